@@ -1,0 +1,23 @@
+"""`capspoe export`."""
+
+import click
+
+from keras_capsule_poe.cli.common import find_model, guarded, load_config, load_model, model_option
+
+
+@click.command(short_help="Write the SavedModel of a trained model anew.")
+@model_option
+@click.option("--domain", type=click.Choice(["complete", "restricted", "visited"]), default="complete", show_default=True, help="What its sample endpoints draw from.")
+@guarded
+def export(model_dir, domain):
+    """Write a SavedModel, as the next version in the model folder.
+
+    Any TensorFlow program loads it with `tf.saved_model.load`, without this package.
+    """
+    from keras_capsule_poe.cli.summary import stage_metrics
+    from keras_capsule_poe.savedmodel import export_saved_model
+
+    folder = find_model(model_dir)
+    config = load_config(folder).to_dict()
+    version = export_saved_model(load_model(folder), folder, config, stage_metrics(folder), domain)
+    click.echo(f"Wrote {version}")

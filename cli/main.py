@@ -1,0 +1,44 @@
+"""`capspoe`: train, sample, look at and export products of expert capsules."""
+
+import importlib
+
+import click
+
+from keras_capsule_poe import __version__
+
+COMMANDS = {
+    "train": "Train a model, stage by stage; the same command again resumes.",
+    "sample": "Draw images from single capsules, as a grid or as arrays.",
+    "reconstruct": "Originals beside what the model makes of them.",
+    "traverse": "Vary one capsule's dimensions around a real image's code.",
+    "evaluate": "Measure reconstruction, free energy and linear probes.",
+    "export": "Write the SavedModel of a trained model anew.",
+    "info": "Show what a model folder holds.",
+}
+
+
+class LazyGroup(click.Group):
+    """Imports a command's module when it is called, so that `--help` is quick."""
+
+    def list_commands(self, context):
+        return list(COMMANDS)
+
+    def get_command(self, context, name):
+        if name not in COMMANDS:
+            return None
+        return getattr(importlib.import_module(f"keras_capsule_poe.cli.{name}"), name)
+
+    def format_commands(self, context, formatter):
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="capspoe")
+def main():
+    """Products of expert capsules: capsules trained without labels that generate images.
+
+    Start with `capspoe train --dataset digits`, which needs no network, then
+    `capspoe sample --out grid.png`. Exit codes: 0 done, 1 failed, 2 bad use,
+    130 interrupted.
+    """

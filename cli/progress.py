@@ -1,0 +1,56 @@
+"""Progress of training: bars on a terminal, one line an epoch elsewhere."""
+
+import contextlib
+import sys
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from keras_capsule_poe.training import Reporter
+from keras_capsule_poe.training.reporter import describe
+
+
+@contextlib.contextmanager
+def reporter(log_dir=None):
+    """A `Reporter` that suits standard output."""
+    if not sys.stdout.isatty():
+        yield Reporter(click.echo, log_dir)
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[shown]}"),
+    )
+    console = Console()
+    with Progress(*columns, console=console, transient=True) as progress:
+        yield _Bars(progress, lambda line: console.print(line, highlight=False), log_dir)
+
+
+class _Bars(Reporter):
+    """A bar for the epoch that runs, and a line for each that is done."""
+
+    SHOWN = ("loss", "free_energy", "update_size")
+
+    def __init__(self, progress, write, log_dir):
+        super().__init__(write, log_dir)
+        self.progress = progress
+        self.task = None
+
+    def stage_started(self, stage, epochs=None, steps=None, first_epoch=0):
+        super().stage_started(stage, epochs, steps, first_epoch)
+        self.steps = steps
+
+    def step(self, stage, epoch, step, logs):
+        if self.task is None:
+            self.task = self.progress.add_task(f"{stage} {epoch + 1}", total=self.steps, shown="")
+        shown = {name: logs[name] for name in self.SHOWN if name in logs}
+        self.progress.update(self.task, completed=step, shown=describe(shown))
+
+    def epoch(self, stage, epoch, metrics):
+        if self.task is not None:
+            self.progress.remove_task(self.task)
+            self.task = None
+        super().epoch(stage, epoch, metrics)

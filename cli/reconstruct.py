@@ -1,0 +1,35 @@
+"""`capspoe reconstruct`."""
+
+import click
+
+from keras_capsule_poe.cli.common import (
+    PICTURES,
+    data_options,
+    find_model,
+    guarded,
+    load_config,
+    load_data,
+    load_model,
+    model_option,
+    out_option,
+)
+
+
+@click.command(short_help="Originals beside what the model makes of them.")
+@out_option("reconstructions.png", PICTURES)
+@model_option
+@click.option("--n", type=click.IntRange(min=1), default=16, show_default=True, help="Number of test images.")
+@data_options
+@guarded
+def reconstruct(out, model_dir, n, data_dir, manual_dir):
+    """Show test images and what the model makes of them.
+
+    Rows: originals, the autoencoder, one contrastive-divergence step, and the
+    decoding of the whole code.
+    """
+    from keras_capsule_poe.pictures import reconstruction_grid, save_grid
+
+    folder = find_model(model_dir)
+    images = load_data(load_config(folder), data_dir, manual_dir).test.head(n).images
+    save_grid(out, reconstruction_grid(load_model(folder), images.astype("float32") / 255))
+    click.echo(f"Wrote {out}: originals, autoencoder, one divergence step, whole code")

@@ -1,0 +1,22 @@
+"""Images: where they come from, and how they are streamed to training.
+
+Importing this package imports neither TensorFlow nor Pillow nor scikit-learn; the functions
+that need them do.
+"""
+
+from keras_capsule_poe.data.batching import batches, sequential_batches, steps_per_epoch
+from keras_capsule_poe.data.errors import DataError
+from keras_capsule_poe.data.image_set import ImageData, ImageSet
+from keras_capsule_poe.data.loading import load_images
+from keras_capsule_poe.data.ordering import epoch_order
+
+__all__ = [
+    "DataError",
+    "ImageData",
+    "ImageSet",
+    "batches",
+    "epoch_order",
+    "load_images",
+    "sequential_batches",
+    "steps_per_epoch",
+]

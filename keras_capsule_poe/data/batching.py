@@ -1,0 +1,95 @@
+"""Batches of arrays, streamed epoch after epoch."""
+
+import math
+
+
+from keras_capsule_poe.data.ordering import epoch_order
+
+
+def steps_per_epoch(n, batch_size):
+    """Number of batches in which `n` images are visited once, the last one maybe smaller."""
+    return math.ceil(n / batch_size)
+
+
+def batches(arrays, *, batch_size, seed, first_epoch=0, epochs=1, shuffle=True):
+    """Streams the epochs `first_epoch` .. `epochs - 1`, one after another.
+
+    A run resumed at `first_epoch=k` gets exactly what a full run gets from epoch k on. No
+    batch holds images of two epochs, so the last one of an epoch may be smaller. Only the
+    images of a batch are copied, so an array may be a `np.memmap` larger than the memory.
+
+    Args:
+        arrays: `(N, ...)` array, or a tuple of arrays with the same N.
+        batch_size: integer of at least 1.
+        seed: integer of at least 0; see `epoch_order`.
+        first_epoch: integer of at least 0.
+        epochs: number of epochs of the full run, at least `first_epoch`.
+        shuffle: whether to visit images in `epoch_order`, instead of as they lie.
+
+    Returns:
+        `tf.data.Dataset` of `(B, ...)` tensors, or of tuples of them if `arrays` is a tuple,
+        with a known number of batches. uint8 pixels become float32 in [0, 1], float16 become
+        float32, and other dtypes stay.
+
+    Raises:
+        ValueError: if the arrays are empty or differ in N, or a number is too small.
+    """
+    parts = arrays if isinstance(arrays, tuple) else (arrays,)
+    lengths = [len(part) for part in parts]
+    if not lengths or len(set(lengths)) != 1 or not lengths[0]:
+        raise ValueError(
+            "`arrays` must be one or more arrays with the same number of images, at least 1. "
+            f"Received: {lengths} images."
+        )
+    if batch_size < 1 or seed < 0 or not 0 <= first_epoch <= epochs:
+        raise ValueError(
+            "`batch_size` must be at least 1, `seed` at least 0, and `first_epoch` between 0 and "
+            f"`epochs`. Received: batch_size={batch_size}, seed={seed}, "
+            f"first_epoch={first_epoch}, epochs={epochs}."
+        )
+    n = lengths[0]
+
+    def gather():
+        for epoch in range(first_epoch, epochs):
+            order = epoch_order(n, seed, epoch) if shuffle else None
+            for start in range(0, n, batch_size):
+                index = slice(start, min(start + batch_size, n))
+                yield tuple(part[index if order is None else order[index]] for part in parts)
+
+    return _pipeline(
+        gather, arrays, (epochs - first_epoch) * steps_per_epoch(n, batch_size)
+    )
+
+
+def sequential_batches(array, batch_size):
+    """Streams an array, or a tuple of arrays, once and in order; otherwise as `batches`."""
+    return batches(array, batch_size=batch_size, seed=0, shuffle=False)
+
+
+def _pipeline(gather, arrays, steps):
+    """Turns the gathered NumPy batches into tensors, ahead of their use."""
+    import tensorflow as tf
+
+    parts = arrays if isinstance(arrays, tuple) else (arrays,)
+    signature = tuple(tf.TensorSpec((None, *part.shape[1:]), part.dtype) for part in parts)
+
+    def to_float(*tensors):
+        converted = tuple(_to_float(tensor) for tensor in tensors)
+        return converted if isinstance(arrays, tuple) else converted[0]
+
+    return (
+        tf.data.Dataset.from_generator(gather, output_signature=signature)
+        .map(to_float)
+        .apply(tf.data.experimental.assert_cardinality(steps))
+        .prefetch(tf.data.AUTOTUNE)
+    )
+
+
+def _to_float(tensor):
+    import tensorflow as tf
+
+    if tensor.dtype == tf.uint8:
+        return tf.cast(tensor, tf.float32) / 255.0
+    if tensor.dtype == tf.float16:
+        return tf.cast(tensor, tf.float32)
+    return tensor

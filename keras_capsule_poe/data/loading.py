@@ -1,0 +1,101 @@
+"""`load_images`: one door to all sources of images."""
+
+import os
+from pathlib import Path
+
+from keras_capsule_poe.data.digits import load_digits
+from keras_capsule_poe.data.errors import DataError
+from keras_capsule_poe.data.image_folder import load_folder
+from keras_capsule_poe.data.npz import load_npz
+from keras_capsule_poe.data.options import Options, check_not_too_small
+from keras_capsule_poe.data.tfds_images import load_tfds
+from keras_capsule_poe.data.tfds_prepare import is_known
+
+
+def load_images(
+    dataset,
+    *,
+    data_dir=None,
+    manual_dir=None,
+    column=None,
+    image_size=None,
+    grey=False,
+    limit=None,
+    skip_broken=False,
+    test_fraction=0.1,
+    seed=0,
+):
+    """Reads images to train on and images to test with.
+
+    Args:
+        dataset: one of
+            - `"digits"`: the 1797 digits of scikit-learn, enlarged from 8x8 to 28x28;
+            - a folder of image files, searched recursively, hidden ones left out. If every
+              image lies in a sub-folder, the first-level sub-folders are the classes. If
+              images lie in the sub-folders `train` and `test` (or `validation`, or `val`),
+              these are the split and others are left out. Of animations, the first picture
+              counts;
+            - an `.npz` file with `x_train` and `x_test` (`y_train` and `y_test`), with
+              `images` (`labels`), or with the array that `column` names: uint8, or floats
+              in [0, 1], of shape `(N, H, W)` or `(N, H, W, C)`;
+            - a tensorflow-datasets name, `NAME[/CONFIG][:VERSION]`. `"train"` and `"test"`,
+              or `"validation"`, are the split.
+
+            A plain word is a tensorflow-datasets name first and a folder second; `./WORD` is
+            always a path.
+        data_dir: where tensorflow-datasets keeps prepared data. Default: the environment
+            variable TFDS_DATA_DIR, else tensorflow-datasets' own default.
+        manual_dir: folder with archives downloaded by hand, for data not yet prepared.
+        column: name of the column or array of images. Default: the only one.
+        image_size: int or `(height, width)`, in pixels. Resizes each image to exactly this
+            size, whatever its proportions. Default: leave the size as it is.
+        grey: whether to turn RGB images grey. A folder of nothing but grey images is grey
+            anyway.
+        limit: use the first `limit` training images only.
+        skip_broken: whether to leave broken files of a folder out, instead of failing.
+        test_fraction: share of the images to test with, where the data have no such split.
+            The choice depends on the number of images and `seed` only.
+        seed: integer of at least 0.
+
+    Returns:
+        `ImageData` with uint8 images in [0, 255] of at least 20x20 pixels.
+
+    Raises:
+        DataError: if the data cannot be found or used, or an argument is unsound.
+    """
+    options = Options(
+        data_dir=data_dir,
+        manual_dir=manual_dir,
+        column=column,
+        image_size=image_size,
+        grey=grey,
+        limit=limit,
+        skip_broken=skip_broken,
+        test_fraction=test_fraction,
+        seed=seed,
+    )
+    if not isinstance(dataset, (str, os.PathLike)) or not str(dataset):
+        raise DataError(f"`dataset` must be a name or a path. Received: {dataset!r}.")
+    data = _reader(dataset)(options)
+    height, width, _ = data.image_shape
+    check_not_too_small(height, width)
+    return data
+
+
+def _reader(dataset):
+    """A function of `Options` that reads `dataset`."""
+    name = os.fspath(dataset)
+    if name == "digits":
+        return load_digits
+    path = Path(name).expanduser()
+    # `mnist_corrupted/fog` is a data set, so a slash alone does not make a path.
+    is_path = isinstance(dataset, os.PathLike) or name.startswith((".", "~", os.sep))
+    if path.is_dir() and (is_path or not is_known(name)):
+        return lambda options: load_folder(path, options)
+    if path.is_file() and path.suffix.lower() == ".npz":
+        return lambda options: load_npz(path, options)
+    if path.is_file():
+        raise DataError(f"`dataset` must be a folder or an .npz file. Received: file {dataset}.")
+    if is_path or path.suffix.lower() == ".npz":
+        raise DataError(f"`dataset`: there is no such folder or file. Received: {dataset}.")
+    return lambda options: load_tfds(name, options)

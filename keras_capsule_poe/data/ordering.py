@@ -1,0 +1,54 @@
+"""Random orders that depend on their arguments alone, never on a global state."""
+
+import numpy as np
+
+from keras_capsule_poe.data.errors import DataError
+
+
+def epoch_order(n, seed, epoch):
+    """The order in which epoch `epoch` visits `n` images.
+
+    Args:
+        n: number of images, at least 0.
+        seed: integer of at least 0.
+        epoch: integer of at least 0.
+
+    Returns:
+        `(n,)` int64 permutation of 0 .. n-1. The same three arguments always give the same
+        permutation, so that a resumed run visits what the uninterrupted one would have.
+
+    Raises:
+        ValueError: if an argument is negative.
+    """
+    if min(n, seed, epoch) < 0:
+        raise ValueError(
+            "`n`, `seed` and `epoch` must be at least 0. "
+            f"Received: n={n}, seed={seed}, epoch={epoch}."
+        )
+    generator = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, epoch])))
+    return generator.permutation(n).astype(np.int64, copy=False)
+
+
+def held_out(n, fraction, seed):
+    """Splits `n` images at random into training and test images.
+
+    Args:
+        n: number of images, at least 2.
+        fraction: share of test images, in (0, 1); both parts get at least one image.
+        seed: integer of at least 0.
+
+    Returns:
+        A pair of int64 arrays, the indices of the training and of the test images, in random
+        order. They depend on `n`, `fraction` and `seed` only.
+
+    Raises:
+        DataError: if there are fewer than 2 images.
+    """
+    if n < 2:
+        raise DataError(
+            "there must be at least 2 images, so that one can be kept to test with. "
+            f"Received: {n}."
+        )
+    order = epoch_order(n, seed, 0)
+    tests = min(max(round(n * fraction), 1), n - 1)
+    return order[tests:], order[:tests]

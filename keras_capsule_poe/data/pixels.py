@@ -1,0 +1,61 @@
+"""Changes of size and colour, on uint8 arrays."""
+
+import numpy as np
+
+from keras_capsule_poe.data.errors import DataError
+
+
+def fit_images(images, image_size=None, grey=False):
+    """Resizes images and turns them grey, where asked to.
+
+    Args:
+        images: `(N, H, W, C)` uint8 array, C is 1 or 3.
+        image_size: `(height, width)`, or `None` to keep the size.
+        grey: whether to turn RGB images grey.
+
+    Returns:
+        `(N, height, width, C)` uint8 array; `images` itself where nothing changes.
+    """
+    size = image_size or images.shape[1:3]
+    channels = 1 if grey else images.shape[-1]
+    if (*size, channels) == images.shape[1:]:
+        return images
+    fitted = np.empty((len(images), *size, channels), np.uint8)
+    for i, image in enumerate(images):
+        fitted[i] = fit_image(image, image_size, grey)
+    return fitted
+
+
+def fit_image(image, image_size=None, grey=False):
+    """`fit_images` for one `(H, W, C)` image."""
+    from PIL import Image
+
+    if grey and image.shape[-1] == 3:
+        image = np.asarray(Image.fromarray(image).convert("L"))[..., np.newaxis]
+    if image_size and image.shape[:2] != image_size:
+        picture = Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image)
+        height, width = image_size
+        resized = np.asarray(picture.resize((width, height), Image.Resampling.LANCZOS))
+        image = resized.reshape(height, width, image.shape[-1])
+    return image
+
+
+def floats_to_bytes(values, what):
+    """Floats in [0, 1], of any shape, to uint8 in [0, 255], rounded to the nearest.
+
+    Raises:
+        DataError: naming `what`, if a value is NaN or outside [0, 1].
+    """
+    low, high = values.min(), values.max()
+    if np.isnan(low):
+        raise DataError(f"{what} must not hold NaN. Received: {np.isnan(values).sum()} NaN values.")
+    if low < 0 or high > 1:
+        raise DataError(
+            f"{what} must hold floats in [0, 1]; scale them, or store uint8. "
+            f"Received: values from {low:g} to {high:g}."
+        )
+    units = np.empty(values.shape, np.uint8)
+    # One row at a time: a temporary float copy of everything would be four times as large.
+    for i, row in enumerate(values):
+        units[i] = np.rint(row * 255.0)
+    return units

@@ -1,0 +1,82 @@
+"""Files that are never half-written: written beside, then renamed."""
+
+import contextlib
+import json
+import os
+import shutil
+import uuid
+from pathlib import Path
+
+
+class RunError(RuntimeError):
+    """A run that cannot go on; the message says what failed and what to do."""
+
+
+@contextlib.contextmanager
+def beside(path, suffix=""):
+    """A path next to `path` to write to, renamed to `path` when the block ends without error.
+
+    Whatever stood at `path` is replaced; after an error nothing is left behind.
+
+    Args:
+        path: The file or folder to end up with.
+        suffix: Ending of the temporary name, where a writer insists on one.
+
+    Raises:
+        RunError: If it cannot be written, for instance because the disk is full.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{suffix}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        if path.is_dir():
+            old = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.old")
+            os.rename(path, old)
+            os.rename(temporary, path)
+            shutil.rmtree(old)
+        else:
+            os.replace(temporary, path)
+    except OSError as error:
+        raise RunError(f"Cannot write {path}: {error.strerror or error}") from error
+    finally:
+        if temporary.is_dir():
+            shutil.rmtree(temporary, ignore_errors=True)
+        else:
+            temporary.unlink(missing_ok=True)
+
+
+def write_json(path, values):
+    """Writes `values` as JSON, whole or not at all."""
+    with beside(path) as temporary:
+        temporary.write_text(json.dumps(values, indent=2) + "\n")
+
+
+def read_json(path):
+    """The values in a JSON file.
+
+    Raises:
+        RunError: If the file is not readable JSON.
+    """
+    try:
+        return json.loads(Path(path).read_text())
+    except (OSError, ValueError) as error:
+        raise RunError(f"Cannot read {path}: {error}. --fresh starts over.") from error
+
+
+def check_writable(folder):
+    """Makes `folder` if need be.
+
+    Raises:
+        RunError: If it is a file, or nothing can be written in it.
+    """
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".probe-{uuid.uuid4().hex[:8]}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise RunError(
+            f"Cannot write in the folder {folder}: {error.strerror}. Choose another --model-dir."
+        ) from error

@@ -1,0 +1,54 @@
+"""Vector lengths that neither overflow, underflow nor divide by zero."""
+
+from keras import backend, ops
+
+
+def at_least_float32(x):
+    """`x` as a float tensor of 32 bits or more: half precision cannot hold a sum of squares."""
+    x = ops.convert_to_tensor(x)
+    wide = backend.standardize_dtype(x.dtype) in ("float32", "float64")
+    return x if wide else ops.cast(x, "float32")
+
+
+def length(x, axis=-1, keepdims=False):
+    """Euclidean length |x|, right from 1e-30 to 1e30 in float32.
+
+    Dividing by the largest entry first keeps the squares in range; the gradient is the unit
+    vector x/|x|, and zero at the zero vector.
+
+    Args:
+        x: Tensor (..., E).
+        axis: The axis that holds the vector.
+        keepdims: Whether the reduced axis stays, with size 1.
+
+    Returns:
+        Tensor (...), or (..., 1) with `keepdims`; at least float32.
+    """
+    x = at_least_float32(x)
+    largest = ops.stop_gradient(ops.max(ops.abs(x), axis=axis, keepdims=True))
+    is_zero = ops.equal(largest, 0)
+    unit = ops.where(is_zero, ops.ones_like(largest), largest)
+    total = ops.sum(ops.square(x / unit), axis=axis, keepdims=True)
+    root = largest * ops.sqrt(ops.where(is_zero, ops.ones_like(total), total))
+    return root if keepdims else ops.squeeze(root, axis=axis)
+
+
+def direction(x, axis=-1):
+    """Unit vector x/|x|; the zero vector stays zero, with gradient zero.
+
+    Args:
+        x: Tensor (..., E).
+        axis: The axis that holds the vector.
+
+    Returns:
+        Tensor of the shape of `x`; at least float32.
+    """
+    x = at_least_float32(x)
+    n = length(x, axis=axis, keepdims=True)
+    is_zero = ops.equal(n, 0)
+    return ops.where(is_zero, ops.zeros_like(x), x / ops.where(is_zero, ops.ones_like(n), n))
+
+
+def folded(n):
+    """min(n, 1/n), which lies in [0, 1] and never overflows: n/(1+n^2) is the same at n and 1/n."""
+    return ops.where(n > 1, 1 / ops.maximum(n, 1), ops.minimum(n, 1))

@@ -1,0 +1,54 @@
+"""The squashing non-linearity of capsules and its exact inverse."""
+
+import numpy as np
+from keras import backend, ops
+
+from keras_capsule_poe.functions.norms import at_least_float32, folded, length
+
+
+def squash(z, axis=-1):
+    """Shrinks a vector to a length below one: |z|^2/(1+|z|^2) * z/|z|.
+
+    The length of the result is the probability that the capsule is on,
+    sigmoid(log |z|^2). Values and gradients are finite from the zero vector up.
+
+    Args:
+        z: Tensor (..., E), any real values.
+        axis: The axis that holds the vector.
+
+    Returns:
+        Tensor of the shape and dtype of `z`, of length in [0, 1).
+
+    Reference:
+
+    - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Equation 1
+    - [Hauser, 2019](https://arxiv.org/abs/1907.11643)
+    """
+    z = ops.convert_to_tensor(z)
+    wide = at_least_float32(z)
+    s = folded(length(wide, axis=axis, keepdims=True))
+    return ops.cast(wide * (s / (1 + ops.square(s))), z.dtype)
+
+
+def unsquash(x, axis=-1):
+    """Inverse of `squash`: sqrt(|x|/(1-|x|)) * x/|x|.
+
+    Lengths are limited to just below one (to 1 - 2 epsilon of the dtype), so that a saturated
+    capsule gives a long vector and not an infinite one.
+
+    Args:
+        x: Tensor (..., E) of length below one.
+        axis: The axis that holds the vector.
+
+    Returns:
+        Tensor of the shape and dtype of `x`.
+    """
+    x = ops.convert_to_tensor(x)
+    wide = at_least_float32(x)
+    info = np.finfo(backend.standardize_dtype(wide.dtype))
+    n = length(wide, axis=axis, keepdims=True)
+    # The slope of unsquash grows as 1/sqrt|x|: below this length it is held, and so stays finite.
+    n_held = ops.maximum(n, float(info.tiny) ** 0.75)
+    n_below_one = ops.minimum(n_held, 1 - 2 * float(info.eps))
+    root = ops.sqrt(n_below_one / (1 - n_below_one))
+    return ops.cast(root * (wide / n_held), x.dtype)

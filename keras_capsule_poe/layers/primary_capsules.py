@@ -1,0 +1,143 @@
+"""Primary capsules: a feature map cut into small vectors, centred, scaled and squashed."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_capsule_poe.functions.squash import squash, unsquash
+
+
+@keras.saving.register_keras_serializable("keras_capsule_poe")
+class PrimaryCapsules(keras.layers.Layer):
+    """Cuts a feature map (B, H, W, F) into I = H*W*F/D capsules of D dimensions and squashes them.
+
+    z = gain * (features - mean), x = squash(z). The mean and the gain are stored with the
+    weights, are estimated from data by `adapt`, and are undone by `to_features`, so that the
+    scale of the features is part of the model. The decoder rule of contrastive divergence is
+    stable only where nearly all |z_i| are below one: the slope of log(1+|z|^2) peaks there.
+
+    Args:
+        dim: int, D, the size of one capsule; must divide H*W*F.
+        gain: float, the factor on the features until `adapt` replaces it.
+        center: bool, whether to subtract the mean feature. Without it every capsule carries
+            the mean image, and a single one cannot be decoded into anything else.
+        target_length: float, root mean square length |z_i| that `adapt` aims at.
+        **kwargs: Base layer arguments.
+
+    Call arguments:
+        features: Tensor (B, H, W, F).
+
+    Returns:
+        Tensor (B, I, D), of lengths below one.
+
+    Raises:
+        ValueError: If `dim` does not divide the feature map, or a size is not known.
+
+    Reference:
+
+    - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), primary capsules
+    - [Hauser, 2019](https://arxiv.org/abs/1907.11643)
+    """
+
+    def __init__(self, dim=8, gain=1.0, center=True, target_length=0.5, **kwargs):
+        super().__init__(**kwargs)
+        if not isinstance(dim, int) or dim < 1:
+            raise ValueError(f"`dim` must be a positive integer. Received: dim={dim!r}")
+        for name, value in (("gain", gain), ("target_length", target_length)):
+            if not value > 0:
+                raise ValueError(f"`{name}` must be above zero. Received: {name}={value!r}")
+        self.dim = dim
+        self.gain = gain
+        self.center = center
+        self.target_length = target_length
+
+    def build(self, input_shape):
+        self.feature_shape = self._checked_shape(input_shape)
+        self.input_spec = keras.layers.InputSpec(
+            ndim=4, axes={axis + 1: size for axis, size in enumerate(self.feature_shape)}
+        )
+        self.mean = self.add_weight(
+            shape=self.feature_shape, initializer="zeros", trainable=False, name="mean"
+        )
+        self.feature_gain = self.add_weight(
+            shape=(),
+            initializer=keras.initializers.Constant(self.gain),
+            trainable=False,
+            name="feature_gain",
+        )
+
+    @property
+    def capsules(self):
+        """Number of primary capsules, I; known once built."""
+        return int(np.prod(self.feature_shape)) // self.dim
+
+    def call(self, features):
+        return squash(self.to_capsules(features))
+
+    def to_capsules(self, features):
+        """Features (B, H, W, F) as capsules before the squash, z (B, I, D)."""
+        z = (features - self.mean) * self.feature_gain
+        return ops.reshape(z, (-1, self.capsules, self.dim))
+
+    def to_features(self, x):
+        """Squashed capsules (B, I, D) back to features (B, H, W, F): the inverse of the call."""
+        features = ops.reshape(unsquash(x), (-1, *self.feature_shape))
+        return features / self.feature_gain + self.mean
+
+    def adapt(self, batches):
+        """Estimates the mean feature and the gain from data, in one pass.
+
+        Args:
+            batches: Iterable of arrays (B, H, W, F).
+
+        Raises:
+            ValueError: If there are no features, or they are all equal or not finite.
+        """
+        count, total, square = 0, 0.0, 0.0
+        for batch in batches:
+            batch = np.asarray(batch, dtype="float64")
+            if not self.built:
+                self.build(batch.shape)
+            count += len(batch)
+            total = total + batch.sum(axis=0)
+            square = square + np.square(batch).sum(axis=0)
+        if not count:
+            raise ValueError("`adapt` needs at least one batch of features. Received none.")
+        mean = total / count if self.center else np.zeros(self.feature_shape)
+        # Sum over the features of E[(f - mean)^2], the mean possibly fixed at zero.
+        spread = (square / count - (np.square(mean) if self.center else 0)).sum()
+        rms = np.sqrt(spread / self.capsules)
+        if not (np.isfinite(rms) and rms > 0):
+            raise ValueError(
+                "`adapt` needs finite features that differ between images. "
+                f"Received: {count} feature maps with root mean square length {rms}"
+            )
+        self.mean.assign(mean)
+        self.feature_gain.assign(self.target_length / rms)
+
+    def compute_output_shape(self, input_shape):
+        shape = self._checked_shape(input_shape)
+        return (input_shape[0], int(np.prod(shape)) // self.dim, self.dim)
+
+    def _checked_shape(self, input_shape):
+        shape = tuple(input_shape)[1:]
+        if len(shape) != 3 or None in shape:
+            raise ValueError(
+                "PrimaryCapsules needs a feature map (batch, height, width, features) with all "
+                f"sizes but the batch known. Received: input_shape={tuple(input_shape)}"
+            )
+        if int(np.prod(shape)) % self.dim:
+            raise ValueError(
+                f"`dim` must divide the {int(np.prod(shape))} features of an image. "
+                f"Received: dim={self.dim}, input_shape={tuple(input_shape)}"
+            )
+        return shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "dim": self.dim,
+            "gain": self.gain,
+            "center": self.center,
+            "target_length": self.target_length,
+        }

@@ -1,0 +1,133 @@
+"""The convolutional autoencoder whose frozen feature map the capsules model."""
+
+import keras
+
+from keras_capsule_poe.models.randomness import StatelessSeed, replica_seed
+
+SMALLEST_IMAGE = 20
+STRIDE = 2
+
+
+@keras.saving.register_keras_serializable("keras_capsule_poe")
+class ConvAutoencoder(keras.Model):
+    """Two 9x9 convolutions to a feature map, and their mirror image back to pixels.
+
+    conv stride 1, leaky ReLU, dropout, conv stride 2, leaky ReLU; then transposed filters,
+    leaky ReLU and a sigmoid. A 28x28 image gives a feature map of 6x6x128. Trained by
+    backpropagation on its own input; the capsules come after and leave it frozen.
+
+    Args:
+        filters: int, F, channels of both convolutions.
+        kernel_size: int.
+        dropout: float in [0, 1), on the first convolution's output.
+        negative_slope: float, of the leaky ReLU.
+        seed: int, of the dropout.
+        **kwargs: Base model arguments.
+
+    Call arguments:
+        images: Tensor (B, H, W, C), pixels in [0, 1], H and W at least 20.
+
+    Returns:
+        Tensor (B, H, W, C), pixels in [0, 1], float32.
+
+    Raises:
+        ValueError: If images have the wrong rank or are too small.
+
+    Reference:
+
+    - [Hauser, 2019](https://arxiv.org/abs/1907.11643), the convolutional autoencoder
+    """
+
+    def __init__(
+        self, filters=128, kernel_size=9, dropout=0.1, negative_slope=0.2, seed=0, **kwargs
+    ):
+        super().__init__(**kwargs)
+        for name, value in (("filters", filters), ("kernel_size", kernel_size)):
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(
+                    f"`{name}` must be a positive integer. Received: {name}={value!r}"
+                )
+        if not 0 <= dropout < 1:
+            raise ValueError(f"`dropout` must lie in [0, 1). Received: dropout={dropout!r}")
+        self.filters = filters
+        self.kernel_size = kernel_size
+        self.dropout = dropout
+        self.negative_slope = negative_slope
+        self.seed = seed
+        layers = keras.layers
+        self.convolution = layers.Conv2D(filters, kernel_size, name="convolution")
+        self.reduction = layers.Conv2D(filters, kernel_size, strides=STRIDE, name="reduction")
+        self.rectifier = layers.LeakyReLU(negative_slope, name="rectifier")
+        self.sigmoid = layers.Activation("sigmoid", dtype="float32", name="sigmoid")
+
+    def build(self, input_shape):
+        shape = tuple(input_shape)
+        if len(shape) != 4 or None in shape[1:] or min(shape[1:3]) < SMALLEST_IMAGE:
+            raise ValueError(
+                "`images` must have shape (batch, height, width, channels), height and width "
+                f"known and at least {SMALLEST_IMAGE}. Received: input_shape={shape}"
+            )
+        inner = tuple(size - self.kernel_size + 1 for size in shape[1:3])
+        if min(inner) < self.kernel_size:
+            raise ValueError(
+                f"`kernel_size` is too large for the images. Received: "
+                f"kernel_size={self.kernel_size}, input_shape={shape}"
+            )
+        # A stride of two drops the last row of an even remainder; the mirror image adds it back.
+        padding = tuple((size - self.kernel_size) % STRIDE for size in inner)
+        self.expansion = keras.layers.Conv2DTranspose(
+            self.filters,
+            self.kernel_size,
+            strides=STRIDE,
+            output_padding=padding,
+            name="expansion",
+        )
+        self.deconvolution = keras.layers.Conv2DTranspose(
+            shape[-1], self.kernel_size, name="deconvolution"
+        )
+        reduced = tuple((size - self.kernel_size) // STRIDE + 1 for size in inner)
+        self.feature_shape = (*reduced, self.filters)
+        self.image_shape = shape[1:]
+        self.convolution.build(shape)
+        self.reduction.build((None, *inner, self.filters))
+        self.expansion.build((None, *self.feature_shape))
+        self.deconvolution.build((None, *inner, self.filters))
+        self.built = True
+
+    def encode(self, images, training=False):
+        """Images (B, H, W, C), pixels in [0, 1], to the feature map (B, h, w, F)."""
+        hidden = self.rectifier(self.convolution(images))
+        if training and self.dropout:
+            # The step is the optimizer's, so that a resumed run drops what it would have dropped.
+            step = self.optimizer.iterations if self.optimizer else 0
+            seed = StatelessSeed(replica_seed(self.seed), step)
+            hidden = keras.random.dropout(hidden, self.dropout, seed=seed)
+        return self.rectifier(self.reduction(hidden))
+
+    def decode(self, features):
+        """Feature map (B, h, w, F) to images (B, H, W, C), pixels in [0, 1], float32."""
+        return self.sigmoid(self.deconvolution(self.rectifier(self.expansion(features))))
+
+    def call(self, images, training=False):
+        return self.decode(self.encode(images, training=training))
+
+    def compute_output_shape(self, input_shape):
+        return tuple(input_shape)
+
+    def train_step(self, data):
+        images, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        return super().train_step((images, images))
+
+    def test_step(self, data):
+        images, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        return super().test_step((images, images))
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "kernel_size": self.kernel_size,
+            "dropout": self.dropout,
+            "negative_slope": self.negative_slope,
+            "seed": self.seed,
+        }

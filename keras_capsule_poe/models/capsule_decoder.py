@@ -1,0 +1,97 @@
+"""The capsule decoder: from expert capsules back to primary capsules, the encoder frozen."""
+
+import keras
+from keras import ops
+
+from keras_capsule_poe.functions.squash import squash, unsquash
+from keras_capsule_poe.layers.capsule_poe import CapsulePoE
+from keras_capsule_poe.models.contrastive import ContrastiveModel, relative_error
+from keras_capsule_poe.models.randomness import StatelessSeed, replica_seed
+
+
+@keras.saving.register_keras_serializable("keras_capsule_poe")
+class CapsuleDecoder(ContrastiveModel):
+    """Expert capsules (B, J, E) to primary capsules (B, I, D), the maps U learned by the decoder rule.
+
+    Compile with an SGD optimizer and fit on pairs (expert capsules, primary capsules), both
+    squashed. Routing runs from the J experts to the I primary capsules.
+
+    Args:
+        primaries: `CapsulePoE` with I capsules of D dimensions, or its config.
+        keep: int, how many experts of each image, drawn at random, stay while training; the
+            others are zero. `None`: all. With few, single capsules learn to decode alone.
+        seed: int.
+        **kwargs: Base model arguments.
+
+    Call arguments:
+        inputs: Tensor (B, J, E), squashed expert capsules.
+
+    Returns:
+        Tensor (B, I, D), squashed primary capsules.
+
+    Raises:
+        ValueError: If `keep` is not positive.
+
+    Reference:
+
+    - [Hauser, 2019](https://arxiv.org/abs/1907.11643), training of the decoder
+    """
+
+    def __init__(self, primaries, keep=None, seed=0, **kwargs):
+        super().__init__(seed=seed, **kwargs)
+        if isinstance(primaries, dict):
+            primaries = keras.saving.deserialize_keras_object(primaries)
+        if not isinstance(primaries, CapsulePoE):
+            raise ValueError(
+                f"`primaries` must be a CapsulePoE layer. Received: primaries={primaries!r}"
+            )
+        if keep is not None and keep < 1:
+            raise ValueError(f"`keep` must be positive or None. Received: keep={keep!r}")
+        self.primaries = primaries
+        self.keep = keep
+
+    def build(self, input_shape):
+        if not self.primaries.built:
+            self.primaries.build(input_shape)
+        self.built = True
+
+    def call(self, inputs):
+        return self.primaries(inputs)
+
+    def compute_output_shape(self, input_shape):
+        return self.primaries.compute_output_shape(input_shape)
+
+    def kept(self, capsules):
+        """The experts that stay, per image the `keep` of the highest random rank."""
+        if self.keep is None or self.keep >= capsules.shape[1]:
+            return capsules
+        seed = StatelessSeed(replica_seed(self.seed), self.optimizer.iterations)
+        rank = keras.random.uniform(ops.shape(capsules)[:2], seed=seed)
+        threshold = ops.top_k(rank, self.keep)[0][:, -1:]
+        return capsules * ops.cast(rank >= threshold, capsules.dtype)[..., None]
+
+    def train_step(self, data):
+        capsules, primaries, _ = keras.utils.unpack_x_y_sample_weight(data)
+        divergence = self.primaries.decoder_divergence(self.kept(capsules), unsquash(primaries))
+        update = self.apply_ascent(
+            self.primaries.kernel,
+            divergence.gradient,
+            self.primaries.regularization_gradient(),
+        )
+        return self._record(primaries, divergence, update)
+
+    def test_step(self, data):
+        capsules, primaries, _ = keras.utils.unpack_x_y_sample_weight(data)
+        divergence = self.primaries.decoder_divergence(capsules, unsquash(primaries))
+        return self._record(primaries, divergence, 0.0)
+
+    def _record(self, primaries, divergence, update):
+        self.track(relative_error(squash(divergence.z_model), primaries), update)
+        return {metric.name: metric.result() for metric in self.metrics}
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "primaries": keras.saving.serialize_keras_object(self.primaries),
+            "keep": self.keep,
+        }

@@ -1,0 +1,131 @@
+"""The capsule encoder: expert capsules trained without labels by contrastive divergence."""
+
+import keras
+from keras import ops
+
+from keras_capsule_poe.functions.energy import free_energy, probability
+from keras_capsule_poe.functions.squash import squash
+from keras_capsule_poe.layers.capsule_poe import CapsulePoE
+from keras_capsule_poe.models.contrastive import (
+    ContrastiveModel,
+    OrientationConcentration,
+    relative_error,
+)
+
+
+@keras.saving.register_keras_serializable("keras_capsule_poe")
+class CapsuleEncoder(ContrastiveModel):
+    """Primary capsules (B, I, D) to expert capsules (B, J, E), the maps W learned by Algorithm 1.
+
+    Compile with an SGD optimizer (momentum, learning-rate schedule) and fit on batches of
+    squashed primary capsules; there is no target and no autodiff.
+
+    Args:
+        experts: `CapsulePoE`, or its config; the layer of expert capsules.
+        prior_start: float, the activation prior at the first step; it rises linearly to the
+            layer's own over `prior_steps`. `None`: no annealing.
+        prior_steps: int, the length of that rise.
+        balance: float, how far the routing bias of an expert moves each step for a usage away
+            from 1/J: bias_j += balance * (1 - J usage_j). Zero turns load balancing off. The
+            experts need `use_routing_bias=True`.
+        seed: int.
+        **kwargs: Base model arguments.
+
+    Call arguments:
+        inputs: Tensor (B, I, D), squashed primary capsules.
+
+    Returns:
+        Tensor (B, J, E), squashed expert capsules; lengths are probabilities.
+
+    Raises:
+        ValueError: If `balance` is on and the experts have no routing bias.
+
+    Reference:
+
+    - [Hauser, 2019](https://arxiv.org/abs/1907.11643), Algorithm 1, Equation 18
+    """
+
+    def __init__(
+        self, experts, prior_start=None, prior_steps=0, balance=0.0, seed=0, **kwargs
+    ):
+        super().__init__(seed=seed, **kwargs)
+        if isinstance(experts, dict):
+            experts = keras.saving.deserialize_keras_object(experts)
+        if not isinstance(experts, CapsulePoE):
+            raise ValueError(
+                f"`experts` must be a CapsulePoE layer. Received: experts={experts!r}"
+            )
+        if balance and not experts.use_routing_bias:
+            raise ValueError(
+                "`balance` moves the experts' routing bias: give them use_routing_bias=True. "
+                f"Received: balance={balance}"
+            )
+        self.experts = experts
+        self.prior_start = prior_start
+        self.prior_steps = prior_steps
+        self.balance = balance
+        self.free_energy_tracker = keras.metrics.Mean(name="free_energy")
+        self.probability_mean = keras.metrics.Mean(name="probability_mean")
+        self.probability_spread = keras.metrics.Mean(name="probability_spread")
+        self.rarest_usage = keras.metrics.Mean(name="rarest_usage")
+        self.concentration = OrientationConcentration(experts.capsules, experts.dim)
+
+    def build(self, input_shape):
+        if not self.experts.built:
+            self.experts.build(input_shape)
+        self.built = True
+
+    def call(self, inputs):
+        return self.experts(inputs)
+
+    def compute_output_shape(self, input_shape):
+        return self.experts.compute_output_shape(input_shape)
+
+    def annealed_prior(self):
+        """The activation prior at the optimizer's step, a scalar."""
+        final = self.experts.activation_prior
+        if self.prior_start is None or not self.prior_steps:
+            return final
+        step = ops.cast(self.optimizer.iterations, "float32")
+        progress = ops.minimum(step / self.prior_steps, 1.0)
+        return self.prior_start + (final - self.prior_start) * progress
+
+    def train_step(self, data):
+        x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        divergence = self.experts.contrastive_divergence(x, self.annealed_prior())
+        update = self.apply_ascent(
+            self.experts.kernel, divergence.gradient, self.experts.regularization_gradient()
+        )
+        p = probability(divergence.z)
+        if self.balance:
+            self.experts.routing_bias.assign_add(self.balance * (1 - _relative_usage(p)))
+        return self._record(x, divergence, update, p)
+
+    def test_step(self, data):
+        x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        divergence = self.experts.contrastive_divergence(x)
+        return self._record(x, divergence, 0.0, probability(divergence.z))
+
+    def _record(self, x, divergence, update, p):
+        self.track(relative_error(divergence.reconstruction, x), update)
+        self.free_energy_tracker.update_state(free_energy(divergence.z))
+        self.probability_mean.update_state(p)
+        self.probability_spread.update_state(ops.std(p, axis=0))
+        self.rarest_usage.update_state(ops.min(_relative_usage(p)))
+        self.concentration.update_state(squash(divergence.z))
+        return {metric.name: metric.result() for metric in self.metrics}
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "experts": keras.saving.serialize_keras_object(self.experts),
+            "prior_start": self.prior_start,
+            "prior_steps": self.prior_steps,
+            "balance": self.balance,
+        }
+
+
+def _relative_usage(p):
+    """Share of the batch's probability that each expert takes, times J: one when balanced."""
+    share = ops.mean(p / ops.maximum(ops.sum(p, axis=-1, keepdims=True), 1e-30), axis=0)
+    return share * p.shape[-1]

@@ -1,0 +1,176 @@
+"""The whole model: autoencoder, primary capsules, expert capsules and decoder in one."""
+
+import keras
+from keras import ops
+
+from keras_capsule_poe.functions.energy import free_energy
+from keras_capsule_poe.functions.norms import length
+from keras_capsule_poe.functions.squash import squash
+from keras_capsule_poe.models.randomness import StatelessSeed
+
+DOMAINS = ("complete", "restricted", "visited")
+
+
+@keras.saving.register_keras_serializable("keras_capsule_poe")
+class ProductOfExpertCapsules(keras.Model):
+    """Images to expert capsules and back, and images from single capsules.
+
+    Args:
+        autoencoder: `ConvAutoencoder`, trained.
+        primary: `PrimaryCapsules`, adapted.
+        encoder: `CapsuleEncoder`, trained.
+        decoder: `CapsuleDecoder`, trained.
+        **kwargs: Base model arguments.
+
+    Call arguments:
+        images: Tensor (B, H, W, C), pixels in [0, 1].
+
+    Returns:
+        Tensor (B, H, W, C), the images decoded from their whole code.
+
+    Reference:
+
+    - [Hauser, 2019](https://arxiv.org/abs/1907.11643)
+    """
+
+    def __init__(self, autoencoder, primary, encoder, decoder, **kwargs):
+        super().__init__(**kwargs)
+        parts = (autoencoder, primary, encoder, decoder)
+        self.autoencoder, self.primary, self.encoder, self.decoder = (
+            keras.saving.deserialize_keras_object(part) if isinstance(part, dict) else part
+            for part in parts
+        )
+        experts = self.encoder.experts
+        self.capsules, self.dim = experts.capsules, experts.dim
+
+    def build(self, input_shape):
+        for part, shape in (
+            (self.autoencoder, input_shape),
+            (self.primary, lambda: (None, *self.autoencoder.feature_shape)),
+            (self.encoder, lambda: (None, self.primary.capsules, self.primary.dim)),
+            (self.decoder, (None, self.capsules, self.dim)),
+        ):
+            if not part.built:
+                part.build(shape() if callable(shape) else shape)
+
+        def statistic(shape, initializer, name):
+            return self.add_weight(
+                shape=shape, initializer=initializer, trainable=False, name=name
+            )
+
+        self.mean_direction = statistic((self.capsules, self.dim), "zeros", "mean_direction")
+        self.visited_mean = statistic((self.capsules, self.dim), "zeros", "visited_mean")
+        self.visited_factor = statistic(
+            (self.capsules, self.dim, self.dim), "zeros", "visited_factor"
+        )
+        self.built = True
+
+    def call(self, images):
+        return self.reconstruct(images)["images"]
+
+    def compute_output_shape(self, input_shape):
+        return tuple(input_shape)
+
+    def to_primary(self, images):
+        """Images (B, H, W, C), pixels in [0, 1], to squashed primary capsules (B, I, D)."""
+        return self.primary(self.autoencoder.encode(images))
+
+    def from_primary(self, x):
+        """Squashed primary capsules (B, I, D) to images (B, H, W, C), pixels in [0, 1]."""
+        return self.autoencoder.decode(self.primary.to_features(x))
+
+    def encode(self, images):
+        """Expert capsules of images.
+
+        Args:
+            images: Tensor (B, H, W, C), pixels in [0, 1].
+
+        Returns:
+            dict: `capsules` (B, J, E), squashed; `probabilities` (B, J), their lengths.
+        """
+        capsules = self.encoder(self.to_primary(images))
+        return {"capsules": capsules, "probabilities": length(capsules)}
+
+    def decode(self, capsules):
+        """Images (B, H, W, C), under the key `images`, of squashed expert capsules (B, J, E)."""
+        return {"images": self.from_primary(self.decoder(capsules))}
+
+    def reconstruct(self, images):
+        """Images decoded from the whole code of images.
+
+        Args:
+            images: Tensor (B, H, W, C), pixels in [0, 1].
+
+        Returns:
+            dict: `images` (B, H, W, C); `primary_capsules` (B, I, D), as decoded.
+        """
+        primary = self.decoder(self.encode(images)["capsules"])
+        return {"images": self.from_primary(primary), "primary_capsules": primary}
+
+    def free_energy(self, images):
+        """Free energy of images, (B,) under the key `free_energy`, nats; lower is likelier."""
+        return {"free_energy": free_energy(self.encoder.experts.route(self.to_primary(images)).z)}
+
+    def gibbs_step(self, images):
+        """Images (B, H, W, C) after one contrastive-divergence step of their primary capsules."""
+        return self.from_primary(self.encoder.experts.gibbs_step(self.to_primary(images)))
+
+    def draw(self, noise, capsule, domain="complete"):
+        """Codes in which one capsule is on.
+
+        Args:
+            noise: Tensor (N, E), standard Gaussian.
+            capsule: Integer tensor (N,), the capsule of each code.
+            domain: `"complete"`: the Gaussian as it is, the paper's Figure 2 (left).
+                `"restricted"`: reflected into the half-sphere around the mean direction that
+                training visited, Figure 2 (right). `"visited"`: with mean and covariance of
+                the codes of training images on which the capsule was the most probable.
+
+        Returns:
+            Tensor (N, J, E), squashed; all capsules but one are zero.
+
+        Raises:
+            ValueError: If `domain` is unknown.
+        """
+        if domain not in DOMAINS:
+            listed = ", ".join(repr(known) for known in DOMAINS)
+            raise ValueError(f"`domain` must be one of {listed}. Received: domain={domain!r}")
+        z = noise
+        if domain == "restricted":
+            side = ops.sum(z * ops.take(self.mean_direction, capsule, axis=0), axis=-1)
+            z = ops.where((side < 0)[:, None], -z, z)
+        elif domain == "visited":
+            factor = ops.take(self.visited_factor, capsule, axis=0)
+            z = ops.take(self.visited_mean, capsule, axis=0) + ops.einsum("nef,nf->ne", factor, z)
+        chosen = ops.one_hot(capsule, self.capsules, dtype=z.dtype)
+        return chosen[:, :, None] * squash(z)[:, None, :]
+
+    def sample(self, n, seed, domain="complete"):
+        """Images, each from one capsule drawn at random.
+
+        Args:
+            n: int or scalar integer tensor, how many.
+            seed: int or scalar integer tensor.
+            domain: See `draw`.
+
+        Returns:
+            dict: `images` (N, H, W, C), pixels in [0, 1]; `capsules` (N, J, E).
+        """
+        capsule = keras.random.randint((n,), 0, self.capsules, seed=StatelessSeed(seed, 1))
+        return self._sampled(n, seed, capsule, domain)
+
+    def sample_capsule(self, capsule, n, seed, domain="complete"):
+        """Images from one capsule; `capsule` is its index, the rest as in `sample`."""
+        return self._sampled(n, seed, ops.full((n,), capsule, dtype="int32"), domain)
+
+    def _sampled(self, n, seed, capsule, domain):
+        noise = keras.random.normal((n, self.dim), seed=StatelessSeed(seed))
+        codes = self.draw(noise, capsule, domain)
+        return {**self.decode(codes), "capsules": codes}
+
+    def get_config(self):
+        parts = ("autoencoder", "primary", "encoder", "decoder")
+        return {
+            **super().get_config(),
+            **{part: keras.saving.serialize_keras_object(getattr(self, part)) for part in parts},
+        }

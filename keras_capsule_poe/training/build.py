@@ -1,0 +1,112 @@
+"""Models from a configuration."""
+
+import keras
+
+from keras_capsule_poe.layers import CapsulePoE, PrimaryCapsules
+from keras_capsule_poe.models import CapsuleDecoder, CapsuleEncoder, ConvAutoencoder
+
+
+def build_autoencoder(config, image_shape, precision=None):
+    """The autoencoder of a `RunConfig`, built for images (H, W, C) but not compiled."""
+    options = config.autoencoder
+    model = ConvAutoencoder(
+        filters=options.filters,
+        dropout=options.dropout,
+        negative_slope=options.negative_slope,
+        seed=config.seed,
+        dtype=precision or options.precision,
+        name="autoencoder",
+    )
+    model.build((None, *image_shape))
+    return model
+
+
+def build_primary(config, feature_shape):
+    """The primary capsules of a `RunConfig` for feature maps (h, w, F), not yet adapted."""
+    options = config.primary
+    layer = PrimaryCapsules(
+        options.dim, center=options.center, target_length=options.target_length, name="primary"
+    )
+    layer.build((None, *feature_shape))
+    return layer
+
+
+def build_encoder(config, primary_capsules, steps):
+    """The capsule encoder of a `RunConfig`.
+
+    Args:
+        config: `RunConfig`.
+        primary_capsules: int, I.
+        steps: int, how many steps training takes in all.
+    """
+    options = config.encoder
+    experts = _capsules(
+        options,
+        options.capsules,
+        options.dim,
+        seed=config.seed + 1,
+        activation_prior=options.activation_prior,
+        use_routing_bias=bool(options.balance),
+        name="experts",
+    )
+    model = CapsuleEncoder(
+        experts,
+        prior_start=options.prior_start,
+        prior_steps=int(options.anneal * steps),
+        balance=options.balance,
+        seed=config.seed,
+        name="encoder",
+    )
+    model.build((None, primary_capsules, config.primary.dim))
+    return model
+
+
+def build_decoder(config, primary_capsules):
+    """The capsule decoder of a `RunConfig`, onto I primary capsules."""
+    options = config.decoder
+    primaries = _capsules(
+        options, primary_capsules, config.primary.dim, seed=config.seed + 2, name="primaries"
+    )
+    model = CapsuleDecoder(primaries, keep=options.keep, seed=config.seed, name="decoder")
+    model.build((None, config.encoder.capsules, config.encoder.dim))
+    return model
+
+
+def sgd(options, steps):
+    """SGD with momentum whose rate decays to `final_rate` of its start, along a cosine."""
+    rate = keras.optimizers.schedules.CosineDecay(
+        options.learning_rate, steps, alpha=options.final_rate
+    )
+    return keras.optimizers.SGD(rate, momentum=options.momentum)
+
+
+def adam(options, steps):
+    """Adam with a short warm-up and a cosine decay, for the autoencoder."""
+    warm_up = min(50, max(1, steps // 10))
+    rate = keras.optimizers.schedules.CosineDecay(
+        options.learning_rate / 10,
+        max(1, steps - warm_up),
+        alpha=0.1,
+        warmup_target=options.learning_rate,
+        warmup_steps=warm_up,
+    )
+    return keras.optimizers.Adam(rate)
+
+
+def _capsules(options, capsules, dim, seed, **kwargs):
+    return CapsulePoE(
+        capsules,
+        dim,
+        iterations=options.iterations,
+        temperature=options.temperature,
+        normalize=options.normalize,
+        agreement=options.agreement,
+        scale=options.scale,
+        implementation=options.implementation,
+        kernel_initializer=keras.initializers.RandomNormal(
+            stddev=options.initial_stddev, seed=seed
+        ),
+        # The update subtracts 2 * l2 * W of this regulariser, hence half: the rate is `l2`.
+        kernel_regularizer=keras.regularizers.L2(options.l2 / 2),
+        **kwargs,
+    )
