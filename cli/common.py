@@ -3,6 +3,7 @@
 import functools
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 import click
@@ -10,10 +11,25 @@ import click
 SAVED_MODELS = Path("saved_models")
 
 
-def quiet_tensorflow():
-    """Keeps TensorFlow's start-up lines off the terminal; its errors still raise."""
+def import_tensorflow():
+    """Imports TensorFlow without its start-up lines on the terminal.
+
+    They come before any logging level counts, straight from C++, hence the file descriptor.
+    """
+    if "tensorflow" in sys.modules:
+        return
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as lines:
+        try:
+            os.dup2(lines.fileno(), 2)
+            import keras  # noqa: F401
+            import tensorflow  # noqa: F401
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
 
 
 def guarded(function):
@@ -25,7 +41,6 @@ def guarded(function):
     @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
     @functools.wraps(function)
     def command(*args, debug, **kwargs):
-        quiet_tensorflow()
         try:
             return function(*args, **kwargs)
         except click.ClickException:
@@ -127,6 +142,7 @@ def load_model(folder):
     Raises:
         RunError: If the file is damaged or of another kind.
     """
+    import_tensorflow()
     import keras
 
     import keras_capsule_poe.models  # registers the classes  # noqa: F401

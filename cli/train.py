@@ -4,7 +4,13 @@ from pathlib import Path
 
 import click
 
-from keras_capsule_poe.cli.common import SAVED_MODELS, data_options, guarded, load_data
+from keras_capsule_poe.cli.common import (
+    SAVED_MODELS,
+    data_options,
+    guarded,
+    import_tensorflow,
+    load_data,
+)
 from keras_capsule_poe.training import RECIPES, STAGES, ConfigError, RunConfig
 from keras_capsule_poe.training.config import read_toml
 
@@ -21,9 +27,10 @@ def _stage_options(function):
     for stage in reversed(_TRAINED):
         for key, (kind, text) in reversed(_PER_STAGE.items()):
             default = getattr(getattr(RunConfig(), stage), key)
+            shown = "enough for 900 steps" if default is None else f"{default:g}"
             function = click.option(
                 f"--{stage}-{key.replace('_', '-')}", type=kind,
-                help=f"{stage.capitalize()}: {text}.  [default: {default:g}]",
+                help=f"{stage.capitalize()}: {text}.  [default: {shown}]",
             )(function)
     for key, (kind, text) in reversed(_PER_STAGE.items()):
         if key != "learning_rate":
@@ -81,6 +88,7 @@ def train(model_dir, recipe, settings, config, data_dir, manual_dir, stage, fres
         return show_plan(run_config, load_data(run_config, data_dir, manual_dir))
     if tensorboard:
         _check_tensorboard()
+    import_tensorflow()
     from keras_capsule_poe.cli.progress import reporter
     from keras_capsule_poe.training import train as train_stages
 

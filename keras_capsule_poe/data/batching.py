@@ -56,9 +56,7 @@ def batches(arrays, *, batch_size, seed, first_epoch=0, epochs=1, shuffle=True):
                 index = slice(start, min(start + batch_size, n))
                 yield tuple(part[index if order is None else order[index]] for part in parts)
 
-    return _pipeline(
-        gather, arrays, (epochs - first_epoch) * steps_per_epoch(n, batch_size)
-    )
+    return _pipeline(gather, arrays, (epochs - first_epoch) * steps_per_epoch(n, batch_size))
 
 
 def sequential_batches(array, batch_size):

@@ -16,11 +16,12 @@ def is_online():
     """
     proxy = urllib.request.getproxies().get("https")
     address = urllib.parse.urlsplit(proxy or "https://storage.googleapis.com")
+    host = address.hostname, address.port or 443
     answered = threading.Event()
 
     def connect():
         try:
-            socket.create_connection((address.hostname, address.port or 443), TIMEOUT_SECONDS).close()
+            socket.create_connection(host, TIMEOUT_SECONDS).close()
             answered.set()
         except OSError:
             pass

@@ -90,6 +90,11 @@ def _prepare(builder, options):
         raise DataError(
             f"data set {name!r} could not be prepared ({first_line(error)}): {_HOW_TO_GET}."
         ) from error
+    # An existing folder is taken for prepared data, whatever it holds.
+    if not builder.is_prepared():
+        raise DataError(
+            f"data set {name!r} is incomplete; delete {builder.data_path} and try again."
+        )
 
 
 def _check_archives(builder, manual_dir):

@@ -21,7 +21,7 @@ class AutoencoderConfig:
     filters: int = 128
     dropout: float = 0.1
     negative_slope: float = 0.2
-    epochs: int = 2
+    epochs: int | None = None
     batch_size: int = 128
     learning_rate: float = 1e-3
     precision: str = "auto"
@@ -52,7 +52,7 @@ class RoutingConfig:
 class ContrastiveConfig(RoutingConfig):
     """Training by contrastive divergence: SGD with momentum, decay and L2."""
 
-    epochs: int = 2
+    epochs: int | None = None
     batch_size: int = 128
     learning_rate: float = 0.02
     momentum: float = 0.9
@@ -167,6 +167,7 @@ class RunConfig:
         }
 
 
+DEFAULT_STEPS = 900
 _TRAINING = ("epochs", "batch_size", "learning_rate")
 _PRECISIONS = ("auto", "float32", "mixed_bfloat16")
 _CHOICES = {
@@ -188,6 +189,23 @@ RECIPES = {
         },
     },
 }
+
+
+def schedule(options, images):
+    """Epochs and steps an epoch of a stage.
+
+    Without `epochs`, as many as make about `DEFAULT_STEPS` steps: two on 60,000 images, more
+    on a small data set.
+
+    Args:
+        options: Section of a stage that trains.
+        images: int, the number of training images.
+
+    Returns:
+        tuple of int (epochs, steps an epoch).
+    """
+    steps = math.ceil(images / options.batch_size)
+    return options.epochs or max(1, round(DEFAULT_STEPS / steps)), steps
 
 
 def sections():

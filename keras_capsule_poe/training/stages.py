@@ -7,12 +7,13 @@ import shutil
 
 import numpy as np
 
-from keras_capsule_poe.data import batches, steps_per_epoch
+from keras_capsule_poe.data import batches
 from keras_capsule_poe.files import beside
 from keras_capsule_poe.models.product import DOMAINS
 from keras_capsule_poe.pictures import capsule_grid, reconstruction_grid, save_grid
 from keras_capsule_poe.savedmodel import export_saved_model
 from keras_capsule_poe.training import build, parts, visited
+from keras_capsule_poe.training.config import schedule
 from keras_capsule_poe.training.fitting import fit
 # Enough held-out images for a stable mean; more would only cost time.
 MONITORED = 1000
@@ -23,10 +24,10 @@ def autoencoder(run):
     """Trains the convolutional autoencoder on the images."""
     config, options, data = run.config, run.config.autoencoder, run.data
     model = build.build_autoencoder(config, data.image_shape)
-    steps = steps_per_epoch(len(data.train), options.batch_size)
+    epochs, steps = schedule(options, len(data.train))
     # XLA makes large convolutions many times slower on a CPU.
     model.compile(
-        build.adam(options, options.epochs * steps), "binary_crossentropy", jit_compile=False
+        build.adam(options, epochs * steps), "binary_crossentropy", jit_compile=False
     )
     held_out = parts.pixels(data.test.images[:MONITORED])
 
@@ -39,9 +40,9 @@ def autoencoder(run):
         save_grid(path, [shown, model.predict(shown, verbose=0)])
 
     def stream(first_epoch):
-        return batches(data.train.images, **_order(run, options, first_epoch))
+        return batches(data.train.images, **_order(run, options, first_epoch, epochs))
 
-    history = _fit(run, "autoencoder", model, stream, steps, after_epoch, picture)
+    history = _fit(run, "autoencoder", model, stream, (epochs, steps), after_epoch, picture)
     _save(run, "autoencoder", model)
     return history[-1]
 
@@ -66,9 +67,9 @@ def encoder(run):
     config, options = run.config, run.config.encoder
     primary = parts.load_primary(run)
     train = parts.features(run, "train")
-    steps = steps_per_epoch(len(train), options.batch_size)
-    model = build.build_encoder(config, primary.capsules, options.epochs * steps)
-    model.compile(build.sgd(options, options.epochs * steps), jit_compile=False)
+    epochs, steps = schedule(options, len(train))
+    model = build.build_encoder(config, primary.capsules, epochs * steps)
+    model.compile(build.sgd(options, epochs * steps), jit_compile=False)
     seen, held_out = (
         parts.to_primary(primary, parts.features(run, name)[:MONITORED])
         for name in ("train", "test")
@@ -92,9 +93,9 @@ def encoder(run):
         save_grid(path, [autoencoder.decode(primary.to_features(row)) for row in rows])
 
     def stream(first_epoch):
-        return parts.primary_batches(primary, train, **_order(run, options, first_epoch))
+        return parts.primary_batches(primary, train, **_order(run, options, first_epoch, epochs))
 
-    history = _fit(run, "encoder", model, stream, steps, after_epoch, picture)
+    history = _fit(run, "encoder", model, stream, (epochs, steps), after_epoch, picture)
     codes, statistics = visited.codes_and_statistics(model, primary, train)
     folder = run.stage_folder("encoder")
     with beside(folder / "codes.npy", suffix=".npy") as temporary:
@@ -111,9 +112,9 @@ def decoder(run):
     primary = parts.load_primary(run)
     train = parts.features(run, "train")
     codes = np.load(run.stage_folder("encoder") / "codes.npy")
-    steps = steps_per_epoch(len(train), options.batch_size)
+    epochs, steps = schedule(options, len(train))
     model = build.build_decoder(config, primary.capsules)
-    model.compile(build.sgd(options, options.epochs * steps), jit_compile=False)
+    model.compile(build.sgd(options, epochs * steps), jit_compile=False)
     product = parts.assemble(run, primary, model)
     held_out = parts.to_primary(primary, parts.features(run, "test")[:MONITORED])
     held_out_codes = parts.predict(product.encoder, held_out)
@@ -129,9 +130,9 @@ def decoder(run):
         save_grid(path, [original, decoded, single])
 
     def stream(first_epoch):
-        return parts.primary_batches(primary, (codes, train), **_order(run, options, first_epoch))
+        return parts.primary_batches(primary, (codes, train), **_order(run, options, first_epoch, epochs))
 
-    history = _fit(run, "decoder", model, stream, steps, after_epoch, picture)
+    history = _fit(run, "decoder", model, stream, (epochs, steps), after_epoch, picture)
     _save(run, "decoder", model)
     return history[-1]
 
@@ -153,13 +154,14 @@ def export(run):
     return {"saved_model": version.name}
 
 
-def _fit(run, stage, model, stream, steps, after_epoch, picture):
+def _fit(run, stage, model, stream, length, after_epoch, picture):
+    epochs, steps = length
     return fit(
         model,
         stream,
         stage=stage,
         folder=run.stage_folder(stage),
-        epochs=getattr(run.config, stage).epochs,
+        epochs=epochs,
         steps=steps,
         reporter=run.reporter,
         after_epoch=after_epoch,
@@ -167,13 +169,13 @@ def _fit(run, stage, model, stream, steps, after_epoch, picture):
     )
 
 
-def _order(run, options, first_epoch):
+def _order(run, options, first_epoch, epochs):
     """What decides which images come when: seed and epoch alone."""
     return {
         "batch_size": options.batch_size,
         "seed": run.config.seed,
         "first_epoch": first_epoch,
-        "epochs": options.epochs,
+        "epochs": epochs,
     }
 
 

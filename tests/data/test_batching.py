@@ -1,0 +1,118 @@
+"""Streams of batches."""
+
+import numpy as np
+import pytest
+
+from keras_capsule_poe.data import batches, epoch_order, sequential_batches, steps_per_epoch
+
+
+@pytest.fixture
+def numbers():
+    """Ten images, each of which tells its index."""
+    return np.arange(10, dtype=np.int64)
+
+
+def stream(*arguments, **keywords):
+    return list(batches(*arguments, **keywords).as_numpy_iterator())
+
+
+def test_epochs_follow_one_another_without_mixing(numbers):
+    got = stream(numbers, batch_size=4, seed=7, epochs=2)
+    assert [len(batch) for batch in got] == [4, 4, 2, 4, 4, 2]
+    for epoch in range(2):
+        visited = np.concatenate(got[3 * epoch : 3 * epoch + 3])
+        assert np.array_equal(visited, epoch_order(10, 7, epoch))
+    assert not np.array_equal(np.concatenate(got[:3]), np.concatenate(got[3:]))
+
+
+def test_a_resumed_stream_is_the_tail_of_the_full_one(numbers):
+    full = stream(numbers, batch_size=3, seed=1, epochs=4)
+    resumed = stream(numbers, batch_size=3, seed=1, first_epoch=2, epochs=4)
+    assert len(resumed) == 2 * steps_per_epoch(10, 3)
+    for a, b in zip(full[8:], resumed, strict=True):
+        assert np.array_equal(a, b)
+
+
+def test_the_number_of_batches_is_known_beforehand(numbers):
+    assert len(batches(numbers, batch_size=4, seed=0, first_epoch=1, epochs=3)) == 6
+    assert len(batches(numbers, batch_size=4, seed=0, first_epoch=3, epochs=3)) == 0
+    assert [steps_per_epoch(10, size) for size in (1, 5, 9, 10, 11)] == [10, 2, 2, 1, 1]
+
+
+def test_the_same_dataset_can_be_walked_twice(numbers):
+    dataset = batches(numbers, batch_size=4, seed=0)
+    first, second = (list(dataset.as_numpy_iterator()) for _ in range(2))
+    assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_bytes_become_floats_in_0_1_exactly():
+    images = np.arange(256, dtype=np.uint8).reshape(4, 8, 8, 1)
+    (got,) = stream(images, batch_size=4, seed=0, shuffle=False)
+    assert got.dtype == np.float32
+    assert np.array_equal(got, images.astype(np.float32) / np.float32(255))
+    assert got.max() == 1.0
+    assert np.array_equal(np.rint(got * 255).astype(np.uint8), images)
+
+
+def test_half_floats_become_floats_exactly_and_other_dtypes_stay():
+    features = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float16)
+    labels = np.arange(6, dtype=np.int64)
+    (got,) = stream((features, labels), batch_size=6, seed=2)
+    order = epoch_order(6, 2, 0)
+    assert got[0].dtype == np.float32
+    assert np.array_equal(got[0], features[order].astype(np.float32))
+    assert got[1].dtype == np.int64
+    assert np.array_equal(got[1], order)
+
+
+def test_a_tuple_of_one_stays_a_tuple(numbers):
+    (got,) = stream((numbers,), batch_size=10, seed=0)
+    assert isinstance(got, tuple)
+    assert len(got) == 1
+
+
+def test_the_batch_dimension_stays_open(numbers):
+    assert batches(np.zeros((3, 20, 20, 1), np.uint8), batch_size=2, seed=0).element_spec.shape == (
+        None, 20, 20, 1,
+    )
+
+
+def test_a_memory_mapped_file_is_streamed_and_not_read_as_a_whole(tmp_path):
+    path = tmp_path / "features.bin"
+    # A sparse file of 64 GiB: any copy of the whole would fail or be noticed.
+    shape = (2**20, 2**15)
+    with open(path, "wb") as file:
+        file.truncate(2 * shape[0] * shape[1])
+    written = np.memmap(path, np.float16, "r+", shape=shape)
+    visited = epoch_order(shape[0], 0, 0)[:2]
+    written[visited, 0] = [0.5, -2.0]
+    array = np.memmap(path, np.float16, "r", shape=shape)
+    first = next(iter(batches(array, batch_size=2, seed=0))).numpy()
+    assert first.shape == (2, shape[1])
+    assert first[:, 0].tolist() == [0.5, -2.0]
+
+
+def test_sequential_batches_go_once_and_in_order(numbers):
+    got = list(sequential_batches(numbers, 4).as_numpy_iterator())
+    assert [batch.tolist() for batch in got] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "received"),
+    [
+        ((), r"\[\]"),
+        (np.zeros((0, 3)), r"\[0\]"),
+        ((np.zeros(3), np.zeros(4)), r"\[3, 4\]"),
+    ],
+)
+def test_arrays_that_do_not_match_are_refused(arrays, received):
+    with pytest.raises(ValueError, match=f"same number of images.* Received: {received}"):
+        batches(arrays, batch_size=2, seed=0)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"batch_size": 0}, {"seed": -1}, {"first_epoch": -1}, {"first_epoch": 2}]
+)
+def test_numbers_out_of_range_are_refused(numbers, wrong):
+    with pytest.raises(ValueError, match="Received: batch_size="):
+        batches(numbers, **{"batch_size": 2, "seed": 0, "epochs": 1} | wrong)

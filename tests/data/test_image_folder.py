@@ -1,0 +1,246 @@
+"""Folders of image files."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_capsule_poe.data import DataError, load_images
+
+RANDOM = np.random.default_rng(0)
+
+
+def write(path, array=None, **keywords):
+    """Writes an image file, by default one of random grey pixels."""
+    if array is None:
+        array = RANDOM.integers(0, 256, (24, 20), dtype=np.uint8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image = array if isinstance(array, Image.Image) else Image.fromarray(array)
+    image.save(path, **keywords)
+    return path
+
+
+@pytest.fixture
+def classes(tmp_path):
+    """Nine images in three classes; the value of all pixels of an image is its number."""
+    for number in range(9):
+        write(tmp_path / "abc"[number // 3] / f"{number}.png", np.full((20, 20), number, np.uint8))
+    return tmp_path
+
+
+def numbers(images):
+    return images.images[:, 0, 0, 0].tolist()
+
+
+def test_sub_folders_are_classes(classes):
+    data = load_images(str(classes), test_fraction=0.3)
+    assert data.train.class_names == data.test.class_names == ("a", "b", "c")
+    assert (len(data.train), len(data.test)) == (6, 3)
+    assert sorted(numbers(data.train) + numbers(data.test)) == list(range(9))
+    for part in (data.train, data.test):
+        assert part.labels.tolist() == [number // 3 for number in numbers(part)]
+
+
+def test_what_is_held_out_depends_on_the_seed_only(classes):
+    tests = numbers(load_images(classes, seed=4, test_fraction=0.3).test)
+    assert numbers(load_images(classes, seed=4, test_fraction=0.3, limit=1).test) == tests
+    others = [numbers(load_images(classes, seed=seed, test_fraction=0.3).test) for seed in (5, 6)]
+    assert any(sorted(other) != sorted(tests) for other in others)
+
+
+def test_limit_takes_the_first_of_the_random_order(classes):
+    whole = numbers(load_images(classes).train)
+    assert numbers(load_images(classes, limit=4).train) == whole[:4]
+    assert whole != sorted(whole)
+    assert len(load_images(classes, limit=100).train) == len(whole)
+
+
+def test_an_image_outside_the_sub_folders_means_no_classes(classes):
+    write(classes / "9.png", np.full((20, 20), 9, np.uint8))
+    train = load_images(classes).train
+    assert train.labels is None
+    assert train.class_names is None
+
+
+@pytest.mark.parametrize("test", ["test", "validation", "val"])
+def test_a_train_and_test_pair_is_the_split(tmp_path, test):
+    for number, place in enumerate(["train/a", "train/b", "train/b/deep", f"{test}/b", "rest/c"]):
+        write(tmp_path / place / f"{number}.png", np.full((20, 20), number, np.uint8))
+    data = load_images(tmp_path)
+    assert sorted(numbers(data.train)) == [0, 1, 2]
+    assert numbers(data.test) == [3]
+    assert data.test.class_names == ("a", "b")
+    assert data.test.labels.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    "extension", ["png", "jpg", "JPEG", "gif", "bmp", "webp", "tif", "tiff"]
+)
+def test_formats(tmp_path, extension):
+    smooth = np.add.outer(np.arange(24), np.arange(20)).astype(np.uint8) * 5
+    for name in "ab":
+        write(tmp_path / f"{name}.{extension}", smooth)
+    images = load_images(tmp_path, grey=True).train.images
+    assert images.shape == (1, 24, 20, 1)
+    assert np.abs(images[0, ..., 0].astype(int) - smooth).max() <= 6
+
+
+def test_other_and_hidden_files_are_left_out(classes):
+    (classes / "a" / "notes.txt").write_text("no image")
+    (classes / "a" / "._0.png").write_bytes(b"no image")
+    write(classes / ".cache" / "x.png", np.zeros((20, 20), np.uint8))
+    data = load_images(classes)
+    assert len(data.train) + len(data.test) == 9
+    assert data.train.class_names == ("a", "b", "c")
+
+
+def one_pixel_type(tmp_path, image, name="b.png", **keywords):
+    """The first image of a folder that holds it twice."""
+    for copy in (name, f"copy_{name}"):
+        write(tmp_path / copy, image, **keywords)
+    return load_images(tmp_path).train.images[0]
+
+
+def test_grey_only_if_all_are_grey(tmp_path):
+    for name in "ab":
+        write(tmp_path / f"{name}.png", np.full((20, 20), 7, np.uint8))
+    assert load_images(tmp_path).image_shape == (20, 20, 1)
+    write(tmp_path / "c.png", np.full((20, 20, 3), (9, 8, 7), np.uint8))
+    data = load_images(tmp_path)
+    pixels = {tuple(image[0, 0]) for image in [*data.train.images, *data.test.images]}
+    assert pixels == {(7, 7, 7), (9, 8, 7)}
+    assert load_images(tmp_path, grey=True).image_shape == (20, 20, 1)
+
+
+def test_transparent_pixels_are_blended_with_black(tmp_path):
+    pixels = np.zeros((20, 20, 4), np.uint8)
+    pixels[:, :10] = (200, 100, 50, 255)
+    pixels[:, 10:] = (200, 100, 50, 0)
+    pixels[0, 0] = (200, 100, 50, 51)
+    image = one_pixel_type(tmp_path, pixels)
+    assert image[5, 5].tolist() == [200, 100, 50]
+    assert image[5, 15].tolist() == [0, 0, 0]
+    assert image[0, 0].tolist() == [40, 20, 10]
+
+
+def test_transparent_grey_stays_grey(tmp_path):
+    pixels = np.full((20, 20, 2), (100, 128), np.uint8)
+    image = one_pixel_type(tmp_path, Image.fromarray(pixels, "LA"))
+    assert image.shape == (20, 20, 1)
+    assert np.all(image == 50)
+
+
+@pytest.mark.parametrize("extension", ["png", "tif"])
+def test_16_bits_keep_their_scale(tmp_path, extension):
+    deep = np.linspace(0, 65535, 400).astype(np.uint16).reshape(20, 20)
+    image = one_pixel_type(tmp_path, deep, f"b.{extension}")
+    assert np.array_equal(image[..., 0], np.rint(deep / 257).astype(np.uint8))
+
+
+def test_float_pixels(tmp_path):
+    units = np.linspace(0, 1, 400, dtype=np.float32).reshape(20, 20)
+    image = one_pixel_type(tmp_path, units, "b.tif")
+    assert np.array_equal(image[..., 0], np.rint(units * 255).astype(np.uint8))
+
+
+@pytest.mark.parametrize("scale", [np.float32(255), np.int32(70000)])
+def test_pixels_of_unknown_range_are_refused(tmp_path, scale):
+    deep = np.full((20, 20), 1, scale.dtype) * scale
+    with pytest.raises(DataError, match="b.tif must hold .* Received: values from"):
+        one_pixel_type(tmp_path, deep, "b.tif")
+
+
+@pytest.mark.parametrize(("colour", "channels"), [((9, 9, 9), 1), ((9, 8, 7), 3)])
+def test_palettes(tmp_path, colour, channels):
+    image = Image.new("P", (20, 20), 1)
+    image.putpalette([0, 0, 0, *colour])
+    assert one_pixel_type(tmp_path, image)[0, 0].tolist() == list(colour)[:channels]
+
+
+def test_black_and_white_images_use_the_full_range(tmp_path):
+    image = one_pixel_type(tmp_path, Image.new("1", (20, 20), 1))
+    assert image.shape == (20, 20, 1)
+    assert np.all(image == 255)
+
+
+def test_images_are_turned_upright(tmp_path):
+    pixels = np.arange(24 * 20, dtype=np.uint8).reshape(24, 20)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    image = one_pixel_type(tmp_path, pixels, exif=exif)
+    assert np.array_equal(image[..., 0], np.rot90(pixels, -1))
+
+
+def test_sizes_that_differ_are_refused_unless_resized(tmp_path):
+    one = write(tmp_path / "one.png")
+    two = write(tmp_path / "two.png", np.zeros((30, 20), np.uint8))
+    with pytest.raises(DataError, match="--image-size") as caught:
+        load_images(tmp_path)
+    for part in (one, two, "24x20", "30x20"):
+        assert str(part) in str(caught.value)
+    assert load_images(tmp_path, image_size=25).image_shape == (25, 25, 1)
+    assert load_images(tmp_path, image_size=[21, 32]).image_shape == (21, 32, 1)
+
+
+def test_resizing_keeps_the_mean(tmp_path):
+    ramp = np.add.outer(np.arange(60), np.arange(60)).astype(np.uint8) * 2
+    write(tmp_path / "a.png", ramp)
+    write(tmp_path / "b.png", ramp)
+    small = load_images(tmp_path, image_size=20).train.images
+    assert abs(small.mean() - ramp.mean()) < 1
+    assert np.all(np.diff(small[0, :, 5, 0].astype(int)) > 0)
+
+
+def test_small_images_are_refused(tmp_path):
+    for name in "ab":
+        write(tmp_path / f"{name}.png", np.zeros((8, 30), np.uint8))
+    with pytest.raises(DataError, match="at least 20x20 pixels; received 8x30; use --image-size"):
+        load_images(tmp_path)
+    with pytest.raises(DataError, match="received 19x19"):
+        load_images(tmp_path, image_size=19)
+    assert load_images(tmp_path, image_size=20).image_shape == (20, 20, 1)
+
+
+def test_an_empty_folder_is_refused(tmp_path):
+    with pytest.raises(DataError, match=f"{tmp_path} holds no images.*png"):
+        load_images(tmp_path)
+
+
+def test_a_single_image_is_refused(tmp_path):
+    write(tmp_path / "a.png")
+    with pytest.raises(DataError, match="at least 2 images.* Received: 1"):
+        load_images(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["truncated", "text", "empty"])
+def test_a_broken_file_is_refused_or_skipped(classes, kind):
+    broken = classes / "b" / "bad.png"
+    noise = RANDOM.integers(0, 256, (20, 20), dtype=np.uint8)
+    whole = write(broken, noise).read_bytes()
+    broken.write_bytes(
+        {"truncated": whole[: len(whole) // 2], "text": b"no image", "empty": b""}[kind]
+    )
+    with pytest.raises(DataError, match=f"{broken} is broken or no image.*--skip-broken"):
+        load_images(classes)
+    data = load_images(classes, skip_broken=True)
+    assert data.skipped == (str(broken),)
+    assert sorted(numbers(data.train) + numbers(data.test)) == list(range(9))
+
+
+def test_limit_does_not_count_broken_files(classes):
+    order = load_images(classes).train
+    first = numbers(order)[0]
+    (classes / "abc"[first // 3] / f"{first}.png").write_bytes(b"no image")
+    data = load_images(classes, skip_broken=True, limit=3)
+    assert numbers(data.train) == numbers(order)[1:4]
+
+
+def test_nothing_but_broken_files_is_refused(tmp_path):
+    for name in "ab":
+        (tmp_path / f"{name}.png").write_bytes(b"no image")
+    with pytest.raises(DataError, match="no image is left"):
+        load_images(tmp_path, skip_broken=True)
+
+
+def test_a_column_has_no_meaning_here(classes):
+    with pytest.raises(DataError, match="`column` has no meaning for a folder.*'image'"):
+        load_images(classes, column="image")

@@ -1,0 +1,79 @@
+"""`ImageSet` and `ImageData`."""
+
+import dataclasses
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from keras_capsule_poe.data import DataError, ImageData, ImageSet
+
+
+def image_set(n=3, shape=(20, 24, 1), **keywords):
+    images = np.random.default_rng(0).integers(0, 256, (n, *shape), dtype=np.uint8)
+    return ImageSet(images, **keywords)
+
+
+def test_sizes():
+    images = image_set()
+    assert len(images) == 3
+    assert images.image_shape == (20, 24, 1)
+
+
+def test_it_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        image_set().name = "other"
+
+
+def test_head_takes_labels_along_and_copies_nothing():
+    images = image_set(labels=np.arange(3), class_names=("a", "b", "c"), name="some")
+    head = images.head(2)
+    assert (len(head), head.labels.tolist()) == (2, [0, 1])
+    assert (head.class_names, head.name) == (images.class_names, "some")
+    assert np.shares_memory(head.images, images.images)
+    assert len(images.head(9)) == 3
+
+
+def test_fingerprint_tells_pixels_and_shapes_apart():
+    images = image_set()
+    assert images.fingerprint == image_set(name="other").fingerprint
+    assert len(images.fingerprint) == 16
+    int(images.fingerprint, 16)
+    changed = images.images.copy()
+    changed[1, 2, 3, 0] ^= 1
+    turned = images.images.reshape(3, 24, 20, 1)
+    prints = {images.fingerprint, *(ImageSet(a).fingerprint for a in (changed, turned))}
+    assert len(prints) == 3
+
+
+@pytest.mark.parametrize(
+    "images",
+    [np.zeros((2, 20, 20, 1)), np.zeros((2, 20, 20), np.uint8), np.zeros((2, 20, 20, 4), np.uint8)],
+)
+def test_other_arrays_are_refused(images):
+    with pytest.raises(DataError, match="`images` must be a uint8 array.* Received: shape"):
+        ImageSet(images)
+
+
+@pytest.mark.parametrize("labels", [np.zeros(2, np.int64), np.zeros(3)])
+def test_other_labels_are_refused(labels):
+    with pytest.raises(DataError, match="`labels` must be an int64 array"):
+        image_set(labels=labels)
+
+
+def test_a_pair_must_agree_in_shape():
+    data = ImageData(image_set(name="some"), image_set(n=1))
+    assert (data.name, data.image_shape, data.skipped) == ("some", (20, 24, 1), ())
+    with pytest.raises(DataError, match=r"--image-size. Received: \(20, 24, 1\) and \(20, 20, 1\)"):
+        ImageData(image_set(), image_set(shape=(20, 20, 1)))
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    code = (
+        "import sys, keras_capsule_poe.data; "
+        "heavy = {'tensorflow', 'tensorflow_datasets', 'PIL', 'sklearn'} & set(sys.modules); "
+        "sys.exit(', '.join(heavy) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

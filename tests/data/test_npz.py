@@ -1,0 +1,120 @@
+"""`.npz` files."""
+
+import numpy as np
+import pytest
+
+from keras_capsule_poe.data import DataError, load_images
+
+RANDOM = np.random.default_rng(0)
+IMAGES = RANDOM.integers(0, 256, (10, 20, 22), dtype=np.uint8)
+
+
+@pytest.fixture
+def save(tmp_path):
+    def write(**arrays):
+        np.savez_compressed(tmp_path / "some.npz", **arrays)
+        return tmp_path / "some.npz"
+
+    return write
+
+
+def test_training_and_test_arrays(save):
+    path = save(x_train=IMAGES[:7], y_train=np.arange(7), x_test=IMAGES[7:], y_test=np.arange(3))
+    data = load_images(str(path), limit=5)
+    assert np.array_equal(data.train.images, IMAGES[:5, ..., np.newaxis])
+    assert np.array_equal(data.test.images, IMAGES[7:, ..., np.newaxis])
+    assert data.train.labels.tolist() == [0, 1, 2, 3, 4]
+    assert data.test.labels.dtype == np.int64
+    assert data.name == str(path)
+
+
+@pytest.mark.parametrize(
+    ("names", "column"),
+    [(("images", "labels"), None), (("faces", "labels"), "faces"), (("x_train", "y_train"), None)],
+)
+def test_one_array_is_split(save, names, column):
+    path = save(**{names[0]: IMAGES, names[1]: np.arange(10).reshape(10, 1)})
+    data = load_images(path, column=column, test_fraction=0.3)
+    assert (len(data.train), len(data.test)) == (7, 3)
+    for part in (data.train, data.test):
+        assert np.array_equal(part.images[..., 0], IMAGES[part.labels])
+    assert sorted([*data.train.labels, *data.test.labels]) == list(range(10))
+    limited = load_images(path, column=column, test_fraction=0.3, limit=2)
+    assert np.array_equal(limited.train.images, data.train.images[:2])
+    assert np.array_equal(limited.test.images, data.test.images)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_floats_come_back_as_the_bytes_they_were(save, dtype):
+    units = (IMAGES / 255).astype(dtype)
+    data = load_images(save(x_train=units, x_test=units[:1]))
+    assert data.train.labels is None
+    assert np.array_equal(data.train.images[..., 0], IMAGES)
+
+
+def test_rgb_turned_grey_and_resized(save):
+    images = np.full((4, 40, 40, 3), (200, 100, 50), np.uint8)
+    assert load_images(save(images=images)).image_shape == (40, 40, 3)
+    data = load_images(save(images=images), grey=True, image_size=(20, 30))
+    assert data.image_shape == (20, 30, 1)
+    assert np.all(data.train.images == round(0.299 * 200 + 0.587 * 100 + 0.114 * 50))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"images": IMAGES[0]}, r"shape \(N, H, W\) or \(N, H, W, C\). Received: shape \(20, 22\)"),
+        ({"images": IMAGES.reshape(5, 2, 20, 22)}, "1 or 3 channels, in the last dimension"),
+        ({"images": IMAGES[:0]}, "is empty"),
+        ({"images": IMAGES[:1]}, "at least 2 images"),
+        ({"images": IMAGES.astype(np.int32)}, r"must be uint8, or float.*dtype int32"),
+        ({"images": IMAGES.astype(np.float32) - 3}, r"floats in \[0, 1\].*from -3 to 252"),
+        ({"images": np.where(IMAGES > 254, np.nan, 0)}, r"not hold NaN. Received: \d+ NaN"),
+        ({"images": np.array([{}], object)}, "damaged or of another kind.*allow_pickle=False"),
+        ({"images": IMAGES, "labels": np.arange(9)}, r"'labels'.*shape \(10,\).*shape \(9,\)"),
+        ({"images": IMAGES, "labels": np.zeros(10)}, r"'labels'.*must be integers"),
+        ({"a": IMAGES, "b": IMAGES}, "--column. Received: arrays a, b"),
+        ({"x_train": IMAGES, "x_test": IMAGES[:, :, :20]}, "must have the same shape"),
+        ({"images": IMAGES[:, :8, :8]}, r"at least 20x20 pixels; received 8x8; use --image-size"),
+    ],
+)
+def test_arrays_that_are_no_images_are_refused(save, arrays, message):
+    path = save(**arrays)
+    with pytest.raises(DataError, match=message) as caught:
+        load_images(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_column_that_is_not_there_is_refused(save):
+    with pytest.raises(DataError, match="no array 'faces'.* Received: arrays images"):
+        load_images(save(images=IMAGES), column="faces")
+
+
+@pytest.mark.parametrize("kind", ["truncated", "flipped", "text", "empty", "npy", "pickle"])
+def test_files_that_are_no_archives_are_refused(save, kind):
+    path = save(images=IMAGES)
+    whole = path.read_bytes()
+    if kind == "npy":
+        with open(path, "wb") as file:
+            np.save(file, IMAGES)
+    else:
+        middle = len(whole) // 2
+        flipped = whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :]
+        path.write_bytes(
+            {
+                "truncated": whole[:middle],
+                "flipped": flipped,
+                "text": b"no archive",
+                "empty": b"",
+                "pickle": b"\x80\x04N.",
+            }[kind]
+        )
+    with pytest.raises(DataError, match="cannot be read as an .npz archive") as caught:
+        load_images(path)
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(DataError, match="no such folder or file. Received: .*none.npz"):
+        load_images(str(tmp_path / "none.npz"))
