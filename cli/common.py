@@ -57,6 +57,17 @@ def guarded(function):
     return command
 
 
+def with_tensorflow(function):
+    """For commands that need it from the start."""
+
+    @functools.wraps(function)
+    def command(*args, **kwargs):
+        import_tensorflow()
+        return function(*args, **kwargs)
+
+    return command
+
+
 def _one_line(error):
     text = " ".join(str(error).split()) or type(error).__name__
     if _is_expected(error):
@@ -142,7 +153,6 @@ def load_model(folder):
     Raises:
         RunError: If the file is damaged or of another kind.
     """
-    import_tensorflow()
     import keras
 
     import keras_capsule_poe.models  # registers the classes  # noqa: F401

@@ -13,6 +13,7 @@ from keras_capsule_poe.cli.common import (
     load_model,
     model_option,
     seed_option,
+    with_tensorflow,
 )
 
 
@@ -24,6 +25,7 @@ from keras_capsule_poe.cli.common import (
 @data_options
 @seed_option
 @guarded
+@with_tensorflow
 def evaluate(model_dir, probe_images, limit, json_path, data_dir, manual_dir, seed):
     """Measure a trained model on its test images."""
     folder = find_model(model_dir)

@@ -2,13 +2,21 @@
 
 import click
 
-from keras_capsule_poe.cli.common import find_model, guarded, load_config, load_model, model_option
+from keras_capsule_poe.cli.common import (
+    find_model,
+    guarded,
+    load_config,
+    load_model,
+    model_option,
+    with_tensorflow,
+)
 
 
 @click.command(short_help="Write the SavedModel of a trained model anew.")
 @model_option
 @click.option("--domain", type=click.Choice(["complete", "restricted", "visited"]), default="complete", show_default=True, help="What its sample endpoints draw from.")
 @guarded
+@with_tensorflow
 def export(model_dir, domain):
     """Write a SavedModel, as the next version in the model folder.
 

@@ -12,6 +12,7 @@ from keras_capsule_poe.cli.common import (
     load_model,
     model_option,
     out_option,
+    with_tensorflow,
 )
 
 
@@ -21,6 +22,7 @@ from keras_capsule_poe.cli.common import (
 @click.option("--n", type=click.IntRange(min=1), default=16, show_default=True, help="Number of test images.")
 @data_options
 @guarded
+@with_tensorflow
 def reconstruct(out, model_dir, n, data_dir, manual_dir):
     """Show test images and what the model makes of them.
 

@@ -10,6 +10,7 @@ from keras_capsule_poe.cli.common import (
     model_option,
     out_option,
     seed_option,
+    with_tensorflow,
 )
 
 
@@ -21,6 +22,7 @@ from keras_capsule_poe.cli.common import (
 @click.option("--n", type=click.IntRange(min=1), default=64, show_default=True, help="Number of samples in an .npz.")
 @seed_option
 @guarded
+@with_tensorflow
 def sample(out, model_dir, domain, rows, n, seed):
     """Draw images, each from ONE capsule; all others are zero.
 

@@ -82,13 +82,13 @@ def train(model_dir, recipe, settings, config, data_dir, manual_dir, stage, fres
     """
     run_config = _configuration(recipe, config, settings, flags)
     folder = model_dir or SAVED_MODELS / _folder_name(run_config.dataset)
+    if tensorboard:
+        _check_tensorboard()
+    import_tensorflow()
     if dry_run:
         from keras_capsule_poe.cli.plan import show_plan
 
         return show_plan(run_config, load_data(run_config, data_dir, manual_dir))
-    if tensorboard:
-        _check_tensorboard()
-    import_tensorflow()
     from keras_capsule_poe.cli.progress import reporter
     from keras_capsule_poe.training import train as train_stages
 

@@ -12,6 +12,7 @@ from keras_capsule_poe.cli.common import (
     load_model,
     model_option,
     out_option,
+    with_tensorflow,
 )
 
 
@@ -24,6 +25,7 @@ from keras_capsule_poe.cli.common import (
 @click.option("--span", type=click.FloatRange(min=0, min_open=True), default=0.5, show_default=True, help="How far each dimension is moved, up and down.")
 @data_options
 @guarded
+@with_tensorflow
 def traverse(out, model_dir, image, capsule, steps, span, data_dir, manual_dir):
     """Vary one capsule's dimensions one at a time: a row a dimension."""
     from keras_capsule_poe.pictures import save_grid, traversal_grid

@@ -19,14 +19,15 @@ def grid(rows, gap=2, magnify=None):
     Returns:
         uint8 array (height, width, C).
     """
-    height, width, channels = np.shape(rows[0])[1:]
+    rows = [keras.ops.convert_to_numpy(row) for row in rows]
+    height, width, channels = rows[0].shape[1:]
     columns = max(len(row) for row in rows)
     factor = magnify or max(1, -(-56 // height))
     canvas = np.full(
         (len(rows) * (height + gap) + gap, columns * (width + gap) + gap, channels), 96, "uint8"
     )
     for r, row in enumerate(rows):
-        for c, image in enumerate(np.asarray(row)):
+        for c, image in enumerate(row):
             top, left = gap + r * (height + gap), gap + c * (width + gap)
             pixels = np.clip(image, 0, 1) * 255
             canvas[top : top + height, left : left + width] = np.round(pixels).astype("uint8")
@@ -76,8 +77,7 @@ def reconstruction_grid(product, images):
     Returns:
         list of four arrays (N, H, W, C).
     """
-    rows = (images, product.autoencoder(images), product.gibbs_step(images), product(images))
-    return [keras.ops.convert_to_numpy(row) for row in rows]
+    return [images, product.autoencoder(images), product.gibbs_step(images), product(images)]
 
 
 def traversal_grid(product, image, capsule=None, steps=11, span=0.5):

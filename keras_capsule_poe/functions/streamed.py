@@ -8,23 +8,25 @@ sums over pairs of capsules are taken. Three identities save work:
   earlier collectives' directions), so that one small sum is carried and not the logits.
 - The lengths of the votes, which the cosine divides by, depend on x and W alone.
 
-A few images are taken at a time, so that memory grows with neither the batch nor the votes.
+A few images are taken at a time, so that memory grows with neither the votes nor, beyond the
+results, the batch. `route` has a gradient of its own, which recomputes instead of storing.
 """
 
-from functools import reduce
+from keras import ops, tree
 
-from keras import ops
-
-from keras_capsule_poe.functions.blocks import Cosines, PairSums, over_images
+from keras_capsule_poe.functions.blocks import PairSums, over_images
 from keras_capsule_poe.functions.divergence import Divergence, damped
-from keras_capsule_poe.functions.energy import log_odds
-from keras_capsule_poe.functions.norms import at_least_float32, direction
+from keras_capsule_poe.functions.norms import at_least_float32
+from keras_capsule_poe.functions.router import Numbers, Router
 from keras_capsule_poe.functions.routing import Routing, check_routing_options
 from keras_capsule_poe.functions.squash import squash
 
 
 def route(x, kernel, **options):
     """Routing by agreement: `routing.route`, with the same arguments and results.
+
+    Differentiable in x, the kernel, the temperature, the activation prior, the bias and the
+    scale, through all iterations; not twice.
 
     Args:
         x: Tensor (B, I, D), input capsules.
@@ -39,16 +41,20 @@ def route(x, kernel, **options):
     - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Procedure 1
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643), Algorithm 1
     """
-    x, kernel, pairs = _prepared(x, kernel)
-    router = _router(pairs, **options)
+    x, kernel, numbers, fixed = _prepared(x, kernel, **options)
 
-    def step(x, _):
-        c, z = router(pairs.lay_inputs(x))
-        return [pairs.unlay_coefficients(c), pairs.unlay_outputs(z)], []
+    @ops.custom_gradient
+    def routed(x, kernel, *numbers):
+        router = Router(PairSums(kernel), Numbers(*numbers), **fixed)
+        c, *steps = router.all_images(x)
 
-    inputs, outputs, out_dim, _ = kernel.shape
-    shapes = [(inputs, outputs), (outputs, out_dim)]
-    return Routing(*over_images(step, [x], pairs.images_at_once(), shapes, [])[0])
+        def gradient(*upstream):
+            in_c, in_z = tree.flatten(upstream)[-2:]
+            return router.gradient(x, steps, in_c, in_z)
+
+        return (c, steps[-1]), gradient
+
+    return Routing(*routed(x, kernel, *numbers))
 
 
 def encoder_divergence(x, kernel, coefficients):
@@ -66,11 +72,12 @@ def encoder_divergence(x, kernel, coefficients):
 
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643), Algorithm 1 and Equation 18
     """
-    x, kernel, pairs = _prepared(x, kernel)
+    x, kernel = at_least_float32(x), at_least_float32(kernel)
+    pairs = PairSums(kernel)
 
-    def step(x, coefficients, weight):
-        x, c = pairs.lay_inputs(x), pairs.lay_coefficients(coefficients)
-        return _encoder_step(pairs, x, c, pairs.collective(c, x), weight)
+    def step(x, c):
+        x, c = pairs.lay_inputs(x), pairs.lay_pairs(c)
+        return _encoder_step(pairs, x, c, pairs.collective(c, x))
 
     return _encoder_results(pairs, kernel, step, [x, ops.cast(coefficients, x.dtype)])
 
@@ -88,13 +95,14 @@ def routed_encoder_divergence(x, kernel, **options):
     Returns:
         `Divergence`: gradient (I, J, E, D), reconstruction (B, I, D), z and z~ (B, J, E).
     """
-    x, kernel, pairs = _prepared(x, kernel)
-    router = _router(pairs, **options)
+    x, kernel, numbers, fixed = _prepared(x, kernel, **options)
+    pairs = PairSums(kernel)
+    router = Router(pairs, numbers, **fixed)
 
-    def step(x, weight):
+    def step(x):
         x = pairs.lay_inputs(x)
-        c, z = router(x)
-        return _encoder_step(pairs, x, c, z, weight)
+        c, steps = router.slice_of_images(x)
+        return _encoder_step(pairs, x, c, steps[-1])
 
     return _encoder_results(pairs, kernel, step, [x])
 
@@ -115,13 +123,14 @@ def decoder_divergence(x, z, kernel, coefficients):
 
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643), training of the decoder
     """
-    x, kernel, pairs = _prepared(x, kernel)
+    x, kernel = at_least_float32(x), at_least_float32(kernel)
+    pairs = PairSums(kernel)
 
-    def step(x, z, coefficients, weight):
-        x, c = pairs.lay_inputs(x), pairs.lay_coefficients(coefficients)
-        return _decoder_step(pairs, x, z, c, pairs.collective(c, x), weight)
+    def step(x, z, c):
+        x, c = pairs.lay_inputs(x), pairs.lay_pairs(c)
+        return _decoder_step(pairs, x, z, c, pairs.collective(c, x))
 
-    return _decoder_results(pairs, kernel, step, [x, z, ops.cast(coefficients, x.dtype)])
+    return _decoder_results(pairs, kernel, step, x, z, [ops.cast(coefficients, x.dtype)])
 
 
 def routed_decoder_divergence(x, z, kernel, **options):
@@ -138,24 +147,21 @@ def routed_decoder_divergence(x, z, kernel, **options):
     Returns:
         `Divergence`: gradient (J, I, D, E), reconstruction (B, J, E), z, and z~ (B, I, D).
     """
-    x, kernel, pairs = _prepared(x, kernel)
-    router = _router(pairs, **options)
+    x, kernel, numbers, fixed = _prepared(x, kernel, **options)
+    pairs = PairSums(kernel)
+    router = Router(pairs, numbers, **fixed)
 
-    def step(x, z, weight):
+    def step(x, z):
         x = pairs.lay_inputs(x)
-        c, z_model = router(x)
-        return _decoder_step(pairs, x, z, c, z_model, weight)
+        c, steps = router.slice_of_images(x)
+        return _decoder_step(pairs, x, z, c, steps[-1])
 
-    return _decoder_results(pairs, kernel, step, [x, z])
-
-
-def _prepared(x, kernel):
-    x, kernel = at_least_float32(x), at_least_float32(kernel)
-    return x, kernel, PairSums(kernel)
+    return _decoder_results(pairs, kernel, step, x, z, [])
 
 
-def _router(
-    pairs,
+def _prepared(
+    x,
+    kernel,
     iterations=3,
     temperature=1.0,
     normalize="inputs",
@@ -164,85 +170,57 @@ def _router(
     bias=None,
     scale=1.0,
 ):
-    """The function that routes one slice of images: x to (list of c blocks, z), laid out."""
+    """The arguments of `routing.route` as tensors, and those that are fixed by name."""
     check_routing_options(iterations, normalize, kind)
-    cosines = Cosines(pairs) if kind == "cosine" else None
-    axis = pairs.output_axis
-    # Whether the softmax runs along the rows of a block, or from block to block.
-    within = (normalize == "inputs") == pairs.inputs_are_many
-
-    def router(x):
-        total = pairs.total(x)
-        offset = ops.zeros((pairs.outputs,)) if bias is None else bias
-        offset = ops.cast(offset, total.dtype)
-        equal = ops.ones_like(offset) / pairs.inputs
-        shares = equal if normalize == "inputs" else ops.softmax(offset)
-        shares, offset = scale * pairs.per_output(shares), pairs.per_output(offset)
-        z = total * ops.expand_dims(shares, axis)
-        agreement = cosines.of(x) if cosines else lambda y: pairs.agreement(y, x)
-        c = None if iterations else pairs.equal_blocks(shares, x)
-        pull = 0.0
-        for _ in range(iterations):
-            pull = pull + temperature * (direction(z, axis) if cosines else squash(z, axis))
-            logits = agreement(pull)
-            if normalize == "outputs":  # over the inputs, these cancel
-                prior = pairs.output_blocks(activation_prior * log_odds(z, axis) + offset)
-                logits = [block + p for block, p in zip(logits, prior)]
-            c = _softmax(logits, within, scale)
-            z = pairs.collective(c, x)
-        return c, z
-
-    return router
+    x, kernel = at_least_float32(x), at_least_float32(kernel)
+    no_prior = isinstance(activation_prior, (int, float)) and activation_prior == 0
+    fixed = {
+        "iterations": iterations,
+        "normalize": normalize,
+        "kind": kind,
+        # Over the inputs the softmax cancels what is the same for all of them.
+        "is_offset": normalize == "outputs" and not (no_prior and bias is None),
+    }
+    bias = ops.zeros((kernel.shape[1],)) if bias is None else bias
+    numbers = Numbers(temperature, activation_prior, bias, scale)
+    return x, kernel, Numbers(*(ops.cast(number, x.dtype) for number in numbers)), fixed
 
 
-def _softmax(blocks, within, scale):
-    """scale * softmax of a list of (group, B, M): along M within blocks, or over all blocks."""
-    if within:
-        return [scale * ops.softmax(block, axis=-1) for block in blocks]
-    largest = reduce(ops.maximum, [ops.max(block, axis=0) for block in blocks])
-    powers = [ops.exp(block - largest) for block in blocks]
-    share = scale / sum(ops.sum(power, axis=0) for power in powers)
-    return [power * share for power in powers]
-
-
-def _encoder_step(pairs, x, c, z, weight):
-    """One slice of images: (x~, z, z~) as they came and the sum that makes the gradient."""
+def _encoder_step(pairs, x, c, z):
+    """One slice of images: x~, z and z~ as they came, and the sum that makes the gradient."""
     y = squash(z, axis=pairs.output_axis)
     x_model = squash(pairs.backproject(c, y), axis=pairs.input_axis)
     z, z_model = pairs.unlay_outputs(z), pairs.unlay_outputs(pairs.collective(c, x_model))
-    data = pairs.correlation(c, _pull(pairs, z, weight), x)
-    model = pairs.correlation(c, _pull(pairs, z_model, weight), x_model)
+    data = pairs.correlation(c, pairs.lay_outputs(damped(z)), x)
+    model = pairs.correlation(c, pairs.lay_outputs(damped(z_model)), x_model)
     return [pairs.unlay_inputs(x_model), z, z_model], [data - model]
 
 
-def _decoder_step(pairs, x, z, c, z_model, weight):
+def _decoder_step(pairs, x, z, c, z_model):
+    """One slice of images: x~ and z~ as they came, and the sum that makes the gradient."""
     x_model = squash(pairs.backproject(c, z_model), axis=pairs.input_axis)
     z_model = pairs.unlay_outputs(z_model)
-    data = pairs.correlation(c, _pull(pairs, z, weight), x)
-    model = pairs.correlation(c, _pull(pairs, z_model, weight), x_model)
+    data = pairs.correlation(c, pairs.lay_outputs(damped(z)), x)
+    model = pairs.correlation(c, pairs.lay_outputs(damped(z_model)), x_model)
     return [pairs.unlay_inputs(x_model), z_model], [data - model]
-
-
-def _pull(pairs, z, weight):
-    """z/(1+|z|^2) of outputs (B, J, E), laid out; zero for images of weight zero."""
-    return pairs.lay_outputs(damped(z) * weight[:, :, None])
 
 
 def _encoder_results(pairs, kernel, step, arrays):
     inputs, outputs, out_dim, in_dim = kernel.shape
     shapes = [(inputs, in_dim), (outputs, out_dim), (outputs, out_dim)]
-    results, sums = over_images(step, arrays, pairs.images_at_once(), shapes, [pairs.flat_shape])
-    return Divergence(_mean(pairs, sums[0], arrays[0]), *results)
+    at_once = pairs.images_at_once()
+    results, (total,) = over_images(step, arrays, at_once, shapes, [pairs.flat_shape])
+    return Divergence(_mean(pairs, total, arrays[0]), *results)
 
 
-def _decoder_results(pairs, kernel, step, arrays):
+def _decoder_results(pairs, kernel, step, x, z, more):
     inputs, outputs, out_dim, in_dim = kernel.shape
-    shapes = [(inputs, in_dim), (outputs, out_dim)]
-    results, sums = over_images(step, arrays, pairs.images_at_once(), shapes, [pairs.flat_shape])
-    x_model, z_model = results
-    return Divergence(_mean(pairs, sums[0], arrays[0]), x_model, arrays[1], z_model)
+    shapes, at_once = [(inputs, in_dim), (outputs, out_dim)], pairs.images_at_once()
+    arrays = [x, ops.cast(z, x.dtype), *more]
+    (x_model, z_model), (total,) = over_images(step, arrays, at_once, shapes, [pairs.flat_shape])
+    return Divergence(_mean(pairs, total, x), x_model, z, z_model)
 
 
-def _mean(pairs, difference, x):
-    """Twice the mean over images of a sum over them, as a gradient of the kernel's shape."""
-    return pairs.unlay_kernel(difference) * (2 / ops.cast(ops.shape(x)[0], difference.dtype))
+def _mean(pairs, total, x):
+    """Twice the mean over the images of x, of a sum over them, in the kernel's shape."""
+    return pairs.unlay_maps(total) * (2 / ops.cast(ops.shape(x)[0], total.dtype))

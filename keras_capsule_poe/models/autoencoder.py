@@ -21,7 +21,7 @@ class ConvAutoencoder(keras.Model):
         kernel_size: int.
         dropout: float in [0, 1), on the first convolution's output.
         negative_slope: float, of the leaky ReLU.
-        seed: int, of the dropout.
+        seed: int, of the initial filters and the dropout.
         **kwargs: Base model arguments.
 
     Call arguments:
@@ -55,8 +55,16 @@ class ConvAutoencoder(keras.Model):
         self.negative_slope = negative_slope
         self.seed = seed
         layers = keras.layers
-        self.convolution = layers.Conv2D(filters, kernel_size, name="convolution")
-        self.reduction = layers.Conv2D(filters, kernel_size, strides=STRIDE, name="reduction")
+        self.convolution = layers.Conv2D(
+            filters, kernel_size, kernel_initializer=self._initializer(0), name="convolution"
+        )
+        self.reduction = layers.Conv2D(
+            filters,
+            kernel_size,
+            strides=STRIDE,
+            kernel_initializer=self._initializer(1),
+            name="reduction",
+        )
         self.rectifier = layers.LeakyReLU(negative_slope, name="rectifier")
         self.sigmoid = layers.Activation("sigmoid", dtype="float32", name="sigmoid")
 
@@ -80,10 +88,14 @@ class ConvAutoencoder(keras.Model):
             self.kernel_size,
             strides=STRIDE,
             output_padding=padding,
+            kernel_initializer=self._initializer(2),
             name="expansion",
         )
         self.deconvolution = keras.layers.Conv2DTranspose(
-            shape[-1], self.kernel_size, name="deconvolution"
+            shape[-1],
+            self.kernel_size,
+            kernel_initializer=self._initializer(3),
+            name="deconvolution",
         )
         reduced = tuple((size - self.kernel_size) // STRIDE + 1 for size in inner)
         self.feature_shape = (*reduced, self.filters)
@@ -93,6 +105,9 @@ class ConvAutoencoder(keras.Model):
         self.expansion.build((None, *self.feature_shape))
         self.deconvolution.build((None, *inner, self.filters))
         self.built = True
+
+    def _initializer(self, layer):
+        return keras.initializers.GlorotUniform(seed=4 * self.seed + layer)
 
     def encode(self, images, training=False):
         """Images (B, H, W, C), pixels in [0, 1], to the feature map (B, h, w, F)."""

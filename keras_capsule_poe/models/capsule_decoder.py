@@ -18,6 +18,10 @@ class CapsuleDecoder(ContrastiveModel):
 
     Args:
         primaries: `CapsulePoE` with I capsules of D dimensions, or its config.
+        feature_scale: float, factor on the primary capsules before the squash inside the
+            decoder rule, undone by the call. The rule compares the experts of the data with
+            those that U sends back; they agree in length only where sum_i |z_i|^2 is about as
+            large as an active expert's |z_j|, which features alone are not.
         keep: int, how many experts of each image, drawn at random, stay while training; the
             others are zero. `None`: all. With few, single capsules learn to decode alone.
         seed: int.
@@ -30,14 +34,14 @@ class CapsuleDecoder(ContrastiveModel):
         Tensor (B, I, D), squashed primary capsules.
 
     Raises:
-        ValueError: If `keep` is not positive.
+        ValueError: If `keep` or `feature_scale` is not positive.
 
     Reference:
 
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643), training of the decoder
     """
 
-    def __init__(self, primaries, keep=None, seed=0, **kwargs):
+    def __init__(self, primaries, feature_scale=1.0, keep=None, seed=0, **kwargs):
         super().__init__(seed=seed, **kwargs)
         if isinstance(primaries, dict):
             primaries = keras.saving.deserialize_keras_object(primaries)
@@ -47,7 +51,12 @@ class CapsuleDecoder(ContrastiveModel):
             )
         if keep is not None and keep < 1:
             raise ValueError(f"`keep` must be positive or None. Received: keep={keep!r}")
+        if not feature_scale > 0:
+            raise ValueError(
+                f"`feature_scale` must be above zero. Received: feature_scale={feature_scale!r}"
+            )
         self.primaries = primaries
+        self.feature_scale = feature_scale
         self.keep = keep
 
     def build(self, input_shape):
@@ -56,7 +65,8 @@ class CapsuleDecoder(ContrastiveModel):
         self.built = True
 
     def call(self, inputs):
-        return self.primaries(inputs)
+        z = self.primaries.route(inputs).z / self.feature_scale
+        return ops.cast(squash(z), self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
         return self.primaries.compute_output_shape(input_shape)
@@ -72,7 +82,8 @@ class CapsuleDecoder(ContrastiveModel):
 
     def train_step(self, data):
         capsules, primaries, _ = keras.utils.unpack_x_y_sample_weight(data)
-        divergence = self.primaries.decoder_divergence(self.kept(capsules), unsquash(primaries))
+        z = self.feature_scale * unsquash(primaries)
+        divergence = self.primaries.decoder_divergence(self.kept(capsules), z)
         update = self.apply_ascent(
             self.primaries.kernel,
             divergence.gradient,
@@ -82,16 +93,19 @@ class CapsuleDecoder(ContrastiveModel):
 
     def test_step(self, data):
         capsules, primaries, _ = keras.utils.unpack_x_y_sample_weight(data)
-        divergence = self.primaries.decoder_divergence(capsules, unsquash(primaries))
+        z = self.feature_scale * unsquash(primaries)
+        divergence = self.primaries.decoder_divergence(capsules, z)
         return self._record(primaries, divergence, 0.0)
 
     def _record(self, primaries, divergence, update):
-        self.track(relative_error(squash(divergence.z_model), primaries), update)
+        decoded = squash(divergence.z_model / self.feature_scale)
+        self.track(relative_error(decoded, primaries), update)
         return {metric.name: metric.result() for metric in self.metrics}
 
     def get_config(self):
         return {
             **super().get_config(),
             "primaries": keras.saving.serialize_keras_object(self.primaries),
+            "feature_scale": self.feature_scale,
             "keep": self.keep,
         }

@@ -81,6 +81,23 @@ class CapsuleEncoder(ContrastiveModel):
     def compute_output_shape(self, input_shape):
         return self.experts.compute_output_shape(input_shape)
 
+    def start_from_images(self, x, length):
+        """Sets the maps to images: row e of expert j is one image's primary capsules.
+
+        From small noise the first direction that an expert finds takes all of its dimensions,
+        because the pull of a saturated expert is weak. Images span many from the start.
+
+        Args:
+            x: Array (J * E, I, D), squashed primary capsules of images drawn at random.
+            length: float, the Euclidean length of each row.
+        """
+        experts = self.experts
+        x = ops.cast(x, experts.kernel.dtype)
+        sizes = ops.sqrt(ops.sum(ops.square(x), axis=(1, 2), keepdims=True))
+        rows = length * x / ops.maximum(sizes, keras.config.epsilon())
+        rows = ops.reshape(rows, (experts.capsules, experts.dim, *x.shape[1:]))
+        experts.kernel.assign(ops.transpose(rows, (2, 0, 1, 3)))
+
     def annealed_prior(self):
         """The activation prior at the optimizer's step, a scalar."""
         final = self.experts.activation_prior

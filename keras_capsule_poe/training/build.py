@@ -67,7 +67,13 @@ def build_decoder(config, primary_capsules):
     primaries = _capsules(
         options, primary_capsules, config.primary.dim, seed=config.seed + 2, name="primaries"
     )
-    model = CapsuleDecoder(primaries, keep=options.keep, seed=config.seed, name="decoder")
+    model = CapsuleDecoder(
+        primaries,
+        feature_scale=options.feature_scale,
+        keep=options.keep,
+        seed=config.seed,
+        name="decoder",
+    )
     model.build((None, config.encoder.capsules, config.encoder.dim))
     return model
 

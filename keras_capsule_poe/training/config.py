@@ -33,7 +33,7 @@ class PrimaryConfig:
 
     dim: int = 8
     center: bool = True
-    target_length: float = 0.5
+    target_length: float = 0.35
 
 
 @dataclass
@@ -63,11 +63,17 @@ class ContrastiveConfig(RoutingConfig):
 
 @dataclass
 class EncoderConfig(ContrastiveConfig):
-    """The capsule encoder, maps W."""
+    """The capsule encoder, maps W.
+
+    `image_length`: the maps start as images of this length; none: as noise.
+    """
 
     capsules: int = 20
     dim: int = 16
     scale: float | None = 5.0
+    learning_rate: float = 0.05
+    temperature: float = 0.1
+    image_length: float | None = 0.5
     activation_prior: float = 1.0
     prior_start: float = 0.3
     anneal: float = 0.5
@@ -78,8 +84,9 @@ class EncoderConfig(ContrastiveConfig):
 class DecoderConfig(ContrastiveConfig):
     """The capsule decoder, maps U."""
 
-    learning_rate: float = 0.05
+    learning_rate: float = 0.02
     normalize: str = "inputs"
+    feature_scale: float = 0.3
     keep: int | None = None
 
 
@@ -150,8 +157,8 @@ class RunConfig:
                 if hasattr(section, key):
                     value = getattr(section, key)
                     _check(value in choices, f"{name}.{key}", value, " or ".join(choices))
-        _check_positive(self.encoder, "encoder.", ("capsules", "dim"))
-        _check_positive(self.decoder, "decoder.", ("keep",))
+        _check_positive(self.encoder, "encoder.", ("capsules", "dim", "image_length"))
+        _check_positive(self.decoder, "decoder.", ("keep", "feature_scale"))
         rate, precision = self.autoencoder.dropout, self.autoencoder.precision
         _check(0 <= rate < 1, "autoencoder.dropout", rate, "in [0, 1)")
         _check(precision in _PRECISIONS, "autoencoder.precision", precision, " or ".join(_PRECISIONS))
@@ -186,6 +193,7 @@ RECIPES = {
             "activation_prior": 0.0,
             "prior_start": 0.0,
             "balance": 0.0,
+            "image_length": None,
         },
     },
 }

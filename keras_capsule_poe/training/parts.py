@@ -57,7 +57,7 @@ def write_features(path, autoencoder, images):
 def predict(function, array):
     """`function` of a long array, a chunk at a time, as one array."""
     compiled = _compiled(function)
-    return np.concatenate([np.asarray(compiled(batch)) for batch in sequential_batches(array, CHUNK)])
+    return np.concatenate([compiled(batch).numpy() for batch in sequential_batches(array, CHUNK)])
 
 
 def _compiled(function):

@@ -114,7 +114,7 @@ def train(config, model_dir, load_data, reporter, stage=None, fresh=False):
     names = list(STAGES)
     last = names.index(stage) if stage else len(names) - 1
     for name in names[: last + 1]:
-        if run.is_done(name) or (name == "features" and _features_not_needed(run, names[last])):
+        if run.is_done(name) and not (name == "features" and _features_missing(run)):
             reporter.stage_skipped(name)
             continue
         started = time.perf_counter()
@@ -125,9 +125,10 @@ def train(config, model_dir, load_data, reporter, stage=None, fresh=False):
     return run
 
 
-def _features_not_needed(run, last):
-    """The features are a cache: made for the capsule stages, removed after them."""
-    return last not in ("features",) and run.is_done("encoder") and run.is_done("decoder")
+def _features_missing(run):
+    """The features are a cache, removed after the capsule stages; one done anew needs them."""
+    needed = not (run.is_done("encoder") and run.is_done("decoder"))
+    return needed and not (run.stage_folder("features") / "train.npy").exists()
 
 
 def _open(run, stage, fresh):

@@ -7,7 +7,7 @@ import shutil
 
 import numpy as np
 
-from keras_capsule_poe.data import batches
+from keras_capsule_poe.data import batches, epoch_order
 from keras_capsule_poe.files import beside
 from keras_capsule_poe.models.product import DOMAINS
 from keras_capsule_poe.pictures import capsule_grid, reconstruction_grid, save_grid
@@ -58,8 +58,8 @@ def features(run):
     stored = parts.features(run, "train")
     primary.adapt(stored[start : start + 500] for start in range(0, len(stored), 500))
     with beside(folder / "primary.npz", suffix=".npz") as temporary:
-        np.savez(temporary, mean=primary.mean, gain=primary.feature_gain)
-    return {"feature_gain": float(primary.feature_gain)}
+        np.savez(temporary, mean=primary.mean.numpy(), gain=primary.feature_gain.numpy())
+    return {"feature_gain": float(primary.feature_gain.numpy())}
 
 
 def encoder(run):
@@ -69,6 +69,10 @@ def encoder(run):
     train = parts.features(run, "train")
     epochs, steps = schedule(options, len(train))
     model = build.build_encoder(config, primary.capsules, epochs * steps)
+    if options.image_length:
+        drawn = epoch_order(len(train), config.seed, epoch=0)
+        rows = np.resize(drawn, options.capsules * options.dim)
+        model.start_from_images(parts.to_primary(primary, train[rows]), options.image_length)
     model.compile(build.sgd(options, epochs * steps), jit_compile=False)
     seen, held_out = (
         parts.to_primary(primary, parts.features(run, name)[:MONITORED])

@@ -36,7 +36,7 @@ def _statistics(codes):
     for capsule in range(capsules):
         won = codes[winner == capsule, capsule]
         # A capsule that never wins is described by all of its codes.
-        z = np.asarray(unsquash(won if len(won) > 1 else codes[:, capsule]), "float64")
+        z = unsquash(won if len(won) > 1 else codes[:, capsule]).numpy().astype("float64")
         mean[capsule] = z.mean(axis=0)
         variances, axes = np.linalg.eigh(np.atleast_2d(np.cov(z.T)) if len(z) > 1 else np.zeros((dim, dim)))
         factor[capsule] = axes * np.sqrt(np.maximum(variances, 0))

@@ -8,7 +8,11 @@ import tensorflow as tf
 from keras import ops
 
 from keras_capsule_poe.functions import blocks, implementations
+from keras_capsule_poe.functions.blocks import PairSums
 from keras_capsule_poe.functions.squash import squash
+
+# The plain form's softmax over a layer of one capsule.
+pytestmark = pytest.mark.filterwarnings("ignore:You are using a softmax over axis")
 
 plain = implementations.get("plain")
 streamed = implementations.get("streamed")
@@ -84,3 +88,198 @@ def test_every_option_gives_the_plain_numbers(name, options):
         streamed.routed_decoder_divergence(x, z, kernel, **options),
         plain.routed_decoder_divergence(x, z, kernel, **options),
     )
+
+
+# Gradients
+
+GRADIENTS = [
+    {"iterations": 0, "normalize": "outputs", "biased": True},
+    {"iterations": 2, "normalize": "inputs", "temperature": 3.0},
+    {"iterations": 2, "normalize": "inputs", "kind": "dot", "scale": 7.0},
+    {"iterations": 3, "normalize": "outputs", "activation_prior": 0.4, "biased": True},
+    {"iterations": 2, "normalize": "outputs", "kind": "dot", "scale": 2.0, "biased": True},
+]
+
+
+def gradients(implementation, x, kernel, options, of_c=True):
+    options = {"temperature": 1.0, "activation_prior": 0.0, "scale": 1.0, **options}
+    names = [name for name in ("temperature", "activation_prior", "scale", "bias") if name in options]
+    sources = [x, kernel] + [tf.cast(options[name], x.dtype) for name in names]
+    with tf.GradientTape() as tape:
+        tape.watch(sources)
+        given = {**options, **dict(zip(names, sources[2:]))}
+        c, z = implementation.route(sources[0], sources[1], **given)
+        random = np.random.default_rng(1)
+        total = ops.sum(z * random.normal(size=z.shape).astype(z.dtype.name))
+        if of_c:
+            total = total + ops.sum(c * random.normal(size=c.shape).astype(c.dtype.name))
+    found = tape.gradient(total, sources, unconnected_gradients="zero")
+    return dict(zip(["x", "kernel", *names], found))
+
+
+def assert_same_gradients(x, kernel, options, tolerance):
+    ours = gradients(streamed, x, kernel, options)
+    for name, expected in gradients(plain, x, kernel, options).items():
+        a, b = np.asarray(ours[name], "float64"), np.asarray(expected, "float64")
+        # Over the inputs the prior has no effect: what is not zero there is rounding.
+        assert np.abs(a - b).max() <= tolerance * max(np.abs(b).max(), 0.01), name
+
+
+@pytest.mark.parametrize("options", GRADIENTS, ids=lambda o: "-".join(map(str, o.values())))
+@pytest.mark.parametrize("name", ["encoder", "decoder"])
+def test_the_gradient_is_that_of_autodiff_through_the_plain_form(name, options):
+    x, _, kernel = data(name, "float64", gain=0.3)
+    options = options_for(name, **options)
+    assert_same_gradients(x, kernel, options, 1e-9)
+
+
+@pytest.mark.parametrize("name", ["one output", "one input", "one dimension", "groups of inputs"])
+def test_gradients_of_odd_sizes(name):
+    x, _, kernel = data(name, "float64", gain=0.3)
+    assert_same_gradients(x, kernel, {"iterations": 2, "normalize": "outputs"}, 1e-9)
+
+
+def test_gradients_in_float32():
+    x, _, kernel = data("encoder", gain=0.3)
+    assert_same_gradients(x, kernel, {"iterations": 3, "normalize": "outputs"}, 1e-4)
+
+
+def test_gradients_are_finite_and_zero_for_zero_vectors():
+    x, _, kernel = data("encoder", gain=0.3)
+    x = ops.concatenate([ops.zeros_like(x[:, :5]), x[:, 5:]], axis=1)
+    kernel = ops.concatenate([kernel[:10], ops.zeros_like(kernel[10:20]), kernel[20:]], axis=0)
+    for options in ({"normalize": "outputs"}, {"normalize": "inputs", "kind": "dot"}):
+        assert_same_gradients(x, kernel, {"iterations": 2, **options}, 1e-4)
+
+
+# Slices of the batch, graphs
+
+
+@pytest.fixture
+def few_images_at_once(monkeypatch):
+    monkeypatch.setattr(blocks, "_BLOCK", 1000)
+
+
+@pytest.mark.parametrize("name", ["encoder", "decoder"])
+@pytest.mark.parametrize("normalize", ["inputs", "outputs"])
+def test_slices_and_graphs_of_any_batch(name, normalize, few_images_at_once):
+    _, i, j, d, e = SIZES[name]
+    options = {"iterations": 2, "normalize": normalize}
+
+    def everything(implementation, x, z, kernel):
+        with tf.GradientTape() as tape:
+            tape.watch([x, kernel])
+            routing = implementation.route(x, kernel, **options)
+            loss = tf.reduce_sum(routing.z**2)
+        c = tf.stop_gradient(routing.coefficients)
+        return [
+            routing,
+            tape.gradient(loss, [x, kernel]),
+            implementation.encoder_divergence(x, kernel, c),
+            implementation.decoder_divergence(x, z, kernel, c),
+            implementation.routed_encoder_divergence(x, kernel, **options),
+            implementation.routed_decoder_divergence(x, z, kernel, **options),
+        ]
+
+    signature = [
+        tf.TensorSpec((None, i, d)),
+        tf.TensorSpec((None, j, e)),
+        tf.TensorSpec((i, j, e, d)),
+    ]
+    graph = tf.function(
+        lambda *args: everything(streamed, *args), input_signature=signature, autograph=False
+    )
+    random = np.random.default_rng(0)
+    kernel = tf.constant(0.3 * random.normal(size=(i, j, e, d)), "float32")
+    assert PairSums(kernel).images_at_once() == 3
+    for batch in (1, 3, 7):
+        x = squash(random.normal(size=(batch, i, d)).astype("float32"))
+        z = tf.constant(random.normal(size=(batch, j, e)), "float32")
+        expected = everything(plain, x, z, kernel)
+        assert_same(graph(x, z, kernel), expected)
+    assert_same(everything(streamed, x, z, kernel), expected)
+
+
+def test_an_empty_batch_has_empty_results():
+    _, _, kernel = data("encoder")
+    route = tf.function(
+        lambda x: streamed.route(x, kernel), input_signature=[tf.TensorSpec((None, 40, 8))]
+    )
+    assert route(tf.zeros((0, 40, 8))).z.shape == (0, 6, 16)
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_sizes(name):
+    x, z, kernel = data(name, gain=0.3)
+    for normalize in ("inputs", "outputs"):
+        options = {"iterations": 2, "normalize": normalize}
+        assert_same(streamed.route(x, kernel, **options), plain.route(x, kernel, **options))
+        assert_same(
+            streamed.routed_decoder_divergence(x, z, kernel, **options),
+            plain.routed_decoder_divergence(x, z, kernel, **options),
+        )
+
+
+# Numbers: types and ranges
+
+
+@pytest.mark.parametrize("name", ["encoder", "decoder"])
+def test_float64(name):
+    x, _, kernel = data(name, "float64", gain=0.3)
+    options = {"iterations": 3, "normalize": "outputs"}
+    ours = streamed.routed_encoder_divergence(x, kernel, **options)
+    assert ours.gradient.dtype == "float64"
+    assert_same(ours, plain.routed_encoder_divergence(x, kernel, **options), 1e-12)
+
+
+@pytest.mark.parametrize("name", ["encoder", "decoder"])
+def test_bfloat16(name):
+    x, _, kernel = data(name, gain=0.3)
+    options = {"iterations": 3, "normalize": "outputs"}
+    expected = plain.route(x, kernel, **options)
+    ours = streamed.route(ops.cast(x, "bfloat16"), ops.cast(kernel, "bfloat16"), **options)
+    assert ours.z.dtype == expected.z.dtype
+    assert_same(ours, expected, 2e-2)
+
+
+def test_temperature_and_prior_may_be_tensors():
+    x, _, kernel = data("encoder", gain=0.3)
+    numbers = {"temperature": 2.0, "activation_prior": 0.7}
+    tensors = {name: tf.constant(value) for name, value in numbers.items()}
+    options = {"normalize": "outputs", "iterations": 2}
+    assert_same(
+        streamed.route(x, kernel, **tensors, **options),
+        plain.route(x, kernel, **numbers, **options),
+    )
+
+
+@pytest.mark.parametrize("name", ["encoder", "decoder"])
+@pytest.mark.parametrize("size", [0.0, 1e-20, 1e20])
+def test_inputs_and_maps_of_any_size(name, size):
+    x, _, kernel = data(name)
+    options = {"iterations": 2, "normalize": "outputs"}
+    for x_size, kernel_size in ((size, 1.0), (1.0, size)):
+        given = x_size * x, kernel_size * kernel
+        assert_same(streamed.route(*given, **options), plain.route(*given, **options))
+    some = ops.concatenate([size * x[:, :2], x[:, 2:]], axis=1)
+    assert_same(streamed.route(some, kernel, **options), plain.route(some, kernel, **options))
+    some = ops.concatenate([size * kernel[:2], kernel[2:]], axis=0)
+    if size < 1:  # maps below 1e-15 of the largest have no direction here
+        assert np.isfinite(streamed.route(x, some, **options).z).all()
+
+
+def test_nan_is_not_hidden():
+    x, _, kernel = data("encoder")
+    bad = tf.tensor_scatter_nd_update(x, [[1, 2, 3]], [np.nan])
+    z = np.asarray(streamed.route(bad, kernel).z)
+    assert np.isnan(z[1]).all()
+    assert np.isfinite(z[[0, 2, 3, 4]]).all()
+
+
+@pytest.mark.parametrize(
+    "options", [{"iterations": -1}, {"normalize": "both"}, {"kind": "angle"}], ids=str
+)
+def test_options_without_meaning_are_refused(options):
+    x, _, kernel = data("encoder")
+    with pytest.raises(ValueError, match="Received"):
+        streamed.route(x, kernel, **options)

@@ -1,0 +1,160 @@
+"""Agreement between votes and any vectors on the side of the outputs, and its gradient.
+
+Letters, layouts and blocks as in `blocks`.
+"""
+
+from collections import namedtuple
+
+import numpy as np
+from keras import backend, ops
+
+# Inputs in units of their own size, these sizes, and 1/|vote| as blocks (None for dots).
+Measured = namedtuple("Measured", ["x", "size", "inverse"])
+
+
+class Agreement:
+    """y_j . W_ij x_i, or with `kind="cosine"` y_j . W_ij x_i / |W_ij x_i|.
+
+    The lengths of the votes depend on x and W alone, so they are found once, by `measure`, for
+    all y. With many inputs |W_ij x_i|^2 is x_i^T (W_ij^T W_ij) x_i, where W^T W is found once
+    for all images; that cancels for votes much shorter than |W_ij| |x_i|, which are common only
+    when they have few dimensions. Maps and inputs are taken in units of their own size, so that
+    no square leaves the range of floats; a vote shorter than rounding has cosine zero.
+
+    Args:
+        pairs: `PairSums` of the maps.
+        kind: `"cosine"` or `"dot"`.
+    """
+
+    def __init__(self, pairs, kind):
+        self._pairs = pairs
+        self._is_cosine = kind == "cosine"
+        if not self._is_cosine:
+            return
+        maps = pairs.maps
+        self._unit = ops.maximum(ops.maximum(ops.max(maps), -ops.min(maps)), 1e-30)
+        scaled = maps / self._unit
+        if pairs.inputs_are_many:
+            gram = [
+                ops.sum(scaled[:, :, d:] * scaled[:, :, d : d + 1], axis=1)
+                for d in range(pairs.many_dim)
+            ]
+            # (M, F, R(R+1)/2): pairs of dimensions d <= d' are listed once; where, in _places.
+            self._gram = ops.transpose(ops.concatenate(gram, axis=1), (2, 0, 1))
+            rows, columns = np.triu_indices(pairs.many_dim)
+            self._places = np.zeros((pairs.many_dim, pairs.many_dim), dtype="int32")
+            self._places[rows, columns] = self._places[columns, rows] = np.arange(len(rows))
+            self._times = ops.cast(np.where(rows == columns, 1, 2), maps.dtype)
+            squares = ops.sum(ops.take(self._gram, np.diagonal(self._places), axis=2), axis=2)
+            squares = ops.transpose(squares)
+        else:
+            squares = ops.sum(ops.square(scaled), axis=(1, 2))
+        rounding = float(np.finfo(backend.standardize_dtype(maps.dtype)).eps)
+        self._floors = pairs.split(squares[:, None, :] * rounding**2)
+
+    def measure(self, x):
+        """`Measured` inputs, from inputs laid out."""
+        if not self._is_cosine:
+            return Measured(x, None, None)
+        size = ops.max(ops.abs(x), axis=self._pairs.input_axis, keepdims=True)
+        size = ops.where(ops.equal(size, 0), ops.ones_like(size), size)
+        x = x / size
+        inverse = [
+            ops.where(square > floor, ops.rsqrt(square), ops.zeros_like(square))
+            for square, floor in zip(self._squares(x), self._floors)
+        ]
+        return Measured(x, size, inverse)
+
+    def of(self, measured, y):
+        """Agreements of y, laid out, as blocks (group, B, M)."""
+        if not self._is_cosine:
+            return self._pairs.agreement(y, measured.x)
+        blocks = self._pairs.agreement(y / self._unit, measured.x)
+        return [block * inverse for block, inverse in zip(blocks, measured.inverse)]
+
+    def gradient(self, measured, y, upstream):
+        """Gradient of `of` in y, in `measured.x` and in the maps, the lengths held fixed.
+
+        Args:
+            measured: From `measure`.
+            y: Outputs laid out.
+            upstream: Gradient in the agreements, blocks (group, B, M).
+
+        Returns:
+            Gradients in y and x, laid out, and in the maps (F, P, R*M).
+        """
+        if self._is_cosine:
+            y = y / self._unit
+            upstream = [block * inverse for block, inverse in zip(upstream, measured.inverse)]
+        in_y = self._pairs.collective(upstream, measured.x)
+        in_x = self._pairs.backproject(upstream, y)
+        in_maps = self._pairs.correlation(upstream, y, measured.x)
+        return in_y / self._unit if self._is_cosine else in_y, in_x, in_maps
+
+    def gradient_of_lengths(self, measured, products):
+        """What the lengths of the votes add to the gradient of cosines.
+
+        Args:
+            measured: From `measure`.
+            products: Cosine times the gradient in it, blocks (group, B, M).
+
+        Returns:
+            Gradient in `measured.x`, laid out, and sums over images, of shape `sums_shape`, from
+            which `gradient_of_sums` makes the gradient in the maps.
+        """
+        # cosine = agreement / |v|: its gradient in v, through the length, is -cosine v / |v|^2.
+        weights = [
+            -block * ops.square(inverse) for block, inverse in zip(products, measured.inverse)
+        ]
+        pairs, x = self._pairs, measured.x
+        if pairs.inputs_are_many:
+            weights = ops.transpose(ops.concatenate(weights, axis=0), (2, 0, 1))
+            grams = ops.matmul(ops.transpose(self._gram, (0, 2, 1)), weights)
+            rows = ops.transpose(x, (2, 1, 0))
+            in_x = sum(
+                ops.take(grams, self._places[d], axis=1) * rows[:, d : d + 1]
+                for d in range(pairs.many_dim)
+            )
+            sums = ops.matmul(weights, ops.transpose(_pair_products(rows), (0, 2, 1)))
+            return ops.transpose(in_x, (2, 1, 0)), sums
+        votes = pairs.products(x / self._unit)
+        votes = [weight[:, :, None, :] * vote for weight, vote in zip(weights, votes)]
+        sums = [
+            ops.matmul(ops.transpose(few, (0, 2, 1)), pairs.flat(vote))
+            for few, vote in zip(pairs.split(x), votes)
+        ]
+        return pairs.transposed_products(votes) / self._unit, ops.concatenate(sums, axis=0)
+
+    @property
+    def sums_shape(self):
+        """Shape of the sums over images in `gradient_of_lengths`."""
+        if not self._is_cosine:
+            return ()
+        return self._gram.shape if self._pairs.inputs_are_many else self._pairs.flat_shape
+
+    def gradient_of_sums(self, sums):
+        """Gradient in the maps, (F, P, R*M), from `gradient_of_lengths`'s sums."""
+        if self._pairs.inputs_are_many:
+            maps = self._pairs.maps / self._unit
+            sums = ops.transpose(sums, (1, 2, 0))[:, None]
+            sums = sum(
+                ops.take(sums, self._places[d], axis=2) * maps[:, :, d : d + 1]
+                for d in range(self._pairs.many_dim)
+            )
+        return ops.reshape(sums, self._pairs.flat_shape) / self._unit
+
+    def _squares(self, x):
+        """|W_ij x_i|^2 in units of the maps' size, as blocks (group, B, M)."""
+        pairs = self._pairs
+        if not pairs.inputs_are_many:
+            votes = pairs.products(x / self._unit)
+            return [ops.sum(ops.square(vote), axis=2) for vote in votes]
+        products = _pair_products(ops.transpose(x, (2, 1, 0)))
+        squares = ops.matmul(self._gram * self._times, products)
+        return pairs.split(ops.transpose(squares, (1, 2, 0)))
+
+
+def _pair_products(x):
+    """x_d x_d' of all d <= d', from (M, R, B) to (M, R(R+1)/2, B)."""
+    products = [x[:, d:] * x[:, d : d + 1] for d in range(x.shape[1])]
+    return ops.concatenate(products, axis=1)

@@ -1,0 +1,143 @@
+"""Bad input: one clear line, exit code 2 or 1, nothing lost."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+
+def fails(result, code, *words):
+    """The command failed with `code` and one line that holds `words`."""
+    assert result.exit_code == code, result.output
+    last = result.output.strip().splitlines()[-1]
+    for word in words:
+        assert word in last, result.output
+
+
+def test_help_is_quick_and_imports_no_tensorflow():
+    program = (
+        "import sys, click.testing, keras_capsule_poe\n"
+        "from keras_capsule_poe.cli.main import main\n"
+        "for arguments in (['--help'], ['train', '--help'], ['sample', '--help']):\n"
+        "    assert click.testing.CliRunner().invoke(main, arguments).exit_code == 0\n"
+        "print([name for name in ('tensorflow', 'keras', 'numpy') if name in sys.modules])\n"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert shown.stdout.strip() == "[]", shown.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--epochs", "0"], ["--epochs", "0"]),
+        (["--limit", "-3"], ["--limit", "-3"]),
+        (["--batch-size", "many"], ["--batch-size", "many"]),
+        (["--image-size", "big"], ["--image-size", "big"]),
+        (["--image-size", "8"], ["20x20", "8x8"]),
+        (["--set", "encoder.capsules=0"], ["encoder.capsules", "0"]),
+        (["--set", "encoder.wings=2"], ["encoder.wings", "capsules"]),
+        (["--set", "nonsense"], ["--set", "nonsense"]),
+        (["--set", "encoder.capsules=two"], ["encoder.capsules", "two"]),
+        (["--set", "encoder.normalize=both"], ["encoder.normalize", "both"]),
+        (["--column", "sound"], ["column", "sound"]),
+        (["--autoencoder-learning-rate", "-1"], ["--autoencoder-learning-rate"]),
+    ],
+)
+def test_bad_options_exit_2(capspoe, tmp_path, arguments, words):
+    folder = tmp_path / "model"
+    result = capspoe("train", "--dataset", "digits", "--model-dir", folder, *arguments)
+    fails(result, 2, *words)
+    assert not (folder / "autoencoder").exists()
+
+
+def test_unknown_data_set_names_near_ones(capspoe, tmp_path):
+    result = capspoe("train", "--dataset", "fashon_mnist", "--model-dir", tmp_path / "m")
+    fails(result, 2, "fashon_mnist", "fashion_mnist")
+
+
+def test_config_file(capspoe, tmp_path):
+    good, bad = tmp_path / "good.toml", tmp_path / "bad.toml"
+    good.write_text("dataset = 'digits'\n[encoder]\ncapsules = 7\n[decoder]\nepochs = 3\n")
+    bad.write_text("[encoder\ncapsules = 7\n")
+    result = capspoe("train", "--config", good, "--decoder-epochs", 5, "--dry-run")
+    assert result.exit_code == 0, result.output
+    assert "7 x 16" in result.output
+    assert "decoder            5 epochs" in result.output
+    fails(capspoe("train", "--config", bad), 2, "bad.toml")
+
+
+def test_other_configuration_is_refused_with_the_difference(capspoe, tiny_model, tiny):
+    before = json.loads((tiny_model / "run.json").read_text())
+    arguments = ("train", "--dataset", "digits", "--model-dir", tiny_model, *tiny)
+    result = capspoe(*arguments, "--set", "encoder.capsules=4")
+    fails(result, 1, "encoder.capsules: 3 -> 4", "--fresh")
+    assert json.loads((tiny_model / "run.json").read_text()) == before
+    assert (tiny_model / "encoder" / "model.keras").exists()
+
+
+def test_folder_with_foreign_files_is_refused(capspoe, tmp_path):
+    (tmp_path / "thesis.txt").write_text("mine")
+    result = capspoe("train", "--dataset", "digits", "--model-dir", tmp_path, "--fresh")
+    fails(result, 1, str(tmp_path), "--model-dir")
+    assert (tmp_path / "thesis.txt").read_text() == "mine"
+
+
+def test_model_dir_that_is_a_file(capspoe, tmp_path):
+    path = tmp_path / "file"
+    path.write_text("x")
+    result = capspoe("train", "--dataset", "digits", "--model-dir", path)
+    fails(result, 1, str(path))
+    assert path.read_text() == "x"
+
+
+def test_damaged_checkpoint_is_named(capspoe, tiny_model, tiny, tmp_path):
+    import shutil
+
+    folder = tmp_path / "copy"
+    shutil.copytree(tiny_model, folder)
+    (folder / "decoder" / "done.json").unlink()
+    checkpoints = folder / "decoder" / "checkpoints"
+    checkpoints.mkdir()
+    (checkpoints / "checkpoint").write_text('model_checkpoint_path: "ckpt-1"\n')
+    (checkpoints / "ckpt-1.index").write_bytes(b"not a checkpoint")
+    (checkpoints / "ckpt-1.data-00000-of-00001").write_bytes(b"")
+    result = capspoe("train", "--dataset", "digits", "--model-dir", folder, *tiny)
+    fails(result, 1, "ckpt-1", "--fresh")
+
+
+def test_damaged_model_is_named(capspoe, tiny_model, tmp_path):
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    (folder / "model.keras").write_bytes((tiny_model / "model.keras").read_bytes()[:1000])
+    fails(capspoe("sample", "--model-dir", folder, "--out", tmp_path / "a.png"), 1, "model.keras")
+    assert not (tmp_path / "a.png").exists()
+
+
+def test_commands_without_a_model_say_how_to_train(capspoe, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fails(capspoe("sample"), 1, "capspoe train")
+    fails(capspoe("info", "--model-dir", "nowhere"), 1, "nowhere")
+
+
+def test_sample_refuses_bad_outputs(capspoe, tiny_model, tmp_path):
+    fails(capspoe("sample", "--model-dir", tiny_model, "--out", "grid.doc"), 2, ".png", "grid.doc")
+    blocked = tmp_path / "file"
+    blocked.write_text("x")
+    result = capspoe("sample", "--model-dir", tiny_model, "--out", blocked / "grid.png")
+    fails(result, 1, "grid.png")
+
+
+def test_traverse_refuses_what_is_not_there(capspoe, tiny_model):
+    fails(capspoe("traverse", "--model-dir", tiny_model, "--capsule", 3), 2, "3 capsules")
+    fails(capspoe("traverse", "--model-dir", tiny_model, "--image", 10**6), 2, "297")
+
+
+def test_images_that_cannot_be_used(capspoe, tmp_path):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    fails(capspoe("train", "--dataset", empty, "--model-dir", tmp_path / "m"), 2, "empty")
+    path = tmp_path / "images.npz"
+    np.savez(path, images=np.full((4, 28, 28), np.nan, "float32"))
+    fails(capspoe("train", "--dataset", path, "--model-dir", tmp_path / "m"), 2, "NaN")

@@ -1,0 +1,126 @@
+"""Every command, through click's runner, on a tiny trained model."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_capsule_poe.cli.main import COMMANDS
+
+
+def test_training_leaves_what_it_promises(tiny_model):
+    for name in (
+        "run.json", "model.keras", "samples-complete.png", "samples-visited.png",
+        "reconstructions.png", "1/saved_model.pb", "1/model_card.json",
+    ):  # fmt: skip
+        assert (tiny_model / name).is_file(), name
+    assert any((tiny_model / "pictures").glob("decoder-*.png"))
+    history = json.loads((tiny_model / "encoder" / "history.json").read_text())
+    assert [epoch["epoch"] for epoch in history] == [1, 2]
+    for name in (
+        "loss", "free_energy", "held_out_free_energy", "free_energy_gap", "probability_mean",
+        "probability_spread", "orientation_concentration", "update_size",
+    ):  # fmt: skip
+        assert np.isfinite(history[-1][name]), name
+    assert not list(tiny_model.rglob(".*")), "temporary files were left behind"
+    assert not list(tiny_model.rglob("checkpoints"))
+
+
+def test_same_command_again_skips_finished_stages(capspoe, tiny_model, tiny):
+    before = (tiny_model / "encoder" / "model.keras").stat().st_mtime_ns
+    result = capspoe("train", "--dataset", "digits", "--model-dir", tiny_model, *tiny)
+    assert result.exit_code == 0, result.output
+    assert result.output.count("done before") == 5
+    assert (tiny_model / "encoder" / "model.keras").stat().st_mtime_ns == before
+
+
+def test_sample_grid_has_a_column_for_each_capsule(capspoe, tiny_model, tmp_path):
+    sizes = {}
+    for rows in (1, 3):
+        out = tmp_path / f"grid{rows}.png"
+        result = capspoe("sample", "--model-dir", tiny_model, "--out", out, "--rows", rows)
+        assert result.exit_code == 0, result.output
+        with Image.open(out) as picture:
+            sizes[rows] = picture.size
+    cell = 2 * (28 + 2)
+    assert sizes == {1: (3 * cell + 4, cell + 4), 3: (3 * cell + 4, 3 * cell + 4)}
+
+
+@pytest.mark.parametrize("domain", ["complete", "restricted", "visited"])
+def test_sample_arrays(capspoe, tiny_model, tmp_path, domain):
+    out = tmp_path / "samples.npz"
+    arguments = ("sample", "--model-dir", tiny_model, "--out", out, "--n", 5, "--domain", domain)
+    result = capspoe(*arguments, "--seed", 3)
+    assert result.exit_code == 0, result.output
+    with np.load(out) as arrays:
+        images, capsule, codes = arrays["images"], arrays["capsule"], arrays["capsules"]
+    assert images.shape == (5, 28, 28, 1)
+    assert codes.shape == (5, 3, 4)
+    assert images.min() >= 0 and images.max() <= 1
+    lengths = np.linalg.norm(codes, axis=-1)
+    np.testing.assert_array_equal(lengths.argmax(axis=1), capsule)
+    np.testing.assert_array_equal((lengths > 0).sum(axis=1), 1)
+    result = capspoe(*arguments, "--seed", 4)
+    with np.load(out) as arrays:
+        assert np.abs(arrays["images"] - images).max() > 0
+
+
+def test_reconstruct_and_traverse_draw_grids(capspoe, tiny_model, tmp_path):
+    cell = 2 * (28 + 2)
+    for command, size in (
+        (("reconstruct", "--n", 6), (6 * cell + 4, 4 * cell + 4)),
+        (("traverse", "--capsule", 1, "--steps", 5), (5 * cell + 4, 4 * cell + 4)),
+    ):
+        out = tmp_path / f"{command[0]}.png"
+        result = capspoe(*command, "--model-dir", tiny_model, "--out", out)
+        assert result.exit_code == 0, result.output
+        with Image.open(out) as picture:
+            assert picture.size == size
+
+
+def test_evaluate_measures_and_writes_json(capspoe, tiny_model, tmp_path):
+    path = tmp_path / "figures.json"
+    result = capspoe("evaluate", "--model-dir", tiny_model, "--limit", 40, "--json", path)
+    assert result.exit_code == 0, result.output
+    figures = json.loads(path.read_text())
+    assert set(figures) == {"reconstruction", "free_energy", "probe"}
+    energy = figures["free_energy"]
+    # Sums of float32 means: the gap is their difference to rounding.
+    assert energy["gap"] == pytest.approx(energy["test"] - energy["train"], abs=1e-4)
+    # Pixels of digits are separable, so a probe on them beats chance (0.1) by far.
+    assert figures["probe"]["pixels"] > 0.5
+    assert f"{figures['reconstruction']['whole_code']:.4f}" in result.output
+
+
+def test_export_writes_the_next_version(capspoe, tiny_model):
+    versions = {int(p.name) for p in tiny_model.iterdir() if p.name.isdigit()}
+    result = capspoe("export", "--model-dir", tiny_model, "--domain", "visited")
+    assert result.exit_code == 0, result.output
+    new = tiny_model / str(max(versions) + 1)
+    assert json.loads((new / "model_card.json").read_text())["sample_domain"] == "visited"
+
+
+def test_info_shows_configuration_and_stages(capspoe, tiny_model):
+    shown = capspoe("info", "--model-dir", tiny_model)
+    assert shown.exit_code == 0, shown.output
+    assert "capsules 3" in shown.output
+    as_json = json.loads(capspoe("info", "--model-dir", tiny_model, "--json").output)
+    assert as_json["config"]["encoder"]["capsules"] == 3
+    assert list(as_json["stages"]) == ["autoencoder", "features", "encoder", "decoder", "export"]
+
+
+def test_dry_run_trains_nothing(capspoe, tmp_path):
+    folder = tmp_path / "none"
+    result = capspoe("train", "--dataset", "digits", "--model-dir", folder, "--dry-run")
+    assert result.exit_code == 0, result.output
+    assert "576 x 8" in result.output and "20 x 16" in result.output
+    assert "1,474,560 parameters" in result.output
+    assert not folder.exists()
+
+
+def test_every_command_has_help(capspoe):
+    for command in COMMANDS:
+        result = capspoe(command, "--help")
+        assert result.exit_code == 0
+        assert result.output.startswith("Usage:")

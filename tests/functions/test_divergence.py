@@ -1,0 +1,302 @@
+"""The hand-derived updates against autodiff, finite differences and loops in NumPy float64."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from keras_capsule_poe.functions import (
+    backproject,
+    correlation,
+    damped,
+    free_energy,
+    implementations,
+    squash,
+)
+
+B, I, J, D, E = 4, 5, 3, 2, 4
+IMPLEMENTATIONS = ("plain", "streamed")
+
+
+def problem(seed=0):
+    """Primary capsules x, prediction maps, coefficients and unsquashed outputs, float64."""
+    random = np.random.default_rng(seed)
+    x = np.asarray(squash(random.normal(size=(B, I, D))))
+    w = random.normal(size=(I, J, E, D))
+    c = random.uniform(0.1, 1.5, size=(B, I, J))
+    return x, w, c, random.normal(size=(B, J, E))
+
+
+def relative(got, expected):
+    got, expected = np.asarray(got), np.asarray(expected)
+    assert got.shape == expected.shape
+    return np.abs(got - expected).max() / np.abs(expected).max()
+
+
+def squashed(z):
+    n = np.linalg.norm(z)
+    return n / (1 + n * n) * z
+
+
+def pulled(z):
+    return z / (1 + z @ z)
+
+
+def encoder_loops(x, w, c):
+    """Algorithm 1, one capsule at a time."""
+    gradient = np.zeros_like(w)
+    x_model = np.zeros_like(x)
+    z, z_model = np.zeros((len(x), J, E)), np.zeros((len(x), J, E))
+    for b in range(len(x)):
+        for j in range(J):
+            z[b, j] = sum(c[b, i, j] * w[i, j] @ x[b, i] for i in range(I))
+        for i in range(I):
+            back = sum(c[b, i, j] * w[i, j].T @ squashed(z[b, j]) for j in range(J))
+            x_model[b, i] = squashed(back)
+        for j in range(J):
+            z_model[b, j] = sum(c[b, i, j] * w[i, j] @ x_model[b, i] for i in range(I))
+        for i, j in itertools.product(range(I), range(J)):
+            data = np.outer(pulled(z[b, j]), x[b, i])
+            model = np.outer(pulled(z_model[b, j]), x_model[b, i])
+            gradient[i, j] += 2 * c[b, i, j] * (data - model) / len(x)
+    return gradient, x_model, z, z_model
+
+
+def decoder_loops(x, z, u, e):
+    """The decoder rule, one capsule at a time; I inputs x here are the experts."""
+    gradient = np.zeros_like(u)
+    x_model, z_model = np.zeros_like(x), np.zeros_like(z)
+    for b in range(len(x)):
+        for j in range(J):
+            z_model[b, j] = sum(e[b, i, j] * u[i, j] @ x[b, i] for i in range(I))
+        for i in range(I):
+            x_model[b, i] = squashed(sum(e[b, i, j] * u[i, j].T @ z_model[b, j] for j in range(J)))
+        for i, j in itertools.product(range(I), range(J)):
+            data = np.outer(pulled(z[b, j]), x[b, i])
+            model = np.outer(pulled(z_model[b, j]), x_model[b, i])
+            gradient[i, j] += 2 * e[b, i, j] * (data - model) / len(x)
+    return gradient, x_model, z, z_model
+
+
+def log_probability(w, x, c):
+    """Mean of -F, the coefficients held fixed; differentiable in w."""
+    return -ops.mean(free_energy(ops.einsum("bij,ijed,bid->bje", c, w, x)))
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_encoder_update_in_loops(implementation):
+    x, w, c, _ = problem()
+    got = implementations.get(implementation).encoder_divergence(x, w, c)
+    for part, expected in zip(got, encoder_loops(x, w, c), strict=True):
+        # Sums of at most 20 products of order one, in another order.
+        assert relative(part, expected) < 1e-13
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_decoder_update_in_loops(implementation):
+    x, u, e, z = problem(1)
+    got = implementations.get(implementation).decoder_divergence(x, z, u, e)
+    for part, expected in zip(got, decoder_loops(x, z, u, e), strict=True):
+        assert relative(part, expected) < 1e-13  # as above
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("gain", [0.01, 1.0, 30.0])
+def test_encoder_update_is_the_gradient_of_the_free_energy_difference(implementation, gain):
+    x, w, c, _ = problem(2)
+    w = gain * w
+    got = implementations.get(implementation).encoder_divergence(x, w, c)
+    x_model = tf.constant(np.asarray(got.reconstruction))  # frozen
+    with tf.GradientTape() as tape:
+        maps = tf.constant(w)
+        tape.watch(maps)
+        difference = log_probability(maps, x, c) - log_probability(maps, x_model, c)
+    # Both are exact up to rounding, 2e-16 times a few dozen operations and some cancellation
+    # between the two terms.
+    assert relative(got.gradient, tape.gradient(difference, maps)) < 1e-10
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_encoder_update_matches_finite_differences(implementation):
+    x, w, c, _ = problem(3)
+    got = implementations.get(implementation).encoder_divergence(x, w, c)
+    x_model = np.asarray(got.reconstruction)
+    random = np.random.default_rng(0)
+
+    def value(w):
+        return float(log_probability(w, x, c) - log_probability(w, x_model, c))
+
+    for _ in range(5):
+        move, h = random.normal(size=w.shape), 1e-3
+        once, twice = (
+            (value(w + k * h * move) - value(w - k * h * move)) / (2 * k * h) for k in (1, 2)
+        )
+        # Fourth order: h^4 = 1e-12 times fifth derivatives of order 1e3.
+        slope = (4 * once - twice) / 3
+        assert abs(np.sum(np.asarray(got.gradient) * move) - slope) < 1e-8
+
+
+def test_correlation_of_the_damped_collective_is_equation_18():
+    x, w, c, _ = problem(4)
+    z = np.einsum("bij,ijed,bid->bje", c, w, x)
+    expected = np.zeros_like(w)
+    for b, i, j in itertools.product(range(B), range(I), range(J)):
+        pull = z[b, j] / (1 + np.sum(z[b, j] ** 2))
+        expected[i, j] += 2 * c[b, i, j] * np.outer(pull, x[b, i]) / B
+    ours = 2 * np.asarray(correlation(c, damped(z), x))
+    with tf.GradientTape() as tape:
+        maps = tf.constant(w)
+        tape.watch(maps)
+        value = log_probability(maps, x, c)
+    # Rounding only, as above.
+    assert relative(ours, expected) < 1e-13
+    assert relative(ours, tape.gradient(value, maps)) < 1e-12
+
+
+def test_backprojection_is_the_adjoint_of_the_collective():
+    x, w, c, y = problem(5)
+    z = np.einsum("bij,ijed,bid->bje", c, w, x)
+    back = np.asarray(backproject(c, w, y))
+    assert back.shape == x.shape
+    # <y, A x> = <A^T y, x> per image.
+    np.testing.assert_allclose(np.sum(y * z, (1, 2)), np.sum(back * x, (1, 2)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_decoder_update_is_the_slope_of_a_bilinear_form(implementation):
+    """2 <pull of z, U x> - 2 <pull of z~, U x~>, with all but U frozen."""
+    x, u, e, z = problem(6)
+    got = implementations.get(implementation).decoder_divergence(x, z, u, e)
+    pulls = [np.asarray(damped(part)) for part in (got.z, got.z_model)]
+    visible = x, np.asarray(got.reconstruction)
+    with tf.GradientTape() as tape:
+        maps = tf.constant(u)
+        tape.watch(maps)
+        data, model = (
+            tf.einsum("bij,bje,ijed,bid->", e, pull, maps, part) / B
+            for pull, part in zip(pulls, visible)
+        )
+        difference = 2 * (data - model)
+    assert relative(got.gradient, tape.gradient(difference, maps)) < 1e-12  # rounding
+
+
+def test_the_data_term_of_the_decoder_is_exact_where_it_decodes_perfectly():
+    """With z = sum_j e_ji U_ji x_j, it is the gradient of sum_i log(1 + |z_i|^2)."""
+    x, u, e, _ = problem(7)
+    z = np.einsum("bij,ijed,bid->bje", e, u, x)
+    with tf.GradientTape() as tape:
+        maps = tf.constant(u)
+        tape.watch(maps)
+        value = log_probability(maps, x, e)
+    assert relative(2 * correlation(e, damped(z), x), tape.gradient(value, maps)) < 1e-12
+
+
+def test_the_decoder_update_is_not_the_gradient_of_any_scalar():
+    """Its Jacobian is not symmetric, as that of a gradient would be."""
+    random = np.random.default_rng(8)
+    x = np.asarray(squash(random.normal(size=(1, 2, 2))))
+    u, e = random.normal(size=(2, 2, 1, 2)), random.uniform(0.5, 1.5, size=(1, 2, 2))
+    z = random.normal(size=(1, 2, 1))
+    form = implementations.get("plain").decoder_divergence
+    rows = []
+    for index in np.ndindex(u.shape):
+        move = np.zeros_like(u)
+        move[index] = 1e-5
+        ends = [np.asarray(form(x, z, u + s * move, e).gradient) for s in (1, -1)]
+        rows.append(((ends[0] - ends[1]) / 2e-5).ravel())
+    jacobian = np.array(rows)
+    # Far above the 1e-9 of finite differences.
+    assert np.abs(jacobian - jacobian.T).max() > 1e-2 * np.abs(jacobian).max()
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_no_update_where_the_model_reproduces_the_data(implementation):
+    form = implementations.get(implementation)
+    x = np.array([[[0.3, 0.4]]])
+    c = np.ones((1, 1, 1))
+    # Encoder: w such that squash(w squash(w x)) = x, by bisection; it grows with w.
+    low, high = 0.0, 10.0
+    for _ in range(100):
+        w = (low + high) / 2
+        low, high = (w, high) if squashed(w * squashed(w * 0.5 * np.ones(1)))[0] < 0.5 else (low, w)
+    at = form.encoder_divergence(x, w * np.eye(2)[None, None], c)
+    np.testing.assert_allclose(at.reconstruction, x, atol=1e-14)
+    assert np.abs(at.gradient).max() < 1e-14
+    off = form.encoder_divergence(x, 0.5 * w * np.eye(2)[None, None], c)
+    assert np.abs(off.gradient).max() > 1e-2
+    # Decoder: squash(u^2 x) = x where u^2 = sqrt(|x|/(1-|x|))/|x| = 2.
+    u = np.sqrt(2.0)
+    at = form.decoder_divergence(x, u * x, u * np.eye(2)[None, None], c)
+    np.testing.assert_allclose(at.reconstruction, x, atol=1e-14)
+    assert np.abs(at.gradient).max() < 1e-14
+
+
+def steps(implementation, x, w, c, z):
+    form = implementations.get(implementation)
+    return form.encoder_divergence(x, w, c), form.decoder_divergence(x, z, w, c)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_order_of_the_batch_does_not_matter(implementation, dtype):
+    x, w, c, z = (part.astype(dtype) for part in problem(9))
+    order = np.array([2, 0, 3, 1])
+    straight = steps(implementation, x, w, c, z)
+    permuted = steps(implementation, x[order], w, c[order], z[order])
+    # Another order of a sum of four: a few units in the last place.
+    tolerance = {"float32": 1e-5, "float64": 1e-13}[dtype]
+    for one, other in zip(straight, permuted):
+        assert relative(other.gradient, one.gradient) < tolerance
+        for a, b in zip(other[1:], one[1:]):
+            assert relative(a, np.asarray(b)[order]) < tolerance
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_a_batch_of_duplicates_is_a_single_image(implementation):
+    x, w, c, z = problem(10)
+    single = steps(implementation, x[:1], w, c[:1], z[:1])
+    copies = [np.repeat(part[:1], 7, axis=0) for part in (x, c, z)]
+    many = steps(implementation, copies[0], w, copies[1], copies[2])
+    for one, other in zip(single, many):
+        assert relative(other.gradient, one.gradient) < 1e-13  # a mean of seven equal numbers
+        assert relative(other.reconstruction, np.repeat(one.reconstruction, 7, axis=0)) < 1e-13
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_the_update_is_the_mean_of_those_of_single_images(implementation):
+    x, w, c, z = problem(11)
+    whole = steps(implementation, x, w, c, z)
+    parts = [
+        steps(implementation, *(p[b : b + 1] if p is not w else w for p in (x, w, c, z)))
+        for b in range(B)
+    ]
+    for kind in range(2):
+        mean = np.mean([np.asarray(part[kind].gradient) for part in parts], axis=0)
+        assert relative(whole[kind].gradient, mean) < 1e-13
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_shapes(implementation):
+    x, w, c, z = problem()
+    encoder, decoder = steps(implementation, x, w, c, z)
+    assert [part.shape for part in encoder] == [w.shape, x.shape, (B, J, E), (B, J, E)]
+    assert [part.shape for part in decoder] == [w.shape, x.shape, z.shape, z.shape]
+    assert np.all(np.linalg.norm(encoder.reconstruction, axis=-1) < 1)
+    assert np.all(np.linalg.norm(decoder.reconstruction, axis=-1) < 1)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("normalize", ["inputs", "outputs"])
+def test_routing_and_update_in_one_call(implementation, normalize):
+    x, w, _, z = problem(12)
+    form = implementations.get(implementation)
+    options = {"normalize": normalize, "iterations": 2, "activation_prior": 0.5, "scale": 3.0}
+    c = implementations.get("plain").route(x, w, **options).coefficients
+    c = np.asarray(c)
+    encoder = form.routed_encoder_divergence(x, w, **options)
+    decoder = form.routed_decoder_divergence(x, z, w, **options)
+    for got, expected in ((encoder, encoder_loops(x, w, c)), (decoder, decoder_loops(x, z, w, c))):
+        for part, value in zip(got, expected, strict=True):
+            assert relative(part, value) < 1e-12  # two softmaxes more

@@ -1,0 +1,291 @@
+"""Routing against a loop over images, inputs and outputs in NumPy float64."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from keras_capsule_poe.functions import (
+    agreement,
+    collective,
+    implementations,
+    route,
+    routing_coefficients,
+    votes,
+)
+
+B, I, J, D, E = 3, 5, 4, 3, 2
+IMPLEMENTATIONS = ("plain", "streamed")
+NORMALIZE = ("inputs", "outputs")
+KINDS = ("cosine", "dot")
+# Float64 sums of at most 60 terms of order one, in another order, through five softmaxes.
+CLOSE = {"rtol": 1e-11, "atol": 1e-12}
+
+
+def problem(seed=0, shape=(B, I, J, D, E), gain=1.0):
+    """Input capsules (B, I, D) of lengths below one and maps (I, J, E, D)."""
+    b, i, j, d, e = shape
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(b, i, d))
+    x *= random.uniform(0.1, 0.9, (b, i, 1)) / np.linalg.norm(x, axis=-1, keepdims=True)
+    return x, gain * random.normal(size=(i, j, e, d))
+
+
+def squashed(z):
+    n = np.sqrt(np.sum(z * z))
+    return n * n / (1 + n * n) * z / n
+
+
+def reference(
+    x,
+    w,
+    iterations=3,
+    temperature=1.0,
+    normalize="inputs",
+    kind="cosine",
+    activation_prior=0.0,
+    bias=None,
+    scale=1.0,
+):
+    """Routing as it is written down, one number at a time."""
+    all_c, all_z = [], []
+    for image in x:
+        inputs, outputs = w.shape[:2]
+        vote = [[w[i, j] @ image[i] for j in range(outputs)] for i in range(inputs)]
+        agreed = np.zeros((inputs, outputs))
+        prior = np.zeros(outputs)
+        for iteration in range(iterations + 1):
+            c = np.zeros((inputs, outputs))
+            for i, j in itertools.product(range(inputs), range(outputs)):
+                c[i, j] = np.exp(agreed[i, j] + prior[j] + (0 if bias is None else bias[j]))
+            if normalize == "inputs":
+                for j in range(outputs):
+                    c[:, j] = scale * c[:, j] / sum(c[:, j])
+            else:
+                for i in range(inputs):
+                    c[i] = scale * c[i] / sum(c[i])
+            z = [sum(c[i, j] * vote[i][j] for i in range(inputs)) for j in range(outputs)]
+            if iteration == iterations:
+                break
+            for i, j in itertools.product(range(inputs), range(outputs)):
+                v = vote[i][j]
+                if kind == "cosine":
+                    a = v @ z[j] / np.sqrt((v @ v) * (z[j] @ z[j]))
+                else:
+                    a = v @ squashed(z[j])
+                agreed[i, j] += temperature * a
+            prior = np.array([activation_prior * np.log(z[j] @ z[j]) for j in range(outputs)])
+        all_c.append(c)
+        all_z.append(z)
+    return np.array(all_c), np.array(all_z)
+
+
+def assert_routes_like(expected, got):
+    for a, b in zip(got, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(a), b, **CLOSE)
+
+
+@pytest.mark.parametrize("iterations", range(6))
+@pytest.mark.parametrize("normalize", NORMALIZE)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_iterations(implementation, kind, normalize, iterations):
+    x, w = problem()
+    options = {"iterations": iterations, "normalize": normalize, "kind": kind}
+    got = implementations.get(implementation).route(x, w, **options)
+    assert_routes_like(reference(x, w, **options), got)
+
+
+OPTIONS = [
+    {"temperature": 5.0},
+    {"temperature": 0.0},
+    {"scale": 7.0},
+    {"activation_prior": 0.8},
+    {"bias": np.array([0.5, -1.0, 2.0, 0.0])},
+    {
+        "temperature": 2.0,
+        "scale": 5.0,
+        "activation_prior": 0.3,
+        "bias": np.array([-0.5, 1.0, 0.0, 0.3]),
+    },
+]
+
+
+@pytest.mark.parametrize("more", OPTIONS, ids=lambda o: "-".join(o))
+@pytest.mark.parametrize("normalize", NORMALIZE)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_options(implementation, kind, normalize, more):
+    x, w = problem(seed=1)
+    for iterations in (0, 2):
+        options = {"iterations": iterations, "normalize": normalize, "kind": kind, **more}
+        got = implementations.get(implementation).route(x, w, **options)
+        assert_routes_like(reference(x, w, **options), got)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize(
+    "shape", [(2, 1, 4, 3, 2), (2, 5, 1, 3, 2), (1, 2, 6, 1, 1), (1, 9, 2, 1, 3)]
+)
+def test_sizes(implementation, shape):
+    x, w = problem(seed=2, shape=shape)
+    for normalize in NORMALIZE:
+        options = {"iterations": 2, "normalize": normalize, "activation_prior": 0.4}
+        got = implementations.get(implementation).route(x, w, **options)
+        assert_routes_like(reference(x, w, **options), got)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("normalize", NORMALIZE)
+def test_permutation_equivariance(implementation, kind, normalize):
+    x, w = problem(seed=3)
+    bias = np.array([0.1, 0.7, -0.4, 0.0])
+    form = implementations.get(implementation).route
+    options = {"normalize": normalize, "kind": kind, "activation_prior": 0.5, "temperature": 3.0}
+    c, z = (np.asarray(part) for part in form(x, w, bias=bias, **options))
+
+    order = np.random.default_rng(0).permutation(I)
+    assert_routes_like((c[:, order], z), form(x[:, order], w[order], bias=bias, **options))
+    order = np.array([2, 0, 3, 1])
+    permuted = form(x, w[:, order], bias=bias[order], **options)
+    assert_routes_like((c[:, :, order], z[:, order]), permuted)
+    order = np.array([2, 0, 1])
+    assert_routes_like((c[order], z[order]), form(x[order], w, bias=bias, **options))
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("normalize, axis", [("inputs", 1), ("outputs", 2)])
+def test_coefficients_are_positive_and_sum_to_scale(implementation, normalize, axis):
+    x, w = problem(seed=4)
+    c = implementations.get(implementation).route(
+        x, w, normalize=normalize, scale=6.0, temperature=4.0, activation_prior=0.5
+    )[0]
+    c = np.asarray(c)
+    assert c.min() > 0
+    # A sum of at most five rounded shares.
+    np.testing.assert_allclose(c.sum(axis=axis), 6.0, rtol=1e-14)
+    assert np.abs(c.sum(axis=3 - axis) - c.sum(axis=3 - axis).mean()).max() > 0.1
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_prior_and_bias_cancel_when_inputs_are_normalised(implementation):
+    x, w = problem(seed=5)
+    form = implementations.get(implementation).route
+    bias = np.array([3.0, -2.0, 0.0, 1.0])
+    bare = [np.asarray(part) for part in form(x, w, normalize="inputs")]
+    assert_routes_like(bare, form(x, w, normalize="inputs", activation_prior=2.0, bias=bias))
+    changed = form(x, w, normalize="outputs", activation_prior=2.0, bias=bias)
+    assert np.abs(changed.z - form(x, w, normalize="outputs").z).max() > 0.1
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("normalize", NORMALIZE)
+def test_scale_is_a_unit_of_the_maps(implementation, normalize):
+    x, w = problem(seed=6)
+    form = implementations.get(implementation).route
+    one, other = form(x, w * 9.0, normalize=normalize), form(x, w, normalize=normalize, scale=9.0)
+    np.testing.assert_allclose(one.z, other.z, **CLOSE)
+    np.testing.assert_allclose(9 * one.coefficients, other.coefficients, **CLOSE)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_the_returned_collectives_are_those_of_the_returned_coefficients(implementation):
+    x, w = problem(seed=7)
+    c, z = implementations.get(implementation).route(x, w, kind="dot", normalize="outputs")
+    expected = np.einsum("bij,ijed,bid->bje", np.asarray(c), w, x)
+    np.testing.assert_allclose(z, expected, **CLOSE)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_input_that_disagrees_loses(implementation, kind):
+    """Three votes point one way and the fourth against them; the other output sees no conflict."""
+    x = np.full((1, 4, 1), 0.9)
+    w = np.full((4, 2, 2, 1), [[1.0], [0.5]])
+    w[3, 0] *= -1.0
+    form = implementations.get(implementation).route
+    shares = [
+        np.asarray(form(x, w, iterations=n, kind=kind, normalize="outputs").coefficients)[0, :, 0]
+        for n in range(5)
+    ]
+    assert np.array_equal(shares[0], np.full(4, 0.5))
+    assert np.all(np.diff([share[3] for share in shares]) < 0)
+    assert shares[-1][3] < shares[-1][0] - 0.1
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("normalize", NORMALIZE)
+def test_backpropagation_through_routing_matches_finite_differences(
+    implementation, kind, normalize
+):
+    x, w = problem(seed=8)
+    random = np.random.default_rng(9)
+    weight = random.normal(size=(B, J, E))
+    steps = random.normal(size=x.shape), random.normal(size=w.shape)
+    form = implementations.get(implementation).route
+
+    options = {"iterations": 2, "temperature": 1.5, "activation_prior": 0.6}
+
+    def value(x, w):
+        return ops.sum(weight * form(x, w, normalize=normalize, kind=kind, **options).z)
+
+    with tf.GradientTape() as tape:
+        tensors = tf.constant(x), tf.constant(w)
+        tape.watch(tensors)
+        total = value(*tensors)
+    gradients = tape.gradient(total, tensors)
+    slope = sum(np.sum(np.asarray(g) * s) for g, s in zip(gradients, steps))
+    h = 1e-5
+    ends = [float(value(x + s * h * steps[0], w + s * h * steps[1])) for s in (1, -1)]
+    # Central differences: h^2 = 1e-10 times third derivatives of order 100.
+    assert abs(slope - (ends[0] - ends[1]) / (2 * h)) < 1e-6 * max(1, abs(slope))
+
+
+def test_votes_collective_and_agreement_in_loops():
+    x, w = problem(seed=10)
+    predictions = np.asarray(votes(x, w))
+    random = np.random.default_rng(11)
+    c, z = random.uniform(size=(B, I, J)), random.normal(size=(B, J, E))
+    sums = np.asarray(collective(predictions, c))
+    cosine, dot = (np.asarray(agreement(predictions, z, kind)) for kind in KINDS)
+    for b, j in itertools.product(range(B), range(J)):
+        total = np.zeros(E)
+        for i in range(I):
+            v = w[i, j] @ x[b, i]
+            total += c[b, i, j] * v
+            np.testing.assert_allclose(predictions[b, i, j], v, **CLOSE)
+            norms = np.linalg.norm(v) * np.linalg.norm(z[b, j])
+            np.testing.assert_allclose(cosine[b, i, j], v @ z[b, j] / norms, **CLOSE)
+            np.testing.assert_allclose(dot[b, i, j], v @ squashed(z[b, j]), **CLOSE)
+        np.testing.assert_allclose(sums[b, j], total, **CLOSE)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"iterations": -1}, r"`iterations`.*Received: iterations=-1"),
+        ({"iterations": 1.5}, r"`iterations`.*Received: iterations=1.5"),
+        ({"normalize": "both"}, r"`normalize`.*'inputs'.*'outputs'.*Received: normalize='both'"),
+        ({"kind": "angle"}, r"`agreement`.*'cosine'.*'dot'.*Received: agreement='angle'"),
+    ],
+)
+def test_bad_options_are_refused(implementation, options, message):
+    x, w = problem()
+    with pytest.raises(ValueError, match=message):
+        implementations.get(implementation).route(x, w, **options)
+
+
+def test_unknown_names_are_refused_where_they_are_used():
+    x, w = problem()
+    with pytest.raises(ValueError, match="Received: normalize='rows'"):
+        routing_coefficients(np.zeros((1, 2, 2)), normalize="rows")
+    with pytest.raises(ValueError, match="Received: kind='angle'"):
+        agreement(votes(x, w), np.zeros((B, J, E)), kind="angle")
+    with pytest.raises(ValueError, match=r"`implementation`.*Received: implementation='fast'"):
+        implementations.get("fast")
+    assert route is implementations.get("plain").route

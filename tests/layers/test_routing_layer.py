@@ -1,0 +1,242 @@
+"""The routing layer: numbers, options, shapes, precision, serialisation."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_capsule_poe import CapsulePoE, RoutingLayer
+from keras_capsule_poe.functions import routing, squash
+
+BOTH = [RoutingLayer, CapsulePoE]
+
+
+def primaries(n=3, capsules=6, dim=4, seed=0):
+    return np.asarray(squash(np.random.default_rng(seed).normal(size=(n, capsules, dim)))).astype(
+        "float32"
+    )
+
+
+def ordinary(layer_class, **options):
+    """A layer whose maps are not tiny."""
+    options = {"kernel_initializer": keras.initializers.RandomNormal(stddev=0.5, seed=1), **options}
+    return layer_class(5, 3, **options)
+
+
+@pytest.mark.parametrize("layer_class", BOTH)
+@pytest.mark.parametrize("implementation", ["plain", "streamed"])
+@pytest.mark.parametrize("normalize", ["inputs", "outputs"])
+@pytest.mark.parametrize("agreement", ["cosine", "dot"])
+def test_the_call_routes_and_squashes(layer_class, implementation, normalize, agreement):
+    layer = ordinary(
+        layer_class,
+        iterations=2,
+        temperature=3.0,
+        normalize=normalize,
+        agreement=agreement,
+        activation_prior=0.5,
+        use_routing_bias=True,
+        scale=4.0,
+        implementation=implementation,
+    )
+    x = primaries()
+    layer.build(x.shape)
+    layer.routing_bias.assign([0.5, -1.0, 0.0, 2.0, 0.3])
+    expected = routing.route(
+        x,
+        np.asarray(layer.kernel),
+        iterations=2,
+        temperature=3.0,
+        normalize=normalize,
+        kind=agreement,
+        activation_prior=0.5,
+        bias=np.asarray(layer.routing_bias),
+        scale=4.0,
+    )
+    got = layer.route(x)
+    # Sums of six products in float32, in another order, through two softmaxes.
+    np.testing.assert_allclose(got.coefficients, expected.coefficients, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(got.z, expected.z, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(layer(x), squash(expected.z), rtol=1e-4, atol=1e-5)
+    overridden = layer.route(x, activation_prior=0.0)
+    assert normalize == "inputs" or np.abs(overridden.z - got.z).max() > 1e-3
+
+
+@pytest.mark.parametrize("layer_class", BOTH)
+def test_shapes(layer_class):
+    layer = ordinary(layer_class)
+    x = primaries()
+    assert layer.compute_output_shape((None, 6, 4)) == (None, 5, 3)
+    assert layer(x).shape == (3, 5, 3) == layer.compute_output_shape(x.shape)
+    assert layer.kernel.shape == (6, 5, 3, 4)
+    symbolic = layer(keras.Input((6, 4)))
+    assert symbolic.shape == (None, 5, 3) and symbolic.dtype == "float32"
+    assert np.all(np.linalg.norm(layer(x), axis=-1) < 1)
+
+
+@pytest.mark.parametrize(
+    "scale, normalize, expected",
+    [(None, "inputs", 6.0), (None, "outputs", 1.0), (2.5, "inputs", 2.5)],
+)
+def test_scale(scale, normalize, expected):
+    layer = ordinary(RoutingLayer, scale=scale, normalize=normalize)
+    layer.build((None, 6, 4))
+    c = np.asarray(layer.route(primaries()).coefficients)
+    assert layer.coefficient_scale == expected
+    # float32 softmax.
+    np.testing.assert_allclose(c.sum(axis=1 if normalize == "inputs" else 2), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("layer_class", BOTH)
+@pytest.mark.parametrize("implementation", ["plain", "streamed"])
+def test_dynamic_batch_size(layer_class, implementation):
+    layer = ordinary(layer_class, implementation=implementation)
+    layer.build((None, 6, 4))
+    call = tf.function(layer, input_signature=[tf.TensorSpec([None, 6, 4])])
+    for n in (1, 7):
+        # The same float32 operations, in a graph.
+        np.testing.assert_allclose(call(primaries(n)), layer(primaries(n)), rtol=1e-4, atol=1e-5)
+
+
+def test_compiled_by_xla():
+    layer = ordinary(RoutingLayer, normalize="inputs")
+    call = tf.function(layer, jit_compile=True)
+    # The same float32 operations, fused.
+    np.testing.assert_allclose(call(primaries()), layer(primaries()), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("layer_class", BOTH)
+@pytest.mark.parametrize("implementation", ["plain", "streamed"])
+def test_mixed_bfloat16(layer_class, implementation):
+    options = {"implementation": implementation, "use_routing_bias": True}
+    half = ordinary(layer_class, dtype="mixed_bfloat16", **options)
+    full = ordinary(layer_class, **options)
+    x = primaries(20)
+    got, expected = half(x), np.asarray(full(x))
+    assert got.dtype == "bfloat16"
+    assert half.kernel.dtype == half.routing_bias.dtype == "float32"
+    assert np.array_equal(half.kernel, full.kernel)
+    # bfloat16 keeps eight bits: 0.4% of each of the numbers, of which six are added.
+    assert np.abs(np.asarray(tf.cast(got, "float32")) - expected).max() < 0.03
+
+
+def test_routing_bias_is_not_trained_and_shifts_the_shares():
+    layer = ordinary(RoutingLayer, use_routing_bias=True, iterations=0)
+    layer.build((None, 6, 4))
+    assert [weight.name for weight in layer.trainable_weights] == ["kernel"]
+    assert [weight.name for weight in layer.non_trainable_weights] == ["routing_bias"]
+    layer.routing_bias.assign(np.log([1.0, 2.0, 3.0, 4.0, 10.0]))
+    c = np.asarray(layer.route(primaries()).coefficients)
+    np.testing.assert_allclose(c, np.broadcast_to([0.05, 0.1, 0.15, 0.2, 0.5], c.shape), rtol=1e-5)
+
+
+@pytest.mark.parametrize("layer_class", BOTH)
+def test_initializer_regularizer_and_constraint(layer_class):
+    layer = layer_class(
+        5,
+        3,
+        kernel_initializer="ones",
+        kernel_regularizer=keras.regularizers.L2(0.1),
+        kernel_constraint="non_neg",
+    )
+    layer(primaries())
+    assert np.array_equal(layer.kernel, np.ones((6, 5, 3, 4)))
+    # 0.1 times a sum of 360 ones.
+    np.testing.assert_allclose(layer.losses, [36.0], rtol=1e-6)
+    assert isinstance(layer.kernel.constraint, keras.constraints.NonNeg)
+
+
+@pytest.mark.parametrize("layer_class, stddev", [(RoutingLayer, 0.1), (CapsulePoE, 1e-3)])
+def test_default_initializers(layer_class, stddev):
+    layer = layer_class(10, 16)
+    layer.build((None, 20, 8))
+    # 25,600 draws give the standard deviation to 0.5%; five times that.
+    np.testing.assert_allclose(np.std(layer.kernel), stddev, rtol=0.025)
+
+
+FULL = {
+    "capsules": 5,
+    "dim": 3,
+    "iterations": 4,
+    "temperature": 2.5,
+    "normalize": "inputs",
+    "agreement": "dot",
+    "activation_prior": 0.25,
+    "use_routing_bias": True,
+    "scale": 7.0,
+    "kernel_initializer": keras.initializers.RandomUniform(-0.2, 0.2, seed=3),
+    "kernel_regularizer": keras.regularizers.L1L2(0.01, 0.02),
+    "kernel_constraint": keras.constraints.MaxNorm(2.0),
+    "implementation": "plain",
+    "name": "layer_of_capsules",
+}
+
+
+@pytest.mark.parametrize("options", [FULL, {"capsules": 5, "dim": 3, "scale": None}])
+@pytest.mark.parametrize("layer_class", BOTH)
+def test_config_round_trip(layer_class, options):
+    layer = layer_class(**options)
+    serialized = keras.saving.serialize_keras_object(layer)
+    assert serialized["registered_name"] == f"keras_capsule_poe>{layer_class.__name__}"
+    for copy in (
+        layer_class.from_config(layer.get_config()),
+        keras.saving.deserialize_keras_object(serialized),
+    ):
+        assert type(copy) is layer_class
+        assert copy.get_config() == layer.get_config()
+        for name, value in options.items():
+            if not name.startswith("kernel"):
+                assert getattr(copy, name) == value
+    if options is FULL:
+        x = primaries()
+        # Seeded initialisers: the copy draws the same maps.
+        assert np.array_equal(layer_class.from_config(layer.get_config())(x), layer(x))
+
+
+@pytest.mark.parametrize("layer_class", BOTH)
+@pytest.mark.parametrize("shape", [(3, 24), (3, 6, 4, 1), (3, None, 4), (3, 6, None)])
+def test_wrong_ranks_and_unknown_sizes_are_refused(layer_class, shape):
+    layer = layer_class(5, 3)
+    for method in (layer.build, layer.compute_output_shape):
+        with pytest.raises(
+            ValueError, match=f"{layer_class.__name__} needs capsules.*Received: input_shape"
+        ):
+            method(shape)
+
+
+@pytest.mark.parametrize("layer_class", BOTH)
+def test_other_sizes_than_built_for_are_refused(layer_class):
+    layer = layer_class(5, 3)
+    layer(primaries())
+    for sizes in ({"capsules": 7}, {"dim": 5}):
+        with pytest.raises(ValueError, match="incompatible with the layer"):
+            layer(primaries(**sizes))
+
+
+@pytest.mark.parametrize("layer_class", BOTH)
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("capsules", 0),
+        ("capsules", -2),
+        ("capsules", 2.0),
+        ("dim", 0),
+        ("dim", "8"),
+        ("iterations", -1),
+        ("iterations", 1.0),
+        ("normalize", "columns"),
+        ("agreement", "euclid"),
+        ("implementation", "quick"),
+    ],
+)
+def test_bad_arguments_are_refused(layer_class, name, value):
+    with pytest.raises(ValueError, match=rf"`{name}` must be .*Received: {name}="):
+        layer_class(**{"capsules": 5, "dim": 3, name: value})
+
+
+@pytest.mark.parametrize("normalize", ["inputs", "outputs"])
+@pytest.mark.parametrize("inputs, outputs", [(1, 4), (4, 1), (1, 1)])
+def test_a_single_capsule_on_either_side(normalize, inputs, outputs):
+    """Allowed, and without a warning."""
+    layer = RoutingLayer(outputs, 3, normalize=normalize)
+    assert layer(primaries(capsules=inputs)).shape == (3, outputs, 3)

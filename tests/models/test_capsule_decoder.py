@@ -1,0 +1,212 @@
+"""The capsule decoder trained by the decoder rule."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_capsule_poe import CapsuleDecoder, CapsulePoE
+from keras_capsule_poe.functions import decoder_divergence, squash, unsquash
+
+J, E, I, D = 4, 3, 9, 5
+
+
+def pairs(n=64, seed=0):
+    """Expert capsules (n, J, E), and the primary capsules (n, I, D) that fixed maps make of them."""
+    maps = 0.35 * np.random.default_rng(7).normal(size=(J, I, D, E))
+    random = np.random.default_rng(seed)
+    codes = np.asarray(squash(random.normal(size=(n, J, E))))
+    z = np.einsum("jide,bje->bid", maps, codes)
+    return codes.astype("float32"), np.asarray(squash(z)).astype("float32")
+
+
+def decoder(learning_rate=0.5, momentum=0.5, layer=None, dtype=None, eager=True, **options):
+    # The plain form is traced several times as fast; both give the same numbers.
+    start = keras.initializers.RandomNormal(stddev=0.01, seed=1)
+    layer = {"kernel_initializer": start, "implementation": "plain", **(layer or {})}
+    model = CapsuleDecoder(CapsulePoE(I, D, dtype=dtype, **layer), dtype=dtype, **options)
+    model.build((None, J, E))
+    optimizer = keras.optimizers.SGD(learning_rate, momentum=momentum)
+    # A few steps are run eagerly, which is quicker than tracing them first.
+    model.compile(optimizer=optimizer, jit_compile=False, run_eagerly=eager)
+    return model
+
+
+def fit(model, data, epochs=1, batch_size=32):
+    history = model.fit(
+        *data, batch_size=batch_size, epochs=epochs, verbose=0, shuffle=False
+    ).history
+    return {name: values[-1] for name, values in history.items()}
+
+
+def evaluate(model, data):
+    return model.evaluate(*data, batch_size=len(data[0]), verbose=0, return_dict=True)
+
+
+@pytest.fixture
+def no_autodiff(monkeypatch):
+    """Both ways into TensorFlow's autodiff raise."""
+
+    def refuse(*_, **__):
+        raise AssertionError("autodiff was called")
+
+    monkeypatch.setattr(tf, "gradients", refuse)
+    monkeypatch.setattr(tf.GradientTape, "__enter__", refuse)
+
+
+def test_learns_without_autodiff(no_autodiff):
+    model = decoder(momentum=0.9, layer={"implementation": "streamed"}, eager=False)
+    held_out = pairs(seed=1)
+    before = evaluate(model, held_out)
+    fit(model, pairs(256), epochs=15)
+    after = evaluate(model, held_out)
+    # Untrained maps decode nothing, a relative error of one.
+    assert before["loss"] > 0.9
+    assert after["loss"] < 0.4
+
+
+def test_one_step_is_the_decoder_rule():
+    codes, primaries = pairs(16)
+    model = decoder(learning_rate=0.3, momentum=0.0, layer={"kernel_regularizer": "l2"})
+    kernel = model.primaries.kernel.numpy()
+    e = model.primaries.route(codes).coefficients
+    gradient = np.asarray(decoder_divergence(codes, unsquash(primaries), kernel, e).gradient)
+    got = fit(model, (codes, primaries))
+    expected = kernel + 0.3 * (gradient - 2 * 0.01 * kernel)
+    # float32 sums of 16 images in another order.
+    np.testing.assert_allclose(model.primaries.kernel, expected, rtol=1e-5, atol=1e-7)
+    moved = np.linalg.norm(expected - kernel) / np.linalg.norm(expected)
+    np.testing.assert_allclose(got["update_size"], moved, rtol=1e-3)
+
+
+def test_the_loss_is_the_relative_error_of_the_decoded_capsules():
+    codes, primaries = pairs()
+    model = decoder()
+    trained = fit(model, (codes, primaries))
+    assert set(trained) == {"loss", "update_size"}
+    decoded = np.asarray(model(codes))
+    expected = np.sum((decoded - primaries) ** 2) / np.sum(primaries**2)
+    # float32 sums.
+    assert evaluate(model, (codes, primaries))["loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def kept_by(model, codes):
+    return np.any(np.asarray(model.kept(codes)) != 0, axis=-1)
+
+
+@pytest.mark.parametrize("keep", [1, 2, 3])
+def test_keep_leaves_that_many_experts(keep):
+    codes = pairs(200)[0]
+    model = decoder(keep=keep)
+    kept = np.asarray(model.kept(codes))
+    on = np.any(kept != 0, axis=-1)
+    assert np.array_equal(on.sum(axis=1), np.full(200, keep))
+    assert np.array_equal(kept[on], codes[on])
+    # Each expert stays in keep/J of 200 images; four standard deviations of a share are 0.14.
+    assert np.abs(on.mean(axis=0) - keep / J).max() < 0.14
+
+
+@pytest.mark.parametrize("keep", [None, J, J + 3])
+def test_keep_of_all_leaves_all(keep):
+    codes = pairs(8)[0]
+    assert np.array_equal(decoder(keep=keep).kept(codes), codes)
+
+
+def test_which_experts_stay_depends_on_seed_and_step_alone():
+    codes, other = pairs(100)[0], pairs(100, seed=3)[0]
+    one = kept_by(decoder(keep=1, seed=5), codes)
+    again = decoder(keep=1, seed=5)
+    assert np.array_equal(kept_by(again, other), one)
+    assert np.array_equal(kept_by(again, other), one)
+    again.optimizer.iterations.assign(1)
+    assert not np.array_equal(kept_by(again, codes), one)
+    again.optimizer.iterations.assign(0)
+    assert np.array_equal(kept_by(again, codes), one)
+    assert not np.array_equal(kept_by(decoder(keep=1, seed=6), codes), one)
+
+
+def test_experts_are_dropped_in_training_and_not_in_evaluation():
+    data = pairs(32)
+    model = decoder(keep=1, learning_rate=0.0, layer={"kernel_initializer": "ones"})
+    full = decoder(learning_rate=0.0, layer={"kernel_initializer": "ones"})
+    assert evaluate(model, data)["loss"] == evaluate(full, data)["loss"]
+    assert fit(model, data)["loss"] != fit(full, data)["loss"]
+
+
+@pytest.mark.parametrize("keep", [0, -1])
+def test_a_keep_of_none_is_refused(keep):
+    with pytest.raises(ValueError, match=f"`keep` must be positive.*Received: keep={keep}"):
+        CapsuleDecoder(CapsulePoE(I, D), keep=keep)
+
+
+@pytest.mark.parametrize("primaries", [None, "CapsulePoE", keras.layers.Dense(3)])
+def test_primaries_must_be_a_layer_of_them(primaries):
+    with pytest.raises(ValueError, match="`primaries` must be a CapsulePoE.*Received: primaries="):
+        CapsuleDecoder(primaries)
+
+
+def test_learning_rate_zero_leaves_the_maps_unchanged():
+    model = decoder(learning_rate=0.0, layer={"kernel_regularizer": "l2"})
+    before = model.primaries.kernel.numpy()
+    assert fit(model, pairs())["update_size"] == 0
+    assert np.array_equal(model.primaries.kernel, before)
+
+
+def test_the_penalty_shrinks_the_maps():
+    model = decoder(
+        learning_rate=0.1, momentum=0.0, layer={"kernel_regularizer": keras.regularizers.L2(0.5)}
+    )
+    before = model.primaries.kernel.numpy()
+    fit(model, (np.zeros((8, J, E), "float32"), pairs(8)[1]))
+    # Experts that are off pull nothing: W - 0.1 * 2 * 0.5 W.
+    np.testing.assert_allclose(model.primaries.kernel, 0.9 * before, rtol=1e-5)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_the_loss_is_nan_when_an_input_is(which):
+    data = [np.array(part) for part in pairs(32)]
+    data[which][4, 1, 2] = np.nan
+    assert np.isnan(fit(decoder(), data)["loss"])
+
+
+def test_the_loss_is_nan_when_the_update_overflows():
+    model = decoder(learning_rate=1e38, momentum=0.9, layer={"kernel_regularizer": "l2"})
+    model.primaries.kernel.assign(tf.fill(model.primaries.kernel.shape, 1e10))
+    assert np.isnan(fit(model, pairs(32))["loss"])
+
+
+def test_float16_is_refused_and_bfloat16_trains():
+    with pytest.raises(ValueError, match="float16.*Received: dtype='mixed_float16'"):
+        CapsuleDecoder(CapsulePoE(I, D), dtype="mixed_float16")
+    model = decoder(momentum=0.9, dtype="mixed_bfloat16", layer={"implementation": "streamed"}, eager=False)
+    assert fit(model, pairs(256), epochs=10)["loss"] < 0.8
+    assert model(pairs(3)[0]).dtype == "bfloat16"
+
+
+def test_two_runs_with_one_seed_are_identical_and_another_seed_differs():
+    kernels = []
+    for seed in (4, 4, 5):
+        model = decoder(keep=2, seed=seed)
+        fit(model, pairs(), epochs=2)
+        kernels.append(model.primaries.kernel.numpy())
+    assert np.array_equal(kernels[0], kernels[1])
+    assert not np.array_equal(kernels[0], kernels[2])
+
+
+def test_call_shapes_and_config():
+    model = decoder(keep=2, seed=8)
+    codes = pairs(3)[0]
+    assert model(codes).shape == (3, I, D) == model.compute_output_shape(codes.shape)
+    copy = CapsuleDecoder.from_config(model.get_config())
+    assert copy.get_config() == model.get_config() and (copy.keep, copy.seed) == (2, 8)
+    serialized = keras.saving.serialize_keras_object(model)
+    assert serialized["registered_name"] == "keras_capsule_poe>CapsuleDecoder"
+
+
+def test_save_and_load(tmp_path):
+    model = decoder(keep=2)
+    fit(model, pairs())
+    model.save(tmp_path / "decoder.keras")
+    again = keras.saving.load_model(tmp_path / "decoder.keras")
+    codes = pairs(5, seed=2)[0]
+    assert np.array_equal(again(codes), model(codes))

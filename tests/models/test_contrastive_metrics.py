@@ -1,0 +1,90 @@
+"""The metrics that models trained by contrastive divergence share, and stateless randomness."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_capsule_poe.functions import squash
+from keras_capsule_poe.models.contrastive import OrientationConcentration, relative_error
+from keras_capsule_poe.models.randomness import StatelessSeed, replica_seed
+
+
+def test_relative_error():
+    x = np.random.default_rng(0).normal(size=(4, 3, 2)).astype("float32")
+    assert float(relative_error(x, x)) == 0
+    assert float(relative_error(0 * x, x)) == 1
+    # (1.5 - 1)^2 and (-1 - 1)^2, in float32.
+    assert float(relative_error(1.5 * x, x)) == pytest.approx(0.25, rel=1e-6)
+    assert float(relative_error(-x, x)) == pytest.approx(4, rel=1e-6)
+    assert np.isfinite(relative_error(x, 0 * x))
+    assert np.isnan(relative_error(np.nan * x, x))
+
+
+def concentration(*batches):
+    _, capsules, dim = batches[0].shape
+    metric = OrientationConcentration(capsules, dim)
+    for batch in batches:
+        metric.update_state(batch)
+    return float(metric.result())
+
+
+def test_concentration_of_known_orientations():
+    fixed = np.broadcast_to([[0.6, 0.0], [0.0, -0.3]], (10, 2, 2)).astype("float32")
+    # Any length, one direction; float32.
+    lengths = np.linspace(0.1, 1, 10, dtype="float32")[:, None, None]
+    assert concentration(lengths * fixed) == pytest.approx(1, abs=1e-6)
+    both_ways = np.concatenate([fixed, -fixed])
+    assert concentration(both_ways) == pytest.approx(0, abs=1e-6)
+    # One capsule of two always the same way.
+    half = both_ways.copy()
+    half[:, 0] = fixed[0, 0]
+    assert concentration(half) == pytest.approx(0.5, abs=1e-6)
+    # A uniform half circle: |mean of (cos, sin)| = 2/pi.
+    angle = (np.arange(1000) + 0.5) * np.pi / 1000
+    circle = np.stack([np.cos(angle), np.sin(angle)], axis=-1)[:, None].astype("float32")
+    assert concentration(circle) == pytest.approx(2 / np.pi, abs=1e-5)
+
+
+def test_concentration_of_the_whole_is_not_the_mean_over_batches():
+    x = np.asarray(squash(np.random.default_rng(0).normal(size=(60, 3, 4)).astype("float32")))
+    # float32 sums of 60 in another order.
+    assert concentration(*np.split(x, 6)) == pytest.approx(concentration(x), rel=1e-5)
+    assert np.mean([concentration(part) for part in np.split(x, 6)]) > concentration(x) + 0.05
+
+
+def test_concentration_starts_anew_and_handles_capsules_that_are_off():
+    metric = OrientationConcentration(2, 3)
+    metric.update_state(np.zeros((4, 2, 3), "float32"))
+    assert float(metric.result()) == 0
+    metric.update_state(np.ones((4, 2, 3), "float32"))
+    assert float(metric.result()) == pytest.approx(1, abs=1e-6)
+    metric.reset_state()
+    assert float(metric.result()) == 0
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(metric))
+    assert copy.get_config() == metric.get_config()
+
+
+def draw(seed, counter):
+    return keras.random.normal((50,), seed=StatelessSeed(seed, counter))
+
+
+def test_random_numbers_depend_on_seed_and_counter_alone():
+    first = np.asarray(draw(3, 5))
+    assert np.array_equal(draw(3, 5), first)
+    for other in ((3, 6), (4, 5), (5, 3)):
+        assert not np.any(np.asarray(draw(*other)) == first)
+    generator = StatelessSeed(3, 5)
+    assert np.array_equal(keras.random.normal((50,), seed=generator), first)
+    assert np.array_equal(keras.random.normal((50,), seed=generator), first)
+    assert np.array_equal(tf.function(draw)(tf.constant(3), tf.constant(5)), first)
+
+
+@pytest.mark.parametrize("seed", [0, 2**31 - 1, 2**31, 2**40])
+def test_any_seed_up_to_64_bits_is_taken(seed):
+    drawn = keras.random.uniform((5,), seed=StatelessSeed(seed)).numpy()
+    assert np.all((0 <= drawn) & (drawn < 1)) and len(set(drawn)) == 5
+
+
+def test_a_single_replica_keeps_the_seed():
+    assert replica_seed(12) == 12

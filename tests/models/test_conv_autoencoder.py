@@ -1,0 +1,166 @@
+"""The convolutional autoencoder: any image size, learning, precision, serialisation."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_capsule_poe import ConvAutoencoder, PrimaryCapsules
+
+
+def images(n=2, shape=(20, 20, 1), seed=0):
+    return np.random.default_rng(seed).uniform(size=(n, *shape)).astype("float32")
+
+
+def built(shape=(20, 20, 1), **options):
+    model = ConvAutoencoder(**{"filters": 8, **options})
+    model.build((None, *shape))
+    return model
+
+
+def test_the_papers_sizes():
+    model = built((28, 28, 1), filters=128)
+    assert model.feature_shape == (6, 6, 128)
+    assert PrimaryCapsules(8).compute_output_shape((None, *model.feature_shape)) == (None, 576, 8)
+    # 9x9 filters and biases: 1 to 128, 128 to 128, and their mirror images.
+    sizes = [81 * 128 + 128, 81 * 128 * 128 + 128, 81 * 128 * 128 + 128, 81 * 128 + 1]
+    assert model.count_params() == sum(sizes)
+
+
+@pytest.mark.parametrize(
+    "shape, feature_shape",
+    [
+        ((20, 20, 1), (2, 2, 8)),
+        ((28, 28, 1), (6, 6, 8)),
+        ((28, 28, 3), (6, 6, 8)),
+        ((21, 34, 3), (3, 9, 8)),
+        ((37, 29, 1), (11, 7, 8)),
+        ((20, 33, 4), (2, 9, 8)),
+    ],
+)
+def test_images_keep_their_size(shape, feature_shape):
+    model = built(shape)
+    batch = images(shape=shape)
+    features = model.encode(batch)
+    assert features.shape[1:] == feature_shape == model.feature_shape
+    for result in (model(batch), model.decode(features)):
+        assert result.shape == batch.shape == model.compute_output_shape(batch.shape)
+        assert result.dtype == "float32"
+        assert 0 <= np.min(result) and np.max(result) <= 1
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (None, 19, 28, 1),
+        (None, 28, 19, 3),
+        (None, 28, 28),
+        (28, 28),
+        (None, None, 28, 1),
+        (None, 28, 28, None),
+    ],
+)
+def test_small_images_wrong_ranks_and_unknown_sizes_are_refused(shape):
+    match = "`images` must have shape.*at least 20.*Received: input_shape"
+    with pytest.raises(ValueError, match=match):
+        ConvAutoencoder(filters=8).build(shape)
+
+
+def test_a_kernel_that_does_not_fit_is_refused():
+    with pytest.raises(ValueError, match="`kernel_size` is too large.*Received: kernel_size=11"):
+        built((20, 20, 1), kernel_size=11)
+    assert built((21, 21, 1), kernel_size=11).feature_shape == (1, 1, 8)
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [("filters", 0), ("filters", 8.0), ("kernel_size", -1), ("dropout", 1.0), ("dropout", -0.1)],
+)
+def test_bad_arguments_are_refused(name, value):
+    with pytest.raises(ValueError, match=rf"`{name}` must .*Received: {name}="):
+        ConvAutoencoder(**{name: value})
+
+
+def compiled(**options):
+    model = built(**options)
+    optimizer = keras.optimizers.Adam(0.005)
+    model.compile(optimizer=optimizer, loss="binary_crossentropy", jit_compile=False)
+    return model
+
+
+def bars(n, seed):
+    """Images (n, 20, 20, 1) of one bright row or column."""
+    random = np.random.default_rng(seed)
+    batch = np.zeros((n, 20, 20, 1), "float32")
+    for image in batch:
+        at = random.integers(20)
+        image[(at, slice(None)) if random.integers(2) else (slice(None), at)] = 1
+    return batch
+
+
+def test_learns_its_own_input_and_nothing_else_is_needed():
+    keras.utils.set_random_seed(0)
+    model = compiled(dropout=0.0)
+    batch, held_out = bars(64, 1), bars(64, 2)
+    # The best constant image: every pixel at the mean, an error of 0.05 * 0.95.
+    constant = np.mean((held_out - batch.mean(axis=0)) ** 2)
+    untrained = np.mean((np.asarray(model(held_out)) - held_out) ** 2)
+    model.fit(batch, batch_size=16, epochs=30, verbose=0)
+    trained = np.mean((np.asarray(model(held_out)) - held_out) ** 2)
+    assert untrained > constant > 2 * trained
+    assert model.evaluate(held_out, verbose=0) < 0.2
+
+
+def test_dropout_depends_on_seed_and_step_and_only_acts_in_training():
+    batch = images()
+    model = compiled(dropout=0.5, seed=3)
+    assert np.array_equal(model(batch), model(batch, training=False))
+    first = np.asarray(model(batch, training=True))
+    assert np.array_equal(first, model(batch, training=True))
+    assert not np.array_equal(first, model(batch))
+    model.optimizer.iterations.assign(1)
+    assert not np.array_equal(first, model(batch, training=True))
+    other = compiled(dropout=0.5, seed=4)
+    other.set_weights(model.get_weights())
+    assert np.array_equal(other(batch), model(batch))
+    assert not np.array_equal(first, other(batch, training=True))
+
+
+def test_dropout_without_an_optimizer():
+    model, trained = built(dropout=0.5, seed=3), compiled(dropout=0.5, seed=3)
+    trained.set_weights(model.get_weights())
+    assert np.array_equal(model(images(), training=True), trained(images(), training=True))
+
+
+def test_two_runs_with_one_seed_are_identical():
+    runs = {}
+    for run, seed in enumerate((3, 3, 4)):
+        model = compiled(dropout=0.3, seed=seed)
+        start = model.get_weights()
+        model.fit(bars(32, 1), batch_size=16, epochs=2, verbose=0, shuffle=False)
+        runs[run] = start + model.get_weights()
+    assert all(np.array_equal(a, b) for a, b in zip(runs[0], runs[1], strict=True))
+    assert not np.array_equal(runs[0][0], runs[2][0])
+
+
+def test_save_and_load(tmp_path):
+    model = built((21, 34, 3), dropout=0.25, negative_slope=0.1, seed=5, name="autoencoder")
+    model.save(tmp_path / "autoencoder.keras")
+    again = keras.saving.load_model(tmp_path / "autoencoder.keras")
+    assert again.get_config() == model.get_config()
+    batch = images(shape=(21, 34, 3))
+    assert np.array_equal(again(batch), model(batch))
+    assert again.feature_shape == (3, 9, 8)
+
+
+@pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision(precision):
+    model = built(dtype=precision)
+    exact = built()
+    exact.set_weights(model.get_weights())
+    batch = images()
+    # The convolutions themselves, not only what comes out.
+    assert model.encode(batch).dtype == precision.removeprefix("mixed_")
+    assert model(batch).dtype == "float32"
+    assert {str(weight.dtype) for weight in model.weights} == {"float32"}
+    # Eight bits of mantissa through four convolutions; the sigmoid quarters errors.
+    assert np.abs(np.asarray(model(batch)) - np.asarray(exact(batch))).max() < 0.02

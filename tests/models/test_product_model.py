@@ -1,0 +1,264 @@
+"""The whole model: from images to capsules and back, and images from single capsules."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_capsule_poe import (
+    CapsuleDecoder,
+    CapsuleEncoder,
+    CapsulePoE,
+    ConvAutoencoder,
+    PrimaryCapsules,
+    ProductOfExpertCapsules,
+)
+from keras_capsule_poe.functions import free_energy, squash, unsquash
+
+J, E, FILTERS = 5, 3, 8
+
+
+def images(n=4, shape=(20, 22, 1), seed=0):
+    return np.random.default_rng(seed).uniform(size=(n, *shape)).astype("float32")
+
+
+def product(shape=(20, 22, 1), dtype=None, implementation="plain"):
+    """A built model with maps and statistics that are not tiny."""
+    keras.utils.set_random_seed(1)
+    autoencoder = ConvAutoencoder(filters=FILTERS, dtype=dtype)
+    autoencoder.build((None, *shape))
+    primary = PrimaryCapsules(4, dtype=dtype)
+    primary.adapt([np.asarray(tf.cast(autoencoder.encode(images(10, shape)), "float32"))])
+    options = {
+        "kernel_initializer": keras.initializers.RandomNormal(stddev=0.5, seed=2),
+        "scale": 2.0,
+        "implementation": implementation,
+        "dtype": dtype,
+    }
+    encoder = CapsuleEncoder(CapsulePoE(J, E, use_routing_bias=True, **options), dtype=dtype)
+    decoder = CapsuleDecoder(CapsulePoE(primary.capsules, 4, **options), keep=1, dtype=dtype)
+    model = ProductOfExpertCapsules(autoencoder, primary, encoder, decoder, dtype=dtype)
+    model.build((None, *shape))
+    random = np.random.default_rng(3)
+    model.mean_direction.assign(random.normal(size=(J, E)))
+    model.visited_mean.assign(3 * random.normal(size=(J, E)))
+    model.visited_factor.assign(0.1 * random.normal(size=(J, E, E)))
+    return model
+
+
+@pytest.fixture(scope="module")
+def model():
+    return product()
+
+
+def test_encode(model):
+    got = model.encode(images())
+    assert set(got) == {"capsules", "probabilities"}
+    assert got["capsules"].shape == (4, J, E) and got["probabilities"].shape == (4, J)
+    lengths = np.linalg.norm(got["capsules"], axis=-1)
+    # float32.
+    np.testing.assert_allclose(got["probabilities"], lengths, rtol=1e-5)
+    assert lengths.max() < 1
+    x = model.primary(model.autoencoder.encode(images()))
+    np.testing.assert_allclose(got["capsules"], model.encoder(x), rtol=1e-5, atol=1e-6)
+
+
+def test_decode(model):
+    codes = model.encode(images())["capsules"]
+    got = model.decode(codes)
+    assert set(got) == {"images"}
+    assert got["images"].shape == (4, 20, 22, 1) and got["images"].dtype == "float32"
+    assert 0 <= np.min(got["images"]) and np.max(got["images"]) <= 1
+    features = model.primary.to_features(model.decoder(codes))
+    np.testing.assert_allclose(got["images"], model.autoencoder.decode(features), atol=1e-6)
+
+
+def test_reconstruct_and_call(model):
+    got = model.reconstruct(images())
+    assert set(got) == {"images", "primary_capsules"}
+    assert got["primary_capsules"].shape == (4, model.primary.capsules, 4)
+    decoded = model.decode(model.encode(images())["capsules"])["images"]
+    np.testing.assert_allclose(got["images"], decoded, atol=1e-6)
+    np.testing.assert_allclose(model(images()), decoded, atol=1e-6)
+    assert model.compute_output_shape((None, 20, 22, 1)) == (None, 20, 22, 1)
+
+
+def test_free_energy(model):
+    got = model.free_energy(images())
+    assert set(got) == {"free_energy"} and got["free_energy"].shape == (4,)
+    expected = model.encoder.experts.free_energy(model.to_primary(images()))
+    np.testing.assert_allclose(got["free_energy"], expected, rtol=1e-5)
+    # Through the codes: z is the unsquashed capsule.
+    z = unsquash(model.encode(images())["capsules"])
+    np.testing.assert_allclose(got["free_energy"], free_energy(z), rtol=1e-4)
+    assert np.max(got["free_energy"]) < 0
+
+
+def test_gibbs_step_and_the_way_through_the_primary_capsules(model):
+    assert model.gibbs_step(images()).shape == (4, 20, 22, 1)
+    # Without the experts in between, what is left is the autoencoder.
+    through = model.from_primary(model.to_primary(images()))
+    np.testing.assert_allclose(through, model.autoencoder(images()), atol=1e-4)
+
+
+def test_sample(model):
+    got = model.sample(50, 7)
+    assert set(got) == {"images", "capsules"}
+    assert got["images"].shape == (50, 20, 22, 1) and got["capsules"].shape == (50, J, E)
+    on = np.any(np.asarray(got["capsules"]) != 0, axis=-1)
+    assert np.array_equal(on.sum(axis=1), np.ones(50))
+    assert np.all(on.sum(axis=0) > 0)  # 50 draws of 5 miss one with probability 7e-5; seeded
+    np.testing.assert_allclose(
+        got["images"], model.decode(got["capsules"])["images"], atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("domain", ["complete", "restricted", "visited"])
+def test_samples_depend_on_the_seed_alone(model, domain):
+    first = model.sample(6, 7, domain)
+    for again in (model.sample(6, 7, domain), model.sample(tf.constant(6), tf.constant(7), domain)):
+        for name in first:
+            assert np.array_equal(first[name], again[name])
+    assert not np.array_equal(first["capsules"], model.sample(6, 8, domain)["capsules"])
+    one = model.sample_capsule(2, 6, 7, domain)
+    assert np.array_equal(one["capsules"], model.sample_capsule(2, 6, 7, domain)["capsules"])
+    assert not np.array_equal(one["capsules"], model.sample_capsule(2, 6, 8, domain)["capsules"])
+
+
+def test_sample_capsule(model):
+    for capsule in (0, J - 1):
+        got = model.sample_capsule(capsule, 6, 1)
+        assert set(got) == {"images", "capsules"}
+        assert got["images"].shape == (6, 20, 22, 1)
+        on = np.any(np.asarray(got["capsules"]) != 0, axis=-1)
+        assert np.array_equal(on, np.eye(J, dtype=bool)[[capsule] * 6])
+
+
+def chosen(codes, capsule):
+    return np.asarray(codes)[np.arange(len(capsule)), capsule]
+
+
+@pytest.fixture(scope="module")
+def noise():
+    capsule = np.arange(200, dtype="int32") % J
+    return np.random.default_rng(0).normal(size=(200, E)).astype("float32"), capsule
+
+
+def test_the_complete_domain_is_the_gaussian(model, noise):
+    z, capsule = noise
+    codes = model.draw(z, capsule, "complete")
+    np.testing.assert_allclose(chosen(codes, capsule), squash(z), rtol=1e-6)
+    assert np.array_equal(model.draw(z, capsule), codes)
+
+
+def test_the_restricted_domain_is_a_half_sphere(model, noise):
+    z, capsule = noise
+    codes = chosen(model.draw(z, capsule, "restricted"), capsule)
+    mean = np.asarray(model.mean_direction)[capsule]
+    assert np.all(np.sum(codes * mean, axis=-1) >= 0)
+    # Reflected, not moved: the same vector or its opposite, and both occur.
+    plain = np.asarray(squash(z))
+    same = np.all(np.isclose(codes, plain, rtol=1e-5), axis=-1)
+    opposite = np.all(np.isclose(codes, -plain, rtol=1e-5), axis=-1)
+    assert np.all(same ^ opposite) and same.any() and opposite.any()
+
+
+def test_the_visited_domain_has_the_stored_mean_and_factor(model, noise):
+    z, capsule = noise
+    codes = chosen(model.draw(z, capsule, "visited"), capsule)
+    mean, factor = np.asarray(model.visited_mean), np.asarray(model.visited_factor)
+    expected = [mean[j] + factor[j] @ v for v, j in zip(z, capsule)]
+    # float32 products of three numbers.
+    np.testing.assert_allclose(codes, squash(np.array(expected)), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("domain", ["half", "", None])
+def test_unknown_domains_are_refused(model, noise, domain):
+    match = "`domain` must be one of 'complete', 'restricted', 'visited'. Received: domain="
+    for call in (
+        lambda: model.draw(*noise, domain),
+        lambda: model.sample(2, 0, domain),
+        lambda: model.sample_capsule(0, 2, 0, domain),
+    ):
+        with pytest.raises(ValueError, match=match):
+            call()
+
+
+def test_dynamic_batch_and_count(model):
+    @tf.function(input_signature=[tf.TensorSpec([None, 20, 22, 1])])
+    def ends(batch):
+        return {
+            **model.reconstruct(batch),
+            **model.encode(batch),
+            **model.free_energy(batch),
+        }
+
+    @tf.function(input_signature=[tf.TensorSpec([], "int32"), tf.TensorSpec([], "int64")])
+    def sample(n, seed):
+        return model.sample(n, seed)
+
+    for n in (1, 7):
+        got = ends(images(n))
+        expected = {
+            **model.reconstruct(images(n)),
+            **model.encode(images(n)),
+            **model.free_energy(images(n)),
+        }
+        for name in expected:
+            # The same float32 operations in a graph.
+            np.testing.assert_allclose(got[name], expected[name], rtol=1e-4, atol=1e-5)
+        drawn = sample(n, 3)
+        np.testing.assert_allclose(drawn["capsules"], model.sample(n, 3)["capsules"], atol=1e-6)
+        assert drawn["images"].shape == (n, 20, 22, 1)
+
+
+@pytest.mark.parametrize("shape", [(20, 22, 1), (21, 34, 3)])
+def test_save_and_load(shape, tmp_path):
+    model = product(shape)
+    model.save(tmp_path / "product.keras")
+    again = keras.saving.load_model(tmp_path / "product.keras")
+    batch = images(3, shape)
+    for name in ("encode", "reconstruct", "free_energy"):
+        got, expected = getattr(again, name)(batch), getattr(model, name)(batch)
+        for key in expected:
+            assert np.array_equal(got[key], expected[key])
+    for domain in ("restricted", "visited"):
+        got, expected = again.sample(4, 5, domain), model.sample(4, 5, domain)
+        assert np.array_equal(got["images"], expected["images"])
+    # As JSON, which knows no tuples.
+    assert json.dumps(again.get_config()) == json.dumps(model.get_config())
+    assert keras.saving.serialize_keras_object(again)["registered_name"] == (
+        "keras_capsule_poe>ProductOfExpertCapsules"
+    )
+
+
+def test_mixed_bfloat16():
+    half, full = product(dtype="mixed_bfloat16", implementation="streamed"), product()
+    for weight, exact in zip(half.weights, full.weights, strict=True):
+        weight.assign(exact)
+    got = half.reconstruct(images())
+    assert got["images"].dtype == "float32"
+    # Eight bits of mantissa through two routings and four convolutions.
+    difference = np.asarray(got["images"]) - np.asarray(full.reconstruct(images())["images"])
+    assert np.abs(difference).max() < 0.05
+    energies = half.free_energy(images())["free_energy"], full.free_energy(images())["free_energy"]
+    assert energies[0].dtype == "float32"
+    np.testing.assert_allclose(*energies, rtol=0.05)
+    assert half.sample(3, 1)["images"].dtype == "float32"
+
+
+def test_parts_that_were_trained_elsewhere_keep_their_weights(model):
+    whole = ProductOfExpertCapsules(model.autoencoder, model.primary, model.encoder, model.decoder)
+    whole.build((None, 20, 22, 1))
+    assert np.array_equal(whole(images()), model(images()))
+
+
+def test_both_implementations_agree(model):
+    streamed = product(implementation="streamed")
+    streamed.set_weights(model.get_weights())
+    got, expected = streamed.reconstruct(images()), model.reconstruct(images())
+    for key in expected:
+        # float32 sums in another order, through two routings.
+        np.testing.assert_allclose(got[key], expected[key], rtol=1e-3, atol=1e-4)
