@@ -3,7 +3,7 @@
 Written anew for comparison: two-operand einsum, tile-multiply-reduce, and map_fn over the batch.
 Routing is cosine over the inputs as in Hauser (2019), or dot over the outputs as in Sabour et
 al. (2017); a divergence step follows Hauser's Algorithm 1. Shapes as in the library: x
-(B, I, D), kernel (I, J, E, D), votes (B, I, J, E).
+(B, I, D), kernel (I, J, E, D), votes (B, I, J, E); any batch size.
 """
 
 import tensorflow as tf
@@ -94,7 +94,7 @@ class MapFn:
 
     def correlation(self, c, y, x):
         weighted = tf.transpose(c[..., None] * y[:, None], (1, 2, 3, 0))  # (I, J, E, B)
-        flat = tf.reshape(weighted, (x.shape[1], -1, x.shape[0]))
+        flat = tf.reshape(weighted, (x.shape[1], y.shape[1] * y.shape[2], -1))
         sums = tf.matmul(flat, tf.transpose(x, (1, 0, 2)))
         return tf.reshape(sums, (x.shape[1], y.shape[1], y.shape[2], x.shape[2]))
 
@@ -138,4 +138,4 @@ def divergence_step(form, x, kernel, iterations):
     z_model = form.collective(c, form.votes(x_model, kernel))
     data = form.correlation(c, damped(z), x)
     model = form.correlation(c, damped(z_model), x_model)
-    return 2.0 * (data - model) / x.shape[0], x_model, z, z_model
+    return 2.0 * (data - model) / tf.cast(tf.shape(x)[0], x.dtype), x_model, z, z_model

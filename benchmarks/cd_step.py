@@ -35,13 +35,17 @@ def ours(x, kernel):
 
 
 def compiled(name, x, kernel):
-    """A function without arguments that runs a form, traced."""
+    """A function without arguments that runs a form, traced for any batch size."""
     if name == "ours":
-        graph = tf.function(ours, autograph=False).get_concrete_function(x, kernel)
+        step = ours
     else:
         form = public.FORMS[name]
-        graph = tf.function(lambda x, kernel: public.divergence_step(form, x, kernel, UPDATES))
-        graph = graph.get_concrete_function(x, kernel)
+
+        def step(x, kernel):
+            return public.divergence_step(form, x, kernel, UPDATES)
+
+    signature = [tf.TensorSpec((None, *x.shape[1:])), tf.TensorSpec(kernel.shape)]
+    graph = tf.function(step, autograph=False, input_signature=signature).get_concrete_function()
     return lambda: graph(x, kernel)
 
 

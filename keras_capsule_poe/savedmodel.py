@@ -1,5 +1,6 @@
 """The SavedModel that any TensorFlow program can load without this package."""
 
+import functools
 import platform
 from importlib import metadata
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from keras_capsule_poe.files import beside, write_json
+from keras_capsule_poe.models.endpoints import Endpoints
 
 PACKAGES = ("keras-capsule-poe", "tensorflow", "keras", "numpy", "tensorflow-datasets")
 CARD = "model_card.json"
@@ -35,7 +37,7 @@ def export_saved_model(product, folder, config, metrics, domain="complete"):
     folder = Path(folder)
     taken = [int(entry.name) for entry in folder.glob("*") if entry.name.isdigit()]
     version = folder / str(max(taken, default=0) + 1)
-    module = _Endpoints(product, domain)
+    module = _Exported(product, domain)
     with beside(version) as temporary:
         tf.saved_model.save(module, str(temporary), signatures=module.signatures())
         write_json(temporary / CARD, model_card(product, config, metrics, domain))
@@ -72,28 +74,27 @@ def _version(package):
         return None
 
 
-class _Endpoints(tf.Module):
-    """The product's methods as functions of TensorFlow alone."""
+class _Exported(Endpoints, tf.Module):
+    """The product's endpoints as functions of TensorFlow alone."""
+
+    NAMES = ("encode", "decode", "reconstruct", "free_energy", "sample", "sample_capsule")
 
     def __init__(self, product, domain):
         super().__init__()
         # Variables only: the loaded object then has no class but TensorFlow's own.
         self.model_variables = [variable.value for variable in product.variables]
+        self.capsules, self.dim, self.draw = product.capsules, product.dim, product.draw
         images = tf.TensorSpec((None, *product.autoencoder.image_shape), tf.float32, "images")
         capsules = tf.TensorSpec((None, product.capsules, product.dim), tf.float32, "capsules")
         n, seed, capsule = (tf.TensorSpec((), tf.int32, name) for name in ("n", "seed", "capsule"))
-        self.encode = tf.function(product.encode, input_signature=[images])
-        self.decode = tf.function(product.decode, input_signature=[capsules])
-        self.reconstruct = tf.function(product.reconstruct, input_signature=[images])
-        self.free_energy = tf.function(product.free_energy, input_signature=[images])
-        self.sample = tf.function(
-            lambda n, seed: product.sample(n, seed, domain), input_signature=[n, seed]
-        )
-        self.sample_capsule = tf.function(
-            lambda capsule, n, seed: product.sample_capsule(capsule, n, seed, domain),
-            input_signature=[capsule, n, seed],
-        )
+        # Traced once and called by the endpoints: routing makes a large graph.
+        self.code = tf.function(product.code, input_signature=[images])
+        self.render = tf.function(product.render, input_signature=[capsules])
+        signatures = ([images], [capsules], [images], [images], [n, seed], [capsule, n, seed])
+        for name, signature in zip(self.NAMES, signatures):
+            options = {"domain": domain} if name.startswith("sample") else {}
+            endpoint = functools.partial(getattr(self, name), **options)
+            setattr(self, name, tf.function(endpoint, input_signature=signature))
 
     def signatures(self):
-        names = ("encode", "decode", "reconstruct", "free_energy", "sample", "sample_capsule")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in self.NAMES}

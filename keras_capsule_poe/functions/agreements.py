@@ -19,7 +19,7 @@ class Agreement:
     all y. With many inputs |W_ij x_i|^2 is x_i^T (W_ij^T W_ij) x_i, where W^T W is found once
     for all images; that cancels for votes much shorter than |W_ij| |x_i|, which are common only
     when they have few dimensions. Maps and inputs are taken in units of their own size, so that
-    no square leaves the range of floats; a vote shorter than rounding has cosine zero.
+    no square leaves the range of floats; a vote shorter than rounding counts as that long.
 
     Args:
         pairs: `PairSums` of the maps.
@@ -50,7 +50,8 @@ class Agreement:
         else:
             squares = ops.sum(ops.square(scaled), axis=(1, 2))
         rounding = float(np.finfo(backend.standardize_dtype(maps.dtype)).eps)
-        self._floors = pairs.split(squares[:, None, :] * rounding**2)
+        floors = ops.maximum(squares * rounding**2, 1e-30)
+        self._floors = pairs.split(floors[:, None, None])
 
     def measure(self, x):
         """`Measured` inputs, from inputs laid out."""
@@ -60,13 +61,23 @@ class Agreement:
         size = ops.where(ops.equal(size, 0), ops.ones_like(size), size)
         x = x / size
         inverse = [
-            ops.where(square > floor, ops.rsqrt(square), ops.zeros_like(square))
+            ops.rsqrt(ops.maximum(square, floor))
             for square, floor in zip(self._squares(x), self._floors)
         ]
         return Measured(x, size, inverse)
 
+    def measure_slopes(self, measured):
+        """`Measured` for the gradients: 1/|vote| is zero for votes shorter than rounding."""
+        if not self._is_cosine:
+            return measured
+        inverse = [
+            ops.where(inverse < ops.rsqrt(floor), inverse, ops.zeros_like(inverse))
+            for inverse, floor in zip(measured.inverse, self._floors)
+        ]
+        return measured._replace(inverse=inverse)
+
     def of(self, measured, y):
-        """Agreements of y, laid out, as blocks (group, B, M)."""
+        """Agreements of y, laid out, as blocks (group, B, 1, M)."""
         if not self._is_cosine:
             return self._pairs.agreement(y, measured.x)
         blocks = self._pairs.agreement(y / self._unit, measured.x)
@@ -76,12 +87,12 @@ class Agreement:
         """Gradient of `of` in y, in `measured.x` and in the maps, the lengths held fixed.
 
         Args:
-            measured: From `measure`.
+            measured: From `measure_slopes`.
             y: Outputs laid out.
-            upstream: Gradient in the agreements, blocks (group, B, M).
+            upstream: Gradient in the agreements, blocks (group, B, 1, M).
 
         Returns:
-            Gradients in y and x, laid out, and in the maps (F, P, R*M).
+            Gradients in y and x, laid out, and in the maps, as blocks of maps.
         """
         if self._is_cosine:
             y = y / self._unit
@@ -95,8 +106,8 @@ class Agreement:
         """What the lengths of the votes add to the gradient of cosines.
 
         Args:
-            measured: From `measure`.
-            products: Cosine times the gradient in it, blocks (group, B, M).
+            measured: From `measure_slopes`.
+            products: Cosine times the gradient in it, blocks (group, B, 1, M).
 
         Returns:
             Gradient in `measured.x`, laid out, and sums over images, of shape `sums_shape`, from
@@ -108,7 +119,8 @@ class Agreement:
         ]
         pairs, x = self._pairs, measured.x
         if pairs.inputs_are_many:
-            weights = ops.transpose(ops.concatenate(weights, axis=0), (2, 0, 1))
+            weights = ops.squeeze(ops.concatenate(weights, axis=0), axis=2)
+            weights = ops.transpose(weights, (2, 0, 1))
             grams = ops.matmul(ops.transpose(self._gram, (0, 2, 1)), weights)
             rows = ops.transpose(x, (2, 1, 0))
             in_x = sum(
@@ -118,7 +130,7 @@ class Agreement:
             sums = ops.matmul(weights, ops.transpose(_pair_products(rows), (0, 2, 1)))
             return ops.transpose(in_x, (2, 1, 0)), sums
         votes = pairs.products(x / self._unit)
-        votes = [weight[:, :, None, :] * vote for weight, vote in zip(weights, votes)]
+        votes = [weight * vote for weight, vote in zip(weights, votes)]
         sums = [
             ops.matmul(ops.transpose(few, (0, 2, 1)), pairs.flat(vote))
             for few, vote in zip(pairs.split(x), votes)
@@ -133,7 +145,7 @@ class Agreement:
         return self._gram.shape if self._pairs.inputs_are_many else self._pairs.flat_shape
 
     def gradient_of_sums(self, sums):
-        """Gradient in the maps, (F, P, R*M), from `gradient_of_lengths`'s sums."""
+        """Gradient in the maps, as blocks of maps, from `gradient_of_lengths`'s sums."""
         if self._pairs.inputs_are_many:
             maps = self._pairs.maps / self._unit
             sums = ops.transpose(sums, (1, 2, 0))[:, None]
@@ -141,17 +153,17 @@ class Agreement:
                 ops.take(sums, self._places[d], axis=2) * maps[:, :, d : d + 1]
                 for d in range(self._pairs.many_dim)
             )
-        return ops.reshape(sums, self._pairs.flat_shape) / self._unit
+        return self._pairs.split(ops.reshape(sums, self._pairs.flat_shape) / self._unit)
 
     def _squares(self, x):
-        """|W_ij x_i|^2 in units of the maps' size, as blocks (group, B, M)."""
+        """|W_ij x_i|^2 in units of the maps' size, as blocks (group, B, 1, M)."""
         pairs = self._pairs
         if not pairs.inputs_are_many:
             votes = pairs.products(x / self._unit)
-            return [ops.sum(ops.square(vote), axis=2) for vote in votes]
+            return [ops.sum(ops.square(vote), axis=2, keepdims=True) for vote in votes]
         products = _pair_products(ops.transpose(x, (2, 1, 0)))
         squares = ops.matmul(self._gram * self._times, products)
-        return pairs.split(ops.transpose(squares, (1, 2, 0)))
+        return pairs.split(ops.transpose(squares, (1, 2, 0))[:, :, None])
 
 
 def _pair_products(x):

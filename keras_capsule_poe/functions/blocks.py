@@ -15,7 +15,7 @@ side with many capsules, whose vectors are usually the shorter ones (8 numbers i
 Shapes: B images; I input capsules of D dimensions, J output capsules of E dimensions; seen the
 other way, F capsules of P dimensions on the side with few, M of R on the side with many.
 Vectors are laid out as (F, B, P) on the first side and as (B, R, M) on the second, and what
-belongs to a pair as a list of blocks (group, B, M), the groups cut from F: long rows over M,
+belongs to a pair as a list of blocks (group, B, 1, M), the groups cut from F: long rows over M,
 which element-wise work runs through fast.
 """
 
@@ -23,8 +23,8 @@ from keras import ops
 
 # Groups, at most, into which the side with few capsules is cut: more make the graph larger.
 _MOST_GROUPS = 32
-# Numbers, about, in one intermediate tensor: 4 MiB in float32, to stay in a cache.
-_BLOCK = 1 << 20
+# Numbers, about, in one intermediate tensor: 8 MiB in float32, to stay in a cache.
+_BLOCK = 1 << 21
 
 
 class PairSums:
@@ -47,6 +47,7 @@ class PairSums:
         self._flat_maps = ops.reshape(self.maps, (self.few, self.few_dim, -1))
         self.flat_shape = tuple(self._flat_maps.shape)
         self._blocks = self.split(self._flat_maps)
+        self.map_shapes = [tuple(block.shape) for block in self._blocks]
         # Where the vectors are in the layouts of the two sides.
         self.input_axis, self.output_axis = (1, 2) if self.inputs_are_many else (2, 1)
 
@@ -59,7 +60,9 @@ class PairSums:
 
     def split(self, tensor):
         """Groups of the few, as a list of tensors (group, ...)."""
-        return [tensor[f : f + self._group] for f in range(0, self.few, self._group)]
+        if self.few == 1:
+            return [tensor]
+        return ops.split(tensor, list(range(self._group, self.few, self._group)), axis=0)
 
     def lay_inputs(self, x):
         """(B, I, D) to the layout of its side."""
@@ -73,16 +76,18 @@ class PairSums:
     unlay_inputs, unlay_outputs = lay_inputs, lay_outputs
 
     def lay_pairs(self, c):
-        """(B, I, J) to blocks (group, B, M)."""
-        return self.split(ops.transpose(c, (2, 0, 1) if self.inputs_are_many else (1, 0, 2)))
+        """(B, I, J) to blocks (group, B, 1, M)."""
+        c = ops.transpose(c, (2, 0, 1) if self.inputs_are_many else (1, 0, 2))
+        return self.split(c[:, :, None])
 
     def unlay_pairs(self, blocks):
-        """Blocks (group, B, M) to (B, I, J)."""
-        order = (1, 2, 0) if self.inputs_are_many else (1, 0, 2)
-        return ops.transpose(ops.concatenate(blocks, axis=0), order)
+        """Blocks (group, B, 1, M) to (B, I, J)."""
+        c = ops.squeeze(ops.concatenate(blocks, axis=0), axis=2)
+        return ops.transpose(c, (1, 2, 0) if self.inputs_are_many else (1, 0, 2))
 
-    def unlay_maps(self, maps):
-        """(F, P, R*M) to the kernel's (I, J, E, D)."""
+    def unlay_maps(self, blocks):
+        """Blocks of maps (group, P, R*M) to the kernel's (I, J, E, D)."""
+        maps = ops.concatenate(blocks, axis=0)
         maps = ops.reshape(maps, (self.few, self.few_dim, self.many_dim, self.many))
         return ops.transpose(maps, [self._order.index(axis) for axis in range(4)])
 
@@ -91,18 +96,18 @@ class PairSums:
         return values[:, None] if self.inputs_are_many else values[None]
 
     def spread_numbers(self, values):
-        """Numbers per image and output, laid out, to a list that fits blocks (group, B, M)."""
+        """Numbers per image and output, laid out, to a list that fits blocks (group, B, 1, M)."""
         if self.inputs_are_many:
-            return self.split(values[:, :, None])
-        return [values[None]] * len(self._blocks)
+            return self.split(values[:, :, None, None])
+        return [values[None, :, None]] * len(self._blocks)
 
     def sum_over_inputs(self, blocks):
-        """Blocks (group, B, M) to numbers per image and output, laid out."""
+        """Blocks (group, B, 1, M) to numbers per image and output, laid out."""
         if self.inputs_are_many:
-            return ops.concatenate([ops.sum(block, axis=2) for block in blocks], axis=0)
-        return sum(ops.sum(block, axis=0) for block in blocks)
+            return ops.concatenate([ops.sum(block, axis=(2, 3)) for block in blocks], axis=0)
+        return sum(ops.sum(block, axis=(0, 2)) for block in blocks)
 
-    # Sums over pairs; x and y in the layouts of their sides, c as blocks (group, B, M)
+    # Sums over pairs; x and y in the layouts of their sides, c as blocks (group, B, 1, M)
 
     def collective(self, c, x):
         """z_j = sum_i c_ij W_ij x_i, laid out."""
@@ -113,18 +118,17 @@ class PairSums:
         return self._to_many(c, y) if self.inputs_are_many else self._to_few(c, y)
 
     def agreement(self, y, x):
-        """y_j . W_ij x_i, as blocks (group, B, M)."""
+        """y_j . W_ij x_i, as blocks (group, B, 1, M)."""
         few, many = (y, x) if self.inputs_are_many else (x, y)
-        return [ops.sum(products * many, axis=2) for products in self.products(few)]
+        return [ops.sum(p * many, axis=2, keepdims=True) for p in self.products(few)]
 
     def correlation(self, c, y, x):
-        """The sum over images of c_ij y_j x_i^T, as (F, P, R*M)."""
+        """The sum over images of c_ij y_j x_i^T, as blocks of maps (group, P, R*M)."""
         few, many = (y, x) if self.inputs_are_many else (x, y)
-        sums = [
-            ops.matmul(ops.transpose(f, (0, 2, 1)), self.flat(block[:, :, None, :] * many))
+        return [
+            ops.matmul(ops.transpose(f, (0, 2, 1)), self.flat(block * many))
             for block, f in zip(c, self.split(few))
         ]
-        return ops.concatenate(sums, axis=0)
 
     # The same with all c_ij = 1, each a single product
 
@@ -137,11 +141,11 @@ class PairSums:
         return self._all_to_many(y) if self.inputs_are_many else self._all_to_few(y)
 
     def equal_correlation(self, y, x):
-        """The sum over images of y_j x_i^T, as (F, P, R*M)."""
+        """The sum over images of y_j x_i^T, as blocks of maps (group, P, R*M)."""
         few, many = (y, x) if self.inputs_are_many else (x, y)
         many = ops.reshape(many, (-1, self.flat_shape[2]))
         sums = ops.matmul(ops.transpose(self._few_rows(few)), many)
-        return ops.reshape(sums, self.flat_shape)
+        return self.split(ops.reshape(sums, self.flat_shape))
 
     # By few and many
 
@@ -162,12 +166,12 @@ class PairSums:
         return ops.reshape(tensor, (tensor.shape[0], -1, self.flat_shape[2]))
 
     def _to_few(self, c, many):
-        return self.transposed_products([block[:, :, None, :] * many for block in c])
+        return self.transposed_products([block * many for block in c])
 
     def _to_many(self, c, few):
         total = 0.0
         for block, products in zip(c, self.products(few)):
-            weighted = block[:, :, None, :] * products
+            weighted = block * products
             total = total + (weighted[0] if self._group == 1 else ops.sum(weighted, axis=0))
         return total
 
@@ -213,9 +217,14 @@ def over_images(step, arrays, at_once, results, sums):
         taken = [a * ops.reshape(within, (-1,) + (1,) * (len(a.shape) - 1)) for a in taken]
         new, more = step(*taken)
         totals = [ops.scatter_update(t, where[:, None], n) for t, n in zip(totals, new)]
-        return done + length, totals, [a + m for a, m in zip(added, more)]
+        added = [a + m for a, m in zip(added, more)]
+        # Waiting for this slice's numbers keeps TensorFlow from running many slices side by side,
+        # which would take the memory of all of them.
+        numbers = [ops.ravel(result)[0] for result in (*new[:1], *added[-1:])]
+        waited = sum(ops.cast(ops.isnan(number), done.dtype) // 2 for number in numbers)
+        return done + length + waited, totals, added
 
     whole = [ops.zeros((slices * length, *shape), dtype=dtype) for shape in results]
-    start = (0, whole, [ops.zeros(shape, dtype=dtype) for shape in sums])
+    start = (ops.zeros((), dtype="int32"), whole, [ops.zeros(shape, dtype=dtype) for shape in sums])
     _, whole, added = ops.while_loop(lambda done, *_: done < size, body, start)
     return [result[:size] for result in whole], added

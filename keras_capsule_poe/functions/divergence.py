@@ -46,8 +46,9 @@ def damped(z):
     z = ops.convert_to_tensor(z)
     wide = at_least_float32(z)
     n = length(wide, keepdims=True)
-    s2 = ops.square(folded(n))
-    return ops.cast(wide * (ops.where(n > 1, s2, ops.ones_like(s2)) / (1 + s2)), z.dtype)
+    inverse = 1 / ops.maximum(n, 1)
+    # One factor 1/n at a time: 1/n^2 would underflow for a long vector.
+    return ops.cast(wide * inverse * (inverse / (1 + ops.square(folded(n)))), z.dtype)
 
 
 def correlation(coefficients, output, inputs):
@@ -88,6 +89,7 @@ def encoder_divergence(x, kernel, coefficients):
 
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643), Algorithm 1 and Equation 18
     """
+    x, kernel = at_least_float32(x), at_least_float32(kernel)
     z = collective(votes(x, kernel), coefficients)
     x_model = squash(backproject(coefficients, kernel, squash(z)))
     z_model = collective(votes(x_model, kernel), coefficients)
@@ -116,6 +118,7 @@ def decoder_divergence(x, z, kernel, coefficients):
 
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643), training of the decoder
     """
+    x, kernel = at_least_float32(x), at_least_float32(kernel)
     z_model = collective(votes(x, kernel), coefficients)
     x_model = squash(backproject(coefficients, kernel, z_model))
     data = correlation(coefficients, damped(z), x)

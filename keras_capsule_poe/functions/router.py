@@ -84,8 +84,9 @@ class Router:
     def _equal_coefficients(self, x):
         pairs = self._pairs
         images = ops.shape(x)[0 if pairs.inputs_are_many else 1]
+        shape = (pairs.few, images, pairs.many)
         share = ops.expand_dims(self._numbers.scale * self._share, self._axis)
-        return pairs.split(ops.broadcast_to(share, (pairs.few, images, pairs.many)))
+        return pairs.split(ops.broadcast_to(share, shape)[:, :, None])
 
     def _coefficients(self, logits, z):
         if self._is_offset:
@@ -101,7 +102,7 @@ class Router:
     def _reduce(self, blocks, within, between):
         """Sums, or maxima, over the axis of the softmax, as a list that fits the blocks."""
         if self._over_inputs == self._pairs.inputs_are_many:
-            return [within(block, axis=2, keepdims=True) for block in blocks]
+            return [within(block, axis=3, keepdims=True) for block in blocks]
         whole = reduce(between, [within(block, axis=0, keepdims=True) for block in blocks])
         return [whole] * len(blocks)
 
@@ -123,16 +124,16 @@ class Router:
         def step(x, in_c, in_z, *steps):
             steps = [pairs.lay_outputs(z) for z in steps]
             in_c, in_z = pairs.lay_pairs(in_c), pairs.lay_outputs(in_z)
-            in_x, *sums = self._slice_gradient(pairs.lay_inputs(x), steps, in_c, in_z)
-            return [pairs.unlay_inputs(in_x)], sums
+            in_x, in_maps, *more = self._slice_gradient(pairs.lay_inputs(x), steps, in_c, in_z)
+            return [pairs.unlay_inputs(in_x)], [*more, *in_maps]
 
         lengths = self._agreement.sums_shape if self._iterations else ()
-        shapes = [pairs.flat_shape, lengths, (), (), bias.shape, ()]
+        shapes = [lengths, (), (), bias.shape, (), *pairs.map_shapes]
         at_once, arrays = pairs.images_at_once(), [x, in_c, in_z, *steps]
         (in_x,), sums = over_images(step, arrays, at_once, [x.shape[1:]], shapes)
-        in_maps, length_sums, *in_numbers = sums
+        length_sums, in_numbers, in_maps = sums[0], sums[1:5], sums[5:]
         if self._is_cosine and self._iterations:
-            in_maps = in_maps + self._agreement.gradient_of_sums(length_sums)
+            in_maps = _added(in_maps, self._agreement.gradient_of_sums(length_sums))
         return [in_x, pairs.unlay_maps(in_maps), *in_numbers]
 
     def _slice_gradient(self, x, steps, in_c, in_z):
@@ -142,8 +143,10 @@ class Router:
         images = 1 if pairs.inputs_are_many else 0
         zero = ops.zeros((), dtype=x.dtype)
         in_bias, in_temperature, in_prior, in_scale = ops.zeros_like(bias), zero, zero, zero
-        in_x = in_maps = in_measured = in_pull = products = 0.0
+        in_x = in_measured = in_pull = 0.0
+        in_maps = products = None
         measured = self._agreement.measure(x)
+        slopes = self._agreement.measure_slopes(measured)
         pulls = [0.0]
         for z in steps[:-1]:
             pulls.append(pulls[-1] + temperature * self._direction(z))
@@ -152,7 +155,7 @@ class Router:
             c = self._coefficients(agreement, z)
             # The next collective, sum_i c W x.
             in_x = in_x + pairs.backproject(c, in_z)
-            in_maps = in_maps + pairs.correlation(c, in_z, x)
+            in_maps = _added(in_maps, pairs.correlation(c, in_z, x))
             in_c = _added(in_c, pairs.agreement(in_z, x))
             # The softmax.
             parts = [block * gradient for block, gradient in zip(c, in_c)]
@@ -162,10 +165,10 @@ class Router:
             in_c = None
             # The agreement.
             more_pull, more_measured, more_maps = self._agreement.gradient(
-                measured, pull, in_logits
+                slopes, pull, in_logits
             )
             in_pull, in_measured = in_pull + more_pull, in_measured + more_measured
-            in_maps = in_maps + more_maps
+            in_maps = _added(in_maps, more_maps)
             parts = [block * gradient for block, gradient in zip(agreement, in_logits)]
             products = _added(products, parts)
             # The directions of the earlier collectives; the offset.
@@ -178,7 +181,7 @@ class Router:
                 in_z = in_z + _log_odds_gradient(z, prior * in_offset, axis)
         length_sums = zero
         if self._is_cosine and self._iterations:
-            more, length_sums = self._agreement.gradient_of_lengths(measured, products)
+            more, length_sums = self._agreement.gradient_of_lengths(slopes, products)
             in_x = in_x + (in_measured + more) / measured.size
         elif self._iterations:
             in_x = in_x + in_measured
@@ -186,7 +189,7 @@ class Router:
         share = scale * self._share
         in_equal = in_z * ops.expand_dims(share, axis)
         in_x = in_x + pairs.equal_backproject(in_equal)
-        in_maps = in_maps + pairs.equal_correlation(in_equal, x)
+        in_maps = _added(in_maps, pairs.equal_correlation(in_equal, x))
         part = ops.sum(ops.sum(in_z * steps[0], axis=axis), axis=images)
         if in_c is not None:
             in_share = ops.sum(pairs.sum_over_inputs(in_c), axis=images)

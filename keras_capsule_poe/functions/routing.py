@@ -8,7 +8,7 @@ from collections import namedtuple
 from keras import ops
 
 from keras_capsule_poe.functions.energy import log_odds
-from keras_capsule_poe.functions.norms import direction
+from keras_capsule_poe.functions.norms import at_least_float32, direction
 from keras_capsule_poe.functions.squash import squash
 
 Routing = namedtuple("Routing", ["coefficients", "z"])
@@ -87,6 +87,8 @@ def routing_coefficients(logits, normalize="inputs", scale=1.0):
     """
     _check_choice("normalize", normalize, NORMALIZE)
     axis = 1 if normalize == "inputs" else 2
+    if logits.shape[axis] == 1:  # Keras warns of a softmax over one value
+        return scale * ops.ones_like(logits)
     return scale * ops.softmax(logits, axis=axis)
 
 
@@ -134,6 +136,7 @@ def route(
     - [Hinton et al., 2018](https://openreview.net/forum?id=HJWLfGWRb), the activation prior
     """
     check_routing_options(iterations, normalize, kind)
+    x, kernel = at_least_float32(x), at_least_float32(kernel)
     predictions = votes(x, kernel)
     agreed = ops.zeros_like(predictions[..., 0])
     offset = 0 if bias is None else ops.cast(bias, agreed.dtype)

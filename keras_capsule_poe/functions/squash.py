@@ -3,7 +3,7 @@
 import numpy as np
 from keras import backend, ops
 
-from keras_capsule_poe.functions.norms import at_least_float32, folded, length
+from keras_capsule_poe.functions.norms import at_least_float32, direction, folded, length
 
 
 def squash(z, axis=-1):
@@ -26,8 +26,10 @@ def squash(z, axis=-1):
     """
     z = ops.convert_to_tensor(z)
     wide = at_least_float32(z)
-    s = folded(length(wide, axis=axis, keepdims=True))
-    return ops.cast(wide * (s / (1 + ops.square(s))), z.dtype)
+    n = length(wide, axis=axis, keepdims=True)
+    s2 = ops.square(folded(n))
+    size = ops.where(n > 1, 1 / (1 + s2), s2 / (1 + s2))
+    return ops.cast(size * direction(wide, axis=axis), z.dtype)
 
 
 def unsquash(x, axis=-1):

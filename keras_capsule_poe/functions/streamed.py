@@ -73,11 +73,11 @@ def encoder_divergence(x, kernel, coefficients):
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643), Algorithm 1 and Equation 18
     """
     x, kernel = at_least_float32(x), at_least_float32(kernel)
-    pairs = PairSums(kernel)
+    pairs, factor = PairSums(kernel), _factor(x)
 
     def step(x, c):
         x, c = pairs.lay_inputs(x), pairs.lay_pairs(c)
-        return _encoder_step(pairs, x, c, pairs.collective(c, x))
+        return _encoder_step(pairs, x, c, pairs.collective(c, x), factor)
 
     return _encoder_results(pairs, kernel, step, [x, ops.cast(coefficients, x.dtype)])
 
@@ -96,13 +96,13 @@ def routed_encoder_divergence(x, kernel, **options):
         `Divergence`: gradient (I, J, E, D), reconstruction (B, I, D), z and z~ (B, J, E).
     """
     x, kernel, numbers, fixed = _prepared(x, kernel, **options)
-    pairs = PairSums(kernel)
+    pairs, factor = PairSums(kernel), _factor(x)
     router = Router(pairs, numbers, **fixed)
 
     def step(x):
         x = pairs.lay_inputs(x)
         c, steps = router.slice_of_images(x)
-        return _encoder_step(pairs, x, c, steps[-1])
+        return _encoder_step(pairs, x, c, steps[-1], factor)
 
     return _encoder_results(pairs, kernel, step, [x])
 
@@ -124,11 +124,11 @@ def decoder_divergence(x, z, kernel, coefficients):
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643), training of the decoder
     """
     x, kernel = at_least_float32(x), at_least_float32(kernel)
-    pairs = PairSums(kernel)
+    pairs, factor = PairSums(kernel), _factor(x)
 
     def step(x, z, c):
         x, c = pairs.lay_inputs(x), pairs.lay_pairs(c)
-        return _decoder_step(pairs, x, z, c, pairs.collective(c, x))
+        return _decoder_step(pairs, x, z, c, pairs.collective(c, x), factor)
 
     return _decoder_results(pairs, kernel, step, x, z, [ops.cast(coefficients, x.dtype)])
 
@@ -148,13 +148,13 @@ def routed_decoder_divergence(x, z, kernel, **options):
         `Divergence`: gradient (J, I, D, E), reconstruction (B, J, E), z, and z~ (B, I, D).
     """
     x, kernel, numbers, fixed = _prepared(x, kernel, **options)
-    pairs = PairSums(kernel)
+    pairs, factor = PairSums(kernel), _factor(x)
     router = Router(pairs, numbers, **fixed)
 
     def step(x, z):
         x = pairs.lay_inputs(x)
         c, steps = router.slice_of_images(x)
-        return _decoder_step(pairs, x, z, c, steps[-1])
+        return _decoder_step(pairs, x, z, c, steps[-1], factor)
 
     return _decoder_results(pairs, kernel, step, x, z, [])
 
@@ -186,41 +186,47 @@ def _prepared(
     return x, kernel, Numbers(*(ops.cast(number, x.dtype) for number in numbers)), fixed
 
 
-def _encoder_step(pairs, x, c, z):
-    """One slice of images: x~, z and z~ as they came, and the sum that makes the gradient."""
+def _encoder_step(pairs, x, c, z, factor):
+    """One slice of images: x~, z and z~ as they came, and the sums that make the gradient."""
     y = squash(z, axis=pairs.output_axis)
     x_model = squash(pairs.backproject(c, y), axis=pairs.input_axis)
     z, z_model = pairs.unlay_outputs(z), pairs.unlay_outputs(pairs.collective(c, x_model))
-    data = pairs.correlation(c, pairs.lay_outputs(damped(z)), x)
-    model = pairs.correlation(c, pairs.lay_outputs(damped(z_model)), x_model)
-    return [pairs.unlay_inputs(x_model), z, z_model], [data - model]
+    gradient = _difference(pairs, c, (z, x), (z_model, x_model), factor)
+    return [pairs.unlay_inputs(x_model), z, z_model], gradient
 
 
-def _decoder_step(pairs, x, z, c, z_model):
-    """One slice of images: x~ and z~ as they came, and the sum that makes the gradient."""
+def _decoder_step(pairs, x, z, c, z_model, factor):
+    """One slice of images: x~ and z~ as they came, and the sums that make the gradient."""
     x_model = squash(pairs.backproject(c, z_model), axis=pairs.input_axis)
     z_model = pairs.unlay_outputs(z_model)
-    data = pairs.correlation(c, pairs.lay_outputs(damped(z)), x)
-    model = pairs.correlation(c, pairs.lay_outputs(damped(z_model)), x_model)
-    return [pairs.unlay_inputs(x_model), z_model], [data - model]
+    gradient = _difference(pairs, c, (z, x), (z_model, x_model), factor)
+    return [pairs.unlay_inputs(x_model), z_model], gradient
+
+
+def _difference(pairs, c, data, model, factor):
+    """c_ij (z_j x_i^T/(1+|z_j|^2) - z~_j x~_i^T/(1+|z~_j|^2)), summed over images, as maps."""
+    data, model = (
+        pairs.correlation(c, pairs.lay_outputs(factor * damped(z)), x) for z, x in (data, model)
+    )
+    return [d - m for d, m in zip(data, model)]
+
+
+def _factor(x):
+    """Twice the mean: what each image of x weighs in the gradient."""
+    return 2 / ops.cast(ops.shape(x)[0], x.dtype)
 
 
 def _encoder_results(pairs, kernel, step, arrays):
     inputs, outputs, out_dim, in_dim = kernel.shape
     shapes = [(inputs, in_dim), (outputs, out_dim), (outputs, out_dim)]
     at_once = pairs.images_at_once()
-    results, (total,) = over_images(step, arrays, at_once, shapes, [pairs.flat_shape])
-    return Divergence(_mean(pairs, total, arrays[0]), *results)
+    results, maps = over_images(step, arrays, at_once, shapes, pairs.map_shapes)
+    return Divergence(pairs.unlay_maps(maps), *results)
 
 
 def _decoder_results(pairs, kernel, step, x, z, more):
     inputs, outputs, out_dim, in_dim = kernel.shape
     shapes, at_once = [(inputs, in_dim), (outputs, out_dim)], pairs.images_at_once()
     arrays = [x, ops.cast(z, x.dtype), *more]
-    (x_model, z_model), (total,) = over_images(step, arrays, at_once, shapes, [pairs.flat_shape])
-    return Divergence(_mean(pairs, total, x), x_model, z, z_model)
-
-
-def _mean(pairs, total, x):
-    """Twice the mean over the images of x, of a sum over them, in the kernel's shape."""
-    return pairs.unlay_maps(total) * (2 / ops.cast(ops.shape(x)[0], total.dtype))
+    (x_model, z_model), maps = over_images(step, arrays, at_once, shapes, pairs.map_shapes)
+    return Divergence(pairs.unlay_maps(maps), x_model, z, z_model)

@@ -91,13 +91,24 @@ class PrimaryCapsules(keras.layers.Layer):
             batches: Iterable of arrays (B, H, W, F).
 
         Raises:
-            ValueError: If there are no features, or they are all equal or not finite.
+            ValueError: If there are no features, they are all equal or not finite, or batches
+                differ in shape.
         """
         count, total, square = 0, 0.0, 0.0
         for batch in batches:
             batch = np.asarray(batch, dtype="float64")
             if not self.built:
                 self.build(batch.shape)
+            if batch.shape[1:] != self.feature_shape:
+                raise ValueError(
+                    f"`adapt` needs batches of shape (B, {', '.join(map(str, self.feature_shape))})"
+                    f". Received: {batch.shape}"
+                )
+            if not np.isfinite(batch).all():
+                raise ValueError(
+                    "`adapt` needs finite features that differ between images. "
+                    "Received: NaN or infinity."
+                )
             count += len(batch)
             total = total + batch.sum(axis=0)
             square = square + np.square(batch).sum(axis=0)
@@ -105,13 +116,15 @@ class PrimaryCapsules(keras.layers.Layer):
             raise ValueError("`adapt` needs at least one batch of features. Received none.")
         mean = total / count if self.center else np.zeros(self.feature_shape)
         # Sum over the features of E[(f - mean)^2], the mean possibly fixed at zero.
-        spread = (square / count - (np.square(mean) if self.center else 0)).sum()
-        rms = np.sqrt(spread / self.capsules)
-        if not (np.isfinite(rms) and rms > 0):
+        energy = (square / count).sum()
+        spread = energy - np.square(mean).sum()
+        # Below this the difference is rounding and not a scale.
+        if not spread > 1e-12 * energy:
             raise ValueError(
                 "`adapt` needs finite features that differ between images. "
-                f"Received: {count} feature maps with root mean square length {rms}"
+                f"Received: {count} equal feature maps."
             )
+        rms = np.sqrt(spread / self.capsules)
         self.mean.assign(mean)
         self.feature_gain.assign(self.target_length / rms)
 

@@ -55,8 +55,13 @@ class ConvAutoencoder(keras.Model):
         self.negative_slope = negative_slope
         self.seed = seed
         layers = keras.layers
+        policy = {"dtype": self.dtype_policy}
         self.convolution = layers.Conv2D(
-            filters, kernel_size, kernel_initializer=self._initializer(0), name="convolution"
+            filters,
+            kernel_size,
+            kernel_initializer=self._initializer(0),
+            name="convolution",
+            **policy,
         )
         self.reduction = layers.Conv2D(
             filters,
@@ -64,8 +69,9 @@ class ConvAutoencoder(keras.Model):
             strides=STRIDE,
             kernel_initializer=self._initializer(1),
             name="reduction",
+            **policy,
         )
-        self.rectifier = layers.LeakyReLU(negative_slope, name="rectifier")
+        self.rectifier = layers.LeakyReLU(negative_slope, name="rectifier", **policy)
         self.sigmoid = layers.Activation("sigmoid", dtype="float32", name="sigmoid")
 
     def build(self, input_shape):
@@ -89,12 +95,14 @@ class ConvAutoencoder(keras.Model):
             strides=STRIDE,
             output_padding=padding,
             kernel_initializer=self._initializer(2),
+            dtype=self.dtype_policy,
             name="expansion",
         )
         self.deconvolution = keras.layers.Conv2DTranspose(
             shape[-1],
             self.kernel_size,
             kernel_initializer=self._initializer(3),
+            dtype=self.dtype_policy,
             name="deconvolution",
         )
         reduced = tuple((size - self.kernel_size) // STRIDE + 1 for size in inner)
@@ -114,7 +122,8 @@ class ConvAutoencoder(keras.Model):
         hidden = self.rectifier(self.convolution(images))
         if training and self.dropout:
             # The step is the optimizer's, so that a resumed run drops what it would have dropped.
-            step = self.optimizer.iterations if self.optimizer else 0
+            optimizer = getattr(self, "optimizer", None)
+            step = optimizer.iterations if optimizer else 0
             seed = StatelessSeed(replica_seed(self.seed), step)
             hidden = keras.random.dropout(hidden, self.dropout, seed=seed)
         return self.rectifier(self.reduction(hidden))

@@ -99,11 +99,12 @@ class CapsuleEncoder(ContrastiveModel):
         experts.kernel.assign(ops.transpose(rows, (2, 0, 1, 3)))
 
     def annealed_prior(self):
-        """The activation prior at the optimizer's step, a scalar."""
+        """The activation prior at the optimizer's step, a scalar; the final one without optimizer."""
         final = self.experts.activation_prior
-        if self.prior_start is None or not self.prior_steps:
+        optimizer = getattr(self, "optimizer", None)
+        if self.prior_start is None or not self.prior_steps or optimizer is None:
             return final
-        step = ops.cast(self.optimizer.iterations, "float32")
+        step = ops.cast(optimizer.iterations, "float32")
         progress = ops.minimum(step / self.prior_steps, 1.0)
         return self.prior_start + (final - self.prior_start) * progress
 
@@ -120,7 +121,7 @@ class CapsuleEncoder(ContrastiveModel):
 
     def test_step(self, data):
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        divergence = self.experts.contrastive_divergence(x)
+        divergence = self.experts.contrastive_divergence(x, self.annealed_prior())
         return self._record(x, divergence, 0.0, probability(divergence.z))
 
     def _record(self, x, divergence, update, p):

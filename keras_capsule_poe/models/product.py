@@ -6,13 +6,13 @@ from keras import ops
 from keras_capsule_poe.functions.energy import free_energy
 from keras_capsule_poe.functions.norms import length
 from keras_capsule_poe.functions.squash import squash
-from keras_capsule_poe.models.randomness import StatelessSeed
+from keras_capsule_poe.models.endpoints import Endpoints
 
 DOMAINS = ("complete", "restricted", "visited")
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
-class ProductOfExpertCapsules(keras.Model):
+class ProductOfExpertCapsules(Endpoints, keras.Model):
     """Images to expert capsules and back, and images from single capsules.
 
     Args:
@@ -79,37 +79,28 @@ class ProductOfExpertCapsules(keras.Model):
         """Squashed primary capsules (B, I, D) to images (B, H, W, C), pixels in [0, 1]."""
         return self.autoencoder.decode(self.primary.to_features(x))
 
-    def encode(self, images):
-        """Expert capsules of images.
+    def code(self, images):
+        """Everything that one routing of images gives.
 
         Args:
             images: Tensor (B, H, W, C), pixels in [0, 1].
 
         Returns:
-            dict: `capsules` (B, J, E), squashed; `probabilities` (B, J), their lengths.
+            dict: `capsules` (B, J, E), squashed; `probabilities` (B, J), their lengths;
+            `free_energy` (B,), nats.
         """
-        capsules = self.encoder(self.to_primary(images))
-        return {"capsules": capsules, "probabilities": length(capsules)}
+        z = self.encoder.experts.route(self.to_primary(images)).z
+        capsules = squash(z)
+        return {
+            "capsules": capsules,
+            "probabilities": length(capsules),
+            "free_energy": free_energy(z),
+        }
 
-    def decode(self, capsules):
-        """Images (B, H, W, C), under the key `images`, of squashed expert capsules (B, J, E)."""
-        return {"images": self.from_primary(self.decoder(capsules))}
-
-    def reconstruct(self, images):
-        """Images decoded from the whole code of images.
-
-        Args:
-            images: Tensor (B, H, W, C), pixels in [0, 1].
-
-        Returns:
-            dict: `images` (B, H, W, C); `primary_capsules` (B, I, D), as decoded.
-        """
-        primary = self.decoder(self.encode(images)["capsules"])
+    def render(self, codes):
+        """Squashed expert capsules (B, J, E) as `images` and `primary_capsules` (B, I, D)."""
+        primary = self.decoder(codes)
         return {"images": self.from_primary(primary), "primary_capsules": primary}
-
-    def free_energy(self, images):
-        """Free energy of images, (B,) under the key `free_energy`, nats; lower is likelier."""
-        return {"free_energy": free_energy(self.encoder.experts.route(self.to_primary(images)).z)}
 
     def gibbs_step(self, images):
         """Images (B, H, W, C) after one contrastive-divergence step of their primary capsules."""
@@ -144,29 +135,6 @@ class ProductOfExpertCapsules(keras.Model):
             z = ops.take(self.visited_mean, capsule, axis=0) + ops.einsum("nef,nf->ne", factor, z)
         chosen = ops.one_hot(capsule, self.capsules, dtype=z.dtype)
         return chosen[:, :, None] * squash(z)[:, None, :]
-
-    def sample(self, n, seed, domain="complete"):
-        """Images, each from one capsule drawn at random.
-
-        Args:
-            n: int or scalar integer tensor, how many.
-            seed: int or scalar integer tensor.
-            domain: See `draw`.
-
-        Returns:
-            dict: `images` (N, H, W, C), pixels in [0, 1]; `capsules` (N, J, E).
-        """
-        capsule = keras.random.randint((n,), 0, self.capsules, seed=StatelessSeed(seed, 1))
-        return self._sampled(n, seed, capsule, domain)
-
-    def sample_capsule(self, capsule, n, seed, domain="complete"):
-        """Images from one capsule; `capsule` is its index, the rest as in `sample`."""
-        return self._sampled(n, seed, ops.full((n,), capsule, dtype="int32"), domain)
-
-    def _sampled(self, n, seed, capsule, domain):
-        noise = keras.random.normal((n, self.dim), seed=StatelessSeed(seed))
-        codes = self.draw(noise, capsule, domain)
-        return {**self.decode(codes), "capsules": codes}
 
     def get_config(self):
         parts = ("autoencoder", "primary", "encoder", "decoder")

@@ -27,7 +27,7 @@ def fit(model, batches, *, stage, folder, epochs, steps, reporter, after_epoch=N
         steps: int, batches an epoch.
         reporter: Is told of steps and epochs, see `Reporter`.
         after_epoch: Function of nothing to a dict of further metrics, called each epoch.
-        picture: Function of a file name, called a few times an epoch; draws what was learned.
+        picture: Function of a file name, called a few times a stage; draws what was learned.
 
     Returns:
         list of dict, the metrics of each epoch.
@@ -41,7 +41,8 @@ def fit(model, batches, *, stage, folder, epochs, steps, reporter, after_epoch=N
     checkpoints = _Checkpoints(model, folder)
     first_epoch = checkpoints.restore()
     monitor = _Monitor(
-        stage, checkpoints, folder / "history.json", first_epoch, steps, reporter, after_epoch, picture
+        stage, checkpoints, folder / "history.json", first_epoch, (epochs, steps), reporter,
+        after_epoch, picture,
     )
     reporter.stage_started(stage, epochs=epochs, steps=steps, first_epoch=first_epoch)
     if first_epoch < epochs:
@@ -97,22 +98,23 @@ class _Checkpoints:
 class _Monitor(keras.callbacks.Callback):
     """Stops at NaN, saves after each epoch, keeps the history and reports."""
 
-    PICTURES_AN_EPOCH = 4
+    PICTURES = 8
 
     def __init__(
-        self, stage, checkpoints, history_path, first_epoch, steps, reporter, after_epoch, picture
+        self, stage, checkpoints, history_path, first_epoch, length, reporter, after_epoch, picture
     ):
         super().__init__()
         self.stage = stage
         self.checkpoints = checkpoints
         self.history_path = history_path
         self.history = _read_history(history_path)[:first_epoch]
-        self.steps = steps
+        epochs, self.steps = length
         self.reporter = reporter
         self.after_epoch = after_epoch
         self.picture = picture
         self.epoch = first_epoch
-        self.every = max(1, math.ceil(steps / self.PICTURES_AN_EPOCH))
+        self.every = math.ceil(epochs * self.steps / self.PICTURES)
+        self.last_step = epochs * self.steps
 
     def on_epoch_begin(self, epoch, logs=None):
         self.epoch = epoch
@@ -127,8 +129,9 @@ class _Monitor(keras.callbacks.Callback):
                 f"Start it over with a lower --{self.stage}-learning-rate."
             )
         self.reporter.step(self.stage, self.epoch, batch + 1, logs)
-        if self.picture and (batch + 1) % self.every == 0 and batch + 1 < self.steps:
-            self.picture(f"{self.stage}-{self.epoch:03d}.{100 * (batch + 1) // self.steps:02d}.png")
+        done = self.epoch * self.steps + batch + 1
+        if self.picture and (done % self.every == 0 or done == self.last_step):
+            self.picture(f"{self.stage}-{done:05d}.png")
 
     def on_epoch_end(self, epoch, logs=None):
         metrics = {name: float(value) for name, value in logs.items()}
@@ -139,8 +142,6 @@ class _Monitor(keras.callbacks.Callback):
         self.history.append({"epoch": epoch + 1, **metrics})
         write_json(self.history_path, self.history)
         self.reporter.epoch(self.stage, epoch + 1, metrics)
-        if self.picture:
-            self.picture(f"{self.stage}-{epoch + 1:03d}.00.png")
 
 
 def _read_history(path):

@@ -124,7 +124,7 @@ def decoder(run):
     held_out_codes = parts.predict(product.encoder, held_out)
 
     def after_epoch():
-        decoded = parts.predict(model, held_out_codes)
+        decoded = model.predict(held_out_codes, batch_size=options.batch_size, verbose=0)
         return {"held_out_relative_error": parts.relative_error(decoded, held_out)}
 
     def picture(path):

@@ -141,3 +141,23 @@ def test_images_that_cannot_be_used(capspoe, tmp_path):
     path = tmp_path / "images.npz"
     np.savez(path, images=np.full((4, 28, 28), np.nan, "float32"))
     fails(capspoe("train", "--dataset", path, "--model-dir", tmp_path / "m"), 2, "NaN")
+
+
+def test_interrupt_exits_130_and_says_how_to_go_on(capspoe, tmp_path, monkeypatch):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("keras_capsule_poe.training.run.train", interrupted)
+    monkeypatch.setattr("keras_capsule_poe.training.train", interrupted)
+    result = capspoe("train", "--dataset", "digits", "--model-dir", tmp_path / "m")
+    fails(result, 130, "same command")
+
+
+def test_unforeseen_errors_take_one_line_and_debug_shows_more(capspoe, tmp_path, monkeypatch):
+    def broken(*arguments, **options):
+        raise RuntimeError("first\nsecond")
+
+    monkeypatch.setattr("keras_capsule_poe.training.train", broken)
+    arguments = ("train", "--dataset", "digits", "--model-dir", tmp_path / "m")
+    fails(capspoe(*arguments), 1, "RuntimeError: first second", "--debug")
+    assert isinstance(capspoe(*arguments, "--debug").exception, RuntimeError)

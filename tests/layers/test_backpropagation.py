@@ -23,7 +23,7 @@ def classifier(normalize="outputs", implementation="streamed"):
     """Two stacked routing layers; the length of a class capsule is its score."""
     primary = PrimaryCapsules(4, name="primary")
     primary.adapt([toy(200, 0)[0]])
-    options = {"normalize": normalize, "implementation": implementation, "scale": None, "iterations": 1}
+    options = {"normalize": normalize, "implementation": implementation, "iterations": 1}
     inputs = keras.Input((2, 3, 8))
     x = primary(inputs)
     for index, (capsules, dim) in enumerate(((5, 6), (CLASSES, 8))):
@@ -32,6 +32,7 @@ def classifier(normalize="outputs", implementation="streamed"):
             dim,
             kernel_initializer=keras.initializers.RandomNormal(stddev=0.3, seed=index),
             kernel_regularizer=keras.regularizers.L2(1e-5),
+            scale=None,
             **options,
         )(x)
     lengths = ops.sqrt(ops.sum(ops.square(x), axis=-1) + 1e-9)

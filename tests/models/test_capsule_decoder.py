@@ -12,7 +12,7 @@ J, E, I, D = 4, 3, 9, 5
 
 
 def pairs(n=64, seed=0):
-    """Expert capsules (n, J, E), and the primary capsules (n, I, D) that fixed maps make of them."""
+    """Expert capsules (n, J, E) and what fixed maps make of them, primary capsules (n, I, D)."""
     maps = 0.35 * np.random.default_rng(7).normal(size=(J, I, D, E))
     random = np.random.default_rng(seed)
     codes = np.asarray(squash(random.normal(size=(n, J, E))))
@@ -32,10 +32,10 @@ def decoder(learning_rate=0.5, momentum=0.5, layer=None, dtype=None, eager=True,
     return model
 
 
-def fit(model, data, epochs=1, batch_size=32):
-    history = model.fit(
-        *data, batch_size=batch_size, epochs=epochs, verbose=0, shuffle=False
-    ).history
+def fit(model, data, passes=1, batch_size=32):
+    """Trains on `passes` copies of the pairs in one epoch; gives its metrics."""
+    data = [np.tile(part, (passes, 1, 1)) for part in data]
+    history = model.fit(*data, batch_size=batch_size, epochs=1, verbose=0, shuffle=False).history
     return {name: values[-1] for name, values in history.items()}
 
 
@@ -58,7 +58,7 @@ def test_learns_without_autodiff(no_autodiff):
     model = decoder(momentum=0.9, layer={"implementation": "streamed"}, eager=False)
     held_out = pairs(seed=1)
     before = evaluate(model, held_out)
-    fit(model, pairs(256), epochs=15)
+    fit(model, pairs(256), passes=15)
     after = evaluate(model, held_out)
     # Untrained maps decode nothing, a relative error of one.
     assert before["loss"] > 0.9
@@ -178,8 +178,10 @@ def test_the_loss_is_nan_when_the_update_overflows():
 def test_float16_is_refused_and_bfloat16_trains():
     with pytest.raises(ValueError, match="float16.*Received: dtype='mixed_float16'"):
         CapsuleDecoder(CapsulePoE(I, D), dtype="mixed_float16")
-    model = decoder(momentum=0.9, dtype="mixed_bfloat16", layer={"implementation": "streamed"}, eager=False)
-    assert fit(model, pairs(256), epochs=10)["loss"] < 0.8
+    layer = {"implementation": "streamed"}
+    model = decoder(momentum=0.9, layer=layer, dtype="mixed_bfloat16", eager=False)
+    fit(model, pairs(256), passes=10)
+    assert evaluate(model, pairs(seed=1))["loss"] < 0.6
     assert model(pairs(3)[0]).dtype == "bfloat16"
 
 
@@ -187,7 +189,7 @@ def test_two_runs_with_one_seed_are_identical_and_another_seed_differs():
     kernels = []
     for seed in (4, 4, 5):
         model = decoder(keep=2, seed=seed)
-        fit(model, pairs(), epochs=2)
+        fit(model, pairs(), passes=2)
         kernels.append(model.primaries.kernel.numpy())
     assert np.array_equal(kernels[0], kernels[1])
     assert not np.array_equal(kernels[0], kernels[2])
@@ -210,3 +212,27 @@ def test_save_and_load(tmp_path):
     again = keras.saving.load_model(tmp_path / "decoder.keras")
     codes = pairs(5, seed=2)[0]
     assert np.array_equal(again(codes), model(codes))
+
+
+def test_feature_scale_is_inside_the_rule_and_not_in_the_result():
+    codes, primaries = pairs(16)
+    scale = 3.0
+    model = decoder(learning_rate=0.3, momentum=0.0, feature_scale=scale)
+    kernel = model.primaries.kernel.numpy()
+    route = model.primaries.route(codes)
+    z = scale * np.asarray(unsquash(primaries))
+    gradient = np.asarray(decoder_divergence(codes, z, kernel, route.coefficients).gradient)
+    # float32 through a squash.
+    np.testing.assert_allclose(model(codes), squash(route.z / scale), rtol=1e-5, atol=1e-7)
+    decoded = np.asarray(model(codes))
+    loss = np.sum((decoded - primaries) ** 2) / np.sum(primaries**2)
+    assert evaluate(model, (codes, primaries))["loss"] == pytest.approx(loss, rel=1e-5)
+    fit(model, (codes, primaries))
+    expected = kernel + 0.3 * gradient
+    np.testing.assert_allclose(model.primaries.kernel, expected, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan")])
+def test_a_feature_scale_that_is_not_positive_is_refused(scale):
+    with pytest.raises(ValueError, match="`feature_scale` must be above zero.*Received"):
+        CapsuleDecoder(CapsulePoE(I, D), feature_scale=scale)

@@ -23,6 +23,9 @@ def small_config(**settings):
         "autoencoder.filters": 8,
         "autoencoder.precision": "float32",
         "encoder.capsules": 4,
+        # The plain form has the smaller graph, and the graphs are what takes time here.
+        "encoder.implementation": "plain",
+        "decoder.implementation": "plain",
         **{f"{stage}.batch_size": 50 for stage in ("autoencoder", "encoder", "decoder")},
         **{f"{stage}.epochs": 2 for stage in ("autoencoder", "encoder", "decoder")},
         **settings,
@@ -50,6 +53,7 @@ def test_digits_end_to_end_learns(tmp_path):
         **{
             "autoencoder.epochs": 6, "encoder.epochs": 12, "decoder.epochs": 12,
             "autoencoder.filters": 16, "encoder.capsules": 8,
+            "encoder.implementation": "streamed", "decoder.implementation": "streamed",
         }
     )  # fmt: skip
     train(config, tmp_path, digits(500), Reporter(**SILENT))

@@ -1,0 +1,52 @@
+# Two commands do all the set-up: `make demo` runs the main job, `make test` passes the tests.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+CAPSPOE := $(BIN)/capspoe
+DATASET ?= fashion_mnist
+DEMO := demo
+
+.PHONY: help demo test train sample bench clean
+
+help:
+	@echo "make demo     train on the bundled digits, sample, reconstruct and export: minutes"
+	@echo "make test     run the tests"
+	@echo "make train    train on DATASET ($(DATASET)), which needs its data or a network"
+	@echo "make sample   draw a grid from the newest model"
+	@echo "make bench    measure speed and memory"
+	@echo "make clean    remove the virtual environment and the demo"
+
+$(VENV)/installed: pyproject.toml requirements.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	@touch $@
+
+demo: $(VENV)/installed
+	$(CAPSPOE) train --dataset digits --model-dir $(DEMO)/model \
+	    --autoencoder-epochs 16 --encoder-epochs 40 --decoder-epochs 40
+	$(CAPSPOE) sample --model-dir $(DEMO)/model --domain visited --rows 6 --out $(DEMO)/samples.png
+	$(CAPSPOE) sample --model-dir $(DEMO)/model --rows 6 --out $(DEMO)/samples-gaussian.png
+	$(CAPSPOE) reconstruct --model-dir $(DEMO)/model --out $(DEMO)/reconstructions.png
+	$(CAPSPOE) export --model-dir $(DEMO)/model
+	@echo
+	@echo "Look at:"
+	@echo "  $(DEMO)/samples.png            a column a capsule, from where training visited"
+	@echo "  $(DEMO)/samples-gaussian.png   the same from the paper's plain Gaussian"
+	@echo "  $(DEMO)/reconstructions.png    originals, autoencoder, one divergence step, whole code"
+	@echo "  $(DEMO)/model/pictures/        how it learned"
+	@echo "  $(DEMO)/model/1/               the SavedModel, for any TensorFlow program"
+
+test: $(VENV)/installed
+	$(BIN)/python -m pytest
+
+train: $(VENV)/installed
+	$(CAPSPOE) train --dataset $(DATASET)
+
+sample: $(VENV)/installed
+	$(CAPSPOE) sample --out grid.png
+
+bench: $(VENV)/installed
+	$(BIN)/python benchmarks/run_all.py
+
+clean:
+	rm -rf $(VENV) $(DEMO)
