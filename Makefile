@@ -23,11 +23,10 @@ $(VENV)/installed: pyproject.toml requirements.txt
 
 demo: $(VENV)/installed
 	$(CAPSPOE) train --dataset digits --model-dir $(DEMO)/model \
-	    --autoencoder-epochs 16 --encoder-epochs 40 --decoder-epochs 40
+	    --autoencoder-epochs 14 --encoder-epochs 30 --decoder-epochs 30
 	$(CAPSPOE) sample --model-dir $(DEMO)/model --domain visited --rows 6 --out $(DEMO)/samples.png
 	$(CAPSPOE) sample --model-dir $(DEMO)/model --rows 6 --out $(DEMO)/samples-gaussian.png
 	$(CAPSPOE) reconstruct --model-dir $(DEMO)/model --out $(DEMO)/reconstructions.png
-	$(CAPSPOE) export --model-dir $(DEMO)/model
 	@echo
 	@echo "Look at:"
 	@echo "  $(DEMO)/samples.png            a column a capsule, from where training visited"

@@ -12,7 +12,7 @@ def grid(rows, gap=2, magnify=None):
     """Images side by side in one array.
 
     Args:
-        rows: list of arrays (N, H, W, C), pixels in [0, 1]; one array a row.
+        rows: list of arrays (N, H, W, C), pixels in [0, 1], NaN shown black; one array a row.
         gap: int, pixels between images before magnification.
         magnify: int factor; `None` makes images at least 56 pixels high.
 
@@ -29,7 +29,7 @@ def grid(rows, gap=2, magnify=None):
     for r, row in enumerate(rows):
         for c, image in enumerate(row):
             top, left = gap + r * (height + gap), gap + c * (width + gap)
-            pixels = np.clip(image, 0, 1) * 255
+            pixels = np.nan_to_num(np.clip(image, 0, 1)) * 255
             canvas[top : top + height, left : left + width] = np.round(pixels).astype("uint8")
     return canvas.repeat(factor, axis=0).repeat(factor, axis=1)
 

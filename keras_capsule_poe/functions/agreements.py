@@ -95,12 +95,11 @@ class Agreement:
             Gradients in y and x, laid out, and in the maps, as blocks of maps.
         """
         if self._is_cosine:
-            y = y / self._unit
-            upstream = [block * inverse for block, inverse in zip(upstream, measured.inverse)]
+            factors = [inverse / self._unit for inverse in measured.inverse]
+            upstream = [block * factor for block, factor in zip(upstream, factors)]
         in_y = self._pairs.collective(upstream, measured.x)
         in_x = self._pairs.backproject(upstream, y)
-        in_maps = self._pairs.correlation(upstream, y, measured.x)
-        return in_y / self._unit if self._is_cosine else in_y, in_x, in_maps
+        return in_y, in_x, self._pairs.correlation(upstream, y, measured.x)
 
     def gradient_of_lengths(self, measured, products):
         """What the lengths of the votes add to the gradient of cosines.
@@ -130,12 +129,12 @@ class Agreement:
             sums = ops.matmul(weights, ops.transpose(_pair_products(rows), (0, 2, 1)))
             return ops.transpose(in_x, (2, 1, 0)), sums
         votes = pairs.products(x / self._unit)
-        votes = [weight * vote for weight, vote in zip(weights, votes)]
+        votes = [weight / self._unit * vote for weight, vote in zip(weights, votes)]
         sums = [
             ops.matmul(ops.transpose(few, (0, 2, 1)), pairs.flat(vote))
             for few, vote in zip(pairs.split(x), votes)
         ]
-        return pairs.transposed_products(votes) / self._unit, ops.concatenate(sums, axis=0)
+        return pairs.transposed_products(votes), ops.concatenate(sums, axis=0)
 
     @property
     def sums_shape(self):
@@ -148,12 +147,12 @@ class Agreement:
         """Gradient in the maps, as blocks of maps, from `gradient_of_lengths`'s sums."""
         if self._pairs.inputs_are_many:
             maps = self._pairs.maps / self._unit
-            sums = ops.transpose(sums, (1, 2, 0))[:, None]
+            sums = ops.transpose(sums, (1, 2, 0))[:, None] / self._unit
             sums = sum(
                 ops.take(sums, self._places[d], axis=2) * maps[:, :, d : d + 1]
                 for d in range(self._pairs.many_dim)
             )
-        return self._pairs.split(ops.reshape(sums, self._pairs.flat_shape) / self._unit)
+        return self._pairs.split(ops.reshape(sums, self._pairs.flat_shape))
 
     def _squares(self, x):
         """|W_ij x_i|^2 in units of the maps' size, as blocks (group, B, 1, M)."""

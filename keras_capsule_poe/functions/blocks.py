@@ -51,10 +51,14 @@ class PairSums:
         # Where the vectors are in the layouts of the two sides.
         self.input_axis, self.output_axis = (1, 2) if self.inputs_are_many else (2, 1)
 
-    def images_at_once(self):
-        """How many images to take at a time, so that memory grows with neither B nor I J."""
+    def images_at_once(self, held=1):
+        """How many images to take at a time, so that memory grows with neither B nor I J.
+
+        Args:
+            held: How many times as much as in a forward step is held at once.
+        """
         per_image = self.many * max(self._group * self.many_dim, self.few // 4)
-        return max(1, _BLOCK // per_image)
+        return max(1, _BLOCK // (held * per_image))
 
     # Layouts
 
@@ -206,8 +210,8 @@ def over_images(step, arrays, at_once, results, sums):
     size, dtype = ops.shape(arrays[0])[0], arrays[0].dtype
     if isinstance(size, int) and size <= at_once:
         return step(*arrays)
-    slices = ops.maximum((size + at_once - 1) // at_once, 1)
-    slices = slices if not isinstance(size, int) else max(1, -(-size // at_once))
+    slices = (size + at_once - 1) // at_once
+    slices = slices if isinstance(size, int) else ops.maximum(slices, 1)
     length = (size + slices - 1) // slices
 
     def body(done, totals, added):

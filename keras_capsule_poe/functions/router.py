@@ -129,7 +129,7 @@ class Router:
 
         lengths = self._agreement.sums_shape if self._iterations else ()
         shapes = [lengths, (), (), bias.shape, (), *pairs.map_shapes]
-        at_once, arrays = pairs.images_at_once(), [x, in_c, in_z, *steps]
+        at_once, arrays = pairs.images_at_once(held=3), [x, in_c, in_z, *steps]
         (in_x,), sums = over_images(step, arrays, at_once, [x.shape[1:]], shapes)
         length_sums, in_numbers, in_maps = sums[0], sums[1:5], sums[5:]
         if self._is_cosine and self._iterations:

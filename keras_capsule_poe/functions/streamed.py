@@ -183,7 +183,7 @@ def _prepared(
     }
     bias = ops.zeros((kernel.shape[1],)) if bias is None else bias
     numbers = Numbers(temperature, activation_prior, bias, scale)
-    return x, kernel, Numbers(*(ops.cast(number, x.dtype) for number in numbers)), fixed
+    return x, kernel, Numbers(*(ops.convert_to_tensor(n, dtype=x.dtype) for n in numbers)), fixed
 
 
 def _encoder_step(pairs, x, c, z, factor):

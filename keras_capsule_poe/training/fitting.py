@@ -121,13 +121,7 @@ class _Monitor(keras.callbacks.Callback):
         self.started = time.perf_counter()
 
     def on_train_batch_end(self, batch, logs=None):
-        if not math.isfinite(logs["loss"]):
-            last = f"the checkpoint after epoch {self.epoch}" if self.epoch else "no checkpoint yet"
-            raise Diverged(
-                f"Stage {self.stage} diverged: the loss became {logs['loss']} in epoch "
-                f"{self.epoch + 1}, step {batch + 1} of {self.steps} ({last} is kept). "
-                f"Start it over with a lower --{self.stage}-learning-rate."
-            )
+        self._check("loss", logs["loss"], batch + 1)
         self.reporter.step(self.stage, self.epoch, batch + 1, logs)
         done = self.epoch * self.steps + batch + 1
         if self.picture and (done % self.every == 0 or done == self.last_step):
@@ -138,10 +132,23 @@ class _Monitor(keras.callbacks.Callback):
         metrics["seconds"] = time.perf_counter() - self.started
         if self.after_epoch:
             metrics.update(self.after_epoch())
+        # A loss is taken before its step: the last step of an epoch shows in what follows it.
+        for name, value in metrics.items():
+            self._check(name, value, self.steps)
         self.checkpoints.save(epoch + 1)
         self.history.append({"epoch": epoch + 1, **metrics})
         write_json(self.history_path, self.history)
         self.reporter.epoch(self.stage, epoch + 1, metrics)
+
+    def _check(self, name, value, step):
+        if math.isfinite(value):
+            return
+        kept = f"checkpoint after epoch {self.epoch} is kept" if self.epoch else "no checkpoint yet"
+        raise Diverged(
+            f"Stage {self.stage} diverged: {name} became {value} in epoch {self.epoch + 1}, step "
+            f"{step} of {self.steps} ({kept}). Start over, --stage {self.stage} --fresh, with a "
+            f"lower --{self.stage}-learning-rate."
+        )
 
 
 def _read_history(path):

@@ -103,7 +103,8 @@ GRADIENTS = [
 
 def gradients(implementation, x, kernel, options, of_c=True):
     options = {"temperature": 1.0, "activation_prior": 0.0, "scale": 1.0, **options}
-    names = [name for name in ("temperature", "activation_prior", "scale", "bias") if name in options]
+    numbers = ("temperature", "activation_prior", "scale", "bias")
+    names = [name for name in numbers if name in options]
     sources = [x, kernel] + [tf.cast(options[name], x.dtype) for name in names]
     with tf.GradientTape() as tape:
         tape.watch(sources)
@@ -160,8 +161,7 @@ def few_images_at_once(monkeypatch):
     monkeypatch.setattr(blocks, "_BLOCK", 1000)
 
 
-@pytest.mark.parametrize("name", ["encoder", "decoder"])
-@pytest.mark.parametrize("normalize", ["inputs", "outputs"])
+@pytest.mark.parametrize("name, normalize", [("encoder", "inputs"), ("decoder", "outputs")])
 def test_slices_and_graphs_of_any_batch(name, normalize, few_images_at_once):
     _, i, j, d, e = SIZES[name]
     options = {"iterations": 2, "normalize": normalize}
@@ -283,3 +283,13 @@ def test_options_without_meaning_are_refused(options):
     x, _, kernel = data("encoder")
     with pytest.raises(ValueError, match="Received"):
         streamed.route(x, kernel, **options)
+
+
+@pytest.mark.parametrize("name", ["encoder", "decoder"])
+@pytest.mark.parametrize("x_size, kernel_size", [(1, 1e-20), (1e-20, 1), (1, 1e18), (1e18, 1)])
+def test_gradients_for_inputs_and_maps_of_any_size(name, x_size, kernel_size):
+    x, _, kernel = data(name)
+    for kind in ("cosine", "dot"):
+        options = {"iterations": 2, "normalize": "outputs", "kind": kind}
+        found = gradients(streamed, x_size * x, kernel_size * kernel, options)
+        assert all(np.isfinite(gradient).all() for gradient in found.values())

@@ -18,6 +18,10 @@ def test_grid_puts_each_image_in_its_place():
     assert (pixels[0] == 96).all()
 
 
+def test_nan_is_black():
+    assert grid([np.full((1, 20, 20, 1), np.nan)], gap=0, magnify=1).max() == 0
+
+
 def test_small_images_are_magnified_and_rgb_kept(tmp_path):
     image = np.zeros((1, 20, 20, 3))
     image[..., 0] = 1

@@ -51,12 +51,12 @@ def last_epoch(folder, stage):
 def test_digits_end_to_end_learns(tmp_path):
     config = small_config(
         **{
-            "autoencoder.epochs": 6, "encoder.epochs": 12, "decoder.epochs": 12,
+            "autoencoder.epochs": 6, "encoder.epochs": 8, "decoder.epochs": 8,
             "autoencoder.filters": 16, "encoder.capsules": 8,
             "encoder.implementation": "streamed", "decoder.implementation": "streamed",
         }
     )  # fmt: skip
-    train(config, tmp_path, digits(500), Reporter(**SILENT))
+    train(config, tmp_path, digits(400), Reporter(**SILENT))
     # An untrained model decodes the mean (relative error 1.0 of the centred primary capsules)
     # or noise; the thresholds lie well below.
     assert last_epoch(tmp_path, "autoencoder")["held_out_relative_error"] < 0.3
