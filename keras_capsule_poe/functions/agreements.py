@@ -31,25 +31,16 @@ class Agreement:
         self._is_cosine = kind == "cosine"
         if not self._is_cosine:
             return
-        maps = pairs.maps
-        self._unit = ops.maximum(ops.maximum(ops.max(maps), -ops.min(maps)), 1e-30)
-        scaled = maps / self._unit
+        kernel = pairs.kernel
+        self._unit = ops.maximum(ops.maximum(ops.max(kernel), -ops.min(kernel)), 1e-30)
+        self._scaled = kernel / self._unit
         if pairs.inputs_are_many:
-            gram = [
-                ops.sum(scaled[:, :, d:] * scaled[:, :, d : d + 1], axis=1)
-                for d in range(pairs.many_dim)
-            ]
-            # (M, F, R(R+1)/2): pairs of dimensions d <= d' are listed once; where, in _places.
-            self._gram = ops.transpose(ops.concatenate(gram, axis=1), (2, 0, 1))
-            rows, columns = np.triu_indices(pairs.many_dim)
-            self._places = np.zeros((pairs.many_dim, pairs.many_dim), dtype="int32")
-            self._places[rows, columns] = self._places[columns, rows] = np.arange(len(rows))
-            self._times = ops.cast(np.where(rows == columns, 1, 2), maps.dtype)
-            squares = ops.sum(ops.take(self._gram, np.diagonal(self._places), axis=2), axis=2)
-            squares = ops.transpose(squares)
+            gram = ops.matmul(ops.transpose(self._scaled, (0, 1, 3, 2)), self._scaled)
+            self._gram = ops.reshape(gram, (pairs.many, pairs.few, -1))
+            squares = ops.transpose(ops.sum(ops.diagonal(gram, axis1=2, axis2=3), axis=2))
         else:
-            squares = ops.sum(ops.square(scaled), axis=(1, 2))
-        rounding = float(np.finfo(backend.standardize_dtype(maps.dtype)).eps)
+            squares = ops.sum(ops.square(self._scaled), axis=(2, 3))
+        rounding = float(np.finfo(backend.standardize_dtype(kernel.dtype)).eps)
         floors = ops.maximum(squares * rounding**2, 1e-30)
         self._floors = pairs.split(floors[:, None, None])
 
@@ -121,12 +112,10 @@ class Agreement:
             weights = ops.squeeze(ops.concatenate(weights, axis=0), axis=2)
             weights = ops.transpose(weights, (2, 0, 1))
             grams = ops.matmul(ops.transpose(self._gram, (0, 2, 1)), weights)
+            grams = ops.reshape(grams, (pairs.many, pairs.many_dim, pairs.many_dim, -1))
             rows = ops.transpose(x, (2, 1, 0))
-            in_x = sum(
-                ops.take(grams, self._places[d], axis=1) * rows[:, d : d + 1]
-                for d in range(pairs.many_dim)
-            )
-            sums = ops.matmul(weights, ops.transpose(_pair_products(rows), (0, 2, 1)))
+            in_x = ops.sum(grams * rows[:, None], axis=2)
+            sums = ops.matmul(weights, ops.transpose(_outer_products(rows), (0, 2, 1)))
             return ops.transpose(in_x, (2, 1, 0)), sums
         votes = pairs.products(x / self._unit)
         votes = [weight / self._unit * vote for weight, vote in zip(weights, votes)]
@@ -144,15 +133,12 @@ class Agreement:
         return self._gram.shape if self._pairs.inputs_are_many else self._pairs.flat_shape
 
     def gradient_of_sums(self, sums):
-        """Gradient in the maps, as blocks of maps, from `gradient_of_lengths`'s sums."""
-        if self._pairs.inputs_are_many:
-            maps = self._pairs.maps / self._unit
-            sums = ops.transpose(sums, (1, 2, 0))[:, None] / self._unit
-            sums = sum(
-                ops.take(sums, self._places[d], axis=2) * maps[:, :, d : d + 1]
-                for d in range(self._pairs.many_dim)
-            )
-        return self._pairs.split(ops.reshape(sums, self._pairs.flat_shape))
+        """Gradient in the kernel, (I, J, E, D), from `gradient_of_lengths`'s sums."""
+        pairs = self._pairs
+        if not pairs.inputs_are_many:
+            return pairs.unlay_maps(pairs.split(sums))
+        shape = (pairs.many, pairs.few, pairs.many_dim, pairs.many_dim)
+        return ops.matmul(self._scaled, ops.reshape(sums, shape) / self._unit)
 
     def _squares(self, x):
         """|W_ij x_i|^2 in units of the maps' size, as blocks (group, B, 1, M)."""
@@ -160,12 +146,11 @@ class Agreement:
         if not pairs.inputs_are_many:
             votes = pairs.products(x / self._unit)
             return [ops.sum(ops.square(vote), axis=2, keepdims=True) for vote in votes]
-        products = _pair_products(ops.transpose(x, (2, 1, 0)))
-        squares = ops.matmul(self._gram * self._times, products)
+        squares = ops.matmul(self._gram, _outer_products(ops.transpose(x, (2, 1, 0))))
         return pairs.split(ops.transpose(squares, (1, 2, 0))[:, :, None])
 
 
-def _pair_products(x):
-    """x_d x_d' of all d <= d', from (M, R, B) to (M, R(R+1)/2, B)."""
-    products = [x[:, d:] * x[:, d : d + 1] for d in range(x.shape[1])]
-    return ops.concatenate(products, axis=1)
+def _outer_products(x):
+    """x_d x_d' of all d and d', from (M, R, B) to (M, R*R, B)."""
+    products = x[:, :, None] * x[:, None]
+    return ops.reshape(products, (x.shape[0], x.shape[1] ** 2, -1))

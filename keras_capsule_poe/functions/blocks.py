@@ -35,16 +35,17 @@ class PairSums:
     """
 
     def __init__(self, kernel):
+        self.kernel = kernel
         self.inputs, self.outputs, out_dim, in_dim = kernel.shape
         # Votes of few dimensions are often much shorter than W and x; their lengths then need
         # the votes' own side as the side with many.
         self.inputs_are_many = self.inputs >= self.outputs and out_dim >= max(in_dim, 8)
         # (F, P, R, M): the vectors of both sides in the middle, many capsules along the rows.
         self._order = (1, 2, 3, 0) if self.inputs_are_many else (0, 3, 2, 1)
-        self.maps = ops.transpose(kernel, self._order)
-        self.few, self.few_dim, self.many_dim, self.many = self.maps.shape
+        maps = ops.transpose(kernel, self._order)
+        self.few, self.few_dim, self.many_dim, self.many = maps.shape
         self._group = -(-self.few // _MOST_GROUPS)
-        self._flat_maps = ops.reshape(self.maps, (self.few, self.few_dim, -1))
+        self._flat_maps = ops.reshape(maps, (self.few, self.few_dim, -1))
         self.flat_shape = tuple(self._flat_maps.shape)
         self._blocks = self.split(self._flat_maps)
         self.map_shapes = [tuple(block.shape) for block in self._blocks]
@@ -57,7 +58,8 @@ class PairSums:
         Args:
             held: How many times as much as in a forward step is held at once.
         """
-        per_image = self.many * max(self._group * self.many_dim, self.few // 4)
+        per_capsule = max(self._group * self.many_dim, self.few // 4, self.many_dim**2 // 8)
+        per_image = self.many * per_capsule
         return max(1, _BLOCK // (held * per_image))
 
     # Layouts

@@ -132,9 +132,10 @@ class Router:
         at_once, arrays = pairs.images_at_once(held=3), [x, in_c, in_z, *steps]
         (in_x,), sums = over_images(step, arrays, at_once, [x.shape[1:]], shapes)
         length_sums, in_numbers, in_maps = sums[0], sums[1:5], sums[5:]
+        in_kernel = pairs.unlay_maps(in_maps)
         if self._is_cosine and self._iterations:
-            in_maps = _added(in_maps, self._agreement.gradient_of_sums(length_sums))
-        return [in_x, pairs.unlay_maps(in_maps), *in_numbers]
+            in_kernel = in_kernel + self._agreement.gradient_of_sums(length_sums)
+        return [in_x, in_kernel, *in_numbers]
 
     def _slice_gradient(self, x, steps, in_c, in_z):
         """For a few images: the gradient in x, and the sums that make those in all else."""

@@ -16,7 +16,7 @@ from keras_capsule_poe.training import build, parts, visited
 from keras_capsule_poe.training.config import schedule
 from keras_capsule_poe.training.fitting import fit
 # Enough held-out images for a stable mean; more would only cost time.
-MONITORED = 1000
+MONITORED = 512
 SHOWN = 12
 
 
