@@ -9,9 +9,8 @@ import numpy as np
 
 PROGRAM = textwrap.dedent(
     """
-    import importlib.util, sys
-    sys.path = [p for p in sys.path if not p.startswith(sys.argv[3])]
-    sys.meta_path = [f for f in sys.meta_path if "editable" not in str(f).lower()]
+    import sys
+    sys.path = [p for p in sys.path if p != sys.argv[3]]
     sys.modules["keras_capsule_poe"] = None  # an import would fail
     import numpy as np
     import tensorflow as tf
