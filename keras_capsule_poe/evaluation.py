@@ -89,7 +89,7 @@ def _probes(train, test, train_labels, test_labels):
 
 
 def linear_probe(x_train, y_train, x_test, y_test):
-    """Test accuracy of logistic regression on standardised inputs.
+    """Test accuracy of a ridge classifier on standardised inputs.
 
     Args:
         x_train: Array (N, K).
@@ -100,12 +100,12 @@ def linear_probe(x_train, y_train, x_test, y_test):
     Returns:
         float in [0, 1].
     """
-    from sklearn.linear_model import LogisticRegression
+    from sklearn.linear_model import RidgeClassifier
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    # The tolerance stops long before the iterations do on all sizes tried; see the log below.
-    probe = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=500))
+    # In closed form: on thousands of features logistic regression takes minutes to converge.
+    probe = make_pipeline(StandardScaler(), RidgeClassifier(alpha=100.0))
     return float(probe.fit(x_train, y_train).score(x_test, y_test))
 
 
