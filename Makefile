@@ -13,7 +13,7 @@ help:
 	@echo "make test     run the tests"
 	@echo "make train    train on DATASET ($(DATASET)), which needs its data or a network"
 	@echo "make sample   draw a grid from the newest model"
-	@echo "make bench    measure speed and memory"
+	@echo "make bench    measure speed and memory of the capsule step and of RoutingLayer"
 	@echo "make clean    remove the virtual environment and the demo"
 
 $(VENV)/installed: pyproject.toml requirements.txt
@@ -45,7 +45,7 @@ sample: $(VENV)/installed
 	$(CAPSPOE) sample --out grid.png
 
 bench: $(VENV)/installed
-	$(BIN)/python benchmarks/run_all.py
+	for name in cd_step routing_layer growth; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 clean:
 	rm -rf $(VENV) $(DEMO)
