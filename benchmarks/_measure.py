@@ -21,16 +21,16 @@ import tensorflow as tf
 MB = 1e6
 
 
-def arguments(description):
+def parser(description):
     """The command line that all benchmarks have."""
-    parser = argparse.ArgumentParser(description=description)
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--json", metavar="FILE", help="write the rows to FILE")
     parser.add_argument("--quick", action="store_true", help="the smallest case of each kind only")
-    return parser.parse_args()
+    return parser
 
 
-def in_child(function, *args):
-    """function(*args), run in a process of its own.
+def in_child(function, *args, **kwargs):
+    """function(*args, **kwargs), run in a process of its own.
 
     Raises:
         RuntimeError: If it fails, with its message.
@@ -39,7 +39,7 @@ def in_child(function, *args):
 
     def run():
         try:
-            sender.send((True, function(*args)))
+            sender.send((True, function(*args, **kwargs)))
         except Exception as error:
             sender.send((False, f"{type(error).__name__}: {str(error)[:300]}"))
 
@@ -69,6 +69,11 @@ def extra_peak_mb(call):
         pass
     call()
     return max(0.0, (_peak() - before) / MB)
+
+
+def peak_mb():
+    """Megabytes that this process needed at most."""
+    return _peak() / MB
 
 
 def _status(field):
@@ -149,6 +154,7 @@ def machine():
     return {
         "processor": model,
         "cores": cores,
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
         "python": platform.python_version(),
         "tensorflow": tf.__version__,
     }
@@ -158,17 +164,23 @@ def report(rows, columns, path=None, **more):
     """Prints the rows as a table of these columns, and writes them all to `path`."""
     about = machine()
     print(", ".join(f"{name} {value}" for name, value in about.items()))
-    lines = [list(columns)] + [[_cell(row.get(column)) for column in columns] for row in rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
-    for line in lines:
-        print("  ".join(cell.rjust(width) for cell, width in zip(line, widths)))
+    table(rows, columns)
     if path:
         with open(path, "w") as file:
             json.dump({"machine": about, **more, "rows": rows}, file, indent=1)
             file.write("\n")
 
 
-def _cell(value):
+def table(rows, columns):
+    """Prints the rows as a table of these columns."""
+    lines = [list(columns)] + [[cell(row.get(column)) for column in columns] for row in rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+    for line in lines:
+        print("  ".join(text.rjust(width) for text, width in zip(line, widths)))
+
+
+def cell(value):
+    """A value of a table, as text."""
     if value is None:
         return "-"
     if isinstance(value, float):

@@ -72,7 +72,7 @@ def speed(names, images, inputs):
 
 
 def main():
-    args = measure.arguments(__doc__)
+    args = measure.parser(__doc__).parse_args()
     grid = [(b, i) for i in INPUTS for b in IMAGES]
     rows, per_pair = [], {}
     for images, inputs in grid[:1] if args.quick else grid:

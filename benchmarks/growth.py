@@ -48,10 +48,10 @@ def case(inputs, outputs, batch, images):
 
 
 def main():
-    args = measure.arguments(__doc__)
+    args = measure.parser(__doc__).parse_args()
     rows = []
     for growing, sizes in SIZES.items():
-        before = None
+        first = before = None
         for size in sizes[:2] if args.quick else sizes:
             sizes_now = {**BASE, growing: size}
             if growing == "batch":
@@ -70,10 +70,11 @@ def main():
                 # What any step must hold: the gradient and the reconstructions.
                 "arrays_mb": 4 * (numbers + results) / measure.MB,
             }
-            if before:
-                row["exponent"] = math.log(ms / before["ms"]) / math.log(size / before[growing])
+            for name, other in (("exponent", before), ("exponent_overall", first)):
+                if other:
+                    row[name] = math.log(ms / other["ms"]) / math.log(size / other[growing])
             rows.append(row)
-            before = row
+            first, before = first or row, row
     measure.report(rows, COLUMNS, args.json)
 
 

@@ -82,7 +82,7 @@ def speed(routing, is_backward, images):
 
 
 def main():
-    args = measure.arguments(__doc__)
+    args = measure.parser(__doc__).parse_args()
     rows, images = [], 8 if args.quick else 128
     for routing in ROUTINGS:
         for is_backward in (False, True):

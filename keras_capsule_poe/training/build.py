@@ -78,27 +78,6 @@ def build_decoder(config, primary_capsules):
     return model
 
 
-def sgd(options, steps):
-    """SGD with momentum whose rate decays to `final_rate` of its start, along a cosine."""
-    rate = keras.optimizers.schedules.CosineDecay(
-        options.learning_rate, steps, alpha=options.final_rate
-    )
-    return keras.optimizers.SGD(rate, momentum=options.momentum)
-
-
-def adam(options, steps):
-    """Adam with a short warm-up and a cosine decay, for the autoencoder."""
-    warm_up = min(50, max(1, steps // 10))
-    rate = keras.optimizers.schedules.CosineDecay(
-        options.learning_rate / 10,
-        max(1, steps - warm_up),
-        alpha=0.1,
-        warmup_target=options.learning_rate,
-        warmup_steps=warm_up,
-    )
-    return keras.optimizers.Adam(rate)
-
-
 def _capsules(options, capsules, dim, seed, **kwargs):
     return CapsulePoE(
         capsules,

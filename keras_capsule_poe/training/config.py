@@ -16,14 +16,21 @@ class ConfigError(ValueError):
 
 @dataclass
 class AutoencoderConfig:
-    """The convolutional autoencoder and its training by backpropagation."""
+    """The convolutional autoencoder and its training by backpropagation.
+
+    `optimizer`: `"muon"` or `"adam"`. `weight_decay`: how fast weights that nothing holds up
+    shrink, in units of the learning rate; it keeps the features in few directions.
+    """
 
     filters: int = 128
     dropout: float = 0.1
     negative_slope: float = 0.2
     epochs: int | None = None
-    batch_size: int = 128
-    learning_rate: float = 1e-3
+    batch_size: int = 32
+    optimizer: str = "muon"
+    learning_rate: float = 2e-3
+    final_rate: float = 0.02
+    weight_decay: float = 2.0
     precision: str = "auto"
 
 
@@ -159,7 +166,11 @@ class RunConfig:
                     _check(value in choices, f"{name}.{key}", value, " or ".join(choices))
         _check_positive(self.encoder, "encoder.", ("capsules", "dim", "image_length"))
         _check_positive(self.decoder, "decoder.", ("keep", "feature_scale"))
+        decay = self.autoencoder.weight_decay
+        _check(decay >= 0, "autoencoder.weight_decay", decay, "0 or more")
         rate, precision = self.autoencoder.dropout, self.autoencoder.precision
+        optimizer = self.autoencoder.optimizer
+        _check(optimizer in _OPTIMIZERS, "autoencoder.optimizer", optimizer, " or ".join(_OPTIMIZERS))
         _check(0 <= rate < 1, "autoencoder.dropout", rate, "in [0, 1)")
         _check(precision in _PRECISIONS, "autoencoder.precision", precision, " or ".join(_PRECISIONS))
         _check(self.seed >= 0, "seed", self.seed, "0 or more")
@@ -177,6 +188,7 @@ class RunConfig:
 DEFAULT_STEPS = 900
 _TRAINING = ("epochs", "batch_size", "learning_rate")
 _PRECISIONS = ("auto", "float32", "mixed_bfloat16")
+_OPTIMIZERS = ("muon", "adam")
 _CHOICES = {
     "normalize": ("inputs", "outputs"),
     "agreement": ("cosine", "dot"),

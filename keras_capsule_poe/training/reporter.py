@@ -25,7 +25,8 @@ class Reporter:
         elif first_epoch:
             self.write(f"{stage}: resumed after epoch {first_epoch} of {epochs}")
         else:
-            self.write(f"{stage}: {epochs} epochs of {steps} steps")
+            plural = "" if epochs == 1 else "s"
+            self.write(f"{stage}: {epochs} epoch{plural} of {steps} steps")
 
     def stage_skipped(self, stage):
         self.write(f"{stage}: done before")

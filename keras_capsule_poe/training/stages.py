@@ -12,7 +12,7 @@ from keras_capsule_poe.files import beside
 from keras_capsule_poe.models.product import DOMAINS
 from keras_capsule_poe.pictures import capsule_grid, reconstruction_grid, save_grid
 from keras_capsule_poe.savedmodel import export_saved_model
-from keras_capsule_poe.training import build, parts, visited
+from keras_capsule_poe.training import build, optimizers, parts, visited
 from keras_capsule_poe.training.config import schedule
 from keras_capsule_poe.training.fitting import fit
 # Enough held-out images for a stable mean; more would only cost time.
@@ -27,7 +27,9 @@ def autoencoder(run):
     epochs, steps = schedule(options, len(data.train))
     # XLA makes large convolutions many times slower on a CPU.
     model.compile(
-        build.adam(options, epochs * steps), "binary_crossentropy", jit_compile=False
+        optimizers.for_autoencoder(options, epochs * steps),
+        "binary_crossentropy",
+        jit_compile=False,
     )
     held_out = parts.pixels(data.test.images[:MONITORED])
 
@@ -73,7 +75,7 @@ def encoder(run):
         drawn = epoch_order(len(train), config.seed, epoch=0)
         rows = np.resize(drawn, options.capsules * options.dim)
         model.start_from_images(parts.to_primary(primary, train[rows]), options.image_length)
-    model.compile(build.sgd(options, epochs * steps), jit_compile=False)
+    model.compile(optimizers.for_capsules(options, epochs * steps), jit_compile=False)
     seen, held_out = (
         parts.to_primary(primary, parts.features(run, name)[:MONITORED])
         for name in ("train", "test")
@@ -118,7 +120,7 @@ def decoder(run):
     codes = np.load(run.stage_folder("encoder") / "codes.npy")
     epochs, steps = schedule(options, len(train))
     model = build.build_decoder(config, primary.capsules)
-    model.compile(build.sgd(options, epochs * steps), jit_compile=False)
+    model.compile(optimizers.for_capsules(options, epochs * steps), jit_compile=False)
     product = parts.assemble(run, primary, model)
     held_out = parts.to_primary(primary, parts.features(run, "test")[:MONITORED])
     held_out_codes = parts.predict(product.encoder, held_out)

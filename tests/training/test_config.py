@@ -67,6 +67,7 @@ def test_values_of_the_wrong_kind_are_refused(name, value):
         ("encoder.iterations", -1),
         ("autoencoder.dropout", 1.0),
         ("autoencoder.precision", "mixed_float16"),
+        ("autoencoder.optimizer", "sgd"),
         ("decoder.keep", 0),
         ("primary.target_length", -0.5),
         ("limit", 0),

@@ -1,0 +1,72 @@
+"""What the fast path gives against the plain path: reconstruction and probe, over seeds.
+
+A small model of the bundled digits, trained twice from each seed, on the same features: once with
+`implementation="streamed"`, once with `"plain"`. Each "difference" must lie within the seeds'.
+Usage: python benchmarks/quality.py [--json FILE]
+"""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import _measure as measure
+import numpy as np
+
+IMPLEMENTATIONS = ("streamed", "plain")
+SEEDS = (0, 1, 2)
+FIGURES = ("relative_error", "probe")
+COLUMNS = ("seed", *(f"{name} {kind}" for name in FIGURES for kind in IMPLEMENTATIONS))
+
+
+def figures(folder, seed, implementation):
+    """Relative error of held-out primary capsules and probe accuracy of a run."""
+    import keras
+
+    from keras_capsule_poe.data import load_images
+    from keras_capsule_poe.evaluation import evaluate
+    from keras_capsule_poe.training import Reporter, RunConfig, train
+
+    data = load_images("digits", seed=seed)
+    config = RunConfig(dataset="digits", seed=seed)
+    settings = {"autoencoder.filters": 32, "encoder.capsules": 10}
+    settings |= {"autoencoder.epochs": 6, "encoder.epochs": 8, "decoder.epochs": 8}
+    for name, value in settings.items():
+        config.set(name, value)
+    for section in (config.encoder, config.decoder):
+        section.implementation = implementation or "streamed"
+    quiet = Reporter(write=lambda line: None)
+    train(config, folder, lambda: data, quiet, stage=None if implementation else "features")
+    if implementation:
+        model = keras.models.load_model(folder / "model.keras")
+        found = evaluate(model, data)
+        return found["reconstruction"]["primary_capsules"], found["probe"]["capsules"]
+
+
+def main():
+    args = measure.parser(__doc__).parse_args()
+    rows = []
+    for seed in SEEDS[:2] if args.quick else SEEDS:
+        row = {"seed": seed}
+        with tempfile.TemporaryDirectory() as folder:
+            start = Path(folder) / "start"
+            measure.in_child(figures, start, seed, None)
+            for implementation in IMPLEMENTATIONS:
+                model = Path(folder) / implementation
+                shutil.copytree(start, model)
+                found = measure.in_child(figures, model, seed, implementation)
+                row |= {f"{name} {implementation}": x for name, x in zip(FIGURES, found)}
+        rows.append(row)
+    worst = {}
+    for name in FIGURES:
+        ours, plain = (np.array([row[f"{name} {kind}"] for row in rows]) for kind in IMPLEMENTATIONS)
+        worst[name] = {
+            "mean_difference": abs(float((ours - plain).mean())),
+            "seed_spread": float(plain.std(ddof=1)),
+        }
+        print(f"{name}: mean difference {worst[name]['mean_difference']:.4f}, "
+              f"standard deviation over seeds {worst[name]['seed_spread']:.4f}")
+    measure.report(rows, COLUMNS, args.json, differences=worst)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""Runs all benchmarks, writes their rows and tables to a folder, and checks the bars.
+
+Usage: python benchmarks/run_all.py [--out build/benchmarks] [--only cd_step ...]
+"""
+
+import argparse
+import importlib
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import _measure as measure
+from _bars import bars
+
+HERE = Path(__file__).resolve().parent
+NAMES = ("cd_step", "routing_layer", "growth", "quality", "serving", "pipeline")
+
+
+def run(name, out):
+    """Runs one benchmark; what it wrote, or None if it failed."""
+    path = out / f"{name}.json"
+    print(f"== {name}", flush=True)
+    start = time.perf_counter()
+    command = [sys.executable, HERE / f"{name}.py", "--json", path]
+    failed = subprocess.run(command, check=False).returncode
+    print(f"== {name}: {time.perf_counter() - start:.0f} s", flush=True)
+    return None if failed else json.loads(path.read_text())
+
+
+def markdown(columns, rows):
+    """A table."""
+    lines = [columns, ["---"] * len(columns)]
+    lines += [[measure.cell(row.get(column)) for column in columns] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def page(results):
+    """All tables, the machine and the bars, as Markdown."""
+    machine = ", ".join(f"{name} {value}" for name, value in measure.machine().items())
+    text = [
+        "# Benchmarks\n",
+        f"Written by `make bench` on: {machine}. Milliseconds are the least of several runs; "
+        "`extra_mb` is the peak of one run above what the process held before.\n",
+        "## Bars\n",
+        markdown(["what", "measured", "bar", "holds"], bars(results)),
+    ]
+    for name, result in results.items():
+        module = importlib.import_module(name)
+        text += [f"## {name}\n", module.__doc__.split("Usage:")[0].strip() + "\n"]
+        text.append(markdown(list(module.COLUMNS), result["rows"]))
+    return "\n".join(text)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("build/benchmarks"), metavar="DIR")
+    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, metavar="NAME")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    results = {name: run(name, args.out) for name in args.only}
+    failed = [name for name, result in results.items() if result is None]
+    results = {name: result for name, result in results.items() if result}
+    (args.out / "README.md").write_text(page(results))
+    held = bars(results)
+    measure.table(held, ["what", "measured", "bar", "holds"])
+    missed = [bar["what"] for bar in held if bar["holds"] == "no"]
+    print(f"Wrote {args.out / 'README.md'}")
+    if failed or missed:
+        sys.exit(f"failed: {', '.join(failed) or 'none'}; missed: {', '.join(missed) or 'none'}")
+
+
+if __name__ == "__main__":
+    main()
