@@ -29,34 +29,54 @@ def parser(description):
     return parser
 
 
-def in_child(function, *args, **kwargs):
-    """function(*args, **kwargs), run in a process of its own.
+def in_child(function, *args):
+    """function(*args), run in a process of its own.
 
     Raises:
         RuntimeError: If it fails, with its message.
     """
+    return in_children(function, [args])[0]
+
+
+def in_children(function, calls):
+    """function(*args) for each args of `calls`, all at once, each in a process of its own.
+
+    Not for what is timed. Raises:
+        RuntimeError: If one fails, with its message.
+    """
+    with warnings.catch_warnings():
+        # The threads that imports started do nothing that a fork could harm.
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        started = [_start(function, args) for args in calls]
+    outcomes = [_received(*child) for child in started]
+    for works, result in outcomes:
+        if not works:
+            raise RuntimeError(result)
+    return [result for _, result in outcomes]
+
+
+def _start(function, args):
     receiver, sender = multiprocessing.Pipe(duplex=False)
 
     def run():
         try:
-            sender.send((True, function(*args, **kwargs)))
+            sender.send((True, function(*args)))
         except Exception as error:
             sender.send((False, f"{type(error).__name__}: {str(error)[:300]}"))
 
-    with warnings.catch_warnings():
-        # The threads that imports started do nothing that a fork could harm.
-        warnings.filterwarnings("ignore", category=DeprecationWarning)
-        child = multiprocessing.get_context("fork").Process(target=run)
-        child.start()
+    child = multiprocessing.get_context("fork").Process(target=run)
+    child.start()
     sender.close()
+    return child, receiver
+
+
+def _received(child, receiver):
     try:
-        works, result = receiver.recv()
+        outcome = receiver.recv()
     except EOFError:
-        works, result = False, "the process was killed, for memory perhaps"
+        outcome = False, "the process was killed, for memory perhaps"
     child.join()
-    if not works:
-        raise RuntimeError(result)
-    return result
+    return outcome
 
 
 def extra_peak_mb(call):
@@ -97,7 +117,7 @@ def times(calls, seconds=3.0, most=30):
 
     Args:
         calls: Dict of functions without arguments, run once before.
-        seconds: How long to go on, about, and at least three rounds.
+        seconds: How long to go on, about, and at least two rounds.
         most: Rounds at most.
 
     Returns:
@@ -105,7 +125,7 @@ def times(calls, seconds=3.0, most=30):
     """
     least = dict.fromkeys(calls, float("inf"))
     start, rounds = time.perf_counter(), 0
-    while rounds < 3 or (rounds < most and time.perf_counter() - start < seconds):
+    while rounds < 2 or (rounds < most and time.perf_counter() - start < seconds):
         for name, call in calls.items():
             begin = time.perf_counter()
             call()

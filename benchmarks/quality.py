@@ -20,42 +20,44 @@ COLUMNS = ("seed", *(f"{name} {kind}" for name in FIGURES for kind in IMPLEMENTA
 
 def figures(folder, seed, implementation):
     """Relative error of held-out primary capsules and probe accuracy of a run."""
-    import keras
-
     from keras_capsule_poe.data import load_images
     from keras_capsule_poe.evaluation import evaluate
-    from keras_capsule_poe.training import Reporter, RunConfig, train
+    from keras_capsule_poe.training import Reporter, RunConfig, parts, train
 
     data = load_images("digits", seed=seed)
     config = RunConfig(dataset="digits", seed=seed)
     settings = {"autoencoder.filters": 32, "encoder.capsules": 10}
-    settings |= {"autoencoder.epochs": 6, "encoder.epochs": 8, "decoder.epochs": 8}
+    settings |= {"autoencoder.epochs": 2, "encoder.epochs": 4, "decoder.epochs": 4}
     for name, value in settings.items():
         config.set(name, value)
     for section in (config.encoder, config.decoder):
         section.implementation = implementation or "streamed"
     quiet = Reporter(write=lambda line: None)
-    train(config, folder, lambda: data, quiet, stage=None if implementation else "features")
+    last = "decoder" if implementation else "features"
+    run = train(config, folder, lambda: data, quiet, stage=last)
     if implementation:
-        model = keras.models.load_model(folder / "model.keras")
+        model = parts.assemble(run, parts.load_primary(run), parts.load_part(run, "decoder"))
         found = evaluate(model, data)
         return found["reconstruction"]["primary_capsules"], found["probe"]["capsules"]
 
 
 def main():
     args = measure.parser(__doc__).parse_args()
-    rows = []
-    for seed in SEEDS[:2] if args.quick else SEEDS:
-        row = {"seed": seed}
-        with tempfile.TemporaryDirectory() as folder:
-            start = Path(folder) / "start"
-            measure.in_child(figures, start, seed, None)
-            for implementation in IMPLEMENTATIONS:
-                model = Path(folder) / implementation
-                shutil.copytree(start, model)
-                found = measure.in_child(figures, model, seed, implementation)
-                row |= {f"{name} {implementation}": x for name, x in zip(FIGURES, found)}
-        rows.append(row)
+    seeds = SEEDS[:2] if args.quick else SEEDS
+    runs = [(seed, kind) for seed in seeds for kind in IMPLEMENTATIONS]
+    with tempfile.TemporaryDirectory() as folder:
+        starts = [Path(folder) / str(seed) for seed in seeds]
+        measure.in_children(figures, [(*pair, None) for pair in zip(starts, seeds)])
+        models = [Path(folder) / f"{seed}-{kind}" for seed, kind in runs]
+        for (seed, _), model in zip(runs, models):
+            shutil.copytree(Path(folder) / str(seed), model)
+        found = measure.in_children(
+            figures, [(model, seed, kind) for (seed, kind), model in zip(runs, models)]
+        )
+    rows = [{"seed": seed} for seed in seeds]
+    for (seed, kind), values in zip(runs, found):
+        row = rows[seeds.index(seed)]
+        row |= {f"{name} {kind}": value for name, value in zip(FIGURES, values)}
     worst = {}
     for name in FIGURES:
         ours, plain = (np.array([row[f"{name} {kind}"] for row in rows]) for kind in IMPLEMENTATIONS)

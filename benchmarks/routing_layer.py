@@ -87,10 +87,8 @@ def main():
     for routing in ROUTINGS:
         for is_backward in (False, True):
             least, error = measure.in_child(speed, routing, is_backward, images)
-            peak = {
-                name: measure.in_child(memory, name, routing, is_backward, images)
-                for name in least
-            }
+            cases = [(name, routing, is_backward, images) for name in least]
+            peak = dict(zip(least, measure.in_children(memory, cases)))
             best_ms = min(least[name] for name in public.FORMS)
             best_mb = min(peak[name] for name in public.FORMS)
             for name in least:

@@ -54,7 +54,7 @@ def endpoint_rows(version):
         for call in calls.values():
             call()
         extra = {name: measure.extra_peak_mb(call) for name, call in calls.items()}
-        for name, ms in measure.times(calls, seconds=6.0).items():
+        for name, ms in measure.times(calls, seconds=3.0).items():
             rows.append(
                 {
                     "case": f"SavedModel {name}",
