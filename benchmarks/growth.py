@@ -44,7 +44,7 @@ def case(inputs, outputs, batch, images):
 
     step.get_concrete_function()
     peak = measure.extra_peak_mb(epoch)
-    return measure.times({"epoch": epoch}, seconds=2.0, most=10)["epoch"], peak
+    return measure.times({"epoch": epoch}, seconds=1.0, most=10)["epoch"], peak
 
 
 def main():

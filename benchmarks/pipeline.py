@@ -2,9 +2,9 @@
 
 Each stage runs in a process of its own. The floor is the stage's floating-point operations at the
 machine's large float32 product rate, measured beside it. Without --full, a few images are used:
-"minutes_full" scales a stage's last epoch to 60,000 images and the default epochs, and adds its
-start-up; peak memory is then not that of a full run.
-Usage: python benchmarks/pipeline.py [--dataset fashion_mnist] [--images 2048 | --full] [--json FILE]
+"minutes_full" adds the steps that 60,000 images would take more, each of the median time; peak
+memory is then not that of a full run. Images a second, and shares, are those of the steps.
+Usage: python benchmarks/pipeline.py [--dataset fashion_mnist] [--images 4096 | --full] [--json FILE]
 """
 
 import sys
@@ -13,25 +13,30 @@ import time
 from pathlib import Path
 
 import _measure as measure
+import numpy as np
 
 from keras_capsule_poe.data import DataError, load_images
-from keras_capsule_poe.training import STAGES, Reporter, RunConfig, train
-from keras_capsule_poe.training.config import sections, schedule
+from keras_capsule_poe.training import STAGES, Reporter, RunConfig, parts, train
+from keras_capsule_poe.training.config import schedule
 from keras_capsule_poe.training.plan import plan, product_rate
 
 FULL = 60_000
-COLUMNS = "stage images epochs seconds peak_mb images_per_s gflop floor_share minutes_full".split()
+COLUMNS = "stage images seconds peak_mb steps step_ms images_per_s gflop floor_share minutes_full".split()
 
 
 class _Clock(Reporter):
-    """Seconds spent in the epochs of a stage, without its start-up."""
+    """When each step ended."""
 
     def __init__(self):
         super().__init__(write=lambda line: None)
-        self.epochs = []
+        self.ends = []
 
-    def epoch(self, stage, epoch, metrics):
-        self.epochs.append(metrics["seconds"])
+    def step(self, stage, epoch, step, logs):
+        self.ends.append(time.perf_counter())
+
+    def step_seconds(self):
+        """Median seconds of a step, so without graphs, pictures and held-out images."""
+        return float(np.median(np.diff(self.ends)))
 
 
 def stage_row(config, folder, stage):
@@ -41,44 +46,45 @@ def stage_row(config, folder, stage):
     planned = plan(config, data)["stages"].get(stage)
     rate, clock = product_rate(), _Clock()
     start = time.perf_counter()
-    train(config, folder, lambda: data, clock, stage=stage)
+    run = train(config, folder, lambda: data, clock, stage=stage)
     seconds = time.perf_counter() - start
     row = {"stage": stage, "images": images, "seconds": seconds, "peak_mb": measure.peak_mb()}
     if not planned:  # the export, which takes what it takes
         return {**row, "minutes_full": seconds / 60}
-    if stage not in sections():  # the features, one pass
-        stepping, full_epochs = seconds, 1
-    else:
-        # The first epoch builds graphs, if there are more.
-        stepping = clock.epochs[-1]
-        full_epochs, _ = schedule(getattr(RunConfig(), stage), FULL)
-    flops = planned["gflop"] * 1e9 / planned["epochs"]
-    epochs = FULL / images * full_epochs
-    if images == FULL:
-        minutes = seconds / 60
-    else:
-        minutes = (seconds - stepping * len(clock.epochs or [0]) + stepping * epochs) / 60
+    if clock.ends:
+        section = getattr(RunConfig(), stage)
+        epochs, steps = schedule(section, FULL)
+        # The last batch of an epoch may be smaller; the floor is taken as if it were not.
+        work = section.batch_size / images * planned["gflop"] / planned["epochs"]
+        each, more = clock.step_seconds(), epochs * steps - planned["steps"]
+    else:  # the features, once more without start-up
+        section, work, more = None, planned["gflop"], FULL / images - 1
+        model = parts.load_part(run, "autoencoder")
+        start = time.perf_counter()
+        parts.write_features(Path(folder) / "again.npy", model, data.train.images)
+        each = time.perf_counter() - start
     return {
         **row,
-        "epochs": planned["epochs"],
+        "steps": planned["steps"] if section else None,
+        "step_ms": 1e3 * each if section else None,
+        "images_per_s": (section.batch_size if section else images) / each,
         "gflop": planned["gflop"],
-        "images_per_s": images / stepping,
-        "floor_share": flops / rate / stepping,
-        "minutes_full": minutes,
+        "floor_share": work * 1e9 / rate / each,
+        "minutes_full": (seconds + more * each) / 60,
     }
 
 
 def main():
     parser = measure.parser(__doc__)
     parser.add_argument("--dataset", default="fashion_mnist")
-    parser.add_argument("--images", type=int, default=2048, help="training images")
+    parser.add_argument("--images", type=int, default=4096, help="training images")
     parser.add_argument("--full", action="store_true", help="all images and default epochs")
     args = parser.parse_args()
     limit = None if args.full else 512 if args.quick else args.images
     config = RunConfig(dataset=args.dataset, limit=limit)
     if not args.full:
         for section in (config.autoencoder, config.encoder, config.decoder):
-            section.epochs = 2
+            section.epochs = 1
     try:
         measure.in_child(load_images, config.dataset)
     except (DataError, RuntimeError) as error:
@@ -89,7 +95,8 @@ def main():
             for stage in STAGES
         ]
     sums = {name: sum(row[name] for row in rows) for name in ("seconds", "minutes_full")}
-    total = {"stage": "all", "is_full": rows[0]["images"] == FULL, **sums, "peak_mb": max(row["peak_mb"] for row in rows)}
+    total = {"stage": "all", "is_full": rows[0]["images"] == FULL, **sums}
+    total["peak_mb"] = max(row["peak_mb"] for row in rows)
     measure.report([*rows, total], COLUMNS, args.json, dataset=args.dataset)
 
 

@@ -13,7 +13,7 @@ import _measure as measure
 import numpy as np
 
 IMPLEMENTATIONS = ("streamed", "plain")
-SEEDS = (0, 1, 2)
+SEEDS = (0, 1)
 FIGURES = ("relative_error", "probe")
 COLUMNS = ("seed", *(f"{name} {kind}" for name in FIGURES for kind in IMPLEMENTATIONS))
 
@@ -43,7 +43,7 @@ def figures(folder, seed, implementation):
 
 def main():
     args = measure.parser(__doc__).parse_args()
-    seeds = SEEDS[:2] if args.quick else SEEDS
+    seeds = SEEDS
     runs = [(seed, kind) for seed in seeds for kind in IMPLEMENTATIONS]
     with tempfile.TemporaryDirectory() as folder:
         starts = [Path(folder) / str(seed) for seed in seeds]

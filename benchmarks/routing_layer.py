@@ -78,7 +78,7 @@ def speed(routing, is_backward, images):
         for name, result in results.items()
     }
     results = None
-    return measure.times(calls, seconds=5.0), error
+    return measure.times(calls, seconds=3.0), error
 
 
 def main():

@@ -1,11 +1,10 @@
 """First figures of a trained model: reconstruction, free energy, linear probes."""
 
-import keras
 import numpy as np
+from keras import ops
 
-from keras_capsule_poe.training.parts import pixels, predict, relative_error
-
-FEATURES_CHUNK = 500
+from keras_capsule_poe.functions import free_energy, squash
+from keras_capsule_poe.training.parts import pixels, predict
 
 
 def evaluate(product, data, probe_images=10_000, test_images=None, seed=0):
@@ -29,61 +28,68 @@ def evaluate(product, data, probe_images=10_000, test_images=None, seed=0):
     random = np.random.default_rng(seed)
     chosen = random.permutation(len(data.train))[:probe_images]
     train_images, train_labels = data.train.images[chosen], _taken(data.train.labels, chosen)
-    train, held_out = _coded(product, train_images), _coded(product, test.images)
-    errors = _reconstruction(product, test.images)
-    gap = held_out["free_energy"].mean() - train["free_energy"].mean()
+    train = predict(lambda images: _coded(product, images)[0], train_images)
+    held_out = predict(lambda images: _coded_and_decoded(product, images), test.images)
+    train["pixels"], held_out["pixels"] = pixels(train_images), pixels(test.images)
+    energy, held_out_energy = (float(x["free_energy"].mean()) for x in (train, held_out))
     return {
-        "reconstruction": errors,
+        "reconstruction": {
+            name: float(held_out[name].sum() / held_out[f"{of} size"].sum())
+            for name, of in _DECODED.items()
+        },
         "free_energy": {
-            "train": float(train["free_energy"].mean()),
-            "test": float(held_out["free_energy"].mean()),
-            "gap": float(gap),
+            "train": energy,
+            "test": held_out_energy,
+            "gap": held_out_energy - energy,
         },
         "probe": _probes(train, held_out, train_labels, test.labels),
     }
 
 
+# What is decoded, and what it is compared with.
+_DECODED = {
+    "autoencoder": "pixels",
+    "divergence_step": "pixels",
+    "whole_code": "pixels",
+    "primary_capsules": "capsules",
+}
+
+
 def _coded(product, images):
-    """Features, capsules and free energy of images, a chunk at a time."""
-    features = predict(product.autoencoder.encode, images)
-    x = [
-        _codes(product, features[start : start + FEATURES_CHUNK])
-        for start in range(0, len(features), FEATURES_CHUNK)
-    ]
-    capsules, energies = (np.concatenate(part) for part in zip(*x))
+    """Features, capsules and free energy of images; and their primary capsules."""
+    features = product.autoencoder.encode(images)
+    x = product.primary(features)
+    z = product.encoder.experts.route(x).z
+    return {"features": features, "capsules": squash(z), "free_energy": free_energy(z)}, x
+
+
+def _coded_and_decoded(product, images):
+    """The same, with the squared errors of what is decoded from them and what it is of."""
+    coded, x = _coded(product, images)
+    whole = product.render(coded["capsules"])
     return {
-        "pixels": pixels(images).reshape(len(images), -1),
-        "features": features.reshape(len(images), -1),
-        "capsules": capsules.reshape(len(images), -1),
-        "free_energy": energies,
+        **coded,
+        "autoencoder": _squares(product.autoencoder.decode(coded["features"]) - images),
+        "divergence_step": _squares(
+            product.from_primary(product.encoder.experts.gibbs_step(x)) - images
+        ),
+        "whole_code": _squares(whole["images"] - images),
+        "primary_capsules": _squares(whole["primary_capsules"] - x),
+        "pixels size": _squares(images),
+        "capsules size": _squares(x),
     }
 
 
-def _codes(product, features):
-    from keras_capsule_poe.functions import free_energy, squash
-
-    z = product.encoder.experts.route(product.primary(features)).z
-    return [keras.ops.convert_to_numpy(part) for part in (squash(z), free_energy(z))]
-
-
-def _reconstruction(product, images):
-    original = pixels(images)
-    decoded = {
-        "autoencoder": predict(product.autoencoder, images),
-        "divergence_step": predict(product.gibbs_step, images),
-        "whole_code": predict(product, images),
-    }
-    errors = {name: relative_error(value, original) for name, value in decoded.items()}
-    x = predict(product.to_primary, images)
-    decoded_x = predict(lambda batch: product.reconstruct(batch)["primary_capsules"], images)
-    return {**errors, "primary_capsules": relative_error(decoded_x, x)}
+def _squares(difference):
+    """Sum of squares of each image, (B,)."""
+    return ops.sum(ops.square(ops.reshape(difference, (ops.shape(difference)[0], -1))), axis=-1)
 
 
 def _probes(train, test, train_labels, test_labels):
     if train_labels is None or test_labels is None:
         return {}
     return {
-        name: linear_probe(train[name], train_labels, test[name], test_labels)
+        name: linear_probe(_flat(train[name]), train_labels, _flat(test[name]), test_labels)
         for name in ("capsules", "features", "pixels")
     }
 
@@ -107,6 +113,10 @@ def linear_probe(x_train, y_train, x_test, y_test):
     # In closed form: on thousands of features logistic regression takes minutes to converge.
     probe = make_pipeline(StandardScaler(), RidgeClassifier(alpha=100.0))
     return float(probe.fit(x_train, y_train).score(x_test, y_test))
+
+
+def _flat(array):
+    return array.reshape(len(array), -1)
 
 
 def _taken(labels, chosen):

@@ -55,9 +55,13 @@ def write_features(path, autoencoder, images):
 
 
 def predict(function, array):
-    """`function` of a long array, a chunk at a time, as one array."""
+    """`function` of a long array, a chunk at a time: one array, or a dict of arrays."""
     compiled = _compiled(function)
-    return np.concatenate([compiled(batch).numpy() for batch in sequential_batches(array, CHUNK)])
+    chunks = [
+        keras.tree.map_structure(keras.ops.convert_to_numpy, compiled(batch))
+        for batch in sequential_batches(array, CHUNK)
+    ]
+    return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *chunks)
 
 
 def _compiled(function):

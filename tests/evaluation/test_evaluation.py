@@ -1,0 +1,87 @@
+"""The figures of a model are those of its methods, called one by one."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_capsule_poe import (
+    CapsuleDecoder,
+    CapsuleEncoder,
+    CapsulePoE,
+    ConvAutoencoder,
+    PrimaryCapsules,
+    ProductOfExpertCapsules,
+)
+from keras_capsule_poe.data import ImageData, ImageSet
+from keras_capsule_poe.evaluation import evaluate, linear_probe
+
+
+def image_set(n, seed, labels=True):
+    random = np.random.default_rng(seed)
+    shown = random.integers(0, 256, (n, 20, 20, 1)).astype("uint8")
+    return ImageSet(shown, random.integers(0, 2, n) if labels else None)
+
+
+@pytest.fixture(scope="module")
+def model():
+    keras.utils.set_random_seed(0)
+    autoencoder = ConvAutoencoder(filters=8)
+    autoencoder.build((None, 20, 20, 1))
+    primary = PrimaryCapsules(4)
+    primary.adapt([np.random.default_rng(0).normal(size=(9, *autoencoder.feature_shape))])
+    options = {"kernel_initializer": keras.initializers.RandomNormal(stddev=0.5, seed=2)}
+    encoder = CapsuleEncoder(CapsulePoE(3, 2, use_routing_bias=True, **options))
+    decoder = CapsuleDecoder(CapsulePoE(primary.capsules, 4, **options), keep=1)
+    product = ProductOfExpertCapsules(autoencoder, primary, encoder, decoder)
+    product.build((None, 20, 20, 1))
+    return product
+
+
+def error(decoded, original):
+    decoded, original = np.asarray(decoded, "float64"), np.asarray(original, "float64")
+    return np.square(decoded - original).sum() / np.square(original).sum()
+
+
+def test_figures_are_those_of_the_methods(model):
+    # More than one chunk of 256 test images, so that sums run over chunks.
+    data = ImageData(image_set(30, 1), image_set(300, 2))
+    found = evaluate(model, data, probe_images=20, seed=3)
+    images = data.test.images.astype("float32") / 255
+    x = model.to_primary(images)
+    expected = {
+        "autoencoder": error(model.autoencoder(images), images),
+        "divergence_step": error(model.gibbs_step(images), images),
+        "whole_code": error(model(images), images),
+        "primary_capsules": error(model.reconstruct(images)["primary_capsules"], x),
+    }
+    # Graph and eager execution round float32 differently.
+    assert found["reconstruction"] == pytest.approx(expected, rel=1e-4)
+    energy = np.asarray(model.free_energy(images)["free_energy"]).mean()
+    assert found["free_energy"]["test"] == pytest.approx(energy, rel=1e-4)
+    chosen = np.random.default_rng(3).permutation(30)[:20]
+    train = data.train.images[chosen].astype("float32") / 255
+    probed = [np.asarray(model.encode(x)["capsules"]).reshape(len(x), -1) for x in (train, images)]
+    probe = linear_probe(probed[0], data.train.labels[chosen], probed[1], data.test.labels)
+    assert found["probe"]["capsules"] == pytest.approx(probe, abs=0.01)
+    energy = np.asarray(model.free_energy(train)["free_energy"]).mean()
+    assert found["free_energy"]["train"] == pytest.approx(energy, rel=1e-4)
+
+
+def test_only_the_first_test_images(model):
+    data = ImageData(image_set(30, 1), image_set(40, 2))
+    found = evaluate(model, data, test_images=7)
+    images = data.test.images[:7].astype("float32") / 255
+    whole = error(model(images), images)
+    assert found["reconstruction"]["whole_code"] == pytest.approx(whole, rel=1e-4)
+
+
+def test_without_labels_there_is_no_probe(model):
+    data = ImageData(image_set(20, 1, labels=False), image_set(20, 2, labels=False))
+    assert evaluate(model, data)["probe"] == {}
+
+
+def test_a_linear_probe_finds_a_plane_and_only_that():
+    x = np.random.default_rng(0).normal(size=(400, 5))
+    plane, circle = (x[:, 0] > 0.1).astype(int), (np.square(x[:, :2]).sum(axis=1) > 1.4).astype(int)
+    assert linear_probe(x[:300], plane[:300], x[300:], plane[300:]) > 0.9
+    assert linear_probe(x[:300], circle[:300], x[300:], circle[300:]) < 0.7
