@@ -13,6 +13,7 @@ from keras_capsule_poe.functions import implementations
 
 OUTPUTS, IN_DIM, OUT_DIM, UPDATES = 20, 8, 16, 2
 IMAGES, INPUTS = (32, 128, 1024), (576, 1152, 4608)
+PAPER = (128, 576)
 # Nothing is tried that would take more seconds or more of the free memory than this.
 MOST_SECONDS, MOST_MEMORY = 3.0, 0.4
 COLUMNS = (
@@ -67,7 +68,8 @@ def speed(names, images, inputs):
     }
     results = None
     calls["product"], operations = measure.large_product()
-    least = measure.times(calls, seconds=2.0)
+    # More rounds of the case that the bars speak of.
+    least = measure.times(calls, seconds=12.0 if (images, inputs) == PAPER else 2.0)
     return least, operations / least["product"] * 1e3, error
 
 
