@@ -40,7 +40,7 @@ def _routing_layer(result):
 def _growth(result):
     for growing in dict.fromkeys(row["growing"] for row in result["rows"]):
         rows = [row for row in result["rows"] if row["growing"] == growing]
-        yield f"Time over {growing}: exponent, first to last", rows[-1]["exponent_overall"], False, 1.1
+        yield f"Time over {growing}: exponent, first to last", rows[-1]["exponent_overall"], False, 1.25
     beyond = max(row["extra_mb"] - row["arrays_mb"] for row in result["rows"])
     yield "Growth: extra MB beyond gradient and results, at most", beyond, False, 600.0
 

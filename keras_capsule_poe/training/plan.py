@@ -5,9 +5,12 @@ import time
 import numpy as np
 
 from keras_capsule_poe.training.config import schedule
+from keras_capsule_poe.training.precision import best_precision
 
-# Share of the machine's large-product rate that each stage was seen to reach on two cores.
-EFFICIENCY = {"autoencoder": 0.5, "features": 0.4, "encoder": 0.15, "decoder": 0.12}
+# Share of the machine's large float32 product rate that each stage was seen to reach on two cores,
+# what comes between the steps included; convolutions in bfloat16 exceed it.
+EFFICIENCY = {"autoencoder": 0.6, "features": 0.6, "encoder": 0.14, "decoder": 0.2}
+BFLOAT16_EFFICIENCY = {"autoencoder": 0.9, "features": 1.3}
 BYTES = 4
 # What TensorFlow itself takes once it runs.
 RUNTIME_BYTES = 700e6
@@ -41,6 +44,9 @@ def plan(config, data):
     maps = inputs * capsules * dim * size
     n = len(data.train)
     forward = 4 * (np.prod(inner) * outer + np.prod(reduced) * reduction)
+    precision, efficiency = config.autoencoder.precision, dict(EFFICIENCY)
+    if (best_precision() if precision == "auto" else precision) == "mixed_bfloat16":
+        efficiency |= BFLOAT16_EFFICIENCY
     stages = {}
     for name, flops, options in (
         ("autoencoder", 3 * forward, config.autoencoder),
@@ -50,7 +56,7 @@ def plan(config, data):
     ):
         epochs, steps = schedule(options, n) if options else (1, -(-n // 256))
         work = flops * n * epochs
-        rate = product_rate() * EFFICIENCY[name]
+        rate = product_rate() * efficiency[name]
         stages[name] = {
             "epochs": epochs, "steps": epochs * steps, "gflop": work / 1e9, "seconds": work / rate
         }
