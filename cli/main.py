@@ -11,7 +11,7 @@ COMMANDS = {
     "sample": "Draw images from single capsules, as a grid or as arrays.",
     "reconstruct": "Originals beside what the model makes of them.",
     "traverse": "Vary one capsule's dimensions around a real image's code.",
-    "evaluate": "Measure reconstruction, free energy and linear probes.",
+    "evaluate": "Measure reconstruction, free energy, linear probes and samples.",
     "export": "Write the SavedModel of a trained model anew.",
     "info": "Show what a model folder holds.",
 }

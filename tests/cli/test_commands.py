@@ -79,12 +79,15 @@ def test_reconstruct_and_traverse_draw_grids(capspoe, tiny_model, tmp_path):
             assert picture.size == size
 
 
-def test_evaluate_measures_and_writes_json(capspoe, tiny_model, tmp_path):
+def test_evaluate_measures_and_writes_json(capspoe, tiny_model, tmp_path, monkeypatch):
+    monkeypatch.setenv("CAPSPOE_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "figures.json"
-    result = capspoe("evaluate", "--model-dir", tiny_model, "--limit", 40, "--json", path)
+    options = ("--model-dir", tiny_model, "--limit", 40, "--samples", 30, "--json", path)
+    result = capspoe("evaluate", *options)
     assert result.exit_code == 0, result.output
     figures = json.loads(path.read_text())
-    assert set(figures) == {"reconstruction", "free_energy", "probe"}
+    assert set(figures) == {"reconstruction", "free_energy", "probe", "samples"}
+    assert f"{figures['samples']['visited']['frechet']:.4g}" in result.output
     energy = figures["free_energy"]
     # Sums of float32 means: the gap is their difference to rounding.
     assert energy["gap"] == pytest.approx(energy["test"] - energy["train"], abs=1e-4)

@@ -1,0 +1,103 @@
+"""The small classifier that judges samples: trained here, with a fixed seed, and cached."""
+
+import os
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from keras_capsule_poe.data import batches, steps_per_epoch
+from keras_capsule_poe.files import beside
+from keras_capsule_poe.training.parts import predict
+
+# Part of the cached file's name: another number for another architecture or training.
+VERSION = 1
+SEED, EPOCHS, BATCH = 0, 4, 128
+
+
+class Judge:
+    """A classifier of images and the feature space of its last hidden layer.
+
+    Args:
+        model: Keras model from images to (features (B, K), logits (B, classes)).
+    """
+
+    def __init__(self, model):
+        self.model = model
+
+    def judge(self, images):
+        """Features and class probabilities of images.
+
+        Args:
+            images: Array (N, H, W, C), uint8, or pixels in [0, 1].
+
+        Returns:
+            Arrays (N, K) and (N, classes), float32.
+        """
+
+        def both(batch):
+            features, logits = self.model(batch, training=False)
+            return {"features": features, "classes": keras.ops.softmax(logits)}
+
+        found = predict(both, images)
+        return found["features"], found["classes"]
+
+
+def trained_judge(images, cache=None):
+    """The `Judge` of a labelled training set, from the cache if it was trained before.
+
+    Args:
+        images: `ImageSet` with labels.
+        cache: Folder; `None`: `CAPSPOE_CACHE`, or `~/.cache/keras_capsule_poe`.
+
+    Raises:
+        ValueError: If there are no labels.
+    """
+    if images.labels is None:
+        raise ValueError("A classifier needs labels. Received: `images` without labels")
+    home = os.environ.get("CAPSPOE_CACHE") or Path.home() / ".cache" / "keras_capsule_poe"
+    path = Path(cache or home) / f"classifier-{VERSION}-{images.fingerprint}.keras"
+    try:
+        return Judge(keras.models.load_model(path, compile=False))
+    except (OSError, ValueError, KeyError):  # not there, or damaged
+        pass
+    model = _trained(images)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with beside(path, suffix=".keras") as temporary:
+        model.save(temporary)
+    return Judge(model)
+
+
+def _trained(images):
+    model = _classifier(images.image_shape, int(images.labels.max()) + 1)
+    trainer = keras.Model(model.input, model.output[1])
+    steps = steps_per_epoch(len(images), BATCH)
+    rate = keras.optimizers.schedules.CosineDecay(2e-3, EPOCHS * steps)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    trainer.compile(keras.optimizers.Adam(rate), loss, jit_compile=False)
+    labels = images.labels.astype("int32")
+    stream = batches((images.images, labels), batch_size=BATCH, seed=SEED, epochs=EPOCHS)
+    trainer.fit(stream, epochs=EPOCHS, steps_per_epoch=steps, shuffle=False, verbose=0)
+    return model
+
+
+def _classifier(image_shape, classes):
+    layers, seeds = keras.layers, iter(range(SEED, SEED + 10))
+
+    def start():
+        return keras.initializers.HeNormal(seed=next(seeds))
+
+    inputs = keras.Input(image_shape)
+    x = inputs
+    for filters in (32, 64, 128):
+        x = layers.Conv2D(
+            filters, 3, strides=2, padding="same", activation="relu", kernel_initializer=start()
+        )(x)
+    x = layers.Dropout(0.3, seed=SEED)(layers.Flatten()(x))
+    features = layers.Dense(64, activation="relu", kernel_initializer=start())(x)
+    return keras.Model(inputs, [features, layers.Dense(classes, kernel_initializer=start())(features)])
+
+
+def accuracy(judge, images):
+    """Share of an `ImageSet` that the classifier names rightly."""
+    return float(np.mean(judge.judge(images.images)[1].argmax(axis=-1) == images.labels))

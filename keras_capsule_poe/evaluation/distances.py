@@ -1,0 +1,117 @@
+"""How far one set of vectors lies from another: Frechet and kernel distance, density, coverage."""
+
+import numpy as np
+
+
+def frechet_distance(x, y):
+    """Frechet distance of the Gaussians fitted to two sets of vectors.
+
+    |mu_x - mu_y|^2 + tr(C_x + C_y - 2 (C_x C_y)^(1/2)).
+
+    Args:
+        x: Array (N, K).
+        y: Array (M, K).
+
+    Returns:
+        float, zero for equal means and covariances.
+
+    Raises:
+        ValueError: If a set has fewer than two vectors, or the dimensions differ.
+
+    Reference:
+
+    - [Heusel et al., 2017](https://arxiv.org/abs/1706.08500)
+    """
+    x, y = _checked(x, y)
+    mean = x.mean(axis=0) - y.mean(axis=0)
+    cov_x, cov_y = (np.atleast_2d(np.cov(a, rowvar=False)) for a in (x, y))
+    values, vectors = np.linalg.eigh(cov_x)
+    root = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
+    # (C_x C_y)^(1/2) has the trace of (C_x^(1/2) C_y C_x^(1/2))^(1/2), which is symmetric.
+    inner = np.linalg.eigvalsh(root @ cov_y @ root)
+    cross = np.sqrt(np.maximum(inner, 0)).sum()
+    return float(max(0.0, mean @ mean + np.trace(cov_x) + np.trace(cov_y) - 2 * cross))
+
+
+def kernel_distance(x, y, subsets=20, size=1000, seed=0):
+    """Squared maximum mean discrepancy with the kernel (x.y / K + 1)^3, without bias.
+
+    Args:
+        x: Array (N, K).
+        y: Array (M, K).
+        subsets: int, how many random subsets to average over.
+        size: int, vectors in a subset, at most.
+        seed: int.
+
+    Returns:
+        float mean and float standard error over the subsets; the mean may be slightly below zero.
+
+    Reference:
+
+    - [Binkowski et al., 2018](https://arxiv.org/abs/1801.01401)
+    """
+    x, y = _checked(x, y)
+    random, size = np.random.default_rng(seed), min(size, len(x), len(y))
+    found = [
+        _discrepancy(*(a[random.choice(len(a), size, replace=False)] for a in (x, y)))
+        for _ in range(subsets)
+    ]
+    return float(np.mean(found)), float(np.std(found, ddof=1) / np.sqrt(subsets))
+
+
+def _discrepancy(x, y):
+    n, k = x.shape
+    xx, yy, xy = ((a @ b.T / k + 1) ** 3 for a, b in ((x, x), (y, y), (x, y)))
+    within = sum((m.sum() - np.trace(m)) / (n * (n - 1)) for m in (xx, yy))
+    return within - 2 * xy.mean()
+
+
+def density_and_coverage(real, fake, neighbours=5):
+    """How densely fakes lie among the real, and how much of the real they cover.
+
+    A real vector's ball reaches to its `neighbours`-th nearest real vector. Density: how many
+    balls a fake lies in, on average, over `neighbours`; one for samples of the real. Coverage:
+    the share of balls that hold a fake.
+
+    Args:
+        real: Array (N, K).
+        fake: Array (M, K).
+        neighbours: int.
+
+    Returns:
+        float density, float coverage in [0, 1].
+
+    Reference:
+
+    - [Naeem et al., 2020](https://arxiv.org/abs/2002.09797)
+    """
+    real, fake = _checked(real, fake)
+    # The nearest of a real vector is itself.
+    radius = np.concatenate(
+        [np.partition(d, neighbours, axis=1)[:, neighbours] for d in _squares(real, real)]
+    )
+    inside, start, balls = 0, 0, np.zeros(len(real), bool)
+    for squares in _squares(real, fake):
+        within = squares <= radius[start : start + len(squares), None]
+        inside += within.sum()
+        balls[start : start + len(squares)] = within.any(axis=1)
+        start += len(squares)
+    return float(inside / (neighbours * len(fake))), float(balls.mean())
+
+
+def _squares(x, y, rows=1000):
+    """Squared distances of rows of x to all of y, a few rows at a time."""
+    size = np.square(y).sum(axis=1)
+    for start in range(0, len(x), rows):
+        part = x[start : start + rows]
+        yield np.maximum(np.square(part).sum(axis=1)[:, None] + size - 2 * part @ y.T, 0)
+
+
+def _checked(x, y):
+    x, y = np.asarray(x, "float64"), np.asarray(y, "float64")
+    if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or min(len(x), len(y)) < 2:
+        raise ValueError(
+            "Two sets of two or more vectors of one dimension are needed. "
+            f"Received: shapes {x.shape} and {y.shape}"
+        )
+    return x, y
