@@ -41,7 +41,9 @@ def in_child(function, *args):
 def in_children(function, calls):
     """function(*args) for each args of `calls`, all at once, each in a process of its own.
 
-    Not for what is timed. Raises:
+    Not for what is timed.
+
+    Raises:
         RuntimeError: If one fails, with its message.
     """
     with warnings.catch_warnings():

@@ -43,20 +43,19 @@ def figures(folder, seed, implementation):
 
 def main():
     args = measure.parser(__doc__).parse_args()
-    seeds = SEEDS
-    runs = [(seed, kind) for seed in seeds for kind in IMPLEMENTATIONS]
+    runs = [(seed, kind) for seed in SEEDS for kind in IMPLEMENTATIONS]
     with tempfile.TemporaryDirectory() as folder:
-        starts = [Path(folder) / str(seed) for seed in seeds]
-        measure.in_children(figures, [(*pair, None) for pair in zip(starts, seeds)])
+        starts = [Path(folder) / str(seed) for seed in SEEDS]
+        measure.in_children(figures, [(*pair, None) for pair in zip(starts, SEEDS)])
         models = [Path(folder) / f"{seed}-{kind}" for seed, kind in runs]
         for (seed, _), model in zip(runs, models):
             shutil.copytree(Path(folder) / str(seed), model)
         found = measure.in_children(
             figures, [(model, seed, kind) for (seed, kind), model in zip(runs, models)]
         )
-    rows = [{"seed": seed} for seed in seeds]
+    rows = [{"seed": seed} for seed in SEEDS]
     for (seed, kind), values in zip(runs, found):
-        row = rows[seeds.index(seed)]
+        row = rows[SEEDS.index(seed)]
         row |= {f"{name} {kind}": value for name, value in zip(FIGURES, values)}
     worst = {}
     for name in FIGURES:

@@ -10,6 +10,7 @@ from keras import ops
 class ConvolutionMuon(keras.optimizers.Adam):
     """Muon for convolutions: the momentum of filters is made orthogonal before they move.
 
+    `keras.optimizers.Muon` does that for matrices alone, and leaves all filters to Adam.
     Filters (h, w, C, F) are moved as the matrix (h w C, F): by the nearest matrix of orthogonal
     columns to their momentum, so that all directions learn at the same speed. Biases, and the
     filters next to images of few channels, have no such matrix to speak of and move by Adam.

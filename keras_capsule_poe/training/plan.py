@@ -47,7 +47,7 @@ def plan(config, data):
     precision, efficiency = config.autoencoder.precision, dict(EFFICIENCY)
     if (best_precision() if precision == "auto" else precision) == "mixed_bfloat16":
         efficiency |= BFLOAT16_EFFICIENCY
-    stages = {}
+    measured_rate, stages = product_rate(), {}
     for name, flops, options in (
         ("autoencoder", 3 * forward, config.autoencoder),
         ("features", forward / 2, None),
@@ -56,7 +56,7 @@ def plan(config, data):
     ):
         epochs, steps = schedule(options, n) if options else (1, -(-n // 256))
         work = flops * n * epochs
-        rate = product_rate() * efficiency[name]
+        rate = measured_rate * efficiency[name]
         stages[name] = {
             "epochs": epochs, "steps": epochs * steps, "gflop": work / 1e9, "seconds": work / rate
         }
