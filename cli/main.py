@@ -8,7 +8,7 @@ from keras_capsule_poe import __version__
 
 COMMANDS = {
     "train": "Train a model, stage by stage; the same command again resumes.",
-    "sample": "Draw images from single capsules, as a grid or as arrays.",
+    "sample": "Draw images, as a grid or as arrays: single capsules, all, or a chain.",
     "reconstruct": "Originals beside what the model makes of them.",
     "traverse": "Vary one capsule's dimensions around a real image's code.",
     "evaluate": "Measure reconstruction, free energy, linear probes and samples.",

@@ -8,7 +8,7 @@ import importlib
 __version__ = "0.1.0"
 
 _HOMES = {
-    "layers": ("CapsulePoE", "PrimaryCapsules", "RoutingLayer"),
+    "layers": ("CapsulePoE", "ExpertFrames", "PrimaryCapsules", "RoutingLayer"),
     "models": ("CapsuleDecoder", "CapsuleEncoder", "ConvAutoencoder", "ProductOfExpertCapsules"),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}

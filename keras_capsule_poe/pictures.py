@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from keras_capsule_poe.files import beside
+from keras_capsule_poe.sampling import CHUNK
 
 
 def grid(rows, gap=2, magnify=None):
@@ -34,18 +35,22 @@ def grid(rows, gap=2, magnify=None):
     return canvas.repeat(factor, axis=0).repeat(factor, axis=1)
 
 
+def picture(rows, **options):
+    """A `grid` as a Pillow image, grey or RGB."""
+    from PIL import Image
+
+    pixels = grid(rows, **options)
+    return Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+
+
 def save_grid(path, rows, **options):
     """Writes a `grid` as an image file, whole or not at all.
 
     Raises:
         RunError: If it cannot be written.
     """
-    from PIL import Image
-
-    pixels = grid(rows, **options)
-    picture = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
     with beside(path, suffix=Path(path).suffix) as temporary:
-        picture.save(temporary)
+        picture(rows, **options).save(temporary)
 
 
 def capsule_grid(product, rows, domain, seed):
@@ -91,18 +96,38 @@ def traversal_grid(product, image, capsule=None, steps=11, span=0.5):
         span: float, each dimension of the squashed capsule moves by up to +-span.
 
     Returns:
-        list of E arrays (steps, H, W, C), and the capsule's index. Codes that would leave the
-        unit ball are shortened to a length just below one.
+        list of E arrays (steps, H, W, C), see `traversed`, and the capsule's index.
     """
     code = product.encode(image)
     if capsule is None:
         capsule = int(np.argmax(keras.ops.convert_to_numpy(code["probabilities"])[0]))
-    base = keras.ops.convert_to_numpy(code["capsules"])
-    rows = []
-    for dimension in range(product.dim):
-        codes = np.repeat(base, steps, axis=0)
-        codes[:, capsule, dimension] += np.linspace(-span, span, steps, dtype="float32")
-        lengths = np.linalg.norm(codes[:, capsule], axis=-1, keepdims=True)
-        codes[:, capsule] *= np.minimum(1, 0.999 / np.maximum(lengths, 1e-12))
-        rows.append(keras.ops.convert_to_numpy(product.decode(codes)["images"]))
-    return rows, capsule
+    return traversed(product, code["capsules"], capsule, range(product.dim), steps, span), capsule
+
+
+def traversed(product, code, capsule, dimensions, steps, span):
+    """One capsule's dimensions, varied one at a time around a code.
+
+    Args:
+        product: `ProductOfExpertCapsules`.
+        code: Array (1, J, E), squashed.
+        capsule: int.
+        dimensions: Sequence of int, which of the E dimensions.
+        steps, span: See `traversal_grid`.
+
+    Returns:
+        list of arrays (steps, H, W, C), one a dimension. Codes that would leave the unit ball
+        are shortened to a length just below one.
+    """
+    base = keras.ops.convert_to_numpy(code)
+    codes = np.tile(base, (len(dimensions), steps, 1, 1))
+    for row, dimension in zip(codes, dimensions):
+        row[:, capsule, dimension] += np.linspace(-span, span, steps, dtype="float32")
+    lengths = np.linalg.norm(codes[:, :, capsule], axis=-1, keepdims=True)
+    codes[:, :, capsule] *= np.minimum(1, 0.999 / np.maximum(lengths, 1e-12))
+    # Many rows at once: small batches take nearly as long as large ones.
+    at_once = max(1, CHUNK // steps)
+    images = [
+        keras.ops.convert_to_numpy(product.decode(np.concatenate(codes[i : i + at_once]))["images"])
+        for i in range(0, len(codes), at_once)
+    ]
+    return np.split(np.concatenate(images), len(codes))

@@ -19,7 +19,7 @@ def export_saved_model(product, folder, config, metrics, domain="complete"):
 
     Endpoints, all with dict results and a dynamic batch: `encode(images)`,
     `decode(capsules)`, `reconstruct(images)`, `sample(n, seed)`,
-    `sample_capsule(capsule, n, seed)` and `free_energy(images)`; images are float32 in [0, 1].
+    `sample_capsule(capsule, n, seed)`, `sample_joint(n, seed)` and `free_energy(images)`; images are float32 in [0, 1].
 
     Args:
         product: Built `ProductOfExpertCapsules`.
@@ -77,22 +77,23 @@ def _version(package):
 class _Exported(Endpoints, tf.Module):
     """The product's endpoints as functions of TensorFlow alone."""
 
-    NAMES = ("encode", "decode", "reconstruct", "free_energy", "sample", "sample_capsule")
+    NAMES = ("encode", "decode", "reconstruct", "free_energy", "sample", "sample_capsule", "sample_joint")
 
     def __init__(self, product, domain):
         super().__init__()
         # Variables only: the loaded object then has no class but TensorFlow's own.
         self.model_variables = [variable.value for variable in product.variables]
         self.capsules, self.dim, self.draw = product.capsules, product.dim, product.draw
+        self.joint_rank, self.draw_joint = product.joint_rank, product.draw_joint
         images = tf.TensorSpec((None, *product.autoencoder.image_shape), tf.float32, "images")
         capsules = tf.TensorSpec((None, product.capsules, product.dim), tf.float32, "capsules")
         n, seed, capsule = (tf.TensorSpec((), tf.int32, name) for name in ("n", "seed", "capsule"))
         # Traced once and called by the endpoints: routing makes a large graph.
         self.code = tf.function(product.code, input_signature=[images])
         self.render = tf.function(product.render, input_signature=[capsules])
-        signatures = ([images], [capsules], [images], [images], [n, seed], [capsule, n, seed])
+        signatures = ([images], [capsules], [images], [images], [n, seed], [capsule, n, seed], [n, seed])
         for name, signature in zip(self.NAMES, signatures):
-            options = {"domain": domain} if name.startswith("sample") else {}
+            options = {"domain": domain} if name in ("sample", "sample_capsule") else {}
             endpoint = functools.partial(getattr(self, name), **options)
             setattr(self, name, tf.function(endpoint, input_signature=signature))
 

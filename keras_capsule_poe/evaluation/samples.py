@@ -8,39 +8,41 @@ from keras_capsule_poe.evaluation.distances import (
     frechet_distance,
     kernel_distance,
 )
-from keras_capsule_poe.sampling import sample_arrays
+from keras_capsule_poe.evaluation.neighbours import memorising
+from keras_capsule_poe.evaluation.sources import image_sources
 
 CONFIDENT = 0.9
+# Enough samples for a median and a small quantile; each is compared with all training images.
+MEMORISING = 2_000
 
 
-def sample_figures(product, data, samples=2_000, domains=("visited", "complete"), seed=0, cache=None):
-    """Figures of samples of each domain, and of real images in their place.
+def sample_figures(product, data, samples=10_000, seed=0, cache=None):
+    """Figures of everything that can stand in for a real image.
 
     Args:
         product: `ProductOfExpertCapsules`.
         data: `ImageData` with labels.
-        samples: int, how many of each domain, and how many test images, at most.
-        domains: See `ProductOfExpertCapsules.draw`.
+        samples: int, how many of each kind, and how many test images, at most.
         seed: int.
         cache: Folder of the classifier, see `trained_judge`.
 
     Returns:
-        dict: `classifier_accuracy` on the test images; for each domain a dict of `judged` and
-        `compared`, and the same of training images under `real`, which are what perfect
-        samples would get.
+        dict: `classifier_accuracy` on the test images; and for each of `image_sources` a dict of
+        `judged`, `compared` with the test images, and for single capsules `by_column`.
     """
     judge = trained_judge(data.train, cache)
     test = data.test.head(samples)
     real, _ = judge.judge(test.images)
-    chosen = np.random.default_rng(seed).permutation(len(data.train))[:samples]
-    features, classes = judge.judge(data.train.images[chosen])
     figures = {"classifier_accuracy": accuracy(judge, test)}
-    figures["real"] = {**judged(classes), **compared(real, features)}
-    for domain in domains:
-        drawn = sample_arrays(product, samples, seed, domain)
-        features, classes = judge.judge(drawn["images"])
-        columns = by_column(classes, drawn["capsule"])
-        figures[domain] = {**judged(classes), **columns, **compared(real, features)}
+    for name, draw in image_sources(product, data, len(test), samples, seed).items():
+        images, capsule = draw()
+        features, classes = judge.judge(images)
+        figures[name] = {**judged(classes), **compared(real, features)}
+        if capsule is not None:
+            figures[name] |= by_column(classes, capsule)
+        if name in ("visited", "joint", "gaussian_mixture"):
+            some = slice(None, MEMORISING)
+            figures[name] |= memorising(images[some], test.images[some], data.train.images)
     return figures
 
 

@@ -98,7 +98,7 @@ def encoder_divergence(x, kernel, coefficients):
     return Divergence(2 * (data - model), x_model, z, z_model)
 
 
-def decoder_divergence(x, z, kernel, coefficients):
+def decoder_divergence(x, z, kernel, coefficients, conditional=False):
     """One step of contrastive divergence for the decoder maps U, the encoder frozen.
 
     z~_i = sum_j e_ji U_ji x_j; x~_j = squash(sum_i e_ji U_ji^T z~_i); and
@@ -109,6 +109,8 @@ def decoder_divergence(x, z, kernel, coefficients):
         z: Tensor (B, I, D), primary capsules of the data, before the squash.
         kernel: Tensor (J, I, D, E), decoder maps U_ji.
         coefficients: Tensor (B, J, I), routing coefficients e_ji.
+        conditional: bool, whether the second term keeps the data's experts, x~_j = x_j. Then
+            the rule learns the primary capsules given the experts, and not the experts.
 
     Returns:
         `Divergence`: gradient (J, I, D, E), reconstruction x~ (B, J, E) of the expert capsules,
@@ -117,10 +119,11 @@ def decoder_divergence(x, z, kernel, coefficients):
     Reference:
 
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643), training of the decoder
+    - [Mnih et al., 2011](https://arxiv.org/abs/1202.3748), the conditional form
     """
     x, kernel = at_least_float32(x), at_least_float32(kernel)
     z_model = collective(votes(x, kernel), coefficients)
-    x_model = squash(backproject(coefficients, kernel, z_model))
+    x_model = x if conditional else squash(backproject(coefficients, kernel, z_model))
     data = correlation(coefficients, damped(z), x)
     model = correlation(coefficients, damped(z_model), x_model)
     return Divergence(2 * (data - model), x_model, z, z_model)

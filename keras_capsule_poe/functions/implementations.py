@@ -15,9 +15,9 @@ def _plain_routed_encoder(x, kernel, **options):
     return divergence.encoder_divergence(x, kernel, coefficients)
 
 
-def _plain_routed_decoder(x, z, kernel, **options):
+def _plain_routed_decoder(x, z, kernel, conditional=False, **options):
     coefficients = routing.route(x, kernel, **options).coefficients
-    return divergence.decoder_divergence(x, z, kernel, coefficients)
+    return divergence.decoder_divergence(x, z, kernel, coefficients, conditional)
 
 
 _IMPLEMENTATIONS = {

@@ -107,7 +107,7 @@ def routed_encoder_divergence(x, kernel, **options):
     return _encoder_results(pairs, kernel, step, [x])
 
 
-def decoder_divergence(x, z, kernel, coefficients):
+def decoder_divergence(x, z, kernel, coefficients, conditional=False):
     """One step of contrastive divergence for the decoder: `divergence.decoder_divergence`.
 
     Args:
@@ -115,6 +115,7 @@ def decoder_divergence(x, z, kernel, coefficients):
         z: Tensor (B, I, D), primary capsules of the data, before the squash.
         kernel: Tensor (J, I, D, E), decoder maps U_ji.
         coefficients: Tensor (B, J, I), routing coefficients e_ji.
+        conditional: bool, see `divergence.decoder_divergence`.
 
     Returns:
         `Divergence`: gradient (J, I, D, E), reconstruction (B, J, E), z, and z~ (B, I, D).
@@ -128,20 +129,22 @@ def decoder_divergence(x, z, kernel, coefficients):
 
     def step(x, z, c):
         x, c = pairs.lay_inputs(x), pairs.lay_pairs(c)
-        return _decoder_step(pairs, x, z, c, pairs.collective(c, x), factor)
+        return _decoder_step(pairs, x, z, c, pairs.collective(c, x), factor, conditional)
 
     return _decoder_results(pairs, kernel, step, x, z, [ops.cast(coefficients, x.dtype)])
 
 
-def routed_decoder_divergence(x, z, kernel, **options):
+def routed_decoder_divergence(x, z, kernel, conditional=False, **options):
     """Routing and one step of contrastive divergence for the decoder at once.
 
-    `decoder_divergence(x, z, kernel, route(x, kernel, **options).coefficients)` with less work.
+    `decoder_divergence(x, z, kernel, route(x, kernel, **options).coefficients, conditional)`
+    with less work.
 
     Args:
         x: Tensor (B, J, E), squashed expert capsules of the data.
         z: Tensor (B, I, D), primary capsules of the data, before the squash.
         kernel: Tensor (J, I, D, E), decoder maps U_ji.
+        conditional: bool, see `divergence.decoder_divergence`.
         **options: See `routing.route`.
 
     Returns:
@@ -154,7 +157,7 @@ def routed_decoder_divergence(x, z, kernel, **options):
     def step(x, z):
         x = pairs.lay_inputs(x)
         c, steps = router.slice_of_images(x)
-        return _decoder_step(pairs, x, z, c, steps[-1], factor)
+        return _decoder_step(pairs, x, z, c, steps[-1], factor, conditional)
 
     return _decoder_results(pairs, kernel, step, x, z, [])
 
@@ -195,10 +198,14 @@ def _encoder_step(pairs, x, c, z, factor):
     return [pairs.unlay_inputs(x_model), z, z_model], gradient
 
 
-def _decoder_step(pairs, x, z, c, z_model, factor):
+def _decoder_step(pairs, x, z, c, z_model, factor, conditional):
     """One slice of images: x~ and z~ as they came, and the sums that make the gradient."""
-    x_model = squash(pairs.backproject(c, z_model), axis=pairs.input_axis)
-    z_model = pairs.unlay_outputs(z_model)
+    laid_out, z_model = z_model, pairs.unlay_outputs(z_model)
+    if conditional:
+        # Both terms have the same inputs: one correlation of their difference.
+        difference = pairs.lay_outputs(factor * (damped(z) - damped(z_model)))
+        return [pairs.unlay_inputs(x), z_model], pairs.correlation(c, difference, x)
+    x_model = squash(pairs.backproject(c, laid_out), axis=pairs.input_axis)
     gradient = _difference(pairs, c, (z, x), (z_model, x_model), factor)
     return [pairs.unlay_inputs(x_model), z_model], gradient
 

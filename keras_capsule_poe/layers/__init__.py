@@ -1,7 +1,8 @@
 """Keras layers of capsules."""
 
 from keras_capsule_poe.layers.capsule_poe import CapsulePoE
+from keras_capsule_poe.layers.expert_frames import ExpertFrames
 from keras_capsule_poe.layers.primary_capsules import PrimaryCapsules
 from keras_capsule_poe.layers.routing_layer import RoutingLayer
 
-__all__ = ["CapsulePoE", "PrimaryCapsules", "RoutingLayer"]
+__all__ = ["CapsulePoE", "ExpertFrames", "PrimaryCapsules", "RoutingLayer"]

@@ -89,19 +89,20 @@ class CapsulePoE(RoutingLayer):
         kernel = ops.cast(self.kernel, self.compute_dtype)
         return step(inputs, kernel, **self.routing_options(activation_prior))
 
-    def decoder_divergence(self, inputs, z):
+    def decoder_divergence(self, inputs, z, conditional=False):
         """One step of the decoder rule, where this layer decodes.
 
         Args:
             inputs: Tensor (B, J, E), squashed expert capsules of the data.
             z: Tensor (B, I, D), primary capsules of the data, before the squash.
+            conditional: bool, whether the model's term keeps the data's experts.
 
         Returns:
             `Divergence`, see `keras_capsule_poe.functions.decoder_divergence`.
         """
         step = implementations.get(self.implementation).routed_decoder_divergence
         kernel = ops.cast(self.kernel, self.compute_dtype)
-        return step(inputs, z, kernel, **self.routing_options())
+        return step(inputs, z, kernel, conditional, **self.routing_options())
 
     def gibbs_step(self, inputs):
         """The visible capsules after one step of the chain: up and down with one routing.

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_capsule_poe.functions.norms import length
 from keras_capsule_poe.functions.squash import squash, unsquash
 from keras_capsule_poe.layers.capsule_poe import CapsulePoE
 from keras_capsule_poe.models.contrastive import ContrastiveModel, relative_error
@@ -22,6 +23,12 @@ class CapsuleDecoder(ContrastiveModel):
             decoder rule, undone by the call. The rule compares the experts of the data with
             those that U sends back; they agree in length only where sum_i |z_i|^2 is about as
             large as an active expert's |z_j|, which features alone are not.
+        activity: float, the power of an expert's length that it counts with: each enters as
+            |x_j|^a / sum_k |x_k|^a of itself, so that a capsule alone and one among many that are
+            off decode alike. `None`: all count fully.
+        offset: bool, whether an expert's length is one more of its coordinates. Its images then
+            need not be centred on the mean of all, which its orientations average to.
+        conditional: bool, whether the rule's second term keeps the data's experts.
         keep: int, how many experts of each image, drawn at random, stay while training; the
             others are zero. `None`: all. With few, single capsules learn to decode alone.
         seed: int.
@@ -34,14 +41,24 @@ class CapsuleDecoder(ContrastiveModel):
         Tensor (B, I, D), squashed primary capsules.
 
     Raises:
-        ValueError: If `keep` or `feature_scale` is not positive.
+        ValueError: If `keep` or `feature_scale` is not positive, or `activity` negative.
 
     Reference:
 
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643), training of the decoder
     """
 
-    def __init__(self, primaries, feature_scale=1.0, keep=None, seed=0, **kwargs):
+    def __init__(
+        self,
+        primaries,
+        feature_scale=1.0,
+        activity=None,
+        offset=False,
+        conditional=False,
+        keep=None,
+        seed=0,
+        **kwargs,
+    ):
         super().__init__(seed=seed, **kwargs)
         if isinstance(primaries, dict):
             primaries = keras.saving.deserialize_keras_object(primaries)
@@ -56,20 +73,39 @@ class CapsuleDecoder(ContrastiveModel):
                 f"`feature_scale` must be above zero. Received: feature_scale={feature_scale!r}"
             )
         self.primaries = primaries
+        if activity is not None and activity < 0:
+            raise ValueError(
+                f"`activity` must be None, zero or more. Received: activity={activity!r}"
+            )
         self.feature_scale = feature_scale
+        self.activity = activity
+        self.offset = offset
+        self.conditional = conditional
         self.keep = keep
 
     def build(self, input_shape):
         if not self.primaries.built:
-            self.primaries.build(input_shape)
+            batch, capsules, dim = input_shape
+            self.primaries.build((batch, capsules, dim + int(self.offset)))
         self.built = True
 
     def call(self, inputs):
-        z = self.primaries.route(inputs).z / self.feature_scale
+        z = self.primaries.route(self.weighted(inputs)).z / self.feature_scale
         return ops.cast(squash(z), self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
         return self.primaries.compute_output_shape(input_shape)
+
+    def weighted(self, capsules):
+        """What the maps see of expert capsules (B, J, E): with `offset`, (B, J, E + 1)."""
+        lengths = length(capsules, keepdims=True)
+        if self.offset:
+            capsules = ops.concatenate([capsules, ops.cast(lengths, capsules.dtype)], axis=-1)
+        if self.activity is None:
+            return capsules
+        counted = lengths**self.activity
+        share = counted / ops.maximum(ops.sum(counted, axis=1, keepdims=True), 1e-30)
+        return capsules * ops.cast(share, capsules.dtype)
 
     def kept(self, capsules):
         """The experts that stay, per image the `keep` of the highest random rank."""
@@ -83,7 +119,8 @@ class CapsuleDecoder(ContrastiveModel):
     def train_step(self, data):
         capsules, primaries, _ = keras.utils.unpack_x_y_sample_weight(data)
         z = self.feature_scale * unsquash(primaries)
-        divergence = self.primaries.decoder_divergence(self.kept(capsules), z)
+        inputs = self.weighted(self.kept(capsules))
+        divergence = self.primaries.decoder_divergence(inputs, z, self.conditional)
         update = self.apply_ascent(
             self.primaries.kernel,
             divergence.gradient,
@@ -94,7 +131,8 @@ class CapsuleDecoder(ContrastiveModel):
     def test_step(self, data):
         capsules, primaries, _ = keras.utils.unpack_x_y_sample_weight(data)
         z = self.feature_scale * unsquash(primaries)
-        divergence = self.primaries.decoder_divergence(capsules, z)
+        inputs = self.weighted(capsules)
+        divergence = self.primaries.decoder_divergence(inputs, z, self.conditional)
         return self._record(primaries, divergence, 0.0)
 
     def _record(self, primaries, divergence, update):
@@ -107,5 +145,8 @@ class CapsuleDecoder(ContrastiveModel):
             **super().get_config(),
             "primaries": keras.saving.serialize_keras_object(self.primaries),
             "feature_scale": self.feature_scale,
+            "activity": self.activity,
+            "offset": self.offset,
+            "conditional": self.conditional,
             "keep": self.keep,
         }

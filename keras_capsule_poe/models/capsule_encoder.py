@@ -6,6 +6,7 @@ from keras import ops
 from keras_capsule_poe.functions.energy import free_energy, probability
 from keras_capsule_poe.functions.squash import squash
 from keras_capsule_poe.layers.capsule_poe import CapsulePoE
+from keras_capsule_poe.layers.expert_frames import ExpertFrames
 from keras_capsule_poe.models.contrastive import (
     ContrastiveModel,
     OrientationConcentration,
@@ -35,7 +36,8 @@ class CapsuleEncoder(ContrastiveModel):
         inputs: Tensor (B, I, D), squashed primary capsules.
 
     Returns:
-        Tensor (B, J, E), squashed expert capsules; lengths are probabilities.
+        Tensor (B, J, E), squashed expert capsules in their frames; lengths are probabilities.
+        Until `frames.adapt`, see `ExpertFrames`, they are as the experts give them.
 
     Raises:
         ValueError: If `balance` is on and the experts have no routing bias.
@@ -61,6 +63,7 @@ class CapsuleEncoder(ContrastiveModel):
                 f"Received: balance={balance}"
             )
         self.experts = experts
+        self.frames = ExpertFrames(dtype="float32", name="frames")
         self.prior_start = prior_start
         self.prior_steps = prior_steps
         self.balance = balance
@@ -73,10 +76,12 @@ class CapsuleEncoder(ContrastiveModel):
     def build(self, input_shape):
         if not self.experts.built:
             self.experts.build(input_shape)
+        if not self.frames.built:
+            self.frames.build(self.experts.compute_output_shape(input_shape))
         self.built = True
 
     def call(self, inputs):
-        return self.experts(inputs)
+        return ops.cast(self.frames(self.experts.route(inputs).z), self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
         return self.experts.compute_output_shape(input_shape)

@@ -9,8 +9,9 @@ from keras_capsule_poe.models.randomness import StatelessSeed
 class Endpoints:
     """Endpoints of a product: the same for the Keras model and for its SavedModel.
 
-    Needs `code(images)`, `render(codes)` and `draw(noise, capsule, domain)`, as
-    `ProductOfExpertCapsules` has them, and the numbers `capsules` and `dim`.
+    Needs `code(images)`, `render(codes)`, `draw(noise, choice, capsule, domain)` and
+    `draw_joint(noise, choice)`, as `ProductOfExpertCapsules` has them, and the numbers
+    `capsules`, `dim` and `joint_rank`.
     """
 
     def encode(self, images):
@@ -62,10 +63,20 @@ class Endpoints:
         """Images from one capsule; `capsule` is its index, the rest as in `sample`."""
         return self._sampled(n, seed, ops.full((n,), capsule, dtype="int32"), domain)
 
+    def sample_joint(self, n, seed):
+        """Images from whole codes, all capsules at once; results as of `sample`."""
+        noise = keras.random.normal((n, self.joint_rank), seed=StatelessSeed(seed))
+        codes = self.draw_joint(noise, _choice(n, seed))
+        return {**self.decode(codes), "capsules": codes}
+
     def _sampled(self, n, seed, capsule, domain):
         noise = keras.random.normal((n, self.dim), seed=StatelessSeed(seed))
-        codes = self.draw(noise, capsule, domain)
+        codes = self.draw(noise, _choice(n, seed), capsule, domain)
         return {**self.decode(codes), "capsules": codes}
+
+
+def _choice(n, seed):
+    return keras.random.uniform((n,), seed=StatelessSeed(seed, 2))
 
 
 def _chosen(values, *keys):

@@ -7,8 +7,11 @@ from keras_capsule_poe.functions.energy import free_energy
 from keras_capsule_poe.functions.norms import length
 from keras_capsule_poe.functions.squash import squash
 from keras_capsule_poe.models.endpoints import Endpoints
+from keras_capsule_poe.models.mixture import GaussianMixtures
 
 DOMAINS = ("complete", "restricted", "visited")
+# A fitted Gaussian may reach out of the unit ball that squashed capsules live in.
+LONGEST = 0.999
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -20,6 +23,9 @@ class ProductOfExpertCapsules(Endpoints, keras.Model):
         primary: `PrimaryCapsules`, adapted.
         encoder: `CapsuleEncoder`, trained.
         decoder: `CapsuleDecoder`, trained.
+        visited: `GaussianMixtures` of each capsule's codes in training, one group a capsule; or
+            None for one Gaussian each. Its weights are set after training.
+        joint: `GaussianMixtures` of whole codes, one group of dimension J E; or None, likewise.
         **kwargs: Base model arguments.
 
     Call arguments:
@@ -33,15 +39,25 @@ class ProductOfExpertCapsules(Endpoints, keras.Model):
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643)
     """
 
-    def __init__(self, autoencoder, primary, encoder, decoder, **kwargs):
+    def __init__(
+        self, autoencoder, primary, encoder, decoder, visited=None, joint=None, **kwargs
+    ):
         super().__init__(**kwargs)
-        parts = (autoencoder, primary, encoder, decoder)
-        self.autoencoder, self.primary, self.encoder, self.decoder = (
+        parts = (autoencoder, primary, encoder, decoder, visited, joint)
+        self.autoencoder, self.primary, self.encoder, self.decoder, visited, joint = (
             keras.saving.deserialize_keras_object(part) if isinstance(part, dict) else part
             for part in parts
         )
         experts = self.encoder.experts
         self.capsules, self.dim = experts.capsules, experts.dim
+        whole = self.capsules * self.dim
+        self.visited = visited or GaussianMixtures(self.capsules, 1, self.dim, name="visited")
+        self.joint = joint or GaussianMixtures(1, 1, whole, rank=1, name="joint")
+
+    @property
+    def joint_rank(self):
+        """Size of the noise that `draw_joint` takes."""
+        return self.joint.rank
 
     def build(self, input_shape):
         for part, shape in (
@@ -53,15 +69,14 @@ class ProductOfExpertCapsules(Endpoints, keras.Model):
             if not part.built:
                 part.build(shape() if callable(shape) else shape)
 
-        def statistic(shape, initializer, name):
-            return self.add_weight(
-                shape=shape, initializer=initializer, trainable=False, name=name
-            )
-
-        self.mean_direction = statistic((self.capsules, self.dim), "zeros", "mean_direction")
-        self.visited_mean = statistic((self.capsules, self.dim), "zeros", "visited_mean")
-        self.visited_factor = statistic(
-            (self.capsules, self.dim, self.dim), "zeros", "visited_factor"
+        for prior in (self.visited, self.joint):
+            if not prior.built:
+                prior.build()
+        self.mean_direction = self.add_weight(
+            shape=(self.capsules, self.dim),
+            initializer="zeros",
+            trainable=False,
+            name="mean_direction",
         )
         self.built = True
 
@@ -86,11 +101,11 @@ class ProductOfExpertCapsules(Endpoints, keras.Model):
             images: Tensor (B, H, W, C), pixels in [0, 1].
 
         Returns:
-            dict: `capsules` (B, J, E), squashed; `probabilities` (B, J), their lengths;
-            `free_energy` (B,), nats.
+            dict: `capsules` (B, J, E), squashed, in their frames; `probabilities` (B, J), their
+            lengths; `free_energy` (B,), nats.
         """
         z = self.encoder.experts.route(self.to_primary(images)).z
-        capsules = squash(z)
+        capsules = self.encoder.frames(z)
         return {
             "capsules": capsules,
             "probabilities": length(capsules),
@@ -106,16 +121,17 @@ class ProductOfExpertCapsules(Endpoints, keras.Model):
         """Images (B, H, W, C) after one contrastive-divergence step of their primary capsules."""
         return self.from_primary(self.encoder.experts.gibbs_step(self.to_primary(images)))
 
-    def draw(self, noise, capsule, domain="complete"):
+    def draw(self, noise, choice, capsule, domain="complete"):
         """Codes in which one capsule is on.
 
         Args:
             noise: Tensor (N, E), standard Gaussian.
+            choice: Tensor (N,), uniform in [0, 1); the component that `"visited"` draws from.
             capsule: Integer tensor (N,), the capsule of each code.
-            domain: `"complete"`: the Gaussian as it is, the paper's Figure 2 (left).
+            domain: `"complete"`: the Gaussian as it is, squashed, the paper's Figure 2 (left).
                 `"restricted"`: reflected into the half-sphere around the mean direction that
-                training visited, Figure 2 (right). `"visited"`: with mean and covariance of
-                the codes of training images on which the capsule was the most probable.
+                training visited, Figure 2 (right). `"visited"`: from the mixture of Gaussians of
+                the codes of the training images on which the capsule was the most probable.
 
         Returns:
             Tensor (N, J, E), squashed; all capsules but one are zero.
@@ -126,19 +142,38 @@ class ProductOfExpertCapsules(Endpoints, keras.Model):
         if domain not in DOMAINS:
             listed = ", ".join(repr(known) for known in DOMAINS)
             raise ValueError(f"`domain` must be one of {listed}. Received: domain={domain!r}")
-        z = noise
-        if domain == "restricted":
-            side = ops.sum(z * ops.take(self.mean_direction, capsule, axis=0), axis=-1)
-            z = ops.where((side < 0)[:, None], -z, z)
-        elif domain == "visited":
-            factor = ops.take(self.visited_factor, capsule, axis=0)
-            z = ops.take(self.visited_mean, capsule, axis=0) + ops.einsum("nef,nf->ne", factor, z)
-        chosen = ops.one_hot(capsule, self.capsules, dtype=z.dtype)
-        return chosen[:, :, None] * squash(z)[:, None, :]
+        if domain == "visited":
+            x = _in_ball(self.visited(noise, choice, capsule))
+        else:
+            z = noise
+            if domain == "restricted":
+                side = ops.sum(z * ops.take(self.mean_direction, capsule, axis=0), axis=-1)
+                z = ops.where((side < 0)[:, None], -z, z)
+            x = squash(z)
+        chosen = ops.one_hot(capsule, self.capsules, dtype=x.dtype)
+        return chosen[:, :, None] * x[:, None, :]
+
+    def draw_joint(self, noise, choice):
+        """Whole codes from the mixture fitted to those of training.
+
+        Args:
+            noise: Tensor (N, R), standard Gaussian, R the rank of `joint`.
+            choice: Tensor (N,), uniform in [0, 1).
+
+        Returns:
+            Tensor (N, J, E), squashed.
+        """
+        drawn = self.joint(noise, choice, ops.zeros(ops.shape(choice), dtype="int32"))
+        return _in_ball(ops.reshape(drawn, (-1, self.capsules, self.dim)))
 
     def get_config(self):
-        parts = ("autoencoder", "primary", "encoder", "decoder")
+        parts = ("autoencoder", "primary", "encoder", "decoder", "visited", "joint")
         return {
             **super().get_config(),
             **{part: keras.saving.serialize_keras_object(getattr(self, part)) for part in parts},
         }
+
+
+def _in_ball(x):
+    """Vectors (..., E) shortened, where need be, to a length that a squashed capsule can have."""
+    return x * ops.minimum(1.0, LONGEST / ops.maximum(length(x, keepdims=True), 1e-30))

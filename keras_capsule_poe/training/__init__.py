@@ -1,6 +1,7 @@
 """Training runs: configuration, stages, checkpoints. Importing this is quick."""
 
-from keras_capsule_poe.training.config import RECIPES, ConfigError, RunConfig
+from keras_capsule_poe.training.config import ConfigError, RunConfig
+from keras_capsule_poe.training.recipes import RECIPES
 from keras_capsule_poe.training.reporter import Reporter
 from keras_capsule_poe.training.run import STAGES, train
 

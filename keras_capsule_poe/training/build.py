@@ -70,6 +70,9 @@ def build_decoder(config, primary_capsules):
     model = CapsuleDecoder(
         primaries,
         feature_scale=options.feature_scale,
+        activity=options.activity,
+        offset=options.offset,
+        conditional=options.conditional,
         keep=options.keep,
         seed=config.seed,
         name="decoder",

@@ -40,7 +40,7 @@ class PrimaryConfig:
 
     dim: int = 8
     center: bool = True
-    target_length: float = 0.35
+    target_length: float = 0.14
 
 
 @dataclass
@@ -72,28 +72,42 @@ class ContrastiveConfig(RoutingConfig):
 class EncoderConfig(ContrastiveConfig):
     """The capsule encoder, maps W.
 
-    `image_length`: the maps start as images of this length; none: as noise.
+    `start`: the maps start as images, of `"clusters"` or at `"random"`, of `image_length`, or as
+    `"noise"`. `frames`: whether
+    codes are turned into each expert's own frame, see `ExpertFrames`. `visited_components`: of
+    the mixture that describes where training takes each capsule. `joint_components`, for each
+    capsule that wins, and `joint_rank`: of the mixture of whole codes.
     """
 
     capsules: int = 20
     dim: int = 16
     scale: float | None = 5.0
-    learning_rate: float = 0.05
+    learning_rate: float = 0.2
     temperature: float = 0.1
-    image_length: float | None = 0.5
+    start: str = "clusters"
+    image_length: float = 0.5
     activation_prior: float = 1.0
     prior_start: float = 0.3
     anneal: float = 0.5
     balance: float = 0.03
+    frames: bool = True
+    visited_components: int = 10
+    joint_components: int = 3
+    joint_rank: int = 64
 
 
 @dataclass
 class DecoderConfig(ContrastiveConfig):
-    """The capsule decoder, maps U."""
+    """The capsule decoder, maps U; see `CapsuleDecoder`."""
 
-    learning_rate: float = 0.02
+    iterations: int = 0
+    learning_rate: float = 0.5
+    l2: float = 1e-4
     normalize: str = "inputs"
-    feature_scale: float = 0.3
+    feature_scale: float = 1.0
+    activity: float | None = 2.0
+    offset: bool = True
+    conditional: bool = True
     keep: int | None = None
 
 
@@ -164,8 +178,14 @@ class RunConfig:
                 if hasattr(section, key):
                     value = getattr(section, key)
                     _check(value in choices, f"{name}.{key}", value, " or ".join(choices))
-        _check_positive(self.encoder, "encoder.", ("capsules", "dim", "image_length"))
+        _check_positive(
+            self.encoder,
+            "encoder.",
+            ("capsules", "dim", "image_length", "visited_components", "joint_components", "joint_rank"),
+        )
         _check_positive(self.decoder, "decoder.", ("keep", "feature_scale"))
+        activity = self.decoder.activity
+        _check(activity is None or activity >= 0, "decoder.activity", activity, "none, 0 or more")
         decay = self.autoencoder.weight_decay
         _check(decay >= 0, "autoencoder.weight_decay", decay, "0 or more")
         rate, precision = self.autoencoder.dropout, self.autoencoder.precision
@@ -193,21 +213,7 @@ _CHOICES = {
     "normalize": ("inputs", "outputs"),
     "agreement": ("cosine", "dot"),
     "implementation": ("streamed", "plain"),
-}
-
-RECIPES = {
-    "generation": {},
-    "paper": {
-        "primary": {"center": False},
-        "encoder": {
-            "normalize": "inputs",
-            "scale": None,
-            "activation_prior": 0.0,
-            "prior_start": 0.0,
-            "balance": 0.0,
-            "image_length": None,
-        },
-    },
+    "start": ("clusters", "random", "noise"),
 }
 
 

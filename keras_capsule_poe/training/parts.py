@@ -6,9 +6,11 @@ import numpy as np
 from keras_capsule_poe.data import batches, sequential_batches
 from keras_capsule_poe.files import RunError
 from keras_capsule_poe.models import ConvAutoencoder, ProductOfExpertCapsules
+from keras_capsule_poe.models.mixture import GaussianMixtures
 from keras_capsule_poe.training import build
 
 MODEL_FILE = "model.keras"
+VISITS_FILE = "visited.npz"
 CHUNK = 256
 
 
@@ -71,18 +73,25 @@ def _compiled(function):
 
 
 def assemble(run, primary, decoder):
-    """The product of a run's parts, in float32, with its visited statistics."""
+    """The product of a run's parts, in float32, with what describes where training took it."""
+    with np.load(run.stage_folder("encoder") / VISITS_FILE) as stored:
+        visits = dict(stored)
+    priors = (
+        GaussianMixtures.of(
+            *(visits[f"{name}_{part}"] for part in ("weights", "means", "factors")), name=name
+        )
+        for name in ("visited", "joint")
+    )
     product = ProductOfExpertCapsules(
         _as_float32(load_part(run, "autoencoder")),
         primary,
         load_part(run, "encoder"),
         decoder,
+        *priors,
         name="product",
     )
     product.build((None, *product.autoencoder.image_shape))
-    with np.load(run.stage_folder("encoder") / "visited.npz") as statistics:
-        for name, value in statistics.items():
-            getattr(product, name).assign(value)
+    product.mean_direction.assign(visits["mean_direction"])
     return product
 
 

@@ -7,7 +7,7 @@ import shutil
 
 import numpy as np
 
-from keras_capsule_poe.data import batches, epoch_order
+from keras_capsule_poe.data import batches
 from keras_capsule_poe.files import beside
 from keras_capsule_poe.models.product import DOMAINS
 from keras_capsule_poe.pictures import capsule_grid, reconstruction_grid, save_grid
@@ -15,6 +15,8 @@ from keras_capsule_poe.savedmodel import export_saved_model
 from keras_capsule_poe.training import build, optimizers, parts, visited
 from keras_capsule_poe.training.config import schedule
 from keras_capsule_poe.training.fitting import fit
+from keras_capsule_poe.training.starts import starting_images
+
 # Enough held-out images for a stable mean; more would only cost time.
 MONITORED = 512
 SHOWN = 12
@@ -71,9 +73,11 @@ def encoder(run):
     train = parts.features(run, "train")
     epochs, steps = schedule(options, len(train))
     model = build.build_encoder(config, primary.capsules, epochs * steps)
-    if options.image_length:
-        drawn = epoch_order(len(train), config.seed, epoch=0)
-        rows = np.resize(drawn, options.capsules * options.dim)
+    if options.start != "noise":
+        rows = starting_images(
+            lambda chosen: parts.to_primary(primary, train[chosen]),
+            *(len(train), options.capsules, options.dim, options.start, config.seed),
+        )
         model.start_from_images(parts.to_primary(primary, train[rows]), options.image_length)
     model.compile(optimizers.for_capsules(options, epochs * steps), jit_compile=False)
     seen, held_out = (
@@ -102,14 +106,28 @@ def encoder(run):
         return parts.primary_batches(primary, train, **_order(run, options, first_epoch, epochs))
 
     history = _fit(run, "encoder", model, stream, (epochs, steps), after_epoch, picture)
-    codes, statistics = visited.codes_and_statistics(model, primary, train)
-    folder = run.stage_folder("encoder")
-    with beside(folder / "codes.npy", suffix=".npy") as temporary:
-        np.save(temporary, codes)
-    with beside(folder / "visited.npz", suffix=".npz") as temporary:
-        np.savez(temporary, **statistics)
+    codes = _record_visits(run, model, visited.experts_of(model, primary, train))
     _save(run, "encoder", model)
     return {**history[-1], "capsules": visited.usage(codes)}
+
+
+def _record_visits(run, model, z):
+    """Frames of the experts, and what is known of their codes, written beside the encoder."""
+    options, folder = run.config.encoder, run.stage_folder("encoder")
+    if options.frames:
+        visited.adapt_frames(model, z)
+    codes = visited.codes_of(model, z)
+    visits = {"mean_direction": visited.mean_directions(codes)}
+    for name, mixture in (
+        ("visited", visited.visited_mixtures(codes, options.visited_components, run.config.seed)),
+        ("joint", visited.joint_mixture(codes, options.joint_components, options.joint_rank, run.config.seed)),
+    ):
+        visits |= {f"{name}_{part}": array.astype("float32") for part, array in mixture.items()}
+    with beside(folder / "codes.npy", suffix=".npy") as temporary:
+        np.save(temporary, codes)
+    with beside(folder / parts.VISITS_FILE, suffix=".npz") as temporary:
+        np.savez(temporary, **visits)
+    return codes
 
 
 def decoder(run):

@@ -1,50 +1,119 @@
-"""Where training takes each capsule: the codes of all training images, and their statistics."""
+"""Where training takes the capsules: the codes of all training images, and what describes them."""
 
 import numpy as np
 
-from keras_capsule_poe.functions import unsquash
-from keras_capsule_poe.training.parts import primary_batches
+from keras_capsule_poe.training.parts import predict, primary_batches
 
 
-def codes_and_statistics(encoder, primary, features):
-    """Codes of all training images and, for each capsule, the region that they visit.
-
-    Args:
-        encoder: `CapsuleEncoder`.
-        primary: `PrimaryCapsules`.
-        features: Array (N, h, w, F).
-
-    Returns:
-        float32 codes (N, J, E), squashed; and the dict of the `ProductOfExpertCapsules`
-        statistics: `mean_direction` (J, E), the mean of the codes, and `visited_mean` (J, E)
-        and `visited_factor` (J, E, E), mean and factor of the covariance of the unsquashed
-        codes of the images on which the capsule was the most probable.
-    """
+def experts_of(encoder, primary, features):
+    """Experts before the squash, (N, J, E) float32, of all feature maps (N, h, w, F)."""
     import tensorflow as tf
 
-    code = tf.function(encoder, reduce_retracing=True)
+    route = tf.function(lambda x: encoder.experts.route(x).z, reduce_retracing=True)
     stream = primary_batches(primary, features, batch_size=256, seed=0, shuffle=False)
-    codes = np.concatenate([code(x).numpy() for x in stream])
-    return codes, _statistics(codes)
+    return np.concatenate([route(x).numpy() for x in stream])
 
 
-def _statistics(codes):
+def winners(vectors):
+    """The longest capsule of each image, (N,), of vectors (N, J, E)."""
+    return np.linalg.norm(vectors, axis=-1).argmax(axis=-1)
+
+
+def adapt_frames(encoder, z):
+    """Gives each expert the frame of the images that it wins; z (N, J, E), before the squash."""
+    winner = winners(z)
+    encoder.frames.adapt([z[winner == expert, expert] for expert in range(z.shape[1])])
+
+
+def codes_of(encoder, z):
+    """Squashed codes (N, J, E) in the experts' frames, of experts z (N, J, E)."""
+    return predict(encoder.frames, z)
+
+
+def mean_directions(codes):
+    """Mean of each capsule's codes (J, E) over the images that it wins; zero if it wins none."""
+    winner = winners(codes)
+    won = [codes[winner == capsule, capsule] for capsule in range(codes.shape[1])]
+    return np.stack([c.mean(axis=0) if len(c) else np.zeros(codes.shape[2]) for c in won])
+
+
+def visited_mixtures(codes, components, seed=0):
+    """For each capsule the mixture of Gaussians of its codes on the images that it wins.
+
+    Args:
+        codes: Array (N, J, E), squashed.
+        components: int, K, at most; a capsule that wins few images gets fewer.
+        seed: int.
+
+    Returns:
+        dict of arrays for `GaussianMixtures.of`: J groups of K components of dimension E.
+    """
+    from sklearn.mixture import GaussianMixture
+
+    winner = winners(codes)
     _, capsules, dim = codes.shape
-    winner = np.linalg.norm(codes, axis=-1).argmax(axis=-1)
-    mean = np.zeros((capsules, dim))
-    factor = np.zeros((capsules, dim, dim))
+    weights = np.zeros((capsules, components))
+    means = np.zeros((capsules, components, dim))
+    factors = np.zeros((capsules, components, dim, dim))
     for capsule in range(capsules):
         won = codes[winner == capsule, capsule]
-        # A capsule that never wins is described by all of its codes.
-        z = unsquash(won if len(won) > 1 else codes[:, capsule]).numpy().astype("float64")
-        mean[capsule] = z.mean(axis=0)
-        variances, axes = np.linalg.eigh(np.atleast_2d(np.cov(z.T)) if len(z) > 1 else np.zeros((dim, dim)))
-        factor[capsule] = axes * np.sqrt(np.maximum(variances, 0))
+        # A capsule that hardly ever wins is described by all of its codes.
+        x = (won if len(won) > dim else codes[:, capsule]).astype("float64")
+        k = int(np.clip(len(x) // (4 * dim), 1, components))
+        # The covariance of a few codes is not of full rank without the addition.
+        mixture = GaussianMixture(k, reg_covar=1e-4, tol=1e-2, random_state=seed).fit(x)
+        weights[capsule, :k], means[capsule, :k] = mixture.weights_, mixture.means_
+        factors[capsule, :k] = np.linalg.cholesky(mixture.covariances_)
+    return {"weights": weights, "means": means, "factors": factors}
+
+
+def joint_mixture(codes, components, rank, seed=0):
+    """A mixture of Gaussians of whole codes, those that one capsule wins apart from the others.
+
+    The codes that a capsule wins are split by k-means, and each part is described by its mean
+    and its principal axes.
+
+    Args:
+        codes: Array (N, J, E), squashed.
+        components: int, K, for each capsule, at most.
+        rank: int, R; the principal axes that each component keeps.
+        seed: int.
+
+    Returns:
+        dict of arrays for `GaussianMixtures.of`: one group of J K components of dimension J E
+        and rank R. A component without codes has weight zero.
+    """
+    from sklearn.cluster import KMeans
+
+    _, capsules, dim = codes.shape
+    winner, flat = winners(codes), codes.reshape(len(codes), -1)
+    weights, means = np.zeros((capsules, components)), np.zeros((capsules, components, capsules * dim))
+    factors = np.zeros((capsules, components, capsules * dim, rank))
+    for capsule in range(capsules):
+        won = flat[winner == capsule]
+        k = int(np.clip(len(won) // (2 * rank), 1, components))
+        part = KMeans(k, n_init=1, random_state=seed).fit_predict(won) if k > 1 else np.zeros(len(won))
+        for component in range(k):
+            x = won[part == component].astype("float64")
+            weights[capsule, component] = len(x)
+            if len(x) > 1:
+                means[capsule, component] = x.mean(axis=0)
+                factors[capsule, component] = _principal_axes(x, rank)
+    whole = (1, capsules * components)
     return {
-        "mean_direction": codes.mean(axis=0),
-        "visited_mean": mean.astype("float32"),
-        "visited_factor": factor.astype("float32"),
+        "weights": weights.reshape(whole),
+        "means": means.reshape(*whole, -1),
+        "factors": factors.reshape(*whole, -1, rank),
     }
+
+
+def _principal_axes(x, rank):
+    """The strongest axes of rows (N, K), each of the length of its deviation, (K, rank)."""
+    variances, axes = np.linalg.eigh(np.cov(x.T))
+    strongest = np.argsort(-variances)[:rank]
+    factor = np.zeros((x.shape[1], rank))
+    factor[:, : len(strongest)] = axes[:, strongest] * np.sqrt(np.maximum(variances[strongest], 0))
+    return factor
 
 
 def usage(codes):

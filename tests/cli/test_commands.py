@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from keras_capsule_poe.cli.main import COMMANDS
+from keras_capsule_poe.evaluation.tables import cell
 
 
 def test_training_leaves_what_it_promises(tiny_model):
@@ -82,18 +83,31 @@ def test_reconstruct_and_traverse_draw_grids(capspoe, tiny_model, tmp_path):
 def test_evaluate_measures_and_writes_json(capspoe, tiny_model, tmp_path, monkeypatch):
     monkeypatch.setenv("CAPSPOE_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "figures.json"
-    options = ("--model-dir", tiny_model, "--limit", 40, "--samples", 30, "--json", path)
+    page = tmp_path / "page.html"
+    options = ("--model-dir", tiny_model, "--limit", 40, "--samples", 30, "--json", path, "--page", page)
     result = capspoe("evaluate", *options)
     assert result.exit_code == 0, result.output
     figures = json.loads(path.read_text())
-    assert set(figures) == {"reconstruction", "free_energy", "probe", "samples"}
-    assert f"{figures['samples']['visited']['frechet']:.4g}" in result.output
+    sections = {"reconstruction", "free_energy", "probe", "neighbours", "clustering", "samples"}
+    assert set(figures) == sections
+    assert cell(figures["samples"]["visited"]["frechet"]) in result.output
+    assert cell(figures["samples"]["gaussian_mixture"]["coverage"]) in page.read_text()
     energy = figures["free_energy"]
     # Sums of float32 means: the gap is their difference to rounding.
     assert energy["gap"] == pytest.approx(energy["test"] - energy["train"], abs=1e-4)
     # Pixels of digits are separable, so a probe on them beats chance (0.1) by far.
     assert figures["probe"]["pixels"] > 0.5
-    assert f"{figures['reconstruction']['whole_code']:.4f}" in result.output
+    assert cell(figures["reconstruction"]["whole_code"]) in result.output
+
+
+def test_evaluate_over_seeds_gives_deviations(capspoe, tiny_model, tmp_path):
+    path = tmp_path / "figures.json"
+    options = ("--samples", 0, "--limit", 20, "--probe-images", 30, "--json", path)
+    result = capspoe("evaluate", "--model-dir", tiny_model, "--also", tiny_model, *options)
+    assert result.exit_code == 0, result.output
+    one, other = json.loads(path.read_text())["runs"]
+    assert one == other
+    assert f"{cell(one['reconstruction']['whole_code'])} ± 0" in result.output
 
 
 def test_export_writes_the_next_version(capspoe, tiny_model):

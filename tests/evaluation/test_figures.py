@@ -1,40 +1,10 @@
 """The figures of a model are those of its methods, called one by one."""
 
-import keras
 import numpy as np
 import pytest
 
-from keras_capsule_poe import (
-    CapsuleDecoder,
-    CapsuleEncoder,
-    CapsulePoE,
-    ConvAutoencoder,
-    PrimaryCapsules,
-    ProductOfExpertCapsules,
-)
-from keras_capsule_poe.data import ImageData, ImageSet
+from keras_capsule_poe.data import ImageData
 from keras_capsule_poe.evaluation import evaluate, linear_probe
-
-
-def image_set(n, seed, labels=True):
-    random = np.random.default_rng(seed)
-    shown = random.integers(0, 256, (n, 20, 20, 1)).astype("uint8")
-    return ImageSet(shown, random.integers(0, 2, n) if labels else None)
-
-
-@pytest.fixture(scope="module")
-def model():
-    keras.utils.set_random_seed(0)
-    autoencoder = ConvAutoencoder(filters=8)
-    autoencoder.build((None, 20, 20, 1))
-    primary = PrimaryCapsules(4)
-    primary.adapt([np.random.default_rng(0).normal(size=(9, *autoencoder.feature_shape))])
-    options = {"kernel_initializer": keras.initializers.RandomNormal(stddev=0.5, seed=2)}
-    encoder = CapsuleEncoder(CapsulePoE(3, 2, use_routing_bias=True, **options))
-    decoder = CapsuleDecoder(CapsulePoE(primary.capsules, 4, **options), keep=1)
-    product = ProductOfExpertCapsules(autoencoder, primary, encoder, decoder)
-    product.build((None, 20, 20, 1))
-    return product
 
 
 def error(decoded, original):
@@ -42,16 +12,20 @@ def error(decoded, original):
     return np.square(decoded - original).sum() / np.square(original).sum()
 
 
-def test_figures_are_those_of_the_methods(model):
+def test_figures_are_those_of_the_methods(model, image_set):
     # More than one chunk of 256 test images, so that sums run over chunks.
     data = ImageData(image_set(30, 1), image_set(300, 2))
     found = evaluate(model, data, probe_images=20, seed=3)
     images = data.test.images.astype("float32") / 255
     x = model.to_primary(images)
+    alone = np.array(model.encode(images)["capsules"])
+    lengths = np.linalg.norm(alone, axis=-1)
+    alone[lengths < lengths.max(axis=1, keepdims=True)] = 0
     expected = {
         "autoencoder": error(model.autoencoder(images), images),
         "divergence_step": error(model.gibbs_step(images), images),
         "whole_code": error(model(images), images),
+        "one_capsule": error(model.decode(alone)["images"], images),
         "primary_capsules": error(model.reconstruct(images)["primary_capsules"], x),
     }
     # Graph and eager execution round float32 differently.
@@ -67,7 +41,7 @@ def test_figures_are_those_of_the_methods(model):
     assert found["free_energy"]["train"] == pytest.approx(energy, rel=1e-4)
 
 
-def test_only_the_first_test_images(model):
+def test_only_the_first_test_images(model, image_set):
     data = ImageData(image_set(30, 1), image_set(40, 2))
     found = evaluate(model, data, test_images=7)
     images = data.test.images[:7].astype("float32") / 255
@@ -75,7 +49,7 @@ def test_only_the_first_test_images(model):
     assert found["reconstruction"]["whole_code"] == pytest.approx(whole, rel=1e-4)
 
 
-def test_without_labels_there_is_no_probe(model):
+def test_without_labels_there_is_no_probe(model, image_set):
     data = ImageData(image_set(20, 1, labels=False), image_set(20, 2, labels=False))
     assert evaluate(model, data)["probe"] == {}
 

@@ -77,17 +77,20 @@ def test_every_option_gives_the_plain_numbers(name, options):
     assert_same(ours, theirs)
     c = theirs.coefficients
     assert_same(streamed.encoder_divergence(x, kernel, c), plain.encoder_divergence(x, kernel, c))
-    assert_same(
-        streamed.decoder_divergence(x, z, kernel, c), plain.decoder_divergence(x, z, kernel, c)
-    )
+    for conditional in (False, True):
+        assert_same(
+            streamed.decoder_divergence(x, z, kernel, c, conditional),
+            plain.decoder_divergence(x, z, kernel, c, conditional),
+        )
     assert_same(
         streamed.routed_encoder_divergence(x, kernel, **options),
         plain.routed_encoder_divergence(x, kernel, **options),
     )
-    assert_same(
-        streamed.routed_decoder_divergence(x, z, kernel, **options),
-        plain.routed_decoder_divergence(x, z, kernel, **options),
-    )
+    for conditional in (False, True):
+        assert_same(
+            streamed.routed_decoder_divergence(x, z, kernel, conditional, **options),
+            plain.routed_decoder_divergence(x, z, kernel, conditional, **options),
+        )
 
 
 # Gradients

@@ -236,3 +236,52 @@ def test_feature_scale_is_inside_the_rule_and_not_in_the_result():
 def test_a_feature_scale_that_is_not_positive_is_refused(scale):
     with pytest.raises(ValueError, match="`feature_scale` must be above zero.*Received"):
         CapsuleDecoder(CapsulePoE(I, D), feature_scale=scale)
+
+
+def test_activity_makes_one_capsule_and_one_among_silent_ones_alike():
+    model = decoder(activity=2.0)
+    model.primaries.kernel.assign(np.random.default_rng(4).normal(size=model.primaries.kernel.shape))
+    codes = pairs(8)[0]
+    codes[:, 1:] *= 1e-3
+    alone = codes.copy()
+    alone[:, 1:] = 0
+    # The others weigh 1e-6 in all.
+    np.testing.assert_allclose(model(codes), model(alone), atol=1e-4)
+    unweighted = decoder(activity=0.0)
+    np.testing.assert_allclose(unweighted.weighted(codes), codes / J, rtol=1e-6)
+    assert not np.isnan(model(np.zeros_like(codes))).any()
+
+
+def test_offset_appends_the_length_and_learns_a_constant():
+    """Codes of mean zero, all of whose primary capsules are one and the same."""
+    random = np.random.default_rng(0)
+    codes = np.zeros((256, J, E), "float32")
+    direction = random.normal(size=(256, E))
+    codes[:, 0] = 0.9 * direction / np.linalg.norm(direction, axis=-1, keepdims=True)
+    constant = np.asarray(squash(random.normal(size=(1, I, D)))).astype("float32")
+    data = codes, np.repeat(constant, 256, axis=0)
+    assert decoder(offset=True).weighted(codes).shape == (256, J, E + 1)
+    errors = {}
+    for offset in (False, True):
+        model = decoder(1.0, 0.9, offset=offset, conditional=True, feature_scale=0.5)
+        fit(model, data, passes=8)
+        errors[offset] = evaluate(model, data)["loss"]
+    assert errors[True] < 0.1 < 0.8 < errors[False]
+
+
+def test_the_conditional_rule_is_the_delta_rule_of_damped_capsules():
+    model = decoder(conditional=True, momentum=0.0, learning_rate=1.0)
+    codes, primaries = pairs(16)
+    kernel = np.array(model.primaries.kernel)
+    z = np.asarray(unsquash(primaries))
+    z_model = np.asarray(model.primaries.route(codes).z)
+    e = np.asarray(model.primaries.route(codes).coefficients)
+    pull = [v / (1 + np.sum(v**2, axis=-1, keepdims=True)) for v in (z, z_model)]
+    expected = 2 * np.einsum("bji,bid,bje->jide", e, pull[0] - pull[1], codes) / len(codes)
+    fit(model, (codes, primaries), batch_size=16)
+    np.testing.assert_allclose(model.primaries.kernel - kernel, expected, rtol=1e-3, atol=1e-6)
+
+
+def test_a_negative_activity_is_refused():
+    with pytest.raises(ValueError, match="`activity` must be None, zero or more. Received: activity=-1"):
+        decoder(activity=-1)

@@ -16,6 +16,7 @@ from keras_capsule_poe import (
     ProductOfExpertCapsules,
 )
 from keras_capsule_poe.functions import free_energy, squash, unsquash
+from keras_capsule_poe.models.mixture import GaussianMixtures
 
 J, E, FILTERS = 5, 3, 8
 
@@ -39,13 +40,23 @@ def product(shape=(20, 22, 1), dtype=None, implementation="plain"):
     }
     encoder = CapsuleEncoder(CapsulePoE(J, E, use_routing_bias=True, **options), dtype=dtype)
     decoder = CapsuleDecoder(CapsulePoE(primary.capsules, 4, **options), keep=1, dtype=dtype)
-    model = ProductOfExpertCapsules(autoencoder, primary, encoder, decoder, dtype=dtype)
+    priors = GaussianMixtures(J, 3, E), GaussianMixtures(1, 3, J * E, rank=2)
+    model = ProductOfExpertCapsules(autoencoder, primary, encoder, decoder, *priors, dtype=dtype)
     model.build((None, *shape))
     random = np.random.default_rng(3)
     model.mean_direction.assign(random.normal(size=(J, E)))
-    model.visited_mean.assign(3 * random.normal(size=(J, E)))
-    model.visited_factor.assign(0.1 * random.normal(size=(J, E, E)))
+    # A third component of weight zero is never drawn.
+    weights = np.array([[1.0, 3.0, 0.0]] * J)
+    model.visited.set_weights([weights, *_means_and_factors(random, J, E, E)])
+    model.joint.set_weights([weights[:1], *_means_and_factors(random, 1, J * E, 2)])
+    encoder.frames.center.assign(0.1 * random.normal(size=(J, E)))
+    encoder.frames.whitening.assign(random.normal(size=(J, E, E)))
     return model
+
+
+def _means_and_factors(random, groups, dim, rank):
+    means = 0.3 * random.normal(size=(groups, 3, dim))
+    return means, 0.01 * random.normal(size=(groups, 3, dim, rank))
 
 
 @pytest.fixture(scope="module")
@@ -142,20 +153,21 @@ def chosen(codes, capsule):
 
 @pytest.fixture(scope="module")
 def noise():
-    capsule = np.arange(200, dtype="int32") % J
-    return np.random.default_rng(0).normal(size=(200, E)).astype("float32"), capsule
+    random = np.random.default_rng(0)
+    z, choice = random.normal(size=(200, E)), random.uniform(size=200)
+    return z.astype("float32"), choice.astype("float32"), np.arange(200, dtype="int32") % J
 
 
 def test_the_complete_domain_is_the_gaussian(model, noise):
-    z, capsule = noise
-    codes = model.draw(z, capsule, "complete")
+    z, _, capsule = noise
+    codes = model.draw(*noise, "complete")
     np.testing.assert_allclose(chosen(codes, capsule), squash(z), rtol=1e-6)
-    assert np.array_equal(model.draw(z, capsule), codes)
+    assert np.array_equal(model.draw(*noise), codes)
 
 
 def test_the_restricted_domain_is_a_half_sphere(model, noise):
-    z, capsule = noise
-    codes = chosen(model.draw(z, capsule, "restricted"), capsule)
+    z, _, capsule = noise
+    codes = chosen(model.draw(*noise, "restricted"), capsule)
     mean = np.asarray(model.mean_direction)[capsule]
     assert np.all(np.sum(codes * mean, axis=-1) >= 0)
     # Reflected, not moved: the same vector or its opposite, and both occur.
@@ -165,13 +177,43 @@ def test_the_restricted_domain_is_a_half_sphere(model, noise):
     assert np.all(same ^ opposite) and same.any() and opposite.any()
 
 
-def test_the_visited_domain_has_the_stored_mean_and_factor(model, noise):
-    z, capsule = noise
-    codes = chosen(model.draw(z, capsule, "visited"), capsule)
-    mean, factor = np.asarray(model.visited_mean), np.asarray(model.visited_factor)
-    expected = [mean[j] + factor[j] @ v for v, j in zip(z, capsule)]
-    # float32 products of three numbers.
-    np.testing.assert_allclose(codes, squash(np.array(expected)), rtol=1e-4, atol=1e-5)
+def test_the_visited_domain_is_the_stored_mixture(model, noise):
+    z, choice, capsule = noise
+    codes = chosen(model.draw(*noise, "visited"), capsule)
+    _, means, factors = (np.asarray(part) for part in model.visited.get_weights())
+    component = (choice > 0.25).astype(int)  # weights 1 and 3
+    assert 0 < component.mean() < 1
+    expected = [means[j, k] + factors[j, k] @ v for v, k, j in zip(z, component, capsule)]
+    np.testing.assert_allclose(codes, expected, rtol=1e-4, atol=1e-6)  # float32 products
+
+
+def test_the_joint_prior_is_the_stored_mixture(model):
+    random = np.random.default_rng(5)
+    noise = random.normal(size=(50, 2)).astype("float32")
+    choice = random.uniform(size=50).astype("float32")
+    codes = np.asarray(model.draw_joint(noise, choice)).reshape(50, -1)
+    _, means, factors = (np.asarray(part)[0] for part in model.joint.get_weights())
+    expected = [means[k] + factors[k] @ v for v, k in zip(noise, (choice > 0.25).astype(int))]
+    np.testing.assert_allclose(codes, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_what_is_drawn_outside_the_ball_is_shortened(model):
+    far = [w.copy() for w in model.visited.get_weights()]
+    far[1] = far[1] * 100
+    copy = ProductOfExpertCapsules.from_config(model.get_config())
+    copy.build((None, *model.autoencoder.image_shape))
+    copy.visited.set_weights(far)
+    z, choice, capsule = np.zeros((3, E), "float32"), np.zeros(3, "float32"), np.arange(3) % J
+    codes = chosen(copy.draw(z, choice, capsule.astype("int32"), "visited"), capsule)
+    np.testing.assert_allclose(np.linalg.norm(codes, axis=-1), 0.999, rtol=1e-5)
+
+
+def test_sample_joint(model):
+    got = model.sample_joint(5, 7)
+    assert got["images"].shape == (5, *model.autoencoder.image_shape)
+    np.testing.assert_allclose(got["images"], model.decode(got["capsules"])["images"], atol=1e-6)
+    assert np.array_equal(model.sample_joint(5, 7)["capsules"], got["capsules"])
+    assert not np.array_equal(model.sample_joint(5, 8)["capsules"], got["capsules"])
 
 
 @pytest.mark.parametrize("domain", ["half", "", None])

@@ -1,0 +1,180 @@
+"""How far clusters found without labels are the classes: winning capsules, k-means, a graph."""
+
+import warnings
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from sklearn.cluster import KMeans, SpectralClustering
+from sklearn.decomposition import PCA
+from sklearn.metrics import normalized_mutual_info_score
+from sklearn.metrics.cluster import contingency_matrix
+from sklearn.neighbors import KNeighborsClassifier
+
+FITTED_ROWS, COMPONENTS = 20_000, 64
+
+
+def clustering_accuracy(labels, clusters):
+    """Accuracy of clusters as classes, under the best one-to-one matching of the two.
+
+    Clusters beyond the number of classes match nothing, and count as wrong.
+
+    Args:
+        labels: Integer array (N,).
+        clusters: Integer array (N,).
+
+    Returns:
+        float in [0, 1].
+
+    Raises:
+        ValueError: If the arrays are empty, or not of one length.
+
+    Reference:
+
+    - [Xie et al., 2016](https://arxiv.org/abs/1511.06335), eq. 10
+    """
+    table = contingency_matrix(*_paired(labels, clusters))
+    matched = linear_sum_assignment(table, maximize=True)
+    return float(table[matched].sum() / len(labels))
+
+
+def majority_accuracy(train_clusters, train_labels, test_clusters, test_labels):
+    """Accuracy on test, each cluster named by its most frequent class in training.
+
+    Test members of a cluster that training does not have count as wrong.
+
+    Args:
+        train_clusters: Integer array (N,).
+        train_labels: Integer array (N,).
+        test_clusters: Integer array (M,).
+        test_labels: Integer array (M,).
+
+    Returns:
+        float in [0, 1].
+
+    Raises:
+        ValueError: If the arrays of a set are empty, or not of one length.
+    """
+    train_labels, train_clusters = _paired(train_labels, train_clusters)
+    test_labels, test_clusters = _paired(test_labels, test_clusters)
+    table = contingency_matrix(train_labels, train_clusters)
+    majority = np.unique(train_labels)[table.argmax(axis=0)]
+    name = dict(zip(np.unique(train_clusters).tolist(), majority.tolist()))
+    right = [name.get(cluster) == label for cluster, label in zip(test_clusters.tolist(), test_labels)]
+    return float(np.mean(right))
+
+
+def clustered(train, test, clusters, seed=0):
+    """K-means, fitted on 20,000 training rows at most.
+
+    Args:
+        train: Array (N, K).
+        test: Array (M, K).
+        clusters: int.
+        seed: int.
+
+    Returns:
+        Integer arrays (N,) and (M,), which cluster each row is in.
+
+    Raises:
+        ValueError: If there are fewer rows than clusters.
+    """
+    fitted = train[_chosen(train, FITTED_ROWS, clusters, seed)]
+    means = KMeans(clusters, n_init=4, random_state=seed).fit(fitted)
+    return means.predict(train), means.predict(test)
+
+
+def graph_clustered(train, test, clusters, neighbours=10, images=10_000, seed=0):
+    """Spectral clustering of the graph of nearest neighbours of a part of the training rows.
+
+    Distances are those of the first 64 principal components. All other rows get the most
+    frequent cluster of their nearest neighbours in the graph.
+
+    Args:
+        train: Array (N, K).
+        test: Array (M, K).
+        clusters: int.
+        neighbours: int, of a row in the graph, itself among them.
+        images: int, training rows in the graph, at most.
+        seed: int.
+
+    Returns:
+        Integer arrays (N,) and (M,), which cluster each row is in.
+
+    Raises:
+        ValueError: If there are fewer rows in the graph than clusters or neighbours.
+
+    Reference:
+
+    - [Damle et al., 2019](https://arxiv.org/abs/1708.07481), clusters from eigenvectors
+    """
+    chosen = _chosen(train, images, max(clusters, neighbours) + 1, seed)
+    components = PCA(min(COMPONENTS, *train[chosen].shape), random_state=seed).fit(train[chosen])
+    train, test = components.transform(train), components.transform(test)
+    spectral = SpectralClustering(
+        clusters,
+        affinity="nearest_neighbors",
+        n_neighbors=neighbours,
+        assign_labels="cluster_qr",
+        eigen_solver="arpack",
+        random_state=seed,
+    )
+    with warnings.catch_warnings():
+        # Well separated clusters are disconnected: the eigenvectors still tell them apart.
+        warnings.filterwarnings("ignore", "Graph is not fully connected", UserWarning)
+        found = spectral.fit_predict(train[chosen])
+    nearest = KNeighborsClassifier(neighbours).fit(train[chosen], found)
+    train_clusters = nearest.predict(train)
+    train_clusters[chosen] = found
+    return train_clusters, nearest.predict(test)
+
+
+def clustering_figures(train, train_labels, test, test_labels, train_winner, test_winner, seed=0):
+    """Figures of three ways to cluster codes, the last two with as many clusters as classes.
+
+    Args:
+        train: Array (N, K), codes.
+        train_labels: Integer array (N,).
+        test: Array (M, K).
+        test_labels: Integer array (M,).
+        train_winner: Integer array (N,), the winning capsule of each code.
+        test_winner: Integer array (M,).
+        seed: int.
+
+    Returns:
+        dict: for `winning_capsule`, `kmeans` and `graph` a dict of `accuracy` (see
+        `clustering_accuracy`), `majority_accuracy` and `nmi`, the normalised mutual information
+        with the labels, all three of test; `clusters`, how many training has.
+    """
+    classes = len(np.unique(train_labels))
+    found = {
+        "winning_capsule": (train_winner, test_winner),
+        "kmeans": clustered(train, test, classes, seed),
+        "graph": graph_clustered(train, test, classes, seed=seed),
+    }
+    return {
+        name: {
+            "accuracy": clustering_accuracy(test_labels, of_test),
+            "majority_accuracy": majority_accuracy(of_train, train_labels, of_test, test_labels),
+            "nmi": float(normalized_mutual_info_score(test_labels, of_test)),
+            "clusters": len(np.unique(of_train)),
+        }
+        for name, (of_train, of_test) in found.items()
+    }
+
+
+def _chosen(rows, most, least, seed):
+    """Indices of at most `most` rows, at random."""
+    chosen = np.random.default_rng(seed).permutation(len(rows))[:most]
+    if len(chosen) < least:
+        raise ValueError(f"{least} or more training rows are needed. Received: {len(chosen)}")
+    return chosen
+
+
+def _paired(labels, clusters):
+    labels, clusters = np.asarray(labels), np.asarray(clusters)
+    if labels.ndim != 1 or labels.shape != clusters.shape or not len(labels):
+        raise ValueError(
+            "Labels and clusters must be vectors of one length. "
+            f"Received: shapes {labels.shape} and {clusters.shape}"
+        )
+    return labels, clusters

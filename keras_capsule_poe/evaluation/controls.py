@@ -1,0 +1,154 @@
+"""Plain generative models of an autoencoder's features, for samples to be compared with."""
+
+import warnings
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from sklearn.decomposition import PCA
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.mixture import GaussianMixture
+
+ROWS = 1_000
+
+
+class FeatureControl:
+    """A distribution fitted to features.
+
+    - `"diagonal_gaussian"`: independent features.
+    - `"full_gaussian"`: a Gaussian of their mean and covariance.
+    - `"gaussian_mixture"`: a mixture of Gaussians of full covariance, of the first principal
+      components; what lies outside of these is left at its mean.
+
+    Args:
+        kind: str, one of the above.
+        rank: int, principal components of the mixture, at most.
+        components: int, Gaussians in the mixture.
+        seed: int, of the mixture's fit.
+
+    Raises:
+        ValueError: If `kind` is none of the above.
+    """
+
+    def __init__(self, kind, rank=200, components=50, seed=0):
+        if kind not in KINDS:
+            raise ValueError(f"`kind` must be one of {sorted(KINDS)}. Received: {kind!r}")
+        self.kind, self.rank, self.components, self.seed = kind, rank, components, seed
+        self._draw = None
+
+    def fit(self, features):
+        """Fits the distribution.
+
+        Args:
+            features: Array (N, K), float16 or float32.
+
+        Returns:
+            self.
+
+        Raises:
+            ValueError: If it is not a matrix of two or more rows, and for a mixture of as many
+                as there are components.
+        """
+        least = max(2, self.components) if self.kind == "gaussian_mixture" else 2
+        if np.ndim(features) != 2 or len(features) < least:
+            raise ValueError(
+                f"`features` must be (N, K), with {least} or more rows. "
+                f"Received: shape {np.shape(features)}"
+            )
+        self._draw = KINDS[self.kind](np.asarray(features, "float32"), self)
+        return self
+
+    def sample(self, n, seed):
+        """Draws features.
+
+        Args:
+            n: int, one or more.
+            seed: int.
+
+        Returns:
+            float32 array (n, K).
+
+        Raises:
+            RuntimeError: If nothing is fitted yet.
+        """
+        if self._draw is None:
+            raise RuntimeError("This control is not fitted: call `fit` first")
+        random = np.random.default_rng(seed)
+        parts = [self._draw(random, min(ROWS, n - start)) for start in range(0, n, ROWS)]
+        return np.concatenate(parts)
+
+
+def fit_controls(features, seed=0):
+    """All three controls of the same features.
+
+    Args:
+        features: Array (N, K), float16 or float32.
+        seed: int.
+
+    Returns:
+        dict of fitted `FeatureControl` by kind.
+    """
+    features = np.asarray(features, "float32")
+    return {kind: FeatureControl(kind, seed=seed).fit(features) for kind in KINDS}
+
+
+def _diagonal_gaussian(features, control):
+    mean = _mean(features)
+    deviation = features.std(axis=0, ddof=1, dtype="float64").astype("float32")
+
+    def draw(random, n):
+        return mean + deviation * random.standard_normal((n, len(mean)), dtype="float32")
+
+    return draw
+
+
+def _full_gaussian(features, control):
+    mean = _mean(features)
+    # For independent standard e, sum_n e_n (x_n - mean)/sqrt(N - 1) has the covariance of the
+    # features: no large matrix is decomposed, and fewer features than dimensions do no harm.
+    root = (features - mean) / np.float32(np.sqrt(len(features) - 1))
+
+    def draw(random, n):
+        return mean + random.standard_normal((n, len(root)), dtype="float32") @ root
+
+    return draw
+
+
+def _gaussian_mixture(features, control):
+    rank = min(control.rank, features.shape[1], len(features) - 1)
+    axes = PCA(rank, svd_solver="randomized", random_state=control.seed).fit(features)
+    # In these units the floor of the variances is relative to the features' own.
+    unit = np.float32(np.sqrt(axes.explained_variance_.mean()))
+    mixture = GaussianMixture(
+        control.components, reg_covar=1e-3, max_iter=30, random_state=control.seed
+    )
+    with warnings.catch_warnings():
+        # Thirty steps are a choice: a control need not be at its optimum.
+        warnings.filterwarnings("ignore", "Best performing initialization", ConvergenceWarning)
+        mixture.fit(axes.transform(features) / unit)
+
+    def draw(random, n):
+        return axes.inverse_transform(unit * _mixture_sample(mixture, random, n))
+
+    return draw
+
+
+def _mixture_sample(mixture, random, n):
+    which = random.choice(len(mixture.weights_), n, p=mixture.weights_)
+    scores = random.standard_normal((n, mixture.means_.shape[1]), dtype="float32")
+    for k in np.unique(which):
+        # The precision is P P^T, so that P^-T e has its inverse as covariance.
+        precision_root = mixture.precisions_cholesky_[k]
+        noise = solve_triangular(precision_root, scores[which == k].T, trans="T").T
+        scores[which == k] = mixture.means_[k] + noise
+    return scores
+
+
+def _mean(features):
+    return features.mean(axis=0, dtype="float64").astype("float32")
+
+
+KINDS = {
+    "diagonal_gaussian": _diagonal_gaussian,
+    "full_gaussian": _full_gaussian,
+    "gaussian_mixture": _gaussian_mixture,
+}

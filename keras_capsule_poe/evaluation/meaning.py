@@ -1,0 +1,65 @@
+"""What the capsules mean: the images, classes and directions that each stands for."""
+
+import numpy as np
+from keras import ops
+
+from keras_capsule_poe.pictures import traversed
+
+
+def capsule_meaning(probabilities, labels=None, shown=10):
+    """The images and classes that each capsule stands for.
+
+    A capsule wins the images for which it is the most probable one; the first wins a draw.
+
+    Args:
+        probabilities: Array (N, J), that a capsule is on for an image.
+        labels: Integer array (N,) from zero up, or `None`.
+        shown: int, how many images of each capsule, at most.
+
+    Returns:
+        list of J dicts: `capsule`, its index; `top`, indices of the images for which it is most
+        probable, most first; `share` of the images that it wins; `classes`, how many images of
+        each class it wins, `None` without labels.
+    """
+    probabilities = ops.convert_to_numpy(probabilities)
+    winners = probabilities.argmax(axis=1)
+    order = np.argsort(-probabilities, axis=0, kind="stable")
+    return [
+        {
+            "capsule": capsule,
+            "top": order[:shown, capsule].tolist(),
+            "share": float(np.mean(winners == capsule)),
+            "classes": None if labels is None else _counts(labels, winners == capsule),
+        }
+        for capsule in range(probabilities.shape[1])
+    ]
+
+
+def _counts(labels, chosen):
+    labels = np.asarray(labels)
+    return np.bincount(labels[chosen], minlength=labels.max() + 1).tolist()
+
+
+def traversals(product, codes, capsule, rows=16, steps=9, span=0.5):
+    """A capsule's dimensions, varied one at a time around the mean code of the images it wins.
+
+    Args:
+        product: `ProductOfExpertCapsules`.
+        codes: Array (N, J, E), squashed; where the capsule wins none of them, the one on which
+            it is most probable stands in for the mean.
+        capsule: int.
+        rows: int, how many dimensions, at most: those that vary most, most first.
+        steps: int, values of each dimension, evenly spaced.
+        span: float, each dimension of the squashed capsule moves by up to +-span.
+
+    Returns:
+        list of arrays (steps, H, W, C), pixels in [0, 1], one a dimension; the middle of an odd
+        number of steps is the mean code itself.
+    """
+    codes = ops.convert_to_numpy(codes)
+    probabilities = np.linalg.norm(codes, axis=-1)
+    won = codes[probabilities.argmax(axis=1) == capsule]
+    if not len(won):
+        won = codes[[probabilities[:, capsule].argmax()]]
+    dimensions = np.argsort(-won[:, capsule].std(axis=0), kind="stable")[:rows]
+    return traversed(product, won.mean(axis=0, keepdims=True), capsule, dimensions, steps, span)

@@ -1,0 +1,80 @@
+"""Expert frames: coordinates in which each expert's orientations fill the whole sphere."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_capsule_poe.functions.energy import probability
+from keras_capsule_poe.functions.norms import at_least_float32, direction
+
+
+@keras.saving.register_keras_serializable("keras_capsule_poe")
+class ExpertFrames(keras.layers.Layer):
+    """Turns expert capsules into the frame of the images that each of them explains.
+
+    x_j = |squash(z_j)| n_j with n_j the direction of A_j (z_j - m_j). The length stays the
+    probability that the expert is on. After `adapt`, m_j and A_j = C_j^(-1/2) are the mean and
+    the whitening of the expert's own images, so that its orientations are spread evenly and a
+    plain Gaussian, squashed, lands where training went. Without `adapt` the layer is the squash.
+
+    Call arguments:
+        z: Tensor (B, J, E), experts before the squash.
+
+    Returns:
+        Tensor (B, J, E), of lengths below one.
+    """
+
+    def build(self, input_shape):
+        capsules, dim = input_shape[1:]
+        self.center = self.add_weight(
+            shape=(capsules, dim), initializer="zeros", trainable=False, name="center"
+        )
+        self.whitening = self.add_weight(
+            shape=(capsules, dim, dim),
+            initializer=lambda shape, dtype=None: ops.broadcast_to(ops.eye(dim, dtype=dtype), shape),
+            trainable=False,
+            name="whitening",
+        )
+
+    def call(self, z):
+        z = at_least_float32(z)
+        centred = z - ops.cast(self.center, z.dtype)
+        turned = ops.einsum("jef,bjf->bje", ops.cast(self.whitening, z.dtype), centred)
+        return ops.cast(probability(z)[..., None] * direction(turned), self.compute_dtype)
+
+    def adapt(self, explained, floor=1e-3):
+        """Sets each expert's frame from the images that it explains.
+
+        Args:
+            explained: list of J arrays (N_j, E), the experts before the squash of the images on
+                which they were the most probable. One of fewer than 2 E rows keeps its frame.
+            floor: float, the smallest variance of a direction, relative to the largest.
+
+        Raises:
+            ValueError: If there are not J arrays, or a value is not finite.
+        """
+        center, whitening = np.array(self.center), np.array(self.whitening)
+        if len(explained) != len(center):
+            raise ValueError(
+                f"`adapt` needs one array for each of {len(center)} experts. "
+                f"Received: {len(explained)} arrays"
+            )
+        for expert, z in enumerate(explained):
+            z = np.asarray(z, "float64")
+            if not np.isfinite(z).all():
+                raise ValueError(
+                    f"`adapt` needs finite capsules. Received: NaN or infinity for expert {expert}"
+                )
+            if len(z) < 2 * center.shape[1]:
+                continue
+            variances, axes = np.linalg.eigh(np.cov(z.T))
+            if not variances[-1] > 0:
+                continue
+            variances = np.maximum(variances, floor * variances[-1])
+            center[expert] = z.mean(axis=0)
+            whitening[expert] = (axes / np.sqrt(variances)) @ axes.T
+        self.center.assign(center)
+        self.whitening.assign(whitening)
+
+    def compute_output_shape(self, input_shape):
+        return tuple(input_shape)

@@ -1,0 +1,28 @@
+"""Named sets of settings, each as its differences from the defaults."""
+
+RECIPES = {
+    # Experts compete for whole images: single capsules generate.
+    "generation": {},
+    # Nothing that the paper does not have, but for the units of its learning rates.
+    "paper": {
+        "primary": {"center": False, "target_length": 0.35},
+        "encoder": {
+            "normalize": "inputs",
+            "scale": None,
+            "learning_rate": 0.05,
+            "activation_prior": 0.0,
+            "prior_start": 0.0,
+            "balance": 0.0,
+            "start": "noise",
+            "frames": False,
+        },
+        "decoder": {
+            "iterations": 3,
+            "learning_rate": 0.02,
+            "feature_scale": 0.3,
+            "activity": None,
+            "offset": False,
+            "conditional": False,
+        },
+    },
+}

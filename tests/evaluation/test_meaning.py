@@ -1,0 +1,75 @@
+"""What capsules mean, on codes whose answer is known."""
+
+import json
+
+import numpy as np
+import pytest
+
+from keras_capsule_poe.evaluation.meaning import capsule_meaning, traversals
+
+PROBABILITIES = np.array(
+    [
+        [0.9, 0.1, 0.3],
+        [0.8, 0.2, 0.1],
+        [0.2, 0.7, 0.6],
+        [0.5, 0.5, 0.4],  # a draw, which the first wins
+        [0.1, 0.6, 0.2],
+    ],
+    "float32",
+)
+
+
+def test_top_images_share_and_classes():
+    found = capsule_meaning(PROBABILITIES, np.array([2, 0, 1, 2, 3]), shown=2)
+    assert [capsule["capsule"] for capsule in found] == [0, 1, 2]
+    assert [capsule["top"] for capsule in found] == [[0, 1], [2, 4], [2, 3]]
+    assert [capsule["share"] for capsule in found] == pytest.approx([3 / 5, 2 / 5, 0])
+    assert [capsule["classes"] for capsule in found] == [[1, 0, 2, 0], [0, 1, 0, 1], [0, 0, 0, 0]]
+    # Plain data, as JSON takes it.
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_without_labels_and_with_few_images():
+    found = capsule_meaning(PROBABILITIES, shown=10)
+    assert found[0]["top"] == [0, 1, 3, 2, 4]
+    assert all(capsule["classes"] is None for capsule in found)
+
+
+class Mirror:
+    """Decodes a code into itself."""
+
+    def decode(self, codes):
+        return {"images": np.asarray(codes)[..., None]}
+
+
+# Three codes of two capsules of three dimensions; the first capsule wins the first two.
+CODES = np.array(
+    [
+        [[0.5, 0.1, 0.2], [0.1, 0, 0]],
+        [[0.5, -0.1, -0.4], [0.3, 0, 0]],
+        [[0.1, 0, 0], [0, 0.6, 0]],
+    ],
+    "float32",
+)
+
+
+def test_dimensions_are_varied_around_the_mean_of_what_the_capsule_wins():
+    rows = traversals(Mirror(), CODES, 0, rows=3, steps=3, span=0.25)
+    mean = np.array([[0.5, 0, -0.1], [0.2, 0, 0]])
+    # Dimension 2 varies most among the codes it wins, then 1; 0 does not.
+    for row, dimension in zip(rows, (2, 1, 0), strict=True):
+        expected = np.stack([mean] * 3)
+        expected[:, 0, dimension] += [-0.25, 0, 0.25]
+        np.testing.assert_allclose(row[..., 0], expected, atol=1e-6)
+    assert len(traversals(Mirror(), CODES, 0, rows=2, steps=3)) == 2
+
+
+def test_codes_stay_in_the_ball():
+    rows = traversals(Mirror(), CODES, 0, steps=5, span=2)
+    assert np.linalg.norm(np.stack(rows)[:, :, 0, :, 0], axis=-1).max() < 1
+
+
+def test_a_capsule_that_wins_nothing_is_varied_around_its_most_probable_image():
+    codes = CODES[:2]
+    rows = traversals(Mirror(), codes, 1, rows=1, steps=3, span=0.25)
+    np.testing.assert_allclose(rows[0][1, ..., 0], codes[1], atol=1e-6)

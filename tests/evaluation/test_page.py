@@ -1,0 +1,159 @@
+"""The page of a model: well-formed, complete in itself, and with every value in its place."""
+
+import base64
+import io
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_capsule_poe.evaluation.meaning import capsule_meaning
+from keras_capsule_poe.evaluation.page import write_page
+from keras_capsule_poe.files import RunError
+
+VOID = {"meta", "img", "br", "hr", "link", "input"}
+NASTY = 'a < b & "c" </main><script>'
+
+
+class Page(HTMLParser):
+    """Tags that must match, cells in the order of their rows, and pictures."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.rows, self.text = [], [], [], {}
+        self.sources, self.links, self.ids, self.widths = [], [], set(), []
+        self.feed(text)
+        self.close()
+        assert self.open == [], "left open"
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        self.tags.append(tag)
+        self.sources += [attributes[name] for name in ("src", "srcset") if name in attributes]
+        self.links += [attributes["href"]] if "href" in attributes else []
+        self.ids |= {attributes["id"]} if "id" in attributes else set()
+        self.widths += [attributes["style"]] if "style" in attributes else []
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open:
+            self.text.setdefault(self.open[-1], []).append(data)
+        if self.open and self.open[-1] in ("td", "th"):
+            self.rows[-1][-1] += data
+
+    def pictures(self):
+        for source in self.sources:
+            head, _, data = source.partition(",")
+            assert head == "data:image/png;base64", "a picture from elsewhere"
+            with Image.open(io.BytesIO(base64.b64decode(data, validate=True))) as picture:
+                yield np.asarray(picture)
+
+
+def shaded(n, value, channels=1):
+    return np.full((n, 28, 28, channels), value, "float32")
+
+
+@pytest.fixture
+def capsules():
+    probabilities = np.array([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.2, 0.4]])
+    found = capsule_meaning(probabilities, np.array([1, 1, 0, 2]), shown=3)
+    for capsule in found:
+        capsule["images"] = shaded(3, 0.2)
+        capsule["samples"] = shaded(4, 0.4)
+        capsule["traversal"] = [shaded(5, 0.6), shaded(5, 0.8)]
+        capsule["class_names"] = ("shirt", NASTY, "bag")
+    return found
+
+
+@pytest.fixture
+def page(tmp_path, capsules):
+    path = tmp_path / "page.html"
+    table = (
+        f"Table {NASTY}",
+        "A note.",
+        ["visited", NASTY],
+        [("frechet", 0.123456, (12.345, 0.0678)), ("missing", None), (NASTY, 7, "x&y")],
+    )
+    rows = [shaded(2, 0.0, 3), shaded(2, 1.0, 3)]
+    write_page(path, NASTY, [table], [("Samples", f"Caption {NASTY}", rows)], capsules)
+    assert list(tmp_path.iterdir()) == [path]
+    return Page(path.read_text("utf-8"))
+
+
+def test_text_is_escaped_and_nothing_comes_from_elsewhere(page):
+    # All tags are closed in order, or the parser had failed; no text became a tag.
+    assert "script" not in page.tags and "link" not in page.tags
+    assert page.tags.count("main") == 1
+    assert page.text["title"] == [NASTY] and page.text["h1"] == [NASTY]
+    assert f"Table {NASTY}" in page.text["h2"]
+    assert f"Caption {NASTY}" in page.text["figcaption"]
+    assert all(link.startswith("#") and link[1:] in page.ids for link in page.links)
+    (style,) = page.text["style"]
+    assert "url(" not in style and "@import" not in style
+    assert "prefers-color-scheme: dark" in style
+
+
+def test_values_are_in_their_rows(page):
+    assert page.rows[:4] == [
+        ["", "visited", NASTY],
+        ["frechet", "0.123", "12.3 ± 0.0678"],
+        ["missing", "-", "-"],
+        [NASTY, "7", "x&y"],
+    ]
+    assert "A note." in page.text["p"]
+
+
+def test_pictures_hold_their_images(page):
+    first, *others = page.pictures()
+    cell = 2 * (28 + 2)
+    assert first.shape == (2 * cell + 4, 2 * cell + 4, 3)
+    assert (first[10, 10] == 0).all() and (first[cell + 10, 10] == 255).all()
+    # Two capsules with their images, samples and traversal.
+    sizes = [(cell + 4, 3 * cell + 4), (cell + 4, 4 * cell + 4), (2 * cell + 4, 5 * cell + 4)]
+    assert [picture.shape for picture in others] == sizes * 2
+    assert [picture[10, 10] for picture in others] == [51, 102, 153] * 2
+    assert others[2][cell + 10, 10] == 204
+
+
+def test_classes_are_bars_the_most_frequent_first(page):
+    assert page.rows[4:] == [[NASTY, "2", ""], ["shirt", "1", ""], ["bag", "1", ""]]
+    assert page.widths == ["width:66.7%", "width:33.3%", "width:100.0%"]
+    assert {"capsule-0", "capsule-1"} <= page.ids
+    shares = [text for text in page.text["p"] if "most probable" in text]
+    assert "75.0%" in shares[0] and "25.0%" in shares[1]
+
+
+def test_many_classes_are_cut_short(tmp_path):
+    probabilities = np.ones((13, 1))
+    capsules = capsule_meaning(probabilities, np.arange(13))
+    write_page(tmp_path / "a.html", "t", [], [], capsules)
+    page = Page((tmp_path / "a.html").read_text("utf-8"))
+    assert [row[0] for row in page.rows] == [str(number) for number in range(10)]
+    assert "and 3 rarer ones" in page.text["p"]
+
+
+def test_a_page_of_little(tmp_path):
+    path = tmp_path / "a.html"
+    # No labels, no pictures, an empty note and caption.
+    capsules = capsule_meaning(np.ones((2, 1)))
+    write_page(path, "t", [("h", "", ["a"], [])], [("p", "", [shaded(1, 0.5)])], capsules)
+    page = Page(path.read_text("utf-8"))
+    assert len(list(page.pictures())) == 1 and "figcaption" not in page.tags
+    assert page.rows == [["", "a"]]
+    write_page(path, "t", [], [], [])
+    assert "nav" not in Page(path.read_text("utf-8")).tags
+
+
+def test_unwritable_place_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match="page.html"):
+        write_page(tmp_path / "file" / "page.html", "t", [], [], [])

@@ -1,0 +1,88 @@
+"""Expert frames: the squash until adapted, then orientations spread evenly."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_capsule_poe import ExpertFrames
+from keras_capsule_poe.functions import squash
+
+J, E = 3, 4
+
+
+def layer():
+    frames = ExpertFrames()
+    frames.build((None, J, E))
+    return frames
+
+
+def elongated(n=4000, seed=0):
+    """Experts (n, J, E) before the squash, with mean and covariance far from isotropic."""
+    random = np.random.default_rng(seed)
+    mixing = random.normal(size=(J, E, E)) * np.array([2.0, 1.0, 0.7, 0.5])
+    mean = 4 * random.normal(size=(J, E))
+    return mean + np.einsum("jef,njf->nje", mixing, random.normal(size=(n, J, E)))
+
+
+def test_without_adapt_it_is_the_squash():
+    z = np.random.default_rng(1).normal(size=(5, J, E)).astype("float32")
+    z[0, 0] = 0
+    np.testing.assert_allclose(layer()(z), squash(z), rtol=1e-6, atol=1e-7)
+
+
+def test_the_length_stays_the_probability():
+    frames, z = layer(), elongated()
+    frames.adapt([z[:, j] for j in range(J)])
+    x = np.asarray(frames(z.astype("float32")))
+    square = np.sum(z**2, axis=-1)
+    np.testing.assert_allclose(np.linalg.norm(x, axis=-1), square / (1 + square), rtol=1e-4)
+
+
+def test_orientations_are_those_of_the_whitened_expert():
+    frames, z = layer(), elongated()
+    frames.adapt([z[:, j] for j in range(J)])
+    found = np.asarray(frames(z.astype("float32")))
+    for j in range(J):
+        variances, axes = np.linalg.eigh(np.cov(z[:, j].T))
+        turned = (z[:, j] - z[:, j].mean(axis=0)) @ (axes / np.sqrt(variances)) @ axes.T
+        expected = turned / np.linalg.norm(turned, axis=-1, keepdims=True)
+        direction = found[:, j] / np.linalg.norm(found[:, j], axis=-1, keepdims=True)
+        np.testing.assert_allclose(direction, expected, atol=2e-3)  # float32, condition 200
+        # Gaussian experts: directions uniform on the sphere, second moment I/E. The error of a
+        # mean of 4000 products of size 1/4 is about 0.004; five of them.
+        np.testing.assert_allclose(direction.T @ direction / len(z), np.eye(E) / E, atol=0.02)
+        assert np.abs(direction.mean(axis=0)).max() < 0.04
+
+
+def test_an_expert_with_few_images_keeps_its_frame():
+    frames, z = layer(), elongated()
+    frames.adapt([z[:, 0], z[: 2 * E - 1, 1], np.ones((50, E))])
+    assert not np.allclose(frames.whitening[0], np.eye(E))
+    for unchanged in (1, 2):
+        np.testing.assert_array_equal(frames.whitening[unchanged], np.eye(E))
+        np.testing.assert_array_equal(frames.center[unchanged], np.zeros(E))
+
+
+def test_the_floor_limits_the_whitening():
+    frames = layer()
+    z = np.random.default_rng(2).normal(size=(500, E)) * np.array([1, 1, 1, 1e-6])
+    frames.adapt([z] * J, floor=1e-2)
+    gains = np.linalg.eigvalsh(np.asarray(frames.whitening[0]))
+    assert gains.max() / gains.min() < 10.1  # sqrt(1/floor)
+
+
+def test_bad_input_is_refused():
+    with pytest.raises(ValueError, match="one array for each of 3 experts. Received: 2"):
+        layer().adapt([np.ones((9, E))] * 2)
+    with pytest.raises(ValueError, match="finite capsules. Received: NaN or infinity for expert 1"):
+        layer().adapt([np.ones((9, E)), np.full((9, E), np.nan), np.ones((9, E))])
+
+
+def test_save_and_load(tmp_path):
+    inputs = keras.Input((J, E))
+    model = keras.Model(inputs, ExpertFrames()(inputs))
+    z = elongated(200).astype("float32")
+    model.layers[-1].adapt([z[:, j] for j in range(J)])
+    model.save(tmp_path / "m.keras")
+    loaded = keras.models.load_model(tmp_path / "m.keras")
+    np.testing.assert_array_equal(loaded(z), model(z))
