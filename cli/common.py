@@ -26,10 +26,12 @@ def import_tensorflow():
         try:
             os.dup2(lines.fileno(), 2)
             import keras  # noqa: F401
-            import tensorflow  # noqa: F401
+            import tensorflow
         finally:
             os.dup2(kept, 2)
             os.close(kept)
+    # Its warnings are for programmers: that a function was traced for each of many models.
+    tensorflow.get_logger().setLevel("ERROR")
 
 
 def guarded(function):

@@ -57,7 +57,7 @@ def _image_size(context, parameter, value):
 @click.command(short_help="Train a model, stage by stage; the same command again resumes.")
 @click.option("--dataset", help="A tensorflow-datasets name, `digits`, a folder of images, or an .npz.  [default: fashion_mnist]")
 @click.option("--model-dir", type=click.Path(path_type=Path), help="Where the model goes.  [default: saved_models/DATASET]")
-@click.option("--recipe", type=click.Choice(list(RECIPES)), default="generation", show_default=True, help="`paper`: its plain form, without centring and competition.")
+@click.option("--recipe", type=click.Choice(list(RECIPES)), default="generation", show_default=True, help="`representation`: all capsules code every image, for reconstruction and classification; `paper`: its plain form, without centring, competition and frames.")
 @click.option("--limit", type=_POSITIVE, help="Use only the first N training images.")
 @click.option("--image-size", callback=_image_size, metavar="N|HxW", help="Resize images.")
 @click.option("--grey", is_flag=True, default=None, help="Make images grey.")

@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
-from sklearn.cluster import KMeans, SpectralClustering
+from sklearn.cluster import AgglomerativeClustering, KMeans, SpectralClustering
 from sklearn.decomposition import PCA
 from sklearn.metrics import normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
@@ -128,26 +128,56 @@ def graph_clustered(train, test, clusters, neighbours=10, images=10_000, seed=0)
     return train_clusters, nearest.predict(test)
 
 
-def clustering_figures(train, train_labels, test, test_labels, train_winner, test_winner, seed=0):
-    """Figures of three ways to cluster codes, the last two with as many clusters as classes.
+def merged_capsules(probabilities, clusters):
+    """Capsules put together by how often they are on for the same images.
+
+    Average linkage of -log of the mean probability that one is on where another wins.
+
+    Args:
+        probabilities: Array (N, J), of training images.
+        clusters: int, how many groups, at most J.
+
+    Returns:
+        Integer array (J,), the group of each capsule.
+    """
+    winner = probabilities.argmax(axis=1)
+    capsules = probabilities.shape[1]
+    together = np.zeros((capsules, capsules))
+    for capsule in range(capsules):
+        if np.any(winner == capsule):
+            together[capsule] = probabilities[winner == capsule].mean(axis=0)
+    apart = -np.log((together + together.T) / 2 + 1e-6)
+    np.fill_diagonal(apart, 0)
+    groups = AgglomerativeClustering(min(clusters, capsules), metric="precomputed", linkage="average")
+    return groups.fit_predict(apart)
+
+
+def clustering_figures(
+    train, train_labels, test, test_labels, train_probabilities, test_probabilities, seed=0
+):
+    """Figures of four ways to cluster images, all but the first with as many groups as classes.
 
     Args:
         train: Array (N, K), codes.
         train_labels: Integer array (N,).
         test: Array (M, K).
         test_labels: Integer array (M,).
-        train_winner: Integer array (N,), the winning capsule of each code.
-        test_winner: Integer array (M,).
+        train_probabilities: Array (N, J), of the capsules.
+        test_probabilities: Array (M, J).
         seed: int.
 
     Returns:
-        dict: for `winning_capsule`, `kmeans` and `graph` a dict of `accuracy` (see
-        `clustering_accuracy`), `majority_accuracy` and `nmi`, the normalised mutual information
-        with the labels, all three of test; `clusters`, how many training has.
+        dict: for `winning_capsule`, `merged_capsules` (the group of the winner), `kmeans` and
+        `graph` of the codes a dict of `accuracy` (see `clustering_accuracy`),
+        `majority_accuracy` and `nmi`, the normalised mutual information with the labels, all
+        three of test; `clusters`, how many training has.
     """
     classes = len(np.unique(train_labels))
+    winners = [p.argmax(axis=1) for p in (train_probabilities, test_probabilities)]
+    group = merged_capsules(train_probabilities, classes)
     found = {
-        "winning_capsule": (train_winner, test_winner),
+        "winning_capsule": winners,
+        "merged_capsules": [group[winner] for winner in winners],
         "kmeans": clustered(train, test, classes, seed),
         "graph": graph_clustered(train, test, classes, seed=seed),
     }

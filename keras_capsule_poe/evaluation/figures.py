@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_capsule_poe.evaluation.clusters import clustering_figures
 from keras_capsule_poe.evaluation.neighbours import neighbour_accuracy
-from keras_capsule_poe.functions import free_energy
+from keras_capsule_poe.functions import free_energy, squash
 from keras_capsule_poe.training.parts import pixels, predict
 
 # Feature maps are an order larger than codes, and so are neighbours slower than planes.
@@ -54,17 +54,21 @@ def evaluate(product, data, probe_images=None, test_images=None, seed=0):
     if data.train.labels is None or test.labels is None:
         return figures
     labels = data.train.labels[chosen]
+    figures["clustering"] = clustering_figures(
+        _flat(train.pop("experts")),
+        labels,
+        _flat(held_out.pop("experts")),
+        test.labels,
+        train["probabilities"],
+        held_out["probabilities"],
+        seed,
+    )
     some = chosen[:FEATURE_IMAGES]
     train["features"] = predict(product.autoencoder.encode, data.train.images[some])
     held_out["features"] = predict(product.autoencoder.encode, test.images)
     train["pixels"], held_out["pixels"] = pixels(data.train.images[chosen]), pixels(test.images)
     for name in PROBES:
         x, x_test = _flat(train.pop(name)), _flat(held_out.pop(name))
-        if name == "capsules":
-            winner, winner_test = (p["probabilities"].argmax(axis=-1) for p in (train, held_out))
-            figures["clustering"] = clustering_figures(
-                x, labels, x_test, test.labels, winner, winner_test, seed
-            )
         figures["probe"][name] = linear_probe(x, labels[: len(x)], x_test, test.labels)
         figures["neighbours"][name] = neighbour_accuracy(
             x[: len(some)], labels[: len(some)], x_test, test.labels
@@ -90,6 +94,8 @@ def _coded(product, images):
     capsules = product.encoder.frames(z)
     coded = {
         "capsules": capsules,
+        # Outside their frames, where what is near is alike whichever expert wins.
+        "experts": squash(z),
         "probabilities": ops.norm(capsules, axis=-1),
         "free_energy": free_energy(z),
     }

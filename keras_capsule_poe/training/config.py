@@ -86,8 +86,8 @@ class EncoderConfig(ContrastiveConfig):
     temperature: float = 0.1
     start: str = "clusters"
     image_length: float = 0.5
-    activation_prior: float = 1.0
-    prior_start: float = 0.3
+    activation_prior: float = 2.0
+    prior_start: float = 2.0
     anneal: float = 0.5
     balance: float = 0.03
     frames: bool = True

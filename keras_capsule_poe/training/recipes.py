@@ -3,6 +3,20 @@
 RECIPES = {
     # Experts compete for whole images: single capsules generate.
     "generation": {},
+    # No competition: all experts code every image, which reconstructs and classifies better.
+    "representation": {
+        "primary": {"target_length": 0.35},
+        "encoder": {
+            "epochs": 1,
+            "learning_rate": 0.05,
+            "iterations": 0,
+            "activation_prior": 0.0,
+            "prior_start": 0.0,
+            "balance": 0.0,
+            "start": "random",
+        },
+        "decoder": {"epochs": 3, "learning_rate": 0.22, "feature_scale": 0.2, "activity": None},
+    },
     # Nothing that the paper does not have, but for the units of its learning rates.
     "paper": {
         "primary": {"center": False, "target_length": 0.35},

@@ -95,12 +95,14 @@ def test_clusters_follow_the_seed(method):
         np.testing.assert_array_equal(one, other)
 
 
-def test_figures_of_three_clusterings():
+def test_figures_of_four_clusterings():
     (train, of_train), (test, of_test) = blobs(300, 0), blobs(100, 1)
     winners = (2 * of_train + np.arange(300) % 2, 2 * of_test + np.arange(100) % 2)
-    figures = clustering_figures(train, of_train, test, of_test, *winners)
+    # Two capsules of a class are on together, the winner more so.
+    probabilities = [0.9 * np.eye(6)[w] + 0.4 * np.eye(6)[w ^ 1] for w in winners]
+    figures = clustering_figures(train, of_train, test, of_test, *probabilities)
     perfect = {"accuracy": 1, "majority_accuracy": 1, "nmi": pytest.approx(1), "clusters": 3}
-    assert figures["kmeans"] == figures["graph"] == perfect
+    assert figures["kmeans"] == figures["graph"] == figures["merged_capsules"] == perfect
     halves = figures["winning_capsule"]
     # Every class has two capsules: named rightly, but matched one-to-one only the larger half is.
     assert (halves["clusters"], halves["majority_accuracy"]) == (6, 1)
