@@ -109,7 +109,7 @@ def out_option(default, kinds):
     def decorate(function):
         return click.option(
             "--out", type=click.Path(dir_okay=False, path_type=Path), default=default,
-            show_default=True, callback=_suffix_checker(kinds), help="File to write.",
+            show_default=True, callback=suffix_checker(kinds), help="File to write.",
         )(function)
 
     return decorate
@@ -195,7 +195,7 @@ def load_data(config, data_dir=None, manual_dir=None):
     )
 
 
-def _suffix_checker(kinds):
+def suffix_checker(kinds):
     def check(context, parameter, path):
         if path is not None and path.suffix.lower() not in kinds:
             raise click.BadParameter(f"must end in {' or '.join(kinds)}. Received: {path}")

@@ -13,6 +13,7 @@ from keras_capsule_poe.cli.common import (
     load_model,
     model_option,
     seed_option,
+    suffix_checker,
     with_tensorflow,
 )
 
@@ -21,10 +22,10 @@ from keras_capsule_poe.cli.common import (
 @model_option
 @click.option("--also", multiple=True, type=click.Path(file_okay=False, exists=True, path_type=Path), help="A further model of the same data set, for instance of another seed; the tables then show mean and standard deviation.")
 @click.option("--samples", type=click.IntRange(min=0), default=10_000, show_default=True, help="Images of each kind, judged by a classifier that is trained once and cached; 0: none.")
-@click.option("--probe-images", type=click.IntRange(min=10), help="Training images that probes learn from.  [default: all]")
+@click.option("--probe-images", type=click.IntRange(min=20), help="Training images that probes learn from.  [default: all]")
 @click.option("--limit", type=click.IntRange(min=10), help="Use only the first N test images.")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures to a file as well.")
-@click.option("--page", "page_path", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with tables, pictures and what each capsule means (.html).")
+@click.option("--page", "page_path", callback=suffix_checker((".html",)), type=click.Path(dir_okay=False, path_type=Path), help="Write a page with tables, pictures and what each capsule means (.html).")
 @data_options
 @seed_option
 @guarded
@@ -43,15 +44,19 @@ def evaluate(model_dir, also, samples, probe_images, limit, json_path, page_path
             raise click.BadParameter(
                 f"{folder} was trained on {config.dataset}, not {dataset}.", param_hint="--also"
             )
-    data = load_data(configs[0], data_dir, manual_dir)
+    from keras_capsule_poe.data import ImageData
     from keras_capsule_poe.evaluation.report import measured, tables, write_report
     from keras_capsule_poe.evaluation.tables import text_table
 
     runs = []
-    for folder in folders:
+    for folder, config in reversed([*zip(folders, configs)]):
+        # What is held out for testing may depend on the model's own seed.
+        data = load_data(config, data_dir, manual_dir)
+        if limit:
+            data = ImageData(data.train, data.test.head(limit))
         model = load_model(folder)
-        runs.append(measured(model, data, dataset, samples, probe_images, limit, seed))
-    found = tables(runs, dataset)
+        runs.insert(0, measured(model, data, samples, probe_images, seed))
+    found = tables(runs, None if limit or probe_images else dataset)
     for heading, note, columns, rows in found:
         click.echo(f"{heading}\n{note}\n" if note else heading)
         click.echo(text_table(columns, rows) + "\n" if rows else "")
@@ -61,5 +66,5 @@ def evaluate(model_dir, also, samples, probe_images, limit, json_path, page_path
         write_json(json_path, runs[0] if len(runs) == 1 else {"runs": runs})
         click.echo(f"Wrote {json_path}")
     if page_path:
-        write_report(page_path, load_model(folders[0]), data, dataset, found, seed)
+        write_report(page_path, model, data, dataset, found, seed)
         click.echo(f"Wrote {page_path}")

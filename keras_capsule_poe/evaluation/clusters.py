@@ -101,13 +101,14 @@ def graph_clustered(train, test, clusters, neighbours=10, images=10_000, seed=0)
         Integer arrays (N,) and (M,), which cluster each row is in.
 
     Raises:
-        ValueError: If there are fewer rows in the graph than clusters or neighbours.
+        ValueError: If there are no more rows in the graph than clusters.
 
     Reference:
 
     - [Damle et al., 2019](https://arxiv.org/abs/1708.07481), clusters from eigenvectors
     """
-    chosen = _chosen(train, images, max(clusters, neighbours) + 1, seed)
+    neighbours = min(neighbours, len(train) - 1)
+    chosen = _chosen(train, images, clusters + 1, seed)
     components = PCA(min(COMPONENTS, *train[chosen].shape), random_state=seed).fit(train[chosen])
     train, test = components.transform(train), components.transform(test)
     spectral = SpectralClustering(
@@ -142,6 +143,8 @@ def merged_capsules(probabilities, clusters):
     """
     winner = probabilities.argmax(axis=1)
     capsules = probabilities.shape[1]
+    if capsules == 1:
+        return np.zeros(1, int)
     together = np.zeros((capsules, capsules))
     for capsule in range(capsules):
         if np.any(winner == capsule):

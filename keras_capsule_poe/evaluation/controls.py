@@ -22,7 +22,7 @@ class FeatureControl:
     Args:
         kind: str, one of the above.
         rank: int, principal components of the mixture, at most.
-        components: int, Gaussians in the mixture.
+        components: int, Gaussians in the mixture, at most one for each row.
         seed: int, of the mixture's fit.
 
     Raises:
@@ -45,13 +45,11 @@ class FeatureControl:
             self.
 
         Raises:
-            ValueError: If it is not a matrix of two or more rows, and for a mixture of as many
-                as there are components.
+            ValueError: If it is not a matrix of two or more rows.
         """
-        least = max(2, self.components) if self.kind == "gaussian_mixture" else 2
-        if np.ndim(features) != 2 or len(features) < least:
+        if np.ndim(features) != 2 or len(features) < 2:
             raise ValueError(
-                f"`features` must be (N, K), with {least} or more rows. "
+                "`features` must be (N, K), with 2 or more rows. "
                 f"Received: shape {np.shape(features)}"
             )
         self._draw = KINDS[self.kind](np.asarray(features, "float32"), self)
@@ -118,8 +116,9 @@ def _gaussian_mixture(features, control):
     axes = PCA(rank, svd_solver="randomized", random_state=control.seed).fit(features)
     # In these units the floor of the variances is relative to the features' own.
     unit = np.float32(np.sqrt(axes.explained_variance_.mean()))
+    components = min(control.components, len(features))
     mixture = GaussianMixture(
-        control.components, reg_covar=1e-3, max_iter=30, random_state=control.seed
+        components, reg_covar=1e-3, max_iter=30, random_state=control.seed
     )
     with warnings.catch_warnings():
         # Thirty steps are a choice: a control need not be at its optimum.

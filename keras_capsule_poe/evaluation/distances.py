@@ -76,7 +76,7 @@ def density_and_coverage(real, fake, neighbours=5):
     Args:
         real: Array (N, K).
         fake: Array (M, K).
-        neighbours: int.
+        neighbours: int, at most one less than there are real vectors.
 
     Returns:
         float density, float coverage in [0, 1].
@@ -86,6 +86,7 @@ def density_and_coverage(real, fake, neighbours=5):
     - [Naeem et al., 2020](https://arxiv.org/abs/2002.09797)
     """
     real, fake = _checked(real, fake)
+    neighbours = min(neighbours, len(real) - 1)
     # The nearest of a real vector is itself.
     radius = np.concatenate(
         [np.partition(d, neighbours, axis=1)[:, neighbours] for d in _squares(real, real)]

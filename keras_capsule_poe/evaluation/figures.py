@@ -30,7 +30,7 @@ def evaluate(product, data, probe_images=None, test_images=None, seed=0):
         the primary capsules by the whole code), `free_energy` (mean of training and test images
         and their gap, nats), `probe` and `neighbours` (accuracy on test images from capsules,
         their probabilities, autoencoder features and pixels) and `clustering`, see
-        `clustering_figures`; the last three empty without labels.
+        `clustering_figures`; the last three empty without labels of two classes.
     """
     test = data.test if test_images is None else data.test.head(test_images)
     chosen = np.random.default_rng(seed).permutation(len(data.train))[:probe_images]
@@ -51,7 +51,7 @@ def evaluate(product, data, probe_images=None, test_images=None, seed=0):
         "neighbours": {},
         "clustering": {},
     }
-    if data.train.labels is None or test.labels is None:
+    if not has_classes(data):
         return figures
     labels = data.train.labels[chosen]
     figures["clustering"] = clustering_figures(
@@ -74,6 +74,15 @@ def evaluate(product, data, probe_images=None, test_images=None, seed=0):
             x[: len(some)], labels[: len(some)], x_test, test.labels
         )
     return figures
+
+
+def has_classes(data):
+    """Whether an `ImageData` has labels of two classes or more."""
+    return (
+        data.train.labels is not None
+        and data.test.labels is not None
+        and len(np.unique(data.train.labels)) > 1
+    )
 
 
 # What is decoded, and what it is compared with.

@@ -1,7 +1,5 @@
 """Nearest neighbours: how well they name a class, and whether samples are copies of training."""
 
-import math
-
 import numpy as np
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -63,7 +61,7 @@ def memorising(samples, held_out, train_images):
 
     Returns:
         dict: `sample_distance` and `held_out_distance`, medians of `nearest_training_distance`;
-        `relative_distance`, the former over the latter, far below one for copies; `copies`, the
+        `relative_distance`, the former over the latter, far below one for copies, or None; `copies`, the
         share of samples nearer to training than 99% of the held-out images, about 0.01 for
         real images.
 
@@ -75,7 +73,7 @@ def memorising(samples, held_out, train_images):
     return {
         "sample_distance": sample_distance,
         "held_out_distance": held_out_distance,
-        "relative_distance": sample_distance / held_out_distance if held_out_distance else math.nan,
+        "relative_distance": sample_distance / held_out_distance if held_out_distance else None,
         "copies": float(np.mean(near < np.quantile(usual, 0.01))),
     }
 

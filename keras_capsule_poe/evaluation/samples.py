@@ -22,7 +22,7 @@ def sample_figures(product, data, samples=10_000, seed=0, cache=None):
     Args:
         product: `ProductOfExpertCapsules`.
         data: `ImageData` with labels.
-        samples: int, how many of each kind, and how many test images, at most.
+        samples: int, how many of each kind, and how many test images; at most those there are.
         seed: int.
         cache: Folder of the classifier, see `trained_judge`.
 
@@ -31,6 +31,8 @@ def sample_figures(product, data, samples=10_000, seed=0, cache=None):
         `judged`, `compared` with the test images, and for single capsules `by_column`.
     """
     judge = trained_judge(data.train, cache)
+    # Coverage and distances depend on how many are compared: as many of each kind.
+    samples = min(samples, len(data.test), len(data.train))
     test = data.test.head(samples)
     real, _ = judge.judge(test.images)
     figures = {"classifier_accuracy": accuracy(judge, test)}

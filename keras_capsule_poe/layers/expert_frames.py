@@ -67,7 +67,7 @@ class ExpertFrames(keras.layers.Layer):
                 )
             if len(z) < 2 * center.shape[1]:
                 continue
-            variances, axes = np.linalg.eigh(np.cov(z.T))
+            variances, axes = np.linalg.eigh(np.atleast_2d(np.cov(z.T)))
             if not variances[-1] > 0:
                 continue
             variances = np.maximum(variances, floor * variances[-1])

@@ -41,7 +41,7 @@ class CapsuleDecoder(ContrastiveModel):
         Tensor (B, I, D), squashed primary capsules.
 
     Raises:
-        ValueError: If `keep` or `feature_scale` is not positive, or `activity` negative.
+        ValueError: If `keep`, `feature_scale` or `activity` is not positive.
 
     Reference:
 
@@ -73,9 +73,9 @@ class CapsuleDecoder(ContrastiveModel):
                 f"`feature_scale` must be above zero. Received: feature_scale={feature_scale!r}"
             )
         self.primaries = primaries
-        if activity is not None and activity < 0:
+        if activity is not None and not activity > 0:
             raise ValueError(
-                f"`activity` must be None, zero or more. Received: activity={activity!r}"
+                f"`activity` must be above zero or None. Received: activity={activity!r}"
             )
         self.feature_scale = feature_scale
         self.activity = activity

@@ -130,7 +130,8 @@ class ProductOfExpertCapsules(Endpoints, keras.Model):
             capsule: Integer tensor (N,), the capsule of each code.
             domain: `"complete"`: the Gaussian as it is, squashed, the paper's Figure 2 (left).
                 `"restricted"`: reflected into the half-sphere around the mean direction that
-                training visited, Figure 2 (right). `"visited"`: from the mixture of Gaussians of
+                training visited, Figure 2 (right); in their frames codes are centred, and that
+                direction says little. `"visited"`: from the mixture of Gaussians of
                 the codes of the training images on which the capsule was the most probable.
 
         Returns:

@@ -57,9 +57,13 @@ class RoutingConfig:
 
 @dataclass
 class ContrastiveConfig(RoutingConfig):
-    """Training by contrastive divergence: SGD with momentum, decay and L2."""
+    """Training by contrastive divergence: SGD with momentum, decay and L2.
+
+    `steps`: about how many, where `epochs` says nothing.
+    """
 
     epochs: int | None = None
+    steps: int = 900
     batch_size: int = 128
     learning_rate: float = 0.02
     momentum: float = 0.9
@@ -85,7 +89,7 @@ class EncoderConfig(ContrastiveConfig):
     learning_rate: float = 0.2
     temperature: float = 0.1
     start: str = "clusters"
-    image_length: float = 0.5
+    image_length: float | None = 0.5
     activation_prior: float = 2.0
     prior_start: float = 2.0
     anneal: float = 0.5
@@ -178,18 +182,14 @@ class RunConfig:
                 if hasattr(section, key):
                     value = getattr(section, key)
                     _check(value in choices, f"{name}.{key}", value, " or ".join(choices))
-        _check_positive(
-            self.encoder,
-            "encoder.",
-            ("capsules", "dim", "image_length", "visited_components", "joint_components", "joint_rank"),
-        )
+        _check_positive(self.encoder, "encoder.", ("capsules", "dim", "image_length", *_MIXTURES))
         _check_positive(self.decoder, "decoder.", ("keep", "feature_scale"))
         activity = self.decoder.activity
-        _check(activity is None or activity >= 0, "decoder.activity", activity, "none, 0 or more")
+        _check(activity is None or activity > 0, "decoder.activity", activity, "none or above zero")
         decay = self.autoencoder.weight_decay
         _check(decay >= 0, "autoencoder.weight_decay", decay, "0 or more")
-        rate, precision = self.autoencoder.dropout, self.autoencoder.precision
-        optimizer = self.autoencoder.optimizer
+        part = self.autoencoder
+        rate, precision, optimizer = part.dropout, part.precision, part.optimizer
         _check(optimizer in _OPTIMIZERS, "autoencoder.optimizer", optimizer, " or ".join(_OPTIMIZERS))
         _check(0 <= rate < 1, "autoencoder.dropout", rate, "in [0, 1)")
         _check(precision in _PRECISIONS, "autoencoder.precision", precision, " or ".join(_PRECISIONS))
@@ -207,6 +207,7 @@ class RunConfig:
 
 DEFAULT_STEPS = 900
 _TRAINING = ("epochs", "batch_size", "learning_rate")
+_MIXTURES = ("visited_components", "joint_components", "joint_rank")
 _PRECISIONS = ("auto", "float32", "mixed_bfloat16")
 _OPTIMIZERS = ("muon", "adam")
 _CHOICES = {
@@ -220,8 +221,8 @@ _CHOICES = {
 def schedule(options, images):
     """Epochs and steps an epoch of a stage.
 
-    Without `epochs`, as many as make about `DEFAULT_STEPS` steps: two on 60,000 images, more
-    on a small data set.
+    Without `epochs`, as many as make about `steps` steps, `DEFAULT_STEPS` where the section has
+    none: two on 60,000 images, more on a small data set.
 
     Args:
         options: Section of a stage that trains.
@@ -231,7 +232,7 @@ def schedule(options, images):
         tuple of int (epochs, steps an epoch).
     """
     steps = math.ceil(images / options.batch_size)
-    return options.epochs or max(1, round(DEFAULT_STEPS / steps)), steps
+    return options.epochs or max(1, round(getattr(options, "steps", DEFAULT_STEPS) / steps)), steps
 
 
 def sections():

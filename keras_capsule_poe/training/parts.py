@@ -30,8 +30,11 @@ def features(run, name):
 
 
 def to_primary(primary, feature_maps):
-    """Squashed primary capsules (N, I, D) of a few feature maps, as an array."""
-    return keras.ops.convert_to_numpy(primary(np.asarray(feature_maps, "float32")))
+    """Squashed primary capsules (N, I, D) of feature maps, as an array."""
+    chunks = (feature_maps[i : i + CHUNK] for i in range(0, len(feature_maps), CHUNK))
+    return np.concatenate(
+        [keras.ops.convert_to_numpy(primary(np.asarray(chunk, "float32"))) for chunk in chunks]
+    )
 
 
 def primary_batches(primary, arrays, **options):
@@ -73,15 +76,26 @@ def _compiled(function):
 
 
 def assemble(run, primary, decoder):
-    """The product of a run's parts, in float32, with what describes where training took it."""
-    with np.load(run.stage_folder("encoder") / VISITS_FILE) as stored:
-        visits = dict(stored)
-    priors = (
-        GaussianMixtures.of(
-            *(visits[f"{name}_{part}"] for part in ("weights", "means", "factors")), name=name
-        )
-        for name in ("visited", "joint")
-    )
+    """The product of a run's parts, in float32, with what describes where training took it.
+
+    Raises:
+        RunError: If a part is missing or damaged.
+    """
+    path = run.stage_folder("encoder") / VISITS_FILE
+    try:
+        with np.load(path) as stored:
+            visits = dict(stored)
+        priors = [
+            GaussianMixtures.of(
+                *(visits[f"{name}_{part}"] for part in ("weights", "means", "factors")), name=name
+            )
+            for name in ("visited", "joint")
+        ]
+    except (OSError, ValueError, KeyError) as error:
+        raise RunError(
+            f"{path} is missing, damaged or of an older version. Train the encoder again: "
+            "--stage encoder --fresh."
+        ) from error
     product = ProductOfExpertCapsules(
         _as_float32(load_part(run, "autoencoder")),
         primary,

@@ -73,7 +73,7 @@ def plan(config, data):
         "parameters": {
             "autoencoder": 2 * outer + 2 * reduction + 3 * filters + channels,
             "encoder": maps,
-            "decoder": maps,
+            "decoder": inputs * capsules * dim * (size + config.decoder.offset),
         },
         "stages": stages,
         "seconds": sum(stage["seconds"] for stage in stages.values()),

@@ -7,7 +7,7 @@ RECIPES = {
     "representation": {
         "primary": {"target_length": 0.35},
         "encoder": {
-            "epochs": 1,
+            "steps": 450,
             "learning_rate": 0.05,
             "iterations": 0,
             "activation_prior": 0.0,
@@ -15,7 +15,12 @@ RECIPES = {
             "balance": 0.0,
             "start": "random",
         },
-        "decoder": {"epochs": 3, "learning_rate": 0.22, "feature_scale": 0.2, "activity": None},
+        "decoder": {
+            "steps": 1400,
+            "learning_rate": 0.22,
+            "feature_scale": 0.2,
+            "activity": None,
+        },
     },
     # Nothing that the paper does not have, but for the units of its learning rates.
     "paper": {
@@ -34,6 +39,7 @@ RECIPES = {
             "iterations": 3,
             "learning_rate": 0.02,
             "feature_scale": 0.3,
+            "l2": 1e-3,
             "activity": None,
             "offset": False,
             "conditional": False,

@@ -96,8 +96,9 @@ def joint_mixture(codes, components, rank, seed=0):
         for component in range(k):
             x = won[part == component].astype("float64")
             weights[capsule, component] = len(x)
-            if len(x) > 1:
+            if len(x):
                 means[capsule, component] = x.mean(axis=0)
+            if len(x) > 1:
                 factors[capsule, component] = _principal_axes(x, rank)
     whole = (1, capsules * components)
     return {
@@ -109,7 +110,7 @@ def joint_mixture(codes, components, rank, seed=0):
 
 def _principal_axes(x, rank):
     """The strongest axes of rows (N, K), each of the length of its deviation, (K, rank)."""
-    variances, axes = np.linalg.eigh(np.cov(x.T))
+    variances, axes = np.linalg.eigh(np.atleast_2d(np.cov(x.T)))
     strongest = np.argsort(-variances)[:rank]
     factor = np.zeros((x.shape[1], rank))
     factor[:, : len(strongest)] = axes[:, strongest] * np.sqrt(np.maximum(variances[strongest], 0))

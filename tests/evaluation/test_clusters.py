@@ -116,5 +116,5 @@ def test_what_cannot_be_clustered_is_refused():
         clustering_accuracy([0, 1], [0, 1, 1])
     with pytest.raises(ValueError, match="Received: 5"):
         clustered(np.zeros((5, 2)), np.zeros((5, 2)), 6)
-    with pytest.raises(ValueError, match="11 or more training rows"):
-        graph_clustered(np.zeros((5, 2)), np.zeros((5, 2)), 3)
+    with pytest.raises(ValueError, match="6 or more training rows"):
+        graph_clustered(np.zeros((5, 2)), np.zeros((5, 2)), 5)

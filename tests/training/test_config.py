@@ -18,8 +18,17 @@ def test_recipes_are_valid(recipe):
     config.check()
     assert (config.primary.center, config.encoder.normalize) == {
         "generation": (True, "outputs"),
+        "representation": (True, "outputs"),
         "paper": (False, "inputs"),
     }[recipe]
+
+
+def test_the_paper_s_recipe_has_none_of_the_additions():
+    config = RunConfig.from_dict(RECIPES["paper"])
+    encoder, decoder = config.encoder, config.decoder
+    assert (encoder.activation_prior, encoder.balance, encoder.start) == (0, 0, "noise")
+    assert not (encoder.frames or decoder.offset or decoder.conditional or decoder.activity)
+    assert encoder.iterations and decoder.iterations
 
 
 @pytest.mark.parametrize(
