@@ -57,8 +57,13 @@ def chain_arrays(product, x, steps, every=1):
     return {"images": np.stack(images), "step": np.array(step)}
 
 
+# Noise has little in common with an expert's few directions: as long as features it turns none on,
+# and the chain dies out at the mean image.
+LONGER = 8
+
+
 def noise_start(product, n, seed):
-    """Chains that start from noise: the squash of Gaussians as long as the training features.
+    """Chains that start from noise: the squash of Gaussians eight times as long as features.
 
     Args:
         product: `ProductOfExpertCapsules`.
@@ -66,13 +71,13 @@ def noise_start(product, n, seed):
         seed: int.
 
     Returns:
-        float32 array (N, I, D): squash(z), the root mean square of |z_i| the `target_length`
-        of the primary capsules.
+        float32 array (N, I, D): squash(z), the root mean square of |z_i| eight times the
+        `target_length` of the primary capsules.
     """
     primary = product.primary
     noise = np.random.default_rng(seed).standard_normal((n, primary.capsules, primary.dim))
     # |z_i|^2 sums over D dimensions.
-    z = primary.target_length / np.sqrt(primary.dim) * noise
+    z = LONGER * primary.target_length / np.sqrt(primary.dim) * noise
     return ops.convert_to_numpy(squash(z.astype("float32")))
 
 

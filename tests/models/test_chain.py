@@ -91,7 +91,7 @@ def test_data_start_takes_bytes_and_pixels(model):
         np.testing.assert_allclose(data_start(model, shown), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_noise_is_as_long_as_the_training_features(model):
+def test_noise_is_eight_times_as_long_as_the_training_features(model):
     n, capsules, dim = 20_000, model.primary.capsules, 4
     z = np.asarray(unsquash(noise_start(model, n, 3)), "float64")
     assert z.shape == (n, capsules, dim)
@@ -99,7 +99,7 @@ def test_noise_is_as_long_as_the_training_features(model):
     # The mean square of n I D Gaussians has a relative deviation of sqrt(2 / (n I D)), its root
     # half of that; five of them are passed by chance once in a million seeds.
     deviation = 0.5 * np.sqrt(2 / (n * capsules * dim))
-    assert np.sqrt(squares.mean()) == pytest.approx(TARGET, rel=5 * deviation)
+    assert np.sqrt(squares.mean()) == pytest.approx(8 * TARGET, rel=5 * deviation)
     # A Gaussian has kurtosis 3, estimated with variance 24 / size.
     kurtosis = np.mean(z**4) / np.mean(z**2) ** 2
     assert kurtosis == pytest.approx(3, abs=5 * np.sqrt(24 / z.size))
