@@ -4,14 +4,12 @@ import keras
 from keras import ops
 
 from keras_capsule_poe.functions.energy import free_energy
-from keras_capsule_poe.functions.norms import length
+from keras_capsule_poe.functions.norms import direction, length
 from keras_capsule_poe.functions.squash import squash
 from keras_capsule_poe.models.endpoints import Endpoints
 from keras_capsule_poe.models.mixture import GaussianMixtures
 
 DOMAINS = ("complete", "restricted", "visited")
-# A fitted Gaussian may reach out of the unit ball that squashed capsules live in.
-LONGEST = 0.999
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -131,8 +129,9 @@ class ProductOfExpertCapsules(Endpoints, keras.Model):
             domain: `"complete"`: the Gaussian as it is, squashed, the paper's Figure 2 (left).
                 `"restricted"`: reflected into the half-sphere around the mean direction that
                 training visited, Figure 2 (right); in their frames codes are centred, and that
-                direction says little. `"visited"`: from the mixture of Gaussians of
-                the codes of the training images on which the capsule was the most probable.
+                direction says little. `"visited"`: the orientation from the mixture
+                of Gaussians of the codes of the training images on which the capsule was the
+                most probable, the length that of the squashed Gaussian.
 
         Returns:
             Tensor (N, J, E), squashed; all capsules but one are zero.
@@ -143,19 +142,20 @@ class ProductOfExpertCapsules(Endpoints, keras.Model):
         if domain not in DOMAINS:
             listed = ", ".join(repr(known) for known in DOMAINS)
             raise ValueError(f"`domain` must be one of {listed}. Received: domain={domain!r}")
+        x = squash(noise)
         if domain == "visited":
-            x = _in_ball(self.visited(noise, choice, capsule))
-        else:
-            z = noise
-            if domain == "restricted":
-                side = ops.sum(z * ops.take(self.mean_direction, capsule, axis=0), axis=-1)
-                z = ops.where((side < 0)[:, None], -z, z)
-            x = squash(z)
+            x = length(x, keepdims=True) * direction(self.visited(noise, choice, capsule))
+        elif domain == "restricted":
+            side = ops.sum(x * ops.take(self.mean_direction, capsule, axis=0), axis=-1)
+            x = ops.where((side < 0)[:, None], -x, x)
         chosen = ops.one_hot(capsule, self.capsules, dtype=x.dtype)
         return chosen[:, :, None] * x[:, None, :]
 
     def draw_joint(self, noise, choice):
         """Whole codes from the mixture fitted to those of training.
+
+        Each is stretched so that its longest capsule is as long as a squashed Gaussian of E
+        dimensions, as single capsules are drawn.
 
         Args:
             noise: Tensor (N, R), standard Gaussian, R the rank of `joint`.
@@ -165,7 +165,10 @@ class ProductOfExpertCapsules(Endpoints, keras.Model):
             Tensor (N, J, E), squashed.
         """
         drawn = self.joint(noise, choice, ops.zeros(ops.shape(choice), dtype="int32"))
-        return _in_ball(ops.reshape(drawn, (-1, self.capsules, self.dim)))
+        codes = ops.reshape(drawn, (-1, self.capsules, self.dim))
+        longest = ops.max(length(codes), axis=-1)
+        wanted = length(squash(noise[:, : self.dim]))
+        return codes * (wanted / ops.maximum(longest, 1e-30))[:, None, None]
 
     def get_config(self):
         parts = ("autoencoder", "primary", "encoder", "decoder", "visited", "joint")
@@ -173,8 +176,3 @@ class ProductOfExpertCapsules(Endpoints, keras.Model):
             **super().get_config(),
             **{part: keras.saving.serialize_keras_object(getattr(self, part)) for part in parts},
         }
-
-
-def _in_ball(x):
-    """Vectors (..., E) shortened, where need be, to a length that a squashed capsule can have."""
-    return x * ops.minimum(1.0, LONGEST / ops.maximum(length(x, keepdims=True), 1e-30))

@@ -183,29 +183,25 @@ def test_the_visited_domain_is_the_stored_mixture(model, noise):
     _, means, factors = (np.asarray(part) for part in model.visited.get_weights())
     component = (choice > 0.25).astype(int)  # weights 1 and 3
     assert 0 < component.mean() < 1
-    expected = [means[j, k] + factors[j, k] @ v for v, k, j in zip(z, component, capsule)]
+    expected = np.array([means[j, k] + factors[j, k] @ v for v, k, j in zip(z, component, capsule)])
+    square = np.sum(z.astype("float64") ** 2, axis=-1, keepdims=True)
+    expected *= square / (1 + square) / np.linalg.norm(expected, axis=-1, keepdims=True)
     np.testing.assert_allclose(codes, expected, rtol=1e-4, atol=1e-6)  # float32 products
 
 
-def test_the_joint_prior_is_the_stored_mixture(model):
+def test_the_joint_prior_is_the_stored_mixture_stretched(model):
     random = np.random.default_rng(5)
     noise = random.normal(size=(50, 2)).astype("float32")
     choice = random.uniform(size=50).astype("float32")
-    codes = np.asarray(model.draw_joint(noise, choice)).reshape(50, -1)
+    codes = np.asarray(model.draw_joint(noise, choice))
     _, means, factors = (np.asarray(part)[0] for part in model.joint.get_weights())
-    expected = [means[k] + factors[k] @ v for v, k in zip(noise, (choice > 0.25).astype(int))]
-    np.testing.assert_allclose(codes, expected, rtol=1e-4, atol=1e-6)
-
-
-def test_what_is_drawn_outside_the_ball_is_shortened(model):
-    far = [w.copy() for w in model.visited.get_weights()]
-    far[1] = far[1] * 100
-    copy = ProductOfExpertCapsules.from_config(model.get_config())
-    copy.build((None, *model.autoencoder.image_shape))
-    copy.visited.set_weights(far)
-    z, choice, capsule = np.zeros((3, E), "float32"), np.zeros(3, "float32"), np.arange(3) % J
-    codes = chosen(copy.draw(z, choice, capsule.astype("int32"), "visited"), capsule)
-    np.testing.assert_allclose(np.linalg.norm(codes, axis=-1), 0.999, rtol=1e-5)
+    drawn = [means[k] + factors[k] @ v for v, k in zip(noise, (choice > 0.25).astype(int))]
+    drawn = np.reshape(drawn, codes.shape)
+    square = np.sum(noise.astype("float64") ** 2, axis=-1)  # of the two numbers of this noise
+    longest = np.linalg.norm(drawn, axis=-1).max(axis=-1)
+    stretch = square / (1 + square) / longest
+    np.testing.assert_allclose(codes, drawn * stretch[:, None, None], rtol=1e-4, atol=1e-6)
+    assert np.linalg.norm(codes, axis=-1).max() < 1
 
 
 def test_sample_joint(model):
