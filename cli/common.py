@@ -79,7 +79,7 @@ def _one_line(error):
 
 def _is_bad_use(error):
     from keras_capsule_poe.data import DataError
-    from keras_capsule_poe.training.config import ConfigError
+    from keras_capsule_poe.training.settings import ConfigError
 
     return isinstance(error, (DataError, ConfigError))
 

@@ -1,5 +1,6 @@
 """`capspoe evaluate`."""
 
+import itertools
 from pathlib import Path
 
 import click
@@ -48,14 +49,19 @@ def evaluate(model_dir, also, samples, probe_images, limit, json_path, page_path
     from keras_capsule_poe.evaluation.report import measured, tables, write_report
     from keras_capsule_poe.evaluation.tables import text_table
 
-    runs = []
-    for folder, config in reversed([*zip(folders, configs)]):
+    def loaded(folder, config):
         # What is held out for testing may depend on the model's own seed.
         data = load_data(config, data_dir, manual_dir)
         if limit:
             data = ImageData(data.train, data.test.head(limit))
-        model = load_model(folder)
-        runs.insert(0, measured(model, data, samples, probe_images, seed))
+        return load_model(folder), data
+
+    first = loaded(folders[0], configs[0])
+    others = (loaded(*pair) for pair in zip(folders[1:], configs[1:]))
+    runs = [
+        measured(model, data, samples, probe_images, seed)
+        for model, data in itertools.chain([first], others)
+    ]
     found = tables(runs, None if limit or probe_images else dataset)
     for heading, note, columns, rows in found:
         click.echo(f"{heading}\n{note}\n" if note else heading)
@@ -66,5 +72,5 @@ def evaluate(model_dir, also, samples, probe_images, limit, json_path, page_path
         write_json(json_path, runs[0] if len(runs) == 1 else {"runs": runs})
         click.echo(f"Wrote {json_path}")
     if page_path:
-        write_report(page_path, model, data, dataset, found, seed)
+        write_report(page_path, *first, dataset, found, seed)
         click.echo(f"Wrote {page_path}")

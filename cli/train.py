@@ -12,7 +12,7 @@ from keras_capsule_poe.cli.common import (
     load_data,
 )
 from keras_capsule_poe.training import RECIPES, STAGES, ConfigError, RunConfig
-from keras_capsule_poe.training.config import read_toml
+from keras_capsule_poe.training.settings import read_toml
 
 _POSITIVE = click.IntRange(min=1)
 _TRAINED = ("autoencoder", "encoder", "decoder")

@@ -51,24 +51,24 @@ def nearest_training_distance(images, train_images):
     return distance, index
 
 
-def memorising(samples, held_out, train_images):
+def memorising(samples, usual, train_images):
     """How much nearer to training images samples lie than real images training never saw.
 
     Args:
         samples: Array (M, H, W, C), uint8, or pixels in [0, 1].
-        held_out: Array (L, H, W, C), real images that are not in training.
+        usual: Array (L,), `nearest_training_distance` of real images that are not in training.
         train_images: Array (N, H, W, C).
 
     Returns:
         dict: `sample_distance` and `held_out_distance`, medians of `nearest_training_distance`;
-        `relative_distance`, the former over the latter, far below one for copies, or None; `copies`, the
-        share of samples nearer to training than 99% of the held-out images, about 0.01 for
-        real images.
+        `relative_distance`, the former over the latter, far below one for copies, or None where
+        that is zero; `copies`, the share of samples nearer to training than 99% of the held-out
+        images, about 0.01 for real images.
 
     Raises:
         ValueError: If a set is empty, or the shapes differ.
     """
-    near, usual = (nearest_training_distance(x, train_images)[0] for x in (samples, held_out))
+    near, _ = nearest_training_distance(samples, train_images)
     sample_distance, held_out_distance = float(np.median(near)), float(np.median(usual))
     return {
         "sample_distance": sample_distance,

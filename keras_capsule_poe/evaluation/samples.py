@@ -8,7 +8,7 @@ from keras_capsule_poe.evaluation.distances import (
     frechet_distance,
     kernel_distance,
 )
-from keras_capsule_poe.evaluation.neighbours import memorising
+from keras_capsule_poe.evaluation.neighbours import memorising, nearest_training_distance
 from keras_capsule_poe.evaluation.sources import image_sources
 
 CONFIDENT = 0.9
@@ -35,6 +35,8 @@ def sample_figures(product, data, samples=10_000, seed=0, cache=None):
     samples = min(samples, len(data.test), len(data.train))
     test = data.test.head(samples)
     real, _ = judge.judge(test.images)
+    some = slice(None, MEMORISING)
+    usual, _ = nearest_training_distance(test.images[some], data.train.images)
     figures = {"classifier_accuracy": accuracy(judge, test)}
     for name, draw in image_sources(product, data, len(test), samples, seed).items():
         images, capsule = draw()
@@ -43,8 +45,7 @@ def sample_figures(product, data, samples=10_000, seed=0, cache=None):
         if capsule is not None:
             figures[name] |= by_column(classes, capsule)
         if name in ("visited", "joint", "gaussian_mixture"):
-            some = slice(None, MEMORISING)
-            figures[name] |= memorising(images[some], test.images[some], data.train.images)
+            figures[name] |= memorising(images[some], usual, data.train.images)
     return figures
 
 

@@ -4,14 +4,7 @@ import dataclasses
 import math
 from dataclasses import dataclass, field
 
-try:
-    import tomllib
-except ModuleNotFoundError:  # Python 3.10
-    import tomli as tomllib
-
-
-class ConfigError(ValueError):
-    """A configuration that cannot be used; the message names the setting and what to do."""
+from keras_capsule_poe.training.settings import ConfigError, converted
 
 
 @dataclass
@@ -19,13 +12,15 @@ class AutoencoderConfig:
     """The convolutional autoencoder and its training by backpropagation.
 
     `optimizer`: `"muon"` or `"adam"`. `weight_decay`: how fast weights that nothing holds up
-    shrink, in units of the learning rate; it keeps the features in few directions.
+    shrink, in units of the learning rate; it keeps the features in few directions. `steps`: about
+    how many, where `epochs` says nothing.
     """
 
     filters: int = 128
     dropout: float = 0.1
     negative_slope: float = 0.2
     epochs: int | None = None
+    steps: int = 900
     batch_size: int = 32
     optimizer: str = "muon"
     learning_rate: float = 2e-3
@@ -76,11 +71,10 @@ class ContrastiveConfig(RoutingConfig):
 class EncoderConfig(ContrastiveConfig):
     """The capsule encoder, maps W.
 
-    `start`: the maps start as images, of `"clusters"` or at `"random"`, of `image_length`, or as
-    `"noise"`. `frames`: whether
-    codes are turned into each expert's own frame, see `ExpertFrames`. `visited_components`: of
-    the mixture that describes where training takes each capsule. `joint_components`, for each
-    capsule that wins, and `joint_rank`: of the mixture of whole codes.
+    `start`: the maps start as images of length `image_length`, from `"clusters"` or drawn at
+    `"random"`, or as `"noise"`. `frames`: whether codes are turned into each expert's own frame.
+    `visited_components`, and for each winning capsule `joint_components` of `joint_rank`: of the
+    mixtures that describe the codes of training, of single capsules and of all.
     """
 
     capsules: int = 20
@@ -165,7 +159,7 @@ class RunConfig:
         if key not in fields or key in sections():
             known = ", ".join(sorted(set(fields) - set(sections()))) or ", ".join(sections())
             raise ConfigError(f"Unknown setting {name!r}. Known here: {known}")
-        setattr(target, key, _converted(name, value, fields[key].type))
+        setattr(target, key, converted(name, value, fields[key].type))
 
     def check(self):
         """Raises ConfigError for values out of range."""
@@ -205,8 +199,7 @@ class RunConfig:
         }
 
 
-DEFAULT_STEPS = 900
-_TRAINING = ("epochs", "batch_size", "learning_rate")
+_TRAINING = ("epochs", "steps", "batch_size", "learning_rate")
 _MIXTURES = ("visited_components", "joint_components", "joint_rank")
 _PRECISIONS = ("auto", "float32", "mixed_bfloat16")
 _OPTIMIZERS = ("muon", "adam")
@@ -221,8 +214,7 @@ _CHOICES = {
 def schedule(options, images):
     """Epochs and steps an epoch of a stage.
 
-    Without `epochs`, as many as make about `steps` steps, `DEFAULT_STEPS` where the section has
-    none: two on 60,000 images, more on a small data set.
+    Without `epochs`, as many as make about `steps` steps: more of them on a small data set.
 
     Args:
         options: Section of a stage that trains.
@@ -232,7 +224,7 @@ def schedule(options, images):
         tuple of int (epochs, steps an epoch).
     """
     steps = math.ceil(images / options.batch_size)
-    return options.epochs or max(1, round(getattr(options, "steps", DEFAULT_STEPS) / steps)), steps
+    return options.epochs or max(1, round(options.steps / steps)), steps
 
 
 def sections():
@@ -240,43 +232,8 @@ def sections():
     return ("autoencoder", "primary", "encoder", "decoder")
 
 
-def read_toml(path):
-    """The settings in a TOML file, as nested dicts.
-
-    Raises:
-        ConfigError: If the file cannot be read or is not TOML.
-    """
-    try:
-        with open(path, "rb") as file:
-            return tomllib.load(file)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"Cannot read the configuration {path}: {error}") from error
-
-
 def _fields(target):
     return {field.name: field for field in dataclasses.fields(target)}
-
-
-def _converted(name, value, kind):
-    optional = "None" in str(kind)
-    if optional and value in (None, "none"):
-        return None
-    wanted = str(kind).replace(" | None", "").replace("<class '", "").replace("'>", "")
-    try:
-        if wanted == "bool":
-            return {True: True, False: False, "true": True, "false": False}[value]
-        if wanted == "int" and not isinstance(value, bool) and int(value) == float(value):
-            return int(value)
-        if wanted == "float" and not isinstance(value, bool) and math.isfinite(float(value)):
-            return float(value)
-        if wanted == "str" and isinstance(value, str):
-            return value
-        if wanted.startswith("tuple"):
-            height, width = value
-            return (int(height), int(width))
-    except (KeyError, TypeError, ValueError):
-        pass
-    raise ConfigError(f"{name} must be of kind {kind}. Received: {value!r}")
 
 
 def _check(right, name, value, wanted):

@@ -6,8 +6,9 @@ import time
 from pathlib import Path
 
 from keras_capsule_poe.files import RunError, check_writable, read_json, write_json
-from keras_capsule_poe.training.config import ConfigError, RunConfig
+from keras_capsule_poe.training.config import RunConfig
 from keras_capsule_poe.training.precision import best_precision
+from keras_capsule_poe.training.settings import ConfigError
 
 # What each stage depends on: its own section and those before it.
 STAGES = {

@@ -53,7 +53,7 @@ def test_a_known_distance():
 def test_copies_are_told_from_new_images():
     train, held_out, samples = images(300), images(300, seed=1), images(200, seed=2)
     samples[:50] = train[:50]
-    found = memorising(samples, held_out, train)
+    found = memorising(samples, nearest_training_distance(held_out, train)[0], train)
     every = [np.sort(brute_force(x / 255, train).min(axis=1)) for x in (samples, held_out)]
     medians = [np.median(x) for x in every]
     assert found["sample_distance"] == pytest.approx(medians[0], rel=1e-5)
@@ -65,12 +65,13 @@ def test_copies_are_told_from_new_images():
 
 def test_real_images_and_copies_are_the_two_ends():
     train = images(300)
-    real = memorising(images(300, seed=1), images(300, seed=2), train)
+    usual, _ = nearest_training_distance(images(300, seed=2), train)
+    real = memorising(images(300, seed=1), usual, train)
     # Of 300, three lie below a 1% quantile, give or take their spread and the quantile's own.
     assert real["copies"] < 0.04 and real["relative_distance"] == pytest.approx(1, abs=0.05)
-    copied = memorising(train, images(300, seed=2), train)
+    copied = memorising(train, usual, train)
     assert (copied["copies"], copied["relative_distance"]) == (1, 0)
-    assert memorising(train, train, train)["relative_distance"] is None
+    assert memorising(train, np.zeros(300), train)["relative_distance"] is None
 
 
 def test_neighbour_accuracy_standardises():

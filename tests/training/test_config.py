@@ -3,7 +3,8 @@
 import pytest
 
 from keras_capsule_poe.training import RECIPES, ConfigError, RunConfig
-from keras_capsule_poe.training.config import read_toml, schedule
+from keras_capsule_poe.training.config import schedule
+from keras_capsule_poe.training.settings import read_toml
 
 
 def test_defaults_are_valid_and_survive_a_round_trip():
