@@ -21,7 +21,9 @@ from keras_capsule_poe.training.config import schedule
 from keras_capsule_poe.training.plan import plan, product_rate
 
 FULL = 60_000
-COLUMNS = "stage images seconds peak_mb steps step_ms images_per_s gflop floor_share minutes_full".split()
+COLUMNS = (
+    "stage images seconds peak_mb steps step_ms images_per_s gflop floor_share minutes_full".split()
+)
 
 
 class _Clock(Reporter):
@@ -91,8 +93,7 @@ def main():
         sys.exit(f"pipeline: {error}")
     with tempfile.TemporaryDirectory() as folder:
         rows = [
-            measure.in_child(stage_row, config, Path(folder) / "model", stage)
-            for stage in STAGES
+            measure.in_child(stage_row, config, Path(folder) / "model", stage) for stage in STAGES
         ]
     sums = {name: sum(row[name] for row in rows) for name in ("seconds", "minutes_full")}
     total = {"stage": "all", "is_full": rows[0]["images"] == FULL, **sums}

@@ -59,13 +59,17 @@ def main():
         row |= {f"{name} {kind}": value for name, value in zip(FIGURES, values)}
     worst = {}
     for name in FIGURES:
-        ours, plain = (np.array([row[f"{name} {kind}"] for row in rows]) for kind in IMPLEMENTATIONS)
+        ours, plain = (
+            np.array([row[f"{name} {kind}"] for row in rows]) for kind in IMPLEMENTATIONS
+        )
         worst[name] = {
             "mean_difference": abs(float((ours - plain).mean())),
             "seed_spread": float(plain.std(ddof=1)),
         }
-        print(f"{name}: mean difference {worst[name]['mean_difference']:.4f}, "
-              f"standard deviation over seeds {worst[name]['seed_spread']:.4f}")
+        print(
+            f"{name}: mean difference {worst[name]['mean_difference']:.4f}, "
+            f"standard deviation over seeds {worst[name]['seed_spread']:.4f}"
+        )
     measure.report(rows, COLUMNS, args.json, differences=worst)
 
 

@@ -48,7 +48,9 @@ def guarded(function):
         except click.ClickException:
             raise
         except KeyboardInterrupt:
-            click.echo("Interrupted; the last checkpoint is kept. Run the same command to go on.", err=True)
+            click.echo(
+                "Interrupted; the last checkpoint is kept. Run the same command to go on.", err=True
+            )
             sys.exit(130)
         except Exception as error:
             if debug:
@@ -100,7 +102,10 @@ def model_option(function):
 
 def seed_option(function):
     return click.option(
-        "--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True,
+        "--seed",
+        type=click.IntRange(0, 2**31 - 1),
+        default=0,
+        show_default=True,
         help="What every random choice derives from.",
     )(function)
 
@@ -108,8 +113,12 @@ def seed_option(function):
 def out_option(default, kinds):
     def decorate(function):
         return click.option(
-            "--out", type=click.Path(dir_okay=False, path_type=Path), default=default,
-            show_default=True, callback=suffix_checker(kinds), help="File to write.",
+            "--out",
+            type=click.Path(dir_okay=False, path_type=Path),
+            default=default,
+            show_default=True,
+            callback=suffix_checker(kinds),
+            help="File to write.",
         )(function)
 
     return decorate
@@ -118,8 +127,16 @@ def out_option(default, kinds):
 def data_options(function):
     """Where the images of a data set are, for every command that needs them."""
     for option in (
-        click.option("--data-dir", type=click.Path(file_okay=False), help="Prepared tensorflow-datasets data.  [default: TFDS_DATA_DIR]"),
-        click.option("--manual-dir", type=click.Path(exists=True, file_okay=False), help="Folder of archives downloaded by hand."),
+        click.option(
+            "--data-dir",
+            type=click.Path(file_okay=False),
+            help="Prepared tensorflow-datasets data.  [default: TFDS_DATA_DIR]",
+        ),
+        click.option(
+            "--manual-dir",
+            type=click.Path(exists=True, file_okay=False),
+            help="Folder of archives downloaded by hand.",
+        ),
     ):
         function = option(function)
     return function

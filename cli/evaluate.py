@@ -21,17 +21,45 @@ from keras_capsule_poe.cli.common import (
 
 @click.command(short_help="Measure reconstruction, representation and samples, with controls.")
 @model_option
-@click.option("--also", multiple=True, type=click.Path(file_okay=False, exists=True, path_type=Path), help="A further model of the same data set, for instance of another seed; the tables then show mean and standard deviation.")
-@click.option("--samples", type=click.IntRange(min=0), default=10_000, show_default=True, help="Images of each kind, judged by a classifier that is trained once and cached; 0: none.")
-@click.option("--probe-images", type=click.IntRange(min=20), help="Training images that probes learn from.  [default: all]")
+@click.option(
+    "--also",
+    multiple=True,
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    help="A further model of the same data set, for instance of another seed; the tables then show mean and standard deviation.",
+)
+@click.option(
+    "--samples",
+    type=click.IntRange(min=0),
+    default=10_000,
+    show_default=True,
+    help="Images of each kind, judged by a classifier that is trained once and cached; 0: none.",
+)
+@click.option(
+    "--probe-images",
+    type=click.IntRange(min=20),
+    help="Training images that probes learn from.  [default: all]",
+)
 @click.option("--limit", type=click.IntRange(min=10), help="Use only the first N test images.")
-@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures to a file as well.")
-@click.option("--page", "page_path", callback=suffix_checker((".html",)), type=click.Path(dir_okay=False, path_type=Path), help="Write a page with tables, pictures and what each capsule means (.html).")
+@click.option(
+    "--json",
+    "json_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the figures to a file as well.",
+)
+@click.option(
+    "--page",
+    "page_path",
+    callback=suffix_checker((".html",)),
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a page with tables, pictures and what each capsule means (.html).",
+)
 @data_options
 @seed_option
 @guarded
 @with_tensorflow
-def evaluate(model_dir, also, samples, probe_images, limit, json_path, page_path, data_dir, manual_dir, seed):
+def evaluate(
+    model_dir, also, samples, probe_images, limit, json_path, page_path, data_dir, manual_dir, seed
+):
     """Measure a trained model on its test images.
 
     Samples are judged by a small classifier of the same data set, beside controls decoded by the

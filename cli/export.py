@@ -14,7 +14,13 @@ from keras_capsule_poe.cli.common import (
 
 @click.command(short_help="Write the SavedModel of a trained model anew.")
 @model_option
-@click.option("--domain", type=click.Choice(["complete", "restricted", "visited"]), default="complete", show_default=True, help="What its sample endpoints draw from.")
+@click.option(
+    "--domain",
+    type=click.Choice(["complete", "restricted", "visited"]),
+    default="complete",
+    show_default=True,
+    help="What its sample endpoints draw from.",
+)
 @guarded
 @with_tensorflow
 def export(model_dir, domain):

@@ -21,7 +21,11 @@ def info(model_dir, as_json):
     folder = model_dir or find_model(None)
     config = load_config(folder).to_dict()
     if as_json:
-        click.echo(json.dumps({"folder": str(folder), "config": config, "stages": stage_metrics(folder)}, indent=2))
+        click.echo(
+            json.dumps(
+                {"folder": str(folder), "config": config, "stages": stage_metrics(folder)}, indent=2
+            )
+        )
         return
     click.echo(f"{folder}: data set {config['dataset']}, seed {config['seed']}")
     for section in ("autoencoder", "primary", "encoder", "decoder"):

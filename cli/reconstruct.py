@@ -19,7 +19,9 @@ from keras_capsule_poe.cli.common import (
 @click.command(short_help="Originals beside what the model makes of them.")
 @out_option("reconstructions.png", PICTURES)
 @model_option
-@click.option("--n", type=click.IntRange(min=1), default=16, show_default=True, help="Number of test images.")
+@click.option(
+    "--n", type=click.IntRange(min=1), default=16, show_default=True, help="Number of test images."
+)
 @data_options
 @guarded
 @with_tensorflow

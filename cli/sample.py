@@ -35,13 +35,51 @@ _CHAIN_ROWS = 8
 @click.command(short_help="Draw images, as a grid or as arrays: single capsules, all, or a chain.")
 @out_option("grid.png", (*PICTURES, ".npz"))
 @model_option
-@click.option("--mode", type=click.Choice(["single", "joint", "chain"]), default="single", show_default=True, help="One capsule at a time, all capsules together, or the model's Markov chain.")
-@click.option("--domain", type=click.Choice(["complete", "restricted", "visited"]), default="complete", show_default=True, help="single: the whole sphere, the half that training visits, or the codes that it visits.")
-@click.option("--rows", type=click.IntRange(min=1), default=4, show_default=True, help="single, joint: rows of the grid.")
-@click.option("--n", type=click.IntRange(min=1), help="Samples in an .npz; chain: number of chains.  [default: 64, 12 chains in a picture]")
-@click.option("--steps", type=click.IntRange(min=1), default=20, show_default=True, help="chain: up-down passes.")
-@click.option("--every", type=click.IntRange(min=1), help="chain: show every so many steps, and the last.  [default: at most 8 rows]")
-@click.option("--start", type=click.Choice(["noise", "data"]), default="noise", show_default=True, help="chain: from noise, or from test images.")
+@click.option(
+    "--mode",
+    type=click.Choice(["single", "joint", "chain"]),
+    default="single",
+    show_default=True,
+    help="One capsule at a time, all capsules together, or the model's Markov chain.",
+)
+@click.option(
+    "--domain",
+    type=click.Choice(["complete", "restricted", "visited"]),
+    default="complete",
+    show_default=True,
+    help="single: the whole sphere, the half that training visits, or the codes that it visits.",
+)
+@click.option(
+    "--rows",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    help="single, joint: rows of the grid.",
+)
+@click.option(
+    "--n",
+    type=click.IntRange(min=1),
+    help="Samples in an .npz; chain: number of chains.  [default: 64, 12 chains in a picture]",
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="chain: up-down passes.",
+)
+@click.option(
+    "--every",
+    type=click.IntRange(min=1),
+    help="chain: show every so many steps, and the last.  [default: at most 8 rows]",
+)
+@click.option(
+    "--start",
+    type=click.Choice(["noise", "data"]),
+    default="noise",
+    show_default=True,
+    help="chain: from noise, or from test images.",
+)
 @data_options
 @seed_option
 @guarded
@@ -85,7 +123,9 @@ def _check_options(mode, start):
             continue
         option = f"--{name.replace('_', '-')}"
         if mode not in modes:
-            raise click.UsageError(f"{option} goes with --mode {' or '.join(modes)}. Received: --mode {mode}")
+            raise click.UsageError(
+                f"{option} goes with --mode {' or '.join(modes)}. Received: --mode {mode}"
+            )
         if name.endswith("_dir") and start == "noise":
             raise click.UsageError(f"{option} goes with --start data. Received: --start noise")
 
@@ -94,7 +134,11 @@ def _single(model, as_arrays, rows, n, domain, seed):
     from keras_capsule_poe.pictures import capsule_grid
     from keras_capsule_poe.sampling import sample_arrays
 
-    return sample_arrays(model, n, seed, domain) if as_arrays else capsule_grid(model, rows, domain, seed)
+    return (
+        sample_arrays(model, n, seed, domain)
+        if as_arrays
+        else capsule_grid(model, rows, domain, seed)
+    )
 
 
 def _joint(model, as_arrays, rows, n, seed):

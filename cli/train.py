@@ -29,7 +29,8 @@ def _stage_options(function):
             default = getattr(getattr(RunConfig(), stage), key)
             shown = "enough for 900 steps" if default is None else f"{default:g}"
             function = click.option(
-                f"--{stage}-{key.replace('_', '-')}", type=kind,
+                f"--{stage}-{key.replace('_', '-')}",
+                type=kind,
                 help=f"{stage.capitalize()}: {text}.  [default: {shown}]",
             )(function)
     for key, (kind, text) in reversed(_PER_STAGE.items()):
@@ -55,26 +56,78 @@ def _image_size(context, parameter, value):
 
 
 @click.command(short_help="Train a model, stage by stage; the same command again resumes.")
-@click.option("--dataset", help="A tensorflow-datasets name, `digits`, a folder of images, or an .npz.  [default: fashion_mnist]")
-@click.option("--model-dir", type=click.Path(path_type=Path), help="Where the model goes.  [default: saved_models/DATASET]")
-@click.option("--recipe", type=click.Choice(list(RECIPES)), default="generation", show_default=True, help="`representation`: all capsules code every image, for reconstruction and classification; `paper`: its plain form, without centring, competition and frames.")
+@click.option(
+    "--dataset",
+    help="A tensorflow-datasets name, `digits`, a folder of images, or an .npz.  [default: fashion_mnist]",
+)
+@click.option(
+    "--model-dir",
+    type=click.Path(path_type=Path),
+    help="Where the model goes.  [default: saved_models/DATASET]",
+)
+@click.option(
+    "--recipe",
+    type=click.Choice(list(RECIPES)),
+    default="generation",
+    show_default=True,
+    help="`representation`: all capsules code every image, for reconstruction and classification; `paper`: its plain form, without centring, competition and frames.",
+)
 @click.option("--limit", type=_POSITIVE, help="Use only the first N training images.")
 @click.option("--image-size", callback=_image_size, metavar="N|HxW", help="Resize images.")
 @click.option("--grey", is_flag=True, default=None, help="Make images grey.")
 @click.option("--column", help="Which feature or array holds the images.")
-@click.option("--skip-broken", is_flag=True, default=None, help="Leave out images that cannot be read.")
+@click.option(
+    "--skip-broken", is_flag=True, default=None, help="Leave out images that cannot be read."
+)
 @data_options
 @_stage_options
-@click.option("--set", "settings", multiple=True, metavar="SECTION.KEY=VALUE", help="Any other setting, for instance encoder.capsules=10.")
-@click.option("--config", type=click.Path(exists=True, dir_okay=False), help="TOML file of settings; flags win.")
-@click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="What every random choice derives from.  [default: 0]")
-@click.option("--deterministic", is_flag=True, default=None, help="Same numbers bit for bit on the same machine; slower.")
-@click.option("--stage", type=click.Choice(list(STAGES)), help="Stop after this stage; with --fresh, start over from it.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="SECTION.KEY=VALUE",
+    help="Any other setting, for instance encoder.capsules=10.",
+)
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False),
+    help="TOML file of settings; flags win.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**31 - 1),
+    help="What every random choice derives from.  [default: 0]",
+)
+@click.option(
+    "--deterministic",
+    is_flag=True,
+    default=None,
+    help="Same numbers bit for bit on the same machine; slower.",
+)
+@click.option(
+    "--stage",
+    type=click.Choice(list(STAGES)),
+    help="Stop after this stage; with --fresh, start over from it.",
+)
 @click.option("--fresh", is_flag=True, help="Start over instead of resuming.")
 @click.option("--tensorboard", is_flag=True, help="Write TensorBoard logs to MODEL_DIR/logs.")
-@click.option("--dry-run", is_flag=True, help="Show shapes, parameters, memory and time; train nothing.")
+@click.option(
+    "--dry-run", is_flag=True, help="Show shapes, parameters, memory and time; train nothing."
+)
 @guarded
-def train(model_dir, recipe, settings, config, data_dir, manual_dir, stage, fresh, tensorboard, dry_run, **flags):
+def train(
+    model_dir,
+    recipe,
+    settings,
+    config,
+    data_dir,
+    manual_dir,
+    stage,
+    fresh,
+    tensorboard,
+    dry_run,
+    **flags,
+):
     """Train a product of expert capsules on images, without labels.
 
     Stages: autoencoder, features, encoder (W), decoder (U), export. Each leaves
@@ -131,11 +184,15 @@ def _configuration(recipe, path, settings, flags):
 
 def _folder_name(dataset):
     path = Path(dataset)
-    return path.stem if path.suffix == ".npz" else path.resolve().name if path.is_dir() else path.name
+    return (
+        path.stem if path.suffix == ".npz" else path.resolve().name if path.is_dir() else path.name
+    )
 
 
 def _check_tensorboard():
     import importlib.util
 
     if importlib.util.find_spec("tensorboard") is None:
-        raise click.UsageError("--tensorboard needs TensorBoard: pip install 'keras-capsule-poe[tensorboard]'")
+        raise click.UsageError(
+            "--tensorboard needs TensorBoard: pip install 'keras-capsule-poe[tensorboard]'"
+        )

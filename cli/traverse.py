@@ -19,10 +19,26 @@ from keras_capsule_poe.cli.common import (
 @click.command(short_help="Vary one capsule's dimensions around a real image's code.")
 @out_option("traverse.png", PICTURES)
 @model_option
-@click.option("--image", type=click.IntRange(min=0), default=0, show_default=True, help="Which test image.")
-@click.option("--capsule", type=click.IntRange(min=0), help="Which capsule.  [default: the most probable]")
-@click.option("--steps", type=click.IntRange(min=2), default=11, show_default=True, help="Values of each dimension.")
-@click.option("--span", type=click.FloatRange(min=0, min_open=True), default=0.5, show_default=True, help="How far each dimension is moved, up and down.")
+@click.option(
+    "--image", type=click.IntRange(min=0), default=0, show_default=True, help="Which test image."
+)
+@click.option(
+    "--capsule", type=click.IntRange(min=0), help="Which capsule.  [default: the most probable]"
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(min=2),
+    default=11,
+    show_default=True,
+    help="Values of each dimension.",
+)
+@click.option(
+    "--span",
+    type=click.FloatRange(min=0, min_open=True),
+    default=0.5,
+    show_default=True,
+    help="How far each dimension is moved, up and down.",
+)
 @data_options
 @guarded
 @with_tensorflow
@@ -34,9 +50,13 @@ def traverse(out, model_dir, image, capsule, steps, span, data_dir, manual_dir):
     model = load_model(folder)
     test = load_data(load_config(folder), data_dir, manual_dir).test
     if image >= len(test):
-        raise click.BadParameter(f"there are {len(test)} test images. Received: {image}", param_hint="--image")
+        raise click.BadParameter(
+            f"there are {len(test)} test images. Received: {image}", param_hint="--image"
+        )
     if capsule is not None and capsule >= model.capsules:
-        raise click.BadParameter(f"there are {model.capsules} capsules. Received: {capsule}", param_hint="--capsule")
+        raise click.BadParameter(
+            f"there are {model.capsules} capsules. Received: {capsule}", param_hint="--capsule"
+        )
     pixels = test.images[image : image + 1].astype("float32") / 255
     rows, capsule = traversal_grid(model, pixels, capsule, steps, span)
     save_grid(out, rows)

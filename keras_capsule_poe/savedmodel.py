@@ -77,7 +77,15 @@ def _version(package):
 class _Exported(Endpoints, tf.Module):
     """The product's endpoints as functions of TensorFlow alone."""
 
-    NAMES = ("encode", "decode", "reconstruct", "free_energy", "sample", "sample_capsule", "sample_joint")
+    NAMES = (
+        "encode",
+        "decode",
+        "reconstruct",
+        "free_energy",
+        "sample",
+        "sample_capsule",
+        "sample_joint",
+    )
 
     def __init__(self, product, domain):
         super().__init__()
@@ -91,7 +99,15 @@ class _Exported(Endpoints, tf.Module):
         # Traced once and called by the endpoints: routing makes a large graph.
         self.code = tf.function(product.code, input_signature=[images])
         self.render = tf.function(product.render, input_signature=[capsules])
-        signatures = ([images], [capsules], [images], [images], [n, seed], [capsule, n, seed], [n, seed])
+        signatures = (
+            [images],
+            [capsules],
+            [images],
+            [images],
+            [n, seed],
+            [capsule, n, seed],
+            [n, seed],
+        )
         for name, signature in zip(self.NAMES, signatures):
             options = {"domain": domain} if name in ("sample", "sample_capsule") else {}
             endpoint = functools.partial(getattr(self, name), **options)

@@ -37,9 +37,7 @@ class Options:
                 f"Received: test_fraction={self.test_fraction}."
             )
         if not _is_int(self.seed) or self.seed < 0:
-            raise DataError(
-                f"`seed` must be an integer of at least 0. Received: seed={self.seed}."
-            )
+            raise DataError(f"`seed` must be an integer of at least 0. Received: seed={self.seed}.")
 
     def refuse_column(self, source):
         """Raises `DataError` if `column` is given for a source that has no columns."""

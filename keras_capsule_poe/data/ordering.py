@@ -46,8 +46,7 @@ def held_out(n, fraction, seed):
     """
     if n < 2:
         raise DataError(
-            "there must be at least 2 images, so that one can be kept to test with. "
-            f"Received: {n}."
+            f"there must be at least 2 images, so that one can be kept to test with. Received: {n}."
         )
     order = epoch_order(n, seed, 0)
     tests = min(max(round(n * fraction), 1), n - 1)

@@ -147,5 +147,3 @@ class _Columns:
             return pixels
         units = pixels / 65535 if pixels.dtype == np.uint16 else pixels
         return floats_to_bytes(units, f"column {self.image!r} of data set {self.name!r}")
-
-

@@ -123,7 +123,9 @@ def _log_weight(z):
 
 def _votes(kernel, coefficients, values):
     """c_ij W_ij v of every visible capsule and value, (I, S, J, E)."""
-    kernel, coefficients, values = (np.asarray(a, "float64") for a in (kernel, coefficients, values))
+    kernel, coefficients, values = (
+        np.asarray(a, "float64") for a in (kernel, coefficients, values)
+    )
     if (
         kernel.ndim != 4
         or coefficients.shape != kernel.shape[:2]

@@ -95,7 +95,9 @@ def _classifier(image_shape, classes):
         )(x)
     x = layers.Dropout(0.3, seed=SEED)(layers.Flatten()(x))
     features = layers.Dense(64, activation="relu", kernel_initializer=start())(x)
-    return keras.Model(inputs, [features, layers.Dense(classes, kernel_initializer=start())(features)])
+    return keras.Model(
+        inputs, [features, layers.Dense(classes, kernel_initializer=start())(features)]
+    )
 
 
 def accuracy(judge, images):

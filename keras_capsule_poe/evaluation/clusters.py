@@ -59,7 +59,9 @@ def majority_accuracy(train_clusters, train_labels, test_clusters, test_labels):
     table = contingency_matrix(train_labels, train_clusters)
     majority = np.unique(train_labels)[table.argmax(axis=0)]
     name = dict(zip(np.unique(train_clusters).tolist(), majority.tolist()))
-    right = [name.get(cluster) == label for cluster, label in zip(test_clusters.tolist(), test_labels)]
+    right = [
+        name.get(cluster) == label for cluster, label in zip(test_clusters.tolist(), test_labels)
+    ]
     return float(np.mean(right))
 
 
@@ -151,7 +153,9 @@ def merged_capsules(probabilities, clusters):
             together[capsule] = probabilities[winner == capsule].mean(axis=0)
     apart = -np.log((together + together.T) / 2 + 1e-6)
     np.fill_diagonal(apart, 0)
-    groups = AgglomerativeClustering(min(clusters, capsules), metric="precomputed", linkage="average")
+    groups = AgglomerativeClustering(
+        min(clusters, capsules), metric="precomputed", linkage="average"
+    )
     return groups.fit_predict(apart)
 
 

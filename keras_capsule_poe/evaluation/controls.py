@@ -117,9 +117,7 @@ def _gaussian_mixture(features, control):
     # In these units the floor of the variances is relative to the features' own.
     unit = np.float32(np.sqrt(axes.explained_variance_.mean()))
     components = min(control.components, len(features))
-    mixture = GaussianMixture(
-        components, reg_covar=1e-3, max_iter=30, random_state=control.seed
-    )
+    mixture = GaussianMixture(components, reg_covar=1e-3, max_iter=30, random_state=control.seed)
     with warnings.catch_warnings():
         # Thirty steps are a choice: a control need not be at its optimum.
         warnings.filterwarnings("ignore", "Best performing initialization", ConvergenceWarning)

@@ -23,7 +23,9 @@ def neighbour_accuracy(x_train, y_train, x_test, y_test, neighbours=5):
     """
     # In hundreds of dimensions search trees are slower than all distances.
     nearest = KNeighborsClassifier(neighbours, algorithm="brute")
-    return float(make_pipeline(StandardScaler(), nearest).fit(x_train, y_train).score(x_test, y_test))
+    return float(
+        make_pipeline(StandardScaler(), nearest).fit(x_train, y_train).score(x_test, y_test)
+    )
 
 
 def nearest_training_distance(images, train_images):

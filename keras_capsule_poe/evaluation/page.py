@@ -33,12 +33,16 @@ def write_page(path, title, tables, pictures, capsules):
     """
     body = [f"<h1>{_text(title)}</h1>"]
     body += [_table(*table) for table in tables]
-    body += [_section(heading, _figure(rows, caption, heading)) for heading, caption, rows in pictures]
+    body += [
+        _section(heading, _figure(rows, caption, heading)) for heading, caption, rows in pictures
+    ]
     if capsules:
         body.append("<h2>Capsules</h2>\n" + _contents(capsules))
     body += [_capsule(capsule) for capsule in capsules]
     with beside(path, suffix=Path(path).suffix) as temporary:
-        temporary.write_text(_PAGE.format(title=_text(title), style=STYLE, body="\n".join(body)), "utf-8")
+        temporary.write_text(
+            _PAGE.format(title=_text(title), style=STYLE, body="\n".join(body)), "utf-8"
+        )
 
 
 _PAGE = """<!doctype html>
@@ -148,5 +152,6 @@ def _histogram(capsule):
     more = len(present) - CLASSES_SHOWN
     return (
         f'<table class="bars"><caption>Classes of the images it wins</caption>\n'
-        f"<tbody>\n{bars}\n</tbody>\n</table>" + (f"\n<p>and {more} rarer ones</p>" if more > 0 else "")
+        f"<tbody>\n{bars}\n</tbody>\n</table>"
+        + (f"\n<p>and {more} rarer ones</p>" if more > 0 else "")
     )

@@ -89,7 +89,9 @@ def tables(runs, dataset=None):
         rows = [target_rows(dataset, run) for run in runs]
         if rows[0]:
             columns = ["measured", "target", *(["reached"] if len(runs) == 1 else ["reached by"])]
-            found.append(("Targets", _NOTES["targets"], columns, [_target(row) for row in zip(*rows)]))
+            found.append(
+                ("Targets", _NOTES["targets"], columns, [_target(row) for row in zip(*rows)])
+            )
     return found
 
 
@@ -100,7 +102,12 @@ def _target(rows):
         return rows[0]
     values = [row[1] for row in rows]
     met = sum(row[3] == "yes" for row in rows)
-    return what, (float(np.mean(values)), float(np.std(values, ddof=1))), target, f"{met} of {len(rows)}"
+    return (
+        what,
+        (float(np.mean(values)), float(np.std(values, ddof=1))),
+        target,
+        f"{met} of {len(rows)}",
+    )
 
 
 def _nested(values):
@@ -144,9 +151,25 @@ def write_report(path, product, data, dataset, found, seed=0):
     shown = pixels(test.images[:SHOWN])
     joint = joint_arrays(product, 4 * SHOWN, seed)["images"]
     pictures = [
-        ("Single capsules", "Each column one capsule drawn from a plain Gaussian, all others zero.", capsule_grid(product, 4, "complete", seed)),
-        ("Single capsules, where training took them", "The same, drawn from what training visited.", columns[:4]),
-        ("All capsules", "Whole codes, drawn from the mixture fitted to those of training.", list(joint.reshape(4, SHOWN, *joint.shape[1:]))),
-        ("Reconstructions", "Test images; the autoencoder; one divergence step; the whole code.", reconstruction_grid(product, shown)),
+        (
+            "Single capsules",
+            "Each column one capsule drawn from a plain Gaussian, all others zero.",
+            capsule_grid(product, 4, "complete", seed),
+        ),
+        (
+            "Single capsules, where training took them",
+            "The same, drawn from what training visited.",
+            columns[:4],
+        ),
+        (
+            "All capsules",
+            "Whole codes, drawn from the mixture fitted to those of training.",
+            list(joint.reshape(4, SHOWN, *joint.shape[1:])),
+        ),
+        (
+            "Reconstructions",
+            "Test images; the autoencoder; one divergence step; the whole code.",
+            reconstruction_grid(product, shown),
+        ),
     ]
     write_page(path, f"Products of expert capsules: {dataset}", found, pictures, capsules)

@@ -80,7 +80,9 @@ def by_column(classes, capsule):
         `modal_classes`, how many different classes are a capsule's most frequent one.
     """
     named = classes.argmax(axis=-1)
-    counts = [np.bincount(named[capsule == j], minlength=classes.shape[1]) for j in np.unique(capsule)]
+    counts = [
+        np.bincount(named[capsule == j], minlength=classes.shape[1]) for j in np.unique(capsule)
+    ]
     return {
         "purity": float(np.mean([count.max() / count.sum() for count in counts])),
         "modal_classes": len({int(count.argmax()) for count in counts}),

@@ -48,7 +48,9 @@ def image_sources(product, data, test_images, samples, seed):
             features = predict(product.autoencoder.encode, some)
             controls.update(fit_controls(features.reshape(len(features), -1), seed))
         drawn = controls[kind].sample(samples, seed)
-        return predict(product.autoencoder.decode, drawn.reshape(-1, *product.autoencoder.feature_shape)), None
+        return predict(
+            product.autoencoder.decode, drawn.reshape(-1, *product.autoencoder.feature_shape)
+        ), None
 
     return {
         "real": lambda: (data.train.images[chosen[:samples]], None),

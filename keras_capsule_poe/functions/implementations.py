@@ -46,7 +46,5 @@ def get(name):
     """
     if name not in _IMPLEMENTATIONS:
         listed = " or ".join(repr(known) for known in _IMPLEMENTATIONS)
-        raise ValueError(
-            f"`implementation` must be {listed}. Received: implementation={name!r}"
-        )
+        raise ValueError(f"`implementation` must be {listed}. Received: implementation={name!r}")
     return _IMPLEMENTATIONS[name]

@@ -165,9 +165,7 @@ class Router:
             in_scale = in_scale + sum(ops.sum(part) for part in parts) / scale
             in_c = None
             # The agreement.
-            more_pull, more_measured, more_maps = self._agreement.gradient(
-                slopes, pull, in_logits
-            )
+            more_pull, more_measured, more_maps = self._agreement.gradient(slopes, pull, in_logits)
             in_pull, in_measured = in_pull + more_pull, in_measured + more_measured
             in_maps = _added(in_maps, more_maps)
             parts = [block * gradient for block, gradient in zip(agreement, in_logits)]

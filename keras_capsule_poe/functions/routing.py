@@ -154,8 +154,7 @@ def check_routing_options(iterations, normalize, kind):
     """Raises ValueError for routing options that have no meaning."""
     if not isinstance(iterations, int) or iterations < 0:
         raise ValueError(
-            "`iterations` must be an integer, zero or more. "
-            f"Received: iterations={iterations!r}"
+            f"`iterations` must be an integer, zero or more. Received: iterations={iterations!r}"
         )
     _check_choice("normalize", normalize, NORMALIZE)
     _check_choice("agreement", kind, AGREEMENTS)

@@ -43,9 +43,7 @@ class CapsulePoE(RoutingLayer):
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643)
     """
 
-    def __init__(
-        self, capsules, dim, iterations=3, scale=None, kernel_initializer=None, **kwargs
-    ):
+    def __init__(self, capsules, dim, iterations=3, scale=None, kernel_initializer=None, **kwargs):
         if kernel_initializer is None:
             kernel_initializer = keras.initializers.RandomNormal(stddev=1e-3)
         super().__init__(

@@ -31,7 +31,9 @@ class ExpertFrames(keras.layers.Layer):
         )
         self.whitening = self.add_weight(
             shape=(capsules, dim, dim),
-            initializer=lambda shape, dtype=None: ops.broadcast_to(ops.eye(dim, dtype=dtype), shape),
+            initializer=lambda shape, dtype=None: ops.broadcast_to(
+                ops.eye(dim, dtype=dtype), shape
+            ),
             trainable=False,
             name="whitening",
         )

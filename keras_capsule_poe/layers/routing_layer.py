@@ -70,9 +70,7 @@ class RoutingLayer(keras.layers.Layer):
         super().__init__(**kwargs)
         for name, value in (("capsules", capsules), ("dim", dim)):
             if not isinstance(value, int) or value < 1:
-                raise ValueError(
-                    f"`{name}` must be a positive integer. Received: {name}={value!r}"
-                )
+                raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
         check_routing_options(iterations, normalize, agreement)
         implementations.get(implementation)
         self.capsules = capsules

@@ -44,9 +44,7 @@ class ConvAutoencoder(keras.Model):
         super().__init__(**kwargs)
         for name, value in (("filters", filters), ("kernel_size", kernel_size)):
             if not isinstance(value, int) or value < 1:
-                raise ValueError(
-                    f"`{name}` must be a positive integer. Received: {name}={value!r}"
-                )
+                raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
         if not 0 <= dropout < 1:
             raise ValueError(f"`dropout` must lie in [0, 1). Received: dropout={dropout!r}")
         self.filters = filters

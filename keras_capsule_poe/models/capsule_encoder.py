@@ -47,16 +47,12 @@ class CapsuleEncoder(ContrastiveModel):
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643), Algorithm 1, Equation 18
     """
 
-    def __init__(
-        self, experts, prior_start=None, prior_steps=0, balance=0.0, seed=0, **kwargs
-    ):
+    def __init__(self, experts, prior_start=None, prior_steps=0, balance=0.0, seed=0, **kwargs):
         super().__init__(seed=seed, **kwargs)
         if isinstance(experts, dict):
             experts = keras.saving.deserialize_keras_object(experts)
         if not isinstance(experts, CapsulePoE):
-            raise ValueError(
-                f"`experts` must be a CapsulePoE layer. Received: experts={experts!r}"
-            )
+            raise ValueError(f"`experts` must be a CapsulePoE layer. Received: experts={experts!r}")
         if balance and not experts.use_routing_bias:
             raise ValueError(
                 "`balance` moves the experts' routing bias: give them use_routing_bias=True. "

@@ -37,9 +37,7 @@ class ProductOfExpertCapsules(Endpoints, keras.Model):
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643)
     """
 
-    def __init__(
-        self, autoencoder, primary, encoder, decoder, visited=None, joint=None, **kwargs
-    ):
+    def __init__(self, autoencoder, primary, encoder, decoder, visited=None, joint=None, **kwargs):
         super().__init__(**kwargs)
         parts = (autoencoder, primary, encoder, decoder, visited, joint)
         self.autoencoder, self.primary, self.encoder, self.decoder, visited, joint = (

@@ -184,9 +184,13 @@ class RunConfig:
         _check(decay >= 0, "autoencoder.weight_decay", decay, "0 or more")
         part = self.autoencoder
         rate, precision, optimizer = part.dropout, part.precision, part.optimizer
-        _check(optimizer in _OPTIMIZERS, "autoencoder.optimizer", optimizer, " or ".join(_OPTIMIZERS))
+        _check(
+            optimizer in _OPTIMIZERS, "autoencoder.optimizer", optimizer, " or ".join(_OPTIMIZERS)
+        )
         _check(0 <= rate < 1, "autoencoder.dropout", rate, "in [0, 1)")
-        _check(precision in _PRECISIONS, "autoencoder.precision", precision, " or ".join(_PRECISIONS))
+        _check(
+            precision in _PRECISIONS, "autoencoder.precision", precision, " or ".join(_PRECISIONS)
+        )
         _check(self.seed >= 0, "seed", self.seed, "0 or more")
 
     def differences(self, other):

@@ -41,8 +41,14 @@ def fit(model, batches, *, stage, folder, epochs, steps, reporter, after_epoch=N
     checkpoints = _Checkpoints(model, folder)
     first_epoch = checkpoints.restore()
     monitor = _Monitor(
-        stage, checkpoints, folder / "history.json", first_epoch, (epochs, steps), reporter,
-        after_epoch, picture,
+        stage,
+        checkpoints,
+        folder / "history.json",
+        first_epoch,
+        (epochs, steps),
+        reporter,
+        after_epoch,
+        picture,
     )
     reporter.stage_started(stage, epochs=epochs, steps=steps, first_epoch=first_epoch)
     if first_epoch < epochs:

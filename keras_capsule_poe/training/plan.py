@@ -58,7 +58,10 @@ def plan(config, data):
         work = flops * n * epochs
         rate = measured_rate * efficiency[name]
         stages[name] = {
-            "epochs": epochs, "steps": epochs * steps, "gflop": work / 1e9, "seconds": work / rate
+            "epochs": epochs,
+            "steps": epochs * steps,
+            "gflop": work / 1e9,
+            "seconds": work / rate,
         }
     activations = 6 * config.autoencoder.batch_size * int(np.prod(inner)) * filters * BYTES
     images = data.train.images.nbytes + data.test.images.nbytes

@@ -55,9 +55,7 @@ class Run:
         return (self.stage_folder(stage) / "done.json").exists()
 
     def mark_done(self, stage, seconds, metrics):
-        write_json(
-            self.stage_folder(stage) / "done.json", {"seconds": seconds, "metrics": metrics}
-        )
+        write_json(self.stage_folder(stage) / "done.json", {"seconds": seconds, "metrics": metrics})
 
     def metrics(self, stage):
         """What a finished stage measured."""
@@ -136,9 +134,7 @@ def _open(run, stage, fresh):
     """Claims the folder for this configuration, or refuses."""
     path = run.folder / RUN_FILE
     if not path.exists() and _foreign(run.folder):
-        raise RunError(
-            f"{run.folder} holds files but no training run. Choose another --model-dir."
-        )
+        raise RunError(f"{run.folder} holds files but no training run. Choose another --model-dir.")
     names = list(STAGES)
     if fresh:
         for name in names[names.index(stage) if stage else 0 :]:

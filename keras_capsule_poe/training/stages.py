@@ -120,7 +120,12 @@ def _record_visits(run, model, z):
     visits = {"mean_direction": visited.mean_directions(codes)}
     for name, mixture in (
         ("visited", visited.visited_mixtures(codes, options.visited_components, run.config.seed)),
-        ("joint", visited.joint_mixture(codes, options.joint_components, options.joint_rank, run.config.seed)),
+        (
+            "joint",
+            visited.joint_mixture(
+                codes, options.joint_components, options.joint_rank, run.config.seed
+            ),
+        ),
     ):
         visits |= {f"{name}_{part}": array.astype("float32") for part, array in mixture.items()}
     with beside(folder / "codes.npy", suffix=".npy") as temporary:
@@ -154,7 +159,9 @@ def decoder(run):
         save_grid(path, [original, decoded, single])
 
     def stream(first_epoch):
-        return parts.primary_batches(primary, (codes, train), **_order(run, options, first_epoch, epochs))
+        return parts.primary_batches(
+            primary, (codes, train), **_order(run, options, first_epoch, epochs)
+        )
 
     history = _fit(run, "decoder", model, stream, (epochs, steps), after_epoch, picture)
     _save(run, "decoder", model)
@@ -166,7 +173,9 @@ def export(run):
     product = parts.assemble(run, parts.load_primary(run), parts.load_part(run, "decoder"))
     with beside(run.folder / parts.MODEL_FILE, suffix=".keras") as temporary:
         product.save(temporary)
-    metrics = {name: run.metrics(name) for name in ("autoencoder", "features", "encoder", "decoder")}
+    metrics = {
+        name: run.metrics(name) for name in ("autoencoder", "features", "encoder", "decoder")
+    }
     version = export_saved_model(product, run.folder, run.config.to_dict(), metrics)
     shown = parts.pixels(run.data.test.images[:SHOWN])
     save_grid(run.folder / "reconstructions.png", reconstruction_grid(product, shown))

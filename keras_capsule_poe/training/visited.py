@@ -87,12 +87,17 @@ def joint_mixture(codes, components, rank, seed=0):
 
     _, capsules, dim = codes.shape
     winner, flat = winners(codes), codes.reshape(len(codes), -1)
-    weights, means = np.zeros((capsules, components)), np.zeros((capsules, components, capsules * dim))
+    weights, means = (
+        np.zeros((capsules, components)),
+        np.zeros((capsules, components, capsules * dim)),
+    )
     factors = np.zeros((capsules, components, capsules * dim, rank))
     for capsule in range(capsules):
         won = flat[winner == capsule]
         k = int(np.clip(len(won) // (2 * rank), 1, components))
-        part = KMeans(k, n_init=1, random_state=seed).fit_predict(won) if k > 1 else np.zeros(len(won))
+        part = (
+            KMeans(k, n_init=1, random_state=seed).fit_predict(won) if k > 1 else np.zeros(len(won))
+        )
         for component in range(k):
             x = won[part == component].astype("float64")
             weights[capsule, component] = len(x)

@@ -84,7 +84,18 @@ def test_evaluate_measures_and_writes_json(capspoe, tiny_model, tmp_path, monkey
     monkeypatch.setenv("CAPSPOE_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "figures.json"
     page = tmp_path / "page.html"
-    options = ("--model-dir", tiny_model, "--limit", 40, "--samples", 30, "--json", path, "--page", page)
+    options = (
+        "--model-dir",
+        tiny_model,
+        "--limit",
+        40,
+        "--samples",
+        30,
+        "--json",
+        path,
+        "--page",
+        page,
+    )
     result = capspoe("evaluate", *options)
     assert result.exit_code == 0, result.output
     figures = json.loads(path.read_text())

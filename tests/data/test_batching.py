@@ -73,7 +73,10 @@ def test_a_tuple_of_one_stays_a_tuple(numbers):
 
 def test_the_batch_dimension_stays_open(numbers):
     assert batches(np.zeros((3, 20, 20, 1), np.uint8), batch_size=2, seed=0).element_spec.shape == (
-        None, 20, 20, 1,
+        None,
+        20,
+        20,
+        1,
     )
 
 

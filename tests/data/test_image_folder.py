@@ -72,9 +72,7 @@ def test_a_train_and_test_pair_is_the_split(tmp_path, test):
     assert data.test.labels.tolist() == [1]
 
 
-@pytest.mark.parametrize(
-    "extension", ["png", "jpg", "JPEG", "gif", "bmp", "webp", "tif", "tiff"]
-)
+@pytest.mark.parametrize("extension", ["png", "jpg", "JPEG", "gif", "bmp", "webp", "tif", "tiff"])
 def test_formats(tmp_path, extension):
     smooth = np.add.outer(np.arange(24), np.arange(20)).astype(np.uint8) * 5
     for name in "ab":

@@ -45,7 +45,9 @@ def test_names_of_clusters_do_not_matter_and_surplus_ones_are_wrong():
     labels = np.repeat([0, 1, 2], 4)
     assert clustering_accuracy(labels, np.array([7, -1, 30])[labels]) == 1
     # Class 0 in two halves, of which only one can be its own.
-    assert clustering_accuracy(labels, [0, 0, 9, 9, 1, 1, 1, 1, 2, 2, 2, 2]) == pytest.approx(10 / 12)
+    assert clustering_accuracy(labels, [0, 0, 9, 9, 1, 1, 1, 1, 2, 2, 2, 2]) == pytest.approx(
+        10 / 12
+    )
 
 
 def test_clusters_are_named_in_training():
@@ -91,7 +93,9 @@ def test_only_the_warning_of_a_disconnected_graph_is_caught(monkeypatch):
 @pytest.mark.parametrize("method", [clustered, graph_clustered])
 def test_clusters_follow_the_seed(method):
     train, _ = blobs(200, 0, spread=5)
-    for one, other in zip(method(train, train[:50], 7, seed=4), method(train, train[:50], 7, seed=4)):
+    for one, other in zip(
+        method(train, train[:50], 7, seed=4), method(train, train[:50], 7, seed=4)
+    ):
         np.testing.assert_array_equal(one, other)
 
 
@@ -106,7 +110,9 @@ def test_figures_of_four_clusterings():
     halves = figures["winning_capsule"]
     # Every class has two capsules: named rightly, but matched one-to-one only the larger half is.
     assert (halves["clusters"], halves["majority_accuracy"]) == (6, 1)
-    larger = sum(max(np.sum(winners[1] == 2 * k), np.sum(winners[1] == 2 * k + 1)) for k in range(3))
+    larger = sum(
+        max(np.sum(winners[1] == 2 * k), np.sum(winners[1] == 2 * k + 1)) for k in range(3)
+    )
     assert halves["accuracy"] == pytest.approx(larger / 100)
     assert halves["nmi"] < 1
 

@@ -57,7 +57,9 @@ def test_kernel_distance_is_about_zero_for_the_same_distribution_and_grows():
     mean, error = kernel_distance(vectors(3000), vectors(3000, seed=1), size=300)
     # The subsets overlap little: four standard errors.
     assert abs(mean) < 4 * error
-    assert kernel_distance(vectors(3000), vectors(3000, seed=1, shift=0.5), size=300)[0] > 10 * error
+    assert (
+        kernel_distance(vectors(3000), vectors(3000, seed=1, shift=0.5), size=300)[0] > 10 * error
+    )
 
 
 def test_density_and_coverage_are_those_of_the_definition():

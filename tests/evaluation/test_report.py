@@ -9,7 +9,13 @@ from keras_capsule_poe.evaluation.targets import target_rows
 
 def figures(purity=0.9, accuracy=0.5):
     """Figures by which MNIST meets its targets but for the clusterings."""
-    judged = {"recognised": 0.9, "modal_classes": 9, "purity": purity, "coverage": 0.5, "frechet": 4.0}
+    judged = {
+        "recognised": 0.9,
+        "modal_classes": 9,
+        "purity": purity,
+        "coverage": 0.5,
+        "frechet": 4.0,
+    }
     return {
         "reconstruction": {"primary_capsules": 0.1},
         "probe": {"capsules": 0.97, "pixels": 0.9},

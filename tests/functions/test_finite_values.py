@@ -27,9 +27,7 @@ VECTOR = {
 # Vectors (1, 1, 3): zero, one entry, mixed magnitudes, both signs.
 SHAPES = {"axis": [0.0, 1.0, 0.0], "full": [1.0, -1.0, 0.5], "mixed": [1.0, 1e-3, -1e-6]}
 SIZES = (0.0, 1e-30, 1e-20, 1e-10, 1.0, 1e10, 1e20, 1e30)
-ROUTES = list(
-    itertools.product(("plain", "streamed"), ("cosine", "dot"), ("inputs", "outputs"))
-)
+ROUTES = list(itertools.product(("plain", "streamed"), ("cosine", "dot"), ("inputs", "outputs")))
 
 
 def vectors():
@@ -145,9 +143,7 @@ def test_routing_is_finite(implementation, kind, normalize):
     for x_size, w_size in ((1, 0), (0, 1), (1, 1e-20), (1e-20, 1), (1, 1e20), (1e20, 1)):
 
         def routed(x, w):
-            return route(
-                x, w, iterations=2, kind=kind, normalize=normalize, activation_prior=0.7
-            )
+            return route(x, w, iterations=2, kind=kind, normalize=normalize, activation_prior=0.7)
 
         value, gradient = value_and_gradient(routed, capsules * x_size, maps * w_size)
         assert_finite([*value, *gradient])

@@ -137,9 +137,7 @@ def test_data_term_minus_model_expectation_is_the_likelihood_gradient(model, dat
 
 
 @pytest.mark.parametrize("implementation", ["plain", "streamed"])
-def test_the_data_term_of_the_update_is_the_gradient_of_the_log_weight(
-    implementation, model, data
-):
+def test_the_data_term_of_the_update_is_the_gradient_of_the_log_weight(implementation, model, data):
     w, c = model
     coefficients = np.repeat(c[None], len(data), axis=0)
     step = implementations.get(implementation).encoder_divergence(data, w, coefficients)

@@ -240,7 +240,9 @@ def test_a_feature_scale_that_is_not_positive_is_refused(scale):
 
 def test_activity_makes_one_capsule_and_one_among_silent_ones_alike():
     model = decoder(activity=2.0)
-    model.primaries.kernel.assign(np.random.default_rng(4).normal(size=model.primaries.kernel.shape))
+    model.primaries.kernel.assign(
+        np.random.default_rng(4).normal(size=model.primaries.kernel.shape)
+    )
     codes = pairs(8)[0]
     codes[:, 1:] *= 1e-3
     alone = codes.copy()
@@ -282,5 +284,7 @@ def test_the_conditional_rule_is_the_delta_rule_of_damped_capsules():
 
 @pytest.mark.parametrize("activity", [-1, 0])
 def test_an_activity_that_is_not_positive_is_refused(activity):
-    with pytest.raises(ValueError, match="`activity` must be above zero or None. Received: activity="):
+    with pytest.raises(
+        ValueError, match="`activity` must be above zero or None. Received: activity="
+    ):
         decoder(activity=activity)

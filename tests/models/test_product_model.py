@@ -121,9 +121,7 @@ def test_sample(model):
     on = np.any(np.asarray(got["capsules"]) != 0, axis=-1)
     assert np.array_equal(on.sum(axis=1), np.ones(50))
     assert np.all(on.sum(axis=0) > 0)  # 50 draws of 5 miss one with probability 7e-5; seeded
-    np.testing.assert_allclose(
-        got["images"], model.decode(got["capsules"])["images"], atol=1e-6
-    )
+    np.testing.assert_allclose(got["images"], model.decode(got["capsules"])["images"], atol=1e-6)
 
 
 @pytest.mark.parametrize("domain", ["complete", "restricted", "visited"])

@@ -63,7 +63,9 @@ def test_filters_move_orthogonally_and_all_else_as_by_adam():
         np.testing.assert_array_equal(a, b)
     # The momentum of equal gradients points along them: three equal steps.
     step = (before - np.asarray(ours[0])).reshape(-1, 16) / 3
-    expected = 0.2 * np.sqrt(72) * 1e-2 * newton_schulz(gradients[0].reshape(-1, 16).astype("float64"), 5)
+    expected = (
+        0.2 * np.sqrt(72) * 1e-2 * newton_schulz(gradients[0].reshape(-1, 16).astype("float64"), 5)
+    )
     assert np.abs(step - expected).max() < 1e-4 * np.abs(expected).max()
 
 
