@@ -13,7 +13,7 @@ from pathlib import Path
 import _measure as measure
 import tensorflow as tf
 
-from keras_capsule_poe.savedmodel import newest_version
+from keras_capsule_poe.serving.saved_model import newest_version
 
 CAPSPOE = [sys.executable, "-c", "from keras_capsule_poe.cli.main import main; main()"]
 SAMPLES = 10_000

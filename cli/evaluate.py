@@ -4,19 +4,9 @@ import itertools
 from pathlib import Path
 
 import click
-
-from keras_capsule_poe.cli.common import (
-    data_options,
-    find_model,
-    guarded,
-    load_config,
-    load_data,
-    load_model,
-    model_option,
-    seed_option,
-    suffix_checker,
-    with_tensorflow,
-)
+from keras_capsule_poe.cli.models import find_model, load_config, load_data, load_model
+from keras_capsule_poe.cli.options import data_options, model_option, seed_option, suffix_checker
+from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
 
 
 @click.command(short_help="Measure reconstruction, representation and samples, with controls.")
@@ -90,12 +80,12 @@ def evaluate(
         measured(model, data, samples, probe_images, seed)
         for model, data in itertools.chain([first], others)
     ]
-    found = tables(runs, None if limit or probe_images else dataset)
+    found = tables(runs)
     for heading, note, columns, rows in found:
         click.echo(f"{heading}\n{note}\n" if note else heading)
         click.echo(text_table(columns, rows) + "\n" if rows else "")
     if json_path:
-        from keras_capsule_poe.files import write_json
+        from keras_capsule_poe.io.files import write_json
 
         write_json(json_path, runs[0] if len(runs) == 1 else {"runs": runs})
         click.echo(f"Wrote {json_path}")

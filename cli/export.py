@@ -1,15 +1,9 @@
 """`capspoe export`."""
 
 import click
-
-from keras_capsule_poe.cli.common import (
-    find_model,
-    guarded,
-    load_config,
-    load_model,
-    model_option,
-    with_tensorflow,
-)
+from keras_capsule_poe.cli.models import find_model, load_config, load_model
+from keras_capsule_poe.cli.options import model_option
+from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
 
 
 @click.command(short_help="Write the SavedModel of a trained model anew.")
@@ -28,8 +22,9 @@ def export(model_dir, domain):
 
     Any TensorFlow program loads it with `tf.saved_model.load`, without this package.
     """
-    from keras_capsule_poe.cli.summary import stage_metrics
-    from keras_capsule_poe.savedmodel import export_saved_model
+    from keras_capsule_poe.cli.views.summary import stage_metrics
+
+    from keras_capsule_poe.serving.saved_model import export_saved_model
 
     folder = find_model(model_dir)
     config = load_config(folder).to_dict()

@@ -3,8 +3,9 @@
 import json
 
 import click
-
-from keras_capsule_poe.cli.common import find_model, guarded, load_config, model_option
+from keras_capsule_poe.cli.models import find_model, load_config
+from keras_capsule_poe.cli.options import model_option
+from keras_capsule_poe.cli.terminal import guarded
 
 
 @click.command(short_help="Show what a model folder holds.")
@@ -13,11 +14,12 @@ from keras_capsule_poe.cli.common import find_model, guarded, load_config, model
 @guarded
 def info(model_dir, as_json):
     """Show a model's configuration, stages and results."""
-    from keras_capsule_poe.cli.summary import show_results, stage_metrics
-    from keras_capsule_poe.files import RunError
+    from keras_capsule_poe.cli.views.summary import show_results, stage_metrics
+
+    from keras_capsule_poe.errors import RunFailed
 
     if model_dir is not None and not (model_dir / "run.json").exists():
-        raise RunError(f"{model_dir} holds no training run.")
+        raise RunFailed(f"{model_dir} holds no training run.")
     folder = model_dir or find_model(None)
     config = load_config(folder).to_dict()
     if as_json:

@@ -1,19 +1,9 @@
 """`capspoe reconstruct`."""
 
 import click
-
-from keras_capsule_poe.cli.common import (
-    PICTURES,
-    data_options,
-    find_model,
-    guarded,
-    load_config,
-    load_data,
-    load_model,
-    model_option,
-    out_option,
-    with_tensorflow,
-)
+from keras_capsule_poe.cli.models import find_model, load_config, load_data, load_model
+from keras_capsule_poe.cli.options import PICTURES, data_options, model_option, out_option
+from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
 
 
 @click.command(short_help="Originals beside what the model makes of them.")
@@ -31,7 +21,8 @@ def reconstruct(out, model_dir, n, data_dir, manual_dir):
     Rows: originals, the autoencoder, one contrastive-divergence step, and the
     decoding of the whole code.
     """
-    from keras_capsule_poe.pictures import reconstruction_grid, save_grid
+    from keras_capsule_poe.generation.grids import reconstruction_grid
+    from keras_capsule_poe.io.pictures import save_grid
 
     folder = find_model(model_dir)
     images = load_data(load_config(folder), data_dir, manual_dir).test.head(n).images

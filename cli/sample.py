@@ -2,20 +2,15 @@
 
 import click
 from click.core import ParameterSource
-
-from keras_capsule_poe.cli.common import (
+from keras_capsule_poe.cli.models import find_model, load_config, load_data, load_model
+from keras_capsule_poe.cli.options import (
     PICTURES,
     data_options,
-    find_model,
-    guarded,
-    import_tensorflow,
-    load_config,
-    load_data,
-    load_model,
     model_option,
     out_option,
     seed_option,
 )
+from keras_capsule_poe.cli.terminal import guarded, import_tensorflow
 
 # Options that belong to some modes only.
 _MODES = {
@@ -131,8 +126,8 @@ def _check_options(mode, start):
 
 
 def _single(model, as_arrays, rows, n, domain, seed):
-    from keras_capsule_poe.pictures import capsule_grid
-    from keras_capsule_poe.sampling import sample_arrays
+    from keras_capsule_poe.generation.grids import capsule_grid
+    from keras_capsule_poe.generation.sampling import sample_arrays
 
     return (
         sample_arrays(model, n, seed, domain)
@@ -144,7 +139,7 @@ def _single(model, as_arrays, rows, n, domain, seed):
 def _joint(model, as_arrays, rows, n, seed):
     import numpy as np
 
-    from keras_capsule_poe.sampling import joint_arrays
+    from keras_capsule_poe.generation.sampling import joint_arrays
 
     drawn = joint_arrays(model, n if as_arrays else rows * _JOINT_COLUMNS, seed)
     return drawn if as_arrays else np.split(drawn["images"], rows)
@@ -152,7 +147,7 @@ def _joint(model, as_arrays, rows, n, seed):
 
 def _chain(model, as_arrays, test, n, steps, every, seed):
     """Chains from the first `n` of the images `test`, or from noise where there are none."""
-    from keras_capsule_poe.chain import chain_arrays, data_start, noise_start
+    from keras_capsule_poe.generation.chain import chain_arrays, data_start, noise_start
 
     n = n or (64 if as_arrays else _CHAIN_COLUMNS)
     x = data_start(model, test.head(n).images) if test else noise_start(model, n, seed)
@@ -165,8 +160,8 @@ def _write(out, content):
     """A dict of arrays as .npz, rows of images as a picture."""
     import numpy as np
 
-    from keras_capsule_poe.files import beside
-    from keras_capsule_poe.pictures import save_grid
+    from keras_capsule_poe.io.files import beside
+    from keras_capsule_poe.io.pictures import save_grid
 
     if isinstance(content, dict):
         with beside(out, suffix=".npz") as temporary:

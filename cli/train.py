@@ -3,14 +3,10 @@
 from pathlib import Path
 
 import click
+from keras_capsule_poe.cli.models import SAVED_MODELS, load_data
+from keras_capsule_poe.cli.options import data_options
+from keras_capsule_poe.cli.terminal import guarded, import_tensorflow
 
-from keras_capsule_poe.cli.common import (
-    SAVED_MODELS,
-    data_options,
-    guarded,
-    import_tensorflow,
-    load_data,
-)
 from keras_capsule_poe.training import RECIPES, STAGES, ConfigError, RunConfig
 from keras_capsule_poe.training.settings import read_toml
 
@@ -139,10 +135,11 @@ def train(
         _check_tensorboard()
     import_tensorflow()
     if dry_run:
-        from keras_capsule_poe.cli.plan import show_plan
+        from keras_capsule_poe.cli.views.plan import show_plan
 
         return show_plan(run_config, load_data(run_config, data_dir, manual_dir))
-    from keras_capsule_poe.cli.progress import reporter
+    from keras_capsule_poe.cli.views.progress import reporter
+
     from keras_capsule_poe.training import train as train_stages
 
     with reporter(folder / "logs" if tensorboard else None) as shown:
@@ -155,7 +152,7 @@ def train(
             fresh=fresh,
         )
     if stage in (None, "export"):
-        from keras_capsule_poe.cli.summary import show_results
+        from keras_capsule_poe.cli.views.summary import show_results
 
         show_results(folder)
 

@@ -1,19 +1,9 @@
 """`capspoe traverse`."""
 
 import click
-
-from keras_capsule_poe.cli.common import (
-    PICTURES,
-    data_options,
-    find_model,
-    guarded,
-    load_config,
-    load_data,
-    load_model,
-    model_option,
-    out_option,
-    with_tensorflow,
-)
+from keras_capsule_poe.cli.models import find_model, load_config, load_data, load_model
+from keras_capsule_poe.cli.options import PICTURES, data_options, model_option, out_option
+from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
 
 
 @click.command(short_help="Vary one capsule's dimensions around a real image's code.")
@@ -44,7 +34,8 @@ from keras_capsule_poe.cli.common import (
 @with_tensorflow
 def traverse(out, model_dir, image, capsule, steps, span, data_dir, manual_dir):
     """Vary one capsule's dimensions one at a time: a row a dimension."""
-    from keras_capsule_poe.pictures import save_grid, traversal_grid
+    from keras_capsule_poe.generation.grids import traversal_grid
+    from keras_capsule_poe.io.pictures import save_grid
 
     folder = find_model(model_dir)
     model = load_model(folder)

@@ -5,10 +5,10 @@ that need them do.
 """
 
 from keras_capsule_poe.data.batching import batches, sequential_batches, steps_per_epoch
-from keras_capsule_poe.data.errors import DataError
 from keras_capsule_poe.data.image_set import ImageData, ImageSet
 from keras_capsule_poe.data.loading import load_images
 from keras_capsule_poe.data.ordering import epoch_order
+from keras_capsule_poe.errors import DataError
 
 __all__ = [
     "DataError",

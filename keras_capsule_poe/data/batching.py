@@ -2,7 +2,6 @@
 
 import math
 
-
 from keras_capsule_poe.data.ordering import epoch_order
 
 

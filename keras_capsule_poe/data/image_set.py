@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 
-from keras_capsule_poe.data.errors import DataError
+from keras_capsule_poe.errors import DataError
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -3,13 +3,13 @@
 import os
 from pathlib import Path
 
-from keras_capsule_poe.data.digits import load_digits
-from keras_capsule_poe.data.errors import DataError
-from keras_capsule_poe.data.image_folder import load_folder
-from keras_capsule_poe.data.npz import load_npz
 from keras_capsule_poe.data.options import Options, check_not_too_small
-from keras_capsule_poe.data.tfds_images import load_tfds
-from keras_capsule_poe.data.tfds_prepare import is_known
+from keras_capsule_poe.data.sources.digits import load_digits
+from keras_capsule_poe.data.sources.image_folder import load_folder
+from keras_capsule_poe.data.sources.npz import load_npz
+from keras_capsule_poe.data.sources.tfds_images import load_tfds
+from keras_capsule_poe.data.sources.tfds_prepare import is_known
+from keras_capsule_poe.errors import DataError
 
 
 def load_images(

@@ -4,7 +4,7 @@ import dataclasses
 import numbers
 import os
 
-from keras_capsule_poe.data.errors import DataError
+from keras_capsule_poe.errors import DataError
 
 # Two 9x9 convolutions, the second with stride 2, leave nothing of a smaller image.
 SMALLEST = 20

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_capsule_poe.data.errors import DataError
+from keras_capsule_poe.errors import DataError
 
 
 def epoch_order(n, seed, epoch):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_capsule_poe.data.errors import DataError
+from keras_capsule_poe.errors import DataError
 
 
 def fit_images(images, image_size=None, grey=False):

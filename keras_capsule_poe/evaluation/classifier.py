@@ -7,8 +7,8 @@ import keras
 import numpy as np
 
 from keras_capsule_poe.data import batches, steps_per_epoch
-from keras_capsule_poe.files import beside
-from keras_capsule_poe.training.parts import predict
+from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.io.files import beside
 
 # Part of the cached file's name: another number for another architecture or training.
 VERSION = 1
@@ -39,7 +39,7 @@ class Judge:
             features, logits = self.model(batch, training=False)
             return {"features": features, "classes": keras.ops.softmax(logits)}
 
-        found = predict(both, images)
+        found = map_batches(both, images)
         return found["features"], found["classes"]
 
 

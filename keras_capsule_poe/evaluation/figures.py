@@ -3,10 +3,10 @@
 import numpy as np
 from keras import ops
 
+from keras_capsule_poe.data.mapping import map_batches, to_pixels
 from keras_capsule_poe.evaluation.clusters import clustering_figures
 from keras_capsule_poe.evaluation.neighbours import neighbour_accuracy
 from keras_capsule_poe.functions import free_energy, squash
-from keras_capsule_poe.training.parts import pixels, predict
 
 # Feature maps are an order larger than codes, and so are neighbours slower than planes.
 FEATURE_IMAGES = 12_000
@@ -34,8 +34,8 @@ def evaluate(product, data, probe_images=None, test_images=None, seed=0):
     """
     test = data.test if test_images is None else data.test.head(test_images)
     chosen = np.random.default_rng(seed).permutation(len(data.train))[:probe_images]
-    train = predict(lambda images: _coded(product, images)[0], data.train.images[chosen])
-    held_out = predict(lambda images: _coded_and_decoded(product, images), test.images)
+    train = map_batches(lambda images: _coded(product, images)[0], data.train.images[chosen])
+    held_out = map_batches(lambda images: _coded_and_decoded(product, images), test.images)
     energy, held_out_energy = (float(x["free_energy"].mean()) for x in (train, held_out))
     figures = {
         "reconstruction": {
@@ -64,9 +64,12 @@ def evaluate(product, data, probe_images=None, test_images=None, seed=0):
         seed,
     )
     some = chosen[:FEATURE_IMAGES]
-    train["features"] = predict(product.autoencoder.encode, data.train.images[some])
-    held_out["features"] = predict(product.autoencoder.encode, test.images)
-    train["pixels"], held_out["pixels"] = pixels(data.train.images[chosen]), pixels(test.images)
+    train["features"] = map_batches(product.autoencoder.encode, data.train.images[some])
+    held_out["features"] = map_batches(product.autoencoder.encode, test.images)
+    train["pixels"], held_out["pixels"] = (
+        to_pixels(data.train.images[chosen]),
+        to_pixels(test.images),
+    )
     for name in PROBES:
         x, x_test = _flat(train.pop(name)), _flat(held_out.pop(name))
         figures["probe"][name] = linear_probe(x, labels[: len(x)], x_test, test.labels)

@@ -3,7 +3,7 @@
 import numpy as np
 from keras import ops
 
-from keras_capsule_poe.pictures import traversed
+from keras_capsule_poe.generation.grids import traversed
 
 
 def capsule_meaning(probabilities, labels=None, shown=10):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from keras_capsule_poe.evaluation.page_style import STYLE
 from keras_capsule_poe.evaluation.tables import cells
-from keras_capsule_poe.files import beside
-from keras_capsule_poe.pictures import picture
+from keras_capsule_poe.io.files import beside
+from keras_capsule_poe.io.pictures import picture
 
 CLASSES_SHOWN = 10
 
@@ -29,7 +29,7 @@ def write_page(path, title, tables, pictures, capsules):
             Pixels are in [0, 1].
 
     Raises:
-        RunError: If it cannot be written.
+        RunFailed: If it cannot be written.
     """
     body = [f"<h1>{_text(title)}</h1>"]
     body += [_table(*table) for table in tables]

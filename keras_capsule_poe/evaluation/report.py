@@ -2,15 +2,14 @@
 
 import numpy as np
 
-from keras_capsule_poe.evaluation.annealed import partition_check
+from keras_capsule_poe.data.mapping import map_batches, to_pixels
 from keras_capsule_poe.evaluation.figures import evaluate, has_classes
 from keras_capsule_poe.evaluation.meaning import capsule_meaning, traversals
 from keras_capsule_poe.evaluation.page import write_page
 from keras_capsule_poe.evaluation.samples import sample_figures
-from keras_capsule_poe.evaluation.targets import target_rows
-from keras_capsule_poe.pictures import capsule_grid, reconstruction_grid
-from keras_capsule_poe.sampling import joint_arrays
-from keras_capsule_poe.training.parts import pixels, predict
+from keras_capsule_poe.functions.partition import partition_check
+from keras_capsule_poe.generation.grids import capsule_grid, reconstruction_grid
+from keras_capsule_poe.generation.sampling import joint_arrays
 
 SHOWN = 20
 _NOTES = {
@@ -23,7 +22,6 @@ _NOTES = {
     "annealed importance sampling.",
     "samples": "As a classifier trained on the data set sees them, against test images. Under `real`, training images. "
     "The three Gaussian controls are fitted to features of at most 12,000 training images, the model to all.",
-    "targets": "",
 }
 
 
@@ -65,12 +63,11 @@ def over_seeds(runs):
     return float(np.mean(runs)), float(np.std(runs, ddof=1))
 
 
-def tables(runs, dataset=None):
+def tables(runs):
     """Figures as tables.
 
     Args:
         runs: list of dicts of `measured`, one a model.
-        dataset: str, whose targets the figures are compared with; `None`: none.
 
     Returns:
         list of (heading, note, columns, rows), see `write_page`.
@@ -85,29 +82,7 @@ def tables(runs, dataset=None):
         else:
             rows = [(_title(name), value) for name, value in values.items()]
             found.append((_title(section), _NOTES[section], ["value"], rows))
-    if "samples" in figures:
-        rows = [target_rows(dataset, run) for run in runs]
-        if rows[0]:
-            columns = ["measured", "target", *(["reached"] if len(runs) == 1 else ["reached by"])]
-            found.append(
-                ("Targets", _NOTES["targets"], columns, [_target(row) for row in zip(*rows)])
-            )
     return found
-
-
-def _target(rows):
-    """The same target of each model as one row."""
-    what, value, target, reached = rows[0]
-    if len(rows) == 1:
-        return rows[0]
-    values = [row[1] for row in rows]
-    met = sum(row[3] == "yes" for row in rows)
-    return (
-        what,
-        (float(np.mean(values)), float(np.std(values, ddof=1))),
-        target,
-        f"{met} of {len(rows)}",
-    )
 
 
 def _nested(values):
@@ -136,19 +111,19 @@ def write_report(path, product, data, dataset, found, seed=0):
         seed: int.
 
     Raises:
-        RunError: If it cannot be written.
+        RunFailed: If it cannot be written.
     """
     test = data.test
-    codes = predict(product.encode, test.images)
+    codes = map_batches(product.encode, test.images)
     capsules = capsule_meaning(codes["probabilities"], test.labels)
     columns = capsule_grid(product, rows=SHOWN // 2, domain="visited", seed=seed)
     for meaning in capsules:
         capsule = meaning["capsule"]
         meaning["class_names"] = test.class_names
-        meaning["images"] = pixels(test.images[meaning["top"]])
+        meaning["images"] = to_pixels(test.images[meaning["top"]])
         meaning["samples"] = np.stack([row[capsule] for row in columns])
         meaning["traversal"] = traversals(product, codes["capsules"], capsule)
-    shown = pixels(test.images[:SHOWN])
+    shown = to_pixels(test.images[:SHOWN])
     joint = joint_arrays(product, 4 * SHOWN, seed)["images"]
     pictures = [
         (

@@ -4,10 +4,10 @@ import contextlib
 
 import numpy as np
 
+from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.controls import fit_controls
 from keras_capsule_poe.evaluation.figures import FEATURE_IMAGES
-from keras_capsule_poe.sampling import joint_arrays, sample_arrays
-from keras_capsule_poe.training.parts import predict
+from keras_capsule_poe.generation.sampling import joint_arrays, sample_arrays
 
 
 def image_sources(product, data, test_images, samples, seed):
@@ -40,22 +40,22 @@ def image_sources(product, data, test_images, samples, seed):
 
     def routed_off():
         with routing_off(product):
-            return predict(product, test), None
+            return map_batches(product, test), None
 
     def control(kind):
         if not controls:
             some = data.train.images[chosen[:FEATURE_IMAGES]]
-            features = predict(product.autoencoder.encode, some)
+            features = map_batches(product.autoencoder.encode, some)
             controls.update(fit_controls(features.reshape(len(features), -1), seed))
         drawn = controls[kind].sample(samples, seed)
-        return predict(
+        return map_batches(
             product.autoencoder.decode, drawn.reshape(-1, *product.autoencoder.feature_shape)
         ), None
 
     return {
         "real": lambda: (data.train.images[chosen[:samples]], None),
-        "autoencoder": lambda: (predict(product.autoencoder, test), None),
-        "whole_code": lambda: (predict(product, test), None),
+        "autoencoder": lambda: (map_batches(product.autoencoder, test), None),
+        "whole_code": lambda: (map_batches(product, test), None),
         "routing_off": routed_off,
         **{domain: lambda d=domain: single(d) for domain in ("visited", "restricted", "complete")},
         "joint": lambda: (joint_arrays(product, samples, seed)["images"], None),

@@ -7,7 +7,8 @@ arguments and the same results.
 
 from types import SimpleNamespace
 
-from keras_capsule_poe.functions import divergence, routing, streamed
+from keras_capsule_poe.functions import divergence, routing
+from keras_capsule_poe.functions.streamed import rules as streamed
 
 
 def _plain_routed_encoder(x, kernel, **options):

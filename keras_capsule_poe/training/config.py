@@ -4,7 +4,8 @@ import dataclasses
 import math
 from dataclasses import dataclass, field
 
-from keras_capsule_poe.training.settings import ConfigError, converted
+from keras_capsule_poe.errors import ConfigError
+from keras_capsule_poe.training.settings import converted
 
 
 @dataclass

@@ -8,10 +8,11 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-from keras_capsule_poe.files import RunError, write_json
+from keras_capsule_poe.errors import RunFailed
+from keras_capsule_poe.io.files import write_json
 
 
-class Diverged(RunError):
+class Diverged(RunFailed):
     """Training produced a value that is not a number."""
 
 
@@ -34,7 +35,7 @@ def fit(model, batches, *, stage, folder, epochs, steps, reporter, after_epoch=N
 
     Raises:
         Diverged: If the loss is not a number; the last checkpoint is kept.
-        RunError: If a checkpoint cannot be read or does not belong to the model.
+        RunFailed: If a checkpoint cannot be read or does not belong to the model.
     """
     folder = Path(folder)
     model.optimizer.build(model.trainable_variables)
@@ -83,7 +84,7 @@ class _Checkpoints:
             self.checkpoint.restore(newest).assert_existing_objects_matched()
         except (tf.errors.OpError, AssertionError, ValueError) as error:
             reason = str(error).strip().splitlines()[0][:200]
-            raise RunError(
+            raise RunFailed(
                 f"The checkpoint {newest} is damaged or of another model ({reason}). "
                 "Remove it to go on from an older one, or start over with --fresh."
             ) from error
@@ -95,7 +96,7 @@ class _Checkpoints:
             self.manager.save()
         except (tf.errors.OpError, OSError) as error:
             reason = str(error).strip().splitlines()[0][:200]
-            raise RunError(
+            raise RunFailed(
                 f"Cannot save a checkpoint in {self.manager.directory}: {reason}. "
                 "The one before is kept; make room and run the same command again."
             ) from error

@@ -5,10 +5,10 @@ import shutil
 import time
 from pathlib import Path
 
-from keras_capsule_poe.files import RunError, check_writable, read_json, write_json
+from keras_capsule_poe.errors import ConfigError, RunFailed
+from keras_capsule_poe.io.files import check_writable, read_json, write_json
 from keras_capsule_poe.training.config import RunConfig
 from keras_capsule_poe.training.precision import best_precision
-from keras_capsule_poe.training.settings import ConfigError
 
 # What each stage depends on: its own section and those before it.
 STAGES = {
@@ -71,7 +71,7 @@ class Run:
         if saved.get("fingerprint") is None:
             write_json(path, {**saved, "fingerprint": found})
         elif saved["fingerprint"] != found:
-            raise RunError(
+            raise RunFailed(
                 f"The images of {self.config.dataset} are not those that {self.folder} was "
                 "trained on. Choose another --model-dir, or start over with --fresh."
             )
@@ -92,10 +92,10 @@ def train(config, model_dir, load_data, reporter, stage=None, fresh=False):
         `Run`.
 
     Raises:
-        RunError: If the folder belongs to another configuration, or a stage fails.
+        RunFailed: If the folder belongs to another configuration, or a stage fails.
         ConfigError: If the configuration has values out of range.
     """
-    from keras_capsule_poe.training import stages
+    from keras_capsule_poe.families.capsule_poe import stages
 
     config.check()
     folder = Path(model_dir)
@@ -134,7 +134,9 @@ def _open(run, stage, fresh):
     """Claims the folder for this configuration, or refuses."""
     path = run.folder / RUN_FILE
     if not path.exists() and _foreign(run.folder):
-        raise RunError(f"{run.folder} holds files but no training run. Choose another --model-dir.")
+        raise RunFailed(
+            f"{run.folder} holds files but no training run. Choose another --model-dir."
+        )
     names = list(STAGES)
     if fresh:
         for name in names[names.index(stage) if stage else 0 :]:
@@ -164,7 +166,7 @@ def _refuse_differences(run, saved, fresh):
     }
     if held:
         shown = "; ".join(f"{name}: {old!r} -> {new!r}" for name, (new, old) in held.items())
-        raise RunError(
+        raise RunFailed(
             f"{run.folder} was trained with another configuration ({shown}). Use the old "
             "values, choose another --model-dir, or start over with --fresh."
         )

@@ -7,9 +7,7 @@ try:
 except ModuleNotFoundError:  # Python 3.10
     import tomli as tomllib
 
-
-class ConfigError(ValueError):
-    """A configuration that cannot be used; the message names the setting and what to do."""
+from keras_capsule_poe.errors import ConfigError
 
 
 def read_toml(path):

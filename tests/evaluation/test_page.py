@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.evaluation.meaning import capsule_meaning
 from keras_capsule_poe.evaluation.page import write_page
-from keras_capsule_poe.files import RunError
 
 VOID = {"meta", "img", "br", "hr", "link", "input"}
 NASTY = 'a < b & "c" </main><script>'
@@ -155,5 +155,5 @@ def test_a_page_of_little(tmp_path):
 
 def test_unwritable_place_is_refused(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(RunError, match="page.html"):
+    with pytest.raises(RunFailed, match="page.html"):
         write_page(tmp_path / "file" / "page.html", "t", [], [], [])

@@ -8,8 +8,8 @@ import tensorflow as tf
 from keras import ops
 
 from keras_capsule_poe.functions import blocks, implementations
-from keras_capsule_poe.functions.blocks import PairSums
 from keras_capsule_poe.functions.squash import squash
+from keras_capsule_poe.functions.streamed.blocks import PairSums
 
 # The plain form's softmax over a layer of one capsule.
 pytestmark = pytest.mark.filterwarnings("ignore:You are using a softmax over axis")

@@ -16,7 +16,7 @@ from keras_capsule_poe import (
     ProductOfExpertCapsules,
 )
 from keras_capsule_poe.functions import free_energy, squash, unsquash
-from keras_capsule_poe.models.mixture import GaussianMixtures
+from keras_capsule_poe.layers.gaussian_mixtures import GaussianMixtures
 
 J, E, FILTERS = 5, 3, 8
 

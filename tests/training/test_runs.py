@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe.data import load_images
-from keras_capsule_poe.files import RunError
+from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.training import Reporter, RunConfig, train
 
 SILENT = {"write": lambda line: None}
@@ -83,7 +83,7 @@ RESUME = textwrap.dedent(
     import numpy as np
     import test_runs as runs
     from keras_capsule_poe.training import Reporter, train
-    from keras_capsule_poe.training.parts import load_part
+    from keras_capsule_poe.families.capsule_poe.parts import load_part
 
     folder = Path(sys.argv[2])
     config = runs.small_config(deterministic=True, **{"decoder.keep": 2})
@@ -120,7 +120,7 @@ def test_resumed_run_equals_an_uninterrupted_one_bit_for_bit(tmp_path):
 @pytest.mark.parametrize("stage", ["autoencoder", "encoder"])
 def test_nan_stops_and_names_stage_and_step(tmp_path, stage):
     config = small_config(**{f"{stage}.learning_rate": 1e30})
-    with pytest.raises(RunError, match=rf"{stage} diverged.*nan.*step \d+ of 2"):
+    with pytest.raises(RunFailed, match=rf"{stage} diverged.*nan.*step \d+ of 2"):
         train(config, tmp_path, digits(100), Reporter(**SILENT))
     assert not (tmp_path / stage / "done.json").exists()
     assert not (tmp_path / stage / "model.keras").exists()
@@ -133,7 +133,7 @@ def test_stage_stops_there_and_fresh_starts_over_from_there(tmp_path):
     assert not (tmp_path / "decoder").exists()
     kept = (tmp_path / "autoencoder" / "model.keras").stat().st_mtime_ns
     config.encoder.l2 = 0.01
-    with pytest.raises(RunError, match="encoder.l2: 0.001 -> 0.01"):
+    with pytest.raises(RunFailed, match="encoder.l2: 0.001 -> 0.01"):
         train(config, tmp_path, digits(100), Reporter(**SILENT))
     train(config, tmp_path, digits(100), Reporter(**SILENT), stage="encoder", fresh=True)
     assert (tmp_path / "autoencoder" / "model.keras").stat().st_mtime_ns == kept
@@ -143,7 +143,7 @@ def test_stage_stops_there_and_fresh_starts_over_from_there(tmp_path):
 def test_other_images_are_refused(tmp_path):
     config = small_config()
     train(config, tmp_path, digits(100), Reporter(**SILENT), stage="autoencoder")
-    with pytest.raises(RunError, match="images"):
+    with pytest.raises(RunFailed, match="images"):
         train(config, tmp_path, digits(120), Reporter(**SILENT))
 
 

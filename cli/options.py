@@ -1,0 +1,66 @@
+"""Options that the commands share."""
+
+from pathlib import Path
+
+import click
+
+PICTURES = (".png", ".jpg", ".jpeg", ".webp")
+
+
+def model_option(function):
+    return click.option(
+        "--model-dir",
+        type=click.Path(file_okay=False, path_type=Path),
+        help="Folder of the trained model.  [default: the newest in saved_models/]",
+    )(function)
+
+
+def seed_option(function):
+    return click.option(
+        "--seed",
+        type=click.IntRange(0, 2**31 - 1),
+        default=0,
+        show_default=True,
+        help="What every random choice derives from.",
+    )(function)
+
+
+def out_option(default, kinds):
+    def decorate(function):
+        return click.option(
+            "--out",
+            type=click.Path(dir_okay=False, path_type=Path),
+            default=default,
+            show_default=True,
+            callback=suffix_checker(kinds),
+            help="File to write.",
+        )(function)
+
+    return decorate
+
+
+def data_options(function):
+    """Where the images of a data set are, for every command that needs them."""
+    for option in (
+        click.option(
+            "--data-dir",
+            type=click.Path(file_okay=False),
+            help="Prepared tensorflow-datasets data.  [default: TFDS_DATA_DIR]",
+        ),
+        click.option(
+            "--manual-dir",
+            type=click.Path(exists=True, file_okay=False),
+            help="Folder of archives downloaded by hand.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def suffix_checker(kinds):
+    def check(context, parameter, path):
+        if path is not None and path.suffix.lower() not in kinds:
+            raise click.BadParameter(f"must end in {' or '.join(kinds)}. Received: {path}")
+        return path
+
+    return check

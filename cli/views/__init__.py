@@ -1,0 +1,1 @@
+"""What the commands show while and after they work."""

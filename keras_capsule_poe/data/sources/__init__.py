@@ -1,0 +1,1 @@
+"""Readers of images, one a kind of source."""

@@ -1,0 +1,123 @@
+"""Images from a folder of image files."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from keras_capsule_poe.data.image_set import ImageData, ImageSet
+from keras_capsule_poe.data.ordering import epoch_order, held_out
+from keras_capsule_poe.data.pixels import fit_image
+from keras_capsule_poe.data.sources.image_file import BrokenImage, read_image
+from keras_capsule_poe.errors import DataError
+
+EXTENSIONS = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff")
+
+
+def load_folder(folder, options):
+    """All images below `folder`, in random order, split into training and test images."""
+    options.refuse_column("a folder of images")
+    folder = Path(folder)
+    tests = [folder / name for name in ("test", "validation", "val")]
+    roots = folder / "train", next((root for root in tests if root.is_dir()), tests[0])
+    parts = [_image_files(root) for root in roots]
+    if all(parts):
+        # In random order, so that `limit` takes from every class.
+        orders = [epoch_order(len(files), options.seed, 0) for files in parts]
+    else:
+        files = _image_files(folder)
+        if not files:
+            raise DataError(
+                f"folder {folder} holds no images; give one with {', '.join(EXTENSIONS)} files."
+            )
+        roots, parts = (folder, folder), (files, files)
+        orders = held_out(len(files), options.test_fraction, options.seed)
+
+    reader = _Reader(options)
+    train = reader.read([parts[0][i] for i in orders[0]], options.limit)
+    test = reader.read([parts[1][i] for i in orders[1]])
+    class_of = [_class_names(root, files) for root, files in zip(roots, parts, strict=True)]
+    names = tuple(sorted({*class_of[0].values(), *class_of[1].values()})) if all(class_of) else None
+
+    def image_set(images, classes):
+        labels = names and np.array([names.index(classes[f]) for f, _ in images], np.int64)
+        return ImageSet(reader.stack(images), labels, names, str(folder))
+
+    return ImageData(image_set(train, class_of[0]), image_set(test, class_of[1]), reader.skipped)
+
+
+def _image_files(folder):
+    """Paths of the image files below `folder`, sorted, without hidden ones."""
+    found = []
+    for parent, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [
+            Path(parent, name)
+            for name in files
+            if name.lower().endswith(EXTENSIONS) and not name.startswith(".")
+        ]
+    return sorted(found)
+
+
+def _class_names(root, files):
+    """The first-level sub-folder of each file, or nothing if a file lies in none."""
+    parts = {file: file.relative_to(root).parts for file in files}
+    if any(len(names) == 1 for names in parts.values()):
+        return {}
+    return {file: names[0] for file, names in parts.items()}
+
+
+class _Reader:
+    """Reads files one after another and sees to it that their images fit together."""
+
+    def __init__(self, options):
+        self.options = options
+        self.first = None
+        self.grey = True
+        self.skipped = ()
+
+    def read(self, files, limit=None):
+        """`(file, image)` pairs, at most `limit`; `skipped` grows by the broken files."""
+        images = []
+        for file in files:
+            if len(images) == limit:
+                break
+            try:
+                image = read_image(file)
+            except BrokenImage as error:
+                if not self.options.skip_broken:
+                    raise DataError(
+                        f"{file} is broken or no image; remove it, or leave such files out "
+                        "with --skip-broken."
+                    ) from error
+                self.skipped += (str(file),)
+                continue
+            image = fit_image(image, self.options.image_size, self.options.grey)
+            self._compare(file, image)
+            images.append((file, image))
+        if not images:
+            raise DataError(
+                f"no image is left to train or test with: all {len(files)} files of one part "
+                f"are broken, {files[0]} first; repair them or give another folder."
+            )
+        return images
+
+    def _compare(self, file, image):
+        size = image.shape[:2]
+        self.grey = self.grey and image.shape[-1] == 1
+        if self.first is None:
+            self.first = file, size
+        elif size != self.first[1]:
+            (other, (height, width)) = self.first
+            raise DataError(
+                "all images of a folder must have the same size; resize them with --image-size. "
+                f"Received: {other} of {height}x{width} and {file} of {size[0]}x{size[1]} pixels."
+            )
+
+    def stack(self, images):
+        """The images as `(N, H, W, C)`, grey only if every image read was grey."""
+        channels = 1 if self.grey else 3
+        stacked = np.empty((len(images), *self.first[1], channels), np.uint8)
+        for i, (_, image) in enumerate(images):
+            stacked[i] = image
+        return stacked

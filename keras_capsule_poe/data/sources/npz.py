@@ -1,0 +1,95 @@
+"""Images from a NumPy `.npz` archive."""
+
+import zipfile
+import zlib
+
+import numpy as np
+
+from keras_capsule_poe.data.image_set import ImageData, ImageSet
+from keras_capsule_poe.data.ordering import held_out
+from keras_capsule_poe.data.pixels import fit_images, floats_to_bytes
+from keras_capsule_poe.errors import DataError, first_line, listing
+
+# What NumPy lets through when an archive is cut short, is no archive, or holds pickles.
+_UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error)
+
+
+def load_npz(path, options):
+    """`x_train` and `x_test` (with `y_train`, `y_test`), or `images` (with `labels`)."""
+    wanted = ("x_train", "y_train", "x_test", "y_test", "images", "labels", options.column)
+    try:
+        # Opened here because NumPy leaves the file of a damaged archive open.
+        with open(path, "rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            if isinstance(archive, np.ndarray):
+                raise ValueError("a single array; store it with numpy.savez")
+            names = archive.files
+            arrays = {name: archive[name] for name in names if name in wanted}
+    except _UNREADABLE as error:
+        raise DataError(
+            f"{path} cannot be read as an .npz archive of plain arrays: it is damaged or of "
+            f"another kind ({first_line(error)})."
+        ) from error
+
+    def read(images, labels):
+        pixels = _pixels(path, images, arrays[images])
+        return pixels, _labels(path, labels, arrays.get(labels), len(pixels))
+
+    def image_set(pixels, labels):
+        pixels = fit_images(pixels, options.image_size, options.grey)
+        return ImageSet(pixels, labels, name=str(path))
+
+    if options.column is None and {"x_train", "x_test"} <= arrays.keys():
+        pixels, labels = read("x_train", "y_train")
+        first = slice(options.limit)
+        train = image_set(pixels[first], None if labels is None else labels[first])
+        return ImageData(train, image_set(*read("x_test", "y_test")))
+
+    images = options.column or ("x_train" if "x_train" in arrays else "images")
+    if images not in arrays:
+        asked = f"no array {options.column!r}" if options.column else "no array x_train or images"
+        raise DataError(
+            f"{path} holds {asked}; name the array of images with --column. "
+            f"Received: arrays {listing(names)}."
+        )
+    pixels, labels = read(images, "y_train" if images == "x_train" else "labels")
+    train, test = held_out(len(pixels), options.test_fraction, options.seed)
+
+    def part(index):
+        return image_set(pixels[index], None if labels is None else labels[index])
+
+    return ImageData(part(train[: options.limit]), part(test))
+
+
+def _pixels(path, name, array):
+    """`array` as `(N, H, W, C)` uint8."""
+    what = f"array {name!r} of {path}"
+    received = f"Received: shape {array.shape} and dtype {array.dtype}."
+    if array.ndim not in (3, 4):
+        raise DataError(f"{what} must have shape (N, H, W) or (N, H, W, C). {received}")
+    if array.ndim == 3:
+        array = array[..., np.newaxis]
+    if array.shape[-1] not in (1, 3):
+        raise DataError(
+            f"{what} must have 1 or 3 channels, in the last dimension: (N, H, W, C). {received}"
+        )
+    if not array.size:
+        raise DataError(f"{what} is empty. {received}")
+    if array.dtype == np.uint8:
+        return array
+    if array.dtype.kind != "f":
+        raise DataError(f"{what} must be uint8, or float with pixels in [0, 1]. {received}")
+    return floats_to_bytes(array, what)
+
+
+def _labels(path, name, array, n):
+    """`array` as `(N,)` int64, or `None` where there is none."""
+    if array is None:
+        return None
+    # Keras' own data sets store a column, (N, 1).
+    if array.shape not in ((n,), (n, 1)) or array.dtype.kind not in "iu":
+        raise DataError(
+            f"array {name!r} of {path} must be integers of shape ({n},), one label an image. "
+            f"Received: shape {array.shape} and dtype {array.dtype}."
+        )
+    return array.reshape(n).astype(np.int64)

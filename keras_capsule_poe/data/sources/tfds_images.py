@@ -1,0 +1,149 @@
+"""Images from a data set that tensorflow-datasets knows."""
+
+import numpy as np
+
+from keras_capsule_poe.data.image_set import ImageData, ImageSet
+from keras_capsule_poe.data.ordering import held_out
+from keras_capsule_poe.data.pixels import fit_image, fit_images, floats_to_bytes
+from keras_capsule_poe.data.sources.tfds_prepare import prepared_builder
+from keras_capsule_poe.errors import DataError, first_line, listing
+
+_BATCH = 1024
+_SMALL = 64 * 64
+
+
+def load_tfds(name, options):
+    """The splits `train` and `test` of data set `name`, or the nearest to them it has."""
+    builder = prepared_builder(name, options)
+    columns = _Columns(builder, options)
+    splits = [split for split, info in builder.info.splits.items() if info.num_examples]
+    train = "train" if "train" in splits or len(splits) != 1 else splits[0]
+    if train not in splits:
+        raise DataError(
+            f"data set {name!r} must have a split 'train'. Received: splits {listing(splits)}."
+        )
+    test = next((split for split in ("test", "validation") if split in splits), None)
+    if test not in (None, train):
+        train = columns.read(train, options.limit)
+        return ImageData(train, columns.read(test))
+    everything = columns.read(train)
+    train, test = held_out(len(everything), options.test_fraction, options.seed)
+
+    def part(index):
+        labels = None if everything.labels is None else everything.labels[index]
+        return ImageSet(everything.images[index], labels, everything.class_names, name)
+
+    return ImageData(part(train[: options.limit]), part(test))
+
+
+class _Columns:
+    """The column of images of a data set, and that of class labels if there is one."""
+
+    def __init__(self, builder, options):
+        self.builder, self.options = builder, options
+        self.name = builder.info.name
+        self.image = self._choose_image(options.column)
+        self.label, self.class_names = self._choose_label()
+        self.shape = builder.info.features[self.image].shape
+        if self.shape[-1] not in (1, 3):
+            raise DataError(
+                f"column {self.image!r} of data set {self.name!r} must hold grey or RGB images. "
+                f"Received: shape {self.shape}."
+            )
+        if None in self.shape and options.image_size is None:
+            raise DataError(
+                f"the images of data set {self.name!r} differ in size; resize them with "
+                f"--image-size. Received: shape {self.shape}."
+            )
+
+    def _features(self, kind):
+        features = self.builder.info.features
+        # A data set without named columns has a single feature, which is no mapping.
+        named = features.items() if hasattr(features, "items") else ()
+        return {name: feature for name, feature in named if isinstance(feature, kind)}
+
+    def _choose_image(self, column):
+        import tensorflow_datasets as tfds
+
+        columns = list(self._features(tfds.features.Image))
+        if column is None and len(columns) == 1:
+            return columns[0]
+        if column in columns:
+            return column
+        if not columns:
+            raise DataError(
+                f"data set {self.name!r} has no column of images; choose another data set. "
+                f"Received: columns {listing(self._features(object))}."
+            )
+        received = "none" if column is None else repr(column)
+        raise DataError(
+            f"`column` must name a column of images of data set {self.name!r}; available with "
+            f"--column: {listing(columns)}. Received: {received}."
+        )
+
+    def _choose_label(self):
+        import tensorflow_datasets as tfds
+
+        labels = self._features(tfds.features.ClassLabel)
+        name = "label" if "label" in labels else next(iter(labels), None)
+        return name, name and tuple(labels[name].names)
+
+    def read(self, split, limit=None):
+        """The first `limit` images of `split` as an `ImageSet`."""
+        size, grey = self.options.image_size, self.options.grey
+        n = self.builder.info.splits[split].num_examples
+        n = n if limit is None else min(n, limit)
+        height, width = size or self.shape[:2]
+        images = np.empty((n, height, width, 1 if grey else self.shape[-1]), np.uint8)
+        labels = np.empty(n, np.int64) if self.label else None
+        done = 0
+        try:
+            for batch in self._batches(split, n):
+                pixels = self._as_bytes(batch[self.image])
+                if None in self.shape:
+                    pixels = fit_image(pixels, size, grey)[np.newaxis]
+                else:
+                    pixels = fit_images(pixels, size, grey)
+                images[done : done + len(pixels)] = pixels
+                if self.label:
+                    labels[done : done + len(pixels)] = batch[self.label]
+                done += len(pixels)
+        except DataError:
+            raise
+        except Exception as error:
+            raise DataError(
+                f"the prepared files of data set {self.name!r} cannot be read; delete "
+                f"{self.builder.data_path} and prepare it again ({first_line(error)})."
+            ) from error
+        if done != n:
+            raise DataError(
+                f"split {split!r} of data set {self.name!r} must hold {n} images; delete "
+                f"{self.builder.data_path} and prepare it again. Received: {done} images."
+            )
+        return ImageSet(images, labels, self.class_names, self.name)
+
+    def _batches(self, split, n):
+        """Dictionaries of NumPy arrays: of one image each where sizes differ, else of many."""
+        import tensorflow_datasets as tfds
+
+        wanted = {name: True for name in (self.image, self.label) if name}
+        others = set(self._features(object)) - set(wanted)
+        # The cache would hold a second copy of what is kept here anyway.
+        config = tfds.ReadConfig(try_autocache=False)
+        if None not in self.shape and self.shape[0] * self.shape[1] <= _SMALL:
+            # Handing such an image from thread to thread costs more than decoding it.
+            config.options.threading.private_threadpool_size = 1
+        dataset = self.builder.as_dataset(
+            split=split,
+            shuffle_files=False,
+            decoders=tfds.decode.PartialDecoding(wanted) if others else None,
+            read_config=config,
+        ).take(n)
+        return tfds.as_numpy(dataset if None in self.shape else dataset.batch(_BATCH))
+
+    def _as_bytes(self, pixels):
+        """Pixels as uint8, also where a data set stores 16 bit or floats in [0, 1]."""
+        if pixels.dtype == np.uint8:
+            return pixels
+        units = pixels / 65535 if pixels.dtype == np.uint16 else pixels
+        return floats_to_bytes(units, f"column {self.image!r} of data set {self.name!r}")

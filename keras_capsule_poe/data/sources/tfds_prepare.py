@@ -1,0 +1,114 @@
+"""Finds a tensorflow-datasets data set and makes sure that its files are on this machine."""
+
+import difflib
+import re
+from pathlib import Path
+
+from keras_capsule_poe.data import network
+from keras_capsule_poe.errors import DataError, first_line, listing
+
+_HOW_TO_GET = (
+    "set TFDS_DATA_DIR or --data-dir to a folder where it is prepared, or --manual-dir to a "
+    "folder with its hand-downloaded archives, or use --dataset digits, which needs no download"
+)
+
+
+def prepared_builder(name, options):
+    """The builder of data set `name`, its data downloaded and prepared.
+
+    Raises:
+        DataError: if there is no such data set, or its data cannot be had.
+    """
+    builder = _find(name, options)
+    # Asked for in this order because tensorflow-datasets logs a warning for a missing folder.
+    if not builder.data_path.exists() or not builder.is_prepared():
+        _prepare(builder, options)
+    return builder
+
+
+def is_known(name):
+    """Whether tensorflow-datasets knows the plain name `name`."""
+    import tensorflow_datasets as tfds
+
+    return name in tfds.list_builders(with_community_datasets=False)
+
+
+def _find(name, options):
+    import tensorflow_datasets as tfds
+
+    # `NAMESPACE:NAME` would be looked up over the network.
+    namespaced = re.match(r"\w*:[A-Za-z_]", name)
+    try:
+        if namespaced or not re.match(r"\w+", name):
+            raise tfds.core.DatasetNotFoundError(name)
+        return tfds.builder(name, data_dir=options.data_dir, try_gcs=False)
+    except tfds.core.DatasetNotFoundError:
+        pass
+    except Exception as error:
+        plain = _plain_name(name)
+        if is_known(plain):
+            known = tfds.builder(plain, data_dir=options.data_dir)
+            configurations = listing(known.builder_configs) or "none"
+            raise DataError(
+                f"data set {plain!r} has version {known.version} and these configurations: "
+                f"{configurations}. Received: {name!r}."
+            ) from error
+    names = ["digits", *tfds.list_builders(with_community_datasets=False)]
+    plain = re.sub(r"\W+", "_", _plain_name(name).lower())
+    near = difflib.get_close_matches(plain, names, n=3)
+    advice = f"did you mean {' or '.join(near)}?" if near else "use digits, mnist or fashion_mnist."
+    raise DataError(
+        "`dataset` must be 'digits', a folder of images, an .npz file or a tensorflow-datasets "
+        f"name. Received: {name!r}, which is none of them; {advice}"
+    )
+
+
+def _plain_name(name):
+    """`mnist` of `mnist/config:3.0.1`."""
+    return re.split("[/:]", name)[0]
+
+
+def _prepare(builder, options):
+    import tensorflow_datasets as tfds
+
+    name = builder.info.full_name
+    config, download_dir = None, None
+    if options.manual_dir is not None:
+        _check_archives(builder, options.manual_dir)
+        config = tfds.download.DownloadConfig(manual_dir=options.manual_dir)
+        # Unpacked archives are cached under their bare file name, and MNIST and Fashion-MNIST
+        # use the same ones: in a common folder, the second would get the first one's images.
+        download_dir = builder.data_dir_root / "downloads" / "manual_archives" / builder.name
+    elif not network.is_online():
+        raise DataError(
+            f"data set {name!r} is not prepared in {builder.data_dir_root}, and there is no "
+            f"network to download it: {_HOW_TO_GET}."
+        )
+    try:
+        builder.download_and_prepare(download_dir=download_dir, download_config=config)
+    except Exception as error:
+        raise DataError(
+            f"data set {name!r} could not be prepared ({first_line(error)}): {_HOW_TO_GET}."
+        ) from error
+    # An existing folder is taken for prepared data, whatever it holds.
+    if not builder.is_prepared():
+        raise DataError(
+            f"data set {name!r} is incomplete; delete {builder.data_path} and try again."
+        )
+
+
+def _check_archives(builder, manual_dir):
+    """Refuses a folder that lacks archives which only a network could supply."""
+    folder = Path(manual_dir).expanduser()
+    if not folder.is_dir():
+        raise DataError(f"`manual_dir` must be an existing folder. Received: {manual_dir}.")
+    wanted = {info.filename for info in (builder.url_infos or {}).values() if info.filename}
+    missing = sorted(name for name in wanted if not (folder / name).exists())
+    # Archives are listed for all variants of a data set together: some may rightly be absent.
+    needless = builder.builder_config is not None and len(missing) < len(wanted)
+    if missing and not needless and not network.is_online():
+        raise DataError(
+            f"`manual_dir` lacks archives of data set {builder.info.full_name!r}, and there is no "
+            f"network to download them; put {', '.join(missing[:6])} there. "
+            f"Received: {manual_dir}."
+        )

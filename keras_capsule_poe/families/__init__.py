@@ -1,0 +1,1 @@
+"""Families of models: the only room that knows how a model is trained."""

@@ -1,0 +1,134 @@
+"""Where training takes the capsules: the codes of all training images, and what describes them."""
+
+import numpy as np
+
+from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.families.capsule_poe.parts import primary_batches
+
+
+def experts_of(encoder, primary, features):
+    """Experts before the squash, (N, J, E) float32, of all feature maps (N, h, w, F)."""
+    import tensorflow as tf
+
+    route = tf.function(lambda x: encoder.experts.route(x).z, reduce_retracing=True)
+    stream = primary_batches(primary, features, batch_size=256, seed=0, shuffle=False)
+    return np.concatenate([route(x).numpy() for x in stream])
+
+
+def winners(vectors):
+    """The longest capsule of each image, (N,), of vectors (N, J, E)."""
+    return np.linalg.norm(vectors, axis=-1).argmax(axis=-1)
+
+
+def adapt_frames(encoder, z):
+    """Gives each expert the frame of the images that it wins; z (N, J, E), before the squash."""
+    winner = winners(z)
+    encoder.frames.adapt([z[winner == expert, expert] for expert in range(z.shape[1])])
+
+
+def codes_of(encoder, z):
+    """Squashed codes (N, J, E) in the experts' frames, of experts z (N, J, E)."""
+    return map_batches(encoder.frames, z)
+
+
+def mean_directions(codes):
+    """Mean of each capsule's codes (J, E) over the images that it wins; zero if it wins none."""
+    winner = winners(codes)
+    won = [codes[winner == capsule, capsule] for capsule in range(codes.shape[1])]
+    return np.stack([c.mean(axis=0) if len(c) else np.zeros(codes.shape[2]) for c in won])
+
+
+def visited_mixtures(codes, components, seed=0):
+    """For each capsule the mixture of Gaussians of its codes on the images that it wins.
+
+    Args:
+        codes: Array (N, J, E), squashed.
+        components: int, K, at most; a capsule that wins few images gets fewer.
+        seed: int.
+
+    Returns:
+        dict of arrays for `GaussianMixtures.of`: J groups of K components of dimension E.
+    """
+    from sklearn.mixture import GaussianMixture
+
+    winner = winners(codes)
+    _, capsules, dim = codes.shape
+    weights = np.zeros((capsules, components))
+    means = np.zeros((capsules, components, dim))
+    factors = np.zeros((capsules, components, dim, dim))
+    for capsule in range(capsules):
+        won = codes[winner == capsule, capsule]
+        # A capsule that hardly ever wins is described by all of its codes.
+        x = (won if len(won) > dim else codes[:, capsule]).astype("float64")
+        k = int(np.clip(len(x) // (4 * dim), 1, components))
+        # The covariance of a few codes is not of full rank without the addition.
+        mixture = GaussianMixture(k, reg_covar=1e-4, tol=1e-2, random_state=seed).fit(x)
+        weights[capsule, :k], means[capsule, :k] = mixture.weights_, mixture.means_
+        factors[capsule, :k] = np.linalg.cholesky(mixture.covariances_)
+    return {"weights": weights, "means": means, "factors": factors}
+
+
+def joint_mixture(codes, components, rank, seed=0):
+    """A mixture of Gaussians of whole codes, those that one capsule wins apart from the others.
+
+    The codes that a capsule wins are split by k-means, and each part is described by its mean
+    and its principal axes.
+
+    Args:
+        codes: Array (N, J, E), squashed.
+        components: int, K, for each capsule, at most.
+        rank: int, R; the principal axes that each component keeps.
+        seed: int.
+
+    Returns:
+        dict of arrays for `GaussianMixtures.of`: one group of J K components of dimension J E
+        and rank R. A component without codes has weight zero.
+    """
+    from sklearn.cluster import KMeans
+
+    _, capsules, dim = codes.shape
+    winner, flat = winners(codes), codes.reshape(len(codes), -1)
+    weights, means = (
+        np.zeros((capsules, components)),
+        np.zeros((capsules, components, capsules * dim)),
+    )
+    factors = np.zeros((capsules, components, capsules * dim, rank))
+    for capsule in range(capsules):
+        won = flat[winner == capsule]
+        k = int(np.clip(len(won) // (2 * rank), 1, components))
+        part = (
+            KMeans(k, n_init=1, random_state=seed).fit_predict(won) if k > 1 else np.zeros(len(won))
+        )
+        for component in range(k):
+            x = won[part == component].astype("float64")
+            weights[capsule, component] = len(x)
+            if len(x):
+                means[capsule, component] = x.mean(axis=0)
+            if len(x) > 1:
+                factors[capsule, component] = _principal_axes(x, rank)
+    whole = (1, capsules * components)
+    return {
+        "weights": weights.reshape(whole),
+        "means": means.reshape(*whole, -1),
+        "factors": factors.reshape(*whole, -1, rank),
+    }
+
+
+def _principal_axes(x, rank):
+    """The strongest axes of rows (N, K), each of the length of its deviation, (K, rank)."""
+    variances, axes = np.linalg.eigh(np.atleast_2d(np.cov(x.T)))
+    strongest = np.argsort(-variances)[:rank]
+    factor = np.zeros((x.shape[1], rank))
+    factor[:, : len(strongest)] = axes[:, strongest] * np.sqrt(np.maximum(variances[strongest], 0))
+    return factor
+
+
+def usage(codes):
+    """For each capsule: mean and spread of its probability, and how often it is the highest."""
+    probabilities = np.linalg.norm(codes, axis=-1)
+    won = np.bincount(probabilities.argmax(axis=-1), minlength=codes.shape[1]) / len(codes)
+    return {
+        "probability_mean": [round(float(p), 4) for p in probabilities.mean(axis=0)],
+        "probability_spread": [round(float(p), 4) for p in probabilities.std(axis=0)],
+        "won": [round(float(share), 4) for share in won],
+    }

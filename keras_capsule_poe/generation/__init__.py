@@ -1,0 +1,1 @@
+"""What a trained model draws: samples, chains, and grids of images."""

@@ -1,0 +1,51 @@
+"""Grids of images, and image files of them."""
+
+from pathlib import Path
+
+import numpy as np
+
+from keras_capsule_poe.io.files import beside
+
+
+def grid(rows, gap=2, magnify=None):
+    """Images side by side in one array.
+
+    Args:
+        rows: list of arrays (N, H, W, C), pixels in [0, 1], NaN shown black; one array a row.
+        gap: int, pixels between images before magnification.
+        magnify: int factor; `None` makes images at least 56 pixels high.
+
+    Returns:
+        uint8 array (height, width, C).
+    """
+    rows = [np.asarray(row) for row in rows]
+    height, width, channels = rows[0].shape[1:]
+    columns = max(len(row) for row in rows)
+    factor = magnify or max(1, -(-56 // height))
+    canvas = np.full(
+        (len(rows) * (height + gap) + gap, columns * (width + gap) + gap, channels), 96, "uint8"
+    )
+    for r, row in enumerate(rows):
+        for c, image in enumerate(row):
+            top, left = gap + r * (height + gap), gap + c * (width + gap)
+            pixels = np.nan_to_num(np.clip(image, 0, 1)) * 255
+            canvas[top : top + height, left : left + width] = np.round(pixels).astype("uint8")
+    return canvas.repeat(factor, axis=0).repeat(factor, axis=1)
+
+
+def picture(rows, **options):
+    """A `grid` as a Pillow image, grey or RGB."""
+    from PIL import Image
+
+    pixels = grid(rows, **options)
+    return Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+
+
+def save_grid(path, rows, **options):
+    """Writes a `grid` as an image file, whole or not at all.
+
+    Raises:
+        RunFailed: If it cannot be written.
+    """
+    with beside(path, suffix=Path(path).suffix) as temporary:
+        picture(rows, **options).save(temporary)

@@ -1,0 +1,1 @@
+"""Trained models for programs that know nothing of this package."""

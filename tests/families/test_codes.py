@@ -1,0 +1,107 @@
+"""What is recorded of the codes of training images."""
+
+import numpy as np
+import pytest
+
+from keras_capsule_poe.families.capsule_poe.starts import starting_images
+from keras_capsule_poe.training import visited
+
+J, E = 3, 2
+
+
+def codes(n=600, seed=0):
+    """Codes of which capsules 0 and 1 win, each from two Gaussians far apart; 2 never wins."""
+    random = np.random.default_rng(seed)
+    winner, side = random.integers(2, size=n), random.choice([-1, 1], size=n)
+    x = 0.01 * random.normal(size=(n, J, E))
+    x[np.arange(n), winner, winner] += 0.8 * side
+    return x.astype("float32"), winner, side
+
+
+def test_winners_and_mean_directions():
+    x, winner, _ = codes()
+    np.testing.assert_array_equal(visited.winners(x), winner)
+    means = visited.mean_directions(x)
+    np.testing.assert_allclose(means[0], x[winner == 0, 0].mean(axis=0), rtol=1e-5)
+    np.testing.assert_array_equal(means[2], [0, 0])
+
+
+def test_the_visited_mixture_finds_the_parts():
+    x, winner, side = codes()
+    found = visited.visited_mixtures(x, components=2)
+    assert {name: array.shape for name, array in found.items()} == {
+        "weights": (J, 2), "means": (J, 2, E), "factors": (J, 2, E, E)
+    }  # fmt: skip
+    # The standard error of a mean is 0.01 / sqrt(150).
+    np.testing.assert_allclose(np.sort(found["means"][0][:, 0]), [-0.8, 0.8], atol=0.005)
+    share = np.mean(side[winner == 0] > 0)
+    assert found["weights"][0][found["means"][0][:, 0].argmax()] == pytest.approx(share, abs=1e-3)
+    # Variance 1e-4, and as much again that keeps the covariance regular.
+    for factor in found["factors"][0]:
+        np.testing.assert_allclose(factor @ factor.T, 2e-4 * np.eye(E), atol=8e-5)
+    assert np.isfinite(found["means"][2]).all()
+
+
+def test_few_codes_get_fewer_components():
+    found = visited.visited_mixtures(codes(n=20)[0], components=10)
+    assert np.count_nonzero(found["weights"][0]) == 1
+
+
+def test_the_joint_mixture_has_the_mean_and_covariance_of_the_codes():
+    x, _, _ = codes(4000)
+    found = visited.joint_mixture(x, components=2, rank=J * E)
+    weights, means, factors = (found[name][0] for name in ("weights", "means", "factors"))
+    assert weights.sum() == len(x) and len(weights) == 2 * J
+    share = weights / weights.sum()
+    flat = x.reshape(len(x), -1).astype("float64")
+    mean = share @ means
+    np.testing.assert_allclose(mean, flat.mean(axis=0), atol=1e-6)
+    within = np.einsum("k,kef,kgf->eg", share, factors, factors)
+    between = np.einsum("k,ke,kg->eg", share, means - mean, means - mean)
+    np.testing.assert_allclose(within + between, np.cov(flat.T), atol=1e-4)
+
+
+def test_the_rank_limits_the_joint_mixture():
+    found = visited.joint_mixture(codes()[0], components=1, rank=2)
+    assert found["factors"].shape == (1, J, J * E, 2)
+
+
+@pytest.mark.parametrize("start", ["clusters", "random"])
+def test_starting_images_are_training_images_of_one_cluster(start):
+    random = np.random.default_rng(0)
+    which = random.integers(3, size=90)
+    x = 5 * np.eye(4)[which][:, None, :] + 0.1 * random.normal(size=(90, 1, 4))
+    rows = starting_images(lambda chosen: x[chosen], 90, experts=3, dim=5, start=start, seed=1)
+    assert rows.shape == (15,) and 0 <= rows.min() and rows.max() < 90
+    groups = which[rows].reshape(3, 5)
+    alike = (groups == groups[:, :1]).all()
+    assert alike == (start == "clusters")
+    if alike:
+        assert sorted(groups[:, 0]) == [0, 1, 2]
+    again = starting_images(lambda chosen: x[chosen], 90, experts=3, dim=5, start=start, seed=1)
+    np.testing.assert_array_equal(rows, again)
+
+
+def test_a_small_cluster_takes_in_its_neighbours_and_repeats_none():
+    x = np.r_[np.zeros(30), 500.0, 502.0, 100 + 0.01 * np.arange(30)].reshape(-1, 1, 1)
+    rows = starting_images(lambda chosen: x[chosen], 62, experts=3, dim=4, start="clusters", seed=0)
+    groups = rows.reshape(3, 4)
+    assert all(len(set(group)) == 4 for group in groups)
+    small = next(group for group in groups if {30, 31} <= set(group))
+    assert set(small) - {30, 31} <= set(range(32, 62))  # nearer than those at 0
+
+
+@pytest.mark.parametrize("images", [1, 3, 5])
+def test_a_few_images_start_too(images):
+    x = np.random.default_rng(0).normal(size=(images, 2, 2))
+    rows = starting_images(lambda chosen: x[chosen], images, 4, 3, "clusters", seed=0)
+    assert rows.shape == (12,) and set(rows) <= set(range(images))
+
+
+def test_a_single_code_of_a_part_is_its_mean():
+    x = codes(n=40)[0]
+    x[:] *= 1e-3
+    x[0, 2] = [0.5, 0.6]  # the only image that capsule 2 wins
+    found = visited.joint_mixture(x, components=1, rank=2)
+    assert found["weights"][0][2] == 1
+    np.testing.assert_allclose(found["means"][0][2], x[0].ravel(), rtol=1e-6)
