@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe.families.capsule_poe.starts import starting_images
-from keras_capsule_poe.training import visited
+from keras_capsule_poe.families.capsule_poe import visited
 
 J, E = 3, 2
 

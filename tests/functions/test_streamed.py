@@ -7,8 +7,9 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from keras_capsule_poe.functions import blocks, implementations
+from keras_capsule_poe.functions import implementations
 from keras_capsule_poe.functions.squash import squash
+from keras_capsule_poe.functions.streamed import blocks
 from keras_capsule_poe.functions.streamed.blocks import PairSums
 
 # The plain form's softmax over a layer of one capsule.

@@ -4,7 +4,7 @@ import difflib
 import re
 from pathlib import Path
 
-from keras_capsule_poe.data import network
+from keras_capsule_poe.data.sources import network
 from keras_capsule_poe.errors import DataError, first_line, listing
 
 _HOW_TO_GET = (
