@@ -1,9 +1,22 @@
-"""Training runs: configuration, stages, checkpoints. Importing this is quick."""
+"""The engine of training: configuration, stages, checkpoints. Importing it is quick."""
 
-from keras_capsule_poe.errors import ConfigError
-from keras_capsule_poe.families.capsule_poe.recipes import RECIPES
 from keras_capsule_poe.training.config import RunConfig
+from keras_capsule_poe.training.family import Cost, Family, Recipe, Stage, lazily
+from keras_capsule_poe.training.folder import RunFolder
 from keras_capsule_poe.training.reporter import Reporter
-from keras_capsule_poe.training.run import STAGES, train
+from keras_capsule_poe.training.run import Run, train
+from keras_capsule_poe.training.schedule import Schedule
 
-__all__ = ["RECIPES", "STAGES", "ConfigError", "Reporter", "RunConfig", "train"]
+__all__ = [
+    "Cost",
+    "Family",
+    "Recipe",
+    "Reporter",
+    "Run",
+    "RunConfig",
+    "RunFolder",
+    "Schedule",
+    "Stage",
+    "lazily",
+    "train",
+]

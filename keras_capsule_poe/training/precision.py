@@ -3,6 +3,26 @@
 from pathlib import Path
 
 
+POLICIES = ("float32", "mixed_bfloat16")
+
+
+def policy(precision="auto"):
+    """The dtype policy of a precision.
+
+    Args:
+        precision: `"float32"`, `"mixed_bfloat16"`, or `"auto"` for the faster one here.
+
+    Raises:
+        ValueError: If it is none of these.
+    """
+    if precision == "auto":
+        return best_precision()
+    if precision not in POLICIES:
+        listed = ", ".join(repr(known) for known in ("auto", *POLICIES))
+        raise ValueError(f"`precision` must be one of {listed}. Received: {precision!r}")
+    return precision
+
+
 def best_precision():
     """`"mixed_bfloat16"` where the processor or GPU multiplies bfloat16 itself, else `"float32"`.
 

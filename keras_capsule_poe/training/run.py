@@ -1,24 +1,12 @@
-"""A training run: the stages in order, each resumed or skipped as far as it has come."""
+"""A training run: the stages of a family in order, each resumed or skipped as far as it has come."""
 
 import dataclasses
-import shutil
 import time
-from pathlib import Path
 
 from keras_capsule_poe.errors import ConfigError, RunFailed
-from keras_capsule_poe.io.files import check_writable, read_json, write_json
+from keras_capsule_poe.io.files import check_writable
 from keras_capsule_poe.training.config import RunConfig
-from keras_capsule_poe.training.precision import best_precision
-
-# What each stage depends on: its own section and those before it.
-STAGES = {
-    "autoencoder": ("autoencoder",),
-    "features": ("primary",),
-    "encoder": ("encoder",),
-    "decoder": ("decoder",),
-    "export": (),
-}
-RUN_FILE = "run.json"
+from keras_capsule_poe.training.folder import RunFolder
 
 
 @dataclasses.dataclass
@@ -27,58 +15,68 @@ class Run:
 
     Attributes:
         config: `RunConfig`.
-        folder: Path of the model folder.
-        data: `ImageData`, or None until a stage needs it.
+        folder: `RunFolder`.
         reporter: `Reporter`.
+        load_data: Function of nothing to an `ImageData`, called once, when images are needed.
     """
 
     config: RunConfig
-    folder: Path
-    load_data: object
+    folder: RunFolder
     reporter: object
-
-    def __post_init__(self):
-        self._data = None
+    load_data: object
 
     @property
     def data(self):
-        """The images, loaded when first asked for."""
-        if self._data is None:
+        """The images."""
+        if not hasattr(self, "_data"):
             self._data = self.load_data()
-            self._check_fingerprint()
         return self._data
 
-    def stage_folder(self, stage):
-        return self.folder / stage
+    def path(self, name):
+        """Path of a file in the run's folder."""
+        return self.folder.path / name
 
-    def is_done(self, stage):
-        return (self.stage_folder(stage) / "done.json").exists()
+    def metrics(self):
+        """What each finished stage measured, by stage."""
+        done = {stage.name: self.folder.done(stage.name) for stage in self.config.family.stages}
+        return {name: values["metrics"] for name, values in done.items() if values}
 
-    def mark_done(self, stage, seconds, metrics):
-        write_json(self.stage_folder(stage) / "done.json", {"seconds": seconds, "metrics": metrics})
+    def fit(self, stage, model, stream, schedule, after_epoch=None, picture=None):
+        """Fits the model of a stage with checkpoints, see `fitting.fit`.
 
-    def metrics(self, stage):
-        """What a finished stage measured."""
-        return read_json(self.stage_folder(stage) / "done.json")["metrics"]
+        Args:
+            stage: str, its name.
+            model: Built Keras model, compiled.
+            stream: Function of keyword arguments of `batches` to a `tf.data.Dataset`.
+            schedule: `Schedule`.
+            after_epoch, picture: See `fitting.fit`; `picture` is a function of a path.
 
-    def clear(self, stage):
-        shutil.rmtree(self.stage_folder(stage), ignore_errors=True)
+        Returns:
+            dict, the metrics of the last epoch.
+        """
+        from keras_capsule_poe.training.fitting import fit
 
-    def _check_fingerprint(self):
-        path = self.folder / RUN_FILE
-        saved = read_json(path)
-        found = {"train": self._data.train.fingerprint, "test": self._data.test.fingerprint}
-        if saved.get("fingerprint") is None:
-            write_json(path, {**saved, "fingerprint": found})
-        elif saved["fingerprint"] != found:
-            raise RunFailed(
-                f"The images of {self.config.dataset} are not those that {self.folder} was "
-                "trained on. Choose another --model-dir, or start over with --fresh."
-            )
+        epochs, steps = schedule.over(len(self.data.train))
+        order = {"batch_size": schedule.batch_size, "seed": self.config.seed, "epochs": epochs}
+        self.reporter.batch_size = schedule.batch_size
+        history = fit(
+            model,
+            lambda epoch, step: stream(first_epoch=epoch, first_step=step, **order),
+            stage=stage,
+            folder=self.folder.stage(stage),
+            length=(epochs, steps),
+            reporter=self.reporter,
+            checkpoint_seconds=self.config.checkpoint_seconds,
+            after_epoch=after_epoch,
+            picture=picture and (lambda name: picture(self.path("pictures") / name)),
+        )
+        return history[-1]
 
 
 def train(config, model_dir, load_data, reporter, stage=None, fresh=False):
     """Runs every stage that is not done yet.
+
+    Nothing on disk changes before the configuration, the images and the folder are known to fit.
 
     Args:
         config: `RunConfig`.
@@ -92,85 +90,120 @@ def train(config, model_dir, load_data, reporter, stage=None, fresh=False):
         `Run`.
 
     Raises:
-        RunFailed: If the folder belongs to another configuration, or a stage fails.
-        ConfigError: If the configuration has values out of range.
+        RunFailed: If the folder belongs to another configuration or to other images, or a stage
+            fails.
+        ConfigError: If the configuration has values out of range, or there is no such stage.
     """
-    from keras_capsule_poe.families.capsule_poe import stages
-
+    stages = config.family.stages
+    names = [known.name for known in stages]
+    if stage is not None and stage not in names:
+        raise ConfigError(
+            f"Model {config.family.name!r} has no stage {stage!r}; it has {', '.join(names)}."
+        )
     config.check()
-    folder = Path(model_dir)
-    check_writable(folder)
-    if stage is not None and stage not in STAGES:
-        raise ConfigError(f"Unknown stage {stage!r}. Stages: {', '.join(STAGES)}")
-    if config.autoencoder.precision == "auto":
-        config.autoencoder.precision = best_precision()
-    run = Run(config, folder, load_data, reporter)
-    _open(run, stage, fresh)
-    if config.deterministic:
-        import tensorflow as tf
-
-        tf.config.experimental.enable_op_determinism()
-    names = list(STAGES)
+    folder = RunFolder(model_dir)
+    check_writable(folder.path)
+    run = Run(config, folder, reporter, load_data)
+    first = names.index(stage) if fresh and stage else 0
     last = names.index(stage) if stage else len(names) - 1
-    for name in names[: last + 1]:
-        if run.is_done(name) and not (name == "features" and _features_missing(run)):
-            reporter.stage_skipped(name)
-            continue
-        started = time.perf_counter()
-        metrics = getattr(stages, name)(run)
-        seconds = time.perf_counter() - started
-        run.mark_done(name, seconds, metrics)
-        reporter.stage_finished(name, seconds)
+    with folder.locked():
+        _open(run, stages[first:] if fresh else ())
+        if config.deterministic:
+            import tensorflow as tf
+
+            tf.config.experimental.enable_op_determinism()
+        _run_stages(run, stages[: last + 1])
+        if last == len(names) - 1:
+            folder.drop_cache(stages)
     return run
 
 
-def _features_missing(run):
-    """The features are a cache, removed after the capsule stages; one done anew needs them."""
-    needed = not (run.is_done("encoder") and run.is_done("decoder"))
-    return needed and not (run.stage_folder("features") / "train.npy").exists()
+def _open(run, cleared):
+    """Claims the folder for this run, or refuses; then clears the stages that start over."""
+    folder, config = run.folder, run.config
+    if folder.is_foreign():
+        raise RunFailed(f"{folder.path} holds files but no training run.", mend="model_dir")
+    stays = [stage for stage in config.family.stages if stage not in cleared]
+    saved = folder.saved()
+    if saved and stays:
+        saved = folder.readable()
+    begun = [stage for stage in stays if folder.has_begun(stage)]
+    fingerprint = saved.get("fingerprint") if saved else None
+    if begun:
+        _refuse_differences(run, saved["config"], begun)
+    needed = [stage for stage in config.family.stages if stage in cleared or not _is_done(run, stage)]
+    if needed:
+        found = {"train": run.data.train.fingerprint, "test": run.data.test.fingerprint}
+        if begun and fingerprint not in (None, found):
+            raise RunFailed(
+                f"The images of {config.dataset} are not those that {folder.path} was trained on.",
+                mend="other_images",
+            )
+        fingerprint = found
+        config.check(run.data.image_shape)
+        run.reporter.note(run.data.summary())
+    for stage in cleared:
+        folder.clear(stage)
+    folder.save(config, fingerprint)
 
 
-def _open(run, stage, fresh):
-    """Claims the folder for this configuration, or refuses."""
-    path = run.folder / RUN_FILE
-    if not path.exists() and _foreign(run.folder):
-        raise RunFailed(
-            f"{run.folder} holds files but no training run. Choose another --model-dir."
-        )
-    names = list(STAGES)
-    if fresh:
-        for name in names[names.index(stage) if stage else 0 :]:
-            run.clear(name)
-        run.clear("export")
-    if path.exists() and not (fresh and stage is None):
-        saved = read_json(path)
-        _refuse_differences(run, RunConfig.from_dict(saved["config"]), fresh)
-        write_json(path, {**saved, "config": run.config.to_dict()})
-    else:
-        write_json(path, {"config": run.config.to_dict(), "fingerprint": None})
-
-
-def _refuse_differences(run, saved, fresh):
+def _refuse_differences(run, saved, begun):
     """Settings of a stage that has begun must stay; those of stages to come may change."""
-    differences = run.config.differences(saved)
-    begun = {
-        section
-        for name, needed in STAGES.items()
-        if run.stage_folder(name).exists()
-        for section in needed
-    }
+    family, folder = run.config.family, run.folder
+    if saved["model"] != family.name:
+        raise RunFailed(
+            f"{folder.path} holds a model {saved['model']!r}, not {family.name!r}.",
+            mend="model_dir",
+        )
+    sections = {stage.section for stage in begun}
+    differences = run.config.differences(RunConfig.from_dict(family, saved))
     held = {
         name: values
         for name, values in differences.items()
-        if name.split(".")[0] in begun or ("." not in name and begun)
+        if name.partition(".")[0] in sections or ("." not in name and begun)
     }
     if held:
         shown = "; ".join(f"{name}: {old!r} -> {new!r}" for name, (new, old) in held.items())
         raise RunFailed(
-            f"{run.folder} was trained with another configuration ({shown}). Use the old "
-            "values, choose another --model-dir, or start over with --fresh."
+            f"{folder.path} was trained with another configuration ({shown}).",
+            mend=f"other_settings:{_first_stage(family, held)}",
         )
 
 
-def _foreign(folder):
-    return any(not entry.name.startswith(".") for entry in folder.iterdir())
+def _first_stage(family, held):
+    """The first stage that must start over for these settings to change."""
+    changed = {name.partition(".")[0] for name in held}
+    stages = [stage.name for stage in family.stages if stage.section in changed]
+    return stages[0] if all("." in name for name in held) else family.stages[0].name
+
+
+def _run_stages(run, stages):
+    folder, reporter = run.folder, run.reporter
+    for stage in stages:
+        if _is_done(run, stage):
+            folder.check(stage)
+            reporter.stage_skipped(stage.name)
+            continue
+        reporter.stage_began(stage.name)
+        try:
+            started = time.perf_counter()
+            folder.stage(stage.name).mkdir(exist_ok=True)
+            metrics = stage.run(run)
+            seconds = time.perf_counter() - started
+            folder.mark_done(stage, seconds, metrics)
+        finally:
+            reporter.stage_ended()
+        reporter.stage_finished(stage.name, seconds)
+
+
+def _is_done(run, stage):
+    """Whether nothing of a stage is left to do; caches may be gone once nobody reads them."""
+    folder, stages = run.folder, run.config.family.stages
+    if folder.done(stage.name) is None:
+        return False
+    later = stages[stages.index(stage) + 1 :]
+    if not later and folder.missing(stage):
+        return False
+    gone = {name for name in stage.cache if not (folder.path / name).exists()}
+    waiting = [other for other in later if folder.done(other.name) is None]
+    return not any(gone & set(other.reads) for other in waiting)

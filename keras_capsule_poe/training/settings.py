@@ -1,6 +1,8 @@
 """Settings as they come from files and the command line: reading them, and their kinds."""
 
 import math
+import types
+import typing
 
 try:
     import tomllib
@@ -23,28 +25,83 @@ def read_toml(path):
         raise ConfigError(f"Cannot read the configuration {path}: {error}") from error
 
 
-def converted(name, value, kind):
-    """A setting's value as of its kind, the annotation of its field.
+def convert(name, value, kind):
+    """A setting's value as of its kind, for instance the text `"3"` as the number 3.
+
+    Args:
+        name: str, for the message.
+        value: As TOML or a person gives it.
+        kind: Type annotation of the setting: `bool`, `int`, `float`, `str` or `tuple[int, int]`,
+            maybe with `| None`.
 
     Raises:
         ConfigError: If it cannot be.
+
+    Examples:
+
+    >>> convert("encoder.capsules", "20", int)
+    20
+    >>> convert("encoder.epochs", "none", int | None) is None
+    True
     """
-    optional = "None" in str(kind)
+    kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    optional = type(None) in kinds
     if optional and value in (None, "none"):
         return None
-    wanted = str(kind).replace(" | None", "").replace("<class '", "").replace("'>", "")
+    wanted = float | str if {float, str} <= set(kinds) else kinds[0]
     try:
-        if wanted == "bool":
-            return {True: True, False: False, "true": True, "false": False}[value]
-        if wanted == "int" and not isinstance(value, bool) and int(value) == float(value):
-            return int(value)
-        if wanted == "float" and not isinstance(value, bool) and math.isfinite(float(value)):
-            return float(value)
-        if wanted == "str" and isinstance(value, str):
-            return value
-        if wanted.startswith("tuple"):
-            height, width = value
-            return (int(height), int(width))
-    except (KeyError, TypeError, ValueError):
-        pass
-    raise ConfigError(f"{name} must be of kind {kind}. Received: {value!r}")
+        return _KINDS[wanted][1](value)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        words = _KINDS[wanted][0] + (", or none" if optional else "")
+        raise ConfigError(f"{name} must be {words}. Received: {value!r}") from None
+
+
+def _whole(value):
+    if isinstance(value, bool) or int(value) != float(value):
+        raise ValueError
+    return int(value)
+
+
+def _number(value):
+    if isinstance(value, bool) or not math.isfinite(float(value)):
+        raise ValueError
+    return float(value)
+
+
+def _text(value):
+    if not isinstance(value, str):
+        raise ValueError
+    return value
+
+
+def _truth(value):
+    return {True: True, False: False, "true": True, "false": False}[value]
+
+
+def _pair(value):
+    if isinstance(value, str):
+        value = value.lower().split("x")
+    if isinstance(value, int):
+        value = (value,)
+    sizes = tuple(_whole(size) for size in value)
+    height, width = sizes * 2 if len(sizes) == 1 else sizes
+    return height, width
+
+
+def _number_or_text(value):
+    try:
+        return _number(value)
+    except ValueError:
+        return _text(value)
+
+
+# What a kind is called, and how a value becomes one.
+_KINDS = {
+    bool: ("true or false", _truth),
+    int: ("a whole number", _whole),
+    float: ("a number", _number),
+    str: ("text", _text),
+    tuple[int, int]: ("a whole number of pixels, or height and width as HxW", _pair),
+    # What takes a number or the name of a rule for it.
+    float | str: ("a number or a word", _number_or_text),
+}

@@ -1,1 +1,42 @@
-"""Products of expert capsules."""
+"""Products of expert capsules: their settings, recipes and stages. Plain data until trained."""
+
+from keras_capsule_poe.families.capsule_poe.recipes import RECIPES
+from keras_capsule_poe.families.capsule_poe.sections import SECTIONS, idle
+from keras_capsule_poe.training.family import Family, Stage, lazily
+
+_HERE = "keras_capsule_poe.families.capsule_poe"
+
+
+def _stage(name, **more):
+    cost = None if name == "export" else lazily(f"{_HERE}.costs:{name}")
+    return Stage(name, lazily(f"{_HERE}.stages:{name}"), cost=cost, **more)
+
+
+_FEATURES = ("features/train.npy", "features/test.npy")
+
+FAMILY = Family(
+    name="capsules",
+    text="a product of expert capsules, trained without labels by contrastive divergence",
+    sections=SECTIONS,
+    stages=(
+        _stage("autoencoder", section="autoencoder", writes=("autoencoder/model.keras",)),
+        _stage("features", section="primary", writes=("features/primary.npz",), cache=_FEATURES),
+        _stage(
+            "encoder",
+            section="encoder",
+            reads=_FEATURES,
+            writes=("encoder/model.keras", "encoder/codes.npy", "encoder/visited.npz"),
+        ),
+        _stage(
+            "decoder", section="decoder", reads=_FEATURES, writes=("decoder/model.keras",)
+        ),
+        _stage(
+            "export", writes=("model.keras",), pictures=("samples-*.png", "reconstructions.png")
+        ),
+    ),
+    recipes=RECIPES,
+    check=lazily(f"{_HERE}.build:check"),
+    outline=lazily(f"{_HERE}.costs:outline"),
+    idle=idle,
+    load=lazily(f"{_HERE}.load:load"),
+)

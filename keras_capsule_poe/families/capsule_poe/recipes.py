@@ -1,17 +1,14 @@
 """Named sets of settings, each as its differences from the defaults."""
 
-RECIPES = {
-    # Experts compete for whole images: single capsules generate.
-    "generation": {},
-    # No competition: all experts code every image, which reconstructs and classifies better.
-    "representation": {
+from keras_capsule_poe.training.family import Recipe
+
+_REPRESENTATION = {
         "primary": {"target_length": 0.35},
         "encoder": {
             "steps": 450,
             "learning_rate": 0.05,
             "iterations": 0,
             "activation_prior": 0.0,
-            "prior_start": 0.0,
             "balance": 0.0,
             "start": "random",
         },
@@ -21,16 +18,15 @@ RECIPES = {
             "feature_scale": 0.2,
             "activity": None,
         },
-    },
-    # Nothing that the paper does not have, but for the units of its learning rates.
-    "paper": {
+}
+
+_PAPER = {
         "primary": {"center": False, "target_length": 0.35},
         "encoder": {
             "normalize": "inputs",
-            "scale": None,
+            "scale": "mean",
             "learning_rate": 0.05,
             "activation_prior": 0.0,
-            "prior_start": 0.0,
             "balance": 0.0,
             "start": "noise",
             "frames": False,
@@ -44,5 +40,13 @@ RECIPES = {
             "offset": False,
             "conditional": False,
         },
-    },
+}
+
+RECIPES = {
+    "generation": Recipe("experts compete for whole images: single capsules generate"),
+    "representation": Recipe(
+        "all capsules code every image, for reconstruction and classification", _REPRESENTATION
+    ),
+    # Nothing that the paper does not have, but for the units of its learning rates.
+    "paper": Recipe("its plain form, without centring, competition and frames", _PAPER),
 }

@@ -1,24 +1,20 @@
-"""The stages of a run: autoencoder, features, encoder (W), decoder (U), export.
+"""The stages of a product of expert capsules: autoencoder, features, W, U, and the whole.
 
-Each takes a `Run`, leaves its results in the run's folder and returns what it measured.
+Each takes a `Run`, leaves its files in the run's folder and returns what it measured.
 """
 
-import shutil
-
+import keras
 import numpy as np
 
 from keras_capsule_poe.data import batches
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
-from keras_capsule_poe.families.capsule_poe import build, parts, visited
-from keras_capsule_poe.families.capsule_poe.starts import starting_images
+from keras_capsule_poe.families.capsule_poe import build, stored
+from keras_capsule_poe.families.capsule_poe.codes import usage
 from keras_capsule_poe.generation.grids import capsule_grid, reconstruction_grid
 from keras_capsule_poe.io.files import beside
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.models.capsule_poe.product import DOMAINS
 from keras_capsule_poe.serving.saved_model import export_saved_model
-from keras_capsule_poe.training import optimizers
-from keras_capsule_poe.training.config import schedule
-from keras_capsule_poe.training.fitting import fit
 
 # Enough held-out images for a stable mean; more would only cost time.
 MONITORED = 512
@@ -27,71 +23,75 @@ SHOWN = 12
 
 def autoencoder(run):
     """Trains the convolutional autoencoder on the images."""
-    config, options, data = run.config, run.config.autoencoder, run.data
+    config, data = run.config, run.data
     model = build.build_autoencoder(config, data.image_shape)
-    epochs, steps = schedule(options, len(data.train))
     # XLA makes large convolutions many times slower on a CPU.
     model.compile(
-        optimizers.for_autoencoder(options, epochs * steps),
+        build.optimizer(config, "autoencoder", len(data.train)),
         "binary_crossentropy",
         jit_compile=False,
     )
     held_out = to_pixels(data.test.images[:MONITORED])
+    at_once = config["autoencoder"].batch_size
 
     def after_epoch():
-        decoded = model.predict(held_out, batch_size=options.batch_size, verbose=0)
-        return {"held_out_relative_error": parts.relative_error(decoded, held_out)}
+        decoded = model.predict(held_out, batch_size=at_once, verbose=0)
+        return {"held_out_relative_error": relative_error(decoded, held_out)}
 
     def picture(path):
         shown = held_out[:SHOWN]
         save_grid(path, [shown, model.predict(shown, verbose=0)])
 
-    def stream(first_epoch):
-        return batches(data.train.images, **_order(run, options, first_epoch, epochs))
+    def stream(**order):
+        return batches(data.train.images, **order)
 
-    history = _fit(run, "autoencoder", model, stream, (epochs, steps), after_epoch, picture)
-    _save(run, "autoencoder", model)
-    return history[-1]
+    schedule = build.schedule(config, "autoencoder")
+    last = run.fit("autoencoder", model, stream, schedule, after_epoch, picture)
+    stored.save_model(run, "autoencoder", model)
+    return last
 
 
 def features(run):
     """Computes the feature maps once, as float16 on disk, and adapts the primary capsules."""
-    model = parts.load_part(run, "autoencoder")
-    folder = run.stage_folder("features")
-    for name, images in (("train", run.data.train.images), ("test", run.data.test.images)):
-        with beside(folder / f"{name}.npy") as temporary:
-            parts.write_features(temporary, model, images)
+    model = stored.load_model(run, "autoencoder")
+
+    def encode(images):
+        return keras.ops.cast(model.encode(images), "float16")
+
+    for part, images in (("train", run.data.train.images), ("test", run.data.test.images)):
+        with beside(run.path(f"features/{part}.npy")) as temporary:
+            shape = (len(images), *model.feature_shape)
+            maps = np.lib.format.open_memmap(temporary, "w+", dtype="float16", shape=shape)
+            map_batches(encode, images, out=maps)
+            maps.flush()
     primary = build.build_primary(run.config, model.feature_shape)
-    stored = parts.features(run, "train")
-    primary.adapt(stored[start : start + 500] for start in range(0, len(stored), 500))
-    with beside(folder / "primary.npz", suffix=".npz") as temporary:
-        np.savez(temporary, mean=primary.mean.numpy(), gain=primary.feature_gain.numpy())
-    return {"feature_gain": float(primary.feature_gain.numpy())}
+    maps = stored.features(run, "train")
+    primary.adapt(maps[start : start + 500] for start in range(0, len(maps), 500))
+    gain = primary.feature_gain.numpy()
+    stored.save_arrays(run, "features/primary.npz", mean=primary.mean.numpy(), gain=gain)
+    return {"feature_gain": float(gain)}
 
 
 def encoder(run):
     """Trains the expert capsules by contrastive divergence, then records what they visit."""
-    config, options = run.config, run.config.encoder
-    primary = parts.load_primary(run)
-    train = parts.features(run, "train")
-    epochs, steps = schedule(options, len(train))
-    model = build.build_encoder(config, primary.capsules, epochs * steps)
-    if options.start != "noise":
-        rows = starting_images(
-            lambda chosen: parts.to_primary(primary, train[chosen]),
-            *(len(train), options.capsules, options.dim, options.start, config.seed),
-        )
-        model.start_from_images(parts.to_primary(primary, train[rows]), options.image_length)
-    model.compile(optimizers.for_capsules(options, epochs * steps), jit_compile=False)
-    seen, held_out = (
-        parts.to_primary(primary, parts.features(run, name)[:MONITORED])
-        for name in ("train", "test")
+    config = run.config
+    primary = stored.load_primary(run)
+    train = stored.features(run, "train")
+    model = build.build_encoder(config, primary.capsules)
+    build.build_start(config).apply(
+        model, lambda rows: stored.primary_of(primary, train[rows]), len(train), config.seed
     )
-    autoencoder = parts.load_part(run, "autoencoder")
+    model.compile(build.optimizer(config, "encoder", len(train)), jit_compile=False)
+    seen, held_out = (
+        stored.primary_of(primary, stored.features(run, part)[:MONITORED])
+        for part in ("train", "test")
+    )
+    images = stored.load_model(run, "autoencoder")
+    at_once = config["encoder"].batch_size
 
     def after_epoch():
         known, new = (
-            model.evaluate(x, batch_size=options.batch_size, verbose=0, return_dict=True)
+            model.evaluate(x, batch_size=at_once, verbose=0, return_dict=True)
             for x in (seen, held_out)
         )
         return {
@@ -103,57 +103,38 @@ def encoder(run):
     def picture(path):
         x = held_out[:SHOWN]
         rows = (x, model.experts.gibbs_step(x))
-        save_grid(path, [autoencoder.decode(primary.to_features(row)) for row in rows])
+        save_grid(path, [images.decode(primary.to_features(row)) for row in rows])
 
-    def stream(first_epoch):
-        return parts.primary_batches(primary, train, **_order(run, options, first_epoch, epochs))
+    def stream(**order):
+        return stored.primary_batches(primary, train, **order)
 
-    history = _fit(run, "encoder", model, stream, (epochs, steps), after_epoch, picture)
-    codes = _record_visits(run, model, visited.experts_of(model, primary, train))
-    _save(run, "encoder", model)
-    return {**history[-1], "capsules": visited.usage(codes)}
-
-
-def _record_visits(run, model, z):
-    """Frames of the experts, and what is known of their codes, written beside the encoder."""
-    options, folder = run.config.encoder, run.stage_folder("encoder")
-    if options.frames:
-        visited.adapt_frames(model, z)
-    codes = visited.codes_of(model, z)
-    visits = {"mean_direction": visited.mean_directions(codes)}
-    for name, mixture in (
-        ("visited", visited.visited_mixtures(codes, options.visited_components, run.config.seed)),
-        (
-            "joint",
-            visited.joint_mixture(
-                codes, options.joint_components, options.joint_rank, run.config.seed
-            ),
-        ),
-    ):
-        visits |= {f"{name}_{part}": array.astype("float32") for part, array in mixture.items()}
-    with beside(folder / "codes.npy", suffix=".npy") as temporary:
+    schedule = build.schedule(config, "encoder")
+    last = run.fit("encoder", model, stream, schedule, after_epoch, picture)
+    z = map_batches(lambda maps: model.experts.route(primary(maps)).z, train)
+    codes, visits = build.build_description(config).describe(model, z, config.seed)
+    with beside(run.path("encoder/codes.npy"), suffix=".npy") as temporary:
         np.save(temporary, codes)
-    with beside(folder / parts.VISITS_FILE, suffix=".npz") as temporary:
-        np.savez(temporary, **visits)
-    return codes
+    stored.save_arrays(run, "encoder/visited.npz", **visits)
+    stored.save_model(run, "encoder", model)
+    return {**last, "capsules": usage(codes)}
 
 
 def decoder(run):
     """Trains the maps from expert capsules back to primary capsules, the encoder frozen."""
-    config, options = run.config, run.config.decoder
-    primary = parts.load_primary(run)
-    train = parts.features(run, "train")
-    codes = np.load(run.stage_folder("encoder") / "codes.npy")
-    epochs, steps = schedule(options, len(train))
+    config = run.config
+    primary = stored.load_primary(run)
+    train = stored.features(run, "train")
+    codes = stored.load_rows(run, "encoder/codes.npy")
     model = build.build_decoder(config, primary.capsules)
-    model.compile(optimizers.for_capsules(options, epochs * steps), jit_compile=False)
-    product = parts.assemble(run, primary, model)
-    held_out = parts.to_primary(primary, parts.features(run, "test")[:MONITORED])
+    model.compile(build.optimizer(config, "decoder", len(train)), jit_compile=False)
+    product = stored.assemble(run, primary, model)
+    held_out = stored.primary_of(primary, stored.features(run, "test")[:MONITORED])
     held_out_codes = map_batches(product.encoder, held_out)
+    at_once = config["decoder"].batch_size
 
     def after_epoch():
-        decoded = model.predict(held_out_codes, batch_size=options.batch_size, verbose=0)
-        return {"held_out_relative_error": parts.relative_error(decoded, held_out)}
+        decoded = model.predict(held_out_codes, batch_size=at_once, verbose=0)
+        return {"held_out_relative_error": relative_error(decoded, held_out)}
 
     def picture(path):
         original = product.from_primary(held_out[:SHOWN])
@@ -161,63 +142,33 @@ def decoder(run):
         single = product.sample(SHOWN, seed=0, domain="visited")["images"]
         save_grid(path, [original, decoded, single])
 
-    def stream(first_epoch):
-        return parts.primary_batches(
-            primary, (codes, train), **_order(run, options, first_epoch, epochs)
-        )
+    def stream(**order):
+        return stored.primary_batches(primary, (codes, train), **order)
 
-    history = _fit(run, "decoder", model, stream, (epochs, steps), after_epoch, picture)
-    _save(run, "decoder", model)
-    return history[-1]
+    schedule = build.schedule(config, "decoder")
+    last = run.fit("decoder", model, stream, schedule, after_epoch, picture)
+    stored.save_model(run, "decoder", model)
+    return last
 
 
 def export(run):
-    """Assembles the product, saves it for Keras and as a SavedModel, and draws its grids."""
-    product = parts.assemble(run, parts.load_primary(run), parts.load_part(run, "decoder"))
-    with beside(run.folder / parts.MODEL_FILE, suffix=".keras") as temporary:
-        product.save(temporary)
-    metrics = {
-        name: run.metrics(name) for name in ("autoencoder", "features", "encoder", "decoder")
-    }
-    version = export_saved_model(product, run.folder, run.config.to_dict(), metrics)
+    """Puts the product together, saves it for Keras and as a SavedModel, and draws its grids."""
+    primary, decoder = stored.load_primary(run), stored.load_model(run, "decoder")
+    product = stored.assemble(run, primary, decoder)
     shown = to_pixels(run.data.test.images[:SHOWN])
-    save_grid(run.folder / "reconstructions.png", reconstruction_grid(product, shown))
+    # Before anything is replaced: parts that do not fit fail here.
+    rows = reconstruction_grid(product, shown)
+    with beside(run.path("model.keras"), suffix=".keras") as temporary:
+        product.save(temporary)
+    config = run.config.to_dict()
+    version = export_saved_model(product, run.folder.path, config, run.metrics())
+    save_grid(run.path("reconstructions.png"), rows)
     for domain in DOMAINS:
         rows = capsule_grid(product, rows=4, domain=domain, seed=run.config.seed)
-        save_grid(run.folder / f"samples-{domain}.png", rows)
-    for name in ("train", "test"):
-        (run.stage_folder("features") / f"{name}.npy").unlink(missing_ok=True)
+        save_grid(run.path(f"samples-{domain}.png"), rows)
     return {"saved_model": version.name}
 
 
-def _fit(run, stage, model, stream, length, after_epoch, picture):
-    epochs, steps = length
-    return fit(
-        model,
-        stream,
-        stage=stage,
-        folder=run.stage_folder(stage),
-        epochs=epochs,
-        steps=steps,
-        reporter=run.reporter,
-        after_epoch=after_epoch,
-        picture=lambda name: picture(run.folder / "pictures" / name),
-    )
-
-
-def _order(run, options, first_epoch, epochs):
-    """What decides which images come when: seed and epoch alone."""
-    return {
-        "batch_size": options.batch_size,
-        "seed": run.config.seed,
-        "first_epoch": first_epoch,
-        "epochs": epochs,
-    }
-
-
-def _save(run, stage, model):
-    """Saves a finished model; its checkpoints are then of no use."""
-    folder = run.stage_folder(stage)
-    with beside(folder / parts.MODEL_FILE, suffix=".keras") as temporary:
-        model.save(temporary)
-    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+def relative_error(decoded, original):
+    """|decoded - original|^2 / |original|^2 over all images."""
+    return float(np.square(decoded - original).sum() / np.square(original).sum())

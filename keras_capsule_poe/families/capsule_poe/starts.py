@@ -7,6 +7,45 @@ from keras_capsule_poe.data import epoch_order
 # Enough for k-means to find twenty groups, and a limit on the memory that it takes.
 CLUSTERED = 10_000
 CLUSTERED_BYTES = 200e6
+STARTS = ("clusters", "random", "noise")
+
+
+class MapStart:
+    """How the maps of the experts start.
+
+    Args:
+        start: `"clusters"` or `"random"`: from images of clusters, or of any, see
+            `starting_images`; `"noise"`: as their initialiser leaves them.
+        image_length: float, the length of the images as maps.
+
+    Raises:
+        ValueError: If `start` is unknown or `image_length` is not positive.
+    """
+
+    def __init__(self, start="clusters", image_length=0.5):
+        if start not in STARTS:
+            listed = " or ".join(repr(known) for known in STARTS)
+            raise ValueError(f"`start` must be {listed}. Received: start={start!r}")
+        if not image_length > 0:
+            raise ValueError(
+                f"`image_length` must be above zero. Received: image_length={image_length!r}"
+            )
+        self.start, self.image_length = start, image_length
+
+    def apply(self, encoder, x_of, images, seed):
+        """Sets the maps of a `CapsuleEncoder`.
+
+        Args:
+            encoder: `CapsuleEncoder`, built.
+            x_of: Function of indices to primary capsules (N, I, D).
+            images: int, how many there are.
+            seed: int.
+        """
+        if self.start == "noise":
+            return
+        experts = encoder.experts
+        rows = starting_images(x_of, images, experts.capsules, experts.dim, self.start, seed)
+        encoder.start_from_images(x_of(rows), self.image_length)
 
 
 def starting_images(x_of, images, experts, dim, start, seed):

@@ -3,16 +3,57 @@
 import numpy as np
 
 from keras_capsule_poe.data.mapping import map_batches
-from keras_capsule_poe.families.capsule_poe.parts import primary_batches
 
 
-def experts_of(encoder, primary, features):
-    """Experts before the squash, (N, J, E) float32, of all feature maps (N, h, w, F)."""
-    import tensorflow as tf
+class CodeDescription:
+    """How the codes of training are described, for capsules to be drawn where training went.
 
-    route = tf.function(lambda x: encoder.experts.route(x).z, reduce_retracing=True)
-    stream = primary_batches(primary, features, batch_size=256, seed=0, shuffle=False)
-    return np.concatenate([route(x).numpy() for x in stream])
+    Args:
+        frames: bool, whether codes are turned into each expert's own frame.
+        visited_components: int, Gaussians that describe the codes of one capsule, at most.
+        joint_components: int, Gaussians that describe the whole codes of the images that one
+            capsule wins, at most.
+        joint_rank: int, principal axes of each of those.
+
+    Raises:
+        ValueError: If a number is below one.
+    """
+
+    def __init__(self, frames=True, visited_components=10, joint_components=3, joint_rank=64):
+        numbers = {
+            "visited_components": visited_components,
+            "joint_components": joint_components,
+            "joint_rank": joint_rank,
+        }
+        for name, value in numbers.items():
+            if value < 1:
+                raise ValueError(f"`{name}` must be at least 1. Received: {name}={value!r}")
+        self.frames = frames
+        self.visited_components = visited_components
+        self.joint_components, self.joint_rank = joint_components, joint_rank
+
+    def describe(self, encoder, z, seed):
+        """Adapts the encoder's frames, and describes the codes.
+
+        Args:
+            encoder: `CapsuleEncoder`.
+            z: Array (N, J, E), the experts of all training images, before the squash.
+            seed: int.
+
+        Returns:
+            Codes (N, J, E), squashed; and dict of arrays: `mean_direction`, and `visited_` and
+            `joint_` with `weights`, `means` and `factors` each, for `GaussianMixtures.of`.
+        """
+        if self.frames:
+            adapt_frames(encoder, z)
+        codes = map_batches(encoder.frames, z)
+        found = {"mean_direction": mean_directions(codes)}
+        for name, mixture in (
+            ("visited", visited_mixtures(codes, self.visited_components, seed)),
+            ("joint", joint_mixture(codes, self.joint_components, self.joint_rank, seed)),
+        ):
+            found |= {f"{name}_{part}": a.astype("float32") for part, a in mixture.items()}
+        return codes, found
 
 
 def winners(vectors):
@@ -24,11 +65,6 @@ def adapt_frames(encoder, z):
     """Gives each expert the frame of the images that it wins; z (N, J, E), before the squash."""
     winner = winners(z)
     encoder.frames.adapt([z[winner == expert, expert] for expert in range(z.shape[1])])
-
-
-def codes_of(encoder, z):
-    """Squashed codes (N, J, E) in the experts' frames, of experts z (N, J, E)."""
-    return map_batches(encoder.frames, z)
 
 
 def mean_directions(codes):

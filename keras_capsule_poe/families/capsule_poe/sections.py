@@ -1,0 +1,120 @@
+"""The settings of a product of expert capsules, a section a stage.
+
+Each field is a keyword argument of what is built from its section; see `build.USES`.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass
+class AutoencoderSection:
+    """The convolutional autoencoder and its training by backpropagation."""
+
+    filters: int = 128
+    dropout: float = 0.1
+    negative_slope: float = 0.2
+    epochs: int | None = None
+    steps: int = 900
+    batch_size: int = 32
+    optimizer: str = "muon"
+    learning_rate: float = 2e-3
+    final_rate: float = 0.02
+    weight_decay: float = 2.0
+    precision: str = "auto"
+
+
+@dataclass
+class PrimarySection:
+    """Primary capsules: how features are cut, centred and scaled."""
+
+    dim: int = 8
+    center: bool = True
+    target_length: float = 0.14
+
+
+@dataclass
+class ContrastiveSection:
+    """What encoder and decoder share: routing, and training by contrastive divergence."""
+
+    iterations: int = 3
+    temperature: float = 1.0
+    normalize: str = "outputs"
+    agreement: str = "cosine"
+    scale: float | str = "mean"
+    implementation: str = "streamed"
+    epochs: int | None = None
+    steps: int = 900
+    batch_size: int = 128
+    learning_rate: float = 0.02
+    momentum: float = 0.9
+    final_rate: float = 0.1
+    l2: float = 1e-3
+    initial_stddev: float = 1e-3
+
+
+@dataclass
+class EncoderSection(ContrastiveSection):
+    """The capsule encoder, maps W, and what describes the codes that it gives."""
+
+    capsules: int = 20
+    dim: int = 16
+    scale: float | str = 5.0
+    learning_rate: float = 0.2
+    temperature: float = 0.1
+    start: str = "clusters"
+    image_length: float = 0.5
+    activation_prior: float = 2.0
+    balance: float = 0.03
+    frames: bool = True
+    visited_components: int = 10
+    joint_components: int = 3
+    joint_rank: int = 64
+
+
+@dataclass
+class DecoderSection(ContrastiveSection):
+    """The capsule decoder, maps U."""
+
+    iterations: int = 0
+    learning_rate: float = 0.5
+    l2: float = 1e-4
+    normalize: str = "inputs"
+    feature_scale: float = 1.0
+    activity: float | None = 2.0
+    offset: bool = True
+    conditional: bool = True
+
+
+SECTIONS = {
+    "autoencoder": AutoencoderSection,
+    "primary": PrimarySection,
+    "encoder": EncoderSection,
+    "decoder": DecoderSection,
+}
+
+
+def idle(config):
+    """Settings that mean nothing beside others, and why: a dict.
+
+    Args:
+        config: `RunConfig` of these sections.
+    """
+    found = {}
+    for name in ("autoencoder", "encoder", "decoder"):
+        if config[name].epochs is not None:
+            found[f"{name}.steps"] = f"{name}.epochs says how long"
+    encoder = config["encoder"]
+    for name in ("encoder", "decoder"):
+        if config[name].iterations == 0:
+            why = f"{name}.iterations is 0"
+            found |= {f"{name}.temperature": why, f"{name}.agreement": why}
+            if name == "encoder":
+                found["encoder.activation_prior"] = why
+    if encoder.normalize == "inputs":
+        why = "encoder.normalize is 'inputs', where the softmax cancels it"
+        found |= {"encoder.activation_prior": why, "encoder.balance": why}
+    if encoder.start == "noise":
+        found["encoder.image_length"] = "encoder.start is 'noise'"
+    else:
+        found["encoder.initial_stddev"] = f"encoder.start is {encoder.start!r}"
+    return found

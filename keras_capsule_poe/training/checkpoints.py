@@ -1,0 +1,118 @@
+"""Checkpoints of a model that trains: written whole, checked when they are read."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+from keras import ops
+
+from keras_capsule_poe.errors import RunFailed
+from keras_capsule_poe.io.files import beside, digest, write_json
+
+STATE_FILE, WEIGHTS_FILE = "state.json", "weights.npz"
+KEPT = 2
+
+
+class Checkpoints:
+    """Every variable of a model, its optimizer and its metrics, after some step.
+
+    Each lies in a folder of its own, `step-NUMBER`, with the digest of its variables; the two
+    newest are kept. What is restored is bit for bit what was saved.
+
+    Args:
+        model: Built and compiled Keras model whose optimizer is built.
+        folder: Where they lie.
+    """
+
+    def __init__(self, model, folder):
+        self.folder = Path(folder)
+        found = [*model.variables, *model.optimizer.variables, *model.metrics_variables]
+        self._variables = list({id(variable): variable for variable in found}.values())
+        metrics = {id(variable) for variable in model.metrics_variables}
+        self._metrics = [i for i, v in enumerate(self._variables) if id(v) in metrics]
+
+    def restore(self, note):
+        """Restores the newest checkpoint that is whole.
+
+        Args:
+            note: Function of a line, told of damaged ones that are passed over.
+
+        Returns:
+            dict that `save` was given, with `step`; or None where there is no checkpoint.
+
+        Raises:
+            RunFailed: If there are checkpoints and none is whole, or the newest whole one belongs
+                to another model.
+        """
+        paths = self._paths()
+        problems = []
+        for path in reversed(paths):
+            try:
+                state, values = self._read(path)
+            except (OSError, ValueError, KeyError) as error:
+                problems.append(f"The checkpoint {path} is damaged ({_short(error)})")
+                note(f"{problems[-1]}: going on from an older one, if there is one")
+                continue
+            self._assign(path, values)
+            return state
+        if problems:
+            raise RunFailed(f"{problems[0]}, and no other is whole.", mend="checkpoints")
+        return None
+
+    def save(self, step, state):
+        """Writes a checkpoint.
+
+        Args:
+            step: int, steps done.
+            state: dict of plain values, kept beside the variables.
+
+        Raises:
+            RunFailed: If it cannot be written; the ones before are kept.
+            FloatingPointError: If a variable is not finite.
+        """
+        values = [ops.convert_to_numpy(variable) for variable in self._variables]
+        for variable, value in zip(self._variables, values):
+            # The kind of bfloat16, which NumPy has not, is "V".
+            if value.dtype.kind == "f" and not np.isfinite(value).all():
+                raise FloatingPointError(variable.path)
+        with beside(self.folder / f"step-{step:09d}") as temporary:
+            temporary.mkdir()
+            with open(temporary / WEIGHTS_FILE, "wb") as file:
+                np.savez(file, **{str(i): value for i, value in enumerate(values)})
+            names = [variable.path for variable in self._variables]
+            digests = {WEIGHTS_FILE: digest(temporary / WEIGHTS_FILE)}
+            saved = {**state, "step": step, "variables": names, "files": digests}
+            write_json(temporary / STATE_FILE, saved)
+        for old in self._paths()[:-KEPT]:
+            shutil.rmtree(old, ignore_errors=True)
+
+    def metric_values(self):
+        """The values of the metrics' variables as they are."""
+        return [np.array(ops.convert_to_numpy(self._variables[i])) for i in self._metrics]
+
+    def assign_metrics(self, values):
+        """Gives the metrics' variables the values that `metric_values` gave."""
+        for i, value in zip(self._metrics, values):
+            self._variables[i].assign(value)
+
+    def _paths(self):
+        return sorted(self.folder.glob("step-*"))
+
+    def _read(self, path):
+        state = json.loads((path / STATE_FILE).read_text())
+        if digest(path / WEIGHTS_FILE) != state["files"][WEIGHTS_FILE]:
+            raise ValueError("its variables are not what was written")
+        with np.load(path / WEIGHTS_FILE) as arrays:
+            return state, [arrays[str(i)] for i in range(len(state["variables"]))]
+
+    def _assign(self, path, values):
+        wanted = [tuple(variable.shape) for variable in self._variables]
+        if wanted != [value.shape for value in values]:
+            raise RunFailed(f"The checkpoint {path} is of another model.", mend="checkpoints")
+        for variable, value in zip(self._variables, values):
+            variable.assign(value)
+
+
+def _short(error):
+    return " ".join(str(error).split())[:200]

@@ -1,0 +1,187 @@
+"""A run's folder: what it is, what its stages left, and whether that is still what they wrote."""
+
+import contextlib
+import shutil
+from pathlib import Path
+
+from keras_capsule_poe.errors import ConfigError, RunFailed
+from keras_capsule_poe.io.files import clear_folder, digest, read_json, write_json
+
+RUN_FILE, DONE_FILE, LOCK_FILE = "run.json", "done.json", ".lock"
+MODEL_FILE = "model.keras"
+
+
+class RunFolder:
+    """The folder of one run.
+
+    `run.json` holds the configuration and the images' fingerprints; each stage has a folder of
+    its name, and `done.json` in it once it is done, with the digests of the files that it wrote.
+
+    Args:
+        path: The folder; it need not exist.
+
+    Raises:
+        ConfigError: If TensorFlow could not work in a folder of this name.
+    """
+
+    def __init__(self, path):
+        self.path = Path(path)
+        odd = sorted(set(str(self.path.absolute())) & set("[]*?\\"))
+        if odd:
+            raise ConfigError(
+                "A model folder's path must not hold any of [ ] * ? \\, which TensorFlow takes "
+                f"for patterns. Received: {self.path}",
+                mend="model_dir",
+            )
+
+    @contextlib.contextmanager
+    def locked(self):
+        """While open, no other process trains here; the lock ends with the process.
+
+        Raises:
+            RunFailed: If another process holds it.
+        """
+        import filelock
+
+        lock = filelock.FileLock(self.path / LOCK_FILE)
+        try:
+            lock.acquire(timeout=0)
+        except filelock.Timeout:
+            raise RunFailed(
+                f"Another process is training in {self.path}. Wait for it, or choose another "
+                "folder.",
+                mend="model_dir",
+            ) from None
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                (self.path / LOCK_FILE).unlink()
+            lock.release()
+
+    def saved(self):
+        """What `run.json` holds, `config` and `fingerprint`; None where there is none.
+
+        Raises:
+            RunFailed: If it is damaged, or not of this program.
+        """
+        path = self.path / RUN_FILE
+        if not path.exists():
+            return None
+        values = read_json(path)
+        config = values.get("config") if isinstance(values, dict) else None
+        if not isinstance(config, dict) or "dataset" not in config:
+            raise RunFailed(f"{path} does not describe a training run.", mend="model_dir")
+        return values
+
+    def readable(self):
+        """What `saved` gives, of a run whose files this version reads.
+
+        Raises:
+            RunFailed: If there is none, or an older version trained it.
+        """
+        values = self.saved()
+        if values is None:
+            raise RunFailed(f"{self.path} holds no training run.", mend="train")
+        if "model" not in values["config"]:
+            raise RunFailed(
+                f"{self.path} was trained by an older version, whose files this one does not "
+                "read; its SavedModel still works.",
+                mend="model_dir",
+            )
+        return values
+
+    def save(self, config, fingerprint):
+        """Writes `run.json`."""
+        write_json(
+            self.path / RUN_FILE, {"config": config.to_dict(), "fingerprint": fingerprint}
+        )
+
+    def is_foreign(self):
+        """Whether it holds files, but no run."""
+        return not (self.path / RUN_FILE).exists() and any(
+            not entry.name.startswith(".") for entry in self.path.iterdir()
+        )
+
+    def stage(self, name):
+        """Path of a stage's folder."""
+        return self.path / name
+
+    def has_begun(self, stage):
+        """Whether a stage left anything here."""
+        folder = self.stage(stage.name)
+        return folder.is_dir() and any(folder.iterdir())
+
+    def done(self, name):
+        """What a finished stage left in `done.json`: `seconds`, `metrics` and `files`; or None.
+
+        Raises:
+            RunFailed: If it is damaged.
+        """
+        path = self.stage(name) / DONE_FILE
+        if not path.exists():
+            return None
+        values = read_json(path)
+        if not isinstance(values, dict) or not {"seconds", "metrics", "files"} <= set(values):
+            raise RunFailed(
+                f"{path} is damaged; the stage must be trained again.", mend=f"stage_fresh:{name}"
+            )
+        return values
+
+    def mark_done(self, stage, seconds, metrics):
+        """Writes `done.json`; what only an unfinished stage needs goes afterwards."""
+        files = {name: digest(self.path / name) for name in stage.writes}
+        done = {"seconds": seconds, "metrics": metrics, "files": files}
+        write_json(self.stage(stage.name) / DONE_FILE, done)
+        shutil.rmtree(self.stage(stage.name) / "checkpoints", ignore_errors=True)
+
+    def missing(self, stage):
+        """Files of a finished stage that are gone."""
+        return [name for name in stage.writes if not (self.path / name).exists()]
+
+    def check(self, stage):
+        """Compares the files of a finished stage with what it wrote.
+
+        Raises:
+            RunFailed: If one is gone, or another.
+        """
+        for name, wanted in self.done(stage.name)["files"].items():
+            path = self.path / name
+            if not path.exists():
+                problem = "is missing"
+            elif digest(path) != wanted:
+                problem = f"is not what stage {stage.name} wrote: damaged, or of another run"
+            else:
+                continue
+            raise RunFailed(f"{path} {problem}.", mend=f"stage_fresh:{stage.name}")
+
+    def clear(self, stage):
+        """Removes all that a stage left.
+
+        Raises:
+            RunFailed: If something cannot be removed.
+        """
+        done = self.stage(stage.name) / DONE_FILE
+        # First: a stage half removed must not count as done.
+        for path in (done, *(self.path / name for name in stage.writes)):
+            _remove(path)
+        for pattern in stage.pictures:
+            for path in self.path.glob(pattern):
+                _remove(path)
+        if self.stage(stage.name).exists():
+            clear_folder(self.stage(stage.name))
+
+    def drop_cache(self, stages):
+        """Removes what stages left for later ones alone."""
+        for stage in stages:
+            for name in stage.cache:
+                _remove(self.path / name)
+
+
+def _remove(path):
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise RunFailed(f"Cannot remove {path}: {error.strerror or error}.") from error
+
+
