@@ -2,7 +2,24 @@
 
 
 class CapspoeError(Exception):
-    """The root of every error that this package raises on purpose; its message is one line."""
+    """The root of every error that this package raises on purpose; its message is one line.
+
+    Args:
+        message: str, what is wrong and why.
+        mend: What would mend it, for a program that has a way to: a word such as `"image_size"`,
+            with a name after a colon where it needs one, `"stage_fresh:encoder"`; or a tuple of
+            such words, any of which would do.
+
+    Examples:
+
+    >>> error = DataError("the images differ in size", mend="image_size")
+    >>> str(error), error.mend
+    ('the images differ in size', 'image_size')
+    """
+
+    def __init__(self, message, mend=None):
+        super().__init__(message)
+        self.mend = mend
 
 
 class BadUse(CapspoeError, ValueError):
@@ -22,7 +39,13 @@ class RunFailed(CapspoeError, RuntimeError):
 
 
 def first_line(error):
-    """The first line with words of another library's error, for a message of ours."""
+    """The first line with words of another library's error, for a message of ours.
+
+    Examples:
+
+    >>> first_line(ValueError("no such column.\\nTraceback ..."))
+    'no such column'
+    """
     for line in str(error).splitlines():
         if line.strip():
             return line.strip().rstrip(".")
@@ -30,7 +53,13 @@ def first_line(error):
 
 
 def listing(names, most=10):
-    """`a, b, c`, cut after `most` names so that a message stays one readable line."""
+    """`a, b, c`, cut after `most` names so that a message stays one readable line.
+
+    Examples:
+
+    >>> listing(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
     names = list(names)
     shown = ", ".join(str(name) for name in names[:most])
     return f"{shown} and {len(names) - most} more" if len(names) > most else shown

@@ -1,65 +1,179 @@
-"""Files that are never half-written: written beside, then renamed."""
+"""Files that are never half-written: written beside, brought to disk, then renamed."""
 
 import contextlib
+import errno
+import hashlib
 import json
 import os
+import re
 import shutil
+import stat
+import sys
+import tempfile
 import uuid
 from pathlib import Path
 
 from keras_capsule_poe.errors import RunFailed
+
+# Temporary paths that blocks of this process are writing to.
+_writing = set()
 
 
 @contextlib.contextmanager
 def beside(path, suffix=""):
     """A path next to `path` to write to, renamed to `path` when the block ends without error.
 
-    Whatever stood at `path` is replaced; after an error nothing is left behind.
+    Whatever stood at `path` is replaced, after the new bytes have reached the disk; after an error
+    it is as it was and nothing is left behind. A link stays and what it points to is replaced; a
+    FIFO, a device or the program's own output is written into. What killed processes left of the
+    same `path` is removed.
 
     Args:
-        path: The file or folder to end up with.
+        path: The file or folder to end up with; folders above it are made.
         suffix: Ending of the temporary name, where a writer insists on one.
 
     Raises:
         RunFailed: If it cannot be written, for instance because the disk is full.
+
+    Examples:
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "deep" / "notes.txt"
+    >>> with beside(path) as temporary:
+    ...     _ = temporary.write_text("whole")
+    >>> path.read_text(), len(list(path.parent.iterdir()))
+    ('whole', 1)
     """
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{suffix}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
-        if path.is_dir():
-            old = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.old")
-            os.rename(path, old)
-            os.rename(temporary, path)
-            shutil.rmtree(old)
-        else:
-            os.replace(temporary, path)
+        with contextlib.ExitStack() as stack:
+            stream = _stream(path)
+            if stream:
+                stack.enter_context(stream)
+                folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+                temporary = folder / f"stream{suffix}"
+                yield temporary
+                with open(temporary, "rb") as written:
+                    shutil.copyfileobj(written, stream)
+            else:
+                target = Path(os.path.realpath(path))
+                target.parent.mkdir(parents=True, exist_ok=True)
+                temporary = stack.enter_context(_temporary(target, suffix))
+                yield temporary
+                _sync(temporary)
+                _replace(target, temporary)
+                _sync_one(target.parent)
+                _remove_leftovers(target, suffix)
     except OSError as error:
-        raise RunFailed(f"Cannot write {path}: {error.strerror or error}") from error
-    finally:
-        if temporary.is_dir():
-            shutil.rmtree(temporary, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            temporary.unlink()
+        raise RunFailed(f"Cannot write {path}: {error.strerror or error}.") from error
 
 
 def write_json(path, values):
-    """Writes `values` as JSON, whole or not at all."""
+    """Writes `values` as JSON, whole or not at all.
+
+    Raises:
+        RunFailed: If it cannot be written.
+
+    Examples:
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.json"
+    >>> write_json(path, {"seed": 7})
+    >>> read_json(path)
+    {'seed': 7}
+    """
     with beside(path) as temporary:
         temporary.write_text(json.dumps(values, indent=2) + "\n")
 
 
-def read_json(path):
+def read_json(path, mend=None):
     """The values in a JSON file.
+
+    Args:
+        path: The file.
+        mend: What the error says would mend it; see `CapspoeError`.
 
     Raises:
         RunFailed: If the file is not readable JSON.
     """
     try:
         return json.loads(Path(path).read_text())
-    except (OSError, ValueError) as error:
-        raise RunFailed(f"Cannot read {path}: {error}. --fresh starts over.") from error
+    except OSError as error:
+        raise RunFailed(f"Cannot read {path}: {error.strerror or error}.", mend) from error
+    except ValueError as error:
+        raise RunFailed(f"{path} is damaged, it holds no JSON ({error}).", mend) from error
+
+
+def digest(path):
+    """SHA-256 of a file's bytes, 64 hex digits.
+
+    Raises:
+        RunFailed: If it cannot be read.
+
+    Examples:
+
+    >>> import os
+    >>> digest(os.devnull)[:8]
+    'e3b0c442'
+    """
+    found = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            while block := file.read(2**20):
+                found.update(block)
+    except OSError as error:
+        raise RunFailed(f"Cannot read {path}: {error.strerror or error}.") from error
+    return found.hexdigest()
+
+
+def remove(path):
+    """Deletes a file, a link, or a folder with all that is in it; nothing where there is none.
+
+    Raises:
+        RunFailed: If something cannot be deleted.
+
+    Examples:
+
+    >>> import os, tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> remove(folder)
+    >>> os.path.exists(folder)
+    False
+    """
+    try:
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+    except OSError as error:
+        raise RunFailed(f"Cannot delete {path}: {error}.") from error
+
+
+def clear_folder(path):
+    """Deletes all that is in a folder, which may stand behind a link; the folder itself stays.
+
+    Nothing is to be cleared where there is no folder.
+
+    Raises:
+        RunFailed: If something cannot be deleted, or `path` is a file.
+
+    Examples:
+
+    >>> import os, tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> open(os.path.join(folder, "a"), "w").close()
+    >>> clear_folder(folder)
+    >>> os.listdir(folder)
+    []
+    """
+    try:
+        entries = os.listdir(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise RunFailed(f"Cannot clear {path}: {error.strerror or error}.") from error
+    for name in entries:
+        remove(os.path.join(path, name))
 
 
 def check_writable(folder):
@@ -67,6 +181,11 @@ def check_writable(folder):
 
     Raises:
         RunFailed: If it is a file, or nothing can be written in it.
+
+    Examples:
+
+    >>> import tempfile
+    >>> check_writable(tempfile.mkdtemp())
     """
     folder = Path(folder)
     try:
@@ -76,5 +195,98 @@ def check_writable(folder):
         probe.unlink()
     except OSError as error:
         raise RunFailed(
-            f"Cannot write in the folder {folder}: {error.strerror}. Choose another --model-dir."
+            f"Cannot write in the folder {folder}: {error.strerror or error}.", mend="model_dir"
         ) from error
+
+
+def _stream(path):
+    """A binary file of what takes bytes as they come, a FIFO or a device; None for all else."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    for output in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            if os.path.samestat(found, os.fstat(output.fileno())):
+                # Another handle would write from the beginning, over what the program printed.
+                output.flush()
+                return os.fdopen(os.dup(output.fileno()), "wb")
+    if stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode):
+        return None
+    return open(path, "wb")
+
+
+@contextlib.contextmanager
+def _temporary(target, suffix):
+    """A name beside `target` that tells whose it is; nothing stands there afterwards."""
+    token = f"{os.getpid():06x}{uuid.uuid4().hex[:2]}"
+    temporary = target.with_name(f".{target.name}.{token}{suffix}")
+    _writing.add(temporary)
+    try:
+        yield temporary
+    finally:
+        _writing.discard(temporary)
+        if temporary.is_dir():
+            shutil.rmtree(temporary, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
+def _replace(target, temporary):
+    if not target.is_dir():
+        os.replace(temporary, target)
+        return
+    # No folder can be renamed onto one that is not empty.
+    old = temporary.with_name(f"{temporary.name}.old")
+    os.rename(target, old)
+    try:
+        os.rename(temporary, target)
+    except OSError:
+        os.rename(old, target)
+        raise
+    remove(old)
+
+
+def _sync(path):
+    """Brings a file, or a folder with all its files, to disk: a power cut cannot empty them."""
+    for parent, _, names in os.walk(path):
+        for name in (*names, "."):
+            _sync_one(os.path.join(parent, name))
+    if not path.is_dir():
+        _sync_one(path)
+
+
+def _sync_one(path):
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        # Some file systems cannot do it for folders.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(handle)
+
+
+def _remove_leftovers(target, suffix):
+    """Removes what killed processes left beside `target`, as far as that is allowed."""
+    name, suffix = re.escape(target.name), re.escape(suffix)
+    pattern = re.compile(rf"\.{name}\.([0-9a-f]{{6}})[0-9a-f]{{2}}({suffix})?(\.old)?")
+    for entry in list(target.parent.iterdir()):
+        match = pattern.fullmatch(entry.name)
+        if match and entry not in _writing and not _is_alive(int(match[1], 16)):
+            with contextlib.suppress(RunFailed):
+                remove(entry)
+
+
+def _is_alive(process):
+    """Whether another process of this number runs, which may be writing."""
+    if process == os.getpid():
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from keras_capsule_poe.data import DataError, load_images, network
+from keras_capsule_poe.data import DataError, load_images
+from keras_capsule_poe.data.sources import network
 
 RANDOM = np.random.default_rng(0)
 
