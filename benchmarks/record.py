@@ -34,9 +34,9 @@ def weights(path):
     found = {}
     with h5py.File(file) as stored:
         stored.visititems(
-            lambda name, item: found.update({name: digest(item[()])})
-            if isinstance(item, h5py.Dataset)
-            else None
+            lambda name, item: (
+                found.update({name: digest(item[()])}) if isinstance(item, h5py.Dataset) else None
+            )
         )
     return found
 

@@ -3,12 +3,13 @@
 import json
 
 import click
+
 from keras_capsule_poe.cli.models import find_model, load_config
 from keras_capsule_poe.cli.options import model_option
 from keras_capsule_poe.cli.terminal import guarded
 
 
-@click.command(short_help="Show what a model folder holds.")
+@click.command()
 @model_option
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @guarded
@@ -16,21 +17,19 @@ def info(model_dir, as_json):
     """Show a model's configuration, stages and results."""
     from keras_capsule_poe.cli.views.summary import show_results, stage_metrics
 
-    from keras_capsule_poe.errors import RunFailed
-
-    if model_dir is not None and not (model_dir / "run.json").exists():
-        raise RunFailed(f"{model_dir} holds no training run.")
     folder = model_dir or find_model(None)
-    config = load_config(folder).to_dict()
+    config = load_config(folder)
+    values = config.to_dict()
     if as_json:
-        click.echo(
-            json.dumps(
-                {"folder": str(folder), "config": config, "stages": stage_metrics(folder)}, indent=2
-            )
-        )
+        stages = stage_metrics(folder, config.family)
+        shown = {"folder": str(folder), "config": values, "stages": stages}
+        click.echo(json.dumps(shown, indent=2))
         return
-    click.echo(f"{folder}: data set {config['dataset']}, seed {config['seed']}")
-    for section in ("autoencoder", "primary", "encoder", "decoder"):
-        shown = ", ".join(f"{key} {value}" for key, value in config[section].items())
+    click.echo(
+        f"{folder}: model {config.family.name}, recipe {config.recipe}, data set "
+        f"{config.dataset}, seed {config.seed}"
+    )
+    for section in config.sections:
+        shown = ", ".join(f"{key} {value}" for key, value in values[section].items())
         click.echo(f"{section}: {shown}")
-    show_results(folder)
+    show_results(folder, config.family)

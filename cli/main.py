@@ -1,4 +1,4 @@
-"""`capspoe`: train, sample, look at and export products of expert capsules."""
+"""`capspoe`: train, sample, look at and export models of capsules."""
 
 import importlib
 
@@ -11,7 +11,7 @@ COMMANDS = {
     "sample": "Draw images, as a grid or as arrays: single capsules, all, or a chain.",
     "reconstruct": "Originals beside what the model makes of them.",
     "traverse": "Vary one capsule's dimensions around a real image's code.",
-    "evaluate": "Measure reconstruction, free energy, linear probes and samples.",
+    "evaluate": "Measure a model on test images: reconstruction, representation, samples.",
     "export": "Write the SavedModel of a trained model anew.",
     "info": "Show what a model folder holds.",
 }
@@ -36,7 +36,7 @@ class LazyGroup(click.Group):
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="capspoe")
 def main():
-    """Products of expert capsules: capsules trained without labels that generate images.
+    """Models of capsules that learn images and draw them.
 
     Start with `capspoe train --dataset digits`, which needs no network, then
     `capspoe sample --out grid.png`. Exit codes: 0 done, 1 failed, 2 bad use,

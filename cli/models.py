@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from keras_capsule_poe.errors import RunFailed
+
 SAVED_MODELS = Path("saved_models")
 
 
@@ -11,51 +13,48 @@ def find_model(model_dir):
     Raises:
         RunFailed: If there is none.
     """
-    from keras_capsule_poe.errors import RunFailed
-
     if model_dir is not None:
         if not (model_dir / "model.keras").exists():
-            raise RunFailed(
-                f"{model_dir} holds no finished model. "
-                f"Train one: capspoe train --model-dir {model_dir}"
-            )
+            raise RunFailed(f"{model_dir} holds no finished model.", mend="train")
         return model_dir
     found = sorted(SAVED_MODELS.glob("*/model.keras"), key=lambda path: path.stat().st_mtime)
     if not found:
-        raise RunFailed(
-            "There is no trained model in saved_models/. Train one: capspoe train --dataset "
-            "digits (no network needed), or name another folder with --model-dir."
-        )
+        raise RunFailed(f"There is no trained model in {SAVED_MODELS}/.", mend="train")
     return found[-1].parent
 
 
-def load_model(folder):
-    """The `ProductOfExpertCapsules` of a model folder.
+def load_config(folder):
+    """The `RunConfig` that a model folder was trained with.
 
     Raises:
-        RunFailed: If the file is damaged or of another kind.
+        RunFailed: If the folder holds no run, or one that this version does not read.
     """
-    import keras
+    from keras_capsule_poe.families import get
+    from keras_capsule_poe.training import RunConfig, RunFolder
 
-    import keras_capsule_poe.models  # registers the classes  # noqa: F401
-    from keras_capsule_poe.errors import RunFailed
+    saved = RunFolder(folder).readable()["config"]
+    return RunConfig.from_dict(get(saved["model"]), saved)
 
-    path = Path(folder) / "model.keras"
+
+def load_model(folder):
+    """The trained model of a folder, as its family loads it.
+
+    Raises:
+        RunFailed: If its file is damaged, of another kind, or not what training wrote.
+    """
+    from keras_capsule_poe.training import RunFolder
+
+    family, run = load_config(folder).family, RunFolder(folder)
+    last = family.stages[-1]
+    if run.done(last.name) is None:
+        raise RunFailed(f"{folder} holds no finished model.", mend="train")
+    run.check(last)
+    path = run.path / "model.keras"
     try:
-        return keras.models.load_model(path, compile=False)
+        return family.load(path)
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
-        raise RunFailed(
-            f"Cannot load {path} ({reason}). Write it anew: capspoe export --model-dir {folder}"
-        ) from error
-
-
-def load_config(folder):
-    """The `RunConfig` that a model folder was trained with."""
-    from keras_capsule_poe.io.files import read_json
-    from keras_capsule_poe.training.config import RunConfig
-
-    return RunConfig.from_dict(read_json(Path(folder) / "run.json")["config"])
+        raise RunFailed(f"Cannot load {path} ({reason}).", mend=f"stage_fresh:{last.name}") from error
 
 
 def load_data(config, data_dir=None, manual_dir=None):
@@ -73,3 +72,21 @@ def load_data(config, data_dir=None, manual_dir=None):
         skip_broken=config.skip_broken,
         seed=config.seed,
     )
+
+
+def load_run_data(folder, data_dir=None, manual_dir=None):
+    """The `ImageData` that a model was trained on.
+
+    Raises:
+        RunFailed: If the images are others now.
+    """
+    from keras_capsule_poe.training import RunFolder
+
+    config = load_config(folder)
+    data = load_data(config, data_dir, manual_dir)
+    found = {"train": data.train.fingerprint, "test": data.test.fingerprint}
+    if RunFolder(folder).readable()["fingerprint"] != found:
+        raise RunFailed(
+            f"The images of {config.dataset} are not those that {folder} was trained on."
+        )
+    return data

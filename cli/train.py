@@ -1,40 +1,98 @@
 """`capspoe train`."""
 
+import importlib.util
 from pathlib import Path
 
 import click
+
 from keras_capsule_poe.cli.models import SAVED_MODELS, load_data
 from keras_capsule_poe.cli.options import data_options
 from keras_capsule_poe.cli.terminal import guarded, import_tensorflow
-
-from keras_capsule_poe.training import RECIPES, STAGES, ConfigError, RunConfig
+from keras_capsule_poe.errors import ConfigError
+from keras_capsule_poe.families import registry
+from keras_capsule_poe.training import RunConfig
 from keras_capsule_poe.training.settings import read_toml
 
-_POSITIVE = click.IntRange(min=1)
-_TRAINED = ("autoencoder", "encoder", "decoder")
-_PER_STAGE = {
-    "epochs": (_POSITIVE, "passes over the images"),
-    "batch_size": (_POSITIVE, "images a step"),
-    "learning_rate": (click.FloatRange(min=0, min_open=True), "learning rate at the start"),
+# Settings of sections that have options of their own.
+_PER_SECTION = {
+    "epochs": (int, "passes over the images"),
+    "batch_size": (int, "images a step"),
+    "learning_rate": (float, "learning rate at the start"),
 }
+_OF_ALL = ("epochs", "batch_size")
 
 
-def _stage_options(function):
-    for stage in reversed(_TRAINED):
-        for key, (kind, text) in reversed(_PER_STAGE.items()):
-            default = getattr(getattr(RunConfig(), stage), key)
-            shown = "enough for 900 steps" if default is None else f"{default:g}"
-            function = click.option(
-                f"--{stage}-{key.replace('_', '-')}",
-                type=kind,
-                help=f"{stage.capitalize()}: {text}.  [default: {shown}]",
-            )(function)
-    for key, (kind, text) in reversed(_PER_STAGE.items()):
-        if key != "learning_rate":
-            function = click.option(
-                f"--{key.replace('_', '-')}", type=kind, help=f"All stages: {text}."
-            )(function)
-    return function
+class TrainCommand(click.Command):
+    """Has the options of the model and the recipe that its arguments ask for."""
+
+    def parse_args(self, context, args):
+        context.meta["model"] = _peek(args, "--model") or registry.DEFAULT
+        context.meta["recipe"] = _peek(args, "--recipe")
+        return super().parse_args(context, args)
+
+    def get_params(self, context):
+        model, recipe = context.meta["model"], context.meta["recipe"]
+        known = registry.names()
+        chosen = [
+            click.Option(
+                ["--model"],
+                type=click.Choice(known),
+                default=registry.DEFAULT,
+                show_default=True,
+                help="What is trained; the options below are this model's.",
+            )
+        ]
+        if model in known:
+            family = registry.get(model)
+            texts = "; ".join(f"`{name}`: {r.text}" for name, r in family.recipes.items())
+            chosen += [
+                click.Option(
+                    ["--recipe"],
+                    type=click.Choice(list(family.recipes)),
+                    default=next(iter(family.recipes)),
+                    show_default=True,
+                    help=f"Settings for {model}. {texts}.",
+                ),
+                *_section_options(family, recipe if recipe in family.recipes else None),
+                click.Option(
+                    ["--stage"],
+                    type=click.Choice([stage.name for stage in family.stages]),
+                    help="Stop after this stage; with --fresh, start over from it.",
+                ),
+            ]
+        own = super().get_params(context)
+        return [*own[:1], *chosen, *own[1:]]
+
+
+def _peek(args, option):
+    """The value of an option among arguments that are not parsed yet, or None."""
+    value = None
+    for i, argument in enumerate(args):
+        if argument == option and i + 1 < len(args):
+            value = args[i + 1]
+        elif argument.startswith(f"{option}="):
+            value = argument.partition("=")[2]
+    return value
+
+
+def _section_options(family, recipe):
+    """Options of the sections that are trained, their defaults those of the recipe."""
+    config, options = RunConfig(family, recipe), []
+    for section, settings in config.sections.items():
+        for key, (kind, text) in _PER_SECTION.items():
+            if not hasattr(settings, key):
+                continue
+            default = getattr(settings, key)
+            shown = f"enough for {settings.steps} steps" if default is None else f"{default:g}"
+            flag = f"--{section}-{key}".replace("_", "-")
+            text = f"{section.capitalize()}: {text}.  [default: {shown}]"
+            options.append(click.Option([flag, f"{section}__{key}"], type=kind, help=text))
+    for key in _OF_ALL:
+        if any(hasattr(settings, key) for settings in config.sections.values()):
+            kind, text = _PER_SECTION[key]
+            flag = f"--{key}".replace("_", "-")
+            options.append(click.Option([flag], type=kind, help=f"All stages: {text}."))
+    return options
 
 
 def _image_size(context, parameter, value):
@@ -51,24 +109,18 @@ def _image_size(context, parameter, value):
     return tuple(sizes)
 
 
-@click.command(short_help="Train a model, stage by stage; the same command again resumes.")
+@click.command(cls=TrainCommand)
 @click.option(
     "--dataset",
-    help="A tensorflow-datasets name, `digits`, a folder of images, or an .npz.  [default: fashion_mnist]",
+    help="A tensorflow-datasets name, `digits`, a folder of images, or an .npz.  "
+    "[default: fashion_mnist]",
 )
 @click.option(
     "--model-dir",
     type=click.Path(path_type=Path),
-    help="Where the model goes.  [default: saved_models/DATASET]",
+    help="Where the model goes.  [default: saved_models/DATASET, or DATASET-MODEL]",
 )
-@click.option(
-    "--recipe",
-    type=click.Choice(list(RECIPES)),
-    default="generation",
-    show_default=True,
-    help="`representation`: all capsules code every image, for reconstruction and classification; `paper`: its plain form, without centring, competition and frames.",
-)
-@click.option("--limit", type=_POSITIVE, help="Use only the first N training images.")
+@click.option("--limit", type=int, help="Use only the first N training images.")
 @click.option("--image-size", callback=_image_size, metavar="N|HxW", help="Resize images.")
 @click.option("--grey", is_flag=True, default=None, help="Make images grey.")
 @click.option("--column", help="Which feature or array holds the images.")
@@ -76,7 +128,6 @@ def _image_size(context, parameter, value):
     "--skip-broken", is_flag=True, default=None, help="Leave out images that cannot be read."
 )
 @data_options
-@_stage_options
 @click.option(
     "--set",
     "settings",
@@ -89,11 +140,7 @@ def _image_size(context, parameter, value):
     type=click.Path(exists=True, dir_okay=False),
     help="TOML file of settings; flags win.",
 )
-@click.option(
-    "--seed",
-    type=click.IntRange(0, 2**31 - 1),
-    help="What every random choice derives from.  [default: 0]",
-)
+@click.option("--seed", type=int, help="What every random choice derives from.  [default: 0]")
 @click.option(
     "--deterministic",
     is_flag=True,
@@ -101,9 +148,9 @@ def _image_size(context, parameter, value):
     help="Same numbers bit for bit on the same machine; slower.",
 )
 @click.option(
-    "--stage",
-    type=click.Choice(list(STAGES)),
-    help="Stop after this stage; with --fresh, start over from it.",
+    "--checkpoint-seconds",
+    type=float,
+    help="Training that an interrupt may cost at most.  [default: 60]",
 )
 @click.option("--fresh", is_flag=True, help="Start over instead of resuming.")
 @click.option("--tensorboard", is_flag=True, help="Write TensorBoard logs to MODEL_DIR/logs.")
@@ -112,8 +159,9 @@ def _image_size(context, parameter, value):
 )
 @guarded
 def train(
-    model_dir,
+    model,
     recipe,
+    model_dir,
     settings,
     config,
     data_dir,
@@ -124,26 +172,27 @@ def train(
     dry_run,
     **flags,
 ):
-    """Train a product of expert capsules on images, without labels.
+    """Train a model on images, stage by stage.
 
-    Stages: autoencoder, features, encoder (W), decoder (U), export. Each leaves
-    checkpoints; the same command again goes on where it stopped and skips what is done.
+    Checkpoints are written as it goes; the same command again goes on where it stopped and
+    skips the stages that are done.
     """
-    run_config = _configuration(recipe, config, settings, flags)
-    folder = model_dir or SAVED_MODELS / _folder_name(run_config.dataset)
+    run_config = _configuration(registry.get(model), recipe, config, settings, flags)
+    folder = model_dir or SAVED_MODELS / _folder_name(run_config)
     if tensorboard:
         _check_tensorboard()
     import_tensorflow()
     if dry_run:
         from keras_capsule_poe.cli.views.plan import show_plan
 
-        return show_plan(run_config, load_data(run_config, data_dir, manual_dir))
+        data = load_data(run_config, data_dir, manual_dir)
+        run_config.check(data.image_shape)
+        return show_plan(run_config, data)
+    from keras_capsule_poe import training
     from keras_capsule_poe.cli.views.progress import reporter
 
-    from keras_capsule_poe.training import train as train_stages
-
     with reporter(folder / "logs" if tensorboard else None) as shown:
-        train_stages(
+        training.train(
             run_config,
             folder,
             lambda: load_data(run_config, data_dir, manual_dir),
@@ -151,44 +200,45 @@ def train(
             stage=stage,
             fresh=fresh,
         )
-    if stage in (None, "export"):
+    if stage in (None, run_config.family.stages[-1].name):
         from keras_capsule_poe.cli.views.summary import show_results
 
-        show_results(folder)
+        show_results(folder, run_config.family)
 
 
-def _configuration(recipe, path, settings, flags):
+def _configuration(family, recipe, path, settings, flags):
     """Defaults, then the recipe, the TOML file, `--set`, and the named flags; the last wins."""
-    config = RunConfig.from_dict(RECIPES[recipe])
-    for name, value in (read_toml(path) if path else {}).items():
-        config.set(name, value)
+    config = RunConfig(family, recipe)
+    values = read_toml(path) if path else {}
+    for name, wanted in (("model", family.name), ("recipe", recipe)):
+        if values.pop(name, wanted) != wanted:
+            raise ConfigError(f"{path} is for another {name}: give it as --{name}, too.")
+    config.update(values)
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals:
             raise ConfigError(f"--set takes SECTION.KEY=VALUE. Received: {setting!r}")
         config.set(name.strip(), value.strip())
-    for key in ("epochs", "batch_size"):
-        value = flags.pop(key)
-        for stage in _TRAINED if value is not None else ():
-            config.set(f"{stage}.{key}", value)
+    for key in _OF_ALL:
+        value = flags.pop(key, None)
+        for section, section_settings in config.sections.items():
+            if value is not None and hasattr(section_settings, key):
+                config.set(f"{section}.{key}", value)
     for name, value in flags.items():
         if value is not None:
-            stage, _, key = name.partition("_")
-            config.set(f"{stage}.{key}" if stage in _TRAINED else name, value)
-    config.check()
+            config.set(name.replace("__", "."), value)
     return config
 
 
-def _folder_name(dataset):
-    path = Path(dataset)
-    return (
-        path.stem if path.suffix == ".npz" else path.resolve().name if path.is_dir() else path.name
-    )
+def _folder_name(config):
+    path = Path(config.dataset)
+    name = path.resolve().name if path.is_dir() else path.name
+    name = path.stem if path.suffix == ".npz" else name
+    model = config.family.name
+    return name if model == registry.DEFAULT else f"{name}-{model}"
 
 
 def _check_tensorboard():
-    import importlib.util
-
     if importlib.util.find_spec("tensorboard") is None:
         raise click.UsageError(
             "--tensorboard needs TensorBoard: pip install 'keras-capsule-poe[tensorboard]'"

@@ -1,4 +1,4 @@
-"""Progress of training: bars on a terminal, one line an epoch elsewhere."""
+"""Progress of training: bars on a terminal, lines elsewhere."""
 
 import contextlib
 import sys
@@ -14,7 +14,7 @@ from keras_capsule_poe.training.reporter import describe
 @contextlib.contextmanager
 def reporter(log_dir=None):
     """A `Reporter` that suits standard output."""
-    if not sys.stdout.isatty():
+    if sys.stdout is None or not sys.stdout.isatty():
         yield Reporter(click.echo, log_dir)
         return
     columns = (
@@ -36,21 +36,19 @@ class _Bars(Reporter):
 
     def __init__(self, progress, write, log_dir):
         super().__init__(write, log_dir)
-        self.progress = progress
+        self.bars = progress
         self.task = None
 
-    def stage_started(self, stage, epochs=None, steps=None, first_epoch=0):
-        super().stage_started(stage, epochs, steps, first_epoch)
-        self.steps = steps
-
     def step(self, stage, epoch, step, logs):
+        super().step(stage, epoch, step, logs)
         if self.task is None:
-            self.task = self.progress.add_task(f"{stage} {epoch + 1}", total=self.steps, shown="")
+            steps = self._length[1]
+            self.task = self.bars.add_task(f"{stage} {epoch + 1}", total=steps, shown="")
         shown = {name: logs[name] for name in self.SHOWN if name in logs}
-        self.progress.update(self.task, completed=step, shown=describe(shown))
+        self.bars.update(self.task, completed=step, shown=describe(shown))
 
     def epoch(self, stage, epoch, metrics):
         if self.task is not None:
-            self.progress.remove_task(self.task)
+            self.bars.remove_task(self.task)
             self.task = None
         super().epoch(stage, epoch, metrics)

@@ -2,16 +2,13 @@
 
 import click
 
-from keras_capsule_poe.io.files import read_json
-from keras_capsule_poe.training import STAGES
 
-
-def stage_metrics(folder):
+def stage_metrics(folder, family):
     """What each finished stage measured, as {stage: metrics}."""
-    return {stage: done["metrics"] for stage, done in _done(folder).items()}
+    return {stage: done["metrics"] for stage, done in _done(folder, family).items()}
 
 
-def show_results(folder):
+def show_results(folder, family):
     """Prints seconds and figures of each stage, and the files to look at."""
     from rich.console import Console
     from rich.table import Table
@@ -19,7 +16,7 @@ def show_results(folder):
     table = Table(box=None, pad_edge=False)
     for title in ("stage", "seconds", "results"):
         table.add_column(title)
-    for stage, done in _done(folder).items():
+    for stage, done in _done(folder, family).items():
         figures = [
             f"{name} {value:.4g}"
             for name, value in done["metrics"].items()
@@ -27,14 +24,16 @@ def show_results(folder):
         ]
         table.add_row(stage, f"{done['seconds']:.0f}", ", ".join(figures))
     Console(soft_wrap=True).print(table)
-    for name in ("samples-complete.png", "samples-visited.png", "reconstructions.png"):
-        if (folder / name).exists():
-            click.echo(f"Look at {folder / name}")
-    versions = sorted((p for p in folder.iterdir() if p.name.isdigit()), key=lambda p: int(p.name))
+    for path in sorted(folder.glob("*.png")):
+        click.echo(f"Look at {path}")
+    versions = sorted((p for p in folder.iterdir() if p.name.isdecimal()), key=lambda p: int(p.name))
     if versions:
         click.echo(f"SavedModel: {versions[-1]}")
 
 
-def _done(folder):
-    paths = {stage: folder / stage / "done.json" for stage in STAGES}
-    return {stage: read_json(path) for stage, path in paths.items() if path.exists()}
+def _done(folder, family):
+    from keras_capsule_poe.training import RunFolder
+
+    run = RunFolder(folder)
+    found = {stage.name: run.done(stage.name) for stage in family.stages}
+    return {name: done for name, done in found.items() if done}

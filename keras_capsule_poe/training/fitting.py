@@ -79,9 +79,7 @@ class _Monitor(keras.callbacks.Callback):
 
     PICTURES = 8
 
-    def __init__(
-        self, stage, checkpoints, state, length, reporter, seconds, after_epoch, picture
-    ):
+    def __init__(self, stage, checkpoints, state, length, reporter, seconds, after_epoch, picture):
         super().__init__()
         self.stage = stage
         self.checkpoints = checkpoints

@@ -93,9 +93,7 @@ class RunFolder:
 
     def save(self, config, fingerprint):
         """Writes `run.json`."""
-        write_json(
-            self.path / RUN_FILE, {"config": config.to_dict(), "fingerprint": fingerprint}
-        )
+        write_json(self.path / RUN_FILE, {"config": config.to_dict(), "fingerprint": fingerprint})
 
     def is_foreign(self):
         """Whether it holds files, but no run."""
@@ -183,5 +181,3 @@ def _remove(path):
         path.unlink(missing_ok=True)
     except OSError as error:
         raise RunFailed(f"Cannot remove {path}: {error.strerror or error}.") from error
-
-

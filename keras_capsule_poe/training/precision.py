@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-
 POLICIES = ("float32", "mixed_bfloat16")
 
 

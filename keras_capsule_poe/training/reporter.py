@@ -87,7 +87,9 @@ class Reporter:
         epochs, steps = self._length
         done = epoch * steps + step
         rate = (done - self._counted) / max(time.perf_counter() - self._since, 1e-9)
-        pace = f"{rate * self.batch_size:.0f} images/s" if self.batch_size else f"{rate:.2g} steps/s"
+        pace = (
+            f"{rate * self.batch_size:.0f} images/s" if self.batch_size else f"{rate:.2g} steps/s"
+        )
         return f"{self._stage}: step {done} of {epochs * steps}, {pace}, loss {loss:.4g}"
 
     def _beat(self, ended):

@@ -131,7 +131,9 @@ def _open(run, cleared):
     fingerprint = saved.get("fingerprint") if saved else None
     if begun:
         _refuse_differences(run, saved["config"], begun)
-    needed = [stage for stage in config.family.stages if stage in cleared or not _is_done(run, stage)]
+    needed = [
+        stage for stage in config.family.stages if stage in cleared or not _is_done(run, stage)
+    ]
     if needed:
         found = {"train": run.data.train.fingerprint, "test": run.data.test.fingerprint}
         if begun and fingerprint not in (None, found):

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from keras_capsule_poe.families.capsule_poe.starts import starting_images
 from keras_capsule_poe.families.capsule_poe import visited
+from keras_capsule_poe.families.capsule_poe.starts import starting_images
 
 J, E = 3, 2
 

@@ -27,9 +27,7 @@ FAMILY = Family(
             reads=_FEATURES,
             writes=("encoder/model.keras", "encoder/codes.npy", "encoder/visited.npz"),
         ),
-        _stage(
-            "decoder", section="decoder", reads=_FEATURES, writes=("decoder/model.keras",)
-        ),
+        _stage("decoder", section="decoder", reads=_FEATURES, writes=("decoder/model.keras",)),
         _stage(
             "export", writes=("model.keras",), pictures=("samples-*.png", "reconstructions.png")
         ),

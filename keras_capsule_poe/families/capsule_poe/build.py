@@ -131,9 +131,7 @@ def schedule(config, section):
 def optimizer(config, section, images):
     """The optimizer of a section, for so many training images."""
     epochs, steps = schedule(config, section).over(images)
-    function = (
-        optimizers.for_autoencoder if section == "autoencoder" else optimizers.for_capsules
-    )
+    function = optimizers.for_autoencoder if section == "autoencoder" else optimizers.for_capsules
     return function(decay_steps=epochs * steps, **arguments(config, section, function))
 
 

@@ -2,7 +2,6 @@
 
 import math
 
-
 from keras_capsule_poe.families.capsule_poe import build
 from keras_capsule_poe.training.family import Cost
 
@@ -111,5 +110,3 @@ def _share(config, stage):
     precision = build.policy(**build.arguments(config, "autoencoder", build.policy))
     shares = SHARE | (BFLOAT16_SHARE if precision == "mixed_bfloat16" else {})
     return shares[stage]
-
-

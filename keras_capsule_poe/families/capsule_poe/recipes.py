@@ -3,43 +3,43 @@
 from keras_capsule_poe.training.family import Recipe
 
 _REPRESENTATION = {
-        "primary": {"target_length": 0.35},
-        "encoder": {
-            "steps": 450,
-            "learning_rate": 0.05,
-            "iterations": 0,
-            "activation_prior": 0.0,
-            "balance": 0.0,
-            "start": "random",
-        },
-        "decoder": {
-            "steps": 1400,
-            "learning_rate": 0.22,
-            "feature_scale": 0.2,
-            "activity": None,
-        },
+    "primary": {"target_length": 0.35},
+    "encoder": {
+        "steps": 450,
+        "learning_rate": 0.05,
+        "iterations": 0,
+        "activation_prior": 0.0,
+        "balance": 0.0,
+        "start": "random",
+    },
+    "decoder": {
+        "steps": 1400,
+        "learning_rate": 0.22,
+        "feature_scale": 0.2,
+        "activity": None,
+    },
 }
 
 _PAPER = {
-        "primary": {"center": False, "target_length": 0.35},
-        "encoder": {
-            "normalize": "inputs",
-            "scale": "mean",
-            "learning_rate": 0.05,
-            "activation_prior": 0.0,
-            "balance": 0.0,
-            "start": "noise",
-            "frames": False,
-        },
-        "decoder": {
-            "iterations": 3,
-            "learning_rate": 0.02,
-            "feature_scale": 0.3,
-            "l2": 1e-3,
-            "activity": None,
-            "offset": False,
-            "conditional": False,
-        },
+    "primary": {"center": False, "target_length": 0.35},
+    "encoder": {
+        "normalize": "inputs",
+        "scale": "mean",
+        "learning_rate": 0.05,
+        "activation_prior": 0.0,
+        "balance": 0.0,
+        "start": "noise",
+        "frames": False,
+    },
+    "decoder": {
+        "iterations": 3,
+        "learning_rate": 0.02,
+        "feature_scale": 0.3,
+        "l2": 1e-3,
+        "activity": None,
+        "offset": False,
+        "conditional": False,
+    },
 }
 
 RECIPES = {
