@@ -61,6 +61,7 @@ def load_config(folder):
 def load_data(config, data_dir=None, manual_dir=None):
     """The `ImageData` that a configuration names."""
     from keras_capsule_poe.data import load_images
+    from keras_capsule_poe.models.autoencoder import SMALLEST_IMAGE
 
     return load_images(
         config.dataset,
@@ -72,4 +73,5 @@ def load_data(config, data_dir=None, manual_dir=None):
         limit=config.limit,
         skip_broken=config.skip_broken,
         seed=config.seed,
+        smallest=SMALLEST_IMAGE,
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 from keras_capsule_poe.cli.models import SAVED_MODELS, load_data
 from keras_capsule_poe.cli.options import data_options
-from keras_capsule_poe.cli.terminal import guarded, import_tensorflow
+from keras_capsule_poe.cli.terminal import import_tensorflow, resumable
 
 from keras_capsule_poe.training import RECIPES, STAGES, ConfigError, RunConfig
 from keras_capsule_poe.training.settings import read_toml
@@ -110,7 +110,7 @@ def _image_size(context, parameter, value):
 @click.option(
     "--dry-run", is_flag=True, help="Show shapes, parameters, memory and time; train nothing."
 )
-@guarded
+@resumable
 def train(
     model_dir,
     recipe,
