@@ -60,6 +60,7 @@ def load_model(folder):
 def load_data(config, data_dir=None, manual_dir=None):
     """The `ImageData` that a configuration names."""
     from keras_capsule_poe.data import load_images
+    from keras_capsule_poe.models.autoencoder import SMALLEST_IMAGE
 
     return load_images(
         config.dataset,
@@ -71,6 +72,7 @@ def load_data(config, data_dir=None, manual_dir=None):
         limit=config.limit,
         skip_broken=config.skip_broken,
         seed=config.seed,
+        smallest=SMALLEST_IMAGE,
     )
 
 

@@ -1,11 +1,34 @@
 """The terminal: TensorFlow without its start-up lines, errors as one line, exit codes."""
 
+import contextlib
 import functools
 import os
+import re
+import signal
 import sys
 import tempfile
+import threading
 
 import click
+
+# What the words of `CapspoeError.mend` mean on the command line.
+MENDS = {
+    "image_size": "resize the images with --image-size",
+    "column": "name the one that holds the images with --column",
+    "skip_broken": "leave such files out with --skip-broken",
+    "data_dir": (
+        "set TFDS_DATA_DIR or --data-dir to a folder where it is prepared, or --manual-dir to a "
+        "folder with its hand-downloaded archives, or use --dataset digits, which needs no download"
+    ),
+    "leave_out": "leave --{option} out",
+    "fresh": "start over with --fresh",
+    "stage_fresh": "train that stage again with --stage {name} --fresh",
+    "learning_rate": "start it over, --stage {name} --fresh, with a lower --{name}-learning-rate",
+    "model_dir": "choose another --model-dir",
+    "export": "write it anew: capspoe export",
+    "train": "train one: capspoe train",
+}
+GO_ON = "every checkpoint is kept. Run the same command{change} to go on."
 
 
 def import_tensorflow():
@@ -31,31 +54,41 @@ def import_tensorflow():
     tensorflow.get_logger().setLevel("ERROR")
 
 
-def guarded(function):
+def guarded(function, resumes=False):
     """Turns failures into one line and an exit code: 2 bad use, 1 failure, 130 interrupt.
 
-    `--debug` shows the traceback as well.
+    `--debug` shows the traceback as well. `resumes`: whether the command goes on where it was
+    stopped when it is called again.
     """
 
     @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
     @functools.wraps(function)
     def command(*args, debug, **kwargs):
-        try:
-            return function(*args, **kwargs)
-        except click.ClickException:
-            raise
-        except KeyboardInterrupt:
-            click.echo(
-                "Interrupted; the last checkpoint is kept. Run the same command to go on.", err=True
-            )
-            sys.exit(130)
-        except Exception as error:
-            if debug:
+        _fill_closed_outputs()
+        with _interrupts() as interrupted:
+            try:
+                return function(*args, **kwargs)
+            except click.ClickException:
                 raise
-            click.echo(f"Error: {_one_line(error)}", err=True)
-            sys.exit(2 if _is_bad_use(error) else 1)
+            except BrokenPipeError:
+                # Nobody reads on; click ends the command quietly, with exit code 1.
+                if resumes:
+                    click.echo(f"The output was closed; {_go_on()}", err=True)
+                raise
+            except (Exception, KeyboardInterrupt) as error:
+                # C code that is being imported turns an interrupt into an error of its own.
+                if interrupted.is_set() or isinstance(error, KeyboardInterrupt):
+                    click.echo(f"Interrupted; {_go_on()}" if resumes else "Interrupted.", err=True)
+                    sys.exit(130)
+                if debug:
+                    raise
+                click.echo(f"Error: {_one_line(error)}", err=True)
+                sys.exit(2 if _is_bad_use(error) else 1)
 
     return command
+
+
+resumable = functools.partial(guarded, resumes=True)
 
 
 def with_tensorflow(function):
@@ -69,11 +102,78 @@ def with_tensorflow(function):
     return command
 
 
+def advice(mend):
+    """The sentence that tells which flags mend an error, or nothing where none is known.
+
+    Args:
+        mend: A word of `MENDS`, with a name after a colon where it needs one; a tuple of such
+            words; or None.
+    """
+    words = mend if isinstance(mend, tuple) else (mend or "",)
+    pairs = [word.partition(":") for word in words]
+    known = [
+        MENDS[word].format(name=name, option=name.replace("_", "-"))
+        for word, _, name in pairs
+        if word in MENDS
+    ]
+    if not known:
+        return ""
+    text = ", or ".join(known)
+    foreign = [flag for flag in re.findall(r"--[a-z-]+", text) if flag not in _flags()]
+    where = f" ({', '.join(dict.fromkeys(foreign))}: see capspoe train)" if foreign else ""
+    return f"{text[0].upper()}{text[1:]}{where}."
+
+
+def _flags():
+    """The flags of the command that runs."""
+    context = click.get_current_context(silent=True)
+    parameters = context.command.get_params(context) if context else ()
+    return {flag for parameter in parameters for flag in parameter.opts}
+
+
+def _go_on():
+    fresh = click.get_current_context().params.get("fresh")
+    return GO_ON.format(change=" without --fresh" if fresh else "")
+
+
+@contextlib.contextmanager
+def _interrupts():
+    """An event that tells whether the user interrupted, whatever became of the exception."""
+    seen = threading.Event()
+
+    def interrupt(*arguments):
+        seen.set()
+        signal.default_int_handler(*arguments)
+
+    # A command in the background of a script ignores interrupts, and only the main thread may ask.
+    mine = threading.current_thread() is threading.main_thread()
+    if not mine or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield seen
+        return
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _fill_closed_outputs():
+    """Lets what is printed on a closed output vanish, instead of in the next file opened."""
+    if None not in (sys.stdout, sys.stderr):
+        return
+    while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(handle)
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)
+
+
 def _one_line(error):
     text = " ".join(str(error).split()) or type(error).__name__
-    if _is_expected(error):
-        return text
-    return f"{type(error).__name__}: {text[:300]} (--debug shows where)"
+    if not _is_expected(error):
+        return f"{type(error).__name__}: {text[:300]} (--debug shows where)"
+    mended = advice(error.mend)
+    return f"{text.rstrip('.')}. {mended}" if mended else text
 
 
 def _is_bad_use(error):

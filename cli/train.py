@@ -7,7 +7,7 @@ import click
 
 from keras_capsule_poe.cli.models import SAVED_MODELS, load_data
 from keras_capsule_poe.cli.options import data_options
-from keras_capsule_poe.cli.terminal import guarded, import_tensorflow
+from keras_capsule_poe.cli.terminal import import_tensorflow, resumable
 from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.families import registry
 from keras_capsule_poe.training import RunConfig
@@ -157,7 +157,7 @@ def _image_size(context, parameter, value):
 @click.option(
     "--dry-run", is_flag=True, help="Show shapes, parameters, memory and time; train nothing."
 )
-@guarded
+@resumable
 def train(
     model,
     recipe,

@@ -6,22 +6,30 @@ from keras_capsule_poe.data.ordering import epoch_order
 
 
 def steps_per_epoch(n, batch_size):
-    """Number of batches in which `n` images are visited once, the last one maybe smaller."""
+    """Number of batches in which `n` images are visited once, the last one maybe smaller.
+
+    Examples:
+
+    >>> steps_per_epoch(10, batch_size=4)
+    3
+    """
     return math.ceil(n / batch_size)
 
 
-def batches(arrays, *, batch_size, seed, first_epoch=0, epochs=1, shuffle=True):
+def batches(arrays, *, batch_size, seed, first_epoch=0, first_step=0, epochs=1, shuffle=True):
     """Streams the epochs `first_epoch` .. `epochs - 1`, one after another.
 
-    A run resumed at `first_epoch=k` gets exactly what a full run gets from epoch k on. No
-    batch holds images of two epochs, so the last one of an epoch may be smaller. Only the
-    images of a batch are copied, so an array may be a `np.memmap` larger than the memory.
+    A run resumed at `first_epoch=k`, `first_step=s` gets exactly what a full run gets from step s
+    of epoch k on. No batch holds images of two epochs, so the last one of an epoch may be
+    smaller. Only the images of a batch are copied, so an array may be a `np.memmap` larger than
+    the memory.
 
     Args:
         arrays: `(N, ...)` array, or a tuple of arrays with the same N.
         batch_size: integer of at least 1.
         seed: integer of at least 0; see `epoch_order`.
         first_epoch: integer of at least 0.
+        first_step: number of batches of `first_epoch` to leave out, at most `steps_per_epoch`.
         epochs: number of epochs of the full run, at least `first_epoch`.
         shuffle: whether to visit images in `epoch_order`, instead of as they lie.
 
@@ -31,7 +39,16 @@ def batches(arrays, *, batch_size, seed, first_epoch=0, epochs=1, shuffle=True):
         float32, and other dtypes stay.
 
     Raises:
-        ValueError: if the arrays are empty or differ in N, or a number is too small.
+        ValueError: if the arrays are empty or differ in N, or a number is out of range.
+
+    Examples:
+
+    >>> import numpy as np
+    >>> images = np.zeros((10, 28, 28, 1), np.uint8)
+    >>> [tuple(batch.shape) for batch in batches(images, batch_size=8, seed=0)]
+    [(8, 28, 28, 1), (2, 28, 28, 1)]
+    >>> len(batches(images, batch_size=8, seed=0, first_step=1, epochs=3))
+    5
     """
     parts = arrays if isinstance(arrays, tuple) else (arrays,)
     lengths = [len(part) for part in parts]
@@ -47,20 +64,46 @@ def batches(arrays, *, batch_size, seed, first_epoch=0, epochs=1, shuffle=True):
             f"first_epoch={first_epoch}, epochs={epochs}."
         )
     n = lengths[0]
+    steps = steps_per_epoch(n, batch_size)
+    if not 0 <= first_step <= (steps if first_epoch < epochs else 0):
+        raise ValueError(
+            f"`first_step` must be between 0 and the {steps} steps of an epoch, and 0 after the "
+            f"last epoch. Received: first_step={first_step}, first_epoch={first_epoch}, "
+            f"epochs={epochs}."
+        )
 
     def gather():
         for epoch in range(first_epoch, epochs):
             order = epoch_order(n, seed, epoch) if shuffle else None
-            for start in range(0, n, batch_size):
+            skipped = first_step if epoch == first_epoch else 0
+            for start in range(skipped * batch_size, n, batch_size):
                 index = slice(start, min(start + batch_size, n))
                 yield tuple(part[index if order is None else order[index]] for part in parts)
 
-    return _pipeline(gather, arrays, (epochs - first_epoch) * steps_per_epoch(n, batch_size))
+    return _pipeline(gather, arrays, (epochs - first_epoch) * steps - first_step)
 
 
 def sequential_batches(array, batch_size):
-    """Streams an array, or a tuple of arrays, once and in order; otherwise as `batches`."""
+    """Streams an array, or a tuple of arrays, once and in order; otherwise as `batches`.
+
+    Examples:
+
+    >>> import numpy as np
+    >>> [batch.numpy().tolist() for batch in sequential_batches(np.arange(5), 2)]
+    [[0, 1], [2, 3], [4]]
+    """
     return batches(array, batch_size=batch_size, seed=0, shuffle=False)
+
+
+def streamed_dtype(dtype):
+    """The dtype in which arrays of `dtype` come out of `batches`.
+
+    Examples:
+
+    >>> streamed_dtype("uint8"), streamed_dtype("int64")
+    ('float32', 'int64')
+    """
+    return "float32" if str(dtype) in ("uint8", "float16") else str(dtype)
 
 
 def _pipeline(gather, arrays, steps):
@@ -83,10 +126,8 @@ def _pipeline(gather, arrays, steps):
 
 
 def _to_float(tensor):
+    """The numbers of `to_pixels`, on tensors."""
     import tensorflow as tf
 
-    if tensor.dtype == tf.uint8:
-        return tf.cast(tensor, tf.float32) / 255.0
-    if tensor.dtype == tf.float16:
-        return tf.cast(tensor, tf.float32)
-    return tensor
+    converted = tf.cast(tensor, streamed_dtype(tensor.dtype.name))
+    return converted / 255.0 if tensor.dtype == tf.uint8 else converted

@@ -21,6 +21,12 @@ class ImageSet:
 
     Raises:
         DataError: if `images` or `labels` have another shape or dtype.
+
+    Examples:
+
+    >>> images = ImageSet(np.zeros((3, 28, 28, 1), np.uint8), name="zeros")
+    >>> len(images), images.image_shape
+    (3, (28, 28, 1))
     """
 
     images: np.ndarray
@@ -71,10 +77,16 @@ class ImageData:
     Attributes:
         train: `ImageSet`.
         test: `ImageSet` with images of the same shape.
-        skipped: tuple of str, paths of the broken image files that were left out.
+        skipped: tuple of str, paths of the image files that could not be read and were left out.
 
     Raises:
         DataError: if the images of the two sets differ in shape.
+
+    Examples:
+
+    >>> images = ImageSet(np.zeros((3, 28, 28, 1), np.uint8))
+    >>> ImageData(images, images.head(1), skipped=("a.png",)).summary()
+    '3 training and 1 test images of 28x28x1, 1 unreadable file left out'
     """
 
     train: ImageSet
@@ -84,9 +96,18 @@ class ImageData:
     def __post_init__(self):
         if self.train.image_shape != self.test.image_shape:
             raise DataError(
-                "training and test images must have the same shape; resize both with "
-                f"--image-size. Received: {self.train.image_shape} and {self.test.image_shape}."
+                "training and test images must have the same shape. "
+                f"Received: {self.train.image_shape} and {self.test.image_shape}.",
+                mend="image_size",
             )
+
+    def summary(self):
+        """How many images there are, of which shape, and how many were left out: one line."""
+        shape = "x".join(map(str, self.image_shape))
+        line = f"{len(self.train)} training and {len(self.test)} test images of {shape}"
+        left_out = len(self.skipped)
+        files = "files" if left_out > 1 else "file"
+        return f"{line}, {left_out} unreadable {files} left out" if left_out else line
 
     @property
     def name(self):

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from keras_capsule_poe.data.options import Options, check_not_too_small
+from keras_capsule_poe.data.options import Options
 from keras_capsule_poe.data.sources.digits import load_digits
 from keras_capsule_poe.data.sources.image_folder import load_folder
 from keras_capsule_poe.data.sources.npz import load_npz
@@ -24,6 +24,7 @@ def load_images(
     skip_broken=False,
     test_fraction=0.1,
     seed=0,
+    smallest=None,
 ):
     """Reads images to train on and images to test with.
 
@@ -33,8 +34,8 @@ def load_images(
             - a folder of image files, searched recursively, hidden ones left out. If every
               image lies in a sub-folder, the first-level sub-folders are the classes. If
               images lie in the sub-folders `train` and `test` (or `validation`, or `val`),
-              these are the split and others are left out. Of animations, the first picture
-              counts;
+              these are the split and others are left out. Links are followed. Of animations,
+              the first picture counts;
             - an `.npz` file with `x_train` and `x_test` (`y_train` and `y_test`), with
               `images` (`labels`), or with the array that `column` names: uint8, or floats
               in [0, 1], of shape `(N, H, W)` or `(N, H, W, C)`;
@@ -43,25 +44,33 @@ def load_images(
 
             A plain word is a tensorflow-datasets name first and a folder second; `./WORD` is
             always a path.
-        data_dir: where tensorflow-datasets keeps prepared data. Default: the environment
-            variable TFDS_DATA_DIR, else tensorflow-datasets' own default.
-        manual_dir: folder with archives downloaded by hand, for data not yet prepared.
+        data_dir: where tensorflow-datasets keeps prepared data; for its data sets only.
+            Default: the environment variable TFDS_DATA_DIR, else its own default.
+        manual_dir: folder with archives downloaded by hand, for such data not yet prepared.
         column: name of the column or array of images. Default: the only one.
         image_size: int or `(height, width)`, in pixels. Resizes each image to exactly this
             size, whatever its proportions. Default: leave the size as it is.
         grey: whether to turn RGB images grey. A folder of nothing but grey images is grey
             anyway.
         limit: use the first `limit` training images only.
-        skip_broken: whether to leave broken files of a folder out, instead of failing.
+        skip_broken: whether to leave files of a folder that cannot be read out, instead of
+            failing; `ImageData.skipped` names them.
         test_fraction: share of the images to test with, where the data have no such split.
             The choice depends on the number of images and `seed` only.
         seed: integer of at least 0.
+        smallest: least height and width in pixels that the model can take, or `None`.
 
     Returns:
-        `ImageData` with uint8 images in [0, 255] of at least 20x20 pixels.
+        `ImageData` with uint8 images in [0, 255].
 
     Raises:
         DataError: if the data cannot be found or used, or an argument is unsound.
+
+    Examples:
+
+    >>> data = load_images("digits", limit=100)
+    >>> data.train.images.shape, data.train.images.dtype
+    ((100, 28, 28, 1), dtype('uint8'))
     """
     options = Options(
         data_dir=data_dir,
@@ -73,12 +82,12 @@ def load_images(
         skip_broken=skip_broken,
         test_fraction=test_fraction,
         seed=seed,
+        smallest=smallest,
     )
     if not isinstance(dataset, (str, os.PathLike)) or not str(dataset):
         raise DataError(f"`dataset` must be a name or a path. Received: {dataset!r}.")
     data = _reader(dataset)(options)
-    height, width, _ = data.image_shape
-    check_not_too_small(height, width)
+    options.check_size(*data.image_shape[:2])
     return data
 
 

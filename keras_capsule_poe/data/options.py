@@ -6,13 +6,22 @@ import os
 
 from keras_capsule_poe.errors import DataError
 
-# Two 9x9 convolutions, the second with stride 2, leave nothing of a smaller image.
-SMALLEST = 20
+# A single grey image of this size takes 64 MiB.
+LARGEST = 8192
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """The keyword arguments of `load_images`; `image_size` is `(height, width)` or `None`."""
+    """The keyword arguments of `load_images`; `image_size` is `(height, width)` or `None`.
+
+    Raises:
+        DataError: if an argument is unsound.
+
+    Examples:
+
+    >>> Options(image_size=28).image_size
+    (28, 28)
+    """
 
     data_dir: str | os.PathLike | None = None
     manual_dir: str | os.PathLike | None = None
@@ -23,14 +32,20 @@ class Options:
     skip_broken: bool = False
     test_fraction: float = 0.1
     seed: int = 0
+    smallest: int | None = None
 
     def __post_init__(self):
-        # A frozen dataclass can only be completed through object.__setattr__.
-        object.__setattr__(self, "image_size", _image_size(self.image_size))
-        if self.limit is not None and (not _is_int(self.limit) or self.limit < 1):
-            raise DataError(
-                f"`limit` must be an integer of at least 1, or None. Received: limit={self.limit}."
-            )
+        for name in ("limit", "smallest"):
+            value = getattr(self, name)
+            if value is not None and (not _is_int(value) or value < 1):
+                raise DataError(
+                    f"`{name}` must be an integer of at least 1, or None. Received: {name}={value}."
+                )
+        for name in ("grey", "skip_broken"):
+            if getattr(self, name) not in (True, False):
+                raise DataError(
+                    f"`{name}` must be True or False. Received: {name}={getattr(self, name)!r}."
+                )
         if not isinstance(self.test_fraction, numbers.Real) or not 0 < self.test_fraction < 1:
             raise DataError(
                 "`test_fraction` must be between 0 and 1, both excluded. "
@@ -38,23 +53,29 @@ class Options:
             )
         if not _is_int(self.seed) or self.seed < 0:
             raise DataError(f"`seed` must be an integer of at least 0. Received: seed={self.seed}.")
+        # A frozen dataclass can only be completed through object.__setattr__.
+        object.__setattr__(self, "image_size", _image_size(self.image_size))
+        if self.image_size is not None:
+            self.check_size(*self.image_size)
 
-    def refuse_column(self, source):
-        """Raises `DataError` if `column` is given for a source that has no columns."""
-        if self.column is not None:
+    def refuse(self, source, *names):
+        """Raises `DataError` if one of the options `names` is given for a source without use."""
+        for name in names:
+            value = getattr(self, name)
+            if value is not None:
+                raise DataError(
+                    f"`{name}` has no meaning for {source}. Received: {name}={str(value)!r}.",
+                    mend=f"leave_out:{name}",
+                )
+
+    def check_size(self, height, width):
+        """Raises `DataError` for images smaller than `smallest`."""
+        if self.smallest is not None and min(height, width) < self.smallest:
             raise DataError(
-                f"`column` has no meaning for {source}; leave it out. "
-                f"Received: column={self.column!r}."
+                f"images must be at least {self.smallest}x{self.smallest} pixels for this model. "
+                f"Received: {height}x{width}.",
+                mend="image_size",
             )
-
-
-def check_not_too_small(height, width):
-    """Raises `DataError` for images which the encoder's convolutions cannot take."""
-    if min(height, width) < SMALLEST:
-        raise DataError(
-            f"images must be at least {SMALLEST}x{SMALLEST} pixels; received {height}x{width}; "
-            f"use --image-size with {SMALLEST} or more to enlarge them."
-        )
 
 
 def _image_size(size):
@@ -63,15 +84,14 @@ def _image_size(size):
     pair = (size, size) if _is_int(size) else size
     try:
         height, width = pair
-        sound = _is_int(height) and _is_int(width)
+        sound = all(_is_int(side) and 1 <= side <= LARGEST for side in (height, width))
     except (TypeError, ValueError):
         sound = False
     if not sound:
         raise DataError(
-            "`image_size` must be an integer or a pair (height, width) of integers. "
-            f"Received: image_size={size!r}."
+            "`image_size` must be an integer or a pair (height, width) of integers, from 1 to "
+            f"{LARGEST}. Received: image_size={size!r:.80}."
         )
-    check_not_too_small(height, width)
     return int(height), int(width)
 
 

@@ -19,6 +19,11 @@ def epoch_order(n, seed, epoch):
 
     Raises:
         ValueError: if an argument is negative.
+
+    Examples:
+
+    >>> sorted(epoch_order(5, seed=0, epoch=1).tolist())
+    [0, 1, 2, 3, 4]
     """
     if min(n, seed, epoch) < 0:
         raise ValueError(
@@ -43,6 +48,12 @@ def held_out(n, fraction, seed):
 
     Raises:
         DataError: if there are fewer than 2 images.
+
+    Examples:
+
+    >>> train, test = held_out(10, fraction=0.3, seed=0)
+    >>> len(train), len(test)
+    (7, 3)
     """
     if n < 2:
         raise DataError(

@@ -15,6 +15,11 @@ def fit_images(images, image_size=None, grey=False):
 
     Returns:
         `(N, height, width, C)` uint8 array; `images` itself where nothing changes.
+
+    Examples:
+
+    >>> fit_images(np.zeros((2, 40, 40, 3), np.uint8), (28, 32), grey=True).shape
+    (2, 28, 32, 1)
     """
     size = image_size or images.shape[1:3]
     channels = 1 if grey else images.shape[-1]
@@ -45,6 +50,11 @@ def floats_to_bytes(values, what):
 
     Raises:
         DataError: naming `what`, if a value is NaN or outside [0, 1].
+
+    Examples:
+
+    >>> floats_to_bytes(np.array([0.0, 0.5, 1.0]), "array").tolist()
+    [0, 128, 255]
     """
     low, high = values.min(), values.max()
     if np.isnan(low):

@@ -23,10 +23,11 @@ class Checkpoints:
     Args:
         model: Built and compiled Keras model whose optimizer is built.
         folder: Where they lie.
+        mend: What errors say would mend them, see `CapspoeError`.
     """
 
-    def __init__(self, model, folder):
-        self.folder = Path(folder)
+    def __init__(self, model, folder, mend=None):
+        self.folder, self.mend = Path(folder), mend
         found = [*model.variables, *model.optimizer.variables, *model.metrics_variables]
         self._variables = list({id(variable): variable for variable in found}.values())
         metrics = {id(variable) for variable in model.metrics_variables}
@@ -57,7 +58,7 @@ class Checkpoints:
             self._assign(path, values)
             return state
         if problems:
-            raise RunFailed(f"{problems[0]}, and no other is whole.", mend="checkpoints")
+            raise RunFailed(f"{problems[0]}, and no other is whole.", mend=self.mend)
         return None
 
     def save(self, step, state):
@@ -109,7 +110,7 @@ class Checkpoints:
     def _assign(self, path, values):
         wanted = [tuple(variable.shape) for variable in self._variables]
         if wanted != [value.shape for value in values]:
-            raise RunFailed(f"The checkpoint {path} is of another model.", mend="checkpoints")
+            raise RunFailed(f"The checkpoint {path} is of another model.", mend=self.mend)
         for variable, value in zip(self._variables, values):
             variable.assign(value)
 

@@ -51,7 +51,7 @@ def fit(
     """
     folder, (epochs, steps) = Path(folder), length
     model.optimizer.build(model.trainable_variables)
-    checkpoints = Checkpoints(model, folder / "checkpoints")
+    checkpoints = Checkpoints(model, folder / "checkpoints", mend=f"stage_fresh:{stage}")
     state = checkpoints.restore(reporter.note) or {"step": 0, "history": []}
     monitor = _Monitor(
         stage, checkpoints, state, length, reporter, checkpoint_seconds, after_epoch, picture

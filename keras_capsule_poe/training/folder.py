@@ -1,11 +1,10 @@
 """A run's folder: what it is, what its stages left, and whether that is still what they wrote."""
 
 import contextlib
-import shutil
 from pathlib import Path
 
 from keras_capsule_poe.errors import ConfigError, RunFailed
-from keras_capsule_poe.io.files import clear_folder, digest, read_json, write_json
+from keras_capsule_poe.io.files import clear_folder, digest, read_json, remove, write_json
 
 RUN_FILE, DONE_FILE, LOCK_FILE = "run.json", "done.json", ".lock"
 MODEL_FILE = "model.keras"
@@ -131,7 +130,7 @@ class RunFolder:
         files = {name: digest(self.path / name) for name in stage.writes}
         done = {"seconds": seconds, "metrics": metrics, "files": files}
         write_json(self.stage(stage.name) / DONE_FILE, done)
-        shutil.rmtree(self.stage(stage.name) / "checkpoints", ignore_errors=True)
+        remove(self.stage(stage.name) / "checkpoints")
 
     def missing(self, stage):
         """Files of a finished stage that are gone."""
@@ -162,10 +161,10 @@ class RunFolder:
         done = self.stage(stage.name) / DONE_FILE
         # First: a stage half removed must not count as done.
         for path in (done, *(self.path / name for name in stage.writes)):
-            _remove(path)
+            remove(path)
         for pattern in stage.pictures:
             for path in self.path.glob(pattern):
-                _remove(path)
+                remove(path)
         if self.stage(stage.name).exists():
             clear_folder(self.stage(stage.name))
 
@@ -173,11 +172,4 @@ class RunFolder:
         """Removes what stages left for later ones alone."""
         for stage in stages:
             for name in stage.cache:
-                _remove(self.path / name)
-
-
-def _remove(path):
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        raise RunFailed(f"Cannot remove {path}: {error.strerror or error}.") from error
+                remove(self.path / name)

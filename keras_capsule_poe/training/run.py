@@ -139,7 +139,7 @@ def _open(run, cleared):
         if begun and fingerprint not in (None, found):
             raise RunFailed(
                 f"The images of {config.dataset} are not those that {folder.path} was trained on.",
-                mend="other_images",
+                mend=("model_dir", "fresh"),
             )
         fingerprint = found
         config.check(run.data.image_shape)
@@ -167,8 +167,8 @@ def _refuse_differences(run, saved, begun):
     if held:
         shown = "; ".join(f"{name}: {old!r} -> {new!r}" for name, (new, old) in held.items())
         raise RunFailed(
-            f"{folder.path} was trained with another configuration ({shown}).",
-            mend=f"other_settings:{_first_stage(family, held)}",
+            f"{folder.path} was trained with other settings ({shown}). Use those.",
+            mend=("model_dir", f"stage_fresh:{_first_stage(family, held)}"),
         )
 
 

@@ -35,7 +35,7 @@ def test_help_is_quick_and_imports_no_tensorflow():
         (["--limit", "-3"], ["--limit", "-3"]),
         (["--batch-size", "many"], ["--batch-size", "many"]),
         (["--image-size", "big"], ["--image-size", "big"]),
-        (["--image-size", "8"], ["20x20", "8x8"]),
+        (["--image-size", "8"], ["20x20", "8x8", "--image-size"]),
         (["--set", "encoder.capsules=0"], ["encoder.capsules", "0"]),
         (["--set", "encoder.wings=2"], ["encoder.wings", "capsules"]),
         (["--set", "nonsense"], ["--set", "nonsense"]),
@@ -88,7 +88,7 @@ def test_model_dir_that_is_a_file(capspoe, tmp_path):
     path = tmp_path / "file"
     path.write_text("x")
     result = capspoe("train", "--dataset", "digits", "--model-dir", path)
-    fails(result, 1, str(path))
+    fails(result, 1, str(path), "Choose another --model-dir.")
     assert path.read_text() == "x"
 
 
@@ -143,6 +143,34 @@ def test_images_that_cannot_be_used(capspoe, tmp_path):
     fails(capspoe("train", "--dataset", path, "--model-dir", tmp_path / "m"), 2, "NaN")
 
 
+def test_the_flag_that_mends_bad_images_is_named(capspoe, tmp_path):
+    def refused(dataset, *words, arguments=()):
+        folder = tmp_path / "m"
+        result = capspoe("train", "--dataset", dataset, "--model-dir", folder, *arguments)
+        fails(result, 2, *words)
+
+    path = tmp_path / "images.npz"
+    np.savez(path, a=np.zeros((4, 28, 28), "uint8"), b=np.zeros(4))
+    refused(path, "arrays a, b", "with --column")
+    np.savez(path, images=np.zeros((4, 10, 28), "uint8"))
+    refused(path, "20x20", "10x28", "with --image-size")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in ("a.png", "b.png"):
+        (folder / name).write_bytes(b"no image")
+    refused(folder, "is broken or no image", "with --skip-broken")
+    refused("digits", "`data_dir`", "Leave --data-dir out", arguments=("--data-dir", tmp_path))
+    refused("digits", "9999", "image_size", arguments=("--image-size", "9" * 400))
+
+
+def test_data_that_cannot_be_had_exit_2_with_ways_out(capspoe, tmp_path, monkeypatch):
+    monkeypatch.setattr("keras_capsule_poe.data.sources.network.is_online", lambda: False)
+    result = capspoe(
+        *("train", "--dataset", "mnist", "--data-dir", tmp_path, "--model-dir", tmp_path / "m")
+    )
+    fails(result, 2, "TFDS_DATA_DIR", "--data-dir", "--manual-dir", "--dataset digits")
+
+
 def test_interrupt_exits_130_and_says_how_to_go_on(capspoe, tmp_path, monkeypatch):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
@@ -151,6 +179,15 @@ def test_interrupt_exits_130_and_says_how_to_go_on(capspoe, tmp_path, monkeypatc
     monkeypatch.setattr("keras_capsule_poe.training.train", interrupted)
     result = capspoe("train", "--dataset", "digits", "--model-dir", tmp_path / "m")
     fails(result, 130, "same command")
+
+
+def test_interrupted_sampling_promises_no_checkpoint(capspoe, monkeypatch):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("keras_capsule_poe.cli.sample.find_model", interrupted)
+    result = capspoe("sample")
+    assert (result.exit_code, result.output) == (130, "Interrupted.\n")
 
 
 def test_unforeseen_errors_take_one_line_and_debug_shows_more(capspoe, tmp_path, monkeypatch):

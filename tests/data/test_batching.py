@@ -33,6 +33,26 @@ def test_a_resumed_stream_is_the_tail_of_the_full_one(numbers):
         assert np.array_equal(a, b)
 
 
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize(("epoch", "step"), [(0, 0), (0, 2), (1, 1), (1, 3), (3, 4), (4, 0)])
+def test_a_stream_resumed_inside_an_epoch_is_exactly_the_rest(numbers, epoch, step, shuffle):
+    options = {"batch_size": 3, "seed": 1, "epochs": 4, "shuffle": shuffle}
+    full = stream(numbers, **options)
+    rest = stream(numbers, **options, first_epoch=epoch, first_step=step)
+    assert len(rest) == 16 - 4 * epoch - step
+    assert len(batches(numbers, **options, first_epoch=epoch, first_step=step)) == len(rest)
+    for a, b in zip(full[4 * epoch + step :], rest, strict=True):
+        assert np.array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"first_step": -1}, {"first_step": 5}, {"first_step": 1, "first_epoch": 2}]
+)
+def test_steps_that_are_not_there_are_refused(numbers, wrong):
+    with pytest.raises(ValueError, match="`first_step` must be .* Received: first_step="):
+        batches(numbers, batch_size=3, seed=0, epochs=2, **wrong)
+
+
 def test_the_number_of_batches_is_known_beforehand(numbers):
     assert len(batches(numbers, batch_size=4, seed=0, first_epoch=1, epochs=3)) == 6
     assert len(batches(numbers, batch_size=4, seed=0, first_epoch=3, epochs=3)) == 0

@@ -1,5 +1,8 @@
 """Folders of image files."""
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -171,8 +174,9 @@ def test_images_are_turned_upright(tmp_path):
 def test_sizes_that_differ_are_refused_unless_resized(tmp_path):
     one = write(tmp_path / "one.png")
     two = write(tmp_path / "two.png", np.zeros((30, 20), np.uint8))
-    with pytest.raises(DataError, match="--image-size") as caught:
+    with pytest.raises(DataError, match="must have the same size") as caught:
         load_images(tmp_path)
+    assert caught.value.mend == "image_size"
     for part in (one, two, "24x20", "30x20"):
         assert str(part) in str(caught.value)
     assert load_images(tmp_path, image_size=25).image_shape == (25, 25, 1)
@@ -191,11 +195,10 @@ def test_resizing_keeps_the_mean(tmp_path):
 def test_small_images_are_refused(tmp_path):
     for name in "ab":
         write(tmp_path / f"{name}.png", np.zeros((8, 30), np.uint8))
-    with pytest.raises(DataError, match="at least 20x20 pixels; received 8x30; use --image-size"):
-        load_images(tmp_path)
-    with pytest.raises(DataError, match="received 19x19"):
-        load_images(tmp_path, image_size=19)
-    assert load_images(tmp_path, image_size=20).image_shape == (20, 20, 1)
+    with pytest.raises(DataError, match="at least 20x20 pixels.* Received: 8x30"):
+        load_images(tmp_path, smallest=20)
+    assert load_images(tmp_path, smallest=20, image_size=20).image_shape == (20, 20, 1)
+    assert load_images(tmp_path).image_shape == (8, 30, 1)
 
 
 def test_an_empty_folder_is_refused(tmp_path):
@@ -217,11 +220,69 @@ def test_a_broken_file_is_refused_or_skipped(classes, kind):
     broken.write_bytes(
         {"truncated": whole[: len(whole) // 2], "text": b"no image", "empty": b""}[kind]
     )
-    with pytest.raises(DataError, match=f"{broken} is broken or no image.*--skip-broken"):
+    with pytest.raises(DataError, match=f"{broken} is broken or no image") as caught:
         load_images(classes)
+    assert caught.value.mend == "skip_broken"
     data = load_images(classes, skip_broken=True)
     assert data.skipped == (str(broken),)
     assert sorted(numbers(data.train) + numbers(data.test)) == list(range(9))
+
+
+def test_a_file_that_may_not_be_read_is_not_called_broken(classes):
+    missing = classes / "b" / "gone.png"
+    missing.symlink_to("nowhere.png")
+    with pytest.raises(DataError, match=f"{missing} cannot be read: No such file") as caught:
+        load_images(classes)
+    assert caught.value.mend == "skip_broken"
+    assert load_images(classes, skip_broken=True).skipped == (str(missing),)
+
+
+def test_images_far_too_large_are_one_error_and_large_ones_no_warning(classes, monkeypatch):
+    large = write(classes / "b" / "large.png", np.full((30, 20), 9, np.uint8))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 500)
+    assert len(load_images(classes, image_size=20).train) == 9
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 299)
+    with pytest.raises(DataError, match=f"{large} is too large, .* more than 598 pixels") as caught:
+        load_images(classes, image_size=20)
+    assert caught.value.mend == "skip_broken"
+    assert load_images(classes, skip_broken=True).skipped == (str(large),)
+
+
+def test_classes_that_are_links_are_followed(classes, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (classes / "b").rename(elsewhere / "b")
+    (classes / "b").symlink_to(elsewhere / "b")
+    data = load_images(classes)
+    assert data.train.class_names == ("a", "b", "c")
+    assert sorted(numbers(data.train) + numbers(data.test)) == list(range(9))
+
+
+def test_two_links_to_one_folder_are_two_classes(classes):
+    (classes / "d").symlink_to("a")
+    data = load_images(classes)
+    assert data.train.class_names == ("a", "b", "c", "d")
+    assert sorted(numbers(data.train) + numbers(data.test)) == sorted([0, 1, 2, *range(9)])
+
+
+def test_links_that_lead_back_up_are_no_loop(classes):
+    (classes / "a" / "up").symlink_to(classes)
+    (classes / "b" / "here").symlink_to(".")
+    data = load_images(classes)
+    # Only what the walk is inside of is left out.
+    assert sorted(numbers(data.train) + numbers(data.test)) == list(range(9))
+
+
+def test_a_folder_that_may_not_be_read_is_refused(classes, monkeypatch):
+    scandir = os.scandir
+
+    def forbidden(path):
+        if Path(path).name == "b":
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", forbidden)
+    with pytest.raises(DataError, match=f"{classes / 'b'} cannot be read: Permission denied"):
+        load_images(classes, skip_broken=True)
 
 
 def test_limit_does_not_count_broken_files(classes):

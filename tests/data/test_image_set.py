@@ -65,8 +65,22 @@ def test_other_labels_are_refused(labels):
 def test_a_pair_must_agree_in_shape():
     data = ImageData(image_set(name="some"), image_set(n=1))
     assert (data.name, data.image_shape, data.skipped) == ("some", (20, 24, 1), ())
-    with pytest.raises(DataError, match=r"--image-size. Received: \(20, 24, 1\) and \(20, 20, 1\)"):
+    with pytest.raises(DataError, match=r"Received: \(20, 24, 1\) and \(20, 20, 1\)") as caught:
         ImageData(image_set(), image_set(shape=(20, 20, 1)))
+    assert caught.value.mend == "image_size"
+
+
+@pytest.mark.parametrize(
+    ("skipped", "end"),
+    [
+        ((), "1"),
+        (("a",), "1, 1 unreadable file left out"),
+        ("ab", "1, 2 unreadable files left out"),
+    ],
+)
+def test_a_summary_says_what_was_left_out(skipped, end):
+    data = ImageData(image_set(), image_set(n=1), tuple(skipped))
+    assert data.summary() == f"3 training and 1 test images of 20x24x{end}"
 
 
 def test_importing_the_package_imports_nothing_heavy():

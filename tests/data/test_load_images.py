@@ -47,16 +47,54 @@ def test_digits_in_another_size_and_number():
         ({"test_fraction": 1.0}, "`test_fraction`"),
         ({"test_fraction": "half"}, "`test_fraction`"),
         ({"seed": -1}, "`seed` must be an integer of at least 0.*seed=-1"),
-        ({"image_size": 19}, "at least 20x20 pixels; received 19x19; use --image-size"),
+        ({"limit": float("inf")}, "`limit`.*limit=inf"),
+        ({"limit": True}, "`limit`.*limit=True"),
+        ({"test_fraction": float("nan")}, "`test_fraction`"),
+        ({"seed": 1.0}, "`seed`"),
+        ({"grey": "no"}, "`grey` must be True or False. Received: grey='no'"),
+        ({"skip_broken": None}, "`skip_broken` must be True or False"),
+        ({"smallest": 0}, "`smallest` must be an integer"),
+        ({"image_size": 19, "smallest": 20}, "at least 20x20 pixels.* Received: 19x19"),
+        ({"image_size": (20, 19), "smallest": 20}, "Received: 20x19"),
+        ({"image_size": 0}, "`image_size` must be .*from 1 to 8192. Received: image_size=0"),
+        ({"image_size": 8193}, "`image_size` must be"),
+        ({"image_size": 10**400}, "`image_size` must be"),
+        ({"image_size": (float("inf"), 28)}, "`image_size` must be"),
+        ({"image_size": (True, True)}, "`image_size` must be"),
+        ({"image_size": True}, "`image_size` must be"),
+        ({"image_size": "32"}, "`image_size` must be .*image_size='32'"),
         ({"image_size": (28, 28, 1)}, r"`image_size` must be .*image_size=\(28, 28, 1\)"),
         ({"image_size": "28"}, "`image_size` must be .*image_size='28'"),
         ({"image_size": (28.0, 28)}, "`image_size` must be"),
-        ({"column": "image"}, "`column` has no meaning for the data set 'digits'"),
     ],
 )
 def test_unsound_arguments_are_refused(wrong, message):
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=message) as caught:
         load_images("digits", **wrong)
+    assert len(str(caught.value)) < 250
+
+
+@pytest.mark.parametrize("option", ["column", "data_dir", "manual_dir"])
+def test_options_without_a_meaning_are_refused(option, tmp_path):
+    message = f"`{option}` has no meaning for the data set 'digits'. Received: {option}='x'"
+    with pytest.raises(DataError, match=message) as caught:
+        load_images("digits", **{option: "x"})
+    assert caught.value.mend == f"leave_out:{option}"
+    Image.new("L", (20, 20)).save(tmp_path / "a.png")
+    np.savez(tmp_path / "a.npz", images=np.zeros((2, 20, 20), np.uint8))
+    with pytest.raises(DataError, match=f"`{option}` has no meaning for a folder of images"):
+        load_images(tmp_path, **{option: "x"})
+    if option != "column":
+        with pytest.raises(DataError, match=f"`{option}` has no meaning for an .npz file"):
+            load_images(tmp_path / "a.npz", **{option: "x"})
+
+
+def test_images_of_any_size_will_do_unless_the_model_needs_larger_ones():
+    assert load_images("digits", image_size=1).image_shape == (1, 1, 1)
+    assert load_images("digits", smallest=28).image_shape == (28, 28, 1)
+    with pytest.raises(DataError, match="at least 29x29 .* Received: 28x28") as caught:
+        load_images("digits", smallest=29)
+    assert caught.value.mend == "image_size"
 
 
 @pytest.mark.parametrize("dataset", ["", None, 3])

@@ -73,9 +73,10 @@ def test_rgb_turned_grey_and_resized(save):
         ({"images": np.array([{}], object)}, "damaged or of another kind.*allow_pickle=False"),
         ({"images": IMAGES, "labels": np.arange(9)}, r"'labels'.*shape \(10,\).*shape \(9,\)"),
         ({"images": IMAGES, "labels": np.zeros(10)}, r"'labels'.*must be integers"),
-        ({"a": IMAGES, "b": IMAGES}, "--column. Received: arrays a, b"),
+        ({"images": IMAGES, "labels": np.arange(10) - 1}, r"'labels'.*from -1 to 8"),
+        ({"images": IMAGES, "labels": np.full(10, 2**64 - 1)}, r"'labels' .* from 18446744073709"),
+        ({"a": IMAGES, "b": IMAGES}, "`column` must name .* Received: arrays a, b"),
         ({"x_train": IMAGES, "x_test": IMAGES[:, :, :20]}, "must have the same shape"),
-        ({"images": IMAGES[:, :8, :8]}, r"at least 20x20 pixels; received 8x8; use --image-size"),
     ],
 )
 def test_arrays_that_are_no_images_are_refused(save, arrays, message):

@@ -139,8 +139,9 @@ def test_limit_takes_the_first_images(made_up):
 
 
 def test_sizes_that_differ_are_refused_unless_resized(made_up):
-    with pytest.raises(DataError, match=r"differ in size.*--image-size.*\(None, None, 3\)"):
+    with pytest.raises(DataError, match=r"differ in size.*\(None, None, 3\)") as caught:
         made_up("made_up_sizes", column="image")
+    assert caught.value.mend == "image_size"
     data = made_up("made_up_sizes", column="image", image_size=(24, 20), test_fraction=0.2)
     assert data.train.images.shape == (8, 24, 20, 3)
     assert data.train.labels is None
@@ -151,9 +152,10 @@ def test_sizes_that_differ_are_refused_unless_resized(made_up):
 
 
 def test_one_of_several_columns_must_be_chosen(made_up):
-    with pytest.raises(DataError, match="--column: image, mask. Received: none"):
+    with pytest.raises(DataError, match="available: image, mask. Received: none") as caught:
         made_up("made_up_sizes")
-    with pytest.raises(DataError, match="--column: image, mask. Received: 'masks'"):
+    assert caught.value.mend == "column"
+    with pytest.raises(DataError, match="available: image, mask. Received: 'masks'"):
         made_up("made_up_sizes", column="masks")
     assert made_up("made_up_sizes", column="mask", image_size=20).image_shape == (20, 20, 1)
 
@@ -219,11 +221,10 @@ def test_unknown_configurations_and_versions(offline, name):
 @pytest.mark.parametrize("name", ["mnist", "cifar10", "mnist_corrupted/fog"])
 def test_without_network_and_data_it_fails_at_once_with_advice(offline, tmp_path, name):
     start = time.monotonic()
-    with pytest.raises(DataError, match="is not prepared in .* no network") as caught:
+    with pytest.raises(DataError, match="is not prepared in .* neither a network") as caught:
         load_images(name, data_dir=tmp_path)
     assert time.monotonic() - start < 15
-    for advice in ("TFDS_DATA_DIR", "--data-dir", "--manual-dir", "--dataset digits"):
-        assert advice in str(caught.value)
+    assert caught.value.mend == "data_dir"
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
 

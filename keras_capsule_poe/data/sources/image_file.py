@@ -1,13 +1,15 @@
 """One image file, of whatever format and colour mode, as an array."""
 
+import warnings
+
 import numpy as np
 
 from keras_capsule_poe.data.pixels import floats_to_bytes
 from keras_capsule_poe.errors import DataError
 
 
-class BrokenImage(Exception):
-    """A file that no image can be read from."""
+class UnreadableImage(Exception):
+    """A file that no image can be read from; the message says why, as what the file is."""
 
 
 def read_image(path):
@@ -21,20 +23,30 @@ def read_image(path):
         palette) and 3 for any other. Transparent pixels are blended with black.
 
     Raises:
-        BrokenImage: if the file cannot be decoded.
+        UnreadableImage: if the file may not be read, cannot be decoded or is far too large.
         DataError: if its pixels have no known range.
     """
     from PIL import Image, ImageOps
 
     try:
-        with Image.open(path) as image:
-            image.load()
-            image = ImageOps.exif_transpose(image)
-        deep = image.mode.startswith(("I", "F"))
-        array = np.asarray(image) if deep else _shallow(image)
-    # Decoders fail in many ways on damaged files: OSError, SyntaxError, struct.error and more.
-    except Exception as error:
-        raise BrokenImage(str(error)) from error
+        file = open(path, "rb")
+    except OSError as error:
+        raise UnreadableImage(f"cannot be read: {error.strerror or error}") from error
+    with file, warnings.catch_warnings():
+        # Pillow warns of odd metadata and of images that are merely large.
+        warnings.simplefilter("ignore")
+        try:
+            with Image.open(file) as image:
+                image.load()
+                image = ImageOps.exif_transpose(image)
+            deep = image.mode.startswith(("I", "F"))
+            array = np.asarray(image) if deep else _shallow(image)
+        except Image.DecompressionBombError as error:
+            most = 2 * Image.MAX_IMAGE_PIXELS
+            raise UnreadableImage(f"is too large, it holds more than {most:,} pixels") from error
+        # Decoders fail in many ways on damaged files: OSError, SyntaxError, struct.error and more.
+        except Exception as error:
+            raise UnreadableImage("is broken or no image") from error
     return _deep(path, array) if deep else array
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from keras_capsule_poe.data.image_set import ImageData, ImageSet
 from keras_capsule_poe.data.ordering import epoch_order, held_out
 from keras_capsule_poe.data.pixels import fit_image
-from keras_capsule_poe.data.sources.image_file import BrokenImage, read_image
+from keras_capsule_poe.data.sources.image_file import UnreadableImage, read_image
 from keras_capsule_poe.errors import DataError
 
 EXTENSIONS = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff")
@@ -16,7 +16,7 @@ EXTENSIONS = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff")
 
 def load_folder(folder, options):
     """All images below `folder`, in random order, split into training and test images."""
-    options.refuse_column("a folder of images")
+    options.refuse("a folder of images", "column", "data_dir", "manual_dir")
     folder = Path(folder)
     tests = [folder / name for name in ("test", "validation", "val")]
     roots = folder / "train", next((root for root in tests if root.is_dir()), tests[0])
@@ -47,16 +47,26 @@ def load_folder(folder, options):
 
 
 def _image_files(folder):
-    """Paths of the image files below `folder`, sorted, without hidden ones."""
-    found = []
-    for parent, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [
-            Path(parent, name)
-            for name in files
-            if name.lower().endswith(EXTENSIONS) and not name.startswith(".")
-        ]
-    return sorted(found)
+    """Paths of the image files below `folder`, if it exists, sorted, without hidden ones."""
+    return sorted(_walk(folder)) if folder.is_dir() else []
+
+
+def _walk(folder, above=()):
+    """Paths of image files, also behind links, unless these lead back to a folder `above`."""
+    try:
+        status = os.stat(folder)
+        here = status.st_dev, status.st_ino
+        if here in above:
+            return
+        with os.scandir(folder) as entries:
+            seen = [entry for entry in entries if not entry.name.startswith(".")]
+        for entry in seen:
+            if entry.is_dir():
+                yield from _walk(Path(entry.path), (*above, here))
+            elif entry.name.lower().endswith(EXTENSIONS):
+                yield Path(entry.path)
+    except OSError as error:
+        raise DataError(f"folder {folder} cannot be read: {error.strerror or error}.") from error
 
 
 def _class_names(root, files):
@@ -84,11 +94,10 @@ class _Reader:
                 break
             try:
                 image = read_image(file)
-            except BrokenImage as error:
+            except UnreadableImage as error:
                 if not self.options.skip_broken:
                     raise DataError(
-                        f"{file} is broken or no image; remove it, or leave such files out "
-                        "with --skip-broken."
+                        f"{file} {error}; remove or mend it.", mend="skip_broken"
                     ) from error
                 self.skipped += (str(file),)
                 continue
@@ -98,7 +107,7 @@ class _Reader:
         if not images:
             raise DataError(
                 f"no image is left to train or test with: all {len(files)} files of one part "
-                f"are broken, {files[0]} first; repair them or give another folder."
+                f"cannot be read, {files[0]} first; repair them or give another folder."
             )
         return images
 
@@ -110,8 +119,9 @@ class _Reader:
         elif size != self.first[1]:
             (other, (height, width)) = self.first
             raise DataError(
-                "all images of a folder must have the same size; resize them with --image-size. "
-                f"Received: {other} of {height}x{width} and {file} of {size[0]}x{size[1]} pixels."
+                "all images of a folder must have the same size, unless `image_size` is given. "
+                f"Received: {other} of {height}x{width} and {file} of {size[0]}x{size[1]} pixels.",
+                mend="image_size",
             )
 
     def stack(self, images):

@@ -16,6 +16,7 @@ _UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib
 
 def load_npz(path, options):
     """`x_train` and `x_test` (with `y_train`, `y_test`), or `images` (with `labels`)."""
+    options.refuse("an .npz file", "data_dir", "manual_dir")
     wanted = ("x_train", "y_train", "x_test", "y_test", "images", "labels", options.column)
     try:
         # Opened here because NumPy leaves the file of a damaged archive open.
@@ -49,8 +50,9 @@ def load_npz(path, options):
     if images not in arrays:
         asked = f"no array {options.column!r}" if options.column else "no array x_train or images"
         raise DataError(
-            f"{path} holds {asked}; name the array of images with --column. "
-            f"Received: arrays {listing(names)}."
+            f"{path} holds {asked}; `column` must name the array of images. "
+            f"Received: arrays {listing(names)}.",
+            mend="column",
         )
     pixels, labels = read(images, "y_train" if images == "x_train" else "labels")
     train, test = held_out(len(pixels), options.test_fraction, options.seed)
@@ -91,5 +93,10 @@ def _labels(path, name, array, n):
         raise DataError(
             f"array {name!r} of {path} must be integers of shape ({n},), one label an image. "
             f"Received: shape {array.shape} and dtype {array.dtype}."
+        )
+    if array.min() < 0 or array.max() > np.iinfo(np.int64).max:
+        raise DataError(
+            f"array {name!r} of {path} must number classes from 0 on. "
+            f"Received: labels from {array.min()} to {array.max()}."
         )
     return array.reshape(n).astype(np.int64)

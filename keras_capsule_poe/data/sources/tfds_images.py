@@ -52,8 +52,9 @@ class _Columns:
             )
         if None in self.shape and options.image_size is None:
             raise DataError(
-                f"the images of data set {self.name!r} differ in size; resize them with "
-                f"--image-size. Received: shape {self.shape}."
+                f"the images of data set {self.name!r} differ in size, and `image_size` is not "
+                f"given. Received: shape {self.shape}.",
+                mend="image_size",
             )
 
     def _features(self, kind):
@@ -77,8 +78,9 @@ class _Columns:
             )
         received = "none" if column is None else repr(column)
         raise DataError(
-            f"`column` must name a column of images of data set {self.name!r}; available with "
-            f"--column: {listing(columns)}. Received: {received}."
+            f"`column` must name a column of images of data set {self.name!r}; available: "
+            f"{listing(columns)}. Received: {received}.",
+            mend="column",
         )
 
     def _choose_label(self):

@@ -7,11 +7,6 @@ from pathlib import Path
 from keras_capsule_poe.data.sources import network
 from keras_capsule_poe.errors import DataError, first_line, listing
 
-_HOW_TO_GET = (
-    "set TFDS_DATA_DIR or --data-dir to a folder where it is prepared, or --manual-dir to a "
-    "folder with its hand-downloaded archives, or use --dataset digits, which needs no download"
-)
-
 
 def prepared_builder(name, options):
     """The builder of data set `name`, its data downloaded and prepared.
@@ -81,14 +76,15 @@ def _prepare(builder, options):
         download_dir = builder.data_dir_root / "downloads" / "manual_archives" / builder.name
     elif not network.is_online():
         raise DataError(
-            f"data set {name!r} is not prepared in {builder.data_dir_root}, and there is no "
-            f"network to download it: {_HOW_TO_GET}."
+            f"data set {name!r} is not prepared in {builder.data_dir_root} (`data_dir`), and there "
+            "is neither a network nor `manual_dir` to get it from.",
+            mend="data_dir",
         )
     try:
         builder.download_and_prepare(download_dir=download_dir, download_config=config)
     except Exception as error:
         raise DataError(
-            f"data set {name!r} could not be prepared ({first_line(error)}): {_HOW_TO_GET}."
+            f"data set {name!r} could not be prepared ({first_line(error)}).", mend="data_dir"
         ) from error
     # An existing folder is taken for prepared data, whatever it holds.
     if not builder.is_prepared():

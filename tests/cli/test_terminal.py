@@ -1,0 +1,145 @@
+"""Errors as one line with the flag that mends them, interrupts, and outputs that are closed."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+from keras_capsule_poe.cli.terminal import MENDS, advice, guarded, resumable
+
+from keras_capsule_poe.errors import CapspoeError, DataError, RunFailed
+
+
+def invoke(body, *arguments, decorator=guarded):
+    """Result of a command with the options --image-size and --fresh that does `body`."""
+
+    @click.command()
+    @click.option("--image-size")
+    @click.option("--fresh", is_flag=True)
+    @decorator
+    def command(image_size, fresh):
+        body()
+
+    return CliRunner().invoke(command, arguments)
+
+
+def fail(error):
+    raise error
+
+
+@pytest.mark.parametrize("word", list(MENDS))
+def test_every_flag_of_the_advice_is_one_of_train(word):
+    from keras_capsule_poe.cli.train import train
+
+    name = "data_dir" if word == "leave_out" else "encoder"
+    flags = re.findall(r"--[a-z-]+", advice(f"{word}:{name}"))
+    known = {flag for parameter in train.params for flag in parameter.opts}
+    assert set(flags) <= known
+    assert flags or "capspoe" in MENDS[word]
+
+
+@pytest.mark.parametrize(
+    ("mend", "shown"),
+    [
+        ("image_size", "Bad size. Resize the images with --image-size."),
+        (None, "Bad size."),
+        ("wings", "Bad size."),
+        (("image_size", "fresh"), "--image-size, or start over with --fresh."),
+        ("model_dir", "Choose another --model-dir (--model-dir: see capspoe train)."),
+        ("stage_fresh:encoder", "again with --stage encoder --fresh (--stage: see capspoe train)."),
+        ("learning_rate:decoder", "with a lower --decoder-learning-rate ("),
+        ("leave_out:data_dir", "Leave --data-dir out ("),
+        ("export", "Bad size. Write it anew: capspoe export."),
+    ],
+)
+def test_advice_follows_the_message(mend, shown):
+    result = invoke(lambda: fail(DataError("Bad size.", mend)))
+    assert result.exit_code == 2
+    (line,) = result.output.splitlines()
+    assert line.startswith("Error: Bad size.")
+    assert shown in line
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(DataError("a"), 2), (RunFailed("a"), 1), (CapspoeError("a"), 1)]
+)
+def test_exit_codes(error, code):
+    result = invoke(lambda: fail(error))
+    assert (result.exit_code, result.output) == (code, "Error: a\n")
+
+
+@pytest.mark.parametrize(
+    ("decorator", "arguments", "shown"),
+    [
+        (guarded, (), "Interrupted.\n"),
+        (resumable, (), "Run the same command to go on.\n"),
+        (resumable, ("--fresh",), "Run the same command without --fresh to go on.\n"),
+    ],
+)
+def test_an_interrupt_says_what_is_left(decorator, arguments, shown):
+    result = invoke(lambda: fail(KeyboardInterrupt()), *arguments, decorator=decorator)
+    assert result.exit_code == 130
+    assert result.output.endswith(shown)
+    assert result.output.startswith("Interrupted")
+
+
+def test_an_interrupt_that_an_import_turns_into_an_error_of_its_own():
+    def importing():
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            signal.pause()
+        except KeyboardInterrupt:
+            raise ImportError("initialization failed") from None
+
+    result = invoke(importing)
+    assert (result.exit_code, result.output) == (130, "Interrupted.\n")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+PROGRAM = """
+import click
+from keras_capsule_poe.cli.terminal import guarded
+
+@click.command()
+@guarded
+def command():
+    from rich.console import Console
+    for line in range(3):
+        click.echo(line)
+        Console().print("rich")
+    with open(OUT, "w") as out:
+        out.write("whole")
+
+command()
+"""
+
+
+def run(tmp_path, **outputs):
+    """What a program that prints six lines and writes a file leaves: (process, file)."""
+    program = PROGRAM.replace("OUT", repr(str(tmp_path / "out")))
+    shell = [sys.executable, "-c", program]
+    return subprocess.run(shell, text=True, **outputs), tmp_path / "out"
+
+
+def test_a_reader_that_goes_away_ends_the_command_quietly(tmp_path):
+    reader, writer = os.pipe()
+    os.close(reader)
+    done, out = run(tmp_path, stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)])
+def test_closed_outputs_are_no_failure(tmp_path, closed):
+    def close():
+        for handle in closed:
+            os.close(handle)
+
+    done, out = run(tmp_path, preexec_fn=close)
+    assert done.returncode == 0
+    assert out.read_text() == "whole"

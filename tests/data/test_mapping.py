@@ -1,0 +1,96 @@
+"""A function over a long array, and the one conversion of pixels."""
+
+import numpy as np
+import pytest
+
+from keras_capsule_poe.data import sequential_batches
+from keras_capsule_poe.data.mapping import map_batches, to_pixels
+
+BYTES = np.arange(256, dtype=np.uint8).reshape(256, 1, 1, 1)
+
+
+def test_pixels_are_the_correctly_rounded_quotients_and_those_of_the_stream():
+    (streamed,) = sequential_batches(BYTES, 256).as_numpy_iterator()
+    pixels = to_pixels(BYTES)
+    assert pixels.dtype == np.float32
+    # Exact: one division of float32, rounded to the nearest, is the quotient in float64 rounded.
+    assert np.array_equal(pixels, (BYTES / np.float64(255)).astype(np.float32))
+    assert np.array_equal(pixels, streamed)
+    assert np.array_equal(pixels, map_batches(lambda x: x, BYTES, chunk=100))
+
+
+def test_floats_are_pixels_already():
+    units = np.array([0.0, 0.25, 1.0])
+    assert to_pixels(units).dtype == np.float32
+    assert to_pixels(units).tolist() == [0.0, 0.25, 1.0]
+
+
+@pytest.mark.parametrize("n", [1, 4, 5, 11])
+def test_results_are_those_of_the_whole(n):
+    rows = np.random.default_rng(0).normal(size=(n, 3)).astype("float32")
+    got = map_batches(lambda x: x * 2, rows, chunk=4)
+    assert np.array_equal(got, rows * 2)
+
+
+def test_a_dict_of_results_is_a_dict_of_arrays():
+    rows = np.arange(10, dtype="float32").reshape(5, 2)
+    got = map_batches(lambda x: {"double": 2 * x, "sum": x[:, 0] + x[:, 1]}, rows, chunk=2)
+    assert np.array_equal(got["double"], 2 * rows)
+    assert np.array_equal(got["sum"], rows.sum(axis=1))
+
+
+def test_a_function_is_traced_once_whatever_the_chunks():
+    traced = []
+
+    def watched(x):
+        traced.append(x.shape)
+        return x
+
+    map_batches(watched, np.zeros((11, 3), "float32"), chunk=4)
+    assert len(traced) == 1
+    assert tuple(traced[0]) == (None, 3)
+
+
+def test_results_go_to_a_file_in_its_own_dtype(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(9, 3)).astype("float32")
+    stored = np.lib.format.open_memmap(tmp_path / "a.npy", "w+", "float16", (9, 3))
+    assert map_batches(lambda x: 2 * x, rows, chunk=4, out=stored) is stored
+    stored.flush()
+    assert np.array_equal(np.load(tmp_path / "a.npy"), (2 * rows).astype("float16"))
+
+
+def test_results_go_to_the_arrays_of_a_dict():
+    rows = np.arange(6, dtype="float32")
+    out = {"a": np.empty(6), "b": np.empty((6, 1))}
+    map_batches(lambda x: {"a": x, "b": x[:, None]}, rows, chunk=4, out=out)
+    assert np.array_equal(out["a"], rows)
+    assert np.array_equal(out["b"][:, 0], rows)
+
+
+@pytest.mark.parametrize("shape", [(6,), (5, 1), (6, 2), (1, 1)])
+def test_arrays_of_another_shape_are_refused(shape):
+    with pytest.raises(ValueError, match=r"`out` must have .* \(6, 1\). Received: \("):
+        map_batches(lambda x: x, np.zeros((6, 1), "float32"), chunk=4, out=np.empty(shape))
+
+
+def test_no_rows_give_no_results_of_the_right_shape():
+    rows = np.zeros((0, 28, 28, 1), np.uint8)
+    got = map_batches(lambda x: {"rows": x[:, ::2], "top": x[:, 0, 0, 0] > 0}, rows)
+    assert got["rows"].shape == (0, 14, 28, 1)
+    assert got["rows"].dtype == np.float32
+    assert got["top"].shape == (0,)
+    assert got["top"].dtype == bool
+    out = np.empty((0, 3), "float32")
+    assert map_batches(lambda x: x, np.zeros((0, 3), "float32"), out=out) is out
+
+
+def test_a_keras_layer_is_a_function():
+    import keras
+
+    layer = keras.layers.Conv2D(2, 3)
+    layer.build((None, 8, 8, 1))
+    rows = np.random.default_rng(0).integers(0, 256, (5, 8, 8, 1), dtype=np.uint8)
+    whole = keras.ops.convert_to_numpy(layer(to_pixels(rows)))
+    # float32 sums of 9 products, maybe in another order for another batch size.
+    np.testing.assert_allclose(map_batches(layer, rows, chunk=2), whole, rtol=1e-5, atol=1e-6)
+    assert map_batches(layer, rows[:0]).shape == (0, 6, 6, 2)
