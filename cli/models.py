@@ -54,7 +54,9 @@ def load_model(folder):
         return family.load(path)
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
-        raise RunFailed(f"Cannot load {path} ({reason}).", mend=f"stage_fresh:{last.name}") from error
+        raise RunFailed(
+            f"Cannot load {path} ({reason}).", mend=f"stage_fresh:{last.name}"
+        ) from error
 
 
 def load_data(config, data_dir=None, manual_dir=None):

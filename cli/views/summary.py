@@ -26,7 +26,9 @@ def show_results(folder, family):
     Console(soft_wrap=True).print(table)
     for path in sorted(folder.glob("*.png")):
         click.echo(f"Look at {path}")
-    versions = sorted((p for p in folder.iterdir() if p.name.isdecimal()), key=lambda p: int(p.name))
+    versions = sorted(
+        (p for p in folder.iterdir() if p.name.isdecimal()), key=lambda p: int(p.name)
+    )
     if versions:
         click.echo(f"SavedModel: {versions[-1]}")
 

@@ -112,7 +112,7 @@ class RoutingLayer(keras.layers.Layer):
     @property
     def coefficient_scale(self):
         """What the routing coefficients sum to, `scale` resolved; known once built."""
-        if self.scale is not None:
+        if self.scale not in (None, "mean"):
             return float(self.scale)
         return float(self.kernel.shape[0]) if self.normalize == "inputs" else 1.0
 

@@ -51,6 +51,7 @@ def fit(
     """
     folder, (epochs, steps) = Path(folder), length
     model.optimizer.build(model.trainable_variables)
+    _build_metrics(model, stream)
     checkpoints = Checkpoints(model, folder / "checkpoints", mend=f"stage_fresh:{stage}")
     state = checkpoints.restore(reporter.note) or {"step": 0, "history": []}
     monitor = _Monitor(
@@ -72,6 +73,14 @@ def fit(
         )
     write_json(folder / HISTORY_FILE, monitor.history)
     return monitor.history
+
+
+def _build_metrics(model, stream):
+    """Metrics named in `compile` have variables, which checkpoints hold, from the first batch on."""
+    if (model.get_compile_config() or {}).get("metrics"):
+        for batch in stream(0, 0).take(1):
+            model.test_on_batch(*batch)
+        model.reset_metrics()
 
 
 class _Monitor(keras.callbacks.Callback):

@@ -51,11 +51,10 @@ class RunFolder:
                 "folder.",
                 mend="model_dir",
             ) from None
+        # Its file stays: whoever removed it could remove the lock of the next process.
         try:
             yield
         finally:
-            with contextlib.suppress(OSError):
-                (self.path / LOCK_FILE).unlink()
             lock.release()
 
     def saved(self):

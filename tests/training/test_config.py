@@ -1,23 +1,32 @@
-"""Configurations: defaults, conversion, differences, schedules."""
+"""Configurations: defaults, conversion, differences, refusals."""
+
+import dataclasses
+import inspect
 
 import pytest
 
-from keras_capsule_poe.training import RECIPES, ConfigError, RunConfig
-from keras_capsule_poe.training.config import schedule
+from keras_capsule_poe.errors import ConfigError
+from keras_capsule_poe.families import get
+from keras_capsule_poe.families.capsule_poe import build
+from keras_capsule_poe.training import RunConfig, Schedule
 from keras_capsule_poe.training.settings import read_toml
 
-
-def test_defaults_are_valid_and_survive_a_round_trip():
-    config = RunConfig()
-    config.check()
-    assert RunConfig.from_dict(config.to_dict()) == config
+FAMILY = get("capsules")
 
 
-@pytest.mark.parametrize("recipe", list(RECIPES))
-def test_recipes_are_valid(recipe):
-    config = RunConfig.from_dict(RECIPES[recipe])
-    config.check()
-    assert (config.primary.center, config.encoder.normalize) == {
+def config(recipe=None, **settings):
+    made = RunConfig(FAMILY, recipe)
+    made.update({name.replace("__", "."): value for name, value in settings.items()})
+    return made
+
+
+@pytest.mark.parametrize("recipe", list(FAMILY.recipes))
+def test_recipes_are_valid_and_survive_a_round_trip(recipe):
+    made = config(recipe)
+    made.check((28, 28, 1))
+    again = RunConfig.from_dict(FAMILY, made.to_dict())
+    assert again.to_dict() == made.to_dict() and again.recipe == recipe
+    assert (made["primary"].center, made["encoder"].normalize) == {
         "generation": (True, "outputs"),
         "representation": (True, "outputs"),
         "paper": (False, "inputs"),
@@ -25,11 +34,25 @@ def test_recipes_are_valid(recipe):
 
 
 def test_the_paper_s_recipe_has_none_of_the_additions():
-    config = RunConfig.from_dict(RECIPES["paper"])
-    encoder, decoder = config.encoder, config.decoder
+    made = config("paper")
+    encoder, decoder = made["encoder"], made["decoder"]
     assert (encoder.activation_prior, encoder.balance, encoder.start) == (0, 0, "noise")
     assert not (encoder.frames or decoder.offset or decoder.conditional or decoder.activity)
     assert encoder.iterations and decoder.iterations
+
+
+def test_every_setting_is_an_argument_of_what_its_section_builds():
+    for section, kind in FAMILY.sections.items():
+        taken = set().union(*(build._parameters(use) for use in build.USES[section]))
+        settings = {field.name for field in dataclasses.fields(kind)}
+        assert settings <= taken, f"[{section}] has settings that nothing takes"
+        assert not any("kwargs" == name for name in settings)
+
+
+def test_an_argument_of_a_class_is_found_where_it_is_named():
+    names = build._parameters(build.CapsulePoE)
+    assert {"capsules", "dim", "temperature", "normalize", "implementation"} <= names
+    assert "capsules" in inspect.signature(build.CapsulePoE).parameters
 
 
 @pytest.mark.parametrize(
@@ -37,37 +60,49 @@ def test_the_paper_s_recipe_has_none_of_the_additions():
     [
         ("encoder.capsules", "7", 7),
         ("encoder.l2", "1e-4", 1e-4),
-        ("encoder.scale", "none", None),
+        ("decoder.activity", "none", None),
+        ("decoder.scale", "mean", "mean"),
+        ("decoder.scale", "2", 2.0),
         ("primary.center", "false", False),
-        ("decoder.keep", 2, 2),
         ("image_size", [28, 32], (28, 32)),
+        ("image_size", "32", (32, 32)),
+        ("image_size", "28x32", (28, 32)),
+        ("image_size", 28, (28, 28)),
         ("dataset", "mnist", "mnist"),
     ],
 )
 def test_values_are_converted_to_the_setting_s_kind(name, text, value):
-    config = RunConfig()
-    config.set(name, text)
+    made = config()
+    made.set(name, text)
     section, _, key = name.rpartition(".")
-    assert getattr(getattr(config, section) if section else config, key) == value
+    assert getattr(made[section] if section else made, key) == value
 
 
 @pytest.mark.parametrize(
-    "name, value",
+    "name, value, words",
     [
-        ("encoder.capsules", "2.5"),
-        ("encoder.capsules", True),
-        ("encoder.l2", "nan"),
-        ("primary.center", "maybe"),
-        ("encoder.wings", 1),
-        ("wings.encoder", 1),
-        ("wings", {"a": 1}),
-        ("encoder", 3),
-        ("seed.x", 1),
+        ("encoder.capsules", "2.5", "a whole number"),
+        ("encoder.capsules", True, "a whole number"),
+        ("encoder.l2", "nan", "a number"),
+        ("encoder.l2", float("inf"), "a number"),
+        ("limit", float("inf"), "a whole number, or none"),
+        ("image_size", [28.9, 28.9], "HxW"),
+        ("image_size", [True, True], "HxW"),
+        ("image_size", [float("inf"), 28], "HxW"),
+        ("primary.center", "maybe", "true or false"),
+        ("encoder.wings", 1, "capsules"),
+        ("wings.encoder", 1, "wings"),
+        ("wings", {"a": 1}, "autoencoder"),
+        ("encoder", 3, "encoder"),
+        ("seed.x", 1, "seed"),
+        ("__class__.seed", 1, "__class__"),
     ],
 )
-def test_values_of_the_wrong_kind_are_refused(name, value):
-    with pytest.raises(ConfigError, match=name.split(".")[0]):
-        RunConfig().set(name, value)
+def test_values_of_the_wrong_kind_are_refused_in_words(name, value, words):
+    with pytest.raises(ConfigError) as refused:
+        config().set(name, value)
+    assert words in str(refused.value) and name.split(".")[0] in str(refused.value)
+    assert "<class" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -75,26 +110,73 @@ def test_values_of_the_wrong_kind_are_refused(name, value):
     [
         ("encoder.momentum", 1.0),
         ("encoder.iterations", -1),
+        ("encoder.capsules", 0),
+        ("encoder.temperature", -5),
+        ("encoder.start", "anywhere"),
+        ("encoder.joint_rank", 0),
         ("autoencoder.dropout", 1.0),
         ("autoencoder.precision", "mixed_float16"),
         ("autoencoder.optimizer", "sgd"),
-        ("decoder.keep", 0),
+        ("autoencoder.final_rate", -5),
+        ("decoder.epochs", 0),
+        ("decoder.feature_scale", 0),
         ("primary.target_length", -0.5),
+        ("primary.dim", 7),
         ("limit", 0),
         ("seed", -1),
+        ("seed", 5_000_000_000),
+        ("checkpoint_seconds", 0),
     ],
 )
-def test_values_out_of_range_are_refused(name, value):
-    config = RunConfig()
-    config.set(name, value)
-    with pytest.raises(ConfigError, match=name):
-        config.check()
+def test_values_out_of_range_are_refused_by_what_is_built(name, value):
+    made = config()
+    made.set(name, value)
+    section, _, key = name.rpartition(".")
+    with pytest.raises(ConfigError) as refused:
+        made.check((28, 28, 1))
+    assert section in str(refused.value) and key in str(refused.value)
+
+
+def test_too_small_images_are_refused():
+    with pytest.raises(ConfigError, match="autoencoder.*12"):
+        config().check((12, 12, 1))
+
+
+@pytest.mark.parametrize(
+    "recipe, name, value",
+    [
+        ("representation", "encoder.temperature", 1),
+        ("representation", "decoder.agreement", "dot"),
+        ("paper", "encoder.balance", 0.1),
+        ("paper", "encoder.image_length", 0.5),
+        ("generation", "encoder.initial_stddev", 0.1),
+    ],
+)
+def test_a_setting_that_means_nothing_is_refused(recipe, name, value):
+    made = config(recipe)
+    made.check()
+    made.set(name, value)
+    with pytest.raises(ConfigError, match=f"{name} means nothing"):
+        made.check()
+
+
+def test_steps_mean_nothing_beside_epochs():
+    made = config()
+    made.update({"encoder": {"epochs": 3}})
+    made.check()
+    made.set("encoder.steps", 100)
+    with pytest.raises(ConfigError, match="encoder.steps means nothing"):
+        made.check()
+
+
+def test_an_unknown_recipe_lists_the_known_ones():
+    with pytest.raises(ConfigError, match="generation, representation, paper"):
+        RunConfig(FAMILY, "soup")
 
 
 def test_differences_name_the_setting_and_both_values():
-    mine, theirs = RunConfig(), RunConfig()
-    theirs.encoder.capsules = 10
-    theirs.dataset = "mnist"
+    mine, theirs = config(), config()
+    theirs.update({"encoder": {"capsules": 10}, "dataset": "mnist", "checkpoint_seconds": 5})
     assert mine.differences(theirs) == {
         "dataset": ("fashion_mnist", "mnist"),
         "encoder.capsules": (20, 10),
@@ -102,12 +184,13 @@ def test_differences_name_the_setting_and_both_values():
 
 
 def test_schedule_keeps_the_number_of_steps_about_the_same():
-    options = RunConfig().encoder
-    assert schedule(options, 60_000) == (2, 469)
-    epochs, steps = schedule(options, 1_500)
+    schedule = Schedule(steps=900, batch_size=128)
+    assert schedule.over(60_000) == (2, 469)
+    epochs, steps = schedule.over(1_500)
     assert steps == 12 and 800 <= epochs * steps <= 1000
-    options.epochs = 3
-    assert schedule(options, 1_500) == (3, 12)
+    assert Schedule(epochs=3, batch_size=128).over(1_500) == (3, 12)
+    with pytest.raises(ValueError, match="batch_size"):
+        Schedule(batch_size=0)
 
 
 def test_unreadable_toml_is_refused(tmp_path):

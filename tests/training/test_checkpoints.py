@@ -1,0 +1,178 @@
+"""Checkpoints: bit for bit, by time, and what becomes of damaged ones."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from keras_capsule_poe.errors import RunFailed
+from keras_capsule_poe.training import Reporter
+from keras_capsule_poe.training.checkpoints import Checkpoints
+from keras_capsule_poe.training.fitting import Diverged, fit
+
+STEPS, EPOCHS = 5, 3
+
+
+def made_model(units=3, rate=0.1):
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(units)])
+    model.compile(keras.optimizers.SGD(rate, momentum=0.9), "mse", metrics=["mae"])
+    model.optimizer.build(model.trainable_variables)
+    return model
+
+
+def stream(epoch, step):
+    import tensorflow as tf
+
+    random = np.random.default_rng(1)
+    x = random.normal(size=(EPOCHS, STEPS, 2, 4)).astype("float32")
+    left = x.reshape(-1, 2, 4)[epoch * STEPS + step :]
+    return tf.data.Dataset.from_tensor_slices((left, left[..., :3]))
+
+
+class Stop(Exception):
+    pass
+
+
+class StopAt(Reporter):
+    """Dies after a number of steps."""
+
+    def __init__(self, at=None):
+        self.lines = []
+        super().__init__(write=self.lines.append)
+        self.at, self.seen = at, 0
+
+    def step(self, stage, epoch, step, logs):
+        super().step(stage, epoch, step, logs)
+        self.seen += 1
+        if self.seen == self.at:
+            raise Stop
+
+
+def run(folder, at=None, seconds=60.0, model=None, reporter=None):
+    model = model or made_model()
+    reporter = reporter or StopAt(at)
+    reporter.stage_began("toy")
+    try:
+        history = fit(
+            model,
+            stream,
+            stage="toy",
+            folder=folder,
+            length=(EPOCHS, STEPS),
+            reporter=reporter,
+            checkpoint_seconds=seconds,
+            after_epoch=lambda: {"first": float(model.get_weights()[0][0, 0])},
+        )
+    finally:
+        reporter.stage_ended()
+    return history, model.get_weights()
+
+
+def without_seconds(history):
+    return [{k: v for k, v in epoch.items() if k != "seconds"} for epoch in history]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """History and weights of a run that nothing stops."""
+    return run(tmp_path_factory.mktemp("whole"))
+
+
+@pytest.mark.parametrize("at", [3, 5, 13])
+def test_a_run_stopped_at_any_step_goes_on_as_if_it_had_not(tmp_path, at, undisturbed):
+    whole, weights = undisturbed
+    with pytest.raises(Stop):
+        run(tmp_path / "parts", at, seconds=1e-9)
+    parts, resumed = run(tmp_path / "parts")
+    assert without_seconds(parts) == without_seconds(whole)
+    for a, b in zip(weights, resumed):
+        np.testing.assert_array_equal(a, b)
+    assert json.loads((tmp_path / "parts" / "history.json").read_text()) == parts
+
+
+def test_checkpoints_come_by_time_and_at_the_end(tmp_path):
+    with pytest.raises(Stop):
+        run(tmp_path / "rare", at=12)
+    assert not list((tmp_path / "rare").glob("checkpoints/*"))
+    run(tmp_path / "rare")
+    assert [path.name for path in (tmp_path / "rare" / "checkpoints").iterdir()] == [
+        f"step-{EPOCHS * STEPS:09d}"
+    ]
+    with pytest.raises(Stop):
+        run(tmp_path / "often", at=12, seconds=1e-9)
+    kept = sorted(path.name for path in (tmp_path / "often" / "checkpoints").iterdir())
+    assert kept == ["step-000000010", "step-000000011"]
+
+
+def test_a_finished_stage_that_was_killed_before_it_was_marked_trains_no_more(tmp_path):
+    history, weights = run(tmp_path)
+    (tmp_path / "history.json").unlink()
+    again, restored = run(tmp_path, at=1)  # would raise at the first step
+    assert again == history
+    np.testing.assert_array_equal(weights[0], restored[0])
+
+
+def damage(path, how):
+    if how == "cut":
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    elif how == "empty":
+        path.write_bytes(b"")
+    elif how == "flipped":
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 255
+        path.write_bytes(content)
+    else:
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    "name, how",
+    [
+        ("weights.npz", "cut"),
+        ("weights.npz", "flipped"),
+        ("weights.npz", "gone"),
+        ("state.json", "empty"),
+    ],
+)
+def test_a_damaged_checkpoint_is_named_and_the_older_one_is_used(tmp_path, name, how, undisturbed):
+    whole, weights = undisturbed
+    folder = tmp_path / "parts"
+    with pytest.raises(Stop):
+        run(folder, at=8, seconds=1e-9)
+    damage(folder / "checkpoints" / "step-000000007" / name, how)
+    reporter = StopAt()
+    history, resumed = run(folder, reporter=reporter)
+    assert any("step-000000007 is damaged" in line for line in reporter.lines)
+    assert "toy: resumed after step 6 of 15" in reporter.lines
+    assert without_seconds(history) == without_seconds(whole)
+    np.testing.assert_array_equal(weights[0], resumed[0])
+
+
+def test_without_a_whole_checkpoint_training_does_not_start_over_in_silence(tmp_path):
+    with pytest.raises(Stop):
+        run(tmp_path, at=8, seconds=1e-9)
+    for path in (tmp_path / "checkpoints").iterdir():
+        damage(path / "weights.npz", "cut")
+    with pytest.raises(RunFailed, match="step-000000007 is damaged.*no other is whole") as failed:
+        run(tmp_path)
+    assert failed.value.mend == "stage_fresh:toy"
+    assert len(list((tmp_path / "checkpoints").iterdir())) == 2
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path):
+    with pytest.raises(Stop):
+        run(tmp_path, at=3, seconds=1e-9)
+    other = made_model(units=2)
+    with pytest.raises(RunFailed, match="another model"):
+        Checkpoints(other, tmp_path / "checkpoints").restore(print)
+
+
+def test_weights_that_are_no_numbers_are_not_kept(tmp_path):
+    model = made_model(rate=1e30)
+    with pytest.raises(Diverged, match=r"toy diverged.*epoch 1, step \d of 5.*learning rate"):
+        run(tmp_path, seconds=1e-9, model=model)
+    for path in tmp_path.glob("checkpoints/*/weights.npz"):
+        with np.load(path) as arrays:
+            assert all(np.isfinite(arrays[name]).all() for name in arrays.files)

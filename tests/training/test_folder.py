@@ -1,0 +1,235 @@
+"""What a run does to its folder: nothing is lost, nothing of another run is taken for its own."""
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from keras_capsule_poe.errors import BadUse, ConfigError, RunFailed
+from keras_capsule_poe.training import RunFolder
+
+
+def no_images():
+    raise BadUse("no such data")
+
+
+def other_images(load):
+    return lambda: load(seed=5)
+
+
+@pytest.fixture
+def images(engine):
+    return engine.train.__defaults__[0]
+
+
+@pytest.fixture
+def done(engine):
+    """A finished run: its files."""
+    engine.train()
+    (engine.folder / "samples.png").write_text("a picture")
+    return engine.files()
+
+
+def refuses(engine, words, error=RunFailed, **arguments):
+    """The call fails with these words, and every file stays as it was."""
+    before = engine.files()
+    with pytest.raises(error, match=words):
+        engine.train(**arguments)
+    assert engine.files() == before
+    assert engine.log == []
+
+
+def test_stages_run_once_and_in_order(engine):
+    engine.train()
+    assert engine.log == ["first", "second", "last"]
+    assert not (engine.folder / "first" / "rows.txt").exists(), "the cache outlives training"
+    engine.train()
+    assert engine.log == []
+    assert [line for line in engine.lines if line.endswith("done before")] == [
+        "first: done before", "second: done before", "last: done before"
+    ]  # fmt: skip
+
+
+def test_fresh_with_unknown_data_deletes_nothing(engine, done):
+    refuses(engine, "no such data", BadUse, load=no_images, fresh=True)
+    refuses(engine, "no such data", BadUse, load=no_images, fresh=True, stage="second")
+
+
+def test_fresh_with_settings_that_cannot_be_deletes_nothing(engine, done):
+    refuses(engine, "size", ConfigError, fresh=True, second={"size": 0})
+
+
+def test_fresh_of_a_stage_checks_the_stages_that_stay(engine, done):
+    refuses(engine, r"first.size: 1 -> 2.*Use those", fresh=True, stage="second", first={"size": 2})
+    refuses(engine, "seed: 0 -> 3", fresh=True, stage="last", seed=3)
+
+
+def test_fresh_of_a_stage_with_other_images_deletes_nothing(engine, done, images):
+    refuses(engine, "not those", fresh=True, stage="second", load=other_images(images))
+
+
+def test_fresh_of_the_first_stage_may_take_other_images(engine, done, images):
+    engine.train(fresh=True, stage="first", load=other_images(images))
+    assert engine.log == ["first"]
+    assert json.loads((engine.folder / "run.json").read_text())["config"]["dataset"] == "any"
+    engine.train(load=other_images(images))
+    assert engine.log == ["second", "last"]
+    refuses(engine, "not those", fresh=True, stage="last", load=images)
+
+
+def test_other_images_are_refused_while_stages_are_to_do(engine, images):
+    engine.train(stage="first")
+    refuses(engine, "not those", load=other_images(images))
+
+
+def test_fresh_takes_the_finished_model_away_at_once(engine, done):
+    engine.stop_before = "second"
+    with pytest.raises(KeyboardInterrupt):
+        engine.train(fresh=True, seed=4)
+    assert engine.log == ["first"]
+    # Otherwise the old model would be sampled under the new configuration.
+    assert not (engine.folder / "model.keras").exists()
+    assert not (engine.folder / "samples.png").exists()
+
+
+def test_a_run_stopped_between_stages_goes_on(engine):
+    engine.stop_before = "last"
+    with pytest.raises(KeyboardInterrupt):
+        engine.train()
+    engine.stop_before = None
+    engine.train()
+    assert engine.log == ["last"]
+
+
+def test_settings_of_stages_to_come_may_change(engine):
+    engine.train(stage="first")
+    engine.train(second={"size": 7})
+    assert engine.log == ["second", "last"]
+    assert (engine.folder / "second" / "b.txt").read_text() == "second 7 0\n"
+
+
+def test_a_missing_cache_is_made_again_where_it_is_needed(engine):
+    engine.train(stage="first")
+    (engine.folder / "first" / "rows.txt").unlink()
+    engine.train()
+    assert engine.log == ["first", "second", "last"]
+
+
+@pytest.mark.parametrize("name", ["first/a.txt", "second/b.txt"])
+def test_a_file_of_another_run_is_refused(engine, done, name):
+    (engine.folder / name).write_text("from elsewhere")
+    (engine.folder / "last" / "done.json").unlink()
+    refuses(engine, f"{name} is not what stage {name.split('/')[0]} wrote")
+    (engine.folder / name).unlink()
+    refuses(engine, f"{name} is missing")
+
+
+def test_a_finished_model_that_is_gone_is_written_again(engine, done):
+    (engine.folder / "model.keras").unlink()
+    engine.train()
+    assert engine.log == ["last"]
+    assert engine.files()["model.keras"] == done["model.keras"]
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "null", '{"config": {}}', '{"config": 3}'])
+def test_a_run_json_of_something_else_is_no_licence_to_delete(engine, content):
+    (engine.folder / "last").mkdir(parents=True)
+    (engine.folder / "run.json").write_text(content)
+    (engine.folder / "last" / "precious.txt").write_text("mine")
+    refuses(engine, "does not describe a training run", fresh=True)
+    refuses(engine, "does not describe a training run")
+
+
+def test_a_folder_of_other_files_is_refused(engine):
+    engine.folder.mkdir()
+    (engine.folder / "thesis.txt").write_text("mine")
+    refuses(engine, "no training run", fresh=True)
+
+
+def test_a_run_of_an_older_version_is_named_and_can_be_started_over(engine, done):
+    path = engine.folder / "run.json"
+    saved = json.loads(path.read_text())
+    del saved["config"]["model"]
+    path.write_text(json.dumps(saved))
+    refuses(engine, "older version")
+    engine.train(fresh=True)
+    assert engine.log == ["first", "second", "last"]
+
+
+def test_another_model_s_folder_is_refused(engine, done):
+    from dataclasses import replace
+
+    refuses(engine, "holds a model 'fake', not 'other'", family=replace(engine.family, name="other"))
+
+
+def test_what_cannot_be_deleted_stops_a_fresh_start(engine, done, monkeypatch):
+    from keras_capsule_poe.training import folder as folder_module
+
+    def fails(path):
+        raise RunFailed(f"Cannot delete {path}.")
+
+    monkeypatch.setattr(folder_module, "clear_folder", fails)
+    with pytest.raises(RunFailed, match="Cannot delete"):
+        engine.train(fresh=True, seed=9)
+    assert engine.log == []
+    monkeypatch.undo()
+    # What is left is not taken for the new run's.
+    assert json.loads((engine.folder / "run.json").read_text())["config"]["seed"] == 0
+
+
+def test_a_stage_folder_behind_a_link_is_cleared(engine, done, tmp_path):
+    elsewhere = tmp_path / "large disk"
+    (engine.folder / "second").rename(elsewhere)
+    (engine.folder / "second").symlink_to(elsewhere)
+    engine.train(fresh=True, seed=6)
+    assert engine.log == ["first", "second", "last"]
+    assert (elsewhere / "b.txt").read_text() == "second 1 6\n"
+
+
+HOLDER = textwrap.dedent(
+    """
+    import sys, time
+    from keras_capsule_poe.training import RunFolder
+    with RunFolder(sys.argv[1]).locked():
+        print("locked", flush=True)
+        time.sleep(60)
+    """
+)
+
+
+def test_two_processes_do_not_train_in_one_folder(engine, done):
+    command = [sys.executable, "-c", HOLDER, engine.folder]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            assert holder.stdout.readline() == "locked\n"
+            with pytest.raises(RunFailed, match="Another process is training"):
+                engine.train(fresh=True, seed=5)
+            assert engine.files()["model.keras"] == done["model.keras"]
+        finally:
+            holder.kill()
+    engine.train(fresh=True, seed=5)  # a dead process holds no lock
+    assert engine.log == ["first", "second", "last"]
+
+
+@pytest.mark.parametrize("name", ["run [1]", "what?", "a*"])
+def test_folders_that_tensorflow_takes_for_patterns_are_refused(engine, tmp_path, name):
+    with pytest.raises(ConfigError, match="must not hold any of") as refused:
+        engine.train(folder=tmp_path / name)
+    assert refused.value.mend == "model_dir"
+    assert not (tmp_path / name).exists()
+
+
+def test_an_unknown_stage_lists_the_known_ones(engine):
+    with pytest.raises(ConfigError, match="first, second, last"):
+        engine.train(stage="third")
+
+
+def test_damaged_done_is_named(engine, done):
+    path = RunFolder(engine.folder).stage("second") / "done.json"
+    for content in ("[]", "{}", "null"):
+        path.write_text(content)
+        with pytest.raises(RunFailed, match="second/done.json is damaged") as failed:
+            engine.train()
+        assert failed.value.mend == "stage_fresh:second"
