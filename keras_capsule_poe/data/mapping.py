@@ -29,7 +29,7 @@ def to_pixels(images):
 
 
 def map_batches(function, rows, chunk=CHUNK, out=None):
-    """`function` of a long array, traced once and called a chunk at a time.
+    """`function` of a long array, compiled once and called a chunk at a time.
 
     Args:
         function: Takes a float tensor (B, ...), gives a tensor (B, ...) or a dict of them.
@@ -57,10 +57,12 @@ def map_batches(function, rows, chunk=CHUNK, out=None):
     from keras_capsule_poe.data.batching import sequential_batches, streamed_dtype
 
     structure = keras.tree.map_structure
-    signature = tf.TensorSpec((None, *rows.shape[1:]), streamed_dtype(rows.dtype))
-    compiled = tf.function(lambda batch: function(batch), input_signature=[signature])
+    # Traced for whole chunks, of known size, and once more for the rest: a graph for any size
+    # would do, but rounds differently in the last bits.
+    compiled = tf.function(function, reduce_retracing=True)
     if not len(rows) and out is None:
-        results = compiled.get_concrete_function().structured_outputs
+        any_size = tf.TensorSpec((None, *rows.shape[1:]), streamed_dtype(rows.dtype))
+        results = compiled.get_concrete_function(any_size).structured_outputs
         return structure(lambda x: np.empty((0, *x.shape[1:]), x.dtype.as_numpy_dtype), results)
     start = 0
     for batch in sequential_batches(rows, chunk) if len(rows) else ():

@@ -39,16 +39,18 @@ def test_a_dict_of_results_is_a_dict_of_arrays():
     assert np.array_equal(got["sum"], rows.sum(axis=1))
 
 
-def test_a_function_is_traced_once_whatever_the_chunks():
+@pytest.mark.parametrize(
+    ("n", "shapes"), [(8, [(4, 3)]), (3, [(3, 3)]), (0, [(None, 3)]), (11, [(4, 3), (None, 3)])]
+)
+def test_a_function_is_traced_for_whole_chunks_and_for_the_rest(n, shapes):
     traced = []
 
     def watched(x):
-        traced.append(x.shape)
+        traced.append(tuple(x.shape))
         return x
 
-    map_batches(watched, np.zeros((11, 3), "float32"), chunk=4)
-    assert len(traced) == 1
-    assert tuple(traced[0]) == (None, 3)
+    map_batches(watched, np.zeros((n, 3), "float32"), chunk=4)
+    assert traced == shapes
 
 
 def test_results_go_to_a_file_in_its_own_dtype(tmp_path):
