@@ -10,10 +10,8 @@ from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
 @model_option
 @click.option(
     "--domain",
-    type=click.Choice(["complete", "restricted", "visited"]),
-    default="complete",
-    show_default=True,
-    help="What its sample endpoints draw from.",
+    metavar="NAME",
+    help="What its sample endpoints draw from, see `capspoe sample`.  [default: the model's first]",
 )
 @guarded
 @with_tensorflow
@@ -27,6 +25,16 @@ def export(model_dir, domain):
     from keras_capsule_poe.serving.saved_model import export_saved_model
 
     folder = find_model(model_dir)
-    config = load_config(folder).to_dict()
-    version = export_saved_model(load_model(folder), folder, config, stage_metrics(folder), domain)
-    click.echo(f"Wrote {version}")
+    config, model = load_config(folder).to_dict(), load_model(folder)
+    options = {}
+    if domain is not None:
+        if not hasattr(model, "resolve_mode"):
+            raise click.UsageError("--domain goes with models that generate images.")
+        options["domain"] = model.resolve_mode(domain=domain)[1]
+    card = {
+        "config": config,
+        "data": config["dataset"],
+        "seed": config["seed"],
+        "metrics": stage_metrics(folder),
+    }
+    click.echo(f"Wrote {export_saved_model(model, folder, card, options)}")

@@ -30,7 +30,7 @@ def find_model(model_dir):
 
 
 def load_model(folder):
-    """The `ProductOfExpertCapsules` of a model folder.
+    """The trained model of a model folder.
 
     Raises:
         RunFailed: If the file is damaged or of another kind.
@@ -73,3 +73,38 @@ def load_data(config, data_dir=None, manual_dir=None):
         skip_broken=config.skip_broken,
         seed=config.seed,
     )
+
+
+def load_run_data(folder, data_dir=None, manual_dir=None):
+    """The `ImageData` that the model of a folder was trained and tested with.
+
+    Raises:
+        RunFailed: If the data set has other images by now.
+    """
+    from keras_capsule_poe.errors import RunFailed
+    from keras_capsule_poe.io.files import read_json
+
+    config = load_config(folder)
+    data = load_data(config, data_dir, manual_dir)
+    expected = read_json(Path(folder) / "run.json").get("fingerprint")
+    found = {"train": data.train.fingerprint, "test": data.test.fingerprint}
+    if expected and expected != found:
+        raise RunFailed(
+            f"The images of {config.dataset} are not those that {folder} was trained on: "
+            "what is held out for testing may have been trained on."
+        )
+    return data
+
+
+def load_generative(folder):
+    """The model of a folder, which generates images.
+
+    Raises:
+        RunFailed: If it cannot be loaded, or only names classes.
+    """
+    from keras_capsule_poe.errors import RunFailed
+
+    model = load_model(folder)
+    if not callable(getattr(model, "draw", None)):
+        raise RunFailed(f"The model in {folder} generates no images. It is a {model.TITLE}.")
+    return model

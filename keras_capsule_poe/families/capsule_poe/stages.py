@@ -11,10 +11,9 @@ from keras_capsule_poe.data import batches
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
 from keras_capsule_poe.families.capsule_poe import build, parts, visited
 from keras_capsule_poe.families.capsule_poe.starts import starting_images
-from keras_capsule_poe.generation.grids import capsule_grid, reconstruction_grid
+from keras_capsule_poe.generation.grids import reconstruction_rows, sample_rows
 from keras_capsule_poe.io.files import beside
 from keras_capsule_poe.io.pictures import save_grid
-from keras_capsule_poe.models.capsule_poe.product import DOMAINS
 from keras_capsule_poe.serving.saved_model import export_saved_model
 from keras_capsule_poe.training import optimizers
 from keras_capsule_poe.training.config import schedule
@@ -156,7 +155,7 @@ def decoder(run):
         return {"held_out_relative_error": parts.relative_error(decoded, held_out)}
 
     def picture(path):
-        original = product.from_primary(held_out[:SHOWN])
+        original = product.from_visible(held_out[:SHOWN])
         decoded = product.decode(held_out_codes[:SHOWN])["images"]
         single = product.sample(SHOWN, seed=0, domain="visited")["images"]
         save_grid(path, [original, decoded, single])
@@ -179,11 +178,19 @@ def export(run):
     metrics = {
         name: run.metrics(name) for name in ("autoencoder", "features", "encoder", "decoder")
     }
-    version = export_saved_model(product, run.folder, run.config.to_dict(), metrics)
-    shown = to_pixels(run.data.test.images[:SHOWN])
-    save_grid(run.folder / "reconstructions.png", reconstruction_grid(product, shown))
-    for domain in DOMAINS:
-        rows = capsule_grid(product, rows=4, domain=domain, seed=run.config.seed)
+    config = run.config.to_dict()
+    card = {
+        "config": config,
+        "data": config["dataset"],
+        "seed": config["seed"],
+        "primary_capsules": [product.primary.capsules, product.primary.dim],
+        "metrics": metrics,
+    }
+    version = export_saved_model(product, run.folder, card)
+    shown = reconstruction_rows(product, run.data.test.images[:SHOWN])
+    save_grid(run.folder / "reconstructions.png", list(shown.values()))
+    for domain in product.MODES["single"].domains:
+        rows = sample_rows(product, 4, run.config.seed, "single", domain)
         save_grid(run.folder / f"samples-{domain}.png", rows)
     for name in ("train", "test"):
         (run.stage_folder("features") / f"{name}.npy").unlink(missing_ok=True)
