@@ -22,7 +22,8 @@ def figures(folder, seed, implementation):
     """Relative error of held-out primary capsules and probe accuracy of a run."""
     from keras_capsule_poe.data import load_images
     from keras_capsule_poe.evaluation import evaluate
-    from keras_capsule_poe.training import Reporter, RunConfig, parts, train
+    from keras_capsule_poe.families.capsule_poe import parts
+    from keras_capsule_poe.training import Reporter, RunConfig, train
 
     data = load_images("digits", seed=seed)
     config = RunConfig(dataset="digits", seed=seed)

@@ -4,7 +4,8 @@ import itertools
 from pathlib import Path
 
 import click
-from keras_capsule_poe.cli.models import find_model, load_config, load_data, load_model
+
+from keras_capsule_poe.cli.models import find_model, load_config, load_model, load_run_data
 from keras_capsule_poe.cli.options import data_options, model_option, seed_option, suffix_checker
 from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
 
@@ -15,7 +16,8 @@ from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
     "--also",
     multiple=True,
     type=click.Path(file_okay=False, exists=True, path_type=Path),
-    help="A further model of the same data set, for instance of another seed; the tables then show mean and standard deviation.",
+    help="A further model of the same data set, for instance of another seed; the tables then "
+    "show mean and standard deviation.",
 )
 @click.option(
     "--samples",
@@ -52,8 +54,10 @@ def evaluate(
 ):
     """Measure a trained model on its test images.
 
-    Samples are judged by a small classifier of the same data set, beside controls decoded by the
-    same autoencoder. The classifier is kept in CAPSPOE_CACHE, or ~/.cache/keras_capsule_poe.
+    A model that names classes: its accuracy. One that generates images: reconstruction,
+    representation and samples, which are judged by a small classifier of the same data set,
+    beside controls decoded as its own features are. The classifier is kept in CAPSPOE_CACHE,
+    or ~/.cache/keras_capsule_poe.
     """
     folders = [find_model(model_dir), *(find_model(folder) for folder in also)]
     configs = [load_config(folder) for folder in folders]
@@ -64,20 +68,20 @@ def evaluate(
                 f"{folder} was trained on {config.dataset}, not {dataset}.", param_hint="--also"
             )
     from keras_capsule_poe.data import ImageData
-    from keras_capsule_poe.evaluation.report import measured, tables, write_report
+    from keras_capsule_poe.evaluation.report import measure, tables, write_report
     from keras_capsule_poe.evaluation.tables import text_table
 
-    def loaded(folder, config):
+    def load(folder):
         # What is held out for testing may depend on the model's own seed.
-        data = load_data(config, data_dir, manual_dir)
+        data = load_run_data(folder, data_dir, manual_dir)
         if limit:
             data = ImageData(data.train, data.test.head(limit))
         return load_model(folder), data
 
-    first = loaded(folders[0], configs[0])
-    others = (loaded(*pair) for pair in zip(folders[1:], configs[1:]))
+    first = load(folders[0])
+    others = map(load, folders[1:])
     runs = [
-        measured(model, data, samples, probe_images, seed)
+        measure(model, data, samples, probe_images, seed)
         for model, data in itertools.chain([first], others)
     ]
     found = tables(runs)

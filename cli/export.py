@@ -1,6 +1,7 @@
 """`capspoe export`."""
 
 import click
+
 from keras_capsule_poe.cli.models import find_model, load_config, load_model
 from keras_capsule_poe.cli.options import model_option
 from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
@@ -10,10 +11,8 @@ from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
 @model_option
 @click.option(
     "--domain",
-    type=click.Choice(["complete", "restricted", "visited"]),
-    default="complete",
-    show_default=True,
-    help="What its sample endpoints draw from.",
+    metavar="NAME",
+    help="What its sample endpoints draw from, see `capspoe sample`.  [default: the model's first]",
 )
 @guarded
 @with_tensorflow
@@ -23,10 +22,19 @@ def export(model_dir, domain):
     Any TensorFlow program loads it with `tf.saved_model.load`, without this package.
     """
     from keras_capsule_poe.cli.views.summary import stage_metrics
-
     from keras_capsule_poe.serving.saved_model import export_saved_model
 
     folder = find_model(model_dir)
-    config = load_config(folder).to_dict()
-    version = export_saved_model(load_model(folder), folder, config, stage_metrics(folder), domain)
-    click.echo(f"Wrote {version}")
+    config, model = load_config(folder), load_model(folder)
+    options = {}
+    if domain is not None:
+        if not hasattr(model, "resolve_mode"):
+            raise click.UsageError("--domain goes with models that generate images.")
+        options["domain"] = model.resolve_mode(domain=domain)[1]
+    card = {
+        "config": config.to_dict(),
+        "data": config.dataset,
+        "seed": config.seed,
+        "metrics": stage_metrics(folder, config.family),
+    }
+    click.echo(f"Wrote {export_saved_model(model, folder, card, options)}")

@@ -3,6 +3,7 @@
 import json
 
 import click
+
 from keras_capsule_poe.cli.models import find_model, load_config
 from keras_capsule_poe.cli.options import model_option
 from keras_capsule_poe.cli.terminal import guarded

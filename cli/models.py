@@ -91,6 +91,19 @@ def load_run_data(folder, data_dir=None, manual_dir=None):
     found = {"train": data.train.fingerprint, "test": data.test.fingerprint}
     if RunFolder(folder).readable()["fingerprint"] != found:
         raise RunFailed(
-            f"The images of {config.dataset} are not those that {folder} was trained on."
+            f"The images of {config.dataset} are not those that {folder} was trained on: "
+            "what is held out for testing may have been trained on."
         )
     return data
+
+
+def load_generative(folder):
+    """The model of a folder, which generates images.
+
+    Raises:
+        RunFailed: If it cannot be loaded, or only names classes.
+    """
+    model = load_model(folder)
+    if not callable(getattr(model, "draw", None)):
+        raise RunFailed(f"The model in {folder} generates no images. It is a {model.TITLE}.")
+    return model

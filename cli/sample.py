@@ -2,7 +2,8 @@
 
 import click
 from click.core import ParameterSource
-from keras_capsule_poe.cli.models import find_model, load_config, load_data, load_model
+
+from keras_capsule_poe.cli.models import find_model, load_generative, load_run_data
 from keras_capsule_poe.cli.options import (
     PICTURES,
     data_options,
@@ -12,56 +13,45 @@ from keras_capsule_poe.cli.options import (
 )
 from keras_capsule_poe.cli.terminal import guarded, import_tensorflow
 
-# Options that belong to some modes only.
-_MODES = {
-    "domain": ("single",),
-    "rows": ("single", "joint"),
-    "steps": ("chain",),
-    "every": ("chain",),
-    "start": ("chain",),
-    "data_dir": ("chain",),
-    "manual_dir": ("chain",),
-}
-_JOINT_COLUMNS = 20
+CHAIN = "chain"
 _CHAIN_COLUMNS = 12
 _CHAIN_ROWS = 8
+# Options of the chain alone, and of all other modes.
+_OF_CHAINS = ("steps", "every", "start", "data_dir", "manual_dir")
+_OF_DRAWS = ("domain", "rows")
 
 
-@click.command(short_help="Draw images, as a grid or as arrays: single capsules, all, or a chain.")
+@click.command(short_help="Draw images, as a grid or as arrays, in one of the model's modes.")
 @out_option("grid.png", (*PICTURES, ".npz"))
 @model_option
 @click.option(
     "--mode",
-    type=click.Choice(["single", "joint", "chain"]),
-    default="single",
-    show_default=True,
-    help="One capsule at a time, all capsules together, or the model's Markov chain.",
+    metavar="NAME",
+    help="One of the model's modes, or chain, its Markov chain.  [default: its first]",
 )
 @click.option(
     "--domain",
-    type=click.Choice(["complete", "restricted", "visited"]),
-    default="complete",
-    show_default=True,
-    help="single: the whole sphere, the half that training visits, or the codes that it visits.",
+    metavar="NAME",
+    help="Where to draw from, in modes that have a choice.  [default: the mode's first]",
 )
 @click.option(
     "--rows",
     type=click.IntRange(min=1),
     default=4,
     show_default=True,
-    help="single, joint: rows of the grid.",
+    help="Rows of a picture; not of a chain.",
 )
 @click.option(
     "--n",
     type=click.IntRange(min=1),
-    help="Samples in an .npz; chain: number of chains.  [default: 64, 12 chains in a picture]",
+    help="Images in an .npz; chain: number of chains.  [default: 64, 12 chains in a picture]",
 )
 @click.option(
     "--steps",
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help="chain: up-down passes.",
+    help="chain: steps.",
 )
 @click.option(
     "--every",
@@ -83,75 +73,81 @@ def sample(out, model_dir, mode, domain, rows, n, steps, every, start, data_dir,
 
     \b
     single  each from ONE capsule, all others zero; a picture is the paper's
-            grid, one column a capsule
+            grid, one column a capsule. Domains: complete, restricted, visited
     joint   each from all capsules, drawn together
     chain   states of the model's Markov chain; a picture has one column a
             chain, its start in the first row
 
+    Models of other kinds may have other modes; an unknown one is answered with
+    those there are. A picture and an .npz of as many images and the same seed
+    hold the same images.
+
     An .npz holds `images` (N, H, W, C) in [0, 1] and `capsules` (N, J, E), with
     single also `capsule` (N,); with chain `images` (S, N, H, W, C) and `step` (S,).
     """
-    _check_options(mode, start)
+    as_arrays = out.suffix.lower() == ".npz"
+    _check_options(mode, start, as_arrays)
     import_tensorflow()
     folder = find_model(model_dir)
-    model = load_model(folder)
-    as_arrays = out.suffix.lower() == ".npz"
-    if mode == "single":
-        content = _single(model, as_arrays, rows, n or 64, domain, seed)
-    elif mode == "joint":
-        content = _joint(model, as_arrays, rows, n or 64, seed)
-    else:
-        test = None
-        if start == "data":
-            test = load_data(load_config(folder), data_dir, manual_dir).test
+    model = load_generative(folder)
+    known = [*model.MODES, *([CHAIN] if model.CHAINS else [])]
+    if mode not in (None, *known):
+        raise click.BadParameter(
+            f"the model has {', '.join(known)}. Received: {mode}", param_hint="--mode"
+        )
+    if mode == CHAIN:
+        test = load_run_data(folder, data_dir, manual_dir).test if start == "data" else None
         every = every or -(-steps // (_CHAIN_ROWS - 1))
+        n = n or (64 if as_arrays else _CHAIN_COLUMNS)
         content = _chain(model, as_arrays, test, n, steps, every, seed)
+    else:
+        from keras_capsule_poe.generation import grids, sampling
+
+        content = (
+            sampling.sample(model, n or 64, seed, mode, domain)
+            if as_arrays
+            else grids.sample_rows(model, rows, seed, mode, domain)
+        )
     _write(out, content)
     click.echo(f"Wrote {out}")
 
 
-def _check_options(mode, start):
+def _check_options(mode, start, as_arrays):
     """Refuses options that were given and mean nothing here."""
-    context = click.get_current_context()
-    for name, modes in _MODES.items():
-        if context.get_parameter_source(name) is ParameterSource.DEFAULT:
-            continue
-        option = f"--{name.replace('_', '-')}"
-        if mode not in modes:
-            raise click.UsageError(
-                f"{option} goes with --mode {' or '.join(modes)}. Received: --mode {mode}"
-            )
-        if name.endswith("_dir") and start == "noise":
-            raise click.UsageError(f"{option} goes with --start data. Received: --start noise")
 
+    def given(*names):
+        source = click.get_current_context().get_parameter_source
+        names = [name for name in names if source(name) is not ParameterSource.DEFAULT]
+        return [f"--{name.replace('_', '-')}" for name in names]
 
-def _single(model, as_arrays, rows, n, domain, seed):
-    from keras_capsule_poe.generation.grids import capsule_grid
-    from keras_capsule_poe.generation.sampling import sample_arrays
-
-    return (
-        sample_arrays(model, n, seed, domain)
-        if as_arrays
-        else capsule_grid(model, rows, domain, seed)
-    )
-
-
-def _joint(model, as_arrays, rows, n, seed):
-    import numpy as np
-
-    from keras_capsule_poe.generation.sampling import joint_arrays
-
-    drawn = joint_arrays(model, n if as_arrays else rows * _JOINT_COLUMNS, seed)
-    return drawn if as_arrays else np.split(drawn["images"], rows)
+    if mode == CHAIN:
+        for option in given(*_OF_DRAWS):
+            raise click.UsageError(f"{option} goes with other modes. Received: --mode {mode}")
+        if start == "noise":
+            for option in given("data_dir", "manual_dir"):
+                raise click.UsageError(f"{option} goes with --start data. Received: --start noise")
+        return
+    for option in given(*_OF_CHAINS):
+        received = f"--mode {mode}" if mode else "no --mode"
+        raise click.UsageError(f"{option} goes with --mode {CHAIN}. Received: {received}")
+    if as_arrays:
+        for option in given("rows"):
+            raise click.UsageError(f"{option} goes with pictures; an .npz holds --n images.")
+    else:
+        for option in given("n"):
+            raise click.UsageError(f"{option} goes with an .npz; a picture has --rows rows.")
 
 
 def _chain(model, as_arrays, test, n, steps, every, seed):
     """Chains from the first `n` of the images `test`, or from noise where there are none."""
-    from keras_capsule_poe.generation.chain import chain_arrays, data_start, noise_start
+    from keras_capsule_poe.generation import chain
 
-    n = n or (64 if as_arrays else _CHAIN_COLUMNS)
-    x = data_start(model, test.head(n).images) if test else noise_start(model, n, seed)
-    states = chain_arrays(model, x, steps, every)
+    x = (
+        chain.start_from_images(model, test.head(n).images)
+        if test
+        else chain.start_from_noise(model, n, seed)
+    )
+    states = chain.chain_arrays(model, x, steps, every, seed=seed)
     click.echo(f"States after {', '.join(map(str, states['step']))} steps")
     return states if as_arrays else list(states["images"])
 

@@ -4,10 +4,10 @@ import importlib.util
 from pathlib import Path
 
 import click
+
 from keras_capsule_poe.cli.models import SAVED_MODELS, load_data
 from keras_capsule_poe.cli.options import data_options
 from keras_capsule_poe.cli.terminal import import_tensorflow, resumable
-
 from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.families import registry
 from keras_capsule_poe.training import RunConfig
@@ -188,9 +188,8 @@ def train(
         data = load_data(run_config, data_dir, manual_dir)
         run_config.check(data.image_shape)
         return show_plan(run_config, data)
-    from keras_capsule_poe.cli.views.progress import reporter
-
     from keras_capsule_poe import training
+    from keras_capsule_poe.cli.views.progress import reporter
 
     with reporter(folder / "logs" if tensorboard else None) as shown:
         training.train(

@@ -1,9 +1,22 @@
 """`capspoe traverse`."""
 
 import click
-from keras_capsule_poe.cli.models import find_model, load_config, load_data, load_model
+
+from keras_capsule_poe.cli.models import find_model, load_generative, load_run_data
 from keras_capsule_poe.cli.options import PICTURES, data_options, model_option, out_option
 from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
+
+# Codes are shorter than one: beyond twice that every one ends at the edge.
+WIDEST = 2.0
+
+
+def _check_span(context, parameter, span):
+    if not 0 < span <= WIDEST:  # NaN is refused as well
+        raise click.BadParameter(
+            f"must be a number above 0 and at most {WIDEST:g}: capsules are shorter than 1. "
+            f"Received: {span:g}"
+        )
+    return span
 
 
 @click.command(short_help="Vary one capsule's dimensions around a real image's code.")
@@ -24,22 +37,23 @@ from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
 )
 @click.option(
     "--span",
-    type=click.FloatRange(min=0, min_open=True),
+    type=float,
     default=0.5,
     show_default=True,
-    help="How far each dimension is moved, up and down.",
+    callback=_check_span,
+    help="How far each dimension is moved, up and down; at most 2.",
 )
 @data_options
 @guarded
 @with_tensorflow
 def traverse(out, model_dir, image, capsule, steps, span, data_dir, manual_dir):
     """Vary one capsule's dimensions one at a time: a row a dimension."""
-    from keras_capsule_poe.generation.grids import traversal_grid
+    from keras_capsule_poe.generation.grids import image_traversal
     from keras_capsule_poe.io.pictures import save_grid
 
     folder = find_model(model_dir)
-    model = load_model(folder)
-    test = load_data(load_config(folder), data_dir, manual_dir).test
+    model = load_generative(folder)
+    test = load_run_data(folder, data_dir, manual_dir).test
     if image >= len(test):
         raise click.BadParameter(
             f"there are {len(test)} test images. Received: {image}", param_hint="--image"
@@ -48,7 +62,7 @@ def traverse(out, model_dir, image, capsule, steps, span, data_dir, manual_dir):
         raise click.BadParameter(
             f"there are {model.capsules} capsules. Received: {capsule}", param_hint="--capsule"
         )
-    pixels = test.images[image : image + 1].astype("float32") / 255
-    rows, capsule = traversal_grid(model, pixels, capsule, steps, span)
+    shown = test.images[image : image + 1]
+    rows, capsule = image_traversal(model, shown, capsule, steps, span)
     save_grid(out, rows)
     click.echo(f"Wrote {out}: capsule {capsule}, a row a dimension, from -{span:g} to +{span:g}")

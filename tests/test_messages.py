@@ -4,9 +4,8 @@ import ast
 import re
 from pathlib import Path
 
-from keras_capsule_poe.cli.terminal import MENDS
-
 import keras_capsule_poe
+from keras_capsule_poe.cli.terminal import MENDS
 
 PACKAGE = Path(keras_capsule_poe.__file__).parent
 # Rooms whose text names no flag.

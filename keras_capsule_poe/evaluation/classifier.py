@@ -1,5 +1,6 @@
 """The small classifier that judges samples: trained here, with a fixed seed, and cached."""
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from keras_capsule_poe.data import batches, steps_per_epoch
 from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.io.files import beside
 
 # Part of the cached file's name: another number for another architecture or training.
@@ -20,10 +22,12 @@ class Judge:
 
     Args:
         model: Keras model from images to (features (B, K), logits (B, classes)).
+        labels: Array (classes,), the label that each class stands for, in order.
     """
 
-    def __init__(self, model):
+    def __init__(self, model, labels):
         self.model = model
+        self.labels = labels
 
     def judge(self, images):
         """Features and class probabilities of images.
@@ -42,8 +46,13 @@ class Judge:
         found = map_batches(both, images)
         return found["features"], found["classes"]
 
+    def accuracy(self, images):
+        """Share of an `ImageSet` with labels that the classifier names rightly."""
+        named = self.labels[self.judge(images.images)[1].argmax(axis=-1)]
+        return float(np.mean(named == images.labels))
 
-def trained_judge(images, cache=None):
+
+def train_judge(images, cache=None):
     """The `Judge` of a labelled training set, from the cache if it was trained before.
 
     Args:
@@ -51,31 +60,39 @@ def trained_judge(images, cache=None):
         cache: Folder; `None`: `CAPSPOE_CACHE`, or `~/.cache/keras_capsule_poe`.
 
     Raises:
-        ValueError: If there are no labels.
+        BadUse: If there are no labels.
     """
     if images.labels is None:
-        raise ValueError("A classifier needs labels. Received: `images` without labels")
-    home = os.environ.get("CAPSPOE_CACHE") or Path.home() / ".cache" / "keras_capsule_poe"
-    path = Path(cache or home) / f"classifier-{VERSION}-{images.fingerprint}.keras"
+        raise BadUse("A classifier needs labels. Received: images without labels")
+    labels, classes = np.unique(images.labels, return_inverse=True)
+    path = _cache_path(images, len(labels), cache)
     try:
-        return Judge(keras.models.load_model(path, compile=False))
+        return Judge(keras.models.load_model(path, compile=False), labels)
     except (OSError, ValueError, KeyError):  # not there, or damaged
         pass
-    model = _trained(images)
+    model = _fit(images, classes.astype("int32"), len(labels))
     path.parent.mkdir(parents=True, exist_ok=True)
     with beside(path, suffix=".keras") as temporary:
         model.save(temporary)
-    return Judge(model)
+    return Judge(model, labels)
 
 
-def _trained(images):
-    model = _classifier(images.image_shape, int(images.labels.max()) + 1)
+def _cache_path(images, classes, cache):
+    """A file for these images with these labels, and for no others."""
+    home = os.environ.get("CAPSPOE_CACHE") or Path.home() / ".cache" / "keras_capsule_poe"
+    labels = hashlib.sha256(images.labels.astype("int64").tobytes()).hexdigest()[:16]
+    return Path(cache or home) / (
+        f"classifier-{VERSION}-{images.fingerprint}-{classes}-{labels}.keras"
+    )
+
+
+def _fit(images, labels, classes):
+    model = _classifier(images.image_shape, classes)
     trainer = keras.Model(model.input, model.output[1])
     steps = steps_per_epoch(len(images), BATCH)
     rate = keras.optimizers.schedules.CosineDecay(2e-3, EPOCHS * steps)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     trainer.compile(keras.optimizers.Adam(rate), loss, jit_compile=False)
-    labels = images.labels.astype("int32")
     stream = batches((images.images, labels), batch_size=BATCH, seed=SEED, epochs=EPOCHS)
     trainer.fit(stream, epochs=EPOCHS, steps_per_epoch=steps, shuffle=False, verbose=0)
     return model
@@ -98,8 +115,3 @@ def _classifier(image_shape, classes):
     return keras.Model(
         inputs, [features, layers.Dense(classes, kernel_initializer=start())(features)]
     )
-
-
-def accuracy(judge, images):
-    """Share of an `ImageSet` that the classifier names rightly."""
-    return float(np.mean(judge.judge(images.images)[1].argmax(axis=-1) == images.labels))

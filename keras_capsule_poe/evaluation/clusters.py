@@ -10,6 +10,8 @@ from sklearn.metrics import normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
 from sklearn.neighbors import KNeighborsClassifier
 
+from keras_capsule_poe.functions.winners import winners
+
 FITTED_ROWS, COMPONENTS = 20_000, 64
 
 
@@ -28,11 +30,16 @@ def clustering_accuracy(labels, clusters):
     Raises:
         ValueError: If the arrays are empty, or not of one length.
 
+    Examples:
+
+    >>> clustering_accuracy([0, 0, 1, 1], [5, 5, 3, 5])
+    0.75
+
     Reference:
 
     - [Xie et al., 2016](https://arxiv.org/abs/1511.06335), eq. 10
     """
-    table = contingency_matrix(*_paired(labels, clusters))
+    table = contingency_matrix(*_pair(labels, clusters))
     matched = linear_sum_assignment(table, maximize=True)
     return float(table[matched].sum() / len(labels))
 
@@ -53,9 +60,14 @@ def majority_accuracy(train_clusters, train_labels, test_clusters, test_labels):
 
     Raises:
         ValueError: If the arrays of a set are empty, or not of one length.
+
+    Examples:
+
+    >>> majority_accuracy([7, 7, 8], [1, 1, 0], [7, 8, 9], [1, 0, 0])
+    0.6666666666666666
     """
-    train_labels, train_clusters = _paired(train_labels, train_clusters)
-    test_labels, test_clusters = _paired(test_labels, test_clusters)
+    train_labels, train_clusters = _pair(train_labels, train_clusters)
+    test_labels, test_clusters = _pair(test_labels, test_clusters)
     table = contingency_matrix(train_labels, train_clusters)
     majority = np.unique(train_labels)[table.argmax(axis=0)]
     name = dict(zip(np.unique(train_clusters).tolist(), majority.tolist()))
@@ -65,7 +77,7 @@ def majority_accuracy(train_clusters, train_labels, test_clusters, test_labels):
     return float(np.mean(right))
 
 
-def clustered(train, test, clusters, seed=0):
+def kmeans_clusters(train, test, clusters, seed=0):
     """K-means, fitted on 20,000 training rows at most.
 
     Args:
@@ -79,13 +91,20 @@ def clustered(train, test, clusters, seed=0):
 
     Raises:
         ValueError: If there are fewer rows than clusters.
+
+    Examples:
+
+    >>> rows = np.array([[0.0], [0.1], [9.0], [9.1]])
+    >>> of_train, _ = kmeans_clusters(rows, rows, clusters=2)
+    >>> bool(of_train[0] == of_train[1] != of_train[2] == of_train[3])
+    True
     """
-    fitted = train[_chosen(train, FITTED_ROWS, clusters, seed)]
+    fitted = train[_some_rows(train, FITTED_ROWS, clusters, seed)]
     means = KMeans(clusters, n_init=4, random_state=seed).fit(fitted)
     return means.predict(train), means.predict(test)
 
 
-def graph_clustered(train, test, clusters, neighbours=10, images=10_000, seed=0):
+def graph_clusters(train, test, clusters, neighbours=10, images=10_000, seed=0):
     """Spectral clustering of the graph of nearest neighbours of a part of the training rows.
 
     Distances are those of the first 64 principal components. All other rows get the most
@@ -110,7 +129,7 @@ def graph_clustered(train, test, clusters, neighbours=10, images=10_000, seed=0)
     - [Damle et al., 2019](https://arxiv.org/abs/1708.07481), clusters from eigenvectors
     """
     neighbours = min(neighbours, len(train) - 1)
-    chosen = _chosen(train, images, clusters + 1, seed)
+    chosen = _some_rows(train, images, clusters + 1, seed)
     components = PCA(min(COMPONENTS, *train[chosen].shape), random_state=seed).fit(train[chosen])
     train, test = components.transform(train), components.transform(test)
     spectral = SpectralClustering(
@@ -142,8 +161,15 @@ def merged_capsules(probabilities, clusters):
 
     Returns:
         Integer array (J,), the group of each capsule.
+
+    Examples:
+
+    >>> p = np.array([[0.9, 0.8, 0.1], [0.8, 0.9, 0.1], [0.1, 0.1, 0.9]])
+    >>> group = merged_capsules(p, clusters=2)
+    >>> bool(group[0] == group[1] != group[2])
+    True
     """
-    winner = probabilities.argmax(axis=1)
+    winner = winners(probabilities)
     capsules = probabilities.shape[1]
     if capsules == 1:
         return np.zeros(1, int)
@@ -180,13 +206,13 @@ def clustering_figures(
         three of test; `clusters`, how many training has.
     """
     classes = len(np.unique(train_labels))
-    winners = [p.argmax(axis=1) for p in (train_probabilities, test_probabilities)]
+    won = [winners(p) for p in (train_probabilities, test_probabilities)]
     group = merged_capsules(train_probabilities, classes)
     found = {
-        "winning_capsule": winners,
-        "merged_capsules": [group[winner] for winner in winners],
-        "kmeans": clustered(train, test, classes, seed),
-        "graph": graph_clustered(train, test, classes, seed=seed),
+        "winning_capsule": won,
+        "merged_capsules": [group[winner] for winner in won],
+        "kmeans": kmeans_clusters(train, test, classes, seed),
+        "graph": graph_clusters(train, test, classes, seed=seed),
     }
     return {
         name: {
@@ -199,7 +225,7 @@ def clustering_figures(
     }
 
 
-def _chosen(rows, most, least, seed):
+def _some_rows(rows, most, least, seed):
     """Indices of at most `most` rows, at random."""
     chosen = np.random.default_rng(seed).permutation(len(rows))[:most]
     if len(chosen) < least:
@@ -207,7 +233,7 @@ def _chosen(rows, most, least, seed):
     return chosen
 
 
-def _paired(labels, clusters):
+def _pair(labels, clusters):
     labels, clusters = np.asarray(labels), np.asarray(clusters)
     if labels.ndim != 1 or labels.shape != clusters.shape or not len(labels):
         raise ValueError(

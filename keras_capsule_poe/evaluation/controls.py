@@ -1,12 +1,9 @@
 """Plain generative models of an autoencoder's features, for samples to be compared with."""
 
-import warnings
-
 import numpy as np
-from scipy.linalg import solve_triangular
 from sklearn.decomposition import PCA
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.mixture import GaussianMixture
+
+from keras_capsule_poe.generation.mixtures import fit_mixture
 
 ROWS = 1_000
 
@@ -27,6 +24,12 @@ class FeatureControl:
 
     Raises:
         ValueError: If `kind` is none of the above.
+
+    Examples:
+
+    >>> features = np.random.default_rng(0).normal(size=(20, 3))
+    >>> FeatureControl("full_gaussian").fit(features).sample(5, seed=0).shape
+    (5, 3)
     """
 
     def __init__(self, kind, rank=200, components=50, seed=0):
@@ -117,27 +120,15 @@ def _gaussian_mixture(features, control):
     # In these units the floor of the variances is relative to the features' own.
     unit = np.float32(np.sqrt(axes.explained_variance_.mean()))
     components = min(control.components, len(features))
-    mixture = GaussianMixture(components, reg_covar=1e-3, max_iter=30, random_state=control.seed)
-    with warnings.catch_warnings():
-        # Thirty steps are a choice: a control need not be at its optimum.
-        warnings.filterwarnings("ignore", "Best performing initialization", ConvergenceWarning)
-        mixture.fit(axes.transform(features) / unit)
+    # Thirty steps are a choice: a control need not be at its optimum.
+    mixture = fit_mixture(
+        axes.transform(features) / unit, components, control.seed, reg_covar=1e-3, max_iter=30
+    )
 
     def draw(random, n):
-        return axes.inverse_transform(unit * _mixture_sample(mixture, random, n))
+        return axes.inverse_transform(unit * mixture.sample(random, n))
 
     return draw
-
-
-def _mixture_sample(mixture, random, n):
-    which = random.choice(len(mixture.weights_), n, p=mixture.weights_)
-    scores = random.standard_normal((n, mixture.means_.shape[1]), dtype="float32")
-    for k in np.unique(which):
-        # The precision is P P^T, so that P^-T e has its inverse as covariance.
-        precision_root = mixture.precisions_cholesky_[k]
-        noise = solve_triangular(precision_root, scores[which == k].T, trans="T").T
-        scores[which == k] = mixture.means_[k] + noise
-    return scores
 
 
 def _mean(features):

@@ -18,11 +18,17 @@ def frechet_distance(x, y):
     Raises:
         ValueError: If a set has fewer than two vectors, or the dimensions differ.
 
+    Examples:
+
+    >>> x = np.array([[0.0], [1.0]])
+    >>> frechet_distance(x, x + 2)
+    4.0
+
     Reference:
 
     - [Heusel et al., 2017](https://arxiv.org/abs/1706.08500)
     """
-    x, y = _checked(x, y)
+    x, y = _vectors(x, y)
     mean = x.mean(axis=0) - y.mean(axis=0)
     cov_x, cov_y = (np.atleast_2d(np.cov(a, rowvar=False)) for a in (x, y))
     values, vectors = np.linalg.eigh(cov_x)
@@ -46,11 +52,17 @@ def kernel_distance(x, y, subsets=20, size=1000, seed=0):
     Returns:
         float mean and float standard error over the subsets; the mean may be slightly below zero.
 
+    Examples:
+
+    >>> x = np.random.default_rng(0).normal(size=(50, 3))
+    >>> kernel_distance(x, x + 1)[0] > kernel_distance(x, x)[0]
+    True
+
     Reference:
 
     - [Binkowski et al., 2018](https://arxiv.org/abs/1801.01401)
     """
-    x, y = _checked(x, y)
+    x, y = _vectors(x, y)
     random, size = np.random.default_rng(seed), min(size, len(x), len(y))
     found = [
         _discrepancy(*(a[random.choice(len(a), size, replace=False)] for a in (x, y)))
@@ -81,11 +93,17 @@ def density_and_coverage(real, fake, neighbours=5):
     Returns:
         float density, float coverage in [0, 1].
 
+    Examples:
+
+    >>> x = np.arange(8.0)[:, None]
+    >>> density_and_coverage(x, x + 100)
+    (0.0, 0.0)
+
     Reference:
 
     - [Naeem et al., 2020](https://arxiv.org/abs/2002.09797)
     """
-    real, fake = _checked(real, fake)
+    real, fake = _vectors(real, fake)
     neighbours = min(neighbours, len(real) - 1)
     # The nearest of a real vector is itself.
     radius = np.concatenate(
@@ -108,7 +126,7 @@ def _squares(x, y, rows=1000):
         yield np.maximum(np.square(part).sum(axis=1)[:, None] + size - 2 * part @ y.T, 0)
 
 
-def _checked(x, y):
+def _vectors(x, y):
     x, y = np.asarray(x, "float64"), np.asarray(y, "float64")
     if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or min(len(x), len(y)) < 2:
         raise ValueError(

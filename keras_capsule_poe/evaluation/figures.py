@@ -1,4 +1,6 @@
-"""Figures of a trained model on its data: reconstruction, free energy and representation."""
+"""Figures of a generative model on its data: reconstruction, free energy and representation."""
+
+import warnings
 
 import numpy as np
 from keras import ops
@@ -6,18 +8,17 @@ from keras import ops
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
 from keras_capsule_poe.evaluation.clusters import clustering_figures
 from keras_capsule_poe.evaluation.neighbours import neighbour_accuracy
-from keras_capsule_poe.functions import free_energy, squash
 
 # Feature maps are an order larger than codes, and so are neighbours slower than planes.
 FEATURE_IMAGES = 12_000
 PROBES = ("capsules", "probabilities", "features", "pixels")
 
 
-def evaluate(product, data, probe_images=None, test_images=None, seed=0):
+def evaluate(model, data, probe_images=None, test_images=None, seed=0):
     """Figures of a model on its data set; whatever is fitted is fitted on training images.
 
     Args:
-        product: `ProductOfExpertCapsules`.
+        model: `GenerativeModel`.
         data: `ImageData`.
         probe_images: int, training images to learn from; `None`: all. Probes of features and
             nearest neighbours take at most 12,000 of them.
@@ -25,23 +26,19 @@ def evaluate(product, data, probe_images=None, test_images=None, seed=0):
         seed: int, of the choice of images and of the clusterings.
 
     Returns:
-        dict: `reconstruction` (relative squared errors of pixels by the autoencoder, one
-        contrastive-divergence step, the whole code and the most probable capsule alone, and of
-        the primary capsules by the whole code), `free_energy` (mean of training and test images
-        and their gap, nats), `probe` and `neighbours` (accuracy on test images from capsules,
-        their probabilities, autoencoder features and pixels) and `clustering`, see
-        `clustering_figures`; the last three empty without labels of two classes.
+        dict: `reconstruction` (relative squared errors of the model's `reconstructions`),
+        `free_energy` (mean of training and test images and their gap, nats), `probe` and
+        `neighbours` (accuracy on test images from capsules, their probabilities, features and
+        pixels) and `clustering`, see `clustering_figures`; the last three empty without labels
+        of two classes.
     """
     test = data.test if test_images is None else data.test.head(test_images)
     chosen = np.random.default_rng(seed).permutation(len(data.train))[:probe_images]
-    train = map_batches(lambda images: _coded(product, images)[0], data.train.images[chosen])
-    held_out = map_batches(lambda images: _coded_and_decoded(product, images), test.images)
-    energy, held_out_energy = (float(x["free_energy"].mean()) for x in (train, held_out))
+    train = map_batches(model.code, data.train.images[chosen])
+    held_out = map_batches(model.code, test.images)
+    energy, held_out_energy = (float(code["free_energy"].mean()) for code in (train, held_out))
     figures = {
-        "reconstruction": {
-            name: float(held_out[name].sum() / held_out[f"{of} size"].sum())
-            for name, of in _DECODED.items()
-        },
+        "reconstruction": reconstruction_errors(model, test.images),
         "free_energy": {
             "train": energy,
             "test": held_out_energy,
@@ -55,21 +52,19 @@ def evaluate(product, data, probe_images=None, test_images=None, seed=0):
         return figures
     labels = data.train.labels[chosen]
     figures["clustering"] = clustering_figures(
-        _flat(train.pop("experts")),
+        _flat(train.pop("experts", train["capsules"])),
         labels,
-        _flat(held_out.pop("experts")),
+        _flat(held_out.pop("experts", held_out["capsules"])),
         test.labels,
         train["probabilities"],
         held_out["probabilities"],
         seed,
     )
     some = chosen[:FEATURE_IMAGES]
-    train["features"] = map_batches(product.autoencoder.encode, data.train.images[some])
-    held_out["features"] = map_batches(product.autoencoder.encode, test.images)
-    train["pixels"], held_out["pixels"] = (
-        to_pixels(data.train.images[chosen]),
-        to_pixels(test.images),
-    )
+    train["features"] = map_batches(model.to_features, data.train.images[some])
+    held_out["features"] = map_batches(model.to_features, test.images)
+    train["pixels"] = to_pixels(data.train.images[chosen])
+    held_out["pixels"] = to_pixels(test.images)
     for name in PROBES:
         x, x_test = _flat(train.pop(name)), _flat(held_out.pop(name))
         figures["probe"][name] = linear_probe(x, labels[: len(x)], x_test, test.labels)
@@ -77,6 +72,38 @@ def evaluate(product, data, probe_images=None, test_images=None, seed=0):
             x[: len(some)], labels[: len(some)], x_test, test.labels
         )
     return figures
+
+
+def reconstruction_errors(model, images):
+    """Relative squared errors of a model's reconstructions, over all images together.
+
+    Args:
+        model: `GenerativeModel`.
+        images: Array (N, H, W, C), uint8, or pixels in [0, 1].
+
+    Returns:
+        dict of float: |decoded - original|^2 / |original|^2 by the names of
+        `GenerativeModel.reconstructions`.
+
+    Examples:
+
+    >>> class Half:
+    ...     def reconstructions(self, images):
+    ...         return {"half": (images / 2, images)}
+    >>> reconstruction_errors(Half(), np.ones((4, 2, 2, 1), "float32"))
+    {'half': 0.25}
+    """
+
+    def squares(batch):
+        return {
+            name: {"error": _squares(decoded - original), "size": _squares(original)}
+            for name, (decoded, original) in model.reconstructions(batch).items()
+        }
+
+    return {
+        name: float(found["error"].sum() / found["size"].sum())
+        for name, found in map_batches(squares, images).items()
+    }
 
 
 def has_classes(data):
@@ -88,60 +115,9 @@ def has_classes(data):
     )
 
 
-# What is decoded, and what it is compared with.
-_DECODED = {
-    "autoencoder": "pixels",
-    "divergence_step": "pixels",
-    "whole_code": "pixels",
-    "one_capsule": "pixels",
-    "primary_capsules": "capsules",
-}
-
-
-def _coded(product, images):
-    """Codes and free energy of images; and their autoencoder features and primary capsules."""
-    features = product.autoencoder.encode(images)
-    x = product.primary(features)
-    z = product.encoder.experts.route(x).z
-    capsules = product.encoder.frames(z)
-    coded = {
-        "capsules": capsules,
-        # Outside their frames, where what is near is alike whichever expert wins.
-        "experts": squash(z),
-        "probabilities": ops.norm(capsules, axis=-1),
-        "free_energy": free_energy(z),
-    }
-    return coded, features, x
-
-
-def _coded_and_decoded(product, images):
-    """The codes, with the squared errors of what is decoded and what it is of."""
-    coded, features, x = _coded(product, images)
-    whole = product.render(coded["capsules"])
-    alone = product.decode(most_probable(coded["capsules"]))
-    return {
-        **coded,
-        "autoencoder": _squares(product.autoencoder.decode(features) - images),
-        "divergence_step": _squares(
-            product.from_primary(product.encoder.experts.gibbs_step(x)) - images
-        ),
-        "whole_code": _squares(whole["images"] - images),
-        "one_capsule": _squares(alone["images"] - images),
-        "primary_capsules": _squares(whole["primary_capsules"] - x),
-        "pixels size": _squares(images),
-        "capsules size": _squares(x),
-    }
-
-
-def most_probable(codes):
-    """Codes (B, J, E) with all capsules but the most probable one set to zero."""
-    winner = ops.argmax(ops.norm(codes, axis=-1), axis=-1)
-    return codes * ops.one_hot(winner, codes.shape[1], dtype=codes.dtype)[..., None]
-
-
-def _squares(difference):
+def _squares(x):
     """Sum of squares of each image, (B,)."""
-    return ops.sum(ops.square(ops.reshape(difference, (ops.shape(difference)[0], -1))), axis=-1)
+    return ops.sum(ops.square(ops.reshape(x, (ops.shape(x)[0], -1))), axis=-1)
 
 
 def linear_probe(x_train, y_train, x_test, y_test):
@@ -155,9 +131,13 @@ def linear_probe(x_train, y_train, x_test, y_test):
 
     Returns:
         float in [0, 1].
-    """
-    import warnings
 
+    Examples:
+
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> linear_probe(x, x[:, 0] > 0, x, x[:, 0] > 0)
+    1.0
+    """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline

@@ -3,7 +3,8 @@
 import numpy as np
 from keras import ops
 
-from keras_capsule_poe.generation.grids import traversed
+from keras_capsule_poe.functions.winners import winners
+from keras_capsule_poe.generation.grids import traversal
 
 
 def capsule_meaning(probabilities, labels=None, shown=10):
@@ -20,16 +21,22 @@ def capsule_meaning(probabilities, labels=None, shown=10):
         list of J dicts: `capsule`, its index; `top`, indices of the images for which it is most
         probable, most first; `share` of the images that it wins; `classes`, how many images of
         each class it wins, `None` without labels.
+
+    Examples:
+
+    >>> found = capsule_meaning(np.array([[0.9, 0.1], [0.2, 0.4], [0.7, 0.1]]), shown=2)
+    >>> found[0]["top"]
+    [0, 2]
     """
     probabilities = ops.convert_to_numpy(probabilities)
-    winners = probabilities.argmax(axis=1)
+    winner = winners(probabilities)
     order = np.argsort(-probabilities, axis=0, kind="stable")
     return [
         {
             "capsule": capsule,
             "top": order[:shown, capsule].tolist(),
-            "share": float(np.mean(winners == capsule)),
-            "classes": None if labels is None else _counts(labels, winners == capsule),
+            "share": float(np.mean(winner == capsule)),
+            "classes": None if labels is None else _counts(labels, winner == capsule),
         }
         for capsule in range(probabilities.shape[1])
     ]
@@ -40,11 +47,11 @@ def _counts(labels, chosen):
     return np.bincount(labels[chosen], minlength=labels.max() + 1).tolist()
 
 
-def traversals(product, codes, capsule, rows=16, steps=9, span=0.5):
+def mean_traversal(model, codes, capsule, rows=16, steps=9, span=0.5):
     """A capsule's dimensions, varied one at a time around the mean code of the images it wins.
 
     Args:
-        product: `ProductOfExpertCapsules`.
+        model: `GenerativeModel`.
         codes: Array (N, J, E), squashed; where the capsule wins none of them, the one on which
             it is most probable stands in for the mean.
         capsule: int.
@@ -57,9 +64,8 @@ def traversals(product, codes, capsule, rows=16, steps=9, span=0.5):
         number of steps is the mean code itself.
     """
     codes = ops.convert_to_numpy(codes)
-    probabilities = np.linalg.norm(codes, axis=-1)
-    won = codes[probabilities.argmax(axis=1) == capsule]
+    won = codes[winners(codes) == capsule]
     if not len(won):
-        won = codes[[probabilities[:, capsule].argmax()]]
+        won = codes[[np.linalg.norm(codes[:, capsule], axis=-1).argmax()]]
     dimensions = np.argsort(-won[:, capsule].std(axis=0), kind="stable")[:rows]
-    return traversed(product, won.mean(axis=0, keepdims=True), capsule, dimensions, steps, span)
+    return traversal(model, won.mean(axis=0, keepdims=True), capsule, dimensions, steps, span)

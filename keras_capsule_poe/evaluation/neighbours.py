@@ -5,6 +5,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from keras_capsule_poe.data.mapping import to_pixels
+
 ROWS = 2_000
 
 
@@ -20,6 +22,12 @@ def neighbour_accuracy(x_train, y_train, x_test, y_test, neighbours=5):
 
     Returns:
         float in [0, 1].
+
+    Examples:
+
+    >>> x, y = np.array([[0.0], [0.1], [9.0], [9.1]]), np.array([0, 0, 1, 1])
+    >>> neighbour_accuracy(x, y, x, y, neighbours=1)
+    1.0
     """
     # In hundreds of dimensions search trees are slower than all distances.
     nearest = KNeighborsClassifier(neighbours, algorithm="brute")
@@ -41,6 +49,13 @@ def nearest_training_distance(images, train_images):
 
     Raises:
         ValueError: If either set is empty, or the shapes differ.
+
+    Examples:
+
+    >>> black, grey = np.zeros((1, 2, 2, 1)), np.full((1, 2, 2, 1), 0.5)
+    >>> distance, _ = nearest_training_distance(grey, black)
+    >>> distance.item()
+    1.0
     """
     images, train_images = np.asarray(images), np.asarray(train_images)
     if images.shape[1:] != train_images.shape[1:] or not min(len(images), len(train_images)):
@@ -53,7 +68,7 @@ def nearest_training_distance(images, train_images):
     return distance, index
 
 
-def memorising(samples, usual, train_images):
+def memorisation(samples, usual, train_images):
     """How much nearer to training images samples lie than real images training never saw.
 
     Args:
@@ -69,6 +84,12 @@ def memorising(samples, usual, train_images):
 
     Raises:
         ValueError: If a set is empty, or the shapes differ.
+
+    Examples:
+
+    >>> images = np.eye(9).reshape(9, 3, 3, 1)
+    >>> memorisation(images, np.ones(9), images)["copies"]
+    1.0
     """
     near, _ = nearest_training_distance(samples, train_images)
     sample_distance, held_out_distance = float(np.median(near)), float(np.median(usual))
@@ -98,5 +119,5 @@ def _nearest(images, train_images):
 
 def _rows(images):
     """Images as float32 rows of pixels in [0, 1]."""
-    rows = images.reshape(len(images), -1)
-    return rows.astype("float32") / 255 if images.dtype == np.uint8 else rows.astype("float32")
+    pixels = to_pixels(images) if images.dtype == np.uint8 else images.astype("float32")
+    return pixels.reshape(len(images), -1)

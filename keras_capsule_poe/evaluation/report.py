@@ -3,45 +3,66 @@
 import numpy as np
 
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
+from keras_capsule_poe.evaluation.accuracy import classification_figures
 from keras_capsule_poe.evaluation.figures import evaluate, has_classes
-from keras_capsule_poe.evaluation.meaning import capsule_meaning, traversals
+from keras_capsule_poe.evaluation.meaning import capsule_meaning, mean_traversal
 from keras_capsule_poe.evaluation.page import write_page
 from keras_capsule_poe.evaluation.samples import sample_figures
+from keras_capsule_poe.evaluation.sources import draws
 from keras_capsule_poe.functions.partition import partition_check
-from keras_capsule_poe.generation.grids import capsule_grid, reconstruction_grid
-from keras_capsule_poe.generation.sampling import joint_arrays
+from keras_capsule_poe.generation.grids import reconstruction_rows, sample_rows
 
-SHOWN = 20
+SHOWN, ROWS = 20, 4
+# Rows of the samples that are shown beside each capsule.
+CAPSULE_ROWS = 10
 _NOTES = {
-    "reconstruction": "Relative squared errors on test images; the last of the primary capsules, the others of pixels.",
+    "reconstruction": "Relative squared errors on test images, of pixels or of what is named.",
     "free_energy": "Nats; the gap is test minus training.",
-    "probe": "Test accuracy of logistic regression on training images; of features, on at most 12,000.",
+    "probe": "Test accuracy of logistic regression on training images; of features, on at most "
+    "12,000.",
     "neighbours": "Test accuracy of the five nearest training images, of at most 12,000.",
     "clustering": "Without labels, fitted on training images, scored on test images.",
-    "partition_check": "Log partition function, nats, of a small model with fixed routing: by enumeration of its states and by "
-    "annealed importance sampling.",
-    "samples": "As a classifier trained on the data set sees them, against test images. Under `real`, training images. "
-    "The three Gaussian controls are fitted to features of at most 12,000 training images, the model to all.",
+    "partition_check": "Log partition function, nats, of a small model with fixed routing: by "
+    "enumeration of its states and by annealed importance sampling.",
+    "samples": "As a classifier trained on the data set sees them, against test images. Under "
+    "`real`, training images. The three Gaussian controls are fitted to features of at most "
+    "12,000 training images, the model to all.",
+    "accuracy": "Share of the test images named rightly, with its 95% interval (Wilson).",
+    "confusion": "How many test images of each class, a row, are taken for which, a column.",
 }
 
 
-def measured(product, data, samples=10_000, probe_images=None, seed=0):
-    """All figures of a model.
+def is_generative(model):
+    """Whether a model can be asked what a `GenerativeModel` can."""
+    return callable(getattr(model, "draw", None))
+
+
+def is_classifier(model):
+    """Whether a model can be asked what a `CapsuleClassifier` can."""
+    return callable(getattr(model, "classify", None))
+
+
+def measure(model, data, samples=10_000, probe_images=None, seed=0):
+    """All figures of a model: of what it generates, of what it names, or of both.
 
     Args:
-        product: `ProductOfExpertCapsules`.
+        model: `GenerativeModel` or `CapsuleClassifier`, or of both kinds.
         data: `ImageData`.
         samples: int, of each kind; zero: none.
         probe_images, seed: See `evaluate`.
 
     Returns:
-        dict of `evaluate`, and `partition_check`; with labels also `samples`, of
-        `sample_figures`.
+        dict of `evaluate`, and `partition_check`, with labels also `samples`, of
+        `sample_figures`; and of `classification_figures`, with labels.
     """
-    figures = evaluate(product, data, probe_images, seed=seed)
-    figures["partition_check"] = partition_check(seed)
-    if samples and has_classes(data):
-        figures["samples"] = sample_figures(product, data, samples, seed)
+    figures = {}
+    if is_generative(model):
+        figures |= evaluate(model, data, probe_images, seed=seed)
+        figures["partition_check"] = partition_check(seed)
+        if samples and has_classes(data):
+            figures["samples"] = sample_figures(model, data, samples, seed)
+    if is_classifier(model) and data.test.labels is not None:
+        figures |= classification_figures(model, data.test)
     return figures
 
 
@@ -53,6 +74,11 @@ def over_seeds(runs):
 
     Returns:
         The one dict, or a dict like it of pairs.
+
+    Examples:
+
+    >>> over_seeds([{"accuracy": 1.0}, {"accuracy": 3.0}])
+    {'accuracy': (2.0, 1.4142135623730951)}
     """
     if len(runs) == 1:
         return runs[0]
@@ -67,31 +93,37 @@ def tables(runs):
     """Figures as tables.
 
     Args:
-        runs: list of dicts of `measured`, one a model.
+        runs: list of dicts of `measure`, one a model.
 
     Returns:
         list of (heading, note, columns, rows), see `write_page`.
+
+    Examples:
+
+    >>> tables([{"free_energy": {"gap": 0.1}}])
+    [('Free energy', 'Nats; the gap is test minus training.', ['value'], [('Gap', 0.1)])]
     """
     figures = over_seeds(runs)
     found = []
     for section, values in figures.items():
         if not values:
             found.append((_title(section), "The data set has no labels.", ["value"], []))
-        elif section in ("clustering", "samples"):
-            found.append((_title(section), _NOTES[section], *_nested(values)))
+        elif any(isinstance(value, dict) for value in values.values()):
+            name = str if section == "confusion" else _title
+            found.append((_title(section), _NOTES[section], *_nested(values, name)))
         else:
             rows = [(_title(name), value) for name, value in values.items()]
             found.append((_title(section), _NOTES[section], ["value"], rows))
     return found
 
 
-def _nested(values):
+def _nested(values, title):
     """A dict of dicts as columns and rows; what is no dict comes as a row of one value."""
     inner = {name: v for name, v in values.items() if isinstance(v, dict)}
     columns = list(dict.fromkeys(key for v in inner.values() for key in v))
-    rows = [(_title(name), *(v.get(key) for key in columns)) for name, v in inner.items()]
-    rows += [(_title(name), v) for name, v in values.items() if not isinstance(v, dict)]
-    return [_title(column) for column in columns], rows
+    rows = [(title(name), *(v.get(key) for key in columns)) for name, v in inner.items()]
+    rows += [(title(name), v) for name, v in values.items() if not isinstance(v, dict)]
+    return [title(column) for column in columns], rows
 
 
 def _title(name):
@@ -99,12 +131,12 @@ def _title(name):
     return text[:1].upper() + text[1:]
 
 
-def write_report(path, product, data, dataset, found, seed=0):
-    """A page of the tables, of grids and of each capsule.
+def write_report(path, model, data, dataset, found, seed=0):
+    """A page of the tables, and of a generative model the grids and each capsule.
 
     Args:
         path: The .html file.
-        product: `ProductOfExpertCapsules`.
+        model: `GenerativeModel` or `CapsuleClassifier`.
         data: `ImageData`.
         dataset: str.
         found: list of tables, of `tables`.
@@ -113,38 +145,52 @@ def write_report(path, product, data, dataset, found, seed=0):
     Raises:
         RunFailed: If it cannot be written.
     """
-    test = data.test
-    codes = map_batches(product.encode, test.images)
-    capsules = capsule_meaning(codes["probabilities"], test.labels)
-    columns = capsule_grid(product, rows=SHOWN // 2, domain="visited", seed=seed)
+    pictures, capsules = [], []
+    if is_generative(model):
+        pictures = [*_sample_pictures(model, seed), _reconstruction_picture(model, data.test)]
+        capsules = _capsules(model, data.test, seed)
+    write_page(path, f"{model.TITLE}: {dataset}", found, pictures, capsules)
+
+
+def _sample_pictures(model, seed):
+    return [
+        (
+            f"Samples: {mode}" + (f", {domain}" if domain else ""),
+            model.MODES[mode].note,
+            sample_rows(model, ROWS, seed, mode, domain),
+        )
+        for mode, domain in reversed(draws(model).values())
+    ]
+
+
+def _reconstruction_picture(model, test):
+    rows = reconstruction_rows(model, test.images[:SHOWN])
+    captions = ", ".join(name.replace("_", " ") for name in rows)
+    return "Reconstructions", f"Test images, by rows: {captions}.", list(rows.values())
+
+
+def _capsules(model, test, seed):
+    """What each capsule means, with the pictures of it."""
+    codes = map_batches(model.encode, test.images)
+    labels, names = _classes(test)
+    mode, domain = next(iter(draws(model).values()))
+    # Only an image of one capsule says what that capsule is.
+    alone = "capsule" in model.draw(1, seed, mode, domain)
+    columns = sample_rows(model, CAPSULE_ROWS, seed, mode, domain) if alone else None
+    capsules = capsule_meaning(codes["probabilities"], labels)
     for meaning in capsules:
         capsule = meaning["capsule"]
-        meaning["class_names"] = test.class_names
+        meaning["class_names"] = names
         meaning["images"] = to_pixels(test.images[meaning["top"]])
-        meaning["samples"] = np.stack([row[capsule] for row in columns])
-        meaning["traversal"] = traversals(product, codes["capsules"], capsule)
-    shown = to_pixels(test.images[:SHOWN])
-    joint = joint_arrays(product, 4 * SHOWN, seed)["images"]
-    pictures = [
-        (
-            "Single capsules",
-            "Each column one capsule drawn from a plain Gaussian, all others zero.",
-            capsule_grid(product, 4, "complete", seed),
-        ),
-        (
-            "Single capsules, where training took them",
-            "The same, drawn from what training visited.",
-            columns[:4],
-        ),
-        (
-            "All capsules",
-            "Whole codes, drawn from the mixture fitted to those of training.",
-            list(joint.reshape(4, SHOWN, *joint.shape[1:])),
-        ),
-        (
-            "Reconstructions",
-            "Test images; the autoencoder; one divergence step; the whole code.",
-            reconstruction_grid(product, shown),
-        ),
-    ]
-    write_page(path, f"Products of expert capsules: {dataset}", found, pictures, capsules)
+        if columns is not None:
+            meaning["samples"] = np.stack([row[capsule] for row in columns])
+        meaning["traversal"] = mean_traversal(model, codes["capsules"], capsule)
+    return capsules
+
+
+def _classes(images):
+    """Labels from zero up, and their names, where there are any of either."""
+    if images.labels is None or images.class_names or images.labels.min() >= 0:
+        return images.labels, images.class_names
+    values, labels = np.unique(images.labels, return_inverse=True)
+    return labels, [str(value) for value in values]

@@ -1,55 +1,57 @@
-"""How good single-capsule samples are, as a classifier of the data set sees them."""
+"""How good samples are, as a classifier of the data set sees them."""
 
 import numpy as np
 
-from keras_capsule_poe.evaluation.classifier import accuracy, trained_judge
+from keras_capsule_poe.evaluation.classifier import train_judge
 from keras_capsule_poe.evaluation.distances import (
     density_and_coverage,
     frechet_distance,
     kernel_distance,
 )
-from keras_capsule_poe.evaluation.neighbours import memorising, nearest_training_distance
-from keras_capsule_poe.evaluation.sources import image_sources
+from keras_capsule_poe.evaluation.neighbours import memorisation, nearest_training_distance
+from keras_capsule_poe.evaluation.sources import image_sources, nearest_to_training
 
 CONFIDENT = 0.9
 # Enough samples for a median and a small quantile; each is compared with all training images.
-MEMORISING = 2_000
+MEMORISATION_IMAGES = 2_000
 
 
-def sample_figures(product, data, samples=10_000, seed=0, cache=None):
+def sample_figures(model, data, samples=10_000, seed=0, cache=None):
     """Figures of everything that can stand in for a real image.
 
     Args:
-        product: `ProductOfExpertCapsules`.
+        model: `GenerativeModel`.
         data: `ImageData` with labels.
         samples: int, how many of each kind, and how many test images; at most those there are.
         seed: int.
-        cache: Folder of the classifier, see `trained_judge`.
+        cache: Folder of the classifier, see `train_judge`.
 
     Returns:
         dict: `classifier_accuracy` on the test images; and for each of `image_sources` a dict of
-        `judged`, `compared` with the test images, and for single capsules `by_column`.
+        `recognition`, `distances` to the test images, where each image is of one capsule
+        `purity`, and of draws nearest to training `memorisation`.
     """
-    judge = trained_judge(data.train, cache)
+    judge = train_judge(data.train, cache)
     # Coverage and distances depend on how many are compared: as many of each kind.
     samples = min(samples, len(data.test), len(data.train))
     test = data.test.head(samples)
     real, _ = judge.judge(test.images)
-    some = slice(None, MEMORISING)
+    some = slice(None, MEMORISATION_IMAGES)
     usual, _ = nearest_training_distance(test.images[some], data.train.images)
-    figures = {"classifier_accuracy": accuracy(judge, test)}
-    for name, draw in image_sources(product, data, len(test), samples, seed).items():
+    figures = {"classifier_accuracy": judge.accuracy(test)}
+    near = (*nearest_to_training(model), "gaussian_mixture")
+    for name, draw in image_sources(model, data, len(test), samples, seed).items():
         images, capsule = draw()
         features, classes = judge.judge(images)
-        figures[name] = {**judged(classes), **compared(real, features)}
+        figures[name] = {**recognition(classes), **distances(real, features)}
         if capsule is not None:
-            figures[name] |= by_column(classes, capsule)
-        if name in ("visited", "joint", "gaussian_mixture"):
-            figures[name] |= memorising(images[some], usual, data.train.images)
+            figures[name] |= purity(classes, capsule)
+        if name in near:
+            figures[name] |= memorisation(images[some], usual, data.train.images)
     return figures
 
 
-def judged(classes):
+def recognition(classes):
     """What class probabilities say of a set of images.
 
     Args:
@@ -58,6 +60,11 @@ def judged(classes):
     Returns:
         dict: `recognised`, the share whose highest probability is over 0.9; `classes`, how
         many have 1% of the images or more; `label_entropy` of the mean, nats.
+
+    Examples:
+
+    >>> recognition(np.array([[0.95, 0.05], [0.6, 0.4]]))["recognised"]
+    0.5
     """
     share = np.bincount(classes.argmax(axis=-1), minlength=classes.shape[1]) / len(classes)
     mean = classes.mean(axis=0, dtype="float64")
@@ -68,7 +75,7 @@ def judged(classes):
     }
 
 
-def by_column(classes, capsule):
+def purity(classes, capsule):
     """How far each capsule shows one class.
 
     Args:
@@ -78,6 +85,11 @@ def by_column(classes, capsule):
     Returns:
         dict: `purity`, the mean over capsules of the share of their most frequent class;
         `modal_classes`, how many different classes are a capsule's most frequent one.
+
+    Examples:
+
+    >>> purity(np.eye(2)[[0, 0, 1, 1]], np.array([3, 3, 3, 5]))["modal_classes"]
+    2
     """
     named = classes.argmax(axis=-1)
     counts = [
@@ -89,8 +101,20 @@ def by_column(classes, capsule):
     }
 
 
-def compared(real, fake):
-    """Distances between two sets of features, see `distances`."""
+def distances(real, fake):
+    """Distances between two sets of features (N, K) and (M, K), see the module of this name.
+
+    Returns:
+        dict of float, or of `None` where a set has fewer than two.
+
+    Examples:
+
+    >>> distances(np.eye(4), np.eye(4))["coverage"]
+    1.0
+    """
+    if min(len(real), len(fake)) < 2:
+        names = ("frechet", "kernel_distance", "kernel_distance_error", "density", "coverage")
+        return dict.fromkeys(names)
     density, coverage = density_and_coverage(real, fake)
     kernel, error = kernel_distance(real, fake)
     return {

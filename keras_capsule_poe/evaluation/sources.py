@@ -1,27 +1,23 @@
 """Where images to be judged come from: the model, its parts, controls, and reality."""
 
-import contextlib
-
 import numpy as np
 
 from keras_capsule_poe.data.mapping import map_batches
-from keras_capsule_poe.evaluation.controls import fit_controls
+from keras_capsule_poe.evaluation.controls import KINDS, fit_controls
 from keras_capsule_poe.evaluation.figures import FEATURE_IMAGES
-from keras_capsule_poe.generation.sampling import joint_arrays, sample_arrays
+from keras_capsule_poe.generation.sampling import sample
 
 
-def image_sources(product, data, test_images, samples, seed):
+def image_sources(model, data, test_images, samples, seed):
     """Sources of images by name; nothing is drawn before it is asked for.
 
-    `real`: training images, the best that samples can be. `autoencoder`: its reconstructions of
-    test images, the ceiling of all that is decoded by it. `whole_code`: test images decoded from
-    all capsules; `routing_off`: the same with uniform routing coefficients, the ablation.
-    `visited`, `restricted`, `complete`: single capsules, see `ProductOfExpertCapsules.draw`.
-    `joint`: all capsules drawn together. The rest are controls, see `FeatureControl`, fitted to
-    features of training images and decoded by the same autoencoder.
+    `real`: training images, the best that samples can be. Then the model's `CEILINGS`, of test
+    images; its modes by the names of their domains, the ones nearest to training first, or by
+    their own where they have none. The rest are controls, see `FeatureControl`, fitted to
+    features of training images and decoded as the model's own features are.
 
     Args:
-        product: `ProductOfExpertCapsules`.
+        model: `GenerativeModel`.
         data: `ImageData`.
         test_images: int, how many test images are reconstructed.
         samples: int, how many images are drawn.
@@ -34,45 +30,50 @@ def image_sources(product, data, test_images, samples, seed):
     test = data.test.images[:test_images]
     controls = {}
 
-    def single(domain):
-        drawn = sample_arrays(product, samples, seed, domain)
-        return drawn["images"], drawn["capsule"]
+    def ceiling(name):
+        return map_batches(lambda images: model.reconstructions(images)[name][0], test), None
 
-    def routed_off():
-        with routing_off(product):
-            return map_batches(product, test), None
+    def drawn(mode, domain):
+        found = sample(model, samples, seed, mode, domain)
+        return found["images"], found.get("capsule")
 
     def control(kind):
         if not controls:
-            some = data.train.images[chosen[:FEATURE_IMAGES]]
-            features = map_batches(product.autoencoder.encode, some)
+            features = map_batches(model.to_features, data.train.images[chosen[:FEATURE_IMAGES]])
             controls.update(fit_controls(features.reshape(len(features), -1), seed))
-        drawn = controls[kind].sample(samples, seed)
-        return map_batches(
-            product.autoencoder.decode, drawn.reshape(-1, *product.autoencoder.feature_shape)
-        ), None
+            controls["shape"] = features.shape[1:]
+        features = controls[kind].sample(samples, seed)
+        return map_batches(model.from_features, features.reshape(-1, *controls["shape"])), None
 
     return {
         "real": lambda: (data.train.images[chosen[:samples]], None),
-        "autoencoder": lambda: (map_batches(product.autoencoder, test), None),
-        "whole_code": lambda: (map_batches(product, test), None),
-        "routing_off": routed_off,
-        **{domain: lambda d=domain: single(d) for domain in ("visited", "restricted", "complete")},
-        "joint": lambda: (joint_arrays(product, samples, seed)["images"], None),
-        **{
-            kind: lambda k=kind: control(k)
-            for kind in ("diagonal_gaussian", "full_gaussian", "gaussian_mixture")
-        },
+        **{name: lambda name=name: ceiling(name) for name in model.CEILINGS},
+        **{name: lambda pair=pair: drawn(*pair) for name, pair in draws(model).items()},
+        **{kind: lambda kind=kind: control(kind) for kind in KINDS},
     }
 
 
-@contextlib.contextmanager
-def routing_off(product):
-    """While open, the encoder's routing coefficients are all the same."""
-    experts = product.encoder.experts
-    iterations, bias = experts.iterations, experts.routing_bias
-    experts.iterations, experts.routing_bias = 0, None
-    try:
-        yield
-    finally:
-        experts.iterations, experts.routing_bias = iterations, bias
+def draws(model):
+    """The ways in which a model draws, (mode, domain) by name: the domain's, or the mode's.
+
+    Examples:
+
+    >>> from types import SimpleNamespace as Model
+    >>> modes = {"single": Model(domains=("complete", "visited")), "joint": Model(domains=())}
+    >>> list(draws(Model(MODES=modes)))
+    ['visited', 'complete', 'joint']
+    """
+    found = {}
+    for mode, about in model.MODES.items():
+        for domain in reversed(about.domains or (None,)):
+            name = domain or mode
+            found[f"{mode}_{name}" if name in found else name] = (mode, domain)
+    return found
+
+
+def nearest_to_training(model):
+    """Names, as of `draws`, of each mode's draws that lie nearest to what training visited."""
+    first = {}
+    for name, (mode, _) in draws(model).items():
+        first.setdefault(mode, name)
+    return tuple(first.values())

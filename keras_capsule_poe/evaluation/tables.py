@@ -12,6 +12,11 @@ def cell(value):
 
     Returns:
         str: floats with 3 significant digits, pairs as 'mean ± deviation', `None` as '-'.
+
+    Examples:
+
+    >>> cell(0.12345)
+    '0.123'
     """
     if value is None:
         return "-"
@@ -43,6 +48,11 @@ def cells(columns, rows):
 
     Raises:
         ValueError: If a row has more values than there are columns.
+
+    Examples:
+
+    >>> cells(["value"], [("Images", 7)])
+    [['', 'value'], ['Images', '7']]
     """
     for row in rows:
         if len(row) > len(columns) + 1:
@@ -59,6 +69,12 @@ def text_table(columns, rows):
 
     Returns:
         str, one line a row.
+
+    Examples:
+
+    >>> print(text_table(["value"], [("Accuracy", 0.5)]))
+              value
+    Accuracy  0.500
     """
     table = cells(columns, rows)
     widths = [max(map(len, column)) for column in zip(*table)]

@@ -1,106 +1,105 @@
-"""The model's own Markov chain on primary capsules, one up-down pass a step.
-
-A pass sends the experts' squashed means down and draws nothing at random, so that a chain depends
-on its start alone and settles near what the model finds likely.
-"""
+"""A model's own Markov chain on its visible units, k steps from noise or from images."""
 
 import numpy as np
 from keras import ops
 
-from keras_capsule_poe.data.mapping import map_batches
-from keras_capsule_poe.functions import squash
-from keras_capsule_poe.generation.sampling import CHUNK
+from keras_capsule_poe.data.mapping import CHUNK, map_batches
+from keras_capsule_poe.errors import BadUse
 
 
-def chain(product, x, steps, every=1):
-    """States of Markov chains, routed anew each step, a chunk of chains at a time.
+def chain(model, x, steps, every=1, kind=None, seed=0):
+    """States of Markov chains, a chunk of chains at a time.
 
     Args:
-        product: `ProductOfExpertCapsules`.
-        x: Array (B, I, D), squashed primary capsules that the chains start from.
+        model: `GenerativeModel`.
+        x: Array (B, ...), visible units that the chains start from, see `start_from_noise` and
+            `start_from_images`.
         steps: int, k, at least 0.
         every: int, a state is yielded after each so many steps.
+        kind: `"meanfield"`, which draws nothing at random, or `"gibbs"`; `None`: the first that
+            the model has.
+        seed: int, of the draws of `"gibbs"`.
 
     Yields:
-        (int, float32 array (B, I, D)): steps done, and the squashed primary capsules then; at 0,
-        every, 2 * every, ... and k.
+        (int, float32 array (B, ...)): steps done, and the visible units then; at 0, every,
+        2 * every, ... and k.
 
     Raises:
-        ValueError: If there is no chain, or `steps` or `every` is too small.
+        BadUse: If there is no chain, the model has none of this kind, or `steps` or `every` is
+            too small.
+
+    Examples:
+
+    >>> class Halving:
+    ...     CHAINS = ("meanfield",)
+    ...
+    ...     def chain_step(self, x, seed=None):
+    ...         return x / 2
+    >>> [x.item() for _, x in chain(Halving(), np.ones((1, 1)), steps=3)]
+    [1.0, 0.5, 0.25, 0.125]
     """
+    kinds = model.CHAINS
+    if kind not in (None, *kinds) or not kinds:
+        has = f"one of {', '.join(map(repr, kinds))}" if kinds else "None: the model has no chain"
+        raise BadUse(f"`kind` must be {has}. Received: kind={kind!r}")
     if not len(x) or steps < 0 or every < 1:
-        raise ValueError(
+        raise BadUse(
             "`chain` needs starts, `steps` of at least 0 and `every` of at least 1. "
             f"Received: {len(x)} starts, steps={steps}, every={every}"
         )
-    step = _in_chunks(product.encoder.experts.gibbs_step)
+    step = _step(model, kind or kinds[0], seed)
     x = ops.convert_to_numpy(x).astype("float32")
     for done in range(steps + 1):
         if done:
-            x = step(x)
+            x = step(x, done)
         if done % every == 0 or done == steps:
             yield done, x
 
 
-def chain_arrays(product, x, steps, every=1):
+def chain_arrays(model, x, steps, every=1, kind=None, seed=0):
     """The states of `chain` as images.
 
     Args:
-        product, x, steps, every: See `chain`.
+        model, x, steps, every, kind, seed: See `chain`.
 
     Returns:
         dict of arrays: `images` (S, B, H, W, C) float32 in [0, 1]; `step` (S,), the steps done.
+
+    Raises:
+        BadUse: See `chain`.
     """
-    decode = _in_chunks(product.from_primary)
-    states = [(done, decode(x)) for done, x in chain(product, x, steps, every)]
-    step, images = zip(*states)
+    import tensorflow as tf
+
+    decode = tf.function(model.from_visible, reduce_retracing=True)
+    states = chain(model, x, steps, every, kind, seed)
+    step, images = zip(*((done, map_batches(decode, x)) for done, x in states))
     return {"images": np.stack(images), "step": np.array(step)}
 
 
-# Noise has little in common with an expert's few directions: as long as features it turns none on,
-# and the chain dies out at the mean image.
-LONGER = 8
+def start_from_noise(model, n, seed):
+    """Visible units (N, ...) of noise, as an array, see `GenerativeModel.visible_noise`."""
+    return ops.convert_to_numpy(model.visible_noise(n, seed))
 
 
-def noise_start(product, n, seed):
-    """Chains that start from noise: the squash of Gaussians eight times as long as features.
-
-    Args:
-        product: `ProductOfExpertCapsules`.
-        n: int, how many.
-        seed: int.
-
-    Returns:
-        float32 array (N, I, D): squash(z), the root mean square of |z_i| eight times the
-        `target_length` of the primary capsules.
-    """
-    primary = product.primary
-    noise = np.random.default_rng(seed).standard_normal((n, primary.capsules, primary.dim))
-    # |z_i|^2 sums over D dimensions.
-    z = LONGER * primary.target_length / np.sqrt(primary.dim) * noise
-    return ops.convert_to_numpy(squash(z.astype("float32")))
+def start_from_images(model, images):
+    """Visible units (N, ...) of images (N, H, W, C), uint8 or pixels in [0, 1], as an array."""
+    return map_batches(model.to_visible, images)
 
 
-def data_start(product, images):
-    """Chains that start from images.
-
-    Args:
-        product: `ProductOfExpertCapsules`.
-        images: Array (N, H, W, C), uint8, or pixels in [0, 1].
-
-    Returns:
-        Array (N, I, D), squashed primary capsules.
-    """
-    return map_batches(product.to_primary, images)
-
-
-def _in_chunks(function):
-    """`function`, compiled once, of arrays of any length."""
+def _step(model, kind, seed):
+    """A function of the states of all chains and the number of the step, compiled once."""
     import tensorflow as tf
 
-    compiled = tf.function(function, reduce_retracing=True)
+    if kind == "gibbs":
+        compiled = tf.function(model.chain_step, reduce_retracing=True)
+    else:
+        compiled = tf.function(lambda x, seed: model.chain_step(x), reduce_retracing=True)
 
-    def whole(x):
-        return np.concatenate([compiled(x[i : i + CHUNK]) for i in range(0, len(x), CHUNK)])
+    def step(x, done):
+        # Each chunk at each step has a seed of its own: no two chains see the same draws.
+        starts = range(0, len(x), CHUNK)
+        seeds = np.random.default_rng([seed, done]).integers(2**31 - 1, size=len(starts))
+        parts = [compiled(x[i : i + CHUNK], tf.constant(s)) for i, s in zip(starts, seeds)]
+        return np.concatenate(parts)
 
-    return whole
+    return step

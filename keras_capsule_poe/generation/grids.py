@@ -1,86 +1,108 @@
-"""What a model makes of images, of its capsules and of its codes, as rows of images."""
+"""What a model draws, and what it makes of images and of codes, as rows of images."""
 
-import keras
 import numpy as np
+from keras import ops
 
-from keras_capsule_poe.generation.sampling import CHUNK
+from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.functions.winners import winners
+from keras_capsule_poe.generation.sampling import render, sample
 
 
-def capsule_grid(product, rows, domain, seed):
-    """The paper's Figure 2: one column a capsule, `rows` samples of each.
+def sample_rows(model, rows, seed, mode=None, domain=None):
+    """The images of `sample`, as many rows of them as asked for.
+
+    Where each image is of one capsule, as in the paper's Figure 2, each column shows one: a row
+    is a block of J images put in the order of their capsules.
 
     Args:
-        product: `ProductOfExpertCapsules`.
-        rows: int.
-        domain: See `ProductOfExpertCapsules.draw`.
+        model: `GenerativeModel`.
+        rows: int, R.
         seed: int.
+        mode, domain: See `GenerativeModel.draw`.
 
     Returns:
-        list of `rows` arrays (J, H, W, C), pixels in [0, 1].
+        list of R arrays (columns, H, W, C), pixels in [0, 1]; the columns are the mode's.
+
+    Raises:
+        BadUse: If the mode or the domain is unknown.
     """
-    columns = [
-        product.sample_capsule(capsule, rows, seed * product.capsules + capsule, domain)["images"]
-        for capsule in range(product.capsules)
-    ]
-    return list(np.stack([keras.ops.convert_to_numpy(column) for column in columns], axis=1))
+    mode, domain = model.resolve_mode(mode, domain)
+    drawn = sample(model, rows * model.MODES[mode].columns, seed, mode, domain)
+    images, capsule = (
+        np.split(drawn[name], rows) if name in drawn else None for name in ("images", "capsule")
+    )
+    if capsule is None:
+        return images
+    return [row[np.argsort(of, kind="stable")] for row, of in zip(images, capsule)]
 
 
-def reconstruction_grid(product, images):
-    """Originals, autoencoder, one contrastive-divergence step and whole-code decoding.
+def reconstruction_rows(model, images):
+    """Images and what the model makes of them.
 
     Args:
-        product: `ProductOfExpertCapsules`.
-        images: Array (N, H, W, C), pixels in [0, 1].
+        model: `GenerativeModel`.
+        images: Array (N, H, W, C), uint8, or pixels in [0, 1].
 
     Returns:
-        list of four arrays (N, H, W, C).
+        dict of arrays (N, H, W, C), one a row: `original`, and those of the model's
+        `reconstructions` that are images, by their names.
     """
-    return [images, product.autoencoder(images), product.gibbs_step(images), product(images)]
+
+    def rows(batch):
+        found = model.reconstructions(batch)
+        shown = {name: x for name, (x, of) in found.items() if x.shape[1:] == batch.shape[1:]}
+        return {"original": batch, **shown}
+
+    return map_batches(rows, images)
 
 
-def traversal_grid(product, image, capsule=None, steps=11, span=0.5):
+def image_traversal(model, image, capsule=None, steps=11, span=0.5):
     """One capsule's dimensions, varied one at a time around the code of an image.
 
     Args:
-        product: `ProductOfExpertCapsules`.
-        image: Array (1, H, W, C), pixels in [0, 1].
+        model: `GenerativeModel`.
+        image: Array (1, H, W, C), uint8, or pixels in [0, 1].
         capsule: int, or `None` for the most probable one.
         steps: int, values of each dimension, evenly spaced.
-        span: float, each dimension of the squashed capsule moves by up to +-span.
+        span: float, each dimension of the capsule moves by up to +-span.
 
     Returns:
-        list of E arrays (steps, H, W, C), see `traversed`, and the capsule's index.
+        list of E arrays (steps, H, W, C), see `traversal`, and the capsule's index.
     """
-    code = product.encode(image)
+    code = map_batches(model.encode, image)
     if capsule is None:
-        capsule = int(np.argmax(keras.ops.convert_to_numpy(code["probabilities"])[0]))
-    return traversed(product, code["capsules"], capsule, range(product.dim), steps, span), capsule
+        capsule = int(winners(code["probabilities"])[0])
+    return traversal(model, code["capsules"], capsule, range(model.dim), steps, span), capsule
 
 
-def traversed(product, code, capsule, dimensions, steps, span):
+def traversal(model, code, capsule, dimensions, steps, span):
     """One capsule's dimensions, varied one at a time around a code.
 
     Args:
-        product: `ProductOfExpertCapsules`.
+        model: `GenerativeModel`.
         code: Array (1, J, E), squashed.
         capsule: int.
         dimensions: Sequence of int, which of the E dimensions.
-        steps, span: See `traversal_grid`.
+        steps, span: See `image_traversal`.
 
     Returns:
         list of arrays (steps, H, W, C), one a dimension. Codes that would leave the unit ball
         are shortened to a length just below one.
+
+    Examples:
+
+    >>> class Mirror:
+    ...     def render(self, capsules):
+    ...         return {"images": capsules[..., None]}
+    >>> rows = traversal(Mirror(), np.zeros((1, 3, 2)), 0, [1], steps=3, span=0.5)
+    >>> rows[0][:, 0, 1, 0].tolist()
+    [-0.5, 0.0, 0.5]
     """
-    base = keras.ops.convert_to_numpy(code)
+    base = ops.convert_to_numpy(code)
     codes = np.tile(base, (len(dimensions), steps, 1, 1))
     for row, dimension in zip(codes, dimensions):
         row[:, capsule, dimension] += np.linspace(-span, span, steps, dtype="float32")
     lengths = np.linalg.norm(codes[:, :, capsule], axis=-1, keepdims=True)
     codes[:, :, capsule] *= np.minimum(1, 0.999 / np.maximum(lengths, 1e-12))
-    # Many rows at once: small batches take nearly as long as large ones.
-    at_once = max(1, CHUNK // steps)
-    images = [
-        keras.ops.convert_to_numpy(product.decode(np.concatenate(codes[i : i + at_once]))["images"])
-        for i in range(0, len(codes), at_once)
-    ]
-    return np.split(np.concatenate(images), len(codes))
+    # All rows at once: small batches take nearly as long as large ones.
+    return np.split(render(model, np.concatenate(codes)), len(codes))

@@ -1,62 +1,52 @@
-"""Many samples as arrays, a chunk at a time."""
+"""The one sampler: what it gives is the same in a picture, as arrays, and from a SavedModel."""
 
-import numpy as np
-from keras import ops
+import keras
 
-CHUNK = 256
-
-
-def sample_arrays(product, n, seed, domain="complete"):
-    """Images, each from one capsule drawn at random.
-
-    Args:
-        product: `ProductOfExpertCapsules`.
-        n: int, how many.
-        seed: int.
-        domain: See `ProductOfExpertCapsules.draw`.
-
-    Returns:
-        dict of arrays: `images` (N, H, W, C) float32 in [0, 1]; `capsule` (N,), which capsule
-        was on; `capsules` (N, J, E), the whole code, squashed.
-    """
-    import tensorflow as tf
-
-    random = np.random.default_rng(seed)
-    capsule = random.integers(product.capsules, size=n)
-    noise = random.standard_normal((n, product.dim)).astype("float32")
-    choice = random.random(n, dtype="float32")
-
-    @tf.function(reduce_retracing=True)
-    def draw(noise, choice, capsule):
-        codes = product.draw(noise, choice, capsule, domain)
-        return product.decode(codes)["images"], codes
-
-    images = np.empty((n, *product.autoencoder.image_shape), "float32")
-    codes = np.empty((n, product.capsules, product.dim), "float32")
-    for start in range(0, n, CHUNK):
-        part = slice(start, start + CHUNK)
-        images[part], codes[part] = draw(noise[part], choice[part], capsule[part].astype("int32"))
-    return {"images": images, "capsule": capsule, "capsules": codes}
+from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.errors import BadUse
 
 
-def joint_arrays(product, n, seed):
-    """Images of whole codes, all capsules drawn together.
+def sample(model, n, seed, mode=None, domain=None):
+    """Images drawn at random.
+
+    Codes are drawn in one go and rendered a chunk at a time, so that nothing but rounding
+    depends on the chunks.
 
     Args:
-        product: `ProductOfExpertCapsules`.
-        n: int, how many.
+        model: `GenerativeModel`.
+        n: int, how many, one or more.
         seed: int.
+        mode, domain: See `GenerativeModel.draw`.
 
     Returns:
-        dict of arrays: `images` (N, H, W, C) float32 in [0, 1]; `capsules` (N, J, E), squashed.
+        dict of arrays: `images` (N, H, W, C) float32, pixels in [0, 1], and what the model's
+        `draw` gives: `capsules` (N, J, E), and `capsule` (N,) where each image is of one.
+
+    Raises:
+        BadUse: If `n` is below one, or the mode or the domain unknown.
+
+    Examples:
+
+    >>> class Ramp:
+    ...     def draw(self, n, seed, mode=None, domain=None):
+    ...         return {"capsules": keras.ops.ones((n, 3, 2))}
+    ...
+    ...     def render(self, capsules):
+    ...         return {"images": capsules[..., None]}
+    >>> sample(Ramp(), n=5, seed=0)["images"].shape
+    (5, 3, 2, 1)
     """
-    starts = range(0, n, CHUNK)
-    seeds = np.random.default_rng(seed).integers(2**31 - 1, size=len(starts))
-    chunks = [
-        product.sample_joint(min(CHUNK, n - start), int(chunk_seed))
-        for start, chunk_seed in zip(starts, seeds)
-    ]
-    return {
-        name: np.concatenate([ops.convert_to_numpy(chunk[name]) for chunk in chunks])
-        for name in ("images", "capsules")
-    }
+    if n < 1:
+        raise BadUse(f"`n` must be one or more. Received: n={n}")
+    drawn = keras.tree.map_structure(keras.ops.convert_to_numpy, model.draw(n, seed, mode, domain))
+    return {"images": render(model, drawn["capsules"]), **drawn}
+
+
+def render(model, capsules):
+    """Images (N, H, W, C), pixels in [0, 1], of codes (N, J, E), as arrays.
+
+    Args:
+        model: `GenerativeModel`.
+        capsules: Array (N, J, E).
+    """
+    return map_batches(lambda codes: model.render(codes)["images"], capsules)

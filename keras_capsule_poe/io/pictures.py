@@ -17,6 +17,11 @@ def grid(rows, gap=2, magnify=None):
 
     Returns:
         uint8 array (height, width, C).
+
+    Examples:
+
+    >>> grid([np.zeros((3, 4, 4, 1))], magnify=1).shape
+    (8, 20, 1)
     """
     rows = [np.asarray(row) for row in rows]
     height, width, channels = rows[0].shape[1:]
@@ -34,7 +39,13 @@ def grid(rows, gap=2, magnify=None):
 
 
 def picture(rows, **options):
-    """A `grid` as a Pillow image, grey or RGB."""
+    """A `grid` as a Pillow image, grey or RGB.
+
+    Examples:
+
+    >>> picture([np.zeros((3, 4, 4, 1))], magnify=1).size
+    (20, 8)
+    """
     from PIL import Image
 
     pixels = grid(rows, **options)
@@ -44,8 +55,20 @@ def picture(rows, **options):
 def save_grid(path, rows, **options):
     """Writes a `grid` as an image file, whole or not at all.
 
+    Args:
+        path: The file; its ending says which kind.
+        rows, **options: See `grid`.
+
     Raises:
         RunFailed: If it cannot be written.
+
+    Examples:
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_grid(Path(folder) / "a.png", [np.zeros((3, 4, 4, 1))])
+    ...     (Path(folder) / "a.png").exists()
+    True
     """
     with beside(path, suffix=Path(path).suffix) as temporary:
         picture(rows, **options).save(temporary)

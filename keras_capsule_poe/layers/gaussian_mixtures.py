@@ -17,6 +17,21 @@ class GaussianMixtures(keras.layers.Layer):
         dim: int, E, of what is drawn.
         rank: int, R, of the factors; `None`: E.
         **kwargs: Base layer arguments.
+
+    Call arguments:
+        noise: Tensor (N, R), standard Gaussian.
+        choice: Tensor (N,), uniform in [0, 1); picks the component.
+        group: Integer tensor (N,).
+
+    Returns:
+        Tensor (N, E).
+
+    Examples:
+
+    >>> mixtures = GaussianMixtures(groups=3, components=2, dim=4)
+    >>> draws = mixtures(np.zeros((5, 4)), np.zeros(5), np.zeros(5, "int32"))
+    >>> tuple(draws.shape)
+    (5, 4)
     """
 
     def __init__(self, groups, components, dim, rank=None, **kwargs):
@@ -35,23 +50,19 @@ class GaussianMixtures(keras.layers.Layer):
 
     @classmethod
     def of(cls, weights, means, factors, **kwargs):
-        """The mixtures of arrays (G, K), (G, K, E) and (G, K, E, R)."""
+        """The mixtures of arrays (G, K), (G, K, E) and (G, K, E, R).
+
+        Examples:
+
+        >>> GaussianMixtures.of(np.ones((1, 2)), np.zeros((1, 2, 3)), np.zeros((1, 2, 3, 1))).rank
+        1
+        """
         layer = cls(*np.shape(means), rank=np.shape(factors)[-1], **kwargs)
         layer.build()
         layer.set_weights([weights, means, factors])
         return layer
 
     def call(self, noise, choice, group):
-        """Draws from the mixtures.
-
-        Args:
-            noise: Tensor (N, R), standard Gaussian.
-            choice: Tensor (N,), uniform in [0, 1); picks the component.
-            group: Integer tensor (N,).
-
-        Returns:
-            Tensor (N, E).
-        """
         weights = ops.take(self.weights_of, group, axis=0)
         reached = ops.cumsum(weights, axis=-1) / ops.sum(weights, axis=-1, keepdims=True)
         component = ops.sum(ops.cast(reached <= choice[:, None], "int32"), axis=-1)

@@ -1,83 +1,201 @@
-"""What one can ask of a trained product, in terms of its two halves."""
+"""What one can ask of a model that generates images; every tool asks this and nothing else."""
 
-import keras
-from keras import ops
+import dataclasses
 
-from keras_capsule_poe.models.randomness import StatelessSeed
+from keras_capsule_poe.errors import BadUse
 
 
-class Endpoints:
-    """Endpoints of a product: the same for the Keras model and for its SavedModel.
+@dataclasses.dataclass(frozen=True)
+class Mode:
+    """One way in which a model draws images.
 
-    Needs `code(images)`, `render(codes)`, `draw(noise, choice, capsule, domain)` and
-    `draw_joint(noise, choice)`, as `ProductOfExpertCapsules` has them, and the numbers
-    `capsules`, `dim` and `joint_rank`.
+    Attributes:
+        domains: tuple of str, where it can draw from: first the widest, which is the default,
+            last what training visited. Empty: there is no choice.
+        columns: int, images in a row of a picture.
+        note: str, what one sees, for people to read.
+
+    Examples:
+
+    >>> Mode(("complete", "visited"), columns=5).domains[0]
+    'complete'
     """
 
-    def encode(self, images):
-        """Expert capsules of images.
+    domains: tuple[str, ...] = ()
+    columns: int = 20
+    note: str = ""
+
+
+class GenerativeModel:
+    """A model of images by codes of capsules, asked in the same words whatever it is made of.
+
+    To be mixed into a `keras.Model`. A model that implements what raises `NotImplementedError`
+    here, and has `image_shape` (H, W, C), `capsules` (J), `dim` (E) and `MODES`, can be sampled,
+    evaluated and exported.
+
+    Attributes:
+        TITLE: str, what the model is, for people to read.
+        MODES: dict of `Mode` by name; the first is the default.
+        CHAINS: tuple of str, the Markov chains that it has: `"meanfield"`, `"gibbs"`.
+        CEILINGS: tuple of str, the reconstructions that are judged beside samples.
+        ENDPOINTS: dict, what a SavedModel of it answers, by name; the names of the arguments.
+        SHARED: dict, likewise, methods that several endpoints call.
+
+    Examples:
+
+    >>> GenerativeModel.ENDPOINTS["sample"]
+    ('n', 'seed')
+    """
+
+    TITLE = "Generative model"
+    MODES: dict[str, Mode] = {}
+    CHAINS: tuple[str, ...] = ()
+    CEILINGS: tuple[str, ...] = ()
+    ENDPOINTS = {
+        "encode": ("images",),
+        "decode": ("capsules",),
+        "reconstruct": ("images",),
+        "free_energy": ("images",),
+        "sample": ("n", "seed"),
+    }
+    SHARED = {"code": ("images",), "render": ("capsules",)}
+
+    def code(self, images, coefficients=None):
+        """Everything that one pass up gives.
 
         Args:
             images: Tensor (B, H, W, C), pixels in [0, 1].
+            coefficients: `"uniform"` turns routing off, where there is routing; `None`: the
+                model's own.
 
         Returns:
-            dict: `capsules` (B, J, E), squashed; `probabilities` (B, J), their lengths.
+            dict: `capsules` (B, J, E), whose lengths are `probabilities` (B, J); `free_energy`
+            (B,), nats; and where clusterings should see something else than `capsules`, that
+            as `experts` (B, J, E).
         """
-        return _chosen(self.code(images), "capsules", "probabilities")
+        raise NotImplementedError
 
-    def free_energy(self, images):
-        """Free energy of images, (B,) under the key `free_energy`, nats; lower is likelier."""
-        return _chosen(self.code(images), "free_energy")
+    def render(self, capsules):
+        """A dict of `images` (B, H, W, C), pixels in [0, 1], of codes (B, J, E), and of more."""
+        raise NotImplementedError
 
-    def decode(self, capsules):
-        """Images (B, H, W, C), under the key `images`, of squashed expert capsules (B, J, E)."""
-        return _chosen(self.render(capsules), "images")
-
-    def reconstruct(self, images):
-        """Images decoded from the whole code of images.
-
-        Args:
-            images: Tensor (B, H, W, C), pixels in [0, 1].
-
-        Returns:
-            dict: `images` (B, H, W, C); `primary_capsules` (B, I, D), as decoded.
-        """
-        return self.render(self.code(images)["capsules"])
-
-    def sample(self, n, seed, domain="complete"):
-        """Images, each from one capsule drawn at random.
+    def draw(self, n, seed, mode=None, domain=None):
+        """Codes drawn at random.
 
         Args:
             n: int or scalar integer tensor, how many.
             seed: int or scalar integer tensor.
-            domain: `"complete"`, `"restricted"` or `"visited"`, see
-                `ProductOfExpertCapsules.draw`.
+            mode: str, one of `MODES`; `None`: the first.
+            domain: str, one of the mode's; `None`: its first.
 
         Returns:
-            dict: `images` (N, H, W, C), pixels in [0, 1]; `capsules` (N, J, E).
+            dict: `capsules` (N, J, E); where each image is of one capsule also `capsule` (N,),
+            which one: each block of J shows each capsule once, in random order.
+
+        Raises:
+            BadUse: If the mode or the domain is unknown.
         """
-        capsule = keras.random.randint((n,), 0, self.capsules, seed=StatelessSeed(seed, 1))
-        return self._sampled(n, seed, capsule, domain)
+        raise NotImplementedError
 
-    def sample_capsule(self, capsule, n, seed, domain="complete"):
-        """Images from one capsule; `capsule` is its index, the rest as in `sample`."""
-        return self._sampled(n, seed, ops.full((n,), capsule, dtype="int32"), domain)
+    def to_visible(self, images):
+        """What the model's Markov chain moves on, (B, ...), of images (B, H, W, C)."""
+        raise NotImplementedError
 
-    def sample_joint(self, n, seed):
-        """Images from whole codes, all capsules at once; results as of `sample`."""
-        noise = keras.random.normal((n, self.joint_rank), seed=StatelessSeed(seed))
-        codes = self.draw_joint(noise, _choice(n, seed))
-        return {**self.decode(codes), "capsules": codes}
+    def from_visible(self, x):
+        """Images (B, H, W, C), pixels in [0, 1], of visible units (B, ...)."""
+        raise NotImplementedError
 
-    def _sampled(self, n, seed, capsule, domain):
-        noise = keras.random.normal((n, self.dim), seed=StatelessSeed(seed))
-        codes = self.draw(noise, _choice(n, seed), capsule, domain)
-        return {**self.decode(codes), "capsules": codes}
+    def visible_noise(self, n, seed):
+        """Visible units (N, ...) that a chain can start from, drawn at random."""
+        raise NotImplementedError
+
+    def chain_step(self, x, seed=None):
+        """Visible units (B, ...) after one step: mean field, or with a `seed` Gibbs sampling."""
+        raise NotImplementedError
+
+    def to_features(self, images):
+        """Features (B, ...) that plain models of images are fitted to and probes look at."""
+        raise NotImplementedError
+
+    def from_features(self, features):
+        """Images (B, H, W, C), pixels in [0, 1], of features (B, ...)."""
+        raise NotImplementedError
+
+    def reconstructions(self, images):
+        """What is left of images on the ways down from each height.
+
+        Args:
+            images: Tensor (B, H, W, C), pixels in [0, 1].
+
+        Returns:
+            dict of pairs (decoded, original) of tensors of one shape (B, ...), in the order in
+            which they are shown; those of the images' shape are shown as pictures.
+        """
+        raise NotImplementedError
+
+    def encode(self, images):
+        """Capsules of images.
+
+        Args:
+            images: Tensor (B, H, W, C), pixels in [0, 1].
+
+        Returns:
+            dict: `capsules` (B, J, E); `probabilities` (B, J), their lengths.
+        """
+        code = self.code(images)
+        return {name: code[name] for name in ("capsules", "probabilities")}
+
+    def free_energy(self, images):
+        """Free energy of images, (B,) under the key `free_energy`, nats; lower is likelier."""
+        return {"free_energy": self.code(images)["free_energy"]}
+
+    def decode(self, capsules):
+        """Images (B, H, W, C), under the key `images`, of codes (B, J, E)."""
+        return {"images": self.render(capsules)["images"]}
+
+    def reconstruct(self, images):
+        """What `render` makes of the whole code of images (B, H, W, C), pixels in [0, 1]."""
+        return self.render(self.code(images)["capsules"])
+
+    def sample(self, n, seed, mode=None, domain=None):
+        """Images drawn at random.
+
+        Args:
+            n, seed, mode, domain: See `draw`.
+
+        Returns:
+            dict: `images` (N, H, W, C), pixels in [0, 1], and what `draw` gives.
+
+        Raises:
+            BadUse: If the mode or the domain is unknown.
+        """
+        drawn = self.draw(n, seed, mode, domain)
+        return {**self.decode(drawn["capsules"]), **drawn}
+
+    def resolve_mode(self, mode=None, domain=None):
+        """A mode and its domain, defaults filled in.
+
+        Args:
+            mode, domain: See `draw`.
+
+        Returns:
+            (str, str or `None`), the latter where the mode has no domains.
+
+        Raises:
+            BadUse: If the model has none such; lists those it has.
+        """
+        mode = next(iter(self.MODES), None) if mode is None else mode
+        if mode not in self.MODES:
+            raise BadUse(f"`mode` must be {_listed(self.MODES)}. Received: mode={mode!r}")
+        domains = tuple(self.MODES[mode].domains)
+        if domain is None:
+            return mode, domains[0] if domains else None
+        if domain not in domains:
+            wanted = _listed(domains) if domains else "None"
+            raise BadUse(f"`domain` must be {wanted} in mode {mode!r}. Received: domain={domain!r}")
+        return mode, domain
 
 
-def _choice(n, seed):
-    return keras.random.uniform((n,), seed=StatelessSeed(seed, 2))
-
-
-def _chosen(values, *keys):
-    return {key: values[key] for key in keys}
+def _listed(names):
+    names = [repr(name) for name in names]
+    return f"one of {', '.join(names)}" if len(names) > 1 else "".join(names)

@@ -1,32 +1,37 @@
 """The SavedModel that any TensorFlow program can load without this package."""
 
+import contextlib
 import functools
+import inspect
 import platform
+import re
+import shutil
 from importlib import metadata
 from pathlib import Path
 
-import tensorflow as tf
-
 from keras_capsule_poe.io.files import beside, write_json
-from keras_capsule_poe.models.generative import Endpoints
 
 PACKAGES = ("keras-capsule-poe", "tensorflow", "keras", "numpy", "tensorflow-datasets")
 CARD = "model_card.json"
+# A byte divided by 255 in another order of operations may round to slightly above one.
+ROUNDING = 1e-3
 
 
-def export_saved_model(product, folder, config, metrics, domain="complete"):
-    """Writes `folder/VERSION`, the next free number, whole or not at all.
+def export_saved_model(model, folder, card, options=None, version=None):
+    """Writes `folder/VERSION`, whole or not at all.
 
-    Endpoints, all with dict results and a dynamic batch: `encode(images)`,
-    `decode(capsules)`, `reconstruct(images)`, `sample(n, seed)`,
-    `sample_capsule(capsule, n, seed)`, `sample_joint(n, seed)` and `free_energy(images)`; images are float32 in [0, 1].
+    Endpoints, of those that the model's `ENDPOINTS` name, have dict results and a dynamic batch,
+    which may be empty. They check their arguments: pixels lie in [0, 1], `n` is not negative and
+    `capsule` is the index of one; a call with others fails.
 
     Args:
-        product: Built `ProductOfExpertCapsules`.
+        model: Built `GenerativeModel` or `CapsuleClassifier`.
         folder: Where versions lie.
-        config: dict, stored in the model card.
-        metrics: dict, stored in the model card.
-        domain: The domain that `sample` and `sample_capsule` draw from.
+        card: dict, what the model card tells of this model; image shape, endpoints and versions
+            of packages are added to it.
+        options: dict, arguments that those endpoints get whose methods take them and whose
+            signatures do not name them, for instance `{"domain": "visited"}`.
+        version: int, replaced where it exists; `None`: the next free number.
 
     Returns:
         Path of the version.
@@ -34,37 +39,62 @@ def export_saved_model(product, folder, config, metrics, domain="complete"):
     Raises:
         RunFailed: If it cannot be written.
     """
-    folder = Path(folder)
-    taken = [int(entry.name) for entry in folder.glob("*") if entry.name.isdigit()]
-    version = folder / str(max(taken, default=0) + 1)
-    module = _Exported(product, domain)
-    with beside(version) as temporary:
-        tf.saved_model.save(module, str(temporary), signatures=module.signatures())
-        write_json(temporary / CARD, model_card(product, config, metrics, domain))
-    return version
+    import tensorflow as tf
+
+    folder, options = Path(folder), options or {}
+    version = str(version or max(versions(folder), default=0) + 1)
+    for left_over in folder.glob(f".{version}.????????"):  # of an export that was killed
+        shutil.rmtree(left_over, ignore_errors=True)
+    with _traced_once(model):
+        module = tf.Module()
+        # Variables only: the loaded object then has no class but TensorFlow's own.
+        module.model_variables = [variable.value for variable in model.variables]
+        endpoints = {
+            name: _endpoint(model, name, arguments, options)
+            for name, arguments in model.ENDPOINTS.items()
+        }
+        for name, endpoint in endpoints.items():
+            setattr(module, name, endpoint)
+        with beside(folder / version) as temporary:
+            tf.saved_model.save(module, str(temporary), signatures=endpoints)
+            write_json(temporary / CARD, {**model_card(model), "options": options, **card})
+    return folder / version
 
 
-def model_card(product, config, metrics, domain):
-    """What a reader of the model should know, as a dict."""
+def model_card(model):
+    """What every model card tells: the model's shapes and endpoints, and the packages' versions."""
+    shapes = {"image_shape": list(model.image_shape)}
+    if hasattr(model, "dim"):
+        shapes["capsules"] = [model.capsules, model.dim]
     return {
-        "model": "product of expert capsules (arXiv 1907.11643)",
-        "image_shape": list(product.autoencoder.image_shape),
-        "primary_capsules": [product.primary.capsules, product.primary.dim],
-        "capsules": [product.capsules, product.dim],
-        "sample_domain": domain,
-        "config": config,
-        "data": config.get("dataset"),
-        "seed": config.get("seed"),
-        "metrics": metrics,
+        "model": model.TITLE,
+        **shapes,
+        "endpoints": {name: list(arguments) for name, arguments in model.ENDPOINTS.items()},
         "packages": {name: _version(name) for name in PACKAGES},
         "python": platform.python_version(),
     }
 
 
+def versions(folder):
+    """Numbers of the SavedModels in a folder, in order.
+
+    Examples:
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for name in ("1", "12", "²", "notes"):
+    ...         (Path(folder) / name).mkdir()
+    ...     versions(folder)
+    [1, 12]
+    """
+    names = (entry.name for entry in Path(folder).glob("*"))
+    return sorted(int(name) for name in names if re.fullmatch("[0-9]+", name))
+
+
 def newest_version(folder):
-    """Path of the newest SavedModel in a model folder, or None."""
-    versions = [int(entry.name) for entry in Path(folder).glob("*") if entry.name.isdigit()]
-    return Path(folder) / str(max(versions)) if versions else None
+    """Path of the newest SavedModel in a folder, or None."""
+    found = versions(folder)
+    return Path(folder) / str(found[-1]) if found else None
 
 
 def _version(package):
@@ -74,44 +104,73 @@ def _version(package):
         return None
 
 
-class _Exported(Endpoints, tf.Module):
-    """The product's endpoints as functions of TensorFlow alone."""
+def _signature(model, arguments):
+    """What the arguments of an endpoint are, by their names."""
+    import tensorflow as tf
 
-    NAMES = (
-        "encode",
-        "decode",
-        "reconstruct",
-        "free_energy",
-        "sample",
-        "sample_capsule",
-        "sample_joint",
-    )
+    shapes = {"images": (None, *model.image_shape)}
+    if "capsules" in arguments:
+        shapes["capsules"] = (None, model.capsules, model.dim)
+    return [
+        tf.TensorSpec(shapes[name], tf.float32, name)
+        if name in shapes
+        else tf.TensorSpec((), tf.int32, name)
+        for name in arguments
+    ]
 
-    def __init__(self, product, domain):
-        super().__init__()
-        # Variables only: the loaded object then has no class but TensorFlow's own.
-        self.model_variables = [variable.value for variable in product.variables]
-        self.capsules, self.dim, self.draw = product.capsules, product.dim, product.draw
-        self.joint_rank, self.draw_joint = product.joint_rank, product.draw_joint
-        images = tf.TensorSpec((None, *product.autoencoder.image_shape), tf.float32, "images")
-        capsules = tf.TensorSpec((None, product.capsules, product.dim), tf.float32, "capsules")
-        n, seed, capsule = (tf.TensorSpec((), tf.int32, name) for name in ("n", "seed", "capsule"))
-        # Traced once and called by the endpoints: routing makes a large graph.
-        self.code = tf.function(product.code, input_signature=[images])
-        self.render = tf.function(product.render, input_signature=[capsules])
-        signatures = (
-            [images],
-            [capsules],
-            [images],
-            [images],
-            [n, seed],
-            [capsule, n, seed],
-            [n, seed],
-        )
-        for name, signature in zip(self.NAMES, signatures):
-            options = {"domain": domain} if name in ("sample", "sample_capsule") else {}
-            endpoint = functools.partial(getattr(self, name), **options)
-            setattr(self, name, tf.function(endpoint, input_signature=signature))
 
-    def signatures(self):
-        return {name: getattr(self, name) for name in self.NAMES}
+@contextlib.contextmanager
+def _traced_once(model):
+    """While open, what the model's endpoints share is a graph that they call, and do not repeat."""
+    import tensorflow as tf
+
+    # Routing makes a large graph, and half of the endpoints route.
+    for name, arguments in model.SHARED.items():
+        graph = tf.function(getattr(model, name), input_signature=_signature(model, arguments))
+        object.__setattr__(model, name, graph)
+    try:
+        yield
+    finally:
+        for name in model.SHARED:
+            object.__delattr__(model, name)
+
+
+def _endpoint(model, name, arguments, options):
+    """A method of the model as a function of TensorFlow alone, its arguments checked."""
+    import tensorflow as tf
+
+    method = getattr(model, name)
+    takes = inspect.signature(method).parameters.keys() - set(arguments)
+    method = functools.partial(method, **{key: options[key] for key in takes & options.keys()})
+
+    def endpoint(*values):
+        values = [_checked(model, *pair) for pair in zip(arguments, values)]
+        if not values[0].shape.rank:
+            return method(*values)
+        # Convolutions refuse an empty batch: it gets an image of zeros, whose results are dropped.
+        count = tf.shape(values[0])[0]
+        spare = tf.cast(tf.equal(count, 0), tf.int32)
+        filled = [tf.concat([x, tf.zeros((spare, *x.shape[1:]))], axis=0) for x in values]
+        return {key: value[:count] for key, value in method(*filled).items()}
+
+    return tf.function(endpoint, input_signature=_signature(model, arguments))
+
+
+def _checked(model, name, value):
+    """The value of an argument, which nothing uses before it is found to be in range."""
+    import tensorflow as tf
+
+    if name == "images":
+        inside = tf.reduce_all((value >= -ROUNDING) & (value <= 1 + ROUNDING))
+        wanted = "pixels in [0, 1], bytes divided by 255"
+    elif name == "capsule":
+        inside = (value >= 0) & (value < model.capsules)
+        wanted = f"an index of {model.capsules} capsules, from 0"
+    elif name == "n":
+        inside, wanted = value >= 0, "at least zero"
+    else:
+        return value
+    found = [value] if value.shape.rank == 0 else [tf.reduce_min(value), tf.reduce_max(value)]
+    message = [f"`{name}` must be {wanted}. Received:", *found]
+    with tf.control_dependencies([tf.debugging.Assert(inside, message)]):
+        return tf.identity(value)

@@ -4,9 +4,9 @@ import json
 
 import numpy as np
 import pytest
-from keras_capsule_poe.cli.main import COMMANDS
 from PIL import Image
 
+from keras_capsule_poe.cli.main import COMMANDS
 from keras_capsule_poe.evaluation.tables import cell
 
 

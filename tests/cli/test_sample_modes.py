@@ -50,7 +50,6 @@ def test_chain_arrays_from_noise(capspoe, tiny_model, tmp_path):
 
 def test_chain_from_data_starts_at_the_first_test_images(capspoe, tiny_model, tmp_path):
     from keras_capsule_poe.cli.models import load_model
-
     from keras_capsule_poe.data import load_images
 
     out = tmp_path / "chain.npz"

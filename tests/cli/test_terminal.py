@@ -9,8 +9,8 @@ import sys
 import click
 import pytest
 from click.testing import CliRunner
-from keras_capsule_poe.cli.terminal import MENDS, advice, guarded, resumable
 
+from keras_capsule_poe.cli.terminal import MENDS, advice, guarded, resumable
 from keras_capsule_poe.errors import CapspoeError, DataError, RunFailed
 
 

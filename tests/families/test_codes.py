@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_capsule_poe.families.capsule_poe import visited
+from keras_capsule_poe.families.capsule_poe import codes as visits
 from keras_capsule_poe.families.capsule_poe.starts import starting_images
 
 J, E = 3, 2
@@ -20,15 +20,15 @@ def codes(n=600, seed=0):
 
 def test_winners_and_mean_directions():
     x, winner, _ = codes()
-    np.testing.assert_array_equal(visited.winners(x), winner)
-    means = visited.mean_directions(x)
+    np.testing.assert_array_equal(visits.winners(x), winner)
+    means = visits.mean_directions(x)
     np.testing.assert_allclose(means[0], x[winner == 0, 0].mean(axis=0), rtol=1e-5)
     np.testing.assert_array_equal(means[2], [0, 0])
 
 
 def test_the_visited_mixture_finds_the_parts():
     x, winner, side = codes()
-    found = visited.visited_mixtures(x, components=2)
+    found = visits.visited_mixtures(x, components=2)
     assert {name: array.shape for name, array in found.items()} == {
         "weights": (J, 2), "means": (J, 2, E), "factors": (J, 2, E, E)
     }  # fmt: skip
@@ -43,13 +43,13 @@ def test_the_visited_mixture_finds_the_parts():
 
 
 def test_few_codes_get_fewer_components():
-    found = visited.visited_mixtures(codes(n=20)[0], components=10)
+    found = visits.visited_mixtures(codes(n=20)[0], components=10)
     assert np.count_nonzero(found["weights"][0]) == 1
 
 
 def test_the_joint_mixture_has_the_mean_and_covariance_of_the_codes():
     x, _, _ = codes(4000)
-    found = visited.joint_mixture(x, components=2, rank=J * E)
+    found = visits.joint_mixture(x, components=2, rank=J * E)
     weights, means, factors = (found[name][0] for name in ("weights", "means", "factors"))
     assert weights.sum() == len(x) and len(weights) == 2 * J
     share = weights / weights.sum()
@@ -62,7 +62,7 @@ def test_the_joint_mixture_has_the_mean_and_covariance_of_the_codes():
 
 
 def test_the_rank_limits_the_joint_mixture():
-    found = visited.joint_mixture(codes()[0], components=1, rank=2)
+    found = visits.joint_mixture(codes()[0], components=1, rank=2)
     assert found["factors"].shape == (1, J, J * E, 2)
 
 
@@ -102,6 +102,6 @@ def test_a_single_code_of_a_part_is_its_mean():
     x = codes(n=40)[0]
     x[:] *= 1e-3
     x[0, 2] = [0.5, 0.6]  # the only image that capsule 2 wins
-    found = visited.joint_mixture(x, components=1, rank=2)
+    found = visits.joint_mixture(x, components=1, rank=2)
     assert found["weights"][0][2] == 1
     np.testing.assert_allclose(found["means"][0][2], x[0].ravel(), rtol=1e-6)

@@ -13,7 +13,7 @@ from keras import ops
 
 from keras_capsule_poe.data import batches
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
-from keras_capsule_poe.generation.grids import sample_grid
+from keras_capsule_poe.generation.grids import sample_rows
 from keras_capsule_poe.io.files import beside
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.models.generative import GenerativeModel, Mode
@@ -145,7 +145,7 @@ def export(run):
         model.save(temporary)
     card = {"config": run.config.to_dict(), "metrics": run.metrics()}
     export_saved_model(model, run.folder.path, card)
-    save_grid(run.path("samples.png"), sample_grid(model, rows=3, seed=run.config.seed))
+    save_grid(run.path("samples.png"), sample_rows(model, 3, run.config.seed))
     return {}
 
 

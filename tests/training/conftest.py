@@ -43,7 +43,11 @@ def fake_family(name="fake"):
         stages=(
             stage("first", *first, section="first", writes=first[:1], cache=first[1:]),
             stage(
-                "second", "second/b.txt", section="second", writes=("second/b.txt",), reads=first[1:]
+                "second",
+                "second/b.txt",
+                section="second",
+                writes=("second/b.txt",),
+                reads=first[1:],
             ),
             stage("last", "model.keras", writes=("model.keras",), pictures=("samples.png",)),
         ),

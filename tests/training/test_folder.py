@@ -161,7 +161,9 @@ def test_a_run_of_an_older_version_is_named_and_can_be_started_over(engine, done
 def test_another_model_s_folder_is_refused(engine, done):
     from dataclasses import replace
 
-    refuses(engine, "holds a model 'fake', not 'other'", family=replace(engine.family, name="other"))
+    refuses(
+        engine, "holds a model 'fake', not 'other'", family=replace(engine.family, name="other")
+    )
 
 
 def test_what_cannot_be_deleted_stops_a_fresh_start(engine, done, monkeypatch):

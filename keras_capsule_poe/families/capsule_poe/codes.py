@@ -3,6 +3,8 @@
 import numpy as np
 
 from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.functions.winners import winners
+from keras_capsule_poe.generation.mixtures import fit_mixture
 
 
 class CodeDescription:
@@ -56,11 +58,6 @@ class CodeDescription:
         return codes, found
 
 
-def winners(vectors):
-    """The longest capsule of each image, (N,), of vectors (N, J, E)."""
-    return np.linalg.norm(vectors, axis=-1).argmax(axis=-1)
-
-
 def adapt_frames(encoder, z):
     """Gives each expert the frame of the images that it wins; z (N, J, E), before the squash."""
     winner = winners(z)
@@ -85,8 +82,6 @@ def visited_mixtures(codes, components, seed=0):
     Returns:
         dict of arrays for `GaussianMixtures.of`: J groups of K components of dimension E.
     """
-    from sklearn.mixture import GaussianMixture
-
     winner = winners(codes)
     _, capsules, dim = codes.shape
     weights = np.zeros((capsules, components))
@@ -98,9 +93,9 @@ def visited_mixtures(codes, components, seed=0):
         x = (won if len(won) > dim else codes[:, capsule]).astype("float64")
         k = int(np.clip(len(x) // (4 * dim), 1, components))
         # The covariance of a few codes is not of full rank without the addition.
-        mixture = GaussianMixture(k, reg_covar=1e-4, tol=1e-2, random_state=seed).fit(x)
-        weights[capsule, :k], means[capsule, :k] = mixture.weights_, mixture.means_
-        factors[capsule, :k] = np.linalg.cholesky(mixture.covariances_)
+        mixture = fit_mixture(x, k, seed, reg_covar=1e-4, tol=1e-2)
+        weights[capsule, :k], means[capsule, :k] = mixture.weights, mixture.means
+        factors[capsule, :k] = mixture.factors
     return {"weights": weights, "means": means, "factors": factors}
 
 
@@ -162,7 +157,7 @@ def _principal_axes(x, rank):
 def usage(codes):
     """For each capsule: mean and spread of its probability, and how often it is the highest."""
     probabilities = np.linalg.norm(codes, axis=-1)
-    won = np.bincount(probabilities.argmax(axis=-1), minlength=codes.shape[1]) / len(codes)
+    won = np.bincount(winners(probabilities), minlength=codes.shape[1]) / len(codes)
     return {
         "probability_mean": [round(float(p), 4) for p in probabilities.mean(axis=0)],
         "probability_spread": [round(float(p), 4) for p in probabilities.std(axis=0)],

@@ -10,10 +10,9 @@ from keras_capsule_poe.data import batches
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
 from keras_capsule_poe.families.capsule_poe import build, stored
 from keras_capsule_poe.families.capsule_poe.codes import usage
-from keras_capsule_poe.generation.grids import capsule_grid, reconstruction_grid
+from keras_capsule_poe.generation.grids import reconstruction_rows, sample_rows
 from keras_capsule_poe.io.files import beside
 from keras_capsule_poe.io.pictures import save_grid
-from keras_capsule_poe.models.capsule_poe.product import DOMAINS
 from keras_capsule_poe.serving.saved_model import export_saved_model
 
 # Enough held-out images for a stable mean; more would only cost time.
@@ -137,7 +136,7 @@ def decoder(run):
         return {"held_out_relative_error": relative_error(decoded, held_out)}
 
     def picture(path):
-        original = product.from_primary(held_out[:SHOWN])
+        original = product.from_visible(held_out[:SHOWN])
         decoded = product.decode(held_out_codes[:SHOWN])["images"]
         single = product.sample(SHOWN, seed=0, domain="visited")["images"]
         save_grid(path, [original, decoded, single])
@@ -155,16 +154,21 @@ def export(run):
     """Puts the product together, saves it for Keras and as a SavedModel, and draws its grids."""
     primary, decoder = stored.load_primary(run), stored.load_model(run, "decoder")
     product = stored.assemble(run, primary, decoder)
-    shown = to_pixels(run.data.test.images[:SHOWN])
     # Before anything is replaced: parts that do not fit fail here.
-    rows = reconstruction_grid(product, shown)
+    shown = reconstruction_rows(product, run.data.test.images[:SHOWN])
     with beside(run.path("model.keras"), suffix=".keras") as temporary:
         product.save(temporary)
-    config = run.config.to_dict()
-    version = export_saved_model(product, run.folder.path, config, run.metrics())
-    save_grid(run.path("reconstructions.png"), rows)
-    for domain in DOMAINS:
-        rows = capsule_grid(product, rows=4, domain=domain, seed=run.config.seed)
+    card = {
+        "config": run.config.to_dict(),
+        "data": run.config.dataset,
+        "seed": run.config.seed,
+        "primary_capsules": [primary.capsules, primary.dim],
+        "metrics": run.metrics(),
+    }
+    version = export_saved_model(product, run.folder.path, card)
+    save_grid(run.path("reconstructions.png"), list(shown.values()))
+    for domain in product.MODES["single"].domains:
+        rows = sample_rows(product, 4, run.config.seed, "single", domain)
         save_grid(run.path(f"samples-{domain}.png"), rows)
     return {"saved_model": version.name}
 

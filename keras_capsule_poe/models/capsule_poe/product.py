@@ -3,17 +3,23 @@
 import keras
 from keras import ops
 
+from keras_capsule_poe.errors import BadUse
+from keras_capsule_poe.functions import implementations
 from keras_capsule_poe.functions.energy import free_energy
 from keras_capsule_poe.functions.norms import direction, length
 from keras_capsule_poe.functions.squash import squash
+from keras_capsule_poe.functions.winners import winner_alone
 from keras_capsule_poe.layers.gaussian_mixtures import GaussianMixtures
-from keras_capsule_poe.models.generative import Endpoints
+from keras_capsule_poe.models.generative import GenerativeModel, Mode
+from keras_capsule_poe.models.randomness import StatelessSeed
 
-DOMAINS = ("complete", "restricted", "visited")
+# Noise has little in common with an expert's few directions: as long as features it turns none on,
+# and the chain dies out at the mean image.
+LONGER = 8
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
-class ProductOfExpertCapsules(Endpoints, keras.Model):
+class ProductOfExpertCapsules(GenerativeModel, keras.Model):
     """Images to expert capsules and back, and images from single capsules.
 
     Args:
@@ -32,10 +38,32 @@ class ProductOfExpertCapsules(Endpoints, keras.Model):
     Returns:
         Tensor (B, H, W, C), the images decoded from their whole code.
 
+    Examples:
+
+    >>> autoencoder = ConvAutoencoder(filters=2)
+    >>> autoencoder.build((None, 20, 20, 1))
+    >>> primary = PrimaryCapsules(4)
+    >>> primary.build((None, *autoencoder.feature_shape))
+    >>> encoder = CapsuleEncoder(CapsulePoE(3, 2))
+    >>> decoder = CapsuleDecoder(CapsulePoE(primary.capsules, 4))
+    >>> model = ProductOfExpertCapsules(autoencoder, primary, encoder, decoder)
+    >>> model.build((None, 20, 20, 1))
+    >>> tuple(model.sample(5, seed=7)["images"].shape)
+    (5, 20, 20, 1)
+
     Reference:
 
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643)
     """
+
+    TITLE = "Product of expert capsules (arXiv 1907.11643)"
+    CHAINS = ("meanfield",)
+    CEILINGS = ("autoencoder", "whole_code", "routing_off")
+    ENDPOINTS = {
+        **GenerativeModel.ENDPOINTS,
+        "sample_capsule": ("capsule", "n", "seed"),
+        "sample_joint": ("n", "seed"),
+    }
 
     def __init__(self, autoencoder, primary, encoder, decoder, visited=None, joint=None, **kwargs):
         super().__init__(**kwargs)
@@ -51,23 +79,29 @@ class ProductOfExpertCapsules(Endpoints, keras.Model):
         self.joint = joint or GaussianMixtures(1, 1, whole, rank=1, name="joint")
 
     @property
-    def joint_rank(self):
-        """Size of the noise that `draw_joint` takes."""
-        return self.joint.rank
+    def MODES(self):
+        """Each image from one capsule, or from all of them together."""
+        return {
+            "single": Mode(
+                ("complete", "restricted", "visited"),
+                self.capsules,
+                "Each column shows one capsule, all others zero.",
+            ),
+            "joint": Mode(note="Whole codes, from the mixture fitted to those of training."),
+        }
+
+    @property
+    def image_shape(self):
+        """(H, W, C); known once the autoencoder is built."""
+        return tuple(self.autoencoder.image_shape)
 
     def build(self, input_shape):
-        for part, shape in (
-            (self.autoencoder, input_shape),
-            (self.primary, lambda: (None, *self.autoencoder.feature_shape)),
-            (self.encoder, lambda: (None, self.primary.capsules, self.primary.dim)),
-            (self.decoder, (None, self.capsules, self.dim)),
-        ):
-            if not part.built:
-                part.build(shape() if callable(shape) else shape)
-
-        for prior in (self.visited, self.joint):
-            if not prior.built:
-                prior.build()
+        _build(self.autoencoder, input_shape)
+        _build(self.primary, (None, *self.autoencoder.feature_shape))
+        _build(self.encoder, (None, self.primary.capsules, self.primary.dim))
+        _build(self.decoder, (None, self.capsules, self.dim))
+        _build(self.visited, None)
+        _build(self.joint, None)
         self.mean_direction = self.add_weight(
             shape=(self.capsules, self.dim),
             initializer="zeros",
@@ -82,42 +116,148 @@ class ProductOfExpertCapsules(Endpoints, keras.Model):
     def compute_output_shape(self, input_shape):
         return tuple(input_shape)
 
-    def to_primary(self, images):
-        """Images (B, H, W, C), pixels in [0, 1], to squashed primary capsules (B, I, D)."""
-        return self.primary(self.autoencoder.encode(images))
-
-    def from_primary(self, x):
-        """Squashed primary capsules (B, I, D) to images (B, H, W, C), pixels in [0, 1]."""
-        return self.autoencoder.decode(self.primary.to_features(x))
-
-    def code(self, images):
+    def code(self, images, coefficients=None):
         """Everything that one routing of images gives.
 
         Args:
             images: Tensor (B, H, W, C), pixels in [0, 1].
+            coefficients: `"uniform"`: all routing coefficients alike; `None`: routed.
 
         Returns:
             dict: `capsules` (B, J, E), squashed, in their frames; `probabilities` (B, J), their
-            lengths; `free_energy` (B,), nats.
+            lengths; `free_energy` (B,), nats; `experts` (B, J, E), squashed outside their frames,
+            where what is near is alike whichever expert wins.
         """
-        z = self.encoder.experts.route(self.to_primary(images)).z
+        return self._code(self.to_visible(images), coefficients)
+
+    def _code(self, x, coefficients=None):
+        z = _route(self.encoder.experts, x, coefficients).z
         capsules = self.encoder.frames(z)
         return {
             "capsules": capsules,
             "probabilities": length(capsules),
             "free_energy": free_energy(z),
+            "experts": squash(z),
         }
 
-    def render(self, codes):
+    def render(self, capsules):
         """Squashed expert capsules (B, J, E) as `images` and `primary_capsules` (B, I, D)."""
-        primary = self.decoder(codes)
-        return {"images": self.from_primary(primary), "primary_capsules": primary}
+        primary = self.decoder(capsules)
+        return {"images": self.from_visible(primary), "primary_capsules": primary}
 
-    def gibbs_step(self, images):
-        """Images (B, H, W, C) after one contrastive-divergence step of their primary capsules."""
-        return self.from_primary(self.encoder.experts.gibbs_step(self.to_primary(images)))
+    def to_features(self, images):
+        """The autoencoder's feature map (B, h, w, F) of images (B, H, W, C)."""
+        return self.autoencoder.encode(images)
 
-    def draw(self, noise, choice, capsule, domain="complete"):
+    def from_features(self, features):
+        """Images (B, H, W, C), pixels in [0, 1], of feature maps (B, h, w, F)."""
+        return self.autoencoder.decode(features)
+
+    def to_visible(self, images):
+        """Images (B, H, W, C), pixels in [0, 1], to squashed primary capsules (B, I, D)."""
+        return self.primary(self.to_features(images))
+
+    def from_visible(self, x):
+        """Squashed primary capsules (B, I, D) to images (B, H, W, C), pixels in [0, 1]."""
+        return self.from_features(self.primary.to_features(x))
+
+    def visible_noise(self, n, seed):
+        """Noise for a chain to start from: the squash of Gaussians eight times as long as features.
+
+        Args:
+            n: int or scalar integer tensor.
+            seed: int or scalar integer tensor.
+
+        Returns:
+            Tensor (N, I, D): squash(z), the root mean square of |z_i| eight times the
+            `target_length` of the primary capsules.
+        """
+        primary = self.primary
+        shape = (n, primary.capsules, primary.dim)
+        # |z_i|^2 sums over D dimensions.
+        deviation = LONGER * primary.target_length / primary.dim**0.5
+        return squash(keras.random.normal(shape, stddev=deviation, seed=StatelessSeed(seed)))
+
+    def chain_step(self, x, seed=None):
+        """Primary capsules (B, I, D) after one up-down pass of the experts' squashed means.
+
+        Nothing is drawn at random, and `seed` is not used: a chain depends on its start alone
+        and settles near what the model finds likely.
+        """
+        return self.encoder.experts.gibbs_step(x)
+
+    def reconstructions(self, images):
+        """Images decoded from their features, from one step of the chain, and from codes.
+
+        Args:
+            images: Tensor (B, H, W, C), pixels in [0, 1].
+
+        Returns:
+            dict of pairs (decoded, original): of images `autoencoder`, `divergence_step`,
+            `whole_code`, `one_capsule` (the most probable one alone) and `routing_off` (uniform
+            coefficients, the ablation); `primary_capsules` (B, I, D), of the whole code.
+        """
+        features = self.to_features(images)
+        x = self.primary(features)
+        capsules = self._code(x)["capsules"]
+        whole = self.render(capsules)
+        unrouted = self._code(x, "uniform")["capsules"]
+        return {
+            "autoencoder": (self.from_features(features), images),
+            "divergence_step": (self.from_visible(self.chain_step(x)), images),
+            "whole_code": (whole["images"], images),
+            "one_capsule": (self.render(winner_alone(capsules))["images"], images),
+            "routing_off": (self.render(unrouted)["images"], images),
+            "primary_capsules": (whole["primary_capsules"], x),
+        }
+
+    def sample_capsule(self, capsule, n, seed, domain=None):
+        """Images from one capsule; `capsule` is its index, the rest as in `sample`."""
+        if isinstance(capsule, int) and not 0 <= capsule < self.capsules:
+            raise BadUse(
+                f"`capsule` must be an index of {self.capsules} capsules, from 0. "
+                f"Received: capsule={capsule}"
+            )
+        _, domain = self.resolve_mode("single", domain)
+        codes = self._draw_single(ops.full((n,), capsule, dtype="int32"), n, seed, domain)
+        return {**self.decode(codes), "capsules": codes}
+
+    def sample_joint(self, n, seed):
+        """Images from whole codes, all capsules at once: `sample` in mode `"joint"`."""
+        return self.sample(n, seed, "joint")
+
+    def draw(self, n, seed, mode=None, domain=None):
+        """Codes drawn at random, see `single_code` and `joint_code`.
+
+        In mode `"single"` each block of J codes has each capsule on once, in random order.
+
+        Args:
+            n: int or scalar integer tensor, how many.
+            seed: int or scalar integer tensor.
+            mode: `"single"` or `"joint"`.
+            domain: Of mode `"single"`, see `single_code`.
+
+        Returns:
+            dict: `capsules` (N, J, E), squashed; in mode `"single"` also `capsule` (N,), the one
+            that is on.
+
+        Raises:
+            BadUse: If the mode or the domain is unknown.
+        """
+        mode, domain = self.resolve_mode(mode, domain)
+        if mode == "joint":
+            noise = keras.random.normal((n, self.joint.rank), seed=StatelessSeed(seed))
+            return {"capsules": self.joint_code(noise, _choice(n, seed))}
+        blocks = (n + self.capsules - 1) // self.capsules
+        rank = keras.random.uniform((blocks, self.capsules), seed=StatelessSeed(seed, 1))
+        capsule = ops.cast(ops.reshape(ops.argsort(rank, axis=-1), (-1,))[:n], "int32")
+        return {"capsules": self._draw_single(capsule, n, seed, domain), "capsule": capsule}
+
+    def _draw_single(self, capsule, n, seed, domain):
+        noise = keras.random.normal((n, self.dim), seed=StatelessSeed(seed))
+        return self.single_code(noise, _choice(n, seed), capsule, domain)
+
+    def single_code(self, noise, choice, capsule, domain=None):
         """Codes in which one capsule is on.
 
         Args:
@@ -135,11 +275,9 @@ class ProductOfExpertCapsules(Endpoints, keras.Model):
             Tensor (N, J, E), squashed; all capsules but one are zero.
 
         Raises:
-            ValueError: If `domain` is unknown.
+            BadUse: If `domain` is unknown.
         """
-        if domain not in DOMAINS:
-            listed = ", ".join(repr(known) for known in DOMAINS)
-            raise ValueError(f"`domain` must be one of {listed}. Received: domain={domain!r}")
+        _, domain = self.resolve_mode("single", domain)
         x = squash(noise)
         if domain == "visited":
             x = length(x, keepdims=True) * direction(self.visited(noise, choice, capsule))
@@ -149,7 +287,7 @@ class ProductOfExpertCapsules(Endpoints, keras.Model):
         chosen = ops.one_hot(capsule, self.capsules, dtype=x.dtype)
         return chosen[:, :, None] * x[:, None, :]
 
-    def draw_joint(self, noise, choice):
+    def joint_code(self, noise, choice):
         """Whole codes from the mixture fitted to those of training.
 
         Each is stretched so that its longest capsule is as long as a squashed Gaussian of E
@@ -174,3 +312,24 @@ class ProductOfExpertCapsules(Endpoints, keras.Model):
             **super().get_config(),
             **{part: keras.saving.serialize_keras_object(getattr(self, part)) for part in parts},
         }
+
+
+def _build(layer, input_shape):
+    if not layer.built:
+        layer.build(input_shape)
+
+
+def _route(experts, x, coefficients):
+    if coefficients is None:
+        return experts.route(x)
+    if coefficients != "uniform":
+        raise ValueError(
+            f'`coefficients` must be "uniform" or None. Received: coefficients={coefficients!r}'
+        )
+    options = {**experts.routing_options(), "iterations": 0, "bias": None}
+    kernel = ops.cast(experts.kernel, experts.compute_dtype)
+    return implementations.get(experts.implementation).route(x, kernel, **options)
+
+
+def _choice(n, seed):
+    return keras.random.uniform((n,), seed=StatelessSeed(seed, 2))

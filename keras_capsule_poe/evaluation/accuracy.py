@@ -1,0 +1,97 @@
+"""How well a classifier names the classes of images, and which of them it takes for another."""
+
+import math
+
+import numpy as np
+
+from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.errors import BadUse
+
+# Of a standard Gaussian 95% lies within so many deviations.
+DEVIATIONS = 1.959963984540054
+
+
+def classification_figures(model, images):
+    """Figures of a classifier on labelled images.
+
+    Args:
+        model: `CapsuleClassifier`.
+        images: `ImageSet` with labels.
+
+    Returns:
+        dict: `accuracy` (the share named rightly, its `wilson_interval`, and the number of
+        images) and `confusion`, a dict for each class of how many of its images are taken for
+        which class.
+
+    Raises:
+        BadUse: If there are no labels.
+    """
+    if images.labels is None:
+        raise BadUse("Accuracy needs labels. Received: images without labels")
+    found = map_batches(lambda batch: model.classify(batch)["classes"], images.images)
+    right = int(np.sum(found == images.labels))
+    low, high = wilson_interval(right, len(images))
+    return {
+        "accuracy": {
+            "accuracy": right / len(images),
+            "low": low,
+            "high": high,
+            "images": len(images),
+        },
+        "confusion": confusion(images.labels, found, images.class_names),
+    }
+
+
+def wilson_interval(right, n):
+    """The 95% confidence interval of a share, right also near zero and one.
+
+    Args:
+        right: int, successes.
+        n: int, trials, one or more.
+
+    Returns:
+        (float, float) in [0, 1].
+
+    Examples:
+
+    >>> low, high = wilson_interval(10, 10)
+    >>> round(low, 3), round(high, 3)
+    (0.722, 1.0)
+
+    Reference:
+
+    - [Wilson, 1927](https://doi.org/10.1080/01621459.1927.10502953)
+    """
+    share, z = right / n, DEVIATIONS
+    middle = share + z**2 / (2 * n)
+    spread = z * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    ends = ((middle + side * spread) / (1 + z**2 / n) for side in (-1, 1))
+    low, high = (min(max(end, 0.0), 1.0) for end in ends)
+    return low, high
+
+
+def confusion(labels, named, class_names=None):
+    """How many images of each class are taken for which.
+
+    Args:
+        labels: Integer array (N,).
+        named: Integer array (N,), what they are taken for.
+        class_names: Sequence of str by label, or `None`: the labels themselves.
+
+    Returns:
+        dict by class of dicts by class of int.
+
+    Examples:
+
+    >>> confusion(np.array([0, 0, 1]), np.array([0, 1, 1]), ("cat", "dog"))
+    {'cat': {'cat': 1, 'dog': 1}, 'dog': {'cat': 0, 'dog': 1}}
+    """
+    classes = np.unique(np.concatenate([labels, named])).tolist()
+    known = range(len(class_names or ()))
+    names = {label: str(class_names[label] if label in known else label) for label in classes}
+    return {
+        names[label]: {
+            names[other]: int(np.sum((labels == label) & (named == other))) for other in classes
+        }
+        for label in classes
+    }

@@ -1,0 +1,41 @@
+"""The winning capsule of an image: the longest, which is the most probable one."""
+
+import numpy as np
+from keras import ops
+
+from keras_capsule_poe.functions.norms import length
+
+
+def winners(capsules):
+    """The longest capsule of each image, the first of those that are equally long.
+
+    Args:
+        capsules: Array or tensor (N, J, E) of capsules, or (N, J) of their lengths.
+
+    Returns:
+        Integer array or tensor (N,), as `capsules` is one.
+
+    Examples:
+
+    >>> import numpy as np
+    >>> winners(np.array([[0.1, 0.7], [0.5, 0.5]])).tolist()
+    [1, 0]
+    """
+    if isinstance(capsules, np.ndarray):
+        lengths = np.linalg.norm(capsules, axis=-1) if capsules.ndim == 3 else capsules
+        return lengths.argmax(axis=-1)
+    lengths = length(capsules) if len(capsules.shape) == 3 else capsules
+    return ops.argmax(lengths, axis=-1)
+
+
+def winner_alone(capsules):
+    """Capsules (N, J, E) with all but the longest of each image set to zero.
+
+    Examples:
+
+    >>> alone = winner_alone(ops.convert_to_tensor([[[0.25, 0.0], [0.0, 0.5]]]))
+    >>> ops.convert_to_numpy(alone).tolist()
+    [[[0.0, 0.0], [0.0, 0.5]]]
+    """
+    chosen = ops.one_hot(winners(capsules), capsules.shape[1], dtype=capsules.dtype)
+    return capsules * chosen[..., None]

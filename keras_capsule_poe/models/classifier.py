@@ -1,0 +1,38 @@
+"""What one can ask of a model that names the classes of images."""
+
+
+class CapsuleClassifier:
+    """A classifier of images by capsules, one a class, asked in the same words whatever it is.
+
+    To be mixed into a `keras.Model` that has `image_shape` (H, W, C) and the methods below. A
+    model that both generates and classifies is of both kinds, and joins their tables.
+
+    Attributes:
+        TITLE: str, what the model is, for people to read.
+        ENDPOINTS: dict, what a SavedModel of it answers, by name; the names of the arguments.
+        SHARED: dict, likewise, methods that several endpoints call.
+
+    Examples:
+
+    >>> list(CapsuleClassifier.ENDPOINTS)
+    ['classify', 'reconstruct']
+    """
+
+    TITLE = "Capsule classifier"
+    ENDPOINTS = {"classify": ("images",), "reconstruct": ("images",)}
+    SHARED: dict[str, tuple[str, ...]] = {}
+
+    def classify(self, images):
+        """The classes of images.
+
+        Args:
+            images: Tensor (B, H, W, C), pixels in [0, 1].
+
+        Returns:
+            dict: `probabilities` (B, classes); `classes` (B,), the most probable one of each.
+        """
+        raise NotImplementedError
+
+    def reconstruct(self, images):
+        """Images (B, H, W, C), under the key `images`, decoded from the capsules of images."""
+        raise NotImplementedError
