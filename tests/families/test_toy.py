@@ -1,0 +1,159 @@
+"""A family that the package knows nothing of: trained, killed, resumed, sampled, served."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+
+TRAIN = ("train", "--model", "toy", "--dataset", "digits", "--limit", "200", "--axes-epochs", "80")
+TRAIN += ("--deterministic", "--seed", "3", "--checkpoint-seconds", "0.05")
+CAPSPOE = [sys.executable, "-c", "from keras_capsule_poe.cli.main import main; main()"]
+
+
+@pytest.fixture(scope="module")
+def plugin(tmp_path_factory):
+    """A folder with an installed package that brings the family, for PYTHONPATH."""
+    folder = tmp_path_factory.mktemp("site")
+    (folder / "toy_family.py").write_text((Path(__file__).parent / "toy.py").read_text())
+    info = folder / "toy_family-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-family\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[keras_capsule_poe.families]\ntoy = toy_family:FAMILY\n"
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def environment(plugin):
+    path = os.pathsep.join(filter(None, [str(plugin), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": path}
+
+
+@pytest.fixture(scope="module")
+def model(plugin, environment, tmp_path_factory):
+    """Folder of a model that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("models") / "toy"
+    command = [*CAPSPOE, *TRAIN, "--model-dir", str(folder)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-2000:]
+    sys.path.insert(0, str(plugin))
+    yield folder
+    sys.path.remove(str(plugin))
+
+
+@pytest.fixture
+def capspoe(model):
+    from keras_capsule_poe.cli.main import main
+
+    def run(*arguments, code=0):
+        result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+        assert result.exit_code == code, result.output
+        return result.output
+
+    return run
+
+
+def test_no_file_of_the_package_knows_it():
+    import keras_capsule_poe
+
+    root = Path(keras_capsule_poe.__path__[0])
+    for folder in (root, root.parent / "cli"):
+        for path in folder.rglob("*.py"):
+            text = path.read_text().lower()
+            assert "linearcode" not in text and '"toy' not in text, path
+
+
+def test_it_is_killed_and_goes_on_bit_for_bit(model, environment, tmp_path):
+    folder = tmp_path / "toy"
+    command = [*CAPSPOE, *TRAIN, "--model-dir", str(folder)]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
+        ends = time.time() + 120
+        while not list(folder.glob("axes/checkpoints/step-*/state.json")) and time.time() < ends:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+    assert not (folder / "axes" / "done.json").exists(), "it was not killed in time"
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "axes: resumed after step" in done.stdout
+    whole, parts = (
+        json.loads((path / "axes" / "history.json").read_text()) for path in (model, folder)
+    )
+    for a, b in zip(whole, parts, strict=True):
+        assert {**a, "seconds": 0} == {**b, "seconds": 0}
+    from keras_capsule_poe.families import get
+
+    load = get("toy").load
+    whole, parts = (load(path / "model.keras").get_weights() for path in (model, folder))
+    for a, b in zip(whole, parts, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_it_shows_up_in_help_with_the_defaults_of_its_recipe(capspoe):
+    shown = " ".join(capspoe("train", "--model", "toy", "--help").split())
+    assert "[capsules|toy]" in shown and "[plain|wide]" in shown
+    assert "--axes-learning-rate" in shown and "--encoder-epochs" not in shown
+    assert "toy" in capspoe("train", "--help")
+
+
+def test_its_settings_are_its_constructor_s(capspoe, tmp_path):
+    train = ("train", "--model", "toy", "--dataset", "digits", "--model-dir", tmp_path / "m")
+    assert "`axes` must be at least 1" in capspoe(*train, "--set", "axes.axes=0", code=2)
+    assert "no section [encoder]" in capspoe(*train, "--config", write(tmp_path), code=2)
+    assert not (tmp_path / "m").exists()
+    wide = capspoe(*train, "--recipe", "wide", "--dry-run")
+    assert f"{28 * 28 * 8:,} parameters" in wide
+
+
+def write(folder):
+    path = folder / "settings.toml"
+    path.write_text("[encoder]\ncapsules = 3\n")
+    return path
+
+
+def test_it_samples_and_reconstructs(capspoe, model, tmp_path):
+    picture, arrays = tmp_path / "grid.png", tmp_path / "samples.npz"
+    capspoe("sample", "--model-dir", model, "--out", picture, "--rows", 2)
+    with Image.open(picture) as shown:
+        assert shown.size == (4 * 60 + 4, 2 * 60 + 4)
+    capspoe("sample", "--model-dir", model, "--out", arrays, "--n", 6)
+    with np.load(arrays) as drawn:
+        assert drawn["images"].shape == (6, 28, 28, 1)
+        assert drawn["capsule"].tolist() == [0, 1, 2, 3, 0, 1]
+    capspoe("reconstruct", "--model-dir", model, "--out", tmp_path / "r.png", "--n", 5)
+    capspoe("traverse", "--model-dir", model, "--out", tmp_path / "t.png", "--steps", 3)
+
+
+def test_it_is_evaluated(capspoe, model, tmp_path, monkeypatch):
+    monkeypatch.setenv("CAPSPOE_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "figures.json"
+    options = ("--limit", 40, "--samples", 30, "--probe-images", 60, "--json", path)
+    capspoe("evaluate", "--model-dir", model, *options)
+    figures = json.loads(path.read_text())
+    # Four axes hold more of the images than their mean alone does.
+    assert 0 < figures["reconstruction"]["whole_code"] < 0.7
+    assert {"real", "whole_code", "single"} <= set(figures["samples"])
+
+
+def test_it_is_shown_and_served(capspoe, model):
+    shown = capspoe("info", "--model-dir", model)
+    assert "model toy" in shown and "axes: axes 4" in shown
+    capspoe("export", "--model-dir", model)
+    program = (
+        "import sys, numpy as np, tensorflow as tf\n"
+        "sys.modules['keras_capsule_poe'] = None\n"
+        "model = tf.saved_model.load(sys.argv[1])\n"
+        "print(model.sample(5, 7)['images'].shape, model.encode(np.zeros((2, 28, 28, 1), 'f4'))"
+        "['capsules'].shape)\n"
+    )
+    command = [sys.executable, "-c", program, str(model / "2")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "(5, 28, 28, 1) (2, 4, 1)", done.stderr[-2000:]
