@@ -1,0 +1,56 @@
+"""The examples in docstrings run, and nothing public is without one."""
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+import warnings
+
+import pytest
+
+import keras_capsule_poe
+
+ROOMS = ("functions", "layers", "losses", "metrics")
+
+
+def modules():
+    for info in pkgutil.walk_packages(keras_capsule_poe.__path__, "keras_capsule_poe."):
+        if not info.name.startswith("keras_capsule_poe.cli"):
+            yield info.name
+
+
+def examples(name):
+    module = importlib.import_module(name)
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    # Examples may use whatever the package's door gives, as their readers would.
+    known = {public: getattr(keras_capsule_poe, public) for public in keras_capsule_poe.__all__}
+    found = finder.find(module, extraglobs=known)
+    return [test for test in found if test.examples]
+
+
+@pytest.mark.parametrize("name", sorted(modules()))
+def test_examples_run(name, capsys):
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
+    for test in examples(name):
+        with warnings.catch_warnings():
+            runner.run(test)
+    assert runner.summarize(verbose=False).failed == 0, capsys.readouterr().out
+
+
+def public():
+    for room in ROOMS:
+        module = importlib.import_module(f"keras_capsule_poe.{room}")
+        names = getattr(module, "__all__", None) or [
+            name
+            for name, value in vars(module).items()
+            if getattr(value, "__module__", "") == module.__name__ and not name.startswith("_")
+        ]
+        for name in names:
+            value = getattr(module, name)
+            if inspect.isclass(value) or inspect.isfunction(value):
+                yield pytest.param(value, id=f"{room}.{name}")
+
+
+@pytest.mark.parametrize("value", public())
+def test_everything_public_has_an_example(value):
+    assert ">>>" in (inspect.getdoc(value) or ""), "its docstring has no example"
