@@ -95,12 +95,12 @@ def sequential_batches(array, batch_size):
     return batches(array, batch_size=batch_size, seed=0, shuffle=False)
 
 
-def streamed_dtype(dtype):
+def stream_dtype(dtype):
     """The dtype in which arrays of `dtype` come out of `batches`.
 
     Examples:
 
-    >>> streamed_dtype("uint8"), streamed_dtype("int64")
+    >>> stream_dtype("uint8"), stream_dtype("int64")
     ('float32', 'int64')
     """
     return "float32" if str(dtype) in ("uint8", "float16") else str(dtype)
@@ -129,5 +129,5 @@ def _to_float(tensor):
     """The numbers of `to_pixels`, on tensors."""
     import tensorflow as tf
 
-    converted = tf.cast(tensor, streamed_dtype(tensor.dtype.name))
+    converted = tf.cast(tensor, stream_dtype(tensor.dtype.name))
     return converted / 255.0 if tensor.dtype == tf.uint8 else converted

@@ -54,14 +54,14 @@ def map_batches(function, rows, chunk=CHUNK, out=None):
     import keras
     import tensorflow as tf
 
-    from keras_capsule_poe.data.batching import sequential_batches, streamed_dtype
+    from keras_capsule_poe.data.batching import sequential_batches, stream_dtype
 
     structure = keras.tree.map_structure
     # Traced for whole chunks, of known size, and once more for the rest: a graph for any size
     # would do, but rounds differently in the last bits.
     compiled = tf.function(function, reduce_retracing=True)
     if not len(rows) and out is None:
-        any_size = tf.TensorSpec((None, *rows.shape[1:]), streamed_dtype(rows.dtype))
+        any_size = tf.TensorSpec((None, *rows.shape[1:]), stream_dtype(rows.dtype))
         results = compiled.get_concrete_function(any_size).structured_outputs
         return structure(lambda x: np.empty((0, *x.shape[1:]), x.dtype.as_numpy_dtype), results)
     start = 0

@@ -34,7 +34,7 @@ def epoch_order(n, seed, epoch):
     return generator.permutation(n).astype(np.int64, copy=False)
 
 
-def held_out(n, fraction, seed):
+def hold_out(n, fraction, seed):
     """Splits `n` images at random into training and test images.
 
     Args:
@@ -51,7 +51,7 @@ def held_out(n, fraction, seed):
 
     Examples:
 
-    >>> train, test = held_out(10, fraction=0.3, seed=0)
+    >>> train, test = hold_out(10, fraction=0.3, seed=0)
     >>> len(train), len(test)
     (7, 3)
     """

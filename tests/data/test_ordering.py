@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe.data import DataError, epoch_order
-from keras_capsule_poe.data.ordering import held_out
+from keras_capsule_poe.data.ordering import hold_out
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 1000])
@@ -34,18 +34,18 @@ def test_epoch_order_refuses_negative_arguments(arguments):
 
 
 def test_held_out_parts_every_image_once():
-    train, test = held_out(50, 0.1, seed=0)
+    train, test = hold_out(50, 0.1, seed=0)
     assert len(test) == 5
     assert np.array_equal(np.sort(np.concatenate([train, test])), np.arange(50))
-    assert np.array_equal(test, held_out(50, 0.1, seed=0)[1])
-    assert not np.array_equal(test, held_out(50, 0.1, seed=1)[1])
+    assert np.array_equal(test, hold_out(50, 0.1, seed=0)[1])
+    assert not np.array_equal(test, hold_out(50, 0.1, seed=1)[1])
 
 
 @pytest.mark.parametrize(("fraction", "tests"), [(0.001, 1), (0.999, 2)])
 def test_held_out_leaves_an_image_on_either_side(fraction, tests):
-    assert [len(part) for part in held_out(3, fraction, seed=0)] == [3 - tests, tests]
+    assert [len(part) for part in hold_out(3, fraction, seed=0)] == [3 - tests, tests]
 
 
 def test_held_out_refuses_a_single_image():
     with pytest.raises(DataError, match="at least 2 images.* Received: 1"):
-        held_out(1, 0.5, seed=0)
+        hold_out(1, 0.5, seed=0)

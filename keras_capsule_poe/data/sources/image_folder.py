@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_capsule_poe.data.image_set import ImageData, ImageSet
-from keras_capsule_poe.data.ordering import epoch_order, held_out
+from keras_capsule_poe.data.ordering import epoch_order, hold_out
 from keras_capsule_poe.data.pixels import fit_image
 from keras_capsule_poe.data.sources.image_file import UnreadableImage, read_image
 from keras_capsule_poe.errors import DataError
@@ -31,7 +31,7 @@ def load_folder(folder, options):
                 f"folder {folder} holds no images; give one with {', '.join(EXTENSIONS)} files."
             )
         roots, parts = (folder, folder), (files, files)
-        orders = held_out(len(files), options.test_fraction, options.seed)
+        orders = hold_out(len(files), options.test_fraction, options.seed)
 
     reader = _Reader(options)
     train = reader.read([parts[0][i] for i in orders[0]], options.limit)

@@ -6,7 +6,7 @@ import zlib
 import numpy as np
 
 from keras_capsule_poe.data.image_set import ImageData, ImageSet
-from keras_capsule_poe.data.ordering import held_out
+from keras_capsule_poe.data.ordering import hold_out
 from keras_capsule_poe.data.pixels import fit_images, floats_to_bytes
 from keras_capsule_poe.errors import DataError, first_line, listing
 
@@ -55,7 +55,7 @@ def load_npz(path, options):
             mend="column",
         )
     pixels, labels = read(images, "y_train" if images == "x_train" else "labels")
-    train, test = held_out(len(pixels), options.test_fraction, options.seed)
+    train, test = hold_out(len(pixels), options.test_fraction, options.seed)
 
     def part(index):
         return image_set(pixels[index], None if labels is None else labels[index])

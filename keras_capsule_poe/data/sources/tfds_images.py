@@ -3,7 +3,7 @@
 import numpy as np
 
 from keras_capsule_poe.data.image_set import ImageData, ImageSet
-from keras_capsule_poe.data.ordering import held_out
+from keras_capsule_poe.data.ordering import hold_out
 from keras_capsule_poe.data.pixels import fit_image, fit_images, floats_to_bytes
 from keras_capsule_poe.data.sources.tfds_prepare import prepared_builder
 from keras_capsule_poe.errors import DataError, first_line, listing
@@ -27,7 +27,7 @@ def load_tfds(name, options):
         train = columns.read(train, options.limit)
         return ImageData(train, columns.read(test))
     everything = columns.read(train)
-    train, test = held_out(len(everything), options.test_fraction, options.seed)
+    train, test = hold_out(len(everything), options.test_fraction, options.seed)
 
     def part(index):
         labels = None if everything.labels is None else everything.labels[index]
