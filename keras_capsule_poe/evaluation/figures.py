@@ -123,7 +123,7 @@ def _coded_and_decoded(product, images):
         **coded,
         "autoencoder": _squares(product.autoencoder.decode(features) - images),
         "divergence_step": _squares(
-            product.from_primary(product.encoder.experts.gibbs_step(x)) - images
+            product.from_primary(product.encoder.experts.mean_field_step(x)) - images
         ),
         "whole_code": _squares(whole["images"] - images),
         "one_capsule": _squares(alone["images"] - images),

@@ -1,6 +1,7 @@
 """Where images to be judged come from: the model, its parts, controls, and reality."""
 
 import contextlib
+from dataclasses import replace
 
 import numpy as np
 
@@ -70,9 +71,9 @@ def image_sources(product, data, test_images, samples, seed):
 def routing_off(product):
     """While open, the encoder's routing coefficients are all the same."""
     experts = product.encoder.experts
-    iterations, bias = experts.iterations, experts.routing_bias
-    experts.iterations, experts.routing_bias = 0, None
+    options, bias = experts.options, experts.routing_bias
+    experts.options, experts.routing_bias = replace(options, iterations=0), None
     try:
         yield
     finally:
-        experts.iterations, experts.routing_bias = iterations, bias
+        experts.options, experts.routing_bias = options, bias

@@ -33,7 +33,7 @@ def chain(product, x, steps, every=1):
             "`chain` needs starts, `steps` of at least 0 and `every` of at least 1. "
             f"Received: {len(x)} starts, steps={steps}, every={every}"
         )
-    step = _in_chunks(product.encoder.experts.gibbs_step)
+    step = _in_chunks(product.encoder.experts.mean_field_step)
     x = ops.convert_to_numpy(x).astype("float32")
     for done in range(steps + 1):
         if done:

@@ -31,13 +31,12 @@ def build_primary(config, feature_shape):
     return layer
 
 
-def build_encoder(config, primary_capsules, steps):
+def build_encoder(config, primary_capsules):
     """The capsule encoder of a `RunConfig`.
 
     Args:
         config: `RunConfig`.
         primary_capsules: int, I.
-        steps: int, how many steps training takes in all.
     """
     options = config.encoder
     experts = _capsules(
@@ -51,8 +50,6 @@ def build_encoder(config, primary_capsules, steps):
     )
     model = CapsuleEncoder(
         experts,
-        prior_start=options.prior_start,
-        prior_steps=int(options.anneal * steps),
         balance=options.balance,
         seed=config.seed,
         name="encoder",
@@ -73,7 +70,6 @@ def build_decoder(config, primary_capsules):
         activity=options.activity,
         offset=options.offset,
         conditional=options.conditional,
-        keep=options.keep,
         seed=config.seed,
         name="decoder",
     )
@@ -89,7 +85,7 @@ def _capsules(options, capsules, dim, seed, **kwargs):
         temperature=options.temperature,
         normalize=options.normalize,
         agreement=options.agreement,
-        scale=options.scale,
+        scale=_scale(options),
         implementation=options.implementation,
         kernel_initializer=keras.initializers.RandomNormal(
             stddev=options.initial_stddev, seed=seed
@@ -98,3 +94,10 @@ def _capsules(options, capsules, dim, seed, **kwargs):
         kernel_regularizer=keras.regularizers.L2(options.l2 / 2),
         **kwargs,
     )
+
+
+def _scale(options):
+    """`scale`, where none means a mean coefficient of one over the inputs."""
+    if options.scale is None:
+        return "mean" if options.normalize == "inputs" else 1.0
+    return options.scale

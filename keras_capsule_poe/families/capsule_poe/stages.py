@@ -75,7 +75,7 @@ def encoder(run):
     primary = parts.load_primary(run)
     train = parts.features(run, "train")
     epochs, steps = schedule(options, len(train))
-    model = build.build_encoder(config, primary.capsules, epochs * steps)
+    model = build.build_encoder(config, primary.capsules)
     if options.start != "noise":
         rows = starting_images(
             lambda chosen: parts.to_primary(primary, train[chosen]),
@@ -102,7 +102,7 @@ def encoder(run):
 
     def picture(path):
         x = held_out[:SHOWN]
-        rows = (x, model.experts.gibbs_step(x))
+        rows = (x, model.experts.mean_field_step(x))
         save_grid(path, [autoencoder.decode(primary.to_features(row)) for row in rows])
 
     def stream(first_epoch):

@@ -3,9 +3,9 @@
 import keras
 from keras import ops
 
-from keras_capsule_poe.functions.energy import free_energy
 from keras_capsule_poe.functions.norms import direction, length
 from keras_capsule_poe.functions.squash import squash
+from keras_capsule_poe.functions.units import free_energy
 from keras_capsule_poe.layers.gaussian_mixtures import GaussianMixtures
 from keras_capsule_poe.models.generative import Endpoints
 
@@ -115,7 +115,7 @@ class ProductOfExpertCapsules(Endpoints, keras.Model):
 
     def gibbs_step(self, images):
         """Images (B, H, W, C) after one contrastive-divergence step of their primary capsules."""
-        return self.from_primary(self.encoder.experts.gibbs_step(self.to_primary(images)))
+        return self.from_primary(self.encoder.experts.mean_field_step(self.to_primary(images)))
 
     def draw(self, noise, choice, capsule, domain="complete"):
         """Codes in which one capsule is on.
