@@ -1,24 +1,38 @@
 """Products of expert capsules: capsule layers trained without labels by contrastive divergence.
 
-`import keras_capsule_poe` is quick: TensorFlow is imported when a name is first used.
+`import keras_capsule_poe` is quick: Keras is imported when a name is first used. Once Keras is
+imported too, before or after, `keras.models.load_model` knows the classes of this package.
 """
 
 import importlib
 
+from keras_capsule_poe import _registration
+
 __version__ = "0.1.0"
 
 _HOMES = {
-    "layers": ("CapsulePoE", "ExpertFrames", "PrimaryCapsules", "RoutingLayer"),
+    "layers": (
+        "CapsuleLength",
+        "CapsuleMask",
+        "CapsulePoE",
+        "ExpertFrames",
+        "PrimaryCapsules",
+        "RoutingLayer",
+    ),
+    "losses": ("MarginLoss",),
+    "metrics": ("ExpertUsage", "OrientationConcentration", "relative_error"),
     "models": ("CapsuleDecoder", "CapsuleEncoder", "ConvAutoencoder", "ProductOfExpertCapsules"),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
-_SUBPACKAGES = ("data", "functions", "layers", "models", "training")
+_MODULES = ("data", "functions", "layers", "losses", "metrics", "models", "training")
 
-__all__ = [*_MODULE_OF, *_SUBPACKAGES]
+__all__ = [*_MODULE_OF, *_MODULES]
+
+_registration.register_with_keras([f"{__name__}.{module}" for module in _HOMES])
 
 
 def __getattr__(name):
-    if name in _SUBPACKAGES:
+    if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
     if name in _MODULE_OF:
         return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)

@@ -1,49 +1,44 @@
-"""Pure functions of capsules: squash, votes, routing, energy, contrastive divergence."""
+"""Pure functions of capsules: units, maps, routing, contrastive divergence."""
 
 from keras_capsule_poe.functions.divergence import (
     Divergence,
-    backproject,
-    correlation,
-    damped,
-    decoder_divergence,
-    encoder_divergence,
+    chain_step,
+    contrastive_divergence,
+    decoder_rule,
 )
-from keras_capsule_poe.functions.energy import (
-    expert_free_energy,
+from keras_capsule_poe.functions.maps import DenseMaps, EinsumMaps
+from keras_capsule_poe.functions.norms import direction, length
+from keras_capsule_poe.functions.routing import Router, Routing, RoutingOptions
+from keras_capsule_poe.functions.squash import squash, unsquash
+from keras_capsule_poe.functions.streamed.blocks import BlockMaps
+from keras_capsule_poe.functions.streamed.router import route
+from keras_capsule_poe.functions.units import (
+    BinaryUnits,
+    CapsuleUnits,
+    GaussianUnits,
     free_energy,
-    log_odds,
     probability,
 )
-from keras_capsule_poe.functions.norms import direction, length
-from keras_capsule_poe.functions.routing import (
-    Routing,
-    agreement,
-    collective,
-    route,
-    routing_coefficients,
-    votes,
-)
-from keras_capsule_poe.functions.squash import squash, unsquash
 
 __all__ = [
+    "BinaryUnits",
+    "BlockMaps",
+    "CapsuleUnits",
+    "DenseMaps",
     "Divergence",
+    "EinsumMaps",
+    "GaussianUnits",
+    "Router",
     "Routing",
-    "agreement",
-    "backproject",
-    "collective",
-    "correlation",
-    "damped",
-    "decoder_divergence",
+    "RoutingOptions",
+    "chain_step",
+    "contrastive_divergence",
+    "decoder_rule",
     "direction",
-    "encoder_divergence",
-    "expert_free_energy",
     "free_energy",
     "length",
-    "log_odds",
     "probability",
     "route",
-    "routing_coefficients",
     "squash",
     "unsquash",
-    "votes",
 ]

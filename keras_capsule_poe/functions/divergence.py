@@ -1,129 +1,352 @@
-"""Contrastive-divergence statistics of expert capsules, with the hand-derived gradient.
+"""Contrastive divergence, by hand and for all units and maps.
 
-Every pass of one step uses the same routing coefficients c (Algorithm 1 of Hauser, 2019).
+One pass of the chain goes up, z_j = sum_i c_ij W_ij x_i, and down again. Each expert pulls on
+its maps by -dF/dz: the rule raises log P at the data and lowers it where the chain has come to.
+With capsules every pass uses the same routing coefficients c (Algorithm 1 of Hauser, 2019).
 """
 
-from collections import namedtuple
+from typing import Any, NamedTuple
 
 from keras import ops
 
-from keras_capsule_poe.functions.norms import at_least_float32, folded, length
-from keras_capsule_poe.functions.routing import collective, votes
-from keras_capsule_poe.functions.squash import squash
-
-Divergence = namedtuple("Divergence", ["gradient", "reconstruction", "z", "z_model"])
-Divergence.__doc__ = """One step of contrastive divergence.
-
-`gradient`: ascent direction on log P, of the kernel's shape, averaged over the batch.
-`reconstruction`: the visible capsules after one step of the chain, squashed.
-`z`, `z_model`: the hidden side before the squash, from the data and after the step.
-"""
+from keras_capsule_poe.functions.checks import whole_number
+from keras_capsule_poe.functions.maps import DenseMaps
+from keras_capsule_poe.functions.norms import at_least_float32
+from keras_capsule_poe.functions.randomness import StatelessSeed, split
+from keras_capsule_poe.functions.routing import Router
+from keras_capsule_poe.functions.slices import over_images
+from keras_capsule_poe.functions.units import CAPSULES
 
 
-def backproject(coefficients, kernel, x):
-    """Output capsules sent back through the transposed maps: z~_i = sum_j c_ij W_ij^T x_j.
+class Divergence(NamedTuple):
+    """What contrastive divergence gives.
 
-    Args:
-        coefficients: Tensor (B, I, J), routing coefficients.
-        kernel: Tensor (I, J, E, D), prediction maps W_ij.
-        x: Tensor (B, J, E), squashed output capsules.
-
-    Returns:
-        Tensor (B, I, D), input capsules before the squash.
+    `gradient`: ascent direction on log P, of the kernel's shape, averaged over the batch.
+    `reconstruction`: the visible side at the end of the chain.
+    `z`, `z_model`: what the hidden units receive from the data and at the end of the chain.
+    `hidden_bias`, `visible_bias`: ascent directions of the biases that were given, else None.
     """
-    return ops.einsum("bij,bijd->bid", coefficients, ops.einsum("bje,ijed->bijd", x, kernel))
+
+    gradient: Any
+    reconstruction: Any
+    z: Any
+    z_model: Any
+    hidden_bias: Any = None
+    visible_bias: Any = None
 
 
-def damped(z):
-    """z/(1+|z|^2), half the gradient of log(1+|z|^2): an expert's pull on its weights.
+def contrastive_divergence(
+    maps,
+    x,
+    coefficients=None,
+    hidden=CAPSULES,
+    visible=CAPSULES,
+    steps=1,
+    seed=None,
+    chains=None,
+    hidden_bias=None,
+    visible_bias=None,
+):
+    """CD-k: the gradient of log P, its model term taken after k steps of a Markov chain.
 
-    Args:
-        z: Tensor (..., E), capsules before the squash.
-
-    Returns:
-        Tensor of the shape of `z`, of length at most 1/2.
-    """
-    z = ops.convert_to_tensor(z)
-    wide = at_least_float32(z)
-    n = length(wide, keepdims=True)
-    inverse = 1 / ops.maximum(n, 1)
-    # One factor 1/n at a time: 1/n^2 would underflow for a long vector.
-    return ops.cast(wide * inverse * (inverse / (1 + ops.square(folded(n)))), z.dtype)
-
-
-def correlation(coefficients, output, inputs):
-    """Batch mean of c_ij y_j x_i^T, c inside the average because it is per image.
-
-    Args:
-        coefficients: Tensor (B, I, J).
-        output: Tensor (B, J, E).
-        inputs: Tensor (B, I, D).
-
-    Returns:
-        Tensor (I, J, E, D).
-    """
-    batch = ops.cast(ops.shape(inputs)[0], inputs.dtype)
-    weighted = ops.einsum("bij,bje->bije", coefficients, output)
-    return ops.einsum("bije,bid->ijed", weighted, inputs) / batch
-
-
-def encoder_divergence(x, kernel, coefficients):
-    """One step of contrastive divergence for the encoder maps W, without autodiff.
-
-    z_j = sum_i c_ij W_ij x_i; x~_i = squash(sum_j c_ij W_ij^T squash(z_j));
-    z~_j = sum_i c_ij W_ij x~_i; and the gradient
-    dW_ij = 2 c_ij (z_j x_i^T/(1+|z_j|^2) - z~_j x~_i^T/(1+|z~_j|^2)), averaged over the batch.
-
-    With c held fixed the first term is exactly the gradient of the mean log-probability
-    -F(x) in W. With c routed from x it is not: c then depends on W.
+    dW_ij = c_ij (pull(z_j) x_i^T - pull(z~_j) x~_i^T), averaged over the batch. For capsules
+    z_j = sum_i c_ij W_ij x_i, x~_i = squash(sum_j c_ij W_ij^T squash(z_j)), z~_j from x~_i, and
+    pull(z) = 2 z/(1 + |z|^2). With c held fixed the first term is exactly the gradient of the
+    mean log-probability -F(x) in W. With c routed from x it is not: c then depends on W.
 
     Args:
-        x: Tensor (B, I, D), squashed primary capsules.
-        kernel: Tensor (I, J, E, D), prediction maps W_ij.
-        coefficients: Tensor (B, I, J), routing coefficients, the same in every pass.
+        maps: `EinsumMaps`, `BlockMaps` or `DenseMaps`.
+        x: Tensor (B, I, D), visible units of the data, (B, D) with `DenseMaps`.
+        coefficients: Tensor (B, I, J), the same in every pass; or a `Router` of the same maps,
+            which routes the start of each chain; or None with `DenseMaps`.
+        hidden, visible: Units of the two sides, see `functions.units`.
+        steps: int, k, passes of the chain.
+        seed: int, scalar integer tensor or `keras.random.SeedGenerator`: both sides are drawn
+            at random. `None`: mean field, they send on their means.
+        chains: Tensor (N, I, D), visible units that the chains start from, as `reconstruction`
+            left them (persistent contrastive divergence). `None`: the data.
+        hidden_bias: Tensor (J, E), added to what the hidden units receive; or None.
+        visible_bias: Tensor (I, D), likewise.
 
     Returns:
-        `Divergence`: gradient (I, J, E, D), reconstruction x~ (B, I, D), z and z~ (B, J, E).
+        `Divergence`: gradient of the kernel's shape, reconstruction (N, I, D), z (B, J, E) and
+        z~ (N, J, E), and the gradients of the biases.
+
+    Raises:
+        ValueError: If `steps` is not positive, coefficients are missing, or there is a seed and
+            units of which no p(x | z) is known.
+
+    Examples:
+
+    >>> from keras_capsule_poe.functions import BinaryUnits, DenseMaps
+    >>> x = np.array([[0.0, 1.0, 1.0, 0.0]], "float32")
+    >>> step = contrastive_divergence(DenseMaps(ops.ones((3, 4))), x, hidden=BinaryUnits(),
+    ...                               visible=BinaryUnits(), steps=2, seed=0)
+    >>> step.gradient.shape, step.reconstruction.shape
+    (TensorShape([3, 4]), TensorShape([1, 4]))
 
     Reference:
 
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643), Algorithm 1 and Equation 18
+    - [Hinton, 2002](https://doi.org/10.1162/089976602760128018), contrastive divergence
+    - [Tieleman, 2008](https://doi.org/10.1145/1390156.1390290), persistent chains
     """
-    x, kernel = at_least_float32(x), at_least_float32(kernel)
-    z = collective(votes(x, kernel), coefficients)
-    x_model = squash(backproject(coefficients, kernel, squash(z)))
-    z_model = collective(votes(x_model, kernel), coefficients)
-    data = correlation(coefficients, damped(z), x)
-    model = correlation(coefficients, damped(z_model), x_model)
-    return Divergence(2 * (data - model), x_model, z, z_model)
+    steps = whole_number("steps", steps)
+    chain = _Chain(maps, coefficients, hidden, visible, hidden_bias, visible_bias)
+    seeds = chain.seeds(seed, steps)
+    x = chain.cast(x)
+    share = 1 / ops.cast(ops.shape(x)[0], x.dtype)
+
+    def walk(x, c, z, image):
+        for two in seeds:
+            x, z = chain.step(c, z, two, image)
+        return x, z
+
+    if chains is None:
+
+        def step(*arrays):
+            x, c, z, image = chain.start(*arrays)
+            x_model, z_model = walk(x, c, z, image)
+            results = chain.unlay(x_model, z, z_model)
+            data = chain.statistics(c, results[1], x, image, share)
+            model = chain.statistics(c, results[2], x_model, image, share)
+            return results, _differences(data, model)
+
+        (x_model, z, z_model), sums = chain.over(step, 2, x)
+        return chain.divergence(sums, x_model, z, z_model)
+
+    chains = chain.cast(chains)
+    share_model = 1 / ops.cast(ops.shape(chains)[0], x.dtype)
+
+    def data_step(*arrays):
+        x, c, z, image = chain.start(*arrays)
+        results = chain.unlay(x, z)
+        return results, chain.statistics(c, results[1], x, image, share)
+
+    def model_step(*arrays):
+        x, c, z, image = chain.start(*arrays)
+        x, z = walk(x, c, z, image)
+        results = chain.unlay(x, z)
+        return results, chain.statistics(c, results[1], x, image, share_model)
+
+    (_, z), data = chain.over(data_step, 1, x)
+    (x_model, z_model), model = chain.over(model_step, 1, chains)
+    return chain.divergence(_differences(data, model), x_model, z, z_model)
 
 
-def decoder_divergence(x, z, kernel, coefficients, conditional=False):
-    """One step of contrastive divergence for the decoder maps U, the encoder frozen.
+def decoder_rule(
+    maps, x, z, coefficients=None, units=CAPSULES, visible=CAPSULES, conditional=False
+):
+    """One step of contrastive divergence for decoder maps U, what they decode to given.
 
     z~_i = sum_j e_ji U_ji x_j; x~_j = squash(sum_i e_ji U_ji^T z~_i); and
-    dU_ji = 2 e_ji (z_i x_j^T/(1+|z_i|^2) - z~_i x~_j^T/(1+|z~_i|^2)), averaged over the batch.
+    dU_ji = e_ji (pull(z_i) x_j^T - pull(z~_i) x~_j^T), averaged over the batch, where for
+    capsules pull(z) = 2 z/(1 + |z|^2).
 
     Args:
-        x: Tensor (B, J, E), squashed expert capsules of the data.
-        z: Tensor (B, I, D), primary capsules of the data, before the squash.
-        kernel: Tensor (J, I, D, E), decoder maps U_ji.
-        coefficients: Tensor (B, J, I), routing coefficients e_ji.
+        maps: Maps from the J experts to the I primary capsules.
+        x: Tensor (B, J, E), experts of the data.
+        z: Tensor (B, I, D), what the primary capsules of the data receive.
+        coefficients: Tensor (B, J, I), routing coefficients e_ji; or a `Router` of the same
+            maps; or None with `DenseMaps`.
+        units, visible: Units of the primary capsules and of the experts.
         conditional: bool, whether the second term keeps the data's experts, x~_j = x_j. Then
             the rule learns the primary capsules given the experts, and not the experts.
 
     Returns:
-        `Divergence`: gradient (J, I, D, E), reconstruction x~ (B, J, E) of the expert capsules,
-        z the data's and z_model = z~ (B, I, D), the decoded primary capsules before the squash.
+        `Divergence`: gradient (J, I, D, E), reconstruction x~ (B, J, E) of the experts, z the
+        data's and z_model = z~ (B, I, D), decoded.
+
+    Raises:
+        ValueError: If coefficients are missing.
+
+    Examples:
+
+    >>> from keras_capsule_poe.functions import EinsumMaps
+    >>> x, z, e = ops.ones((2, 5, 3)), ops.ones((2, 6, 4)), ops.ones((2, 5, 6))
+    >>> decoder_rule(EinsumMaps(ops.ones((5, 6, 4, 3))), x, z, e).gradient.shape
+    TensorShape([5, 6, 4, 3])
 
     Reference:
 
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643), training of the decoder
     - [Mnih et al., 2011](https://arxiv.org/abs/1202.3748), the conditional form
     """
-    x, kernel = at_least_float32(x), at_least_float32(kernel)
-    z_model = collective(votes(x, kernel), coefficients)
-    x_model = x if conditional else squash(backproject(coefficients, kernel, z_model))
-    data = correlation(coefficients, damped(z), x)
-    model = correlation(coefficients, damped(z_model), x_model)
-    return Divergence(2 * (data - model), x_model, z, z_model)
+    chain = _Chain(maps, coefficients, units, visible)
+    x, z = chain.cast(x), chain.cast(z)
+    share = 1 / ops.cast(ops.shape(x)[0], x.dtype)
+
+    def step(x, z, *more):
+        x, c, z_model, image = chain.start(x, *more)
+        if conditional:
+            results = chain.unlay(x, z_model)
+            # Both terms have the same inputs: one correlation of their difference.
+            pull = units.pull(z) - units.pull(results[1])
+            pull = maps.lay_outputs(chain.weights(image, share, z) * pull)
+            return results, maps.correlation(c, pull, x)
+        x_model = visible.mean(maps.down(c, z_model), axis=maps.input_axis)
+        results = chain.unlay(x_model, z_model)
+        data = chain.statistics(c, z, x, image, share)
+        model = chain.statistics(c, results[1], x_model, image, share)
+        return results, _differences(data, model)
+
+    (x_model, z_model), sums = chain.over(step, 1, x, z)
+    return chain.divergence(sums, x_model, z, z_model)
+
+
+def chain_step(
+    maps,
+    x,
+    coefficients=None,
+    hidden=CAPSULES,
+    visible=CAPSULES,
+    seed=None,
+    hidden_bias=None,
+    visible_bias=None,
+):
+    """The visible units after one pass of the Markov chain, up and down.
+
+    Args:
+        maps, x, coefficients, hidden, visible, hidden_bias, visible_bias: See
+            `contrastive_divergence`.
+        seed: int, scalar integer tensor or `keras.random.SeedGenerator`: both sides are drawn
+            at random (a Gibbs step). `None`: mean field.
+
+    Returns:
+        Tensor of the shape of `x`.
+
+    Examples:
+
+    >>> from keras_capsule_poe.functions import EinsumMaps
+    >>> x, c = ops.ones((2, 6, 4)), ops.ones((2, 6, 5))
+    >>> chain_step(EinsumMaps(ops.ones((6, 5, 3, 4))), x, c).shape
+    TensorShape([2, 6, 4])
+    """
+    chain = _Chain(maps, coefficients, hidden, visible, hidden_bias, visible_bias)
+    (seeds,) = chain.seeds(seed, 1)
+
+    def step(*arrays):
+        _, c, z, image = chain.start(*arrays)
+        return [maps.unlay_inputs(chain.down(c, z, seeds, image))], []
+
+    return over_images(
+        step, chain.arrays(chain.cast(x)), maps.images_at_once(), [maps.input_shape], []
+    )[0][0]
+
+
+class _Chain:
+    """Passes between visible and hidden units, for a few images at a time, all laid out."""
+
+    def __init__(self, maps, coefficients, hidden, visible, hidden_bias=None, visible_bias=None):
+        self._maps, self._hidden, self._visible = maps, hidden, visible
+        self._router = coefficients if isinstance(coefficients, Router) else None
+        self._coefficients = None if self._router else coefficients
+        if coefficients is None and not isinstance(maps, DenseMaps):
+            raise ValueError(
+                "`coefficients` must be a tensor or a Router: only DenseMaps do without. "
+                "Received: coefficients=None"
+            )
+        self._biases = [
+            None if bias is None else self.cast(bias) for bias in (hidden_bias, visible_bias)
+        ]
+
+    def cast(self, x):
+        """`x` as a tensor of the maps' type."""
+        return ops.cast(at_least_float32(x), self._maps.kernel.dtype)
+
+    def seeds(self, seed, steps):
+        """A pair of seeds, of the hidden and the visible units, or None for each step."""
+        if seed is None:
+            return [None] * steps
+        for units in (self._hidden, self._visible):
+            if not hasattr(units, "sample"):
+                raise ValueError(
+                    f"No p(x | z) is known of {type(units).__name__}, so that nothing can be "
+                    f"drawn: use seed=None, the mean field. Received: seed={seed!r}"
+                )
+        return ops.reshape(split(seed, 2 * steps), (steps, 2, 2))
+
+    # A few images
+
+    def arrays(self, x, *more):
+        """What `over_images` cuts: x and more, coefficients, and the images' numbers from 1."""
+        c = [] if self._coefficients is None else [self.cast(self._coefficients)]
+        # Where a slice is filled up, the number is zero.
+        return [x, *more, *c, ops.arange(ops.shape(x)[0], dtype="int32") + 1]
+
+    def start(self, x, *more):
+        """Inputs, coefficients, what the hidden units receive, and the images' numbers."""
+        *c, image = more
+        x = self._maps.lay_inputs(x)
+        if self._router:
+            c, collectives = self._router.steps(x)
+            return x, c, self._with_bias(collectives[-1], 0), image
+        c = self._maps.lay_pairs(c[0]) if c else None
+        return x, c, self._with_bias(self._maps.up(c, x), 0), image
+
+    def step(self, c, z, seeds, image):
+        """Visible units and what the hidden ones receive, after one pass."""
+        x = self.down(c, z, seeds, image)
+        return x, self._with_bias(self._maps.up(c, x), 0)
+
+    def down(self, c, z, seeds, image):
+        """Visible units, of what the hidden ones receive."""
+        maps = self._maps
+        y = _state(self._hidden, z, maps.output_axis, None if seeds is None else seeds[0], image)
+        field = self._with_bias(maps.down(c, y), 1)
+        return _state(
+            self._visible, field, maps.input_axis, None if seeds is None else seeds[1], image
+        )
+
+    def _with_bias(self, z, side):
+        bias = self._biases[side]
+        if bias is None:
+            return z
+        return z + (self._maps.lay_inputs if side else self._maps.lay_outputs)(bias[None])
+
+    def statistics(self, c, z, x, image, share):
+        """Sums over images, of z as it came, that make the gradients."""
+        weights = self.weights(image, share, z)
+        pull = weights * self._hidden.pull(z)
+        sums = list(self._maps.correlation(c, self._maps.lay_outputs(pull), x))
+        if self._biases[0] is not None:
+            sums.append(ops.sum(pull, axis=0))
+        if self._biases[1] is not None:
+            sums.append(ops.sum(weights * self._maps.unlay_inputs(x), axis=0))
+        return sums
+
+    def weights(self, image, share, like):
+        """`share` of each image, zero where a slice is filled up, to multiply `like`."""
+        weights = share * ops.cast(image > 0, share.dtype)
+        return ops.reshape(weights, (-1,) + (1,) * (len(like.shape) - 1))
+
+    def unlay(self, x, *z):
+        """Inputs and outputs as they came."""
+        return [self._maps.unlay_inputs(x), *(self._maps.unlay_outputs(each) for each in z)]
+
+    # All images
+
+    def over(self, step, outputs, x, *more):
+        """Results of `step`, inputs and so many outputs, and its sums over all images."""
+        maps, arrays = self._maps, self.arrays(x, *more)
+        shapes = [maps.input_shape] + outputs * [maps.output_shape]
+        sums = [*maps.map_shapes, *(bias.shape for bias in self._biases if bias is not None)]
+        return over_images(step, arrays, maps.images_at_once(), shapes, sums)
+
+    def divergence(self, sums, x_model, z, z_model):
+        """`Divergence` of the sums over images."""
+        blocks = len(self._maps.map_shapes)
+        kernel, biases = self._maps.unlay_maps(sums[:blocks]), iter(sums[blocks:])
+        biases = [None if bias is None else next(biases) for bias in self._biases]
+        return Divergence(kernel, x_model, z, z_model, *biases)
+
+
+def _state(units, z, axis, seed, image):
+    """The units' mean, or a draw of them; each slice of images has a stream of its own."""
+    if seed is None:
+        return units.mean(z, axis=axis)
+    return units.sample(z, StatelessSeed(seed[0], seed[1] + ops.sum(image[:1])))
+
+
+def _differences(data, model):
+    return [d - m for d, m in zip(data, model)]

@@ -1,133 +1,62 @@
-"""Votes, agreement and dynamic routing between two layers of capsules: the plain reference form.
+"""Dynamic routing between two layers of capsules, over any maps.
 
-Shapes: B images, I input capsules of D dimensions, J output capsules of E dimensions.
+    z_0 = sum_i c_ij W_ij x_i                         c the same for all i
+    p_t = p_{t-1} + T g(z_{t-1})                      the sum of the directions so far
+    c_t = scale softmax(A(p_t) + b log|z_{t-1}|^2 + bias),    z_t = sum_i c_t,ij W_ij x_i
+
+with g(z) the direction of z (or its squash, for dot agreement), T the temperature, b the
+activation prior and A the agreement with the votes. Agreements add up over the iterations, so
+that one small sum is carried and not the logits.
 """
 
 from collections import namedtuple
+from dataclasses import dataclass
 
 from keras import ops
 
-from keras_capsule_poe.functions.energy import log_odds
+from keras_capsule_poe.functions.checks import one_of, real_number, whole_number
 from keras_capsule_poe.functions.norms import at_least_float32, direction
-from keras_capsule_poe.functions.squash import squash
+from keras_capsule_poe.functions.slices import over_images
+from keras_capsule_poe.functions.units import CAPSULES
 
 Routing = namedtuple("Routing", ["coefficients", "z"])
 Routing.__doc__ = "Routing coefficients c (B, I, J) and the collectives z (B, J, E) that they give."
+
+Numbers = namedtuple("Numbers", ["temperature", "activation_prior", "bias", "scale"])
 
 NORMALIZE = ("inputs", "outputs")
 AGREEMENTS = ("cosine", "dot")
 
 
-def votes(x, kernel):
-    """What each input capsule predicts for each output capsule, W_ij x_i.
+@dataclass(frozen=True)
+class RoutingOptions:
+    """How capsules are routed.
 
     Args:
-        x: Tensor (B, I, D), input capsules.
-        kernel: Tensor (I, J, E, D), prediction maps W_ij.
-
-    Returns:
-        Tensor (B, I, J, E).
-
-    Reference:
-
-    - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Equation 2
-    """
-    return ops.einsum("bid,ijed->bije", x, kernel)
-
-
-def collective(predictions, coefficients):
-    """Sum of the votes, weighted by the routing coefficients: z_j = sum_i c_ij W_ij x_i.
-
-    Args:
-        predictions: Tensor (B, I, J, E), from `votes`.
-        coefficients: Tensor (B, I, J).
-
-    Returns:
-        Tensor (B, J, E), output capsules before the squash.
-    """
-    return ops.einsum("bij,bije->bje", coefficients, predictions)
-
-
-def agreement(predictions, z, kind="cosine"):
-    """How well each vote agrees with the collective.
-
-    Args:
-        predictions: Tensor (B, I, J, E), from `votes`.
-        z: Tensor (B, J, E), from `collective`.
-        kind: `"cosine"`, in [-1, 1], as in Hauser's paper; or `"dot"`, the inner product with
-            the squashed collective, as in Sabour et al.
-
-    Returns:
-        Tensor (B, I, J).
-
-    Raises:
-        ValueError: If `kind` is unknown.
-    """
-    _check_choice("kind", kind, AGREEMENTS)
-    if kind == "cosine":
-        return ops.einsum("bije,bje->bij", direction(predictions), direction(z))
-    return ops.einsum("bije,bje->bij", predictions, squash(z))
-
-
-def routing_coefficients(logits, normalize="inputs", scale=1.0):
-    """Softmax of the routing logits, times `scale`.
-
-    Args:
-        logits: Tensor (B, I, J).
-        normalize: `"inputs"`: sum_i c_ij = scale, a weighted mean over the input capsules.
-            `"outputs"`: sum_j c_ij = scale, each input splits a finite budget.
-        scale: What the coefficients sum to. A unit of measure: multiplying it by s is the same
-            as multiplying the kernel by s.
-
-    Returns:
-        Tensor (B, I, J).
-
-    Raises:
-        ValueError: If `normalize` is unknown.
-    """
-    _check_choice("normalize", normalize, NORMALIZE)
-    axis = 1 if normalize == "inputs" else 2
-    if logits.shape[axis] == 1:  # Keras warns of a softmax over one value
-        return scale * ops.ones_like(logits)
-    return scale * ops.softmax(logits, axis=axis)
-
-
-def route(
-    x,
-    kernel,
-    iterations=3,
-    temperature=1.0,
-    normalize="inputs",
-    kind="cosine",
-    activation_prior=0.0,
-    bias=None,
-    scale=1.0,
-):
-    """Routing by agreement, Algorithm 1's c = routing(x, W).
-
-    The first coefficients are uniform (or follow `bias`). Each iteration takes the collective
-    z, adds temperature * agreement(votes, z) to the logits, and takes the softmax anew.
-
-    Args:
-        x: Tensor (B, I, D), input capsules.
-        kernel: Tensor (I, J, E, D), prediction maps W_ij.
-        iterations: Number of agreement updates; 0 leaves the coefficients as they start.
+        iterations: int, agreement updates; 0 leaves the coefficients as they start.
             ("r iterations" in Sabour et al. are r - 1 here: their last update is not used.)
-        temperature: Factor T on the agreement: 0 ignores it, a large one is winner-take-all.
-        normalize: See `routing_coefficients`.
-        kind: See `agreement`.
-        activation_prior: Factor beta on the expert's own log-odds log |z_j|^2 in its logits, so
-            that c_ij is proportional to |z_j|^(2 beta): experts compete for the whole image, as
-            EM routing multiplies by the activation. Without effect with `normalize="inputs"`,
-            where the softmax cancels it.
-        bias: Tensor (J,), added to the logits of each output capsule; or None.
-        scale: See `routing_coefficients`.
+        temperature: float, factor T on the agreement, above zero: near zero it counts for
+            nothing, a large one is winner-take-all.
+        normalize: `"inputs"`: sum_i c_ij is constant, each output is a weighted mean of its
+            votes; `"outputs"`: sum_j c_ij is constant, each input splits a budget.
+        agreement: `"cosine"`, as in Hauser's paper; or `"dot"`, the inner product with the
+            squashed collective, as in Sabour et al.
+        activation_prior: float, factor b on an output's own log-odds log |z_j|^2 in its logits:
+            outputs compete for the whole image, as EM routing multiplies by the activation.
+            Without effect with `normalize="inputs"`, where the softmax cancels it.
+        scale: float, what the coefficients sum to; or `"mean"`: the mean coefficient is one
+            (they sum to the number of capsules that `normalize` names). A unit of measure:
+            multiplying it by s is the same as multiplying the maps by s.
 
-    Returns:
-        `Routing(coefficients, z)`, of shapes (B, I, J) and (B, J, E).
+    The temperature, the prior and the scale may be scalar tensors.
 
     Raises:
-        ValueError: If an option is unknown or `iterations` is negative.
+        ValueError: If an option has no meaning.
+
+    Examples:
+
+    >>> RoutingOptions(iterations=1, scale="mean").total(inputs=6, outputs=5)
+    6.0
 
     Reference:
 
@@ -135,32 +64,121 @@ def route(
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643), Algorithm 1
     - [Hinton et al., 2018](https://openreview.net/forum?id=HJWLfGWRb), the activation prior
     """
-    check_routing_options(iterations, normalize, kind)
-    x, kernel = at_least_float32(x), at_least_float32(kernel)
-    predictions = votes(x, kernel)
-    agreed = ops.zeros_like(predictions[..., 0])
-    offset = 0 if bias is None else ops.cast(bias, agreed.dtype)
-    c = routing_coefficients(agreed + offset, normalize, scale)
-    z = collective(predictions, c)
-    for _ in range(iterations):
-        agreed = agreed + temperature * agreement(predictions, z, kind)
-        prior = (activation_prior * log_odds(z))[:, None, :]
-        c = routing_coefficients(agreed + prior + offset, normalize, scale)
-        z = collective(predictions, c)
-    return Routing(c, z)
+
+    iterations: int = 3
+    temperature: float = 1.0
+    normalize: str = "inputs"
+    agreement: str = "cosine"
+    activation_prior: float = 0.0
+    scale: float | str = 1.0
+
+    def __post_init__(self):
+        def number(name, **rule):
+            value = getattr(self, name)
+            return value if ops.is_tensor(value) else real_number(name, value, **rule)
+
+        settled = {
+            "iterations": whole_number("iterations", self.iterations, least=0),
+            "normalize": one_of("normalize", self.normalize, NORMALIZE),
+            "agreement": one_of("agreement", self.agreement, AGREEMENTS),
+            "temperature": number("temperature", above=0),
+            "activation_prior": number("activation_prior"),
+        }
+        if not (isinstance(self.scale, str) and self.scale == "mean"):
+            settled["scale"] = number("scale", above=0, besides=", or 'mean'")
+        for name, value in settled.items():
+            object.__setattr__(self, name, value)
+
+    def total(self, inputs, outputs):
+        """What the coefficients of I inputs and J outputs sum to: `scale`, "mean" resolved."""
+        if isinstance(self.scale, str):
+            return float(inputs if self.normalize == "inputs" else outputs)
+        return self.scale
 
 
-def check_routing_options(iterations, normalize, kind):
-    """Raises ValueError for routing options that have no meaning."""
-    if not isinstance(iterations, int) or iterations < 0:
-        raise ValueError(
-            f"`iterations` must be an integer, zero or more. Received: iterations={iterations!r}"
-        )
-    _check_choice("normalize", normalize, NORMALIZE)
-    _check_choice("agreement", kind, AGREEMENTS)
+class Router:
+    """Routing with one set of maps and options.
+
+    Args:
+        maps: Maps, see `functions.maps`.
+        options: `RoutingOptions`.
+        bias: Tensor (J,), added to the logits of each output capsule; or None.
+        numbers: `Numbers`, tensors that replace those of the options and the bias.
+
+    Examples:
+
+    >>> from keras_capsule_poe.functions import EinsumMaps
+    >>> router = Router(EinsumMaps(ops.ones((6, 5, 3, 4))), RoutingOptions(iterations=1))
+    >>> router.route(ops.ones((2, 6, 4))).z.shape
+    TensorShape([2, 5, 3])
+    """
+
+    def __init__(self, maps, options, bias=None, numbers=None):
+        self.maps = maps
+        self._options = options
+        self._numbers = numbers_of(maps.kernel, options, bias) if numbers is None else numbers
+        prior = options.activation_prior
+        no_prior = isinstance(prior, float) and prior == 0
+        # Over the inputs the softmax cancels what is the same for all of them.
+        self._is_offset = options.normalize == "outputs" and not (no_prior and bias is None)
+        self._is_cosine = options.agreement == "cosine"
+        self._agreement = maps.agreements(options.agreement)
+        self._axis = maps.output_axis
+        bias = self._numbers.bias
+        if options.normalize == "inputs":
+            share = ops.ones_like(bias) / maps.inputs
+        else:
+            share = ops.exp(bias - ops.max(bias))
+            share = share / ops.sum(share)
+        self._share = maps.lay_numbers(share)
+
+    def route(self, x):
+        """`Routing` of inputs (B, I, D)."""
+        c, *steps = self.all_images(ops.cast(at_least_float32(x), self.maps.kernel.dtype))
+        return Routing(c, steps[-1])
+
+    def all_images(self, x):
+        """Coefficients (B, I, J) and the collectives z_0 to z_last, each (B, J, E)."""
+        maps = self.maps
+
+        def step(x):
+            c, steps = self.steps(maps.lay_inputs(x))
+            return [maps.unlay_pairs(c), *(maps.unlay_outputs(z) for z in steps)], []
+
+        shapes = [(maps.inputs, maps.outputs)]
+        shapes += [maps.output_shape] * (self._options.iterations + 1)
+        return over_images(step, [x], maps.images_at_once(), shapes, [])[0]
+
+    def steps(self, x):
+        """Coefficients and the list of collectives, all laid out, from inputs laid out."""
+        scale = self._numbers.scale
+        z = self.maps.equal_up(x) * ops.expand_dims(scale * self._share, self._axis)
+        steps = [z]
+        if self._options.iterations == 0:
+            return self.maps.equal_pairs(scale * self._share, x), steps
+        measured, pull = self._agreement.measure(x), 0.0
+        for _ in range(self._options.iterations):
+            pull = pull + self._numbers.temperature * self._direction(z)
+            c = self._coefficients(self._agreement.of(measured, pull), z)
+            z = self.maps.up(c, x)
+            steps.append(z)
+        return c, steps
+
+    def _direction(self, z):
+        return direction(z, self._axis) if self._is_cosine else CAPSULES.mean(z, self._axis)
+
+    def _coefficients(self, logits, z):
+        if self._is_offset:
+            offset = self._numbers.activation_prior * CAPSULES.log_odds(z, self._axis)
+            offset = offset + self.maps.lay_numbers(self._numbers.bias)
+            logits = self.maps.add_to_outputs(logits, offset)
+        return self.maps.softmax(logits, self._options.normalize, self._numbers.scale)
 
 
-def _check_choice(name, value, choices):
-    if value not in choices:
-        listed = " or ".join(repr(choice) for choice in choices)
-        raise ValueError(f"`{name}` must be {listed}. Received: {name}={value!r}")
+def numbers_of(kernel, options, bias=None):
+    """`Numbers` of options and a bias, as tensors of the kernel's type."""
+    inputs, outputs = kernel.shape[:2]
+    bias = ops.zeros((outputs,)) if bias is None else bias
+    scale = options.total(inputs, outputs)
+    numbers = (options.temperature, options.activation_prior, bias, scale)
+    return Numbers(*(ops.convert_to_tensor(n, dtype=kernel.dtype) for n in numbers))

@@ -1,9 +1,18 @@
 """Keras layers of capsules."""
 
+from keras_capsule_poe.layers.capsule_length import CapsuleLength, CapsuleMask
 from keras_capsule_poe.layers.capsule_poe import CapsulePoE
 from keras_capsule_poe.layers.expert_frames import ExpertFrames
 from keras_capsule_poe.layers.gaussian_mixtures import GaussianMixtures
 from keras_capsule_poe.layers.primary_capsules import PrimaryCapsules
 from keras_capsule_poe.layers.routing_layer import RoutingLayer
 
-__all__ = ["CapsulePoE", "ExpertFrames", "GaussianMixtures", "PrimaryCapsules", "RoutingLayer"]
+__all__ = [
+    "CapsuleLength",
+    "CapsuleMask",
+    "CapsulePoE",
+    "ExpertFrames",
+    "GaussianMixtures",
+    "PrimaryCapsules",
+    "RoutingLayer",
+]

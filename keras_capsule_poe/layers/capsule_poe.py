@@ -3,9 +3,13 @@
 import keras
 from keras import ops
 
-from keras_capsule_poe.functions import energy, implementations
-from keras_capsule_poe.functions.divergence import backproject
-from keras_capsule_poe.functions.squash import squash
+from keras_capsule_poe.functions.divergence import (
+    chain_step,
+    contrastive_divergence,
+    decoder_rule,
+)
+from keras_capsule_poe.functions.routing import Router
+from keras_capsule_poe.functions.units import CapsuleUnits, free_energy
 from keras_capsule_poe.layers.routing_layer import RoutingLayer
 
 
@@ -15,15 +19,13 @@ class CapsulePoE(RoutingLayer):
 
     E(x, on) = -sum_j on_j log |z_j|^2, so |x_j| is the probability that expert j is on, and
     F(x) = -sum_j log(1 + |z_j|^2) is the free energy of the visible capsules. The layer gives
-    the contrastive-divergence gradient of its maps, derived by hand.
+    the contrastive-divergence gradient of its maps, derived by hand. Other energies need only a
+    subclass with other `units` (the experts') and `visible_units` (the inputs').
 
     Args:
         capsules: int, J, the number of experts.
         dim: int, E, the size of an expert.
         iterations: int, agreement updates of the routing.
-        scale: float, what the routing coefficients sum to; `None`: the mean coefficient is one
-            with `normalize="inputs"`, the sum is one with `"outputs"`. A change of units that
-            makes a learning rate of about 0.01 right.
         kernel_initializer: Small against the learned maps, or samples stay noise.
         kernel_regularizer: `None` or `keras.regularizers.L1`, `L2` or `L1L2`, whose gradients
             are known without autodiff.
@@ -38,19 +40,30 @@ class CapsulePoE(RoutingLayer):
     Raises:
         ValueError: As `RoutingLayer`, or if the regulariser's gradient is not known.
 
+    Examples:
+
+    >>> experts = CapsulePoE(capsules=10, dim=16)
+    >>> x = keras.random.uniform((2, 6, 8), maxval=0.3, seed=0)
+    >>> experts(x).shape, experts.free_energy(x).shape
+    (TensorShape([2, 10, 16]), TensorShape([2]))
+    >>> experts.contrastive_divergence(x).gradient.shape
+    TensorShape([6, 10, 16, 8])
+
     Reference:
 
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643)
     """
 
-    def __init__(self, capsules, dim, iterations=3, scale=None, kernel_initializer=None, **kwargs):
+    units = CapsuleUnits()
+    visible_units = CapsuleUnits()
+
+    def __init__(self, capsules, dim, iterations=3, kernel_initializer=None, **kwargs):
         if kernel_initializer is None:
             kernel_initializer = keras.initializers.RandomNormal(stddev=1e-3)
         super().__init__(
             capsules,
             dim,
             iterations=iterations,
-            scale=scale,
             kernel_initializer=kernel_initializer,
             **kwargs,
         )
@@ -63,29 +76,30 @@ class CapsulePoE(RoutingLayer):
 
     def log_odds(self, inputs):
         """Log-odds that each expert is on, (B, J), nats."""
-        return energy.log_odds(self.route(inputs).z)
+        return self.units.log_odds(self.route(inputs).z)
 
     def probability(self, inputs):
         """Probability that each expert is on, (B, J)."""
-        return energy.probability(self.route(inputs).z)
+        return self.units.probability(self.route(inputs).z)
 
     def free_energy(self, inputs):
         """Free energy F of the visible capsules, (B,), nats, at their own routing."""
-        return energy.free_energy(self.route(inputs).z)
+        return free_energy(self.route(inputs).z, self.units)
 
-    def contrastive_divergence(self, inputs, activation_prior=None):
-        """One step of contrastive divergence mixed by dynamic routing (Algorithm 1).
+    def contrastive_divergence(self, inputs, **options):
+        """Contrastive divergence mixed by dynamic routing (Algorithm 1).
 
         Args:
             inputs: Tensor (B, I, D), squashed primary capsules.
-            activation_prior: Overrides the layer's, while it is annealed.
+            **options: `steps`, `seed`, `chains`, see `functions.contrastive_divergence`.
 
         Returns:
-            `Divergence`, see `keras_capsule_poe.functions.encoder_divergence`.
+            `functions.Divergence`.
         """
-        step = implementations.get(self.implementation).routed_encoder_divergence
-        kernel = ops.cast(self.kernel, self.compute_dtype)
-        return step(inputs, kernel, **self.routing_options(activation_prior))
+        router = self._router()
+        return contrastive_divergence(
+            router.maps, inputs, router, self.units, self.visible_units, **options
+        )
 
     def decoder_divergence(self, inputs, z, conditional=False):
         """One step of the decoder rule, where this layer decodes.
@@ -96,14 +110,17 @@ class CapsulePoE(RoutingLayer):
             conditional: bool, whether the model's term keeps the data's experts.
 
         Returns:
-            `Divergence`, see `keras_capsule_poe.functions.decoder_divergence`.
+            `functions.Divergence`, see `functions.decoder_rule`.
         """
-        step = implementations.get(self.implementation).routed_decoder_divergence
-        kernel = ops.cast(self.kernel, self.compute_dtype)
-        return step(inputs, z, kernel, conditional, **self.routing_options())
+        router = self._router()
+        return decoder_rule(
+            router.maps, inputs, z, router, self.units, self.visible_units, conditional
+        )
 
-    def gibbs_step(self, inputs):
-        """The visible capsules after one step of the chain: up and down with one routing.
+    def mean_field_step(self, inputs):
+        """The visible capsules after one pass of the chain: up and down with one routing.
+
+        Nothing is drawn at random: both sides send on their means.
 
         Args:
             inputs: Tensor (B, I, D), squashed primary capsules.
@@ -111,9 +128,16 @@ class CapsulePoE(RoutingLayer):
         Returns:
             Tensor (B, I, D), squashed.
         """
-        coefficients, z = self.route(inputs)
-        kernel = ops.cast(self.kernel, self.compute_dtype)
-        return squash(backproject(coefficients, kernel, squash(z)))
+        router = self._router()
+        return chain_step(router.maps, inputs, router, self.units, self.visible_units)
+
+    def _router(self):
+        return Router(self.maps(), self.options, self.routing_bias)
+
+    def ascent(self, divergence):
+        """The direction in which training moves the maps: up log P, down the regulariser."""
+        gradient = divergence.gradient
+        return gradient - ops.cast(self.regularization_gradient(), gradient.dtype)
 
     def regularization_gradient(self):
         """Gradient of the regulariser in the maps, by hand: l1 sign(W) + 2 l2 W; or zero."""

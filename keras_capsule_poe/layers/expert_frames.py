@@ -4,8 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_capsule_poe.functions.energy import probability
 from keras_capsule_poe.functions.norms import at_least_float32, direction
+from keras_capsule_poe.functions.units import probability
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")

@@ -1,11 +1,16 @@
 """A fully connected layer of capsules with routing by agreement."""
 
+from dataclasses import asdict, replace
+
 import keras
 from keras import ops
 
-from keras_capsule_poe.functions import implementations
-from keras_capsule_poe.functions.routing import check_routing_options
-from keras_capsule_poe.functions.squash import squash
+from keras_capsule_poe.functions.checks import one_of, whole_number
+from keras_capsule_poe.functions.maps import EinsumMaps
+from keras_capsule_poe.functions.routing import Router, RoutingOptions
+from keras_capsule_poe.functions.streamed.blocks import BlockMaps
+from keras_capsule_poe.functions.streamed.router import route_blocks
+from keras_capsule_poe.functions.units import CapsuleUnits
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -19,16 +24,10 @@ class RoutingLayer(keras.layers.Layer):
     Args:
         capsules: int, J, the number of output capsules.
         dim: int, E, the size of an output capsule.
-        iterations: int, agreement updates. Sabour's "r iterations" are r - 1 here.
-        temperature: float, factor on the agreement.
-        normalize: `"outputs"` (sum_j c_ij is constant: each input splits a budget) or
-            `"inputs"` (sum_i c_ij is constant: each output is a weighted mean of its votes).
-        agreement: `"cosine"` or `"dot"`.
-        activation_prior: float, beta in c_ij ~ exp(T agreement) |z_j|^(2 beta).
+        iterations, temperature, normalize, agreement, activation_prior, scale: See
+            `functions.RoutingOptions`; the attribute `options` holds them.
         use_routing_bias: bool, whether the logits have a bias per output capsule. It is not
             trained by backpropagation; whoever balances the load moves it.
-        scale: float, what the coefficients sum to; or `None`: the mean coefficient is one
-            with `"inputs"`, the sum is one with `"outputs"`.
         kernel_initializer, kernel_regularizer, kernel_constraint: For the prediction maps W.
         implementation: `"streamed"`, in blocks and without storing the votes, or `"plain"`,
             the readable reference. Both give the same numbers.
@@ -44,11 +43,19 @@ class RoutingLayer(keras.layers.Layer):
         ValueError: If an option is unknown, a size is not positive, or the input's rank or
             size is not (batch, capsules, dim).
 
+    Examples:
+
+    >>> layer = RoutingLayer(capsules=10, dim=16, agreement="dot")
+    >>> layer(keras.random.uniform((2, 6, 8), seed=0)).shape
+    TensorShape([2, 10, 16])
+
     Reference:
 
     - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Procedure 1
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643), Algorithm 1
     """
+
+    units = CapsuleUnits()
 
     def __init__(
         self,
@@ -68,26 +75,23 @@ class RoutingLayer(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        for name, value in (("capsules", capsules), ("dim", dim)):
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
-        check_routing_options(iterations, normalize, agreement)
-        implementations.get(implementation)
-        self.capsules = capsules
-        self.dim = dim
-        self.iterations = iterations
-        self.temperature = temperature
-        self.normalize = normalize
-        self.agreement = agreement
-        self.activation_prior = activation_prior
-        self.use_routing_bias = use_routing_bias
-        self.scale = scale
+        self.capsules = whole_number("capsules", capsules)
+        self.dim = whole_number("dim", dim)
+        self.options = RoutingOptions(
+            iterations=iterations,
+            temperature=temperature,
+            normalize=normalize,
+            agreement=agreement,
+            activation_prior=activation_prior,
+            scale=scale,
+        )
+        self.use_routing_bias = bool(use_routing_bias)
+        self.implementation = one_of("implementation", implementation, ("streamed", "plain"))
         if kernel_initializer is None:
             kernel_initializer = keras.initializers.RandomNormal(stddev=0.1)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
         self.kernel_constraint = keras.constraints.get(kernel_constraint)
-        self.implementation = implementation
 
     def build(self, input_shape):
         inputs, dim = self._checked_shape(input_shape)
@@ -106,48 +110,45 @@ class RoutingLayer(keras.layers.Layer):
                 initializer="zeros",
                 trainable=False,
                 autocast=False,
+                # Under `tf.distribute` every replica moves it, by its own images.
+                aggregation="mean",
                 name="routing_bias",
             )
 
     @property
     def coefficient_scale(self):
-        """What the routing coefficients sum to, `scale` resolved; known once built."""
-        if self.scale not in (None, "mean"):
-            return float(self.scale)
-        return float(self.kernel.shape[0]) if self.normalize == "inputs" else 1.0
+        """What the routing coefficients sum to, `"mean"` resolved; known once built."""
+        return self.options.total(*self.kernel.shape[:2])
 
     def call(self, inputs):
-        return ops.cast(squash(self.route(inputs).z), self.compute_dtype)
+        return ops.cast(self.units.mean(self.route(inputs).z), self.compute_dtype)
 
-    def route(self, inputs, activation_prior=None):
+    def route(self, inputs, coefficients=None):
         """Routing coefficients and collectives of a batch.
 
         Args:
             inputs: Tensor (B, I, D), squashed capsules.
-            activation_prior: Overrides the layer's, while it is annealed.
+            coefficients: None; or `"uniform"`: all the same, as if nothing were routed.
 
         Returns:
             `Routing(coefficients, z)`: (B, I, J) and (B, J, E).
-        """
-        return implementations.get(self.implementation).route(
-            inputs,
-            ops.cast(self.kernel, self.compute_dtype),
-            **self.routing_options(activation_prior),
-        )
 
-    def routing_options(self, activation_prior=None):
-        """The keyword arguments of `functions.route` that this layer stands for."""
-        return {
-            "iterations": self.iterations,
-            "temperature": self.temperature,
-            "normalize": self.normalize,
-            "kind": self.agreement,
-            "activation_prior": (
-                self.activation_prior if activation_prior is None else activation_prior
-            ),
-            "bias": self.routing_bias,
-            "scale": self.coefficient_scale,
-        }
+        Raises:
+            ValueError: If `coefficients` is something else.
+        """
+        options, bias = self.options, self.routing_bias
+        if coefficients is not None:
+            one_of("coefficients", coefficients, ("uniform",))
+            options, bias = replace(options, iterations=0), None
+        kernel = ops.cast(self.kernel, self.compute_dtype)
+        if self.implementation == "streamed":
+            return route_blocks(inputs, kernel, options, bias)
+        return Router(EinsumMaps(kernel), options, bias).route(inputs)
+
+    def maps(self):
+        """The layer's maps, see `functions.maps`."""
+        form = BlockMaps if self.implementation == "streamed" else EinsumMaps
+        return form(ops.cast(self.kernel, self.compute_dtype))
 
     def compute_output_shape(self, input_shape):
         self._checked_shape(input_shape)
@@ -168,15 +169,16 @@ class RoutingLayer(keras.layers.Layer):
             **super().get_config(),
             "capsules": self.capsules,
             "dim": self.dim,
-            "iterations": self.iterations,
-            "temperature": self.temperature,
-            "normalize": self.normalize,
-            "agreement": self.agreement,
-            "activation_prior": self.activation_prior,
+            **asdict(self.options),
             "use_routing_bias": self.use_routing_bias,
-            "scale": self.scale,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
             "kernel_constraint": keras.constraints.serialize(self.kernel_constraint),
             "implementation": self.implementation,
         }
+
+    @classmethod
+    def from_config(cls, config):
+        if config.get("scale", 1.0) is None:  # as older versions wrote it
+            config = {**config, "scale": "mean" if config["normalize"] == "inputs" else 1.0}
+        return super().from_config(config)

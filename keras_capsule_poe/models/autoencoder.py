@@ -1,15 +1,22 @@
 """The convolutional autoencoder whose frozen feature map the capsules model."""
 
+from collections import namedtuple
+
 import keras
 
-from keras_capsule_poe.models.randomness import StatelessSeed, replica_seed
+from keras_capsule_poe.functions.checks import whole_number
+from keras_capsule_poe.functions.randomness import StatelessSeed
+from keras_capsule_poe.models.contrastive import TensorFlowTraining
+from keras_capsule_poe.models.randomness import replica_seed
 
 SMALLEST_IMAGE = 20
 STRIDE = 2
 
+AutoencoderShapes = namedtuple("AutoencoderShapes", ["inner", "features", "operations"])
+
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
-class ConvAutoencoder(keras.Model):
+class ConvAutoencoder(TensorFlowTraining, keras.Model):
     """Two 9x9 convolutions to a feature map, and their mirror image back to pixels.
 
     conv stride 1, leaky ReLU, dropout, conv stride 2, leaky ReLU; then transposed filters,
@@ -32,6 +39,16 @@ class ConvAutoencoder(keras.Model):
 
     Raises:
         ValueError: If images have the wrong rank or are too small.
+        RuntimeError: When compiled on another backend than TensorFlow.
+
+    Examples:
+
+    >>> model = ConvAutoencoder(filters=4)
+    >>> model.compile("sgd", "binary_crossentropy", jit_compile=False)
+    >>> images = np.random.default_rng(0).uniform(size=(2, 20, 20, 1)).astype("float32")
+    >>> history = model.fit(images, verbose=0)
+    >>> model.encode(images).shape
+    TensorShape([2, 2, 2, 4])
 
     Reference:
 
@@ -42,9 +59,8 @@ class ConvAutoencoder(keras.Model):
         self, filters=128, kernel_size=9, dropout=0.1, negative_slope=0.2, seed=0, **kwargs
     ):
         super().__init__(**kwargs)
-        for name, value in (("filters", filters), ("kernel_size", kernel_size)):
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
+        filters = whole_number("filters", filters)
+        kernel_size = whole_number("kernel_size", kernel_size)
         if not 0 <= dropout < 1:
             raise ValueError(f"`dropout` must lie in [0, 1). Received: dropout={dropout!r}")
         self.filters = filters
@@ -72,19 +88,51 @@ class ConvAutoencoder(keras.Model):
         self.rectifier = layers.LeakyReLU(negative_slope, name="rectifier", **policy)
         self.sigmoid = layers.Activation("sigmoid", dtype="float32", name="sigmoid")
 
-    def build(self, input_shape):
-        shape = tuple(input_shape)
-        if len(shape) != 4 or None in shape[1:] or min(shape[1:3]) < SMALLEST_IMAGE:
+    @staticmethod
+    def shapes(image_shape, filters=128, kernel_size=9):
+        """Shapes inside the autoencoder of images, known without building it.
+
+        Args:
+            image_shape: Tuple (H, W, C).
+            filters: int, F.
+            kernel_size: int.
+
+        Returns:
+            `AutoencoderShapes(inner, features, operations)`: (h, w, F) after the first
+            convolution and after the second, and the additions and multiplications of encoding
+            and decoding one image.
+
+        Raises:
+            ValueError: If images have the wrong rank or are too small, for the filters too.
+
+        Examples:
+
+        >>> ConvAutoencoder.shapes((28, 28, 1)).features
+        (6, 6, 128)
+        """
+        shape = tuple(image_shape)
+        if len(shape) != 3 or None in shape or min(shape[:2]) < SMALLEST_IMAGE:
             raise ValueError(
                 "`images` must have shape (batch, height, width, channels), height and width "
-                f"known and at least {SMALLEST_IMAGE}. Received: input_shape={shape}"
+                f"known and at least {SMALLEST_IMAGE}. Received: image_shape={shape}"
             )
-        inner = tuple(size - self.kernel_size + 1 for size in shape[1:3])
-        if min(inner) < self.kernel_size:
+        inner = tuple(size - kernel_size + 1 for size in shape[:2])
+        if min(inner) < kernel_size:
             raise ValueError(
                 f"`kernel_size` is too large for the images. Received: "
-                f"kernel_size={self.kernel_size}, input_shape={shape}"
+                f"kernel_size={kernel_size}, image_shape={shape}"
             )
+        reduced = tuple((size - kernel_size) // STRIDE + 1 for size in inner)
+        window = 2 * kernel_size**2 * filters
+        # Each convolution and its mirror image take the same.
+        outer = window * shape[2] * inner[0] * inner[1]
+        middle = window * filters * reduced[0] * reduced[1]
+        return AutoencoderShapes((*inner, filters), (*reduced, filters), 2 * (outer + middle))
+
+    def build(self, input_shape):
+        shape = tuple(input_shape)
+        shapes = self.shapes(shape[1:], self.filters, self.kernel_size)
+        inner = shapes.inner[:2]
         # A stride of two drops the last row of an even remainder; the mirror image adds it back.
         padding = tuple((size - self.kernel_size) % STRIDE for size in inner)
         self.expansion = keras.layers.Conv2DTranspose(
@@ -103,8 +151,7 @@ class ConvAutoencoder(keras.Model):
             dtype=self.dtype_policy,
             name="deconvolution",
         )
-        reduced = tuple((size - self.kernel_size) // STRIDE + 1 for size in inner)
-        self.feature_shape = (*reduced, self.filters)
+        self.feature_shape = shapes.features
         self.image_shape = shape[1:]
         self.convolution.build(shape)
         self.reduction.build((None, *inner, self.filters))

@@ -1,53 +1,35 @@
-"""What models trained by contrastive divergence share: the update and its metrics."""
+"""What models trained by contrastive divergence share: the update, and which backend trains."""
 
 import keras
 from keras import ops
 
-from keras_capsule_poe.functions.norms import at_least_float32
 
+class TensorFlowTraining:
+    """A Keras model whose own `train_step` is written for TensorFlow alone.
 
-def relative_error(x_model, x):
-    """|x~ - x|^2 / |x|^2 over the whole batch, a scalar."""
-    x, x_model = at_least_float32(x), at_least_float32(x_model)
-    total = ops.maximum(ops.sum(ops.square(x)), keras.config.epsilon())
-    return ops.sum(ops.square(x_model - x)) / total
-
-
-@keras.saving.register_keras_serializable("keras_capsule_poe")
-class OrientationConcentration(keras.metrics.Metric):
-    """Mean over the capsules of |sum_b x_j| / sum_b |x_j|.
-
-    One: a capsule always points the same way. Near zero: its orientations cover the sphere.
-
-    Args:
-        capsules: int, J.
-        dim: int, E.
-        **kwargs: Base metric arguments.
+    On other backends it computes, is saved and loaded, but is not compiled.
     """
 
-    def __init__(self, capsules, dim, name="orientation_concentration", **kwargs):
-        super().__init__(name=name, **kwargs)
-        self.capsules = capsules
-        self.dim = dim
-        self.resultant = self.add_variable((capsules, dim), "zeros", name="resultant")
-        self.lengths = self.add_variable((capsules,), "zeros", name="lengths")
+    def compile(self, *args, **kwargs):
+        if keras.backend.backend() != "tensorflow":
+            raise RuntimeError(
+                f"{type(self).__name__} is trained on the TensorFlow backend only: set "
+                f"KERAS_BACKEND=tensorflow. Received: backend={keras.backend.backend()!r}"
+            )
+        super().compile(*args, **kwargs)
 
-    def update_state(self, x, sample_weight=None):
-        x = ops.cast(x, self.dtype)
-        self.resultant.assign(self.resultant + ops.sum(x, axis=0))
-        self.lengths.assign(
-            self.lengths + ops.sum(ops.sqrt(ops.sum(ops.square(x), axis=-1)), axis=0)
-        )
+    def compile_from_config(self, config):
+        if keras.backend.backend() == "tensorflow":
+            super().compile_from_config(config)
 
-    def result(self):
-        resultant = ops.sqrt(ops.sum(ops.square(self.resultant), axis=-1))
-        return ops.mean(resultant / ops.maximum(self.lengths, keras.config.epsilon()))
-
-    def get_config(self):
-        return {**super().get_config(), "capsules": self.capsules, "dim": self.dim}
+    def fit(self, x=None, *args, **kwargs):
+        """As `keras.Model.fit`; arrays build a model that is not built yet."""
+        if not self.built and hasattr(x, "shape"):
+            self.build((None, *x.shape[1:]))
+        return super().fit(x, *args, **kwargs)
 
 
-class ContrastiveModel(keras.Model):
+class ContrastiveModel(TensorFlowTraining, keras.Model):
     """A model whose `train_step` applies a contrastive-divergence gradient derived by hand.
 
     Subclasses compute the gradient and call `apply_ascent`. No autodiff takes part.
@@ -72,28 +54,29 @@ class ContrastiveModel(keras.Model):
         self.update_size = keras.metrics.Mean(name="update_size")
         self.loss_tracker = keras.metrics.Mean(name="loss")
 
-    def apply_ascent(self, kernel, gradient, penalty):
-        """Moves `kernel` up the gradient and down the penalty's, through the optimizer.
+    def apply_ascent(self, pairs):
+        """Moves variables along their ascents, through the optimizer, in one step.
 
         Args:
-            kernel: Variable.
-            gradient: Tensor of its shape, mean over this replica's batch.
-            penalty: Tensor of its shape, gradient of the regulariser.
+            pairs: List of (variable, ascent): a tensor of the variable's shape, the mean over
+                this replica's batch of the direction that raises log P, penalties subtracted.
 
         Returns:
-            Scalar, the length of the update relative to that of the weights.
+            Scalar, the length of the update relative to that of the variables.
         """
-        descent = ops.cast(penalty - gradient, kernel.dtype)
-        if self.distribute_strategy.num_replicas_in_sync > 1:
+        variables = [variable for variable, _ in pairs]
+        descents = [ops.cast(-ascent, variable.dtype) for variable, ascent in pairs]
+        replicas = self.distribute_strategy.num_replicas_in_sync
+        if replicas > 1:
             # The optimizer sums over replicas.
-            descent = descent / self.distribute_strategy.num_replicas_in_sync
-        self.optimizer.apply([descent], [kernel])
+            descents = [descent / replicas for descent in descents]
+        self.optimizer.apply(descents, variables)
         momentums = getattr(self.optimizer, "momentums", None)
         if momentums:
-            update = _length(momentums[0])
+            update = _length(momentums)
         else:
-            update = self.optimizer.learning_rate * _length(descent)
-        return update / ops.maximum(_length(kernel), keras.config.epsilon())
+            update = self.optimizer.learning_rate * _length(descents)
+        return update / ops.maximum(_length(variables), keras.config.epsilon())
 
     def track(self, loss, update):
         """Records the loss, which is NaN when the update is not finite, and the update's size."""
@@ -104,5 +87,5 @@ class ContrastiveModel(keras.Model):
         return {**super().get_config(), "seed": self.seed}
 
 
-def _length(x):
-    return ops.sqrt(ops.sum(ops.square(x)))
+def _length(tensors):
+    return ops.sqrt(sum(ops.sum(ops.square(tensor)) for tensor in tensors))

@@ -1,37 +1,40 @@
-"""Random numbers that depend on a seed and a counter, and on nothing that a run accumulates."""
+"""Seeds, and sums over the replicas of a `tf.distribute` strategy."""
 
 import keras
 from keras import ops
 
+from keras_capsule_poe.functions.randomness import StatelessSeed
 
-class StatelessSeed(keras.random.SeedGenerator):
-    """A seed generator without state: every draw uses the pair (seed, counter).
-
-    The state of an ordinary `SeedGenerator` is neither saved with the weights nor different
-    between replicas. With (seed, step) instead a resumed run draws what an uninterrupted one
-    draws, and a SavedModel takes its seed as an input.
-
-    Args:
-        seed: int or scalar integer tensor.
-        counter: int or scalar integer tensor, for instance the training step.
-    """
-
-    def __init__(self, seed, counter=0):
-        # No call of the base: it would make a variable.
-        dtype = "int64" if keras.backend.backend() == "tensorflow" else "uint32"
-        self.pair = ops.stack([ops.cast(seed, dtype), ops.cast(counter, dtype)])
-
-    def next(self, ordered=True):
-        return self.pair
+__all__ = ["StatelessSeed", "replica_mean", "replica_seed"]
 
 
 def replica_seed(seed):
     """`seed` made different for each replica of a `tf.distribute` strategy."""
-    if keras.backend.backend() != "tensorflow":
+    context = _replicas()
+    if context is None:
         return seed
+    return ops.cast(seed, "int64") + 7919 * ops.cast(context.replica_id_in_sync_group, "int64")
+
+
+def replica_mean(mean, images):
+    """The mean over the images of all replicas, of the mean over those of this one.
+
+    Args:
+        mean: Tensor, the mean over this replica's images.
+        images: int or scalar tensor, how many they are.
+    """
+    context = _replicas()
+    if context is None:
+        return mean
+    images = ops.cast(images, mean.dtype)
+    return context.all_reduce("SUM", mean * images) / context.all_reduce("SUM", images)
+
+
+def _replicas():
+    """The replica's context where there is more than one, else None."""
+    if keras.backend.backend() != "tensorflow":
+        return None
     import tensorflow as tf
 
     context = tf.distribute.get_replica_context()
-    if context is None or context.num_replicas_in_sync == 1:
-        return seed
-    return ops.cast(seed, "int64") + 7919 * ops.cast(context.replica_id_in_sync_group, "int64")
+    return None if context is None or context.num_replicas_in_sync == 1 else context

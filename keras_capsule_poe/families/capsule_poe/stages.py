@@ -101,7 +101,7 @@ def encoder(run):
 
     def picture(path):
         x = held_out[:SHOWN]
-        rows = (x, model.experts.gibbs_step(x))
+        rows = (x, model.experts.mean_field_step(x))
         save_grid(path, [images.decode(primary.to_features(row)) for row in rows])
 
     def stream(**order):

@@ -1,1 +1,1 @@
-"""Sums over pairs of capsules as large products, a block at a time."""
+"""Routing over blocks of capsules: large products, little memory, a gradient by hand."""

@@ -19,7 +19,12 @@ belongs to a pair as a list of blocks (group, B, 1, M), the groups cut from F: l
 which element-wise work runs through fast.
 """
 
+from functools import reduce
+
 from keras import ops
+
+from keras_capsule_poe.functions.norms import at_least_float32
+from keras_capsule_poe.functions.streamed.votes import BlockAgreement
 
 # Groups, at most, into which the side with few capsules is cut: more make the graph larger.
 _MOST_GROUPS = 32
@@ -27,16 +32,26 @@ _MOST_GROUPS = 32
 _BLOCK = 1 << 21
 
 
-class PairSums:
-    """Sums over pairs of capsules for one set of prediction maps.
+class BlockMaps:
+    """Prediction maps W_ij, the sums over pairs of capsules taken in blocks.
+
+    The same verbs and numbers as `EinsumMaps`, see `functions.maps`.
 
     Args:
         kernel: Tensor (I, J, E, D), prediction maps W_ij.
+
+    Examples:
+
+    >>> maps = BlockMaps(ops.ones((6, 5, 3, 4)))
+    >>> x, c = maps.lay_inputs(ops.ones((2, 6, 4))), maps.lay_pairs(ops.ones((2, 6, 5)))
+    >>> maps.unlay_outputs(maps.up(c, x)).shape
+    TensorShape([2, 5, 3])
     """
 
     def __init__(self, kernel):
-        self.kernel = kernel
+        self.kernel = kernel = at_least_float32(kernel)
         self.inputs, self.outputs, out_dim, in_dim = kernel.shape
+        self.input_shape, self.output_shape = (self.inputs, in_dim), (self.outputs, out_dim)
         # Votes of few dimensions are often much shorter than W and x; their lengths then need
         # the votes' own side as the side with many.
         self.inputs_are_many = self.inputs >= self.outputs and out_dim >= max(in_dim, 8)
@@ -51,6 +66,8 @@ class PairSums:
         self.map_shapes = [tuple(block.shape) for block in self._blocks]
         # Where the vectors are in the layouts of the two sides.
         self.input_axis, self.output_axis = (1, 2) if self.inputs_are_many else (2, 1)
+        # And where the images are in the outputs', less their vectors.
+        self.images_axis = 1 if self.inputs_are_many else 0
 
     def images_at_once(self, held=1):
         """How many images to take at a time, so that memory grows with neither B nor I J.
@@ -101,27 +118,59 @@ class PairSums:
         """Numbers per output, (J,), to a shape that fits outputs laid out, less their vectors."""
         return values[:, None] if self.inputs_are_many else values[None]
 
-    def spread_numbers(self, values):
-        """Numbers per image and output, laid out, to a list that fits blocks (group, B, 1, M)."""
-        if self.inputs_are_many:
-            return self.split(values[:, :, None, None])
-        return [values[None, :, None]] * len(self._blocks)
-
     def sum_over_inputs(self, blocks):
         """Blocks (group, B, 1, M) to numbers per image and output, laid out."""
         if self.inputs_are_many:
             return ops.concatenate([ops.sum(block, axis=(2, 3)) for block in blocks], axis=0)
         return sum(ops.sum(block, axis=(0, 2)) for block in blocks)
 
+    # Numbers per pair, as blocks
+
+    def equal_pairs(self, share, x):
+        """The coefficients c_ij = share_j of all inputs; share as from `lay_numbers`."""
+        images = ops.shape(x)[0 if self.inputs_are_many else 1]
+        share = ops.expand_dims(share, self.output_axis)
+        share = ops.broadcast_to(share, (self.few, images, self.many))
+        return self.split(share[:, :, None])
+
+    def add_to_outputs(self, blocks, values):
+        """Blocks with a number per image and output, laid out, added."""
+        if self.inputs_are_many:
+            spread = self.split(values[:, :, None, None])
+        else:
+            spread = [values[None, :, None]] * len(self._blocks)
+        return [block + value for block, value in zip(blocks, spread)]
+
+    def softmax(self, logits, normalize, scale):
+        """Softmax over the inputs or the outputs, times `scale`."""
+        largest = self._over(logits, normalize, ops.max, ops.maximum)
+        powers = [ops.exp(block - most) for block, most in zip(logits, largest)]
+        totals = self.totals(powers, normalize)
+        return [power * (scale / total) for power, total in zip(powers, totals)]
+
+    def totals(self, blocks, normalize):
+        """Sums over the inputs or the outputs, as a list that fits the blocks."""
+        return self._over(blocks, normalize, ops.sum, ops.add)
+
+    def _over(self, blocks, normalize, within, between):
+        if (normalize == "inputs") == self.inputs_are_many:
+            return [within(block, axis=3, keepdims=True) for block in blocks]
+        whole = reduce(between, [within(block, axis=0, keepdims=True) for block in blocks])
+        return [whole] * len(blocks)
+
     # Sums over pairs; x and y in the layouts of their sides, c as blocks (group, B, 1, M)
 
-    def collective(self, c, x):
+    def up(self, c, x):
         """z_j = sum_i c_ij W_ij x_i, laid out."""
         return self._to_few(c, x) if self.inputs_are_many else self._to_many(c, x)
 
-    def backproject(self, c, y):
+    def down(self, c, y):
         """z~_i = sum_j c_ij W_ij^T y_j, laid out."""
         return self._to_many(c, y) if self.inputs_are_many else self._to_few(c, y)
+
+    def agreements(self, kind):
+        """`BlockAgreement` of `kind`, `"cosine"` or `"dot"`."""
+        return BlockAgreement(self, kind)
 
     def agreement(self, y, x):
         """y_j . W_ij x_i, as blocks (group, B, 1, M)."""
@@ -138,11 +187,11 @@ class PairSums:
 
     # The same with all c_ij = 1, each a single product
 
-    def equal_collective(self, x):
+    def equal_up(self, x):
         """sum_i W_ij x_i, laid out."""
         return self._all_to_few(x) if self.inputs_are_many else self._all_to_many(x)
 
-    def equal_backproject(self, y):
+    def equal_down(self, y):
         """sum_j W_ij^T y_j, laid out."""
         return self._all_to_many(y) if self.inputs_are_many else self._all_to_few(y)
 
@@ -192,45 +241,3 @@ class PairSums:
 
     def _few_rows(self, few):
         return ops.reshape(ops.transpose(few, (1, 0, 2)), (-1, self.few * self.few_dim))
-
-
-def over_images(step, arrays, at_once, results, sums):
-    """Runs `step` on a few images at a time.
-
-    The last images are made up with zeros, for which `step` must add nothing to the sums.
-
-    Args:
-        step: Takes a slice of each array; gives a list of per-image results and a list of sums.
-        arrays: List of tensors (B, ...).
-        at_once: int, images in a slice, at most.
-        results: Shapes, without B, of the per-image results.
-        sums: Shapes of the sums.
-
-    Returns:
-        List of the per-image results of the whole batch, list of the sums over it.
-    """
-    size, dtype = ops.shape(arrays[0])[0], arrays[0].dtype
-    if isinstance(size, int) and size <= at_once:
-        return step(*arrays)
-    slices = (size + at_once - 1) // at_once
-    slices = slices if isinstance(size, int) else ops.maximum(slices, 1)
-    length = (size + slices - 1) // slices
-
-    def body(done, totals, added):
-        where = done + ops.arange(length)
-        within = ops.cast(where < size, dtype)
-        taken = [ops.take(a, ops.minimum(where, size - 1), axis=0) for a in arrays]
-        taken = [a * ops.reshape(within, (-1,) + (1,) * (len(a.shape) - 1)) for a in taken]
-        new, more = step(*taken)
-        totals = [ops.scatter_update(t, where[:, None], n) for t, n in zip(totals, new)]
-        added = [a + m for a, m in zip(added, more)]
-        # Waiting for this slice's numbers keeps TensorFlow from running many slices side by side,
-        # which would take the memory of all of them.
-        numbers = [ops.ravel(result)[0] for result in (*new[:1], *added[-1:])]
-        waited = sum(ops.cast(ops.isnan(number), done.dtype) // 2 for number in numbers)
-        return done + length + waited, totals, added
-
-    whole = [ops.zeros((slices * length, *shape), dtype=dtype) for shape in results]
-    start = (ops.zeros((), dtype="int32"), whole, [ops.zeros(shape, dtype=dtype) for shape in sums])
-    _, whole, added = ops.while_loop(lambda done, *_: done < size, body, start)
-    return [result[:size] for result in whole], added

@@ -1,112 +1,82 @@
-"""Routing by agreement for a few images at a time, in blocks, and its gradient by hand.
+"""Routing by agreement over blocks, a few images at a time, with its gradient by hand.
 
-Letters, layouts and blocks as in `blocks`. With g(z) the direction of z (or its squash, for dot
-agreement), T the temperature, b the activation prior and A the agreement with the votes:
-
-    z_0 = sum_i c_ij W_ij x_i                         c the same for all i
-    p_t = p_{t-1} + T g(z_{t-1})
-    c_t = scale softmax(A(p_t) + b log|z_{t-1}|^2 + bias),    z_t = sum_i c_t,ij W_ij x_i
+Letters, layouts and blocks as in `blocks`; the steps of routing as in `routing`.
 """
 
-from collections import namedtuple
-from functools import reduce
+from keras import ops, tree
 
-from keras import ops
+from keras_capsule_poe.functions.norms import at_least_float32, direction, folded, length
+from keras_capsule_poe.functions.routing import (
+    Numbers,
+    Router,
+    Routing,
+    RoutingOptions,
+    numbers_of,
+)
+from keras_capsule_poe.functions.slices import over_images
+from keras_capsule_poe.functions.streamed.blocks import BlockMaps
+from keras_capsule_poe.functions.units import CAPSULES
 
-from keras_capsule_poe.functions.energy import log_odds
-from keras_capsule_poe.functions.norms import direction, folded, length
-from keras_capsule_poe.functions.squash import squash
-from keras_capsule_poe.functions.streamed.blocks import over_images
-from keras_capsule_poe.functions.streamed.votes import Agreement
 
-Numbers = namedtuple("Numbers", ["temperature", "activation_prior", "bias", "scale"])
+def route(x, kernel, bias=None, **options):
+    """Routing by agreement, Algorithm 1's c = routing(x, W).
 
+    The first coefficients are uniform (or follow `bias`). Each iteration takes the collective
+    z, adds temperature * agreement(votes, z) to the logits, and takes the softmax anew. Votes
+    are not stored and a few images are taken at a time, so that memory grows with neither.
 
-class Router:
-    """Routing with one set of maps and options.
+    Differentiable in x, the kernel, the bias, the temperature, the activation prior and the
+    scale, through all iterations; not twice. The gradient recomputes instead of storing.
+    `Router(EinsumMaps(kernel), RoutingOptions(**options), bias).route(x)` is the readable form
+    and gives the same numbers.
 
     Args:
-        pairs: `PairSums` of the maps.
-        numbers: `Numbers`, tensors: the bias (J,), the others scalars.
-        iterations, normalize, kind: See `routing.route`.
-        is_offset: Whether the prior and the bias are added to the logits.
+        x: Tensor (B, I, D), input capsules.
+        kernel: Tensor (I, J, E, D), prediction maps W_ij.
+        bias: Tensor (J,), added to the logits of each output capsule; or None.
+        **options: Fields of `RoutingOptions`.
+
+    Returns:
+        `Routing(coefficients, z)`, of shapes (B, I, J) and (B, J, E).
+
+    Raises:
+        ValueError: If an option has no meaning.
+
+    Examples:
+
+    >>> c, z = route(ops.ones((2, 6, 4)), ops.ones((6, 5, 3, 4)), iterations=1)
+    >>> c.shape, z.shape
+    (TensorShape([2, 6, 5]), TensorShape([2, 5, 3]))
+
+    Reference:
+
+    - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Procedure 1
+    - [Hauser, 2019](https://arxiv.org/abs/1907.11643), Algorithm 1
     """
+    return route_blocks(x, kernel, RoutingOptions(**options), bias)
 
-    def __init__(self, pairs, numbers, iterations, normalize, kind, is_offset):
-        self._pairs = pairs
-        self._numbers = numbers
-        self._iterations = iterations
-        self._over_inputs = normalize == "inputs"
-        self._is_cosine = kind == "cosine"
-        self._is_offset = is_offset
-        self._agreement = Agreement(pairs, kind)
-        self._axis = pairs.output_axis
-        if self._over_inputs:
-            share = ops.ones_like(numbers.bias) / pairs.inputs
-        else:
-            share = ops.exp(numbers.bias - ops.max(numbers.bias))
-            share = share / ops.sum(share)
-        self._share = pairs.lay_numbers(share)
 
-    # Forward
+def route_blocks(x, kernel, options, bias=None):
+    """`route` with its `RoutingOptions` ready."""
+    kernel = at_least_float32(kernel)
+    x = ops.cast(at_least_float32(x), kernel.dtype)
 
-    def all_images(self, x):
-        """Coefficients (B, I, J) and the collectives z_0 to z_last, each (B, J, E)."""
-        pairs = self._pairs
+    @ops.custom_gradient
+    def routed(x, kernel, *numbers):
+        router = BlockRouter(BlockMaps(kernel), options, bias, Numbers(*numbers))
+        c, *steps = router.all_images(x)
 
-        def step(x):
-            c, steps = self.slice_of_images(pairs.lay_inputs(x))
-            return [pairs.unlay_pairs(c), *(pairs.unlay_outputs(z) for z in steps)], []
+        def gradient(*upstream):
+            in_c, in_z = tree.flatten(upstream)[-2:]
+            return router.gradient(x, steps, in_c, in_z)
 
-        out_dim = pairs.few_dim if pairs.inputs_are_many else pairs.many_dim
-        shapes = [(pairs.inputs, pairs.outputs)]
-        shapes += [(pairs.outputs, out_dim)] * (self._iterations + 1)
-        return over_images(step, [x], pairs.images_at_once(), shapes, [])[0]
+        return (c, steps[-1]), gradient
 
-    def slice_of_images(self, x):
-        """Coefficients, as blocks, and the list of collectives, from inputs laid out."""
-        scale = self._numbers.scale
-        z = self._pairs.equal_collective(x) * ops.expand_dims(scale * self._share, self._axis)
-        steps = [z]
-        if self._iterations == 0:
-            return self._equal_coefficients(x), steps
-        measured, pull = self._agreement.measure(x), 0.0
-        for _ in range(self._iterations):
-            pull = pull + self._numbers.temperature * self._direction(z)
-            c = self._coefficients(self._agreement.of(measured, pull), z)
-            z = self._pairs.collective(c, x)
-            steps.append(z)
-        return c, steps
+    return Routing(*routed(x, kernel, *numbers_of(kernel, options, bias)))
 
-    def _direction(self, z):
-        return direction(z, self._axis) if self._is_cosine else squash(z, self._axis)
 
-    def _equal_coefficients(self, x):
-        pairs = self._pairs
-        images = ops.shape(x)[0 if pairs.inputs_are_many else 1]
-        shape = (pairs.few, images, pairs.many)
-        share = ops.expand_dims(self._numbers.scale * self._share, self._axis)
-        return pairs.split(ops.broadcast_to(share, shape)[:, :, None])
-
-    def _coefficients(self, logits, z):
-        if self._is_offset:
-            offset = self._numbers.activation_prior * log_odds(z, self._axis)
-            offset = offset + self._pairs.lay_numbers(self._numbers.bias)
-            offset = self._pairs.spread_numbers(offset)
-            logits = [block + o for block, o in zip(logits, offset)]
-        largest = self._reduce(logits, ops.max, ops.maximum)
-        powers = [ops.exp(block - most) for block, most in zip(logits, largest)]
-        totals = self._reduce(powers, ops.sum, ops.add)
-        return [power * (self._numbers.scale / total) for power, total in zip(powers, totals)]
-
-    def _reduce(self, blocks, within, between):
-        """Sums, or maxima, over the axis of the softmax, as a list that fits the blocks."""
-        if self._over_inputs == self._pairs.inputs_are_many:
-            return [within(block, axis=3, keepdims=True) for block in blocks]
-        whole = reduce(between, [within(block, axis=0, keepdims=True) for block in blocks])
-        return [whole] * len(blocks)
-
-    # Backward
+class BlockRouter(Router):
+    """A `Router` over `BlockMaps` that knows its gradient."""
 
     def gradient(self, x, steps, in_c, in_z):
         """Gradients in x, the kernel and the `Numbers`.
@@ -119,29 +89,29 @@ class Router:
         Returns:
             List of tensors of the shapes of x, the kernel and the `Numbers`.
         """
-        pairs, bias = self._pairs, self._numbers.bias
+        maps, bias = self.maps, self._numbers.bias
 
         def step(x, in_c, in_z, *steps):
-            steps = [pairs.lay_outputs(z) for z in steps]
-            in_c, in_z = pairs.lay_pairs(in_c), pairs.lay_outputs(in_z)
-            in_x, in_maps, *more = self._slice_gradient(pairs.lay_inputs(x), steps, in_c, in_z)
-            return [pairs.unlay_inputs(in_x)], [*more, *in_maps]
+            steps = [maps.lay_outputs(z) for z in steps]
+            in_c, in_z = maps.lay_pairs(in_c), maps.lay_outputs(in_z)
+            in_x, in_maps, *more = self._slice_gradient(maps.lay_inputs(x), steps, in_c, in_z)
+            return [maps.unlay_inputs(in_x)], [*more, *in_maps]
 
-        lengths = self._agreement.sums_shape if self._iterations else ()
-        shapes = [lengths, (), (), bias.shape, (), *pairs.map_shapes]
-        at_once, arrays = pairs.images_at_once(held=3), [x, in_c, in_z, *steps]
+        lengths = self._agreement.sums_shape if self._options.iterations else ()
+        shapes = [lengths, (), (), bias.shape, (), *maps.map_shapes]
+        at_once, arrays = maps.images_at_once(held=3), [x, in_c, in_z, *steps]
         (in_x,), sums = over_images(step, arrays, at_once, [x.shape[1:]], shapes)
         length_sums, in_numbers, in_maps = sums[0], sums[1:5], sums[5:]
-        in_kernel = pairs.unlay_maps(in_maps)
-        if self._is_cosine and self._iterations:
+        in_kernel = maps.unlay_maps(in_maps)
+        if self._is_cosine and self._options.iterations:
             in_kernel = in_kernel + self._agreement.gradient_of_sums(length_sums)
         return [in_x, in_kernel, *in_numbers]
 
     def _slice_gradient(self, x, steps, in_c, in_z):
         """For a few images: the gradient in x, and the sums that make those in all else."""
-        pairs, axis = self._pairs, self._axis
+        maps, axis = self.maps, self._axis
         temperature, prior, bias, scale = self._numbers
-        images = 1 if pairs.inputs_are_many else 0
+        images, normalize = maps.images_axis, self._options.normalize
         zero = ops.zeros((), dtype=x.dtype)
         in_bias, in_temperature, in_prior, in_scale = ops.zeros_like(bias), zero, zero, zero
         in_x = in_measured = in_pull = 0.0
@@ -155,12 +125,12 @@ class Router:
             agreement = self._agreement.of(measured, pull)
             c = self._coefficients(agreement, z)
             # The next collective, sum_i c W x.
-            in_x = in_x + pairs.backproject(c, in_z)
-            in_maps = _added(in_maps, pairs.correlation(c, in_z, x))
-            in_c = _added(in_c, pairs.agreement(in_z, x))
+            in_x = in_x + maps.down(c, in_z)
+            in_maps = _added(in_maps, maps.correlation(c, in_z, x))
+            in_c = _added(in_c, maps.agreement(in_z, x))
             # The softmax.
             parts = [block * gradient for block, gradient in zip(c, in_c)]
-            means = [total / scale for total in self._reduce(parts, ops.sum, ops.add)]
+            means = [total / scale for total in maps.totals(parts, normalize)]
             in_logits = [part - block * mean for part, block, mean in zip(parts, c, means)]
             in_scale = in_scale + sum(ops.sum(part) for part in parts) / scale
             in_c = None
@@ -174,24 +144,24 @@ class Router:
             in_temperature = in_temperature + ops.sum(in_pull * self._direction(z))
             in_z = self._direction_gradient(z, temperature * in_pull)
             if self._is_offset:
-                in_offset = pairs.sum_over_inputs(in_logits)
+                in_offset = maps.sum_over_inputs(in_logits)
                 in_bias = in_bias + ops.sum(in_offset, axis=images)
-                in_prior = in_prior + ops.sum(in_offset * log_odds(z, axis))
+                in_prior = in_prior + ops.sum(in_offset * CAPSULES.log_odds(z, axis))
                 in_z = in_z + _log_odds_gradient(z, prior * in_offset, axis)
         length_sums = zero
-        if self._is_cosine and self._iterations:
+        if self._is_cosine and self._options.iterations:
             more, length_sums = self._agreement.gradient_of_lengths(slopes, products)
             in_x = in_x + (in_measured + more) / measured.size
-        elif self._iterations:
+        elif self._options.iterations:
             in_x = in_x + in_measured
         # The first collective, share_j scale sum_i W x.
         share = scale * self._share
         in_equal = in_z * ops.expand_dims(share, axis)
-        in_x = in_x + pairs.equal_backproject(in_equal)
-        in_maps = _added(in_maps, pairs.equal_correlation(in_equal, x))
+        in_x = in_x + maps.equal_down(in_equal)
+        in_maps = _added(in_maps, maps.equal_correlation(in_equal, x))
         part = ops.sum(ops.sum(in_z * steps[0], axis=axis), axis=images)
         if in_c is not None:
-            in_share = ops.sum(pairs.sum_over_inputs(in_c), axis=images)
+            in_share = ops.sum(maps.sum_over_inputs(in_c), axis=images)
             part = part + in_share * ops.reshape(share, (-1,))
         in_scale = in_scale + ops.sum(part) / scale
         if self._is_offset:

@@ -9,10 +9,10 @@ import numpy as np
 from keras import backend, ops
 
 # Inputs in units of their own size, these sizes, and 1/|vote| as blocks (None for dots).
-Measured = namedtuple("Measured", ["x", "size", "inverse"])
+Lengths = namedtuple("Lengths", ["x", "size", "inverse"])
 
 
-class Agreement:
+class BlockAgreement:
     """y_j . W_ij x_i, or with `kind="cosine"` y_j . W_ij x_i / |W_ij x_i|.
 
     The lengths of the votes depend on x and W alone, so they are found once, by `measure`, for
@@ -22,43 +22,43 @@ class Agreement:
     no square leaves the range of floats; a vote shorter than rounding counts as that long.
 
     Args:
-        pairs: `PairSums` of the maps.
+        maps: `BlockMaps`.
         kind: `"cosine"` or `"dot"`.
     """
 
-    def __init__(self, pairs, kind):
-        self._pairs = pairs
+    def __init__(self, maps, kind):
+        self._maps = maps
         self._is_cosine = kind == "cosine"
         if not self._is_cosine:
             return
-        kernel = pairs.kernel
+        kernel = maps.kernel
         self._unit = ops.maximum(ops.maximum(ops.max(kernel), -ops.min(kernel)), 1e-30)
         self._scaled = kernel / self._unit
-        if pairs.inputs_are_many:
+        if maps.inputs_are_many:
             gram = ops.matmul(ops.transpose(self._scaled, (0, 1, 3, 2)), self._scaled)
-            self._gram = ops.reshape(gram, (pairs.many, pairs.few, -1))
+            self._gram = ops.reshape(gram, (maps.many, maps.few, -1))
             squares = ops.transpose(ops.sum(ops.diagonal(gram, axis1=2, axis2=3), axis=2))
         else:
             squares = ops.sum(ops.square(self._scaled), axis=(2, 3))
         rounding = float(np.finfo(backend.standardize_dtype(kernel.dtype)).eps)
         floors = ops.maximum(squares * rounding**2, 1e-30)
-        self._floors = pairs.split(floors[:, None, None])
+        self._floors = maps.split(floors[:, None, None])
 
     def measure(self, x):
-        """`Measured` inputs, from inputs laid out."""
+        """`Lengths` of the votes, from inputs laid out."""
         if not self._is_cosine:
-            return Measured(x, None, None)
-        size = ops.max(ops.abs(x), axis=self._pairs.input_axis, keepdims=True)
+            return Lengths(x, None, None)
+        size = ops.max(ops.abs(x), axis=self._maps.input_axis, keepdims=True)
         size = ops.where(ops.equal(size, 0), ops.ones_like(size), size)
         x = x / size
         inverse = [
             ops.rsqrt(ops.maximum(square, floor))
             for square, floor in zip(self._squares(x), self._floors)
         ]
-        return Measured(x, size, inverse)
+        return Lengths(x, size, inverse)
 
     def measure_slopes(self, measured):
-        """`Measured` for the gradients: 1/|vote| is zero for votes shorter than rounding."""
+        """`Lengths` for the gradients: 1/|vote| is zero for votes shorter than rounding."""
         if not self._is_cosine:
             return measured
         inverse = [
@@ -70,8 +70,8 @@ class Agreement:
     def of(self, measured, y):
         """Agreements of y, laid out, as blocks (group, B, 1, M)."""
         if not self._is_cosine:
-            return self._pairs.agreement(y, measured.x)
-        blocks = self._pairs.agreement(y / self._unit, measured.x)
+            return self._maps.agreement(y, measured.x)
+        blocks = self._maps.agreement(y / self._unit, measured.x)
         return [block * inverse for block, inverse in zip(blocks, measured.inverse)]
 
     def gradient(self, measured, y, upstream):
@@ -88,9 +88,9 @@ class Agreement:
         if self._is_cosine:
             factors = [inverse / self._unit for inverse in measured.inverse]
             upstream = [block * factor for block, factor in zip(upstream, factors)]
-        in_y = self._pairs.collective(upstream, measured.x)
-        in_x = self._pairs.backproject(upstream, y)
-        return in_y, in_x, self._pairs.correlation(upstream, y, measured.x)
+        in_y = self._maps.up(upstream, measured.x)
+        in_x = self._maps.down(upstream, y)
+        return in_y, in_x, self._maps.correlation(upstream, y, measured.x)
 
     def gradient_of_lengths(self, measured, products):
         """What the lengths of the votes add to the gradient of cosines.
@@ -107,47 +107,47 @@ class Agreement:
         weights = [
             -block * ops.square(inverse) for block, inverse in zip(products, measured.inverse)
         ]
-        pairs, x = self._pairs, measured.x
-        if pairs.inputs_are_many:
+        maps, x = self._maps, measured.x
+        if maps.inputs_are_many:
             weights = ops.squeeze(ops.concatenate(weights, axis=0), axis=2)
             weights = ops.transpose(weights, (2, 0, 1))
             grams = ops.matmul(ops.transpose(self._gram, (0, 2, 1)), weights)
-            grams = ops.reshape(grams, (pairs.many, pairs.many_dim, pairs.many_dim, -1))
+            grams = ops.reshape(grams, (maps.many, maps.many_dim, maps.many_dim, -1))
             rows = ops.transpose(x, (2, 1, 0))
             in_x = ops.sum(grams * rows[:, None], axis=2)
             sums = ops.matmul(weights, ops.transpose(_outer_products(rows), (0, 2, 1)))
             return ops.transpose(in_x, (2, 1, 0)), sums
-        votes = pairs.products(x / self._unit)
+        votes = maps.products(x / self._unit)
         votes = [weight / self._unit * vote for weight, vote in zip(weights, votes)]
         sums = [
-            ops.matmul(ops.transpose(few, (0, 2, 1)), pairs.flat(vote))
-            for few, vote in zip(pairs.split(x), votes)
+            ops.matmul(ops.transpose(few, (0, 2, 1)), maps.flat(vote))
+            for few, vote in zip(maps.split(x), votes)
         ]
-        return pairs.transposed_products(votes), ops.concatenate(sums, axis=0)
+        return maps.transposed_products(votes), ops.concatenate(sums, axis=0)
 
     @property
     def sums_shape(self):
         """Shape of the sums over images in `gradient_of_lengths`."""
         if not self._is_cosine:
             return ()
-        return self._gram.shape if self._pairs.inputs_are_many else self._pairs.flat_shape
+        return self._gram.shape if self._maps.inputs_are_many else self._maps.flat_shape
 
     def gradient_of_sums(self, sums):
         """Gradient in the kernel, (I, J, E, D), from `gradient_of_lengths`'s sums."""
-        pairs = self._pairs
-        if not pairs.inputs_are_many:
-            return pairs.unlay_maps(pairs.split(sums))
-        shape = (pairs.many, pairs.few, pairs.many_dim, pairs.many_dim)
+        maps = self._maps
+        if not maps.inputs_are_many:
+            return maps.unlay_maps(maps.split(sums))
+        shape = (maps.many, maps.few, maps.many_dim, maps.many_dim)
         return ops.matmul(self._scaled, ops.reshape(sums, shape) / self._unit)
 
     def _squares(self, x):
         """|W_ij x_i|^2 in units of the maps' size, as blocks (group, B, 1, M)."""
-        pairs = self._pairs
-        if not pairs.inputs_are_many:
-            votes = pairs.products(x / self._unit)
+        maps = self._maps
+        if not maps.inputs_are_many:
+            votes = maps.products(x / self._unit)
             return [ops.sum(ops.square(vote), axis=2, keepdims=True) for vote in votes]
         squares = ops.matmul(self._gram, _outer_products(ops.transpose(x, (2, 1, 0))))
-        return pairs.split(ops.transpose(squares, (1, 2, 0))[:, :, None])
+        return maps.split(ops.transpose(squares, (1, 2, 0))[:, :, None])
 
 
 def _outer_products(x):

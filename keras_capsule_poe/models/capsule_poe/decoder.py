@@ -4,15 +4,15 @@ import keras
 from keras import ops
 
 from keras_capsule_poe.functions.norms import length
-from keras_capsule_poe.functions.squash import squash, unsquash
+from keras_capsule_poe.functions.squash import unsquash
 from keras_capsule_poe.layers.capsule_poe import CapsulePoE
-from keras_capsule_poe.models.contrastive import ContrastiveModel, relative_error
-from keras_capsule_poe.models.randomness import StatelessSeed, replica_seed
+from keras_capsule_poe.metrics import relative_error
+from keras_capsule_poe.models.contrastive import ContrastiveModel
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class CapsuleDecoder(ContrastiveModel):
-    """Expert capsules (B, J, E) to primary capsules (B, I, D), the maps U learned by the decoder rule.
+    """Expert capsules (B, J, E) to primary capsules (B, I, D), U learned by the decoder rule.
 
     Compile with an SGD optimizer and fit on pairs (expert capsules, primary capsules), both
     squashed. Routing runs from the J experts to the I primary capsules.
@@ -29,8 +29,6 @@ class CapsuleDecoder(ContrastiveModel):
         offset: bool, whether an expert's length is one more of its coordinates. Its images then
             need not be centred on the mean of all, which its orientations average to.
         conditional: bool, whether the rule's second term keeps the data's experts.
-        keep: int, how many experts of each image, drawn at random, stay while training; the
-            others are zero. `None`: all. With few, single capsules learn to decode alone.
         seed: int.
         **kwargs: Base model arguments.
 
@@ -41,7 +39,19 @@ class CapsuleDecoder(ContrastiveModel):
         Tensor (B, I, D), squashed primary capsules.
 
     Raises:
-        ValueError: If `keep`, `feature_scale` or `activity` is not positive.
+        ValueError: If `feature_scale` or `activity` is not positive.
+        RuntimeError: When compiled on another backend than TensorFlow.
+
+    Examples:
+
+    >>> from keras_capsule_poe import CapsulePoE
+    >>> model = CapsuleDecoder(CapsulePoE(capsules=6, dim=4))
+    >>> model.compile(keras.optimizers.SGD(0.1, momentum=0.5), jit_compile=False)
+    >>> random = np.random.default_rng(0)
+    >>> experts, primaries = random.uniform(0, 0.3, (8, 5, 3)), random.uniform(0, 0.3, (8, 6, 4))
+    >>> history = model.fit(experts.astype("float32"), primaries.astype("float32"), verbose=0)
+    >>> model(experts).shape
+    TensorShape([8, 6, 4])
 
     Reference:
 
@@ -55,7 +65,6 @@ class CapsuleDecoder(ContrastiveModel):
         activity=None,
         offset=False,
         conditional=False,
-        keep=None,
         seed=0,
         **kwargs,
     ):
@@ -66,8 +75,6 @@ class CapsuleDecoder(ContrastiveModel):
             raise ValueError(
                 f"`primaries` must be a CapsulePoE layer. Received: primaries={primaries!r}"
             )
-        if keep is not None and keep < 1:
-            raise ValueError(f"`keep` must be positive or None. Received: keep={keep!r}")
         if not feature_scale > 0:
             raise ValueError(
                 f"`feature_scale` must be above zero. Received: feature_scale={feature_scale!r}"
@@ -81,7 +88,6 @@ class CapsuleDecoder(ContrastiveModel):
         self.activity = activity
         self.offset = offset
         self.conditional = conditional
-        self.keep = keep
 
     def build(self, input_shape):
         if not self.primaries.built:
@@ -90,13 +96,13 @@ class CapsuleDecoder(ContrastiveModel):
         self.built = True
 
     def call(self, inputs):
-        z = self.primaries.route(self.weighted(inputs)).z / self.feature_scale
-        return ops.cast(squash(z), self.compute_dtype)
+        z = self.primaries.route(self.weigh(inputs)).z / self.feature_scale
+        return ops.cast(self.primaries.units.mean(z), self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
         return self.primaries.compute_output_shape(input_shape)
 
-    def weighted(self, capsules):
+    def weigh(self, capsules):
         """What the maps see of expert capsules (B, J, E): with `offset`, (B, J, E + 1)."""
         lengths = length(capsules, keepdims=True)
         if self.offset:
@@ -107,36 +113,23 @@ class CapsuleDecoder(ContrastiveModel):
         share = counted / ops.maximum(ops.sum(counted, axis=1, keepdims=True), 1e-30)
         return capsules * ops.cast(share, capsules.dtype)
 
-    def kept(self, capsules):
-        """The experts that stay, per image the `keep` of the highest random rank."""
-        if self.keep is None or self.keep >= capsules.shape[1]:
-            return capsules
-        seed = StatelessSeed(replica_seed(self.seed), self.optimizer.iterations)
-        rank = keras.random.uniform(ops.shape(capsules)[:2], seed=seed)
-        threshold = ops.top_k(rank, self.keep)[0][:, -1:]
-        return capsules * ops.cast(rank >= threshold, capsules.dtype)[..., None]
-
     def train_step(self, data):
         capsules, primaries, _ = keras.utils.unpack_x_y_sample_weight(data)
         z = self.feature_scale * unsquash(primaries)
-        inputs = self.weighted(self.kept(capsules))
+        inputs = self.weigh(capsules)
         divergence = self.primaries.decoder_divergence(inputs, z, self.conditional)
-        update = self.apply_ascent(
-            self.primaries.kernel,
-            divergence.gradient,
-            self.primaries.regularization_gradient(),
-        )
+        update = self.apply_ascent([(self.primaries.kernel, self.primaries.ascent(divergence))])
         return self._record(primaries, divergence, update)
 
     def test_step(self, data):
         capsules, primaries, _ = keras.utils.unpack_x_y_sample_weight(data)
         z = self.feature_scale * unsquash(primaries)
-        inputs = self.weighted(capsules)
+        inputs = self.weigh(capsules)
         divergence = self.primaries.decoder_divergence(inputs, z, self.conditional)
         return self._record(primaries, divergence, 0.0)
 
     def _record(self, primaries, divergence, update):
-        decoded = squash(divergence.z_model / self.feature_scale)
+        decoded = self.primaries.units.mean(divergence.z_model / self.feature_scale)
         self.track(relative_error(decoded, primaries), update)
         return {metric.name: metric.result() for metric in self.metrics}
 
@@ -148,5 +141,9 @@ class CapsuleDecoder(ContrastiveModel):
             "activity": self.activity,
             "offset": self.offset,
             "conditional": self.conditional,
-            "keep": self.keep,
         }
+
+    @classmethod
+    def from_config(cls, config):
+        # Older versions could leave experts out while training.
+        return super().from_config({key: config[key] for key in config if key != "keep"})

@@ -3,15 +3,17 @@
 import keras
 from keras import ops
 
-from keras_capsule_poe.functions.energy import free_energy, probability
-from keras_capsule_poe.functions.squash import squash
+from keras_capsule_poe.functions.units import free_energy
 from keras_capsule_poe.layers.capsule_poe import CapsulePoE
 from keras_capsule_poe.layers.expert_frames import ExpertFrames
-from keras_capsule_poe.models.contrastive import (
-    ContrastiveModel,
+from keras_capsule_poe.metrics import (
+    ExpertUsage,
     OrientationConcentration,
+    expert_usage,
     relative_error,
 )
+from keras_capsule_poe.models.contrastive import ContrastiveModel
+from keras_capsule_poe.models.randomness import replica_mean
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -23,9 +25,6 @@ class CapsuleEncoder(ContrastiveModel):
 
     Args:
         experts: `CapsulePoE`, or its config; the layer of expert capsules.
-        prior_start: float, the activation prior at the first step; it rises linearly to the
-            layer's own over `prior_steps`. `None`: no annealing.
-        prior_steps: int, the length of that rise.
         balance: float, how far the routing bias of an expert moves each step for a usage away
             from 1/J: bias_j += balance * (1 - J usage_j). Zero turns load balancing off. The
             experts need `use_routing_bias=True`.
@@ -41,13 +40,24 @@ class CapsuleEncoder(ContrastiveModel):
 
     Raises:
         ValueError: If `balance` is on and the experts have no routing bias.
+        RuntimeError: When compiled on another backend than TensorFlow.
+
+    Examples:
+
+    >>> from keras_capsule_poe import CapsulePoE
+    >>> model = CapsuleEncoder(CapsulePoE(capsules=5, dim=3))
+    >>> model.compile(keras.optimizers.SGD(0.1, momentum=0.5), jit_compile=False)
+    >>> x = np.random.default_rng(0).uniform(0, 0.3, size=(8, 6, 4)).astype("float32")
+    >>> history = model.fit(x, verbose=0)
+    >>> model(x).shape
+    TensorShape([8, 5, 3])
 
     Reference:
 
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643), Algorithm 1, Equation 18
     """
 
-    def __init__(self, experts, prior_start=None, prior_steps=0, balance=0.0, seed=0, **kwargs):
+    def __init__(self, experts, balance=0.0, seed=0, **kwargs):
         super().__init__(seed=seed, **kwargs)
         if isinstance(experts, dict):
             experts = keras.saving.deserialize_keras_object(experts)
@@ -60,13 +70,11 @@ class CapsuleEncoder(ContrastiveModel):
             )
         self.experts = experts
         self.frames = ExpertFrames(dtype="float32", name="frames")
-        self.prior_start = prior_start
-        self.prior_steps = prior_steps
         self.balance = balance
         self.free_energy_tracker = keras.metrics.Mean(name="free_energy")
         self.probability_mean = keras.metrics.Mean(name="probability_mean")
         self.probability_spread = keras.metrics.Mean(name="probability_spread")
-        self.rarest_usage = keras.metrics.Mean(name="rarest_usage")
+        self.rarest_usage = ExpertUsage(name="rarest_usage")
         self.concentration = OrientationConcentration(experts.capsules, experts.dim)
 
     def build(self, input_shape):
@@ -99,52 +107,44 @@ class CapsuleEncoder(ContrastiveModel):
         rows = ops.reshape(rows, (experts.capsules, experts.dim, *x.shape[1:]))
         experts.kernel.assign(ops.transpose(rows, (2, 0, 1, 3)))
 
-    def annealed_prior(self):
-        """The activation prior at the optimizer's step, a scalar; the final one without optimizer."""
-        final = self.experts.activation_prior
-        optimizer = getattr(self, "optimizer", None)
-        if self.prior_start is None or not self.prior_steps or optimizer is None:
-            return final
-        step = ops.cast(optimizer.iterations, "float32")
-        progress = ops.minimum(step / self.prior_steps, 1.0)
-        return self.prior_start + (final - self.prior_start) * progress
-
     def train_step(self, data):
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        divergence = self.experts.contrastive_divergence(x, self.annealed_prior())
-        update = self.apply_ascent(
-            self.experts.kernel, divergence.gradient, self.experts.regularization_gradient()
-        )
-        p = probability(divergence.z)
+        divergence = self.experts.contrastive_divergence(x)
+        update = self.apply_ascent([(self.experts.kernel, self.experts.ascent(divergence))])
+        p, usage = self._usage(divergence.z)
         if self.balance:
-            self.experts.routing_bias.assign_add(self.balance * (1 - _relative_usage(p)))
-        return self._record(x, divergence, update, p)
+            self.experts.routing_bias.assign_add(self.balance * (1 - usage))
+        return self._record(x, divergence, update, p, usage)
 
     def test_step(self, data):
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        divergence = self.experts.contrastive_divergence(x, self.annealed_prior())
-        return self._record(x, divergence, 0.0, probability(divergence.z))
+        divergence = self.experts.contrastive_divergence(x)
+        return self._record(x, divergence, 0.0, *self._usage(divergence.z))
 
-    def _record(self, x, divergence, update, p):
+    def _usage(self, z):
+        """Probabilities of the experts, and their usage over the images of all replicas."""
+        p = self.experts.units.probability(z)
+        return p, replica_mean(expert_usage(p), ops.shape(p)[0])
+
+    def _record(self, x, divergence, update, p, usage):
         self.track(relative_error(divergence.reconstruction, x), update)
-        self.free_energy_tracker.update_state(free_energy(divergence.z))
+        units, z = self.experts.units, divergence.z
+        self.free_energy_tracker.update_state(free_energy(z, units))
         self.probability_mean.update_state(p)
         self.probability_spread.update_state(ops.std(p, axis=0))
-        self.rarest_usage.update_state(ops.min(_relative_usage(p)))
-        self.concentration.update_state(squash(divergence.z))
+        self.rarest_usage.update_state(usage)
+        self.concentration.update_state(units.mean(z))
         return {metric.name: metric.result() for metric in self.metrics}
 
     def get_config(self):
         return {
             **super().get_config(),
             "experts": keras.saving.serialize_keras_object(self.experts),
-            "prior_start": self.prior_start,
-            "prior_steps": self.prior_steps,
             "balance": self.balance,
         }
 
-
-def _relative_usage(p):
-    """Share of the batch's probability that each expert takes, times J: one when balanced."""
-    share = ops.mean(p / ops.maximum(ops.sum(p, axis=-1, keepdims=True), 1e-30), axis=0)
-    return share * p.shape[-1]
+    @classmethod
+    def from_config(cls, config):
+        # Older versions could anneal the activation prior while training.
+        config = {key: config[key] for key in config if key not in ("prior_start", "prior_steps")}
+        return super().from_config(config)

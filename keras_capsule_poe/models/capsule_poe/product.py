@@ -4,10 +4,9 @@ import keras
 from keras import ops
 
 from keras_capsule_poe.errors import BadUse
-from keras_capsule_poe.functions import implementations
-from keras_capsule_poe.functions.energy import free_energy
 from keras_capsule_poe.functions.norms import direction, length
 from keras_capsule_poe.functions.squash import squash
+from keras_capsule_poe.functions.units import free_energy
 from keras_capsule_poe.functions.winners import winner_alone
 from keras_capsule_poe.layers.gaussian_mixtures import GaussianMixtures
 from keras_capsule_poe.models.generative import GenerativeModel, Mode
@@ -131,7 +130,7 @@ class ProductOfExpertCapsules(GenerativeModel, keras.Model):
         return self._code(self.to_visible(images), coefficients)
 
     def _code(self, x, coefficients=None):
-        z = _route(self.encoder.experts, x, coefficients).z
+        z = self.encoder.experts.route(x, coefficients).z
         capsules = self.encoder.frames(z)
         return {
             "capsules": capsules,
@@ -184,7 +183,7 @@ class ProductOfExpertCapsules(GenerativeModel, keras.Model):
         Nothing is drawn at random, and `seed` is not used: a chain depends on its start alone
         and settles near what the model finds likely.
         """
-        return self.encoder.experts.gibbs_step(x)
+        return self.encoder.experts.mean_field_step(x)
 
     def reconstructions(self, images):
         """Images decoded from their features, from one step of the chain, and from codes.
@@ -317,19 +316,3 @@ class ProductOfExpertCapsules(GenerativeModel, keras.Model):
 def _build(layer, input_shape):
     if not layer.built:
         layer.build(input_shape)
-
-
-def _route(experts, x, coefficients):
-    if coefficients is None:
-        return experts.route(x)
-    if coefficients != "uniform":
-        raise ValueError(
-            f'`coefficients` must be "uniform" or None. Received: coefficients={coefficients!r}'
-        )
-    options = {**experts.routing_options(), "iterations": 0, "bias": None}
-    kernel = ops.cast(experts.kernel, experts.compute_dtype)
-    return implementations.get(experts.implementation).route(x, kernel, **options)
-
-
-def _choice(n, seed):
-    return keras.random.uniform((n,), seed=StatelessSeed(seed, 2))

@@ -1,0 +1,46 @@
+"""Random numbers that depend on a seed and a counter, and on nothing that a run accumulates."""
+
+import keras
+from keras import ops
+
+
+class StatelessSeed(keras.random.SeedGenerator):
+    """A seed generator without state: every draw uses the pair (seed, counter).
+
+    The state of an ordinary `SeedGenerator` is neither saved with the weights nor different
+    between replicas. With (seed, step) instead a resumed run draws what an uninterrupted one
+    draws, and a SavedModel takes its seed as an input.
+
+    Args:
+        seed: int or scalar integer tensor.
+        counter: int or scalar integer tensor, for instance the training step.
+
+    Examples:
+
+    >>> one, same = (keras.random.normal((3,), seed=StatelessSeed(7, 2)) for _ in range(2))
+    >>> bool(ops.all(one == same))
+    True
+    """
+
+    def __init__(self, seed, counter=0):
+        # No call of the base: it would make a variable.
+        dtype = "int64" if keras.backend.backend() == "tensorflow" else "uint32"
+        self.pair = ops.stack([ops.cast(seed, dtype), ops.cast(counter, dtype)])
+
+    def next(self, ordered=True):
+        return self.pair
+
+
+def split(seed, number):
+    """Pairs (number, 2) that make as many independent streams of one seed.
+
+    Args:
+        seed: int, scalar integer tensor or `keras.random.SeedGenerator`.
+        number: int.
+
+    Returns:
+        int32 tensor (number, 2), non-negative.
+    """
+    if not isinstance(seed, keras.random.SeedGenerator):
+        seed = StatelessSeed(seed)
+    return keras.random.randint((number, 2), 0, 2**31 - 1, seed=seed)

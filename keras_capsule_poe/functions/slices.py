@@ -1,0 +1,50 @@
+"""A few images at a time, so that memory does not grow with the batch."""
+
+from keras import ops
+
+
+def over_images(step, arrays, at_once, results, sums):
+    """Runs `step` on a few images at a time.
+
+    The last images are made up with zeros, for which `step` must add nothing to the sums.
+
+    Args:
+        step: Takes a slice of each array; gives a list of per-image results and a list of sums.
+        arrays: List of tensors (B, ...).
+        at_once: int, images in a slice, at most; or None: all.
+        results: Shapes, without B, of the per-image results.
+        sums: Shapes of the sums.
+
+    Returns:
+        List of the per-image results of the whole batch, list of the sums over it.
+    """
+    size, dtype = ops.shape(arrays[0])[0], arrays[0].dtype
+    if at_once is None or (isinstance(size, int) and size <= at_once):
+        return step(*arrays)
+    slices = (size + at_once - 1) // at_once
+    slices = slices if isinstance(size, int) else ops.maximum(slices, 1)
+    length = (size + slices - 1) // slices
+
+    def body(done, totals, added):
+        where = done + ops.arange(length)
+        within = where < size
+        taken = [ops.take(a, ops.minimum(where, size - 1), axis=0) for a in arrays]
+        taken = [a * _fitting(within, a) for a in taken]
+        new, more = step(*taken)
+        totals = [ops.scatter_update(t, where[:, None], n) for t, n in zip(totals, new)]
+        added = [a + m for a, m in zip(added, more)]
+        # Waiting for this slice's numbers keeps TensorFlow from running many slices side by side,
+        # which would take the memory of all of them.
+        numbers = [ops.ravel(result)[0] for result in (*new[:1], *added[-1:])]
+        waited = sum(ops.cast(ops.isnan(number), done.dtype) // 2 for number in numbers)
+        return done + length + waited, totals, added
+
+    whole = [ops.zeros((slices * length, *shape), dtype=dtype) for shape in results]
+    start = (ops.zeros((), dtype="int32"), whole, [ops.zeros(shape, dtype=dtype) for shape in sums])
+    _, whole, added = ops.while_loop(lambda done, *_: done < size, body, start)
+    return [result[:size] for result in whole], added
+
+
+def _fitting(within, array):
+    """`within` (B,) as numbers of the array's type, in a shape that multiplies its rows."""
+    return ops.reshape(ops.cast(within, array.dtype), (-1,) + (1,) * (len(array.shape) - 1))

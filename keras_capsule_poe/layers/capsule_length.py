@@ -1,0 +1,77 @@
+"""What comes after the last layer of capsules: their lengths, and one of them alone."""
+
+import keras
+from keras import ops
+
+from keras_capsule_poe.functions.norms import length
+
+
+@keras.saving.register_keras_serializable("keras_capsule_poe")
+class CapsuleLength(keras.layers.Layer):
+    """Lengths of capsules: the probabilities that they are on.
+
+    Call arguments:
+        inputs: Tensor (..., E), capsules.
+
+    Returns:
+        Tensor (...).
+
+    Examples:
+
+    >>> CapsuleLength()(np.array([[[0.6, 0.8], [0.0, 0.0]]])).numpy().round(3).tolist()
+    [[1.0, 0.0]]
+
+    Reference:
+
+    - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Section 2
+    """
+
+    def call(self, inputs):
+        return ops.cast(length(inputs), self.compute_dtype)
+
+    def compute_output_shape(self, input_shape):
+        return tuple(input_shape)[:-1]
+
+
+@keras.saving.register_keras_serializable("keras_capsule_poe")
+class CapsuleMask(keras.layers.Layer):
+    """Keeps the capsules of the labels, or the longest where none are given; the rest are zero.
+
+    Call arguments:
+        inputs: Tensor (B, J, E), capsules.
+        labels: Tensor (B, J) of zeros and ones; or None: the longest capsule of each image.
+
+    Returns:
+        Tensor (B, J, E).
+
+    Raises:
+        ValueError: If labels are not of shape (B, J).
+
+    Examples:
+
+    >>> capsules = np.array([[[0.6, 0.0], [0.0, 0.3]]], "float32")
+    >>> CapsuleMask()(capsules).numpy().round(3).tolist()
+    [[[0.6, 0.0], [0.0, 0.0]]]
+    >>> CapsuleMask()(capsules, np.array([[0.0, 1.0]])).numpy().round(3).tolist()
+    [[[0.0, 0.0], [0.0, 0.3]]]
+
+    Reference:
+
+    - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Section 4.1, reconstruction
+    """
+
+    def call(self, inputs, labels=None):
+        capsules = inputs.shape[1]
+        if labels is None:
+            labels = ops.one_hot(ops.argmax(length(inputs), axis=-1), capsules)
+        elif len(labels.shape) != 2 or labels.shape[1] != capsules:
+            raise ValueError(
+                f"`labels` must have shape (batch, {capsules}); keras.utils.to_categorical makes "
+                f"it from integers. Received: shape {tuple(labels.shape)}"
+            )
+        # A choice and not a product, which would keep the NaN of a capsule that is left out.
+        is_kept = ops.cast(labels, "float32")[:, :, None] > 0
+        return ops.where(is_kept, inputs, ops.zeros_like(inputs))
+
+    def compute_output_shape(self, input_shape, labels_shape=None):
+        return tuple(input_shape)

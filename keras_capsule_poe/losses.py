@@ -1,0 +1,79 @@
+"""Losses of supervised capsules."""
+
+import keras
+from keras import ops
+
+from keras_capsule_poe.functions.checks import real_number
+
+
+@keras.saving.register_keras_serializable("keras_capsule_poe")
+class MarginLoss(keras.losses.Loss):
+    """Margin loss of class capsules' lengths, summed over the classes.
+
+    L = sum_k T_k max(0, m+ - |v_k|)^2 + w (1 - T_k) max(0, |v_k| - m-)^2. Each class has a loss
+    of its own, so that an image may have several labels.
+
+    Args:
+        positive: float, m+, the length that a present class should reach.
+        negative: float, m-, the length that an absent class should stay below.
+        absent_weight: float, w, on the absent classes; it keeps early learning from shrinking
+            all capsules.
+        reduction: See `keras.losses.Loss`.
+        name: str.
+        dtype: See `keras.losses.Loss`.
+
+    Call arguments:
+        y_true: Tensor (B, classes) of zeros and ones.
+        y_pred: Tensor (B, classes), lengths in [0, 1].
+
+    Returns:
+        Scalar; (B,) with `reduction=None`.
+
+    Raises:
+        ValueError: If an argument is no positive number, or labels and lengths differ in shape.
+
+    Examples:
+
+    >>> loss = MarginLoss()(np.array([[1.0, 0.0]]), np.array([[0.4, 0.3]]))
+    >>> round(float(loss), 4)  # 0.5^2 + 0.5 * 0.2^2
+    0.27
+
+    Reference:
+
+    - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Equation 4
+    """
+
+    def __init__(
+        self,
+        positive=0.9,
+        negative=0.1,
+        absent_weight=0.5,
+        reduction="sum_over_batch_size",
+        name="margin_loss",
+        dtype=None,
+    ):
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
+        self.positive = real_number("positive", positive, above=0)
+        self.negative = real_number("negative", negative, above=0)
+        self.absent_weight = real_number("absent_weight", absent_weight, above=0)
+
+    def call(self, y_true, y_pred):
+        y_pred = ops.convert_to_tensor(y_pred)
+        y_true = ops.cast(y_true, y_pred.dtype)
+        if len(y_true.shape) != len(y_pred.shape) or y_true.shape[-1] != y_pred.shape[-1]:
+            raise ValueError(
+                "`y_true` must have the shape of `y_pred`, (batch, classes); "
+                "keras.utils.to_categorical makes it from integers. "
+                f"Received: shapes {tuple(y_true.shape)} and {tuple(y_pred.shape)}"
+            )
+        present = ops.square(ops.maximum(self.positive - y_pred, 0))
+        absent = ops.square(ops.maximum(y_pred - self.negative, 0))
+        return ops.sum(y_true * present + self.absent_weight * (1 - y_true) * absent, axis=-1)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "positive": self.positive,
+            "negative": self.negative,
+            "absent_weight": self.absent_weight,
+        }
