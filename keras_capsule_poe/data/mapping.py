@@ -28,7 +28,7 @@ def to_pixels(images):
     return pixels
 
 
-def map_batches(function, rows, chunk=CHUNK, out=None):
+def map_batches(function, rows, chunk=CHUNK, out=None, before=None):
     """`function` of a long array, compiled once and called a chunk at a time.
 
     Args:
@@ -38,6 +38,7 @@ def map_batches(function, rows, chunk=CHUNK, out=None):
         chunk: int, rows at a time.
         out: Array (N, ...), or a dict of them, to write the results to, of whatever dtype; with
             memory-mapped ones, results may be larger than the memory. `None`: new arrays.
+        before: Function of a batch, applied to each on its way, ahead of its use.
 
     Returns:
         `out`, or one new array (N, ...), or a dict of them.
@@ -62,10 +63,14 @@ def map_batches(function, rows, chunk=CHUNK, out=None):
     compiled = tf.function(function, reduce_retracing=True)
     if not len(rows) and out is None:
         any_size = tf.TensorSpec((None, *rows.shape[1:]), stream_dtype(rows.dtype))
-        results = compiled.get_concrete_function(any_size).structured_outputs
+        whole = tf.function(lambda x: function(before(x) if before else x))
+        results = whole.get_concrete_function(any_size).structured_outputs
         return structure(lambda x: np.empty((0, *x.shape[1:]), x.dtype.as_numpy_dtype), results)
+    stream = sequential_batches(rows, chunk) if len(rows) else ()
+    if before is not None and len(rows):
+        stream = stream.map(before, tf.data.AUTOTUNE)
     start = 0
-    for batch in sequential_batches(rows, chunk) if len(rows) else ():
+    for batch in stream:
         parts = structure(keras.ops.convert_to_numpy, compiled(batch))
         if out is None:
             out = structure(lambda part: np.empty((len(rows), *part.shape[1:]), part.dtype), parts)

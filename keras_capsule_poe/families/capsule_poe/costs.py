@@ -1,8 +1,9 @@
-"""What the stages would take, and what the model would look like, without building it."""
+"""What the stages would take, and what the model would look like."""
 
 import math
 
 from keras_capsule_poe.families.capsule_poe import build
+from keras_capsule_poe.models import ConvAutoencoder
 from keras_capsule_poe.training.family import Cost
 
 # Shares of the machine's large float32 product rate that each stage was seen to reach on two
@@ -12,69 +13,43 @@ BFLOAT16_SHARE = {"autoencoder": 0.9, "features": 1.3}
 BYTES, CHUNK = 4, 256
 
 
-class Sizes:
-    """Sizes of the parts for images (H, W, C).
-
-    Args:
-        config: `RunConfig`.
-        image_shape: (H, W, C).
-    """
-
-    def __init__(self, config, image_shape):
-        filters, kernel = config["autoencoder"].filters, 9
-        self.image = tuple(image_shape)
-        self.inner = tuple(size - kernel + 1 for size in image_shape[:2])
-        reduced = tuple((size - kernel) // 2 + 1 for size in self.inner)
-        self.feature_map = (*reduced, filters)
-        self.features = math.prod(self.feature_map)
-        self.primary = (self.features // config["primary"].dim, config["primary"].dim)
-        self.experts = (config["encoder"].capsules, config["encoder"].dim)
-        self.outer = kernel**2 * image_shape[2] * filters
-        self.reduction = kernel**2 * filters**2
-        self.maps = math.prod(self.primary) * math.prod(self.experts)
-
-    @property
-    def forward_flops(self):
-        """Floating-point operations of the autoencoder, both ways, for one image."""
-        outer = math.prod(self.inner) * self.outer
-        return 4 * (outer + math.prod(self.feature_map[:2]) * self.reduction)
-
-
 def outline(config, image_shape):
     """Shapes and numbers of parameters, two dicts, for people to read."""
-    sizes = Sizes(config, image_shape)
+    model = build.build_autoencoder(config, image_shape)
+    primary = build.build_primary(config, model.feature_shape)
+    encoder = build.build_encoder(config, primary.capsules)
+    decoder = build.build_decoder(config, primary.capsules)
     shapes = {
-        "image": sizes.image,
-        "feature map": sizes.feature_map,
-        "primary capsules": sizes.primary,
-        "expert capsules": sizes.experts,
+        "image": tuple(image_shape),
+        "feature map": model.feature_shape,
+        "primary capsules": (primary.capsules, primary.dim),
+        "expert capsules": (config["encoder"].capsules, config["encoder"].dim),
     }
-    (capsules, dim), filters = sizes.experts, sizes.feature_map[2]
     parameters = {
-        "autoencoder": 2 * sizes.outer + 2 * sizes.reduction + 3 * filters + sizes.image[2],
-        "encoder": sizes.maps,
-        "decoder": math.prod(sizes.primary) * capsules * (dim + config["decoder"].offset),
+        "autoencoder": model.count_params(),
+        "encoder": math.prod(encoder.experts.kernel.shape),
+        "decoder": math.prod(decoder.primaries.kernel.shape),
     }
     return shapes, parameters
 
 
 def autoencoder(config, image_shape, images, test_images):
     """The `Cost` of training the autoencoder."""
-    sizes = Sizes(config, image_shape)
-    batch = config["autoencoder"].batch_size
-    activations = 6 * batch * math.prod(sizes.inner) * sizes.feature_map[2] * BYTES
-    flops = 3 * sizes.forward_flops
-    return _trained(config, "autoencoder", flops, images, activations)
+    shapes = _shapes(config, image_shape)
+    activations = 6 * config["autoencoder"].batch_size * math.prod(shapes.inner) * BYTES
+    # Backward, a convolution takes twice what it takes forward.
+    return _trained(config, "autoencoder", 3 * shapes.operations, images, activations)
 
 
 def features(config, image_shape, images, test_images):
     """The `Cost` of writing the feature maps."""
-    sizes = Sizes(config, image_shape)
+    shapes = _shapes(config, image_shape)
+    every = images + test_images
     return Cost(
-        flops=sizes.forward_flops / 2 * images,
+        flops=shapes.operations / 2 * every,
         share=_share(config, "features"),
-        steps=math.ceil(images / CHUNK),
-        disk=2 * sizes.features * (images + test_images),
+        steps=math.ceil(every / CHUNK),
+        disk=2 * math.prod(shapes.features) * every,
     )
 
 
@@ -88,8 +63,13 @@ def decoder(config, image_shape, images, test_images):
     return _contrastive(config, "decoder", image_shape, images)
 
 
+def _shapes(config, image_shape):
+    return ConvAutoencoder.shapes(image_shape, config["autoencoder"].filters)
+
+
 def _contrastive(config, section, image_shape, images):
-    maps = Sizes(config, image_shape).maps
+    experts = config["encoder"]
+    maps = math.prod(_shapes(config, image_shape).features) * experts.capsules * experts.dim
     # Products of routing, reconstruction and the two correlations.
     flops = 2 * maps * (2 * config[section].iterations + 1 + 4)
     return _trained(config, section, flops, images, 8 * maps * BYTES)

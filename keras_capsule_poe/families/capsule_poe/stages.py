@@ -109,7 +109,7 @@ def encoder(run):
 
     schedule = build.schedule(config, "encoder")
     last = run.fit("encoder", model, stream, schedule, after_epoch, picture)
-    z = map_batches(lambda maps: model.experts.route(primary(maps)).z, train)
+    z = map_batches(lambda x: model.experts.route(x).z, train, before=primary)
     codes, visits = build.build_description(config).describe(model, z, config.seed)
     with beside(run.path("encoder/codes.npy"), suffix=".npy") as temporary:
         np.save(temporary, codes)

@@ -1,0 +1,116 @@
+"""How codes of a product of expert capsules are drawn at random."""
+
+import keras
+from keras import ops
+
+from keras_capsule_poe.errors import BadUse
+from keras_capsule_poe.functions.norms import direction, length
+from keras_capsule_poe.functions.randomness import StatelessSeed
+from keras_capsule_poe.functions.squash import squash
+
+
+class CapsuleDraws:
+    """Codes of single capsules, and of all together.
+
+    To be mixed into a model of J capsules of E dimensions with two `GaussianMixtures`, `visited`
+    and `joint`, and `mean_direction` (J, E).
+    """
+
+    def sample_capsule(self, capsule, n, seed, domain=None):
+        """Images from one capsule; `capsule` is its index, the rest as in `sample`."""
+        if isinstance(capsule, int) and not 0 <= capsule < self.capsules:
+            raise BadUse(
+                f"`capsule` must be an index of {self.capsules} capsules, from 0. "
+                f"Received: capsule={capsule}"
+            )
+        _, domain = self.resolve_mode("single", domain)
+        codes = self._draw_single(ops.full((n,), capsule, dtype="int32"), n, seed, domain)
+        return {**self.decode(codes), "capsules": codes}
+
+    def sample_joint(self, n, seed):
+        """Images from whole codes, all capsules at once: `sample` in mode `"joint"`."""
+        return self.sample(n, seed, "joint")
+
+    def draw(self, n, seed, mode=None, domain=None):
+        """Codes drawn at random, see `single_code` and `joint_code`.
+
+        In mode `"single"` each block of J codes has each capsule on once, in random order.
+
+        Args:
+            n: int or scalar integer tensor, how many.
+            seed: int or scalar integer tensor.
+            mode: `"single"` or `"joint"`.
+            domain: Of mode `"single"`, see `single_code`.
+
+        Returns:
+            dict: `capsules` (N, J, E), squashed; in mode `"single"` also `capsule` (N,), the one
+            that is on.
+
+        Raises:
+            BadUse: If the mode or the domain is unknown.
+        """
+        mode, domain = self.resolve_mode(mode, domain)
+        if mode == "joint":
+            noise = keras.random.normal((n, self.joint.rank), seed=StatelessSeed(seed))
+            return {"capsules": self.joint_code(noise, _choice(n, seed))}
+        blocks = (n + self.capsules - 1) // self.capsules
+        rank = keras.random.uniform((blocks, self.capsules), seed=StatelessSeed(seed, 1))
+        capsule = ops.cast(ops.reshape(ops.argsort(rank, axis=-1), (-1,))[:n], "int32")
+        return {"capsules": self._draw_single(capsule, n, seed, domain), "capsule": capsule}
+
+    def _draw_single(self, capsule, n, seed, domain):
+        noise = keras.random.normal((n, self.dim), seed=StatelessSeed(seed))
+        return self.single_code(noise, _choice(n, seed), capsule, domain)
+
+    def single_code(self, noise, choice, capsule, domain=None):
+        """Codes in which one capsule is on.
+
+        Args:
+            noise: Tensor (N, E), standard Gaussian.
+            choice: Tensor (N,), uniform in [0, 1); the component that `"visited"` draws from.
+            capsule: Integer tensor (N,), the capsule of each code.
+            domain: `"complete"`: the Gaussian as it is, squashed, the paper's Figure 2 (left).
+                `"restricted"`: reflected into the half-sphere around the mean direction that
+                training visited, Figure 2 (right); in their frames codes are centred, and that
+                direction says little. `"visited"`: the orientation from the mixture
+                of Gaussians of the codes of the training images on which the capsule was the
+                most probable, the length that of the squashed Gaussian.
+
+        Returns:
+            Tensor (N, J, E), squashed; all capsules but one are zero.
+
+        Raises:
+            BadUse: If `domain` is unknown.
+        """
+        _, domain = self.resolve_mode("single", domain)
+        x = squash(noise)
+        if domain == "visited":
+            x = length(x, keepdims=True) * direction(self.visited(noise, choice, capsule))
+        elif domain == "restricted":
+            side = ops.sum(x * ops.take(self.mean_direction, capsule, axis=0), axis=-1)
+            x = ops.where((side < 0)[:, None], -x, x)
+        chosen = ops.one_hot(capsule, self.capsules, dtype=x.dtype)
+        return chosen[:, :, None] * x[:, None, :]
+
+    def joint_code(self, noise, choice):
+        """Whole codes from the mixture fitted to those of training.
+
+        Each is stretched so that its longest capsule is as long as a squashed Gaussian of E
+        dimensions, as single capsules are drawn.
+
+        Args:
+            noise: Tensor (N, R), standard Gaussian, R the rank of `joint`.
+            choice: Tensor (N,), uniform in [0, 1).
+
+        Returns:
+            Tensor (N, J, E), squashed.
+        """
+        drawn = self.joint(noise, choice, ops.zeros(ops.shape(choice), dtype="int32"))
+        codes = ops.reshape(drawn, (-1, self.capsules, self.dim))
+        longest = ops.max(length(codes), axis=-1)
+        wanted = length(squash(noise[:, : self.dim]))
+        return codes * (wanted / ops.maximum(longest, 1e-30))[:, None, None]
+
+
+def _choice(n, seed):
+    return keras.random.uniform((n,), seed=StatelessSeed(seed, 2))
