@@ -5,7 +5,7 @@ import numpy as np
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
 from keras_capsule_poe.evaluation.accuracy import classification_figures
 from keras_capsule_poe.evaluation.figures import evaluate, has_classes
-from keras_capsule_poe.evaluation.meaning import capsule_meaning, mean_traversal
+from keras_capsule_poe.evaluation.meaning import capsule_meaning, mean_traversals
 from keras_capsule_poe.evaluation.page import write_page
 from keras_capsule_poe.evaluation.samples import sample_figures
 from keras_capsule_poe.evaluation.sources import draws
@@ -177,6 +177,7 @@ def _capsules(model, test, seed):
     # Only an image of one capsule says what that capsule is.
     alone = "capsule" in model.draw(1, seed, mode, domain)
     columns = sample_rows(model, CAPSULE_ROWS, seed, mode, domain) if alone else None
+    traversals = mean_traversals(model, codes["capsules"])
     capsules = capsule_meaning(codes["probabilities"], labels)
     for meaning in capsules:
         capsule = meaning["capsule"]
@@ -184,7 +185,7 @@ def _capsules(model, test, seed):
         meaning["images"] = to_pixels(test.images[meaning["top"]])
         if columns is not None:
             meaning["samples"] = np.stack([row[capsule] for row in columns])
-        meaning["traversal"] = mean_traversal(model, codes["capsules"], capsule)
+        meaning["traversal"] = traversals[capsule]
     return capsules
 
 

