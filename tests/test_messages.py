@@ -9,7 +9,8 @@ from keras_capsule_poe.cli.terminal import MENDS
 
 PACKAGE = Path(keras_capsule_poe.__file__).parent
 # Rooms whose text names no flag.
-SILENT = ("errors.py", "data", "io", "functions", "layers", "models")
+SILENT = ("errors.py", "losses.py", "metrics.py", "data", "io", "functions", "layers", "models", "generation",
+    "serving", "evaluation", "training", "families")  # fmt: skip
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 
 
