@@ -95,7 +95,7 @@ def contrastive_divergence(
     chain = _Chain(maps, coefficients, hidden, visible, hidden_bias, visible_bias)
     seeds = chain.seeds(seed, steps)
     x = chain.cast(x)
-    share = 1 / ops.cast(ops.shape(x)[0], x.dtype)
+    images = ops.cast(ops.shape(x)[0], x.dtype)
 
     def walk(x, c, z, image):
         for two in seeds:
@@ -108,26 +108,26 @@ def contrastive_divergence(
             x, c, z, image = chain.start(*arrays)
             x_model, z_model = walk(x, c, z, image)
             results = chain.unlay(x_model, z, z_model)
-            data = chain.statistics(c, results[1], x, image, share)
-            model = chain.statistics(c, results[2], x_model, image, share)
+            data = chain.statistics(c, results[1], x, image, images)
+            model = chain.statistics(c, results[2], x_model, image, images)
             return results, _differences(data, model)
 
         (x_model, z, z_model), sums = chain.over(step, 2, x)
         return chain.divergence(sums, x_model, z, z_model)
 
     chains = chain.cast(chains)
-    share_model = 1 / ops.cast(ops.shape(chains)[0], x.dtype)
+    number = ops.cast(ops.shape(chains)[0], x.dtype)
 
     def data_step(*arrays):
         x, c, z, image = chain.start(*arrays)
         results = chain.unlay(x, z)
-        return results, chain.statistics(c, results[1], x, image, share)
+        return results, chain.statistics(c, results[1], x, image, images)
 
     def model_step(*arrays):
         x, c, z, image = chain.start(*arrays)
         x, z = walk(x, c, z, image)
         results = chain.unlay(x, z)
-        return results, chain.statistics(c, results[1], x, image, share_model)
+        return results, chain.statistics(c, results[1], x, image, number)
 
     (_, z), data = chain.over(data_step, 1, x)
     (x_model, z_model), model = chain.over(model_step, 1, chains)
@@ -174,7 +174,7 @@ def decoder_rule(
     """
     chain = _Chain(maps, coefficients, units, visible)
     x, z = chain.cast(x), chain.cast(z)
-    share = 1 / ops.cast(ops.shape(x)[0], x.dtype)
+    images = ops.cast(ops.shape(x)[0], x.dtype)
 
     def step(x, z, *more):
         x, c, z_model, image = chain.start(x, *more)
@@ -182,12 +182,12 @@ def decoder_rule(
             results = chain.unlay(x, z_model)
             # Both terms have the same inputs: one correlation of their difference.
             pull = units.pull(z) - units.pull(results[1])
-            pull = maps.lay_outputs(chain.weights(image, share, z) * pull)
+            pull = maps.lay_outputs(chain.weights(image, images, z) * pull)
             return results, maps.correlation(c, pull, x)
         x_model = visible.mean(maps.down(c, z_model), axis=maps.input_axis)
         results = chain.unlay(x_model, z_model)
-        data = chain.statistics(c, z, x, image, share)
-        model = chain.statistics(c, results[1], x_model, image, share)
+        data = chain.statistics(c, z, x, image, images)
+        model = chain.statistics(c, results[1], x_model, image, images)
         return results, _differences(data, model)
 
     (x_model, z_model), sums = chain.over(step, 1, x, z)
@@ -304,9 +304,9 @@ class _Chain:
             return z
         return z + (self._maps.lay_inputs if side else self._maps.lay_outputs)(bias[None])
 
-    def statistics(self, c, z, x, image, share):
+    def statistics(self, c, z, x, image, images):
         """Sums over images, of z as it came, that make the gradients."""
-        weights = self.weights(image, share, z)
+        weights = self.weights(image, images, z)
         pull = weights * self._hidden.pull(z)
         sums = list(self._maps.correlation(c, self._maps.lay_outputs(pull), x))
         if self._biases[0] is not None:
@@ -315,9 +315,9 @@ class _Chain:
             sums.append(ops.sum(weights * self._maps.unlay_inputs(x), axis=0))
         return sums
 
-    def weights(self, image, share, like):
-        """`share` of each image, zero where a slice is filled up, to multiply `like`."""
-        weights = share * ops.cast(image > 0, share.dtype)
+    def weights(self, image, images, like):
+        """1/`images` of each image, zero where a slice is filled up, to multiply `like`."""
+        weights = ops.cast(image > 0, images.dtype) / images
         return ops.reshape(weights, (-1,) + (1,) * (len(like.shape) - 1))
 
     def unlay(self, x, *z):
