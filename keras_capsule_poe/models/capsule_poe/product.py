@@ -40,12 +40,13 @@ class ProductOfExpertCapsules(GenerativeModel, keras.Model):
 
     Examples:
 
-    >>> autoencoder = ConvAutoencoder(filters=2)
+    >>> import keras_capsule_poe as kcp
+    >>> autoencoder = kcp.ConvAutoencoder(filters=2)
     >>> autoencoder.build((None, 20, 20, 1))
-    >>> primary = PrimaryCapsules(4)
+    >>> primary = kcp.PrimaryCapsules(4)
     >>> primary.build((None, *autoencoder.feature_shape))
-    >>> encoder = CapsuleEncoder(CapsulePoE(3, 2))
-    >>> decoder = CapsuleDecoder(CapsulePoE(primary.capsules, 4))
+    >>> encoder = kcp.CapsuleEncoder(kcp.CapsulePoE(3, 2))
+    >>> decoder = kcp.CapsuleDecoder(kcp.CapsulePoE(primary.capsules, 4))
     >>> model = ProductOfExpertCapsules(autoencoder, primary, encoder, decoder)
     >>> model.build((None, 20, 20, 1))
     >>> tuple(model.sample(5, seed=7)["images"].shape)
@@ -162,16 +163,7 @@ class ProductOfExpertCapsules(GenerativeModel, keras.Model):
         return self.from_features(self.primary.to_features(x))
 
     def visible_noise(self, n, seed):
-        """Noise for a chain to start from: the squash of Gaussians eight times as long as features.
-
-        Args:
-            n: int or scalar integer tensor.
-            seed: int or scalar integer tensor.
-
-        Returns:
-            Tensor (N, I, D): squash(z), the root mean square of |z_i| eight times the
-            `target_length` of the primary capsules.
-        """
+        """Primary capsules (N, I, D) of noise, eight times as long as features, then squashed."""
         primary = self.primary
         shape = (n, primary.capsules, primary.dim)
         # |z_i|^2 sums over D dimensions.
@@ -227,23 +219,7 @@ class ProductOfExpertCapsules(GenerativeModel, keras.Model):
         return self.sample(n, seed, "joint")
 
     def draw(self, n, seed, mode=None, domain=None):
-        """Codes drawn at random, see `single_code` and `joint_code`.
-
-        In mode `"single"` each block of J codes has each capsule on once, in random order.
-
-        Args:
-            n: int or scalar integer tensor, how many.
-            seed: int or scalar integer tensor.
-            mode: `"single"` or `"joint"`.
-            domain: Of mode `"single"`, see `single_code`.
-
-        Returns:
-            dict: `capsules` (N, J, E), squashed; in mode `"single"` also `capsule` (N,), the one
-            that is on.
-
-        Raises:
-            BadUse: If the mode or the domain is unknown.
-        """
+        """Codes drawn at random by `single_code` or `joint_code`, see `GenerativeModel.draw`."""
         mode, domain = self.resolve_mode(mode, domain)
         if mode == "joint":
             noise = keras.random.normal((n, self.joint.rank), seed=StatelessSeed(seed))
