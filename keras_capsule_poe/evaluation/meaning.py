@@ -62,6 +62,15 @@ def mean_traversals(model, codes, rows=16, steps=9, span=0.5):
     Returns:
         Array (J, rows, steps, H, W, C), pixels in [0, 1]; the middle of an odd number of steps
         is the mean code itself.
+
+    Examples:
+
+    >>> class Mirror:
+    ...     def render(self, capsules):
+    ...         return {"images": capsules[..., None]}
+    >>> codes = np.random.default_rng(0).uniform(-0.3, 0.3, size=(10, 3, 2))
+    >>> mean_traversals(Mirror(), codes, steps=5).shape
+    (3, 2, 5, 3, 2, 1)
     """
     codes = ops.convert_to_numpy(codes)
     winner = winners(codes)

@@ -33,12 +33,24 @@ _NOTES = {
 
 
 def is_generative(model):
-    """Whether a model can be asked what a `GenerativeModel` can."""
+    """Whether a model can be asked what a `GenerativeModel` can.
+
+    Examples:
+
+    >>> is_generative(object())
+    False
+    """
     return callable(getattr(model, "draw", None))
 
 
 def is_classifier(model):
-    """Whether a model can be asked what a `CapsuleClassifier` can."""
+    """Whether a model can be asked what a `CapsuleClassifier` can.
+
+    Examples:
+
+    >>> is_classifier(object())
+    False
+    """
     return callable(getattr(model, "classify", None))
 
 
@@ -54,6 +66,16 @@ def measure(model, data, samples=10_000, probe_images=None, seed=0):
     Returns:
         dict of `evaluate`, and `partition_check`, with labels also `samples`, of
         `sample_figures`; and of `classification_figures`, with labels.
+
+    Examples:
+
+    >>> class Dark:
+    ...     def classify(self, images):
+    ...         return {"classes": images[:, 0, 0, 0] * 0}
+    >>> from keras_capsule_poe.data import ImageData, ImageSet
+    >>> images = ImageSet(np.zeros((4, 2, 2, 1), "uint8"), np.zeros(4, "int64"))
+    >>> list(measure(Dark(), ImageData(images, images)))
+    ['accuracy', 'confusion']
     """
     figures = {}
     if is_generative(model):

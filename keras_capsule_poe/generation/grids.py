@@ -24,6 +24,23 @@ def sample_rows(model, rows, seed, mode=None, domain=None):
 
     Raises:
         BadUse: If the mode or the domain is unknown.
+
+    Examples:
+
+    >>> from types import SimpleNamespace as Mode
+    >>> class Mirror:
+    ...     MODES = {"plain": Mode(columns=4)}
+    ...
+    ...     def resolve_mode(self, mode, domain):
+    ...         return "plain", None
+    ...
+    ...     def draw(self, n, seed, mode=None, domain=None):
+    ...         return {"capsules": np.zeros((n, 3, 2))}
+    ...
+    ...     def render(self, capsules):
+    ...         return {"images": capsules[..., None]}
+    >>> [row.shape for row in sample_rows(Mirror(), rows=2, seed=0)]
+    [(4, 3, 2, 1), (4, 3, 2, 1)]
     """
     mode, domain = model.resolve_mode(mode, domain)
     drawn = sample(model, rows * model.MODES[mode].columns, seed, mode, domain)
@@ -45,6 +62,14 @@ def reconstruction_rows(model, images):
     Returns:
         dict of arrays (N, H, W, C), one a row: `original`, and those of the model's
         `reconstructions` that are images, by their names.
+
+    Examples:
+
+    >>> class Half:
+    ...     def reconstructions(self, images):
+    ...         return {"half": (images / 2, images), "mean": (images[:, 0, 0], images[:, 0, 0])}
+    >>> list(reconstruction_rows(Half(), np.ones((5, 4, 4, 1))))
+    ['original', 'half']
     """
 
     def rows(batch):
@@ -67,6 +92,21 @@ def image_traversal(model, image, capsule=None, steps=11, span=0.5):
 
     Returns:
         list of E arrays (steps, H, W, C), of the codes of `traversal`, and the capsule's index.
+
+    Examples:
+
+    >>> class Mirror:
+    ...     dim = 2
+    ...
+    ...     def encode(self, images):
+    ...         capsules = images[..., 0]
+    ...         return {"capsules": capsules, "probabilities": capsules[..., 0]}
+    ...
+    ...     def render(self, capsules):
+    ...         return {"images": capsules[..., None]}
+    >>> rows, capsule = image_traversal(Mirror(), np.array([[[[0.1], [0]], [[0.3], [0]]]]), steps=5)
+    >>> capsule, len(rows), rows[0].shape
+    (1, 2, (5, 2, 2, 1))
     """
     code = map_batches(model.encode, image)
     if capsule is None:
