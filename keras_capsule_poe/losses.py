@@ -68,9 +68,7 @@ class MarginLoss(keras.losses.Loss):
             )
         present = ops.square(ops.maximum(self.positive - y_pred, 0))
         absent = ops.square(ops.maximum(y_pred - self.negative, 0))
-        return ops.sum(
-            y_true * present + self.absent_weight * (1 - y_true) * absent, axis=-1
-        )
+        return ops.sum(y_true * present + self.absent_weight * (1 - y_true) * absent, axis=-1)
 
     def get_config(self):
         return {

@@ -212,7 +212,9 @@ def test_the_decoder_update_is_not_the_gradient_of_any_scalar():
     for index in np.ndindex(u.shape):
         move = np.zeros_like(u)
         move[index] = 1e-5
-        ends = [np.asarray(decoder_rule(EinsumMaps(u + s * move), x, z, e).gradient) for s in (1, -1)]
+        ends = [
+            np.asarray(decoder_rule(EinsumMaps(u + s * move), x, z, e).gradient) for s in (1, -1)
+        ]
         rows.append(((ends[0] - ends[1]) / 2e-5).ravel())
     jacobian = np.array(rows)
     # Far above the 1e-9 of finite differences.

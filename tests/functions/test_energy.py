@@ -15,7 +15,6 @@ def damped(z):
     return CapsuleUnits().pull(z) / 2
 
 
-
 def experts(shape=(6, 4, 3), seed=0):
     return np.random.default_rng(seed).normal(size=shape)
 

@@ -129,9 +129,7 @@ def test_known_extremes():
     )
     logs = 2 * np.log([5e20, 5e-20, 5e30])
     np.testing.assert_allclose(UNITS.log_odds(z), logs, rtol=3e-7)
-    np.testing.assert_allclose(
-        UNITS.free_energy(z), [-logs[0], 0, -logs[2]], rtol=3e-7, atol=1e-30
-    )
+    np.testing.assert_allclose(UNITS.free_energy(z), [-logs[0], 0, -logs[2]], rtol=3e-7, atol=1e-30)
     np.testing.assert_allclose(functions.probability(z), [1, 0, 1], atol=1e-30)
 
 

@@ -153,7 +153,12 @@ def test_permutation_equivariance(implementation, kind, normalize):
     x, w = problem(seed=3)
     bias = np.array([0.1, 0.7, -0.4, 0.0])
     form = functools.partial(routed, implementation)
-    options = {"normalize": normalize, "agreement": kind, "activation_prior": 0.5, "temperature": 3.0}
+    options = {
+        "normalize": normalize,
+        "agreement": kind,
+        "activation_prior": 0.5,
+        "temperature": 3.0,
+    }
     c, z = (np.asarray(part) for part in form(x, w, bias=bias, **options))
 
     order = np.random.default_rng(0).permutation(I)
@@ -217,7 +222,9 @@ def test_the_input_that_disagrees_loses(implementation, kind):
     w[3, 0] *= -1.0
     form = functools.partial(routed, implementation)
     shares = [
-        np.asarray(form(x, w, iterations=n, agreement=kind, normalize="outputs").coefficients)[0, :, 0]
+        np.asarray(form(x, w, iterations=n, agreement=kind, normalize="outputs").coefficients)[
+            0, :, 0
+        ]
         for n in range(5)
     ]
     assert np.array_equal(shares[0], np.full(4, 0.5))

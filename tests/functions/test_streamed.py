@@ -23,7 +23,6 @@ from keras_capsule_poe.functions.streamed import blocks
 pytestmark = pytest.mark.filterwarnings("ignore:You are using a softmax over axis")
 
 
-
 class Form:
     """Routing and the rules over one kind of maps."""
 

@@ -44,7 +44,10 @@ def test_stacked_layers_learn_and_are_saved(normalize, implementation, tmp_path)
     keras.utils.set_random_seed(0)
     model = classifier(normalize, implementation)
     model.compile(
-        optimizer=keras.optimizers.Adam(0.02), loss=MarginLoss(), metrics=["accuracy"], jit_compile=False
+        optimizer=keras.optimizers.Adam(0.02),
+        loss=MarginLoss(),
+        metrics=["accuracy"],
+        jit_compile=False,
     )
     features, labels = toy(256, 1)
     targets = np.eye(CLASSES, dtype="float32")[labels]

@@ -57,9 +57,7 @@ def test_contrastive_divergence_at_the_layers_own_routing(x, implementation, nor
     for a, b in zip(got[:4], expected[:4]):
         # float32 in another order; numbers up to 5.
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=2e-5)
-    np.testing.assert_allclose(
-        layer.mean_field_step(x), got.reconstruction, rtol=1e-3, atol=1e-5
-    )
+    np.testing.assert_allclose(layer.mean_field_step(x), got.reconstruction, rtol=1e-3, atol=1e-5)
 
 
 def test_another_energy_needs_only_other_units(x):

@@ -258,7 +258,12 @@ def test_a_single_capsule_on_either_side(normalize, inputs, outputs):
 def test_numpy_numbers_are_taken_and_saved_as_plain_ones():
     layer = RoutingLayer(np.int64(5), np.int32(3), iterations=np.int64(1), scale=np.float32(2))
     config = json.loads(json.dumps(layer.get_config()))
-    assert (config["capsules"], config["dim"], config["iterations"], config["scale"]) == (5, 3, 1, 2)
+    assert (config["capsules"], config["dim"], config["iterations"], config["scale"]) == (
+        5,
+        3,
+        1,
+        2,
+    )
 
 
 def test_the_scale_of_older_configurations():
