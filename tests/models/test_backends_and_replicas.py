@@ -11,11 +11,11 @@ assert keras.backend.backend() == "jax"
 keras.utils.set_random_seed(0)
 inputs = keras.Input((2, 3, 8))
 x = PrimaryCapsules(4, center=False)(inputs)
-x = RoutingLayer(4, 6, kernel_initializer=keras.initializers.RandomNormal(stddev=0.3))(x)
+x = RoutingLayer(4, 6, iterations=1, kernel_initializer=keras.initializers.RandomNormal(stddev=0.3))(x)
 model = keras.Model(inputs, CapsuleLength()(x))
 random = np.random.default_rng(0)
-labels = random.integers(4, size=64)
-features = random.normal(size=(4, 2, 3, 8))[labels] + 0.3 * random.normal(size=(64, 2, 3, 8))
+labels = random.integers(4, size=32)
+features = random.normal(size=(4, 2, 3, 8))[labels] + 0.3 * random.normal(size=(32, 2, 3, 8))
 targets = np.eye(4)[labels]
 model.compile(keras.optimizers.Adam(0.02), MarginLoss())
 before = model.evaluate(features, targets, verbose=0)
@@ -25,16 +25,12 @@ model.save("model.keras")
 again = keras.models.load_model("model.keras")
 np.testing.assert_allclose(again(features), model(features), rtol=1e-5)
 
-x = random.uniform(0, 0.3, size=(5, 6, 4)).astype("float32")
-experts = CapsulePoE(5, 3, use_routing_bias=True)
-assert experts.contrastive_divergence.__self__ is experts and experts(x).shape == (5, 5, 3)
-assert experts.contrastive_divergence(x).gradient.shape == (6, 5, 3, 4)
 for model, shape in (
     (CapsuleEncoder(CapsulePoE(5, 3)), (6, 4)),
     (CapsuleDecoder(CapsulePoE(6, 4)), (5, 3)),
     (ConvAutoencoder(filters=2), (20, 20, 1)),
 ):
-    model(np.zeros((2, *shape), "float32"))
+    model.build((None, *shape))
     try:
         model.compile("sgd", "mse")
     except RuntimeError as error:
