@@ -9,7 +9,12 @@ import _public_forms as public
 import numpy as np
 import tensorflow as tf
 
-from keras_capsule_poe.functions import implementations
+from keras_capsule_poe.functions import (
+    BlockMaps,
+    Router,
+    RoutingOptions,
+    contrastive_divergence,
+)
 
 OUTPUTS, IN_DIM, OUT_DIM, UPDATES = 20, 8, 16, 2
 IMAGES, INPUTS = (32, 128, 1024), (576, 1152, 4608)
@@ -31,8 +36,9 @@ def data(images, inputs):
 
 def ours(x, kernel):
     """The library's step."""
-    step = implementations.get("streamed").routed_encoder_divergence
-    return tuple(step(x, kernel, iterations=UPDATES, normalize="inputs"))
+    maps = BlockMaps(kernel)
+    router = Router(maps, RoutingOptions(iterations=UPDATES, normalize="inputs"))
+    return contrastive_divergence(maps, x, router)[:4]
 
 
 def compiled(name, x, kernel):

@@ -12,7 +12,12 @@ import _measure as measure
 import numpy as np
 import tensorflow as tf
 
-from keras_capsule_poe.functions import implementations
+from keras_capsule_poe.functions import (
+    BlockMaps,
+    Router,
+    RoutingOptions,
+    contrastive_divergence,
+)
 
 IN_DIM, OUT_DIM, UPDATES = 8, 16, 2
 BASE = {"inputs": 576, "outputs": 20, "batch": 128, "images": 128}
@@ -31,11 +36,12 @@ def case(inputs, outputs, batch, images):
     x = tf.constant(0.2 * random.normal(size=(images, inputs, IN_DIM)), "float32")
     shape = (inputs, outputs, OUT_DIM, IN_DIM)
     kernel = tf.Variable(tf.constant(0.1 * random.normal(size=shape), "float32"))
-    divergence = implementations.get("streamed").routed_encoder_divergence
+    options = RoutingOptions(iterations=UPDATES, normalize="inputs")
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec((None, inputs, IN_DIM))])
     def step(x):
-        gradient = divergence(x, kernel, iterations=UPDATES, normalize="inputs").gradient
+        maps = BlockMaps(kernel)
+        gradient = contrastive_divergence(maps, x, Router(maps, options)).gradient
         kernel.assign_add(1e-3 * gradient)
 
     def epoch():

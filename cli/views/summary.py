@@ -2,8 +2,6 @@
 
 import click
 
-from keras_capsule_poe.serving.saved_model import newest_version
-
 
 def stage_metrics(folder, family):
     """What each finished stage measured, as {stage: metrics}."""

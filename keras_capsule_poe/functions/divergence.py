@@ -181,9 +181,8 @@ def decoder_rule(
         if conditional:
             results = chain.unlay(x, z_model)
             # Both terms have the same inputs: one correlation of their difference.
-            pull = units.pull(z) - units.pull(results[1])
-            pull = maps.lay_outputs(chain.weights(image, images, z) * pull)
-            return results, maps.correlation(c, pull, x)
+            pull = chain.mean(units.pull(z) - units.pull(results[1]), image, images)
+            return results, maps.correlation(c, maps.lay_outputs(pull), x)
         x_model = visible.mean(maps.down(c, z_model), axis=maps.input_axis)
         results = chain.unlay(x_model, z_model)
         data = chain.statistics(c, z, x, image, images)
@@ -306,19 +305,20 @@ class _Chain:
 
     def statistics(self, c, z, x, image, images):
         """Sums over images, of z as it came, that make the gradients."""
-        weights = self.weights(image, images, z)
-        pull = weights * self._hidden.pull(z)
+        pull = self.mean(self._hidden.pull(z), image, images)
         sums = list(self._maps.correlation(c, self._maps.lay_outputs(pull), x))
         if self._biases[0] is not None:
             sums.append(ops.sum(pull, axis=0))
         if self._biases[1] is not None:
-            sums.append(ops.sum(weights * self._maps.unlay_inputs(x), axis=0))
+            x = self.mean(self._maps.unlay_inputs(x), image, images)
+            sums.append(ops.sum(x, axis=0))
         return sums
 
-    def weights(self, image, images, like):
-        """1/`images` of each image, zero where a slice is filled up, to multiply `like`."""
-        weights = ops.cast(image > 0, images.dtype) / images
-        return ops.reshape(weights, (-1,) + (1,) * (len(like.shape) - 1))
+    def mean(self, rows, image, images):
+        """Rows over how many `images` there are; zero where a slice is filled up."""
+        rows = (1 / images) * rows
+        is_image = ops.reshape(image > 0, (-1,) + (1,) * (len(rows.shape) - 1))
+        return ops.where(is_image, rows, ops.zeros_like(rows))
 
     def unlay(self, x, *z):
         """Inputs and outputs as they came."""
