@@ -25,11 +25,7 @@ def test_each_step_is_one_of_the_model(model):
     for done in range(5):
         # Graph and eager execution round float32 differently.
         np.testing.assert_allclose(states[done], x, rtol=1e-4, atol=1e-6)
-<<<<<<< HEAD
         x = np.asarray(model.chain_step(x))
-=======
-        x = np.asarray(model.encoder.experts.mean_field_step(x))
->>>>>>> functions
     # It moves, so that a chain that stands still would not pass.
     assert all(np.abs(states[done + 1] - states[done]).max() > 1e-3 for done in range(4))
 
