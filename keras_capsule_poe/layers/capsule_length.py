@@ -73,5 +73,5 @@ class CapsuleMask(keras.layers.Layer):
         is_kept = ops.cast(labels, "float32")[:, :, None] > 0
         return ops.where(is_kept, inputs, ops.zeros_like(inputs))
 
-    def compute_output_shape(self, input_shape, labels_shape=None):
-        return tuple(input_shape)
+    def compute_output_shape(self, inputs_shape, labels_shape=None):
+        return tuple(inputs_shape)
