@@ -9,8 +9,21 @@ from keras_capsule_poe.cli.terminal import MENDS
 
 PACKAGE = Path(keras_capsule_poe.__file__).parent
 # Rooms whose text names no flag.
-SILENT = ("errors.py", "losses.py", "metrics.py", "data", "io", "functions", "layers", "models", "generation",
-    "serving", "evaluation", "training", "families")  # fmt: skip
+SILENT = (
+    "errors.py",
+    "losses.py",
+    "metrics.py",
+    "data",
+    "io",
+    "functions",
+    "layers",
+    "models",
+    "generation",
+    "serving",
+    "evaluation",
+    "training",
+    "families",
+)
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 
 

@@ -1,4 +1,4 @@
-"""A training run: the stages of a family in order, each resumed or skipped as far as it has come."""
+"""A training run: the stages of a family in order, each resumed or skipped as it stands."""
 
 import dataclasses
 import time

@@ -82,7 +82,7 @@ def test_rows_outside_the_graph_follow_their_neighbours():
 
 def test_only_the_warning_of_a_disconnected_graph_is_caught(monkeypatch):
     def warns(self, x):
-        warnings.warn("something else", UserWarning)
+        warnings.warn("something else", UserWarning, stacklevel=1)
         return np.arange(len(x)) % 3
 
     monkeypatch.setattr("sklearn.cluster.SpectralClustering.fit_predict", warns)
