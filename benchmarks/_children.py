@@ -43,7 +43,7 @@ def in_children(function, calls):
             warnings.filterwarnings("ignore", category=DeprecationWarning)
             for args in calls:
                 started.append(_start(function, args))
-        outcomes = [_received(*child) for child in started]
+        outcomes = [_outcome(*child) for child in started]
     finally:
         for child, _ in started:
             child.kill()
@@ -113,7 +113,7 @@ def _start(function, args):
     return child, receiver
 
 
-def _received(child, receiver):
+def _outcome(child, receiver):
     try:
         outcome = receiver.recv()
     except EOFError:

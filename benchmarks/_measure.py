@@ -22,7 +22,7 @@ MB = 1e6
 
 
 def parser(description):
-    """The command line that all benchmarks have."""
+    """The command line that all benchmarks have; SIGTERM ends them as Ctrl-C does."""
     children.exit_on_sigterm()
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--json", metavar="FILE", help="write the rows to FILE")

@@ -84,14 +84,3 @@ def test_a_benchmark_that_fails_is_named(judge, results):
 def test_what_was_not_measured_is_no_bar(run_all, results):
     paper_row(results)["speedup_over_best"] = None
     assert len(run_all.bars(results)) == 14
-
-
-def test_old_and_new_are_compared_by_their_least_times(run_all):
-    against = importlib.import_module("_against")
-    old = [{"ms": ms, "mb": 10.0, "norms": [2.0, 4.0]} for ms in (8.0, 5.0)]
-    new = [{"ms": ms, "mb": mb, "norms": [2.0, 4.1]} for ms, mb in ((6.0, 8.0), (7.0, 5.0))]
-    row = against.case_row({"images": 3, "inputs": 4}, old, new)
-    assert row["case"] == "images 3, inputs 4"
-    assert (row["old_ms"], row["new_ms"], row["ratio"]) == (5.0, 6.0, 1.2)
-    assert (row["old_mb"], row["new_mb"], row["memory_ratio"]) == (10.0, 5.0, 0.5)
-    assert row["difference"] == pytest.approx(0.025)
