@@ -37,7 +37,9 @@ demo: $(VENV)/installed
 	@echo "  $(DEMO)/model/1/               the SavedModel, for any TensorFlow program"
 
 test: $(VENV)/installed
-	$(BIN)/python -m pytest
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 train: $(VENV)/installed
 	$(CAPSPOE) train --dataset $(DATASET)

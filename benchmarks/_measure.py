@@ -1,20 +1,20 @@
 """What the benchmarks share: time, peak memory, the machine's own rate, tables and JSON.
 
-Every case runs in a child process, forked after the imports and before TensorFlow starts, so
-that no case sees another's memory. Nothing here runs a TensorFlow operation in the parent.
+Every case runs in a child process, see `_children`, forked after the imports and before
+TensorFlow starts, so that no case sees another's memory. Nothing here runs a TensorFlow operation
+in the parent.
 """
 
 import argparse
 import json
-import multiprocessing
 import os
 import platform
 import resource
 import time
-import warnings
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import _children as children
 import numpy as np
 import tensorflow as tf
 
@@ -22,63 +22,12 @@ MB = 1e6
 
 
 def parser(description):
-    """The command line that all benchmarks have."""
+    """The command line that all benchmarks have; SIGTERM ends them as Ctrl-C does."""
+    children.exit_on_sigterm()
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--json", metavar="FILE", help="write the rows to FILE")
     parser.add_argument("--quick", action="store_true", help="the smallest case of each kind only")
     return parser
-
-
-def in_child(function, *args):
-    """function(*args), run in a process of its own.
-
-    Raises:
-        RuntimeError: If it fails, with its message.
-    """
-    return in_children(function, [args])[0]
-
-
-def in_children(function, calls):
-    """function(*args) for each args of `calls`, all at once, each in a process of its own.
-
-    Not for what is timed.
-
-    Raises:
-        RuntimeError: If one fails, with its message.
-    """
-    with warnings.catch_warnings():
-        # The threads that imports started do nothing that a fork could harm.
-        warnings.filterwarnings("ignore", category=DeprecationWarning)
-        started = [_start(function, args) for args in calls]
-    outcomes = [_received(*child) for child in started]
-    for works, result in outcomes:
-        if not works:
-            raise RuntimeError(result)
-    return [result for _, result in outcomes]
-
-
-def _start(function, args):
-    receiver, sender = multiprocessing.Pipe(duplex=False)
-
-    def run():
-        try:
-            sender.send((True, function(*args)))
-        except Exception as error:
-            sender.send((False, f"{type(error).__name__}: {str(error)[:300]}"))
-
-    child = multiprocessing.get_context("fork").Process(target=run)
-    child.start()
-    sender.close()
-    return child, receiver
-
-
-def _received(child, receiver):
-    try:
-        outcome = receiver.recv()
-    except EOFError:
-        outcome = False, "the process was killed, for memory perhaps"
-    child.join()
-    return outcome
 
 
 def extra_peak_mb(call):

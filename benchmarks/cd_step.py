@@ -1,15 +1,15 @@
 """Routing and one step of contrastive divergence: time and peak memory, against public forms.
 
 Cosine routing of 3 iterations (two agreement updates), 20 experts of 16 dimensions, inputs of 8.
-Usage: python benchmarks/cd_step.py [--json FILE]
+Usage: python benchmarks/cd_step.py [--json FILE] [--against OLD_CHECKOUT [--fail]]
 """
 
+import _against as against
+import _children as children
 import _measure as measure
 import _public_forms as public
 import numpy as np
 import tensorflow as tf
-
-from keras_capsule_poe.functions import implementations
 
 OUTPUTS, IN_DIM, OUT_DIM, UPDATES = 20, 8, 16, 2
 IMAGES, INPUTS = (32, 128, 1024), (576, 1152, 4608)
@@ -30,9 +30,18 @@ def data(images, inputs):
 
 
 def ours(x, kernel):
-    """The library's step."""
-    step = implementations.get("streamed").routed_encoder_divergence
-    return tuple(step(x, kernel, iterations=UPDATES, normalize="inputs"))
+    """The library's step: gradient, x~, z and z~."""
+    from keras_capsule_poe import functions
+
+    options = {"iterations": UPDATES, "normalize": "inputs"}
+    if not hasattr(functions, "contrastive_divergence"):  # an older version, see `_against`
+        from keras_capsule_poe.functions import implementations
+
+        step = implementations.get("streamed").routed_encoder_divergence
+        return tuple(step(x, kernel, **options))
+    maps = functions.BlockMaps(kernel)
+    router = functions.Router(maps, functions.RoutingOptions(**options))
+    return tuple(functions.contrastive_divergence(maps, x, router)[:4])
 
 
 def compiled(name, x, kernel):
@@ -73,11 +82,22 @@ def speed(names, images, inputs):
     return least, operations / least["product"] * 1e3, error
 
 
+def library_call(images, inputs):
+    """One step of the library, as `against` times it."""
+    return compiled("ours", *data(images, inputs))
+
+
 def main():
-    args = measure.parser(__doc__).parse_args()
+    parser = measure.parser(__doc__)
+    against.add_arguments(parser)
+    args = parser.parse_args()
     grid = [(b, i) for i in INPUTS for b in IMAGES]
+    grid = grid[:1] if args.quick else grid
+    if args.against:
+        against.compare("cd_step", [{"images": b, "inputs": i} for b, i in grid], args)
+        return
     rows, per_pair = [], {}
-    for images, inputs in grid[:1] if args.quick else grid:
+    for images, inputs in grid:
         pairs = images * inputs * OUTPUTS
         skipped = {}
         for name in public.FORMS:
@@ -88,9 +108,9 @@ def main():
             elif seconds > MOST_SECONDS:
                 skipped[name] = f"takes about {seconds:.0f} s"
         names = [name for name in public.FORMS if name not in skipped]
-        least, rate, error = measure.in_child(speed, [*names, "ours"], images, inputs)
+        least, rate, error = children.in_child(speed, [*names, "ours"], images, inputs)
         cases = [(name, images, inputs) for name in [*names, "ours"]]
-        extra_mb = dict(zip([*names, "ours"], measure.in_children(memory, cases)))
+        extra_mb = dict(zip([*names, "ours"], children.in_children(memory, cases)))
         best = min((least[name] for name in names), default=None)
         # Votes, reconstruction, second votes and two outer products: what no form can avoid.
         operations = 5 * 2.0 * pairs * IN_DIM * OUT_DIM

@@ -8,13 +8,12 @@ Usage: python benchmarks/growth.py [--json FILE]
 
 import math
 
+import _children as children
 import _measure as measure
 import numpy as np
 import tensorflow as tf
+from cd_step import IN_DIM, OUT_DIM, UPDATES, ours
 
-from keras_capsule_poe.functions import implementations
-
-IN_DIM, OUT_DIM, UPDATES = 8, 16, 2
 BASE = {"inputs": 576, "outputs": 20, "batch": 128, "images": 128}
 SIZES = {
     "inputs": (288, 576, 1152, 2304, 4608),
@@ -31,11 +30,10 @@ def case(inputs, outputs, batch, images):
     x = tf.constant(0.2 * random.normal(size=(images, inputs, IN_DIM)), "float32")
     shape = (inputs, outputs, OUT_DIM, IN_DIM)
     kernel = tf.Variable(tf.constant(0.1 * random.normal(size=shape), "float32"))
-    divergence = implementations.get("streamed").routed_encoder_divergence
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec((None, inputs, IN_DIM))])
     def step(x):
-        gradient = divergence(x, kernel, iterations=UPDATES, normalize="inputs").gradient
+        gradient, *_ = ours(x, tf.convert_to_tensor(kernel))
         kernel.assign_add(1e-3 * gradient)
 
     def epoch():
@@ -56,7 +54,7 @@ def main():
             sizes_now = {**BASE, growing: size}
             if growing == "batch":
                 sizes_now["images"] = size
-            ms, peak = measure.in_child(case, *sizes_now.values())
+            ms, peak = children.in_child(case, *sizes_now.values())
             numbers = sizes_now["inputs"] * OUT_DIM * IN_DIM * sizes_now["outputs"]
             results = sizes_now["batch"] * sizes_now["inputs"] * IN_DIM
             row = {

@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import _children as children
 import _measure as measure
 import numpy as np
 
@@ -22,23 +23,23 @@ def figures(folder, seed, implementation):
     """Relative error of held-out primary capsules and probe accuracy of a run."""
     from keras_capsule_poe.data import load_images
     from keras_capsule_poe.evaluation import evaluate
-    from keras_capsule_poe.families.capsule_poe import parts
+    from keras_capsule_poe.families import get
+    from keras_capsule_poe.families.capsule_poe import stored
     from keras_capsule_poe.training import Reporter, RunConfig, train
 
     data = load_images("digits", seed=seed)
-    config = RunConfig(dataset="digits", seed=seed)
+    config = RunConfig(get("capsules"), dataset="digits", seed=seed)
     settings = {"autoencoder.filters": 32, "encoder.capsules": 10}
     settings |= {"autoencoder.epochs": 2, "encoder.epochs": 4, "decoder.epochs": 4}
-    for name, value in settings.items():
-        config.set(name, value)
-    for section in (config.encoder, config.decoder):
-        section.implementation = implementation or "streamed"
+    for section in ("encoder", "decoder"):
+        settings[f"{section}.implementation"] = implementation or "streamed"
+    config.update(settings)
     quiet = Reporter(write=lambda line: None)
     last = "decoder" if implementation else "features"
     run = train(config, folder, lambda: data, quiet, stage=last)
     if implementation:
-        model = parts.assemble(run, parts.load_primary(run), parts.load_part(run, "decoder"))
-        found = evaluate(model, data)
+        decoder = stored.load_model(run, "decoder")
+        found = evaluate(stored.assemble(run, stored.load_primary(run), decoder), data)
         return found["reconstruction"]["primary_capsules"], found["probe"]["capsules"]
 
 
@@ -47,11 +48,11 @@ def main():
     runs = [(seed, kind) for seed in SEEDS for kind in IMPLEMENTATIONS]
     with tempfile.TemporaryDirectory() as folder:
         starts = [Path(folder) / str(seed) for seed in SEEDS]
-        measure.in_children(figures, [(*pair, None) for pair in zip(starts, SEEDS)])
+        children.in_children(figures, [(*pair, None) for pair in zip(starts, SEEDS)])
         models = [Path(folder) / f"{seed}-{kind}" for seed, kind in runs]
         for (seed, _), model in zip(runs, models):
             shutil.copytree(Path(folder) / str(seed), model)
-        found = measure.in_children(
+        found = children.in_children(
             figures, [(model, seed, kind) for (seed, kind), model in zip(runs, models)]
         )
     rows = [{"seed": seed} for seed in SEEDS]

@@ -2,7 +2,8 @@
 
 It reads the files of a model folder alone, so that two versions of the package can be compared:
 record a `--deterministic` run with each, then compare. "seconds" are left out.
-Usage: python benchmarks/record.py MODEL_DIR > new.json; python benchmarks/record.py --compare old.json new.json
+Usage: python benchmarks/record.py MODEL_DIR > new.json
+       python benchmarks/record.py --compare old.json new.json
 """
 
 import argparse

@@ -2,9 +2,11 @@
 
 1152 inputs of 8 dimensions, 10 outputs of 16, 3 iterations (two agreement updates), batch 128;
 gradients through all iterations in the inputs and the maps.
-Usage: python benchmarks/routing_layer.py [--json FILE]
+Usage: python benchmarks/routing_layer.py [--json FILE] [--against OLD_CHECKOUT [--fail]]
 """
 
+import _against as against
+import _children as children
 import _measure as measure
 import _public_forms as public
 import numpy as np
@@ -81,14 +83,29 @@ def speed(routing, is_backward, images):
     return measure.times(calls, seconds=3.0), error
 
 
+def library_call(routing, is_backward, images):
+    """One call of the layer, as `against` times it."""
+    return compiled("ours", routing, is_backward, *data(images))
+
+
 def main():
-    args = measure.parser(__doc__).parse_args()
+    parser = measure.parser(__doc__)
+    against.add_arguments(parser)
+    args = parser.parse_args()
     rows, images = [], 8 if args.quick else 128
+    if args.against:
+        cases = [
+            {"routing": routing, "is_backward": is_backward, "images": images}
+            for routing in ROUTINGS
+            for is_backward in (False, True)
+        ]
+        against.compare("routing_layer", cases[:1] if args.quick else cases, args)
+        return
     for routing in ROUTINGS:
         for is_backward in (False, True):
-            least, error = measure.in_child(speed, routing, is_backward, images)
+            least, error = children.in_child(speed, routing, is_backward, images)
             cases = [(name, routing, is_backward, images) for name in least]
-            peak = dict(zip(least, measure.in_children(memory, cases)))
+            peak = dict(zip(least, children.in_children(memory, cases)))
             best_ms = min(least[name] for name in public.FORMS)
             best_mb = min(peak[name] for name in public.FORMS)
             for name in least:

@@ -4,12 +4,14 @@ Speed does not depend on what a model learned: without --model-dir, one is train
 digits first. Usage: python benchmarks/serving.py [--model-dir DIR] [--json FILE]
 """
 
-import subprocess
+import functools
 import sys
 import tempfile
 import time
 from pathlib import Path
+from subprocess import PIPE
 
+import _children as children
 import _measure as measure
 import tensorflow as tf
 
@@ -29,11 +31,16 @@ def seconds_of(*arguments, times=1):
     least = float("inf")
     for _ in range(times):
         start = time.perf_counter()
-        done = subprocess.run([*CAPSPOE, *map(str, arguments)], capture_output=True, text=True)
+        done = children.run([*CAPSPOE, *map(str, arguments)], stdout=PIPE, stderr=PIPE, text=True)
         least = min(least, time.perf_counter() - start)
         if done.returncode:
             sys.exit(f"capspoe {arguments[0]}: {done.stderr.strip()}")
     return least
+
+
+def fetch(endpoint, name, *arguments):
+    """One result of an endpoint, as an array."""
+    return endpoint(*arguments)[name].numpy()
 
 
 def endpoint_rows(version):
@@ -46,10 +53,10 @@ def endpoint_rows(version):
         images = tf.random.stateless_uniform((batch, *shape), seed=(0, 0))
         codes = model.encode(images)["capsules"]
         calls = {
-            "encode": lambda: model.encode(images)["capsules"].numpy(),
-            "decode": lambda: model.decode(codes)["images"].numpy(),
-            "reconstruct": lambda: model.reconstruct(images)["images"].numpy(),
-            "sample": lambda: model.sample(batch, 0)["images"].numpy(),
+            "encode": functools.partial(fetch, model.encode, "capsules", images),
+            "decode": functools.partial(fetch, model.decode, "images", codes),
+            "reconstruct": functools.partial(fetch, model.reconstruct, "images", images),
+            "sample": functools.partial(fetch, model.sample, "images", batch, 0),
         }
         for call in calls.values():
             call()
@@ -92,7 +99,7 @@ def main():
                 "images_per_s": samples / seconds,
             }
         )
-        rows += measure.in_child(endpoint_rows, newest_version(model))
+        rows += children.in_child(endpoint_rows, newest_version(model))
     measure.report(rows, COLUMNS, args.json)
 
 

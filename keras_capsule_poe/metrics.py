@@ -21,7 +21,8 @@ def relative_error(x_model, x):
     >>> float(relative_error(np.zeros((2, 3)), np.ones((2, 3))))
     1.0
     """
-    x, x_model = at_least_float32(x), at_least_float32(x_model)
+    x_model = at_least_float32(x_model)
+    x = ops.cast(at_least_float32(x), x_model.dtype)
     total = ops.maximum(ops.sum(ops.square(x)), keras.config.epsilon())
     return ops.sum(ops.square(x_model - x)) / total
 

@@ -9,7 +9,21 @@ from keras_capsule_poe.cli.terminal import MENDS
 
 PACKAGE = Path(keras_capsule_poe.__file__).parent
 # Rooms whose text names no flag.
-SILENT = ("errors.py", "data", "io", "functions", "layers", "models")
+SILENT = (
+    "errors.py",
+    "losses.py",
+    "metrics.py",
+    "data",
+    "io",
+    "functions",
+    "layers",
+    "models",
+    "generation",
+    "serving",
+    "evaluation",
+    "training",
+    "families",
+)
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 
 
@@ -32,7 +46,8 @@ def test_the_library_names_no_flag():
         f"{path}: {FLAG.search(text)[0]}"
         for path, tree in sources(*SILENT)
         for text in texts(tree)
-        if FLAG.search(text)
+        # A style sheet's variables look alike.
+        if FLAG.search(text) and path.name != "page_style.py"
     }
     assert not found
 

@@ -25,6 +25,16 @@ def classification_figures(model, images):
 
     Raises:
         BadUse: If there are no labels.
+
+    Examples:
+
+    >>> from keras_capsule_poe.data import ImageSet
+    >>> class Dark:
+    ...     def classify(self, images):
+    ...         return {"classes": images[:, 0, 0, 0] * 0}
+    >>> images = ImageSet(np.zeros((4, 2, 2, 1), "uint8"), np.array([0, 0, 0, 1]))
+    >>> classification_figures(Dark(), images)["accuracy"]["accuracy"]
+    0.75
     """
     if images.labels is None:
         raise BadUse("Accuracy needs labels. Received: images without labels")

@@ -23,6 +23,14 @@ class Judge:
     Args:
         model: Keras model from images to (features (B, K), logits (B, classes)).
         labels: Array (classes,), the label that each class stands for, in order.
+
+    Examples:
+
+    >>> inputs = keras.Input((2, 2, 1))
+    >>> features = keras.layers.Flatten()(inputs)
+    >>> model = keras.Model(inputs, [features, keras.layers.Dense(3)(features)])
+    >>> [x.shape for x in Judge(model, np.arange(3)).judge(np.zeros((5, 2, 2, 1)))]
+    [(5, 4), (5, 3)]
     """
 
     def __init__(self, model, labels):

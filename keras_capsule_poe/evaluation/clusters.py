@@ -124,6 +124,14 @@ def graph_clusters(train, test, clusters, neighbours=10, images=10_000, seed=0):
     Raises:
         ValueError: If there are no more rows in the graph than clusters.
 
+    Examples:
+
+    >>> random = np.random.default_rng(0)
+    >>> x = np.concatenate([random.normal(size=(20, 2)), random.normal(size=(20, 2)) + 50])
+    >>> of_train, _ = graph_clusters(x, x, clusters=2)
+    >>> len(set(of_train[:20])), len(set(of_train))
+    (1, 2)
+
     Reference:
 
     - [Damle et al., 2019](https://arxiv.org/abs/1708.07481), clusters from eigenvectors
@@ -204,6 +212,13 @@ def clustering_figures(
         `graph` of the codes a dict of `accuracy` (see `clustering_accuracy`),
         `majority_accuracy` and `nmi`, the normalised mutual information with the labels, all
         three of test; `clusters`, how many training has.
+
+    Examples:
+
+    >>> p, y = np.eye(2)[np.arange(30) % 2], np.arange(30) % 2
+    >>> x = p + 0.1 * np.random.default_rng(0).normal(size=(30, 2))
+    >>> clustering_figures(x, y, x, y, p, p)["winning_capsule"]["accuracy"]
+    1.0
     """
     classes = len(np.unique(train_labels))
     won = [winners(p) for p in (train_probabilities, test_probabilities)]

@@ -87,6 +87,11 @@ def fit_controls(features, seed=0):
 
     Returns:
         dict of fitted `FeatureControl` by kind.
+
+    Examples:
+
+    >>> list(fit_controls(np.random.default_rng(0).normal(size=(60, 3))))
+    ['diagonal_gaussian', 'full_gaussian', 'gaussian_mixture']
     """
     features = np.asarray(features, "float32")
     return {kind: FeatureControl(kind, seed=seed).fit(features) for kind in KINDS}

@@ -107,7 +107,15 @@ def reconstruction_errors(model, images):
 
 
 def has_classes(data):
-    """Whether an `ImageData` has labels of two classes or more."""
+    """Whether an `ImageData` has labels of two classes or more.
+
+    Examples:
+
+    >>> from keras_capsule_poe.data import ImageData, ImageSet
+    >>> images = ImageSet(np.zeros((2, 4, 4, 1), "uint8"), np.array([0, 1]))
+    >>> has_classes(ImageData(images, images))
+    True
+    """
     return (
         data.train.labels is not None
         and data.test.labels is not None

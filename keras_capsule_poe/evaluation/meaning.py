@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_capsule_poe.functions.winners import winners
 from keras_capsule_poe.generation.grids import traversal
+from keras_capsule_poe.generation.sampling import render
 
 
 def capsule_meaning(probabilities, labels=None, shown=10):
@@ -47,25 +48,40 @@ def _counts(labels, chosen):
     return np.bincount(labels[chosen], minlength=labels.max() + 1).tolist()
 
 
-def mean_traversal(model, codes, capsule, rows=16, steps=9, span=0.5):
-    """A capsule's dimensions, varied one at a time around the mean code of the images it wins.
+def mean_traversals(model, codes, rows=16, steps=9, span=0.5):
+    """Each capsule's dimensions, varied one at a time around the mean code of the images it wins.
 
     Args:
         model: `GenerativeModel`.
-        codes: Array (N, J, E), squashed; where the capsule wins none of them, the one on which
+        codes: Array (N, J, E), squashed; where a capsule wins none of them, the one on which
             it is most probable stands in for the mean.
-        capsule: int.
         rows: int, how many dimensions, at most: those that vary most, most first.
         steps: int, values of each dimension, evenly spaced.
         span: float, each dimension of the squashed capsule moves by up to +-span.
 
     Returns:
-        list of arrays (steps, H, W, C), pixels in [0, 1], one a dimension; the middle of an odd
-        number of steps is the mean code itself.
+        Array (J, rows, steps, H, W, C), pixels in [0, 1]; the middle of an odd number of steps
+        is the mean code itself.
+
+    Examples:
+
+    >>> class Mirror:
+    ...     def render(self, capsules):
+    ...         return {"images": capsules[..., None]}
+    >>> codes = np.random.default_rng(0).uniform(-0.3, 0.3, size=(10, 3, 2))
+    >>> mean_traversals(Mirror(), codes, steps=5).shape
+    (3, 2, 5, 3, 2, 1)
     """
     codes = ops.convert_to_numpy(codes)
-    won = codes[winners(codes) == capsule]
-    if not len(won):
-        won = codes[[np.linalg.norm(codes[:, capsule], axis=-1).argmax()]]
-    dimensions = np.argsort(-won[:, capsule].std(axis=0), kind="stable")[:rows]
-    return traversal(model, won.mean(axis=0, keepdims=True), capsule, dimensions, steps, span)
+    winner = winners(codes)
+    around = []
+    for capsule in range(codes.shape[1]):
+        won = codes[winner == capsule]
+        if not len(won):
+            won = codes[[np.linalg.norm(codes[:, capsule], axis=-1).argmax()]]
+        dimensions = np.argsort(-won[:, capsule].std(axis=0), kind="stable")[:rows]
+        around.append(traversal(won.mean(axis=0), capsule, dimensions, steps, span))
+    around = np.stack(around)
+    # All at once: small batches take nearly as long as large ones.
+    images = render(model, around.reshape(-1, *codes.shape[1:]))
+    return images.reshape(*around.shape[:3], *images.shape[1:])

@@ -30,6 +30,15 @@ def write_page(path, title, tables, pictures, capsules):
 
     Raises:
         RunFailed: If it cannot be written.
+
+    Examples:
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     page = Path(folder) / "page.html"
+    ...     write_page(page, "Digits", [("Probe", "", ["value"], [("Pixels", 0.9)])], [], [])
+    ...     "<h1>Digits</h1>" in page.read_text()
+    True
     """
     body = [f"<h1>{_text(title)}</h1>"]
     body += [_table(*table) for table in tables]

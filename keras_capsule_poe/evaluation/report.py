@@ -5,7 +5,7 @@ import numpy as np
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
 from keras_capsule_poe.evaluation.accuracy import classification_figures
 from keras_capsule_poe.evaluation.figures import evaluate, has_classes
-from keras_capsule_poe.evaluation.meaning import capsule_meaning, mean_traversal
+from keras_capsule_poe.evaluation.meaning import capsule_meaning, mean_traversals
 from keras_capsule_poe.evaluation.page import write_page
 from keras_capsule_poe.evaluation.samples import sample_figures
 from keras_capsule_poe.evaluation.sources import draws
@@ -33,12 +33,24 @@ _NOTES = {
 
 
 def is_generative(model):
-    """Whether a model can be asked what a `GenerativeModel` can."""
+    """Whether a model can be asked what a `GenerativeModel` can.
+
+    Examples:
+
+    >>> is_generative(object())
+    False
+    """
     return callable(getattr(model, "draw", None))
 
 
 def is_classifier(model):
-    """Whether a model can be asked what a `CapsuleClassifier` can."""
+    """Whether a model can be asked what a `CapsuleClassifier` can.
+
+    Examples:
+
+    >>> is_classifier(object())
+    False
+    """
     return callable(getattr(model, "classify", None))
 
 
@@ -54,6 +66,16 @@ def measure(model, data, samples=10_000, probe_images=None, seed=0):
     Returns:
         dict of `evaluate`, and `partition_check`, with labels also `samples`, of
         `sample_figures`; and of `classification_figures`, with labels.
+
+    Examples:
+
+    >>> class Dark:
+    ...     def classify(self, images):
+    ...         return {"classes": images[:, 0, 0, 0] * 0}
+    >>> from keras_capsule_poe.data import ImageData, ImageSet
+    >>> images = ImageSet(np.zeros((4, 2, 2, 1), "uint8"), np.zeros(4, "int64"))
+    >>> list(measure(Dark(), ImageData(images, images)))
+    ['accuracy', 'confusion']
     """
     figures = {}
     if is_generative(model):
@@ -177,6 +199,7 @@ def _capsules(model, test, seed):
     # Only an image of one capsule says what that capsule is.
     alone = "capsule" in model.draw(1, seed, mode, domain)
     columns = sample_rows(model, CAPSULE_ROWS, seed, mode, domain) if alone else None
+    traversals = mean_traversals(model, codes["capsules"])
     capsules = capsule_meaning(codes["probabilities"], labels)
     for meaning in capsules:
         capsule = meaning["capsule"]
@@ -184,7 +207,7 @@ def _capsules(model, test, seed):
         meaning["images"] = to_pixels(test.images[meaning["top"]])
         if columns is not None:
             meaning["samples"] = np.stack([row[capsule] for row in columns])
-        meaning["traversal"] = mean_traversal(model, codes["capsules"], capsule)
+        meaning["traversal"] = traversals[capsule]
     return capsules
 
 

@@ -72,7 +72,15 @@ def draws(model):
 
 
 def nearest_to_training(model):
-    """Names, as of `draws`, of each mode's draws that lie nearest to what training visited."""
+    """Names, as of `draws`, of each mode's draws that lie nearest to what training visited.
+
+    Examples:
+
+    >>> from types import SimpleNamespace as Model
+    >>> modes = {"single": Model(domains=("complete", "visited")), "joint": Model(domains=())}
+    >>> nearest_to_training(Model(MODES=modes))
+    ('visited', 'joint')
+    """
     first = {}
     for name, (mode, _) in draws(model).items():
         first.setdefault(mode, name)

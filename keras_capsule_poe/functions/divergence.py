@@ -10,10 +10,7 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from keras_capsule_poe.functions.checks import whole_number
-from keras_capsule_poe.functions.maps import DenseMaps
-from keras_capsule_poe.functions.norms import at_least_float32
-from keras_capsule_poe.functions.randomness import StatelessSeed, split
-from keras_capsule_poe.functions.routing import Router
+from keras_capsule_poe.functions.passes import Passes
 from keras_capsule_poe.functions.slices import over_images
 from keras_capsule_poe.functions.units import CAPSULES
 
@@ -92,10 +89,10 @@ def contrastive_divergence(
     - [Tieleman, 2008](https://doi.org/10.1145/1390156.1390290), persistent chains
     """
     steps = whole_number("steps", steps)
-    chain = _Chain(maps, coefficients, hidden, visible, hidden_bias, visible_bias)
+    chain = Passes(maps, coefficients, hidden, visible, hidden_bias, visible_bias)
     seeds = chain.seeds(seed, steps)
     x = chain.cast(x)
-    share = 1 / ops.cast(ops.shape(x)[0], x.dtype)
+    images = ops.cast(ops.shape(x)[0], x.dtype)
 
     def walk(x, c, z, image):
         for two in seeds:
@@ -108,30 +105,30 @@ def contrastive_divergence(
             x, c, z, image = chain.start(*arrays)
             x_model, z_model = walk(x, c, z, image)
             results = chain.unlay(x_model, z, z_model)
-            data = chain.statistics(c, results[1], x, image, share)
-            model = chain.statistics(c, results[2], x_model, image, share)
+            data = chain.statistics(c, results[1], x, image, images)
+            model = chain.statistics(c, results[2], x_model, image, images)
             return results, _differences(data, model)
 
         (x_model, z, z_model), sums = chain.over(step, 2, x)
-        return chain.divergence(sums, x_model, z, z_model)
+        return _divergence(chain.gradients(sums), x_model, z, z_model)
 
     chains = chain.cast(chains)
-    share_model = 1 / ops.cast(ops.shape(chains)[0], x.dtype)
+    number = ops.cast(ops.shape(chains)[0], x.dtype)
 
     def data_step(*arrays):
         x, c, z, image = chain.start(*arrays)
         results = chain.unlay(x, z)
-        return results, chain.statistics(c, results[1], x, image, share)
+        return results, chain.statistics(c, results[1], x, image, images)
 
     def model_step(*arrays):
         x, c, z, image = chain.start(*arrays)
         x, z = walk(x, c, z, image)
         results = chain.unlay(x, z)
-        return results, chain.statistics(c, results[1], x, image, share_model)
+        return results, chain.statistics(c, results[1], x, image, number)
 
     (_, z), data = chain.over(data_step, 1, x)
     (x_model, z_model), model = chain.over(model_step, 1, chains)
-    return chain.divergence(_differences(data, model), x_model, z, z_model)
+    return _divergence(chain.gradients(_differences(data, model)), x_model, z, z_model)
 
 
 def decoder_rule(
@@ -172,26 +169,25 @@ def decoder_rule(
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643), training of the decoder
     - [Mnih et al., 2011](https://arxiv.org/abs/1202.3748), the conditional form
     """
-    chain = _Chain(maps, coefficients, units, visible)
+    chain = Passes(maps, coefficients, units, visible)
     x, z = chain.cast(x), chain.cast(z)
-    share = 1 / ops.cast(ops.shape(x)[0], x.dtype)
+    images = ops.cast(ops.shape(x)[0], x.dtype)
 
     def step(x, z, *more):
         x, c, z_model, image = chain.start(x, *more)
         if conditional:
             results = chain.unlay(x, z_model)
             # Both terms have the same inputs: one correlation of their difference.
-            pull = units.pull(z) - units.pull(results[1])
-            pull = maps.lay_outputs(chain.weights(image, share, z) * pull)
-            return results, maps.correlation(c, pull, x)
+            pull = chain.mean(units.pull(z) - units.pull(results[1]), image, images)
+            return results, maps.correlation(c, maps.lay_outputs(pull), x)
         x_model = visible.mean(maps.down(c, z_model), axis=maps.input_axis)
         results = chain.unlay(x_model, z_model)
-        data = chain.statistics(c, z, x, image, share)
-        model = chain.statistics(c, results[1], x_model, image, share)
+        data = chain.statistics(c, z, x, image, images)
+        model = chain.statistics(c, results[1], x_model, image, images)
         return results, _differences(data, model)
 
     (x_model, z_model), sums = chain.over(step, 1, x, z)
-    return chain.divergence(sums, x_model, z, z_model)
+    return _divergence(chain.gradients(sums), x_model, z, z_model)
 
 
 def chain_step(
@@ -222,7 +218,7 @@ def chain_step(
     >>> chain_step(EinsumMaps(ops.ones((6, 5, 3, 4))), x, c).shape
     TensorShape([2, 6, 4])
     """
-    chain = _Chain(maps, coefficients, hidden, visible, hidden_bias, visible_bias)
+    chain = Passes(maps, coefficients, hidden, visible, hidden_bias, visible_bias)
     (seeds,) = chain.seeds(seed, 1)
 
     def step(*arrays):
@@ -234,119 +230,10 @@ def chain_step(
     )[0][0]
 
 
-class _Chain:
-    """Passes between visible and hidden units, for a few images at a time, all laid out."""
-
-    def __init__(self, maps, coefficients, hidden, visible, hidden_bias=None, visible_bias=None):
-        self._maps, self._hidden, self._visible = maps, hidden, visible
-        self._router = coefficients if isinstance(coefficients, Router) else None
-        self._coefficients = None if self._router else coefficients
-        if coefficients is None and not isinstance(maps, DenseMaps):
-            raise ValueError(
-                "`coefficients` must be a tensor or a Router: only DenseMaps do without. "
-                "Received: coefficients=None"
-            )
-        self._biases = [
-            None if bias is None else self.cast(bias) for bias in (hidden_bias, visible_bias)
-        ]
-
-    def cast(self, x):
-        """`x` as a tensor of the maps' type."""
-        return ops.cast(at_least_float32(x), self._maps.kernel.dtype)
-
-    def seeds(self, seed, steps):
-        """A pair of seeds, of the hidden and the visible units, or None for each step."""
-        if seed is None:
-            return [None] * steps
-        for units in (self._hidden, self._visible):
-            if not hasattr(units, "sample"):
-                raise ValueError(
-                    f"No p(x | z) is known of {type(units).__name__}, so that nothing can be "
-                    f"drawn: use seed=None, the mean field. Received: seed={seed!r}"
-                )
-        return ops.reshape(split(seed, 2 * steps), (steps, 2, 2))
-
-    # A few images
-
-    def arrays(self, x, *more):
-        """What `over_images` cuts: x and more, coefficients, and the images' numbers from 1."""
-        c = [] if self._coefficients is None else [self.cast(self._coefficients)]
-        # Where a slice is filled up, the number is zero.
-        return [x, *more, *c, ops.arange(ops.shape(x)[0], dtype="int32") + 1]
-
-    def start(self, x, *more):
-        """Inputs, coefficients, what the hidden units receive, and the images' numbers."""
-        *c, image = more
-        x = self._maps.lay_inputs(x)
-        if self._router:
-            c, collectives = self._router.steps(x)
-            return x, c, self._with_bias(collectives[-1], 0), image
-        c = self._maps.lay_pairs(c[0]) if c else None
-        return x, c, self._with_bias(self._maps.up(c, x), 0), image
-
-    def step(self, c, z, seeds, image):
-        """Visible units and what the hidden ones receive, after one pass."""
-        x = self.down(c, z, seeds, image)
-        return x, self._with_bias(self._maps.up(c, x), 0)
-
-    def down(self, c, z, seeds, image):
-        """Visible units, of what the hidden ones receive."""
-        maps = self._maps
-        y = _state(self._hidden, z, maps.output_axis, None if seeds is None else seeds[0], image)
-        field = self._with_bias(maps.down(c, y), 1)
-        return _state(
-            self._visible, field, maps.input_axis, None if seeds is None else seeds[1], image
-        )
-
-    def _with_bias(self, z, side):
-        bias = self._biases[side]
-        if bias is None:
-            return z
-        return z + (self._maps.lay_inputs if side else self._maps.lay_outputs)(bias[None])
-
-    def statistics(self, c, z, x, image, share):
-        """Sums over images, of z as it came, that make the gradients."""
-        weights = self.weights(image, share, z)
-        pull = weights * self._hidden.pull(z)
-        sums = list(self._maps.correlation(c, self._maps.lay_outputs(pull), x))
-        if self._biases[0] is not None:
-            sums.append(ops.sum(pull, axis=0))
-        if self._biases[1] is not None:
-            sums.append(ops.sum(weights * self._maps.unlay_inputs(x), axis=0))
-        return sums
-
-    def weights(self, image, share, like):
-        """`share` of each image, zero where a slice is filled up, to multiply `like`."""
-        weights = share * ops.cast(image > 0, share.dtype)
-        return ops.reshape(weights, (-1,) + (1,) * (len(like.shape) - 1))
-
-    def unlay(self, x, *z):
-        """Inputs and outputs as they came."""
-        return [self._maps.unlay_inputs(x), *(self._maps.unlay_outputs(each) for each in z)]
-
-    # All images
-
-    def over(self, step, outputs, x, *more):
-        """Results of `step`, inputs and so many outputs, and its sums over all images."""
-        maps, arrays = self._maps, self.arrays(x, *more)
-        shapes = [maps.input_shape] + outputs * [maps.output_shape]
-        sums = [*maps.map_shapes, *(bias.shape for bias in self._biases if bias is not None)]
-        return over_images(step, arrays, maps.images_at_once(), shapes, sums)
-
-    def divergence(self, sums, x_model, z, z_model):
-        """`Divergence` of the sums over images."""
-        blocks = len(self._maps.map_shapes)
-        kernel, biases = self._maps.unlay_maps(sums[:blocks]), iter(sums[blocks:])
-        biases = [None if bias is None else next(biases) for bias in self._biases]
-        return Divergence(kernel, x_model, z, z_model, *biases)
-
-
-def _state(units, z, axis, seed, image):
-    """The units' mean, or a draw of them; each slice of images has a stream of its own."""
-    if seed is None:
-        return units.mean(z, axis=axis)
-    return units.sample(z, StatelessSeed(seed[0], seed[1] + ops.sum(image[:1])))
-
-
 def _differences(data, model):
     return [d - m for d, m in zip(data, model)]
+
+
+def _divergence(gradients, x_model, z, z_model):
+    gradient, *biases = gradients
+    return Divergence(gradient, x_model, z, z_model, *biases)

@@ -23,6 +23,11 @@ def length(x, axis=-1, keepdims=False):
 
     Returns:
         Tensor (...), or (..., 1) with `keepdims`; at least float32.
+
+    Examples:
+
+    >>> round(float(length(np.array([3e-30, 4e-30])) * 1e30), 3)
+    5.0
     """
     x = at_least_float32(x)
     largest = ops.stop_gradient(ops.max(ops.abs(x), axis=axis, keepdims=True))
@@ -42,6 +47,11 @@ def direction(x, axis=-1):
 
     Returns:
         Tensor of the shape of `x`; at least float32.
+
+    Examples:
+
+    >>> np.asarray(direction(np.array([[3.0, 4.0], [0.0, 0.0]]))).round(3).tolist()
+    [[0.6, 0.8], [0.0, 0.0]]
     """
     x = at_least_float32(x)
     n = length(x, axis=axis, keepdims=True)

@@ -19,6 +19,11 @@ def squash(z, axis=-1):
     Returns:
         Tensor of the shape and dtype of `z`, of length in [0, 1).
 
+    Examples:
+
+    >>> np.asarray(squash(np.array([[1.0, 0.0], [0.0, 3.0]]))).round(3).tolist()
+    [[0.5, 0.0], [0.0, 0.9]]
+
     Reference:
 
     - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Equation 1
@@ -44,6 +49,11 @@ def unsquash(x, axis=-1):
 
     Returns:
         Tensor of the shape and dtype of `x`.
+
+    Examples:
+
+    >>> np.asarray(unsquash(squash(np.array([[1.0, 0.0]])))).round(3).tolist()
+    [[1.0, 0.0]]
     """
     x = ops.convert_to_tensor(x)
     wide = at_least_float32(x)

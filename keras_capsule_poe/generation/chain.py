@@ -67,6 +67,19 @@ def chain_arrays(model, x, steps, every=1, kind=None, seed=0):
 
     Raises:
         BadUse: See `chain`.
+
+    Examples:
+
+    >>> class Halving:
+    ...     CHAINS = ("meanfield",)
+    ...
+    ...     def chain_step(self, x, seed=None):
+    ...         return x / 2
+    ...
+    ...     def from_visible(self, x):
+    ...         return x
+    >>> chain_arrays(Halving(), np.ones((3, 4, 4, 1)), steps=5, every=2)["step"].tolist()
+    [0, 2, 4, 5]
     """
     import tensorflow as tf
 

@@ -1,7 +1,6 @@
 """What a model draws, and what it makes of images and of codes, as rows of images."""
 
 import numpy as np
-from keras import ops
 
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.functions.winners import winners
@@ -25,6 +24,23 @@ def sample_rows(model, rows, seed, mode=None, domain=None):
 
     Raises:
         BadUse: If the mode or the domain is unknown.
+
+    Examples:
+
+    >>> from types import SimpleNamespace as Mode
+    >>> class Mirror:
+    ...     MODES = {"plain": Mode(columns=4)}
+    ...
+    ...     def resolve_mode(self, mode, domain):
+    ...         return "plain", None
+    ...
+    ...     def draw(self, n, seed, mode=None, domain=None):
+    ...         return {"capsules": np.zeros((n, 3, 2))}
+    ...
+    ...     def render(self, capsules):
+    ...         return {"images": capsules[..., None]}
+    >>> [row.shape for row in sample_rows(Mirror(), rows=2, seed=0)]
+    [(4, 3, 2, 1), (4, 3, 2, 1)]
     """
     mode, domain = model.resolve_mode(mode, domain)
     drawn = sample(model, rows * model.MODES[mode].columns, seed, mode, domain)
@@ -46,6 +62,14 @@ def reconstruction_rows(model, images):
     Returns:
         dict of arrays (N, H, W, C), one a row: `original`, and those of the model's
         `reconstructions` that are images, by their names.
+
+    Examples:
+
+    >>> class Half:
+    ...     def reconstructions(self, images):
+    ...         return {"half": (images / 2, images), "mean": (images[:, 0, 0], images[:, 0, 0])}
+    >>> list(reconstruction_rows(Half(), np.ones((5, 4, 4, 1))))
+    ['original', 'half']
     """
 
     def rows(batch):
@@ -67,42 +91,51 @@ def image_traversal(model, image, capsule=None, steps=11, span=0.5):
         span: float, each dimension of the capsule moves by up to +-span.
 
     Returns:
-        list of E arrays (steps, H, W, C), see `traversal`, and the capsule's index.
-    """
-    code = map_batches(model.encode, image)
-    if capsule is None:
-        capsule = int(winners(code["probabilities"])[0])
-    return traversal(model, code["capsules"], capsule, range(model.dim), steps, span), capsule
-
-
-def traversal(model, code, capsule, dimensions, steps, span):
-    """One capsule's dimensions, varied one at a time around a code.
-
-    Args:
-        model: `GenerativeModel`.
-        code: Array (1, J, E), squashed.
-        capsule: int.
-        dimensions: Sequence of int, which of the E dimensions.
-        steps, span: See `image_traversal`.
-
-    Returns:
-        list of arrays (steps, H, W, C), one a dimension. Codes that would leave the unit ball
-        are shortened to a length just below one.
+        list of E arrays (steps, H, W, C), of the codes of `traversal`, and the capsule's index.
 
     Examples:
 
     >>> class Mirror:
+    ...     dim = 2
+    ...
+    ...     def encode(self, images):
+    ...         capsules = images[..., 0]
+    ...         return {"capsules": capsules, "probabilities": capsules[..., 0]}
+    ...
     ...     def render(self, capsules):
     ...         return {"images": capsules[..., None]}
-    >>> rows = traversal(Mirror(), np.zeros((1, 3, 2)), 0, [1], steps=3, span=0.5)
-    >>> rows[0][:, 0, 1, 0].tolist()
+    >>> rows, capsule = image_traversal(Mirror(), np.array([[[[0.1], [0]], [[0.3], [0]]]]), steps=5)
+    >>> capsule, len(rows), rows[0].shape
+    (1, 2, (5, 2, 2, 1))
+    """
+    code = map_batches(model.encode, image)
+    if capsule is None:
+        capsule = int(winners(code["probabilities"])[0])
+    codes = traversal(code["capsules"][0], capsule, range(model.dim), steps, span)
+    return np.split(render(model, np.concatenate(codes)), len(codes)), capsule
+
+
+def traversal(code, capsule, dimensions, steps, span):
+    """Codes in which one capsule's dimensions vary, one at a time, around a code.
+
+    Args:
+        code: Array (J, E), squashed.
+        capsule: int.
+        dimensions: Sequence of R ints, which of the E dimensions.
+        steps, span: See `image_traversal`.
+
+    Returns:
+        Array (R, steps, J, E). Codes that would leave the unit ball are shortened to a length
+        just below one.
+
+    Examples:
+
+    >>> traversal(np.zeros((3, 2)), 0, [1], steps=3, span=0.5)[0, :, 0, 1].tolist()
     [-0.5, 0.0, 0.5]
     """
-    base = ops.convert_to_numpy(code)
-    codes = np.tile(base, (len(dimensions), steps, 1, 1))
+    codes = np.tile(code, (len(dimensions), steps, 1, 1))
     for row, dimension in zip(codes, dimensions):
         row[:, capsule, dimension] += np.linspace(-span, span, steps, dtype="float32")
     lengths = np.linalg.norm(codes[:, :, capsule], axis=-1, keepdims=True)
     codes[:, :, capsule] *= np.minimum(1, 0.999 / np.maximum(lengths, 1e-12))
-    # All rows at once: small batches take nearly as long as large ones.
-    return np.split(render(model, np.concatenate(codes)), len(codes))
+    return codes

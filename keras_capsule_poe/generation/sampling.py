@@ -48,5 +48,13 @@ def render(model, capsules):
     Args:
         model: `GenerativeModel`.
         capsules: Array (N, J, E).
+
+    Examples:
+
+    >>> class Mirror:
+    ...     def render(self, capsules):
+    ...         return {"images": capsules[..., None]}
+    >>> render(Mirror(), keras.ops.ones((5, 3, 2))).shape
+    (5, 3, 2, 1)
     """
     return map_batches(lambda codes: model.render(codes)["images"], capsules)

@@ -22,6 +22,14 @@ class ExpertFrames(keras.layers.Layer):
 
     Returns:
         Tensor (B, J, E), of lengths below one.
+
+    Examples:
+
+    >>> frames = ExpertFrames()
+    >>> z = np.random.default_rng(0).normal(size=(100, 2, 3)).astype("float32")
+    >>> tuple(frames(z).shape)
+    (100, 2, 3)
+    >>> frames.adapt([z[:50, 0], z[50:, 1]])
     """
 
     def build(self, input_shape):

@@ -33,6 +33,14 @@ class PrimaryCapsules(keras.layers.Layer):
     Raises:
         ValueError: If `dim` does not divide the feature map, or a size is not known.
 
+    Examples:
+
+    >>> features = np.random.default_rng(0).normal(size=(10, 6, 6, 16)).astype("float32")
+    >>> primary = PrimaryCapsules(8)
+    >>> primary.adapt([features])
+    >>> tuple(primary(features).shape)
+    (10, 72, 8)
+
     Reference:
 
     - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), primary capsules

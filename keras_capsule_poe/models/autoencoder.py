@@ -39,7 +39,7 @@ class ConvAutoencoder(TensorFlowTraining, keras.Model):
 
     Raises:
         ValueError: If images have the wrong rank or are too small.
-        RuntimeError: When compiled on another backend than TensorFlow.
+        RuntimeError: When fitted on another backend than TensorFlow.
 
     Examples:
 

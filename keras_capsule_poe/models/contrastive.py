@@ -7,26 +7,27 @@ from keras import ops
 class TensorFlowTraining:
     """A Keras model whose own `train_step` is written for TensorFlow alone.
 
-    On other backends it computes, is saved and loaded, but is not compiled.
+    On other backends it computes, is saved and loaded, but is not fitted.
     """
 
-    def compile(self, *args, **kwargs):
+    def fit(self, x=None, *args, **kwargs):
+        """As `keras.Model.fit`; arrays build a model that is not built yet."""
+        self._need_tensorflow()
+        if not self.built and hasattr(x, "shape"):
+            self.build((None, *x.shape[1:]))
+        return super().fit(x, *args, **kwargs)
+
+    def evaluate(self, *args, **kwargs):
+        """As `keras.Model.evaluate`."""
+        self._need_tensorflow()
+        return super().evaluate(*args, **kwargs)
+
+    def _need_tensorflow(self):
         if keras.backend.backend() != "tensorflow":
             raise RuntimeError(
                 f"{type(self).__name__} is trained on the TensorFlow backend only: set "
                 f"KERAS_BACKEND=tensorflow. Received: backend={keras.backend.backend()!r}"
             )
-        super().compile(*args, **kwargs)
-
-    def compile_from_config(self, config):
-        if keras.backend.backend() == "tensorflow":
-            super().compile_from_config(config)
-
-    def fit(self, x=None, *args, **kwargs):
-        """As `keras.Model.fit`; arrays build a model that is not built yet."""
-        if not self.built and hasattr(x, "shape"):
-            self.build((None, *x.shape[1:]))
-        return super().fit(x, *args, **kwargs)
 
 
 class ContrastiveModel(TensorFlowTraining, keras.Model):
@@ -81,7 +82,7 @@ class ContrastiveModel(TensorFlowTraining, keras.Model):
     def track(self, loss, update):
         """Records the loss, which is NaN when the update is not finite, and the update's size."""
         self.update_size.update_state(update)
-        self.loss_tracker.update_state(loss + 0 * update)
+        self.loss_tracker.update_state(loss + 0 * ops.cast(update, loss.dtype))
 
     def get_config(self):
         return {**super().get_config(), "seed": self.seed}

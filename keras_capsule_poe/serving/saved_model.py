@@ -38,6 +38,20 @@ def export_saved_model(model, folder, card, options=None, version=None):
 
     Raises:
         RunFailed: If it cannot be written.
+
+    Examples:
+
+    >>> import tempfile
+    >>> import keras
+    >>> class Dark(keras.Model):
+    ...     TITLE, image_shape, SHARED = "Dark", (2, 2, 1), {}
+    ...     ENDPOINTS = {"reconstruct": ("images",)}
+    ...
+    ...     def reconstruct(self, images):
+    ...         return {"images": 0 * images}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     export_saved_model(Dark(), folder, card={"data": "none"}).name
+    '1'
     """
     import tensorflow as tf
 
@@ -62,7 +76,15 @@ def export_saved_model(model, folder, card, options=None, version=None):
 
 
 def model_card(model):
-    """What every model card tells: the model's shapes and endpoints, and the packages' versions."""
+    """What every model card tells: the model's shapes and endpoints, and the packages' versions.
+
+    Examples:
+
+    >>> from types import SimpleNamespace as Model
+    >>> card = model_card(Model(TITLE="Toy", image_shape=(4, 4, 1), ENDPOINTS={}))
+    >>> card["model"], card["image_shape"]
+    ('Toy', [4, 4, 1])
+    """
     shapes = {"image_shape": list(model.image_shape)}
     if hasattr(model, "dim"):
         shapes["capsules"] = [model.capsules, model.dim]
@@ -92,7 +114,15 @@ def versions(folder):
 
 
 def newest_version(folder):
-    """Path of the newest SavedModel in a folder, or None."""
+    """Path of the newest SavedModel in a folder, or None.
+
+    Examples:
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     newest_version(folder) is None
+    True
+    """
     found = versions(folder)
     return Path(folder) / str(found[-1]) if found else None
 

@@ -76,7 +76,7 @@ def fit(
 
 
 def _build_metrics(model, stream):
-    """Metrics named in `compile` have variables, which checkpoints hold, from the first batch on."""
+    """Metrics that `compile` names get variables with the first batch; checkpoints hold them."""
     if (model.get_compile_config() or {}).get("metrics"):
         for batch in stream(0, 0).take(1):
             model.test_on_batch(*batch)

@@ -131,6 +131,11 @@ class RunFolder:
         write_json(self.stage(stage.name) / DONE_FILE, done)
         remove(self.stage(stage.name) / "checkpoints")
 
+    def forget(self, stages):
+        """Marks stages as not done; what they left stays until they run."""
+        for stage in stages:
+            remove(self.stage(stage.name) / DONE_FILE)
+
     def missing(self, stage):
         """Files of a finished stage that are gone."""
         return [name for name in stage.writes if not (self.path / name).exists()]

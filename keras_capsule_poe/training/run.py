@@ -1,4 +1,4 @@
-"""A training run: the stages of a family in order, each resumed or skipped as far as it has come."""
+"""A training run: the stages of a family in order, each resumed or skipped as it stands."""
 
 import dataclasses
 import time
@@ -179,13 +179,16 @@ def _first_stage(family, held):
     return stages[0] if all("." in name for name in held) else family.stages[0].name
 
 
-def _run_stages(run, stages):
-    folder, reporter = run.folder, run.reporter
-    for stage in stages:
+def _run_stages(run, wanted):
+    folder, reporter, stages = run.folder, run.reporter, run.config.family.stages
+    for stage in wanted:
         if _is_done(run, stage):
             folder.check(stage)
             reporter.stage_skipped(stage.name)
             continue
+        if folder.done(stage.name) is None:
+            # What was made of an earlier version of it counts no more, even if this one is killed.
+            folder.forget(stages[stages.index(stage) + 1 :])
         reporter.stage_began(stage.name)
         try:
             started = time.perf_counter()

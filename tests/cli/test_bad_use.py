@@ -1,6 +1,7 @@
 """Bad input: one clear line, exit code 2 or 1, nothing lost."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -31,18 +32,18 @@ def test_help_is_quick_and_imports_no_tensorflow():
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["--epochs", "0"], ["--epochs", "0"]),
-        (["--limit", "-3"], ["--limit", "-3"]),
+        (["--epochs", "0"], ["autoencoder", "epochs", "0"]),
+        (["--limit", "-3"], ["limit", "-3"]),
         (["--batch-size", "many"], ["--batch-size", "many"]),
         (["--image-size", "big"], ["--image-size", "big"]),
         (["--image-size", "8"], ["20x20", "8x8", "--image-size"]),
-        (["--set", "encoder.capsules=0"], ["encoder.capsules", "0"]),
+        (["--set", "encoder.capsules=0"], ["encoder", "capsules", "0"]),
         (["--set", "encoder.wings=2"], ["encoder.wings", "capsules"]),
         (["--set", "nonsense"], ["--set", "nonsense"]),
         (["--set", "encoder.capsules=two"], ["encoder.capsules", "two"]),
-        (["--set", "encoder.normalize=both"], ["encoder.normalize", "both"]),
+        (["--set", "encoder.normalize=both"], ["encoder", "normalize", "both"]),
         (["--column", "sound"], ["column", "sound"]),
-        (["--autoencoder-learning-rate", "-1"], ["--autoencoder-learning-rate"]),
+        (["--autoencoder-learning-rate", "-1"], ["autoencoder", "learning_rate", "-1"]),
     ],
 )
 def test_bad_options_exit_2(capspoe, tmp_path, arguments, words):
@@ -93,25 +94,22 @@ def test_model_dir_that_is_a_file(capspoe, tmp_path):
 
 
 def test_damaged_checkpoint_is_named(capspoe, tiny_model, tiny, tmp_path):
-    import shutil
-
     folder = tmp_path / "copy"
     shutil.copytree(tiny_model, folder)
     (folder / "decoder" / "done.json").unlink()
-    checkpoints = folder / "decoder" / "checkpoints"
-    checkpoints.mkdir()
-    (checkpoints / "checkpoint").write_text('model_checkpoint_path: "ckpt-1"\n')
-    (checkpoints / "ckpt-1.index").write_bytes(b"not a checkpoint")
-    (checkpoints / "ckpt-1.data-00000-of-00001").write_bytes(b"")
+    checkpoint = folder / "decoder" / "checkpoints" / "step-000000002"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "state.json").write_text("{}")
     result = capspoe("train", "--dataset", "digits", "--model-dir", folder, *tiny)
-    fails(result, 1, "ckpt-1", "--fresh")
+    fails(result, 1, "step-000000002", "--stage decoder --fresh")
 
 
 def test_damaged_model_is_named(capspoe, tiny_model, tmp_path):
     folder = tmp_path / "copy"
-    folder.mkdir()
+    shutil.copytree(tiny_model, folder)
     (folder / "model.keras").write_bytes((tiny_model / "model.keras").read_bytes()[:1000])
-    fails(capspoe("sample", "--model-dir", folder, "--out", tmp_path / "a.png"), 1, "model.keras")
+    result = capspoe("sample", "--model-dir", folder, "--out", tmp_path / "a.png")
+    fails(result, 1, "model.keras", "--stage export --fresh")
     assert not (tmp_path / "a.png").exists()
 
 

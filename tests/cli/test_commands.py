@@ -1,6 +1,7 @@
 """Every command, through click's runner, on a tiny trained model."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -24,7 +25,8 @@ def test_training_leaves_what_it_promises(tiny_model):
         "probability_spread", "orientation_concentration", "update_size",
     ):  # fmt: skip
         assert np.isfinite(history[-1][name]), name
-    assert not list(tiny_model.rglob(".*")), "temporary files were left behind"
+    left = [path.name for path in tiny_model.rglob(".*")]
+    assert left == [".lock"], "temporary files were left behind"
     assert not list(tiny_model.rglob("checkpoints"))
 
 
@@ -70,7 +72,7 @@ def test_sample_arrays(capspoe, tiny_model, tmp_path, domain):
 def test_reconstruct_and_traverse_draw_grids(capspoe, tiny_model, tmp_path):
     cell = 2 * (28 + 2)
     for command, size in (
-        (("reconstruct", "--n", 6), (6 * cell + 4, 4 * cell + 4)),
+        (("reconstruct", "--n", 6), (6 * cell + 4, 6 * cell + 4)),
         (("traverse", "--capsule", 1, "--steps", 5), (5 * cell + 4, 4 * cell + 4)),
     ):
         out = tmp_path / f"{command[0]}.png"
@@ -126,7 +128,7 @@ def test_export_writes_the_next_version(capspoe, tiny_model):
     result = capspoe("export", "--model-dir", tiny_model, "--domain", "visited")
     assert result.exit_code == 0, result.output
     new = tiny_model / str(max(versions) + 1)
-    assert json.loads((new / "model_card.json").read_text())["sample_domain"] == "visited"
+    assert json.loads((new / "model_card.json").read_text())["options"] == {"domain": "visited"}
 
 
 def test_info_shows_configuration_and_stages(capspoe, tiny_model):
@@ -152,3 +154,44 @@ def test_every_command_has_help(capspoe):
         result = capspoe(command, "--help")
         assert result.exit_code == 0
         assert result.output.startswith("Usage:")
+
+
+def test_other_images_than_those_of_the_run_are_refused(capspoe, tiny_model, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(tiny_model, folder)
+    saved = json.loads((tiny_model / "run.json").read_text())
+    saved["config"]["limit"] = 95
+    (folder / "run.json").write_text(json.dumps(saved))
+    for command in (
+        ("reconstruct", "--out", tmp_path / "a.png"),
+        ("traverse", "--out", tmp_path / "a.png"),
+        ("sample", "--mode", "chain", "--start", "data", "--out", tmp_path / "a.png"),
+        ("evaluate", "--samples", 0),
+    ):
+        result = capspoe(*command, "--model-dir", folder)
+        assert result.exit_code == 1, result.output
+        assert "not those that" in result.output.strip().splitlines()[-1], result.output
+    assert not (tmp_path / "a.png").exists()
+
+
+@pytest.mark.parametrize("span", ["nan", "inf", "-inf", "1e308", "2.1", "0", "-1"])
+def test_spans_that_leave_every_code_at_the_edge(capspoe, tmp_path, span):
+    result = capspoe("traverse", "--span", span, "--model-dir", tmp_path)
+    assert result.exit_code == 2
+    last = result.output.strip().splitlines()[-1]
+    assert "at most 2: capsules are shorter than 1" in last, result.output
+
+
+def test_export_lists_the_domains_there_are(capspoe, tiny_model):
+    result = capspoe("export", "--model-dir", tiny_model, "--domain", "half")
+    assert result.exit_code == 2
+    assert "'complete', 'restricted', 'visited'" in result.output.strip().splitlines()[-1]
+
+
+def test_evaluate_with_one_sample_of_each_kind(capspoe, tiny_model, tmp_path, monkeypatch):
+    monkeypatch.setenv("CAPSPOE_CACHE", str(tmp_path / "cache"))
+    options = ("--limit", 20, "--samples", 1, "--json", tmp_path / "figures.json")
+    result = capspoe("evaluate", "--model-dir", tiny_model, *options)
+    assert result.exit_code == 0, result.output
+    figures = json.loads((tmp_path / "figures.json").read_text())["samples"]
+    assert figures["visited"]["frechet"] is None and figures["real"]["recognised"] in (0, 1)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 CELL = 2 * (28 + 2)
@@ -57,8 +58,9 @@ def test_chain_from_data_starts_at_the_first_test_images(capspoe, tiny_model, tm
     images = load_images("digits", seed=0).test.head(4).images.astype("float32") / 255
     found, model = arrays(out)["images"], load_model(tiny_model)
     # Graph and eager execution round float32 differently.
-    np.testing.assert_allclose(found[0], model.autoencoder(images), atol=1e-4)
-    np.testing.assert_allclose(found[1], model.gibbs_step(images), atol=1e-4)
+    expected = model.reconstructions(images)
+    np.testing.assert_allclose(found[0], expected["autoencoder"][0], atol=1e-4)
+    np.testing.assert_allclose(found[1], expected["divergence_step"][0], atol=1e-4)
 
 
 def test_joint_samples_have_all_capsules(capspoe, tiny_model, tmp_path):
@@ -80,25 +82,82 @@ def test_joint_samples_have_all_capsules(capspoe, tiny_model, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "mode, arguments, words",
+    "arguments, columns, endpoint",
     [
-        ("chain", ["--domain", "complete"], ["--domain", "--mode single", "--mode chain"]),
-        ("chain", ["--rows", "4"], ["--rows", "--mode single or joint"]),
-        ("joint", ["--domain", "visited"], ["--domain", "--mode single"]),
-        ("joint", ["--start", "noise"], ["--start", "--mode chain"]),
-        ("single", ["--steps", "20"], ["--steps", "--mode chain", "--mode single"]),
-        ("single", ["--every", "2"], ["--every", "--mode chain"]),
-        ("single", ["--data-dir", "data"], ["--data-dir", "--mode chain"]),
-        ("chain", ["--data-dir", "data"], ["--data-dir", "--start data"]),
-        ("chain", ["--steps", "0"], ["--steps", "0"]),
-        ("chain", ["--start", "ashes"], ["--start", "ashes"]),
-        ("gibbs", [], ["--mode", "gibbs"]),
+        ((), 3, "sample"),
+        (("--mode", "single"), 3, "sample"),
+        (("--mode", "joint"), 20, "sample_joint"),
     ],
 )
-def test_options_of_another_mode_are_refused(capspoe, tmp_path, mode, arguments, words):
+def test_picture_arrays_and_saved_model_hold_the_same_images(
+    capspoe, tiny_model, tmp_path, arguments, columns, endpoint
+):
+    rows, n = 2, 2 * columns
+    picture, npz = tmp_path / "a.png", tmp_path / "a.npz"
+    run(capspoe, tiny_model, picture, *arguments, "--seed", 7, "--rows", rows)
+    run(capspoe, tiny_model, npz, *arguments, "--seed", 7, "--n", n)
+    found = arrays(npz)
+    model = tf.saved_model.load(str(tiny_model / "1"))
+    served = getattr(model, endpoint)(n, 7)
+    for name in found:
+        # The same float32 operations in batches of another size.
+        np.testing.assert_allclose(served[name], found[name], atol=1e-5, err_msg=name)
+    order = np.arange(n)
+    if "capsule" in found:  # one column a capsule
+        blocks = found["capsule"].reshape(rows, columns)
+        np.testing.assert_array_equal(np.sort(blocks, axis=1), [range(columns)] * rows)
+        order = order.reshape(rows, columns)[np.arange(rows)[:, None], blocks.argsort(axis=1)]
+    with Image.open(picture) as stored:
+        shown = np.asarray(stored, "float64") / 255
+    for place, image in enumerate(found["images"][order.ravel()]):
+        # Each pixel of a 28x28 image is two by two, beside a gap as wide as two of them.
+        top, left = (4 + CELL * i for i in divmod(place, columns))
+        cell = shown[top : top + 56, left : left + 56]
+        # Half a grey level, and float32's rounding.
+        np.testing.assert_allclose(cell[::2, ::2], image[..., 0], atol=0.5 / 255 + 1e-6)
+        np.testing.assert_array_equal(cell[::2, ::2], cell[1::2, 1::2])
+
+
+@pytest.mark.parametrize(
+    "out, arguments, words",
+    [
+        ("a.png", ["--mode", "chain", "--domain", "complete"], ["--domain", "--mode chain"]),
+        ("a.png", ["--mode", "chain", "--rows", "4"], ["--rows", "--mode chain"]),
+        ("a.png", ["--mode", "joint", "--start", "noise"], ["--start", "--mode chain", "joint"]),
+        ("a.png", ["--steps", "20"], ["--steps", "--mode chain", "no --mode"]),
+        ("a.png", ["--mode", "single", "--every", "2"], ["--every", "--mode chain"]),
+        ("a.png", ["--data-dir", "data"], ["--data-dir", "--mode chain"]),
+        ("a.png", ["--mode", "chain", "--data-dir", "data"], ["--data-dir", "--start data"]),
+        ("a.png", ["--mode", "chain", "--steps", "0"], ["--steps", "0"]),
+        ("a.png", ["--mode", "chain", "--start", "ashes"], ["--start", "ashes"]),
+        ("a.png", ["--n", "7"], ["--n", ".npz", "--rows"]),
+        ("a.png", ["--mode", "joint", "--n", "7"], ["--n", ".npz", "--rows"]),
+        ("a.npz", ["--rows", "7"], ["--rows", "pictures", "--n"]),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(capspoe, tmp_path, out, arguments, words):
     # Before a model is looked for.
+    out = tmp_path / out
+    result = capspoe("sample", "--model-dir", tmp_path, "--out", out, *arguments)
+    assert result.exit_code == 2, result.output
+    last = result.output.strip().splitlines()[-1]
+    assert all(word in last for word in words), result.output
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--mode", "gibbs"], ["single, joint, chain", "gibbs"]),
+        (["--domain", "half"], ["'complete', 'restricted', 'visited'", "half"]),
+        (["--mode", "joint", "--domain", "visited"], ["domain", "joint", "visited"]),
+    ],
+)
+def test_modes_and_domains_that_the_model_does_not_have(
+    capspoe, tiny_model, tmp_path, arguments, words
+):
     out = tmp_path / "a.png"
-    result = capspoe("sample", "--model-dir", tmp_path, "--out", out, "--mode", mode, *arguments)
+    result = capspoe("sample", "--model-dir", tiny_model, "--out", out, *arguments)
     assert result.exit_code == 2, result.output
     last = result.output.strip().splitlines()[-1]
     assert all(word in last for word in words), result.output

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe.evaluation.clusters import (
-    clustered,
     clustering_accuracy,
     clustering_figures,
-    graph_clustered,
+    graph_clusters,
+    kmeans_clusters,
     majority_accuracy,
 )
 
@@ -57,7 +57,7 @@ def test_clusters_are_named_in_training():
     assert found == pytest.approx(3 / 5)
 
 
-@pytest.mark.parametrize("method", [clustered, graph_clustered])
+@pytest.mark.parametrize("method", [kmeans_clusters, graph_clusters])
 def test_separate_classes_are_found(method):
     (train, of_train), (test, of_test) = blobs(300, 0), blobs(100, 1)
     train_clusters, test_clusters = method(train, test, 3)
@@ -68,29 +68,29 @@ def test_separate_classes_are_found(method):
 
 def test_a_graph_follows_shapes_that_means_cut():
     (train, of_train), (test, of_test) = arcs(600, 0), arcs(200, 1)
-    train_clusters, test_clusters = graph_clustered(train, test, 2)
+    train_clusters, test_clusters = graph_clusters(train, test, 2)
     assert clustering_accuracy(of_train, train_clusters) > 0.99
     assert clustering_accuracy(of_test, test_clusters) > 0.99
-    assert clustering_accuracy(of_test, clustered(train, test, 2)[1]) < 0.95
+    assert clustering_accuracy(of_test, kmeans_clusters(train, test, 2)[1]) < 0.95
 
 
 def test_rows_outside_the_graph_follow_their_neighbours():
     train, of_train = blobs(900, 0)
-    train_clusters, _ = graph_clustered(train, train[:1], 3, images=200)
+    train_clusters, _ = graph_clusters(train, train[:1], 3, images=200)
     assert clustering_accuracy(of_train, train_clusters) == 1
 
 
 def test_only_the_warning_of_a_disconnected_graph_is_caught(monkeypatch):
     def warns(self, x):
-        warnings.warn("something else", UserWarning)
+        warnings.warn("something else", UserWarning, stacklevel=1)
         return np.arange(len(x)) % 3
 
     monkeypatch.setattr("sklearn.cluster.SpectralClustering.fit_predict", warns)
     with pytest.warns(UserWarning, match="something else"):
-        graph_clustered(*(blobs(50, seed)[0] for seed in (0, 1)), 3)
+        graph_clusters(*(blobs(50, seed)[0] for seed in (0, 1)), 3)
 
 
-@pytest.mark.parametrize("method", [clustered, graph_clustered])
+@pytest.mark.parametrize("method", [kmeans_clusters, graph_clusters])
 def test_clusters_follow_the_seed(method):
     train, _ = blobs(200, 0, spread=5)
     for one, other in zip(
@@ -121,6 +121,6 @@ def test_what_cannot_be_clustered_is_refused():
     with pytest.raises(ValueError, match="Received: shapes"):
         clustering_accuracy([0, 1], [0, 1, 1])
     with pytest.raises(ValueError, match="Received: 5"):
-        clustered(np.zeros((5, 2)), np.zeros((5, 2)), 6)
+        kmeans_clusters(np.zeros((5, 2)), np.zeros((5, 2)), 6)
     with pytest.raises(ValueError, match="6 or more training rows"):
-        graph_clustered(np.zeros((5, 2)), np.zeros((5, 2)), 5)
+        graph_clusters(np.zeros((5, 2)), np.zeros((5, 2)), 5)

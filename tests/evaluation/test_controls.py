@@ -94,7 +94,7 @@ def test_all_controls_are_float32_and_follow_the_seed():
 def test_a_mixture_may_stop_early_but_other_warnings_are_heard(monkeypatch):
     # Without tolerance no fit converges, of which a warning would be an error here.
     never = functools.partial(GaussianMixture, tol=0)
-    monkeypatch.setattr("keras_capsule_poe.evaluation.controls.GaussianMixture", never)
+    monkeypatch.setattr("sklearn.mixture.GaussianMixture", never)
     FeatureControl("gaussian_mixture", components=5).fit(correlated(n=200, k=3))
     with pytest.warns(ConvergenceWarning, match="distinct clusters"):
         FeatureControl("gaussian_mixture", components=5).fit(np.repeat(correlated(4), 5, axis=0))

@@ -5,6 +5,7 @@ import pytest
 
 from keras_capsule_poe.data import ImageData
 from keras_capsule_poe.evaluation import evaluate, linear_probe
+from keras_capsule_poe.evaluation.clusters import clustering_accuracy, kmeans_clusters
 
 
 def error(decoded, original):
@@ -17,23 +18,19 @@ def test_figures_are_those_of_the_methods(model, image_set):
     data = ImageData(image_set(30, 1), image_set(300, 2))
     found = evaluate(model, data, probe_images=20, seed=3)
     images = data.test.images.astype("float32") / 255
-    x = model.to_primary(images)
-    alone = np.array(model.encode(images)["capsules"])
-    lengths = np.linalg.norm(alone, axis=-1)
-    alone[lengths < lengths.max(axis=1, keepdims=True)] = 0
-    expected = {
-        "autoencoder": error(model.autoencoder(images), images),
-        "divergence_step": error(model.gibbs_step(images), images),
-        "whole_code": error(model(images), images),
-        "one_capsule": error(model.decode(alone)["images"], images),
-        "primary_capsules": error(model.reconstruct(images)["primary_capsules"], x),
-    }
+    expected = {name: error(*pair) for name, pair in model.reconstructions(images).items()}
+    assert expected["whole_code"] == pytest.approx(error(model(images), images), rel=1e-5)
     # Graph and eager execution round float32 differently.
     assert found["reconstruction"] == pytest.approx(expected, rel=1e-4)
     energy = np.asarray(model.free_energy(images)["free_energy"]).mean()
     assert found["free_energy"]["test"] == pytest.approx(energy, rel=1e-4)
     chosen = np.random.default_rng(3).permutation(30)[:20]
     train = data.train.images[chosen].astype("float32") / 255
+    # Clusters see what lies outside the frames.
+    experts = [np.asarray(model.code(x)["experts"]).reshape(len(x), -1) for x in (train, images)]
+    clusters = kmeans_clusters(*experts, 2, seed=3)[1]
+    accuracy = clustering_accuracy(data.test.labels, clusters)
+    assert found["clustering"]["kmeans"]["accuracy"] == pytest.approx(accuracy, abs=0.02)
     probed = [np.asarray(model.encode(x)["capsules"]).reshape(len(x), -1) for x in (train, images)]
     probe = linear_probe(probed[0], data.train.labels[chosen], probed[1], data.test.labels)
     assert found["probe"]["capsules"] == pytest.approx(probe, abs=0.01)
@@ -41,17 +38,13 @@ def test_figures_are_those_of_the_methods(model, image_set):
     assert found["free_energy"]["train"] == pytest.approx(energy, rel=1e-4)
 
 
-def test_only_the_first_test_images(model, image_set):
-    data = ImageData(image_set(30, 1), image_set(40, 2))
+def test_only_the_first_test_images_and_no_probe_without_labels(model, image_set):
+    data = ImageData(image_set(30, 1, labels=False), image_set(40, 2, labels=False))
     found = evaluate(model, data, test_images=7)
     images = data.test.images[:7].astype("float32") / 255
     whole = error(model(images), images)
     assert found["reconstruction"]["whole_code"] == pytest.approx(whole, rel=1e-4)
-
-
-def test_without_labels_there_is_no_probe(model, image_set):
-    data = ImageData(image_set(20, 1, labels=False), image_set(20, 2, labels=False))
-    assert evaluate(model, data)["probe"] == {}
+    assert found["probe"] == found["clustering"] == {}
 
 
 def test_a_linear_probe_finds_a_plane_and_only_that():

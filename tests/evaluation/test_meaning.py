@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from keras_capsule_poe.evaluation.meaning import capsule_meaning, traversals
+from keras_capsule_poe.evaluation.meaning import capsule_meaning, mean_traversals
 
 PROBABILITIES = np.array(
     [
@@ -38,8 +38,8 @@ def test_without_labels_and_with_few_images():
 class Mirror:
     """Decodes a code into itself."""
 
-    def decode(self, codes):
-        return {"images": np.asarray(codes)[..., None]}
+    def render(self, capsules):
+        return {"images": capsules[..., None]}
 
 
 # Three codes of two capsules of three dimensions; the first capsule wins the first two.
@@ -54,22 +54,22 @@ CODES = np.array(
 
 
 def test_dimensions_are_varied_around_the_mean_of_what_the_capsule_wins():
-    rows = traversals(Mirror(), CODES, 0, rows=3, steps=3, span=0.25)
+    rows = mean_traversals(Mirror(), CODES, rows=3, steps=3, span=0.25)[0]
     mean = np.array([[0.5, 0, -0.1], [0.2, 0, 0]])
     # Dimension 2 varies most among the codes it wins, then 1; 0 does not.
     for row, dimension in zip(rows, (2, 1, 0), strict=True):
         expected = np.stack([mean] * 3)
         expected[:, 0, dimension] += [-0.25, 0, 0.25]
         np.testing.assert_allclose(row[..., 0], expected, atol=1e-6)
-    assert len(traversals(Mirror(), CODES, 0, rows=2, steps=3)) == 2
+    assert mean_traversals(Mirror(), CODES, rows=2, steps=3).shape == (2, 2, 3, 2, 3, 1)
 
 
 def test_codes_stay_in_the_ball():
-    rows = traversals(Mirror(), CODES, 0, steps=5, span=2)
-    assert np.linalg.norm(np.stack(rows)[:, :, 0, :, 0], axis=-1).max() < 1
+    rows = mean_traversals(Mirror(), CODES, steps=5, span=2)
+    assert np.linalg.norm(rows[0][:, :, 0, :, 0], axis=-1).max() < 1
 
 
 def test_a_capsule_that_wins_nothing_is_varied_around_its_most_probable_image():
     codes = CODES[:2]
-    rows = traversals(Mirror(), codes, 1, rows=1, steps=3, span=0.25)
-    np.testing.assert_allclose(rows[0][1, ..., 0], codes[1], atol=1e-6)
+    rows = mean_traversals(Mirror(), codes, rows=1, steps=3, span=0.25)
+    np.testing.assert_allclose(rows[1, 0, 1, ..., 0], codes[1], atol=1e-6)

@@ -5,7 +5,7 @@ import pytest
 
 from keras_capsule_poe.evaluation import neighbours
 from keras_capsule_poe.evaluation.neighbours import (
-    memorising,
+    memorisation,
     nearest_training_distance,
     neighbour_accuracy,
 )
@@ -53,7 +53,7 @@ def test_a_known_distance():
 def test_copies_are_told_from_new_images():
     train, held_out, samples = images(300), images(300, seed=1), images(200, seed=2)
     samples[:50] = train[:50]
-    found = memorising(samples, nearest_training_distance(held_out, train)[0], train)
+    found = memorisation(samples, nearest_training_distance(held_out, train)[0], train)
     every = [np.sort(brute_force(x / 255, train).min(axis=1)) for x in (samples, held_out)]
     medians = [np.median(x) for x in every]
     assert found["sample_distance"] == pytest.approx(medians[0], rel=1e-5)
@@ -66,12 +66,12 @@ def test_copies_are_told_from_new_images():
 def test_real_images_and_copies_are_the_two_ends():
     train = images(300)
     usual, _ = nearest_training_distance(images(300, seed=2), train)
-    real = memorising(images(300, seed=1), usual, train)
+    real = memorisation(images(300, seed=1), usual, train)
     # Of 300, three lie below a 1% quantile, give or take their spread and the quantile's own.
     assert real["copies"] < 0.04 and real["relative_distance"] == pytest.approx(1, abs=0.05)
-    copied = memorising(train, usual, train)
+    copied = memorisation(train, usual, train)
     assert (copied["copies"], copied["relative_distance"]) == (1, 0)
-    assert memorising(train, np.zeros(300), train)["relative_distance"] is None
+    assert memorisation(train, np.zeros(300), train)["relative_distance"] is None
 
 
 def test_neighbour_accuracy_standardises():

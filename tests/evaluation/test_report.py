@@ -1,13 +1,16 @@
 """Figures over seeds, and tables."""
 
+import numpy as np
 import pytest
 
-from keras_capsule_poe.evaluation.report import over_seeds, tables
+from keras_capsule_poe.data import ImageData, ImageSet
+from keras_capsule_poe.evaluation.accuracy import wilson_interval
+from keras_capsule_poe.evaluation.report import measure, over_seeds, tables, write_report
 
 
 def figures(purity=0.9, accuracy=0.5):
-    """Figures as `measured` gives them."""
-    judged = {
+    """Figures as `measure` gives them."""
+    found = {
         "recognised": 0.9,
         "modal_classes": 9,
         "purity": purity,
@@ -24,8 +27,8 @@ def figures(purity=0.9, accuracy=0.5):
         },
         "samples": {
             "classifier_accuracy": 0.99,
-            "real": {**judged, "coverage": 1.0},
-            **{name: judged for name in ("visited", "complete", "joint")},
+            "real": {**found, "coverage": 1.0},
+            **{name: found for name in ("visited", "complete", "joint")},
             "full_gaussian": {"frechet": 16.0},
             "gaussian_mixture": {"frechet": 5.0},
         },
@@ -49,3 +52,64 @@ def test_tables_hold_every_figure():
     assert by_name["Visited"][columns.index("Purity")] == 0.9
     assert by_name["Full gaussian"][columns.index("Purity")] is None
     assert by_name["Classifier accuracy"] == (0.99,)
+
+
+class Brightness:
+    """Names an image by whether it is bright: a classifier of two classes."""
+
+    TITLE = "Brightness"
+    image_shape = (4, 4, 1)
+
+    def classify(self, images):
+        import keras
+
+        mean = keras.ops.mean(images, axis=(1, 2, 3))
+        return {"classes": keras.ops.cast(mean > 0.5, "int32")}
+
+
+def bright_images(labels):
+    shown = np.zeros((5, 4, 4, 1), "uint8")
+    shown[2:] = 255
+    return ImageSet(shown, np.array(labels), ("dark", "bright"))
+
+
+def test_a_classifier_has_an_accuracy_and_a_confusion_table(tmp_path):
+    data = ImageData(bright_images([0, 0, 1, 1, 1]), bright_images([0, 0, 1, 1, 0]))
+    found = measure(Brightness(), data)
+    assert list(found) == ["accuracy", "confusion"]
+    low, high = wilson_interval(4, 5)
+    assert found["accuracy"] == {"accuracy": 0.8, "low": low, "high": high, "images": 5}
+    assert found["confusion"] == {
+        "dark": {"dark": 2, "bright": 1},
+        "bright": {"dark": 0, "bright": 2},
+    }
+    (_, _, columns, rows) = tables([found])[1]
+    assert columns == ["dark", "bright"] and rows == [("dark", 2, 1), ("bright", 0, 2)]
+    page = tmp_path / "page.html"
+    write_report(page, Brightness(), data, "lamps", tables([found]))
+    assert "Brightness: lamps" in page.read_text() and "0.800" in page.read_text()
+
+
+@pytest.mark.parametrize("right, n", [(0, 10), (3, 10), (10, 10), (970, 1000)])
+def test_wilsons_interval_holds_the_shares_that_are_not_refused(right, n):
+    # By its definition: the shares p for which |right/n - p| <= z sqrt(p (1 - p) / n).
+    p = np.linspace(0, 1, 200_001)
+    inside = p[np.abs(right / n - p) <= 1.959963984540054 * np.sqrt(p * (1 - p) / n) + 1e-12]
+    # The grid's spacing.
+    assert wilson_interval(right, n) == pytest.approx((inside.min(), inside.max()), abs=1e-5)
+
+
+def test_a_model_of_both_kinds_one_test_image_and_labels_below_zero(model, image_set, tmp_path):
+    sets = image_set(40, 1), image_set(1, 2)
+    data = ImageData(*(ImageSet(images.images, images.labels - 3) for images in sets))
+    model.classify = lambda images: {"classes": model.code(images)["capsules"][:, 0, 0] > 0}
+    try:
+        found = measure(model, data, samples=0)
+    finally:
+        del model.classify
+    assert {"reconstruction", "partition_check", "accuracy", "confusion"} <= set(found)
+    assert found["probe"]["pixels"] in (0, 1) and found["neighbours"]["capsules"] in (0, 1)
+    write_report(tmp_path / "page.html", model, data, "noise", tables([found]))
+    page = (tmp_path / "page.html").read_text()
+    assert f'<th scope="row">{data.test.labels[0]}</th><td>1</td>' in page
+    assert "Samples: single, visited" in page and "Reconstructions" in page

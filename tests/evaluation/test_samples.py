@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe.data import ImageSet, load_images
-from keras_capsule_poe.evaluation.classifier import accuracy, trained_judge
-from keras_capsule_poe.evaluation.samples import by_column, compared, judged
+from keras_capsule_poe.evaluation.classifier import train_judge
+from keras_capsule_poe.evaluation.samples import distances, purity, recognition
 
 
 @pytest.fixture(scope="module")
@@ -16,12 +16,12 @@ def digits():
 @pytest.fixture(scope="module")
 def cached(digits, tmp_path_factory):
     folder = tmp_path_factory.mktemp("cache")
-    return trained_judge(digits.train, folder), folder
+    return train_judge(digits.train, folder), folder
 
 
 def test_the_classifier_learns(cached, digits):
     # Digits are easy: nearest neighbours name 98% of them.
-    assert accuracy(cached[0], digits.test) > 0.9
+    assert cached[0].accuracy(digits.test) > 0.9
 
 
 def test_the_classifier_is_pinned_and_cached(cached, digits, monkeypatch):
@@ -29,14 +29,34 @@ def test_the_classifier_is_pinned_and_cached(cached, digits, monkeypatch):
     (path,) = folder.iterdir()
     assert digits.train.fingerprint in path.name
     written = path.stat().st_mtime_ns
-    again = trained_judge(digits.train, folder)
+    again = train_judge(digits.train, folder)
     assert path.stat().st_mtime_ns == written
     for one, other in zip(judge.judge(digits.test.images), again.judge(digits.test.images)):
         np.testing.assert_array_equal(one, other)
     path.write_bytes(b"damaged")
     monkeypatch.setattr("keras_capsule_poe.evaluation.classifier.EPOCHS", 1)
-    mended = trained_judge(digits.train, folder)
-    assert path.stat().st_size > 1000 and accuracy(mended, digits.test) > 0.2
+    mended = train_judge(digits.train, folder)
+    assert path.stat().st_size > 1000 and mended.accuracy(digits.test) > 0.2
+
+
+def test_other_labels_get_another_classifier(digits, tmp_path, monkeypatch):
+    monkeypatch.setattr("keras_capsule_poe.evaluation.classifier.EPOCHS", 1)
+    few = ImageSet(digits.train.images[:400], digits.train.labels[:400])
+    turned = ImageSet(few.images, (few.labels + 1) % 10)
+    first, other = (train_judge(images, tmp_path) for images in (few, turned))
+    assert len(list(tmp_path.iterdir())) == 2
+    # What the one names rightly, the other calls the next class.
+    assert min(other.accuracy(turned), first.accuracy(few)) > 0.4
+    assert other.accuracy(few) < 0.2
+
+
+def test_labels_may_be_any_whole_numbers(digits, tmp_path, monkeypatch):
+    monkeypatch.setattr("keras_capsule_poe.evaluation.classifier.EPOCHS", 1)
+    two = digits.train.labels < 2
+    images = ImageSet(digits.train.images[two], 7 * digits.train.labels[two] - 5)
+    judge = train_judge(images, tmp_path)
+    assert judge.labels.tolist() == [-5, 2] and judge.accuracy(images) > 0.9
+    assert judge.judge(images.images[:3])[1].shape == (3, 2)
 
 
 def test_uint8_and_pixels_are_judged_alike(cached, digits):
@@ -47,12 +67,12 @@ def test_uint8_and_pixels_are_judged_alike(cached, digits):
 
 def test_a_classifier_needs_labels(digits, tmp_path):
     with pytest.raises(ValueError, match="needs labels"):
-        trained_judge(ImageSet(digits.train.images[:5]), tmp_path)
+        train_judge(ImageSet(digits.train.images[:5]), tmp_path)
 
 
-def test_judged_counts():
+def test_recognition_counts():
     classes = np.array([[0.95, 0.05, 0], [0.5, 0.3, 0.2], [0, 0.92, 0.08], [0.05, 0.95, 0]])
-    found = judged(classes)
+    found = recognition(classes)
     mean = classes.mean(axis=0)
     assert found["recognised"] == 0.75 and found["classes"] == 2
     assert found["label_entropy"] == pytest.approx(-(mean * np.log(mean)).sum())
@@ -61,12 +81,17 @@ def test_judged_counts():
 def test_columns():
     named = np.array([0, 0, 1, 1, 1, 1, 2, 2])
     capsule = np.array([4, 4, 4, 7, 7, 7, 9, 9])
-    found = by_column(np.eye(3)[named], capsule)
+    found = purity(np.eye(3)[named], capsule)
     assert found["purity"] == pytest.approx((2 / 3 + 1 + 1) / 3)
     assert found["modal_classes"] == 3
 
 
-def test_compared_has_no_distance_between_the_same():
+def test_distances_have_no_distance_between_the_same():
     features = np.random.default_rng(0).normal(size=(200, 8))
-    found = compared(features, features)
+    found = distances(features, features)
     assert found["frechet"] == pytest.approx(0, abs=1e-9) and found["coverage"] == 1
+
+
+def test_a_single_sample_has_no_distances():
+    features = np.ones((1, 8))
+    assert set(distances(features, features).values()) == {None}

@@ -5,13 +5,14 @@ import itertools
 import numpy as np
 import tensorflow as tf
 
-from keras_capsule_poe.functions import (
-    damped,
-    expert_free_energy,
-    free_energy,
-    log_odds,
-    probability,
-)
+from keras_capsule_poe.functions import CapsuleUnits, free_energy, probability
+
+log_odds, expert_free_energy = CapsuleUnits().log_odds, CapsuleUnits().free_energy
+
+
+def damped(z):
+    """Half the pull, z/(1 + |z|^2)."""
+    return CapsuleUnits().pull(z) / 2
 
 
 def experts(shape=(6, 4, 3), seed=0):

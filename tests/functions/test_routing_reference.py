@@ -1,5 +1,6 @@
 """Routing against a loop over images, inputs and outputs in NumPy float64."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -8,12 +9,13 @@ import tensorflow as tf
 from keras import ops
 
 from keras_capsule_poe.functions import (
-    agreement,
-    collective,
-    implementations,
+    BlockMaps,
+    EinsumMaps,
+    Router,
+    RoutingOptions,
+    direction,
     route,
-    routing_coefficients,
-    votes,
+    squash,
 )
 
 B, I, J, D, E = 3, 5, 4, 3, 2
@@ -33,6 +35,13 @@ def problem(seed=0, shape=(B, I, J, D, E), gain=1.0):
     return x, gain * random.normal(size=(i, j, e, d))
 
 
+def routed(implementation, x, w, bias=None, **options):
+    """Routing by the streamed form or by the readable one."""
+    if implementation == "streamed":
+        return route(x, w, bias, **options)
+    return Router(EinsumMaps(w), RoutingOptions(**options), bias).route(x)
+
+
 def squashed(z):
     n = np.sqrt(np.sum(z * z))
     return n * n / (1 + n * n) * z / n
@@ -44,7 +53,7 @@ def reference(
     iterations=3,
     temperature=1.0,
     normalize="inputs",
-    kind="cosine",
+    agreement="cosine",
     activation_prior=0.0,
     bias=None,
     scale=1.0,
@@ -71,7 +80,7 @@ def reference(
                 break
             for i, j in itertools.product(range(inputs), range(outputs)):
                 v = vote[i][j]
-                if kind == "cosine":
+                if agreement == "cosine":
                     a = v @ z[j] / np.sqrt((v @ v) * (z[j] @ z[j]))
                 else:
                     a = v @ squashed(z[j])
@@ -93,14 +102,14 @@ def assert_routes_like(expected, got):
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_iterations(implementation, kind, normalize, iterations):
     x, w = problem()
-    options = {"iterations": iterations, "normalize": normalize, "kind": kind}
-    got = implementations.get(implementation).route(x, w, **options)
+    options = {"iterations": iterations, "normalize": normalize, "agreement": kind}
+    got = routed(implementation, x, w, **options)
     assert_routes_like(reference(x, w, **options), got)
 
 
 OPTIONS = [
     {"temperature": 5.0},
-    {"temperature": 0.0},
+    {"temperature": 0.01},
     {"scale": 7.0},
     {"activation_prior": 0.8},
     {"bias": np.array([0.5, -1.0, 2.0, 0.0])},
@@ -120,8 +129,8 @@ OPTIONS = [
 def test_options(implementation, kind, normalize, more):
     x, w = problem(seed=1)
     for iterations in (0, 2):
-        options = {"iterations": iterations, "normalize": normalize, "kind": kind, **more}
-        got = implementations.get(implementation).route(x, w, **options)
+        options = {"iterations": iterations, "normalize": normalize, "agreement": kind, **more}
+        got = routed(implementation, x, w, **options)
         assert_routes_like(reference(x, w, **options), got)
 
 
@@ -133,7 +142,7 @@ def test_sizes(implementation, shape):
     x, w = problem(seed=2, shape=shape)
     for normalize in NORMALIZE:
         options = {"iterations": 2, "normalize": normalize, "activation_prior": 0.4}
-        got = implementations.get(implementation).route(x, w, **options)
+        got = routed(implementation, x, w, **options)
         assert_routes_like(reference(x, w, **options), got)
 
 
@@ -143,8 +152,13 @@ def test_sizes(implementation, shape):
 def test_permutation_equivariance(implementation, kind, normalize):
     x, w = problem(seed=3)
     bias = np.array([0.1, 0.7, -0.4, 0.0])
-    form = implementations.get(implementation).route
-    options = {"normalize": normalize, "kind": kind, "activation_prior": 0.5, "temperature": 3.0}
+    form = functools.partial(routed, implementation)
+    options = {
+        "normalize": normalize,
+        "agreement": kind,
+        "activation_prior": 0.5,
+        "temperature": 3.0,
+    }
     c, z = (np.asarray(part) for part in form(x, w, bias=bias, **options))
 
     order = np.random.default_rng(0).permutation(I)
@@ -160,8 +174,8 @@ def test_permutation_equivariance(implementation, kind, normalize):
 @pytest.mark.parametrize("normalize, axis", [("inputs", 1), ("outputs", 2)])
 def test_coefficients_are_positive_and_sum_to_scale(implementation, normalize, axis):
     x, w = problem(seed=4)
-    c = implementations.get(implementation).route(
-        x, w, normalize=normalize, scale=6.0, temperature=4.0, activation_prior=0.5
+    c = routed(
+        implementation, x, w, normalize=normalize, scale=6.0, temperature=4.0, activation_prior=0.5
     )[0]
     c = np.asarray(c)
     assert c.min() > 0
@@ -173,7 +187,7 @@ def test_coefficients_are_positive_and_sum_to_scale(implementation, normalize, a
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_prior_and_bias_cancel_when_inputs_are_normalised(implementation):
     x, w = problem(seed=5)
-    form = implementations.get(implementation).route
+    form = functools.partial(routed, implementation)
     bias = np.array([3.0, -2.0, 0.0, 1.0])
     bare = [np.asarray(part) for part in form(x, w, normalize="inputs")]
     assert_routes_like(bare, form(x, w, normalize="inputs", activation_prior=2.0, bias=bias))
@@ -185,7 +199,7 @@ def test_prior_and_bias_cancel_when_inputs_are_normalised(implementation):
 @pytest.mark.parametrize("normalize", NORMALIZE)
 def test_scale_is_a_unit_of_the_maps(implementation, normalize):
     x, w = problem(seed=6)
-    form = implementations.get(implementation).route
+    form = functools.partial(routed, implementation)
     one, other = form(x, w * 9.0, normalize=normalize), form(x, w, normalize=normalize, scale=9.0)
     np.testing.assert_allclose(one.z, other.z, **CLOSE)
     np.testing.assert_allclose(9 * one.coefficients, other.coefficients, **CLOSE)
@@ -194,7 +208,7 @@ def test_scale_is_a_unit_of_the_maps(implementation, normalize):
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_the_returned_collectives_are_those_of_the_returned_coefficients(implementation):
     x, w = problem(seed=7)
-    c, z = implementations.get(implementation).route(x, w, kind="dot", normalize="outputs")
+    c, z = routed(implementation, x, w, agreement="dot", normalize="outputs")
     expected = np.einsum("bij,ijed,bid->bje", np.asarray(c), w, x)
     np.testing.assert_allclose(z, expected, **CLOSE)
 
@@ -206,9 +220,11 @@ def test_the_input_that_disagrees_loses(implementation, kind):
     x = np.full((1, 4, 1), 0.9)
     w = np.full((4, 2, 2, 1), [[1.0], [0.5]])
     w[3, 0] *= -1.0
-    form = implementations.get(implementation).route
+    form = functools.partial(routed, implementation)
     shares = [
-        np.asarray(form(x, w, iterations=n, kind=kind, normalize="outputs").coefficients)[0, :, 0]
+        np.asarray(form(x, w, iterations=n, agreement=kind, normalize="outputs").coefficients)[
+            0, :, 0
+        ]
         for n in range(5)
     ]
     assert np.array_equal(shares[0], np.full(4, 0.5))
@@ -226,12 +242,12 @@ def test_backpropagation_through_routing_matches_finite_differences(
     random = np.random.default_rng(9)
     weight = random.normal(size=(B, J, E))
     steps = random.normal(size=x.shape), random.normal(size=w.shape)
-    form = implementations.get(implementation).route
+    form = functools.partial(routed, implementation)
 
     options = {"iterations": 2, "temperature": 1.5, "activation_prior": 0.6}
 
     def value(x, w):
-        return ops.sum(weight * form(x, w, normalize=normalize, kind=kind, **options).z)
+        return ops.sum(weight * form(x, w, normalize=normalize, agreement=kind, **options).z)
 
     with tf.GradientTape() as tape:
         tensors = tf.constant(x), tf.constant(w)
@@ -247,11 +263,15 @@ def test_backpropagation_through_routing_matches_finite_differences(
 
 def test_votes_collective_and_agreement_in_loops():
     x, w = problem(seed=10)
-    predictions = np.asarray(votes(x, w))
+    maps = EinsumMaps(w)
+    predictions = np.asarray(maps.votes(x))
     random = np.random.default_rng(11)
     c, z = random.uniform(size=(B, I, J)), random.normal(size=(B, J, E))
-    sums = np.asarray(collective(predictions, c))
-    cosine, dot = (np.asarray(agreement(predictions, z, kind)) for kind in KINDS)
+    sums = np.asarray(maps.up(c, x))
+    cosine, dot = (
+        np.asarray(agreement.of(agreement.measure(x), towards(z)))
+        for agreement, towards in zip(map(maps.agreements, KINDS), (direction, squash))
+    )
     for b, j in itertools.product(range(B), range(J)):
         total = np.zeros(E)
         for i in range(I):
@@ -271,21 +291,56 @@ def test_votes_collective_and_agreement_in_loops():
         ({"iterations": -1}, r"`iterations`.*Received: iterations=-1"),
         ({"iterations": 1.5}, r"`iterations`.*Received: iterations=1.5"),
         ({"normalize": "both"}, r"`normalize`.*'inputs'.*'outputs'.*Received: normalize='both'"),
-        ({"kind": "angle"}, r"`agreement`.*'cosine'.*'dot'.*Received: agreement='angle'"),
+        ({"agreement": "angle"}, r"`agreement`.*'cosine'.*'dot'.*Received: agreement='angle'"),
     ],
 )
 def test_bad_options_are_refused(implementation, options, message):
     x, w = problem()
     with pytest.raises(ValueError, match=message):
-        implementations.get(implementation).route(x, w, **options)
+        routed(implementation, x, w, **options)
 
 
-def test_unknown_names_are_refused_where_they_are_used():
+@pytest.mark.parametrize("normalize", NORMALIZE)
+def test_a_mean_coefficient_of_one(normalize):
     x, w = problem()
-    with pytest.raises(ValueError, match="Received: normalize='rows'"):
-        routing_coefficients(np.zeros((1, 2, 2)), normalize="rows")
-    with pytest.raises(ValueError, match="Received: kind='angle'"):
-        agreement(votes(x, w), np.zeros((B, J, E)), kind="angle")
-    with pytest.raises(ValueError, match=r"`implementation`.*Received: implementation='fast'"):
-        implementations.get("fast")
-    assert route is implementations.get("plain").route
+    for implementation in IMPLEMENTATIONS:
+        c = routed(implementation, x, w, normalize=normalize, scale="mean").coefficients
+        # One sum of at most five rounded shares.
+        np.testing.assert_allclose(np.sum(c, axis=(1, 2)), I * J)
+
+
+@pytest.mark.parametrize("name", ["temperature", "scale", "activation_prior"])
+@pytest.mark.parametrize("value", [True, float("nan"), float("inf"), "two", None, 0, -1.0])
+def test_numbers_without_meaning_are_refused(name, value):
+    if name == "activation_prior" and value in (0, -1.0) and value is not True:
+        return
+    with pytest.raises(ValueError, match=rf"`{name}` must be .*Received: {name}="):
+        RoutingOptions(**{name: value})
+
+
+def test_numpy_numbers_are_taken():
+    options = RoutingOptions(iterations=np.int64(2), temperature=np.float32(2), scale=np.int32(3))
+    assert options == RoutingOptions(iterations=2, temperature=2.0, scale=3.0)
+    assert type(options.iterations) is int and type(options.scale) is float
+
+
+def test_the_same_sums_by_blocks_and_by_einsum():
+    """Every verb of the maps, in both of the blocks' layouts."""
+    for shape in ((B, 9, J, D, 8), (B, J, 9, 8, D)):
+        x, w = problem(seed=12, shape=shape)
+        random = np.random.default_rng(13)
+        c = random.uniform(size=(B, *w.shape[:2]))
+        y = random.normal(size=(B, *w.shape[1:3]))
+        found = []
+        for maps in (EinsumMaps(w), BlockMaps(w)):
+            laid = maps.lay_pairs(c), maps.lay_inputs(x), maps.lay_outputs(y)
+            found.append(
+                (
+                    maps.unlay_outputs(maps.up(*laid[:2])),
+                    maps.unlay_inputs(maps.down(laid[0], laid[2])),
+                    maps.unlay_maps(maps.correlation(laid[0], laid[2], laid[1])),
+                    maps.unlay_outputs(maps.equal_up(laid[1])),
+                )
+            )
+        for one, other in zip(*found):
+            np.testing.assert_allclose(one, other, **CLOSE)

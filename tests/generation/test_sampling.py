@@ -1,42 +1,89 @@
-"""Joint samples as arrays: chunks of other seeds, put together in order."""
+"""One sampler: the same images in one go, in chunks, and in the rows of a picture."""
+
+import functools
 
 import numpy as np
 import pytest
 
-from keras_capsule_poe.generation.sampling import joint_arrays
+from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.errors import BadUse
+from keras_capsule_poe.generation.grids import (
+    image_traversal,
+    reconstruction_rows,
+    sample_rows,
+    traversal,
+)
+from keras_capsule_poe.generation.sampling import sample
 
 
-class Recorder:
-    """Samples that say where they come from."""
-
-    def __init__(self):
-        self.calls = []
-
-    def sample_joint(self, n, seed):
-        self.calls.append((n, seed))
-        numbered = np.arange(n, dtype="float32") + 1000 * len(self.calls)
-        images = np.broadcast_to(numbered[:, None, None, None], (n, 2, 2, 1))
-        return {"images": images, "capsules": np.full((n, 3, 4), len(self.calls), "float32")}
-
-
-@pytest.mark.parametrize("n, sizes", [(1, [1]), (256, [256]), (600, [256, 256, 88])])
-def test_chunks(n, sizes):
-    product = Recorder()
-    found = joint_arrays(product, n, 5)
-    assert [size for size, _ in product.calls] == sizes
-    assert found["images"].shape == (n, 2, 2, 1) and found["capsules"].shape == (n, 3, 4)
-    expected = np.concatenate([np.arange(size) + 1000 * (i + 1) for i, size in enumerate(sizes)])
-    np.testing.assert_array_equal(found["images"][:, 0, 0, 0], expected)
-    np.testing.assert_array_equal(found["capsules"][:, 0, 0], expected // 1000)
+@pytest.mark.parametrize("mode", ["single", "joint"])
+def test_samples_are_those_of_the_model_in_any_chunks(model, monkeypatch, mode):
+    found = sample(model, 12, 3, mode)
+    expected = model.sample(12, 3, mode)
+    assert set(found) == set(expected)
+    for name, values in expected.items():
+        # Graph and eager execution round float32 differently.
+        np.testing.assert_allclose(found[name], values, atol=1e-5, err_msg=name)
+    small = functools.partial(map_batches, chunk=5)
+    monkeypatch.setattr("keras_capsule_poe.generation.sampling.map_batches", small)
+    parts = sample(model, 12, 3, mode)
+    np.testing.assert_array_equal(parts["capsules"], found["capsules"])
+    np.testing.assert_allclose(parts["images"], found["images"], atol=1e-5)
 
 
-def test_chunks_have_seeds_of_their_own():
-    seeds = []
-    for seed in (5, 5, 6):
-        product = Recorder()
-        joint_arrays(product, 2000, seed)
-        seeds.append([chunk_seed for _, chunk_seed in product.calls])
-    assert seeds[0] == seeds[1]
-    assert len(set(seeds[0] + seeds[2])) == 16
-    # What a stateless seed and a click option take.
-    assert all(0 <= seed < 2**31 for seed in seeds[0])
+def test_domains_and_seeds(model):
+    by_domain = [sample(model, 6, 3, "single", d)["capsules"] for d in ("complete", "visited")]
+    assert not np.array_equal(*by_domain)
+    # Lengths are those of the same noise.
+    lengths = [np.linalg.norm(codes, axis=-1) for codes in by_domain]
+    np.testing.assert_allclose(*lengths, atol=1e-6)
+    assert not np.array_equal(sample(model, 6, 4)["capsules"], by_domain[0])
+    with pytest.raises(BadUse, match="n=0"):
+        sample(model, 0, 3)
+
+
+@pytest.mark.parametrize("domain", ["complete", "restricted", "visited"])
+def test_a_picture_of_single_capsules_has_a_column_for_each(model, domain):
+    rows = sample_rows(model, 3, 7, "single", domain)
+    assert len(rows) == 3 and rows[0].shape == (5, 20, 20, 1)
+    drawn = sample(model, 15, 7, "single", domain)
+    for i, row in enumerate(rows):
+        for capsule, image in enumerate(row):
+            (place,) = np.flatnonzero(drawn["capsule"][5 * i : 5 * i + 5] == capsule)
+            np.testing.assert_array_equal(image, drawn["images"][5 * i + place])
+
+
+def test_a_picture_of_joint_samples_is_in_order(model):
+    rows = sample_rows(model, 2, 7, "joint")
+    assert [len(row) for row in rows] == [20, 20]
+    np.testing.assert_array_equal(np.concatenate(rows), sample(model, 40, 7, "joint")["images"])
+
+
+def test_reconstructions_that_are_images_make_rows(model, random_pixels):
+    images = random_pixels(3)
+    rows = reconstruction_rows(model, images)
+    assert list(rows) == [
+        "original", "autoencoder", "divergence_step", "whole_code", "one_capsule", "routing_off",
+    ]  # fmt: skip
+    np.testing.assert_array_equal(rows["original"], images)
+    np.testing.assert_allclose(rows["whole_code"], model(images), atol=1e-5)
+
+
+def test_traversals_go_through_the_code(model, random_pixels):
+    image = random_pixels(1)
+    code = model.encode(image)
+    rows, capsule = image_traversal(model, image, steps=5, span=0.1)
+    assert capsule == np.argmax(code["probabilities"][0])
+    assert len(rows) == model.dim and rows[0].shape == (5, 20, 20, 1)
+    for row in rows:
+        np.testing.assert_allclose(row[2], model.decode(code["capsules"])["images"][0], atol=1e-4)
+
+
+def test_a_traversal_moves_one_dimension_within_the_ball():
+    code = np.array([[0.1, 0.2], [0.3, 0.9]], "float32")
+    (codes,) = traversal(code, 0, [1], 3, 0.25)
+    expected = np.repeat(code[None], 3, axis=0)
+    expected[:, 0, 1] += [-0.25, 0, 0.25]
+    np.testing.assert_allclose(codes, expected, atol=1e-6)
+    (codes,) = traversal(code, 1, [0], 3, 2)
+    assert np.linalg.norm(codes[:, 1], axis=-1) == pytest.approx([0.999, np.sqrt(0.9), 0.999])

@@ -3,9 +3,8 @@
 import keras
 import numpy as np
 import pytest
-from keras import ops
 
-from keras_capsule_poe import PrimaryCapsules, RoutingLayer
+from keras_capsule_poe import CapsuleLength, MarginLoss, PrimaryCapsules, RoutingLayer
 
 CLASSES = 4
 
@@ -32,11 +31,10 @@ def classifier(normalize="outputs", implementation="streamed"):
             dim,
             kernel_initializer=keras.initializers.RandomNormal(stddev=0.3, seed=index),
             kernel_regularizer=keras.regularizers.L2(1e-5),
-            scale=None,
+            scale="mean" if normalize == "inputs" else 1.0,
             **options,
         )(x)
-    lengths = ops.sqrt(ops.sum(ops.square(x), axis=-1) + 1e-9)
-    return keras.Model(inputs, lengths)
+    return keras.Model(inputs, CapsuleLength()(x))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +44,10 @@ def test_stacked_layers_learn_and_are_saved(normalize, implementation, tmp_path)
     keras.utils.set_random_seed(0)
     model = classifier(normalize, implementation)
     model.compile(
-        optimizer=keras.optimizers.Adam(0.02), loss="mse", metrics=["accuracy"], jit_compile=False
+        optimizer=keras.optimizers.Adam(0.02),
+        loss=MarginLoss(),
+        metrics=["accuracy"],
+        jit_compile=False,
     )
     features, labels = toy(256, 1)
     targets = np.eye(CLASSES, dtype="float32")[labels]

@@ -1,12 +1,14 @@
 """The routing layer: numbers, options, shapes, precision, serialisation."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_capsule_poe import CapsulePoE, RoutingLayer
-from keras_capsule_poe.functions import routing, squash
+from keras_capsule_poe.functions import EinsumMaps, Router, RoutingOptions, squash
 
 BOTH = [RoutingLayer, CapsulePoE]
 
@@ -42,24 +44,27 @@ def test_the_call_routes_and_squashes(layer_class, implementation, normalize, ag
     x = primaries()
     layer.build(x.shape)
     layer.routing_bias.assign([0.5, -1.0, 0.0, 2.0, 0.3])
-    expected = routing.route(
-        x,
-        np.asarray(layer.kernel),
+    options = RoutingOptions(
         iterations=2,
         temperature=3.0,
         normalize=normalize,
-        kind=agreement,
+        agreement=agreement,
         activation_prior=0.5,
-        bias=np.asarray(layer.routing_bias),
         scale=4.0,
     )
+    maps = EinsumMaps(np.asarray(layer.kernel))
+    expected = Router(maps, options, np.asarray(layer.routing_bias)).route(x)
     got = layer.route(x)
     # Sums of six products in float32, in another order, through two softmaxes.
     np.testing.assert_allclose(got.coefficients, expected.coefficients, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(got.z, expected.z, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(layer(x), squash(expected.z), rtol=1e-4, atol=1e-5)
-    overridden = layer.route(x, activation_prior=0.0)
-    assert normalize == "inputs" or np.abs(overridden.z - got.z).max() > 1e-3
+    share = 4 / (6 if normalize == "inputs" else 5)
+    uniform = layer.route(x, coefficients="uniform")
+    np.testing.assert_allclose(uniform.coefficients, np.full((3, 6, 5), share), rtol=1e-6)
+    np.testing.assert_allclose(
+        uniform.z, share * np.asarray(maps.equal_up(x)), rtol=1e-4, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("layer_class", BOTH)
@@ -76,7 +81,7 @@ def test_shapes(layer_class):
 
 @pytest.mark.parametrize(
     "scale, normalize, expected",
-    [(None, "inputs", 6.0), (None, "outputs", 1.0), (2.5, "inputs", 2.5)],
+    [("mean", "inputs", 6.0), ("mean", "outputs", 5.0), (2.5, "inputs", 2.5)],
 )
 def test_scale(scale, normalize, expected):
     layer = ordinary(RoutingLayer, scale=scale, normalize=normalize)
@@ -172,7 +177,7 @@ FULL = {
 }
 
 
-@pytest.mark.parametrize("options", [FULL, {"capsules": 5, "dim": 3, "scale": None}])
+@pytest.mark.parametrize("options", [FULL, {"capsules": 5, "dim": 3, "scale": "mean"}])
 @pytest.mark.parametrize("layer_class", BOTH)
 def test_config_round_trip(layer_class, options):
     layer = layer_class(**options)
@@ -185,8 +190,7 @@ def test_config_round_trip(layer_class, options):
         assert type(copy) is layer_class
         assert copy.get_config() == layer.get_config()
         for name, value in options.items():
-            if not name.startswith("kernel"):
-                assert getattr(copy, name) == value
+            assert name.startswith("kernel") or copy.get_config()[name] == value
     if options is FULL:
         x = primaries()
         # Seeded initialisers: the copy draws the same maps.
@@ -220,6 +224,15 @@ def test_other_sizes_than_built_for_are_refused(layer_class):
         ("capsules", 0),
         ("capsules", -2),
         ("capsules", 2.0),
+        ("capsules", True),
+        ("dim", float("nan")),
+        ("temperature", 0),
+        ("temperature", float("nan")),
+        ("temperature", True),
+        ("scale", 0.0),
+        ("scale", None),
+        ("scale", "sum"),
+        ("iterations", True),
         ("dim", 0),
         ("dim", "8"),
         ("iterations", -1),
@@ -240,3 +253,27 @@ def test_a_single_capsule_on_either_side(normalize, inputs, outputs):
     """Allowed, and without a warning."""
     layer = RoutingLayer(outputs, 3, normalize=normalize)
     assert layer(primaries(capsules=inputs)).shape == (3, outputs, 3)
+
+
+def test_numpy_numbers_are_taken_and_saved_as_plain_ones():
+    layer = RoutingLayer(np.int64(5), np.int32(3), iterations=np.int64(1), scale=np.float32(2))
+    config = json.loads(json.dumps(layer.get_config()))
+    assert (config["capsules"], config["dim"], config["iterations"], config["scale"]) == (
+        5,
+        3,
+        1,
+        2,
+    )
+
+
+def test_the_scale_of_older_configurations():
+    for normalize, expected in (("inputs", "mean"), ("outputs", 1.0)):
+        config = {**RoutingLayer(5, 3, normalize=normalize).get_config(), "scale": None}
+        assert RoutingLayer.from_config(config).options.scale == expected
+
+
+def test_coefficients_are_uniform_or_routed():
+    layer = ordinary(RoutingLayer)
+    layer.build((None, 6, 4))
+    with pytest.raises(ValueError, match="`coefficients` must be 'uniform'.*Received"):
+        layer.route(primaries(), coefficients="equal")

@@ -6,7 +6,12 @@ import pytest
 import tensorflow as tf
 
 from keras_capsule_poe.functions import squash
-from keras_capsule_poe.models.contrastive import OrientationConcentration, relative_error
+from keras_capsule_poe.metrics import (
+    ExpertUsage,
+    OrientationConcentration,
+    expert_usage,
+    relative_error,
+)
 from keras_capsule_poe.models.randomness import StatelessSeed, replica_seed
 
 
@@ -63,6 +68,18 @@ def test_concentration_starts_anew_and_handles_capsules_that_are_off():
     assert float(metric.result()) == 0
     copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(metric))
     assert copy.get_config() == metric.get_config()
+
+
+def test_usage_is_each_experts_share_times_their_number():
+    p = np.array([[0.9, 0.3, 0.0], [0.5, 0.5, 0.0]], "float32")
+    expected = [3 * (0.75 + 0.5) / 2, 3 * (0.25 + 0.5) / 2, 0]
+    np.testing.assert_allclose(expert_usage(p), expected, rtol=1e-6)
+    assert not np.any(expert_usage(0 * p))
+    metric = ExpertUsage()
+    for usage in ([1.5, 0.5], [1.0, 1.0]):
+        metric.update_state(np.array(usage))
+    assert float(metric.result()) == pytest.approx(0.75)
+    assert metric.name == "rarest_usage"
 
 
 def draw(seed, counter):

@@ -60,7 +60,7 @@ def test_images_keep_their_size(shape, feature_shape):
     ],
 )
 def test_small_images_wrong_ranks_and_unknown_sizes_are_refused(shape):
-    match = "`images` must have shape.*at least 20.*Received: input_shape"
+    match = "`images` must have shape.*at least 20.*Received: image_shape"
     with pytest.raises(ValueError, match=match):
         ConvAutoencoder(filters=8).build(shape)
 
@@ -164,3 +164,20 @@ def test_mixed_precision(precision):
     assert {str(weight.dtype) for weight in model.weights} == {"float32"}
     # Eight bits of mantissa through four convolutions; the sigmoid quarters errors.
     assert np.abs(np.asarray(model(batch)) - np.asarray(exact(batch))).max() < 0.02
+
+
+def test_shapes_and_operations_are_known_without_building():
+    shapes = ConvAutoencoder.shapes((28, 28, 1))
+    assert (shapes.inner, shapes.features) == ((20, 20, 128), (6, 6, 128))
+    # Two operations for each weight and place: 20x20 places of 81, and 6x6 of 81 * 128, twice.
+    assert shapes.operations == 2 * 2 * 128 * (400 * 81 + 36 * 81 * 128)
+    for shape in ((20, 20, 1), (21, 34, 3), (37, 29, 1)):
+        model = built(shape)
+        assert ConvAutoencoder.shapes(shape, filters=8).features == model.feature_shape
+
+
+def test_arrays_build_and_train_the_model():
+    model = ConvAutoencoder(filters=2, dropout=0.0)
+    model.compile("sgd", "mse", jit_compile=False)
+    model.fit(images(4), verbose=0)
+    assert model(images()).shape == (2, 20, 20, 1)

@@ -7,61 +7,22 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_capsule_poe import (
-    CapsuleDecoder,
-    CapsuleEncoder,
-    CapsulePoE,
-    ConvAutoencoder,
-    PrimaryCapsules,
-    ProductOfExpertCapsules,
-)
+from keras_capsule_poe import ProductOfExpertCapsules
+from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.functions import free_energy, squash, unsquash
-from keras_capsule_poe.layers.gaussian_mixtures import GaussianMixtures
+from keras_capsule_poe.functions.winners import winner_alone, winners
 
-J, E, FILTERS = 5, 3, 8
+J, E = 5, 3
+SHAPE = (20, 22, 1)
 
 
-def images(n=4, shape=(20, 22, 1), seed=0):
+def images(n=4, shape=SHAPE, seed=0):
     return np.random.default_rng(seed).uniform(size=(n, *shape)).astype("float32")
 
 
-def product(shape=(20, 22, 1), dtype=None, implementation="plain"):
-    """A built model with maps and statistics that are not tiny."""
-    keras.utils.set_random_seed(1)
-    autoencoder = ConvAutoencoder(filters=FILTERS, dtype=dtype)
-    autoencoder.build((None, *shape))
-    primary = PrimaryCapsules(4, dtype=dtype)
-    primary.adapt([np.asarray(tf.cast(autoencoder.encode(images(10, shape)), "float32"))])
-    options = {
-        "kernel_initializer": keras.initializers.RandomNormal(stddev=0.5, seed=2),
-        "scale": 2.0,
-        "implementation": implementation,
-        "dtype": dtype,
-    }
-    encoder = CapsuleEncoder(CapsulePoE(J, E, use_routing_bias=True, **options), dtype=dtype)
-    decoder = CapsuleDecoder(CapsulePoE(primary.capsules, 4, **options), keep=1, dtype=dtype)
-    priors = GaussianMixtures(J, 3, E), GaussianMixtures(1, 3, J * E, rank=2)
-    model = ProductOfExpertCapsules(autoencoder, primary, encoder, decoder, *priors, dtype=dtype)
-    model.build((None, *shape))
-    random = np.random.default_rng(3)
-    model.mean_direction.assign(random.normal(size=(J, E)))
-    # A third component of weight zero is never drawn.
-    weights = np.array([[1.0, 3.0, 0.0]] * J)
-    model.visited.set_weights([weights, *_means_and_factors(random, J, E, E)])
-    model.joint.set_weights([weights[:1], *_means_and_factors(random, 1, J * E, 2)])
-    encoder.frames.center.assign(0.1 * random.normal(size=(J, E)))
-    encoder.frames.whitening.assign(random.normal(size=(J, E, E)))
-    return model
-
-
-def _means_and_factors(random, groups, dim, rank):
-    means = 0.3 * random.normal(size=(groups, 3, dim))
-    return means, 0.01 * random.normal(size=(groups, 3, dim, rank))
-
-
 @pytest.fixture(scope="module")
-def model():
-    return product()
+def model(small_product):
+    return small_product(SHAPE)
 
 
 def test_encode(model):
@@ -99,7 +60,7 @@ def test_reconstruct_and_call(model):
 def test_free_energy(model):
     got = model.free_energy(images())
     assert set(got) == {"free_energy"} and got["free_energy"].shape == (4,)
-    expected = model.encoder.experts.free_energy(model.to_primary(images()))
+    expected = model.encoder.experts.free_energy(model.to_visible(images()))
     np.testing.assert_allclose(got["free_energy"], expected, rtol=1e-5)
     # Through the codes: z is the unsquashed capsule.
     z = unsquash(model.encode(images())["capsules"])
@@ -107,30 +68,104 @@ def test_free_energy(model):
     assert np.max(got["free_energy"]) < 0
 
 
-def test_gibbs_step_and_the_way_through_the_primary_capsules(model):
-    assert model.gibbs_step(images()).shape == (4, 20, 22, 1)
+def test_the_chain_moves_on_primary_capsules(model):
+    x = model.to_visible(images())
+    step = model.chain_step(x)
+    assert step.shape == x.shape
+    # One pass of the experts is one step of the reconstructions.
+    decoded, original = model.reconstructions(images())["divergence_step"]
+    np.testing.assert_allclose(decoded, model.from_visible(step), atol=1e-6)
+    assert np.array_equal(original, images())
     # Without the experts in between, what is left is the autoencoder.
-    through = model.from_primary(model.to_primary(images()))
+    through = model.from_visible(x)
     np.testing.assert_allclose(through, model.autoencoder(images()), atol=1e-4)
 
 
+def test_reconstructions_are_those_of_the_methods(model):
+    found = model.reconstructions(images())
+    assert set(model.CEILINGS) <= set(found)
+    codes = np.asarray(model.encode(images())["capsules"])
+    alone = codes.copy()
+    lengths = np.linalg.norm(codes, axis=-1)
+    alone[lengths < lengths.max(axis=1, keepdims=True)] = 0
+    unrouted = model.code(images(), coefficients="uniform")["capsules"]
+    expected = {
+        "autoencoder": model.autoencoder(images()),
+        "whole_code": model(images()),
+        "one_capsule": model.decode(alone)["images"],
+        "routing_off": model.decode(unrouted)["images"],
+    }
+    for name, image in expected.items():
+        # The same float32 operations, eagerly.
+        np.testing.assert_allclose(found[name][0], image, atol=1e-5, err_msg=name)
+    decoded, original = found["primary_capsules"]
+    np.testing.assert_allclose(decoded, model.reconstruct(images())["primary_capsules"], atol=1e-5)
+    np.testing.assert_allclose(original, model.to_visible(images()), atol=1e-6)
+
+
+@pytest.mark.parametrize("implementation", ["plain", "streamed"])
+def test_uniform_coefficients_are_the_mean_of_the_votes(small_product, implementation):
+    model = small_product(SHAPE, implementation=implementation)
+    experts = model.encoder.experts
+    x = np.asarray(model.to_visible(images()), "float64")
+    before = np.array(model.code(images())["experts"])
+    # scale = 2 is what the coefficients of an expert sum to.
+    votes = np.einsum("ijed,bid->bje", np.asarray(experts.kernel, "float64"), x)
+    z = (2 / x.shape[1] if experts.normalize == "inputs" else 2 / J) * votes
+    found = model.code(images(), coefficients="uniform")
+    # float32 sums over all primary capsules.
+    np.testing.assert_allclose(found["experts"], squash(z.astype("float32")), rtol=1e-3, atol=1e-5)
+    assert np.abs(before - found["experts"]).max() > 1e-3
+    # Nothing of the model is changed by it.
+    assert np.array_equal(model.code(images())["experts"], before)
+    with pytest.raises(ValueError, match="coefficients='off'"):
+        model.code(images(), coefficients="off")
+
+
+def test_noise_of_a_chain_is_eight_times_as_long_as_the_features(small_product, random_pixels):
+    model = small_product(target_length=0.7)
+    n, capsules, dim = 20_000, model.primary.capsules, 4
+    z = np.asarray(unsquash(model.visible_noise(n, 3)), "float64")
+    assert z.shape == (n, capsules, dim)
+    squares = np.square(z).sum(axis=-1)
+    # The mean square of n I D Gaussians has a relative deviation of sqrt(2 / (n I D)), its root
+    # half of that; five of them are passed by chance once in a million seeds.
+    deviation = 0.5 * np.sqrt(2 / (n * capsules * dim))
+    assert np.sqrt(squares.mean()) == pytest.approx(8 * 0.7, rel=5 * deviation)
+    # A Gaussian has kurtosis 3, estimated with variance 24 / size.
+    kurtosis = np.mean(z**4) / np.mean(z**2) ** 2
+    assert kurtosis == pytest.approx(3, abs=5 * np.sqrt(24 / z.size))
+    features = model.to_visible(random_pixels(50))
+    lengths = np.square(np.asarray(unsquash(features), "float64")).sum(axis=-1)
+    # What the primary capsules were adapted to: exact but for float32.
+    assert np.sqrt(lengths.mean()) == pytest.approx(0.7, rel=1e-3)
+
+
 def test_sample(model):
-    got = model.sample(50, 7)
-    assert set(got) == {"images", "capsules"}
-    assert got["images"].shape == (50, 20, 22, 1) and got["capsules"].shape == (50, J, E)
+    got = model.sample(52, 7)
+    assert set(got) == {"images", "capsules", "capsule"}
+    assert got["images"].shape == (52, *SHAPE) and got["capsules"].shape == (52, J, E)
     on = np.any(np.asarray(got["capsules"]) != 0, axis=-1)
-    assert np.array_equal(on.sum(axis=1), np.ones(50))
-    assert np.all(on.sum(axis=0) > 0)  # 50 draws of 5 miss one with probability 7e-5; seeded
+    capsule = np.asarray(got["capsule"])
+    assert np.array_equal(on, np.eye(J, dtype=bool)[capsule])
+    # Each block shows each capsule once; their orders differ.
+    blocks = capsule[:50].reshape(10, J)
+    assert np.array_equal(np.sort(blocks, axis=1), [np.arange(J)] * 10)
+    assert len({tuple(block) for block in blocks}) > 5  # of 120 orders; seeded
+    assert len(set(capsule[50:])) == 2
     np.testing.assert_allclose(got["images"], model.decode(got["capsules"])["images"], atol=1e-6)
 
 
 @pytest.mark.parametrize("domain", ["complete", "restricted", "visited"])
 def test_samples_depend_on_the_seed_alone(model, domain):
-    first = model.sample(6, 7, domain)
-    for again in (model.sample(6, 7, domain), model.sample(tf.constant(6), tf.constant(7), domain)):
+    first = model.sample(6, 7, domain=domain)
+    for again in (
+        model.sample(6, 7, domain=domain),
+        model.sample(tf.constant(6), tf.constant(7), domain=domain),
+    ):
         for name in first:
             assert np.array_equal(first[name], again[name])
-    assert not np.array_equal(first["capsules"], model.sample(6, 8, domain)["capsules"])
+    assert not np.array_equal(first["capsules"], model.sample(6, 8, domain=domain)["capsules"])
     one = model.sample_capsule(2, 6, 7, domain)
     assert np.array_equal(one["capsules"], model.sample_capsule(2, 6, 7, domain)["capsules"])
     assert not np.array_equal(one["capsules"], model.sample_capsule(2, 6, 8, domain)["capsules"])
@@ -158,14 +193,14 @@ def noise():
 
 def test_the_complete_domain_is_the_gaussian(model, noise):
     z, _, capsule = noise
-    codes = model.draw(*noise, "complete")
+    codes = model.single_code(*noise, "complete")
     np.testing.assert_allclose(chosen(codes, capsule), squash(z), rtol=1e-6)
-    assert np.array_equal(model.draw(*noise), codes)
+    assert np.array_equal(model.single_code(*noise), codes)
 
 
 def test_the_restricted_domain_is_a_half_sphere(model, noise):
     z, _, capsule = noise
-    codes = chosen(model.draw(*noise, "restricted"), capsule)
+    codes = chosen(model.single_code(*noise, "restricted"), capsule)
     mean = np.asarray(model.mean_direction)[capsule]
     assert np.all(np.sum(codes * mean, axis=-1) >= 0)
     # Reflected, not moved: the same vector or its opposite, and both occur.
@@ -177,7 +212,7 @@ def test_the_restricted_domain_is_a_half_sphere(model, noise):
 
 def test_the_visited_domain_is_the_stored_mixture(model, noise):
     z, choice, capsule = noise
-    codes = chosen(model.draw(*noise, "visited"), capsule)
+    codes = chosen(model.single_code(*noise, "visited"), capsule)
     _, means, factors = (np.asarray(part) for part in model.visited.get_weights())
     component = (choice > 0.25).astype(int)  # weights 1 and 3
     assert 0 < component.mean() < 1
@@ -191,7 +226,7 @@ def test_the_joint_prior_is_the_stored_mixture_stretched(model):
     random = np.random.default_rng(5)
     noise = random.normal(size=(50, 2)).astype("float32")
     choice = random.uniform(size=50).astype("float32")
-    codes = np.asarray(model.draw_joint(noise, choice))
+    codes = np.asarray(model.joint_code(noise, choice))
     _, means, factors = (np.asarray(part)[0] for part in model.joint.get_weights())
     drawn = [means[k] + factors[k] @ v for v, k in zip(noise, (choice > 0.25).astype(int))]
     drawn = np.reshape(drawn, codes.shape)
@@ -210,16 +245,41 @@ def test_sample_joint(model):
     assert not np.array_equal(model.sample_joint(5, 8)["capsules"], got["capsules"])
 
 
-@pytest.mark.parametrize("domain", ["half", "", None])
+@pytest.mark.parametrize("domain", ["half", ""])
 def test_unknown_domains_are_refused(model, noise, domain):
-    match = "`domain` must be one of 'complete', 'restricted', 'visited'. Received: domain="
+    match = "`domain` must be one of 'complete', 'restricted', 'visited' in mode 'single'"
     for call in (
-        lambda: model.draw(*noise, domain),
-        lambda: model.sample(2, 0, domain),
+        lambda: model.single_code(*noise, domain),
+        lambda: model.sample(2, 0, domain=domain),
         lambda: model.sample_capsule(0, 2, 0, domain),
     ):
-        with pytest.raises(ValueError, match=match):
+        with pytest.raises(BadUse, match=match):
             call()
+
+
+def test_modes_are_named_where_there_is_none_such(model):
+    assert model.resolve_mode() == ("single", "complete")
+    assert model.resolve_mode("joint") == ("joint", None)
+    with pytest.raises(BadUse, match="one of 'single', 'joint'. Received: mode='chain'"):
+        model.sample(2, 0, "chain")
+    with pytest.raises(BadUse, match="`domain` must be None in mode 'joint'"):
+        model.draw(2, 0, "joint", "visited")
+
+
+@pytest.mark.parametrize("capsule", [-1, J])
+def test_capsules_that_are_not_there_are_refused(model, capsule):
+    with pytest.raises(BadUse, match=f"{J} capsules, from 0. Received: capsule={capsule}"):
+        model.sample_capsule(capsule, 2, 0)
+
+
+def test_winners():
+    codes = np.array([[[0.1, 0.2], [0.0, 0.9]], [[0.5, 0.5], [0.3, 0.0]]], "float32")
+    lengths = np.linalg.norm(codes, axis=-1)
+    for of in (codes, lengths, tf.constant(codes), tf.constant(lengths)):
+        np.testing.assert_array_equal(winners(of), [1, 0])
+    expected = codes.copy()
+    expected[0, 0] = expected[1, 1] = 0
+    np.testing.assert_array_equal(winner_alone(codes), expected)
 
 
 def test_dynamic_batch_and_count(model):
@@ -251,8 +311,8 @@ def test_dynamic_batch_and_count(model):
 
 
 @pytest.mark.parametrize("shape", [(20, 22, 1), (21, 34, 3)])
-def test_save_and_load(shape, tmp_path):
-    model = product(shape)
+def test_save_and_load(small_product, shape, tmp_path):
+    model = small_product(shape)
     model.save(tmp_path / "product.keras")
     again = keras.saving.load_model(tmp_path / "product.keras")
     batch = images(3, shape)
@@ -261,7 +321,7 @@ def test_save_and_load(shape, tmp_path):
         for key in expected:
             assert np.array_equal(got[key], expected[key])
     for domain in ("restricted", "visited"):
-        got, expected = again.sample(4, 5, domain), model.sample(4, 5, domain)
+        got, expected = again.sample(4, 5, domain=domain), model.sample(4, 5, domain=domain)
         assert np.array_equal(got["images"], expected["images"])
     # As JSON, which knows no tuples.
     assert json.dumps(again.get_config()) == json.dumps(model.get_config())
@@ -270,8 +330,9 @@ def test_save_and_load(shape, tmp_path):
     )
 
 
-def test_mixed_bfloat16():
-    half, full = product(dtype="mixed_bfloat16", implementation="streamed"), product()
+def test_mixed_bfloat16(small_product):
+    half = small_product(SHAPE, dtype="mixed_bfloat16", implementation="streamed")
+    full = small_product(SHAPE)
     for weight, exact in zip(half.weights, full.weights, strict=True):
         weight.assign(exact)
     got = half.reconstruct(images())
@@ -291,8 +352,8 @@ def test_parts_that_were_trained_elsewhere_keep_their_weights(model):
     assert np.array_equal(whole(images()), model(images()))
 
 
-def test_both_implementations_agree(model):
-    streamed = product(implementation="streamed")
+def test_both_implementations_agree(model, small_product):
+    streamed = small_product(SHAPE, implementation="streamed")
     streamed.set_weights(model.get_weights())
     got, expected = streamed.reconstruct(images()), model.reconstruct(images())
     for key in expected:

@@ -103,6 +103,12 @@ def test_a_run_stopped_between_stages_goes_on(engine):
     assert engine.log == ["last"]
 
 
+def test_what_follows_a_stage_that_is_done_again_is_done_again(engine, done):
+    (engine.folder / "first" / "done.json").unlink()
+    engine.train()
+    assert engine.log == ["first", "second", "last"]
+
+
 def test_settings_of_stages_to_come_may_change(engine):
     engine.train(stage="first")
     engine.train(second={"size": 7})

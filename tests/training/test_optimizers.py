@@ -4,7 +4,6 @@ import keras
 import numpy as np
 import pytest
 
-from keras_capsule_poe.training.config import AutoencoderConfig
 from keras_capsule_poe.training.optimizers import (
     ConvolutionMuon,
     for_autoencoder,
@@ -96,8 +95,8 @@ def test_config_round_trip():
 
 
 def test_the_autoencoder_may_use_either():
-    muon = for_autoencoder(AutoencoderConfig(), 100)
-    adam = for_autoencoder(AutoencoderConfig(optimizer="adam"), 100)
+    muon = for_autoencoder(100)
+    adam = for_autoencoder(100, optimizer="adam")
     assert isinstance(muon, ConvolutionMuon)
     assert type(adam) is keras.optimizers.Adam
     # A short warm-up, then down along a cosine.

@@ -90,13 +90,13 @@ RESUME = textwrap.dedent(
             train(config, folder / "parts", runs.digits(150), interrupting)
             raise SystemExit("not interrupted")
         except KeyboardInterrupt:
-            kept = sorted(path.name for path in (folder / "parts" / stage / "checkpoints").iterdir())
-            assert kept[-1] == "step-000000004", kept
+            kept = sorted((folder / "parts" / stage / "checkpoints").iterdir())
+            assert kept[-1].name == "step-000000004", kept
     train(config, folder / "parts", runs.digits(150), Reporter(**runs.SILENT))
     for stage in runs.TRAINED:
         whole, parts = (folder / name / stage for name in ("whole", "parts"))
-        histories = [runs.json.loads((path / "history.json").read_text()) for path in (whole, parts)]
-        for a, b in zip(*histories, strict=True):
+        read = [runs.json.loads((path / "history.json").read_text()) for path in (whole, parts)]
+        for a, b in zip(*read, strict=True):
             assert {**a, "seconds": 0} == {**b, "seconds": 0}, (stage, a, b)
         whole, parts = (
             keras.models.load_model(path / "model.keras", compile=False).get_weights()

@@ -40,7 +40,7 @@ class CapsuleDecoder(ContrastiveModel):
 
     Raises:
         ValueError: If `feature_scale` or `activity` is not positive.
-        RuntimeError: When compiled on another backend than TensorFlow.
+        RuntimeError: When fitted on another backend than TensorFlow.
 
     Examples:
 

@@ -40,7 +40,7 @@ class CapsuleEncoder(ContrastiveModel):
 
     Raises:
         ValueError: If `balance` is on and the experts have no routing bias.
-        RuntimeError: When compiled on another backend than TensorFlow.
+        RuntimeError: When fitted on another backend than TensorFlow.
 
     Examples:
 

@@ -38,12 +38,13 @@ class ProductOfExpertCapsules(CapsuleDraws, GenerativeModel, keras.Model):
 
     Examples:
 
-    >>> autoencoder = ConvAutoencoder(filters=2)
+    >>> import keras_capsule_poe as kcp
+    >>> autoencoder = kcp.ConvAutoencoder(filters=2)
     >>> autoencoder.build((None, 20, 20, 1))
-    >>> primary = PrimaryCapsules(4)
+    >>> primary = kcp.PrimaryCapsules(4)
     >>> primary.build((None, *autoencoder.feature_shape))
-    >>> encoder = CapsuleEncoder(CapsulePoE(3, 2))
-    >>> decoder = CapsuleDecoder(CapsulePoE(primary.capsules, 4))
+    >>> encoder = kcp.CapsuleEncoder(kcp.CapsulePoE(3, 2))
+    >>> decoder = kcp.CapsuleDecoder(kcp.CapsulePoE(primary.capsules, 4))
     >>> model = ProductOfExpertCapsules(autoencoder, primary, encoder, decoder)
     >>> model.build((None, 20, 20, 1))
     >>> tuple(model.sample(5, seed=7)["images"].shape)
@@ -160,16 +161,7 @@ class ProductOfExpertCapsules(CapsuleDraws, GenerativeModel, keras.Model):
         return self.from_features(self.primary.to_features(x))
 
     def visible_noise(self, n, seed):
-        """Noise for a chain to start from: the squash of Gaussians eight times as long as features.
-
-        Args:
-            n: int or scalar integer tensor.
-            seed: int or scalar integer tensor.
-
-        Returns:
-            Tensor (N, I, D): squash(z), the root mean square of |z_i| eight times the
-            `target_length` of the primary capsules.
-        """
+        """Primary capsules (N, I, D) of noise, eight times as long as features, then squashed."""
         primary = self.primary
         shape = (n, primary.capsules, primary.dim)
         # |z_i|^2 sums over D dimensions.

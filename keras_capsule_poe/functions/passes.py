@@ -1,0 +1,124 @@
+"""Passes between visible and hidden units, which contrastive divergence is made of."""
+
+from keras import ops
+
+from keras_capsule_poe.functions.maps import DenseMaps
+from keras_capsule_poe.functions.norms import at_least_float32
+from keras_capsule_poe.functions.randomness import StatelessSeed, split
+from keras_capsule_poe.functions.routing import Router
+from keras_capsule_poe.functions.slices import over_images
+
+
+class Passes:
+    """Passes between visible and hidden units, for a few images at a time, all laid out."""
+
+    def __init__(self, maps, coefficients, hidden, visible, hidden_bias=None, visible_bias=None):
+        self._maps, self._hidden, self._visible = maps, hidden, visible
+        self._router = coefficients if isinstance(coefficients, Router) else None
+        self._coefficients = None if self._router else coefficients
+        if coefficients is None and not isinstance(maps, DenseMaps):
+            raise ValueError(
+                "`coefficients` must be a tensor or a Router: only DenseMaps do without. "
+                "Received: coefficients=None"
+            )
+        self._biases = [
+            None if bias is None else self.cast(bias) for bias in (hidden_bias, visible_bias)
+        ]
+
+    def cast(self, x):
+        """`x` as a tensor of the maps' type."""
+        return ops.cast(at_least_float32(x), self._maps.kernel.dtype)
+
+    def seeds(self, seed, steps):
+        """A pair of seeds, of the hidden and the visible units, or None for each step."""
+        if seed is None:
+            return [None] * steps
+        for units in (self._hidden, self._visible):
+            if not hasattr(units, "sample"):
+                raise ValueError(
+                    f"No p(x | z) is known of {type(units).__name__}, so that nothing can be "
+                    f"drawn: use seed=None, the mean field. Received: seed={seed!r}"
+                )
+        return ops.reshape(split(seed, 2 * steps), (steps, 2, 2))
+
+    # A few images
+
+    def arrays(self, x, *more):
+        """What `over_images` cuts: x and more, coefficients, and the images' numbers from 1."""
+        c = [] if self._coefficients is None else [self.cast(self._coefficients)]
+        # Where a slice is filled up, the number is zero.
+        return [x, *more, *c, ops.arange(ops.shape(x)[0], dtype="int32") + 1]
+
+    def start(self, x, *more):
+        """Inputs, coefficients, what the hidden units receive, and the images' numbers."""
+        *c, image = more
+        x = self._maps.lay_inputs(x)
+        if self._router:
+            c, collectives = self._router.steps(x)
+            return x, c, self._with_bias(collectives[-1], 0), image
+        c = self._maps.lay_pairs(c[0]) if c else None
+        return x, c, self._with_bias(self._maps.up(c, x), 0), image
+
+    def step(self, c, z, seeds, image):
+        """Visible units and what the hidden ones receive, after one pass."""
+        x = self.down(c, z, seeds, image)
+        return x, self._with_bias(self._maps.up(c, x), 0)
+
+    def down(self, c, z, seeds, image):
+        """Visible units, of what the hidden ones receive."""
+        maps = self._maps
+        y = _state(self._hidden, z, maps.output_axis, None if seeds is None else seeds[0], image)
+        field = self._with_bias(maps.down(c, y), 1)
+        return _state(
+            self._visible, field, maps.input_axis, None if seeds is None else seeds[1], image
+        )
+
+    def _with_bias(self, z, side):
+        bias = self._biases[side]
+        if bias is None:
+            return z
+        return z + (self._maps.lay_inputs if side else self._maps.lay_outputs)(bias[None])
+
+    def statistics(self, c, z, x, image, images):
+        """Sums over images, of z as it came, that make the gradients."""
+        pull = self.mean(self._hidden.pull(z), image, images)
+        sums = list(self._maps.correlation(c, self._maps.lay_outputs(pull), x))
+        if self._biases[0] is not None:
+            sums.append(ops.sum(pull, axis=0))
+        if self._biases[1] is not None:
+            x = self.mean(self._maps.unlay_inputs(x), image, images)
+            sums.append(ops.sum(x, axis=0))
+        return sums
+
+    def mean(self, rows, image, images):
+        """Rows over how many `images` there are; zero where a slice is filled up."""
+        rows = (1 / images) * rows
+        is_image = ops.reshape(image > 0, (-1,) + (1,) * (len(rows.shape) - 1))
+        return ops.where(is_image, rows, ops.zeros_like(rows))
+
+    def unlay(self, x, *z):
+        """Inputs and outputs as they came."""
+        return [self._maps.unlay_inputs(x), *(self._maps.unlay_outputs(each) for each in z)]
+
+    # All images
+
+    def over(self, step, outputs, x, *more):
+        """Results of `step`, inputs and so many outputs, and its sums over all images."""
+        maps, arrays = self._maps, self.arrays(x, *more)
+        shapes = [maps.input_shape] + outputs * [maps.output_shape]
+        sums = [*maps.map_shapes, *(bias.shape for bias in self._biases if bias is not None)]
+        return over_images(step, arrays, maps.images_at_once(), shapes, sums)
+
+    def gradients(self, sums):
+        """Gradients of the kernel and the biases, of the sums over images."""
+        blocks = len(self._maps.map_shapes)
+        kernel, biases = self._maps.unlay_maps(sums[:blocks]), iter(sums[blocks:])
+        biases = [None if bias is None else next(biases) for bias in self._biases]
+        return kernel, *biases
+
+
+def _state(units, z, axis, seed, image):
+    """The units' mean, or a draw of them; each slice of images has a stream of its own."""
+    if seed is None:
+        return units.mean(z, axis=axis)
+    return units.sample(z, StatelessSeed(seed[0], seed[1] + ops.sum(image[:1])))

@@ -1,0 +1,130 @@
+"""What tests of several rooms share.
+
+A small model of random maps, a tiny one that is trained once through the command line, and
+autodiff shut off.
+"""
+
+import keras
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from keras_capsule_poe import (
+    CapsuleDecoder,
+    CapsuleEncoder,
+    CapsulePoE,
+    ConvAutoencoder,
+    PrimaryCapsules,
+    ProductOfExpertCapsules,
+)
+from keras_capsule_poe.layers.gaussian_mixtures import GaussianMixtures
+
+CAPSULES, DIM = 5, 3
+TINY = [
+    "--limit", "96",
+    "--epochs", "2",
+    "--batch-size", "48",
+    "--set", "autoencoder.filters=8",
+    "--set", "encoder.capsules=3",
+    "--set", "encoder.dim=4",
+    "--set", "autoencoder.precision=float32",
+    # The plain form has the smaller graph, and the graphs are what takes time here.
+    "--set", "encoder.implementation=plain",
+    "--set", "decoder.implementation=plain",
+]  # fmt: skip
+
+
+def product(
+    shape=(20, 20, 1), dtype=None, implementation="plain", stddev=0.5, scale=2.0, target_length=0.5
+):
+    """A built product of five experts of three dimensions, whose maps and statistics are not tiny.
+
+    Its primary capsules are adapted to the features of `pixels(50, shape)`.
+    """
+    keras.utils.set_random_seed(1)
+    autoencoder = ConvAutoencoder(filters=8, dtype=dtype)
+    autoencoder.build((None, *shape))
+    primary = PrimaryCapsules(4, target_length=target_length, dtype=dtype)
+    primary.adapt([np.asarray(autoencoder.encode(pixels(50, shape)), "float32")])
+    options = {
+        "kernel_initializer": keras.initializers.RandomNormal(stddev=stddev, seed=2),
+        "scale": scale,
+        "implementation": implementation,
+        "dtype": dtype,
+    }
+    experts = CapsulePoE(CAPSULES, DIM, use_routing_bias=True, **options)
+    encoder = CapsuleEncoder(experts, dtype=dtype)
+    decoder = CapsuleDecoder(CapsulePoE(primary.capsules, 4, **options), dtype=dtype)
+    whole = CAPSULES * DIM
+    priors = GaussianMixtures(CAPSULES, 3, DIM), GaussianMixtures(1, 3, whole, rank=2)
+    model = ProductOfExpertCapsules(autoencoder, primary, encoder, decoder, *priors, dtype=dtype)
+    model.build((None, *shape))
+    random = np.random.default_rng(3)
+    model.mean_direction.assign(random.normal(size=(CAPSULES, DIM)))
+    # A third component of weight zero is never drawn.
+    weights = np.array([[1.0, 3.0, 0.0]] * CAPSULES)
+    model.visited.set_weights([weights, *_means_and_factors(random, CAPSULES, DIM, DIM)])
+    model.joint.set_weights([weights[:1], *_means_and_factors(random, 1, whole, 2)])
+    encoder.frames.center.assign(0.1 * random.normal(size=(CAPSULES, DIM)))
+    encoder.frames.whitening.assign(random.normal(size=(CAPSULES, DIM, DIM)))
+    return model
+
+
+def _means_and_factors(random, groups, dim, rank):
+    means = 0.3 * random.normal(size=(groups, 3, dim))
+    return means, 0.01 * random.normal(size=(groups, 3, dim, rank))
+
+
+def pixels(n=4, shape=(20, 20, 1), seed=0):
+    """Random images (n, H, W, C), pixels in [0, 1]."""
+    return np.random.default_rng(seed).uniform(size=(n, *shape)).astype("float32")
+
+
+@pytest.fixture(scope="session")
+def small_product():
+    """Function that builds a small product, see `product`."""
+    return product
+
+
+@pytest.fixture(scope="session")
+def random_pixels():
+    """Function that gives random images, see `pixels`."""
+    return pixels
+
+
+@pytest.fixture
+def no_autodiff(monkeypatch):
+    """Both ways into TensorFlow's autodiff raise."""
+    import tensorflow as tf
+
+    def refuse(*_, **__):
+        raise AssertionError("autodiff was called")
+
+    monkeypatch.setattr(tf, "gradients", refuse)
+    monkeypatch.setattr(tf.GradientTape, "__enter__", refuse)
+
+
+@pytest.fixture(scope="session")
+def capspoe():
+    """Runs a `capspoe` command line; returns click's result."""
+    from keras_capsule_poe.cli.main import main
+
+    def run(*arguments):
+        return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def tiny():
+    """The options of the tiny model."""
+    return TINY
+
+
+@pytest.fixture(scope="session")
+def tiny_model(capspoe, tmp_path_factory):
+    """Folder of a model of three capsules, trained on 96 digits for seconds."""
+    folder = tmp_path_factory.mktemp("models") / "digits"
+    result = capspoe("train", "--dataset", "digits", "--model-dir", folder, *TINY)
+    assert result.exit_code == 0, result.output
+    return folder

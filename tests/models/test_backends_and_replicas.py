@@ -1,0 +1,91 @@
+"""What runs on JAX, what says that it does not, and training on two replicas."""
+
+import os
+import subprocess
+import sys
+
+SUPERVISED = """
+import keras, numpy as np
+from keras_capsule_poe import *
+assert keras.backend.backend() == "jax"
+keras.utils.set_random_seed(0)
+inputs = keras.Input((2, 3, 8))
+x = PrimaryCapsules(4, center=False)(inputs)
+start = keras.initializers.RandomNormal(stddev=0.3)
+x = RoutingLayer(4, 6, iterations=1, kernel_initializer=start)(x)
+model = keras.Model(inputs, CapsuleLength()(x))
+random = np.random.default_rng(0)
+labels = random.integers(4, size=32)
+features = random.normal(size=(4, 2, 3, 8))[labels] + 0.3 * random.normal(size=(32, 2, 3, 8))
+targets = np.eye(4)[labels]
+model.compile(keras.optimizers.Adam(0.02), MarginLoss())
+before = model.evaluate(features, targets, verbose=0)
+model.fit(features, targets, batch_size=16, epochs=3, verbose=0)
+assert model.evaluate(features, targets, verbose=0) < 0.8 * before
+model.save("model.keras")
+again = keras.models.load_model("model.keras")
+np.testing.assert_allclose(again(features), model(features), rtol=1e-5)
+
+for model, shape in (
+    (CapsuleEncoder(CapsulePoE(5, 3)), (6, 4)),
+    (CapsuleDecoder(CapsulePoE(6, 4)), (5, 3)),
+    (ConvAutoencoder(filters=2), (20, 20, 1)),
+):
+    model.build((None, *shape))
+    try:
+        model.fit(np.zeros((2, *shape), "float32"))
+    except RuntimeError as error:
+        assert "TensorFlow backend only" in str(error) and "\\n" not in str(error)
+    else:
+        raise AssertionError("fitted")
+print("fine")
+"""
+
+REPLICAS = """
+import keras, numpy as np, tensorflow as tf
+from keras_capsule_poe import CapsuleEncoder, CapsulePoE
+device = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(device, [tf.config.LogicalDeviceConfiguration()] * 2)
+x = np.random.default_rng(0).uniform(-0.4, 0.4, size=(32, 6, 4)).astype("float32")
+
+def train():
+    start = keras.initializers.RandomNormal(stddev=0.3, seed=1)
+    layer = dict(kernel_initializer=start, use_routing_bias=True, activation_prior=1.0)
+    model = CapsuleEncoder(CapsulePoE(5, 3, implementation="plain", **layer), balance=0.03)
+    model.build((None, 6, 4))
+    model.compile(keras.optimizers.SGD(0.1, momentum=0.5), jit_compile=False)
+    model.fit(x, batch_size=16, epochs=2, shuffle=False, verbose=0)
+    return model
+
+one = train().experts
+with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+    two = train().experts
+biases = [np.asarray(copy) for copy in two.routing_bias.value.values]
+assert len(biases) == 2 and np.abs(biases[0]).max() > 1e-3
+assert np.array_equal(*biases)
+for bias in biases:
+    np.testing.assert_allclose(bias, np.asarray(one.routing_bias.value), atol=1e-6)
+np.testing.assert_allclose(two.kernel.value.values[0], one.kernel.value, atol=1e-6)
+print("fine")
+"""
+
+
+def run(program, folder, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_supervised_training_on_jax(tmp_path):
+    shown = run(SUPERVISED, tmp_path, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
+    assert shown.stdout.strip() == "fine", shown.stderr
+
+
+def test_replicas_end_with_one_routing_bias(tmp_path):
+    shown = run(REPLICAS, tmp_path)
+    assert shown.stdout.strip().endswith("fine"), shown.stderr

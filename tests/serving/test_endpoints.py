@@ -1,0 +1,139 @@
+"""Endpoints check what they are given, and are those of whatever the model is."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_capsule_poe.models.classifier import CapsuleClassifier
+from keras_capsule_poe.serving.saved_model import export_saved_model, newest_version, versions
+
+
+@pytest.fixture(scope="module")
+def product(small_product):
+    return small_product()
+
+
+@pytest.fixture(scope="module")
+def loaded(product, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    return tf.saved_model.load(str(export_saved_model(product, folder, {"data": "noise"})))
+
+
+def test_what_is_shared_is_traced_once(product, tmp_path, monkeypatch):
+    traced = []
+    route = type(product)._code
+
+    def count(self, *arguments):
+        traced.append(arguments)
+        return route(self, *arguments)
+
+    monkeypatch.setattr(type(product), "_code", count)
+    export_saved_model(product, tmp_path, {})
+    assert len(traced) == 1
+    # And the model is as it was.
+    assert "code" not in vars(product) and "render" not in vars(product)
+
+
+@pytest.mark.parametrize("capsule", [-1, 5, 99])
+def test_a_capsule_that_is_not_there_is_an_error(loaded, capsule):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"5 capsules, from 0.*{capsule}"):
+        loaded.sample_capsule(capsule, 2, 0)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="5 capsules"):
+        signature = loaded.signatures["sample_capsule"]
+        signature(capsule=tf.constant(capsule), n=tf.constant(2), seed=tf.constant(0))
+
+
+@pytest.mark.parametrize("name", ["sample", "sample_joint"])
+def test_a_negative_number_of_images_is_an_error(loaded, name):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="`n` must be at least zero.*-2"):
+        getattr(loaded, name)(-2, 0)
+
+
+@pytest.mark.parametrize("worst", [255.0, 1.01, -0.01, np.nan])
+@pytest.mark.parametrize("name", ["encode", "reconstruct", "free_energy"])
+def test_what_are_no_pixels_is_an_error(loaded, name, worst, random_pixels):
+    images = random_pixels(3)
+    images[1, 2, 3, 0] = worst
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"pixels in \[0, 1\], bytes divided"):
+        getattr(loaded, name)(images)
+
+
+def test_bytes_are_refused_and_rounding_is_not(loaded):
+    images = np.full((2, 20, 20, 1), 255, "uint8")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="255"):
+        loaded.encode(images.astype("float32"))
+    loaded.encode(images * np.float32(1.0000001) / 255)
+
+
+def test_empty_batches_have_empty_results(loaded):
+    empty = {
+        "encode": loaded.encode(np.zeros((0, 20, 20, 1), "float32")),
+        "reconstruct": loaded.reconstruct(np.zeros((0, 20, 20, 1), "float32")),
+        "free_energy": loaded.free_energy(np.zeros((0, 20, 20, 1), "float32")),
+        "decode": loaded.decode(np.zeros((0, 5, 3), "float32")),
+        "sample": loaded.sample(0, 0),
+        "sample_capsule": loaded.sample_capsule(0, 0, 0),
+    }
+    for name, values in empty.items():
+        for key, value in values.items():
+            assert value.shape[0] == 0, (name, key)
+    assert empty["encode"]["capsules"].shape == (0, 5, 3)
+    assert empty["reconstruct"]["images"].shape == (0, 20, 20, 1)
+
+
+class Brightness(CapsuleClassifier, keras.Model):
+    """Two classes: dark and bright images."""
+
+    TITLE = "Brightness"
+    image_shape = (4, 4, 1)
+
+    def build(self, input_shape=None):
+        self.border = self.add_weight(shape=(), initializer="zeros", name="border")
+        self.border.assign(0.5)
+        self.built = True
+
+    def classify(self, images):
+        bright = keras.ops.mean(images, axis=(1, 2, 3))
+        probabilities = keras.ops.stack([1 - bright, bright], axis=-1)
+        return {
+            "probabilities": probabilities,
+            "classes": keras.ops.cast(bright > self.border, "int32"),
+        }
+
+    def reconstruct(self, images):
+        return {"images": keras.ops.ones_like(images) * self.border}
+
+
+def test_a_classifier_is_exported_by_its_own_table(tmp_path):
+    model = Brightness()
+    model.build()
+    card = {"data": "lamps", "metrics": {"loss": 1.0}}
+    version = export_saved_model(model, tmp_path, card)
+    loaded = tf.saved_model.load(str(version))
+    assert set(loaded.signatures) == {"classify", "reconstruct"}
+    images = np.stack([np.zeros((4, 4, 1)), np.ones((4, 4, 1))]).astype("float32")
+    np.testing.assert_array_equal(loaded.classify(images)["classes"], [0, 1])
+    np.testing.assert_array_equal(loaded.reconstruct(images)["images"], np.full((2, 4, 4, 1), 0.5))
+    written = json.loads((version / "model_card.json").read_text())
+    assert written["model"] == "Brightness" and written["image_shape"] == [4, 4, 1]
+    assert written["endpoints"] == {"classify": ["images"], "reconstruct": ["images"]}
+    assert written["data"] == "lamps" and written["packages"]["tensorflow"]
+
+
+def test_versions_are_numbers_and_left_overs_go(tmp_path):
+    model = Brightness()
+    model.build()
+    for name in ("²", "notes", "1.5", ".1.0123abcd"):
+        (tmp_path / name).mkdir()
+    (tmp_path / ".1.0123abcd" / "saved_model.pb").write_text("half")
+    assert newest_version(tmp_path) is None
+    assert export_saved_model(model, tmp_path, {}).name == "1"
+    assert not list(tmp_path.glob(".*"))
+    (tmp_path / "1" / "stale.txt").write_text("old")
+    assert export_saved_model(model, tmp_path, {}).name == "2"
+    # One that is written again holds nothing of the one before.
+    assert export_saved_model(model, tmp_path, {}, version=1) == tmp_path / "1"
+    assert not (tmp_path / "1" / "stale.txt").exists() and versions(tmp_path) == [1, 2]
