@@ -1,0 +1,172 @@
+"""What the documentation names exists: files, functions, settings, options, links."""
+
+import ast
+import builtins
+import re
+import runpy
+from pathlib import Path
+
+import keras
+import pytest
+from click.testing import CliRunner
+
+from keras_capsule_poe.families import get, names
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "keras_capsule_poe"
+DOCS = sorted([ROOT / "README.md", ROOT / "saved_models/README.md", *ROOT.glob("docs/*.md")])
+SOURCES = [*PACKAGE.rglob("*.py"), *ROOT.glob("cli/**/*.py"), *ROOT.glob("tests/families/*.py")]
+# Names of others: TensorFlow's and Python's. What training leaves is named in the sources.
+FOREIGN = {"TFDS_DATA_DIR", "Lambda", "tf", "keras", "tensorflow"} | set(dir(builtins))
+# Where a reader puts a name of their own.
+PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b")
+
+everywhere = pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+class Definitions(ast.NodeVisitor):
+    """Names that files define, `names`, and those of classes and modules by them, `members`."""
+
+    def __init__(self, paths):
+        self.names, self.members, self.bases = set(), {}, {}
+        for path in paths:
+            self.inside = [path.stem if path.stem != "__init__" else path.parent.name]
+            self.names.add(self.inside[0])
+            self.visit(ast.parse(path.read_text()))
+
+    def add(self, name):
+        self.names.add(name)
+        self.members.setdefault(self.inside[-1], set()).add(name)
+
+    def visit_ClassDef(self, node):
+        self.add(node.name)
+        self.bases[node.name] = [base.id for base in node.bases if isinstance(base, ast.Name)]
+        self.inside.append(node.name)
+        self.generic_visit(node)
+        self.inside.pop()
+
+    def visit_FunctionDef(self, node):
+        self.add(node.name)
+        for argument in [*node.args.args, *node.args.kwonlyargs]:
+            self.add(argument.arg)
+        self.generic_visit(node)
+
+    def visit_ImportFrom(self, node):
+        # A package's door: what its other files define.
+        for alias in node.names:
+            self.members.setdefault(self.inside[-1], set()).add(alias.name)
+
+    def visit_Assign(self, node):
+        for target in node.targets:
+            if isinstance(target, ast.Attribute):
+                self.add(target.attr)
+        self.generic_visit(node)
+
+    def visit_AnnAssign(self, node):
+        if isinstance(node.target, ast.Name):
+            self.add(node.target.id)
+        self.generic_visit(node)
+
+    def visit_Constant(self, node):
+        # Modes, endpoints, words of settings and names of files are strings.
+        if isinstance(node.value, str) and len(node.value) < 40:
+            self.names.update(re.split(r"[/\s]", node.value))
+
+    def has(self, owner, name):
+        if name in self.members.get(owner, ()):
+            return True
+        return any(self.has(base, name) for base in self.bases.get(owner, ()))
+
+
+@pytest.fixture(scope="module")
+def defined():
+    return Definitions(SOURCES)
+
+
+@pytest.fixture(scope="module")
+def settings():
+    found = set()
+    for family in map(get, names()):
+        for name, section in family.sections.items():
+            found |= {f"{name}.{field}" for field in vars(section())}
+    return found
+
+
+def prose(path):
+    return re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+
+
+def is_file(name, path):
+    """Whether there is such a file or folder, as a reader of the document `path` looks for it."""
+    below = (ROOT, path.parent, PACKAGE, PACKAGE / "functions")
+    return any((root / name).exists() for root in below)
+
+
+def is_defined(name, defined):
+    """Whether a dotted name is a module, something in one, or a member of a class."""
+    name = name.removeprefix("keras_capsule_poe.")
+    *owner, last = name.split(".")
+    if name in defined.names or not owner:
+        return name in defined.names or hasattr(keras.layers, name)
+    owners = owner[-1], owner[-1].capitalize()
+    return PACKAGE.joinpath(*owner, f"{last}.py").exists() or any(
+        defined.has(owner, last) for owner in owners
+    )
+
+
+@everywhere
+def test_what_is_named_exists(path, defined, settings):
+    missing = []
+    for text in re.findall(r"`([^`\n]+)`", prose(path)):
+        if text.startswith("make "):
+            found = f"\n{text[5:]}:" in (ROOT / "Makefile").read_text()
+        else:
+            # A setting with its value, a call with its arguments: what stands before.
+            name = re.split(r"[\s(=]", text.removeprefix("import "))[0].strip("./\"'")
+            if not re.fullmatch(r"[A-Za-z_][\w./-]*", name) or PLACEHOLDER.search(text):
+                continue
+            found = is_file(name, path) or name in settings or is_defined(name, defined)
+            found = found or name.split(".")[0] in FOREIGN
+        if not found:
+            missing.append(text)
+    assert not missing
+
+
+@everywhere
+def test_options_exist(path):
+    from keras_capsule_poe.cli.main import main
+
+    known = {"--dataset"}
+    for command in main.list_commands(None):
+        shown = CliRunner().invoke(main, [command, "--help"]).output
+        known |= set(re.findall(r"--[a-z][a-z-]+", shown))
+    used = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", path.read_text()))
+    assert used <= known | {"--help"}
+
+
+@everywhere
+def test_links_lead_somewhere(path):
+    links = re.findall(r"\]\(([^)\s#]+)", path.read_text())
+    broken = [link for link in links if "://" not in link and not (path.parent / link).exists()]
+    assert not broken
+
+
+def test_the_table_of_rooms_is_the_one_that_is_tested():
+    table = {}
+    for line in (ROOT / "docs/architecture.md").read_text().splitlines():
+        cells = [re.findall(r"`([\w.]+?)/?`", cell) for cell in line.split("|")]
+        if len(cells) == 5 and cells[1]:
+            for room in cells[1]:
+                table[room.removesuffix(".py")] = set(cells[3])
+    tested = runpy.run_path(str(ROOT / "tests/test_imports.py"))["MAY"]
+    assert table == {room: may - {"errors"} for room, may in tested.items()}
+
+
+def test_the_readme_s_classifier_is_as_written():
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    for block in blocks:
+        compile(block, "README.md", "exec")
+    (shown,) = (block for block in blocks if "RoutingLayer(" in block)
+    values = {}
+    exec(shown, values)
+    assert values["model"].output_shape == (None, 10)

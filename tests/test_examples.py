@@ -1,0 +1,85 @@
+"""The scripts in examples/ run as their docstrings say, each in a process of its own."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def run(folder, name, *arguments, **environment):
+    """What an example prints."""
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name), *map(str, arguments)],
+        cwd=folder,
+        env={**os.environ, "TMPDIR": str(folder), **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """What an example prints, as a function; they run two at a time, for most start slowly."""
+    with ThreadPoolExecutor(2) as pool:
+
+        def begin(name, **environment):
+            return pool.submit(run, tmp_path_factory.mktemp("example"), name, **environment)
+
+        running = {
+            "jax": begin("supervised_capsules.py", KERAS_BACKEND="jax"),
+            "unsupervised": begin("unsupervised_capsules.py"),
+            "tensorflow": begin("supervised_capsules.py", KERAS_BACKEND="tensorflow"),
+            "arrays": begin("fit_on_arrays.py"),
+        }
+        yield lambda which: running[which].result()
+
+
+def named(line, text):
+    """The path that a line of output ends in."""
+    return Path(re.search(rf"^{line}.*: (.+)$", text, re.MULTILINE)[1])
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_supervised_capsules(shown, backend):
+    text = shown(backend)
+    assert f"Backend {backend}" in text
+    # Ten classes: far above a guess, and it is the loaded file that gives it.
+    assert float(re.search(r"Test accuracy (\S+)", text)[1]) > 0.8
+
+
+def test_unsupervised_capsules(shown):
+    text = shown("unsupervised")
+    with Image.open(named("Samples", text)) as grid:
+        # Six columns and four rows of digits, twice enlarged, with gaps of two pixels.
+        assert grid.size == (2 * (6 * 30 + 2), 2 * (4 * 30 + 2))
+    assert "nan" not in text
+
+
+def test_a_saved_model_elsewhere(shown, tmp_path):
+    text = run(tmp_path, "saved_model_elsewhere.py", named("SavedModel", shown("unsupervised")))
+    assert "capsules (4, 6, 16) probabilities (4, 6)" in text
+    assert "decoded (4, 28, 28, 1)" in text
+    assert "samples (8, 28, 28, 1)" in text
+    assert "keras" not in (EXAMPLES / "saved_model_elsewhere.py").read_text()
+
+
+def test_fit_on_arrays(shown):
+    assert "codes (500, 5, 4)" in shown("arrays")
+
+
+def test_every_example_is_tested():
+    text = Path(__file__).read_text()
+    for path in EXAMPLES.glob("*.py"):
+        assert f'"{path.name}"' in text
+        assert f"python examples/{path.name}" in ast.get_docstring(ast.parse(path.read_text()))
