@@ -128,3 +128,36 @@ def tiny_model(capspoe, tmp_path_factory):
     result = capspoe("train", "--dataset", "digits", "--model-dir", folder, *TINY)
     assert result.exit_code == 0, result.output
     return folder
+
+
+def evaluated(purity=0.9, accuracy=0.5):
+    """Figures as `evaluate` gives them: MNIST meets its targets but for the clusterings."""
+    judged = {
+        "recognised": 0.9,
+        "modal_classes": 9,
+        "purity": purity,
+        "coverage": 0.5,
+        "frechet": 4.0,
+    }
+    return {
+        "reconstruction": {"primary_capsules": 0.1},
+        "probe": {"capsules": 0.97, "pixels": 0.9},
+        "neighbours": {},
+        "clustering": {
+            "merged_capsules": {"accuracy": accuracy, "nmi": 0.9},
+            "graph": {"accuracy": 0.4, "nmi": 0.95},
+        },
+        "samples": {
+            "classifier_accuracy": 0.99,
+            "real": {**judged, "coverage": 1.0},
+            **{name: judged for name in ("visited", "complete", "joint")},
+            "full_gaussian": {"frechet": 16.0},
+            "gaussian_mixture": {"frechet": 5.0},
+        },
+    }
+
+
+@pytest.fixture(scope="session")
+def figures():
+    """Function that gives figures of an evaluation, see `evaluated`."""
+    return evaluated

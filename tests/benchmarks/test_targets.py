@@ -13,34 +13,7 @@ _SPEC.loader.exec_module(targets)
 target_rows = targets.target_rows
 
 
-def figures(purity=0.9, accuracy=0.5):
-    """Figures by which MNIST meets its targets but for the clusterings."""
-    judged = {
-        "recognised": 0.9,
-        "modal_classes": 9,
-        "purity": purity,
-        "coverage": 0.5,
-        "frechet": 4.0,
-    }
-    return {
-        "reconstruction": {"primary_capsules": 0.1},
-        "probe": {"capsules": 0.97, "pixels": 0.9},
-        "neighbours": {},
-        "clustering": {
-            "merged_capsules": {"accuracy": accuracy, "nmi": 0.9},
-            "graph": {"accuracy": 0.4, "nmi": 0.95},
-        },
-        "samples": {
-            "classifier_accuracy": 0.99,
-            "real": {**judged, "coverage": 1.0},
-            **{name: judged for name in ("visited", "complete", "joint")},
-            "full_gaussian": {"frechet": 16.0},
-            "gaussian_mixture": {"frechet": 5.0},
-        },
-    }
-
-
-def test_targets_are_of_the_data_set():
+def test_targets_are_of_the_data_set(figures):
     rows = {what: (value, reached) for what, value, _, reached in target_rows("mnist", figures())}
     assert rows["coverage, visited, of that of real images"] == (0.5, "yes")
     assert rows["Frechet distance, visited over full Gaussian"] == (0.25, "yes")
@@ -56,7 +29,7 @@ def test_targets_are_of_the_data_set():
     assert low["mean purity of a column, visited"] == "no"
 
 
-def test_targets_over_seeds_count_the_models_that_reach_them():
+def test_targets_over_seeds_count_the_models_that_reach_them(figures):
     runs = [figures(purity=p) for p in (0.7, 0.9)]
     rows = {row[0]: row[1:] for row in targets.table_of("mnist", runs)[1]}
     value, target, reached = rows["mean purity of a column, visited"]

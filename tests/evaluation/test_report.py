@@ -8,34 +8,7 @@ from keras_capsule_poe.evaluation.accuracy import wilson_interval
 from keras_capsule_poe.evaluation.report import measure, over_seeds, tables, write_report
 
 
-def figures(purity=0.9, accuracy=0.5):
-    """Figures as `measure` gives them."""
-    found = {
-        "recognised": 0.9,
-        "modal_classes": 9,
-        "purity": purity,
-        "coverage": 0.5,
-        "frechet": 4.0,
-    }
-    return {
-        "reconstruction": {"primary_capsules": 0.1},
-        "probe": {"capsules": 0.97, "pixels": 0.9},
-        "neighbours": {},
-        "clustering": {
-            "merged_capsules": {"accuracy": accuracy, "nmi": 0.9},
-            "graph": {"accuracy": 0.4, "nmi": 0.95},
-        },
-        "samples": {
-            "classifier_accuracy": 0.99,
-            "real": {**found, "coverage": 1.0},
-            **{name: found for name in ("visited", "complete", "joint")},
-            "full_gaussian": {"frechet": 16.0},
-            "gaussian_mixture": {"frechet": 5.0},
-        },
-    }
-
-
-def test_over_seeds_gives_mean_and_deviation():
+def test_over_seeds_gives_mean_and_deviation(figures):
     runs = [figures(purity=p) for p in (0.7, 0.8, 0.9)]
     found = over_seeds(runs)["samples"]["visited"]
     assert found["purity"] == pytest.approx((0.8, 0.1))
@@ -43,7 +16,7 @@ def test_over_seeds_gives_mean_and_deviation():
     assert over_seeds(runs[:1]) is runs[0]
 
 
-def test_tables_hold_every_figure():
+def test_tables_hold_every_figure(figures):
     found = {heading: (columns, rows) for heading, _, columns, rows in tables([figures()])}
     assert found["Reconstruction"] == (["value"], [("Primary capsules", 0.1)])
     assert found["Neighbours"][1] == []
