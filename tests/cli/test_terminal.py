@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 
 import click
 import pytest
@@ -88,11 +89,19 @@ def test_an_interrupt_says_what_is_left(decorator, arguments, shown):
     assert result.output.startswith("Interrupted")
 
 
-def test_an_interrupt_that_an_import_turns_into_an_error_of_its_own():
+@pytest.fixture
+def interruptible():
+    """Interrupts raise, also where a background job of a shell would ignore them."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_that_an_import_turns_into_an_error_of_its_own(interruptible):
     def importing():
         try:
-            os.kill(os.getpid(), signal.SIGINT)
-            signal.pause()
+            signal.raise_signal(signal.SIGINT)
+            time.sleep(5)
         except KeyboardInterrupt:
             raise ImportError("initialization failed") from None
 
