@@ -10,7 +10,7 @@ from keras_capsule_poe.cli.options import data_options, model_option, seed_optio
 from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
 
 
-@click.command(short_help="Measure reconstruction, representation and samples, with controls.")
+@click.command()
 @model_option
 @click.option(
     "--also",

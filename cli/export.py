@@ -7,7 +7,7 @@ from keras_capsule_poe.cli.options import model_option
 from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
 
 
-@click.command(short_help="Write the SavedModel of a trained model anew.")
+@click.command()
 @model_option
 @click.option(
     "--domain",

@@ -8,10 +8,10 @@ from keras_capsule_poe import __version__
 
 COMMANDS = {
     "train": "Train a model, stage by stage; the same command again resumes.",
-    "sample": "Draw images, as a grid or as arrays: single capsules, all, or a chain.",
+    "sample": "Draw images, as a grid or as arrays, in one of the model's modes.",
     "reconstruct": "Originals beside what the model makes of them.",
     "traverse": "Vary one capsule's dimensions around a real image's code.",
-    "evaluate": "Measure a model on test images: reconstruction, representation, samples.",
+    "evaluate": "Measure reconstruction, representation and samples, with controls.",
     "export": "Write the SavedModel of a trained model anew.",
     "info": "Show what a model folder holds.",
 }

@@ -7,7 +7,7 @@ from keras_capsule_poe.cli.options import PICTURES, data_options, model_option, 
 from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
 
 
-@click.command(short_help="Originals beside what the model makes of them.")
+@click.command()
 @out_option("reconstructions.png", PICTURES)
 @model_option
 @click.option(

@@ -21,7 +21,7 @@ _OF_CHAINS = ("steps", "every", "start", "data_dir", "manual_dir")
 _OF_DRAWS = ("domain", "rows")
 
 
-@click.command(short_help="Draw images, as a grid or as arrays, in one of the model's modes.")
+@click.command()
 @out_option("grid.png", (*PICTURES, ".npz"))
 @model_option
 @click.option(

@@ -19,7 +19,7 @@ def _check_span(context, parameter, span):
     return span
 
 
-@click.command(short_help="Vary one capsule's dimensions around a real image's code.")
+@click.command()
 @out_option("traverse.png", PICTURES)
 @model_option
 @click.option(

@@ -24,7 +24,19 @@ _HOMES = {
     "models": ("CapsuleDecoder", "CapsuleEncoder", "ConvAutoencoder", "ProductOfExpertCapsules"),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
-_MODULES = ("data", "functions", "layers", "losses", "metrics", "models", "training")
+_MODULES = (
+    "data",
+    "evaluation",
+    "families",
+    "functions",
+    "generation",
+    "layers",
+    "losses",
+    "metrics",
+    "models",
+    "serving",
+    "training",
+)
 
 __all__ = [*_MODULE_OF, *_MODULES]
 

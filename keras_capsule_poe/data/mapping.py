@@ -60,10 +60,10 @@ def map_batches(function, rows, chunk=CHUNK, out=None, before=None):
     structure = keras.tree.map_structure
     # Traced for whole chunks, of known size, and once more for the rest: a graph for any size
     # would do, but rounds differently in the last bits.
-    compiled = tf.function(function, reduce_retracing=True)
+    compiled = tf.function(function, reduce_retracing=True, autograph=False)
     if not len(rows) and out is None:
         any_size = tf.TensorSpec((None, *rows.shape[1:]), stream_dtype(rows.dtype))
-        whole = tf.function(lambda x: function(before(x) if before else x))
+        whole = tf.function(lambda x: function(before(x) if before else x), autograph=False)
         results = whole.get_concrete_function(any_size).structured_outputs
         return structure(lambda x: np.empty((0, *x.shape[1:]), x.dtype.as_numpy_dtype), results)
     stream = sequential_batches(rows, chunk) if len(rows) else ()

@@ -196,3 +196,54 @@ def test_unforeseen_errors_take_one_line_and_debug_shows_more(capspoe, tmp_path,
     arguments = ("train", "--dataset", "digits", "--model-dir", tmp_path / "m")
     fails(capspoe(*arguments), 1, "RuntimeError: first second", "--debug")
     assert isinstance(capspoe(*arguments, "--debug").exception, RuntimeError)
+
+
+@pytest.mark.parametrize(
+    "command", [("info",), ("sample", "--out", "a.png"), ("reconstruct", "--out", "a.png")]
+)
+def test_a_run_json_of_something_else_is_no_model(capspoe, tiny_model, tmp_path, command):
+    folder = tmp_path / "copy"
+    shutil.copytree(tiny_model, folder)
+    (folder / "run.json").write_text('{"config": {}}')
+    result = capspoe(*command, "--model-dir", folder)
+    fails(result, 1, "run.json", "does not describe a training run")
+
+
+def test_a_model_of_an_older_version_is_named(capspoe, tiny_model, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(tiny_model, folder)
+    saved = json.loads((folder / "run.json").read_text())
+    del saved["config"]["model"]
+    (folder / "run.json").write_text(json.dumps(saved))
+    result = capspoe("sample", "--model-dir", folder, "--out", tmp_path / "a.png")
+    fails(result, 1, "older version", "SavedModel still works")
+
+
+def test_fresh_with_a_mistyped_word_costs_nothing(capspoe, tiny_model, tiny, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(tiny_model, folder)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    result = capspoe("train", "--dataset", "digtis", "--model-dir", folder, "--fresh", *tiny)
+    fails(result, 2, "digtis", "digits")
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_what_is_left_out_is_said(capspoe, tmp_path):
+    from PIL import Image
+
+    random = np.random.default_rng(0)
+    for i in range(12):
+        pixels = random.integers(0, 256, (20, 20)).astype("uint8")
+        Image.fromarray(pixels).save(tmp_path / f"{i}.png")
+    (tmp_path / "torn.png").write_bytes(b"no image")
+    arguments = ("train", "--dataset", tmp_path, "--skip-broken", "--dry-run")
+    result = capspoe(*arguments, "--model-dir", tmp_path / "m")
+    assert result.exit_code == 0, result.output
+    assert "1 unreadable file left out" in result.output
+
+
+def test_a_setting_that_means_nothing_is_refused(capspoe, tmp_path):
+    train = ("train", "--dataset", "digits", "--model-dir", tmp_path / "m")
+    result = capspoe(*train, "--recipe", "paper", "--set", "encoder.balance=0.1")
+    fails(result, 2, "encoder.balance means nothing here", "encoder.normalize")
+    assert not (tmp_path / "m").exists()

@@ -149,6 +149,17 @@ def test_dry_run_trains_nothing(capspoe, tmp_path):
     assert not folder.exists()
 
 
+@pytest.mark.parametrize(
+    "recipe, steps, rate", [("generation", 900, "0.2"), ("representation", 450, "0.05")]
+)
+def test_help_shows_the_defaults_of_the_recipe_asked_for(capspoe, recipe, steps, rate):
+    result = capspoe("train", "--recipe", recipe, "--help")
+    assert result.exit_code == 0
+    shown = " ".join(result.output.split())
+    assert f"Encoder: passes over the images. [default: enough for {steps} steps]" in shown
+    assert f"Encoder: learning rate at the start. [default: {rate}]" in shown
+
+
 def test_every_command_has_help(capspoe):
     for command in COMMANDS:
         result = capspoe(command, "--help")
