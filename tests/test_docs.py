@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "keras_capsule_poe"
 DOCS = sorted([ROOT / "README.md", ROOT / "saved_models/README.md", *ROOT.glob("docs/*.md")])
 SOURCES = [*PACKAGE.rglob("*.py"), *ROOT.glob("cli/**/*.py"), *ROOT.glob("tests/families/*.py")]
-# Names of others: TensorFlow's and Python's. What training leaves is named in the sources.
-FOREIGN = {"TFDS_DATA_DIR", "Lambda", "tf", "keras", "tensorflow"} | set(dir(builtins))
+# Names of others.
+FOREIGN = {"TFDS_DATA_DIR", "KERAS_BACKEND", "keras"} | set(dir(builtins))
 # Where a reader puts a name of their own.
 PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b")
 
