@@ -33,6 +33,14 @@ class Run:
             self._data = self.load_data()
         return self._data
 
+    def load(self):
+        """Loads the images, which may take long."""
+        self.reporter.stage_began("images")
+        try:
+            return self.data
+        finally:
+            self.reporter.stage_ended()
+
     def path(self, name):
         """Path of a file in the run's folder."""
         return self.folder.path / name
@@ -140,6 +148,7 @@ def _open(run, cleared):
         for stage in done:
             folder.check(stage)
     if len(done) < len(stages):
+        run.load()
         found = {"train": run.data.train.fingerprint, "test": run.data.test.fingerprint}
         if begun and fingerprint not in (None, found):
             raise RunFailed(
