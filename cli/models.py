@@ -62,7 +62,6 @@ def load_model(folder):
 def load_data(config, data_dir=None, manual_dir=None):
     """The `ImageData` that a configuration names."""
     from keras_capsule_poe.data import load_images
-    from keras_capsule_poe.models.autoencoder import SMALLEST_IMAGE
 
     return load_images(
         config.dataset,
@@ -74,7 +73,7 @@ def load_data(config, data_dir=None, manual_dir=None):
         limit=config.limit,
         skip_broken=config.skip_broken,
         seed=config.seed,
-        smallest=SMALLEST_IMAGE,
+        smallest=config.family.smallest(config),
     )
 
 
@@ -89,7 +88,7 @@ def load_run_data(folder, data_dir=None, manual_dir=None):
     config = load_config(folder)
     data = load_data(config, data_dir, manual_dir)
     found = {"train": data.train.fingerprint, "test": data.test.fingerprint}
-    if RunFolder(folder).readable()["fingerprint"] != found:
+    if RunFolder(folder).readable().get("fingerprint") != found:
         raise RunFailed(
             f"The images of {config.dataset} are not those that {folder} was trained on: "
             "what is held out for testing may have been trained on."

@@ -19,7 +19,7 @@ from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
 def reconstruct(out, model_dir, n, data_dir, manual_dir):
     """Show test images and what the model makes of them.
 
-    The first row are the originals; below, a row for each way down that the model has.
+    The first row shows the originals; below it is a row for each way down that the model has.
     """
     from keras_capsule_poe.generation.grids import reconstruction_rows
     from keras_capsule_poe.io.pictures import save_grid

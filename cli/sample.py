@@ -44,7 +44,7 @@ _OF_DRAWS = ("domain", "rows")
 @click.option(
     "--n",
     type=click.IntRange(min=1),
-    help="Images in an .npz; chain: number of chains.  [default: 64, 12 chains in a picture]",
+    help="Images in an .npz; chain: number of chains.  [default: 64; 12 chains in a picture]",
 )
 @click.option(
     "--steps",

@@ -26,7 +26,9 @@ def reporter(log_dir=None):
     )
     console = Console()
     with Progress(*columns, console=console, transient=True) as progress:
-        yield _Bars(progress, lambda line: console.print(line, highlight=False), log_dir)
+        yield _Bars(
+            progress, lambda line: console.print(line, highlight=False, markup=False), log_dir
+        )
 
 
 class _Bars(Reporter):

@@ -241,7 +241,7 @@ def _replace(target, temporary):
     os.rename(target, old)
     try:
         os.rename(temporary, target)
-    except OSError:
+    except BaseException:
         os.rename(old, target)
         raise
     remove(old)

@@ -5,7 +5,6 @@ import functools
 import inspect
 import platform
 import re
-import shutil
 from importlib import metadata
 from pathlib import Path
 
@@ -57,8 +56,6 @@ def export_saved_model(model, folder, card, options=None, version=None):
 
     folder, options = Path(folder), options or {}
     version = str(version or max(versions(folder), default=0) + 1)
-    for left_over in folder.glob(f".{version}.????????"):  # of an export that was killed
-        shutil.rmtree(left_over, ignore_errors=True)
     with _traced_once(model):
         module = tf.Module()
         # Variables only: the loaded object then has no class but TensorFlow's own.
@@ -81,9 +78,9 @@ def model_card(model):
     Examples:
 
     >>> from types import SimpleNamespace as Model
-    >>> card = model_card(Model(TITLE="Toy", image_shape=(4, 4, 1), ENDPOINTS={}))
+    >>> card = model_card(Model(TITLE="Dark", image_shape=(4, 4, 1), ENDPOINTS={}))
     >>> card["model"], card["image_shape"]
-    ('Toy', [4, 4, 1])
+    ('Dark', [4, 4, 1])
     """
     shapes = {"image_shape": list(model.image_shape)}
     if hasattr(model, "dim"):

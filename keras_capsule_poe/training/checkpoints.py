@@ -51,7 +51,7 @@ class Checkpoints:
         for path in reversed(paths):
             try:
                 state, values = self._read(path)
-            except (RunFailed, OSError, ValueError, KeyError) as error:
+            except (RunFailed, OSError, ValueError, KeyError, TypeError) as error:
                 problems.append(f"The checkpoint {path} is damaged ({_short(error)})")
                 note(f"{problems[-1]}: going on from an older one, if there is one")
                 continue

@@ -95,6 +95,8 @@ class Family:
         load: Function of the path of `model.keras` to the trained model.
         outline: Function of (configuration, image shape) to two dicts, shapes and numbers of
             parameters, for people to read.
+        smallest: Function of a configuration to the least height and width of images in pixels
+            that it can take, or None where any will do.
         idle: Function of a configuration to a dict of the settings that mean nothing beside its
             others, and why.
     """
@@ -107,6 +109,7 @@ class Family:
     load: Callable
     check: Callable = lambda config, image_shape: None
     outline: Callable = lambda config, image_shape: ({}, {})
+    smallest: Callable = lambda config: None
     idle: Callable = lambda config: {}
 
     def stage(self, name):

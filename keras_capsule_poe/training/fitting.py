@@ -9,6 +9,7 @@ import keras
 from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.io.files import write_json
 from keras_capsule_poe.training.checkpoints import Checkpoints
+from keras_capsule_poe.training.folder import CHECKPOINTS
 
 HISTORY_FILE = "history.json"
 
@@ -52,7 +53,7 @@ def fit(
     folder, (epochs, steps) = Path(folder), length
     model.optimizer.build(model.trainable_variables)
     _build_metrics(model, stream)
-    checkpoints = Checkpoints(model, folder / "checkpoints", mend=f"stage_fresh:{stage}")
+    checkpoints = Checkpoints(model, folder / CHECKPOINTS, mend=f"stage_fresh:{stage}")
     state = checkpoints.restore(reporter.note) or {"step": 0, "history": []}
     monitor = _Monitor(
         stage, checkpoints, state, length, reporter, checkpoint_seconds, after_epoch, picture

@@ -8,13 +8,16 @@ from keras_capsule_poe.io.files import clear_folder, digest, read_json, remove, 
 
 RUN_FILE, DONE_FILE, LOCK_FILE = "run.json", "done.json", ".lock"
 MODEL_FILE = "model.keras"
+# In a stage's folder, while it trains.
+CHECKPOINTS = "checkpoints"
 
 
 class RunFolder:
     """The folder of one run.
 
-    `run.json` holds the configuration and the images' fingerprints; each stage has a folder of
-    its name, and `done.json` in it once it is done, with the digests of the files that it wrote.
+    `run.json` holds the configuration, the images' fingerprints and a number that no other run
+    has; each stage has a folder of its name, and `done.json` in it once it is done, with the
+    run's number and the digests of the files that it wrote.
 
     Args:
         path: The folder; it need not exist.
@@ -66,7 +69,7 @@ class RunFolder:
         path = self.path / RUN_FILE
         if not path.exists():
             return None
-        values = read_json(path)
+        values = read_json(path, mend="model_dir")
         config = values.get("config") if isinstance(values, dict) else None
         if not isinstance(config, dict) or "dataset" not in config:
             raise RunFailed(f"{path} does not describe a training run.", mend="model_dir")
@@ -89,15 +92,19 @@ class RunFolder:
             )
         return values
 
-    def save(self, config, fingerprint):
-        """Writes `run.json`."""
-        write_json(self.path / RUN_FILE, {"config": config.to_dict(), "fingerprint": fingerprint})
+    def save(self, config, fingerprint, run):
+        """Writes `run.json`; `run` is the run's number."""
+        values = {"config": config.to_dict(), "fingerprint": fingerprint, "run": run}
+        write_json(self.path / RUN_FILE, values)
 
     def is_foreign(self):
         """Whether it holds files, but no run."""
-        return not (self.path / RUN_FILE).exists() and any(
-            not entry.name.startswith(".") for entry in self.path.iterdir()
-        )
+        return not (self.path / RUN_FILE).exists() and bool(self.contents())
+
+    def contents(self):
+        """Names of what it holds, but for `run.json` and what is hidden."""
+        names = (entry.name for entry in self.path.iterdir())
+        return sorted(name for name in names if name != RUN_FILE and not name.startswith("."))
 
     def stage(self, name):
         """Path of a stage's folder."""
@@ -117,7 +124,7 @@ class RunFolder:
         path = self.stage(name) / DONE_FILE
         if not path.exists():
             return None
-        values = read_json(path)
+        values = read_json(path, mend=f"stage_fresh:{name}")
         if not isinstance(values, dict) or not {"seconds", "metrics", "files"} <= set(values):
             raise RunFailed(
                 f"{path} is damaged; the stage must be trained again.", mend=f"stage_fresh:{name}"
@@ -128,13 +135,16 @@ class RunFolder:
         """Writes `done.json`; what only an unfinished stage needs goes afterwards."""
         files = {name: digest(self.path / name) for name in stage.writes}
         done = {"seconds": seconds, "metrics": metrics, "files": files}
+        done["run"] = self.saved().get("run")
         write_json(self.stage(stage.name) / DONE_FILE, done)
-        remove(self.stage(stage.name) / "checkpoints")
+        remove(self.stage(stage.name) / CHECKPOINTS)
 
     def forget(self, stages):
-        """Marks stages as not done; what they left stays until they run."""
+        """Marks stages as not done and not begun; the files that they left stay until they run."""
         for stage in stages:
             remove(self.stage(stage.name) / DONE_FILE)
+            # They would be taken up again, with other weights below them.
+            remove(self.stage(stage.name) / CHECKPOINTS)
 
     def missing(self, stage):
         """Files of a finished stage that are gone."""
@@ -144,9 +154,14 @@ class RunFolder:
         """Compares the files of a finished stage with what it wrote.
 
         Raises:
-            RunFailed: If one is gone, or another.
+            RunFailed: If one is gone, or another, or the whole stage is of another run.
         """
-        for name, wanted in self.done(stage.name)["files"].items():
+        done = self.done(stage.name)
+        if done.get("run") != self.saved().get("run"):
+            raise RunFailed(
+                f"{self.stage(stage.name)} is of another run.", mend=f"stage_fresh:{stage.name}"
+            )
+        for name, wanted in done["files"].items():
             path = self.path / name
             if not path.exists():
                 problem = "is missing"
@@ -164,7 +179,7 @@ class RunFolder:
         """
         done = self.stage(stage.name) / DONE_FILE
         # First: a stage half removed must not count as done.
-        for path in (done, *(self.path / name for name in stage.writes)):
+        for path in (done, *(self.path / name for name in (*stage.writes, *stage.cache))):
             remove(path)
         for pattern in stage.pictures:
             for path in self.path.glob(pattern):

@@ -1,5 +1,6 @@
 """How training tells of its progress; the base class prints lines."""
 
+import contextlib
 import threading
 import time
 
@@ -51,7 +52,7 @@ class Reporter:
 
     def step(self, stage, epoch, step, logs):
         """After each step; `logs` holds the running metrics of the epoch."""
-        self._where = epoch, step, logs["loss"] if logs else None
+        self._where = epoch, step, logs["loss"]
 
     def epoch(self, stage, epoch, metrics):
         """After each epoch."""
@@ -81,11 +82,14 @@ class Reporter:
     def progress(self):
         """Where the stage stands, as a line."""
         seconds = time.perf_counter() - self._began
-        if self._where is None:
+        where = self._where
+        if where is None:
             return f"{self._stage}: working for {seconds:.0f} s"
-        epoch, step, loss = self._where
+        epoch, step, loss = where
         epochs, steps = self._length
         done = epoch * steps + step
+        if done == epochs * steps:
+            return f"{self._stage}: trained, working for {seconds:.0f} s"
         rate = (done - self._counted) / max(time.perf_counter() - self._since, 1e-9)
         pace = (
             f"{rate * self.batch_size:.0f} images/s" if self.batch_size else f"{rate:.2g} steps/s"
@@ -95,7 +99,9 @@ class Reporter:
     def _beat(self, ended):
         while not ended.wait(min(1.0, self.silence)):
             if time.perf_counter() - self._last >= self.silence:
-                self.say(self.progress())
+                # A closed output ends training where that writes, and with a message.
+                with contextlib.suppress(OSError, ValueError):
+                    self.say(self.progress())
 
 
 def describe(metrics):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+import uuid
 
 from keras_capsule_poe.errors import ConfigError, RunFailed
 from keras_capsule_poe.io.files import check_writable
@@ -31,6 +32,14 @@ class Run:
         if not hasattr(self, "_data"):
             self._data = self.load_data()
         return self._data
+
+    def load(self):
+        """Loads the images, which may take long."""
+        self.reporter.stage_began("images")
+        try:
+            return self.data
+        finally:
+            self.reporter.stage_ended()
 
     def path(self, name):
         """Path of a file in the run's folder."""
@@ -121,20 +130,25 @@ def train(config, model_dir, load_data, reporter, stage=None, fresh=False):
 def _open(run, cleared):
     """Claims the folder for this run, or refuses; then clears the stages that start over."""
     folder, config = run.folder, run.config
+    stages = config.family.stages
     if folder.is_foreign():
         raise RunFailed(f"{folder.path} holds files but no training run.", mend="model_dir")
-    stays = [stage for stage in config.family.stages if stage not in cleared]
+    stays = [stage for stage in stages if stage not in cleared]
     saved = folder.saved()
     if saved and stays:
         saved = folder.readable()
+    _refuse_another_model(run, saved)
     begun = [stage for stage in stays if folder.has_begun(stage)]
     fingerprint = saved.get("fingerprint") if saved else None
     if begun:
         _refuse_differences(run, saved["config"], begun)
-    needed = [
-        stage for stage in config.family.stages if stage in cleared or not _is_done(run, stage)
-    ]
-    if needed:
+    done = [stage for stage in stays if _is_done(run, stage, cleared)]
+    if cleared:
+        # What is damaged among them would stop the run after the others were deleted.
+        for stage in done:
+            folder.check(stage)
+    if len(done) < len(stages):
+        run.load()
         found = {"train": run.data.train.fingerprint, "test": run.data.test.fingerprint}
         if begun and fingerprint not in (None, found):
             raise RunFailed(
@@ -144,19 +158,23 @@ def _open(run, cleared):
         fingerprint = found
         config.check(run.data.image_shape)
         run.reporter.note(run.data.summary())
-    for stage in cleared:
+    # The last one first: if this is killed, no stage outlives one that it was made from.
+    for stage in reversed(cleared):
         folder.clear(stage)
-    folder.save(config, fingerprint)
+    folder.save(config, fingerprint, saved.get("run") if begun else uuid.uuid4().hex)
+
+
+def _refuse_another_model(run, saved):
+    """A folder that holds anything of another model is left alone, whatever it is asked for."""
+    name, folder = run.config.family.name, run.folder
+    model = saved["config"].get("model", name) if saved else name
+    if model != name and folder.contents():
+        raise RunFailed(f"{folder.path} holds a model {model!r}, not {name!r}.", mend="model_dir")
 
 
 def _refuse_differences(run, saved, begun):
     """Settings of a stage that has begun must stay; those of stages to come may change."""
     family, folder = run.config.family, run.folder
-    if saved["model"] != family.name:
-        raise RunFailed(
-            f"{folder.path} holds a model {saved['model']!r}, not {family.name!r}.",
-            mend="model_dir",
-        )
     sections = {stage.section for stage in begun}
     differences = run.config.differences(RunConfig.from_dict(family, saved))
     held = {
@@ -201,8 +219,11 @@ def _run_stages(run, wanted):
         reporter.stage_finished(stage.name, seconds)
 
 
-def _is_done(run, stage):
-    """Whether nothing of a stage is left to do; caches may be gone once nobody reads them."""
+def _is_done(run, stage, cleared=()):
+    """Whether nothing of a stage is left to do; caches may be gone once nobody reads them.
+
+    `cleared` are stages that count as not done, whatever they left.
+    """
     folder, stages = run.folder, run.config.family.stages
     if folder.done(stage.name) is None:
         return False
@@ -210,5 +231,5 @@ def _is_done(run, stage):
     if not later and folder.missing(stage):
         return False
     gone = {name for name in stage.cache if not (folder.path / name).exists()}
-    waiting = [other for other in later if folder.done(other.name) is None]
+    waiting = [s for s in later if s in cleared or folder.done(s.name) is None]
     return not any(gone & set(other.reads) for other in waiting)

@@ -113,6 +113,11 @@ def test_its_settings_are_its_constructor_s(capspoe, tmp_path):
     assert f"{28 * 28 * 8:,} parameters" in wide
 
 
+def test_its_images_may_be_small(capspoe, tmp_path):
+    train = ("train", "--model", "toy", "--dataset", "digits", "--model-dir", tmp_path / "m")
+    assert "image              8 x 8 x 1" in capspoe(*train, "--image-size", 8, "--dry-run")
+
+
 def write(folder):
     path = folder / "settings.toml"
     path.write_text("[encoder]\ncapsules = 3\n")

@@ -111,7 +111,7 @@ def test_uniform_coefficients_are_the_mean_of_the_votes(small_product, implement
     before = np.array(model.code(images())["experts"])
     # scale = 2 is what the coefficients of an expert sum to.
     votes = np.einsum("ijed,bid->bje", np.asarray(experts.kernel, "float64"), x)
-    z = (2 / x.shape[1] if experts.normalize == "inputs" else 2 / J) * votes
+    z = (2 / x.shape[1] if experts.options.normalize == "inputs" else 2 / J) * votes
     found = model.code(images(), coefficients="uniform")
     # float32 sums over all primary capsules.
     np.testing.assert_allclose(found["experts"], squash(z.astype("float32")), rtol=1e-3, atol=1e-5)
@@ -266,7 +266,7 @@ def test_modes_are_named_where_there_is_none_such(model):
         model.draw(2, 0, "joint", "visited")
 
 
-@pytest.mark.parametrize("capsule", [-1, J])
+@pytest.mark.parametrize("capsule", [-1, J, np.int64(J)])
 def test_capsules_that_are_not_there_are_refused(model, capsule):
     with pytest.raises(BadUse, match=f"{J} capsules, from 0. Received: capsule={capsule}"):
         model.sample_capsule(capsule, 2, 0)

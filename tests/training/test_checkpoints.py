@@ -119,6 +119,8 @@ def damage(path, how):
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     elif how == "empty":
         path.write_bytes(b"")
+    elif how == "other":
+        path.write_text("[]")
     elif how == "flipped":
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 255
@@ -134,6 +136,7 @@ def damage(path, how):
         ("weights.npz", "flipped"),
         ("weights.npz", "gone"),
         ("state.json", "empty"),
+        ("state.json", "other"),
     ],
 )
 def test_a_damaged_checkpoint_is_named_and_the_older_one_is_used(tmp_path, name, how, undisturbed):

@@ -1,6 +1,7 @@
 """What a run does to its folder: nothing is lost, nothing of another run is taken for its own."""
 
 import json
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -132,6 +133,20 @@ def test_a_file_of_another_run_is_refused(engine, done, name):
     refuses(engine, f"{name} is missing")
 
 
+def test_a_whole_stage_of_another_run_is_refused(engine, done, tmp_path):
+    engine.train(folder=tmp_path / "other")
+    shutil.rmtree(engine.folder / "second")
+    shutil.copytree(tmp_path / "other" / "second", engine.folder / "second")
+    (engine.folder / "last" / "done.json").unlink()
+    refuses(engine, "second is of another run")
+    engine.train(stage="second", fresh=True)
+    engine.train()
+    # A copy of the whole folder is the same run.
+    shutil.copytree(engine.folder, tmp_path / "copy")
+    engine.train(folder=tmp_path / "copy")
+    assert engine.log == []
+
+
 def test_a_finished_model_that_is_gone_is_written_again(engine, done):
     (engine.folder / "model.keras").unlink()
     engine.train()
@@ -170,6 +185,70 @@ def test_another_model_s_folder_is_refused(engine, done):
     refuses(
         engine, "holds a model 'fake', not 'other'", family=replace(engine.family, name="other")
     )
+
+
+def test_another_model_s_folder_is_refused_where_no_stage_has_the_same_name(engine):
+    from dataclasses import replace
+
+    engine.train(stage="first")
+    stages = [replace(s, name=f"other {s.name}", section=None) for s in engine.family.stages]
+    other = replace(engine.family, name="other", stages=tuple(stages))
+    refuses(engine, "holds a model 'fake', not 'other'", family=other)
+    refuses(engine, "holds a model 'fake', not 'other'", family=other, fresh=True)
+
+
+def test_a_model_of_which_nothing_began_gives_way(engine):
+    from dataclasses import replace
+
+    engine.stop_before = "first"
+    with pytest.raises(KeyboardInterrupt):
+        engine.train()
+    (engine.folder / "first").rmdir()
+    engine.stop_before = None
+    engine.train(family=replace(engine.family, name="other"))
+    assert engine.log == ["first", "second", "last"]
+
+
+def test_fresh_of_a_stage_looks_at_what_stays_before_it_deletes(engine, done):
+    (engine.folder / "first" / "a.txt").write_text("damaged")
+    # Its cache is gone: it is made again, and needs no look.
+    engine.train(stage="second", fresh=True)
+    assert engine.log == ["first", "second"]
+    engine.train()
+    (engine.folder / "second" / "b.txt").write_text("damaged")
+    refuses(engine, "b.txt is not what stage second wrote", fresh=True, stage="last")
+
+
+def test_fresh_goes_from_the_last_stage_to_the_first(engine, done, monkeypatch):
+    cleared, clear = [], RunFolder.clear
+
+    def clear_one(folder, stage):
+        if cleared:
+            raise KeyboardInterrupt
+        cleared.append(stage.name)
+        clear(folder, stage)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(RunFolder, "clear", clear_one)
+        engine.train(fresh=True)
+    assert cleared == ["last"]
+    engine.train()
+    assert engine.log == ["last"]
+
+
+def test_checkpoints_on_top_of_a_stage_that_is_done_again_are_not_taken_up(engine):
+    engine.stop_before = "second"
+    with pytest.raises(KeyboardInterrupt):
+        engine.train()
+    checkpoint = engine.folder / "second" / "checkpoints" / "step-000000001"
+    checkpoint.mkdir(parents=True)
+    with pytest.raises(KeyboardInterrupt):
+        engine.train()
+    assert checkpoint.exists(), "the first stage was done"
+    (engine.folder / "first" / "done.json").unlink()
+    with pytest.raises(KeyboardInterrupt):
+        engine.train()
+    assert engine.log == ["first"] and not checkpoint.exists()
 
 
 def test_what_cannot_be_deleted_stops_a_fresh_start(engine, done, monkeypatch):
@@ -236,8 +315,10 @@ def test_an_unknown_stage_lists_the_known_ones(engine):
 
 def test_damaged_done_is_named(engine, done):
     path = RunFolder(engine.folder).stage("second") / "done.json"
-    for content in ("[]", "{}", "null"):
+    for content in ("[]", "{}", "null", "no JSON"):
         path.write_text(content)
         with pytest.raises(RunFailed, match="second/done.json is damaged") as failed:
             engine.train()
         assert failed.value.mend == "stage_fresh:second"
+    engine.train(stage="second", fresh=True)
+    assert engine.log == ["first", "second"]

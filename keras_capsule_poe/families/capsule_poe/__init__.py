@@ -35,6 +35,7 @@ FAMILY = Family(
     recipes=RECIPES,
     check=lazily(f"{_HERE}.build:check"),
     outline=lazily(f"{_HERE}.costs:outline"),
+    smallest=lazily(f"{_HERE}.build:smallest"),
     idle=idle,
     load=lazily(f"{_HERE}.load:load"),
 )

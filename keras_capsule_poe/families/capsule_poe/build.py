@@ -9,6 +9,7 @@ from keras_capsule_poe.families.capsule_poe.codes import CodeDescription
 from keras_capsule_poe.families.capsule_poe.starts import MapStart
 from keras_capsule_poe.layers import CapsulePoE, PrimaryCapsules
 from keras_capsule_poe.models import CapsuleDecoder, CapsuleEncoder, ConvAutoencoder
+from keras_capsule_poe.models.autoencoder import SMALLEST_IMAGE
 from keras_capsule_poe.training import optimizers
 from keras_capsule_poe.training.precision import policy
 from keras_capsule_poe.training.schedule import Schedule
@@ -133,6 +134,11 @@ def optimizer(config, section, images):
     epochs, steps = schedule(config, section).over(images)
     function = optimizers.for_autoencoder if section == "autoencoder" else optimizers.for_capsules
     return function(decay_steps=epochs * steps, **arguments(config, section, function))
+
+
+def smallest(config):
+    """The least height and width of images, in pixels."""
+    return SMALLEST_IMAGE
 
 
 def check(config, image_shape=None):

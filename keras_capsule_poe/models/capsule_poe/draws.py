@@ -1,5 +1,7 @@
 """How codes of a product of expert capsules are drawn at random."""
 
+from numbers import Integral
+
 import keras
 from keras import ops
 
@@ -18,7 +20,7 @@ class CapsuleDraws:
 
     def sample_capsule(self, capsule, n, seed, domain=None):
         """Images from one capsule; `capsule` is its index, the rest as in `sample`."""
-        if isinstance(capsule, int) and not 0 <= capsule < self.capsules:
+        if isinstance(capsule, Integral) and not 0 <= capsule < self.capsules:
             raise BadUse(
                 f"`capsule` must be an index of {self.capsules} capsules, from 0. "
                 f"Received: capsule={capsule}"
