@@ -15,6 +15,8 @@ def find_model(model_dir):
     """
     if model_dir is not None:
         if not (model_dir / "model.keras").exists():
+            if (model_dir / "run.json").exists():
+                raise RunFailed(f"Training in {model_dir} has not finished.", mend="go_on")
             raise RunFailed(f"{model_dir} holds no finished model.", mend="train")
         return model_dir
     found = sorted(SAVED_MODELS.glob("*/model.keras"), key=lambda path: path.stat().st_mtime)
@@ -59,31 +61,13 @@ def load_model(folder):
         ) from error
 
 
-def load_data(config, data_dir=None, manual_dir=None):
-    """The `ImageData` that a configuration names."""
-    from keras_capsule_poe.data import load_images
-
-    return load_images(
-        config.dataset,
-        data_dir=data_dir,
-        manual_dir=manual_dir,
-        column=config.column,
-        image_size=config.image_size,
-        grey=config.grey,
-        limit=config.limit,
-        skip_broken=config.skip_broken,
-        seed=config.seed,
-        smallest=config.family.smallest(config),
-    )
-
-
 def load_run_data(folder, data_dir=None, manual_dir=None):
     """The `ImageData` that a model was trained on.
 
     Raises:
         RunFailed: If the images are others now.
     """
-    from keras_capsule_poe.training import RunFolder
+    from keras_capsule_poe.training import RunFolder, load_data
 
     config = load_config(folder)
     data = load_data(config, data_dir, manual_dir)

@@ -27,6 +27,7 @@ MENDS = {
     "model_dir": "choose another --model-dir",
     "export": "write it anew: capspoe export",
     "train": "train one: capspoe train",
+    "go_on": "the same capspoe train goes on with it",
 }
 GO_ON = "every checkpoint is kept. Run the same command{change} to go on."
 
@@ -39,7 +40,11 @@ def import_tensorflow():
     if "tensorflow" in sys.modules:
         return
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    backend = os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    if backend != "tensorflow":
+        raise click.UsageError(
+            f"capspoe needs Keras' TensorFlow backend. Received: KERAS_BACKEND={backend}"
+        )
     sys.stderr.flush()
     kept = os.dup(2)
     with tempfile.TemporaryFile() as lines:

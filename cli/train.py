@@ -5,12 +5,12 @@ from pathlib import Path
 
 import click
 
-from keras_capsule_poe.cli.models import SAVED_MODELS, load_data
+from keras_capsule_poe.cli.models import SAVED_MODELS
 from keras_capsule_poe.cli.options import data_options
 from keras_capsule_poe.cli.terminal import import_tensorflow, resumable
 from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.families import registry
-from keras_capsule_poe.training import RunConfig
+from keras_capsule_poe.training import RunConfig, load_data
 from keras_capsule_poe.training.settings import read_toml
 
 # Settings of sections that have options of their own.
@@ -55,6 +55,12 @@ class TrainCommand(click.Command):
                 ),
                 *_section_options(family, recipe if recipe in family.recipes else None),
                 click.Option(
+                    ["--set", "settings"],
+                    multiple=True,
+                    metavar="SECTION.KEY=VALUE",
+                    help=f"Any other setting, for instance {_example(family)}.",
+                ),
+                click.Option(
                     ["--stage"],
                     type=click.Choice([stage.name for stage in family.stages]),
                     help="Stop after this stage; with --fresh, start over from it.",
@@ -95,6 +101,13 @@ def _section_options(family, recipe):
     return options
 
 
+def _example(family):
+    """A setting of the family, with its default."""
+    section, settings = next(iter(RunConfig(family).sections.items()))
+    key, value = next(iter(vars(settings).items()))
+    return f"{section}.{key}={value}"
+
+
 def _image_size(context, parameter, value):
     if value is None:
         return None
@@ -128,13 +141,6 @@ def _image_size(context, parameter, value):
     "--skip-broken", is_flag=True, default=None, help="Leave out images that cannot be read."
 )
 @data_options
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="SECTION.KEY=VALUE",
-    help="Any other setting, for instance encoder.capsules=10.",
-)
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False),

@@ -20,7 +20,7 @@ def show_plan(config, data):
         )
     click.echo(
         f"About {_duration(planned['seconds'])} in all, {planned['peak_bytes'] / 1e9:.1f} GB of "
-        f"memory, {planned['disk_bytes'] / 1e9:.2f} GB of disk for features while it trains."
+        f"memory, {planned['disk_bytes'] / 1e9:.2f} GB of disk while it trains."
     )
 
 

@@ -20,10 +20,15 @@ def show_results(folder, family):
         figures = [
             f"{name} {value:.4g}"
             for name, value in done["metrics"].items()
-            if isinstance(value, float) and name != "seconds"
+            if isinstance(value, (int, float)) and name not in ("seconds", "epoch")
         ]
         table.add_row(stage, f"{done['seconds']:.0f}", ", ".join(figures))
     Console(soft_wrap=True).print(table)
+    for stage in family.stages:
+        kept = sorted((folder / stage.name).glob("checkpoints/step-*"))
+        if kept:
+            step = int(kept[-1].name.partition("-")[2])
+            click.echo(f"{stage.name}: not finished; its last checkpoint is of step {step}")
     for path in sorted(folder.glob("*.png")):
         click.echo(f"Look at {path}")
     versions = sorted(

@@ -9,7 +9,6 @@ from keras_capsule_poe.evaluation.meaning import capsule_meaning, mean_traversal
 from keras_capsule_poe.evaluation.page import write_page
 from keras_capsule_poe.evaluation.samples import sample_figures
 from keras_capsule_poe.evaluation.sources import draws
-from keras_capsule_poe.functions.partition import partition_check
 from keras_capsule_poe.generation.grids import reconstruction_rows, sample_rows
 
 SHOWN, ROWS = 20, 4
@@ -22,8 +21,6 @@ _NOTES = {
     "12,000.",
     "neighbours": "Test accuracy of the five nearest training images, of at most 12,000.",
     "clustering": "Without labels, fitted on training images, scored on test images.",
-    "partition_check": "Log partition function, nats, of a small model with fixed routing: by "
-    "enumeration of its states and by annealed importance sampling.",
     "samples": "As a classifier trained on the data set sees them, against test images. Under "
     "`real`, training images. The three Gaussian controls are fitted to features of at most "
     "12,000 training images, the model to all.",
@@ -64,7 +61,7 @@ def measure(model, data, samples=10_000, probe_images=None, seed=0):
         probe_images, seed: See `evaluate`.
 
     Returns:
-        dict of `evaluate`, and `partition_check`, with labels also `samples`, of
+        dict of `evaluate`; with labels also `samples`, of
         `sample_figures`; and of `classification_figures`, with labels.
 
     Examples:
@@ -80,7 +77,6 @@ def measure(model, data, samples=10_000, probe_images=None, seed=0):
     figures = {}
     if is_generative(model):
         figures |= evaluate(model, data, probe_images, seed=seed)
-        figures["partition_check"] = partition_check(seed)
         if samples and has_classes(data):
             figures["samples"] = sample_figures(model, data, samples, seed)
     if is_classifier(model) and data.test.labels is not None:

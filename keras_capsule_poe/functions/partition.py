@@ -83,28 +83,6 @@ def annealed_log_partition(kernel, coefficients, values, chains=1000, temperatur
     return float(estimate), float(error)
 
 
-def partition_check(seed=0):
-    """The exact and the annealed log Z of a small random model.
-
-    Args:
-        seed: int.
-
-    Returns:
-        dict: `exact`, `annealed` and its `standard_error`, nats;
-        `states`, how many were enumerated.
-    """
-    random = np.random.default_rng(seed)
-    kernel = 1.5 * random.normal(size=(4, 3, 2, 2))
-    coefficients, values = random.uniform(0.3, 1.5, size=(4, 3)), random.normal(size=(5, 2))
-    annealed, error = annealed_log_partition(kernel, coefficients, values, seed=seed)
-    return {
-        "exact": exact_log_partition(kernel, coefficients, values),
-        "annealed": annealed,
-        "standard_error": error,
-        "states": len(values) ** len(kernel),
-    }
-
-
 def _gibbs_sweep(z, state, votes, b, random):
     """Draws each visible capsule of p_b, given the others, in place; returns its z, (B, J, E)."""
     for i, vote in enumerate(votes):

@@ -96,14 +96,14 @@ class PrimaryCapsules(keras.layers.Layer):
         """Estimates the mean feature and the gain from data, in one pass.
 
         Args:
-            batches: Iterable of arrays (B, H, W, F).
+            batches: Array (N, H, W, F), or an iterable of arrays (B, H, W, F).
 
         Raises:
             ValueError: If there are no features, they are all equal or not finite, or batches
                 differ in shape.
         """
         count, total, square = 0, 0.0, 0.0
-        for batch in batches:
+        for batch in [batches] if np.ndim(batches) == 4 else batches:
             batch = np.asarray(batch, dtype="float64")
             if not self.built:
                 self.build(batch.shape)

@@ -49,6 +49,11 @@ class RunConfig:
     """
 
     def __init__(self, family, recipe=None, **settings):
+        if not hasattr(family, "recipes"):
+            raise TypeError(
+                "`family` must be a Family, as `families.get('capsules')` gives it. "
+                f"Received: family={family!r}"
+            )
         recipe = recipe or next(iter(family.recipes))
         if recipe not in family.recipes:
             raise ConfigError(
@@ -125,6 +130,13 @@ class RunConfig:
             if not right:
                 value = getattr(settings, name)
                 raise ConfigError(f"{name} must be {wanted}. Received: {value!r}")
+        for name, section in self.sections.items():
+            # Keras' optimizers take any number.
+            if not getattr(section, "learning_rate", 1) > 0:
+                raise ConfigError(
+                    f"{name}: `learning_rate` must be above zero. "
+                    f"Received: learning_rate={section.learning_rate!r}"
+                )
         for name, why in self.family.idle(self).items():
             if name in self.given:
                 raise ConfigError(f"{name} means nothing here: {why}. Leave it out.")

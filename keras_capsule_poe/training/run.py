@@ -1,13 +1,16 @@
 """A training run: the stages of a family in order, each resumed or skipped as it stands."""
 
 import dataclasses
+import functools
 import time
 import uuid
 
 from keras_capsule_poe.errors import ConfigError, RunFailed
 from keras_capsule_poe.io.files import check_writable
+from keras_capsule_poe.training import images
 from keras_capsule_poe.training.config import RunConfig
 from keras_capsule_poe.training.folder import RunFolder
+from keras_capsule_poe.training.reporter import Reporter
 
 
 @dataclasses.dataclass
@@ -82,7 +85,7 @@ class Run:
         return history[-1]
 
 
-def train(config, model_dir, load_data, reporter, stage=None, fresh=False):
+def train(config, model_dir, load_data=None, reporter=None, stage=None, fresh=False):
     """Runs every stage that is not done yet.
 
     Nothing on disk changes before the configuration, the images and the folder are known to fit.
@@ -90,8 +93,9 @@ def train(config, model_dir, load_data, reporter, stage=None, fresh=False):
     Args:
         config: `RunConfig`.
         model_dir: Folder of the run.
-        load_data: Function of nothing to an `ImageData`, called when images are needed.
-        reporter: `Reporter`.
+        load_data: Function of nothing to an `ImageData`, called when images are needed; `None`:
+            the images that the configuration names.
+        reporter: `Reporter`; `None`: one that prints.
         stage: Name of the last stage to run; `None`: all. With `fresh`, the first to do anew.
         fresh: Starts over: all of it, or from `stage` on.
 
@@ -101,8 +105,10 @@ def train(config, model_dir, load_data, reporter, stage=None, fresh=False):
     Raises:
         RunFailed: If the folder belongs to another configuration or to other images, or a stage
             fails.
-        ConfigError: If the configuration has values out of range, or there is no such stage.
+        ConfigError: If the configuration has values out of range, there is no such stage, or
+            Keras runs on another backend than TensorFlow.
     """
+    _check_backend()
     stages = config.family.stages
     names = [known.name for known in stages]
     if stage is not None and stage not in names:
@@ -112,7 +118,8 @@ def train(config, model_dir, load_data, reporter, stage=None, fresh=False):
     config.check()
     folder = RunFolder(model_dir)
     check_writable(folder.path)
-    run = Run(config, folder, reporter, load_data)
+    load_data = load_data or functools.partial(images.load_data, config)
+    run = Run(config, folder, reporter or Reporter(), load_data)
     first = names.index(stage) if fresh and stage else 0
     last = names.index(stage) if stage else len(names) - 1
     with folder.locked():
@@ -125,6 +132,16 @@ def train(config, model_dir, load_data, reporter, stage=None, fresh=False):
         if last == len(names) - 1:
             folder.drop_cache(stages)
     return run
+
+
+def _check_backend():
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        raise ConfigError(
+            "Stages are trained on Keras' TensorFlow backend. "
+            f"Received: the backend {keras.backend.backend()!r}"
+        )
 
 
 def _open(run, cleared):

@@ -1,6 +1,7 @@
 """Bad input: one clear line, exit code 2 or 1, nothing lost."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -247,3 +248,30 @@ def test_a_setting_that_means_nothing_is_refused(capspoe, tmp_path):
     result = capspoe(*train, "--recipe", "paper", "--set", "encoder.balance=0.1")
     fails(result, 2, "encoder.balance means nothing here", "encoder.normalize")
     assert not (tmp_path / "m").exists()
+
+
+def test_another_backend_is_refused_before_anything_is_written(tmp_path):
+    program = "from keras_capsule_poe.cli.main import main; main()"
+    command = [sys.executable, "-c", program, "train", "--dataset", "digits"]
+    done = subprocess.run(
+        [*command, "--model-dir", tmp_path / "m"],
+        env={**os.environ, "KERAS_BACKEND": "jax"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert "Received: KERAS_BACKEND=jax" in done.stderr.strip().splitlines()[-1]
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_run_that_is_not_finished_says_how_far_it_is(capspoe, tiny_model, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(tiny_model, folder)
+    (folder / "model.keras").unlink()
+    (folder / "decoder" / "done.json").unlink()
+    (folder / "decoder" / "checkpoints" / "step-000000003").mkdir(parents=True)
+    shown = capspoe("info", "--model-dir", folder)
+    assert shown.exit_code == 0, shown.output
+    assert "decoder: not finished; its last checkpoint is of step 3" in shown.output
+    result = capspoe("sample", "--model-dir", folder, "--out", tmp_path / "a.png")
+    fails(result, 1, "has not finished", "same capspoe train goes on")

@@ -35,7 +35,6 @@ class AxesSection:
 class LinearCode(GenerativeModel, keras.Model):
     """Pixels as a mean image plus a sum of `axes` images."""
 
-    MODES = {"single": Mode(columns=4)}
     CEILINGS = ("whole_code",)
 
     def __init__(self, axes, image_shape, **kwargs):
@@ -43,6 +42,11 @@ class LinearCode(GenerativeModel, keras.Model):
         if axes < 1:
             raise ValueError(f"`axes` must be at least 1. Received: axes={axes!r}")
         self.capsules, self.dim, self.image_shape = axes, 1, tuple(image_shape)
+
+    @property
+    def MODES(self):
+        """Each image is of one axis, so a picture has a column for each."""
+        return {"single": Mode(columns=self.capsules)}
 
     def build(self, input_shape=None):
         pixels = int(np.prod(self.image_shape))
@@ -77,7 +81,10 @@ class LinearCode(GenerativeModel, keras.Model):
     def draw(self, n, seed, mode=None, domain=None):
         self.resolve_mode(mode, domain)
         field = keras.random.normal((n,), seed=StatelessSeed(seed))
-        capsule = ops.cast(ops.arange(n) % self.capsules, "int32")
+        # Each block of J shows each capsule once; the second number keeps the two draws apart.
+        blocks = (n + self.capsules - 1) // self.capsules
+        rank = keras.random.uniform((blocks, self.capsules), seed=StatelessSeed(seed, 1))
+        capsule = ops.cast(ops.reshape(ops.argsort(rank, axis=-1), (-1,))[:n], "int32")
         x = field / (1 + ops.abs(field))
         return {
             "capsules": (x[:, None] * ops.one_hot(capsule, self.capsules))[..., None],

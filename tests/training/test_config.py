@@ -138,7 +138,7 @@ def test_values_out_of_range_are_refused_by_what_is_built(name, value):
 
 
 def test_too_small_images_are_refused():
-    with pytest.raises(ConfigError, match="autoencoder.*12"):
+    with pytest.raises(ConfigError, match="20x20.*12x12"):
         config().check((12, 12, 1))
 
 

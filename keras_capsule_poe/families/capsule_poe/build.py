@@ -152,6 +152,12 @@ def check(config, image_shape=None):
         ConfigError: That names the section.
     """
     shape = image_shape or (28, 28, 1)
+    if min(shape[:2]) < SMALLEST_IMAGE:
+        raise ConfigError(
+            f"images must be at least {SMALLEST_IMAGE}x{SMALLEST_IMAGE} pixels for this model. "
+            f"Received: {shape[0]}x{shape[1]}",
+            mend="image_size",
+        )
     section = "autoencoder"
     try:
         feature_shape = build_autoencoder(config, shape).feature_shape

@@ -100,6 +100,8 @@ class CapsuleEncoder(ContrastiveModel):
             x: Array (J * E, I, D), squashed primary capsules of images drawn at random.
             length: float, the Euclidean length of each row.
         """
+        if not self.built:
+            self.build((None, *x.shape[1:]))
         experts = self.experts
         x = ops.cast(x, experts.kernel.dtype)
         sizes = ops.sqrt(ops.sum(ops.square(x), axis=(1, 2), keepdims=True))

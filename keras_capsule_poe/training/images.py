@@ -1,0 +1,26 @@
+"""The images that a configuration names."""
+
+
+def load_data(config, data_dir=None, manual_dir=None):
+    """The `ImageData` of a `RunConfig`.
+
+    Args:
+        config: `RunConfig`.
+        data_dir, manual_dir: See `load_images`.
+
+    Raises:
+        DataError: If the data cannot be found or used.
+    """
+    from keras_capsule_poe.data import load_images
+
+    return load_images(
+        config.dataset,
+        data_dir=data_dir,
+        manual_dir=manual_dir,
+        column=config.column,
+        image_size=config.image_size,
+        grey=config.grey,
+        limit=config.limit,
+        skip_broken=config.skip_broken,
+        seed=config.seed,
+    )
