@@ -22,6 +22,7 @@ class Run:
         folder: `RunFolder`.
         reporter: `Reporter`.
         load_data: Function of nothing to an `ImageData`, called once, when images are needed.
+        data: That `ImageData`; `data.train.images` (N, H, W, C), uint8.
     """
 
     config: RunConfig
