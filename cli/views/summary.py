@@ -13,6 +13,8 @@ def show_results(folder, family):
     from rich.console import Console
     from rich.table import Table
 
+    from keras_capsule_poe.serving.saved_model import newest_version
+
     table = Table(box=None, pad_edge=False)
     for title in ("stage", "seconds", "results"):
         table.add_column(title)
@@ -31,11 +33,9 @@ def show_results(folder, family):
             click.echo(f"{stage.name}: not finished; its last checkpoint is of step {step}")
     for path in sorted(folder.glob("*.png")):
         click.echo(f"Look at {path}")
-    versions = sorted(
-        (p for p in folder.iterdir() if p.name.isdecimal()), key=lambda p: int(p.name)
-    )
-    if versions:
-        click.echo(f"SavedModel: {versions[-1]}")
+    version = newest_version(folder)
+    if version:
+        click.echo(f"SavedModel: {version}")
 
 
 def _done(folder, family):

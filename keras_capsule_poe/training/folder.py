@@ -7,7 +7,6 @@ from keras_capsule_poe.errors import ConfigError, RunFailed
 from keras_capsule_poe.io.files import clear_folder, digest, read_json, remove, write_json
 
 RUN_FILE, DONE_FILE, LOCK_FILE = "run.json", "done.json", ".lock"
-MODEL_FILE = "model.keras"
 # In a stage's folder, while it trains.
 CHECKPOINTS = "checkpoints"
 
