@@ -108,20 +108,6 @@ def _example(family):
     return f"{section}.{key}={value}"
 
 
-def _image_size(context, parameter, value):
-    if value is None:
-        return None
-    try:
-        sizes = [int(part) for part in value.lower().split("x")]
-    except ValueError:
-        sizes = []
-    if len(sizes) == 1:
-        sizes *= 2
-    if len(sizes) != 2 or min(sizes) < 1:
-        raise click.BadParameter(f"must be N or HxW, for instance 28x28. Received: {value}")
-    return tuple(sizes)
-
-
 @click.command(cls=TrainCommand)
 @click.option(
     "--dataset",
@@ -134,7 +120,7 @@ def _image_size(context, parameter, value):
     help="Where the model goes.  [default: saved_models/DATASET, or DATASET-MODEL]",
 )
 @click.option("--limit", type=int, help="Use only the first N training images.")
-@click.option("--image-size", callback=_image_size, metavar="N|HxW", help="Resize images.")
+@click.option("--image-size", metavar="N|HxW", help="Resize images.")
 @click.option("--grey", is_flag=True, default=None, help="Make images grey.")
 @click.option("--column", help="Which feature or array holds the images.")
 @click.option(

@@ -20,6 +20,13 @@ def register(family):
 
     Raises:
         ConfigError: If there is another one of its name.
+
+    Examples:
+
+    >>> from keras_capsule_poe.training import Family, Recipe
+    >>> register(Family("none", "nothing", {}, (), {"plain": Recipe("")}, load=None))
+    >>> get("none").text
+    'nothing'
     """
     if _registered.get(family.name, family) is not family or family.name in _places():
         raise ConfigError(f"There is a model {family.name!r} already.")

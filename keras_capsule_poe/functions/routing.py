@@ -104,6 +104,7 @@ class Router:
         options: `RoutingOptions`.
         bias: Tensor (J,), added to the logits of each output capsule; or None.
         numbers: `Numbers`, tensors that replace those of the options and the bias.
+        units: What the outputs are, see `functions.units`.
 
     Examples:
 
@@ -113,8 +114,9 @@ class Router:
     TensorShape([2, 5, 3])
     """
 
-    def __init__(self, maps, options, bias=None, numbers=None):
+    def __init__(self, maps, options, bias=None, numbers=None, units=CAPSULES):
         self.maps = maps
+        self._units = units
         self._options = options
         self._numbers = numbers_of(maps.kernel, options, bias) if numbers is None else numbers
         prior = options.activation_prior
@@ -165,11 +167,11 @@ class Router:
         return c, steps
 
     def _direction(self, z):
-        return direction(z, self._axis) if self._is_cosine else CAPSULES.mean(z, self._axis)
+        return direction(z, self._axis) if self._is_cosine else self._units.mean(z, self._axis)
 
     def _coefficients(self, logits, z):
         if self._is_offset:
-            offset = self._numbers.activation_prior * CAPSULES.log_odds(z, self._axis)
+            offset = self._numbers.activation_prior * self._units.log_odds(z, self._axis)
             offset = offset + self.maps.lay_numbers(self._numbers.bias)
             logits = self.maps.add_to_outputs(logits, offset)
         return self.maps.softmax(logits, self._options.normalize, self._numbers.scale)

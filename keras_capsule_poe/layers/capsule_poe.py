@@ -132,7 +132,7 @@ class CapsulePoE(RoutingLayer):
         return chain_step(router.maps, inputs, router, self.units, self.visible_units)
 
     def _router(self):
-        return Router(self.maps(), self.options, self.routing_bias)
+        return Router(self.maps(), self.options, self.routing_bias, units=self.units)
 
     def ascent(self, divergence):
         """The direction in which training moves the maps: up log P, down the regulariser."""

@@ -103,7 +103,7 @@ class PrimaryCapsules(keras.layers.Layer):
                 differ in shape.
         """
         count, total, square = 0, 0.0, 0.0
-        for batch in [batches] if np.ndim(batches) == 4 else batches:
+        for batch in [batches] if getattr(batches, "ndim", None) == 4 else batches:
             batch = np.asarray(batch, dtype="float64")
             if not self.built:
                 self.build(batch.shape)

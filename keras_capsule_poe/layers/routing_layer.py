@@ -140,10 +140,11 @@ class RoutingLayer(keras.layers.Layer):
         if coefficients is not None:
             one_of("coefficients", coefficients, ("uniform",))
             options, bias = replace(options, iterations=0), None
-        kernel = ops.cast(self.kernel, self.compute_dtype)
-        if self.implementation == "streamed":
+        # The gradient by hand is that of capsules.
+        if self.implementation == "streamed" and isinstance(self.units, CapsuleUnits):
+            kernel = ops.cast(self.kernel, self.compute_dtype)
             return route_blocks(inputs, kernel, options, bias)
-        return Router(EinsumMaps(kernel), options, bias).route(inputs)
+        return Router(self.maps(), options, bias, units=self.units).route(inputs)
 
     def maps(self):
         """The layer's maps, see `functions.maps`."""

@@ -10,6 +10,13 @@ def load_data(config, data_dir=None, manual_dir=None):
 
     Raises:
         DataError: If the data cannot be found or used.
+
+    Examples:
+
+    >>> from keras_capsule_poe.families import get
+    >>> from keras_capsule_poe.training import RunConfig
+    >>> load_data(RunConfig(get("capsules"), dataset="digits", limit=50)).train.images.shape
+    (50, 28, 28, 1)
     """
     from keras_capsule_poe.data import load_images
 

@@ -1,4 +1,4 @@
-"""Optimizers and their learning-rate schedules."""
+"""Muon for convolutions."""
 
 import math
 
@@ -90,65 +90,3 @@ def orthogonalized(matrix, iterations=5):
 
 def _has_matrix(variable):
     return len(variable.shape) == 4 and min(variable.shape[2:]) >= 8
-
-
-def for_autoencoder(
-    decay_steps, optimizer="muon", learning_rate=2e-3, final_rate=0.02, weight_decay=2.0
-):
-    """Muon, or Adam, with a short warm-up and a cosine decay.
-
-    Args:
-        decay_steps: int, how many steps training takes in all.
-        optimizer: `"muon"` or `"adam"`.
-        learning_rate: float, the highest.
-        final_rate: float, the last rate over the highest.
-        weight_decay: float, how fast weights that nothing holds up shrink, in units of the
-            learning rate; it keeps the features in few directions.
-
-    Raises:
-        ValueError: If `optimizer` is unknown or a number is out of range.
-    """
-    kinds = {"muon": ConvolutionMuon, "adam": keras.optimizers.Adam}
-    if optimizer not in kinds:
-        listed = " or ".join(repr(kind) for kind in kinds)
-        raise ValueError(f"`optimizer` must be {listed}. Received: optimizer={optimizer!r}")
-    _check_rates(learning_rate, final_rate)
-    if not weight_decay >= 0:
-        raise ValueError(f"`weight_decay` must be zero or more. Received: {weight_decay!r}")
-    warm_up = min(50, max(1, decay_steps // 10))
-    rate = keras.optimizers.schedules.CosineDecay(
-        learning_rate / 10,
-        max(1, decay_steps - warm_up),
-        alpha=final_rate,
-        warmup_target=learning_rate,
-        warmup_steps=warm_up,
-    )
-    return kinds[optimizer](rate, weight_decay=weight_decay or None)
-
-
-def for_capsules(decay_steps, learning_rate=0.2, momentum=0.9, final_rate=0.1):
-    """SGD with momentum whose rate decays along a cosine.
-
-    Args:
-        decay_steps: int, how many steps training takes in all.
-        learning_rate: float, the first.
-        momentum: float in [0, 1).
-        final_rate: float, the last rate over the first.
-
-    Raises:
-        ValueError: If a number is out of range.
-    """
-    _check_rates(learning_rate, final_rate)
-    if not 0 <= momentum < 1:
-        raise ValueError(f"`momentum` must lie in [0, 1). Received: momentum={momentum!r}")
-    rate = keras.optimizers.schedules.CosineDecay(learning_rate, decay_steps, alpha=final_rate)
-    return keras.optimizers.SGD(rate, momentum=momentum)
-
-
-def _check_rates(learning_rate, final_rate):
-    if not learning_rate > 0:
-        raise ValueError(
-            f"`learning_rate` must be above zero. Received: learning_rate={learning_rate!r}"
-        )
-    if not 0 <= final_rate <= 1:
-        raise ValueError(f"`final_rate` must lie in [0, 1]. Received: final_rate={final_rate!r}")

@@ -108,6 +108,20 @@ def train(config, model_dir, load_data=None, reporter=None, stage=None, fresh=Fa
             fails.
         ConfigError: If the configuration has values out of range, there is no such stage, or
             Keras runs on another backend than TensorFlow.
+
+    Examples:
+
+    >>> import tempfile
+    >>> from keras_capsule_poe.training import Family, Recipe, Stage
+    >>> def note(run):
+    ...     run.path("model.keras").write_text(f"{len(run.data.train)} images")
+    ...     return {}
+    >>> stages = (Stage("note", note, writes=("model.keras",)),)
+    >>> family = Family("notes", "a note", {}, stages, {"plain": Recipe("")}, load=None)
+    >>> config = RunConfig(family, dataset="digits", limit=50)
+    >>> run = train(config, tempfile.mkdtemp(), reporter=Reporter(write=lambda line: None))
+    >>> run.path("model.keras").read_text()
+    '50 images'
     """
     _check_backend()
     stages = config.family.stages
@@ -203,7 +217,7 @@ def _refuse_differences(run, saved, begun):
     if held:
         shown = "; ".join(f"{name}: {old!r} -> {new!r}" for name, (new, old) in held.items())
         raise RunFailed(
-            f"{folder.path} was trained with other settings ({shown}). Use those.",
+            f"{folder.path} was trained with other settings ({shown}).",
             mend=("model_dir", f"stage_fresh:{_first_stage(family, held)}"),
         )
 

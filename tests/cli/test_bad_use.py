@@ -36,7 +36,7 @@ def test_help_is_quick_and_imports_no_tensorflow():
         (["--epochs", "0"], ["autoencoder", "epochs", "0"]),
         (["--limit", "-3"], ["limit", "-3"]),
         (["--batch-size", "many"], ["--batch-size", "many"]),
-        (["--image-size", "big"], ["--image-size", "big"]),
+        (["--image-size", "big"], ["image_size", "HxW", "big"]),
         (["--image-size", "8"], ["20x20", "8x8", "--image-size"]),
         (["--set", "encoder.capsules=0"], ["encoder", "capsules", "0"]),
         (["--set", "encoder.wings=2"], ["encoder.wings", "capsules"]),

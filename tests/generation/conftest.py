@@ -6,4 +6,4 @@ import pytest
 @pytest.fixture(scope="package")
 def model(small_product):
     # Weak maps would let every chain die away to zero, where the squash has slope zero.
-    return small_product(stddev=2.0, scale=None, target_length=0.7)
+    return small_product(stddev=2.0, scale=1.0, target_length=0.7)

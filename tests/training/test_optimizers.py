@@ -4,11 +4,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_capsule_poe.training.optimizers import (
-    ConvolutionMuon,
-    for_autoencoder,
-    orthogonalized,
-)
+from keras_capsule_poe.families.capsule_poe.optimizers import for_autoencoder
+from keras_capsule_poe.training.optimizers import ConvolutionMuon, orthogonalized
 
 
 def newton_schulz(x, iterations):

@@ -5,12 +5,12 @@ import inspect
 import keras
 
 from keras_capsule_poe.errors import ConfigError
+from keras_capsule_poe.families.capsule_poe import optimizers
 from keras_capsule_poe.families.capsule_poe.codes import CodeDescription
 from keras_capsule_poe.families.capsule_poe.starts import MapStart
 from keras_capsule_poe.layers import CapsulePoE, PrimaryCapsules
 from keras_capsule_poe.models import CapsuleDecoder, CapsuleEncoder, ConvAutoencoder
 from keras_capsule_poe.models.autoencoder import SMALLEST_IMAGE
-from keras_capsule_poe.training import optimizers
 from keras_capsule_poe.training.precision import policy
 from keras_capsule_poe.training.schedule import Schedule
 

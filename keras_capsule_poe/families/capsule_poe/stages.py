@@ -13,6 +13,7 @@ from keras_capsule_poe.families.capsule_poe.codes import usage
 from keras_capsule_poe.generation.grids import reconstruction_rows, sample_rows
 from keras_capsule_poe.io.files import beside
 from keras_capsule_poe.io.pictures import save_grid
+from keras_capsule_poe.metrics import relative_error
 from keras_capsule_poe.serving.saved_model import export_saved_model
 
 # Enough held-out images for a stable mean; more would only cost time.
@@ -35,7 +36,7 @@ def autoencoder(run):
 
     def after_epoch():
         decoded = model.predict(held_out, batch_size=at_once, verbose=0)
-        return {"held_out_relative_error": relative_error(decoded, held_out)}
+        return {"held_out_relative_error": float(relative_error(decoded, held_out))}
 
     def picture(path):
         shown = held_out[:SHOWN]
@@ -133,7 +134,7 @@ def decoder(run):
 
     def after_epoch():
         decoded = model.predict(held_out_codes, batch_size=at_once, verbose=0)
-        return {"held_out_relative_error": relative_error(decoded, held_out)}
+        return {"held_out_relative_error": float(relative_error(decoded, held_out))}
 
     def picture(path):
         original = product.from_visible(held_out[:SHOWN])
@@ -171,8 +172,3 @@ def export(run):
         rows = sample_rows(product, 4, run.config.seed, "single", domain)
         save_grid(run.path(f"samples-{domain}.png"), rows)
     return {"saved_model": version.name}
-
-
-def relative_error(decoded, original):
-    """|decoded - original|^2 / |original|^2 over all images."""
-    return float(np.square(decoded - original).sum() / np.square(original).sum())
