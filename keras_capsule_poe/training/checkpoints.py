@@ -24,10 +24,11 @@ class Checkpoints:
         model: Built and compiled Keras model whose optimizer is built.
         folder: Where they lie.
         mend: What errors say would mend them, see `CapspoeError`.
+        run: str, a number that no other run has, or None.
     """
 
-    def __init__(self, model, folder, mend=None):
-        self.folder, self.mend = Path(folder), mend
+    def __init__(self, model, folder, mend=None, run=None):
+        self.folder, self.mend, self.run = Path(folder), mend, run
         found = [*model.variables, *model.optimizer.variables, *model.metrics_variables]
         self._variables = list({id(variable): variable for variable in found}.values())
         metrics = {id(variable) for variable in model.metrics_variables}
@@ -55,7 +56,7 @@ class Checkpoints:
                 problems.append(f"The checkpoint {path} is damaged ({_short(error)})")
                 note(f"{problems[-1]}: going on from an older one, if there is one")
                 continue
-            self._assign(path, values)
+            self._assign(path, state, values)
             return state
         if problems:
             raise RunFailed(f"{problems[0]}, and no other is whole.", mend=self.mend)
@@ -83,7 +84,7 @@ class Checkpoints:
                 np.savez(file, **{str(i): value for i, value in enumerate(values)})
             names = [variable.path for variable in self._variables]
             digests = {WEIGHTS_FILE: digest(temporary / WEIGHTS_FILE)}
-            saved = {**state, "step": step, "variables": names, "files": digests}
+            saved = {**state, "step": step, "run": self.run, "variables": names, "files": digests}
             write_json(temporary / STATE_FILE, saved)
         for old in self._paths()[:-KEPT]:
             shutil.rmtree(old, ignore_errors=True)
@@ -107,8 +108,10 @@ class Checkpoints:
         with np.load(path / WEIGHTS_FILE) as arrays:
             return state, [arrays[str(i)] for i in range(len(state["variables"]))]
 
-    def _assign(self, path, values):
+    def _assign(self, path, state, values):
         wanted = [tuple(variable.shape) for variable in self._variables]
+        if state.get("run") != self.run:
+            raise RunFailed(f"The checkpoint {path} is of another run.", mend=self.mend)
         if wanted != [value.shape for value in values]:
             raise RunFailed(f"The checkpoint {path} is of another model.", mend=self.mend)
         for variable, value in zip(self._variables, values):

@@ -27,6 +27,7 @@ def fit(
     length,
     reporter,
     checkpoint_seconds=60.0,
+    run=None,
     after_epoch=None,
     picture=None,
 ):
@@ -40,6 +41,7 @@ def fit(
         length: Pair of int, epochs and steps an epoch.
         reporter: Is told of steps and epochs, see `Reporter`.
         checkpoint_seconds: float, a checkpoint is written at least so often.
+        run: str, the number of the run, which its checkpoints carry.
         after_epoch: Function of nothing to a dict of further metrics, called each epoch.
         picture: Function of a file name, called a few times a stage; draws what was learned.
 
@@ -53,7 +55,7 @@ def fit(
     folder, (epochs, steps) = Path(folder), length
     model.optimizer.build(model.trainable_variables)
     _build_metrics(model, stream)
-    checkpoints = Checkpoints(model, folder / CHECKPOINTS, mend=f"stage_fresh:{stage}")
+    checkpoints = Checkpoints(model, folder / CHECKPOINTS, mend=f"stage_fresh:{stage}", run=run)
     state = checkpoints.restore(reporter.note) or {"step": 0, "history": []}
     monitor = _Monitor(
         stage, checkpoints, state, length, reporter, checkpoint_seconds, after_epoch, picture

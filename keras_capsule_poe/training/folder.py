@@ -47,7 +47,9 @@ class RunFolder:
         lock = filelock.FileLock(self.path / LOCK_FILE)
         try:
             lock.acquire(timeout=0)
-        except filelock.Timeout:
+        except OSError as error:
+            if not isinstance(error, filelock.Timeout):
+                raise RunFailed(f"Cannot lock {self.path}: {error.strerror or error}.") from error
             raise RunFailed(
                 f"Another process is training in {self.path}. Wait for it, or choose another "
                 "folder.",

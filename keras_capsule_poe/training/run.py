@@ -80,6 +80,7 @@ class Run:
             length=(epochs, steps),
             reporter=self.reporter,
             checkpoint_seconds=self.config.checkpoint_seconds,
+            run=self.folder.saved().get("run"),
             after_epoch=after_epoch,
             picture=picture and (lambda name: picture(self.path("pictures") / name)),
         )

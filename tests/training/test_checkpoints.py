@@ -172,6 +172,14 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path):
         Checkpoints(other, tmp_path / "checkpoints").restore(print)
 
 
+def test_a_checkpoint_of_another_run_is_refused(tmp_path):
+    checkpoints = Checkpoints(made_model(), tmp_path, run="one")
+    checkpoints.save(3, {"history": []})
+    assert Checkpoints(made_model(), tmp_path, run="one").restore(print)["step"] == 3
+    with pytest.raises(RunFailed, match="another run"):
+        Checkpoints(made_model(), tmp_path, run="two").restore(print)
+
+
 def test_weights_that_are_no_numbers_are_not_kept(tmp_path):
     model = made_model(rate=1e30)
     with pytest.raises(Diverged, match=r"toy diverged.*epoch 1, step \d of 5.*learning rate"):
