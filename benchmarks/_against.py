@@ -56,6 +56,8 @@ def compare(name, cases, args):
             for side, (python, checkout) in sides.items():
                 found[side].append(_round(python, checkout, name, case))
         rows.append(case_row(case, **found))
+        # A whole comparison takes long: what is known so far.
+        print(f"{rows[-1]['case']}: new/old {rows[-1]['ratio']:.3f}", flush=True)
     measure.report(rows, COLUMNS, args.json)
     slower = [row["case"] for row in rows if row["ratio"] > MOST_RATIO]
     if slower and args.fail:
