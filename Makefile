@@ -32,7 +32,7 @@ demo: $(VENV)/installed
 	@echo "Look at:"
 	@echo "  $(DEMO)/samples.png            a column a capsule, from where training visited"
 	@echo "  $(DEMO)/samples-gaussian.png   the same from the paper's plain Gaussian"
-	@echo "  $(DEMO)/reconstructions.png    originals, autoencoder, one divergence step, whole code"
+	@echo "  $(DEMO)/reconstructions.png    test images, and a row for each way down that the model has"
 	@echo "  $(DEMO)/model/pictures/        how it learned"
 	@echo "  $(DEMO)/model/1/               the SavedModel, for any TensorFlow program"
 
