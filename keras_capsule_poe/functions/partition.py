@@ -1,22 +1,26 @@
 """The partition function of a small product of expert capsules: exact, and by annealing.
 
 With fixed routing coefficients c, and visible capsules v_i of finitely many values,
-p(v) = exp(-F(v)) / Z with exp(-F(v)) = prod_j (1 + |z_j|^2) and z_j = sum_i c_ij W_ij v_i.
+p(v) = exp(-F(v)) / Z with z_j = sum_i c_ij W_ij v_i. Capsules have exp(-F) = prod_j (1 + |z_j|^2).
 """
 
 import numpy as np
+from keras import ops
 from scipy.special import logsumexp
+
+from keras_capsule_poe.functions.units import CAPSULES
 
 MOST_STATES = 1_000_000
 
 
-def exact_log_partition(kernel, coefficients, values):
+def exact_log_partition(kernel, coefficients, values, units=CAPSULES):
     """log Z by enumeration of all S^I states.
 
     Args:
         kernel: Array (I, J, E, D), the maps W_ij.
         coefficients: Array (I, J), the routing coefficients c_ij.
         values: Array (S, D), what each visible capsule may be.
+        units: The experts' units, see `functions.units`.
 
     Returns:
         float, nats.
@@ -34,10 +38,12 @@ def exact_log_partition(kernel, coefficients, values):
     z = np.zeros((1, *votes.shape[2:]))
     for vote in votes:
         z = (z[:, None] + vote).reshape(-1, *z.shape[1:])
-    return float(logsumexp(_log_weight(z)))
+    return float(logsumexp(_log_weight(z, units)))
 
 
-def annealed_log_partition(kernel, coefficients, values, chains=1000, temperatures=100, seed=0):
+def annealed_log_partition(
+    kernel, coefficients, values, chains=1000, temperatures=100, seed=0, units=CAPSULES
+):
     """log Z by annealed importance sampling, from the uniform to the model's distribution.
 
     Each chain starts uniformly, where log Z_0 = I log S, and goes through p_b(v) proportional
@@ -50,6 +56,7 @@ def annealed_log_partition(kernel, coefficients, values, chains=1000, temperatur
         chains: int, two or more.
         temperatures: int, steps of b; one: plain importance sampling.
         seed: int.
+        units: The experts' units, see `functions.units`.
 
     Returns:
         float estimate, float standard error, nats.
@@ -74,8 +81,8 @@ def annealed_log_partition(kernel, coefficients, values, chains=1000, temperatur
     z = votes[np.arange(inputs), state].sum(axis=1)
     log_weights = np.zeros(chains)
     for step in range(temperatures):
-        log_weights += _log_weight(z) / temperatures
-        z = _gibbs_sweep(z, state, votes, (step + 1) / temperatures, random)
+        log_weights += _log_weight(z, units) / temperatures
+        z = _gibbs_sweep(z, state, votes, (step + 1) / temperatures, random, units)
     estimate = inputs * np.log(states) + logsumexp(log_weights) - np.log(chains)
     weights = np.exp(log_weights - log_weights.max())
     # The delta method: a small error of log x is the error of x over x.
@@ -83,20 +90,20 @@ def annealed_log_partition(kernel, coefficients, values, chains=1000, temperatur
     return float(estimate), float(error)
 
 
-def _gibbs_sweep(z, state, votes, b, random):
+def _gibbs_sweep(z, state, votes, b, random, units):
     """Draws each visible capsule of p_b, given the others, in place; returns its z, (B, J, E)."""
     for i, vote in enumerate(votes):
         others = z - vote[state[:, i]]
-        log_odds = b * _log_weight(others[:, None] + vote)
+        log_odds = b * _log_weight(others[:, None] + vote, units)
         # The largest of log p + Gumbel noise is a draw of p.
         state[:, i] = np.argmax(log_odds + random.gumbel(size=log_odds.shape), axis=1)
         z = others + vote[state[:, i]]
     return z
 
 
-def _log_weight(z):
-    """-F = sum_j log(1 + |z_j|^2) of z (..., J, E)."""
-    return np.log1p(np.square(z).sum(axis=-1)).sum(axis=-1)
+def _log_weight(z, units):
+    """-F, the sum over the experts, of z (..., J, E)."""
+    return -ops.convert_to_numpy(units.free_energy(z)).sum(axis=-1)
 
 
 def _votes(kernel, coefficients, values):

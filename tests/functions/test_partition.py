@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+from keras_capsule_poe.functions import BinaryUnits
 from keras_capsule_poe.functions.partition import (
     annealed_log_partition,
     exact_log_partition,
@@ -20,14 +21,14 @@ def model(seed=0, scale=1.5):
     return kernel, random.uniform(0.3, 1.5, size=(I, J)), random.normal(size=(S, D))
 
 
-def brute_force(kernel, coefficients, values):
+def brute_force(kernel, coefficients, values, expert=lambda z: 1 + z @ z):
     """log of the sum over states of prod_j (1 + |sum_i c_ij W_ij v_i|^2), term by term."""
     total = 0.0
     for state in itertools.product(values, repeat=I):
         weight = 1.0
         for j in range(J):
             z = sum(coefficients[i, j] * kernel[i, j] @ v for i, v in enumerate(state))
-            weight *= 1 + z @ z
+            weight *= expert(z)
         total += weight
     return np.log(total)
 
@@ -35,6 +36,12 @@ def brute_force(kernel, coefficients, values):
 def test_enumeration_is_the_sum_over_all_states():
     # 625 positive terms in float64.
     assert exact_log_partition(*model()) == pytest.approx(brute_force(*model()), rel=1e-12)
+
+
+def test_enumeration_takes_other_units():
+    found = exact_log_partition(*model(), units=BinaryUnits())
+    expected = brute_force(*model(), expert=lambda z: np.prod(1 + np.exp(z)))
+    assert found == pytest.approx(expected, rel=1e-12)
 
 
 def test_enumeration_of_one_expert_is_a_closed_form():
