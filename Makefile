@@ -39,7 +39,7 @@ demo: $(VENV)/installed
 test: $(VENV)/installed
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 train: $(VENV)/installed
 	$(CAPSPOE) train --dataset $(DATASET)

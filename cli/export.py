@@ -21,8 +21,8 @@ def export(model_dir, domain):
 
     Any TensorFlow program loads it with `tf.saved_model.load`, without this package.
     """
-    from keras_capsule_poe.cli.views.summary import stage_metrics
     from keras_capsule_poe.serving.saved_model import export_saved_model
+    from keras_capsule_poe.training import RunFolder
 
     folder = find_model(model_dir)
     config, model = load_config(folder), load_model(folder)
@@ -31,10 +31,5 @@ def export(model_dir, domain):
         if not hasattr(model, "resolve_mode"):
             raise click.UsageError("--domain goes with models that generate images.")
         options["domain"] = model.resolve_mode(domain=domain)[1]
-    card = {
-        "config": config.to_dict(),
-        "data": config.dataset,
-        "seed": config.seed,
-        "metrics": stage_metrics(folder, config.family),
-    }
+    card = RunFolder(folder).card(config)
     click.echo(f"Wrote {export_saved_model(model, folder, card, options)}")

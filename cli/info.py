@@ -15,13 +15,14 @@ from keras_capsule_poe.cli.terminal import guarded
 @guarded
 def info(model_dir, as_json):
     """Show a model's configuration, stages and results."""
-    from keras_capsule_poe.cli.views.summary import show_results, stage_metrics
+    from keras_capsule_poe.cli.views.summary import show_results
+    from keras_capsule_poe.training import RunFolder
 
     folder = model_dir or find_model(None)
     config = load_config(folder)
     values = config.to_dict()
     if as_json:
-        stages = stage_metrics(folder, config.family)
+        stages = RunFolder(folder).metrics(config.family)
         shown = {"folder": str(folder), "config": values, "stages": stages}
         click.echo(json.dumps(shown, indent=2))
         return

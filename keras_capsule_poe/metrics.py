@@ -21,10 +21,28 @@ def relative_error(x_model, x):
     >>> float(relative_error(np.zeros((2, 3)), np.ones((2, 3))))
     1.0
     """
+    error, size = error_and_size(x_model, x)
+    return error / ops.maximum(size, keras.config.epsilon())
+
+
+def error_and_size(x_model, x, axis=None):
+    """|x~ - x|^2 and |x|^2, the two parts of `relative_error`, to be added up over batches.
+
+    Args:
+        x_model, x: See `relative_error`.
+        axis: int or tuple, the axes summed over; `None`: all.
+
+    Returns:
+        Two tensors, without the axes summed over.
+
+    Examples:
+
+    >>> [float(part) for part in error_and_size(np.ones((2, 3)), 2 * np.ones((2, 3)))]
+    [6.0, 24.0]
+    """
     x_model = at_least_float32(x_model)
     x = ops.cast(at_least_float32(x), x_model.dtype)
-    total = ops.maximum(ops.sum(ops.square(x)), keras.config.epsilon())
-    return ops.sum(ops.square(x_model - x)) / total
+    return ops.sum(ops.square(x_model - x), axis), ops.sum(ops.square(x), axis)
 
 
 def expert_usage(p):

@@ -34,6 +34,18 @@ TINY = [
 ]  # fmt: skip
 
 
+# Files of long tests begin first, so that no worker is left with one at the end.
+LONGEST = ("test_examples", "test_runs", "test_toy", "test_commands", "test_capsule_length")
+
+
+def pytest_collection_modifyitems(items):
+    def place(item):
+        name = item.path.stem
+        return LONGEST.index(name) if name in LONGEST else len(LONGEST)
+
+    items.sort(key=place)
+
+
 def product(
     shape=(20, 20, 1), dtype=None, implementation="plain", stddev=0.5, scale=2.0, target_length=0.5
 ):

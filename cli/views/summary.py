@@ -3,11 +3,6 @@
 import click
 
 
-def stage_metrics(folder, family):
-    """What each finished stage measured, as {stage: metrics}."""
-    return {stage: done["metrics"] for stage, done in _done(folder, family).items()}
-
-
 def show_results(folder, family):
     """Prints seconds and figures of each stage, and the files to look at."""
     from rich.console import Console

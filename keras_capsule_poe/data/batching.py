@@ -2,6 +2,7 @@
 
 import math
 
+from keras_capsule_poe.data.mapping import to_stream
 from keras_capsule_poe.data.ordering import epoch_order
 
 
@@ -95,39 +96,21 @@ def sequential_batches(array, batch_size):
     return batches(array, batch_size=batch_size, seed=0, shuffle=False)
 
 
-def stream_dtype(dtype):
-    """The dtype in which arrays of `dtype` come out of `batches`.
-
-    Examples:
-
-    >>> stream_dtype("uint8"), stream_dtype("int64")
-    ('float32', 'int64')
-    """
-    return "float32" if str(dtype) in ("uint8", "float16") else str(dtype)
-
-
 def _pipeline(gather, arrays, steps):
     """Turns the gathered NumPy batches into tensors, ahead of their use."""
     import tensorflow as tf
 
-    parts = arrays if isinstance(arrays, tuple) else (arrays,)
-    signature = tuple(tf.TensorSpec((None, *part.shape[1:]), part.dtype) for part in parts)
+    def streamed():
+        for parts in gather():
+            parts = tuple(to_stream(part) for part in parts)
+            yield parts if isinstance(arrays, tuple) else parts[0]
 
-    def to_float(*tensors):
-        converted = tuple(_to_float(tensor) for tensor in tensors)
-        return converted if isinstance(arrays, tuple) else converted[0]
+    def signature(array):
+        return tf.TensorSpec((None, *array.shape[1:]), to_stream(array[:0]).dtype)
 
+    signatures = tuple(map(signature, arrays)) if isinstance(arrays, tuple) else signature(arrays)
     return (
-        tf.data.Dataset.from_generator(gather, output_signature=signature)
-        .map(to_float)
+        tf.data.Dataset.from_generator(streamed, output_signature=signatures)
         .apply(tf.data.experimental.assert_cardinality(steps))
         .prefetch(tf.data.AUTOTUNE)
     )
-
-
-def _to_float(tensor):
-    """The numbers of `to_pixels`, on tensors."""
-    import tensorflow as tf
-
-    converted = tf.cast(tensor, stream_dtype(tensor.dtype.name))
-    return converted / 255.0 if tensor.dtype == tf.uint8 else converted

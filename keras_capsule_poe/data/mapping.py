@@ -1,4 +1,4 @@
-"""A function over a long array, a chunk at a time; and pixels as numbers in [0, 1]."""
+"""Pixels as numbers in [0, 1]; and a function over a long array, a chunk at a time."""
 
 import functools
 
@@ -28,17 +28,34 @@ def to_pixels(images):
     return pixels
 
 
-def map_batches(function, rows, chunk=CHUNK, out=None, before=None):
+def to_stream(rows):
+    """Rows as `batches` streams them: uint8 as `to_pixels`, float16 as float32, others as is.
+
+    Args:
+        rows: Array.
+
+    Examples:
+
+    >>> to_stream(np.ones(2, "float16")).dtype, to_stream(np.ones(2, "int64")).dtype
+    (dtype('float32'), dtype('int64'))
+    """
+    if rows.dtype in (np.uint8, np.float16):
+        return to_pixels(rows)
+    return np.asarray(rows)
+
+
+def map_batches(function, rows, chunk=CHUNK, out=None):
     """`function` of a long array, compiled once and called a chunk at a time.
 
     Args:
-        function: Takes a float tensor (B, ...), gives a tensor (B, ...) or a dict of them.
-        rows: Array (N, ...), or a memory-mapped one; uint8 pixels come as float32 in [0, 1],
-            float16 as float32.
+        function: Takes a tensor (B, ...), or as many as `rows` has arrays, and gives a tensor
+            (B, ...) or a dict of them. A `tf.function` is taken as it is, so that several calls
+            share its graphs.
+        rows: Array (N, ...), or a memory-mapped one, or a tuple of them; uint8 pixels come as
+            float32 in [0, 1], float16 as float32.
         chunk: int, rows at a time.
         out: Array (N, ...), or a dict of them, to write the results to, of whatever dtype; with
             memory-mapped ones, results may be larger than the memory. `None`: new arrays.
-        before: Function of a batch, applied to each on its way, ahead of its use.
 
     Returns:
         `out`, or one new array (N, ...), or a dict of them.
@@ -55,27 +72,25 @@ def map_batches(function, rows, chunk=CHUNK, out=None, before=None):
     import keras
     import tensorflow as tf
 
-    from keras_capsule_poe.data.batching import sequential_batches, stream_dtype
-
     structure = keras.tree.map_structure
+    arrays = rows if isinstance(rows, tuple) else (rows,)
+    n = len(arrays[0])
     # Traced for whole chunks, of known size, and once more for the rest: a graph for any size
     # would do, but rounds differently in the last bits.
-    compiled = tf.function(function, reduce_retracing=True, autograph=False)
-    if not len(rows) and out is None:
-        any_size = tf.TensorSpec((None, *rows.shape[1:]), stream_dtype(rows.dtype))
-        whole = tf.function(lambda x: function(before(x) if before else x), autograph=False)
-        results = whole.get_concrete_function(any_size).structured_outputs
+    compiled = function
+    if not hasattr(function, "get_concrete_function"):
+        compiled = tf.function(function, reduce_retracing=True, autograph=False)
+    if not n and out is None:
+        dtypes = [to_stream(array[:0]).dtype for array in arrays]
+        any_size = [tf.TensorSpec((None, *a.shape[1:]), d) for a, d in zip(arrays, dtypes)]
+        results = compiled.get_concrete_function(*any_size).structured_outputs
         return structure(lambda x: np.empty((0, *x.shape[1:]), x.dtype.as_numpy_dtype), results)
-    stream = sequential_batches(rows, chunk) if len(rows) else ()
-    if before is not None and len(rows):
-        stream = stream.map(before, tf.data.AUTOTUNE)
-    start = 0
-    for batch in stream:
-        parts = structure(keras.ops.convert_to_numpy, compiled(batch))
+    for start in range(0, n, chunk):
+        batch = [tf.constant(to_stream(array[start : start + chunk])) for array in arrays]
+        parts = structure(keras.ops.convert_to_numpy, compiled(*batch))
         if out is None:
-            out = structure(lambda part: np.empty((len(rows), *part.shape[1:]), part.dtype), parts)
-        structure(functools.partial(_write, start=start, n=len(rows)), out, parts)
-        start += len(batch)
+            out = structure(lambda part: np.empty((n, *part.shape[1:]), part.dtype), parts)
+        structure(functools.partial(_write, start=start, n=n), out, parts)
     return out
 
 

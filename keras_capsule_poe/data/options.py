@@ -62,9 +62,10 @@ class Options:
         """Raises `DataError` if one of the options `names` is given for a source without use."""
         for name in names:
             value = getattr(self, name)
-            if value is not None:
+            if value not in (None, False):
+                shown = value if value is True else repr(str(value))
                 raise DataError(
-                    f"`{name}` has no meaning for {source}. Received: {name}={str(value)!r}.",
+                    f"`{name}` has no meaning for {source}. Received: {name}={shown}.",
                     mend=f"leave_out:{name}",
                 )
 

@@ -3,11 +3,11 @@
 import warnings
 
 import numpy as np
-from keras import ops
 
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
 from keras_capsule_poe.evaluation.clusters import clustering_figures
 from keras_capsule_poe.evaluation.neighbours import neighbour_accuracy
+from keras_capsule_poe.metrics import error_and_size
 
 # Feature maps are an order larger than codes, and so are neighbours slower than planes.
 FEATURE_IMAGES = 12_000
@@ -96,13 +96,13 @@ def reconstruction_errors(model, images):
 
     def squares(batch):
         return {
-            name: {"error": _squares(decoded - original), "size": _squares(original)}
-            for name, (decoded, original) in model.reconstructions(batch).items()
+            name: error_and_size(*pair, axis=tuple(range(1, len(pair[0].shape))))
+            for name, pair in model.reconstructions(batch).items()
         }
 
     return {
-        name: float(found["error"].sum() / found["size"].sum())
-        for name, found in map_batches(squares, images).items()
+        name: float(error.sum() / size.sum())
+        for name, (error, size) in map_batches(squares, images).items()
     }
 
 
@@ -121,11 +121,6 @@ def has_classes(data):
         and data.test.labels is not None
         and len(np.unique(data.train.labels)) > 1
     )
-
-
-def _squares(x):
-    """Sum of squares of each image, (B,)."""
-    return ops.sum(ops.square(ops.reshape(x, (ops.shape(x)[0], -1))), axis=-1)
 
 
 def linear_probe(x_train, y_train, x_test, y_test):

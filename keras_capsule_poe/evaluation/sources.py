@@ -28,10 +28,16 @@ def image_sources(model, data, test_images, samples, seed):
     """
     chosen = np.random.default_rng(seed).permutation(len(data.train))
     test = data.test.images[:test_images]
-    controls = {}
+    controls, ceilings = {}, {}
 
     def ceiling(name):
-        return map_batches(lambda images: model.reconstructions(images)[name][0], test), None
+        if not ceilings:
+            ceilings.update(map_batches(reconstructed, test))
+        return ceilings[name], None
+
+    def reconstructed(images):
+        found = model.reconstructions(images)
+        return {name: found[name][0] for name in model.CEILINGS}
 
     def drawn(mode, domain):
         found = sample(model, samples, seed, mode, domain)

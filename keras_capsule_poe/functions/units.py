@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import backend, ops
 
-from keras_capsule_poe.functions.norms import at_least_float32, folded, length
+from keras_capsule_poe.functions.norms import at_least_float32, direction, folded, length
 from keras_capsule_poe.functions.squash import squash
 
 
@@ -60,6 +60,22 @@ class CapsuleUnits:
         s2 = ops.square(folded(n))
         return ops.where(n > 1, 1 / (1 + s2), s2 / (1 + s2))
 
+    def mean_gradient(self, z, upstream, axis=-1):
+        """Gradient in z, from that in `mean`."""
+        n = length(z, axis, keepdims=True)
+        unit = direction(z, axis)
+        along = unit * ops.sum(unit * upstream, axis=axis, keepdims=True)
+        # squash(z) = f(n) z with f = n/(1+n^2), which is the same at n and at 1/n.
+        s = folded(n)
+        growth = ops.sign(1 - n) * s * (1 - ops.square(s)) / ops.square(1 + ops.square(s))
+        return s / (1 + ops.square(s)) * upstream + growth * along
+
+    def log_odds_gradient(self, z, upstream, axis=-1):
+        """Gradient in z, from that in `log_odds`; zero at the zero vector."""
+        n = length(z, axis, keepdims=True)
+        slope = 2 * direction(z, axis) / ops.where(ops.equal(n, 0), ops.ones_like(n), n)
+        return slope * ops.expand_dims(upstream, axis)
+
 
 class _Neurons:
     """Units whose E numbers are neurons of their own, on together if any of them is."""
@@ -76,6 +92,13 @@ class _Neurons:
     def probability(self, z, axis=-1):
         """1 - exp(F), that the group is on."""
         return -ops.expm1(self.free_energy(z, axis))
+
+    def log_odds_gradient(self, z, upstream, axis=-1):
+        """Gradient in z, from that in `log_odds`: pull over probability, times it."""
+        log_probability = self.log_odds(z, axis) + self.free_energy(z, axis)
+        # In logarithms: far below zero both vanish, and their quotient does not.
+        slope = self._over(z, ops.expand_dims(log_probability, axis))
+        return slope * ops.expand_dims(upstream, axis)
 
 
 class BinaryUnits(_Neurons):
@@ -110,6 +133,14 @@ class BinaryUnits(_Neurons):
         small = ops.logsumexp(logs, axis=axis) + ops.minimum(energy, 1) / 2
         held = ops.maximum(energy, 1e-3)
         return ops.where(energy < 1e-3, small, held + ops.log(-ops.expm1(-held)))
+
+    def mean_gradient(self, z, upstream, axis=-1):
+        """Gradient in z, from that in `mean`."""
+        mean = self.mean(z)
+        return mean * (1 - mean) * upstream
+
+    def _over(self, z, log_probability):
+        return ops.exp(ops.log_sigmoid(at_least_float32(z)) - log_probability)
 
     def sample(self, z, seed):
         """Neurons drawn from p(x | z), zeros and ones of the shape of z.
@@ -151,6 +182,13 @@ class GaussianUnits(_Neurons):
         tiny = float(np.finfo(backend.standardize_dtype(energy.dtype)).tiny)
         held = ops.maximum(energy, tiny)
         return held + ops.log(-ops.expm1(-held))
+
+    def mean_gradient(self, z, upstream, axis=-1):
+        """Gradient in z, from that in `mean`."""
+        return ops.convert_to_tensor(upstream)
+
+    def _over(self, z, log_probability):
+        return at_least_float32(z) * ops.exp(-log_probability)
 
     def sample(self, z, seed):
         """Neurons drawn from N(z, 1), of the shape of z.

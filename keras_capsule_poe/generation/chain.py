@@ -103,16 +103,15 @@ def _step(model, kind, seed):
     """A function of the states of all chains and the number of the step, compiled once."""
     import tensorflow as tf
 
-    if kind == "gibbs":
-        compiled = tf.function(model.chain_step, reduce_retracing=True)
-    else:
-        compiled = tf.function(lambda x, seed: model.chain_step(x), reduce_retracing=True)
+    def one(x, seeds):
+        return model.chain_step(x, seeds[0]) if kind == "gibbs" else model.chain_step(x)
+
+    compiled = tf.function(one, reduce_retracing=True)
 
     def step(x, done):
         # Each chunk at each step has a seed of its own: no two chains see the same draws.
-        starts = range(0, len(x), CHUNK)
-        seeds = np.random.default_rng([seed, done]).integers(2**31 - 1, size=len(starts))
-        parts = [compiled(x[i : i + CHUNK], tf.constant(s)) for i, s in zip(starts, seeds)]
-        return np.concatenate(parts)
+        chunks = -(-len(x) // CHUNK)
+        seeds = np.random.default_rng([seed, done]).integers(2**31 - 1, size=chunks)
+        return map_batches(compiled, (x, np.repeat(seeds, CHUNK)[: len(x)]))
 
     return step

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_capsule_poe.functions.norms import length
+from keras_capsule_poe.functions.winners import winners
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -63,7 +64,7 @@ class CapsuleMask(keras.layers.Layer):
     def call(self, inputs, labels=None):
         capsules = inputs.shape[1]
         if labels is None:
-            labels = ops.one_hot(ops.argmax(length(inputs), axis=-1), capsules)
+            labels = ops.one_hot(winners(inputs), capsules)
         elif len(labels.shape) != 2 or labels.shape[1] != capsules:
             raise ValueError(
                 f"`labels` must have shape (batch, {capsules}); keras.utils.to_categorical makes "

@@ -132,6 +132,20 @@ class RunFolder:
             )
         return values
 
+    def metrics(self, family):
+        """What each finished stage of a family measured, by stage."""
+        found = {stage.name: self.done(stage.name) for stage in family.stages}
+        return {name: done["metrics"] for name, done in found.items() if done}
+
+    def card(self, config):
+        """What a model card tells of a run: its `RunConfig`, images, seed and figures."""
+        return {
+            "config": config.to_dict(),
+            "data": config.dataset,
+            "seed": config.seed,
+            "metrics": self.metrics(config.family),
+        }
+
     def mark_done(self, stage, seconds, metrics):
         """Writes `done.json`; what only an unfinished stage needs goes afterwards."""
         files = {name: digest(self.path / name) for name in stage.writes}

@@ -51,8 +51,7 @@ class Run:
 
     def metrics(self):
         """What each finished stage measured, by stage."""
-        done = {stage.name: self.folder.done(stage.name) for stage in self.config.family.stages}
-        return {name: values["metrics"] for name, values in done.items() if values}
+        return self.folder.metrics(self.config.family)
 
     def fit(self, stage, model, stream, schedule, after_epoch=None, picture=None):
         """Fits the model of a stage with checkpoints, see `fitting.fit`.

@@ -126,3 +126,15 @@ def test_a_folder_named_like_a_data_set_needs_a_path(tmp_path, monkeypatch):
         load_images("mnist", data_dir=tmp_path / "empty")
     for dataset in ("./mnist", Path("mnist"), "photos"):
         assert load_images(dataset).image_shape == (20, 20, 1)
+
+
+@pytest.mark.parametrize("option", ["grey", "skip_broken"])
+def test_switches_without_a_meaning_are_refused(option, tmp_path):
+    message = f"`{option}` has no meaning for the data set 'digits'. Received: {option}=True"
+    with pytest.raises(DataError, match=message) as caught:
+        load_images("digits", **{option: True})
+    assert caught.value.mend == f"leave_out:{option}"
+    np.savez(tmp_path / "a.npz", images=np.zeros((8, 20, 20), np.uint8))
+    if option == "skip_broken":
+        with pytest.raises(DataError, match=f"`{option}` has no meaning for an .npz file"):
+            load_images(tmp_path / "a.npz", skip_broken=True)

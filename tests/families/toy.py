@@ -150,8 +150,7 @@ def export(run):
         model.spread.assign(stored["spread"])
     with beside(run.path("model.keras"), suffix=".keras") as temporary:
         model.save(temporary)
-    card = {"config": run.config.to_dict(), "metrics": run.metrics()}
-    export_saved_model(model, run.folder.path, card)
+    export_saved_model(model, run.folder.path, run.folder.card(run.config))
     save_grid(run.path("samples.png"), sample_rows(model, 3, run.config.seed))
     return {}
 

@@ -8,8 +8,11 @@ import tensorflow as tf
 from keras import ops
 
 from keras_capsule_poe.functions import (
+    BinaryUnits,
     BlockMaps,
+    CapsuleUnits,
     EinsumMaps,
+    GaussianUnits,
     Router,
     RoutingOptions,
     contrastive_divergence,
@@ -18,6 +21,7 @@ from keras_capsule_poe.functions import (
     squash,
 )
 from keras_capsule_poe.functions.streamed import blocks
+from keras_capsule_poe.functions.streamed.router import route_blocks
 
 # The plain form's softmax over a layer of one capsule.
 pytestmark = pytest.mark.filterwarnings("ignore:You are using a softmax over axis")
@@ -29,10 +33,13 @@ class Form:
     def __init__(self, maps):
         self.maps = maps
 
-    def route(self, x, kernel, bias=None, **options):
-        if self.maps is BlockMaps:
+    def route(self, x, kernel, bias=None, units=None, **options):
+        if units is None and self.maps is BlockMaps:
             return route(x, kernel, bias, **options)
-        return Router(self.maps(kernel), RoutingOptions(**options), bias).route(x)
+        options, units = RoutingOptions(**options), units or CapsuleUnits()
+        if self.maps is BlockMaps:
+            return route_blocks(x, kernel, options, bias, units)
+        return Router(self.maps(kernel), options, bias, units=units).route(x)
 
     def divergence(self, x, kernel, c):
         return contrastive_divergence(self.maps(kernel), x, c)[:4]
@@ -171,6 +178,14 @@ def test_the_gradient_is_that_of_autodiff_through_the_plain_form(name, options):
     x, _, kernel = data(name, "float64", gain=0.3)
     options = options_for(name, **options)
     assert_same_gradients(x, kernel, options, 1e-9)
+
+
+@pytest.mark.parametrize("units", [BinaryUnits(), GaussianUnits()], ids=lambda u: type(u).__name__)
+def test_the_gradient_for_other_units(units):
+    """Rejects a router that takes squash, or its log-odds, for those of all units."""
+    x, _, kernel = data("encoder", "float64", gain=0.3)
+    options = {"iterations": 2, "agreement": "dot", "activation_prior": 0.4, "units": units}
+    assert_same_gradients(x, kernel, {"normalize": "outputs", **options}, 1e-9)
 
 
 @pytest.mark.parametrize("name", ["one output", "one input", "one dimension", "groups of inputs"])

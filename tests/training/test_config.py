@@ -116,7 +116,6 @@ def test_values_of_the_wrong_kind_are_refused_in_words(name, value, words):
         ("encoder.joint_rank", 0),
         ("autoencoder.dropout", 1.0),
         ("autoencoder.precision", "mixed_float16"),
-        ("autoencoder.optimizer", "sgd"),
         ("autoencoder.final_rate", -5),
         ("decoder.epochs", 0),
         ("decoder.feature_scale", 0),
@@ -146,7 +145,7 @@ def test_too_small_images_are_refused():
     "recipe, name, value",
     [
         ("representation", "encoder.temperature", 1),
-        ("representation", "decoder.agreement", "dot"),
+        ("representation", "decoder.temperature", 2),
         ("paper", "encoder.balance", 0.1),
         ("paper", "encoder.image_length", 0.5),
         ("generation", "encoder.initial_stddev", 0.1),

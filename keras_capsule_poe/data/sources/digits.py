@@ -14,7 +14,9 @@ def load_digits(options):
     """1797 digits of 8x8 pixels, enlarged to 28x28: 1500 to train on and 297 to test with."""
     from sklearn import datasets
 
-    options.refuse("the data set 'digits'", "column", "data_dir", "manual_dir")
+    options.refuse(
+        "the data set 'digits'", "column", "data_dir", "manual_dir", "grey", "skip_broken"
+    )
     digits = datasets.load_digits()
     images = floats_to_bytes(digits.images / BRIGHTEST, "digits")[..., np.newaxis]
     images = fit_images(images, options.image_size or (28, 28))

@@ -16,7 +16,7 @@ _UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib
 
 def load_npz(path, options):
     """`x_train` and `x_test` (with `y_train`, `y_test`), or `images` (with `labels`)."""
-    options.refuse("an .npz file", "data_dir", "manual_dir")
+    options.refuse("an .npz file", "data_dir", "manual_dir", "skip_broken")
     wanted = ("x_train", "y_train", "x_test", "y_test", "images", "labels", options.column)
     try:
         # Opened here because NumPy leaves the file of a damaged archive open.

@@ -5,26 +5,19 @@ import keras
 from keras_capsule_poe.training.optimizers import ConvolutionMuon
 
 
-def for_autoencoder(
-    decay_steps, optimizer="muon", learning_rate=2e-3, final_rate=0.02, weight_decay=2.0
-):
-    """Muon, or Adam, with a short warm-up and a cosine decay.
+def for_autoencoder(decay_steps, learning_rate=2e-3, final_rate=0.02, weight_decay=2.0):
+    """Muon with a short warm-up and a cosine decay.
 
     Args:
         decay_steps: int, how many steps training takes in all.
-        optimizer: `"muon"` or `"adam"`.
         learning_rate: float, the highest.
         final_rate: float, the last rate over the highest.
         weight_decay: float, how fast weights that nothing holds up shrink, in units of the
             learning rate; it keeps the features in few directions.
 
     Raises:
-        ValueError: If `optimizer` is unknown or a number is out of range.
+        ValueError: If a number is out of range.
     """
-    kinds = {"muon": ConvolutionMuon, "adam": keras.optimizers.Adam}
-    if optimizer not in kinds:
-        listed = " or ".join(repr(kind) for kind in kinds)
-        raise ValueError(f"`optimizer` must be {listed}. Received: optimizer={optimizer!r}")
     _check_rates(learning_rate, final_rate)
     if not weight_decay >= 0:
         raise ValueError(f"`weight_decay` must be zero or more. Received: {weight_decay!r}")
@@ -36,7 +29,7 @@ def for_autoencoder(
         warmup_target=learning_rate,
         warmup_steps=warm_up,
     )
-    return kinds[optimizer](rate, weight_decay=weight_decay or None)
+    return ConvolutionMuon(rate, weight_decay=weight_decay or None)
 
 
 def for_capsules(decay_steps, learning_rate=0.2, momentum=0.9, final_rate=0.1):

@@ -16,7 +16,6 @@ class AutoencoderSection:
     epochs: int | None = None
     steps: int = 900
     batch_size: int = 32
-    optimizer: str = "muon"
     learning_rate: float = 2e-3
     final_rate: float = 0.02
     weight_decay: float = 2.0
@@ -39,7 +38,6 @@ class ContrastiveSection:
     iterations: int = 3
     temperature: float = 1.0
     normalize: str = "outputs"
-    agreement: str = "cosine"
     scale: float | str = "mean"
     implementation: str = "streamed"
     epochs: int | None = None
@@ -107,7 +105,7 @@ def idle(config):
     for name in ("encoder", "decoder"):
         if config[name].iterations == 0:
             why = f"{name}.iterations is 0"
-            found |= {f"{name}.temperature": why, f"{name}.agreement": why}
+            found[f"{name}.temperature"] = why
             if name == "encoder":
                 found["encoder.activation_prior"] = why
     if encoder.normalize == "inputs":

@@ -110,7 +110,7 @@ def encoder(run):
 
     schedule = build.schedule(config, "encoder")
     last = run.fit("encoder", model, stream, schedule, after_epoch, picture)
-    z = map_batches(lambda x: model.experts.route(x).z, train, before=primary)
+    z = map_batches(lambda maps: model.experts.route(primary(maps)).z, train)
     codes, visits = build.build_description(config).describe(model, z, config.seed)
     with beside(run.path("encoder/codes.npy"), suffix=".npy") as temporary:
         np.save(temporary, codes)
@@ -159,14 +159,7 @@ def export(run):
     shown = reconstruction_rows(product, run.data.test.images[:SHOWN])
     with beside(run.path("model.keras"), suffix=".keras") as temporary:
         product.save(temporary)
-    card = {
-        "config": run.config.to_dict(),
-        "data": run.config.dataset,
-        "seed": run.config.seed,
-        "primary_capsules": [primary.capsules, primary.dim],
-        "metrics": run.metrics(),
-    }
-    version = export_saved_model(product, run.folder.path, card)
+    version = export_saved_model(product, run.folder.path, run.folder.card(run.config))
     save_grid(run.path("reconstructions.png"), list(shown.values()))
     for domain in product.MODES["single"].domains:
         rows = sample_rows(product, 4, run.config.seed, "single", domain)

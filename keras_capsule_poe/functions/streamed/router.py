@@ -5,7 +5,7 @@ Letters, layouts and blocks as in `blocks`; the steps of routing as in `routing`
 
 from keras import ops, tree
 
-from keras_capsule_poe.functions.norms import at_least_float32, direction, folded, length
+from keras_capsule_poe.functions.norms import at_least_float32, direction, length
 from keras_capsule_poe.functions.routing import (
     Numbers,
     Router,
@@ -56,14 +56,14 @@ def route(x, kernel, bias=None, **options):
     return route_blocks(x, kernel, RoutingOptions(**options), bias)
 
 
-def route_blocks(x, kernel, options, bias=None):
-    """`route` with its `RoutingOptions` ready."""
+def route_blocks(x, kernel, options, bias=None, units=CAPSULES):
+    """`route` with its `RoutingOptions` ready, for outputs of any units."""
     kernel = at_least_float32(kernel)
     x = ops.cast(at_least_float32(x), kernel.dtype)
 
     @ops.custom_gradient
     def routed(x, kernel, *numbers):
-        router = BlockRouter(BlockMaps(kernel), options, bias, Numbers(*numbers))
+        router = BlockRouter(BlockMaps(kernel), options, bias, Numbers(*numbers), units)
         c, *steps = router.all_images(x)
 
         def gradient(*upstream):
@@ -146,8 +146,8 @@ class BlockRouter(Router):
             if self._is_offset:
                 in_offset = maps.sum_over_inputs(in_logits)
                 in_bias = in_bias + ops.sum(in_offset, axis=images)
-                in_prior = in_prior + ops.sum(in_offset * CAPSULES.log_odds(z, axis))
-                in_z = in_z + _log_odds_gradient(z, prior * in_offset, axis)
+                in_prior = in_prior + ops.sum(in_offset * self._units.log_odds(z, axis))
+                in_z = in_z + self._units.log_odds_gradient(z, prior * in_offset, axis)
         length_sums = zero
         if self._is_cosine and self._options.iterations:
             more, length_sums = self._agreement.gradient_of_lengths(slopes, products)
@@ -170,25 +170,15 @@ class BlockRouter(Router):
 
     def _direction_gradient(self, z, upstream):
         """Gradient of `_direction`."""
+        if not self._is_cosine:
+            return self._units.mean_gradient(z, upstream, self._axis)
         n = length(z, self._axis, keepdims=True)
         unit = direction(z, self._axis)
         along = unit * ops.sum(unit * upstream, axis=self._axis, keepdims=True)
-        if self._is_cosine:
-            is_zero = ops.equal(n, 0)
-            slope = (upstream - along) / ops.where(is_zero, ops.ones_like(n), n)
-            return ops.where(is_zero, ops.zeros_like(slope), slope)
-        # squash(z) = f(n) z with f = n/(1+n^2), which is the same at n and at 1/n.
-        s = folded(n)
-        growth = ops.sign(1 - n) * s * (1 - ops.square(s)) / ops.square(1 + ops.square(s))
-        return s / (1 + ops.square(s)) * upstream + growth * along
+        is_zero = ops.equal(n, 0)
+        slope = (upstream - along) / ops.where(is_zero, ops.ones_like(n), n)
+        return ops.where(is_zero, ops.zeros_like(slope), slope)
 
 
 def _added(blocks, more):
     return [a + b for a, b in zip(blocks, more)] if blocks else more
-
-
-def _log_odds_gradient(z, upstream, axis):
-    """Gradient of log|z|^2, zero at the zero vector."""
-    n = length(z, axis, keepdims=True)
-    slope = 2 * direction(z, axis) / ops.where(ops.equal(n, 0), ops.ones_like(n), n)
-    return slope * ops.expand_dims(upstream, axis)
