@@ -52,7 +52,7 @@ def test_digits_end_to_end_learns(tmp_path):
             "encoder.implementation": "streamed", "decoder.implementation": "streamed",
         }
     )  # fmt: skip
-    train(config, tmp_path, digits(400), Reporter(**SILENT))
+    train(config, tmp_path, digits(400), Reporter(**SILENT), stage="decoder")
     # An untrained model decodes the mean (relative error 1.0 of the centred primary capsules)
     # or noise; the thresholds lie well below.
     assert last_epoch(tmp_path, "autoencoder")["held_out_relative_error"] < 0.3
@@ -82,7 +82,8 @@ RESUME = textwrap.dedent(
 
     folder = Path(sys.argv[2])
     config = runs.small_config(deterministic=True, checkpoint_seconds=1e-6)
-    train(config, folder / "whole", runs.digits(150), Reporter(**runs.SILENT))
+    until = {"stage": "decoder"}  # what comes after it only writes files
+    train(config, folder / "whole", runs.digits(150), Reporter(**runs.SILENT), **until)
     for stage in runs.TRAINED:
         try:
             # The second epoch's second step of three: within an epoch.
@@ -92,7 +93,7 @@ RESUME = textwrap.dedent(
         except KeyboardInterrupt:
             kept = sorted((folder / "parts" / stage / "checkpoints").iterdir())
             assert kept[-1].name == "step-000000004", kept
-    train(config, folder / "parts", runs.digits(150), Reporter(**runs.SILENT))
+    train(config, folder / "parts", runs.digits(150), Reporter(**runs.SILENT), **until)
     for stage in runs.TRAINED:
         whole, parts = (folder / name / stage for name in ("whole", "parts"))
         read = [runs.json.loads((path / "history.json").read_text()) for path in (whole, parts)]
@@ -128,8 +129,8 @@ def test_nan_stops_and_names_stage_and_step(tmp_path, stage):
     assert not (tmp_path / stage / "model.keras").exists()
 
 
-@pytest.mark.parametrize("shape", [(20, 23, 1), (31, 28, 3)])
-def test_rgb_and_odd_sizes_run_through_all_stages(tmp_path, shape):
+def test_rgb_of_odd_sizes_run_through_all_stages(tmp_path):
+    shape = (31, 22, 3)
     random = np.random.default_rng(0)
     path = tmp_path / "images.npz"
     np.savez(path, images=random.integers(0, 256, size=(60, *shape)).astype("uint8"))
