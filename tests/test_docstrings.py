@@ -13,7 +13,7 @@ import keras_capsule_poe
 
 ROOMS = ("functions", "layers", "losses", "metrics", "models")
 # Rooms whose functions alone must have one.
-FUNCTIONS_OF = ("data", "families", "training")
+FUNCTIONS_OF = ("data", "evaluation", "families", "training")
 
 
 def modules():

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import warnings
 from pathlib import Path
 
 import keras
@@ -9,7 +10,7 @@ import numpy as np
 
 from keras_capsule_poe.data import batches, steps_per_epoch
 from keras_capsule_poe.data.mapping import map_batches
-from keras_capsule_poe.errors import BadUse
+from keras_capsule_poe.errors import BadUse, RunFailed
 from keras_capsule_poe.io.files import beside
 
 # Part of the cached file's name: another number for another architecture or training.
@@ -34,8 +35,16 @@ class Judge:
     """
 
     def __init__(self, model, labels):
+        import tensorflow as tf
+
         self.model = model
         self.labels = labels
+
+        def both(batch):
+            features, logits = model(batch, training=False)
+            return {"features": features, "classes": keras.ops.softmax(logits)}
+
+        self._both = tf.function(both, reduce_retracing=True, autograph=False)
 
     def judge(self, images):
         """Features and class probabilities of images.
@@ -46,12 +55,7 @@ class Judge:
         Returns:
             Arrays (N, K) and (N, classes), float32.
         """
-
-        def both(batch):
-            features, logits = self.model(batch, training=False)
-            return {"features": features, "classes": keras.ops.softmax(logits)}
-
-        found = map_batches(both, images)
+        found = map_batches(self._both, images)
         return found["features"], found["classes"]
 
     def accuracy(self, images):
@@ -67,6 +71,9 @@ def train_judge(images, cache=None):
         images: `ImageSet` with labels.
         cache: Folder; `None`: `CAPSPOE_CACHE`, or `~/.cache/keras_capsule_poe`.
 
+    Warns:
+        UserWarning: If the cache cannot be written.
+
     Raises:
         BadUse: If there are no labels.
     """
@@ -79,9 +86,12 @@ def train_judge(images, cache=None):
     except (OSError, ValueError, KeyError):  # not there, or damaged
         pass
     model = _fit(images, classes.astype("int32"), len(labels))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with beside(path, suffix=".keras") as temporary:
-        model.save(temporary)
+    try:
+        with beside(path, suffix=".keras") as temporary:
+            model.save(temporary)
+    except RunFailed as error:
+        # It only saves time: what was asked for does not hang on it.
+        warnings.warn(f"the classifier is not kept for later: {error}", stacklevel=2)
     return Judge(model, labels)
 
 

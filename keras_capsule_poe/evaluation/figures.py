@@ -31,6 +31,21 @@ def evaluate(model, data, probe_images=None, test_images=None, seed=0):
         `neighbours` (accuracy on test images from capsules, their probabilities, features and
         pixels) and `clustering`, see `clustering_figures`; the last three empty without labels
         of two classes.
+
+    Examples:
+
+    >>> from keras_capsule_poe.data import ImageData, ImageSet
+    >>> class Corner:
+    ...     def code(self, images):
+    ...         corner = images[:, :2, :2, 0]
+    ...         p = corner[:, 0]
+    ...         return {"capsules": corner, "probabilities": p, "free_energy": -p[:, 0]}
+    ...
+    ...     def reconstructions(self, images):
+    ...         return {"half": (images / 2, images)}
+    >>> images = ImageSet(np.full((4, 8, 8, 1), 255, "uint8"))
+    >>> evaluate(Corner(), ImageData(images, images))["reconstruction"]
+    {'half': 0.25}
     """
     test = data.test if test_images is None else data.test.head(test_images)
     chosen = np.random.default_rng(seed).permutation(len(data.train))[:probe_images]

@@ -30,6 +30,27 @@ def sample_figures(model, data, samples=10_000, seed=0, cache=None):
         dict: `classifier_accuracy` on the test images; and for each of `image_sources` a dict of
         `recognition`, `distances` to the test images, where each image is of one capsule
         `purity`, and of draws nearest to training `memorisation`.
+
+    Examples:
+
+    >>> import tempfile
+    >>> from keras_capsule_poe.data import ImageData, ImageSet
+    >>> class Half:
+    ...     CEILINGS, MODES = ("half",), {}
+    ...
+    ...     def reconstructions(self, images):
+    ...         return {"half": (images / 2, images)}
+    ...
+    ...     def to_features(self, images):
+    ...         return images
+    ...
+    ...     def from_features(self, features):
+    ...         return features
+    >>> pixels = np.random.default_rng(0).integers(256, size=(40, 8, 8, 1)).astype("uint8")
+    >>> images = ImageSet(pixels, np.arange(40) % 2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     list(sample_figures(Half(), ImageData(images, images), cache=folder))[:3]
+    ['classifier_accuracy', 'real', 'half']
     """
     judge = train_judge(data.train, cache)
     # Coverage and distances depend on how many are compared: as many of each kind.

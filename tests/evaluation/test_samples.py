@@ -39,6 +39,15 @@ def test_the_classifier_is_pinned_and_cached(cached, digits, monkeypatch):
     assert path.stat().st_size > 1000 and mended.accuracy(digits.test) > 0.2
 
 
+def test_a_cache_that_cannot_be_written_costs_nothing(digits, tmp_path, monkeypatch):
+    monkeypatch.setattr("keras_capsule_poe.evaluation.classifier.EPOCHS", 1)
+    (tmp_path / "file").touch()
+    few = ImageSet(digits.train.images[:100], digits.train.labels[:100])
+    with pytest.warns(UserWarning, match="classifier is not kept for later: .*file"):
+        judge = train_judge(few, tmp_path / "file" / "cache")
+    assert judge.accuracy(few) > 0
+
+
 def test_other_labels_get_another_classifier(digits, tmp_path, monkeypatch):
     monkeypatch.setattr("keras_capsule_poe.evaluation.classifier.EPOCHS", 1)
     few = ImageSet(digits.train.images[:400], digits.train.labels[:400])
