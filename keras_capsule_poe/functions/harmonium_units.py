@@ -133,7 +133,7 @@ class CentredUnits(ExponentialUnits):
         return x - self._offset(x)
 
     def _offset(self, x):
-        return ops.cast(self.offset, x.dtype)
+        return ops.convert_to_tensor(self.offset, dtype=x.dtype)
 
 
 class TemperedUnits(ExponentialUnits):
@@ -164,7 +164,7 @@ class TemperedUnits(ExponentialUnits):
     def pull(self, z, axis=-1):
         """-dF/dz = beta times the units' pull."""
         z = self._tempered(z)
-        return ops.cast(self.beta, z.dtype) * self.units.pull(z, axis)
+        return ops.convert_to_tensor(self.beta, dtype=z.dtype) * self.units.pull(z, axis)
 
     def free_energy(self, z, axis=-1):
         """The units' at the tempered z."""
@@ -184,5 +184,5 @@ class TemperedUnits(ExponentialUnits):
 
     def _tempered(self, z):
         z = at_least_float32(z)
-        beta, base = ops.cast(self.beta, z.dtype), ops.cast(self.base, z.dtype)
-        return base + beta * (z - base)
+        base = ops.convert_to_tensor(self.base, dtype=z.dtype)
+        return base + ops.convert_to_tensor(self.beta, dtype=z.dtype) * (z - base)
