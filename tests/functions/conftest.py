@@ -82,6 +82,36 @@ class Enumerated:
         chosen = np.random.default_rng(seed).choice(len(self.v), number, p=self.law())
         return self.v[chosen]
 
+    def slopes(self, data, h=1e-4):
+        """Finite differences of the exact mean log p(data), of order h^4, in W, a and b."""
+        found = []
+        for parameter in (self.w, self.a, self.b):
+            slope = np.zeros_like(parameter)
+            for index in np.ndindex(parameter.shape):
+                kept, values = parameter[index], []
+                for k in (-2, -1, 1, 2):
+                    parameter[index] = kept + k * h
+                    values.append(self.log_likelihood(data))
+                parameter[index] = kept
+                slope[index] = (values[0] - 8 * values[1] + 8 * values[2] - values[3]) / (12 * h)
+            found.append(slope)
+        return found
+
+    def sent(self, v=None):
+        """What visible neurons send."""
+        return (self.v if v is None else v) - self.mu
+
+    def transition(self, ours):
+        """T(v -> v') of one Gibbs step, of the library's conditionals."""
+
+        def bernoulli(means, states):
+            return np.prod(np.where(states[None] == 1, means[:, None], 1 - means[:, None]), axis=-1)
+
+        back = ours.transposed()
+        up = np.asarray(ours.hidden.mean(ours.fields(self.sent()))) + self.lam
+        down = np.asarray(back.hidden.mean(back.fields(self.h - self.lam))) + self.mu
+        return bernoulli(up, self.h) @ bernoulli(down, self.v)
+
     def harmonium(self, maps=DenseMaps):
         hidden, visible = BinaryUnits(), UNITS[self.visible]()
         if self.centred:
@@ -93,9 +123,3 @@ class Enumerated:
 def enumerated():
     """The class `Enumerated`."""
     return Enumerated
-
-
-@pytest.fixture(scope="session")
-def binary_states():
-    """The function `states`."""
-    return states
