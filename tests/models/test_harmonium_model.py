@@ -44,8 +44,8 @@ def data(n=64, neurons=6):
 def test_bars_and_stripes_are_learned(seed):
     v = bars_and_stripes()
     assert len(v) == 14
-    model = build(chains=100, seed=seed, rate=keras.optimizers.schedules.CosineDecay(0.3, 4000))
-    model.fit(np.tile(v, (4000, 1)), batch_size=14, shuffle=False, verbose=0)
+    model = build(chains=100, seed=seed, rate=keras.optimizers.schedules.CosineDecay(0.4, 2500))
+    model.fit(np.tile(v, (2500, 1)), batch_size=14, shuffle=False, verbose=0)
     # No model of 14 equal images does better than -log 14.
     assert -np.log(14) - 0.25 <= likelihood(model, v) < -np.log(14)
 
@@ -56,8 +56,6 @@ def weights(model):
 
 KINDS = [
     {"algorithm": "cd", "steps": 2},
-    {"algorithm": "cd", "start": "noise"},
-    {"algorithm": "pcd", "chains": 10},
     {"algorithm": "pcd", "chains": 10, "start": "noise", "binarize": "stochastic"},
     {"algorithm": "pt", "chains": 5, "temperatures": 3},
 ]
@@ -74,22 +72,21 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(kind, tmp_path):
     again.fit(v, batch_size=16, epochs=2, shuffle=False, verbose=0)
     for one, other in zip(weights(whole), weights(again), strict=True):
         np.testing.assert_array_equal(one, other)
-    other = build(**{**kind, "seed": 1})
-    other.fit(v, batch_size=16, epochs=4, shuffle=False, verbose=0)
-    assert not np.array_equal(weights(whole)[0], weights(other)[0])
 
 
-def test_the_chains_are_what_makes_a_stopped_run_go_on(tmp_path):
-    """A checkpoint without them would give other weights."""
+def test_other_chains_or_another_seed_end_elsewhere():
+    """So that equal ends are no accident."""
     v, runs = data(), []
-    for forgets in (False, True):
+    for forgets, seed in ((False, 0), (True, 0), (False, 1)):
         model = build(chains=10)
+        model.seed = seed
         model.fit(v, batch_size=16, shuffle=False, verbose=0)
         if forgets:
             model.age.assign(0)
         model.fit(v, batch_size=16, shuffle=False, verbose=0)
         runs.append(np.asarray(model.machine.kernel))
-    assert np.abs(runs[0] - runs[1]).max() > 1e-4
+    for run in runs[1:]:
+        assert np.abs(runs[0] - run).max() > 1e-4
 
 
 @pytest.mark.parametrize(
@@ -157,7 +154,8 @@ def test_data_are_made_binary(binarize):
 def test_weight_decay_pulls_the_weights_alone():
     v, kernels, biases = data(), [], []
     for decay in (0.0, 0.1):
-        model = build("cd", weight_decay=decay, rate=0.5, machine={"centering": False})
+        options = {"start": "noise", "machine": {"centering": False}}
+        model = build("cd", weight_decay=decay, rate=0.5, **options)
         model.build((None, 6))
         start = np.asarray(model.machine.kernel)
         model.fit(v, batch_size=64, verbose=0)
