@@ -30,10 +30,9 @@ def images(flipped):
 
 def nats(model, v):
     """Exact mean log p(v) and its standard error over images."""
-    from keras_capsule_poe.functions import enumerated_log_partition, log_likelihood
+    from keras_capsule_poe.functions import enumerated_log_partition
 
-    machine = model.machine.harmonium()
-    return log_likelihood(machine, model.machine.sent(v), enumerated_log_partition(machine))
+    return model.machine.log_likelihood(v, enumerated_log_partition(model.machine.harmonium()))
 
 
 def trained(centring, flipped, rate, epochs, seed, held_out):

@@ -78,9 +78,8 @@ class Harmonium:
             Tensor (B, ...) of the hidden units' shape.
         """
         maps, x = self.maps, ops.cast(at_least_float32(x), self.maps.kernel.dtype)
-        c = self._pairs(ops.shape(x)[0])
-        c = None if c is None else maps.lay_pairs(c)
-        return maps.unlay_outputs(maps.up(c, maps.lay_inputs(x))) + self.hidden_bias
+        up = maps.up(self.pairs(ops.shape(x)[0]), maps.lay_inputs(x))
+        return maps.unlay_outputs(up) + self.hidden_bias
 
     def free_energy(self, x, fields=None):
         """F(x), the hidden units summed out.
@@ -133,18 +132,18 @@ class Harmonium:
             self.coefficients,
         )
 
-    def passes(self, images):
-        """`Passes` of so many images."""
+    def passes(self):
+        """`Passes` of the machine, which are given `pairs`."""
         biases = self.hidden_bias, self.visible_bias
-        return Passes(self.maps, self._pairs(images), self.hidden, self.visible, *biases)
+        return Passes(self.maps, self.coefficients, self.hidden, self.visible, *biases)
 
-    def _pairs(self, images):
-        """The coefficients of so many images, (B, I, J), or None."""
+    def pairs(self, images):
+        """The coefficients of so many images, as the maps lay them, or None."""
         c = self.coefficients
         if c is None:
             return None
         c = ops.cast(c, self.maps.kernel.dtype)
-        return ops.broadcast_to(c[None], (images, *c.shape))
+        return self.maps.lay_pairs(ops.broadcast_to(c[None], (images, *c.shape)))
 
 
 def gibbs_step(harmonium, x, seed, fields=None):
@@ -172,12 +171,11 @@ def gibbs_step(harmonium, x, seed, fields=None):
     - [Geman & Geman, 1984](https://doi.org/10.1109/TPAMI.1984.4767596)
     """
     fields = harmonium.fields(x) if fields is None else fields
-    maps, images = harmonium.maps, ops.shape(x)[0]
-    c, chain = harmonium._pairs(images), harmonium.passes(images)
+    maps, chain = harmonium.maps, harmonium.passes()
     (seeds,) = chain.seeds(seed, 1)
     first = ops.ones((1,), dtype="int32")  # the stream that `chain_step` draws from
-    z = maps.lay_outputs(fields)
-    x, y = chain.states(None if c is None else maps.lay_pairs(c), z, seeds, first)
+    c = harmonium.pairs(ops.shape(fields)[0])
+    x, y = chain.states(c, maps.lay_outputs(fields), seeds, first)
     return maps.unlay_inputs(x), maps.unlay_outputs(y)
 
 

@@ -7,6 +7,7 @@ from keras import ops
 from keras_capsule_poe.functions.checks import one_of, whole_number
 from keras_capsule_poe.functions.divergence import contrastive_divergence
 from keras_capsule_poe.functions.harmonium import Harmonium, gibbs_chain, log_variance_gradient
+from keras_capsule_poe.functions.harmonium_partition import log_likelihood
 from keras_capsule_poe.functions.harmonium_units import CentredUnits, UnitIntervalUnits
 from keras_capsule_poe.functions.maps import DenseMaps
 from keras_capsule_poe.functions.units import BinaryUnits, GaussianUnits
@@ -160,6 +161,20 @@ class RestrictedBoltzmannMachine(keras.layers.Layer):
         """F of the neurons v that send x; `fields`: what the hidden ones receive, if known."""
         energy = self.harmonium().free_energy(x, fields)
         return energy if self.log_variance is None else energy + ops.sum(self.log_variance) / 2
+
+    def log_likelihood(self, v, log_z):
+        """Mean log p(v) over images, and its standard error over them, nats.
+
+        Args:
+            v: Array (B, D).
+            log_z: float, of `functions.enumerated_log_partition` or `annealed_importance`.
+
+        Returns:
+            float mean, float standard error.
+        """
+        mean, error = log_likelihood(self.harmonium(), self.sent(v), log_z)
+        log_s = 0.0 if self.log_variance is None else float(ops.sum(self.log_variance)) / 2
+        return mean - log_s, error
 
     def hidden_free_energy(self, h):
         """F(h), v summed out, nats.

@@ -73,6 +73,9 @@ def test_densities_integrate_to_one(visible, centering):
     v = np.array(list(itertools.product(line, line)))
     log_z = enumerated_log_partition(layer.harmonium())
     p = np.exp(-np.asarray(layer.free_energy(v)) - log_z)
+    mean, _ = layer.log_likelihood(images(visible), log_z)
+    logs = -np.asarray(layer.free_energy(images(visible))) - log_z
+    assert mean == pytest.approx(logs.mean(), rel=1e-10)
     # The trapezoidal rule for Gaussians of deviation 0.6 and more errs by exp(-2 pi^2 0.36/0.09).
     assert p @ np.prod(list(itertools.product(weights, weights)), axis=1) == pytest.approx(
         1, abs=1e-9

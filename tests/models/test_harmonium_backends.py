@@ -10,29 +10,20 @@ from keras_capsule_poe import *
 from keras_capsule_poe.functions import *
 assert keras.backend.backend() == "jax"
 v = np.random.default_rng(0).integers(2, size=(8, 6)).astype("float32")
-for visible in ("bernoulli", "gaussian"):
-    layer = RestrictedBoltzmannMachine(3, visible)
-    layer.adapt(v)
-    assert layer(v).shape == (8, 3) and layer.gibbs(v, 5, seed=0)[0].shape == v.shape
-    machine = layer.harmonium()
-    exact = enumerated_log_partition(machine)
-    found = annealed_importance(machine, annealing_schedule((1.0, 50)), chains=20)
-    assert abs(found.log_z - exact) < 0.1, (found.log_z, exact)
-    back = reverse_annealed_importance(machine, np.asarray(layer.sent(v)), [0.0, 0.5, 1.0])
-    assert np.isfinite(back.log_z)
-    assert layer.contrastive_divergence(v, seed=1, steps=2).gradient.shape == (3, 6)
 layer = RestrictedBoltzmannMachine(3)
+layer.adapt(v)
+assert layer(v).shape == (8, 3) and layer.gibbs(v, 5, seed=0)[0].shape == v.shape
+machine = layer.harmonium()
+exact = enumerated_log_partition(machine)
+found = annealed_importance(machine, annealing_schedule((1.0, 50)), chains=20)
+assert abs(found.log_z - exact) < 0.1, (found.log_z, exact)
+assert layer.contrastive_divergence(v, seed=1, steps=2).gradient.shape == (3, 6)
 model = HarmoniumModel(layer, algorithm="pcd", chains=4)
 model.build((None, 6))
-assert model(v).shape == (8, 3) and model.sample(3, 5).shape == (3, 6)
+assert model(v).shape == (8, 3)
 model.save("harmonium.keras")
 again = keras.models.load_model("harmonium.keras")
 np.testing.assert_array_equal(again(v), model(v))
-x = np.zeros((3, 4, 6), "float32")
-machine = layer.harmonium()
-free_energy = lambda x, b: machine.tempered(b[..., None]).free_energy(x)
-moved, _ = replica_exchange(free_energy, x, np.array([1.0, 0.5, 0.0]), 0)
-assert moved.shape == x.shape
 print("fine")
 """
 
