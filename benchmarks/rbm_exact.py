@@ -14,7 +14,7 @@ import numpy as np
 
 HIDDEN, BATCH, EPOCHS, SEEDS = 16, 100, 50, (0,)
 CASES = [(True, False), (False, False), (True, True), (False, True)]
-RATES = {True: 0.05, False: 0.05}
+RATES = {True: 0.5, False: 0.1}
 COLUMNS = "centred flipped rate epochs seed train_nats test_nats error seconds".split()
 
 
