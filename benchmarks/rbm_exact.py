@@ -13,8 +13,9 @@ import _measure as measure
 import numpy as np
 
 HIDDEN, BATCH, EPOCHS, SEEDS = 16, 100, 50, (0,)
-CASES = [(True, False), (False, False), (True, True), (False, True)]
-RATES = {True: 0.5, False: 0.1}
+# (centred, flipped): learning rate
+RATES = {(True, False): 0.5, (False, False): 0.1, (True, True): 0.5, (False, True): 0.05}
+CASES = list(RATES)
 COLUMNS = "centred flipped rate epochs seed train_nats test_nats error seconds".split()
 
 
@@ -69,7 +70,7 @@ def main():
     epochs, rows = 1 if args.quick else args.epochs, []
     cases = CASES if args.only is None else [CASES[i] for i in args.only]
     for centring, flipped in cases:
-        for rate in args.held_out or [RATES[centring]]:
+        for rate in args.held_out or [RATES[centring, flipped]]:
             for seed in SEEDS:
                 case = centring, flipped, rate, epochs, seed, bool(args.held_out)
                 rows.append(children.in_child(trained, *case))

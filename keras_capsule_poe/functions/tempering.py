@@ -13,8 +13,8 @@ def exchange_log_odds(free_energy, x, betas, odd=False):
         free_energy: Function of x and a tensor (T, N) of inverse temperatures, giving F (T, N).
         x: Tensor (T, N, ...), N chains at each temperature.
         betas: Tensor (T,).
-        odd: bool, whether the pairs are (1, 2), (3, 4), ... and not (0, 1), (2, 3), ...; scalar
-            boolean tensors will do.
+        odd: bool or scalar tensor, whether the pairs are (1, 2), (3, 4), ... and not (0, 1),
+            (2, 3), ...
 
     Returns:
         int tensor (T,), the partner of each temperature, itself where it has none; tensor

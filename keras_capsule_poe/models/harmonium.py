@@ -19,7 +19,8 @@ class HarmoniumModel(ContrastiveModel):
     """Trains a restricted Boltzmann machine on arrays (N, D) by contrastive divergence.
 
     The chains that are not of the data are weights that are not trained, so that a checkpoint
-    holds them. All that is drawn derives from `seed` and the optimizer's step.
+    holds them. All that is drawn derives from `seed` and the optimizer's step. Compile with
+    `jit_compile=False`: on a CPU, XLA makes a step several times slower.
 
     Args:
         machine: `RestrictedBoltzmannMachine`, or its config.
@@ -201,7 +202,10 @@ class HarmoniumModel(ContrastiveModel):
 
     def _tempered(self, machine, chains, seeds):
         """Chains at beta 1, and the others a few steps on, after an exchange."""
-        betas = ops.cast(np.linspace(1, 0, self.temperatures), chains.dtype)
+        levels = self.temperatures
+        betas = ops.cast(np.linspace(1, 0, levels), chains.dtype)
+        # Of two levels there is one pair, which is not odd.
+        odd = self.age % (1 if levels == 2 else 2)
         hot = machine.tempered(betas[1:, None, None])
         hotter, _ = gibbs_chain(hot, chains[1:], self.steps, seeds[0])
         chains, has_moved = replica_exchange(
@@ -209,9 +213,10 @@ class HarmoniumModel(ContrastiveModel):
             ops.concatenate([chains[:1], hotter]),
             betas,
             seeds[1],
-            odd=self.age % 2 == 1,
+            odd=odd,
         )
-        self.exchange_tracker.update_state(ops.cast(has_moved, chains.dtype))
+        paired = ops.cast((levels - odd) // 2 * 2 * self.chains, chains.dtype)
+        self.exchange_tracker.update_state(ops.sum(ops.cast(has_moved, chains.dtype)) / paired)
         return chains[0], chains[1:]
 
     def _noise(self, machine, shape, seed):
