@@ -75,6 +75,7 @@ def main():
                 case = centring, flipped, rate, epochs, seed, bool(args.held_out)
                 rows.append(children.in_child(trained, *case))
                 measure.table(rows[-1:], COLUMNS)
+                print(f"{rows[-1]['test_nats']:.2f} nats of images not trained on", flush=True)
     measure.report(rows, COLUMNS, args.json)
 
 

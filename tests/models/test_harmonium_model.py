@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe import HarmoniumModel, RestrictedBoltzmannMachine
-from keras_capsule_poe.functions import enumerated_log_partition
+from keras_capsule_poe.functions import enumerated_log_partition, exchange_log_odds
 
 SIDE = 3
 
@@ -114,6 +114,42 @@ def test_training_raises_the_likelihood(algorithm, visible, no_autodiff):
     if algorithm == "pt":
         assert 0.1 < history["exchange_rate"][-1] < 1
     assert set(model.evaluate(v, verbose=0, return_dict=True)) >= {"loss", "free_energy"}
+
+
+def particles_from_the_law(algorithm, scale, seed=0):
+    """Total variation of particles from p(v) after 60 steps from noise, over that of exact draws.
+
+    The weights stay and the centre moves, which does not change p(v).
+    """
+    chains = 20_000
+    model = build(algorithm, chains=chains, start="noise", rate=0.0, temperatures=4, seed=seed)
+    model.build((None, 4))
+    random = np.random.default_rng(seed)
+    model.machine.kernel.assign(scale * random.normal(size=(8, 4)))
+    model.machine.visible_bias.assign(random.normal(size=4))
+    model.fit(data(600, 4), batch_size=10, verbose=0)
+    v = np.array(list(itertools.product((0.0, 1.0), repeat=4)), "float32")
+    p = np.exp(-np.asarray(model.free_energy(v), "float64"))
+    p /= p.sum()
+    where = np.rint(np.asarray(model.particles)[0] @ [8, 4, 2, 1]).astype(int)
+    distance = np.abs(np.bincount(where, minlength=16) / chains - p).sum() / 2
+    return distance / (np.sqrt(2 / np.pi * p * (1 - p) / chains).sum() / 2)
+
+
+@pytest.mark.parametrize("algorithm, scale", [("pcd", 1.5), ("pt", 4.0)])
+def test_persistent_chains_go_to_the_law(algorithm, scale):
+    assert particles_from_the_law(algorithm, scale) < 4
+
+
+def test_wrong_exchanges_are_noticed(monkeypatch):
+    """Chains that exchange always, whatever their temperatures."""
+
+    def always(free_energy, x, betas, seed, odd=False):
+        partner, odds = exchange_log_odds(free_energy, x, betas, odd)
+        return keras.ops.take(x, partner, axis=0), 0 * odds < 1
+
+    monkeypatch.setattr("keras_capsule_poe.models.harmonium.replica_exchange", always)
+    assert particles_from_the_law("pt", 4.0) > 8
 
 
 def test_without_learning_the_variances_stay():
