@@ -17,11 +17,18 @@ _HOMES = {
         "CapsulePoE",
         "ExpertFrames",
         "PrimaryCapsules",
+        "RestrictedBoltzmannMachine",
         "RoutingLayer",
     ),
     "losses": ("MarginLoss",),
     "metrics": ("ExpertUsage", "OrientationConcentration", "relative_error"),
-    "models": ("CapsuleDecoder", "CapsuleEncoder", "ConvAutoencoder", "ProductOfExpertCapsules"),
+    "models": (
+        "CapsuleDecoder",
+        "CapsuleEncoder",
+        "ConvAutoencoder",
+        "HarmoniumModel",
+        "ProductOfExpertCapsules",
+    ),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 _MODULES = (

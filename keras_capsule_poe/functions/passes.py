@@ -39,7 +39,9 @@ class Passes:
                     f"No p(x | z) is known of {type(units).__name__}, so that nothing can be "
                     f"drawn: use seed=None, the mean field. Received: seed={seed!r}"
                 )
-        return ops.reshape(split(seed, 2 * steps), (steps, 2, 2))
+        pairs = split(seed, 2 * steps)
+        # A list: in a graph a tensor is not iterated over.
+        return [(pairs[2 * step], pairs[2 * step + 1]) for step in range(steps)]
 
     # A few images
 
@@ -66,12 +68,14 @@ class Passes:
 
     def down(self, c, z, seeds, image):
         """Visible units, of what the hidden ones receive."""
-        maps = self._maps
-        y = _state(self._hidden, z, maps.output_axis, None if seeds is None else seeds[0], image)
+        return self.states(c, z, seeds, image)[0]
+
+    def states(self, c, z, seeds, image):
+        """Visible units and the hidden ones that they come from, of what these receive."""
+        maps, (first, second) = self._maps, (None, None) if seeds is None else (seeds[0], seeds[1])
+        y = _state(self._hidden, z, maps.output_axis, first, image)
         field = self._with_bias(maps.down(c, y), 1)
-        return _state(
-            self._visible, field, maps.input_axis, None if seeds is None else seeds[1], image
-        )
+        return _state(self._visible, field, maps.input_axis, second, image), y
 
     def _with_bias(self, z, side):
         bias = self._biases[side]

@@ -30,6 +30,10 @@ class StatelessSeed(keras.random.SeedGenerator):
     def next(self, ordered=True):
         return self.pair
 
+    def later(self, counts):
+        """The seed whose counter is larger by `counts`."""
+        return StatelessSeed(self.pair[0], self.pair[1] + ops.cast(counts, self.pair.dtype))
+
 
 def split(seed, number):
     """Pairs (number, 2) that make as many independent streams of one seed.
@@ -44,3 +48,14 @@ def split(seed, number):
     if not isinstance(seed, keras.random.SeedGenerator):
         seed = StatelessSeed(seed)
     return keras.random.randint((number, 2), 0, 2**31 - 1, seed=seed)
+
+
+def streams(seed, number):
+    """As many independent streams of one seed, as a list of `StatelessSeed`.
+
+    Args:
+        seed: int, scalar integer tensor or `keras.random.SeedGenerator`.
+        number: int.
+    """
+    pairs = split(seed, number)
+    return [StatelessSeed(pairs[i, 0], pairs[i, 1]) for i in range(number)]

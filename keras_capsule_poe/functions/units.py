@@ -4,6 +4,8 @@ A unit's free energy F(z) has its own state summed out; the free energy of a who
 sum over its units. All energies are in nats.
 """
 
+import math
+
 import keras
 import numpy as np
 from keras import backend, ops
@@ -77,12 +79,23 @@ class CapsuleUnits:
         return slope * ops.expand_dims(upstream, axis)
 
 
-class _Neurons:
-    """Units whose E numbers are neurons of their own, on together if any of them is."""
+class ExponentialUnits:
+    """Units of an exponential family: p(x | z) = exp(z.x - base_energy(x) + F(z)), x their state.
+
+    F(z) = -log of the sum, or the integral, of exp(z.x - base_energy(x)) over the states.
+    """
 
     def pull(self, z, axis=-1):
         """-dF/dz, the mean, of the shape of z."""
         return self.mean(z, axis)
+
+    def energy(self, x, z, axis=-1):
+        """base_energy(x) - z.x, of the state x where z is received; the axis summed out."""
+        return self.base_energy(x, axis) - ops.sum(x * z, axis=axis)
+
+
+class _Neurons(ExponentialUnits):
+    """Units whose E numbers are neurons of their own, on together if any of them is."""
 
     def log_odds(self, z, axis=-1):
         """log(exp(-F) - 1), that the group is on."""
@@ -123,6 +136,10 @@ class BinaryUnits(_Neurons):
     def free_energy(self, z, axis=-1):
         """-sum_e log(1 + exp(z_e)), the axis of the vector summed out."""
         return -ops.sum(ops.softplus(at_least_float32(z)), axis=axis)
+
+    def base_energy(self, x, axis=-1):
+        """Zero: without z both states are as likely; the axis of the vector summed out."""
+        return ops.zeros_like(ops.sum(x, axis=axis))
 
     def log_odds(self, z, axis=-1):
         """log(prod_e (1 + exp(z_e)) - 1), that any neuron of the group is on."""
@@ -175,6 +192,10 @@ class GaussianUnits(_Neurons):
     def free_energy(self, z, axis=-1):
         """-|z|^2/2, the axis of the vector summed out."""
         return -ops.sum(ops.square(at_least_float32(z)), axis=axis) / 2
+
+    def base_energy(self, x, axis=-1):
+        """(|x|^2 + E log 2 pi)/2, so that exp(-base_energy) is the density of N(0, 1)."""
+        return ops.sum(ops.square(x) + math.log(2 * math.pi), axis=axis) / 2
 
     def log_odds(self, z, axis=-1):
         """log(exp(|z|^2/2) - 1); the least finite value for the zero vector."""

@@ -1,5 +1,6 @@
 """Keras layers of capsules."""
 
+from keras_capsule_poe.layers.boltzmann import RestrictedBoltzmannMachine
 from keras_capsule_poe.layers.capsule_length import CapsuleLength, CapsuleMask
 from keras_capsule_poe.layers.capsule_poe import CapsulePoE
 from keras_capsule_poe.layers.expert_frames import ExpertFrames
@@ -14,5 +15,6 @@ __all__ = [
     "ExpertFrames",
     "GaussianMixtures",
     "PrimaryCapsules",
+    "RestrictedBoltzmannMachine",
     "RoutingLayer",
 ]

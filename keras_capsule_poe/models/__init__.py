@@ -1,4 +1,4 @@
-"""Keras models: the autoencoder, the capsule encoder and decoder, and the whole product."""
+"""Keras models: the autoencoder, the capsule encoder and decoder, their product; harmoniums."""
 
 from keras_capsule_poe.models.autoencoder import ConvAutoencoder
 from keras_capsule_poe.models.capsule_poe import (
@@ -6,5 +6,12 @@ from keras_capsule_poe.models.capsule_poe import (
     CapsuleEncoder,
     ProductOfExpertCapsules,
 )
+from keras_capsule_poe.models.harmonium import HarmoniumModel
 
-__all__ = ["CapsuleDecoder", "CapsuleEncoder", "ConvAutoencoder", "ProductOfExpertCapsules"]
+__all__ = [
+    "CapsuleDecoder",
+    "CapsuleEncoder",
+    "ConvAutoencoder",
+    "HarmoniumModel",
+    "ProductOfExpertCapsules",
+]

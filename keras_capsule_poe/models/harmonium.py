@@ -1,0 +1,273 @@
+"""A restricted Boltzmann machine that is fitted to arrays, without labels and without autodiff."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_capsule_poe.functions.checks import one_of, real_number, whole_number
+from keras_capsule_poe.functions.harmonium import gibbs_chain, gibbs_step
+from keras_capsule_poe.functions.randomness import streams
+from keras_capsule_poe.functions.tempering import replica_exchange
+from keras_capsule_poe.layers.boltzmann import RestrictedBoltzmannMachine
+from keras_capsule_poe.metrics import relative_error
+from keras_capsule_poe.models.contrastive import ContrastiveModel
+from keras_capsule_poe.models.randomness import StatelessSeed, replica_mean, replica_seed
+
+
+@keras.saving.register_keras_serializable("keras_capsule_poe")
+class HarmoniumModel(ContrastiveModel):
+    """Trains a restricted Boltzmann machine on arrays (N, D) by contrastive divergence.
+
+    The chains that are not of the data are weights that are not trained, so that a checkpoint
+    holds them. All that is drawn derives from `seed` and the optimizer's step. Compile with
+    `jit_compile=False`: on a CPU, XLA makes a step several times slower.
+
+    Args:
+        machine: `RestrictedBoltzmannMachine`, or its config.
+        algorithm: `"cd"`, chains start anew at each step; `"pcd"`, they go on where they were;
+            `"pt"`, so do they, at several temperatures, and exchange places.
+        steps: int, k, Gibbs steps of each chain at each training step.
+        chains: int, N, persistent chains, at each temperature.
+        start: `"data"` or `"noise"`, where chains start; noise is what W = 0 would give.
+        temperatures: int, of `"pt"`, equally spaced in the inverse temperature from 1 to 0.
+        binarize: `"stochastic"`, each neuron of the data is one with its value as
+            probability, drawn anew at each step; `"threshold"`, one above a half; or `None`.
+        weight_decay: float, times W is subtracted from the ascent.
+        offset_rate: float, share by which the centre moves towards the batch's mean.
+        seed: int.
+        **kwargs: Base model arguments.
+
+    Call arguments:
+        inputs: Tensor (B, D), v.
+
+    Returns:
+        Tensor (B, E), p(h = 1 | v).
+
+    Raises:
+        ValueError: If an argument is not as above.
+        RuntimeError: When fitted on another backend than TensorFlow, or persistent chains on
+            several replicas.
+
+    Examples:
+
+    >>> model = HarmoniumModel(RestrictedBoltzmannMachine(3), algorithm="pcd", chains=5)
+    >>> model.compile(keras.optimizers.SGD(0.05), jit_compile=False)
+    >>> v = np.random.default_rng(0).integers(2, size=(8, 4)).astype("float32")
+    >>> history = model.fit(v, verbose=0)
+    >>> model(v).shape, model.sample(6, steps=10, seed=0).shape
+    (TensorShape([8, 3]), TensorShape([6, 4]))
+
+    Reference:
+
+    - [Hinton, 2002](https://doi.org/10.1162/089976602760128018), contrastive divergence
+    - [Tieleman, 2008](https://doi.org/10.1145/1390156.1390290), persistent chains
+    - [Desjardins et al., 2010](https://proceedings.mlr.press/v9/desjardins10a.html), tempering
+    """
+
+    def __init__(
+        self,
+        machine,
+        algorithm="cd",
+        steps=1,
+        chains=100,
+        start="data",
+        temperatures=10,
+        binarize=None,
+        weight_decay=0.0,
+        offset_rate=0.01,
+        seed=0,
+        **kwargs,
+    ):
+        super().__init__(seed=seed, **kwargs)
+        if isinstance(machine, dict):
+            machine = keras.saving.deserialize_keras_object(machine)
+        if not isinstance(machine, RestrictedBoltzmannMachine):
+            raise ValueError(
+                "`machine` must be a RestrictedBoltzmannMachine layer. "
+                f"Received: machine={machine!r}"
+            )
+        self.machine = machine
+        self.algorithm = one_of("algorithm", algorithm, ("cd", "pcd", "pt"))
+        self.steps = whole_number("steps", steps)
+        self.chains = whole_number("chains", chains)
+        self.start = one_of("start", start, ("data", "noise"))
+        self.temperatures = whole_number("temperatures", temperatures, least=2)
+        self.binarize = binarize and one_of("binarize", binarize, ("stochastic", "threshold"))
+        self.weight_decay = real_number("weight_decay", weight_decay)
+        self.offset_rate = real_number("offset_rate", offset_rate)
+        self.free_energy_tracker = keras.metrics.Mean(name="free_energy")
+        if self.algorithm == "pt":
+            self.exchange_tracker = keras.metrics.Mean(name="exchange_rate")
+
+    def build(self, input_shape):
+        if not self.machine.built:
+            self.machine.build(input_shape)
+        if self.algorithm != "cd":
+            levels = self.temperatures if self.algorithm == "pt" else 1
+            options = {"trainable": False, "dtype": self.variable_dtype, "autocast": False}
+            # Uncentred, so that they stay what they are where the centre moves.
+            self.particles = self.add_weight(
+                (levels, self.chains, input_shape[-1]), "zeros", name="particles", **options
+            )
+            options["dtype"] = "int32"
+            self.age = self.add_weight((), "zeros", name="age", **options)
+        self.built = True
+
+    def call(self, inputs):
+        return self.machine(inputs)
+
+    def compute_output_shape(self, input_shape):
+        return self.machine.compute_output_shape(input_shape)
+
+    def adapt(self, data):
+        """Sets biases and the centre from data, see `RestrictedBoltzmannMachine.adapt`."""
+        self.machine.adapt(data)
+
+    def free_energy(self, v):
+        """F(v) of the machine, (B,), nats."""
+        return self.machine.free_energy(v)
+
+    def sample(self, n, steps=1000, seed=0):
+        """Visible neurons after some Gibbs steps from noise.
+
+        Args:
+            n: int.
+            steps: int.
+            seed: int, scalar integer tensor or `keras.random.SeedGenerator`.
+
+        Returns:
+            Tensor (n, D).
+        """
+        first, second = streams(seed, 2)
+        machine = self.machine.harmonium()
+        x, _ = gibbs_chain(machine, self._noise(machine, (n,), first), steps, second)
+        return self.machine.received(x)
+
+    def train_step(self, data):
+        v, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        step = StatelessSeed(replica_seed(self.seed), self.optimizer.iterations)
+        seeds = streams(step, 5)
+        rbm, v = self.machine, self._binarized(v, seeds[0])
+        machine, x = rbm.harmonium(), rbm.sent(v)
+        chains, hotter = self._chains(machine, x, seeds[1:4])
+        divergence = rbm.contrastive_divergence(v, steps=self.steps, seed=seeds[4], chains=chains)
+        if self.algorithm != "cd":
+            particles = ops.concatenate([divergence.reconstruction[None], hotter])
+            self.particles.assign(self._uncentred(particles))
+            self.age.assign_add(1)
+        update = self.apply_ascent(self._ascents(divergence, v))
+        loss, energy = self._figures(machine, x, divergence.z)
+        if rbm.centering:
+            self._move_offsets(x, machine.hidden.mean(divergence.z))
+        return self._record(loss, energy, update)
+
+    def test_step(self, data):
+        v, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        machine, v = self.machine.harmonium(), self._binarized(v, StatelessSeed(self.seed))
+        x = self.machine.sent(v)
+        return self._record(*self._figures(machine, x, machine.fields(x)), 0.0)
+
+    def _binarized(self, v, seed):
+        v = ops.cast(v, self.variable_dtype)
+        if self.binarize is None:
+            return v
+        bar = 0.5
+        if self.binarize == "stochastic":
+            bar = keras.random.uniform(ops.shape(v), dtype=v.dtype, seed=seed)
+        return ops.cast(v > bar, v.dtype)
+
+    # Chains
+
+    def _chains(self, machine, x, seeds):
+        """Where the chains start, centred, or None for the data; and those at less than beta 1."""
+        if self.algorithm == "cd":
+            return self._noise(
+                machine, ops.shape(x)[:1], seeds[0]
+            ) if self.start == "noise" else None, None
+        if self.distribute_strategy.num_replicas_in_sync > 1:
+            raise RuntimeError(
+                "Persistent chains are of one replica: use algorithm='cd'. "
+                f"Received: algorithm={self.algorithm!r}"
+            )
+        levels = self.particles.shape[0]
+        if self.start == "noise":
+            first = self._noise(machine, (levels, self.chains), seeds[0])
+        else:
+            rows = ops.arange(levels * self.chains) % ops.shape(x)[0]
+            first = ops.reshape(ops.take(x, rows, axis=0), self.particles.shape)
+        chains = ops.where(self.age > 0, self._uncentred(self.particles, -1), first)
+        if self.algorithm == "pcd":
+            return chains[0], chains[1:]
+        return self._tempered(machine, chains, seeds[1:])
+
+    def _tempered(self, machine, chains, seeds):
+        """Chains at beta 1, and the others a few steps on, after an exchange."""
+        levels = self.temperatures
+        betas = ops.cast(np.linspace(1, 0, levels), chains.dtype)
+        # Of two levels there is one pair, which is not odd.
+        odd = self.age % (1 if levels == 2 else 2)
+        hot = machine.tempered(betas[1:, None, None])
+        hotter, _ = gibbs_chain(hot, chains[1:], self.steps, seeds[0])
+        chains, has_moved = replica_exchange(
+            lambda x, b: machine.tempered(b[..., None]).free_energy(x),
+            ops.concatenate([chains[:1], hotter]),
+            betas,
+            seeds[1],
+            odd=odd,
+        )
+        paired = ops.cast((levels - odd) // 2 * 2 * self.chains, chains.dtype)
+        self.exchange_tracker.update_state(ops.sum(ops.cast(has_moved, chains.dtype)) / paired)
+        return chains[0], chains[1:]
+
+    def _noise(self, machine, shape, seed):
+        """Visible neurons of the machine without maps, centred."""
+        bias = machine.visible_bias
+        return machine.visible.sample(ops.broadcast_to(bias, (*shape, *bias.shape)), seed)
+
+    def _uncentred(self, x, sign=1):
+        offset = self.machine.visible_offset
+        return x if offset is None else x + sign * offset
+
+    # Updates
+
+    def _ascents(self, divergence, v):
+        rbm = self.machine
+        pairs = [
+            (rbm.kernel, divergence.gradient - self.weight_decay * rbm.kernel),
+            (rbm.hidden_bias, divergence.hidden_bias),
+            (rbm.visible_bias, divergence.visible_bias),
+        ]
+        if rbm.visible == "gaussian" and rbm.learn_variance:
+            pairs.append((rbm.log_variance, rbm.log_variance_gradient(v)))
+        return pairs
+
+    def _move_offsets(self, x, y):
+        """The centre towards where the data's visible and hidden neurons are, x and y from it."""
+        images = ops.shape(x)[0]
+        moves = [self.offset_rate * replica_mean(ops.mean(side, axis=0), images) for side in (x, y)]
+        self.machine.move_offsets(*moves)
+
+    def _figures(self, machine, x, z):
+        """Error of the mean-field reconstruction, and free energies of the data."""
+        reconstruction, _ = gibbs_step(machine, x, seed=None, fields=z)
+        error = relative_error(self._uncentred(reconstruction), self._uncentred(x))
+        return error, self.machine.free_energy_of(x, z)
+
+    def _record(self, loss, energy, update):
+        self.track(loss, update)
+        self.free_energy_tracker.update_state(energy)
+        return {metric.name: metric.result() for metric in self.metrics}
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "machine": keras.saving.serialize_keras_object(self.machine),
+            "algorithm": self.algorithm,
+            "steps": self.steps,
+            "chains": self.chains,
+            "start": self.start,
+            "temperatures": self.temperatures,
+            "binarize": self.binarize,
+            "weight_decay": self.weight_decay,
+            "offset_rate": self.offset_rate,
+        }
