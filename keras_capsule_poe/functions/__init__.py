@@ -1,17 +1,44 @@
-"""Pure functions of capsules: units, maps, routing, contrastive divergence."""
+"""Pure functions of capsules: units, maps, routing, contrastive divergence, likelihood."""
 
+from keras_capsule_poe.functions.annealing import (
+    Annealed,
+    Bracket,
+    annealed_importance,
+    log_mean,
+    log_partition_bracket,
+)
+from keras_capsule_poe.functions.base_measures import (
+    CentredGaussian,
+    SquashedGaussian,
+    UniformBall,
+)
+from keras_capsule_poe.functions.capsule_moments import (
+    CapsulePartition,
+    disjoint_log_partition,
+    draw_independent_experts,
+    expert_covariance,
+    gaussian_partition,
+)
 from keras_capsule_poe.functions.divergence import (
     Divergence,
     chain_step,
     contrastive_divergence,
     decoder_rule,
 )
+from keras_capsule_poe.functions.kernels import block_resampling, elliptical_slice, repeated
 from keras_capsule_poe.functions.maps import DenseMaps, EinsumMaps
 from keras_capsule_poe.functions.norms import direction, length
+from keras_capsule_poe.functions.partition import annealed_log_partition, exact_log_partition
+from keras_capsule_poe.functions.retrieval import conjugate, lyapunov, potential
 from keras_capsule_poe.functions.routing import Router, Routing, RoutingOptions
 from keras_capsule_poe.functions.squash import squash, unsquash
 from keras_capsule_poe.functions.streamed.blocks import BlockMaps
 from keras_capsule_poe.functions.streamed.router import route
+from keras_capsule_poe.functions.tilts import (
+    ImportanceGradient,
+    expert_log_weight,
+    importance_gradient,
+)
 from keras_capsule_poe.functions.units import (
     BinaryUnits,
     CapsuleUnits,
@@ -21,23 +48,47 @@ from keras_capsule_poe.functions.units import (
 )
 
 __all__ = [
+    "Annealed",
     "BinaryUnits",
     "BlockMaps",
+    "Bracket",
+    "CapsulePartition",
     "CapsuleUnits",
+    "CentredGaussian",
     "DenseMaps",
     "Divergence",
     "EinsumMaps",
     "GaussianUnits",
+    "ImportanceGradient",
     "Router",
     "Routing",
     "RoutingOptions",
+    "SquashedGaussian",
+    "UniformBall",
+    "annealed_importance",
+    "annealed_log_partition",
+    "block_resampling",
     "chain_step",
+    "conjugate",
     "contrastive_divergence",
     "decoder_rule",
     "direction",
+    "disjoint_log_partition",
+    "draw_independent_experts",
+    "elliptical_slice",
+    "exact_log_partition",
+    "expert_covariance",
+    "expert_log_weight",
     "free_energy",
+    "gaussian_partition",
+    "importance_gradient",
     "length",
+    "log_mean",
+    "log_partition_bracket",
+    "lyapunov",
+    "potential",
     "probability",
+    "repeated",
     "route",
     "squash",
     "unsquash",
