@@ -171,8 +171,9 @@ class CentredGaussian:
             )
         self.factor = factor
         self.inputs, self.dim, self.rank = factor.shape
-        # Columns of what is drawn, once for each type.
-        self._columns = {}
+        # A tensor from the start: a graph then refers to it and holds no copy of it.
+        columns = np.ascontiguousarray(factor.reshape(-1, self.rank).T)
+        self._columns = ops.convert_to_tensor(columns, dtype=columns.dtype.name)
 
     @classmethod
     def from_covariance(cls, covariance):
@@ -224,12 +225,10 @@ class CentredGaussian:
 
     def draw(self, n, seed, dtype=None):
         """Independent draws (n, I, D); equal seeds draw the same."""
-        dtype = keras.backend.standardize_dtype(dtype or keras.config.floatx())
-        if dtype not in self._columns:
-            columns = self.factor.reshape(-1, self.rank).T
-            self._columns[dtype] = np.ascontiguousarray(columns, dtype=dtype)
+        dtype = dtype or keras.config.floatx()
         noise = keras.random.normal((n, self.rank), dtype=dtype, seed=seed)
-        return ops.reshape(ops.matmul(noise, self._columns[dtype]), (-1, self.inputs, self.dim))
+        drawn = ops.matmul(noise, ops.cast(self._columns, dtype))
+        return ops.reshape(drawn, (-1, self.inputs, self.dim))
 
     def describe(self):
         """The measure in words."""
