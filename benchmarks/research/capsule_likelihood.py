@@ -4,7 +4,8 @@ P(x) = P_0(x) w(x)/Z, with w the product of experts. For each base measure P_0, 
 coefficients (the mean routing of training images) and routed ones, it prints log Z/Z_0 from both
 sides, the gain of test images over P_0 in nats, and the time that this took. `sd` is the spread of
 log w over the base; `tv` the total variation between P and P_0, which is what a sampler of P could
-show; `cosine` that of Algorithm 1's update to the likelihood's gradient, both on the same images.
+show; `cosine` that of Algorithm 1's update to the likelihood's gradient, both on the same images,
+beside `repeat`, that of two estimates of this gradient from different draws: the noise's ceiling.
 
 Usage: python benchmarks/research/capsule_likelihood.py MODEL_DIR
            [--data-dir DIR | --images FILE.npy] [--chains N] [--temperatures K] [--json FILE]
@@ -39,7 +40,7 @@ from keras_capsule_poe.functions.compiled import compiled
 
 COLUMNS = (
     "base coefficients forward forward_error reverse reverse_error width gain gain_error "
-    "data_log_w sd tv seconds cosine"
+    "data_log_w sd tv seconds cosine repeat"
 ).split()
 # Images whose updates are compared, and base draws that stand for the model's term.
 COMPARED, DRAWN = 256, 512
@@ -113,16 +114,18 @@ def annealed(base, log_weight, coefficients, kernel, units, args):
     return log_partition_bracket(log_weight, step, start, betas, seed=1), plain
 
 
-def cosine(maps, x, base, coefficients, units):
-    """Of Algorithm 1's update to the likelihood's gradient, coefficients as they are given."""
+def cosines(maps, x, base, coefficients, units):
+    """Of Algorithm 1's update to the likelihood's gradient, and of that to another of its kind."""
     rows = coefficients
     if not isinstance(coefficients, Router):
         rows = ops.broadcast_to(coefficients, (len(x), *coefficients.shape))
     update = contrastive_divergence(maps, x, rows, units, units).gradient
-    draws = base.draw(DRAWN, seed=2)
-    exact = importance_gradient(maps, x, draws, coefficients, units).gradient
-    one, other = (np.ravel(np.asarray(part, "float64")) for part in (update, exact))
-    return one @ other / np.linalg.norm(one) / np.linalg.norm(other)
+    gradients = [
+        importance_gradient(maps, x, base.draw(DRAWN, seed=seed), coefficients, units).gradient
+        for seed in (2, 3)
+    ]
+    unit = [np.ravel(part) / np.linalg.norm(part) for part in (update, *gradients)]
+    return {"cosine": unit[0] @ unit[1], "repeat": unit[1] @ unit[2]}
 
 
 def row(base, name, kernel, router, mean, x, args, units):
@@ -146,7 +149,7 @@ def row(base, name, kernel, router, mean, x, args, units):
         "sd": plain.std(),
         "tv": np.abs(np.exp(plain - log_z) - 1).mean() / 2,
         "seconds": seconds,
-        "cosine": cosine(router.maps, x[:COMPARED], base, mean if fixed else router, units),
+        **cosines(router.maps, x[:COMPARED], base, mean if fixed else router, units),
     }
 
 

@@ -208,15 +208,15 @@ def draw_independent_experts(covariance, n, seed, dtype=None):
     cases = np.concatenate([np.ones((experts, 1)), values], axis=1)
     seeds = [StatelessSeed(pair[0], pair[1]) for pair in split(seed, 3)]
     # Nothing is gained by the directions of no variance: their log is merely finite.
-    logits = ops.convert_to_tensor(np.log(np.maximum(cases, 1e-300)), dtype="float64")
+    logits = ops.convert_to_tensor(np.log(np.maximum(cases, 1e-30)), dtype=dtype)
     case = ops.transpose(keras.random.categorical(logits, n, seed=seeds[0]))
     is_long = ops.one_hot(case, dim + 1, dtype="bool")[..., 1:]
-    noise = keras.random.normal((n, experts, dim), dtype="float64", seed=seeds[1])
-    more = keras.random.normal((2, n, experts, dim), dtype="float64", seed=seeds[2])
+    noise = keras.random.normal((n, experts, dim), dtype=dtype, seed=seeds[1])
+    more = keras.random.normal((2, n, experts, dim), dtype=dtype, seed=seeds[2])
     chi = ops.sqrt(ops.square(noise) + ops.sum(ops.square(more), axis=0))
     long = ops.where(noise < 0, -chi, chi)
-    drawn = ops.where(is_long, long, noise) * np.sqrt(values)
-    return ops.cast(ops.einsum("nje,jfe->njf", drawn, vectors), dtype)
+    factor = ops.convert_to_tensor(vectors * np.sqrt(values)[:, None], dtype=dtype)
+    return ops.einsum("nje,jfe->njf", ops.where(is_long, long, noise), factor)
 
 
 def _weighted(kernel, coefficients):

@@ -122,7 +122,8 @@ def elliptical_slice(base, log_weight):
         bound = beta * values + _log_uniform(values, height)
 
         def angles(count):
-            counted = StatelessSeed(angle.pair[0], angle.pair[1] + ops.cast(count, "int64"))
+            pair = angle.pair
+            counted = StatelessSeed(pair[0], pair[1] + ops.cast(count, pair.dtype))
             return keras.random.uniform(ops.shape(values), dtype=values.dtype, seed=counted)
 
         first = 2 * math.pi * angles(0)

@@ -101,7 +101,7 @@ def annealed_log_partition(
     tensors = [ops.convert_to_tensor(array) for array in arrays]
     log_weights, *_ = _discrete(units)(*tensors, split(seed, temperatures))
     found = log_mean(log_weights)
-    return inputs * np.log(states) + found.value, found.error
+    return float(inputs * np.log(states)) + found.value, found.error
 
 
 @lru_cache(maxsize=8)
