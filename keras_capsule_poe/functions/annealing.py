@@ -55,7 +55,8 @@ def annealed_importance(log_weight, kernel, start, betas, seed):
 
     The mean of exp(`log_weights`) is Z of the last b over Z of the first, without bias, if the
     chains start as independent draws of the first: from b = 0 that is log Z, and from b = 1
-    down to 0 it is -log Z. One step is plain importance sampling.
+    down to 0 it is -log Z. One step is plain importance sampling. Both functions become a graph
+    that is used again for them: what they refer to should not change.
 
     Args:
         log_weight: Function of states to log w, (N,).
@@ -97,7 +98,8 @@ def annealed_importance(log_weight, kernel, start, betas, seed):
     return Annealed(*_compiled(log_weight, kernel)(start, *_tensors(steps, betas[1:]), seeds))
 
 
-@lru_cache(maxsize=8)
+# A graph keeps what its functions refer to: no more of them than there and back need.
+@lru_cache(maxsize=2)
 def _compiled(log_weight, kernel):
     return compiled(partial(anneal, log_weight, kernel))
 

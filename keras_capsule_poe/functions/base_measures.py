@@ -169,7 +169,6 @@ class CentredGaussian:
                 "`factor` must be finite, of shape (I, D, R). "
                 f"Received: an array of shape {factor.shape}"
             )
-        self.factor = factor
         self.inputs, self.dim, self.rank = factor.shape
         # A tensor from the start: a graph then refers to it and holds no copy of it.
         columns = np.ascontiguousarray(factor.reshape(-1, self.rank).T)
@@ -182,7 +181,8 @@ class CentredGaussian:
         Raises:
             ValueError: If it is no covariance.
         """
-        covariance = np.asarray(covariance, "float64")
+        covariance = np.asarray(covariance)
+        rounding = 1e3 * np.finfo(np.result_type(covariance, "float32")).eps
         shape = covariance.shape
         flat = covariance.reshape(np.prod(shape[:2], dtype=int), -1)
         if covariance.ndim != 4 or shape[:2] != shape[2:] or not np.allclose(flat, flat.T):
@@ -190,8 +190,8 @@ class CentredGaussian:
                 "`covariance` must be symmetric, of shape (I, D, I, D). "
                 f"Received: an array of shape {shape}"
             )
-        values, vectors = np.linalg.eigh(flat)
-        if values[0] < -1e-8 * max(values[-1], 1e-300):
+        values, vectors = np.linalg.eigh(flat.astype("float64"))
+        if values[0] < -rounding * max(values[-1], 1e-300):
             raise ValueError(
                 "`covariance` must have no negative eigenvalue. "
                 f"Received: one with the eigenvalue {values[0]:g}"
@@ -203,6 +203,12 @@ class CentredGaussian:
         """The Gaussian of mean zero with the second moments of samples (N, I, D)."""
         x = np.asarray(x)
         return cls(np.moveaxis(x, 0, -1) / np.sqrt(len(x)).astype(x.dtype))
+
+    @property
+    def factor(self):
+        """F, (I, D, R)."""
+        columns = ops.convert_to_numpy(self._columns)
+        return columns.T.reshape(self.inputs, self.dim, self.rank)
 
     @property
     def covariance(self):
@@ -219,9 +225,38 @@ class CentredGaussian:
         Returns:
             `CentredGaussian` of (J, E): exactly, at all sizes, what the base is to the experts.
         """
-        maps = np.asarray(coefficients)[:, :, None, None] * np.asarray(kernel)
-        factor = np.tensordot(maps, self.factor, axes=((0, 3), (0, 1)))
+        # Squares in float64: in float32 their rounding may be a negative variance.
+        factor = self._to_experts(kernel, coefficients).astype("float64")
         return type(self).from_covariance(np.tensordot(factor, factor, axes=(2, 2)))
+
+    def given_experts(self, z, kernel, coefficients, seed):
+        """Draws of x given what the experts receive from it, so that sum_i c_ij W_ij x_i = z_j.
+
+        P tilts x by a function of z alone: z from P, and x from the base given z, is x from P.
+
+        Args:
+            z: Tensor (N, J, E), drawn from P or from `of_experts`.
+            kernel, coefficients: See `of_experts`.
+            seed: int, scalar integer tensor or `keras.random.SeedGenerator`.
+
+        Returns:
+            Tensor (N, I, D).
+        """
+        z = ops.convert_to_tensor(z)
+        # z = B u with u ~ N(0, 1): a draw of u is moved by the least that makes it fit.
+        up = self._to_experts(kernel, coefficients).reshape(-1, self.rank).astype("float64")
+        back = np.linalg.pinv(up, rcond=1e-7)
+        up, back = (ops.convert_to_tensor(array.T, dtype=z.dtype) for array in (up, back))
+        u = keras.random.normal((ops.shape(z)[0], self.rank), dtype=z.dtype, seed=seed)
+        z = ops.reshape(z, (-1, up.shape[1]))
+        u = u + ops.matmul(z - ops.matmul(u, up), back)
+        drawn = ops.matmul(u, ops.cast(self._columns, z.dtype))
+        return ops.reshape(drawn, (-1, self.inputs, self.dim))
+
+    def _to_experts(self, kernel, coefficients):
+        """F carried up, (J, E, R)."""
+        maps = np.asarray(coefficients)[:, :, None, None] * np.asarray(kernel)
+        return np.tensordot(maps, self.factor, axes=((0, 3), (0, 1)))
 
     def draw(self, n, seed, dtype=None):
         """Independent draws (n, I, D); equal seeds draw the same."""
