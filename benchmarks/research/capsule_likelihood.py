@@ -8,7 +8,8 @@ show; `cosine` that of Algorithm 1's update to the likelihood's gradient, both o
 beside `repeat`, that of two estimates of this gradient from different draws: the noise's ceiling.
 
 Usage: python benchmarks/research/capsule_likelihood.py MODEL_DIR
-           [--data-dir DIR | --images FILE.npy] [--chains N] [--temperatures K] [--json FILE]
+           [--data-dir DIR | --images FILE.npy] [--limit N] [--base NAME ...] [--chains N]
+           [--temperatures K] [--blocks M] [--json FILE]
 """
 
 import argparse
@@ -44,14 +45,16 @@ COLUMNS = (
 ).split()
 # Images whose updates are compared, and base draws that stand for the model's term.
 COMPARED, DRAWN = 256, 512
+BASES = ["ball", "isotropic", "gaussian"]
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model_dir", type=Path)
-    parser.add_argument("--images", type=Path, help="uint8 (N, H, W, C), .npy: half to fit, half")
+    parser.add_argument("--images", type=Path, help="uint8 (N, H, W, C), .npy; half are fitted to")
     parser.add_argument("--data-dir", help="where the images of the run are")
     parser.add_argument("--limit", type=int, default=6000, help="images of a kind, at most")
+    parser.add_argument("--base", nargs="+", choices=BASES, default=BASES)
     parser.add_argument("--chains", type=int, default=512)
     parser.add_argument("--temperatures", type=int, default=20)
     parser.add_argument("--blocks", type=int, default=64)
@@ -164,6 +167,8 @@ def main():
     mean = routed.mean(axis=0)
     rows = []
     for base in bases(model, fitted):
+        if base.name not in args.base:
+            continue
         print(f"{base.name}: {base.describe()}", flush=True)
         for name in ("fixed", "routed"):
             rows.append(row(base, name, kernel, router, mean, x, args, units))

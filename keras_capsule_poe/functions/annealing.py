@@ -13,7 +13,7 @@ import numpy as np
 from keras import ops, tree
 
 from keras_capsule_poe.functions.compiled import compiled
-from keras_capsule_poe.functions.randomness import StatelessSeed, split
+from keras_capsule_poe.functions.randomness import StatelessSeed, split, streams
 
 
 class Annealed(NamedTuple):
@@ -144,12 +144,20 @@ def log_mean(log_weights):
     Returns:
         `Estimate`.
 
+    Raises:
+        ValueError: If there are fewer than two.
+
     Examples:
 
     >>> log_mean(np.zeros(3)) == (0, 0)
     True
     """
     log_weights = np.asarray(ops.convert_to_numpy(log_weights), "float64")
+    if log_weights.ndim != 1 or len(log_weights) < 2:
+        raise ValueError(
+            "`log_weights` must be of two chains or more: one has no spread. "
+            f"Received: shape {log_weights.shape}"
+        )
     largest = log_weights.max()
     weights = np.exp(log_weights - largest)
     mean = weights.mean()
@@ -195,7 +203,7 @@ def log_partition_bracket(log_weight, kernel, start, betas, seed, ends=None):
     betas = np.asarray(betas, "float64")
     if betas.ndim != 1 or len(betas) < 2 or (betas[0], betas[-1]) != (0, 1):
         raise ValueError(f"`betas` must rise from zero to one. Received: betas={betas}")
-    there, drawn, back = (StatelessSeed(*pair) for pair in split(seed, 3))
+    there, drawn, back = streams(seed, 3)
     forward = annealed_importance(log_weight, kernel, start, betas, there)
     if ends is None:
         chosen = _resampled(forward.log_weights, split(drawn, 1)[0, 0])

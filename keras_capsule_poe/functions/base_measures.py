@@ -15,7 +15,7 @@ from scipy.stats import chi
 
 from keras_capsule_poe.functions.checks import real_number, whole_number
 from keras_capsule_poe.functions.norms import direction
-from keras_capsule_poe.functions.randomness import StatelessSeed, split
+from keras_capsule_poe.functions.randomness import streams
 from keras_capsule_poe.functions.squash import squash
 
 
@@ -61,7 +61,7 @@ class UniformBall(_IndependentCapsules):
     def draw_capsules(self, n, capsules, seed, dtype=None):
         """So many capsules, (n, capsules, D)."""
         dtype = dtype or keras.config.floatx()
-        one, two = _two(seed)
+        one, two = streams(seed, 2)
         noise = keras.random.normal((n, capsules, self.dim), dtype=dtype, seed=one)
         u = keras.random.uniform((n, capsules, 1), dtype=dtype, seed=two)
         return radius(u, self.dim) * direction(noise)
@@ -271,8 +271,3 @@ class CentredGaussian:
 
     def __repr__(self):
         return f"CentredGaussian(inputs={self.inputs}, dim={self.dim}, rank={self.rank})"
-
-
-def _two(seed):
-    pairs = split(seed, 2)
-    return [StatelessSeed(pairs[k, 0], pairs[k, 1]) for k in range(2)]

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_capsule_poe.functions.randomness import StatelessSeed, split
+from keras_capsule_poe.functions.randomness import streams
 
 # Time and memory double with each expert.
 MOST_EXPERTS = 12
@@ -206,7 +206,7 @@ def draw_independent_experts(covariance, n, seed, dtype=None):
     values = np.maximum(values, 0)
     # E + 1 cases for each expert: off, or on along one direction.
     cases = np.concatenate([np.ones((experts, 1)), values], axis=1)
-    seeds = [StatelessSeed(pair[0], pair[1]) for pair in split(seed, 3)]
+    seeds = streams(seed, 3)
     # Nothing is gained by the directions of no variance: their log is merely finite.
     logits = ops.convert_to_tensor(np.log(np.maximum(cases, 1e-30)), dtype=dtype)
     case = ops.transpose(keras.random.categorical(logits, n, seed=seeds[0]))

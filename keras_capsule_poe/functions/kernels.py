@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from keras_capsule_poe.functions.checks import whole_number
-from keras_capsule_poe.functions.randomness import StatelessSeed, split
+from keras_capsule_poe.functions.randomness import StatelessSeed, split, streams
 
 # The arc halves about, each time: after so many it is no wider than rounding.
 _MOST_SHRINKS = 100
@@ -61,7 +61,7 @@ def block_resampling(base, log_weight, blocks):
         )
 
     def step(x, values, beta, seed):
-        which, fresh, accept = _seeds(seed, 3)
+        which, fresh, accept = streams(seed, 3)
         # The ranks of a random order; those below m are drawn anew.
         rank = ops.argsort(keras.random.uniform((base.inputs,), seed=which))
         drawn = base.draw_capsules(ops.shape(x)[0], blocks, fresh, x.dtype)
@@ -84,7 +84,8 @@ def elliptical_slice(base, log_weight):
     """Elliptical slice sampling, for a base that is a Gaussian of mean zero.
 
     Each state moves on the ellipse through it and a fresh draw of the base, to a point drawn
-    uniformly from where w^b is above a random height. It always moves.
+    uniformly from where w^b is above a random height. It always moves. All chains are evaluated
+    until the last one has moved, a few times what a single one needs.
 
     Args:
         base: `CentredGaussian`, or whatever else draws from a Gaussian of mean zero.
@@ -117,7 +118,7 @@ def elliptical_slice(base, log_weight):
         )
 
     def step(x, values, beta, seed):
-        fresh, height, angle = _seeds(seed, 3)
+        fresh, height, angle = streams(seed, 3)
         other = base.draw(ops.shape(x)[0], fresh, x.dtype)
         bound = beta * values + _log_uniform(values, height)
 
@@ -178,11 +179,6 @@ def repeated(kernel, times):
         return ops.while_loop(lambda k, *_: k < times, body, begin)[1:]
 
     return step
-
-
-def _seeds(seed, number):
-    pairs = split(seed, number)
-    return [StatelessSeed(pairs[k, 0], pairs[k, 1]) for k in range(number)]
 
 
 def _log_uniform(values, seed):
