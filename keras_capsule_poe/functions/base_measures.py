@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 from scipy.integrate import quad
-from scipy.stats import chi
+from scipy.special import gammaln
 
 from keras_capsule_poe.functions.checks import real_number, whole_number
 from keras_capsule_poe.functions.norms import direction
@@ -104,7 +104,7 @@ class SquashedGaussian(_IndependentCapsules):
 
         def integrand(n):
             square = (self.length * n) ** 2 / self.dim
-            return (square / (1 + square)) ** 2 * chi.pdf(n, self.dim)
+            return (square / (1 + square)) ** 2 * _chi(n, self.dim)
 
         # No mass to speak of is this far out: a chi of D dimensions is sqrt(D) long, give or take.
         return quad(integrand, 0, self.dim**0.5 + 12, epsabs=0, limit=200)[0] / self.dim
@@ -122,6 +122,12 @@ class SquashedGaussian(_IndependentCapsules):
 
     def __repr__(self):
         return f"{super().__repr__()[:-1]}, length={self.length:g})"
+
+
+def _chi(n, dim):
+    """Density of the length of a standard Gaussian."""
+    constant = (dim / 2 - 1) * np.log(2) + gammaln(dim / 2)
+    return n ** (dim - 1) * np.exp(-(n**2) / 2 - constant)
 
 
 class _Isotropic(_IndependentCapsules):
