@@ -20,7 +20,7 @@ def annealed(*pieces):
     from keras_capsule_poe.functions import (
         DenseMaps,
         Harmonium,
-        annealed_importance,
+        annealed_partition,
         annealing_schedule,
     )
 
@@ -30,7 +30,7 @@ def annealed(*pieces):
     machine, betas = Harmonium(maps, None, None, *biases), annealing_schedule(*pieces)
     product, operations = measure.large_product()
     start = time.perf_counter()
-    found = annealed_importance(machine, betas, CHAINS)
+    found = annealed_partition(machine, betas, CHAINS)
     seconds = time.perf_counter() - start
     rate = operations / measure.times({"product": product})["product"] * 1e3
     steps = len(betas) - 1

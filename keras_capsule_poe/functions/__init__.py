@@ -1,5 +1,24 @@
-"""Pure functions of capsules: units, maps, routing, contrastive divergence."""
+"""Pure functions of capsules: units, maps, routing, contrastive divergence, likelihood."""
 
+from keras_capsule_poe.functions.annealing import (
+    Annealed,
+    Bracket,
+    annealed_importance,
+    log_mean,
+    log_partition_bracket,
+)
+from keras_capsule_poe.functions.base_measures import (
+    CentredGaussian,
+    SquashedGaussian,
+    UniformBall,
+)
+from keras_capsule_poe.functions.capsule_moments import (
+    CapsulePartition,
+    disjoint_log_partition,
+    draw_independent_experts,
+    expert_covariance,
+    gaussian_partition,
+)
 from keras_capsule_poe.functions.divergence import (
     Divergence,
     chain_step,
@@ -14,24 +33,32 @@ from keras_capsule_poe.functions.harmonium import (
 )
 from keras_capsule_poe.functions.harmonium_partition import (
     AnnealedPartition,
-    annealed_importance,
+    annealed_partition,
     annealing_schedule,
     enumerated_log_partition,
     log_likelihood,
-    reverse_annealed_importance,
+    reverse_annealed_partition,
 )
 from keras_capsule_poe.functions.harmonium_units import (
     CentredUnits,
     TemperedUnits,
     UnitIntervalUnits,
 )
+from keras_capsule_poe.functions.kernels import block_resampling, elliptical_slice, repeated
 from keras_capsule_poe.functions.maps import DenseMaps, EinsumMaps
 from keras_capsule_poe.functions.norms import direction, length
+from keras_capsule_poe.functions.partition import annealed_log_partition, exact_log_partition
+from keras_capsule_poe.functions.retrieval import conjugate, lyapunov, potential
 from keras_capsule_poe.functions.routing import Router, Routing, RoutingOptions
 from keras_capsule_poe.functions.squash import squash, unsquash
 from keras_capsule_poe.functions.streamed.blocks import BlockMaps
 from keras_capsule_poe.functions.streamed.router import route
 from keras_capsule_poe.functions.tempering import exchange_log_odds, replica_exchange
+from keras_capsule_poe.functions.tilts import (
+    ImportanceGradient,
+    expert_log_weight,
+    importance_gradient,
+)
 from keras_capsule_poe.functions.units import (
     BinaryUnits,
     CapsuleUnits,
@@ -41,38 +68,62 @@ from keras_capsule_poe.functions.units import (
 )
 
 __all__ = [
+    "Annealed",
     "AnnealedPartition",
     "BinaryUnits",
     "BlockMaps",
+    "Bracket",
+    "CapsulePartition",
     "CapsuleUnits",
+    "CentredGaussian",
     "CentredUnits",
     "DenseMaps",
     "Divergence",
     "EinsumMaps",
     "GaussianUnits",
     "Harmonium",
+    "ImportanceGradient",
     "Router",
     "Routing",
     "RoutingOptions",
+    "SquashedGaussian",
     "TemperedUnits",
+    "UniformBall",
     "UnitIntervalUnits",
     "annealed_importance",
+    "annealed_log_partition",
+    "annealed_partition",
     "annealing_schedule",
+    "block_resampling",
     "chain_step",
+    "conjugate",
     "contrastive_divergence",
     "decoder_rule",
     "direction",
+    "disjoint_log_partition",
+    "draw_independent_experts",
+    "elliptical_slice",
     "enumerated_log_partition",
+    "exact_log_partition",
     "exchange_log_odds",
+    "expert_covariance",
+    "expert_log_weight",
     "free_energy",
+    "gaussian_partition",
     "gibbs_chain",
     "gibbs_step",
+    "importance_gradient",
     "length",
     "log_likelihood",
+    "log_mean",
+    "log_partition_bracket",
     "log_variance_gradient",
+    "lyapunov",
+    "potential",
     "probability",
+    "repeated",
     "replica_exchange",
-    "reverse_annealed_importance",
+    "reverse_annealed_partition",
     "route",
     "squash",
     "unsquash",

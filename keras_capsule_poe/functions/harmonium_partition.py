@@ -89,7 +89,7 @@ def enumerated_log_partition(harmonium):
         shapes = harmonium.maps.output_shape, harmonium.maps.input_shape
         raise ValueError(
             f"At most {MOST_NEURONS} binary neurons are enumerated. Received: hidden units "
-            f"{shapes[0]} and visible units {shapes[1]}; `annealed_importance` estimates larger "
+            f"{shapes[0]} and visible units {shapes[1]}; `annealed_partition` estimates larger "
             "harmoniums"
         )
     side = min(sides, key=_neurons)
@@ -103,7 +103,7 @@ def enumerated_log_partition(harmonium):
     return float(logsumexp(np.concatenate(logs)))
 
 
-def annealed_importance(harmonium, betas=None, chains=100, base_bias=None, seed=0):
+def annealed_partition(harmonium, betas=None, chains=100, base_bias=None, seed=0):
     """log Z by annealed importance sampling, hidden units summed out.
 
     Chains start at the machine without maps and with visible biases `base_bias`, and go through
@@ -128,7 +128,7 @@ def annealed_importance(harmonium, betas=None, chains=100, base_bias=None, seed=
 
     >>> from keras_capsule_poe.functions import DenseMaps, Harmonium
     >>> machine = Harmonium(DenseMaps(ops.ones((3, 4))))
-    >>> found = annealed_importance(machine, annealing_schedule((1.0, 50)), chains=20)
+    >>> found = annealed_partition(machine, annealing_schedule((1.0, 50)), chains=20)
     >>> abs(found.log_z - enumerated_log_partition(machine)) < 1
     True
 
@@ -146,16 +146,16 @@ def annealed_importance(harmonium, betas=None, chains=100, base_bias=None, seed=
     return _estimate(_base_log_partition(harmonium, base) + log_weights)
 
 
-def reverse_annealed_importance(harmonium, x, betas=None, base_bias=None, seed=0):
+def reverse_annealed_partition(harmonium, x, betas=None, base_bias=None, seed=0):
     """log Z by annealing from samples of the harmonium back to the machine without maps.
 
     If x are exact samples the weights are those of Z_0/Z, unbiased, and the logarithms of their
-    inverses too high: with `annealed_importance` they bracket log Z.
+    inverses too high: with `annealed_partition` they bracket log Z.
 
     Args:
         harmonium: `Harmonium`.
         x: Tensor (N, ...), samples of p(x), as the visible units send them.
-        betas, base_bias, seed: See `annealed_importance`.
+        betas, base_bias, seed: See `annealed_partition`.
 
     Returns:
         `AnnealedPartition`.
@@ -167,7 +167,7 @@ def reverse_annealed_importance(harmonium, x, betas=None, base_bias=None, seed=0
 
     >>> from keras_capsule_poe.functions import DenseMaps, Harmonium
     >>> machine, x = Harmonium(DenseMaps(ops.zeros((3, 4)))), np.zeros((2, 4), "float32")
-    >>> found = reverse_annealed_importance(machine, x, annealing_schedule((1.0, 5)))
+    >>> found = reverse_annealed_partition(machine, x, annealing_schedule((1.0, 5)))
     >>> round(found.log_z / np.log(2))
     7
 

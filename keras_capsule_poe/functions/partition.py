@@ -4,11 +4,17 @@ With fixed routing coefficients c, and visible capsules v_i of finitely many val
 p(v) = exp(-F(v)) / Z with z_j = sum_i c_ij W_ij v_i. Capsules have exp(-F) = prod_j (1 + |z_j|^2).
 """
 
+from functools import lru_cache
+
+import keras
 import numpy as np
 from keras import ops
 from scipy.special import logsumexp
 
-from keras_capsule_poe.functions.units import CAPSULES
+from keras_capsule_poe.functions.annealing import anneal, log_mean
+from keras_capsule_poe.functions.compiled import compiled
+from keras_capsule_poe.functions.randomness import StatelessSeed, split
+from keras_capsule_poe.functions.units import CAPSULES, free_energy
 
 MOST_STATES = 1_000_000
 
@@ -27,6 +33,12 @@ def exact_log_partition(kernel, coefficients, values, units=CAPSULES):
 
     Raises:
         ValueError: If the shapes do not fit, or there are more than 1,000,000 states.
+
+    Examples:
+
+    >>> kernel, values = np.zeros((3, 2, 4, 2)), np.eye(2)
+    >>> bool(np.isclose(exact_log_partition(kernel, np.ones((3, 2)), values), 3 * np.log(2)))
+    True
     """
     votes = _votes(kernel, coefficients, values)
     inputs, states = votes.shape[:2]
@@ -38,7 +50,7 @@ def exact_log_partition(kernel, coefficients, values, units=CAPSULES):
     z = np.zeros((1, *votes.shape[2:]))
     for vote in votes:
         z = (z[:, None] + vote).reshape(-1, *z.shape[1:])
-    return float(logsumexp(_log_weight(z, units)))
+    return float(logsumexp(-ops.convert_to_numpy(free_energy(z, units))))
 
 
 def annealed_log_partition(
@@ -64,6 +76,13 @@ def annealed_log_partition(
     Raises:
         ValueError: If the shapes do not fit, or `chains` or `temperatures` is too small.
 
+    Examples:
+
+    >>> kernel, values = np.zeros((3, 2, 4, 2)), np.eye(2)
+    >>> found, error = annealed_log_partition(kernel, np.ones((3, 2)), values, chains=10)
+    >>> bool(np.isclose(found, 3 * np.log(2))), error
+    (True, 0.0)
+
     Reference:
 
     - [Neal, 2001](https://arxiv.org/abs/physics/9803008)
@@ -76,34 +95,51 @@ def annealed_log_partition(
         )
     votes = _votes(kernel, coefficients, values)
     inputs, states = votes.shape[:2]
-    random = np.random.default_rng(seed)
-    state = random.integers(states, size=(chains, inputs))
-    z = votes[np.arange(inputs), state].sum(axis=1)
-    log_weights = np.zeros(chains)
-    for step in range(temperatures):
-        log_weights += _log_weight(z, units) / temperatures
-        z = _gibbs_sweep(z, state, votes, (step + 1) / temperatures, random, units)
-    estimate = inputs * np.log(states) + logsumexp(log_weights) - np.log(chains)
-    weights = np.exp(log_weights - log_weights.max())
-    # The delta method: a small error of log x is the error of x over x.
-    error = weights.std(ddof=1) / (np.sqrt(chains) * weights.mean())
-    return float(estimate), float(error)
+    betas = np.linspace(0, 1, temperatures + 1)
+    index = np.random.default_rng(seed).integers(states, size=(inputs, chains))
+    arrays = (votes, index, np.diff(betas), betas[1:])
+    tensors = [ops.convert_to_tensor(array) for array in arrays]
+    log_weights, *_ = _discrete(units)(*tensors, split(seed, temperatures))
+    found = log_mean(log_weights)
+    return float(inputs * np.log(states)) + found.value, found.error
 
 
-def _gibbs_sweep(z, state, votes, b, random, units):
-    """Draws each visible capsule of p_b, given the others, in place; returns its z, (B, J, E)."""
-    for i, vote in enumerate(votes):
-        others = z - vote[state[:, i]]
-        log_odds = b * _log_weight(others[:, None] + vote, units)
-        # The largest of log p + Gumbel noise is a draw of p.
-        state[:, i] = np.argmax(log_odds + random.gumbel(size=log_odds.shape), axis=1)
-        z = others + vote[state[:, i]]
-    return z
+@lru_cache(maxsize=8)
+def _discrete(units):
+    """Annealing of discrete capsules: states are which values, (I, N), and z, (J, E, N).
 
+    The chains come last: sums over few experts of few dimensions are then of long rows.
+    """
 
-def _log_weight(z, units):
-    """-F, the sum over the experts, of z (..., J, E)."""
-    return -ops.convert_to_numpy(units.free_energy(z)).sum(axis=-1)
+    def log_weight(z):
+        return -ops.sum(units.free_energy(z, axis=1), axis=0)
+
+    def run(votes, index, steps, betas, seeds):
+        inputs = ops.shape(votes)[0]
+        votes = ops.transpose(votes, (0, 2, 3, 1))
+
+        def sweep(state, _, beta, seed):
+            """Draws each visible capsule of p_b, given the others."""
+            seeds = split(seed, inputs)
+
+            def body(i, index, z):
+                others = z - ops.take(votes[i], index[i], axis=2)
+                logits = beta * log_weight(others[:, :, None] + votes[i][..., None])
+                pair = StatelessSeed(seeds[i, 0], seeds[i, 1])
+                drawn = keras.random.categorical(ops.transpose(logits), 1, index.dtype, pair)
+                z = others + ops.take(votes[i], drawn[:, 0], axis=2)
+                here = (ops.arange(inputs) == i)[:, None]
+                return i + 1, ops.where(here, ops.transpose(drawn), index), z
+
+            begin = (ops.zeros((), "int32"), *state)
+            _, index, z = ops.while_loop(lambda i, *_: i < inputs, body, begin)
+            return (index, z), log_weight(z)
+
+        which = ops.one_hot(index, ops.shape(votes)[3], dtype=votes.dtype)
+        start = (index, ops.einsum("ins,ijes->jen", which, votes))
+        return anneal(lambda state: log_weight(state[1]), sweep, start, steps, betas, seeds)
+
+    return compiled(run)
 
 
 def _votes(kernel, coefficients, values):

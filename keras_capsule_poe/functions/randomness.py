@@ -51,11 +51,19 @@ def split(seed, number):
 
 
 def streams(seed, number):
-    """As many independent streams of one seed, as a list of `StatelessSeed`.
+    """So many independent streams of one seed, as seed generators.
 
     Args:
-        seed: int, scalar integer tensor or `keras.random.SeedGenerator`.
-        number: int.
+        seed, number: See `split`.
+
+    Returns:
+        List of `StatelessSeed`.
+
+    Examples:
+
+    >>> one, other = (keras.random.normal((3,), seed=stream) for stream in streams(7, 2))
+    >>> bool(ops.all(one == other))
+    False
     """
     pairs = split(seed, number)
-    return [StatelessSeed(pairs[i, 0], pairs[i, 1]) for i in range(number)]
+    return [StatelessSeed(pairs[k, 0], pairs[k, 1]) for k in range(number)]

@@ -167,7 +167,7 @@ class RestrictedBoltzmannMachine(keras.layers.Layer):
 
         Args:
             v: Array (B, D).
-            log_z: float, of `functions.enumerated_log_partition` or `annealed_importance`.
+            log_z: float, of `functions.enumerated_log_partition` or `annealed_partition`.
 
         Returns:
             float mean, float standard error.

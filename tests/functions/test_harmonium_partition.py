@@ -7,11 +7,11 @@ from scipy.special import logsumexp
 from keras_capsule_poe.functions import (
     DenseMaps,
     Harmonium,
-    annealed_importance,
+    annealed_partition,
     annealing_schedule,
     enumerated_log_partition,
     log_likelihood,
-    reverse_annealed_importance,
+    reverse_annealed_partition,
 )
 from keras_capsule_poe.functions import harmonium_partition as partition
 
@@ -48,9 +48,9 @@ def test_what_cannot_be_computed_is_refused(enumerated):
     ours = machine(enumerated).harmonium()
     for betas in ([0.0, 0.5], [0.1, 1.0], [0.0, 0.6, 0.5, 1.0], [1.0], [[0.0, 1.0]]):
         with pytest.raises(ValueError, match="`betas` must rise from zero to one. Received"):
-            annealed_importance(ours, betas)
+            annealed_partition(ours, betas)
     with pytest.raises(ValueError, match="`chains` must be.*Received: chains=1"):
-        annealed_importance(ours, [0.0, 1.0], chains=1)
+        annealed_partition(ours, [0.0, 1.0], chains=1)
 
 
 @every_kind
@@ -77,8 +77,8 @@ def test_annealing_finds_log_z(enumerated, kind):
     betas, base = annealing_schedule((1.0, 100)), 0.5 * truth.b
     exact = truth.log_partition()
     for found in (
-        annealed_importance(truth.harmonium(), betas, 400, base),
-        reverse_annealed_importance(truth.harmonium(), truth.draws(400) - truth.mu, betas, base),
+        annealed_partition(truth.harmonium(), betas, 400, base),
+        reverse_annealed_partition(truth.harmonium(), truth.draws(400) - truth.mu, betas, base),
     ):
         # Where a Gaussian starts on nodes 0.3 apart, its weights are still right on average.
         assert abs(found.log_z - exact) < min(4 * found.error + 1e-9, 0.1)
@@ -92,7 +92,7 @@ def test_annealing_larger_machines(shape):
     b, a = random.normal(size=shape[1]) - 2, random.normal(size=shape[0])
     ours = Harmonium(DenseMaps(w.astype("float32")), None, None, a, b)
     exact = enumerated_log_partition(ours)
-    found = annealed_importance(ours, annealing_schedule((1.0, 1000)), chains=200)
+    found = annealed_partition(ours, annealing_schedule((1.0, 1000)), chains=200)
     assert abs(found.log_z - exact) < min(0.1, 0.005 * abs(exact))
 
 
@@ -108,7 +108,7 @@ def test_one_step_is_importance_sampling(enumerated, monkeypatch):
 
     monkeypatch.setattr(type(ours.visible), "sample", kept)
     monkeypatch.setattr(partition, "_compiled", lambda function: function)
-    found = annealed_importance(ours, [0.0, 1.0], 50, base)
+    found = annealed_partition(ours, [0.0, 1.0], 50, base)
     v = drawn[0] + truth.mu
     # log Z_0 - F(v) + F_0(v), where F_0 has neither maps nor hidden biases.
     free = -np.log(1 + np.exp(base)).sum() + truth.mu @ base  # centred: less mu
@@ -122,9 +122,9 @@ def weights(enumerated, steps, scale=3.0, runs=400):
     """Forward and reverse log weights of short runs, less the exact log Z."""
     truth = machine(enumerated, scale=scale)
     betas, exact = annealing_schedule((1.0, steps)), truth.log_partition()
-    forward = annealed_importance(truth.harmonium(), betas, runs, 0 * truth.b)
+    forward = annealed_partition(truth.harmonium(), betas, runs, 0 * truth.b)
     samples = truth.draws(runs, seed=1) - truth.mu
-    back = reverse_annealed_importance(truth.harmonium(), samples, betas, 0 * truth.b)
+    back = reverse_annealed_partition(truth.harmonium(), samples, betas, 0 * truth.b)
     return forward.log_weights - exact, back.log_weights - exact
 
 
@@ -159,7 +159,7 @@ def test_forward_and_reverse_bracket_log_z(enumerated):
 
 def test_estimates_follow_the_seed(enumerated):
     ours, betas = machine(enumerated).harmonium(), [0.0, 0.5, 1.0]
-    one, same, other = (annealed_importance(ours, betas, 20, seed=s).log_z for s in (0, 0, 1))
+    one, same, other = (annealed_partition(ours, betas, 20, seed=s).log_z for s in (0, 0, 1))
     assert one == same != other
 
 

@@ -15,7 +15,7 @@ layer.adapt(v)
 assert layer(v).shape == (8, 3) and layer.reconstruct(v).shape == v.shape
 machine = layer.harmonium()
 exact = enumerated_log_partition(machine)
-found = annealed_importance(machine, annealing_schedule((1.0, 50)), chains=20)
+found = annealed_partition(machine, annealing_schedule((1.0, 50)), chains=20)
 assert abs(found.log_z - exact) < 0.1, (found.log_z, exact)
 assert layer.contrastive_divergence(v, seed=1, steps=2).gradient.shape == (3, 6)
 model = HarmoniumModel(layer, algorithm="pcd", chains=4)
