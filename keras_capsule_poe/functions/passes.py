@@ -21,6 +21,11 @@ class Passes:
                 "`coefficients` must be a tensor or a Router: only DenseMaps do without. "
                 "Received: coefficients=None"
             )
+        if self._router and type(self._router.maps) is not type(maps):
+            raise ValueError(
+                "`coefficients` must be a Router over maps of the same kind. Received: a Router "
+                f"over {type(self._router.maps).__name__}, and {type(maps).__name__}"
+            )
         self._biases = [
             None if bias is None else self.cast(bias) for bias in (hidden_bias, visible_bias)
         ]
@@ -40,6 +45,15 @@ class Passes:
                     f"drawn: use seed=None, the mean field. Received: seed={seed!r}"
                 )
         return ops.reshape(split(seed, 2 * steps), (steps, 2, 2))
+
+    def check_chains(self, chains, x):
+        """Raises ValueError where chains would need coefficients of images that are not there."""
+        if self._coefficients is not None and chains.shape[0] != x.shape[0]:
+            raise ValueError(
+                "`chains` must be as many as there are images where coefficients are given: each "
+                f"chain keeps those of an image. Received: {chains.shape[0]} chains, "
+                f"{x.shape[0]} images"
+            )
 
     # A few images
 
