@@ -50,7 +50,11 @@ def kernel_distance(x, y, subsets=20, size=1000, seed=0):
         seed: int.
 
     Returns:
-        float mean and float standard error over the subsets; the mean may be slightly below zero.
+        float mean over the subsets, which may be slightly below zero, and its float standard
+        error: that of other draws of both sets, not of other subsets of these.
+
+    Raises:
+        ValueError: If a set has fewer than four vectors.
 
     Examples:
 
@@ -61,14 +65,26 @@ def kernel_distance(x, y, subsets=20, size=1000, seed=0):
     Reference:
 
     - [Binkowski et al., 2018](https://arxiv.org/abs/1801.01401)
+    - [Shao & Wu, 1989](https://doi.org/10.1214/aos/1176347263), the standard error
     """
     x, y = _vectors(x, y)
-    random, size = np.random.default_rng(seed), min(size, len(x), len(y))
-    found = [
-        _discrepancy(*(a[random.choice(len(a), size, replace=False)] for a in (x, y)))
-        for _ in range(subsets)
-    ]
-    return float(np.mean(found)), float(np.std(found, ddof=1) / np.sqrt(subsets))
+    n = min(len(x), len(y))
+    if n < 4:
+        raise ValueError(f"`x` and `y` must have four vectors or more. Received: {n}")
+    random = np.random.default_rng(seed)
+
+    def estimates(size):
+        return [
+            _discrepancy(*(a[random.choice(len(a), size, replace=False)] for a in (x, y)))
+            for _ in range(subsets)
+        ]
+
+    found = estimates(min(size, n))
+    # Subsets overlap, so their spread is not that of fresh draws: the delete-d jackknife, from
+    # halves where the subsets are larger.
+    part = min(size, n // 2)
+    spread = np.std(found if part == size else estimates(part), ddof=1)
+    return float(np.mean(found)), float(spread * np.sqrt(part / (n - part)))
 
 
 def _discrepancy(x, y):

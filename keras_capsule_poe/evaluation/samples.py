@@ -126,14 +126,14 @@ def distances(real, fake):
     """Distances between two sets of features (N, K) and (M, K), see the module of this name.
 
     Returns:
-        dict of float, or of `None` where a set has fewer than two.
+        dict of float, or of `None` where a set has fewer than four.
 
     Examples:
 
     >>> distances(np.eye(4), np.eye(4))["coverage"]
     1.0
     """
-    if min(len(real), len(fake)) < 2:
+    if min(len(real), len(fake)) < 4:
         names = ("frechet", "kernel_distance", "kernel_distance_error", "density", "coverage")
         return dict.fromkeys(names)
     density, coverage = density_and_coverage(real, fake)

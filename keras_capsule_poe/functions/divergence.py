@@ -61,7 +61,8 @@ def contrastive_divergence(
         seed: int, scalar integer tensor or `keras.random.SeedGenerator`: both sides are drawn
             at random. `None`: mean field, they send on their means.
         chains: Tensor (N, I, D), visible units that the chains start from, as `reconstruction`
-            left them (persistent contrastive divergence). `None`: the data.
+            left them (persistent contrastive divergence); as many as images where coefficients
+            are a tensor. `None`: the data.
         hidden_bias: Tensor (J, E), added to what the hidden units receive; or None.
         visible_bias: Tensor (I, D), likewise.
 
@@ -70,8 +71,8 @@ def contrastive_divergence(
         z~ (N, J, E), and the gradients of the biases.
 
     Raises:
-        ValueError: If `steps` is not positive, coefficients are missing, or there is a seed and
-            units of which no p(x | z) is known.
+        ValueError: If `steps` is not positive, coefficients are missing or do not fit the maps
+            or the chains, or there is a seed and units of which no p(x | z) is known.
 
     Examples:
 
@@ -113,6 +114,7 @@ def contrastive_divergence(
         return _divergence(chain.gradients(sums), x_model, z, z_model)
 
     chains = chain.cast(chains)
+    chain.check_chains(chains, x)
     number = ops.cast(ops.shape(chains)[0], x.dtype)
 
     def data_step(*arrays):

@@ -21,6 +21,11 @@ class Passes:
                 "`coefficients` must be a tensor or a Router: only DenseMaps do without. "
                 "Received: coefficients=None"
             )
+        if self._router and type(self._router.maps) is not type(maps):
+            raise ValueError(
+                "`coefficients` must be a Router over maps of the same kind. Received: a Router "
+                f"over {type(self._router.maps).__name__}, and {type(maps).__name__}"
+            )
         self._biases = [
             None if bias is None else self.cast(bias) for bias in (hidden_bias, visible_bias)
         ]
@@ -42,6 +47,15 @@ class Passes:
         pairs = split(seed, 2 * steps)
         # A list: in a graph a tensor is not iterated over.
         return [(pairs[2 * step], pairs[2 * step + 1]) for step in range(steps)]
+
+    def check_chains(self, chains, x):
+        """Raises ValueError where chains would need coefficients of images that are not there."""
+        if self._coefficients is not None and chains.shape[0] != x.shape[0]:
+            raise ValueError(
+                "`chains` must be as many as there are images where coefficients are given: each "
+                f"chain keeps those of an image. Received: {chains.shape[0]} chains, "
+                f"{x.shape[0]} images"
+            )
 
     # A few images
 

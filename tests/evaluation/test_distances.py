@@ -48,9 +48,25 @@ def test_kernel_distance_is_the_unbiased_estimate():
     pairs = [(i, j) for i in range(12) for j in range(12) if i != j]
     expected = np.mean([kernel(x[i], x[j]) + kernel(y[i], y[j]) for i, j in pairs])
     expected -= 2 * np.mean([kernel(a, b) for a in x for b in y])
-    mean, error = kernel_distance(x, y)  # subsets of all vectors are all the same
+    mean, _ = kernel_distance(x, y)  # subsets of all vectors are all the same
     assert mean == pytest.approx(expected)
-    assert error == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("n, size", [(60, 1000), (400, 50)])
+def test_the_error_of_the_kernel_distance_is_the_spread_of_other_draws(n, size):
+    """Rejects the spread of subsets that overlap, or are all the same, over their number."""
+    found = [
+        kernel_distance(vectors(n, seed=2 * s), vectors(n, seed=2 * s + 1, shift=0.5), size=size)
+        for s in range(100)
+    ]
+    means, errors = np.transpose(found)
+    # A deviation of 100 draws is known to 7%, and the jackknife's to 20 subsets.
+    assert np.median(errors) == pytest.approx(means.std(ddof=1), rel=0.3)
+
+
+def test_the_kernel_distance_needs_four_vectors():
+    with pytest.raises(ValueError, match="four vectors or more. Received: 3"):
+        kernel_distance(vectors(3), vectors(9))
 
 
 def test_kernel_distance_is_about_zero_for_the_same_distribution_and_grows():

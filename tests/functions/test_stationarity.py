@@ -16,6 +16,8 @@ from keras_capsule_poe.functions import (
     DenseMaps,
     EinsumMaps,
     GaussianUnits,
+    Router,
+    RoutingOptions,
     chain_step,
     contrastive_divergence,
 )
@@ -287,6 +289,14 @@ def test_what_cannot_be_done_is_said():
         contrastive_divergence(DenseMaps(w), x, seed=0)
     with pytest.raises(ValueError, match=r"`coefficients`.*Received: coefficients=None"):
         contrastive_divergence(EinsumMaps(w[None, None]), x[:, None])
+    kernel = w[None, None]
+    other = Router(BlockMaps(kernel), RoutingOptions(iterations=1))
+    with pytest.raises(ValueError, match="same kind. Received: a Router over BlockMaps, and Ein"):
+        contrastive_divergence(EinsumMaps(kernel), x[:, None], other)
+    with pytest.raises(ValueError, match="`chains` must be as many.*Received: 3 chains, 2 images"):
+        contrastive_divergence(
+            EinsumMaps(kernel), x[:, None], np.ones((2, 1, 1)), chains=STATES[:3, None]
+        )
     for steps in (0, 1.0, True):
         with pytest.raises(ValueError, match=r"`steps` must be a positive integer. Received"):
             contrastive_divergence(DenseMaps(w), x, steps=steps, **BINARY)
