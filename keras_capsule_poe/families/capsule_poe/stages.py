@@ -6,7 +6,7 @@ Each takes a `Run`, leaves its files in the run's folder and returns what it mea
 import numpy as np
 
 from keras_capsule_poe.data.mapping import map_batches
-from keras_capsule_poe.families.capsule_poe import build
+from keras_capsule_poe.families.capsule_poe import build, soundness
 from keras_capsule_poe.families.capsule_poe.codes import usage
 from keras_capsule_poe.families.capsule_poe.stored import assemble
 from keras_capsule_poe.families.features import build as features
@@ -63,6 +63,10 @@ def encoder(run):
         np.save(temporary, codes)
     stored.save_arrays(run, "encoder/visited.npz", **visits)
     stored.save_model(run, "encoder", model)
+    found = soundness.complaints(
+        held_out, last["held_out_relative_error"], last["probability_mean"]
+    )
+    soundness.say(run, "encoder", found)
     return {**last, "capsules": usage(codes)}
 
 
@@ -95,6 +99,8 @@ def decoder(run):
     schedule = features.schedule(config, "decoder")
     last = run.fit("decoder", model, stream, schedule, after_epoch, picture)
     stored.save_model(run, "decoder", model)
+    error = last["held_out_relative_error"]
+    soundness.say(run, "decoder", soundness.complaints(held_out, error))
     return last
 
 

@@ -1,0 +1,49 @@
+"""A run that ends in useless maps says so, and a sound one does not."""
+
+import numpy as np
+import pytest
+
+from keras_capsule_poe.data import load_images
+from keras_capsule_poe.families import get
+from keras_capsule_poe.families.capsule_poe.soundness import complaints
+from keras_capsule_poe.training import Reporter, RunConfig, train
+
+X = np.random.default_rng(0).normal(size=(50, 6, 4)) + 1
+
+
+def test_the_bar_is_the_error_of_the_mean():
+    """Rejects a bar of one: away from zero the mean does better than that."""
+    mean = X.mean(axis=0)
+    bar = np.sum((X - mean) ** 2) / np.sum(X**2)
+    assert bar < 0.6
+    assert not complaints(X, bar * 0.99) and complaints(X, bar * 1.01)
+    assert complaints(X, float("nan"))
+
+
+def test_saturated_experts_are_told():
+    (line,) = complaints(X, 0.01, probability=0.99)
+    assert "probability 0.99" in line
+
+
+@pytest.mark.parametrize("rate, is_told", [(0.02, False), (100.0, True)])
+def test_a_run_tells(rate, is_told, tmp_path):
+    config = RunConfig(get("capsules"), dataset="digits")
+    for name, value in {
+        "autoencoder.filters": 8,
+        "autoencoder.precision": "float32",
+        "encoder.capsules": 4,
+        "encoder.implementation": "plain",
+        "decoder.implementation": "plain",
+        "encoder.learning_rate": rate,
+        **{f"{stage}.batch_size": 50 for stage in ("autoencoder", "encoder", "decoder")},
+        "autoencoder.epochs": 4,
+        "encoder.epochs": 10,
+        "decoder.epochs": 1,
+    }.items():
+        config.set(name, value)
+    lines = []
+    reporter = Reporter(write=lines.append)
+    train(config, tmp_path, lambda: load_images("digits", limit=200), reporter, stage="encoder")
+    told = [line for line in lines if "may help" in line]
+    assert all(line.startswith("encoder: ") for line in told)
+    assert bool(told) == is_told, lines
