@@ -13,8 +13,8 @@ from PIL import Image
 
 TRAIN = [
     "train", "--model", "neurons", "--dataset", "digits", "--limit", "150", "--batch-size", "50",
-    "--seed", "3", "--deterministic", "--checkpoint-seconds", "0.05",
-    "--autoencoder-epochs", "1", "--experts-epochs", "30",
+    "--seed", "3", "--deterministic",
+    "--autoencoder-epochs", "1", "--experts-epochs", "12",
     "--set", "autoencoder.filters=8", "--set", "autoencoder.precision=float32",
     "--set", "experts.capsules=3", "--set", "experts.dim=4", "--set", "experts.remembered=9",
     "--set", "experts.joint_steps=3", "--set", "experts.implementation=plain",
@@ -45,7 +45,7 @@ def run(capspoe):
 
 def test_it_is_killed_and_goes_on_bit_for_bit(model, tmp_path):
     folder = tmp_path / "neurons"
-    command = [*CAPSPOE, *TRAIN, "--model-dir", str(folder)]
+    command = [*CAPSPOE, *TRAIN, "--model-dir", str(folder), "--checkpoint-seconds", "0.05"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         ends = time.time() + 120
         while not list(folder.glob("experts/checkpoints/step-*/state.json")) and time.time() < ends:
