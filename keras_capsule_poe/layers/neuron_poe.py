@@ -44,8 +44,7 @@ class NeuronPoE(Neurons, RoutingLayer):
         routing: `"held"`, `"fixed"` or `"latent"`.
         centering: bool, whether the machine is centred.
         learn_variance: bool, whether s of Gaussian neurons is trained, or stays as it is.
-        iterations: int, updates of the routing.
-        kernel_initializer: Of W.
+        kernel_initializer, bias_initializer: Of W and a.
         **kwargs: `RoutingLayer` arguments.
 
     Call arguments:
@@ -81,6 +80,7 @@ class NeuronPoE(Neurons, RoutingLayer):
         learn_variance=False,
         iterations=3,
         kernel_initializer=None,
+        bias_initializer="zeros",
         **kwargs,
     ):
         if kernel_initializer is None:
@@ -94,13 +94,14 @@ class NeuronPoE(Neurons, RoutingLayer):
                 "`normalize` must be 'outputs' where parents are latent. "
                 f"Received: normalize={self.options.normalize!r}"
             )
+        self.bias_initializer = keras.initializers.get(bias_initializer)
         self.centering = bool(centering)
         self.learn_variance = bool(learn_variance)
 
     def build(self, input_shape):
         super().build(input_shape)
         inputs, dim = tuple(input_shape)[1:]
-        self.add_neurons((self.capsules, self.dim), (inputs, dim))
+        self.add_neurons((self.capsules, self.dim), (inputs, dim), self.bias_initializer)
         side = inputs if self.options.normalize == "inputs" else self.capsules
         uniform = keras.initializers.Constant(self.coefficient_scale / side)
         options = {"trainable": False, "dtype": self.variable_dtype, "autocast": False}
@@ -281,11 +282,9 @@ class NeuronPoE(Neurons, RoutingLayer):
             coefficients: Tensor (I, J), c; `None`: the fixed ones.
         """
         machine = self.harmonium(coefficients)
-        up = machine.fields(visible[None])[0] - machine.hidden_bias
-        back = machine.transposed()
-        down = back.fields(hidden[None])[0] - machine.visible_bias
-        self.hidden_bias.assign_add(up)
-        self.visible_bias.assign_add(down)
+        up, down = machine.fields(visible[None]), machine.transposed().fields(hidden[None])
+        self.hidden_bias.assign(up[0])
+        self.visible_bias.assign(down[0])
         self.visible_offset.assign_add(visible)
         self.hidden_offset.assign_add(hidden)
 
@@ -296,4 +295,5 @@ class NeuronPoE(Neurons, RoutingLayer):
             "routing": self.routing,
             "centering": self.centering,
             "learn_variance": self.learn_variance,
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
         }

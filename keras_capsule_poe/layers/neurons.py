@@ -18,11 +18,11 @@ class Neurons:
     Gaussian ones, and hidden neurons h - lambda; without centring mu = lambda = 0.
     """
 
-    def add_neurons(self, hidden_shape, visible_shape):
+    def add_neurons(self, hidden_shape, visible_shape, hidden_bias="zeros"):
         """Adds biases, and centres and variances where there are any, to the weights."""
         # The sums of an energy are taken in 32 bits at least.
         options = {"dtype": self.variable_dtype, "autocast": False}
-        self.hidden_bias = self.add_weight(hidden_shape, "zeros", name="hidden_bias", **options)
+        self.hidden_bias = self.add_weight(hidden_shape, hidden_bias, name="hidden_bias", **options)
         self.visible_bias = self.add_weight(visible_shape, "zeros", name="visible_bias", **options)
         self.hidden_offset = self.visible_offset = self.log_variance = None
         if self.centering:

@@ -24,7 +24,7 @@ def encoder(run):
     train = stored.features(run, "train")
     model = build.build_encoder(config, primary.capsules)
     build.build_start(config).apply(
-        model, lambda rows: stored.primary_of(primary, train[rows]), len(train), config.seed
+        model.experts, lambda rows: stored.primary_of(primary, train[rows]), len(train), config.seed
     )
     model.compile(features.optimizer(config, "encoder", len(train)), jit_compile=False)
     seen, held_out = (

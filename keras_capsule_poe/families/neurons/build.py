@@ -6,18 +6,21 @@ from keras_capsule_poe.families.features import build as features
 from keras_capsule_poe.families.features.build import arguments, optimizer
 from keras_capsule_poe.families.features.build import check as check_parts
 from keras_capsule_poe.families.features.optimizers import for_capsules
-from keras_capsule_poe.functions.checks import whole_number
+from keras_capsule_poe.families.features.starts import MapStart
+from keras_capsule_poe.functions.checks import real_number, whole_number
 from keras_capsule_poe.functions.exact_draws import MOST_NEURONS
 from keras_capsule_poe.layers import NeuronPoE
 from keras_capsule_poe.models import NeuronExperts, ProductOfExpertNeurons
 from keras_capsule_poe.training.schedule import Schedule
 
 
-def maps_and_chain(initial_stddev, passes, seed):
+def maps_and_chain(initial_stddev, hidden_start, passes, seed):
     """Keyword arguments of a `NeuronPoE` and of its `NeuronExperts`.
 
     Args:
         initial_stddev: float, of the maps, above zero.
+        hidden_start: float, the hidden biases: far below zero, neurons rest near zero until
+            their own images turn them on.
         passes: int, steps of the Markov chain at each training step.
         seed: int.
 
@@ -27,14 +30,19 @@ def maps_and_chain(initial_stddev, passes, seed):
     if not initial_stddev > 0:
         raise ValueError(f"`initial_stddev` must be above zero. Received: {initial_stddev!r}")
     initializer = keras.initializers.RandomNormal(stddev=initial_stddev, seed=seed)
-    return {"kernel_initializer": initializer}, {"steps": whole_number("passes", passes)}
+    maps = {
+        "kernel_initializer": initializer,
+        "bias_initializer": keras.initializers.Constant(real_number("hidden_start", hidden_start)),
+    }
+    return maps, {"steps": whole_number("passes", passes)}
 
 
 # What takes the settings of each section, by name.
 USES = {
     **features.USES,
     "experts": (
-        NeuronPoE, NeuronExperts, ProductOfExpertNeurons, maps_and_chain, Schedule, for_capsules,
+        NeuronPoE, NeuronExperts, ProductOfExpertNeurons, MapStart, maps_and_chain, Schedule,
+        for_capsules,
     ),
 }  # fmt: skip
 
@@ -56,10 +64,15 @@ def build_experts(config, primary_capsules):
         use_routing_bias=bool(settings.balance),
         name="layer",
     )
-    options = {**arguments(config, "experts", NeuronExperts), **chain}
+    options = {**arguments(config, "experts", NeuronExperts), **chain, "start": "data"}
     model = NeuronExperts(layer, **options, seed=config.seed, name="experts")
     model.build((None, primary_capsules, config["primary"].dim))
     return model
+
+
+def build_start(config):
+    """How the maps of the experts start."""
+    return MapStart(**arguments(config, "experts", MapStart))
 
 
 def build_product(config, autoencoder, primary, experts):
@@ -84,6 +97,7 @@ def check(config, image_shape=None):
     def experts(primary):
         optimizer(config, "experts", images=1)
         build_experts(config, primary.capsules)
+        build_start(config)
         for name in ("remembered", "joint_steps"):
             whole_number(name, getattr(config["experts"], name))
 

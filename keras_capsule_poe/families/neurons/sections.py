@@ -12,7 +12,7 @@ from keras_capsule_poe.families.features import sections as features
 class NeuronFeaturesSection(features.PrimarySection):
     """Primary capsules as visible neurons, whose noise is of deviation one."""
 
-    target_length: float = 2.8
+    target_length: float = 0.5
 
 
 @dataclass
@@ -22,7 +22,7 @@ class ExpertsSection:
     capsules: int = 20
     dim: int = 16
     routing: str = "held"
-    centering: bool = True
+    centering: bool = False
     learn_variance: bool = False
     iterations: int = 3
     temperature: float = 0.1
@@ -37,11 +37,14 @@ class ExpertsSection:
     epochs: int | None = None
     steps: int = 900
     batch_size: int = 128
-    learning_rate: float = 0.002
+    learning_rate: float = 0.003
     momentum: float = 0.9
     final_rate: float = 0.1
     weight_decay: float = 1e-3
     offset_rate: float = 0.01
+    start: str = "clusters"
+    image_length: float = 0.3
+    hidden_start: float = -4.0
     initial_stddev: float = 0.01
     remembered: int = 256
     joint_steps: int = 100
@@ -66,6 +69,12 @@ def idle(config):
         why = "experts.routing is 'latent', whose agreement is its energy"
         names = ("temperature", "activation_prior", "balance", "offset_rate")
         found |= {f"experts.{name}": why for name in names}
+    if experts.start == "noise":
+        found["experts.image_length"] = "experts.start is 'noise'"
+    else:
+        found["experts.initial_stddev"] = f"experts.start is {experts.start!r}"
+    if not experts.centering:
+        found["experts.offset_rate"] = "experts.centering is off"
     if experts.algorithm == "cd":
         found["experts.chains"] = "experts.algorithm is 'cd'"
     return found

@@ -18,6 +18,12 @@ def experts(run):
     primary = stored.load_primary(run)
     train = stored.features(run, "train")
     model = build.build_experts(config, primary.capsules)
+    build.build_start(config).apply(
+        model.machine,
+        lambda rows: map_batches(primary.to_capsules, train[rows]),
+        len(train),
+        config.seed,
+    )
     model.compile(features.optimizer(config, "experts", len(train)), jit_compile=False)
     seen, held_out = (
         map_batches(primary.to_capsules, stored.features(run, part)[:MONITORED])
