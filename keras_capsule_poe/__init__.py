@@ -16,6 +16,7 @@ _HOMES = {
         "CapsuleMask",
         "CapsulePoE",
         "ExpertFrames",
+        "NeuronPoE",
         "PrimaryCapsules",
         "RestrictedBoltzmannMachine",
         "RoutingLayer",
@@ -27,7 +28,9 @@ _HOMES = {
         "CapsuleEncoder",
         "ConvAutoencoder",
         "HarmoniumModel",
+        "NeuronExperts",
         "ProductOfExpertCapsules",
+        "ProductOfExpertNeurons",
     ),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}

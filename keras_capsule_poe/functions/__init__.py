@@ -25,6 +25,8 @@ from keras_capsule_poe.functions.divergence import (
     contrastive_divergence,
     decoder_rule,
 )
+from keras_capsule_poe.functions.exact_draws import draw_states, state_log_weights
+from keras_capsule_poe.functions.flat_machines import flattened, one_capsule
 from keras_capsule_poe.functions.harmonium import (
     Harmonium,
     gibbs_chain,
@@ -45,10 +47,13 @@ from keras_capsule_poe.functions.harmonium_units import (
     UnitIntervalUnits,
 )
 from keras_capsule_poe.functions.kernels import block_resampling, elliptical_slice, repeated
+from keras_capsule_poe.functions.latent_chain import latent_chain
+from keras_capsule_poe.functions.latent_routing import LatentRouter, latent_free_energy
 from keras_capsule_poe.functions.maps import DenseMaps, EinsumMaps
 from keras_capsule_poe.functions.norms import direction, length
 from keras_capsule_poe.functions.partition import annealed_log_partition, exact_log_partition
 from keras_capsule_poe.functions.retrieval import conjugate, lyapunov, potential
+from keras_capsule_poe.functions.routed_chain import corrected_step
 from keras_capsule_poe.functions.routing import Router, Routing, RoutingOptions
 from keras_capsule_poe.functions.squash import squash, unsquash
 from keras_capsule_poe.functions.streamed.blocks import BlockMaps
@@ -83,6 +88,7 @@ __all__ = [
     "GaussianUnits",
     "Harmonium",
     "ImportanceGradient",
+    "LatentRouter",
     "Router",
     "Routing",
     "RoutingOptions",
@@ -98,27 +104,33 @@ __all__ = [
     "chain_step",
     "conjugate",
     "contrastive_divergence",
+    "corrected_step",
     "decoder_rule",
     "direction",
     "disjoint_log_partition",
     "draw_independent_experts",
+    "draw_states",
     "elliptical_slice",
     "enumerated_log_partition",
     "exact_log_partition",
     "exchange_log_odds",
     "expert_covariance",
     "expert_log_weight",
+    "flattened",
     "free_energy",
     "gaussian_partition",
     "gibbs_chain",
     "gibbs_step",
     "importance_gradient",
+    "latent_chain",
+    "latent_free_energy",
     "length",
     "log_likelihood",
     "log_mean",
     "log_partition_bracket",
     "log_variance_gradient",
     "lyapunov",
+    "one_capsule",
     "potential",
     "probability",
     "repeated",
@@ -126,5 +138,6 @@ __all__ = [
     "reverse_annealed_partition",
     "route",
     "squash",
+    "state_log_weights",
     "unsquash",
 ]

@@ -54,8 +54,9 @@ def contrastive_divergence(
     Args:
         maps: `EinsumMaps`, `BlockMaps` or `DenseMaps`.
         x: Tensor (B, I, D), visible units of the data, (B, D) with `DenseMaps`.
-        coefficients: Tensor (B, I, J), the same in every pass; or a `Router` of the same maps,
-            which routes the start of each chain; or None with `DenseMaps`.
+        coefficients: Tensor (B, I, J), the same in every pass, or (I, J), the same for all
+            images; or a `Router` of the same maps, which routes the start of each chain; or a
+            `LatentRouter`, with which each pass draws them too; or None with `DenseMaps`.
         hidden, visible: Units of the two sides, see `functions.units`.
         steps: int, k, passes of the chain.
         seed: int, scalar integer tensor or `keras.random.SeedGenerator`: both sides are drawn
@@ -97,17 +98,17 @@ def contrastive_divergence(
 
     def walk(x, c, z, image):
         for two in seeds:
-            x, z = chain.step(c, z, two, image)
-        return x, z
+            x, c, z = chain.step(c, z, two, image)
+        return x, c, z
 
     if chains is None:
 
         def step(*arrays):
             x, c, z, image = chain.start(*arrays)
-            x_model, z_model = walk(x, c, z, image)
+            x_model, c_model, z_model = walk(x, c, z, image)
             results = chain.unlay(x_model, z, z_model)
             data = chain.statistics(c, results[1], x, image, images)
-            model = chain.statistics(c, results[2], x_model, image, images)
+            model = chain.statistics(c_model, results[2], x_model, image, images)
             return results, _differences(data, model)
 
         (x_model, z, z_model), sums = chain.over(step, 2, x)
@@ -124,7 +125,7 @@ def contrastive_divergence(
 
     def model_step(*arrays):
         x, c, z, image = chain.start(*arrays)
-        x, z = walk(x, c, z, image)
+        x, c, z = walk(x, c, z, image)
         results = chain.unlay(x, z)
         return results, chain.statistics(c, results[1], x, image, number)
 

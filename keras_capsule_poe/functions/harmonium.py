@@ -25,7 +25,8 @@ class Harmonium:
         hidden, visible: Units of an exponential family, see `functions.units`.
         hidden_bias: Tensor of the shape of one image's hidden units, a; `None`: zero.
         visible_bias: Tensor of the shape of one image's visible units, b; `None`: zero.
-        coefficients: Tensor (I, J), c, for maps between capsules; `None` with `DenseMaps`.
+        coefficients: Tensor (I, J), c, for maps between capsules, or (B, I, J), those of each
+            image; `None` with `DenseMaps`.
 
     Raises:
         ValueError: If coefficients are missing.
@@ -107,7 +108,7 @@ class Harmonium:
             self.hidden,
             self.visible_bias,
             self.hidden_bias,
-            None if c is None else ops.transpose(c),
+            None if c is None else ops.swapaxes(c, -1, -2),
         )
 
     def tempered(self, beta, base_bias=None):
@@ -143,6 +144,8 @@ class Harmonium:
         if c is None:
             return None
         c = ops.cast(c, self.maps.kernel.dtype)
+        if len(c.shape) == 3:
+            return self.maps.lay_pairs(c)
         return self.maps.lay_pairs(ops.broadcast_to(c[None], (images, *c.shape)))
 
 

@@ -129,6 +129,11 @@ class CentredUnits(ExponentialUnits):
         """A draw of the units less the offset."""
         return self._centred(self.units.sample(z, seed))
 
+    def laid(self, lay):
+        """The same units in a layout of maps; `lay` leads there from (B, J, E)."""
+        offset = ops.convert_to_tensor(self.offset)
+        return CentredUnits(self.units, lay(offset[None])) if len(offset.shape) > 1 else self
+
     def _centred(self, x):
         return x - self._offset(x)
 

@@ -2,6 +2,7 @@
 
 from keras import ops
 
+from keras_capsule_poe.functions.latent_routing import LatentRouter
 from keras_capsule_poe.functions.maps import DenseMaps
 from keras_capsule_poe.functions.norms import at_least_float32
 from keras_capsule_poe.functions.randomness import StatelessSeed, split
@@ -14,8 +15,11 @@ class Passes:
 
     def __init__(self, maps, coefficients, hidden, visible, hidden_bias=None, visible_bias=None):
         self._maps, self._hidden, self._visible = maps, hidden, visible
-        self._router = coefficients if isinstance(coefficients, Router) else None
+        self._laid = hidden.laid(maps.lay_outputs), visible.laid(maps.lay_inputs)
+        is_router = isinstance(coefficients, (Router, LatentRouter))
+        self._router = coefficients if is_router else None
         self._coefficients = None if self._router else coefficients
+        self._is_latent = isinstance(coefficients, LatentRouter)
         if coefficients is None and not isinstance(maps, DenseMaps):
             raise ValueError(
                 "`coefficients` must be a tensor or a Router: only DenseMaps do without. "
@@ -35,7 +39,7 @@ class Passes:
         return ops.cast(at_least_float32(x), self._maps.kernel.dtype)
 
     def seeds(self, seed, steps):
-        """A pair of seeds, of the hidden and the visible units, or None for each step."""
+        """For each step None, or seeds of hidden units, visible ones and, if latent, parents."""
         if seed is None:
             return [None] * steps
         for units in (self._hidden, self._visible):
@@ -44,9 +48,10 @@ class Passes:
                     f"No p(x | z) is known of {type(units).__name__}, so that nothing can be "
                     f"drawn: use seed=None, the mean field. Received: seed={seed!r}"
                 )
-        pairs = split(seed, 2 * steps)
+        each = 3 if self._is_latent else 2
+        pairs = split(seed, each * steps)
         # A list: in a graph a tensor is not iterated over.
-        return [(pairs[2 * step], pairs[2 * step + 1]) for step in range(steps)]
+        return [[pairs[each * step + k] for k in range(each)] for step in range(steps)]
 
     def check_chains(self, chains, x):
         """Raises ValueError where chains would need coefficients of images that are not there."""
@@ -62,6 +67,8 @@ class Passes:
     def arrays(self, x, *more):
         """What `over_images` cuts: x and more, coefficients, and the images' numbers from 1."""
         c = [] if self._coefficients is None else [self.cast(self._coefficients)]
+        if c and len(c[0].shape) == 2:
+            c = [ops.broadcast_to(c[0][None], (ops.shape(x)[0], *c[0].shape))]
         # Where a slice is filled up, the number is zero.
         return [x, *more, *c, ops.arange(ops.shape(x)[0], dtype="int32") + 1]
 
@@ -76,9 +83,22 @@ class Passes:
         return x, c, self._with_bias(self._maps.up(c, x), 0), image
 
     def step(self, c, z, seeds, image):
-        """Visible units and what the hidden ones receive, after one pass."""
-        x = self.down(c, z, seeds, image)
-        return x, self._with_bias(self._maps.up(c, x), 0)
+        """Visible units, coefficients and what the hidden units receive, after one pass.
+
+        Coefficients stay as they are, unless they are random variables of the model.
+        """
+        x, y = self.states(c, z, seeds, image)
+        if self._is_latent:
+            c = self._parents(x, y, seeds, image)
+        return x, c, self._with_bias(self._maps.up(c, x), 0)
+
+    def sweep(self, c, x, seeds, image):
+        """Visible units, the hidden ones that they come from, and parents given both."""
+        x, y = self.states(c, self._with_bias(self._maps.up(c, x), 0), seeds, image)
+        return x, y, self._parents(x, y, seeds, image)
+
+    def _parents(self, x, y, seeds, image):
+        return self._router.given(x, y, None if seeds is None else _own(seeds[2], image))
 
     def down(self, c, z, seeds, image):
         """Visible units, of what the hidden ones receive."""
@@ -87,9 +107,10 @@ class Passes:
     def states(self, c, z, seeds, image):
         """Visible units and the hidden ones that they come from, of what these receive."""
         maps, (first, second) = self._maps, (None, None) if seeds is None else (seeds[0], seeds[1])
-        y = _state(self._hidden, z, maps.output_axis, first, image)
+        hidden, visible = self._laid
+        y = _state(hidden, z, maps.output_axis, first, image)
         field = self._with_bias(maps.down(c, y), 1)
-        return _state(self._visible, field, maps.input_axis, second, image), y
+        return _state(visible, field, maps.input_axis, second, image), y
 
     def _with_bias(self, z, side):
         bias = self._biases[side]
@@ -139,4 +160,9 @@ def _state(units, z, axis, seed, image):
     """The units' mean, or a draw of them; each slice of images has a stream of its own."""
     if seed is None:
         return units.mean(z, axis=axis)
-    return units.sample(z, StatelessSeed(seed[0], seed[1] + ops.sum(image[:1])))
+    return units.sample(z, _own(seed, image))
+
+
+def _own(seed, image):
+    """The seed of a slice of images."""
+    return StatelessSeed(seed[0], seed[1] + ops.sum(image[:1]))

@@ -67,3 +67,25 @@ def streams(seed, number):
     """
     pairs = split(seed, number)
     return [StatelessSeed(pairs[k, 0], pairs[k, 1]) for k in range(number)]
+
+
+def draw_index(logits, seed):
+    """One index of each row, drawn with the probabilities of its softmax.
+
+    Args:
+        logits: Tensor (..., K).
+        seed: int, scalar integer tensor or `keras.random.SeedGenerator`.
+
+    Returns:
+        int32 tensor (...).
+
+    Examples:
+
+    >>> int(draw_index(ops.convert_to_tensor([-1e9, 0.0]), seed=0))
+    1
+    """
+    if not isinstance(seed, keras.random.SeedGenerator):
+        seed = StatelessSeed(seed)
+    u = keras.random.uniform(ops.shape(logits), 1e-30, 1.0, dtype=logits.dtype, seed=seed)
+    # The largest of logits with Gumbel noise.
+    return ops.cast(ops.argmax(logits - ops.log(-ops.log(u)), axis=-1), "int32")

@@ -62,6 +62,10 @@ class CapsuleUnits:
         s2 = ops.square(folded(n))
         return ops.where(n > 1, 1 / (1 + s2), s2 / (1 + s2))
 
+    def laid(self, lay):
+        """The same units in a layout of maps, see `functions.maps`."""
+        return self
+
     def mean_gradient(self, z, upstream, axis=-1):
         """Gradient in z, from that in `mean`."""
         n = length(z, axis, keepdims=True)
@@ -84,6 +88,10 @@ class ExponentialUnits:
 
     F(z) = -log of the sum, or the integral, of exp(z.x - base_energy(x)) over the states.
     """
+
+    def laid(self, lay):
+        """The same units in a layout of maps, see `functions.maps`."""
+        return self
 
     def pull(self, z, axis=-1):
         """-dF/dz, the mean, of the shape of z."""

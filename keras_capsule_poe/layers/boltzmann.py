@@ -1,22 +1,19 @@
 """A restricted Boltzmann machine: binary hidden neurons over binary, real or grey visible ones."""
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_capsule_poe.functions.checks import one_of, whole_number
 from keras_capsule_poe.functions.divergence import contrastive_divergence
 from keras_capsule_poe.functions.harmonium import Harmonium, gibbs_chain, log_variance_gradient
 from keras_capsule_poe.functions.harmonium_partition import log_likelihood
-from keras_capsule_poe.functions.harmonium_units import CentredUnits, UnitIntervalUnits
 from keras_capsule_poe.functions.maps import DenseMaps
-from keras_capsule_poe.functions.units import BinaryUnits, GaussianUnits
-
-VISIBLE = {"bernoulli": BinaryUnits, "gaussian": GaussianUnits, "unit": UnitIntervalUnits}
+from keras_capsule_poe.functions.units import BinaryUnits
+from keras_capsule_poe.layers.neurons import VISIBLE, Neurons
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
-class RestrictedBoltzmannMachine(keras.layers.Layer):
+class RestrictedBoltzmannMachine(Neurons, keras.layers.Layer):
     """Hidden neurons h in {0, 1} over visible neurons v, without connections within a side.
 
     -E(v, h) = (v - mu).b + (h - lambda).(a + W (v - mu)), less base energies of v: none for
@@ -83,61 +80,20 @@ class RestrictedBoltzmannMachine(keras.layers.Layer):
                 f"Received: input_shape={tuple(input_shape)}"
             )
         neurons = input_shape[-1]
-        # The sums of an energy are taken in 32 bits at least.
-        options = {"dtype": self.variable_dtype, "autocast": False}
         self.kernel = self.add_weight(
-            (self.units, neurons), self.kernel_initializer, name="kernel", **options
+            (self.units, neurons),
+            self.kernel_initializer,
+            name="kernel",
+            dtype=self.variable_dtype,
+            autocast=False,
         )
-        self.hidden_bias = self.add_weight((self.units,), "zeros", name="hidden_bias", **options)
-        self.visible_bias = self.add_weight((neurons,), "zeros", name="visible_bias", **options)
-        self.hidden_offset = self.visible_offset = self.log_variance = None
-        if self.centering:
-            half = keras.initializers.Constant(0.5)
-            middle = "zeros" if self.visible == "gaussian" else half
-            options["trainable"] = False
-            self.hidden_offset = self.add_weight(
-                (self.units,), half, name="hidden_offset", **options
-            )
-            self.visible_offset = self.add_weight(
-                (neurons,), middle, name="visible_offset", **options
-            )
-        if self.visible == "gaussian":
-            options["trainable"] = self.learn_variance
-            self.log_variance = self.add_weight((neurons,), "zeros", name="log_variance", **options)
+        self.add_neurons((self.units,), (neurons,))
         self.built = True
-
-    def adapt(self, data):
-        """Sets the visible biases to what models the data without W, and the centre and s^2.
-
-        Args:
-            data: Array (N, D), v.
-        """
-        data = np.asarray(data, "float64")
-        if not self.built:
-            self.build((None, *data.shape[1:]))
-        mean = data.mean(axis=0)
-        if self.visible == "gaussian":
-            # A constant column has no variance; it gets a thousandth of the others'.
-            variance = np.maximum(data.var(axis=0), 1e-3 * data.var(axis=0).mean() + 1e-12)
-            self.log_variance.assign(np.log(variance))
-            mean = bias = mean / np.sqrt(variance)
-        else:
-            # As if each neuron had been seen once more in either state.
-            mean = (len(data) * mean + 1) / (len(data) + 2)
-            is_binary = self.visible == "bernoulli"
-            bias = np.log(mean / (1 - mean)) if is_binary else UnitIntervalUnits().field(mean)
-        self.visible_bias.assign(bias)
-        if self.centering:
-            self.visible_offset.assign(mean)
 
     def harmonium(self):
         """The machine as `functions.Harmonium`, of `standardised` neurons less their centre."""
-        hidden, visible = BinaryUnits(), VISIBLE[self.visible]()
-        if self.centering:
-            hidden = CentredUnits(hidden, self.hidden_offset)
-            visible = CentredUnits(visible, self.visible_offset)
         biases = self.hidden_bias, self.visible_bias
-        return Harmonium(DenseMaps(self.kernel), hidden, visible, *biases)
+        return Harmonium(DenseMaps(self.kernel), *self.neuron_units(), *biases)
 
     def call(self, inputs):
         z = self.harmonium().fields(self.sent(inputs))
@@ -239,21 +195,6 @@ class RestrictedBoltzmannMachine(keras.layers.Layer):
     def log_variance_gradient(self, v):
         """Gradient of the mean log p(v) in log s^2, (D,), the other parameters held."""
         return log_variance_gradient(self.harmonium(), self.sent(v))
-
-    def sent(self, v):
-        """What visible neurons v send: v/s, less the centre."""
-        x = self.standardised(v)
-        return x if self.visible_offset is None else x - self.visible_offset
-
-    def received(self, x):
-        """The neurons v that send x."""
-        x = x if self.visible_offset is None else x + self.visible_offset
-        return x if self.log_variance is None else x * ops.exp(self.log_variance / 2)
-
-    def standardised(self, v):
-        """v/s."""
-        v = ops.cast(v, self.variable_dtype)
-        return v if self.log_variance is None else v * ops.exp(-self.log_variance / 2)
 
     def move_offsets(self, visible, hidden):
         """Moves the centre, and the biases so that p(v, h) stays what it is.

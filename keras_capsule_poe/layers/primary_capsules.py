@@ -84,12 +84,16 @@ class PrimaryCapsules(keras.layers.Layer):
 
     def to_capsules(self, features):
         """Features (B, H, W, F) as capsules before the squash, z (B, I, D)."""
-        z = (features - self.mean) * self.feature_gain
+        z = (ops.cast(features, self.compute_dtype) - self.mean) * self.feature_gain
         return ops.reshape(z, (-1, self.capsules, self.dim))
 
     def to_features(self, x):
         """Squashed capsules (B, I, D) back to features (B, H, W, F): the inverse of the call."""
-        features = ops.reshape(unsquash(x), (-1, *self.feature_shape))
+        return self.from_capsules(unsquash(x))
+
+    def from_capsules(self, z):
+        """Capsules before the squash, z (B, I, D), to features: the inverse of `to_capsules`."""
+        features = ops.reshape(z, (-1, *self.feature_shape))
         return features / self.feature_gain + self.mean
 
     def adapt(self, batches):

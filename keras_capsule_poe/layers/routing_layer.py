@@ -151,6 +151,19 @@ class RoutingLayer(keras.layers.Layer):
         form = BlockMaps if self.implementation == "streamed" else EinsumMaps
         return form(ops.cast(self.kernel, self.compute_dtype))
 
+    def start_from_images(self, x, length):
+        """Sets the maps to images: row e of output j is one image's input capsules.
+
+        Args:
+            x: Array (J * E, I, D), capsules of images.
+            length: float, the Euclidean length of each row.
+        """
+        x = ops.cast(x, self.kernel.dtype)
+        sizes = ops.sqrt(ops.sum(ops.square(x), axis=(1, 2), keepdims=True))
+        rows = length * x / ops.maximum(sizes, keras.config.epsilon())
+        rows = ops.reshape(rows, (self.capsules, self.dim, *x.shape[1:]))
+        self.kernel.assign(ops.transpose(rows, (2, 0, 1, 3)))
+
     def compute_output_shape(self, input_shape):
         self._checked_shape(input_shape)
         return (input_shape[0], self.capsules, self.dim)

@@ -7,11 +7,14 @@ from keras_capsule_poe.models.capsule_poe import (
     ProductOfExpertCapsules,
 )
 from keras_capsule_poe.models.harmonium import HarmoniumModel
+from keras_capsule_poe.models.neurons import NeuronExperts, ProductOfExpertNeurons
 
 __all__ = [
     "CapsuleDecoder",
     "CapsuleEncoder",
     "ConvAutoencoder",
     "HarmoniumModel",
+    "NeuronExperts",
     "ProductOfExpertCapsules",
+    "ProductOfExpertNeurons",
 ]

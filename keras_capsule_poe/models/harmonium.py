@@ -64,6 +64,8 @@ class HarmoniumModel(ContrastiveModel):
     - [Desjardins et al., 2010](https://proceedings.mlr.press/v9/desjardins10a.html), tempering
     """
 
+    MACHINE = RestrictedBoltzmannMachine
+
     def __init__(
         self,
         machine,
@@ -81,10 +83,9 @@ class HarmoniumModel(ContrastiveModel):
         super().__init__(seed=seed, **kwargs)
         if isinstance(machine, dict):
             machine = keras.saving.deserialize_keras_object(machine)
-        if not isinstance(machine, RestrictedBoltzmannMachine):
+        if not isinstance(machine, self.MACHINE):
             raise ValueError(
-                "`machine` must be a RestrictedBoltzmannMachine layer. "
-                f"Received: machine={machine!r}"
+                f"`machine` must be a {self.MACHINE.__name__} layer. Received: machine={machine!r}"
             )
         self.machine = machine
         self.algorithm = one_of("algorithm", algorithm, ("cd", "pcd", "pt"))
@@ -107,7 +108,7 @@ class HarmoniumModel(ContrastiveModel):
             options = {"trainable": False, "dtype": self.variable_dtype, "autocast": False}
             # Uncentred, so that they stay what they are where the centre moves.
             self.particles = self.add_weight(
-                (levels, self.chains, input_shape[-1]), "zeros", name="particles", **options
+                (levels, self.chains, *input_shape[1:]), "zeros", name="particles", **options
             )
             options["dtype"] = "int32"
             self.age = self.add_weight((), "zeros", name="age", **options)
@@ -148,9 +149,9 @@ class HarmoniumModel(ContrastiveModel):
         step = StatelessSeed(replica_seed(self.seed), self.optimizer.iterations)
         seeds = streams(step, 5)
         rbm, v = self.machine, self._binarized(v, seeds[0])
-        machine, x = rbm.harmonium(), rbm.sent(v)
+        machine, x = self._harmonium(v), rbm.sent(v)
         chains, hotter = self._chains(machine, x, seeds[1:4])
-        divergence = rbm.contrastive_divergence(v, steps=self.steps, seed=seeds[4], chains=chains)
+        divergence = self._divergence(machine, v, steps=self.steps, seed=seeds[4], chains=chains)
         if self.algorithm != "cd":
             particles = ops.concatenate([divergence.reconstruction[None], hotter])
             self.particles.assign(self._uncentred(particles))
@@ -158,14 +159,21 @@ class HarmoniumModel(ContrastiveModel):
         update = self.apply_ascent(self._ascents(divergence, v))
         loss, energy = self._figures(machine, x, divergence.z)
         if rbm.centering:
-            self._move_offsets(x, machine.hidden.mean(divergence.z))
+            self._move_offsets(machine, x, machine.hidden.mean(divergence.z))
         return self._record(loss, energy, update)
 
     def test_step(self, data):
         v, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        machine, v = self.machine.harmonium(), self._binarized(v, StatelessSeed(self.seed))
-        x = self.machine.sent(v)
+        v = self._binarized(v, StatelessSeed(self.seed))
+        machine, x = self._harmonium(v), self.machine.sent(v)
         return self._record(*self._figures(machine, x, machine.fields(x)), 0.0)
+
+    def _harmonium(self, v):
+        """The machine of a batch."""
+        return self.machine.harmonium()
+
+    def _divergence(self, machine, v, **options):
+        return self.machine.contrastive_divergence(v, **options)
 
     def _binarized(self, v, seed):
         v = ops.cast(v, self.variable_dtype)
@@ -241,17 +249,22 @@ class HarmoniumModel(ContrastiveModel):
             pairs.append((rbm.log_variance, rbm.log_variance_gradient(v)))
         return pairs
 
-    def _move_offsets(self, x, y):
+    def _move_offsets(self, machine, x, y):
         """The centre towards where the data's visible and hidden neurons are, x and y from it."""
-        images = ops.shape(x)[0]
-        moves = [self.offset_rate * replica_mean(ops.mean(side, axis=0), images) for side in (x, y)]
-        self.machine.move_offsets(*moves)
+        self.machine.move_offsets(*self._moves(x, y))
+
+    def _moves(self, *sides):
+        images = ops.shape(sides[0])[0]
+        return [self.offset_rate * replica_mean(ops.mean(side, axis=0), images) for side in sides]
 
     def _figures(self, machine, x, z):
         """Error of the mean-field reconstruction, and free energies of the data."""
         reconstruction, _ = gibbs_step(machine, x, seed=None, fields=z)
         error = relative_error(self._uncentred(reconstruction), self._uncentred(x))
-        return error, self.machine.free_energy_of(x, z)
+        return error, self._free_energy(machine, x, z)
+
+    def _free_energy(self, machine, x, z):
+        return self.machine.free_energy_of(x, z)
 
     def _record(self, loss, energy, update):
         self.track(loss, update)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe.families.capsule_poe import codes as visits
-from keras_capsule_poe.families.capsule_poe.starts import starting_images
+from keras_capsule_poe.families.features.starts import starting_images
 
 J, E = 3, 2
 

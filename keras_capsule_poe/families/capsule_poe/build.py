@@ -3,11 +3,11 @@
 import keras
 
 from keras_capsule_poe.families.capsule_poe.codes import CodeDescription
-from keras_capsule_poe.families.capsule_poe.starts import MapStart
 from keras_capsule_poe.families.features import build as features
 from keras_capsule_poe.families.features.build import arguments, optimizer
 from keras_capsule_poe.families.features.build import check as check_parts
 from keras_capsule_poe.families.features.optimizers import for_capsules
+from keras_capsule_poe.families.features.starts import MapStart
 from keras_capsule_poe.layers import CapsulePoE
 from keras_capsule_poe.models import CapsuleDecoder, CapsuleEncoder
 from keras_capsule_poe.training.schedule import Schedule

@@ -11,12 +11,10 @@ from keras_capsule_poe.families.capsule_poe.codes import usage
 from keras_capsule_poe.families.capsule_poe.stored import assemble
 from keras_capsule_poe.families.features import build as features
 from keras_capsule_poe.families.features import stored
-from keras_capsule_poe.families.features.stages import MONITORED, SHOWN
-from keras_capsule_poe.generation.grids import reconstruction_rows, sample_rows
+from keras_capsule_poe.families.features.stages import MONITORED, SHOWN, export_model
 from keras_capsule_poe.io.files import beside
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.metrics import relative_error
-from keras_capsule_poe.serving.saved_model import export_saved_model
 
 
 def encoder(run):
@@ -26,7 +24,7 @@ def encoder(run):
     train = stored.features(run, "train")
     model = build.build_encoder(config, primary.capsules)
     build.build_start(config).apply(
-        model, lambda rows: stored.primary_of(primary, train[rows]), len(train), config.seed
+        model.experts, lambda rows: stored.primary_of(primary, train[rows]), len(train), config.seed
     )
     model.compile(features.optimizer(config, "encoder", len(train)), jit_compile=False)
     seen, held_out = (
@@ -107,14 +105,4 @@ def decoder(run):
 def export(run):
     """Puts the product together, saves it for Keras and as a SavedModel, and draws its grids."""
     primary, decoder = stored.load_primary(run), stored.load_model(run, "decoder")
-    product = assemble(run, primary, decoder)
-    # Before anything is replaced: parts that do not fit fail here.
-    shown = reconstruction_rows(product, run.data.test.images[:SHOWN])
-    with beside(run.path("model.keras"), suffix=".keras") as temporary:
-        product.save(temporary)
-    version = export_saved_model(product, run.folder.path, run.folder.card(run.config))
-    save_grid(run.path("reconstructions.png"), list(shown.values()))
-    for domain in product.MODES["single"].domains:
-        rows = sample_rows(product, 4, run.config.seed, "single", domain)
-        save_grid(run.path(f"samples-{domain}.png"), rows)
-    return {"saved_model": version.name}
+    return export_model(run, assemble(run, primary, decoder))

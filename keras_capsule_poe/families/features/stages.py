@@ -9,9 +9,11 @@ import numpy as np
 from keras_capsule_poe.data import batches
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
 from keras_capsule_poe.families.features import build, stored
+from keras_capsule_poe.generation.grids import reconstruction_rows, sample_rows
 from keras_capsule_poe.io.files import beside
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.metrics import relative_error
+from keras_capsule_poe.serving.saved_model import export_saved_model
 
 # Enough held-out images for a stable mean; more would only cost time.
 MONITORED = 512
@@ -67,3 +69,17 @@ def features(run):
     gain = primary.feature_gain.numpy()
     stored.save_arrays(run, "features/primary.npz", mean=primary.mean.numpy(), gain=gain)
     return {"feature_gain": float(gain)}
+
+
+def export_model(run, model):
+    """Saves a whole model for Keras and as a SavedModel, and draws its grids; the last stage."""
+    # Before anything is replaced: parts that do not fit fail here.
+    shown = reconstruction_rows(model, run.data.test.images[:SHOWN])
+    with beside(run.path("model.keras"), suffix=".keras") as temporary:
+        model.save(temporary)
+    version = export_saved_model(model, run.folder.path, run.folder.card(run.config))
+    save_grid(run.path("reconstructions.png"), list(shown.values()))
+    for domain in model.MODES["single"].domains:
+        rows = sample_rows(model, 4, run.config.seed, "single", domain)
+        save_grid(run.path(f"samples-{domain}.png"), rows)
+    return {"saved_model": version.name}

@@ -7,8 +7,8 @@ from keras import ops
 
 from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.functions.norms import direction, length
-from keras_capsule_poe.functions.randomness import StatelessSeed
 from keras_capsule_poe.functions.squash import squash
+from keras_capsule_poe.models.randomness import StatelessSeed, capsule_order
 
 
 class CapsuleDraws:
@@ -55,9 +55,7 @@ class CapsuleDraws:
         if mode == "joint":
             noise = keras.random.normal((n, self.joint.rank), seed=StatelessSeed(seed))
             return {"capsules": self.joint_code(noise, _choice(n, seed))}
-        blocks = (n + self.capsules - 1) // self.capsules
-        rank = keras.random.uniform((blocks, self.capsules), seed=StatelessSeed(seed, 1))
-        capsule = ops.cast(ops.reshape(ops.argsort(rank, axis=-1), (-1,))[:n], "int32")
+        capsule = capsule_order(n, self.capsules, StatelessSeed(seed, 1))
         return {"capsules": self._draw_single(capsule, n, seed, domain), "capsule": capsule}
 
     def _draw_single(self, capsule, n, seed, domain):

@@ -102,12 +102,7 @@ class CapsuleEncoder(ContrastiveModel):
         """
         if not self.built:
             self.build((None, *x.shape[1:]))
-        experts = self.experts
-        x = ops.cast(x, experts.kernel.dtype)
-        sizes = ops.sqrt(ops.sum(ops.square(x), axis=(1, 2), keepdims=True))
-        rows = length * x / ops.maximum(sizes, keras.config.epsilon())
-        rows = ops.reshape(rows, (experts.capsules, experts.dim, *x.shape[1:]))
-        experts.kernel.assign(ops.transpose(rows, (2, 0, 1, 3)))
+        self.experts.start_from_images(x, length)
 
     def train_step(self, data):
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)

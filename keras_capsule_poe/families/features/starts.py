@@ -32,20 +32,19 @@ class MapStart:
             )
         self.start, self.image_length = start, image_length
 
-    def apply(self, encoder, x_of, images, seed):
-        """Sets the maps of a `CapsuleEncoder`.
+    def apply(self, experts, x_of, images, seed):
+        """Sets the maps of a layer of experts.
 
         Args:
-            encoder: `CapsuleEncoder`, built.
-            x_of: Function of indices to primary capsules (N, I, D).
+            experts: `RoutingLayer`, built.
+            x_of: Function of indices to what the layer takes (N, I, D).
             images: int, how many there are.
             seed: int.
         """
         if self.start == "noise":
             return
-        experts = encoder.experts
         rows = starting_images(x_of, images, experts.capsules, experts.dim, self.start, seed)
-        encoder.start_from_images(x_of(rows), self.image_length)
+        experts.start_from_images(x_of(rows), self.image_length)
 
 
 def starting_images(x_of, images, experts, dim, start, seed):

@@ -1,0 +1,37 @@
+"""Products of expert neurons: their settings, recipes and stages. Plain data until trained."""
+
+from keras_capsule_poe.families import features
+from keras_capsule_poe.families.neurons.recipes import RECIPES
+from keras_capsule_poe.families.neurons.sections import SECTIONS, idle
+from keras_capsule_poe.training.family import Family, Stage, lazily
+
+_HERE = "keras_capsule_poe.families.neurons"
+
+FAMILY = Family(
+    name="neurons",
+    text="a product of expert neurons in capsules, over the same features",
+    sections=SECTIONS,
+    stages=(
+        *features.STAGES,
+        Stage(
+            "experts",
+            lazily(f"{_HERE}.stages:experts"),
+            section="experts",
+            reads=features.CACHE,
+            writes=("experts/model.keras", "experts/visited.npz"),
+            cost=lazily(f"{_HERE}.costs:experts"),
+        ),
+        Stage(
+            "export",
+            lazily(f"{_HERE}.stages:export"),
+            writes=("model.keras",),
+            pictures=("samples-*.png", "reconstructions.png"),
+        ),
+    ),
+    recipes=RECIPES,
+    check=lazily(f"{_HERE}.build:check"),
+    outline=lazily(f"{_HERE}.costs:outline"),
+    smallest=lazily("keras_capsule_poe.families.features.build:smallest"),
+    idle=idle,
+    load=lazily(f"{_HERE}.build:load"),
+)

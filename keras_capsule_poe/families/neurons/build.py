@@ -1,0 +1,116 @@
+"""The expert neurons from their settings, and the trained product of a file."""
+
+import keras
+
+from keras_capsule_poe.families.features import build as features
+from keras_capsule_poe.families.features.build import arguments, optimizer
+from keras_capsule_poe.families.features.build import check as check_parts
+from keras_capsule_poe.families.features.optimizers import for_capsules
+from keras_capsule_poe.families.features.starts import MapStart
+from keras_capsule_poe.functions.checks import real_number, whole_number
+from keras_capsule_poe.functions.exact_draws import MOST_NEURONS
+from keras_capsule_poe.layers import NeuronPoE
+from keras_capsule_poe.models import NeuronExperts, ProductOfExpertNeurons
+from keras_capsule_poe.training.schedule import Schedule
+
+
+def maps_and_chain(initial_stddev, hidden_start, passes, seed):
+    """Keyword arguments of a `NeuronPoE` and of its `NeuronExperts`.
+
+    Args:
+        initial_stddev: float, of the maps, above zero.
+        hidden_start: float, the hidden biases: far below zero, neurons rest near zero until
+            their own images turn them on.
+        passes: int, steps of the Markov chain at each training step.
+        seed: int.
+
+    Raises:
+        ValueError: If a number is out of range.
+    """
+    if not initial_stddev > 0:
+        raise ValueError(f"`initial_stddev` must be above zero. Received: {initial_stddev!r}")
+    initializer = keras.initializers.RandomNormal(stddev=initial_stddev, seed=seed)
+    maps = {
+        "kernel_initializer": initializer,
+        "bias_initializer": keras.initializers.Constant(real_number("hidden_start", hidden_start)),
+    }
+    return maps, {"steps": whole_number("passes", passes)}
+
+
+# What takes the settings of each section, by name.
+USES = {
+    **features.USES,
+    "experts": (
+        NeuronPoE, NeuronExperts, ProductOfExpertNeurons, MapStart, maps_and_chain, Schedule,
+        for_capsules,
+    ),
+}  # fmt: skip
+
+
+def build_experts(config, primary_capsules):
+    """The expert neurons over I primary capsules."""
+    settings = config["experts"]
+    if settings.dim > MOST_NEURONS:
+        raise ValueError(
+            f"`dim` must be at most {MOST_NEURONS}: single capsules are enumerated. "
+            f"Received: dim={settings.dim!r}"
+        )
+    maps, chain = maps_and_chain(
+        **arguments(config, "experts", maps_and_chain), seed=config.seed + 1
+    )
+    layer = NeuronPoE(
+        **arguments(config, "experts", NeuronPoE),
+        **maps,
+        use_routing_bias=bool(settings.balance),
+        name="layer",
+    )
+    options = {**arguments(config, "experts", NeuronExperts), **chain, "start": "data"}
+    model = NeuronExperts(layer, **options, seed=config.seed, name="experts")
+    model.build((None, primary_capsules, config["primary"].dim))
+    return model
+
+
+def build_start(config):
+    """How the maps of the experts start."""
+    return MapStart(**arguments(config, "experts", MapStart))
+
+
+def build_product(config, autoencoder, primary, experts):
+    """The whole, built."""
+    options = arguments(config, "experts", ProductOfExpertNeurons)
+    model = ProductOfExpertNeurons(autoencoder, primary, experts, **options, name="product")
+    model.build((None, *autoencoder.image_shape))
+    return model
+
+
+def check(config, image_shape=None):
+    """Builds every part, so that its constructor says what it cannot be.
+
+    Args:
+        config: `RunConfig`.
+        image_shape: (H, W, C), or None for one that always fits.
+
+    Raises:
+        ConfigError: That names the section.
+    """
+
+    def experts(primary):
+        optimizer(config, "experts", images=1)
+        build_experts(config, primary.capsules)
+        build_start(config)
+        for name in ("remembered", "joint_steps"):
+            whole_number(name, getattr(config["experts"], name))
+
+    check_parts(config, image_shape, [("experts", experts)])
+
+
+def load(path):
+    """The `ProductOfExpertNeurons` of a `model.keras`.
+
+    Raises:
+        ValueError: If the file holds another kind of model.
+    """
+    model = keras.models.load_model(path, compile=False)
+    if not isinstance(model, ProductOfExpertNeurons):
+        raise ValueError(f"it holds a {type(model).__name__}")
+    return model

@@ -1,0 +1,14 @@
+"""Named sets of settings, each as its differences from the defaults."""
+
+from keras_capsule_poe.training.family import Recipe
+
+_BOLTZMANN = {"routing": "fixed", "scale": 1.0, "balance": 0.0}
+_LATENT = {"routing": "latent", "scale": 1.0, "balance": 0.0}
+
+RECIPES = {
+    "held": Recipe("each image keeps its own routing: capsules compete for whole images"),
+    "latent": Recipe("each part has one parent, which is inferred", {"experts": _LATENT}),
+    "boltzmann": Recipe(
+        "no routing: one restricted Boltzmann machine of all neurons", {"experts": _BOLTZMANN}
+    ),
+}

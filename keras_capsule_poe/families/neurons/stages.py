@@ -1,0 +1,74 @@
+"""The stages of a product of expert neurons after its features: the experts, and the whole.
+
+Each takes a `Run`, leaves its files in the run's folder and returns what it measured.
+"""
+
+from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.families.features import build as features
+from keras_capsule_poe.families.features import stored
+from keras_capsule_poe.families.features.stages import MONITORED, SHOWN, export_model
+from keras_capsule_poe.families.neurons import build
+from keras_capsule_poe.families.neurons.visits import visits
+from keras_capsule_poe.io.pictures import save_grid
+
+
+def experts(run):
+    """Trains the expert neurons by contrastive divergence, then records what they visit."""
+    config = run.config
+    primary = stored.load_primary(run)
+    train = stored.features(run, "train")
+    model = build.build_experts(config, primary.capsules)
+    build.build_start(config).apply(
+        model.machine,
+        lambda rows: map_batches(primary.to_capsules, train[rows]),
+        len(train),
+        config.seed,
+    )
+    model.compile(features.optimizer(config, "experts", len(train)), jit_compile=False)
+    seen, held_out = (
+        map_batches(primary.to_capsules, stored.features(run, part)[:MONITORED])
+        for part in ("train", "test")
+    )
+    images = stored.load_model(run, "autoencoder")
+    at_once = config["experts"].batch_size
+
+    def after_epoch():
+        known, new = (
+            model.evaluate(v, batch_size=at_once, verbose=0, return_dict=True)
+            for v in (seen, held_out)
+        )
+        return {
+            "held_out_free_energy": new["free_energy"],
+            "free_energy_gap": new["free_energy"] - known["free_energy"],
+            "held_out_relative_error": new["loss"],
+        }
+
+    def picture(path):
+        v = held_out[:SHOWN]
+        rows = (v, model.machine.reconstruct(v))
+        save_grid(path, [images.decode(primary.from_capsules(row)) for row in rows])
+
+    def stream(**order):
+        return stored.primary_batches(primary.to_capsules, train, **order)
+
+    schedule = features.schedule(config, "experts")
+    last = run.fit("experts", model, stream, schedule, after_epoch, picture)
+    found = visits(model, primary.to_capsules, train, config["experts"].remembered)
+    model.machine.mean_coefficients.assign(found.pop("coefficients"))
+    stored.save_arrays(run, "experts/visited.npz", **found)
+    stored.save_model(run, "experts", model)
+    return {**last, "won": [round(float(share), 4) for share in found["shares"]]}
+
+
+def export(run):
+    """Puts the product together, saves it for Keras and as a SavedModel, and draws its grids."""
+    parts = (
+        stored.as_float32(stored.load_model(run, "autoencoder")),
+        stored.load_primary(run),
+        stored.load_model(run, "experts"),
+    )
+    model = build.build_product(run.config, *parts)
+    found = stored.load_arrays(run, "experts/visited.npz")
+    model.visited.assign(found["visited"])
+    model.shares.assign(found["shares"])
+    return export_model(run, model)

@@ -1,0 +1,123 @@
+"""Routing as inference: each visible capsule has one parent among the hidden ones, which is latent.
+
+c_i is one-hot over the J hidden capsules, all as likely beforehand, and
+
+    -E(v, h, c) = b.v + a.h + s sum_ij c_ij h_j^T W_ij v_i      less the base energy of v
+
+so that all three conditionals factorise; P(c_i = j | v, h) = softmax_j(s h_j.W_ij v_i) is the
+agreement of vote and capsule. Mean field in (h, c) is dynamic routing with dot agreement and
+a softmax over the outputs, whose logits are not added up over the iterations.
+"""
+
+import math
+
+from keras import ops, tree
+
+from keras_capsule_poe.functions.checks import real_number, whole_number
+from keras_capsule_poe.functions.norms import at_least_float32
+from keras_capsule_poe.functions.randomness import draw_index
+from keras_capsule_poe.functions.routing import Routing
+from keras_capsule_poe.functions.units import BinaryUnits
+
+
+class LatentRouter:
+    """Parents of the visible capsules: found by mean field, or drawn given both layers.
+
+    Args:
+        maps: Maps, see `functions.maps`.
+        hidden: Units of the hidden capsules, see `functions.units`.
+        hidden_bias: Tensor (J, E), a; `None`: zero.
+        iterations: int, mean-field updates of the parents, zero or more.
+        scale: float, s, above zero.
+
+    Raises:
+        ValueError: If a number is out of range.
+
+    Examples:
+
+    >>> from keras_capsule_poe.functions import EinsumMaps
+    >>> router = LatentRouter(EinsumMaps(ops.ones((6, 5, 3, 4))))
+    >>> c, z = router.route(ops.ones((2, 6, 4)))
+    >>> c.shape, z.shape, round(float(ops.sum(c[0, 0])), 3)
+    (TensorShape([2, 6, 5]), TensorShape([2, 5, 3]), 1.0)
+
+    Reference:
+
+    - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Procedure 1
+    - [Hauser, 2019](https://arxiv.org/abs/1907.11639), products of expert neurons
+    """
+
+    def __init__(self, maps, hidden=None, hidden_bias=None, iterations=3, scale=1.0):
+        self.maps, self._hidden = maps, (hidden or BinaryUnits()).laid(maps.lay_outputs)
+        self._bias = 0.0
+        if hidden_bias is not None:
+            self._bias = maps.lay_outputs(ops.cast(hidden_bias, maps.kernel.dtype)[None])
+        self._iterations = whole_number("iterations", iterations, least=0)
+        self.scale = real_number("scale", scale, above=0)
+        self._agreement = maps.agreements("dot")
+
+    def route(self, x):
+        """`Routing` of inputs (B, I, D): s times the parents' probabilities, and sum_i c W x."""
+        maps = self.maps
+        c, steps = self.steps(maps.lay_inputs(ops.cast(at_least_float32(x), maps.kernel.dtype)))
+        return Routing(maps.unlay_pairs(c), maps.unlay_outputs(steps[-1]))
+
+    def steps(self, x):
+        """Coefficients and the list of collectives, all laid out, from inputs laid out."""
+        maps = self.maps
+        share = self.scale * maps.lay_numbers(ops.full((maps.outputs,), 1 / maps.outputs, x.dtype))
+        c = maps.equal_pairs(share, x)
+        steps = [maps.equal_up(x) * ops.expand_dims(share, maps.output_axis)]
+        for _ in range(self._iterations):
+            y = self._hidden.mean(steps[-1] + self._bias, axis=maps.output_axis)
+            c = self.given(x, y)
+            steps.append(maps.up(c, x))
+        return c, steps
+
+    def given(self, x, y, seed=None):
+        """s times the parents, given both layers: their probabilities, or one-hot draws.
+
+        Args:
+            x, y: Tensors, what visible and hidden units send, laid out.
+            seed: `keras.random.SeedGenerator`; `None`: probabilities.
+
+        Returns:
+            Pairs, laid out.
+        """
+        maps = self.maps
+        agreement = self._agreement.of(self._agreement.measure(x), y)
+        scaled = tree.map_structure(lambda pairs: self.scale * pairs, agreement)
+        if seed is None:
+            return maps.softmax(scaled, "outputs", self.scale)
+        logits = maps.unlay_pairs(scaled)
+        parent = draw_index(logits, seed)
+        drawn = ops.one_hot(parent, maps.outputs, dtype=logits.dtype)
+        return maps.lay_pairs(self.scale * drawn)
+
+
+def latent_free_energy(harmonium, x, scale=1.0):
+    """Minus the ELBO: an upper bound of F(v), the hidden units and the parents summed out.
+
+    ELBO = -F(v; c) + sum_i H(c_i/s) - I log J, of probabilities c/s of the parents, the hidden
+    units' given these. No update of the mean field raises this bound.
+
+    Args:
+        harmonium: `Harmonium` whose coefficients (B, I, J) are s times probabilities.
+        x: Tensor (B, I, D), what the visible units send.
+        scale: float, s.
+
+    Returns:
+        Tensor (B,), nats; F(v) itself where J is one.
+
+    Examples:
+
+    >>> from keras_capsule_poe.functions import EinsumMaps, Harmonium
+    >>> c = ops.ones((2, 6, 5)) / 5
+    >>> machine = Harmonium(EinsumMaps(ops.zeros((6, 5, 3, 4))), coefficients=c)
+    >>> round(float(latent_free_energy(machine, ops.ones((2, 6, 4)))[0] / np.log(2)), 3)
+    -15.0
+    """
+    p = ops.cast(harmonium.coefficients, harmonium.maps.kernel.dtype) / scale
+    log_p = ops.log(ops.where(p > 0, p, ops.ones_like(p)))
+    divergence = ops.sum(p * (log_p + math.log(p.shape[-1])), axis=(1, 2))
+    return harmonium.free_energy(x) + divergence

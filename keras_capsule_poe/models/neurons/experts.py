@@ -1,0 +1,105 @@
+"""Expert neurons fitted to capsules (B, I, D) by contrastive divergence, without autodiff."""
+
+import keras
+from keras import ops
+
+from keras_capsule_poe.functions.norms import length
+from keras_capsule_poe.layers.neuron_poe import NeuronPoE
+from keras_capsule_poe.metrics import ExpertUsage, expert_usage
+from keras_capsule_poe.models.harmonium import HarmoniumModel
+from keras_capsule_poe.models.randomness import replica_mean
+
+
+@keras.saving.register_keras_serializable("keras_capsule_poe")
+class NeuronExperts(HarmoniumModel):
+    """Trains a product of expert neurons: a `HarmoniumModel` of routed maps.
+
+    Args:
+        machine: `NeuronPoE`, or its config.
+        balance: float, how far the routing bias of a capsule moves each step for a usage away
+            from 1/J, see `CapsuleEncoder`; zero turns load balancing off.
+        **kwargs: `HarmoniumModel` arguments. Only `routing="fixed"` has chains that are not of
+            the data, since those have no image to be routed by.
+
+    Call arguments:
+        inputs: Tensor (B, I, D), v.
+
+    Returns:
+        Tensor (B, J, E), p(h = 1 | v).
+
+    Raises:
+        ValueError: If an argument is not as above.
+        RuntimeError: When fitted on another backend than TensorFlow.
+
+    Examples:
+
+    >>> model = NeuronExperts(NeuronPoE(capsules=5, dim=3))
+    >>> model.compile(keras.optimizers.SGD(0.01), jit_compile=False)
+    >>> v = np.random.default_rng(0).normal(size=(8, 6, 4)).astype("float32")
+    >>> history = model.fit(v, verbose=0)
+    >>> model(v).shape, model.activity(model.departure(v)).shape
+    (TensorShape([8, 5, 3]), TensorShape([8, 5]))
+
+    Reference:
+
+    - [Hauser, 2019](https://arxiv.org/abs/1907.11639), products of expert neurons
+    """
+
+    MACHINE = NeuronPoE
+
+    def __init__(self, machine, balance=0.0, **kwargs):
+        super().__init__(machine, **kwargs)
+        layer = self.machine
+        if layer.routing != "fixed" and (self.algorithm != "cd" or self.start != "data"):
+            raise ValueError(
+                "Chains must be of the data where coefficients are of the image. Received: "
+                f"routing={layer.routing!r}, algorithm={self.algorithm!r}, start={self.start!r}"
+            )
+        if balance and not layer.use_routing_bias:
+            raise ValueError(
+                "`balance` moves the routing bias: give the machine use_routing_bias=True. "
+                f"Received: balance={balance}"
+            )
+        self.balance = balance
+        self.rarest_usage = ExpertUsage(name="rarest_usage")
+
+    def departure(self, v):
+        """How far neurons are from rest, p(h = 1 | v) - lambda, (B, J, E)."""
+        z = self.machine.route(v).z + self.machine.hidden_bias
+        return self.machine.neuron_units()[0].mean(z)
+
+    def activity(self, y):
+        """Root mean square of departures (B, J, E) over the neurons of a capsule, (B, J)."""
+        return length(y) / self.machine.dim**0.5
+
+    def _harmonium(self, v):
+        layer = self.machine
+        if layer.routing == "fixed":
+            return layer.harmonium()
+        return layer.harmonium(layer.route(v).coefficients)
+
+    def _divergence(self, machine, v, **options):
+        # Latent parents are drawn in each step of a chain, and not kept.
+        c = None if self.machine.routing == "latent" else machine.coefficients
+        divergence = self.machine.contrastive_divergence(v, c, **options)
+        usage = expert_usage(self.activity(machine.hidden.mean(divergence.z)))
+        usage = replica_mean(usage, ops.shape(v)[0])
+        self.rarest_usage.update_state(usage)
+        if self.balance:
+            bias = self.machine.routing_bias
+            bias.assign_add(ops.cast(self.balance * (1 - usage), bias.dtype))
+        return divergence
+
+    def _free_energy(self, machine, x, z):
+        return self.machine.free_energy_of(machine, x, z)
+
+    def _move_offsets(self, machine, x, y):
+        layer = self.machine
+        if layer.routing == "latent":  # its energy would not stay what it is
+            return
+        c = machine.coefficients
+        c = replica_mean(ops.mean(c, axis=0), ops.shape(x)[0]) if len(c.shape) == 3 else c
+        layer.move_offsets(*self._moves(x, y), c)
+
+    def get_config(self):
+        return {**super().get_config(), "balance": self.balance}

@@ -1,0 +1,124 @@
+"""The expert neurons through the commands: trained, killed, resumed, sampled, judged, served."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from PIL import Image
+
+TRAIN = [
+    "train", "--model", "neurons", "--dataset", "digits", "--limit", "150", "--batch-size", "50",
+    "--seed", "3", "--deterministic",
+    "--autoencoder-epochs", "1", "--experts-epochs", "12",
+    "--set", "autoencoder.filters=8", "--set", "autoencoder.precision=float32",
+    "--set", "experts.capsules=3", "--set", "experts.dim=4", "--set", "experts.remembered=9",
+    "--set", "experts.joint_steps=3", "--set", "experts.implementation=plain",
+]  # fmt: skip
+CAPSPOE = [sys.executable, "-c", "from keras_capsule_poe.cli.main import main; main()"]
+
+
+@pytest.fixture(scope="module")
+def model(capspoe, tmp_path_factory):
+    """Folder of a model that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("models") / "neurons"
+    done = subprocess.run(
+        [*CAPSPOE, *TRAIN, "--model-dir", str(folder)], capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return folder
+
+
+@pytest.fixture
+def run(capspoe):
+    def command(*arguments, code=0):
+        result = capspoe(*arguments)
+        assert result.exit_code == code, result.output
+        return result.output
+
+    return command
+
+
+def test_it_is_killed_and_goes_on_bit_for_bit(model, tmp_path):
+    folder = tmp_path / "neurons"
+    command = [*CAPSPOE, *TRAIN, "--model-dir", str(folder), "--checkpoint-seconds", "0.05"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        ends = time.time() + 120
+        while not list(folder.glob("experts/checkpoints/step-*/state.json")) and time.time() < ends:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+    assert not (folder / "experts" / "done.json").exists(), "it was not killed in time"
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "experts: resumed after step" in done.stdout
+    from keras_capsule_poe.families import get
+
+    load = get("neurons").load
+    whole, parts = (load(path / "model.keras").get_weights() for path in (model, folder))
+    for a, b in zip(whole, parts, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_its_settings_are_its_constructors_(run, tmp_path):
+    train = ("train", "--model", "neurons", "--dataset", "digits", "--model-dir", tmp_path / "m")
+    assert "`dim` must be at most 20" in run(*train, "--set", "experts.dim=21", code=2)
+    assert "`routing` must be" in run(*train, "--set", "experts.routing=new", code=2)
+    assert "Chains must be of the data" in run(*train, "--set", "experts.algorithm=pcd", code=2)
+    assert "means nothing" in run(
+        *train, "--recipe", "boltzmann", "--set", "experts.balance=1", code=2
+    )
+    for recipe in ("held", "latent", "boltzmann"):
+        assert "expert neurons     20 x 16" in run(*train, "--recipe", recipe, "--dry-run")
+
+
+def test_it_samples(run, model, tmp_path):
+    for options in (("--domain", "uniform"), ("--domain", "visited"), ()):
+        picture = tmp_path / "grid.png"
+        run("sample", "--model-dir", model, "--out", picture, "--rows", 2, *options)
+        with Image.open(picture) as shown:
+            assert shown.size == (3 * 60 + 4, 2 * 60 + 4)
+    arrays = tmp_path / "samples.npz"
+    run("sample", "--model-dir", model, "--out", arrays, "--n", 6)
+    with np.load(arrays) as drawn:
+        assert sorted(drawn["capsule"][:3].tolist()) == [0, 1, 2]
+        own = np.arange(3)[None] == drawn["capsule"][:, None]
+        assert np.all(drawn["capsules"][~own] == 0)
+    run("sample", "--model-dir", model, "--out", arrays, "--mode", "joint", "--n", 4)
+    for start in ("noise", "data"):
+        options = ("--mode", "chain", "--steps", 4, "--every", 2, "--n", 3, "--start", start)
+        run("sample", "--model-dir", model, "--out", arrays, *options)
+        with np.load(arrays) as drawn:
+            assert drawn["images"].shape == (3, 3, 28, 28, 1)
+            assert np.isfinite(drawn["images"]).all()
+
+
+def test_it_is_looked_at_and_judged(run, model, tmp_path, monkeypatch):
+    monkeypatch.setenv("CAPSPOE_CACHE", str(tmp_path / "cache"))
+    run("reconstruct", "--model-dir", model, "--out", tmp_path / "r.png", "--n", 3)
+    run("traverse", "--model-dir", model, "--out", tmp_path / "t.png", "--steps", 3)
+    path = tmp_path / "figures.json"
+    options = ("--limit", 40, "--samples", 30, "--probe-images", 60, "--json", path)
+    run("evaluate", "--model-dir", model, *options)
+    figures = json.loads(path.read_text())
+    assert {"real", "whole_code", "complete", "uniform", "visited", "joint"} <= set(
+        figures["samples"]
+    )
+
+
+def test_it_is_served_without_the_package(run, model):
+    assert "model neurons" in run("info", "--model-dir", model)
+    program = (
+        "import sys, numpy as np, tensorflow as tf\n"
+        "sys.modules['keras_capsule_poe'] = None\n"
+        "model = tf.saved_model.load(sys.argv[1])\n"
+        "print(model.sample(5, 7)['images'].shape, model.sample_joint(2, 7)['images'].shape, "
+        "model.encode(np.zeros((2, 28, 28, 1), 'f4'))['capsules'].shape)\n"
+    )
+    command = [sys.executable, "-c", program, str(model / "1")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ})
+    shapes = "(5, 28, 28, 1) (2, 28, 28, 1) (2, 3, 4)"
+    assert done.stdout.strip() == shapes, done.stderr[-2000:]
