@@ -93,12 +93,22 @@ def _section_options(family, recipe):
             flag = f"--{section}-{key}".replace("_", "-")
             text = f"{section.capitalize()}: {text}.  [default: {shown}]"
             options.append(click.Option([flag, f"{section}__{key}"], type=kind, help=text))
+    for name, setting in family.options.items():
+        section, _, key = setting.partition(".")
+        text = f"Short for --set {setting}=VALUE.  [default: {_shown(config[section], key)}]"
+        options.append(click.Option([f"--{name}", f"{section}__{key}"], metavar="VALUE", help=text))
     for key in _OF_ALL:
         if any(hasattr(settings, key) for settings in config.sections.values()):
             kind, text = _PER_SECTION[key]
             flag = f"--{key}".replace("_", "-")
             options.append(click.Option([flag], type=kind, help=f"All stages: {text}."))
     return options
+
+
+def _shown(settings, key):
+    """A setting's value as one would give it."""
+    value = getattr(settings, key)
+    return str(value).lower() if value is None or isinstance(value, bool) else value
 
 
 def _example(family):

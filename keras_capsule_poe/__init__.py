@@ -27,6 +27,7 @@ _HOMES = {
         "CapsuleEncoder",
         "ConvAutoencoder",
         "HarmoniumModel",
+        "ImageBoltzmannMachine",
         "ProductOfExpertCapsules",
     ),
 }

@@ -11,7 +11,10 @@ from keras_capsule_poe.errors import ConfigError
 
 GROUP = "keras_capsule_poe.families"
 DEFAULT = "capsules"
-_OURS = {"capsules": "keras_capsule_poe.families.capsule_poe:FAMILY"}
+_OURS = {
+    "capsules": "keras_capsule_poe.families.capsule_poe:FAMILY",
+    "rbm": "keras_capsule_poe.families.rbm:FAMILY",
+}
 _registered = {}
 
 

@@ -4,6 +4,7 @@ from keras_capsule_poe.functions.annealing import (
     Annealed,
     Bracket,
     annealed_importance,
+    annealing_schedule,
     log_mean,
     log_partition_bracket,
 )
@@ -34,7 +35,7 @@ from keras_capsule_poe.functions.harmonium import (
 from keras_capsule_poe.functions.harmonium_partition import (
     AnnealedPartition,
     annealed_partition,
-    annealing_schedule,
+    draw_enumerated,
     enumerated_log_partition,
     log_likelihood,
     reverse_annealed_partition,
@@ -101,6 +102,7 @@ __all__ = [
     "decoder_rule",
     "direction",
     "disjoint_log_partition",
+    "draw_enumerated",
     "draw_independent_experts",
     "elliptical_slice",
     "enumerated_log_partition",

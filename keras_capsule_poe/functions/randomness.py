@@ -67,3 +67,18 @@ def streams(seed, number):
     """
     pairs = split(seed, number)
     return [StatelessSeed(pairs[k, 0], pairs[k, 1]) for k in range(number)]
+
+
+def step_seed(seed, step):
+    """The seed of one step of a chain, a scalar integer tensor.
+
+    Args:
+        seed: int or scalar integer tensor.
+        step: int or scalar integer tensor, which step it is.
+
+    Examples:
+
+    >>> int(step_seed(7, 1)) == int(step_seed(7, 1)) != int(step_seed(7, 2))
+    True
+    """
+    return keras.random.randint((), 0, 2**31 - 1, seed=StatelessSeed(seed, step))

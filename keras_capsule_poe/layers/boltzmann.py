@@ -115,29 +115,35 @@ class RestrictedBoltzmannMachine(keras.layers.Layer):
         data = np.asarray(data, "float64")
         if not self.built:
             self.build((None, *data.shape[1:]))
-        mean = data.mean(axis=0)
         if self.visible == "gaussian":
             # A constant column has no variance; it gets a thousandth of the others'.
             variance = np.maximum(data.var(axis=0), 1e-3 * data.var(axis=0).mean() + 1e-12)
             self.log_variance.assign(np.log(variance))
-            mean = bias = mean / np.sqrt(variance)
-        else:
-            # As if each neuron had been seen once more in either state.
-            mean = (len(data) * mean + 1) / (len(data) + 2)
-            is_binary = self.visible == "bernoulli"
-            bias = np.log(mean / (1 - mean)) if is_binary else UnitIntervalUnits().field(mean)
+        bias, mean = self.independent(data)
         self.visible_bias.assign(bias)
         if self.centering:
             self.visible_offset.assign(mean)
 
-    def harmonium(self):
+    def independent(self, data):
+        """Visible biases and means, two arrays (D,), of `standardised` data (N, D) without W."""
+        mean = np.asarray(data, "float64").mean(axis=0)
+        if self.visible == "gaussian":
+            mean = mean / np.exp(ops.convert_to_numpy(self.log_variance).astype("float64") / 2)
+            return mean, mean
+        # As if each neuron had been seen once more in either state.
+        mean = (len(data) * mean + 1) / (len(data) + 2)
+        is_binary = self.visible == "bernoulli"
+        return np.log(mean / (1 - mean)) if is_binary else UnitIntervalUnits().field(mean), mean
+
+    def harmonium(self, dtype=None):
         """The machine as `functions.Harmonium`, of `standardised` neurons less their centre."""
         hidden, visible = BinaryUnits(), VISIBLE[self.visible]()
         if self.centering:
             hidden = CentredUnits(hidden, self.hidden_offset)
             visible = CentredUnits(visible, self.visible_offset)
         biases = self.hidden_bias, self.visible_bias
-        return Harmonium(DenseMaps(self.kernel), hidden, visible, *biases)
+        kernel = ops.cast(self.kernel, dtype or self.kernel.dtype)
+        return Harmonium(DenseMaps(kernel), hidden, visible, *biases)
 
     def call(self, inputs):
         z = self.harmonium().fields(self.sent(inputs))
@@ -188,6 +194,12 @@ class RestrictedBoltzmannMachine(keras.layers.Layer):
         h = ops.cast(h, self.variable_dtype)
         h = h if self.hidden_offset is None else h - self.hidden_offset
         return self.harmonium().transposed().free_energy(h)
+
+    def decode(self, h):
+        """The mean of v given hidden neurons h (B, E), of any values: (B, D)."""
+        y = h if self.hidden_offset is None else h - self.hidden_offset
+        machine = self.harmonium()
+        return self.received(machine.visible.mean(machine.transposed().fields(y)))
 
     def reconstruct(self, v):
         """The mean of v given p(h | v), mean field.

@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe.functions.checks import one_of, real_number, whole_number
+from keras_capsule_poe.functions.compiled import compiled
 from keras_capsule_poe.functions.harmonium import gibbs_chain, gibbs_step
 from keras_capsule_poe.functions.randomness import streams
 from keras_capsule_poe.functions.tempering import replica_exchange
@@ -142,6 +143,15 @@ class HarmoniumModel(ContrastiveModel):
         machine = self.machine.harmonium()
         x, _ = gibbs_chain(machine, self._noise(machine, (n,), first), steps, second)
         return self.machine.received(x)
+
+    def fantasies(self, n, steps=1000, seed=0):
+        """Visible neurons (n, D), some Gibbs steps from the persistent chains, or from noise."""
+        if self.algorithm == "cd":
+            return self.sample(n, steps, seed)
+        rows = ops.arange(n) % self.chains
+        x = self._uncentred(ops.take(self.particles[0], rows, axis=0), -1)
+        machine = self.machine.harmonium()
+        return self.machine.received(compiled(lambda x: gibbs_chain(machine, x, steps, seed)[0])(x))
 
     def train_step(self, data):
         v, _, _ = keras.utils.unpack_x_y_sample_weight(data)

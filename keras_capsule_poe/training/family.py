@@ -99,6 +99,8 @@ class Family:
             that it can take, or None where any will do.
         idle: Function of a configuration to a dict of the settings that mean nothing beside its
             others, and why.
+        options: dict of short names of settings, `{"capsules": "encoder.capsules"}`, that the
+            command line has as options of their own.
     """
 
     name: str
@@ -111,6 +113,7 @@ class Family:
     outline: Callable = lambda config, image_shape: ({}, {})
     smallest: Callable = lambda config: None
     idle: Callable = lambda config: {}
+    options: Mapping = dataclasses.field(default_factory=dict)
 
     def stage(self, name):
         """The stage of that name, or None."""

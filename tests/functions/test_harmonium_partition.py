@@ -8,6 +8,7 @@ from keras_capsule_poe.functions import (
     DenseMaps,
     Harmonium,
     annealed_partition,
+    annealing,
     annealing_schedule,
     enumerated_log_partition,
     log_likelihood,
@@ -107,7 +108,7 @@ def test_one_step_is_importance_sampling(enumerated, monkeypatch):
         return drawn[-1]
 
     monkeypatch.setattr(type(ours.visible), "sample", kept)
-    monkeypatch.setattr(partition, "_compiled", lambda function: function)
+    monkeypatch.setattr(annealing, "compiled", lambda function: function)
     found = annealed_partition(ours, [0.0, 1.0], 50, base)
     v = drawn[0] + truth.mu
     # log Z_0 - F(v) + F_0(v), where F_0 has neither maps nor hidden biases.

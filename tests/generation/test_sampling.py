@@ -72,7 +72,7 @@ def test_reconstructions_that_are_images_make_rows(model, random_pixels):
 def test_traversals_go_through_the_code(model, random_pixels):
     image = random_pixels(1)
     code = model.encode(image)
-    rows, capsule = image_traversal(model, image, steps=5, span=0.1)
+    rows, capsule, dimensions = image_traversal(model, image, steps=5, span=0.1)
     assert capsule == np.argmax(code["probabilities"][0])
     assert len(rows) == model.dim and rows[0].shape == (5, 20, 20, 1)
     for row in rows:

@@ -1,0 +1,135 @@
+"""A restricted Boltzmann machine of images from its settings, and what it would take."""
+
+import math
+
+import keras
+
+from keras_capsule_poe.errors import ConfigError
+from keras_capsule_poe.layers import RestrictedBoltzmannMachine
+from keras_capsule_poe.models import HarmoniumModel, ImageBoltzmannMachine
+from keras_capsule_poe.training.family import Cost
+from keras_capsule_poe.training.schedule import Schedule
+
+# Share of the machine's large float32 product rate that a step was seen to reach on two cores.
+SHARE = 0.4
+BYTES = 4
+
+
+def binarize(config):
+    """How pixels become visible neurons; None where they are these."""
+    rbm = config["rbm"]
+    return rbm.binarize if rbm.neurons == "bernoulli" else None
+
+
+def build_model(config, neurons):
+    """The `HarmoniumModel` of so many visible neurons, built but not compiled."""
+    rbm = config["rbm"]
+    if not rbm.initial_stddev > 0:
+        raise ValueError(
+            f"`initial_stddev` must be above zero. Received: initial_stddev={rbm.initial_stddev!r}"
+        )
+    machine = RestrictedBoltzmannMachine(
+        rbm.hidden,
+        visible=rbm.neurons,
+        centering=rbm.centering,
+        kernel_initializer=keras.initializers.RandomNormal(
+            stddev=rbm.initial_stddev, seed=config.seed
+        ),
+        name="machine",
+    )
+    model = HarmoniumModel(
+        machine,
+        algorithm=rbm.algorithm,
+        steps=rbm.gibbs_steps,
+        chains=rbm.chains,
+        start=rbm.chains_start,
+        temperatures=rbm.temperatures,
+        binarize=binarize(config),
+        weight_decay=rbm.weight_decay,
+        offset_rate=rbm.offset_rate,
+        seed=config.seed,
+        name="rbm",
+    )
+    model.build((None, neurons))
+    return model
+
+
+def build_whole(config, machine, image_shape):
+    """The `ImageBoltzmannMachine` of a machine, its particles still zeros."""
+    rbm = config["rbm"]
+    model = ImageBoltzmannMachine(
+        machine,
+        image_shape,
+        binarize=binarize(config),
+        particles=rbm.chains,
+        burn_in=rbm.burn_in,
+        name="product",
+    )
+    model.build()
+    return model
+
+
+def schedule(config):
+    """The `Schedule` of the training."""
+    rbm = config["rbm"]
+    return Schedule(rbm.epochs, rbm.steps, rbm.batch_size)
+
+
+def optimizer(config, images):
+    """Gradient ascent whose rate falls along a line, for so many training images."""
+    rbm, (epochs, steps) = config["rbm"], schedule(config).over(images)
+    if not 0 <= rbm.momentum < 1:
+        raise ValueError(f"`momentum` must lie in [0, 1). Received: momentum={rbm.momentum!r}")
+    if not 0 <= rbm.final_rate <= 1:
+        raise ValueError(f"`final_rate` must lie in [0, 1]. Received: final_rate={rbm.final_rate}")
+    falling = keras.optimizers.schedules.PolynomialDecay(
+        rbm.learning_rate, epochs * steps, rbm.final_rate * rbm.learning_rate
+    )
+    return keras.optimizers.SGD(falling, momentum=rbm.momentum)
+
+
+def check(config, image_shape=None):
+    """Builds every part, so that its constructor says what it cannot be.
+
+    Args:
+        config: `RunConfig`.
+        image_shape: (H, W, C), or None for one that always fits.
+
+    Raises:
+        ConfigError: That names the section.
+    """
+    shape = image_shape or (28, 28, 1)
+    try:
+        optimizer(config, images=1)
+        model = build_model(config, math.prod(shape))
+        build_whole(config, model.machine, shape)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"rbm: {' '.join(str(error).split())}") from error
+
+
+def outline(config, image_shape):
+    """Shapes and numbers of parameters, two dicts, for people to read."""
+    neurons, hidden = math.prod(image_shape), config["rbm"].hidden
+    shapes = {
+        "image": tuple(image_shape),
+        "visible neurons": (neurons,),
+        "hidden neurons": (hidden,),
+    }
+    return shapes, {"rbm": neurons * hidden + neurons + hidden}
+
+
+def cost(config, image_shape, images, test_images):
+    """The `Cost` of the training."""
+    rbm, neurons = config["rbm"], math.prod(image_shape)
+    epochs, steps = schedule(config).over(images)
+    product = 2.0 * neurons * rbm.hidden
+    # Up, and the correlation; and those of the chains, which go up and down.
+    chains = {"cd": rbm.batch_size, "pcd": rbm.chains, "pt": rbm.chains * rbm.temperatures}
+    step = product * (2 * rbm.batch_size + (1 + 2 * rbm.gibbs_steps) * chains[rbm.algorithm])
+    return Cost(
+        flops=step * epochs * steps,
+        share=SHARE,
+        epochs=epochs,
+        steps=epochs * steps,
+        memory=4 * BYTES * neurons * (rbm.hidden + 2 * chains[rbm.algorithm]),
+    )
