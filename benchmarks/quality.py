@@ -24,7 +24,8 @@ def figures(folder, seed, implementation):
     from keras_capsule_poe.data import load_images
     from keras_capsule_poe.evaluation import evaluate
     from keras_capsule_poe.families import get
-    from keras_capsule_poe.families.capsule_poe import stored
+    from keras_capsule_poe.families.capsule_poe.stored import assemble
+    from keras_capsule_poe.families.features import stored
     from keras_capsule_poe.training import Reporter, RunConfig, train
 
     data = load_images("digits", seed=seed)
@@ -39,7 +40,7 @@ def figures(folder, seed, implementation):
     run = train(config, folder, lambda: data, quiet, stage=last)
     if implementation:
         decoder = stored.load_model(run, "decoder")
-        found = evaluate(stored.assemble(run, stored.load_primary(run), decoder), data)
+        found = evaluate(assemble(run, stored.load_primary(run), decoder), data)
         return found["reconstruction"]["primary_capsules"], found["probe"]["capsules"]
 
 

@@ -8,6 +8,7 @@ import pytest
 from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.families import get
 from keras_capsule_poe.families.capsule_poe import build
+from keras_capsule_poe.families.features.build import parameters
 from keras_capsule_poe.training import RunConfig, Schedule
 from keras_capsule_poe.training.settings import read_toml
 
@@ -43,14 +44,14 @@ def test_the_paper_s_recipe_has_none_of_the_additions():
 
 def test_every_setting_is_an_argument_of_what_its_section_builds():
     for section, kind in FAMILY.sections.items():
-        taken = set().union(*(build._parameters(use) for use in build.USES[section]))
+        taken = set().union(*(parameters(use) for use in build.USES[section]))
         settings = {field.name for field in dataclasses.fields(kind)}
         assert settings <= taken, f"[{section}] has settings that nothing takes"
         assert not any("kwargs" == name for name in settings)
 
 
 def test_an_argument_of_a_class_is_found_where_it_is_named():
-    names = build._parameters(build.CapsulePoE)
+    names = parameters(build.CapsulePoE)
     assert {"capsules", "dim", "temperature", "normalize", "implementation"} <= names
     assert "capsules" in inspect.signature(build.CapsulePoE).parameters
 

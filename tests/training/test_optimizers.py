@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_capsule_poe.families.capsule_poe.optimizers import for_autoencoder
+from keras_capsule_poe.families.features.optimizers import for_autoencoder
 from keras_capsule_poe.training.optimizers import ConvolutionMuon, orthogonalized
 
 

@@ -1,5 +1,6 @@
 """Products of expert capsules: their settings, recipes and stages. Plain data until trained."""
 
+from keras_capsule_poe.families import features
 from keras_capsule_poe.families.capsule_poe.recipes import RECIPES
 from keras_capsule_poe.families.capsule_poe.sections import SECTIONS, idle
 from keras_capsule_poe.training.family import Family, Stage, lazily
@@ -12,22 +13,19 @@ def _stage(name, **more):
     return Stage(name, lazily(f"{_HERE}.stages:{name}"), cost=cost, **more)
 
 
-_FEATURES = ("features/train.npy", "features/test.npy")
-
 FAMILY = Family(
     name="capsules",
     text="a product of expert capsules, trained without labels by contrastive divergence",
     sections=SECTIONS,
     stages=(
-        _stage("autoencoder", section="autoencoder", writes=("autoencoder/model.keras",)),
-        _stage("features", section="primary", writes=("features/primary.npz",), cache=_FEATURES),
+        *features.STAGES,
         _stage(
             "encoder",
             section="encoder",
-            reads=_FEATURES,
+            reads=features.CACHE,
             writes=("encoder/model.keras", "encoder/codes.npy", "encoder/visited.npz"),
         ),
-        _stage("decoder", section="decoder", reads=_FEATURES, writes=("decoder/model.keras",)),
+        _stage("decoder", section="decoder", reads=features.CACHE, writes=("decoder/model.keras",)),
         _stage(
             "export", writes=("model.keras",), pictures=("samples-*.png", "reconstructions.png")
         ),
@@ -35,7 +33,7 @@ FAMILY = Family(
     recipes=RECIPES,
     check=lazily(f"{_HERE}.build:check"),
     outline=lazily(f"{_HERE}.costs:outline"),
-    smallest=lazily(f"{_HERE}.build:smallest"),
+    smallest=lazily("keras_capsule_poe.families.features.build:smallest"),
     idle=idle,
     load=lazily(f"{_HERE}.load:load"),
 )

@@ -5,30 +5,7 @@ Each field is a keyword argument of what is built from its section; see `build.U
 
 from dataclasses import dataclass
 
-
-@dataclass
-class AutoencoderSection:
-    """The convolutional autoencoder and its training by backpropagation."""
-
-    filters: int = 128
-    dropout: float = 0.1
-    negative_slope: float = 0.2
-    epochs: int | None = None
-    steps: int = 900
-    batch_size: int = 32
-    learning_rate: float = 2e-3
-    final_rate: float = 0.02
-    weight_decay: float = 2.0
-    precision: str = "auto"
-
-
-@dataclass
-class PrimarySection:
-    """Primary capsules: how features are cut, centred and scaled."""
-
-    dim: int = 8
-    center: bool = True
-    target_length: float = 0.14
+from keras_capsule_poe.families.features import sections as features
 
 
 @dataclass
@@ -83,12 +60,7 @@ class DecoderSection(ContrastiveSection):
     conditional: bool = True
 
 
-SECTIONS = {
-    "autoencoder": AutoencoderSection,
-    "primary": PrimarySection,
-    "encoder": EncoderSection,
-    "decoder": DecoderSection,
-}
+SECTIONS = {**features.SECTIONS, "encoder": EncoderSection, "decoder": DecoderSection}
 
 
 def idle(config):
@@ -97,10 +69,7 @@ def idle(config):
     Args:
         config: `RunConfig` of these sections.
     """
-    found = {}
-    for name in ("autoencoder", "encoder", "decoder"):
-        if config[name].epochs is not None:
-            found[f"{name}.steps"] = f"{name}.epochs says how long"
+    found = features.idle_steps(config, "autoencoder", "encoder", "decoder")
     encoder = config["encoder"]
     for name in ("encoder", "decoder"):
         if config[name].iterations == 0:

@@ -1,75 +1,22 @@
-"""The stages of a product of expert capsules: autoencoder, features, W, U, and the whole.
+"""The stages of a product of expert capsules after its features: W, U, and the whole.
 
 Each takes a `Run`, leaves its files in the run's folder and returns what it measured.
 """
 
-import keras
 import numpy as np
 
-from keras_capsule_poe.data import batches
-from keras_capsule_poe.data.mapping import map_batches, to_pixels
-from keras_capsule_poe.families.capsule_poe import build, stored
+from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.families.capsule_poe import build
 from keras_capsule_poe.families.capsule_poe.codes import usage
+from keras_capsule_poe.families.capsule_poe.stored import assemble
+from keras_capsule_poe.families.features import build as features
+from keras_capsule_poe.families.features import stored
+from keras_capsule_poe.families.features.stages import MONITORED, SHOWN
 from keras_capsule_poe.generation.grids import reconstruction_rows, sample_rows
 from keras_capsule_poe.io.files import beside
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.metrics import relative_error
 from keras_capsule_poe.serving.saved_model import export_saved_model
-
-# Enough held-out images for a stable mean; more would only cost time.
-MONITORED = 512
-SHOWN = 12
-
-
-def autoencoder(run):
-    """Trains the convolutional autoencoder on the images."""
-    config, data = run.config, run.data
-    model = build.build_autoencoder(config, data.image_shape)
-    # XLA makes large convolutions many times slower on a CPU.
-    model.compile(
-        build.optimizer(config, "autoencoder", len(data.train)),
-        "binary_crossentropy",
-        jit_compile=False,
-    )
-    held_out = to_pixels(data.test.images[:MONITORED])
-    at_once = config["autoencoder"].batch_size
-
-    def after_epoch():
-        decoded = model.predict(held_out, batch_size=at_once, verbose=0)
-        return {"held_out_relative_error": float(relative_error(decoded, held_out))}
-
-    def picture(path):
-        shown = held_out[:SHOWN]
-        save_grid(path, [shown, model.predict(shown, verbose=0)])
-
-    def stream(**order):
-        return batches(data.train.images, **order)
-
-    schedule = build.schedule(config, "autoencoder")
-    last = run.fit("autoencoder", model, stream, schedule, after_epoch, picture)
-    stored.save_model(run, "autoencoder", model)
-    return last
-
-
-def features(run):
-    """Computes the feature maps once, as float16 on disk, and adapts the primary capsules."""
-    model = stored.load_model(run, "autoencoder")
-
-    def encode(images):
-        return keras.ops.cast(model.encode(images), "float16")
-
-    for part, images in (("train", run.data.train.images), ("test", run.data.test.images)):
-        with beside(run.path(f"features/{part}.npy")) as temporary:
-            shape = (len(images), *model.feature_shape)
-            maps = np.lib.format.open_memmap(temporary, "w+", dtype="float16", shape=shape)
-            map_batches(encode, images, out=maps)
-            maps.flush()
-    primary = build.build_primary(run.config, model.feature_shape)
-    maps = stored.features(run, "train")
-    primary.adapt(maps[start : start + 500] for start in range(0, len(maps), 500))
-    gain = primary.feature_gain.numpy()
-    stored.save_arrays(run, "features/primary.npz", mean=primary.mean.numpy(), gain=gain)
-    return {"feature_gain": float(gain)}
 
 
 def encoder(run):
@@ -81,7 +28,7 @@ def encoder(run):
     build.build_start(config).apply(
         model, lambda rows: stored.primary_of(primary, train[rows]), len(train), config.seed
     )
-    model.compile(build.optimizer(config, "encoder", len(train)), jit_compile=False)
+    model.compile(features.optimizer(config, "encoder", len(train)), jit_compile=False)
     seen, held_out = (
         stored.primary_of(primary, stored.features(run, part)[:MONITORED])
         for part in ("train", "test")
@@ -108,7 +55,7 @@ def encoder(run):
     def stream(**order):
         return stored.primary_batches(primary, train, **order)
 
-    schedule = build.schedule(config, "encoder")
+    schedule = features.schedule(config, "encoder")
     last = run.fit("encoder", model, stream, schedule, after_epoch, picture)
     z = map_batches(lambda maps: model.experts.route(primary(maps)).z, train)
     codes, visits = build.build_description(config).describe(model, z, config.seed)
@@ -126,8 +73,8 @@ def decoder(run):
     train = stored.features(run, "train")
     codes = stored.load_rows(run, "encoder/codes.npy")
     model = build.build_decoder(config, primary.capsules)
-    model.compile(build.optimizer(config, "decoder", len(train)), jit_compile=False)
-    product = stored.assemble(run, primary, model)
+    model.compile(features.optimizer(config, "decoder", len(train)), jit_compile=False)
+    product = assemble(run, primary, model)
     held_out = stored.primary_of(primary, stored.features(run, "test")[:MONITORED])
     held_out_codes = map_batches(product.encoder, held_out)
     at_once = config["decoder"].batch_size
@@ -145,7 +92,7 @@ def decoder(run):
     def stream(**order):
         return stored.primary_batches(primary, (codes, train), **order)
 
-    schedule = build.schedule(config, "decoder")
+    schedule = features.schedule(config, "decoder")
     last = run.fit("decoder", model, stream, schedule, after_epoch, picture)
     stored.save_model(run, "decoder", model)
     return last
@@ -154,7 +101,7 @@ def decoder(run):
 def export(run):
     """Puts the product together, saves it for Keras and as a SavedModel, and draws its grids."""
     primary, decoder = stored.load_primary(run), stored.load_model(run, "decoder")
-    product = stored.assemble(run, primary, decoder)
+    product = assemble(run, primary, decoder)
     # Before anything is replaced: parts that do not fit fail here.
     shown = reconstruction_rows(product, run.data.test.images[:SHOWN])
     with beside(run.path("model.keras"), suffix=".keras") as temporary:

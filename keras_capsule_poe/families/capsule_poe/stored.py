@@ -1,99 +1,10 @@
-"""What the stages leave for later ones, and putting it together."""
+"""Putting together what the stages leave."""
 
-import zipfile
-import zlib
-
-import keras
-import numpy as np
-
-from keras_capsule_poe.data import batches
-from keras_capsule_poe.data.mapping import map_batches
-from keras_capsule_poe.errors import RunFailed
-from keras_capsule_poe.families.capsule_poe.build import build_primary
-from keras_capsule_poe.io.files import beside
+from keras_capsule_poe.families.features.stored import as_float32, load_arrays, load_model
 from keras_capsule_poe.layers import GaussianMixtures
-from keras_capsule_poe.models import ConvAutoencoder, ProductOfExpertCapsules
+from keras_capsule_poe.models import ProductOfExpertCapsules
 
-# What Keras and NumPy let through when a file is cut short, damaged or of another kind.
-_UNREADABLE = (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile, zlib.error)
 _PARTS = ("weights", "means", "factors")
-
-
-def save_model(run, stage, model):
-    """Saves a stage's trained Keras model."""
-    with beside(run.path(f"{stage}/model.keras"), suffix=".keras") as temporary:
-        model.save(temporary)
-
-
-def load_model(run, stage):
-    """The trained Keras model of a stage.
-
-    Raises:
-        RunFailed: If it is missing or damaged.
-    """
-    path = run.path(f"{stage}/model.keras")
-    try:
-        return keras.models.load_model(path, compile=False)
-    except _UNREADABLE as error:
-        raise _unreadable(path, stage, error) from error
-
-
-def save_arrays(run, name, **arrays):
-    """Writes named arrays to a file in the run's folder."""
-    with beside(run.path(name), suffix=".npz") as temporary:
-        np.savez(temporary, **arrays)
-
-
-def load_arrays(run, name):
-    """The named arrays of a file in the run's folder.
-
-    Raises:
-        RunFailed: If it is missing or damaged.
-    """
-    path = run.path(name)
-    try:
-        with np.load(path) as stored:
-            return dict(stored)
-    except _UNREADABLE as error:
-        raise _unreadable(path, name.partition("/")[0], error) from error
-
-
-def load_rows(run, name):
-    """The rows of an `.npy` in the run's folder, memory-mapped.
-
-    Raises:
-        RunFailed: If it is missing or damaged.
-    """
-    path = run.path(name)
-    try:
-        return np.load(path, mmap_mode="r")
-    except _UNREADABLE as error:
-        raise _unreadable(path, name.partition("/")[0], error) from error
-
-
-def features(run, part):
-    """Memory-mapped float16 feature maps (N, h, w, F) of `"train"` or `"test"`."""
-    return load_rows(run, f"features/{part}.npy")
-
-
-def load_primary(run):
-    """The adapted primary capsules of a run."""
-    feature_shape = load_model(run, "autoencoder").feature_shape
-    primary = build_primary(run.config, feature_shape)
-    stored = load_arrays(run, "features/primary.npz")
-    primary.mean.assign(stored["mean"])
-    primary.feature_gain.assign(stored["gain"])
-    return primary
-
-
-def primary_batches(primary, arrays, **options):
-    """Batches whose last array, of features, is turned into primary capsules on the way."""
-    import tensorflow as tf
-
-    stream = batches(arrays, **options)
-    if isinstance(arrays, tuple):
-        return stream.map(lambda codes, maps: (codes, primary(maps)), tf.data.AUTOTUNE)
-    return stream.map(primary, tf.data.AUTOTUNE)
 
 
 def assemble(run, primary, decoder):
@@ -108,7 +19,7 @@ def assemble(run, primary, decoder):
         for name in ("visited", "joint")
     ]
     product = ProductOfExpertCapsules(
-        _as_float32(load_model(run, "autoencoder")),
+        as_float32(load_model(run, "autoencoder")),
         primary,
         load_model(run, "encoder"),
         decoder,
@@ -118,21 +29,3 @@ def assemble(run, primary, decoder):
     product.build((None, *product.autoencoder.image_shape))
     product.mean_direction.assign(visits["mean_direction"])
     return product
-
-
-def primary_of(primary, feature_maps):
-    """Squashed primary capsules (N, I, D) of feature maps, as an array."""
-    return map_batches(primary, feature_maps)
-
-
-def _as_float32(autoencoder):
-    """The same autoencoder computing in float32, whatever it was trained in."""
-    copy = ConvAutoencoder.from_config({**autoencoder.get_config(), "dtype": "float32"})
-    copy.build((None, *autoencoder.image_shape))
-    copy.set_weights(autoencoder.get_weights())
-    return copy
-
-
-def _unreadable(path, stage, error):
-    reason = " ".join(str(error).split())[:200]
-    return RunFailed(f"Cannot read {path} ({reason}).", mend=f"stage_fresh:{stage}")

@@ -1,0 +1,31 @@
+"""The first stages of every family that models features: the autoencoder, and its features.
+
+A family puts `SECTIONS` and `STAGES` before its own.
+"""
+
+from keras_capsule_poe.families.features.sections import SECTIONS
+from keras_capsule_poe.training.family import Stage, lazily
+
+_HERE = "keras_capsule_poe.families.features"
+
+# What the stage `features` leaves for later ones.
+CACHE = ("features/train.npy", "features/test.npy")
+STAGES = (
+    Stage(
+        "autoencoder",
+        lazily(f"{_HERE}.stages:autoencoder"),
+        section="autoencoder",
+        writes=("autoencoder/model.keras",),
+        cost=lazily(f"{_HERE}.costs:autoencoder"),
+    ),
+    Stage(
+        "features",
+        lazily(f"{_HERE}.stages:features"),
+        section="primary",
+        writes=("features/primary.npz",),
+        cache=CACHE,
+        cost=lazily(f"{_HERE}.costs:features"),
+    ),
+)
+
+__all__ = ["CACHE", "SECTIONS", "STAGES"]

@@ -1,0 +1,66 @@
+"""What the autoencoder and its features would take."""
+
+import math
+
+from keras_capsule_poe.families.features import build
+from keras_capsule_poe.models import ConvAutoencoder
+from keras_capsule_poe.training.family import Cost
+
+# Shares of the machine's large float32 product rate that each stage was seen to reach on two
+# cores, what comes between the steps included; convolutions in bfloat16 exceed it.
+SHARE = {"autoencoder": 0.6, "features": 0.6}
+BFLOAT16_SHARE = {"autoencoder": 0.9, "features": 1.3}
+BYTES, CHUNK = 4, 256
+
+
+def autoencoder(config, image_shape, images, test_images):
+    """The `Cost` of training the autoencoder."""
+    shapes = shapes_of(config, image_shape)
+    activations = 6 * config["autoencoder"].batch_size * math.prod(shapes.inner) * BYTES
+    # Backward, a convolution takes twice what it takes forward.
+    share = _share(config, "autoencoder")
+    return trained(config, "autoencoder", share, 3 * shapes.operations, images, activations)
+
+
+def features(config, image_shape, images, test_images):
+    """The `Cost` of writing the feature maps."""
+    shapes = shapes_of(config, image_shape)
+    every = images + test_images
+    return Cost(
+        flops=shapes.operations / 2 * every,
+        share=_share(config, "features"),
+        steps=math.ceil(every / CHUNK),
+        disk=2 * math.prod(shapes.features) * every,
+    )
+
+
+def shapes_of(config, image_shape):
+    """The shapes of the autoencoder, see `ConvAutoencoder.shapes`."""
+    return ConvAutoencoder.shapes(image_shape, config["autoencoder"].filters)
+
+
+def trained(config, section, share, flops, images, memory):
+    """The `Cost` of a section that is trained over its `Schedule`.
+
+    Args:
+        config: `RunConfig`.
+        section: str.
+        share: float, see `Cost`.
+        flops: float, of one image.
+        images: int.
+        memory: float, bytes.
+    """
+    epochs, steps = build.schedule(config, section).over(images)
+    return Cost(
+        flops=float(flops) * images * epochs,
+        share=share,
+        epochs=epochs,
+        steps=epochs * steps,
+        memory=memory,
+    )
+
+
+def _share(config, stage):
+    precision = build.policy(**build.arguments(config, "autoencoder", build.policy))
+    shares = SHARE | (BFLOAT16_SHARE if precision == "mixed_bfloat16" else {})
+    return shares[stage]

@@ -1,0 +1,69 @@
+"""The first stages: the autoencoder, and its features on disk.
+
+Each takes a `Run`, leaves its files in the run's folder and returns what it measured.
+"""
+
+import keras
+import numpy as np
+
+from keras_capsule_poe.data import batches
+from keras_capsule_poe.data.mapping import map_batches, to_pixels
+from keras_capsule_poe.families.features import build, stored
+from keras_capsule_poe.io.files import beside
+from keras_capsule_poe.io.pictures import save_grid
+from keras_capsule_poe.metrics import relative_error
+
+# Enough held-out images for a stable mean; more would only cost time.
+MONITORED = 512
+SHOWN = 12
+
+
+def autoencoder(run):
+    """Trains the convolutional autoencoder on the images."""
+    config, data = run.config, run.data
+    model = build.build_autoencoder(config, data.image_shape)
+    # XLA makes large convolutions many times slower on a CPU.
+    model.compile(
+        build.optimizer(config, "autoencoder", len(data.train)),
+        "binary_crossentropy",
+        jit_compile=False,
+    )
+    held_out = to_pixels(data.test.images[:MONITORED])
+    at_once = config["autoencoder"].batch_size
+
+    def after_epoch():
+        decoded = model.predict(held_out, batch_size=at_once, verbose=0)
+        return {"held_out_relative_error": float(relative_error(decoded, held_out))}
+
+    def picture(path):
+        shown = held_out[:SHOWN]
+        save_grid(path, [shown, model.predict(shown, verbose=0)])
+
+    def stream(**order):
+        return batches(data.train.images, **order)
+
+    schedule = build.schedule(config, "autoencoder")
+    last = run.fit("autoencoder", model, stream, schedule, after_epoch, picture)
+    stored.save_model(run, "autoencoder", model)
+    return last
+
+
+def features(run):
+    """Computes the feature maps once, as float16 on disk, and adapts the primary capsules."""
+    model = stored.load_model(run, "autoencoder")
+
+    def encode(images):
+        return keras.ops.cast(model.encode(images), "float16")
+
+    for part, images in (("train", run.data.train.images), ("test", run.data.test.images)):
+        with beside(run.path(f"features/{part}.npy")) as temporary:
+            shape = (len(images), *model.feature_shape)
+            maps = np.lib.format.open_memmap(temporary, "w+", dtype="float16", shape=shape)
+            map_batches(encode, images, out=maps)
+            maps.flush()
+    primary = build.build_primary(run.config, model.feature_shape)
+    maps = stored.features(run, "train")
+    primary.adapt(maps[start : start + 500] for start in range(0, len(maps), 500))
+    gain = primary.feature_gain.numpy()
+    stored.save_arrays(run, "features/primary.npz", mean=primary.mean.numpy(), gain=gain)
+    return {"feature_gain": float(gain)}
