@@ -5,7 +5,6 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe.functions.checks import one_of, real_number, whole_number
-from keras_capsule_poe.functions.compiled import compiled
 from keras_capsule_poe.functions.harmonium import gibbs_chain, gibbs_step
 from keras_capsule_poe.functions.randomness import streams
 from keras_capsule_poe.functions.tempering import replica_exchange
@@ -150,8 +149,8 @@ class HarmoniumModel(ContrastiveModel):
             return self.sample(n, steps, seed)
         rows = ops.arange(n) % self.chains
         x = self._uncentred(ops.take(self.particles[0], rows, axis=0), -1)
-        machine = self.machine.harmonium()
-        return self.machine.received(compiled(lambda x: gibbs_chain(machine, x, steps, seed)[0])(x))
+        x, _ = gibbs_chain(self.machine.harmonium(), x, steps, seed)
+        return self.machine.received(x)
 
     def train_step(self, data):
         v, _, _ = keras.utils.unpack_x_y_sample_weight(data)

@@ -39,6 +39,7 @@ class Stage:
         pictures: Patterns of pictures that it leaves in the run's folder.
         cost: Function of (configuration, image shape, training images, test images) to a
             `Cost`, or None where it takes what it takes.
+        when: Function of a configuration to whether its run has this stage.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Stage:
     reads: tuple[str, ...] = ()
     pictures: tuple[str, ...] = ()
     cost: Callable | None = None
+    when: Callable = lambda config: True
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from keras_capsule_poe.families import features
+from keras_capsule_poe.families.features.sections import idle_steps
 from keras_capsule_poe.training.family import Recipe
 
 
@@ -9,6 +11,7 @@ from keras_capsule_poe.training.family import Recipe
 class RbmSection:
     """The machine, how its chains are run, and its training by contrastive divergence."""
 
+    visible: str = "pixels"
     binarize: str | None = "stochastic"
     neurons: str = "bernoulli"
     hidden: int = 500
@@ -30,7 +33,7 @@ class RbmSection:
     burn_in: int = 100
 
 
-SECTIONS = {"rbm": RbmSection}
+SECTIONS = {**features.SECTIONS, "rbm": RbmSection}
 
 # Sixteen hidden neurons have 65,536 states: every figure of the likelihood is exact.
 _SMALL = {
@@ -42,9 +45,21 @@ _SMALL = {
     }
 }
 
+# As many maps as the experts of a product of capsules: a control of equal size.
+_FEATURES = {
+    "rbm": {
+        "visible": "features",
+        "hidden": 320,
+        "learning_rate": 0.002,
+        "momentum": 0.5,
+        "steps": 4_000,
+    }
+}
+
 RECIPES = {
     "pixels": Recipe("500 hidden neurons over pixels, persistent chains"),
     "small": Recipe("16 hidden neurons, whose likelihood is exact", _SMALL),
+    "features": Recipe("320 hidden neurons over the features of an autoencoder", _FEATURES),
 }
 
 
@@ -54,9 +69,13 @@ def idle(config):
     Args:
         config: `RunConfig` of these sections.
     """
-    found, rbm = {}, config["rbm"]
-    if rbm.epochs is not None:
-        found["rbm.steps"] = "rbm.epochs says how long"
+    rbm = config["rbm"]
+    found = idle_steps(config, "autoencoder", "rbm")
+    if rbm.visible != "features":
+        why = f"rbm.visible is {rbm.visible!r}"
+        found |= {f"{name}.{key}": why for name in features.SECTIONS for key in vars(config[name])}
+    else:
+        found |= dict.fromkeys(("rbm.binarize", "rbm.neurons"), "rbm.visible is 'features'")
     if rbm.neurons != "bernoulli":
         found["rbm.binarize"] = f"rbm.neurons is {rbm.neurons!r}"
     if rbm.algorithm == "cd":

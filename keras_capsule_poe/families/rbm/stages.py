@@ -7,7 +7,9 @@ import keras
 
 from keras_capsule_poe.data import batches
 from keras_capsule_poe.data.mapping import to_pixels
+from keras_capsule_poe.families.features import stored
 from keras_capsule_poe.families.rbm import build
+from keras_capsule_poe.functions.compiled import compiled
 from keras_capsule_poe.generation.grids import reconstruction_rows, sample_rows
 from keras_capsule_poe.io.files import beside
 from keras_capsule_poe.io.pictures import save_grid
@@ -17,15 +19,21 @@ from keras_capsule_poe.models import ImageBoltzmannMachine
 from keras_capsule_poe.serving.saved_model import export_saved_model
 
 # Enough images for biases, and for a stable mean; and steps after which chains are the model's.
-ADAPTED, MONITORED, SETTLED = 20_000, 1000, 1000
+ADAPTED, MONITORED, SETTLED = 6000, 1000, 1000
 SHOWN, ROWS = 12, 4
 
 
 def rbm(run):
     """Trains the machine by contrastive divergence."""
     config, data = run.config, run.data
-    train, test = (part.images.reshape(len(part), -1) for part in (data.train, data.test))
+    autoencoder = _autoencoder(run)
+    if autoencoder is None:
+        train, test = data.train.images, data.test.images
+    else:
+        train, test = (stored.features(run, part) for part in ("train", "test"))
+    train, test = (part.reshape(len(part), -1) for part in (train, test))
     model = build.build_model(config, train.shape[1])
+    whole = build.build_whole(config, model.machine, data.image_shape, autoencoder)
     some = to_pixels(train[:ADAPTED])
     model.adapt(some > 0.5 if build.binarize(config) == "threshold" else some)
     # XLA makes a step several times slower on a CPU.
@@ -44,10 +52,8 @@ def rbm(run):
 
     def picture(path):
         shown = held_out[:SHOWN]
-        rows = [shown, keras.ops.convert_to_numpy(model.machine.reconstruct(shown))]
-        if config["rbm"].algorithm != "cd":
-            rows.append(keras.ops.convert_to_numpy(model.particles[0, :SHOWN]))
-        save_grid(path, [row.clip(0, 1).reshape(-1, *data.image_shape) for row in rows])
+        rows = [shown, model.machine.reconstruct(shown), model.fantasies(SHOWN, steps=1)]
+        save_grid(path, [keras.ops.convert_to_numpy(whole.from_visible(row)) for row in rows])
 
     last = run.fit(
         "rbm",
@@ -57,17 +63,18 @@ def rbm(run):
         after_epoch,
         picture,
     )
-    with beside(run.path("rbm/model.keras"), suffix=".keras") as temporary:
-        model.save(temporary)
+    stored.save_model(run, "rbm", model)
     return last
 
 
 def export(run):
     """Puts the whole together, saves it for Keras and as a SavedModel, and draws its grids."""
     config = run.config
-    trained = keras.models.load_model(run.path("rbm/model.keras"), compile=False)
-    model = build.build_whole(config, trained.machine, run.data.image_shape)
-    model.particles.assign(trained.fantasies(config["rbm"].chains, SETTLED, config.seed))
+    trained = stored.load_model(run, "rbm")
+    shape = run.data.image_shape
+    model = build.build_whole(config, trained.machine, shape, _autoencoder(run))
+    number = config["rbm"].chains
+    model.particles.assign(compiled(lambda: trained.fantasies(number, SETTLED, config.seed))())
     shown = reconstruction_rows(model, run.data.test.images[:SHOWN])
     with beside(run.path("model.keras"), suffix=".keras") as temporary:
         model.save(temporary)
@@ -75,6 +82,13 @@ def export(run):
     save_grid(run.path("reconstructions.png"), list(shown.values()))
     save_grid(run.path("samples.png"), sample_rows(model, ROWS, config.seed))
     return {"saved_model": version.name}
+
+
+def _autoencoder(run):
+    """The trained autoencoder where features are modelled, else None."""
+    if not build.has_features(run.config):
+        return None
+    return stored.as_float32(stored.load_model(run, "autoencoder"))
 
 
 def load(path):
