@@ -141,8 +141,8 @@ def late(log_weight, kernel, gain, start, betas, seeds):
     """Wrong: the weight is that of the state after it moved, beta off by one step."""
     values = log_weight(start)
     states, total = start, 0.0
-    betas = np.asarray(betas, "float32")
-    for k in range(len(betas) - 1):
+    betas = ops.cast(betas, values.dtype)
+    for k in range(betas.shape[0] - 1):
         states, values = kernel(states, values, betas[k + 1], StatelessSeed(seeds[k, 0], k))
         total = total + gain(states, values, betas[k], betas[k + 1])
     return total, states, values

@@ -133,8 +133,11 @@ def check(config, image_shape=None):
             return whole(math.prod(shape))
     except (ValueError, TypeError) as error:
         raise ConfigError(f"rbm: {' '.join(str(error).split())}") from error
-    autoencoder = build_autoencoder(config, shape)
-    later = [("rbm", lambda primary: whole(primary.capsules * primary.dim, autoencoder))]
+
+    def over_features(primary):
+        whole(primary.capsules * primary.dim, build_autoencoder(config, shape))
+
+    later = [("rbm", over_features)]
     check_features(config, image_shape, later)
 
 
