@@ -38,7 +38,7 @@ COLUMNS = (
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, nargs="+", default=list(BARS))
-    parser.add_argument("--rate", type=float, nargs="+", default=[0.1])
+    parser.add_argument("--rate", type=float, nargs="+", default=[0.05])
     parser.add_argument("--momentum", type=float, default=0.0)
     parser.add_argument("--hidden", type=int, default=500)
     parser.add_argument("--chains", type=int, default=100)

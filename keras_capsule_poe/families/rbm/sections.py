@@ -22,9 +22,9 @@ class RbmSection:
     chains_start: str = "data"
     temperatures: int = 10
     epochs: int | None = None
-    steps: int = 12_000
+    steps: int = 24_000
     batch_size: int = 100
-    learning_rate: float = 0.1
+    learning_rate: float = 0.05
     momentum: float = 0.0
     final_rate: float = 0.01
     weight_decay: float = 0.0
