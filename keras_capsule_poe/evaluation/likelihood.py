@@ -6,6 +6,9 @@ import numpy as np
 
 from keras_capsule_poe.errors import BadUse
 
+# A side's error is one where a single chain has all the weight: then it says nothing any more.
+_UNSURE = 0.5
+
 
 def has_likelihood(model):
     """Whether a model can be asked what a `LikelihoodModel` can.
@@ -118,6 +121,7 @@ def likelihood_text(figures):
     Examples:
 
     >>> figures = dict.fromkeys(("forward", "forward_error", "reverse", "reverse_error"), 1.0)
+    >>> figures |= {"forward_error": 0.1, "reverse_error": 0.1}
     >>> figures |= {"about": "pixels", "temperatures": 5, "chains": 2, "width": 0.0, "exact": None}
     >>> figures |= {"images": 10, "nats": -2.0, "nats_error": 0.1, "seconds": 3.0}
     >>> figures |= {"nats_forward": -2.0, "nats_reverse": -2.0}
@@ -133,6 +137,12 @@ def likelihood_text(figures):
     for side in ("forward", "reverse"):
         lines.append(f"  {side}    {shown[side]:.3f} +- {shown[f'{side}_error']:.3f}")
     lines.append(f"  width      {shown['width']:.3f}")
+    unsure = [side for side in ("forward", "reverse") if shown[f"{side}_error"] > _UNSURE]
+    if unsure:
+        lines.append(
+            f"  A few chains carry the weight, {' and '.join(unsure)}: neither errors nor the "
+            "width can be trusted; take more temperatures or chains"
+        )
     if shown["exact"] is not None:
         lines.append(f"  exact      {shown['exact']:.3f}")
     sides = ", ".join(f"{shown[f'nats_{side}']:.3f} by {side}" for side in ("forward", "reverse"))

@@ -7,7 +7,7 @@ import pytest
 
 from keras_capsule_poe.data import ImageData
 from keras_capsule_poe.errors import BadUse
-from keras_capsule_poe.evaluation.likelihood import likelihood
+from keras_capsule_poe.evaluation.likelihood import likelihood, likelihood_text
 from keras_capsule_poe.functions import Bracket, Router
 
 
@@ -47,6 +47,17 @@ def test_nats_are_of_the_middle_or_of_what_is_exact(image_set):
     assert known.asked == (9, 3, 0)
     assert found["nats"] == pytest.approx(values.mean() - 2.7)
     assert found["nats_error"] == pytest.approx(spread)
+
+
+@pytest.mark.parametrize("error, words", [(0.4, None), (0.9, "the weight, forward:")])
+def test_weights_of_few_chains_are_not_passed_over(image_set, error, words):
+    class Few(Known):
+        def bracket(self, temperatures, chains, seed):
+            return Bracket(2.0, error, 3.0, 0.2)
+
+    data = ImageData(image_set(9, 0), image_set(6, 1))
+    shown = likelihood_text(likelihood(Few(), data))
+    assert (words in shown) if words else ("weight" not in shown)
 
 
 def test_what_has_no_likelihood_is_refused(image_set):
