@@ -12,6 +12,7 @@ COMMANDS = {
     "reconstruct": "Originals beside what the model makes of them.",
     "traverse": "Vary one capsule's dimensions around a real image's code.",
     "evaluate": "Measure reconstruction, representation and samples, with controls.",
+    "likelihood": "Measure the log-likelihood of test images, log Z from both sides.",
     "export": "Write the SavedModel of a trained model anew.",
     "info": "Show what a model folder holds.",
 }

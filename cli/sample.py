@@ -13,11 +13,12 @@ from keras_capsule_poe.cli.options import (
 )
 from keras_capsule_poe.cli.terminal import guarded, import_tensorflow
 
-CHAIN = "chain"
+# Modes that are Markov chains, by the names of their kinds; the last is an old name.
+CHAINS = {"gibbs": "gibbs", "meanfield": "meanfield", "chain": "meanfield"}
 _CHAIN_COLUMNS = 12
 _CHAIN_ROWS = 8
-# Options of the chain alone, and of all other modes.
-_OF_CHAINS = ("steps", "every", "start", "data_dir", "manual_dir")
+# Options of chains alone, and of all other modes.
+_OF_CHAINS = ("steps", "every", "burn_in", "start", "data_dir", "manual_dir")
 _OF_DRAWS = ("domain", "rows")
 
 
@@ -27,7 +28,7 @@ _OF_DRAWS = ("domain", "rows")
 @click.option(
     "--mode",
     metavar="NAME",
-    help="One of the model's modes, or chain, its Markov chain.  [default: its first]",
+    help="One of the model's modes, or gibbs or meanfield, its Markov chain.  [default: its first]",
 )
 @click.option(
     "--domain",
@@ -44,62 +45,86 @@ _OF_DRAWS = ("domain", "rows")
 @click.option(
     "--n",
     type=click.IntRange(min=1),
-    help="Images in an .npz; chain: number of chains.  [default: 64; 12 chains in a picture]",
+    help="Images in an .npz; chains: how many.  [default: 64; 12 chains in a picture]",
 )
 @click.option(
     "--steps",
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help="chain: steps.",
+    help="Chains: steps, after those of --burn-in.",
 )
 @click.option(
     "--every",
+    "--thin",
+    "every",
     type=click.IntRange(min=1),
-    help="chain: show every so many steps, and the last.  [default: at most 8 rows]",
+    help="Chains: show every so many steps, and the last.  [default: at most 8 rows]",
+)
+@click.option(
+    "--burn-in",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Chains: steps before the first state that is shown.",
 )
 @click.option(
     "--start",
     type=click.Choice(["noise", "data"]),
     default="noise",
     show_default=True,
-    help="chain: from noise, or from test images.",
+    help="Chains: from noise, or from test images.",
 )
 @data_options
 @seed_option
 @guarded
-def sample(out, model_dir, mode, domain, rows, n, steps, every, start, data_dir, manual_dir, seed):
+def sample(
+    out,
+    model_dir,
+    mode,
+    domain,
+    rows,
+    n,
+    steps,
+    every,
+    burn_in,
+    start,
+    data_dir,
+    manual_dir,
+    seed,
+):
     """Draw images from a trained model.
 
     \b
-    single  each from ONE capsule, all others zero; a picture is the paper's
-            grid, one column a capsule. Domains: complete, restricted, visited
-    joint   each from all capsules, drawn together
-    chain   states of the model's Markov chain; a picture has one column a
-            chain, its start in the first row
+    single     each from ONE capsule, all others zero; a picture is the paper's
+               grid, one column a capsule. Domains: complete, restricted, visited
+    joint      each from all capsules, drawn together
+    gibbs      states of the model's Markov chain, drawn at random step by step;
+               a picture has one column a chain, its first state in the first row
+    meanfield  the same with means instead of draws (also called chain)
 
     Models of other kinds may have other modes; an unknown one is answered with
     those there are. A picture and an .npz of as many images and the same seed
     hold the same images.
 
     An .npz holds `images` (N, H, W, C) in [0, 1] and `capsules` (N, J, E), with
-    single also `capsule` (N,); with chain `images` (S, N, H, W, C) and `step` (S,).
+    single also `capsule` (N,); with chains `images` (S, N, H, W, C) and `step` (S,).
     """
     as_arrays = out.suffix.lower() == ".npz"
     _check_options(mode, start, as_arrays)
     import_tensorflow()
     folder = find_model(model_dir)
     model = load_generative(folder)
-    known = [*model.MODES, *([CHAIN] if model.CHAINS else [])]
-    if mode not in (None, *known):
+    known = [*model.MODES, *model.CHAINS]
+    if mode is not None and CHAINS.get(mode, mode) not in known:
         raise click.BadParameter(
             f"the model has {', '.join(known)}. Received: {mode}", param_hint="--mode"
         )
-    if mode == CHAIN:
+    if mode in CHAINS:
         test = load_run_data(folder, data_dir, manual_dir).test if start == "data" else None
         every = every or -(-steps // (_CHAIN_ROWS - 1))
         n = n or (64 if as_arrays else _CHAIN_COLUMNS)
-        content = _chain(model, as_arrays, test, n, steps, every, seed)
+        content = _chain(model, as_arrays, test, n, steps, every, CHAINS[mode], seed, burn_in)
     else:
         from keras_capsule_poe.generation import grids, sampling
 
@@ -120,7 +145,7 @@ def _check_options(mode, start, as_arrays):
         names = [name for name in names if source(name) is not ParameterSource.DEFAULT]
         return [f"--{name.replace('_', '-')}" for name in names]
 
-    if mode == CHAIN:
+    if mode in CHAINS:
         for option in given(*_OF_DRAWS):
             raise click.UsageError(f"{option} goes with other modes. Received: --mode {mode}")
         if start == "noise":
@@ -129,7 +154,9 @@ def _check_options(mode, start, as_arrays):
         return
     for option in given(*_OF_CHAINS):
         received = f"--mode {mode}" if mode else "no --mode"
-        raise click.UsageError(f"{option} goes with --mode {CHAIN}. Received: {received}")
+        raise click.UsageError(
+            f"{option} goes with --mode gibbs or meanfield. Received: {received}"
+        )
     if as_arrays:
         for option in given("rows"):
             raise click.UsageError(f"{option} goes with pictures; an .npz holds --n images.")
@@ -138,7 +165,7 @@ def _check_options(mode, start, as_arrays):
             raise click.UsageError(f"{option} goes with an .npz; a picture has --rows rows.")
 
 
-def _chain(model, as_arrays, test, n, steps, every, seed):
+def _chain(model, as_arrays, test, n, steps, every, kind, seed, burn_in):
     """Chains from the first `n` of the images `test`, or from noise where there are none."""
     from keras_capsule_poe.generation import chain
 
@@ -147,7 +174,7 @@ def _chain(model, as_arrays, test, n, steps, every, seed):
         if test
         else chain.start_from_noise(model, n, seed)
     )
-    states = chain.chain_arrays(model, x, steps, every, seed=seed)
+    states = chain.chain_arrays(model, x, steps, every, kind, seed, burn_in)
     click.echo(f"States after {', '.join(map(str, states['step']))} steps")
     return states if as_arrays else list(states["images"])
 

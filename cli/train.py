@@ -84,7 +84,8 @@ def _peek(args, option):
 def _section_options(family, recipe):
     """Options of the sections that are trained, their defaults those of the recipe."""
     config, options = RunConfig(family, recipe), []
-    for section, settings in config.sections.items():
+    trained = _trained(config)
+    for section, settings in trained.items():
         for key, (kind, text) in _PER_SECTION.items():
             if not hasattr(settings, key):
                 continue
@@ -93,12 +94,28 @@ def _section_options(family, recipe):
             flag = f"--{section}-{key}".replace("_", "-")
             text = f"{section.capitalize()}: {text}.  [default: {shown}]"
             options.append(click.Option([flag, f"{section}__{key}"], type=kind, help=text))
+    for name, setting in family.options.items():
+        section, _, key = setting.partition(".")
+        text = f"Short for --set {setting}=VALUE.  [default: {_shown(config[section], key)}]"
+        options.append(click.Option([f"--{name}", f"{section}__{key}"], metavar="VALUE", help=text))
     for key in _OF_ALL:
-        if any(hasattr(settings, key) for settings in config.sections.values()):
+        if any(hasattr(settings, key) for settings in trained.values()):
             kind, text = _PER_SECTION[key]
             flag = f"--{key}".replace("_", "-")
             options.append(click.Option([flag], type=kind, help=f"All stages: {text}."))
     return options
+
+
+def _trained(config):
+    """The sections of the stages that a run has, by name."""
+    names = dict.fromkeys(stage.section for stage in config.stages)
+    return {name: config[name] for name in names if name}
+
+
+def _shown(settings, key):
+    """A setting's value as one would give it."""
+    value = getattr(settings, key)
+    return str(value).lower() if value is None or isinstance(value, bool) else value
 
 
 def _example(family):
@@ -211,14 +228,15 @@ def _configuration(family, recipe, path, settings, flags):
         if not equals:
             raise ConfigError(f"--set takes SECTION.KEY=VALUE. Received: {setting!r}")
         config.set(name.strip(), value.strip())
-    for key in _OF_ALL:
-        value = flags.pop(key, None)
-        for section, section_settings in config.sections.items():
-            if value is not None and hasattr(section_settings, key):
-                config.set(f"{section}.{key}", value)
+    of_all = {key: flags.pop(key, None) for key in _OF_ALL}
+    flags = {name: value for name, value in flags.items() if value is not None}
     for name, value in flags.items():
-        if value is not None:
-            config.set(name.replace("__", "."), value)
+        config.set(name.replace("__", "."), value)
+    for key, value in of_all.items():
+        for section, section_settings in _trained(config).items():
+            is_own = f"{section}__{key}" in flags
+            if value is not None and hasattr(section_settings, key) and not is_own:
+                config.set(f"{section}.{key}", value)
     return config
 
 

@@ -43,10 +43,17 @@ def _check_span(context, parameter, span):
     callback=_check_span,
     help="How far each dimension is moved, up and down; at most 2.",
 )
+@click.option(
+    "--rows",
+    type=click.IntRange(min=1),
+    default=32,
+    show_default=True,
+    help="Dimensions shown, at most: of more, those that change the image most.",
+)
 @data_options
 @guarded
 @with_tensorflow
-def traverse(out, model_dir, image, capsule, steps, span, data_dir, manual_dir):
+def traverse(out, model_dir, image, capsule, steps, span, rows, data_dir, manual_dir):
     """Vary one capsule's dimensions one at a time: a row a dimension."""
     from keras_capsule_poe.generation.grids import image_traversal
     from keras_capsule_poe.io.pictures import save_grid
@@ -63,6 +70,8 @@ def traverse(out, model_dir, image, capsule, steps, span, data_dir, manual_dir):
             f"there are {model.capsules} capsules. Received: {capsule}", param_hint="--capsule"
         )
     shown = test.images[image : image + 1]
-    rows, capsule = image_traversal(model, shown, capsule, steps, span)
-    save_grid(out, rows)
+    images, capsule, dimensions = image_traversal(model, shown, capsule, steps, span, rows)
+    save_grid(out, images)
     click.echo(f"Wrote {out}: capsule {capsule}, a row a dimension, from -{span:g} to +{span:g}")
+    if len(dimensions) < model.dim:
+        click.echo(f"Dimensions {', '.join(map(str, dimensions))} of {model.dim}")

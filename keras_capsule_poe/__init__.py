@@ -28,6 +28,7 @@ _HOMES = {
         "CapsuleEncoder",
         "ConvAutoencoder",
         "HarmoniumModel",
+        "ImageBoltzmannMachine",
         "NeuronExperts",
         "ProductOfExpertCapsules",
         "ProductOfExpertNeurons",

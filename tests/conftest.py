@@ -35,7 +35,14 @@ TINY = [
 
 
 # Files of long tests begin first, so that no worker is left with one at the end.
-LONGEST = ("test_examples", "test_runs", "test_toy", "test_commands", "test_capsule_length")
+LONGEST = (
+    "test_examples",
+    "test_runs",
+    "test_toy",
+    "test_rbm",
+    "test_commands",
+    "test_capsule_length",
+)
 
 
 def pytest_collection_modifyitems(items):

@@ -137,8 +137,9 @@ def test_options_exist(path):
     from keras_capsule_poe.cli.main import main
 
     known = {"--dataset"}
-    for command in main.list_commands(None):
-        shown = CliRunner().invoke(main, [command, "--help"]).output
+    calls = [[command] for command in main.list_commands(None)]
+    for arguments in [*calls, *(["train", "--model", name] for name in names())]:
+        shown = CliRunner().invoke(main, [*arguments, "--help"]).output
         known |= set(re.findall(r"--[a-z][a-z-]+", shown))
     used = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", path.read_text()))
     assert used <= known | {"--help"}

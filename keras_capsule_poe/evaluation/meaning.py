@@ -53,11 +53,11 @@ def mean_traversals(model, codes, rows=16, steps=9, span=0.5):
 
     Args:
         model: `GenerativeModel`.
-        codes: Array (N, J, E), squashed; where a capsule wins none of them, the one on which
+        codes: Array (N, J, E); where a capsule wins none of them, the one on which
             it is most probable stands in for the mean.
         rows: int, how many dimensions, at most: those that vary most, most first.
         steps: int, values of each dimension, evenly spaced.
-        span: float, each dimension of the squashed capsule moves by up to +-span.
+        span: float, each dimension of the capsule moves by up to +-span.
 
     Returns:
         Array (J, rows, steps, H, W, C), pixels in [0, 1]; the middle of an odd number of steps
@@ -66,6 +66,8 @@ def mean_traversals(model, codes, rows=16, steps=9, span=0.5):
     Examples:
 
     >>> class Mirror:
+    ...     CODES = "ball"
+    ...
     ...     def render(self, capsules):
     ...         return {"images": capsules[..., None]}
     >>> codes = np.random.default_rng(0).uniform(-0.3, 0.3, size=(10, 3, 2))
@@ -80,7 +82,8 @@ def mean_traversals(model, codes, rows=16, steps=9, span=0.5):
         if not len(won):
             won = codes[[np.linalg.norm(codes[:, capsule], axis=-1).argmax()]]
         dimensions = np.argsort(-won[:, capsule].std(axis=0), kind="stable")[:rows]
-        around.append(traversal(won.mean(axis=0), capsule, dimensions, steps, span))
+        mean = won.mean(axis=0)
+        around.append(traversal(mean, capsule, dimensions, steps, span, model.CODES))
     around = np.stack(around)
     # All at once: small batches take nearly as long as large ones.
     images = render(model, around.reshape(-1, *codes.shape[1:]))

@@ -14,6 +14,7 @@ DEFAULT = "capsules"
 _OURS = {
     "capsules": "keras_capsule_poe.families.capsule_poe:FAMILY",
     "neurons": "keras_capsule_poe.families.neurons:FAMILY",
+    "rbm": "keras_capsule_poe.families.rbm:FAMILY",
 }
 _registered = {}
 

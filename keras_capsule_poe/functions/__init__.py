@@ -4,6 +4,7 @@ from keras_capsule_poe.functions.annealing import (
     Annealed,
     Bracket,
     annealed_importance,
+    annealing_schedule,
     log_mean,
     log_partition_bracket,
 )
@@ -36,7 +37,7 @@ from keras_capsule_poe.functions.harmonium import (
 from keras_capsule_poe.functions.harmonium_partition import (
     AnnealedPartition,
     annealed_partition,
-    annealing_schedule,
+    draw_enumerated,
     enumerated_log_partition,
     log_likelihood,
     reverse_annealed_partition,
@@ -108,6 +109,7 @@ __all__ = [
     "decoder_rule",
     "direction",
     "disjoint_log_partition",
+    "draw_enumerated",
     "draw_independent_experts",
     "draw_states",
     "elliptical_slice",

@@ -2,7 +2,8 @@
 
 P_b is proportional to P_0 w^b, with b from zero to one and back. A log weight takes states to
 log w, (N,). A kernel takes (states, log w of them, b, seed) to (states, log w of them) and leaves
-P_b as it is. States are a tensor or a structure of tensors whose first axis is the chain.
+P_b as it is. States are a tensor or a structure of tensors whose first axis is the chain. On paths
+between P_0 and P that are no powers of one weight, a function says what a step of b weighs.
 """
 
 import math
@@ -21,7 +22,7 @@ class Annealed(NamedTuple):
 
     `log_weights`: log importance weights of the chains, (N,), nats.
     `states`: their states at the last b, which count by these weights.
-    `values`: log w of these states, (N,), nats.
+    `values`: log w of these states, (N,), nats; on other paths what stands for them.
     """
 
     log_weights: Any
@@ -50,7 +51,52 @@ class Bracket(NamedTuple):
         return self.reverse - self.forward
 
 
-def annealed_importance(log_weight, kernel, start, betas, seed):
+def annealing_schedule(*pieces):
+    """Inverse temperatures from zero to one.
+
+    Args:
+        *pieces: (beta, number) each: so many equal steps up to beta. Default: the 14,500 steps
+            of Salakhutdinov & Murray, 500 to 0.5, 4,000 to 0.9 and 10,000 to 1.
+
+    Returns:
+        float64 array, one longer than there are steps.
+
+    Examples:
+
+    >>> annealing_schedule((0.5, 2), (1.0, 1)).tolist(), len(annealing_schedule())
+    ([0.0, 0.25, 0.5, 1.0], 14501)
+
+    Reference:
+
+    - [Salakhutdinov & Murray, 2008](https://doi.org/10.1145/1390156.1390266), section 4
+    """
+    pieces = pieces or ((0.5, 500), (0.9, 4000), (1.0, 10_000))
+    betas = [np.zeros(1)]
+    for beta, number in pieces:
+        betas.append(np.linspace(betas[-1][-1], beta, number + 1)[1:])
+    return np.concatenate(betas)
+
+
+def linear_gain(states, values, before, after):
+    """Log weight of a step of b where P_b is P_0 w^b: the step times log w.
+
+    Args:
+        states: States of the chains.
+        values: Tensor (N,), log w of them.
+        before, after: Scalar tensors, b.
+
+    Returns:
+        Tensor (N,), nats.
+
+    Examples:
+
+    >>> linear_gain(None, np.ones(2), 0.25, 0.75).tolist()
+    [0.5, 0.5]
+    """
+    return (after - before) * values
+
+
+def annealed_importance(log_weight, kernel, start, betas, seed, gain=linear_gain):
     """Carries chains from P_b of the first b to that of the last, by importance weights.
 
     The mean of exp(`log_weights`) is Z of the last b over Z of the first, without bias, if the
@@ -65,6 +111,9 @@ def annealed_importance(log_weight, kernel, start, betas, seed):
         start: States of N chains, drawn from P_b of the first b.
         betas: Array of two or more b, rising or falling, of [0, 1].
         seed: int, scalar integer tensor or `keras.random.SeedGenerator`.
+        gain: Function of (states, values, b, next b) to the log of P_next/P_b of these states,
+            unnormalised, (N,). Where it is not `linear_gain`, `values` are whatever `log_weight`
+            and `kernel` make of the states for it.
 
     Returns:
         `Annealed`.
@@ -93,44 +142,42 @@ def annealed_importance(log_weight, kernel, start, betas, seed):
             f"`betas` must be two or more numbers of [0, 1], rising or falling. Received: {betas}"
         )
     start = tree.map_structure(ops.convert_to_tensor, start)
-    seeds = split(seed, len(steps))
-    # The same two functions again, another seed or another direction: the same graph.
-    return Annealed(*_compiled(log_weight, kernel)(start, *_tensors(steps, betas[1:]), seeds))
+    seeds, betas = split(seed, len(steps)), ops.convert_to_tensor(betas)
+    # The same functions again, another seed or another direction: the same graph.
+    return Annealed(*_compiled(log_weight, kernel, gain)(start, betas, seeds))
 
 
 # A graph keeps what its functions refer to: no more of them than there and back need.
 @lru_cache(maxsize=2)
-def _compiled(log_weight, kernel):
-    return compiled(partial(anneal, log_weight, kernel))
+def _compiled(log_weight, kernel, gain):
+    return compiled(partial(anneal, log_weight, kernel, gain))
 
 
-def _tensors(*arrays):
-    return [ops.convert_to_tensor(array) for array in arrays]
-
-
-def anneal(log_weight, kernel, start, steps, betas, seeds):
+def anneal(log_weight, kernel, gain, start, betas, seeds):
     """The loop of `annealed_importance`, of tensors only.
 
     Args:
-        log_weight, kernel, start: See `annealed_importance`.
-        steps: Tensor (K,), b less the b before it.
-        betas: Tensor (K,), each b but the first.
+        log_weight, kernel, gain, start: See `annealed_importance`.
+        betas: Tensor (K + 1,).
         seeds: Integer tensor (K, 2), see `functions.randomness.split`.
 
     Returns:
-        Tuple: log weights, states and their log w.
+        Tuple: log weights, states and their values.
     """
     values = log_weight(start)
-    steps, betas = ops.cast(steps, values.dtype), ops.cast(betas, values.dtype)
+    first = tree.flatten(values)[0]
+    betas = ops.cast(betas, first.dtype)
 
     def body(k, states, values, total):
         # The weight is that of the state before it moves.
-        total = total + steps[k] * values
-        states, values = kernel(states, values, betas[k], StatelessSeed(seeds[k, 0], seeds[k, 1]))
+        total = total + gain(states, values, betas[k], betas[k + 1])
+        seed = StatelessSeed(seeds[k, 0], seeds[k, 1])
+        states, values = kernel(states, values, betas[k + 1], seed)
         return k + 1, states, values, total
 
-    begin = (ops.zeros((), "int32"), start, values, ops.zeros_like(values))
-    number = ops.shape(betas)[0]
+    nothing = ops.zeros(ops.shape(first)[:1], first.dtype)
+    begin = (ops.zeros((), "int32"), start, values, nothing)
+    number = ops.shape(seeds)[0]
     _, states, values, total = ops.while_loop(lambda k, *_: k < number, body, begin)
     return total, states, values
 

@@ -6,11 +6,15 @@ maps, whose Z is known, to the harmonium; from samples of the harmonium it goes 
 
 from typing import Any, NamedTuple
 
-import keras
 import numpy as np
 from keras import ops
 from scipy.special import logsumexp
 
+from keras_capsule_poe.functions.annealing import (
+    annealed_importance,
+    annealing_schedule,
+    log_mean,
+)
 from keras_capsule_poe.functions.checks import whole_number
 from keras_capsule_poe.functions.harmonium import gibbs_step
 from keras_capsule_poe.functions.harmonium_units import CentredUnits
@@ -35,32 +39,6 @@ class AnnealedPartition(NamedTuple):
     log_weights: Any
 
 
-def annealing_schedule(*pieces):
-    """Inverse temperatures from zero to one.
-
-    Args:
-        *pieces: (beta, number) each: so many equal steps up to beta. Default: the 14,500 steps
-            of Salakhutdinov & Murray, 500 to 0.5, 4,000 to 0.9 and 10,000 to 1.
-
-    Returns:
-        float64 array, one longer than there are steps.
-
-    Examples:
-
-    >>> annealing_schedule((0.5, 2), (1.0, 1)).tolist(), len(annealing_schedule())
-    ([0.0, 0.25, 0.5, 1.0], 14501)
-
-    Reference:
-
-    - [Salakhutdinov & Murray, 2008](https://doi.org/10.1145/1390156.1390266), section 4
-    """
-    pieces = pieces or ((0.5, 500), (0.9, 4000), (1.0, 10_000))
-    betas = [np.zeros(1)]
-    for beta, number in pieces:
-        betas.append(np.linspace(betas[-1][-1], beta, number + 1)[1:])
-    return np.concatenate(betas)
-
-
 def enumerated_log_partition(harmonium):
     """log Z, the states of the smaller layer of binary units enumerated.
 
@@ -80,27 +58,38 @@ def enumerated_log_partition(harmonium):
     >>> round(enumerated_log_partition(machine) / np.log(2))
     1003
     """
-    sides = [
-        side
-        for side in (harmonium, harmonium.transposed())
-        if isinstance(_plain(side.visible), BinaryUnits)
-    ]
-    if not sides or min(_neurons(side) for side in sides) > MOST_NEURONS:
-        shapes = harmonium.maps.output_shape, harmonium.maps.input_shape
-        raise ValueError(
-            f"At most {MOST_NEURONS} binary neurons are enumerated. Received: hidden units "
-            f"{shapes[0]} and visible units {shapes[1]}; `annealed_partition` estimates larger "
-            "harmoniums"
-        )
-    side = min(sides, key=_neurons)
-    neurons, offset = _neurons(side), getattr(side.visible, "offset", 0.0)
-    logs, states = [], 2**neurons
-    for first in range(0, states, _BLOCK):
-        number = np.arange(first, min(first + _BLOCK, states))[:, None]
-        bits = (number >> np.arange(neurons)) & 1
-        bits = ops.cast(bits.reshape(-1, *side.maps.input_shape), side.maps.kernel.dtype)
-        logs.append(-_numbers(side.free_energy(bits - ops.cast(offset, bits.dtype))))
-    return float(logsumexp(np.concatenate(logs)))
+    _, states = _enumerated(harmonium)
+    return float(logsumexp(np.concatenate([logs for _, logs in states])))
+
+
+def draw_enumerated(harmonium, n, seed=0):
+    """Independent draws of p(x), the states of the smaller layer of binary units enumerated.
+
+    Args:
+        harmonium: See `enumerated_log_partition`.
+        n: int.
+        seed: int.
+
+    Returns:
+        Tensor (n, ...), as the visible units send them.
+
+    Raises:
+        ValueError: If no side is small and binary.
+
+    Examples:
+
+    >>> from keras_capsule_poe.functions import DenseMaps, Harmonium
+    >>> draw_enumerated(Harmonium(DenseMaps(ops.zeros((3, 1000)))), 5).shape
+    TensorShape([5, 1000])
+    """
+    is_visible, states = _enumerated(harmonium)
+    states, logs = (np.concatenate(parts) for parts in zip(*states))
+    p = np.exp(logs - logsumexp(logs))
+    drawn = np.random.default_rng(seed).choice(len(p), n, p=p / p.sum())
+    x = ops.convert_to_tensor(states[drawn])
+    if is_visible:
+        return x
+    return harmonium.visible.sample(harmonium.transposed().fields(x), streams(seed, 1)[0])
 
 
 def annealed_partition(harmonium, betas=None, chains=100, base_bias=None, seed=0):
@@ -210,36 +199,47 @@ def log_likelihood(harmonium, x, log_z):
     return float(logs.mean() - log_z), float(error)
 
 
+def _enumerated(harmonium):
+    """Whether the visible side is the smaller; and blocks of states and their -F, both arrays."""
+    sides = [
+        side
+        for side in (harmonium, harmonium.transposed())
+        if isinstance(_plain(side.visible), BinaryUnits)
+    ]
+    if not sides or min(_neurons(side) for side in sides) > MOST_NEURONS:
+        shapes = harmonium.maps.output_shape, harmonium.maps.input_shape
+        raise ValueError(
+            f"At most {MOST_NEURONS} binary neurons are enumerated. Received: hidden units "
+            f"{shapes[0]} and visible units {shapes[1]}; `annealed_partition` estimates larger "
+            "harmoniums"
+        )
+    side = min(sides, key=_neurons)
+    neurons, offset = _neurons(side), getattr(side.visible, "offset", 0.0)
+    found, number = [], 2**neurons
+    for first in range(0, number, _BLOCK):
+        block = np.arange(first, min(first + _BLOCK, number))[:, None]
+        bits = ((block >> np.arange(neurons)) & 1).reshape(-1, *side.maps.input_shape)
+        bits = ops.cast(bits, side.maps.kernel.dtype)
+        states = bits - ops.cast(offset, bits.dtype)
+        found.append((ops.convert_to_numpy(states), -_numbers(side.free_energy(states))))
+    return side is harmonium, found
+
+
 def _anneal(harmonium, x, betas, base, seed):
     """Log weights of chains that start at betas[0] and go through the others."""
-    dtype = harmonium.maps.kernel.dtype
 
-    def run(x, betas):
-        def step(i, state):
-            x, log_weights = state
-            fields = harmonium.fields(x)
-            here, there = (harmonium.tempered(betas[i + k], base) for k in (0, 1))
-            gain = here.free_energy(x, fields) - there.free_energy(x, fields)
-            x, _ = gibbs_step(there, x, seed.later(i), fields)
-            return x, log_weights + gain
+    # F_b is not linear in b, the hidden units being summed out: a step weighs F_b - F_next. What
+    # the hidden units receive is the same at each b, and is carried from step to step.
+    def gain(x, fields, before, after):
+        here, there = (harmonium.tempered(beta, base) for beta in (before, after))
+        return here.free_energy(x, fields) - there.free_energy(x, fields)
 
-        start = x, ops.zeros(ops.shape(x)[:1], dtype)
-        return ops.fori_loop(0, betas.shape[0] - 1, step, start)[1]
+    def kernel(x, fields, beta, seed):
+        x, _ = gibbs_step(harmonium.tempered(beta, base), x, seed, fields)
+        return x, harmonium.fields(x)
 
-    return _numbers(_compiled(run)(x, ops.cast(betas, dtype)))
-
-
-def _compiled(function):
-    """The function as one graph, where the backend has graphs."""
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        return tf.function(function, autograph=False)
-    if keras.backend.backend() == "jax":
-        import jax
-
-        return jax.jit(function)
-    return function
+    run = annealed_importance(harmonium.fields, kernel, x, betas, seed, gain)
+    return _numbers(run.log_weights)
 
 
 def _base(harmonium, bias):
@@ -255,11 +255,7 @@ def _base_log_partition(harmonium, base):
 
 
 def _estimate(log_weights):
-    weights = np.exp(log_weights - log_weights.max())
-    # The delta method: a small error of log x is the error of x over x.
-    error = weights.std(ddof=1) / (np.sqrt(len(weights)) * weights.mean())
-    log_z = logsumexp(log_weights) - np.log(len(log_weights))
-    return AnnealedPartition(float(log_z), float(error), log_weights)
+    return AnnealedPartition(*log_mean(log_weights), log_weights)
 
 
 def _schedule(betas):

@@ -11,7 +11,7 @@ import numpy as np
 from keras import ops
 from scipy.special import logsumexp
 
-from keras_capsule_poe.functions.annealing import anneal, log_mean
+from keras_capsule_poe.functions.annealing import anneal, linear_gain, log_mean
 from keras_capsule_poe.functions.compiled import compiled
 from keras_capsule_poe.functions.randomness import StatelessSeed, split
 from keras_capsule_poe.functions.units import CAPSULES, free_energy
@@ -97,8 +97,7 @@ def annealed_log_partition(
     inputs, states = votes.shape[:2]
     betas = np.linspace(0, 1, temperatures + 1)
     index = np.random.default_rng(seed).integers(states, size=(inputs, chains))
-    arrays = (votes, index, np.diff(betas), betas[1:])
-    tensors = [ops.convert_to_tensor(array) for array in arrays]
+    tensors = [ops.convert_to_tensor(array) for array in (votes, index, betas)]
     log_weights, *_ = _discrete(units)(*tensors, split(seed, temperatures))
     found = log_mean(log_weights)
     return float(inputs * np.log(states)) + found.value, found.error
@@ -114,7 +113,7 @@ def _discrete(units):
     def log_weight(z):
         return -ops.sum(units.free_energy(z, axis=1), axis=0)
 
-    def run(votes, index, steps, betas, seeds):
+    def run(votes, index, betas, seeds):
         inputs = ops.shape(votes)[0]
         votes = ops.transpose(votes, (0, 2, 3, 1))
 
@@ -137,7 +136,7 @@ def _discrete(units):
 
         which = ops.one_hot(index, ops.shape(votes)[3], dtype=votes.dtype)
         start = (index, ops.einsum("ins,ijes->jen", which, votes))
-        return anneal(lambda state: log_weight(state[1]), sweep, start, steps, betas, seeds)
+        return anneal(lambda state: log_weight(state[1]), sweep, linear_gain, start, betas, seeds)
 
     return compiled(run)
 

@@ -89,3 +89,18 @@ def draw_index(logits, seed):
     u = keras.random.uniform(ops.shape(logits), 1e-30, 1.0, dtype=logits.dtype, seed=seed)
     # The largest of logits with Gumbel noise.
     return ops.cast(ops.argmax(logits - ops.log(-ops.log(u)), axis=-1), "int32")
+
+
+def step_seed(seed, step):
+    """The seed of one step of a chain, a scalar integer tensor.
+
+    Args:
+        seed: int or scalar integer tensor.
+        step: int or scalar integer tensor, which step it is.
+
+    Examples:
+
+    >>> int(step_seed(7, 1)) == int(step_seed(7, 1)) != int(step_seed(7, 2))
+    True
+    """
+    return keras.random.randint((), 0, 2**31 - 1, seed=StatelessSeed(seed, step))

@@ -5,28 +5,30 @@ from keras import ops
 
 from keras_capsule_poe.data.mapping import CHUNK, map_batches
 from keras_capsule_poe.errors import BadUse
+from keras_capsule_poe.functions.randomness import step_seed
 
 
-def chain(model, x, steps, every=1, kind=None, seed=0):
+def chain(model, x, steps, every=1, kind=None, seed=0, burn_in=0):
     """States of Markov chains, a chunk of chains at a time.
 
     Args:
         model: `GenerativeModel`.
         x: Array (B, ...), visible units that the chains start from, see `start_from_noise` and
             `start_from_images`.
-        steps: int, k, at least 0.
+        steps: int, k, at least 0, after those of `burn_in`.
         every: int, a state is yielded after each so many steps.
         kind: `"meanfield"`, which draws nothing at random, or `"gibbs"`; `None`: the first that
             the model has.
         seed: int, of the draws of `"gibbs"`.
+        burn_in: int, b, steps before the first state that is yielded, at least 0.
 
     Yields:
-        (int, float32 array (B, ...)): steps done, and the visible units then; at 0, every,
-        2 * every, ... and k.
+        (int, float32 array (B, ...)): steps done, and the visible units then; at b, b + every,
+        b + 2 * every, ... and b + k.
 
     Raises:
-        BadUse: If there is no chain, the model has none of this kind, or `steps` or `every` is
-            too small.
+        BadUse: If there is no chain, the model has none of this kind, or `steps`, `every` or
+            `burn_in` is too small.
 
     Examples:
 
@@ -42,25 +44,26 @@ def chain(model, x, steps, every=1, kind=None, seed=0):
     if kind not in (None, *kinds) or not kinds:
         has = f"one of {', '.join(map(repr, kinds))}" if kinds else "None: the model has no chain"
         raise BadUse(f"`kind` must be {has}. Received: kind={kind!r}")
-    if not len(x) or steps < 0 or every < 1:
+    if not len(x) or min(steps, burn_in) < 0 or every < 1:
         raise BadUse(
-            "`chain` needs starts, `steps` of at least 0 and `every` of at least 1. "
-            f"Received: {len(x)} starts, steps={steps}, every={every}"
+            "`chain` needs starts, `steps` and `burn_in` of at least 0 and `every` of at least 1. "
+            f"Received: {len(x)} starts, steps={steps}, every={every}, burn_in={burn_in}"
         )
     step = _step(model, kind or kinds[0], seed)
     x = ops.convert_to_numpy(x).astype("float32")
-    for done in range(steps + 1):
+    last = burn_in + steps
+    for done in range(last + 1):
         if done:
             x = step(x, done)
-        if done % every == 0 or done == steps:
+        if done == last or (done >= burn_in and (done - burn_in) % every == 0):
             yield done, x
 
 
-def chain_arrays(model, x, steps, every=1, kind=None, seed=0):
+def chain_arrays(model, x, steps, every=1, kind=None, seed=0, burn_in=0):
     """The states of `chain` as images.
 
     Args:
-        model, x, steps, every, kind, seed: See `chain`.
+        model, x, steps, every, kind, seed, burn_in: See `chain`.
 
     Returns:
         dict of arrays: `images` (S, B, H, W, C) float32 in [0, 1]; `step` (S,), the steps done.
@@ -84,7 +87,7 @@ def chain_arrays(model, x, steps, every=1, kind=None, seed=0):
     import tensorflow as tf
 
     decode = tf.function(model.from_visible, reduce_retracing=True)
-    states = chain(model, x, steps, every, kind, seed)
+    states = chain(model, x, steps, every, kind, seed, burn_in)
     step, images = zip(*((done, map_batches(decode, x)) for done, x in states))
     return {"images": np.stack(images), "step": np.array(step)}
 
@@ -109,9 +112,10 @@ def _step(model, kind, seed):
     compiled = tf.function(one, reduce_retracing=True)
 
     def step(x, done):
-        # Each chunk at each step has a seed of its own: no two chains see the same draws.
+        # Each chunk at each step has a seed of its own: no two chains see the same draws. The
+        # first one's is that of the endpoint `gibbs`, which knows no chunks.
         chunks = -(-len(x) // CHUNK)
-        seeds = np.random.default_rng([seed, done]).integers(2**31 - 1, size=chunks)
+        seeds = (int(step_seed(seed, done)) + 7919 * np.arange(chunks)) % (2**31 - 1)
         return map_batches(compiled, (x, np.repeat(seeds, CHUNK)[: len(x)]))
 
     return step

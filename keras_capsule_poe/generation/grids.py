@@ -80,7 +80,7 @@ def reconstruction_rows(model, images):
     return map_batches(rows, images)
 
 
-def image_traversal(model, image, capsule=None, steps=11, span=0.5):
+def image_traversal(model, image, capsule=None, steps=11, span=0.5, rows=32):
     """One capsule's dimensions, varied one at a time around the code of an image.
 
     Args:
@@ -89,14 +89,17 @@ def image_traversal(model, image, capsule=None, steps=11, span=0.5):
         capsule: int, or `None` for the most probable one.
         steps: int, values of each dimension, evenly spaced.
         span: float, each dimension of the capsule moves by up to +-span.
+        rows: int, R, dimensions at most; of more than that those that change the image most
+            between their ends, most first.
 
     Returns:
-        list of E arrays (steps, H, W, C), of the codes of `traversal`, and the capsule's index.
+        list of E or R arrays (steps, H, W, C), of the codes of `traversal`; and the index of the
+        capsule, and those of its dimensions.
 
     Examples:
 
     >>> class Mirror:
-    ...     dim = 2
+    ...     dim, CODES = 2, "ball"
     ...
     ...     def encode(self, images):
     ...         capsules = images[..., 0]
@@ -104,29 +107,38 @@ def image_traversal(model, image, capsule=None, steps=11, span=0.5):
     ...
     ...     def render(self, capsules):
     ...         return {"images": capsules[..., None]}
-    >>> rows, capsule = image_traversal(Mirror(), np.array([[[[0.1], [0]], [[0.3], [0]]]]), steps=5)
-    >>> capsule, len(rows), rows[0].shape
-    (1, 2, (5, 2, 2, 1))
+    >>> shown = np.array([[[[0.1], [0]], [[0.3], [0]]]])
+    >>> images, capsule, dimensions = image_traversal(Mirror(), shown, steps=5)
+    >>> len(images), images[0].shape, capsule, dimensions
+    (2, (5, 2, 2, 1), 1, [0, 1])
     """
     code = map_batches(model.encode, image)
     if capsule is None:
         capsule = int(winners(code["probabilities"])[0])
-    codes = traversal(code["capsules"][0], capsule, range(model.dim), steps, span)
-    return np.split(render(model, np.concatenate(codes)), len(codes)), capsule
+    code, dimensions = code["capsules"][0], list(range(model.dim))
+    if len(dimensions) > rows:
+        ends = traversal(code, capsule, dimensions, 2, span, model.CODES)
+        ends = render(model, ends.reshape(-1, *code.shape)).reshape(len(ends), 2, -1)
+        change = np.square(ends[:, 1] - ends[:, 0]).sum(axis=-1)
+        dimensions = np.argsort(-change, kind="stable")[:rows].tolist()
+    codes = traversal(code, capsule, dimensions, steps, span, model.CODES)
+    images = render(model, np.concatenate(codes))
+    return np.split(images, len(codes)), capsule, dimensions
 
 
-def traversal(code, capsule, dimensions, steps, span):
+def traversal(code, capsule, dimensions, steps, span, inside="ball"):
     """Codes in which one capsule's dimensions vary, one at a time, around a code.
 
     Args:
-        code: Array (J, E), squashed.
+        code: Array (J, E).
         capsule: int.
         dimensions: Sequence of R ints, which of the E dimensions.
         steps, span: See `image_traversal`.
+        inside: `"ball"` or `"cube"`, see `GenerativeModel.CODES`.
 
     Returns:
         Array (R, steps, J, E). Codes that would leave the unit ball are shortened to a length
-        just below one.
+        just below one; in a cube, a dimension stops at zero and at one.
 
     Examples:
 
@@ -136,6 +148,8 @@ def traversal(code, capsule, dimensions, steps, span):
     codes = np.tile(code, (len(dimensions), steps, 1, 1))
     for row, dimension in zip(codes, dimensions):
         row[:, capsule, dimension] += np.linspace(-span, span, steps, dtype="float32")
+    if inside == "cube":
+        return np.clip(codes, 0, 1)
     lengths = np.linalg.norm(codes[:, :, capsule], axis=-1, keepdims=True)
     codes[:, :, capsule] *= np.minimum(1, 0.999 / np.maximum(lengths, 1e-12))
     return codes

@@ -90,10 +90,11 @@ class RestrictedBoltzmannMachine(Neurons, keras.layers.Layer):
         self.add_neurons((self.units,), (neurons,))
         self.built = True
 
-    def harmonium(self):
+    def harmonium(self, dtype=None):
         """The machine as `functions.Harmonium`, of `standardised` neurons less their centre."""
         biases = self.hidden_bias, self.visible_bias
-        return Harmonium(DenseMaps(self.kernel), *self.neuron_units(), *biases)
+        kernel = ops.cast(self.kernel, dtype or self.kernel.dtype)
+        return Harmonium(DenseMaps(kernel), *self.neuron_units(), *biases)
 
     def call(self, inputs):
         z = self.harmonium().fields(self.sent(inputs))
@@ -144,6 +145,12 @@ class RestrictedBoltzmannMachine(Neurons, keras.layers.Layer):
         h = ops.cast(h, self.variable_dtype)
         h = h if self.hidden_offset is None else h - self.hidden_offset
         return self.harmonium().transposed().free_energy(h)
+
+    def decode(self, h):
+        """The mean of v given hidden neurons h (B, E), of any values: (B, D)."""
+        y = h if self.hidden_offset is None else h - self.hidden_offset
+        machine = self.harmonium()
+        return self.received(machine.visible.mean(machine.transposed().fields(y)))
 
     def reconstruct(self, v):
         """The mean of v given p(h | v), mean field.

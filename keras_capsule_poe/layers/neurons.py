@@ -50,20 +50,25 @@ class Neurons:
         data = np.asarray(data, "float64")
         if not self.built:
             self.build((None, *data.shape[1:]))
-        mean = data.mean(axis=0)
         if self.visible == "gaussian":
             # A constant column has no variance; it gets a thousandth of the others'.
             variance = np.maximum(data.var(axis=0), 1e-3 * data.var(axis=0).mean() + 1e-12)
             self.log_variance.assign(np.log(variance))
-            mean = bias = mean / np.sqrt(variance)
-        else:
-            # As if each neuron had been seen once more in either state.
-            mean = (len(data) * mean + 1) / (len(data) + 2)
-            is_binary = self.visible == "bernoulli"
-            bias = np.log(mean / (1 - mean)) if is_binary else UnitIntervalUnits().field(mean)
+        bias, mean = self.independent(data)
         self.visible_bias.assign(bias)
         if self.centering:
             self.visible_offset.assign(mean)
+
+    def independent(self, data):
+        """Visible biases and means, two arrays, of `standardised` data (N, ...) without W."""
+        mean = np.asarray(data, "float64").mean(axis=0)
+        if self.visible == "gaussian":
+            mean = mean / np.exp(ops.convert_to_numpy(self.log_variance).astype("float64") / 2)
+            return mean, mean
+        # As if each neuron had been seen once more in either state.
+        mean = (len(data) * mean + 1) / (len(data) + 2)
+        is_binary = self.visible == "bernoulli"
+        return np.log(mean / (1 - mean)) if is_binary else UnitIntervalUnits().field(mean), mean
 
     def neuron_units(self):
         """Units of the hidden and of the visible neurons, centred or not."""

@@ -1,6 +1,7 @@
 """Keras models: the autoencoder, the capsule encoder and decoder, their product; harmoniums."""
 
 from keras_capsule_poe.models.autoencoder import ConvAutoencoder
+from keras_capsule_poe.models.boltzmann import ImageBoltzmannMachine
 from keras_capsule_poe.models.capsule_poe import (
     CapsuleDecoder,
     CapsuleEncoder,
@@ -14,6 +15,7 @@ __all__ = [
     "CapsuleEncoder",
     "ConvAutoencoder",
     "HarmoniumModel",
+    "ImageBoltzmannMachine",
     "NeuronExperts",
     "ProductOfExpertCapsules",
     "ProductOfExpertNeurons",

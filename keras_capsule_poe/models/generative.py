@@ -2,7 +2,10 @@
 
 import dataclasses
 
+from keras import ops
+
 from keras_capsule_poe.errors import BadUse
+from keras_capsule_poe.functions.randomness import step_seed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +40,8 @@ class GenerativeModel:
         TITLE: str, what the model is, for people to read.
         MODES: dict of `Mode` by name; the first is the default.
         CHAINS: tuple of str, the Markov chains that it has: `"meanfield"`, `"gibbs"`.
+        CODES: str, where a capsule's vector can lie: in the unit `"ball"`, its length then being
+            its probability, or in the unit `"cube"`, each dimension a probability.
         CEILINGS: tuple of str, the reconstructions that are judged beside samples.
         ENDPOINTS: dict, what a SavedModel of it answers, by name; the names of the arguments.
         SHARED: dict, likewise, methods that several endpoints call.
@@ -50,6 +55,7 @@ class GenerativeModel:
     TITLE = "Generative model"
     MODES: dict[str, Mode] = {}
     CHAINS: tuple[str, ...] = ()
+    CODES = "ball"
     CEILINGS: tuple[str, ...] = ()
     ENDPOINTS = {
         "encode": ("images",),
@@ -69,7 +75,7 @@ class GenerativeModel:
                 model's own.
 
         Returns:
-            dict: `capsules` (B, J, E), whose lengths are `probabilities` (B, J); `free_energy`
+            dict: `capsules` (B, J, E), see `CODES`; their `probabilities` (B, J); `free_energy`
             (B,), nats; and where clusterings should see something else than `capsules`, that
             as `experts` (B, J, E).
         """
@@ -140,7 +146,7 @@ class GenerativeModel:
             images: Tensor (B, H, W, C), pixels in [0, 1].
 
         Returns:
-            dict: `capsules` (B, J, E); `probabilities` (B, J), their lengths.
+            dict: `capsules` (B, J, E); their `probabilities` (B, J).
         """
         code = self.code(images)
         return {name: code[name] for name in ("capsules", "probabilities")}
@@ -156,6 +162,25 @@ class GenerativeModel:
     def reconstruct(self, images):
         """What `render` makes of the whole code of images (B, H, W, C), pixels in [0, 1]."""
         return self.render(self.code(images)["capsules"])
+
+    def gibbs(self, images, steps, seed):
+        """Images after some steps of the Markov chain that start from others.
+
+        Only where `CHAINS` has `"gibbs"`; to be named in `ENDPOINTS` there.
+
+        Args:
+            images: Tensor (B, H, W, C), pixels in [0, 1].
+            steps: int or scalar integer tensor, zero or more.
+            seed: int or scalar integer tensor.
+
+        Returns:
+            dict: `images` (B, H, W, C), pixels in [0, 1].
+        """
+
+        def step(done, x):
+            return self.chain_step(x, step_seed(seed, done + 1))
+
+        return {"images": self.from_visible(ops.fori_loop(0, steps, step, self.to_visible(images)))}
 
     def sample(self, n, seed, mode=None, domain=None):
         """Images drawn at random.

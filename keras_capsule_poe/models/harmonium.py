@@ -144,6 +144,15 @@ class HarmoniumModel(ContrastiveModel):
         x, _ = gibbs_chain(machine, self._noise(machine, (n,), first), steps, second)
         return self.machine.received(x)
 
+    def fantasies(self, n, steps=1000, seed=0):
+        """Visible neurons (n, D), some Gibbs steps from the persistent chains, or from noise."""
+        if self.algorithm == "cd":
+            return self.sample(n, steps, seed)
+        rows = ops.arange(n) % self.chains
+        x = self._uncentred(ops.take(self.particles[0], rows, axis=0), -1)
+        x, _ = gibbs_chain(self.machine.harmonium(), x, steps, seed)
+        return self.machine.received(x)
+
     def train_step(self, data):
         v, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         step = StatelessSeed(replica_seed(self.seed), self.optimizer.iterations)

@@ -20,8 +20,8 @@ def export_saved_model(model, folder, card, options=None, version=None):
     """Writes `folder/VERSION`, whole or not at all.
 
     Endpoints, of those that the model's `ENDPOINTS` name, have dict results and a dynamic batch,
-    which may be empty. They check their arguments: pixels lie in [0, 1], `n` is not negative and
-    `capsule` is the index of one; a call with others fails.
+    which may be empty. They check their arguments: pixels lie in [0, 1], `n` and `steps` are not
+    negative and `capsule` is the index of one; a call with others fails.
 
     Args:
         model: Built `GenerativeModel` or `CapsuleClassifier`.
@@ -177,7 +177,10 @@ def _endpoint(model, name, arguments, options):
         # Convolutions refuse an empty batch: it gets an image of zeros, whose results are dropped.
         count = tf.shape(values[0])[0]
         spare = tf.cast(tf.equal(count, 0), tf.int32)
-        filled = [tf.concat([x, tf.zeros((spare, *x.shape[1:]))], axis=0) for x in values]
+        filled = [
+            tf.concat([x, tf.zeros((spare, *x.shape[1:]))], axis=0) if x.shape.rank else x
+            for x in values
+        ]
         return {key: value[:count] for key, value in method(*filled).items()}
 
     return tf.function(endpoint, input_signature=_signature(model, arguments))
@@ -193,7 +196,7 @@ def _checked(model, name, value):
     elif name == "capsule":
         inside = (value >= 0) & (value < model.capsules)
         wanted = f"an index of {model.capsules} capsules, from 0"
-    elif name == "n":
+    elif name in ("n", "steps"):
         inside, wanted = value >= 0, "at least zero"
     else:
         return value

@@ -112,6 +112,11 @@ class RunConfig:
         setattr(target, key, convert(name, value, kinds[key]))
         self.given.add(name)
 
+    @property
+    def stages(self):
+        """Tuple of those `Stage` of the family that a run of these settings has."""
+        return tuple(stage for stage in self.family.stages if stage.when(self))
+
     def check(self, image_shape=None):
         """Builds what the settings describe, without training it.
 

@@ -39,6 +39,7 @@ class Stage:
         pictures: Patterns of pictures that it leaves in the run's folder.
         cost: Function of (configuration, image shape, training images, test images) to a
             `Cost`, or None where it takes what it takes.
+        when: Function of a configuration to whether its run has this stage.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Stage:
     reads: tuple[str, ...] = ()
     pictures: tuple[str, ...] = ()
     cost: Callable | None = None
+    when: Callable = lambda config: True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +101,8 @@ class Family:
             that it can take, or None where any will do.
         idle: Function of a configuration to a dict of the settings that mean nothing beside its
             others, and why.
+        options: dict of short names of settings, `{"capsules": "encoder.capsules"}`, that the
+            command line has as options of their own.
     """
 
     name: str
@@ -111,6 +115,7 @@ class Family:
     outline: Callable = lambda config, image_shape: ({}, {})
     smallest: Callable = lambda config: None
     idle: Callable = lambda config: {}
+    options: Mapping = dataclasses.field(default_factory=dict)
 
     def stage(self, name):
         """The stage of that name, or None."""

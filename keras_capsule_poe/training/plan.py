@@ -21,7 +21,7 @@ def plan(config, data):
     shapes, parameters = config.family.outline(config, data.image_shape)
     costs = {
         stage.name: stage.cost(config, data.image_shape, len(data.train), len(data.test))
-        for stage in config.family.stages
+        for stage in config.stages
         if stage.cost
     }
     rate = product_rate()

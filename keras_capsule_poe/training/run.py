@@ -124,7 +124,7 @@ def train(config, model_dir, load_data=None, reporter=None, stage=None, fresh=Fa
     '50 images'
     """
     _check_backend()
-    stages = config.family.stages
+    stages = config.stages
     names = [known.name for known in stages]
     if stage is not None and stage not in names:
         raise ConfigError(
@@ -162,7 +162,7 @@ def _check_backend():
 def _open(run, cleared):
     """Claims the folder for this run, or refuses; then clears the stages that start over."""
     folder, config = run.folder, run.config
-    stages = config.family.stages
+    stages = config.stages
     if folder.is_foreign():
         raise RunFailed(f"{folder.path} holds files but no training run.", mend="model_dir")
     stays = [stage for stage in stages if stage not in cleared]
@@ -230,7 +230,7 @@ def _first_stage(family, held):
 
 
 def _run_stages(run, wanted):
-    folder, reporter, stages = run.folder, run.reporter, run.config.family.stages
+    folder, reporter, stages = run.folder, run.reporter, run.config.stages
     for stage in wanted:
         if _is_done(run, stage):
             folder.check(stage)
@@ -256,7 +256,7 @@ def _is_done(run, stage, cleared=()):
 
     `cleared` are stages that count as not done, whatever they left.
     """
-    folder, stages = run.folder, run.config.family.stages
+    folder, stages = run.folder, run.config.stages
     if folder.done(stage.name) is None:
         return False
     later = stages[stages.index(stage) + 1 :]

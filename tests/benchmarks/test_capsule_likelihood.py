@@ -7,25 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keras_capsule_poe.functions import Router
+from keras_capsule_poe.models.capsule_poe.density import visible
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("base, name", [(0, "routed"), (2, "fixed")])
-def test_rows(base, name, monkeypatch, small_product, random_pixels):
+@pytest.mark.parametrize("base, routing", [("ball", "routed"), ("gaussian", "fixed")])
+def test_rows(base, routing, monkeypatch, small_product, random_pixels):
     monkeypatch.syspath_prepend(ROOT / "benchmarks" / "research")
     likelihood = importlib.import_module("capsule_likelihood")
     model = small_product()
-    x = np.asarray(model.to_visible(random_pixels(8)))
-    experts = model.encoder.experts
-    router = Router(experts.maps(), experts.options, experts.routing_bias)
-    mean = np.mean(router.route(x).coefficients, axis=0)
+    x = visible(model, random_pixels(8))
     args = argparse.Namespace(chains=200, temperatures=5, blocks=4)
-    measure = likelihood.bases(model, x)[base]
-    row = likelihood.row(
-        measure, name, np.asarray(experts.kernel), router, mean, x, args, experts.units
-    )
+    row = likelihood.row(model, x, x, base, routing, args)
     assert list(row) == likelihood.COLUMNS
     assert all(np.isfinite(value) for value in list(row.values())[2:])
     # Both sides of a small model agree, and the gain is over their middle.

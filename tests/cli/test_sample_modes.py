@@ -31,6 +31,19 @@ def test_chain_picture_has_a_row_a_state_and_a_column_a_chain(capspoe, tiny_mode
     assert size(out) == (5 * CELL + 4, 3 * CELL + 4)
 
 
+def test_chain_is_the_old_name_of_meanfield(capspoe, tiny_model, tmp_path):
+    out = tmp_path / "chain.npz"
+    options = ("--n", 3, "--seed", 1)
+    run(capspoe, tiny_model, out, "--mode", "chain", *options, "--steps", 7, "--every", 2)
+    old = arrays(out)
+    options = (*options, "--burn-in", 2, "--steps", 5, "--thin", 2)
+    shown = run(capspoe, tiny_model, out, "--mode", "meanfield", *options)
+    new = arrays(out)
+    # Not counted from the start, and not without its last state.
+    assert "2, 4, 6, 7 steps" in shown and new["step"].tolist() == [2, 4, 6, 7]
+    np.testing.assert_array_equal(new["images"], old["images"][1:])
+
+
 def arrays(path):
     with np.load(path) as stored:
         return dict(stored)
@@ -123,10 +136,15 @@ def test_picture_arrays_and_saved_model_hold_the_same_images(
     [
         ("a.png", ["--mode", "chain", "--domain", "complete"], ["--domain", "--mode chain"]),
         ("a.png", ["--mode", "chain", "--rows", "4"], ["--rows", "--mode chain"]),
-        ("a.png", ["--mode", "joint", "--start", "noise"], ["--start", "--mode chain", "joint"]),
-        ("a.png", ["--steps", "20"], ["--steps", "--mode chain", "no --mode"]),
-        ("a.png", ["--mode", "single", "--every", "2"], ["--every", "--mode chain"]),
-        ("a.png", ["--data-dir", "data"], ["--data-dir", "--mode chain"]),
+        (
+            "a.png",
+            ["--mode", "joint", "--start", "noise"],
+            ["--start", "--mode gibbs or meanfield", "joint"],
+        ),
+        ("a.png", ["--steps", "20"], ["--steps", "--mode gibbs or meanfield", "no --mode"]),
+        ("a.png", ["--burn-in", "3"], ["--burn-in", "--mode gibbs or meanfield", "no --mode"]),
+        ("a.png", ["--mode", "single", "--every", "2"], ["--every", "--mode gibbs or meanfield"]),
+        ("a.png", ["--data-dir", "data"], ["--data-dir", "--mode gibbs or meanfield"]),
         ("a.png", ["--mode", "chain", "--data-dir", "data"], ["--data-dir", "--start data"]),
         ("a.png", ["--mode", "chain", "--steps", "0"], ["--steps", "0"]),
         ("a.png", ["--mode", "chain", "--start", "ashes"], ["--start", "ashes"]),
@@ -148,7 +166,7 @@ def test_options_that_mean_nothing_are_refused(capspoe, tmp_path, out, arguments
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["--mode", "gibbs"], ["single, joint, chain", "gibbs"]),
+        (["--mode", "gibbs"], ["single, joint, meanfield", "gibbs"]),
         (["--domain", "half"], ["'complete', 'restricted', 'visited'", "half"]),
         (["--mode", "joint", "--domain", "visited"], ["domain", "joint", "visited"]),
     ],

@@ -38,6 +38,8 @@ def test_without_labels_and_with_few_images():
 class Mirror:
     """Decodes a code into itself."""
 
+    CODES = "ball"
+
     def render(self, capsules):
         return {"images": capsules[..., None]}
 

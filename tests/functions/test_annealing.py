@@ -137,13 +137,14 @@ def test_short_runs_bracket_the_truth():
     assert longer[1].error < 0.5 * log_mean(reverse).error
 
 
-def late(log_weight, kernel, start, steps, betas, seeds):
+def late(log_weight, kernel, gain, start, betas, seeds):
     """Wrong: the weight is that of the state after it moved, beta off by one step."""
     values = log_weight(start)
     states, total = start, 0.0
-    for k in range(steps.shape[0]):
-        states, values = kernel(states, values, betas[k], StatelessSeed(seeds[k, 0], k))
-        total = total + steps[k] * values
+    betas = ops.cast(betas, values.dtype)
+    for k in range(betas.shape[0] - 1):
+        states, values = kernel(states, values, betas[k + 1], StatelessSeed(seeds[k, 0], k))
+        total = total + gain(states, values, betas[k], betas[k + 1])
     return total, states, values
 
 

@@ -8,7 +8,9 @@ from keras_capsule_poe.functions import (
     DenseMaps,
     Harmonium,
     annealed_partition,
+    annealing,
     annealing_schedule,
+    draw_enumerated,
     enumerated_log_partition,
     log_likelihood,
     reverse_annealed_partition,
@@ -40,6 +42,21 @@ def test_either_side_is_enumerated(enumerated):
     assert enumerated_log_partition(truth.harmonium()) == pytest.approx(
         truth.log_partition(), abs=1e-10
     )
+
+
+@pytest.mark.parametrize("neurons, hidden", [(3, 5), (5, 3)])
+def test_draws_of_the_smaller_side_are_of_the_law(enumerated, neurons, hidden):
+    # Either side is the smaller once; draws of p(h) that forget a bias, or the centre, fail.
+    truth = enumerated(neurons=neurons, hidden=hidden, centred=True, scale=1.5)
+    n = 20_000
+    drawn = np.asarray(draw_enumerated(truth.harmonium(), n, seed=1)) + truth.mu
+    number = drawn.round().astype(int) @ (1 << np.arange(neurons))
+    expected = np.zeros(2**neurons)
+    expected[truth.v.astype(int) @ (1 << np.arange(neurons))] = truth.law()
+    found = np.bincount(number, minlength=2**neurons) / n
+    # Once in ten thousand would one of 32 states be five deviations off.
+    assert np.all(np.abs(found - expected) < 5 * np.sqrt(expected * (1 - expected) / n) + 1e-9)
+    np.testing.assert_array_equal(draw_enumerated(truth.harmonium(), 9, 1) + truth.mu, drawn[:9])
 
 
 def test_what_cannot_be_computed_is_refused(enumerated):
@@ -107,7 +124,7 @@ def test_one_step_is_importance_sampling(enumerated, monkeypatch):
         return drawn[-1]
 
     monkeypatch.setattr(type(ours.visible), "sample", kept)
-    monkeypatch.setattr(partition, "_compiled", lambda function: function)
+    monkeypatch.setattr(annealing, "compiled", lambda function: function)
     found = annealed_partition(ours, [0.0, 1.0], 50, base)
     v = drawn[0] + truth.mu
     # log Z_0 - F(v) + F_0(v), where F_0 has neither maps nor hidden biases.

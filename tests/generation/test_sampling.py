@@ -72,11 +72,37 @@ def test_reconstructions_that_are_images_make_rows(model, random_pixels):
 def test_traversals_go_through_the_code(model, random_pixels):
     image = random_pixels(1)
     code = model.encode(image)
-    rows, capsule = image_traversal(model, image, steps=5, span=0.1)
+    rows, capsule, dimensions = image_traversal(model, image, steps=5, span=0.1)
     assert capsule == np.argmax(code["probabilities"][0])
     assert len(rows) == model.dim and rows[0].shape == (5, 20, 20, 1)
     for row in rows:
         np.testing.assert_allclose(row[2], model.decode(code["capsules"])["images"][0], atol=1e-4)
+
+
+def test_of_many_dimensions_those_that_change_the_image_most_are_shown():
+    class Weighed:
+        dim, CODES = 4, "cube"
+
+        def encode(self, images):
+            return {"capsules": images[:, :1, :, 0], "probabilities": images[:, :1, 0, 0]}
+
+        def render(self, capsules):
+            return {"images": capsules[..., None] * np.array([1, 3, 0, 2.0], "float32")[:, None]}
+
+    image = np.full((1, 4, 4, 1), 0.75, "float32")
+    rows, capsule, dimensions = image_traversal(Weighed(), image, steps=3, span=0.5, rows=2)
+    # The first two, or the last, or all: none of these.
+    assert dimensions == [1, 3] and capsule == 0 and len(rows) == 2
+    np.testing.assert_allclose(rows[0][:, 0, :, 0][:, 1], [0.75, 2.25, 3.0])
+    np.testing.assert_allclose(rows[0][:, 0, 0, 0], 0.75)
+
+
+def test_a_traversal_stops_at_the_faces_of_a_cube():
+    code = np.array([[0.1, 0.9]], "float32")
+    codes = traversal(code, 0, [0, 1], 3, 0.5, "cube")
+    # In the ball it would be shortened, and the other dimension with it.
+    np.testing.assert_allclose(codes[0, :, 0], [[0, 0.9], [0.1, 0.9], [0.6, 0.9]], atol=1e-6)
+    np.testing.assert_allclose(codes[1, :, 0], [[0.1, 0.4], [0.1, 0.9], [0.1, 1]], atol=1e-6)
 
 
 def test_a_traversal_moves_one_dimension_within_the_ball():

@@ -53,6 +53,23 @@ def test_stages_run_once_and_in_order(engine):
     ]  # fmt: skip
 
 
+def test_a_stage_that_settings_leave_out_is_none_of_the_run(engine, tmp_path):
+    from dataclasses import replace
+
+    first, *rest = engine.family.stages
+    first = replace(first, when=lambda config: config["first"].size > 1)
+    family = replace(engine.family, stages=(first, *rest))
+    engine.train(family=family)
+    # What reads its cache does not wait for it, and a second run does not either.
+    assert engine.log == ["second", "last"] and not (engine.folder / "first").exists()
+    engine.train(family=family)
+    assert engine.log == []
+    with pytest.raises(ConfigError, match="has no stage 'first'; it has second, last"):
+        engine.train(family=family, stage="first")
+    engine.train(family=family, first={"size": 2}, folder=tmp_path / "other")
+    assert engine.log == ["first", "second", "last"]
+
+
 def test_fresh_with_unknown_data_deletes_nothing(engine, done):
     refuses(engine, "no such data", BadUse, load=no_images, fresh=True)
     refuses(engine, "no such data", BadUse, load=no_images, fresh=True, stage="second")

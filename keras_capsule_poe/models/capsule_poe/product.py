@@ -7,8 +7,16 @@ from keras_capsule_poe.functions.squash import squash
 from keras_capsule_poe.functions.units import free_energy
 from keras_capsule_poe.functions.winners import winner_alone
 from keras_capsule_poe.layers.gaussian_mixtures import GaussianMixtures
+from keras_capsule_poe.models.capsule_poe.density import (
+    BASES,
+    FITTED,
+    ROUTINGS,
+    CapsuleDensity,
+    visible,
+)
 from keras_capsule_poe.models.capsule_poe.draws import CapsuleDraws
 from keras_capsule_poe.models.generative import GenerativeModel, Mode
+from keras_capsule_poe.models.likelihood import LikelihoodModel
 from keras_capsule_poe.models.randomness import StatelessSeed
 
 # Noise has little in common with an expert's few directions: as long as features it turns none on,
@@ -17,7 +25,7 @@ LONGER = 8
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
-class ProductOfExpertCapsules(CapsuleDraws, GenerativeModel, keras.Model):
+class ProductOfExpertCapsules(CapsuleDraws, LikelihoodModel, GenerativeModel, keras.Model):
     """Images to expert capsules and back, and images from single capsules.
 
     Args:
@@ -58,6 +66,7 @@ class ProductOfExpertCapsules(CapsuleDraws, GenerativeModel, keras.Model):
     TITLE = "Product of expert capsules (arXiv 1907.11643)"
     CHAINS = ("meanfield",)
     CEILINGS = ("autoencoder", "whole_code", "routing_off")
+    DENSITIES = {"base": BASES, "routing": ROUTINGS}
     ENDPOINTS = {
         **GenerativeModel.ENDPOINTS,
         "sample_capsule": ("capsule", "n", "seed"),
@@ -200,6 +209,21 @@ class ProductOfExpertCapsules(CapsuleDraws, GenerativeModel, keras.Model):
             "routing_off": (self.render(unrouted)["images"], images),
             "primary_capsules": (whole["primary_capsules"], x),
         }
+
+    def density(self, images, seed=0, base=None, routing="fixed"):
+        """The density of primary capsules over a base measure, see `CapsuleDensity`.
+
+        Args:
+            images: Array (N, H, W, C), uint8, training images; at most 6,000 are looked at.
+            seed: Of no use here: nothing is drawn of images.
+            base: str, P_0, which must be named.
+            routing: str, the coefficients.
+
+        Raises:
+            BadUse: If no base is named, or there is none such.
+        """
+        self.check_named(base=base, routing=routing)
+        return CapsuleDensity(self, visible(self, images[:FITTED]), base, routing)
 
     def get_config(self):
         parts = ("autoencoder", "primary", "encoder", "decoder", "visited", "joint")

@@ -1,0 +1,71 @@
+"""`capspoe likelihood`."""
+
+from pathlib import Path
+
+import click
+
+from keras_capsule_poe.cli.models import find_model, load_model, load_run_data
+from keras_capsule_poe.cli.options import data_options, model_option, seed_option
+from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
+
+# Words that a density may have to be told, where the model's has such.
+_NAMED = ("base", "routing")
+
+
+@click.command()
+@model_option
+@click.option(
+    "--base",
+    metavar="NAME",
+    help="Capsules: the base measure, which must be named: ball, isotropic or gaussian.",
+)
+@click.option(
+    "--routing",
+    metavar="NAME",
+    help="Capsules: coefficients that are fixed, the mean of training images, or routed.  "
+    "[default: fixed]",
+)
+@click.option(
+    "--temperatures",
+    type=click.IntRange(min=2),
+    help="Steps of each annealing.  [default: the model's: 14500, capsules 20]",
+)
+@click.option(
+    "--chains", type=click.IntRange(min=2), help="[default: the model's: 100, capsules 512]"
+)
+@click.option("--images", type=click.IntRange(min=2), help="Use only the first N test images.")
+@click.option(
+    "--json",
+    "json_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the figures to a file as well.",
+)
+@data_options
+@seed_option
+@guarded
+@with_tensorflow
+def likelihood(
+    model_dir, base, routing, temperatures, chains, images, json_path, data_dir, manual_dir, seed
+):
+    """Measure the log-likelihood of test images, in nats.
+
+    log Z comes from annealed importance sampling, forward and reverse, which lie on either
+    side of it, and exactly where a layer is small enough. The nats use the exact one, or else
+    the middle; their error counts the images and half of the width.
+    """
+    from keras_capsule_poe.evaluation import likelihood as measured
+
+    folder = find_model(model_dir)
+    model = load_model(folder)
+    words = {"base": base, "routing": routing}
+    named = {name: words[name] for name in _NAMED if words[name] is not None}
+    if not measured.has_likelihood(model):
+        raise click.UsageError(f"The model in {folder} has no likelihood. It is a {model.TITLE}.")
+    data = load_run_data(folder, data_dir, manual_dir)
+    figures = measured.likelihood(model, data, images, temperatures, chains, seed, **named)
+    click.echo(measured.likelihood_text(figures))
+    if json_path:
+        from keras_capsule_poe.io.files import write_json
+
+        write_json(json_path, figures)
+        click.echo(f"Wrote {json_path}")

@@ -1,0 +1,87 @@
+"""The settings of a restricted Boltzmann machine of images, and its recipes."""
+
+from dataclasses import dataclass
+
+from keras_capsule_poe.families import features
+from keras_capsule_poe.families.features.sections import idle_steps
+from keras_capsule_poe.training.family import Recipe
+
+
+@dataclass
+class RbmSection:
+    """The machine, how its chains are run, and its training by contrastive divergence."""
+
+    visible: str = "pixels"
+    binarize: str | None = "stochastic"
+    neurons: str = "bernoulli"
+    hidden: int = 500
+    centering: bool = True
+    algorithm: str = "pcd"
+    gibbs_steps: int = 1
+    chains: int = 100
+    chains_start: str = "data"
+    temperatures: int = 10
+    epochs: int | None = None
+    steps: int = 24_000
+    batch_size: int = 100
+    learning_rate: float = 0.05
+    momentum: float = 0.0
+    final_rate: float = 0.01
+    weight_decay: float = 0.0
+    offset_rate: float = 0.01
+    initial_stddev: float = 0.01
+    burn_in: int = 100
+
+
+SECTIONS = {**features.SECTIONS, "rbm": RbmSection}
+
+# Sixteen hidden neurons have 65,536 states: every figure of the likelihood is exact.
+_SMALL = {
+    "rbm": {
+        "binarize": "threshold",
+        "hidden": 16,
+        "steps": 30_000,
+        "learning_rate": 0.5,
+    }
+}
+
+# As many maps as the experts of a product of capsules: a control of equal size.
+_FEATURES = {
+    "rbm": {
+        "visible": "features",
+        "hidden": 320,
+        "learning_rate": 0.002,
+        "momentum": 0.5,
+        "steps": 4_000,
+    }
+}
+
+RECIPES = {
+    "pixels": Recipe("500 hidden neurons over pixels, persistent chains"),
+    "small": Recipe("16 hidden neurons, whose likelihood is exact", _SMALL),
+    "features": Recipe("320 hidden neurons over the features of an autoencoder", _FEATURES),
+}
+
+
+def idle(config):
+    """Settings that mean nothing beside others, and why: a dict.
+
+    Args:
+        config: `RunConfig` of these sections.
+    """
+    rbm = config["rbm"]
+    found = idle_steps(config, "autoencoder", "rbm")
+    if rbm.visible != "features":
+        why = f"rbm.visible is {rbm.visible!r}"
+        found |= {f"{name}.{key}": why for name in features.SECTIONS for key in vars(config[name])}
+    else:
+        found |= dict.fromkeys(("rbm.binarize", "rbm.neurons"), "rbm.visible is 'features'")
+    if rbm.neurons != "bernoulli":
+        found["rbm.binarize"] = f"rbm.neurons is {rbm.neurons!r}"
+    if rbm.algorithm == "cd":
+        found["rbm.chains"] = "rbm.algorithm is 'cd', whose chains are as many as images a batch"
+    if rbm.algorithm != "pt":
+        found["rbm.temperatures"] = f"rbm.algorithm is {rbm.algorithm!r}"
+    if not rbm.centering:
+        found["rbm.offset_rate"] = "rbm.centering is false"
+    return found

@@ -1,0 +1,103 @@
+"""The stages of a restricted Boltzmann machine of images: its training, and the whole.
+
+Each takes a `Run`, leaves its files in the run's folder and returns what it measured.
+"""
+
+import keras
+
+from keras_capsule_poe.data import batches
+from keras_capsule_poe.data.mapping import to_pixels
+from keras_capsule_poe.families.features import stored
+from keras_capsule_poe.families.rbm import build
+from keras_capsule_poe.functions.compiled import compiled
+from keras_capsule_poe.generation.grids import reconstruction_rows, sample_rows
+from keras_capsule_poe.io.files import beside
+from keras_capsule_poe.io.pictures import save_grid
+
+# Makes the classes known to Keras.
+from keras_capsule_poe.models import ImageBoltzmannMachine
+from keras_capsule_poe.serving.saved_model import export_saved_model
+
+# Enough images for biases, and for a stable mean; and steps after which chains are the model's.
+ADAPTED, MONITORED, SETTLED = 6000, 1000, 1000
+SHOWN, ROWS = 12, 4
+
+
+def rbm(run):
+    """Trains the machine by contrastive divergence."""
+    config, data = run.config, run.data
+    autoencoder = _autoencoder(run)
+    if autoencoder is None:
+        train, test = data.train.images, data.test.images
+    else:
+        train, test = (stored.features(run, part) for part in ("train", "test"))
+    train, test = (part.reshape(len(part), -1) for part in (train, test))
+    model = build.build_model(config, train.shape[1])
+    whole = build.build_whole(config, model.machine, data.image_shape, autoencoder)
+    some = to_pixels(train[:ADAPTED])
+    model.adapt(some > 0.5 if build.binarize(config) == "threshold" else some)
+    # XLA makes a step several times slower on a CPU.
+    model.compile(build.optimizer(config, len(train)), jit_compile=False)
+    seen, held_out = to_pixels(train[:MONITORED]), to_pixels(test[:MONITORED])
+
+    def after_epoch():
+        known, new = (
+            model.evaluate(x, batch_size=MONITORED, verbose=0, return_dict=True)
+            for x in (seen, held_out)
+        )
+        return {
+            "free_energy_gap": new["free_energy"] - known["free_energy"],
+            "held_out_relative_error": new["loss"],
+        }
+
+    def picture(path):
+        shown = held_out[:SHOWN]
+        rows = [shown, model.machine.reconstruct(shown), model.fantasies(SHOWN, steps=1)]
+        save_grid(path, [keras.ops.convert_to_numpy(whole.from_visible(row)) for row in rows])
+
+    last = run.fit(
+        "rbm",
+        model,
+        lambda **order: batches(train, **order),
+        build.schedule(config),
+        after_epoch,
+        picture,
+    )
+    stored.save_model(run, "rbm", model)
+    return last
+
+
+def export(run):
+    """Puts the whole together, saves it for Keras and as a SavedModel, and draws its grids."""
+    config = run.config
+    trained = stored.load_model(run, "rbm")
+    shape = run.data.image_shape
+    model = build.build_whole(config, trained.machine, shape, _autoencoder(run))
+    number = config["rbm"].chains
+    model.particles.assign(compiled(lambda: trained.fantasies(number, SETTLED, config.seed))())
+    shown = reconstruction_rows(model, run.data.test.images[:SHOWN])
+    with beside(run.path("model.keras"), suffix=".keras") as temporary:
+        model.save(temporary)
+    version = export_saved_model(model, run.folder.path, run.folder.card(config))
+    save_grid(run.path("reconstructions.png"), list(shown.values()))
+    save_grid(run.path("samples.png"), sample_rows(model, ROWS, config.seed))
+    return {"saved_model": version.name}
+
+
+def _autoencoder(run):
+    """The trained autoencoder where features are modelled, else None."""
+    if not build.has_features(run.config):
+        return None
+    return stored.as_float32(stored.load_model(run, "autoencoder"))
+
+
+def load(path):
+    """The `ImageBoltzmannMachine` of a `model.keras`.
+
+    Raises:
+        ValueError: If the file holds another kind of model.
+    """
+    model = keras.models.load_model(path, compile=False)
+    if not isinstance(model, ImageBoltzmannMachine):
+        raise ValueError(f"it holds a {type(model).__name__}")
+    return model
