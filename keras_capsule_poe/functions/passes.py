@@ -55,7 +55,8 @@ class Passes:
 
     def check_chains(self, chains, x):
         """Raises ValueError where chains would need coefficients of images that are not there."""
-        if self._coefficients is not None and chains.shape[0] != x.shape[0]:
+        c = self._coefficients
+        if c is not None and len(c.shape) == 3 and chains.shape[0] != x.shape[0]:
             raise ValueError(
                 "`chains` must be as many as there are images where coefficients are given: each "
                 f"chain keeps those of an image. Received: {chains.shape[0]} chains, "
