@@ -187,6 +187,12 @@ class TemperedUnits(ExponentialUnits):
         """A draw of the units at the tempered z."""
         return self.units.sample(self._tempered(z), seed)
 
+    def laid(self, lay):
+        """The same units in a layout of maps; `lay` leads there from (B, J, E)."""
+        base = ops.convert_to_tensor(self.base)
+        base = lay(base[None]) if len(base.shape) > 1 else base
+        return TemperedUnits(self.units.laid(lay), self.beta, base)
+
     def _tempered(self, z):
         z = at_least_float32(z)
         base = ops.convert_to_tensor(self.base, dtype=z.dtype)

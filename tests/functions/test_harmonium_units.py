@@ -5,10 +5,14 @@ import pytest
 
 from keras_capsule_poe.functions import (
     BinaryUnits,
+    BlockMaps,
     CentredUnits,
+    EinsumMaps,
     GaussianUnits,
+    Harmonium,
     TemperedUnits,
     UnitIntervalUnits,
+    gibbs_step,
 )
 
 UNIT = UnitIntervalUnits()
@@ -125,3 +129,18 @@ def test_mutants():
     uncentred.pull = BinaryUnits().pull  # the offset forgotten
     slope = float(uncentred.free_energy(np.array([-h])) - uncentred.free_energy(np.array([h])))
     assert abs(float(uncentred.pull(np.zeros(1))[0]) - slope / (2 * h)) > 0.1
+
+
+def test_tempered_capsules_over_blocks_are_einsums():
+    """Rejects a base, of a number for each unit, that is added to blocks as it is."""
+    random = np.random.default_rng(0)
+    kernel, c = random.normal(size=(6, 5, 3, 4)), random.uniform(0.3, 1.5, size=(6, 5))
+    base, x = random.normal(size=(6, 4)), random.normal(size=(2, 6, 4))
+
+    def walked(maps):
+        machine = Harmonium(maps(kernel), coefficients=c).tempered(0.3, base)
+        return [np.asarray(side) for side in gibbs_step(machine, x, seed=None)]
+
+    for blocks, einsum in zip(walked(BlockMaps), walked(EinsumMaps), strict=True):
+        # Sums of 24 products in float64, in another order.
+        np.testing.assert_allclose(blocks, einsum, rtol=1e-12)
