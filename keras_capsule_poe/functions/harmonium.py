@@ -238,11 +238,6 @@ def log_variance_gradient(harmonium, x):
     return ops.mean((x + offset) * (x - expected), axis=0) / 2 - 0.5
 
 
-def _bias(bias, shape, maps):
-    dtype = maps.kernel.dtype
-    return ops.zeros(shape, dtype) if bias is None else ops.cast(bias, dtype)
-
-
 def _total(energy, shape):
     """The sum over a side of energies that have its last axis summed out."""
     axes = len(shape) - 1

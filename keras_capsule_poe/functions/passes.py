@@ -55,8 +55,9 @@ class Passes:
 
     def check_chains(self, chains, x):
         """Raises ValueError where chains would need coefficients of images that are not there."""
-        c = self._coefficients
-        if c is not None and len(c.shape) == 3 and chains.shape[0] != x.shape[0]:
+        c, sizes = self._coefficients, {chains.shape[0], x.shape[0]}
+        # In a graph a size may not be known.
+        if c is not None and len(c.shape) == 3 and len(sizes - {None}) > 1:
             raise ValueError(
                 "`chains` must be as many as there are images where coefficients are given: each "
                 f"chain keeps those of an image. Received: {chains.shape[0]} chains, "

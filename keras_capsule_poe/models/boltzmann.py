@@ -112,12 +112,6 @@ class ImageBoltzmannMachine(LikelihoodModel, GenerativeModel, keras.Model):
         )
         self.built = True
 
-    def call(self, images):
-        return self.reconstruct(images)["images"]
-
-    def compute_output_shape(self, input_shape):
-        return tuple(input_shape)
-
     def code(self, images, coefficients=None):
         """Hidden neurons of images.
 

@@ -66,6 +66,13 @@ class GenerativeModel:
     }
     SHARED = {"code": ("images",), "render": ("capsules",)}
 
+    def call(self, images):
+        """As a Keras layer: the images of `reconstruct`."""
+        return self.reconstruct(images)["images"]
+
+    def compute_output_shape(self, input_shape):
+        return tuple(input_shape)
+
     def code(self, images, coefficients=None):
         """Everything that one pass up gives.
 

@@ -58,9 +58,6 @@ class LinearCode(GenerativeModel, keras.Model):
         )
         self.built = True
 
-    def call(self, images):
-        return self.reconstruct(images)["images"]
-
     def code(self, images, coefficients=None):
         flat = ops.reshape(images, (-1, self.axes.shape[0])) - self.mean
         field = ops.matmul(flat, self.axes) / self.spread

@@ -8,6 +8,7 @@ import itertools
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_capsule_poe.functions import (
     BinaryUnits,
@@ -271,6 +272,19 @@ def test_persistent_chains_carry_on():
         DenseMaps(w), data[:1], chains=start, steps=2, **BINARY, **biases
     )
     np.testing.assert_allclose(other.reconstruction, step.reconstruction, rtol=1e-12)
+
+
+def test_chains_of_a_batch_whose_size_is_not_known():
+    """Rejects a check of sizes that takes an unknown one for another."""
+    kernel, x = np.ones((1, 1, E, D)), STATES[:2, None]
+
+    def step(x, c):
+        maps = EinsumMaps(kernel)
+        return contrastive_divergence(maps, x, c, chains=STATES[2:4, None], **BINARY).gradient
+
+    sizes = [tf.TensorSpec((None, 1, D), "float64"), tf.TensorSpec((None, 1, 1), "float64")]
+    graph = tf.function(step, input_signature=sizes)
+    np.testing.assert_allclose(graph(x, np.ones((2, 1, 1))), step(x, np.ones((2, 1, 1))))
 
 
 def test_draws_depend_on_the_seed_and_differ_between_slices(monkeypatch):

@@ -118,12 +118,6 @@ class ProductOfExpertCapsules(CapsuleDraws, LikelihoodModel, GenerativeModel, ke
         )
         self.built = True
 
-    def call(self, images):
-        return self.reconstruct(images)["images"]
-
-    def compute_output_shape(self, input_shape):
-        return tuple(input_shape)
-
     def code(self, images, coefficients=None):
         """Everything that one routing of images gives.
 

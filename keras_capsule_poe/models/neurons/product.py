@@ -110,12 +110,6 @@ class ProductOfExpertNeurons(NeuronDraws, GenerativeModel, keras.Model):
         )
         self.built = True
 
-    def call(self, images):
-        return self.reconstruct(images)["images"]
-
-    def compute_output_shape(self, input_shape):
-        return tuple(input_shape)
-
     # Codes
 
     def code(self, images, coefficients=None):
