@@ -5,6 +5,7 @@ import time
 import numpy as np
 
 from keras_capsule_poe.errors import BadUse
+from keras_capsule_poe.functions.annealing import Bracket
 
 # A side's error is one where a single chain has all the weight: then it says nothing any more.
 _UNSURE = 0.5
@@ -42,7 +43,8 @@ def likelihood(model, data, images=None, temperatures=None, chains=None, seed=0,
         `forward`, `reverse`, `exact` (or None), log Z in nats, with `forward_error` and
         `reverse_error`, standard errors, and `width` = reverse - forward; `nats`, the mean over
         test images, `nats_error` of images and log Z together; `nats_forward` and `nats_reverse`,
-        the same with either side alone; `seconds` that annealing took.
+        the same with either side alone; `seconds` that annealing took. What annealing gives is None
+        where the density is exact and nothing is annealed.
 
     Raises:
         BadUse: If the model has no likelihood, or a number is too small.
@@ -91,6 +93,12 @@ def likelihood(model, data, images=None, temperatures=None, chains=None, seed=0,
     found = density.bracket(temperatures, chains, seed)
     seconds = time.perf_counter() - begun
     exact = density.exact()
+    annealed = dict.fromkeys((*Bracket._fields, "width", "nats_forward", "nats_reverse"))
+    if found is not None:
+        annealed = {**found._asdict(), "width": found.width}
+        annealed |= {
+            f"nats_{side}": float(values.mean()) - annealed[side] for side in ("forward", "reverse")
+        }
     if exact is None:
         log_z = (found.forward + found.reverse) / 2
         uncertain = max(found.forward_error, found.reverse_error, abs(found.width) / 2)
@@ -104,13 +112,10 @@ def likelihood(model, data, images=None, temperatures=None, chains=None, seed=0,
         "images": len(values),
         "temperatures": temperatures,
         "chains": chains,
-        **found._asdict(),
-        "width": found.width,
+        **annealed,
         "exact": exact,
         "nats": mean - log_z,
         "nats_error": float(np.hypot(spread, uncertain)),
-        "nats_forward": mean - found.forward,
-        "nats_reverse": mean - found.reverse,
         "seconds": seconds,
     }
 
@@ -129,8 +134,23 @@ def likelihood_text(figures):
     test images  -2.000 +- 0.100 nats an image, of 10 (-2.000 by forward, -2.000 by reverse)
     """
     shown = figures
+    lines = [f"Nats of {shown['about']}"]
+    by_side = ""
+    if shown["width"] is not None:
+        lines += _annealing_lines(shown)
+        sides = (f"{shown[f'nats_{side}']:.3f} by {side}" for side in ("forward", "reverse"))
+        by_side = f" ({', '.join(sides)})"
+    if shown["exact"] is not None:
+        lines.append(f"  exact      {shown['exact']:.3f}" if by_side else "log Z is exact")
+    lines.append(
+        f"test images  {shown['nats']:.3f} +- {shown['nats_error']:.3f} nats an image, of "
+        f"{shown['images']}{by_side}"
+    )
+    return "\n".join(lines)
+
+
+def _annealing_lines(shown):
     lines = [
-        f"Nats of {shown['about']}",
         f"log Z: {shown['chains']} chains, {shown['temperatures']} temperatures, "
         f"{shown['seconds']:.0f} s",
     ]
@@ -143,11 +163,4 @@ def likelihood_text(figures):
             f"  A few chains carry the weight, {' and '.join(unsure)}: neither errors nor the "
             "width can be trusted; take more temperatures or chains"
         )
-    if shown["exact"] is not None:
-        lines.append(f"  exact      {shown['exact']:.3f}")
-    sides = ", ".join(f"{shown[f'nats_{side}']:.3f} by {side}" for side in ("forward", "reverse"))
-    lines.append(
-        f"test images  {shown['nats']:.3f} +- {shown['nats_error']:.3f} nats an image, of "
-        f"{shown['images']} ({sides})"
-    )
-    return "\n".join(lines)
+    return lines

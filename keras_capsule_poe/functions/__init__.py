@@ -13,6 +13,12 @@ from keras_capsule_poe.functions.base_measures import (
     SquashedGaussian,
     UniformBall,
 )
+from keras_capsule_poe.functions.boltzmann_mixture import (
+    BoltzmannMixture,
+    MixtureGradient,
+    Posterior,
+    fit_shares,
+)
 from keras_capsule_poe.functions.capsule_moments import (
     CapsulePartition,
     disjoint_log_partition,
@@ -57,6 +63,7 @@ from keras_capsule_poe.functions.retrieval import conjugate, lyapunov, potential
 from keras_capsule_poe.functions.routed_chain import corrected_step
 from keras_capsule_poe.functions.routing import Router, Routing, RoutingOptions
 from keras_capsule_poe.functions.squash import squash, unsquash
+from keras_capsule_poe.functions.state_tables import StateMoments, state_moments, state_table
 from keras_capsule_poe.functions.streamed.blocks import BlockMaps
 from keras_capsule_poe.functions.streamed.router import route
 from keras_capsule_poe.functions.tempering import exchange_log_odds, replica_exchange
@@ -78,6 +85,7 @@ __all__ = [
     "AnnealedPartition",
     "BinaryUnits",
     "BlockMaps",
+    "BoltzmannMixture",
     "Bracket",
     "CapsulePartition",
     "CapsuleUnits",
@@ -90,11 +98,14 @@ __all__ = [
     "Harmonium",
     "ImportanceGradient",
     "LatentRouter",
+    "MixtureGradient",
+    "Posterior",
     "Router",
     "Routing",
     "RoutingOptions",
     "SquashedGaussian",
     "TemperedUnits",
+    "StateMoments",
     "UniformBall",
     "UnitIntervalUnits",
     "annealed_importance",
@@ -118,6 +129,7 @@ __all__ = [
     "exchange_log_odds",
     "expert_covariance",
     "expert_log_weight",
+    "fit_shares",
     "flattened",
     "free_energy",
     "gaussian_partition",
@@ -141,5 +153,7 @@ __all__ = [
     "route",
     "squash",
     "state_log_weights",
+    "state_moments",
+    "state_table",
     "unsquash",
 ]

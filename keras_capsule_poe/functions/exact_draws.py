@@ -5,7 +5,7 @@ A capsule of 16 neurons has 65,536 states. With the visible units summed out
     P(h) is proportional to exp(-F(h)),    -F(h) = y.(a + W (b - mu)) + |W^T y|^2/2 + constant
 
 for Gaussian visible units, where y = h - lambda is what the capsule sends, so that an E x E
-matrix is all that it takes. For others each state goes down the maps once.
+matrix is all that it takes, see `state_tables`. For others each state goes down the maps once.
 """
 
 from keras import ops
@@ -14,29 +14,10 @@ from keras_capsule_poe.functions.checks import whole_number
 from keras_capsule_poe.functions.harmonium_units import CentredUnits
 from keras_capsule_poe.functions.norms import at_least_float32
 from keras_capsule_poe.functions.randomness import draw_index, streams
+from keras_capsule_poe.functions.state_tables import MOST_NEURONS, binary_states, state_table
 from keras_capsule_poe.functions.units import BinaryUnits, GaussianUnits
 
-MOST_NEURONS = 20
 _BLOCK = 4096
-
-
-def binary_states(indices, neurons):
-    """The states of binary neurons by their numbers, the first neuron the lowest bit.
-
-    Args:
-        indices: Integer tensor (N,).
-        neurons: int, E.
-
-    Returns:
-        Tensor (N, E) of zeros and ones, int32.
-
-    Examples:
-
-    >>> ops.convert_to_numpy(binary_states(ops.convert_to_tensor([0, 1, 6]), 3)).tolist()
-    [[0, 0, 0], [1, 0, 0], [0, 1, 1]]
-    """
-    powers = ops.cast(2, "int32") ** ops.arange(neurons, dtype="int32")
-    return ops.floor_divide(ops.cast(indices, "int32")[:, None], powers) % 2
 
 
 def state_log_weights(harmonium):
@@ -69,11 +50,17 @@ def state_log_weights(harmonium):
     side, lam = harmonium.transposed(), _offset(harmonium.hidden, dtype)
     if isinstance(_plain(harmonium.visible), GaussianUnits):
         b, mu = harmonium.visible_bias, _offset(harmonium.visible, dtype)
-        y = ops.cast(binary_states(ops.arange(2**neurons), neurons), dtype) - lam
-        field = harmonium.hidden_bias + ops.matmul(maps.kernel, b - mu)
         gram = ops.matmul(maps.kernel, ops.transpose(maps.kernel))
-        constant = ops.sum(b * (b / 2 - mu))
-        return ops.matmul(y, field) + ops.sum(ops.matmul(y, gram) * y, axis=-1) / 2 + constant
+        field = harmonium.hidden_bias + ops.matmul(maps.kernel, b - mu)
+        # y^T gram y/2 of y = h - lambda, in powers of h.
+        lam = ops.broadcast_to(lam, (neurons,))
+        bent = ops.matmul(gram, lam)
+        table = state_table(gram[None], (field - bent)[None])
+        return (
+            ops.reshape(table, (-1,))
+            + ops.sum(b * (b / 2 - mu))
+            + ops.sum(lam * (bent / 2 - field))
+        )
     logs = []
     for first in range(0, 2**neurons, _BLOCK):
         block = ops.arange(first, min(first + _BLOCK, 2**neurons))

@@ -5,6 +5,7 @@ from keras_capsule_poe.layers.capsule_length import CapsuleLength, CapsuleMask
 from keras_capsule_poe.layers.capsule_poe import CapsulePoE
 from keras_capsule_poe.layers.expert_frames import ExpertFrames
 from keras_capsule_poe.layers.gaussian_mixtures import GaussianMixtures
+from keras_capsule_poe.layers.neuron_mixture import NeuronMixture
 from keras_capsule_poe.layers.neuron_poe import NeuronPoE
 from keras_capsule_poe.layers.primary_capsules import PrimaryCapsules
 from keras_capsule_poe.layers.routing_layer import RoutingLayer
@@ -15,6 +16,7 @@ __all__ = [
     "CapsulePoE",
     "ExpertFrames",
     "GaussianMixtures",
+    "NeuronMixture",
     "NeuronPoE",
     "PrimaryCapsules",
     "RestrictedBoltzmannMachine",

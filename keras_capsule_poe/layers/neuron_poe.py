@@ -15,8 +15,6 @@ from keras_capsule_poe.functions.units import BinaryUnits
 from keras_capsule_poe.layers.neurons import VISIBLE, Neurons
 from keras_capsule_poe.layers.routing_layer import RoutingLayer
 
-READINGS = ("held", "fixed", "latent")
-
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class NeuronPoE(Neurons, RoutingLayer):
@@ -70,6 +68,8 @@ class NeuronPoE(Neurons, RoutingLayer):
     - [Hauser, 2019](https://arxiv.org/abs/1907.11639), products of expert neurons
     """
 
+    READINGS = ("held", "fixed", "latent")
+
     def __init__(
         self,
         capsules,
@@ -88,7 +88,7 @@ class NeuronPoE(Neurons, RoutingLayer):
         kwargs = {"iterations": iterations, "kernel_initializer": kernel_initializer, **kwargs}
         super().__init__(capsules, dim, **kwargs)
         self.visible = one_of("visible", visible, tuple(VISIBLE))
-        self.routing = one_of("routing", routing, READINGS)
+        self.routing = one_of("routing", routing, self.READINGS)
         if routing == "latent" and self.options.normalize != "outputs":
             raise ValueError(
                 "`normalize` must be 'outputs' where parents are latent. "
@@ -125,7 +125,7 @@ class NeuronPoE(Neurons, RoutingLayer):
         Returns:
             Tensor (I, J) or (N, I, J): means; with latent parents every part is its child.
         """
-        if self.routing == "latent":
+        if self.routing in ("latent", "mixture"):
             child = ops.one_hot(winner, self.capsules, dtype=self.variable_dtype)[..., None, :]
             return self.coefficient_scale * ops.repeat(child, self.kernel.shape[0], axis=-2)
         case = 0 * winner if self.routing == "fixed" else 1 + winner
@@ -138,7 +138,7 @@ class NeuronPoE(Neurons, RoutingLayer):
 
     def state_log_weights(self):
         """-F(h_j) of every state of each capsule alone, (J, 2^E), nats."""
-        machines = (self.capsule_machine(capsule) for capsule in range(self.capsules))
+        machines = map(self.capsule_machine, range(self.capsules))
         return ops.stack([state_log_weights(machine) for machine in machines])
 
     def route(self, inputs, coefficients=None):
@@ -164,6 +164,11 @@ class NeuronPoE(Neurons, RoutingLayer):
         c = ops.broadcast_to(c[None], (ops.shape(x)[0], *c.shape))
         return Routing(c, machine.fields(x) - self.hidden_bias)
 
+    def infer(self, inputs, coefficients=None):
+        """c (B, I, J) and p(h = 1 | v) - lambda (B, J, E) of images, see `route`."""
+        c, z = self.route(inputs, coefficients)
+        return c, self.neuron_units()[0].mean(z + self.hidden_bias)
+
     def latent_router(self):
         """The `LatentRouter` of the layer."""
         return LatentRouter(
@@ -179,14 +184,11 @@ class NeuronPoE(Neurons, RoutingLayer):
         return ops.cast(BinaryUnits().mean(z), self.compute_dtype)
 
     def free_energy(self, v, coefficients=None):
-        """F(v), h summed out, nats, given the routing; with latent parents its upper bound.
+        """F(v), (B,), h summed out, nats, given the routing; with latent parents its upper bound.
 
         Args:
             v: Tensor (B, I, D).
             coefficients: Tensor (B, I, J); `None`: those of `route`.
-
-        Returns:
-            Tensor (B,).
         """
         routed = self.routing != "fixed" and coefficients is None
         c = self.route(v).coefficients if routed else coefficients
@@ -199,14 +201,11 @@ class NeuronPoE(Neurons, RoutingLayer):
         return machine.free_energy(x, fields) + self.log_scale()
 
     def reconstruct(self, v, coefficients=None):
-        """The mean of v given p(h | v), mean field, one routing throughout.
+        """The mean of v given p(h | v), (B, I, D), mean field, one routing throughout.
 
         Args:
             v: Tensor (B, I, D).
             coefficients: Tensor (B, I, J); `None`: those of `route`.
-
-        Returns:
-            Tensor (B, I, D).
         """
         c = self.route(v).coefficients if coefficients is None else coefficients
         return self.received(gibbs_chain(self.harmonium(c), self.sent(v), 1, None)[0])

@@ -8,7 +8,11 @@ from keras_capsule_poe.models.capsule_poe import (
     ProductOfExpertCapsules,
 )
 from keras_capsule_poe.models.harmonium import HarmoniumModel
-from keras_capsule_poe.models.neurons import NeuronExperts, ProductOfExpertNeurons
+from keras_capsule_poe.models.neurons import (
+    NeuronExperts,
+    NeuronMixtureExperts,
+    ProductOfExpertNeurons,
+)
 
 __all__ = [
     "CapsuleDecoder",
@@ -17,6 +21,7 @@ __all__ = [
     "HarmoniumModel",
     "ImageBoltzmannMachine",
     "NeuronExperts",
+    "NeuronMixtureExperts",
     "ProductOfExpertCapsules",
     "ProductOfExpertNeurons",
 ]

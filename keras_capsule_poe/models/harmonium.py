@@ -65,6 +65,7 @@ class HarmoniumModel(ContrastiveModel):
     """
 
     MACHINE = RestrictedBoltzmannMachine
+    ALGORITHMS = ("cd", "pcd", "pt")
 
     def __init__(
         self,
@@ -88,7 +89,7 @@ class HarmoniumModel(ContrastiveModel):
                 f"`machine` must be a {self.MACHINE.__name__} layer. Received: machine={machine!r}"
             )
         self.machine = machine
-        self.algorithm = one_of("algorithm", algorithm, ("cd", "pcd", "pt"))
+        self.algorithm = one_of("algorithm", algorithm, self.ALGORITHMS)
         self.steps = whole_number("steps", steps)
         self.chains = whole_number("chains", chains)
         self.start = one_of("start", start, ("data", "noise"))

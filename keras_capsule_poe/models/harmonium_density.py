@@ -67,15 +67,12 @@ class HarmoniumDensity(Density):
 
     def log_weights(self, images):
         """-F of the visible neurons of images, (N,), nats."""
-        free_energy = compiled(self._model.machine.free_energy)
-        v = self._visible(images)
-        parts = [free_energy(v[i : i + _BLOCK]) for i in range(0, len(v), _BLOCK)]
-        return -np.concatenate([np.asarray(part, "float64") for part in parts])
+        return -in_blocks(self._model.machine.free_energy, self._visible(images))
 
     def exact(self):
         """log Z, the smaller layer enumerated, or None where neither is small."""
         try:
-            return enumerated_log_partition(self._model.machine.harmonium())
+            return enumerated_log_partition(self._harmonium())
         except ValueError:
             return None
 
@@ -85,7 +82,7 @@ class HarmoniumDensity(Density):
         The way back starts at exact draws where a layer can be enumerated. Else it starts some
         Gibbs steps from the model's particles: the upper side is worth as much as these.
         """
-        machine = self._model.machine.harmonium()
+        machine = self._harmonium()
         betas = schedule(temperatures)
         seeds = [int(part) for part in np.ravel(split(seed, 2))]
         forward = annealed_partition(machine, betas, chains, self._base, seeds[0])
@@ -97,23 +94,48 @@ class HarmoniumDensity(Density):
         try:
             return draw_enumerated(machine, chains, seed)
         except ValueError:
-            rows = np.arange(chains) % self._model.kept
-        x = self._model.machine.sent(ops.take(self._model.particles, rows, axis=0))
+            x = self._particles(chains)
         return compiled(lambda x: gibbs_chain(machine, x, _MIXED, seed)[0])(x)
+
+    def _harmonium(self):
+        return self._model.machine.harmonium()
+
+    def _particles(self, chains):
+        """What visible neurons send where the chains of the way back start."""
+        rows = np.arange(chains) % self._model.kept
+        return self._model.machine.sent(ops.take(self._model.particles, rows, axis=0))
 
     def _visible(self, images):
         """Visible neurons (N, D) as an array."""
-        parts = []
-        encode = compiled(self._model.to_visible)
-        for start in range(0, len(images), _BLOCK):
-            part = np.asarray(images[start : start + _BLOCK])
-            part = part.astype("float32") / (255 if part.dtype == np.uint8 else 1)
-            parts.append(np.asarray(encode(part)))
-        v = np.concatenate(parts)
+        v = in_blocks(self._model.to_visible, images, "float32")
         if self._model.binarize != "stochastic":
             return v
         drawn = np.random.default_rng(self._seed).uniform(size=v.shape)
         return (drawn < v).astype("float32")
+
+
+def in_blocks(function, images, dtype="float64"):
+    """A function of pixels in [0, 1], or of rows, over a long array, as an array.
+
+    Args:
+        function: Function of a tensor (B, ...) to a tensor (B, ...).
+        images: Array (N, ...), uint8, or real.
+        dtype: Of what comes back.
+
+    Returns:
+        Array (N, ...).
+
+    Examples:
+
+    >>> in_blocks(lambda x: 2 * x, np.ones((3, 2), "float32")).tolist()
+    [[2.0, 2.0], [2.0, 2.0], [2.0, 2.0]]
+    """
+    parts, function = [], compiled(function)
+    for start in range(0, len(images), _BLOCK):
+        part = np.asarray(images[start : start + _BLOCK])
+        part = part.astype("float32") / (255 if part.dtype == np.uint8 else 1)
+        parts.append(np.asarray(function(part), dtype))
+    return np.concatenate(parts)
 
 
 def schedule(temperatures):

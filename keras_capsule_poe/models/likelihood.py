@@ -35,7 +35,7 @@ class Density:
         return None
 
     def bracket(self, temperatures, chains, seed):
-        """log Z from both sides, by annealing.
+        """log Z from both sides, by annealing; `None` where it is exact and nothing is annealed.
 
         Args:
             temperatures: int, steps of an annealing.

@@ -71,7 +71,7 @@ def test_its_settings_are_its_constructors_(run, tmp_path):
     assert "means nothing" in run(
         *train, "--recipe", "boltzmann", "--set", "experts.balance=1", code=2
     )
-    for recipe in ("held", "latent", "boltzmann"):
+    for recipe in ("held", "latent", "mixture", "boltzmann"):
         assert "expert neurons     20 x 16" in run(*train, "--recipe", recipe, "--dry-run")
 
 
@@ -122,3 +122,14 @@ def test_it_is_served_without_the_package(run, model):
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ})
     shapes = "(5, 28, 28, 1) (2, 28, 28, 1) (2, 3, 4)"
     assert done.stdout.strip() == shapes, done.stderr[-2000:]
+
+
+def test_a_mixture_is_trained_and_its_nats_are_exact(run, model, tmp_path):
+    assert "routing='held' have no likelihood" in run("likelihood", "--model-dir", model, code=2)
+    folder, options = tmp_path / "mixture", [*TRAIN, "--recipe", "mixture"]
+    unused = options.index("experts.implementation=plain")
+    del options[unused - 1 : unused + 1]
+    run(*options, "--model-dir", folder)
+    assert "log Z is exact" in run("likelihood", "--model-dir", folder)
+    said = run(*options, "--set", "experts.passes=2", "--model-dir", tmp_path / "n", code=2)
+    assert "experts.passes" in said and "means nothing" in said

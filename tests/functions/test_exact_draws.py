@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe.functions import DenseMaps, draw_states, gibbs_chain, state_log_weights
-from keras_capsule_poe.functions.exact_draws import binary_states
+from keras_capsule_poe.functions.state_tables import binary_states
 
 NUMBER, NEURONS = 200_000, 8
 

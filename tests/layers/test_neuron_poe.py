@@ -14,7 +14,8 @@ from scipy.special import logsumexp
 from keras_capsule_poe import NeuronPoE, RestrictedBoltzmannMachine
 from keras_capsule_poe.functions import enumerated_log_partition, flattened
 from keras_capsule_poe.functions.routed_chain import corrected_step
-from keras_capsule_poe.layers.neuron_poe import READINGS
+
+READINGS = NeuronPoE.READINGS
 
 I, D, J, E = 3, 2, 2, 2
 every_visible = pytest.mark.parametrize("visible", ["bernoulli", "gaussian", "unit"])

@@ -65,15 +65,9 @@ def starting_images(x_of, images, experts, dim, start, seed):
     Returns:
         Integer array (J E,).
     """
-    order = epoch_order(images, seed, epoch=0)
     if start == "random" or images <= experts:
-        return np.resize(order, experts * dim)
-    from sklearn.cluster import KMeans
-
-    bytes_each = 4 * x_of(order[:1]).size
-    chosen = np.sort(order[: max(experts, min(CLUSTERED, int(CLUSTERED_BYTES / bytes_each)))])
-    x = x_of(chosen).reshape(len(chosen), -1)
-    clusters = KMeans(experts, n_init=1, random_state=seed).fit(x)
+        return np.resize(epoch_order(images, seed, epoch=0), experts * dim)
+    chosen, x, clusters = clustered(x_of, images, experts, seed)
     random = np.random.default_rng(seed)
     rows = []
     for expert, distance in enumerate(clusters.transform(x).T):
@@ -82,3 +76,22 @@ def starting_images(x_of, images, experts, dim, start, seed):
         others = np.argsort(np.where(clusters.labels_ == expert, np.inf, distance))
         rows.append(np.resize(np.concatenate([inside, others])[:dim], dim))
     return chosen[np.concatenate(rows)]
+
+
+def clustered(x_of, images, experts, seed):
+    """k-means of training images, as many as there is memory for.
+
+    Args:
+        x_of, images, seed: See `starting_images`.
+        experts: int, J, clusters, at most as many as images.
+
+    Returns:
+        Indices (n,) of the images, their primary capsules (n, I D), and scikit-learn's `KMeans`.
+    """
+    from sklearn.cluster import KMeans
+
+    order = epoch_order(images, seed, epoch=0)
+    bytes_each = 4 * x_of(order[:1]).size
+    chosen = np.sort(order[: max(experts, min(CLUSTERED, int(CLUSTERED_BYTES / bytes_each)))])
+    x = x_of(chosen).reshape(len(chosen), -1)
+    return chosen, x, KMeans(experts, n_init=1, random_state=seed).fit(x)

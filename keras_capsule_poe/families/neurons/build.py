@@ -6,11 +6,15 @@ from keras_capsule_poe.families.features import build as features
 from keras_capsule_poe.families.features.build import arguments, optimizer
 from keras_capsule_poe.families.features.build import check as check_parts
 from keras_capsule_poe.families.features.optimizers import for_capsules
-from keras_capsule_poe.families.features.starts import MapStart
+from keras_capsule_poe.families.features.starts import MapStart, clustered
 from keras_capsule_poe.functions.checks import real_number, whole_number
-from keras_capsule_poe.functions.exact_draws import MOST_NEURONS
-from keras_capsule_poe.layers import NeuronPoE
-from keras_capsule_poe.models import NeuronExperts, ProductOfExpertNeurons
+from keras_capsule_poe.functions.state_tables import MOST_NEURONS
+from keras_capsule_poe.layers import NeuronMixture, NeuronPoE
+from keras_capsule_poe.models import (
+    NeuronExperts,
+    NeuronMixtureExperts,
+    ProductOfExpertNeurons,
+)
 from keras_capsule_poe.training.schedule import Schedule
 
 
@@ -58,21 +62,37 @@ def build_experts(config, primary_capsules):
     maps, chain = maps_and_chain(
         **arguments(config, "experts", maps_and_chain), seed=config.seed + 1
     )
-    layer = NeuronPoE(
+    is_mixture = settings.routing == "mixture"
+    layer_class = NeuronMixture if is_mixture else NeuronPoE
+    layer = layer_class(
         **arguments(config, "experts", NeuronPoE),
         **maps,
-        use_routing_bias=bool(settings.balance),
+        use_routing_bias=is_mixture or bool(settings.balance),
         name="layer",
     )
     options = {**arguments(config, "experts", NeuronExperts), **chain, "start": "data"}
-    model = NeuronExperts(layer, **options, seed=config.seed, name="experts")
+    model_class = NeuronMixtureExperts if is_mixture else NeuronExperts
+    model = model_class(layer, **options, seed=config.seed, name="experts")
     model.build((None, primary_capsules, config["primary"].dim))
     return model
 
 
-def build_start(config):
-    """How the maps of the experts start."""
-    return MapStart(**arguments(config, "experts", MapStart))
+def start_maps(config, layer, x_of, images):
+    """Sets the maps of the experts as `start` says.
+
+    Args:
+        config: `RunConfig`.
+        layer: `NeuronPoE`, built.
+        x_of: Function of indices to primary capsules (N, I, D).
+        images: int, how many there are.
+    """
+    start = MapStart(**arguments(config, "experts", MapStart))
+    if start.start != "clusters" or not isinstance(layer, NeuronMixture):
+        start.apply(layer, x_of, images, config.seed)
+    elif images > layer.capsules:
+        _, x, found = clustered(x_of, images, layer.capsules, config.seed)
+        groups = [x[found.labels_ == capsule] for capsule in range(layer.capsules)]
+        layer.start_from_groups(groups)
 
 
 def build_product(config, autoencoder, primary, experts):
@@ -97,7 +117,7 @@ def check(config, image_shape=None):
     def experts(primary):
         optimizer(config, "experts", images=1)
         build_experts(config, primary.capsules)
-        build_start(config)
+        MapStart(**arguments(config, "experts", MapStart))
         for name in ("remembered", "joint_steps"):
             whole_number(name, getattr(config["experts"], name))
 

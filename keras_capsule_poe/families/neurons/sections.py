@@ -69,6 +69,16 @@ def idle(config):
         why = "experts.routing is 'latent', whose agreement is its energy"
         names = ("temperature", "activation_prior", "balance", "offset_rate")
         found |= {f"experts.{name}": why for name in names}
+    elif experts.routing == "mixture":
+        why = "experts.routing is 'mixture', whose gradient is exact"
+        names = (
+            "iterations", "temperature", "normalize", "activation_prior", "centering",
+            "learn_variance", "implementation", "passes", "chains", "offset_rate",
+        )  # fmt: skip
+        found |= {f"experts.{name}": why for name in names}
+        if experts.start == "clusters":
+            why = "capsules start as the means and principal axes of clusters"
+            found |= {"experts.image_length": why, "experts.hidden_start": why}
     if experts.start == "noise":
         found["experts.image_length"] = "experts.start is 'noise'"
     else:

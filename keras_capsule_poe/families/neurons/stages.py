@@ -8,7 +8,7 @@ from keras_capsule_poe.families.features import build as features
 from keras_capsule_poe.families.features import stored
 from keras_capsule_poe.families.features.stages import MONITORED, SHOWN, export_model
 from keras_capsule_poe.families.neurons import build
-from keras_capsule_poe.families.neurons.visits import visits
+from keras_capsule_poe.families.neurons.visits import settle_shares, visits
 from keras_capsule_poe.io.pictures import save_grid
 
 
@@ -18,11 +18,11 @@ def experts(run):
     primary = stored.load_primary(run)
     train = stored.features(run, "train")
     model = build.build_experts(config, primary.capsules)
-    build.build_start(config).apply(
+    build.start_maps(
+        config,
         model.machine,
         lambda rows: map_batches(primary.to_capsules, train[rows]),
         len(train),
-        config.seed,
     )
     model.compile(features.optimizer(config, "experts", len(train)), jit_compile=False)
     seen, held_out = (
@@ -53,6 +53,8 @@ def experts(run):
 
     schedule = features.schedule(config, "experts")
     last = run.fit("experts", model, stream, schedule, after_epoch, picture)
+    if config["experts"].routing == "mixture":
+        settle_shares(model.machine, primary.to_capsules, train)
     found = visits(model, primary.to_capsules, train, config["experts"].remembered)
     model.machine.mean_coefficients.assign(found.pop("coefficients"))
     stored.save_arrays(run, "experts/visited.npz", **found)

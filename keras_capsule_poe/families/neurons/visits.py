@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.functions import fit_shares
 
 _CHUNK = 512
 
@@ -29,8 +30,7 @@ def visits(model, visible_of, feature_maps, remembered):
 
     def routed(maps):
         v = visible_of(maps)
-        c, z = layer.route(v)
-        y = layer.neuron_units()[0].mean(z + layer.hidden_bias)
+        c, y = layer.infer(v)
         return {"c": c, "y": y, "activity": model.activity(y), "p": layer(v)}
 
     # The coefficients of all images at once would take more memory than their features.
@@ -55,6 +55,22 @@ def visits(model, visible_of, feature_maps, remembered):
         "visited": visited.astype("float32"),
         "shares": (counts / len(winner)).astype("float32"),
     }
+
+
+def settle_shares(layer, visible_of, feature_maps):
+    """Sets a mixture's shares to those under which training images are most probable.
+
+    While training they were what balanced the capsules.
+
+    Args:
+        layer: `NeuronMixture`, trained.
+        visible_of, feature_maps: See `visits`.
+    """
+    compiled = tf.function(
+        lambda maps: layer.log_likelihoods(visible_of(maps)), reduce_retracing=True, autograph=False
+    )
+    found = map_batches(compiled, feature_maps).astype("float64")
+    layer.routing_bias.assign(fit_shares(found, layer.routing_bias.numpy()))
 
 
 def _rows(neurons, winner, capsule, number):

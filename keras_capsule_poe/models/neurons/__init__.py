@@ -1,6 +1,7 @@
 """The product of expert neurons: its training, its draws and the whole."""
 
 from keras_capsule_poe.models.neurons.experts import NeuronExperts
+from keras_capsule_poe.models.neurons.mixture import NeuronMixtureExperts
 from keras_capsule_poe.models.neurons.product import ProductOfExpertNeurons
 
-__all__ = ["NeuronExperts", "ProductOfExpertNeurons"]
+__all__ = ["NeuronExperts", "NeuronMixtureExperts", "ProductOfExpertNeurons"]

@@ -95,8 +95,11 @@ class NeuronDraws:
         """Codes (N, J, E) of all neurons after Gibbs steps from noise.
 
         Each chain is routed as images that one capsule wins, drawn by how many it won, are on
-        average; latent parents are drawn with the neurons.
+        average; latent parents are drawn with the neurons. Of a mixture draws are exact.
         """
+        if self.layer.routing == "mixture":
+            _, h, _ = self.layer.draw(n, StatelessSeed(seed))
+            return h / self.dim**0.5
         first, second, third = streams(StatelessSeed(seed), 3)
         logits = ops.log(ops.maximum(self.shares, 1e-30))
         winner = draw_index(ops.broadcast_to(logits, (n, self.capsules)), first)

@@ -50,7 +50,7 @@ class NeuronExperts(HarmoniumModel):
     def __init__(self, machine, balance=0.0, **kwargs):
         super().__init__(machine, **kwargs)
         layer = self.machine
-        if layer.routing != "fixed" and (self.algorithm != "cd" or self.start != "data"):
+        if layer.routing in ("held", "latent") and (self.algorithm != "cd" or self.start != "data"):
             raise ValueError(
                 "Chains must be of the data where coefficients are of the image. Received: "
                 f"routing={layer.routing!r}, algorithm={self.algorithm!r}, start={self.start!r}"
@@ -65,8 +65,7 @@ class NeuronExperts(HarmoniumModel):
 
     def departure(self, v):
         """How far neurons are from rest, p(h = 1 | v) - lambda, (B, J, E)."""
-        z = self.machine.route(v).z + self.machine.hidden_bias
-        return self.machine.neuron_units()[0].mean(z)
+        return self.machine.infer(v)[1]
 
     def activity(self, y):
         """Root mean square of departures (B, J, E) over the neurons of a capsule, (B, J)."""

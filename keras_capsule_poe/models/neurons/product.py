@@ -6,12 +6,13 @@ from keras import ops
 from keras_capsule_poe.functions.randomness import draw_index, streams
 from keras_capsule_poe.functions.winners import winner_alone, winners
 from keras_capsule_poe.models.generative import GenerativeModel, Mode
+from keras_capsule_poe.models.neurons.density import NeuronLikelihood
 from keras_capsule_poe.models.neurons.draws import NeuronDraws
 from keras_capsule_poe.models.randomness import StatelessSeed
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
-class ProductOfExpertNeurons(NeuronDraws, GenerativeModel, keras.Model):
+class ProductOfExpertNeurons(NeuronLikelihood, NeuronDraws, GenerativeModel, keras.Model):
     """Images to capsules of neurons and back, and images from single capsules.
 
     The visible neurons are the features of an autoencoder, cut into primary capsules, centred
@@ -127,8 +128,7 @@ class ProductOfExpertNeurons(NeuronDraws, GenerativeModel, keras.Model):
 
     def _code(self, v, coefficients=None):
         layer = self.layer
-        c, z = layer.route(v, coefficients)
-        y = layer.neuron_units()[0].mean(z + layer.hidden_bias)
+        c, y = layer.infer(v, coefficients)
         code = {
             "capsules": y / self.dim**0.5,
             "probabilities": self.experts.activity(y),
@@ -167,6 +167,9 @@ class ProductOfExpertNeurons(NeuronDraws, GenerativeModel, keras.Model):
         if layer.routing == "latent":
             parent = draw_index(ops.zeros_like(c), second)
             c = layer.coefficient_scale * ops.one_hot(parent, self.capsules, dtype=c.dtype)
+        elif layer.routing == "mixture":
+            parent = draw_index(ops.broadcast_to(layer.routing_bias, (n, self.capsules)), second)
+            c = layer.coefficients_of_winner(parent)
         return ops.concatenate([self.noise(n, first), c], axis=-1)
 
     def chain_step(self, x, seed=None):
