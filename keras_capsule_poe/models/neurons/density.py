@@ -34,7 +34,7 @@ class NeuronLikelihood(LikelihoodModel):
         routing = self.layer.routing
         raise BadUse(
             f"Expert neurons with routing={routing!r} have no likelihood that can be had: "
-            f"{why[routing]}. Train with --recipe mixture or boltzmann."
+            f"{why[routing]}. Train with routing 'mixture' or 'fixed'."
         )
 
 
