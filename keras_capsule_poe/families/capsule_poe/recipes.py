@@ -42,11 +42,18 @@ _PAPER = {
     },
 }
 
+# Competing experts with a bias each, and no other cure for the sign of an image.
+_AFFINE = {
+    "encoder": {"use_bias": True, "bias_rate": 100.0, "frames": False},
+    "decoder": {"use_bias": True, "offset": False},
+}
+
 RECIPES = {
     "generation": Recipe("experts compete for whole images: single capsules generate"),
     "representation": Recipe(
         "all capsules code every image, for reconstruction and classification", _REPRESENTATION
     ),
+    "affine": Recipe("experts with a bias each tell an image from its negative", _AFFINE),
     # Nothing that the paper does not have, but for the units of its learning rates.
     "paper": Recipe("its plain form, without centring, competition and frames", _PAPER),
 }
