@@ -53,7 +53,7 @@ RECIPES = {
     "representation": Recipe(
         "all capsules code every image, for reconstruction and classification", _REPRESENTATION
     ),
-    "affine": Recipe("experts with a bias each tell an image from its negative", _AFFINE),
     # Nothing that the paper does not have, but for the units of its learning rates.
     "paper": Recipe("its plain form, without centring, competition and frames", _PAPER),
+    "affine": Recipe("experts with a bias each tell an image from its negative", _AFFINE),
 }
