@@ -4,7 +4,8 @@ Each row trains encoder and decoder of the recipe `paper` with the settings of i
 features of 12,000 training images, and is scored on 2,000 others, the last training images.
 `one_step` is the relative error of primary capsules after one step of the chain, `whole_code` that
 of decoding the whole code, `mean` that of the mean of the features; `p` and `spread` are the mean
-and the spread over images of the experts' probabilities; `recognised` and `one_capsule` the shares
+and the spread over images of the experts' probabilities; `length` and `sent_back` the mean |x_j| of
+the data and of what the decoder rule compares it with; `recognised` and `one_capsule` the shares
 of decodings, of whole codes and of the most probable capsule alone, that a classifier of the data
 set is sure of. The autoencoder is trained once and kept, and so is every row: a search that was
 stopped goes on where it was.
@@ -15,6 +16,8 @@ Usage: python benchmarks/research/plain_form.py FOLDER [--dataset NAME] [--rows 
 
 import argparse
 import ast
+import dataclasses
+import hashlib
 import json
 import os
 import time
@@ -40,7 +43,9 @@ from keras_capsule_poe.models import ProductOfExpertCapsules
 from keras_capsule_poe.training import RunConfig
 
 IMAGES, HELD_OUT, SHOWN = 12_000, 2_000, 20
-COLUMNS = "mean one_step whole_code p spread recognised one_capsule seconds".split()
+COLUMNS = (
+    "mean one_step whole_code length sent_back p spread recognised one_capsule seconds".split()
+)
 # The rows that are published: settings beside those of the recipe.
 ROWS = {"recipe": {}}
 
@@ -89,11 +94,11 @@ def _autoencoder(images):
     )
     epochs, steps = features.schedule(config, "autoencoder").over(len(images))
     stream = batches(images, batch_size=size, seed=0, epochs=epochs)
-    model.fit(stream.map(lambda x: (x, x)), epochs=epochs, steps_per_epoch=steps, verbose=2)
+    model.fit(stream, epochs=epochs, steps_per_epoch=steps, shuffle=False, verbose=0)
     return model
 
 
-def train(problem, settings):
+def train(problem, settings, folder):
     """The product of these settings, and what was measured."""
     config = RunConfig(get("capsules"), "paper")
     for name, value in settings.items():
@@ -101,10 +106,9 @@ def train(problem, settings):
     primary = features.build_primary(config, problem.train.shape[1:])
     primary.adapt(problem.train[start : start + 500] for start in range(0, IMAGES, 500))
     x, held_out = (map_batches(primary, maps) for maps in (problem.train, problem.held_out))
-    encoder = build.build_encoder(config, primary.capsules)
-    build.build_start(config).apply(encoder.experts, lambda rows: x[rows], len(x), 0)
     begun = time.perf_counter()
-    _fit(config, "encoder", encoder, primary, problem.train)
+    encoder = _encoder(problem, config, primary, folder)
+    encoder.compile(jit_compile=False)
     scored = encoder.evaluate(held_out, batch_size=128, verbose=0, return_dict=True)
     codes = map_batches(encoder, x)
     decoder = build.build_decoder(config, primary.capsules)
@@ -115,10 +119,14 @@ def train(problem, settings):
     codes = map_batches(encoder, held_out)
     alone = map_batches(winner_alone, codes)
     decoded = map_batches(product.render, codes)
+    z = config["decoder"].feature_scale * np.asarray(primary.to_capsules(problem.held_out[:200]))
+    back = decoder.primaries.decoder_divergence(codes[:200], z).reconstruction
     return product, {
         "mean": float(relative_error(np.broadcast_to(x.mean(axis=0), held_out.shape), held_out)),
         "one_step": scored["loss"],
         "whole_code": float(relative_error(decoded["primary_capsules"], held_out)),
+        "length": float(np.linalg.norm(codes, axis=-1).mean()),
+        "sent_back": float(np.linalg.norm(back, axis=-1).mean()),
         "p": scored["probability_mean"],
         "spread": scored["probability_spread"],
         "recognised": _recognised(problem, decoded["images"]),
@@ -127,12 +135,24 @@ def train(problem, settings):
     }
 
 
+def _encoder(problem, config, primary, folder):
+    """The trained encoder; rows that differ in the decoder alone share it."""
+    parts = [dataclasses.asdict(config[name]) for name in ("primary", "encoder")]
+    name = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
+    path = folder / f"encoder-{name}.keras"
+    if not path.exists():
+        model = build.build_encoder(config, primary.capsules)
+        _fit(config, "encoder", model, primary, problem.train)
+        model.save(path)
+    return keras.models.load_model(path, compile=False)
+
+
 def _fit(config, section, model, primary, arrays):
     model.compile(features.optimizer(config, section, IMAGES), jit_compile=False)
     epochs, steps = features.schedule(config, section).over(IMAGES)
     size = config[section].batch_size
     stream = primary_batches(primary, arrays, batch_size=size, seed=config.seed, epochs=epochs)
-    model.fit(stream, epochs=epochs, steps_per_epoch=steps, verbose=0)
+    model.fit(stream, epochs=epochs, steps_per_epoch=steps, shuffle=False, verbose=0)
 
 
 def _recognised(problem, images):
@@ -162,7 +182,8 @@ def main():
     done = json.loads(kept.read_text()) if kept.exists() else {}
     for name, settings in rows.items():
         if done.get(name, {}).get("settings") != settings or args.pictures:
-            product, found = train(problem, settings)
+            product, found = train(problem, settings, folder)
+            done = json.loads(kept.read_text()) if kept.exists() else {}
             done[name] = {"settings": settings, **found}
             kept.write_text(json.dumps(done, indent=1) + "\n")
             if args.pictures:
