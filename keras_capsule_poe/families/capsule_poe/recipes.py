@@ -44,7 +44,7 @@ _PAPER = {
 
 # Competing experts with a bias each, and no other cure for the sign of an image.
 _AFFINE = {
-    "encoder": {"use_bias": True, "bias_rate": 100.0, "frames": False},
+    "encoder": {"use_bias": True, "bias_rate": 0.3, "frames": False},
     "decoder": {"use_bias": True, "offset": False},
 }
 
