@@ -47,7 +47,15 @@ COLUMNS = (
     "mean one_step whole_code length sent_back p spread recognised one_capsule seconds".split()
 )
 # The rows that are published: settings beside those of the recipe.
-ROWS = {"recipe": {}}
+ROWS = {
+    "recipe": {},
+    "short feature scale": {"decoder.feature_scale": 0.37},
+    "momentum 0.9": {"decoder.momentum": 0.9},
+    "momentum 0.9, rate 0.005": {"decoder.momentum": 0.9, "decoder.learning_rate": 0.005},
+    "decoder normalised over outputs": {"decoder.normalize": "outputs"},
+    "encoder normalised over outputs": {"encoder.normalize": "outputs"},
+    "longer features": {"primary.target_length": 0.35, "encoder.learning_rate": 0.01},
+}
 
 
 def arguments():

@@ -21,10 +21,11 @@ _REPRESENTATION = {
 }
 
 _PAPER = {
-    "primary": {"center": False, "target_length": 0.35},
+    "primary": {"center": False, "target_length": 0.2},
     "encoder": {
         "normalize": "inputs",
         "scale": "mean",
+        "batch_size": 64,
         "learning_rate": 0.05,
         "activation_prior": 0.0,
         "balance": 0.0,
@@ -33,8 +34,11 @@ _PAPER = {
     },
     "decoder": {
         "iterations": 3,
+        "steps": 400,
+        "batch_size": 64,
         "learning_rate": 0.02,
-        "feature_scale": 0.3,
+        "momentum": 0.5,
+        "feature_scale": 0.47,
         "l2": 1e-3,
         "activity": None,
         "offset": False,
