@@ -54,7 +54,13 @@ def pytest_collection_modifyitems(items):
 
 
 def product(
-    shape=(20, 20, 1), dtype=None, implementation="plain", stddev=0.5, scale=2.0, target_length=0.5
+    shape=(20, 20, 1),
+    dtype=None,
+    implementation="plain",
+    stddev=0.5,
+    scale=2.0,
+    target_length=0.5,
+    use_bias=False,
 ):
     """A built product of five experts of three dimensions, whose maps and statistics are not tiny.
 
@@ -71,7 +77,8 @@ def product(
         "implementation": implementation,
         "dtype": dtype,
     }
-    experts = CapsulePoE(CAPSULES, DIM, use_routing_bias=True, **options)
+    affine = {"use_bias": use_bias, "bias_initializer": keras.initializers.RandomNormal(seed=4)}
+    experts = CapsulePoE(CAPSULES, DIM, use_routing_bias=True, **affine, **options)
     encoder = CapsuleEncoder(experts, dtype=dtype)
     decoder = CapsuleDecoder(CapsulePoE(primary.capsules, 4, **options), dtype=dtype)
     whole = CAPSULES * DIM

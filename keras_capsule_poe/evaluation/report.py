@@ -8,6 +8,7 @@ from keras_capsule_poe.evaluation.figures import evaluate, has_classes
 from keras_capsule_poe.evaluation.meaning import capsule_meaning, mean_traversals
 from keras_capsule_poe.evaluation.page import write_page
 from keras_capsule_poe.evaluation.samples import sample_figures
+from keras_capsule_poe.evaluation.signs import COMPARED, has_signs, sign_figures
 from keras_capsule_poe.evaluation.sources import draws
 from keras_capsule_poe.generation.grids import reconstruction_rows, sample_rows
 
@@ -24,6 +25,8 @@ _NOTES = {
     "samples": "As a classifier trained on the data set sees them, against test images. Under "
     "`real`, training images. The three Gaussian controls are fitted to features of at most "
     "12,000 training images, the model to all.",
+    "signs": "F of test images x and of their negatives -x, nats; and which share of images lies "
+    "nearer to the negative of a training image than to any.",
     "accuracy": "Share of the test images named rightly, with its 95% interval (Wilson).",
     "confusion": "How many test images of each class, a row, are taken for which, a column.",
 }
@@ -61,8 +64,8 @@ def measure(model, data, samples=10_000, probe_images=None, seed=0):
         probe_images, seed: See `evaluate`.
 
     Returns:
-        dict of `evaluate`; with labels also `samples`, of
-        `sample_figures`; and of `classification_figures`, with labels.
+        dict of `evaluate`; of a model that `has_signs` also `signs`, see `sign_figures`; with
+        labels `samples`, of `sample_figures`; and of `classification_figures`, with labels.
 
     Examples:
 
@@ -77,6 +80,8 @@ def measure(model, data, samples=10_000, probe_images=None, seed=0):
     figures = {}
     if is_generative(model):
         figures |= evaluate(model, data, probe_images, seed=seed)
+        if has_signs(model):
+            figures["signs"] = sign_figures(model, data, min(samples, COMPARED), seed)
         if samples and has_classes(data):
             figures["samples"] = sample_figures(model, data, samples, seed)
     if is_classifier(model) and data.test.labels is not None:

@@ -47,14 +47,16 @@ def expert_covariance(kernel, coefficients, variance):
     return variance * np.tensordot(maps, maps, axes=((0, 3), (0, 3)))
 
 
-def disjoint_log_partition(kernel, coefficients, variance):
-    """log Z where no two experts share an input: sum_j log(1 + variance sum_i c_ij^2 |W_ij|^2).
+def disjoint_log_partition(kernel, coefficients, variance, hidden_bias=None):
+    """log Z where no two experts share an input.
 
-    Exact for every base with independent, uncorrelated input capsules of mean zero, as
+    sum_j log(1 + |b_j|^2 + variance sum_i c_ij^2 |W_ij|^2), with b_j the experts' bias. Exact
+    for every base with independent, uncorrelated input capsules of mean zero, as
     `UniformBall` and `SquashedGaussian` are, and at every size.
 
     Args:
         kernel, coefficients, variance: See `expert_covariance`.
+        hidden_bias: Array (J, E), b; or None.
 
     Returns:
         float, nats.
@@ -75,25 +77,28 @@ def disjoint_log_partition(kernel, coefficients, variance):
             "`coefficients` must give each input to one expert at most: experts that share "
             f"inputs are not independent. Received: {shared.sum()} shared inputs"
         )
-    return float(np.log1p(variance * squares.sum(axis=0)).sum())
+    own = 0.0 if hidden_bias is None else np.square(np.asarray(hidden_bias, "float64")).sum(axis=1)
+    return float(np.log1p(own + variance * squares.sum(axis=0)).sum())
 
 
-def gaussian_partition(covariance):
+def gaussian_partition(covariance, hidden_bias=None):
     """log Z of overlapping experts under a Gaussian base, and how often each expert is on.
 
     Joint cumulants of |z_j|^2 over a set T of n experts are 2^(n-1) times the sum over the cyclic
-    orders of T, in both directions, of tr(S_12 S_23 ... S_n1): a dynamic program over subsets.
-    Moments follow from cumulants, and Z is the sum of all 2^J moments, none of them negative;
+    orders of T, in both directions, of tr(S_12 S_23 ... S_n1), and over all orders of
+    b_1 S_12 S_23 ... b_n, b_j the mean of z_j: a dynamic program over subsets. Moments follow
+    from cumulants, and Z is the sum of all 2^J moments, none of them negative;
     the share of those with expert j in T is P(on_j).
 
     Args:
-        covariance: Array (J, E, J, E), of the experts' z, whose mean is zero.
+        covariance: Array (J, E, J, E), of the experts' z.
+        hidden_bias: Array (J, E), their mean b; `None`: zero.
 
     Returns:
         `CapsulePartition`.
 
     Raises:
-        ValueError: If the shape is another, or there are more than 12 experts.
+        ValueError: If a shape is another, or there are more than 12 experts.
 
     Examples:
 
@@ -117,7 +122,15 @@ def gaussian_partition(covariance):
             f"`covariance` must be of {MOST_EXPERTS} experts at most. Received: {experts}; "
             "`log_partition_bracket` estimates larger models"
         )
-    moments = _moments(_cumulants(blocks.transpose(0, 2, 1, 3)))
+    cumulants = _cumulants(blocks.transpose(0, 2, 1, 3))
+    if hidden_bias is not None:
+        mean = np.asarray(hidden_bias, "float64")
+        if mean.shape != blocks.shape[:2]:
+            raise ValueError(
+                f"`hidden_bias` must be of shape {blocks.shape[:2]}. Received: shape {mean.shape}"
+            )
+        cumulants = cumulants + _mean_cumulants(blocks.transpose(0, 2, 1, 3), mean)
+    moments = _moments(cumulants)
     total = moments.sum()
     members = np.arange(len(moments))[:, None] >> np.arange(experts) & 1
     return CapsulePartition(float(np.log(total)), moments @ members / total)
@@ -145,6 +158,24 @@ def _cumulants(blocks):
                 )
         closed = sum(np.sum(paths[members, last] * blocks[first, last]) for last in rest)
         cumulants[members] = cyclic_factor(len(listed)) * closed
+    return cumulants
+
+
+def _mean_cumulants(blocks, mean):
+    """What means of z (J, E) add to the cumulants: open paths through a set, from b to b."""
+    experts = len(blocks)
+    cumulants, paths = np.zeros(1 << experts), {}
+    for members in range(1, 1 << experts):
+        listed = [j for j in range(experts) if members >> j & 1]
+        for last in listed:
+            before = members ^ 1 << last
+            paths[members, last] = (
+                mean[last]
+                if not before
+                else sum(paths[before, j] @ blocks[j, last] for j in listed if j != last)
+            )
+        ends = sum(paths[members, last] @ mean[last] for last in listed)
+        cumulants[members] = cyclic_factor(len(listed)) * ends
     return cumulants
 
 

@@ -55,8 +55,9 @@ def contrastive_divergence(
         maps: `EinsumMaps`, `BlockMaps` or `DenseMaps`.
         x: Tensor (B, I, D), visible units of the data, (B, D) with `DenseMaps`.
         coefficients: Tensor (B, I, J), the same in every pass, or (I, J), the same for all
-            images; or a `Router` of the same maps, which routes the start of each chain; or a
-            `LatentRouter`, with which each pass draws them too; or None with `DenseMaps`.
+            images; or a `Router` of the same maps, which routes the start of each chain, and
+            whose `hidden_bias` counts; or a `LatentRouter`, with which each pass draws them
+            too; or None with `DenseMaps`.
         hidden, visible: Units of the two sides, see `functions.units`.
         steps: int, k, passes of the chain.
         seed: int, scalar integer tensor or `keras.random.SeedGenerator`: both sides are drawn
@@ -73,7 +74,8 @@ def contrastive_divergence(
 
     Raises:
         ValueError: If `steps` is not positive, coefficients are missing or do not fit the maps
-            or the chains, or there is a seed and units of which no p(x | z) is known.
+            or the chains, there are two biases of the hidden units, or a seed and units of
+            which no p(x | z) is known.
 
     Examples:
 
@@ -141,21 +143,21 @@ def decoder_rule(
 
     z~_i = sum_j e_ji U_ji x_j; x~_j = squash(sum_i e_ji U_ji^T z~_i); and
     dU_ji = e_ji (pull(z_i) x_j^T - pull(z~_i) x~_j^T), averaged over the batch, where for
-    capsules pull(z) = 2 z/(1 + |z|^2).
+    capsules pull(z) = 2 z/(1 + |z|^2). With a bias z~_i = b_i + ..., db_i = pull(z_i) - pull(z~_i).
 
     Args:
         maps: Maps from the J experts to the I primary capsules.
         x: Tensor (B, J, E), experts of the data.
         z: Tensor (B, I, D), what the primary capsules of the data receive.
         coefficients: Tensor (B, J, I), routing coefficients e_ji; or a `Router` of the same
-            maps; or None with `DenseMaps`.
+            maps, whose `hidden_bias` (I, D) counts; or None with `DenseMaps`.
         units, visible: Units of the primary capsules and of the experts.
         conditional: bool, whether the second term keeps the data's experts, x~_j = x_j. Then
             the rule learns the primary capsules given the experts, and not the experts.
 
     Returns:
         `Divergence`: gradient (J, I, D, E), reconstruction x~ (B, J, E) of the experts, z the
-        data's and z_model = z~ (B, I, D), decoded.
+        data's and z_model = z~ (B, I, D), decoded; `hidden_bias` (I, D), if there is one.
 
     Raises:
         ValueError: If coefficients are missing.
@@ -181,8 +183,8 @@ def decoder_rule(
         if conditional:
             results = chain.unlay(x, z_model)
             # Both terms have the same inputs: one correlation of their difference.
-            pull = chain.mean(units.pull(z) - units.pull(results[1]), image, images)
-            return results, maps.correlation(c, maps.lay_outputs(pull), x)
+            pull = units.pull(z) - units.pull(results[1])
+            return results, chain.sums(c, pull, x, image, images)
         x_model = visible.mean(maps.down(c, z_model), axis=maps.input_axis)
         results = chain.unlay(x_model, z_model)
         data = chain.statistics(c, z, x, image, images)

@@ -1,7 +1,8 @@
 """The partition function of a small product of expert capsules: exact, and by annealing.
 
 With fixed routing coefficients c, and visible capsules v_i of finitely many values,
-p(v) = exp(-F(v)) / Z with z_j = sum_i c_ij W_ij v_i. Capsules have exp(-F) = prod_j (1 + |z_j|^2).
+p(v) = exp(-F(v)) / Z with z_j = b_j + sum_i c_ij W_ij v_i. For capsules exp(-F) is
+prod_j (1 + |z_j|^2).
 """
 
 from functools import lru_cache
@@ -19,7 +20,7 @@ from keras_capsule_poe.functions.units import CAPSULES, free_energy
 MOST_STATES = 1_000_000
 
 
-def exact_log_partition(kernel, coefficients, values, units=CAPSULES):
+def exact_log_partition(kernel, coefficients, values, units=CAPSULES, hidden_bias=None):
     """log Z by enumeration of all S^I states.
 
     Args:
@@ -27,6 +28,7 @@ def exact_log_partition(kernel, coefficients, values, units=CAPSULES):
         coefficients: Array (I, J), the routing coefficients c_ij.
         values: Array (S, D), what each visible capsule may be.
         units: The experts' units, see `functions.units`.
+        hidden_bias: Array (J, E), b; or None.
 
     Returns:
         float, nats.
@@ -47,7 +49,7 @@ def exact_log_partition(kernel, coefficients, values, units=CAPSULES):
             f"At most {MOST_STATES} states are enumerated. Received: {states} values of each of "
             f"{inputs} visible capsules; `annealed_log_partition` estimates larger models"
         )
-    z = np.zeros((1, *votes.shape[2:]))
+    z = np.zeros((1, *votes.shape[2:])) + (0.0 if hidden_bias is None else hidden_bias)
     for vote in votes:
         z = (z[:, None] + vote).reshape(-1, *z.shape[1:])
     return float(logsumexp(-ops.convert_to_numpy(free_energy(z, units))))

@@ -30,6 +30,14 @@ class Passes:
                 "`coefficients` must be a Router over maps of the same kind. Received: a Router "
                 f"over {type(self._router.maps).__name__}, and {type(maps).__name__}"
             )
+        # A router whose collectives have the outputs' bias brings it along.
+        self._is_routed_bias = getattr(self._router, "hidden_bias", None) is not None
+        if self._is_routed_bias:
+            if hidden_bias is not None:
+                raise ValueError(
+                    "`hidden_bias` must be None beside a Router that has one. Received: both"
+                )
+            hidden_bias = self._router.hidden_bias
         self._biases = [
             None if bias is None else self.cast(bias) for bias in (hidden_bias, visible_bias)
         ]
@@ -80,7 +88,8 @@ class Passes:
         x = self._maps.lay_inputs(x)
         if self._router:
             c, collectives = self._router.steps(x)
-            return x, c, self._with_bias(collectives[-1], 0), image
+            z = collectives[-1]
+            return x, c, z if self._is_routed_bias else self._with_bias(z, 0), image
         c = self._maps.lay_pairs(c[0]) if c else None
         return x, c, self._with_bias(self._maps.up(c, x), 0), image
 
@@ -122,7 +131,11 @@ class Passes:
 
     def statistics(self, c, z, x, image, images):
         """Sums over images, of z as it came, that make the gradients."""
-        pull = self.mean(self._hidden.pull(z), image, images)
+        return self.sums(c, self._hidden.pull(z), x, image, images)
+
+    def sums(self, c, pull, x, image, images):
+        """Sums over images that make the gradients, of what the hidden units pull with."""
+        pull = self.mean(pull, image, images)
         sums = list(self._maps.correlation(c, self._maps.lay_outputs(pull), x))
         if self._biases[0] is not None:
             sums.append(ops.sum(pull, axis=0))

@@ -48,7 +48,7 @@ def conjugate(x, axis=-1):
     return ops.arctan2(ops.sqrt(n), ops.sqrt(1 - n)) - ops.sqrt(n * (1 - n))
 
 
-def lyapunov(maps, x, coefficients):
+def lyapunov(maps, x, coefficients, hidden_bias=None):
     """L(x) = sum_j Phi(z_j) - sum_i Phi*(x_i), which the mean-field chain never lowers.
 
     With the coefficients fixed, L(x') >= L(x) for x' = `chain_step(maps, x, coefficients)`, so
@@ -58,6 +58,7 @@ def lyapunov(maps, x, coefficients):
         maps: `EinsumMaps` or `BlockMaps`.
         x: Tensor (B, I, D), squashed.
         coefficients: Tensor (B, I, J), fixed.
+        hidden_bias: Tensor (J, E), that of the chain; or None.
 
     Returns:
         Tensor (B,).
@@ -74,4 +75,5 @@ def lyapunov(maps, x, coefficients):
     - [Hopfield, 1984](https://doi.org/10.1073/pnas.81.10.3088)
     """
     z = maps.unlay_outputs(maps.up(maps.lay_pairs(coefficients), maps.lay_inputs(x)))
+    z = z if hidden_bias is None else z + hidden_bias
     return ops.sum(potential(z), axis=-1) - ops.sum(conjugate(x), axis=-1)

@@ -1,12 +1,17 @@
 """Dynamic routing between two layers of capsules, over any maps.
 
-    z_0 = sum_i c_ij W_ij x_i                         c the same for all i
+    z_0 = b_j + sum_i c_ij W_ij x_i                   c the same for all i
     p_t = p_{t-1} + T g(z_{t-1})                      the sum of the directions so far
-    c_t = scale softmax(A(p_t) + b log|z_{t-1}|^2 + bias),    z_t = sum_i c_t,ij W_ij x_i
+    c_t = scale softmax(A(p_t) + prior log|z_{t-1}|^2 + bias),
+    z_t = b_j + sum_i c_t,ij W_ij x_i
 
-with g(z) the direction of z (or its squash, for dot agreement), T the temperature, b the
+with g(z) the direction of z (or its squash, for dot agreement), T the temperature, prior the
 activation prior and A the agreement with the votes. Agreements add up over the iterations, so
 that one small sum is carried and not the logits.
+
+Routing sees the outputs' own bias b_j, where they have one: the log-odds in the logits are those
+of the model only with all of z_j, and the same holds of the mean field of latent parents, whose
+agreement is with what the output sends.
 """
 
 from collections import namedtuple
@@ -105,6 +110,7 @@ class Router:
         bias: Tensor (J,), added to the logits of each output capsule; or None.
         numbers: `Numbers`, tensors that replace those of the options and the bias.
         units: What the outputs are, see `functions.units`.
+        hidden_bias: Tensor (J, E), b_j, added to what each output receives; or None.
 
     Examples:
 
@@ -114,7 +120,7 @@ class Router:
     TensorShape([2, 5, 3])
     """
 
-    def __init__(self, maps, options, bias=None, numbers=None, units=CAPSULES):
+    def __init__(self, maps, options, bias=None, numbers=None, units=CAPSULES, hidden_bias=None):
         self.maps = maps
         self._units = units
         self._options = options
@@ -133,6 +139,10 @@ class Router:
             share = ops.exp(bias - ops.max(bias))
             share = share / ops.sum(share)
         self._share = maps.lay_numbers(share)
+        self.hidden_bias = self._laid_bias = None
+        if hidden_bias is not None:
+            self.hidden_bias = ops.cast(at_least_float32(hidden_bias), maps.kernel.dtype)
+            self._laid_bias = maps.lay_outputs(self.hidden_bias[None])
 
     def route(self, x):
         """`Routing` of inputs (B, I, D)."""
@@ -155,6 +165,7 @@ class Router:
         """Coefficients and the list of collectives, all laid out, from inputs laid out."""
         scale = self._numbers.scale
         z = self.maps.equal_up(x) * ops.expand_dims(scale * self._share, self._axis)
+        z = self._with_bias(z)
         steps = [z]
         if self._options.iterations == 0:
             return self.maps.equal_pairs(scale * self._share, x), steps
@@ -162,9 +173,12 @@ class Router:
         for _ in range(self._options.iterations):
             pull = pull + self._numbers.temperature * self._direction(z)
             c = self._coefficients(self._agreement.of(measured, pull), z)
-            z = self.maps.up(c, x)
+            z = self._with_bias(self.maps.up(c, x))
             steps.append(z)
         return c, steps
+
+    def _with_bias(self, z):
+        return z if self._laid_bias is None else z + self._laid_bias
 
     def _direction(self, z):
         return direction(z, self._axis) if self._is_cosine else self._units.mean(z, self._axis)

@@ -8,7 +8,6 @@ from keras_capsule_poe.functions.divergence import (
     contrastive_divergence,
     decoder_rule,
 )
-from keras_capsule_poe.functions.routing import Router
 from keras_capsule_poe.functions.units import CapsuleUnits, free_energy
 from keras_capsule_poe.layers.routing_layer import RoutingLayer
 
@@ -21,6 +20,9 @@ class CapsulePoE(RoutingLayer):
     F(x) = -sum_j log(1 + |z_j|^2) is the free energy of the visible capsules. The layer gives
     the contrastive-divergence gradient of its maps, derived by hand. Other energies need only a
     subclass with other `units` (the experts') and `visible_units` (the inputs').
+
+    With `use_bias` capsules are affine, z_j = b_j + sum_i c_ij W_ij x_i. Without, F(-x) = F(x):
+    inputs and their negatives are equally probable, and W_j and -W_j are the same expert.
 
     Args:
         capsules: int, J, the number of experts.
@@ -96,7 +98,7 @@ class CapsulePoE(RoutingLayer):
         Returns:
             `functions.Divergence`.
         """
-        router = self._router()
+        router = self.router()
         return contrastive_divergence(
             router.maps, inputs, router, self.units, self.visible_units, **options
         )
@@ -112,7 +114,7 @@ class CapsulePoE(RoutingLayer):
         Returns:
             `functions.Divergence`, see `functions.decoder_rule`.
         """
-        router = self._router()
+        router = self.router()
         return decoder_rule(
             router.maps, inputs, z, router, self.units, self.visible_units, conditional
         )
@@ -128,16 +130,27 @@ class CapsulePoE(RoutingLayer):
         Returns:
             Tensor (B, I, D), squashed.
         """
-        router = self._router()
+        router = self.router()
         return chain_step(router.maps, inputs, router, self.units, self.visible_units)
-
-    def _router(self):
-        return Router(self.maps(), self.options, self.routing_bias, units=self.units)
 
     def ascent(self, divergence):
         """The direction in which training moves the maps: up log P, down the regulariser."""
         gradient = divergence.gradient
         return gradient - ops.cast(self.regularization_gradient(), gradient.dtype)
+
+    def ascents(self, divergence, bias_rate=1.0):
+        """Pairs (variable, ascent): the maps, and the bias if there is one.
+
+        Nothing decays the bias: no votes stand behind it that would have to outweigh noise.
+
+        Args:
+            divergence: `functions.Divergence`.
+            bias_rate: float, the learning rate of the bias over that of the maps.
+        """
+        pairs = [(self.kernel, self.ascent(divergence))]
+        if self.use_bias:
+            pairs.append((self.bias, bias_rate * divergence.hidden_bias))
+        return pairs
 
     def regularization_gradient(self):
         """Gradient of the regulariser in the maps, by hand: l1 sign(W) + 2 l2 W; or zero."""

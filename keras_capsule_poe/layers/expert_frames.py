@@ -52,6 +52,12 @@ class ExpertFrames(keras.layers.Layer):
         turned = ops.einsum("jef,bjf->bje", ops.cast(self.whitening, z.dtype), centred)
         return ops.cast(probability(z)[..., None] * direction(turned), self.compute_dtype)
 
+    def is_identity(self):
+        """One for each expert that has no frame of its own, else zero: a tensor (J,)."""
+        moved = ops.any(ops.not_equal(self.center, 0), axis=1)
+        turned = ops.any(ops.not_equal(self.whitening, ops.eye(self.center.shape[1])), axis=(1, 2))
+        return ops.cast(ops.logical_not(ops.logical_or(moved, turned)), "float32")
+
     def adapt(self, explained, floor=1e-3):
         """Sets each expert's frame from the images that it explains.
 

@@ -94,9 +94,10 @@ class NeuronPoE(Neurons, RoutingLayer):
                 "`normalize` must be 'outputs' where parents are latent. "
                 f"Received: normalize={self.options.normalize!r}"
             )
+        if self.use_bias:
+            raise ValueError("`use_bias` must be False: neurons have biases. Received: True")
         self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.centering = bool(centering)
-        self.learn_variance = bool(learn_variance)
+        self.centering, self.learn_variance = bool(centering), bool(learn_variance)
 
     def build(self, input_shape):
         super().build(input_shape)

@@ -17,9 +17,10 @@ from keras_capsule_poe.functions.units import CapsuleUnits
 class RoutingLayer(keras.layers.Layer):
     """Output capsules from input capsules by dynamic routing.
 
-    z_j = sum_i c_ij W_ij x_i, x_j = squash(z_j), where the routing coefficients c_ij are found
-    per image by agreement between the votes W_ij x_i and the collectives z_j. Any number and
-    size of capsules; layers stack, and train by backpropagation like any other.
+    z_j = b_j + sum_i c_ij W_ij x_i, x_j = squash(z_j), where the routing coefficients c_ij are
+    found per image by agreement between the votes W_ij x_i and the collectives z_j, bias (if
+    there is one) included. Any number and size of capsules; layers stack, and train by
+    backpropagation like any other.
 
     Args:
         capsules: int, J, the number of output capsules.
@@ -31,6 +32,8 @@ class RoutingLayer(keras.layers.Layer):
         kernel_initializer, kernel_regularizer, kernel_constraint: For the prediction maps W.
         implementation: `"streamed"`, in blocks and without storing the votes, or `"plain"`,
             the readable reference. Both give the same numbers.
+        use_bias: bool, whether output capsules are affine, each with a bias b_j of E numbers.
+        bias_initializer: For b.
         **kwargs: Base layer arguments.
 
     Call arguments:
@@ -72,6 +75,8 @@ class RoutingLayer(keras.layers.Layer):
         kernel_regularizer=None,
         kernel_constraint=None,
         implementation="streamed",
+        use_bias=False,
+        bias_initializer="zeros",
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -85,13 +90,14 @@ class RoutingLayer(keras.layers.Layer):
             activation_prior=activation_prior,
             scale=scale,
         )
-        self.use_routing_bias = bool(use_routing_bias)
+        self.use_routing_bias, self.use_bias = bool(use_routing_bias), bool(use_bias)
         self.implementation = one_of("implementation", implementation, ("streamed", "plain"))
         if kernel_initializer is None:
             kernel_initializer = keras.initializers.RandomNormal(stddev=0.1)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
         self.kernel_constraint = keras.constraints.get(kernel_constraint)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
 
     def build(self, input_shape):
         inputs, dim = self._checked_shape(input_shape)
@@ -103,7 +109,11 @@ class RoutingLayer(keras.layers.Layer):
             constraint=self.kernel_constraint,
             name="kernel",
         )
-        self.routing_bias = None
+        self.bias = self.routing_bias = None
+        if self.use_bias:
+            self.bias = self.add_weight(
+                shape=(self.capsules, self.dim), initializer=self.bias_initializer, name="bias"
+            )
         if self.use_routing_bias:
             self.routing_bias = self.add_weight(
                 shape=(self.capsules,),
@@ -143,8 +153,19 @@ class RoutingLayer(keras.layers.Layer):
         # The gradient by hand is that of capsules.
         if self.implementation == "streamed" and isinstance(self.units, CapsuleUnits):
             kernel = ops.cast(self.kernel, self.compute_dtype)
-            return route_blocks(inputs, kernel, options, bias)
-        return Router(self.maps(), options, bias, units=self.units).route(inputs)
+            return route_blocks(inputs, kernel, options, bias, hidden_bias=self.bias)
+        return self.router(options, bias).route(inputs)
+
+    def router(self, options=None, bias=None):
+        """The layer's `functions.Router`, for sums that need it beside its maps.
+
+        Args:
+            options: `RoutingOptions`, the layer's own by default, then with its routing bias.
+            bias: Tensor (J,), the routing bias beside these options; or None.
+        """
+        if options is None:
+            options, bias = self.options, self.routing_bias
+        return Router(self.maps(), options, bias, units=self.units, hidden_bias=self.bias)
 
     def maps(self):
         """The layer's maps, see `functions.maps`."""
@@ -185,9 +206,11 @@ class RoutingLayer(keras.layers.Layer):
             "dim": self.dim,
             **asdict(self.options),
             "use_routing_bias": self.use_routing_bias,
+            "use_bias": self.use_bias,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
             "kernel_constraint": keras.constraints.serialize(self.kernel_constraint),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
             "implementation": self.implementation,
         }
 

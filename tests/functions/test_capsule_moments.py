@@ -24,7 +24,7 @@ def covariance(experts, dim, seed=0):
     return (factor @ factor.T / (2 * experts)).reshape(experts, dim, experts, dim)
 
 
-def by_quadrature(covariance):
+def by_quadrature(covariance, mean=0.0):
     """Z and P(on_j) by Gauss-Hermite nodes, exact for polynomials: the degree is 2 J.
 
     J + 1 nodes a dimension are exact up to the degree 2 J + 1.
@@ -35,7 +35,7 @@ def by_quadrature(covariance):
     grid = np.array(list(itertools.product(nodes, repeat=size)))
     weight = np.prod(list(itertools.product(weights / weights.sum(), repeat=size)), axis=1)
     root = np.linalg.cholesky(covariance.reshape(size, size))
-    squares = np.square((grid @ root.T).reshape(-1, experts, dim)).sum(axis=-1)
+    squares = np.square(mean + (grid @ root.T).reshape(-1, experts, dim)).sum(axis=-1)
     odds = weight * np.prod(1 + squares, axis=1)
     return odds.sum(), odds @ (squares / (1 + squares)) / odds.sum()
 
@@ -50,6 +50,21 @@ def test_overlapping_experts_against_quadrature(experts, dim):
     # Up to 7776 positive terms in float64, and nodes known to 1e-15.
     assert found.log_partition == pytest.approx(np.log(z), abs=1e-11)
     np.testing.assert_allclose(found.on, on, rtol=1e-11)
+
+
+@pytest.mark.parametrize("experts, dim", SIZES)
+def test_affine_experts_against_quadrature(experts, dim):
+    mean = np.random.default_rng(9).normal(size=(experts, dim))
+    z, on = by_quadrature(covariance(experts, dim), mean)
+    found = gaussian_partition(covariance(experts, dim), mean)
+    assert found.log_partition == pytest.approx(np.log(z), abs=1e-11)  # as above
+    np.testing.assert_allclose(found.on, on, rtol=1e-11)
+    # Their own squares alone, without the paths from one mean to another, are not enough.
+    blocks = covariance(experts, dim) + np.einsum("je,kf,jk->jekf", mean, mean, np.eye(experts))
+    missing = abs(gaussian_partition(blocks).log_partition - np.log(z))
+    assert missing > 1e-3 or experts == 1
+    with pytest.raises(ValueError, match="`hidden_bias` must be of shape.*Received: shape"):
+        gaussian_partition(covariance(experts, dim), mean[None])
 
 
 # No factor at all; cyclic orders counted in one direction only; one factor of two too many.
@@ -87,9 +102,12 @@ def test_disjoint_experts_under_any_independent_base(base):
     assert closed == pytest.approx(same, rel=1e-12)
     x = np.asarray(base.draw(40_000, seed=0, dtype="float64"))
     z = np.einsum("ij,ijed,bid->bje", c, kernel, x, optimize=True)
-    w = np.prod(1 + np.square(z).sum(axis=-1), axis=-1)
-    error = w.std() / w.mean() / np.sqrt(len(w))
-    assert abs(np.log(w.mean()) - closed) < 4 * error and error < 0.02
+    b = np.random.default_rng(2).normal(size=z.shape[1:])
+    affine = disjoint_log_partition(kernel, c, base.variance, b)
+    for receives, log_z in ((z, closed), (z + b, affine)):
+        w = np.prod(1 + np.square(receives).sum(axis=-1), axis=-1)
+        error = w.std() / w.mean() / np.sqrt(len(w))
+        assert abs(np.log(w.mean()) - log_z) < 4 * error and error < 0.02
 
 
 def test_the_covariance_of_experts_is_that_of_the_base_carried_up():

@@ -31,7 +31,17 @@ def test_recipes_are_valid_and_survive_a_round_trip(recipe):
         "generation": (True, "outputs"),
         "representation": (True, "outputs"),
         "paper": (False, "inputs"),
+        "affine": (True, "outputs"),
     }[recipe]
+
+
+def test_only_the_affine_recipe_builds_capsules_with_a_bias():
+    for recipe in FAMILY.recipes:
+        made, is_affine = config(recipe), recipe == "affine"
+        encoder, decoder = build.build_encoder(made, 6), build.build_decoder(made, 6)
+        assert (encoder.experts.bias is not None) == is_affine
+        assert (decoder.primaries.bias is not None) == is_affine
+        assert encoder.bias_rate == made["encoder"].bias_rate
 
 
 def test_the_paper_s_recipe_has_none_of_the_additions():
@@ -149,6 +159,8 @@ def test_too_small_images_are_refused():
         ("representation", "decoder.temperature", 2),
         ("paper", "encoder.balance", 0.1),
         ("paper", "encoder.image_length", 0.5),
+        ("generation", "encoder.bias_rate", 2.0),
+        ("paper", "decoder.bias_rate", 2.0),
         ("generation", "encoder.initial_stddev", 0.1),
     ],
 )

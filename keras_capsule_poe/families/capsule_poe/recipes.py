@@ -21,10 +21,11 @@ _REPRESENTATION = {
 }
 
 _PAPER = {
-    "primary": {"center": False, "target_length": 0.35},
+    "primary": {"center": False, "target_length": 0.2},
     "encoder": {
         "normalize": "inputs",
         "scale": "mean",
+        "batch_size": 64,
         "learning_rate": 0.05,
         "activation_prior": 0.0,
         "balance": 0.0,
@@ -33,13 +34,22 @@ _PAPER = {
     },
     "decoder": {
         "iterations": 3,
+        "steps": 400,
+        "batch_size": 64,
         "learning_rate": 0.02,
-        "feature_scale": 0.3,
+        "momentum": 0.5,
+        "feature_scale": 0.47,
         "l2": 1e-3,
         "activity": None,
         "offset": False,
         "conditional": False,
     },
+}
+
+# Competing experts with a bias each, and no other cure for the sign of an image.
+_AFFINE = {
+    "encoder": {"use_bias": True, "bias_rate": 0.3, "frames": False},
+    "decoder": {"use_bias": True, "offset": False},
 }
 
 RECIPES = {
@@ -49,4 +59,5 @@ RECIPES = {
     ),
     # Nothing that the paper does not have, but for the units of its learning rates.
     "paper": Recipe("its plain form, without centring, competition and frames", _PAPER),
+    "affine": Recipe("experts with a bias each tell an image from its negative", _AFFINE),
 }

@@ -25,6 +25,8 @@ class ContrastiveSection:
     final_rate: float = 0.1
     l2: float = 1e-3
     initial_stddev: float = 1e-3
+    use_bias: bool = False
+    bias_rate: float = 1.0
 
 
 @dataclass
@@ -72,6 +74,8 @@ def idle(config):
     found = features.idle_steps(config, "autoencoder", "encoder", "decoder")
     encoder = config["encoder"]
     for name in ("encoder", "decoder"):
+        if not config[name].use_bias:
+            found[f"{name}.bias_rate"] = f"{name}.use_bias is off"
         if config[name].iterations == 0:
             why = f"{name}.iterations is 0"
             found[f"{name}.temperature"] = why

@@ -18,14 +18,14 @@ from keras_capsule_poe.functions.streamed.blocks import BlockMaps
 from keras_capsule_poe.functions.units import CAPSULES
 
 
-def route(x, kernel, bias=None, **options):
+def route(x, kernel, bias=None, hidden_bias=None, **options):
     """Routing by agreement, Algorithm 1's c = routing(x, W).
 
     The first coefficients are uniform (or follow `bias`). Each iteration takes the collective
     z, adds temperature * agreement(votes, z) to the logits, and takes the softmax anew. Votes
     are not stored and a few images are taken at a time, so that memory grows with neither.
 
-    Differentiable in x, the kernel, the bias, the temperature, the activation prior and the
+    Differentiable in x, the kernel, both biases, the temperature, the activation prior and the
     scale, through all iterations; not twice. The gradient recomputes instead of storing.
     `Router(EinsumMaps(kernel), RoutingOptions(**options), bias).route(x)` is the readable form
     and gives the same numbers.
@@ -34,6 +34,7 @@ def route(x, kernel, bias=None, **options):
         x: Tensor (B, I, D), input capsules.
         kernel: Tensor (I, J, E, D), prediction maps W_ij.
         bias: Tensor (J,), added to the logits of each output capsule; or None.
+        hidden_bias: Tensor (J, E), added to what each output capsule receives; or None.
         **options: Fields of `RoutingOptions`.
 
     Returns:
@@ -53,17 +54,20 @@ def route(x, kernel, bias=None, **options):
     - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Procedure 1
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643), Algorithm 1
     """
-    return route_blocks(x, kernel, RoutingOptions(**options), bias)
+    return route_blocks(x, kernel, RoutingOptions(**options), bias, hidden_bias=hidden_bias)
 
 
-def route_blocks(x, kernel, options, bias=None, units=CAPSULES):
+def route_blocks(x, kernel, options, bias=None, units=CAPSULES, hidden_bias=None):
     """`route` with its `RoutingOptions` ready, for outputs of any units."""
     kernel = at_least_float32(kernel)
     x = ops.cast(at_least_float32(x), kernel.dtype)
 
+    more = [] if hidden_bias is None else [ops.cast(hidden_bias, kernel.dtype)]
+
     @ops.custom_gradient
-    def routed(x, kernel, *numbers):
-        router = BlockRouter(BlockMaps(kernel), options, bias, Numbers(*numbers), units)
+    def routed(x, kernel, *arrays):
+        numbers, own = Numbers(*arrays[:4]), arrays[4] if more else None
+        router = BlockRouter(BlockMaps(kernel), options, bias, numbers, units, own)
         c, *steps = router.all_images(x)
 
         def gradient(*upstream):
@@ -72,14 +76,14 @@ def route_blocks(x, kernel, options, bias=None, units=CAPSULES):
 
         return (c, steps[-1]), gradient
 
-    return Routing(*routed(x, kernel, *numbers_of(kernel, options, bias)))
+    return Routing(*routed(x, kernel, *numbers_of(kernel, options, bias), *more))
 
 
 class BlockRouter(Router):
     """A `Router` over `BlockMaps` that knows its gradient."""
 
     def gradient(self, x, steps, in_c, in_z):
-        """Gradients in x, the kernel and the `Numbers`.
+        """Gradients in x, the kernel, the `Numbers` and, if there is one, the outputs' bias.
 
         Args:
             x: Tensor (B, I, D).
@@ -87,9 +91,10 @@ class BlockRouter(Router):
             in_c, in_z: Gradients in the coefficients (B, I, J) and in the last collectives.
 
         Returns:
-            List of tensors of the shapes of x, the kernel and the `Numbers`.
+            List of tensors of the shapes of x, the kernel, the `Numbers` and the bias.
         """
         maps, bias = self.maps, self._numbers.bias
+        own = [] if self.hidden_bias is None else [self.hidden_bias.shape]
 
         def step(x, in_c, in_z, *steps):
             steps = [maps.lay_outputs(z) for z in steps]
@@ -98,10 +103,11 @@ class BlockRouter(Router):
             return [maps.unlay_inputs(in_x)], [*more, *in_maps]
 
         lengths = self._agreement.sums_shape if self._options.iterations else ()
-        shapes = [lengths, (), (), bias.shape, (), *maps.map_shapes]
+        shapes = [lengths, (), (), bias.shape, (), *own, *maps.map_shapes]
         at_once, arrays = maps.images_at_once(held=3), [x, in_c, in_z, *steps]
         (in_x,), sums = over_images(step, arrays, at_once, [x.shape[1:]], shapes)
-        length_sums, in_numbers, in_maps = sums[0], sums[1:5], sums[5:]
+        last = 5 + len(own)
+        length_sums, in_numbers, in_maps = sums[0], sums[1:last], sums[last:]
         in_kernel = maps.unlay_maps(in_maps)
         if self._is_cosine and self._options.iterations:
             in_kernel = in_kernel + self._agreement.gradient_of_sums(length_sums)
@@ -114,7 +120,7 @@ class BlockRouter(Router):
         images, normalize = maps.images_axis, self._options.normalize
         zero = ops.zeros((), dtype=x.dtype)
         in_bias, in_temperature, in_prior, in_scale = ops.zeros_like(bias), zero, zero, zero
-        in_x = in_measured = in_pull = 0.0
+        in_x = in_measured = in_pull = in_own = 0.0
         in_maps = products = None
         measured = self._agreement.measure(x)
         slopes = self._agreement.measure_slopes(measured)
@@ -124,7 +130,8 @@ class BlockRouter(Router):
         for z, pull in reversed(list(zip(steps[:-1], pulls[1:]))):
             agreement = self._agreement.of(measured, pull)
             c = self._coefficients(agreement, z)
-            # The next collective, sum_i c W x.
+            # The next collective, b + sum_i c W x.
+            in_own = in_own + ops.sum(in_z, axis=images, keepdims=True)
             in_x = in_x + maps.down(c, in_z)
             in_maps = _added(in_maps, maps.correlation(c, in_z, x))
             in_c = _added(in_c, maps.agreement(in_z, x))
@@ -154,19 +161,22 @@ class BlockRouter(Router):
             in_x = in_x + (in_measured + more) / measured.size
         elif self._options.iterations:
             in_x = in_x + in_measured
-        # The first collective, share_j scale sum_i W x.
+        # The first collective, b_j + share_j scale sum_i W x.
+        in_own = in_own + ops.sum(in_z, axis=images, keepdims=True)
         share = scale * self._share
         in_equal = in_z * ops.expand_dims(share, axis)
         in_x = in_x + maps.equal_down(in_equal)
         in_maps = _added(in_maps, maps.equal_correlation(in_equal, x))
-        part = ops.sum(ops.sum(in_z * steps[0], axis=axis), axis=images)
+        own = 0.0 if self._laid_bias is None else self._laid_bias
+        part = ops.sum(ops.sum(in_z * (steps[0] - own), axis=axis), axis=images)
         if in_c is not None:
             in_share = ops.sum(maps.sum_over_inputs(in_c), axis=images)
             part = part + in_share * ops.reshape(share, (-1,))
         in_scale = in_scale + ops.sum(part) / scale
         if self._is_offset:
             in_bias = in_bias + part - ops.reshape(self._share, (-1,)) * ops.sum(part)
-        return in_x, in_maps, length_sums, in_temperature, in_prior, in_bias, in_scale
+        more = [] if self._laid_bias is None else [maps.unlay_outputs(in_own)[0]]
+        return in_x, in_maps, length_sums, in_temperature, in_prior, in_bias, in_scale, *more
 
     def _direction_gradient(self, z, upstream):
         """Gradient of `_direction`."""

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_capsule_poe.functions.checks import real_number
 from keras_capsule_poe.functions.norms import length
 from keras_capsule_poe.functions.squash import unsquash
 from keras_capsule_poe.layers.capsule_poe import CapsulePoE
@@ -29,6 +30,7 @@ class CapsuleDecoder(ContrastiveModel):
         offset: bool, whether an expert's length is one more of its coordinates. Its images then
             need not be centred on the mean of all, which its orientations average to.
         conditional: bool, whether the rule's second term keeps the data's experts.
+        bias_rate: float, the learning rate of the primary capsules' bias over that of the maps.
         seed: int.
         **kwargs: Base model arguments.
 
@@ -39,7 +41,7 @@ class CapsuleDecoder(ContrastiveModel):
         Tensor (B, I, D), squashed primary capsules.
 
     Raises:
-        ValueError: If `feature_scale` or `activity` is not positive.
+        ValueError: If `feature_scale`, `activity` or `bias_rate` is not positive.
         RuntimeError: When fitted on another backend than TensorFlow.
 
     Examples:
@@ -65,6 +67,7 @@ class CapsuleDecoder(ContrastiveModel):
         activity=None,
         offset=False,
         conditional=False,
+        bias_rate=1.0,
         seed=0,
         **kwargs,
     ):
@@ -88,6 +91,7 @@ class CapsuleDecoder(ContrastiveModel):
         self.activity = activity
         self.offset = offset
         self.conditional = conditional
+        self.bias_rate = real_number("bias_rate", bias_rate, above=0)
 
     def build(self, input_shape):
         if not self.primaries.built:
@@ -118,7 +122,7 @@ class CapsuleDecoder(ContrastiveModel):
         z = self.feature_scale * unsquash(primaries)
         inputs = self.weigh(capsules)
         divergence = self.primaries.decoder_divergence(inputs, z, self.conditional)
-        update = self.apply_ascent([(self.primaries.kernel, self.primaries.ascent(divergence))])
+        update = self.apply_ascent(self.primaries.ascents(divergence, self.bias_rate))
         return self._record(primaries, divergence, update)
 
     def test_step(self, data):
@@ -141,6 +145,7 @@ class CapsuleDecoder(ContrastiveModel):
             "activity": self.activity,
             "offset": self.offset,
             "conditional": self.conditional,
+            "bias_rate": self.bias_rate,
         }
 
     @classmethod

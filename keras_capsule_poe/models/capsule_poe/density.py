@@ -11,7 +11,6 @@ from keras_capsule_poe.functions.base_measures import (
 )
 from keras_capsule_poe.functions.compiled import compiled
 from keras_capsule_poe.functions.kernels import block_resampling, elliptical_slice
-from keras_capsule_poe.functions.routing import Router
 from keras_capsule_poe.functions.tilts import expert_log_weight
 from keras_capsule_poe.functions.units import free_energy
 from keras_capsule_poe.models.likelihood import Density
@@ -66,16 +65,17 @@ class CapsuleDensity(Density):
             ),
             "gaussian": lambda: CentredGaussian.from_samples(fitted),
         }[base]()
-        self.router = Router(
-            experts.maps(), experts.options, experts.routing_bias, units=self._units
-        )
+        self.router = experts.router()
+        self._bias = None if experts.bias is None else ops.convert_to_numpy(experts.bias)
         self.coefficients = self.router
         if routing == "fixed":
             mean = in_batches(
                 lambda x: ops.mean(self.router.route(x).coefficients, axis=0)[None], fitted
             )
             self.coefficients = mean.mean(axis=0)
-        self._log_weight = expert_log_weight(self._kernel, self.coefficients, self._units)
+        self._log_weight = expert_log_weight(
+            self._kernel, self.coefficients, self._units, self._bias if routing == "fixed" else None
+        )
         self.about = (
             f"{inputs} primary capsules of {fitted.shape[2]} dimensions, over the base {base} "
             f"({self.base.describe()}), coefficients {routing}"
@@ -100,9 +100,10 @@ class CapsuleDensity(Density):
         if base.is_gaussian and is_fixed:
             # To experts with fixed coefficients the base is a Gaussian of J E dimensions.
             base, units = base.of_experts(self._kernel, self.coefficients), self._units
+            bias = 0.0 if self._bias is None else self._bias
 
             def log_weight(z):
-                return -free_energy(z, units)
+                return -free_energy(z + bias, units)
 
         if base.is_gaussian:
             step = elliptical_slice(base, log_weight)

@@ -16,7 +16,12 @@ class CapsuleDraws:
 
     To be mixed into a model of J capsules of E dimensions with two `GaussianMixtures`, `visited`
     and `joint`, and `mean_direction` (J, E).
+
+    Attributes:
+        poles: Tensor (J, E), the biases of affine capsules; or None. One that is zero is none.
     """
+
+    poles = None
 
     def sample_capsule(self, capsule, n, seed, domain=None):
         """Images from one capsule; `capsule` is its index, the rest as in `sample`."""
@@ -69,7 +74,9 @@ class CapsuleDraws:
             noise: Tensor (N, E), standard Gaussian.
             choice: Tensor (N,), uniform in [0, 1); the component that `"visited"` draws from.
             capsule: Integer tensor (N,), the capsule of each code.
-            domain: `"complete"`: the Gaussian as it is, squashed, the paper's Figure 2 (left).
+            domain: `"complete"`: the Gaussian as it is, squashed, the paper's Figure 2 (left). Of
+                an affine capsule, whose codes lie in the half-sphere around its bias, the
+                orientation comes from a Gaussian in the chart of that half, see `from_chart`.
                 `"restricted"`: reflected into the half-sphere around the mean direction that
                 training visited, Figure 2 (right); in their frames codes are centred, and that
                 direction says little. `"visited"`: the orientation from the mixture
@@ -89,6 +96,8 @@ class CapsuleDraws:
         elif domain == "restricted":
             side = ops.sum(x * ops.take(self.mean_direction, capsule, axis=0), axis=-1)
             x = ops.where((side < 0)[:, None], -x, x)
+        elif self.poles is not None:
+            x = length(x, keepdims=True) * from_chart(noise, ops.take(self.poles, capsule, axis=0))
         chosen = ops.one_hot(capsule, self.capsules, dtype=x.dtype)
         return chosen[:, :, None] * x[:, None, :]
 
@@ -110,6 +119,31 @@ class CapsuleDraws:
         longest = ops.max(length(codes), axis=-1)
         wanted = length(squash(noise[:, : self.dim]))
         return codes * (wanted / ops.maximum(longest, 1e-30))[:, None, None]
+
+
+def from_chart(noise, poles):
+    """Directions in the half-spheres around poles, Gaussian in their gnomonic charts.
+
+    (p + r)/|p + r|, with p the direction of the pole and r the part of the noise across it: a
+    standard Gaussian of E - 1 dimensions.
+
+    Args:
+        noise: Tensor (N, E), standard Gaussian.
+        poles: Tensor (N, E), of any length; where it is zero, the noise's own direction.
+
+    Returns:
+        Tensor (N, E), of length one.
+
+    Examples:
+
+    >>> import numpy as np
+    >>> drawn = from_chart(np.array([[-3.0, 1.0]]), np.array([[2.0, 0.0]]))
+    >>> np.round(np.asarray(drawn), 3).tolist()
+    [[0.707, 0.707]]
+    """
+    pole = direction(poles)
+    across = noise - pole * ops.sum(noise * pole, axis=-1, keepdims=True)
+    return direction(pole + across)
 
 
 def _choice(n, seed):

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_capsule_poe.functions.checks import real_number
 from keras_capsule_poe.functions.units import free_energy
 from keras_capsule_poe.layers.capsule_poe import CapsulePoE
 from keras_capsule_poe.layers.expert_frames import ExpertFrames
@@ -28,6 +29,8 @@ class CapsuleEncoder(ContrastiveModel):
         balance: float, how far the routing bias of an expert moves each step for a usage away
             from 1/J: bias_j += balance * (1 - J usage_j). Zero turns load balancing off. The
             experts need `use_routing_bias=True`.
+        bias_rate: float, the learning rate of the experts' bias b over that of their maps. The
+            votes' own rate is c_ij^2 |x_i|^2 times that of the maps, summed over i.
         seed: int.
         **kwargs: Base model arguments.
 
@@ -39,7 +42,8 @@ class CapsuleEncoder(ContrastiveModel):
         Until `frames.adapt`, see `ExpertFrames`, they are as the experts give them.
 
     Raises:
-        ValueError: If `balance` is on and the experts have no routing bias.
+        ValueError: If `balance` is on and the experts have no routing bias, or `bias_rate` is
+            not positive.
         RuntimeError: When fitted on another backend than TensorFlow.
 
     Examples:
@@ -57,7 +61,7 @@ class CapsuleEncoder(ContrastiveModel):
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643), Algorithm 1, Equation 18
     """
 
-    def __init__(self, experts, balance=0.0, seed=0, **kwargs):
+    def __init__(self, experts, balance=0.0, bias_rate=1.0, seed=0, **kwargs):
         super().__init__(seed=seed, **kwargs)
         if isinstance(experts, dict):
             experts = keras.saving.deserialize_keras_object(experts)
@@ -71,6 +75,7 @@ class CapsuleEncoder(ContrastiveModel):
         self.experts = experts
         self.frames = ExpertFrames(dtype="float32", name="frames")
         self.balance = balance
+        self.bias_rate = real_number("bias_rate", bias_rate, above=0)
         self.free_energy_tracker = keras.metrics.Mean(name="free_energy")
         self.probability_mean = keras.metrics.Mean(name="probability_mean")
         self.probability_spread = keras.metrics.Mean(name="probability_spread")
@@ -107,7 +112,7 @@ class CapsuleEncoder(ContrastiveModel):
     def train_step(self, data):
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         divergence = self.experts.contrastive_divergence(x)
-        update = self.apply_ascent([(self.experts.kernel, self.experts.ascent(divergence))])
+        update = self.apply_ascent(self.experts.ascents(divergence, self.bias_rate))
         p, usage = self._usage(divergence.z)
         if self.balance:
             self.experts.routing_bias.assign_add(self.balance * (1 - usage))
@@ -138,6 +143,7 @@ class CapsuleEncoder(ContrastiveModel):
             **super().get_config(),
             "experts": keras.saving.serialize_keras_object(self.experts),
             "balance": self.balance,
+            "bias_rate": self.bias_rate,
         }
 
     @classmethod

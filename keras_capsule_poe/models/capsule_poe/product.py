@@ -1,6 +1,7 @@
 """The whole model: autoencoder, primary capsules, expert capsules and decoder in one."""
 
 import keras
+from keras import ops
 
 from keras_capsule_poe.functions.norms import length
 from keras_capsule_poe.functions.squash import squash
@@ -87,6 +88,12 @@ class ProductOfExpertCapsules(CapsuleDraws, LikelihoodModel, GenerativeModel, ke
         self.joint = joint or GaussianMixtures(1, 1, whole, rank=1, name="joint")
 
     @property
+    def poles(self):
+        """Bias vectors of affine experts (J, E), zero where a frame has turned codes; or None."""
+        bias, frames = self.encoder.experts.bias, self.encoder.frames
+        return None if bias is None else frames.is_identity()[:, None] * ops.cast(bias, "float32")
+
+    @property
     def MODES(self):
         """Each image from one capsule, or from all of them together."""
         return {
@@ -142,9 +149,17 @@ class ProductOfExpertCapsules(CapsuleDraws, LikelihoodModel, GenerativeModel, ke
             "experts": squash(z),
         }
 
+    def visible_free_energy(self, x):
+        """Free energy F (B,), nats, of squashed primary capsules (B, I, D)."""
+        return self.encoder.experts.free_energy(x)
+
+    def decode_visible(self, capsules):
+        """Squashed primary capsules (B, I, D) of squashed expert capsules (B, J, E)."""
+        return self.decoder(capsules)
+
     def render(self, capsules):
         """Squashed expert capsules (B, J, E) as `images` and `primary_capsules` (B, I, D)."""
-        primary = self.decoder(capsules)
+        primary = self.decode_visible(capsules)
         return {"images": self.from_visible(primary), "primary_capsules": primary}
 
     def to_features(self, images):

@@ -1,0 +1,211 @@
+"""Where the paper's plain form learns: units, rates and lengths of features, on held-out images.
+
+Each row trains encoder and decoder of the recipe `paper` with the settings of its name on the
+features of 12,000 training images, and is scored on 2,000 others, the last training images.
+`one_step` is the relative error of primary capsules after one step of the chain, `whole_code` that
+of decoding the whole code, `mean` that of the mean of the features; `p` and `spread` are the mean
+and the spread over images of the experts' probabilities; `length` and `sent_back` the mean |x_j| of
+the data and of what the decoder rule compares it with; `recognised` and `one_capsule` the shares
+of decodings, of whole codes and of the most probable capsule alone, that a classifier of the data
+set is sure of. The autoencoder is trained once and kept, and so is every row: a search that was
+stopped goes on where it was.
+
+Usage: python benchmarks/research/plain_form.py FOLDER [--dataset NAME] [--rows NAME ...]
+           [--set SETTING=VALUE ... --as NAME] [--pictures]
+"""
+
+import argparse
+import ast
+import dataclasses
+import hashlib
+import json
+import os
+import time
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import keras
+import numpy as np
+
+from keras_capsule_poe.data import ImageSet, batches, load_images
+from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.evaluation.classifier import train_judge
+from keras_capsule_poe.evaluation.samples import recognition
+from keras_capsule_poe.families import get
+from keras_capsule_poe.families.capsule_poe import build
+from keras_capsule_poe.families.features import build as features
+from keras_capsule_poe.families.features.stored import as_float32, primary_batches
+from keras_capsule_poe.functions.winners import winner_alone
+from keras_capsule_poe.io.pictures import save_grid
+from keras_capsule_poe.metrics import relative_error
+from keras_capsule_poe.models import ProductOfExpertCapsules
+from keras_capsule_poe.training import RunConfig
+
+IMAGES, HELD_OUT, SHOWN = 12_000, 2_000, 20
+COLUMNS = (
+    "mean one_step whole_code length sent_back p spread recognised one_capsule seconds".split()
+)
+# The rows that are published: settings beside those of the recipe.
+ROWS = {
+    "recipe": {},
+    "short feature scale": {"decoder.feature_scale": 0.37},
+    "momentum 0.9": {"decoder.momentum": 0.9},
+    "momentum 0.9, rate 0.005": {"decoder.momentum": 0.9, "decoder.learning_rate": 0.005},
+    "decoder normalised over outputs": {"decoder.normalize": "outputs"},
+    "encoder normalised over outputs": {"encoder.normalize": "outputs"},
+    "longer features": {"primary.target_length": 0.35, "encoder.learning_rate": 0.01},
+}
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--dataset", default="fashion_mnist")
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
+    parser.add_argument("--set", nargs="+", metavar="SETTING=VALUE", help="a row of your own")
+    parser.add_argument("--as", dest="name", help="its name")
+    parser.add_argument("--pictures", action="store_true")
+    return parser.parse_args()
+
+
+class Problem:
+    """Features of training and held-out images, and the classifier; trained once and kept."""
+
+    def __init__(self, dataset, folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        data = load_images(dataset).train
+        images, rest = data.images, slice(None, -HELD_OUT)
+        self.held_out_images = images[-HELD_OUT:]
+        self.judge = train_judge(ImageSet(images[rest], data.labels[rest]), folder)
+        path = folder / "autoencoder.keras"
+        if not path.exists():
+            _autoencoder(images[:IMAGES]).save(path)
+        self.autoencoder = as_float32(keras.models.load_model(path, compile=False))
+        kept = folder / "features.npz"
+        if not kept.exists():
+            parts = {"train": images[:IMAGES], "held_out": self.held_out_images}
+            maps = {k: map_batches(self.autoencoder.encode, v) for k, v in parts.items()}
+            np.savez(kept, **{k: v.astype("float16") for k, v in maps.items()})
+        with np.load(kept) as stored:
+            self.train, self.held_out = stored["train"], stored["held_out"]
+
+
+def _autoencoder(images):
+    config = RunConfig(get("capsules"))
+    model = features.build_autoencoder(config, images.shape[1:])
+    size = config["autoencoder"].batch_size
+    model.compile(
+        features.optimizer(config, "autoencoder", len(images)),
+        "binary_crossentropy",
+        jit_compile=False,
+    )
+    epochs, steps = features.schedule(config, "autoencoder").over(len(images))
+    stream = batches(images, batch_size=size, seed=0, epochs=epochs)
+    model.fit(stream, epochs=epochs, steps_per_epoch=steps, shuffle=False, verbose=0)
+    return model
+
+
+def train(problem, settings, folder):
+    """The product of these settings, and what was measured."""
+    config = RunConfig(get("capsules"), "paper")
+    for name, value in settings.items():
+        config.set(name, value)
+    primary = features.build_primary(config, problem.train.shape[1:])
+    primary.adapt(problem.train[start : start + 500] for start in range(0, IMAGES, 500))
+    x, held_out = (map_batches(primary, maps) for maps in (problem.train, problem.held_out))
+    begun = time.perf_counter()
+    encoder = _encoder(problem, config, primary, folder)
+    encoder.compile(jit_compile=False)
+    scored = encoder.evaluate(held_out, batch_size=128, verbose=0, return_dict=True)
+    codes = map_batches(encoder, x)
+    decoder = build.build_decoder(config, primary.capsules)
+    _fit(config, "decoder", decoder, primary, (codes, problem.train))
+    seconds = time.perf_counter() - begun
+    product = ProductOfExpertCapsules(problem.autoencoder, primary, encoder, decoder)
+    product.build((None, *problem.autoencoder.image_shape))
+    codes = map_batches(encoder, held_out)
+    alone = map_batches(winner_alone, codes)
+    decoded = map_batches(product.render, codes)
+    z = config["decoder"].feature_scale * np.asarray(primary.to_capsules(problem.held_out[:200]))
+    back = decoder.primaries.decoder_divergence(codes[:200], z).reconstruction
+    return product, {
+        "mean": float(relative_error(np.broadcast_to(x.mean(axis=0), held_out.shape), held_out)),
+        "one_step": scored["loss"],
+        "whole_code": float(relative_error(decoded["primary_capsules"], held_out)),
+        "length": float(np.linalg.norm(codes, axis=-1).mean()),
+        "sent_back": float(np.linalg.norm(back, axis=-1).mean()),
+        "p": scored["probability_mean"],
+        "spread": scored["probability_spread"],
+        "recognised": _recognised(problem, decoded["images"]),
+        "one_capsule": _recognised(problem, map_batches(product.render, alone)["images"]),
+        "seconds": seconds,
+    }
+
+
+def _encoder(problem, config, primary, folder):
+    """The trained encoder; rows that differ in the decoder alone share it."""
+    parts = [dataclasses.asdict(config[name]) for name in ("primary", "encoder")]
+    name = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
+    path = folder / f"encoder-{name}.keras"
+    if not path.exists():
+        model = build.build_encoder(config, primary.capsules)
+        _fit(config, "encoder", model, primary, problem.train)
+        model.save(path)
+    return keras.models.load_model(path, compile=False)
+
+
+def _fit(config, section, model, primary, arrays):
+    model.compile(features.optimizer(config, section, IMAGES), jit_compile=False)
+    epochs, steps = features.schedule(config, section).over(IMAGES)
+    size = config[section].batch_size
+    stream = primary_batches(primary, arrays, batch_size=size, seed=config.seed, epochs=epochs)
+    model.fit(stream, epochs=epochs, steps_per_epoch=steps, shuffle=False, verbose=0)
+
+
+def _recognised(problem, images):
+    if not np.isfinite(images).all():
+        return 0.0
+    return recognition(problem.judge.judge(images)[1])["recognised"]
+
+
+def save_pictures(problem, product, path):
+    """Held-out images, whole codes decoded, the winner alone, and plain Gaussians, by rows."""
+    images = problem.held_out_images[:SHOWN].astype("float32") / 255
+    codes = product.encode(images)["capsules"]
+    single = product.decode(winner_alone(codes))["images"]
+    drawn = [product.sample(SHOWN, seed, "single", "complete") for seed in range(3)]
+    ordered = [np.asarray(d["images"])[np.argsort(d["capsule"])] for d in drawn]
+    save_grid(path, [images, product.decode(codes)["images"], single, *ordered])
+
+
+def main():
+    args = arguments()
+    rows = {name: ROWS[name] for name in args.rows}
+    if args.set:
+        pairs = (text.partition("=")[::2] for text in args.set)
+        rows = {args.name or " ".join(args.set): {name: _value(text) for name, text in pairs}}
+    folder = args.folder / args.dataset
+    problem, kept = Problem(args.dataset, folder), folder / "rows.json"
+    done = json.loads(kept.read_text()) if kept.exists() else {}
+    for name, settings in rows.items():
+        if done.get(name, {}).get("settings") != settings or args.pictures:
+            product, found = train(problem, settings, folder)
+            done = json.loads(kept.read_text()) if kept.exists() else {}
+            done[name] = {"settings": settings, **found}
+            kept.write_text(json.dumps(done, indent=1) + "\n")
+            if args.pictures:
+                save_pictures(problem, product, folder / f"{name}.png")
+        shown = (f"{column} {done[name][column]:.3g}" for column in COLUMNS)
+        print(f"{args.dataset}, {name}: " + "  ".join(shown), flush=True)
+
+
+def _value(text):
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+if __name__ == "__main__":
+    main()

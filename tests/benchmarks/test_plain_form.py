@@ -1,0 +1,49 @@
+"""The search for where the plain form learns: its rows are valid, and a stopped one goes on."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from keras_capsule_poe.families import get
+from keras_capsule_poe.training import RunConfig
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "research"))
+import plain_form
+
+sys.path.pop(0)
+
+
+@pytest.mark.parametrize("settings", plain_form.ROWS.values(), ids=plain_form.ROWS)
+def test_rows_are_the_paper_s_form(settings):
+    config = RunConfig(get("capsules"), "paper")
+    config.update(settings)
+    config.check()
+    encoder, decoder = config["encoder"], config["decoder"]
+    assert (encoder.start, encoder.activation_prior, config["primary"].center) == (
+        "noise",
+        0,
+        False,
+    )
+    assert encoder.iterations and decoder.iterations
+    assert not (encoder.frames or decoder.offset or decoder.conditional or decoder.activity)
+
+
+def test_rows_that_are_done_are_not_trained_again(tmp_path, monkeypatch, capsys):
+    trained = []
+
+    def train(problem, settings, folder):
+        trained.append(settings)
+        return None, dict.fromkeys(plain_form.COLUMNS, 0.5)
+
+    monkeypatch.setattr(plain_form, "train", train)
+    monkeypatch.setattr(plain_form, "Problem", lambda dataset, folder: folder.mkdir(exist_ok=True))
+    call = ["plain_form", str(tmp_path), "--dataset", "digits", "--as", "mine", "--set"]
+    for rate in ("0.1", "0.1", "0.2"):
+        monkeypatch.setattr(sys, "argv", [*call, f"encoder.learning_rate={rate}"])
+        plain_form.main()
+    assert trained == [{"encoder.learning_rate": 0.1}, {"encoder.learning_rate": 0.2}]
+    kept = json.loads((tmp_path / "digits" / "rows.json").read_text())
+    assert kept["mine"]["settings"] == trained[1]
+    assert "whole_code 0.5" in capsys.readouterr().out
