@@ -38,9 +38,10 @@ COLUMNS = ("frechet", "recognised", "coverage", "kernel_distance", "seconds_fit"
 TRIALS = (
     {},
     *({"noise": noise} for noise in (1.0, 4.0, 64.0)),
-    *({"learning_rate": rate} for rate in (0.001, 0.002, 0.02)),
+    *({"learning_rate": rate} for rate in (0.002, 0.005, 0.05)),
     {"initial_stddev": 0.1},
     {"steps": 5},
+    {"chains": 500},
     {"gibbs_steps": 1000},
     *({"algorithm": "cd", "noise": noise} for noise in (1.0, 4.0, 16.0, 64.0)),
     {"algorithm": "cd", "steps": 10},
