@@ -11,7 +11,7 @@ def draw_visible(layer, h, seed, mean=False):
     Without routing, or with fixed coefficients, this is p(v | h). Latent parents are drawn
     given h, the visible neurons summed out, so that it is p(v | h), too. Coefficients that an
     image holds are not known from h: they are the mean ones of the images of the capsule that is
-    farthest from rest.
+    farthest from rest; of a mixture that one is the parent.
 
     Args:
         layer: `RestrictedBoltzmannMachine` or `NeuronPoE`.
@@ -37,7 +37,7 @@ def draw_visible(layer, h, seed, mean=False):
     if routing == "latent":
         c = parents_given_hidden(machine, y, layer.coefficient_scale, first)
         machine = layer.harmonium(c)
-    elif routing == "held":
+    elif routing in ("held", "mixture"):
         machine = layer.harmonium(layer.coefficients_of_winner(winners(y)))
     z = machine.transposed().fields(y)
     return layer.received(machine.visible.mean(z) if mean else machine.visible.sample(z, second))

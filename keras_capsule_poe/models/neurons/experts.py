@@ -73,7 +73,9 @@ class NeuronExperts(HarmoniumModel):
         return length(y) / self.machine.dim**0.5
 
     def sample(self, n, steps=1000, seed=0):
-        """Visible neurons after some Gibbs steps from noise; latent parents are drawn with them.
+        """Visible neurons after some Gibbs steps from noise; of a mixture drawn exactly.
+
+        Latent parents are drawn with them.
 
         Args:
             n: int.
@@ -89,10 +91,12 @@ class NeuronExperts(HarmoniumModel):
         layer = self.machine
         if layer.routing == "fixed":
             return super().sample(n, steps, seed)
+        if layer.routing == "mixture":
+            return layer.draw(n, seed)[0]
         if layer.routing != "latent":
             raise ValueError(
-                "Without an image there is nothing to route by: `routing` must be 'fixed' or "
-                f"'latent'. Received: routing={layer.routing!r}"
+                "Without an image there is nothing to route by: `routing` must be 'fixed', "
+                f"'latent' or 'mixture'. Received: routing={layer.routing!r}"
             )
         first, second, third = streams(seed, 3)
         x = self._noise(layer.harmonium(), (n,), first)
