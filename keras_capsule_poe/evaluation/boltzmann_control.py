@@ -20,8 +20,8 @@ class BoltzmannControl:
     Given the hidden neurons all features have one variance, `noise` times the mean of their own.
     The machine is centred, and trained by persistent contrastive divergence at a rate that falls
     along a line. A sample is E[v | h] after Gibbs steps from random neurons, of which nothing is
-    known of the data. The defaults are the best of what
-    `benchmarks/research/boltzmann_control.py` tried on held-out training images.
+    known of the data. The defaults were chosen on held-out training images, of which
+    `benchmarks/research/boltzmann_control.py` prints the table.
 
     Args:
         neurons: int, E, hidden neurons: with J E of them the machine has as many weights as the
