@@ -28,6 +28,7 @@ _HOMES = {
         "CapsuleDecoder",
         "CapsuleEncoder",
         "ConvAutoencoder",
+        "DeepBeliefNetwork",
         "HarmoniumModel",
         "ImageBoltzmannMachine",
         "NeuronExperts",

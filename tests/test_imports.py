@@ -20,7 +20,9 @@ MAY = {
     "models": {"layers", "losses", "metrics", "functions", "errors"},
     "generation": {"data.mapping", "io", "functions", "errors"},
     "serving": {"models", "io", "errors"},
-    "evaluation": {"generation", "data", "metrics", "functions", "io", "errors"},
+    "evaluation": {
+        "generation", "models", "layers", "data", "metrics", "functions", "io", "errors",
+    },
     "training": {"data", "io", "errors"},
     "families": {
         "models", "layers", "losses", "metrics", "functions", "training", "generation", "serving",

@@ -78,25 +78,6 @@ class FeatureControl:
         return np.concatenate(parts)
 
 
-def fit_controls(features, seed=0):
-    """All three controls of the same features.
-
-    Args:
-        features: Array (N, K), float16 or float32.
-        seed: int.
-
-    Returns:
-        dict of fitted `FeatureControl` by kind.
-
-    Examples:
-
-    >>> list(fit_controls(np.random.default_rng(0).normal(size=(60, 3))))
-    ['diagonal_gaussian', 'full_gaussian', 'gaussian_mixture']
-    """
-    features = np.asarray(features, "float32")
-    return {kind: FeatureControl(kind, seed=seed).fit(features) for kind in KINDS}
-
-
 def _diagonal_gaussian(features, control):
     mean = _mean(features)
     deviation = features.std(axis=0, ddof=1, dtype="float64").astype("float32")

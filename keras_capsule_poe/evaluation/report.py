@@ -23,8 +23,9 @@ _NOTES = {
     "neighbours": "Test accuracy of the five nearest training images, of at most 12,000.",
     "clustering": "Without labels, fitted on training images, scored on test images.",
     "samples": "As a classifier trained on the data set sees them, against test images. Under "
-    "`real`, training images. The three Gaussian controls are fitted to features of at most "
-    "12,000 training images, the model to all.",
+    "`real`, training images. The three Gaussian controls and the Boltzmann machine, which has as "
+    "many hidden neurons as a code has numbers, are fitted to features of at most 12,000 training "
+    "images, the model to all.",
     "signs": "F of test images x and of their negatives -x, nats; and which share of images lies "
     "nearer to the negative of a training image than to any.",
     "accuracy": "Share of the test images named rightly, with its 95% interval (Wilson).",

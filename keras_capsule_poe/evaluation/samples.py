@@ -36,7 +36,7 @@ def sample_figures(model, data, samples=10_000, seed=0, cache=None):
     >>> import tempfile
     >>> from keras_capsule_poe.data import ImageData, ImageSet
     >>> class Half:
-    ...     CEILINGS, MODES = ("half",), {}
+    ...     CEILINGS, MODES, capsules, dim = ("half",), {}, 1, 4
     ...
     ...     def reconstructions(self, images):
     ...         return {"half": (images / 2, images)}

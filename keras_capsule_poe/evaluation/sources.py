@@ -3,9 +3,12 @@
 import numpy as np
 
 from keras_capsule_poe.data.mapping import map_batches
-from keras_capsule_poe.evaluation.controls import KINDS, fit_controls
+from keras_capsule_poe.evaluation.boltzmann_control import BoltzmannControl
+from keras_capsule_poe.evaluation.controls import KINDS, FeatureControl
 from keras_capsule_poe.evaluation.figures import FEATURE_IMAGES
 from keras_capsule_poe.generation.sampling import sample
+
+BOLTZMANN = "boltzmann_machine"
 
 
 def image_sources(model, data, test_images, samples, seed):
@@ -13,8 +16,9 @@ def image_sources(model, data, test_images, samples, seed):
 
     `real`: training images, the best that samples can be. Then the model's `CEILINGS`, of test
     images; its modes by the names of their domains, the ones nearest to training first, or by
-    their own where they have none. The rest are controls, see `FeatureControl`, fitted to
-    features of training images and decoded as the model's own features are.
+    their own where they have none. The rest are controls, see `FeatureControl` and
+    `BoltzmannControl`, this with as many hidden neurons as a code has numbers, fitted to features
+    of training images and decoded as the model's own features are.
 
     Args:
         model: `GenerativeModel`.
@@ -28,7 +32,7 @@ def image_sources(model, data, test_images, samples, seed):
     """
     chosen = np.random.default_rng(seed).permutation(len(data.train))
     test = data.test.images[:test_images]
-    controls, ceilings = {}, {}
+    known, ceilings = {}, {}
 
     def ceiling(name):
         if not ceilings:
@@ -44,18 +48,24 @@ def image_sources(model, data, test_images, samples, seed):
         return found["images"], found.get("capsule")
 
     def control(kind):
-        if not controls:
-            features = map_batches(model.to_features, data.train.images[chosen[:FEATURE_IMAGES]])
-            controls.update(fit_controls(features.reshape(len(features), -1), seed))
-            controls["shape"] = features.shape[1:]
-        features = controls[kind].sample(samples, seed)
-        return map_batches(model.from_features, features.reshape(-1, *controls["shape"])), None
+        if not known:
+            rows = data.train.images[chosen[:FEATURE_IMAGES]]
+            known["features"] = map_batches(model.to_features, rows)
+        features = known["features"]
+        fitted = unfitted(kind).fit(features.reshape(len(features), -1))
+        drawn = fitted.sample(samples, seed).reshape(-1, *features.shape[1:])
+        return map_batches(model.from_features, drawn), None
+
+    def unfitted(kind):
+        if kind == BOLTZMANN:
+            return BoltzmannControl(model.capsules * model.dim, seed=seed)
+        return FeatureControl(kind, seed=seed)
 
     return {
         "real": lambda: (data.train.images[chosen[:samples]], None),
         **{name: lambda name=name: ceiling(name) for name in model.CEILINGS},
         **{name: lambda pair=pair: drawn(*pair) for name, pair in draws(model).items()},
-        **{kind: lambda kind=kind: control(kind) for kind in KINDS},
+        **{kind: lambda kind=kind: control(kind) for kind in (*KINDS, BOLTZMANN)},
     }
 
 

@@ -53,6 +53,7 @@ from keras_capsule_poe.functions.harmonium_units import (
     TemperedUnits,
     UnitIntervalUnits,
 )
+from keras_capsule_poe.functions.hidden_chain import hidden_chain
 from keras_capsule_poe.functions.kernels import block_resampling, elliptical_slice, repeated
 from keras_capsule_poe.functions.latent_chain import latent_chain
 from keras_capsule_poe.functions.latent_routing import LatentRouter, latent_free_energy
@@ -135,6 +136,7 @@ __all__ = [
     "gaussian_partition",
     "gibbs_chain",
     "gibbs_step",
+    "hidden_chain",
     "importance_gradient",
     "latent_chain",
     "latent_free_energy",

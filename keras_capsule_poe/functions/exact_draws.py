@@ -11,7 +11,7 @@ matrix is all that it takes, see `state_tables`. For others each state goes down
 from keras import ops
 
 from keras_capsule_poe.functions.checks import whole_number
-from keras_capsule_poe.functions.harmonium_units import CentredUnits
+from keras_capsule_poe.functions.harmonium_units import offset_of, plain_units
 from keras_capsule_poe.functions.norms import at_least_float32
 from keras_capsule_poe.functions.randomness import draw_index, streams
 from keras_capsule_poe.functions.state_tables import MOST_NEURONS, binary_states, state_table
@@ -39,7 +39,7 @@ def state_log_weights(harmonium):
     >>> ops.convert_to_numpy(state_log_weights(machine)).tolist()
     [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
     """
-    maps, hidden = harmonium.maps, _plain(harmonium.hidden)
+    maps, hidden = harmonium.maps, plain_units(harmonium.hidden)
     neurons = maps.output_shape[0]
     if len(maps.output_shape) != 1 or neurons > MOST_NEURONS or not isinstance(hidden, BinaryUnits):
         raise ValueError(
@@ -47,9 +47,9 @@ def state_log_weights(harmonium):
             f"hidden units {maps.output_shape}, {type(hidden).__name__}"
         )
     dtype = maps.kernel.dtype
-    side, lam = harmonium.transposed(), _offset(harmonium.hidden, dtype)
-    if isinstance(_plain(harmonium.visible), GaussianUnits):
-        b, mu = harmonium.visible_bias, _offset(harmonium.visible, dtype)
+    side, lam = harmonium.transposed(), offset_of(harmonium.hidden, dtype)
+    if isinstance(plain_units(harmonium.visible), GaussianUnits):
+        b, mu = harmonium.visible_bias, offset_of(harmonium.visible, dtype)
         gram = ops.matmul(maps.kernel, ops.transpose(maps.kernel))
         field = harmonium.hidden_bias + ops.matmul(maps.kernel, b - mu)
         # y^T gram y/2 of y = h - lambda, in powers of h.
@@ -104,11 +104,3 @@ def draw_states(log_weights, groups, seed):
     rows = ops.cast(groups, "int32") * (states // few) + upper
     lower = draw_index(ops.take(ops.reshape(table, (-1, few)), rows, axis=0), second)
     return ops.cast(binary_states(few * upper + lower, neurons), log_weights.dtype)
-
-
-def _plain(units):
-    return units.units if isinstance(units, CentredUnits) else units
-
-
-def _offset(units, dtype):
-    return ops.cast(getattr(units, "offset", 0.0), dtype)

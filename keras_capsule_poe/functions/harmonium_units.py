@@ -197,3 +197,13 @@ class TemperedUnits(ExponentialUnits):
         z = at_least_float32(z)
         base = ops.convert_to_tensor(self.base, dtype=z.dtype)
         return base + ops.convert_to_tensor(self.beta, dtype=z.dtype) * (z - base)
+
+
+def plain_units(units):
+    """The units themselves, of centred ones those that are centred."""
+    return units.units if isinstance(units, CentredUnits) else units
+
+
+def offset_of(units, dtype):
+    """The offset of centred units, of others zero."""
+    return ops.cast(getattr(units, "offset", 0.0), dtype)

@@ -7,6 +7,7 @@ from keras_capsule_poe.models.capsule_poe import (
     CapsuleEncoder,
     ProductOfExpertCapsules,
 )
+from keras_capsule_poe.models.deep_belief import DeepBeliefNetwork
 from keras_capsule_poe.models.harmonium import HarmoniumModel
 from keras_capsule_poe.models.neurons import (
     NeuronExperts,
@@ -18,6 +19,7 @@ __all__ = [
     "CapsuleDecoder",
     "CapsuleEncoder",
     "ConvAutoencoder",
+    "DeepBeliefNetwork",
     "HarmoniumModel",
     "ImageBoltzmannMachine",
     "NeuronExperts",

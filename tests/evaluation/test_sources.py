@@ -21,7 +21,7 @@ def test_each_source_is_what_it_says(model, data):
         np.testing.assert_allclose(drawn[name][0], images, atol=1e-5)
     assert list(drawn) == [
         "real", "autoencoder", "whole_code", "routing_off", "visited", "restricted", "complete",
-        "joint", "diagonal_gaussian", "full_gaussian", "gaussian_mixture",
+        "joint", "diagonal_gaussian", "full_gaussian", "gaussian_mixture", "boltzmann_machine",
     ]  # fmt: skip
     assert nearest_to_training(model) == ("visited", "joint")
     real = {image.tobytes() for image in data.train.images}
@@ -31,7 +31,7 @@ def test_each_source_is_what_it_says(model, data):
         assert len(images) == (30 if name in ("autoencoder", "whole_code", "routing_off") else 60)
         assert (capsule is None) == (name not in ("visited", "restricted", "complete"))
     # Controls differ, and are drawn anew with another seed.
-    names = ("diagonal_gaussian", "full_gaussian", "gaussian_mixture")
-    assert len({drawn[name][0].tobytes() for name in names}) == 3
+    names = ("diagonal_gaussian", "full_gaussian", "gaussian_mixture", "boltzmann_machine")
+    assert len({drawn[name][0].tobytes() for name in names}) == 4
     other = image_sources(model, data, 30, 60, seed=5)["full_gaussian"]()[0]
     assert not np.array_equal(other, drawn["full_gaussian"][0])

@@ -18,6 +18,7 @@ TRAIN = [
     "--set", "autoencoder.filters=8", "--set", "autoencoder.precision=float32",
     "--set", "experts.capsules=3", "--set", "experts.dim=4", "--set", "experts.remembered=9",
     "--set", "experts.joint_steps=3", "--set", "experts.implementation=plain",
+    "--set", "top.capsules=2", "--set", "top.dim=5", "--set", "top.epochs=3",
 ]  # fmt: skip
 CAPSPOE = [sys.executable, "-c", "from keras_capsule_poe.cli.main import main; main()"]
 
@@ -58,15 +59,23 @@ def test_it_is_killed_and_goes_on_bit_for_bit(model, tmp_path):
     from keras_capsule_poe.families import get
 
     load = get("neurons").load
-    whole, parts = (load(path / "model.keras").get_weights() for path in (model, folder))
-    for a, b in zip(whole, parts, strict=True):
+    whole, parts = (load(path / "model.keras") for path in (model, folder))
+    for a, b in zip(whole.get_weights(), parts.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
+    # The second layer models the first one's neurons, and joint samples come from it.
+    assert whole.top.machine.kernel.shape == (12 // 4, 2, 5, 4)
+    before = np.asarray(whole.draw(5, seed=1, mode="joint")["capsules"])
+    whole.top.machine.visible_bias.assign_add(20 * np.ones((3, 4)))
+    after = np.asarray(whole.draw(5, seed=1, mode="joint")["capsules"])
+    assert set(np.unique(2 * before)) == {0, 1} and np.all(2 * after == 1)
 
 
 def test_its_settings_are_its_constructors_(run, tmp_path):
     train = ("train", "--model", "neurons", "--dataset", "digits", "--model-dir", tmp_path / "m")
     assert "`dim` must be at most 20" in run(*train, "--set", "experts.dim=21", code=2)
     assert "`routing` must be" in run(*train, "--set", "experts.routing=new", code=2)
+    assert "means nothing here: top.capsules is 0" in run(*train, "--set", "top.dim=3", code=2)
+    assert "top: `capsules` must be" in run(*train, "--set", "top.capsules=-1", code=2)
     assert "Chains must be of the data" in run(*train, "--set", "experts.algorithm=pcd", code=2)
     assert "means nothing" in run(
         *train, "--recipe", "boltzmann", "--set", "experts.balance=1", code=2

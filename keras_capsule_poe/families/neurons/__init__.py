@@ -3,6 +3,7 @@
 from keras_capsule_poe.families import features
 from keras_capsule_poe.families.neurons.recipes import RECIPES
 from keras_capsule_poe.families.neurons.sections import SECTIONS, idle
+from keras_capsule_poe.families.neurons.top_section import has_top
 from keras_capsule_poe.training.family import Family, Stage, lazily
 
 _HERE = "keras_capsule_poe.families.neurons"
@@ -20,6 +21,15 @@ FAMILY = Family(
             reads=features.CACHE,
             writes=("experts/model.keras", "experts/visited.npz"),
             cost=lazily(f"{_HERE}.costs:experts"),
+        ),
+        Stage(
+            "top",
+            lazily(f"{_HERE}.top:top"),
+            section="top",
+            reads=features.CACHE,
+            writes=("top/model.keras",),
+            cost=lazily(f"{_HERE}.top:cost"),
+            when=has_top,
         ),
         Stage(
             "export",

@@ -7,6 +7,8 @@ from keras_capsule_poe.families.features.build import arguments, optimizer
 from keras_capsule_poe.families.features.build import check as check_parts
 from keras_capsule_poe.families.features.optimizers import for_capsules
 from keras_capsule_poe.families.features.starts import MapStart, clustered
+from keras_capsule_poe.families.neurons.top import build_top
+from keras_capsule_poe.families.neurons.top_section import has_top
 from keras_capsule_poe.functions.checks import real_number, whole_number
 from keras_capsule_poe.functions.state_tables import MOST_NEURONS
 from keras_capsule_poe.layers import NeuronMixture, NeuronPoE
@@ -48,6 +50,7 @@ USES = {
         NeuronPoE, NeuronExperts, ProductOfExpertNeurons, MapStart, maps_and_chain, Schedule,
         for_capsules,
     ),
+    "top": (NeuronPoE, NeuronExperts, maps_and_chain, Schedule, for_capsules),
 }  # fmt: skip
 
 
@@ -95,10 +98,12 @@ def start_maps(config, layer, x_of, images):
         layer.start_from_groups(groups)
 
 
-def build_product(config, autoencoder, primary, experts):
+def build_product(config, autoencoder, primary, experts, top=None):
     """The whole, built."""
     options = arguments(config, "experts", ProductOfExpertNeurons)
-    model = ProductOfExpertNeurons(autoencoder, primary, experts, **options, name="product")
+    model = ProductOfExpertNeurons(
+        autoencoder, primary, experts, top=top, **options, name="product"
+    )
     model.build((None, *autoencoder.image_shape))
     return model
 
@@ -121,7 +126,12 @@ def check(config, image_shape=None):
         for name in ("remembered", "joint_steps"):
             whole_number(name, getattr(config["experts"], name))
 
-    check_parts(config, image_shape, [("experts", experts)])
+    def top(primary):
+        if has_top(config):
+            optimizer(config, "top", images=1)
+            build_top(config, (config["experts"].capsules, config["experts"].dim))
+
+    check_parts(config, image_shape, [("experts", experts), ("top", top)])
 
 
 def load(path):

@@ -6,6 +6,7 @@ Each field is a keyword argument of what is built from its section; see `build.U
 from dataclasses import dataclass
 
 from keras_capsule_poe.families.features import sections as features
+from keras_capsule_poe.families.neurons.top_section import TopSection, idle_top
 
 
 @dataclass
@@ -50,7 +51,12 @@ class ExpertsSection:
     joint_steps: int = 100
 
 
-SECTIONS = {**features.SECTIONS, "primary": NeuronFeaturesSection, "experts": ExpertsSection}
+SECTIONS = {
+    **features.SECTIONS,
+    "primary": NeuronFeaturesSection,
+    "experts": ExpertsSection,
+    "top": TopSection,
+}
 
 
 def idle(config):
@@ -59,7 +65,7 @@ def idle(config):
     Args:
         config: `RunConfig` of these sections.
     """
-    found = features.idle_steps(config, "autoencoder", "experts")
+    found = features.idle_steps(config, "autoencoder", "experts", "top") | idle_top(config)
     experts = config["experts"]
     if experts.routing == "fixed":
         why = "experts.routing is 'fixed'"

@@ -8,6 +8,7 @@ from keras_capsule_poe.families.features import build as features
 from keras_capsule_poe.families.features import stored
 from keras_capsule_poe.families.features.stages import MONITORED, SHOWN, export_model
 from keras_capsule_poe.families.neurons import build
+from keras_capsule_poe.families.neurons.top_section import has_top
 from keras_capsule_poe.families.neurons.visits import settle_shares, visits
 from keras_capsule_poe.io.pictures import save_grid
 
@@ -69,7 +70,8 @@ def export(run):
         stored.load_primary(run),
         stored.load_model(run, "experts"),
     )
-    model = build.build_product(run.config, *parts)
+    top = stored.load_model(run, "top") if has_top(run.config) else None
+    model = build.build_product(run.config, *parts, top)
     found = stored.load_arrays(run, "experts/visited.npz")
     model.visited.assign(found["visited"])
     model.shares.assign(found["shares"])

@@ -16,7 +16,7 @@ class NeuronDraws:
 
     To be mixed into a model of J capsules of E neurons with a `NeuronPoE` as `layer`, and weights
     `visited` (J, K, E), probabilities of neurons on images that each capsule won, and `shares`
-    (J,), of the images that it won.
+    (J,), of the images that it won; and a `top` layer, or None.
     """
 
     def rest(self):
@@ -95,8 +95,11 @@ class NeuronDraws:
         """Codes (N, J, E) of all neurons after Gibbs steps from noise.
 
         Each chain is routed as images that one capsule wins, drawn by how many it won, are on
-        average; latent parents are drawn with the neurons. Of a mixture draws are exact.
+        average; latent parents are drawn with the neurons. Of a mixture draws are exact. With a
+        top layer the neurons are of its law instead.
         """
+        if self.top is not None:
+            return (self.top.sample(n, self.joint_steps, seed) - self.rest()) / self.dim**0.5
         if self.layer.routing == "mixture":
             _, h, _ = self.layer.draw(n, StatelessSeed(seed))
             return h / self.dim**0.5

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_capsule_poe.functions.norms import length
+from keras_capsule_poe.functions.randomness import draw_index, streams
 from keras_capsule_poe.layers.neuron_poe import NeuronPoE
 from keras_capsule_poe.metrics import ExpertUsage, expert_usage
 from keras_capsule_poe.models.harmonium import HarmoniumModel
@@ -70,6 +71,38 @@ class NeuronExperts(HarmoniumModel):
     def activity(self, y):
         """Root mean square of departures (B, J, E) over the neurons of a capsule, (B, J)."""
         return length(y) / self.machine.dim**0.5
+
+    def sample(self, n, steps=1000, seed=0):
+        """Visible neurons after some Gibbs steps from noise; of a mixture drawn exactly.
+
+        Latent parents are drawn with them.
+
+        Args:
+            n: int.
+            steps: int or scalar integer tensor.
+            seed: int, scalar integer tensor or `keras.random.SeedGenerator`.
+
+        Returns:
+            Tensor (n, I, D).
+
+        Raises:
+            ValueError: If coefficients are held, so that v has no law.
+        """
+        layer = self.machine
+        if layer.routing == "fixed":
+            return super().sample(n, steps, seed)
+        if layer.routing == "mixture":
+            return layer.draw(n, seed)[0]
+        if layer.routing != "latent":
+            raise ValueError(
+                "Without an image there is nothing to route by: `routing` must be 'fixed', "
+                f"'latent' or 'mixture'. Received: routing={layer.routing!r}"
+            )
+        first, second, third = streams(seed, 3)
+        x = self._noise(layer.harmonium(), (n,), first)
+        parent = draw_index(ops.zeros((n, *layer.mean_coefficients.shape[1:])), second)
+        c = layer.coefficient_scale * ops.one_hot(parent, layer.capsules, dtype=x.dtype)
+        return layer.gibbs(layer.received(x), c, steps, third)[0]
 
     def _harmonium(self, v):
         layer = self.machine

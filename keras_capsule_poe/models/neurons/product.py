@@ -24,8 +24,11 @@ class ProductOfExpertNeurons(NeuronLikelihood, NeuronDraws, GenerativeModel, ker
         autoencoder: `ConvAutoencoder`, trained.
         primary: `PrimaryCapsules`, adapted.
         experts: `NeuronExperts`, trained.
+        top: `NeuronExperts` of the experts' neurons, trained, from which mode `"joint"` draws
+            these; or None.
         remembered: int, K, images whose p(h | v) are kept for each capsule.
-        joint_steps: int, Gibbs steps from noise of mode `"joint"`.
+        joint_steps: int, Gibbs steps from noise of mode `"joint"`, in the top layer if there is
+            one.
         **kwargs: Base model arguments.
 
     Call arguments:
@@ -61,10 +64,12 @@ class ProductOfExpertNeurons(NeuronLikelihood, NeuronDraws, GenerativeModel, ker
         "sample_joint": ("n", "seed"),
     }
 
-    def __init__(self, autoencoder, primary, experts, remembered=256, joint_steps=100, **kwargs):
+    def __init__(
+        self, autoencoder, primary, experts, top=None, remembered=256, joint_steps=100, **kwargs
+    ):
         super().__init__(**kwargs)
-        parts = (autoencoder, primary, experts)
-        self.autoencoder, self.primary, self.experts = (
+        parts = (autoencoder, primary, experts, top)
+        self.autoencoder, self.primary, self.experts, self.top = (
             keras.saving.deserialize_keras_object(part) if isinstance(part, dict) else part
             for part in parts
         )
@@ -97,6 +102,8 @@ class ProductOfExpertNeurons(NeuronLikelihood, NeuronDraws, GenerativeModel, ker
         _build(self.autoencoder, input_shape)
         _build(self.primary, (None, *self.autoencoder.feature_shape))
         _build(self.experts, (None, self.primary.capsules, self.primary.dim))
+        if self.top is not None:
+            _build(self.top, (None, self.capsules, self.dim))
         self.visited = self.add_weight(
             shape=(self.capsules, self.remembered, self.dim),
             initializer=keras.initializers.Constant(0.5),
@@ -227,7 +234,7 @@ class ProductOfExpertNeurons(NeuronLikelihood, NeuronDraws, GenerativeModel, ker
         }
 
     def get_config(self):
-        parts = ("autoencoder", "primary", "experts")
+        parts = ("autoencoder", "primary", "experts", "top")
         return {
             **super().get_config(),
             **{part: keras.saving.serialize_keras_object(getattr(self, part)) for part in parts},

@@ -1,0 +1,90 @@
+"""A second layer, which models the expert neurons of images: built and trained."""
+
+import keras
+
+from keras_capsule_poe.data import batches
+from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.families.features import build as features
+from keras_capsule_poe.families.features import costs, stored
+from keras_capsule_poe.families.features.build import arguments
+from keras_capsule_poe.families.features.stages import MONITORED
+from keras_capsule_poe.layers import NeuronPoE
+from keras_capsule_poe.models import NeuronExperts
+
+# Share of the machine's large float32 product rate, see `features.costs`.
+SHARE = 0.1
+
+
+def build_top(config, expert_shape):
+    """The second layer over expert neurons (J, E): one machine of all of its neurons.
+
+    Its coefficients are one, those of a `RestrictedBoltzmannMachine` of neurons in capsules.
+    """
+    top = config["top"]
+    if not top.initial_stddev > 0:
+        raise ValueError(
+            f"`initial_stddev` must be above zero. Received: initial_stddev={top.initial_stddev!r}"
+        )
+    layer = NeuronPoE(
+        top.capsules,
+        top.dim,
+        visible="bernoulli",
+        routing="fixed",
+        scale=float(top.capsules),
+        normalize="outputs",
+        implementation="plain",
+        kernel_initializer=keras.initializers.RandomNormal(
+            stddev=top.initial_stddev, seed=config.seed + 2
+        ),
+        name="layer",
+    )
+    model = NeuronExperts(
+        layer,
+        **arguments(config, "top", NeuronExperts) | {"steps": top.passes},
+        binarize="stochastic",
+        seed=config.seed,
+        name="top",
+    )
+    model.build((None, *expert_shape))
+    return model
+
+
+def cost(config, image_shape, images, test_images):
+    """The `Cost` of training the second layer."""
+    top, experts = config["top"], config["experts"]
+    maps = top.capsules * top.dim * experts.capsules * experts.dim
+    return costs.trained(
+        config, "top", SHARE, 2 * maps * (2 * top.passes + 4), images, 8 * maps * costs.BYTES
+    )
+
+
+def top(run):
+    """Trains the second layer on p(h | v) of the training images."""
+    config = run.config
+    primary, below = stored.load_primary(run), stored.load_model(run, "experts")
+
+    def neurons(maps):
+        return below(primary.to_capsules(maps))
+
+    train = map_batches(neurons, stored.features(run, "train"))
+    held_out = map_batches(neurons, stored.features(run, "test")[:MONITORED])
+    model = build_top(config, train.shape[1:])
+    model.adapt(train)
+    model.compile(features.optimizer(config, "top", len(train)), jit_compile=False)
+
+    def after_epoch():
+        known, new = (
+            model.evaluate(h, batch_size=config["top"].batch_size, verbose=0, return_dict=True)
+            for h in (train[:MONITORED], held_out)
+        )
+        return {
+            "free_energy_gap": new["free_energy"] - known["free_energy"],
+            "held_out_relative_error": new["loss"],
+        }
+
+    def stream(**order):
+        return batches(train, **order)
+
+    last = run.fit("top", model, stream, features.schedule(config, "top"), after_epoch)
+    stored.save_model(run, "top", model)
+    return last
