@@ -71,8 +71,7 @@ def load_run_data(folder, data_dir=None, manual_dir=None):
 
     config = load_config(folder)
     data = load_data(config, data_dir, manual_dir)
-    found = {"train": data.train.fingerprint, "test": data.test.fingerprint}
-    if RunFolder(folder).readable().get("fingerprint") != found:
+    if RunFolder(folder).readable().get("fingerprint") != data.fingerprints:
         raise RunFailed(
             f"The images of {config.dataset} are not those that {folder} was trained on: "
             "what is held out for testing may have been trained on."
