@@ -21,9 +21,13 @@ _NOTES = {
     "12,000.",
     "neighbours": "Test accuracy of the five nearest training images, of at most 12,000.",
     "clustering": "Without labels, fitted on training images, scored on test images.",
-    "samples": "As a classifier trained on the data set sees them, against test images. Under "
-    "`real`, training images. The three Gaussian controls are fitted to features of at most "
-    "12,000 training images, the model to all.",
+    "samples": "As a classifier trained on the data set sees them, against test images. Under `real`, "
+    "training images. The three Gaussian controls are fitted to features of at most 12,000 "
+    "training images, the model to all. Precision is the share of samples in the ball of a test"
+    " image that reaches to its fifth nearest other one, recall that of test images in such a "
+    "ball of a sample. The kernel distance is a mean over sets of 1,000, or of all where there "
+    "are fewer, which moves its error only. Frechet distance, precision, recall, density and "
+    "coverage depend on how many images there are: compare rows of one table.",
     "accuracy": "Share of the test images named rightly, with its 95% interval (Wilson).",
     "confusion": "How many test images of each class, a row, are taken for which, a column.",
 }

@@ -3,15 +3,21 @@
 import numpy as np
 
 from keras_capsule_poe.evaluation.classifier import train_judge
-from keras_capsule_poe.evaluation.distances import (
-    density_and_coverage,
-    frechet_distance,
-    kernel_distance,
-)
+from keras_capsule_poe.evaluation.distances import frechet_distance, kernel_distance
 from keras_capsule_poe.evaluation.neighbours import memorisation, nearest_training_distance
+from keras_capsule_poe.evaluation.overlap import overlap
 from keras_capsule_poe.evaluation.sources import image_sources, nearest_to_training
 
 CONFIDENT = 0.9
+DISTANCES = (
+    "frechet",
+    "kernel_distance",
+    "kernel_distance_error",
+    "precision",
+    "recall",
+    "density",
+    "coverage",
+)
 # Enough samples for a median and a small quantile; each is compared with all training images.
 MEMORISATION_IMAGES = 2_000
 
@@ -123,7 +129,7 @@ def purity(classes, capsule):
 
 
 def distances(real, fake):
-    """Distances between two sets of features (N, K) and (M, K), see the module of this name.
+    """Distances between two sets of features (N, K) and (M, K), and their `overlap`.
 
     Returns:
         dict of float, or of `None` where a set has fewer than four.
@@ -134,14 +140,11 @@ def distances(real, fake):
     1.0
     """
     if min(len(real), len(fake)) < 4:
-        names = ("frechet", "kernel_distance", "kernel_distance_error", "density", "coverage")
-        return dict.fromkeys(names)
-    density, coverage = density_and_coverage(real, fake)
+        return dict.fromkeys(DISTANCES)
     kernel, error = kernel_distance(real, fake)
     return {
         "frechet": frechet_distance(real, fake),
         "kernel_distance": kernel,
         "kernel_distance_error": error,
-        "density": density,
-        "coverage": coverage,
+        **overlap(real, fake),
     }
