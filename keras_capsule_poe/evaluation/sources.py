@@ -8,7 +8,7 @@ from keras_capsule_poe.evaluation.figures import FEATURE_IMAGES
 from keras_capsule_poe.generation.sampling import sample
 
 
-def image_sources(model, data, test_images, samples, seed):
+def image_sources(model, data, test_images, samples, seed, more=None):
     """Sources of images by name; nothing is drawn before it is asked for.
 
     `real`: training images, the best that samples can be. Then the model's `CEILINGS`, of test
@@ -22,13 +22,15 @@ def image_sources(model, data, test_images, samples, seed):
         test_images: int, how many test images are reconstructed.
         samples: int, how many images are drawn.
         seed: int.
+        more: dict of further controls by name, not fitted yet: anything that has `fit` and
+            `sample` as a `FeatureControl` has.
 
     Returns:
         dict: functions of nothing to images (N, H, W, C) and the capsule of each, or None.
     """
     chosen = np.random.default_rng(seed).permutation(len(data.train))
     test = data.test.images[:test_images]
-    controls, ceilings = {}, {}
+    more, controls, ceilings = more or {}, {}, {}
 
     def ceiling(name):
         if not ceilings:
@@ -46,8 +48,10 @@ def image_sources(model, data, test_images, samples, seed):
     def control(kind):
         if not controls:
             features = map_batches(model.to_features, data.train.images[chosen[:FEATURE_IMAGES]])
-            controls.update(fit_controls(features.reshape(len(features), -1), seed))
             controls["shape"] = features.shape[1:]
+            features = features.reshape(len(features), -1)
+            controls.update(fit_controls(features, seed))
+            controls.update({name: other.fit(features) for name, other in more.items()})
         features = controls[kind].sample(samples, seed)
         return map_batches(model.from_features, features.reshape(-1, *controls["shape"])), None
 
@@ -55,7 +59,7 @@ def image_sources(model, data, test_images, samples, seed):
         "real": lambda: (data.train.images[chosen[:samples]], None),
         **{name: lambda name=name: ceiling(name) for name in model.CEILINGS},
         **{name: lambda pair=pair: drawn(*pair) for name, pair in draws(model).items()},
-        **{kind: lambda kind=kind: control(kind) for kind in KINDS},
+        **{kind: lambda kind=kind: control(kind) for kind in (*KINDS, *more)},
     }
 
 

@@ -66,6 +66,11 @@ class GenerativeModel:
     }
     SHARED = {"code": ("images",), "render": ("capsules",)}
 
+    @property
+    def own_parameters(self):
+        """How many parameters model the features: those of the features themselves do not count."""
+        return self.count_params()
+
     def call(self, images):
         """As a Keras layer: the images of `reconstruct`."""
         return self.reconstruct(images)["images"]

@@ -103,6 +103,11 @@ class ProductOfExpertCapsules(CapsuleDraws, LikelihoodModel, GenerativeModel, ke
         """(H, W, C); known once the autoencoder is built."""
         return tuple(self.autoencoder.image_shape)
 
+    @property
+    def own_parameters(self):
+        """How many parameters model the features."""
+        return self.encoder.count_params() + self.decoder.count_params()
+
     def build(self, input_shape):
         _build(self.autoencoder, input_shape)
         _build(self.primary, (None, *self.autoencoder.feature_shape))

@@ -93,6 +93,11 @@ class ProductOfExpertNeurons(NeuronLikelihood, NeuronDraws, GenerativeModel, ker
         """(H, W, C); known once the autoencoder is built."""
         return tuple(self.autoencoder.image_shape)
 
+    @property
+    def own_parameters(self):
+        """How many parameters model the features."""
+        return self.experts.count_params()
+
     def build(self, input_shape):
         _build(self.autoencoder, input_shape)
         _build(self.primary, (None, *self.autoencoder.feature_shape))
