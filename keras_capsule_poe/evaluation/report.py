@@ -22,9 +22,9 @@ _NOTES = {
     "neighbours": "Test accuracy of the five nearest training images, of at most 12,000.",
     "clustering": "Without labels, fitted on training images, scored on test images.",
     "samples": "As a classifier trained on the data set sees them, against test images. Under "
-    "`real`, training images. The three Gaussian controls and the variational autoencoder are fitted "
-    "to features of at most 12,000 training images, the model to all. The latter stands in the "
-    "place of what the model puts on its features: a Gaussian code of 16 numbers, as many "
+    "`real`, training images. The three Gaussian controls and the variational autoencoder are "
+    "fitted to features of at most 12,000 training images, the model to all. The latter stands in "
+    "the place of what the model puts on its features: a Gaussian code of 16 numbers, as many "
     "parameters, and as much time to train, up to a cap. Precision is the share of samples in "
     "the ball of a test image that reaches to its fifth nearest other one, recall that of test "
     "images in such a ball of a sample. The kernel distance is a mean over sets of 1,000, or of"
@@ -182,10 +182,10 @@ def _sample_pictures(model, seed):
     return [
         (
             f"Samples: {mode}" + (f", {domain}" if domain else ""),
-            model.MODES[mode].note,
+            f"{model.MODES[mode].note} {model.MODES[mode].domain_notes.get(domain, '')}".strip(),
             sample_rows(model, ROWS, seed, mode, domain),
         )
-        for mode, domain in reversed(draws(model).values())
+        for mode, domain in draws(model).values()
     ]
 
 

@@ -94,6 +94,13 @@ class ProductOfExpertCapsules(CapsuleDraws, LikelihoodModel, GenerativeModel, ke
                 ("complete", "restricted", "visited"),
                 self.capsules,
                 "Each column shows one capsule, all others zero.",
+                {
+                    "complete": "Its directions come from the paper's plain Gaussian.",
+                    "restricted": "Its directions come from the half of the sphere that "
+                    "training visited.",
+                    "visited": "Its directions come from a mixture fitted to those that training "
+                    "visited.",
+                },
             ),
             "joint": Mode(note="Whole codes, from the mixture fitted to those of training."),
         }

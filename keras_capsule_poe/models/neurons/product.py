@@ -84,6 +84,11 @@ class ProductOfExpertNeurons(NeuronLikelihood, NeuronDraws, GenerativeModel, ker
                 ("complete", "uniform", "visited"),
                 self.capsules,
                 "Each column shows one capsule, all others at rest.",
+                {
+                    "complete": "Its states are drawn exactly, all of them enumerated.",
+                    "uniform": "All of its states are as likely.",
+                    "visited": "Its states are those of training images that it won.",
+                },
             ),
             "joint": Mode(note="All neurons, after Gibbs steps from noise."),
         }
