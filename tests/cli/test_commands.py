@@ -146,8 +146,10 @@ def test_info_shows_configuration_and_stages(capspoe, tiny_model):
 
 def test_dry_run_trains_nothing(capspoe, tmp_path):
     folder = tmp_path / "none"
-    result = capspoe("train", "--dataset", "digits", "--model-dir", folder, "--dry-run")
+    options = ("--limit", 100, "--held-out", 10, "--dry-run")
+    result = capspoe("train", "--dataset", "digits", "--model-dir", folder, *options)
     assert result.exit_code == 0, result.output
+    assert "90 training, 10 held-out and 297 test images" in result.output
     assert "576 x 8" in result.output and "20 x 16" in result.output
     assert "1,474,560 parameters" in result.output
     assert not folder.exists()
