@@ -2,8 +2,9 @@
 
 Each stage runs in a process of its own. The floor is the stage's floating-point operations at the
 machine's large float32 product rate, measured beside it. Without --full, a few images are used:
-"minutes_full" adds the steps that 60,000 images would take more, each of the median time; peak
-memory is then not that of a full run. Images a second, and shares, are those of the steps.
+"minutes_full" adds the steps that a run on 60,000 images, 1,000 of them held out, would take more,
+each of the median time; peak memory is then not that of a full run. Images a second, and shares,
+are those of the steps.
 Usage: python benchmarks/pipeline.py [--dataset NAME] [--images 4096 | --full] [--json FILE]
 """
 
@@ -19,11 +20,11 @@ import numpy as np
 from keras_capsule_poe.data import load_images
 from keras_capsule_poe.errors import DataError
 from keras_capsule_poe.families import get
-from keras_capsule_poe.training import Reporter, RunConfig, train
+from keras_capsule_poe.training import Reporter, RunConfig, load_data, train
 from keras_capsule_poe.training.plan import plan, product_rate
 
 FAMILY = get("capsules")
-FULL = 60_000
+FULL = 59_000
 COLUMNS = (
     "stage images seconds peak_mb steps step_ms images_per_s gflop floor_share minutes_full".split()
 )
@@ -46,8 +47,8 @@ class _Clock(Reporter):
 
 def stage_row(config, folder, name):
     """One stage, measured in this process."""
-    data = load_images(config.dataset, limit=config.limit)
-    stage, images, tests = config.family.stage(name), len(data.train), len(data.test)
+    data = load_data(config)
+    stage, images, held_out = config.family.stage(name), len(data.train), len(data.held_out)
     planned = plan(config, data)["stages"].get(name)
     rate, clock = product_rate(), _Clock()
     start = time.perf_counter()
@@ -56,14 +57,14 @@ def stage_row(config, folder, name):
     row = {"stage": name, "images": images, "seconds": seconds, "peak_mb": measure.peak_mb()}
     if not planned:  # the export, which takes what it takes
         return {**row, "minutes_full": seconds / 60}
-    full = stage.cost(RunConfig(config.family), data.image_shape, FULL, tests)
+    full = stage.cost(RunConfig(config.family), data.image_shape, FULL, held_out)
     if clock.ends:
         batch = config[stage.section].batch_size
         # The last batch of an epoch may be smaller; the floor is taken as if it were not.
         each, work = clock.step_seconds(), planned["gflop"] * batch / (images * planned["epochs"])
         more = full.steps - planned["steps"]
     else:  # the features, once more without start-up
-        batch, work = images + tests, planned["gflop"]
+        batch, work = images + held_out, planned["gflop"]
         start = time.perf_counter()
         again = stage.run(run)
         each = time.perf_counter() - start

@@ -5,7 +5,13 @@ from pathlib import Path
 
 import click
 
-from keras_capsule_poe.cli.models import find_model, load_config, load_model, load_run_data
+from keras_capsule_poe.cli.models import (
+    find_model,
+    load_config,
+    load_model,
+    load_run_data,
+    own_seconds,
+)
 from keras_capsule_poe.cli.options import data_options, model_option, seed_option, suffix_checker
 from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
 
@@ -25,6 +31,14 @@ from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
     default=10_000,
     show_default=True,
     help="Images of each kind, judged by a classifier that is trained once and cached; 0: none.",
+)
+@click.option(
+    "--vae-seconds",
+    type=click.FloatRange(min=0),
+    default=60,
+    show_default=True,
+    help="A control among the samples, a variational autoencoder of as many parameters, is trained "
+    "for as long as the model's own were, at most this; 0: none.",
 )
 @click.option(
     "--probe-images",
@@ -50,7 +64,17 @@ from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
 @guarded
 @with_tensorflow
 def evaluate(
-    model_dir, also, samples, probe_images, limit, json_path, page_path, data_dir, manual_dir, seed
+    model_dir,
+    also,
+    samples,
+    vae_seconds,
+    probe_images,
+    limit,
+    json_path,
+    page_path,
+    data_dir,
+    manual_dir,
+    seed,
 ):
     """Measure a trained model on its test images.
 
@@ -78,11 +102,15 @@ def evaluate(
             data = ImageData(data.train, data.test.head(limit))
         return load_model(folder), data
 
+    def figures(folder, model, data):
+        seconds = min(vae_seconds, own_seconds(folder))
+        return measure(model, data, samples, probe_images, seed, seconds)
+
     first = load(folders[0])
     others = map(load, folders[1:])
     runs = [
-        measure(model, data, samples, probe_images, seed)
-        for model, data in itertools.chain([first], others)
+        figures(folder, *loaded)
+        for folder, loaded in zip(folders, itertools.chain([first], others))
     ]
     found = tables(runs)
     for heading, note, columns, rows in found:

@@ -61,6 +61,16 @@ def load_model(folder):
         ) from error
 
 
+def own_seconds(folder):
+    """How long what a family puts on its features was trained, in seconds."""
+    from keras_capsule_poe.families import features
+    from keras_capsule_poe.training import RunFolder
+
+    stages = [stage for stage in load_config(folder).stages if stage.section]
+    own = [stage.name for stage in stages if stage.section not in features.SECTIONS]
+    return sum(RunFolder(folder).done(name)["seconds"] for name in own)
+
+
 def load_run_data(folder, data_dir=None, manual_dir=None):
     """The `ImageData` that a model was trained on.
 
@@ -71,8 +81,7 @@ def load_run_data(folder, data_dir=None, manual_dir=None):
 
     config = load_config(folder)
     data = load_data(config, data_dir, manual_dir)
-    found = {"train": data.train.fingerprint, "test": data.test.fingerprint}
-    if RunFolder(folder).readable().get("fingerprint") != found:
+    if RunFolder(folder).readable().get("fingerprint") != data.fingerprints:
         raise RunFailed(
             f"The images of {config.dataset} are not those that {folder} was trained on: "
             "what is held out for testing may have been trained on."

@@ -14,6 +14,7 @@ import click
 # What the words of `CapspoeError.mend` mean on the command line.
 MENDS = {
     "image_size": "resize the images with --image-size",
+    "held_out": "give more images, or fewer with --held-out",
     "column": "name the one that holds the images with --column",
     "skip_broken": "leave such files out with --skip-broken",
     "data_dir": (

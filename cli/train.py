@@ -137,6 +137,12 @@ def _example(family):
     help="Where the model goes.  [default: saved_models/DATASET, or DATASET-MODEL]",
 )
 @click.option("--limit", type=int, help="Use only the first N training images.")
+@click.option(
+    "--held-out",
+    type=int,
+    help="Of these, watch training on the last N, which are not trained on.  "
+    "[default: 5%, at most 1000]",
+)
 @click.option("--image-size", metavar="N|HxW", help="Resize images.")
 @click.option("--grey", is_flag=True, default=None, help="Make images grey.")
 @click.option("--column", help="Which feature or array holds the images.")

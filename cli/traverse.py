@@ -41,7 +41,8 @@ def _check_span(context, parameter, span):
     default=0.5,
     show_default=True,
     callback=_check_span,
-    help="How far each dimension is moved, up and down; at most 2.",
+    help="How far each dimension is moved, up and down, before the capsule gets its length back; "
+    "at most 2.",
 )
 @click.option(
     "--rows",

@@ -8,6 +8,9 @@ import numpy as np
 
 from keras_capsule_poe.errors import DataError
 
+# Enough images for a stable mean; more would only cost time.
+HELD_OUT = 1000
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ImageSet:
@@ -69,18 +72,27 @@ class ImageSet:
         labels = None if self.labels is None else self.labels[:n]
         return ImageSet(self.images[:n], labels, self.class_names, self.name)
 
+    def tail(self, n):
+        """What `head(n)` leaves. Shares memory with this set."""
+        labels = None if self.labels is None else self.labels[n:]
+        return ImageSet(self.images[n:], labels, self.class_names, self.name)
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ImageData:
     """What `load_images` returns: images to train on and images to test with.
 
+    Training is watched, and settings are chosen, on neither: `hold_out` keeps some of the
+    training images for that.
+
     Attributes:
         train: `ImageSet`.
         test: `ImageSet` with images of the same shape.
         skipped: tuple of str, paths of the image files that could not be read and were left out.
+        held_out: `ImageSet` of training images that are not trained on, or `None`.
 
     Raises:
-        DataError: if the images of the two sets differ in shape.
+        DataError: if the images of the sets differ in shape.
 
     Examples:
 
@@ -92,6 +104,7 @@ class ImageData:
     train: ImageSet
     test: ImageSet
     skipped: tuple[str, ...] = ()
+    held_out: ImageSet | None = None
 
     def __post_init__(self):
         if self.train.image_shape != self.test.image_shape:
@@ -104,10 +117,48 @@ class ImageData:
     def summary(self):
         """How many images there are, of which shape, and how many were left out: one line."""
         shape = "x".join(map(str, self.image_shape))
-        line = f"{len(self.train)} training and {len(self.test)} test images of {shape}"
+        kept = "" if self.held_out is None else f", {len(self.held_out)} held-out"
+        line = f"{len(self.train)} training{kept} and {len(self.test)} test images of {shape}"
         left_out = len(self.skipped)
         files = "files" if left_out > 1 else "file"
         return f"{line}, {left_out} unreadable {files} left out" if left_out else line
+
+    def hold_out(self, n=None):
+        """These images, the last `n` of the training images kept out of training.
+
+        Args:
+            n: int, at least 1; `None`: 5%, at least one and at most 1000.
+
+        Returns:
+            `ImageData` with `held_out`; it shares memory with this one.
+
+        Raises:
+            DataError: if no image would be left to train on.
+
+        Examples:
+
+        >>> images = ImageSet(np.zeros((60, 28, 28, 1), np.uint8))
+        >>> ImageData(images, images.head(5)).hold_out().summary()
+        '57 training, 3 held-out and 5 test images of 28x28x1'
+        """
+        every = len(self.train)
+        kept = min(max(every // 20, 1), HELD_OUT) if n is None else n
+        if not 1 <= kept < every:
+            raise DataError(
+                "`held_out` must be at least 1 and leave an image to train on. "
+                f"Received: held_out={kept} of {every} training images.",
+                mend="held_out",
+            )
+        left = every - kept
+        return dataclasses.replace(
+            self, train=self.train.head(left), held_out=self.train.tail(left)
+        )
+
+    @property
+    def fingerprints(self):
+        """The fingerprint of each set, by name."""
+        sets = {"train": self.train, "held_out": self.held_out, "test": self.test}
+        return {name: images.fingerprint for name, images in sets.items() if images is not None}
 
     @property
     def name(self):

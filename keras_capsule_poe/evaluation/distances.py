@@ -1,4 +1,4 @@
-"""How far one set of vectors lies from another: Frechet and kernel distance, density, coverage."""
+"""How far one set of vectors lies from another: Frechet and kernel distance."""
 
 import numpy as np
 
@@ -28,7 +28,7 @@ def frechet_distance(x, y):
 
     - [Heusel et al., 2017](https://arxiv.org/abs/1706.08500)
     """
-    x, y = _vectors(x, y)
+    x, y = two_sets(x, y)
     mean = x.mean(axis=0) - y.mean(axis=0)
     cov_x, cov_y = (np.atleast_2d(np.cov(a, rowvar=False)) for a in (x, y))
     values, vectors = np.linalg.eigh(cov_x)
@@ -46,7 +46,8 @@ def kernel_distance(x, y, subsets=20, size=1000, seed=0):
         x: Array (N, K).
         y: Array (M, K).
         subsets: int, how many random subsets to average over.
-        size: int, vectors in a subset, at most.
+        size: int, vectors in a subset, at most. Where the smaller set has fewer, each subset is
+            all of that set: the estimate keeps its mean, and has the error of fewer vectors.
         seed: int.
 
     Returns:
@@ -67,7 +68,7 @@ def kernel_distance(x, y, subsets=20, size=1000, seed=0):
     - [Binkowski et al., 2018](https://arxiv.org/abs/1801.01401)
     - [Shao & Wu, 1989](https://doi.org/10.1214/aos/1176347263), the standard error
     """
-    x, y = _vectors(x, y)
+    x, y = two_sets(x, y)
     n = min(len(x), len(y))
     if n < 4:
         raise ValueError(f"`x` and `y` must have four vectors or more. Received: {n}")
@@ -94,55 +95,17 @@ def _discrepancy(x, y):
     return within - 2 * xy.mean()
 
 
-def density_and_coverage(real, fake, neighbours=5):
-    """How densely fakes lie among the real, and how much of the real they cover.
+def two_sets(x, y):
+    """Two sets of vectors as float64 arrays (N, K) and (M, K).
 
-    A real vector's ball reaches to its `neighbours`-th nearest real vector. Density: how many
-    balls a fake lies in, on average, over `neighbours`; one for samples of the real. Coverage:
-    the share of balls that hold a fake.
-
-    Args:
-        real: Array (N, K).
-        fake: Array (M, K).
-        neighbours: int, at most one less than there are real vectors.
-
-    Returns:
-        float density, float coverage in [0, 1].
+    Raises:
+        ValueError: If one has fewer than two, or the dimensions differ.
 
     Examples:
 
-    >>> x = np.arange(8.0)[:, None]
-    >>> density_and_coverage(x, x + 100)
-    (0.0, 0.0)
-
-    Reference:
-
-    - [Naeem et al., 2020](https://arxiv.org/abs/2002.09797)
+    >>> [x.dtype for x in two_sets([[1], [2]], [[3], [4]])]
+    [dtype('float64'), dtype('float64')]
     """
-    real, fake = _vectors(real, fake)
-    neighbours = min(neighbours, len(real) - 1)
-    # The nearest of a real vector is itself.
-    radius = np.concatenate(
-        [np.partition(d, neighbours, axis=1)[:, neighbours] for d in _squares(real, real)]
-    )
-    inside, start, balls = 0, 0, np.zeros(len(real), bool)
-    for squares in _squares(real, fake):
-        within = squares <= radius[start : start + len(squares), None]
-        inside += within.sum()
-        balls[start : start + len(squares)] = within.any(axis=1)
-        start += len(squares)
-    return float(inside / (neighbours * len(fake))), float(balls.mean())
-
-
-def _squares(x, y, rows=1000):
-    """Squared distances of rows of x to all of y, a few rows at a time."""
-    size = np.square(y).sum(axis=1)
-    for start in range(0, len(x), rows):
-        part = x[start : start + rows]
-        yield np.maximum(np.square(part).sum(axis=1)[:, None] + size - 2 * part @ y.T, 0)
-
-
-def _vectors(x, y):
     x, y = np.asarray(x, "float64"), np.asarray(y, "float64")
     if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or min(len(x), len(y)) < 2:
         raise ValueError(

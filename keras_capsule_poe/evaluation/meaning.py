@@ -51,13 +51,16 @@ def _counts(labels, chosen):
 def mean_traversals(model, codes, rows=16, steps=9, span=0.5):
     """Each capsule's dimensions, varied one at a time around the mean code of the images it wins.
 
+    In a ball each capsule of that code has the mean of its lengths: codes that point all ways have
+    a mean near zero, which is the code of no image.
+
     Args:
         model: `GenerativeModel`.
         codes: Array (N, J, E); where a capsule wins none of them, the one on which
             it is most probable stands in for the mean.
         rows: int, how many dimensions, at most: those that vary most, most first.
         steps: int, values of each dimension, evenly spaced.
-        span: float, each dimension of the capsule moves by up to +-span.
+        span: float, see `image_traversal`.
 
     Returns:
         Array (J, rows, steps, H, W, C), pixels in [0, 1]; the middle of an odd number of steps
@@ -83,6 +86,10 @@ def mean_traversals(model, codes, rows=16, steps=9, span=0.5):
             won = codes[[np.linalg.norm(codes[:, capsule], axis=-1).argmax()]]
         dimensions = np.argsort(-won[:, capsule].std(axis=0), kind="stable")[:rows]
         mean = won.mean(axis=0)
+        if model.CODES == "ball":
+            lengths = np.linalg.norm(mean, axis=-1)
+            usual = np.linalg.norm(won, axis=-1).mean(axis=0)
+            mean *= (usual / np.maximum(lengths, 1e-12))[:, None]
         around.append(traversal(mean, capsule, dimensions, steps, span, model.CODES))
     around = np.stack(around)
     # All at once: small batches take nearly as long as large ones.

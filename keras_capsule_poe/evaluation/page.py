@@ -41,10 +41,10 @@ def write_page(path, title, tables, pictures, capsules):
     True
     """
     body = [f"<h1>{_text(title)}</h1>"]
-    body += [_table(*table) for table in tables]
     body += [
         _section(heading, _figure(rows, caption, heading)) for heading, caption, rows in pictures
     ]
+    body += [_table(*table) for table in tables]
     if capsules:
         body.append("<h2>Capsules</h2>\n" + _contents(capsules))
     body += [_capsule(capsule) for capsule in capsules]
@@ -140,7 +140,11 @@ def _capsule(capsule):
         + figure("samples", "Samples, this capsule alone", one_row)
         + _histogram(capsule)
         + "\n</div>\n"
-        + figure("traversal", "Each dimension varied around the mean code, a row a dimension", list)
+        + figure(
+            "traversal",
+            "Each dimension varied around the mean code, a row a dimension, the length kept",
+            list,
+        )
         + "\n</div>\n</section>"
     )
 

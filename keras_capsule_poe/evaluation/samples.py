@@ -3,20 +3,28 @@
 import numpy as np
 
 from keras_capsule_poe.evaluation.classifier import train_judge
-from keras_capsule_poe.evaluation.distances import (
-    density_and_coverage,
-    frechet_distance,
-    kernel_distance,
-)
+from keras_capsule_poe.evaluation.distances import frechet_distance, kernel_distance
 from keras_capsule_poe.evaluation.neighbours import memorisation, nearest_training_distance
+from keras_capsule_poe.evaluation.overlap import overlap
 from keras_capsule_poe.evaluation.sources import image_sources, nearest_to_training
+from keras_capsule_poe.evaluation.variational import VariationalControl
 
 CONFIDENT = 0.9
+VAE = "variational_autoencoder"
+DISTANCES = (
+    "frechet",
+    "kernel_distance",
+    "kernel_distance_error",
+    "precision",
+    "recall",
+    "density",
+    "coverage",
+)
 # Enough samples for a median and a small quantile; each is compared with all training images.
 MEMORISATION_IMAGES = 2_000
 
 
-def sample_figures(model, data, samples=10_000, seed=0, cache=None):
+def sample_figures(model, data, samples=10_000, seed=0, cache=None, vae_seconds=0):
     """Figures of everything that can stand in for a real image.
 
     Args:
@@ -25,11 +33,14 @@ def sample_figures(model, data, samples=10_000, seed=0, cache=None):
         samples: int, how many of each kind, and how many test images; at most those there are.
         seed: int.
         cache: Folder of the classifier, see `train_judge`.
+        vae_seconds: float, how long a `VariationalControl` of the model's `own_parameters` is
+            trained on the same features as the other controls; zero: none.
 
     Returns:
         dict: `classifier_accuracy` on the test images; and for each of `image_sources` a dict of
         `recognition`, `distances` to the test images, where each image is of one capsule
-        `purity`, and of draws nearest to training `memorisation`.
+        `purity`, and of draws nearest to training `memorisation`. Of a variational autoencoder
+        also `vae_parameters`, `vae_seconds` and `vae_steps`.
 
     Examples:
 
@@ -60,8 +71,11 @@ def sample_figures(model, data, samples=10_000, seed=0, cache=None):
     some = slice(None, MEMORISATION_IMAGES)
     usual, _ = nearest_training_distance(test.images[some], data.train.images)
     figures = {"classifier_accuracy": judge.accuracy(test)}
-    near = (*nearest_to_training(model), "gaussian_mixture")
-    for name, draw in image_sources(model, data, len(test), samples, seed).items():
+    near = (*nearest_to_training(model), "gaussian_mixture", VAE)
+    more = {}
+    if vae_seconds:
+        more[VAE] = VariationalControl(model.own_parameters, vae_seconds, seed=seed)
+    for name, draw in image_sources(model, data, len(test), samples, seed, more).items():
         images, capsule = draw()
         features, classes = judge.judge(images)
         figures[name] = {**recognition(classes), **distances(real, features)}
@@ -69,6 +83,8 @@ def sample_figures(model, data, samples=10_000, seed=0, cache=None):
             figures[name] |= purity(classes, capsule)
         if name in near:
             figures[name] |= memorisation(images[some], usual, data.train.images)
+    for vae in more.values():
+        figures |= {f"vae_{name}": value for name, value in vae.about.items()}
     return figures
 
 
@@ -123,7 +139,7 @@ def purity(classes, capsule):
 
 
 def distances(real, fake):
-    """Distances between two sets of features (N, K) and (M, K), see the module of this name.
+    """Distances between two sets of features (N, K) and (M, K), and their `overlap`.
 
     Returns:
         dict of float, or of `None` where a set has fewer than four.
@@ -134,14 +150,11 @@ def distances(real, fake):
     1.0
     """
     if min(len(real), len(fake)) < 4:
-        names = ("frechet", "kernel_distance", "kernel_distance_error", "density", "coverage")
-        return dict.fromkeys(names)
-    density, coverage = density_and_coverage(real, fake)
+        return dict.fromkeys(DISTANCES)
     kernel, error = kernel_distance(real, fake)
     return {
         "frechet": frechet_distance(real, fake),
         "kernel_distance": kernel,
         "kernel_distance_error": error,
-        "density": density,
-        "coverage": coverage,
+        **overlap(real, fake),
     }

@@ -11,7 +11,7 @@ from keras_capsule_poe.generation.sampling import sample
 BOLTZMANN = "boltzmann_machine"
 
 
-def image_sources(model, data, test_images, samples, seed):
+def image_sources(model, data, test_images, samples, seed, more=None):
     """Sources of images by name; nothing is drawn before it is asked for.
 
     `real`: training images, the best that samples can be. Then the model's `CEILINGS`, of test
@@ -26,13 +26,15 @@ def image_sources(model, data, test_images, samples, seed):
         test_images: int, how many test images are reconstructed.
         samples: int, how many images are drawn.
         seed: int.
+        more: dict of further controls by name, not fitted yet: anything that has `fit` and
+            `sample` as a `FeatureControl` has.
 
     Returns:
         dict: functions of nothing to images (N, H, W, C) and the capsule of each, or None.
     """
     chosen = np.random.default_rng(seed).permutation(len(data.train))
     test = data.test.images[:test_images]
-    known, ceilings = {}, {}
+    more, known, ceilings = more or {}, {}, {}
 
     def ceiling(name):
         if not ceilings:
@@ -59,13 +61,13 @@ def image_sources(model, data, test_images, samples, seed):
     def unfitted(kind):
         if kind == BOLTZMANN:
             return BoltzmannControl(model.capsules * model.dim, seed=seed)
-        return FeatureControl(kind, seed=seed)
+        return more[kind] if kind in more else FeatureControl(kind, seed=seed)
 
     return {
         "real": lambda: (data.train.images[chosen[:samples]], None),
         **{name: lambda name=name: ceiling(name) for name in model.CEILINGS},
         **{name: lambda pair=pair: drawn(*pair) for name, pair in draws(model).items()},
-        **{kind: lambda kind=kind: control(kind) for kind in (*KINDS, BOLTZMANN)},
+        **{kind: lambda kind=kind: control(kind) for kind in (*KINDS, BOLTZMANN, *more)},
     }
 
 

@@ -88,7 +88,8 @@ def image_traversal(model, image, capsule=None, steps=11, span=0.5, rows=32):
         image: Array (1, H, W, C), uint8, or pixels in [0, 1].
         capsule: int, or `None` for the most probable one.
         steps: int, values of each dimension, evenly spaced.
-        span: float, each dimension of the capsule moves by up to +-span.
+        span: float, each dimension of the capsule moves by up to +-span, before the capsule
+            gets its length back.
         rows: int, R, dimensions at most; of more than that those that change the image most
             between their ends, most first.
 
@@ -137,13 +138,16 @@ def traversal(code, capsule, dimensions, steps, span, inside="ball"):
         inside: `"ball"` or `"cube"`, see `GenerativeModel.CODES`.
 
     Returns:
-        Array (R, steps, J, E). Codes that would leave the unit ball are shortened to a length
-        just below one; in a cube, a dimension stops at zero and at one.
+        Array (R, steps, J, E). In a ball the capsule turns along a great circle towards the
+        dimension and away from it, and keeps its length, the probability that it is on; one of a
+        single dimension cannot turn, and stops just below a length of one. In a cube, a dimension
+        stops at zero and at one.
 
     Examples:
 
-    >>> traversal(np.zeros((3, 2)), 0, [1], steps=3, span=0.5)[0, :, 0, 1].tolist()
-    [-0.5, 0.0, 0.5]
+    >>> code = np.array([[0.3, 0.0]])
+    >>> np.round(traversal(code, 0, [1], steps=3, span=0.4)[0, :, 0], 2).tolist()
+    [[0.18, -0.24], [0.3, 0.0], [0.18, 0.24]]
     """
     codes = np.tile(code, (len(dimensions), steps, 1, 1))
     for row, dimension in zip(codes, dimensions):
@@ -151,5 +155,6 @@ def traversal(code, capsule, dimensions, steps, span, inside="ball"):
     if inside == "cube":
         return np.clip(codes, 0, 1)
     lengths = np.linalg.norm(codes[:, :, capsule], axis=-1, keepdims=True)
-    codes[:, :, capsule] *= np.minimum(1, 0.999 / np.maximum(lengths, 1e-12))
+    kept = np.minimum(lengths, 0.999) if codes.shape[-1] == 1 else np.linalg.norm(code[capsule])
+    codes[:, :, capsule] *= kept / np.maximum(lengths, 1e-12)
     return codes

@@ -1,5 +1,6 @@
 """The convolutional autoencoder whose frozen feature map the capsules model."""
 
+import math
 from collections import namedtuple
 
 import keras
@@ -15,17 +16,29 @@ STRIDE = 2
 AutoencoderShapes = namedtuple("AutoencoderShapes", ["inner", "features", "operations"])
 
 
+def outer_kernel(image_shape, kernel_size):
+    """Height and width of the first filter, for images (H, W, ...) and inner filters of K.
+
+    A feature sees K1 + K - 1 pixels, its neighbour those two pixels further. With K1 = K that
+    leaves the last of an even number of pixels under no feature; K1 = K + 1 there covers all.
+    """
+    return tuple(kernel_size + (size - 1) % STRIDE for size in image_shape[:2])
+
+
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class ConvAutoencoder(TensorFlowTraining, keras.Model):
-    """Two 9x9 convolutions to a feature map, and their mirror image back to pixels.
+    """Two convolutions to a feature map, of 9x9 filters, and their mirror image back to pixels.
 
     conv stride 1, leaky ReLU, dropout, conv stride 2, leaky ReLU; then transposed filters,
-    leaky ReLU and a sigmoid. A 28x28 image gives a feature map of 6x6x128. Trained by
-    backpropagation on its own input; the capsules come after and leave it frozen.
+    leaky ReLU and a sigmoid. A 28x28 image gives a feature map of 6x6x128. Along an axis of even
+    size the first filter is one pixel longer, 10, so that the last row of pixels reaches the
+    features and is drawn from them. Trained by backpropagation on its own input; the capsules
+    come after and leave it frozen.
 
     Args:
         filters: int, F, channels of both convolutions.
-        kernel_size: int.
+        kernel_size: int, K; the first convolution and its mirror image have K + 1 along an axis
+            of even size.
         dropout: float in [0, 1), on the first convolution's output.
         negative_slope: float, of the leaky ReLU.
         seed: int, of the initial filters and the dropout.
@@ -68,25 +81,10 @@ class ConvAutoencoder(TensorFlowTraining, keras.Model):
         self.dropout = dropout
         self.negative_slope = negative_slope
         self.seed = seed
-        layers = keras.layers
-        policy = {"dtype": self.dtype_policy}
-        self.convolution = layers.Conv2D(
-            filters,
-            kernel_size,
-            kernel_initializer=self._initializer(0),
-            name="convolution",
-            **policy,
+        self.rectifier = keras.layers.LeakyReLU(
+            negative_slope, dtype=self.dtype_policy, name="rectifier"
         )
-        self.reduction = layers.Conv2D(
-            filters,
-            kernel_size,
-            strides=STRIDE,
-            kernel_initializer=self._initializer(1),
-            name="reduction",
-            **policy,
-        )
-        self.rectifier = layers.LeakyReLU(negative_slope, name="rectifier", **policy)
-        self.sigmoid = layers.Activation("sigmoid", dtype="float32", name="sigmoid")
+        self.sigmoid = keras.layers.Activation("sigmoid", dtype="float32", name="sigmoid")
 
     @staticmethod
     def shapes(image_shape, filters=128, kernel_size=9):
@@ -116,41 +114,29 @@ class ConvAutoencoder(TensorFlowTraining, keras.Model):
                 "`images` must have shape (batch, height, width, channels), height and width "
                 f"known and at least {SMALLEST_IMAGE}. Received: image_shape={shape}"
             )
-        inner = tuple(size - kernel_size + 1 for size in shape[:2])
+        kernel = outer_kernel(shape, kernel_size)
+        inner = tuple(size - k + 1 for size, k in zip(shape, kernel, strict=False))
         if min(inner) < kernel_size:
             raise ValueError(
                 f"`kernel_size` is too large for the images. Received: "
                 f"kernel_size={kernel_size}, image_shape={shape}"
             )
         reduced = tuple((size - kernel_size) // STRIDE + 1 for size in inner)
-        window = 2 * kernel_size**2 * filters
         # Each convolution and its mirror image take the same.
-        outer = window * shape[2] * inner[0] * inner[1]
-        middle = window * filters * reduced[0] * reduced[1]
+        outer = 2 * math.prod(kernel) * filters * shape[2] * math.prod(inner)
+        middle = 2 * kernel_size**2 * filters * filters * math.prod(reduced)
         return AutoencoderShapes((*inner, filters), (*reduced, filters), 2 * (outer + middle))
 
     def build(self, input_shape):
         shape = tuple(input_shape)
         shapes = self.shapes(shape[1:], self.filters, self.kernel_size)
         inner = shapes.inner[:2]
-        # A stride of two drops the last row of an even remainder; the mirror image adds it back.
-        padding = tuple((size - self.kernel_size) % STRIDE for size in inner)
-        self.expansion = keras.layers.Conv2DTranspose(
-            self.filters,
-            self.kernel_size,
-            strides=STRIDE,
-            output_padding=padding,
-            kernel_initializer=self._initializer(2),
-            dtype=self.dtype_policy,
-            name="expansion",
-        )
-        self.deconvolution = keras.layers.Conv2DTranspose(
-            shape[-1],
-            self.kernel_size,
-            kernel_initializer=self._initializer(3),
-            dtype=self.dtype_policy,
-            name="deconvolution",
-        )
+        outer, middle = outer_kernel(shape[1:], self.kernel_size), self.kernel_size
+        down, up = keras.layers.Conv2D, keras.layers.Conv2DTranspose
+        self.convolution = self._filters(down, "convolution", 0, self.filters, outer)
+        self.reduction = self._filters(down, "reduction", 1, self.filters, middle, STRIDE)
+        self.expansion = self._filters(up, "expansion", 2, self.filters, middle, STRIDE)
+        self.deconvolution = self._filters(up, "deconvolution", 3, shape[-1], outer)
         self.feature_shape = shapes.features
         self.image_shape = shape[1:]
         self.convolution.build(shape)
@@ -159,8 +145,15 @@ class ConvAutoencoder(TensorFlowTraining, keras.Model):
         self.deconvolution.build((None, *inner, self.filters))
         self.built = True
 
-    def _initializer(self, layer):
-        return keras.initializers.GlorotUniform(seed=4 * self.seed + layer)
+    def _filters(self, kind, name, number, channels, kernel, stride=1):
+        return kind(
+            channels,
+            kernel,
+            strides=stride,
+            kernel_initializer=keras.initializers.GlorotUniform(seed=4 * self.seed + number),
+            dtype=self.dtype_policy,
+            name=name,
+        )
 
     def encode(self, images, training=False):
         """Images (B, H, W, C), pixels in [0, 1], to the feature map (B, h, w, F)."""

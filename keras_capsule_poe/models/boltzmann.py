@@ -101,6 +101,11 @@ class ImageBoltzmannMachine(LikelihoodModel, GenerativeModel, keras.Model):
         """The mean-field reconstruction; over features those decoded, too."""
         return ("whole_code",) if self.autoencoder is None else ("autoencoder", "whole_code")
 
+    @property
+    def own_parameters(self):
+        """How many parameters model the pixels or the features."""
+        return self.machine.count_params()
+
     def build(self, input_shape=None):
         if self.autoencoder is not None and not self.autoencoder.built:
             self.autoencoder.build((None, *self.image_shape))

@@ -17,6 +17,7 @@ class Mode:
             last what training visited. Empty: there is no choice.
         columns: int, images in a row of a picture.
         note: str, what one sees, for people to read.
+        domain_notes: dict of str, where the draws of a domain come from, for people to read.
 
     Examples:
 
@@ -27,6 +28,7 @@ class Mode:
     domains: tuple[str, ...] = ()
     columns: int = 20
     note: str = ""
+    domain_notes: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 class GenerativeModel:
@@ -65,6 +67,11 @@ class GenerativeModel:
         "sample": ("n", "seed"),
     }
     SHARED = {"code": ("images",), "render": ("capsules",)}
+
+    @property
+    def own_parameters(self):
+        """How many parameters model the features: those of the features themselves do not count."""
+        return self.count_params()
 
     def call(self, images):
         """As a Keras layer: the images of `reconstruct`."""

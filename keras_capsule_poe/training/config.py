@@ -13,6 +13,8 @@ class RunSettings:
 
     Attributes:
         dataset, column, image_size, grey, limit, skip_broken: See `load_images`.
+        held_out: int, how many of the training images, the last, are not trained on but watch
+            the training; None: 5%, at most 1000. See `ImageData.hold_out`.
         seed: int, what every random choice derives from.
         deterministic: bool, whether numbers are the same bit for bit on the same machine.
         checkpoint_seconds: float, training that an interrupt may cost at most.
@@ -23,6 +25,7 @@ class RunSettings:
     image_size: tuple[int, int] | None = None
     grey: bool = False
     limit: int | None = None
+    held_out: int | None = None
     skip_broken: bool = False
     seed: int = 0
     deterministic: bool = False
@@ -130,6 +133,7 @@ class RunConfig:
         for right, name, wanted in (
             (0 <= settings.seed <= _LARGEST_SEED, "seed", f"between 0 and {_LARGEST_SEED}"),
             (settings.limit is None or settings.limit > 0, "limit", "above zero, or none"),
+            (settings.held_out is None or settings.held_out > 0, "held_out", "above zero, or none"),
             (settings.checkpoint_seconds > 0, "checkpoint_seconds", "above zero"),
         ):
             if not right:

@@ -37,7 +37,7 @@ class Stage:
         cache: Files that it leaves for later stages alone, removed when all are done.
         reads: Files of earlier stages' `cache` that it needs.
         pictures: Patterns of pictures that it leaves in the run's folder.
-        cost: Function of (configuration, image shape, training images, test images) to a
+        cost: Function of (configuration, image shape, training images, held-out images) to a
             `Cost`, or None where it takes what it takes.
         when: Function of a configuration to whether its run has this stage.
     """

@@ -85,7 +85,7 @@ class RunFolder:
         values = self.saved()
         if values is None:
             raise RunFailed(f"{self.path} holds no training run.", mend="train")
-        if "model" not in values["config"]:
+        if not {"model", "held_out"} <= set(values["config"]):
             raise RunFailed(
                 f"{self.path} was trained by an older version, whose files this one does not "
                 "read; its SavedModel still works.",

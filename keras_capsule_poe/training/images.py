@@ -2,7 +2,7 @@
 
 
 def load_data(config, data_dir=None, manual_dir=None):
-    """The `ImageData` of a `RunConfig`.
+    """The `ImageData` of a `RunConfig`, its held-out images set apart.
 
     Args:
         config: `RunConfig`.
@@ -16,18 +16,34 @@ def load_data(config, data_dir=None, manual_dir=None):
     >>> from keras_capsule_poe.families import get
     >>> from keras_capsule_poe.training import RunConfig
     >>> load_data(RunConfig(get("capsules"), dataset="digits", limit=50)).train.images.shape
-    (50, 28, 28, 1)
+    (48, 28, 28, 1)
     """
     from keras_capsule_poe.data import load_images
 
-    return load_images(
-        config.dataset,
-        data_dir=data_dir,
-        manual_dir=manual_dir,
-        column=config.column,
-        image_size=config.image_size,
-        grey=config.grey,
-        limit=config.limit,
-        skip_broken=config.skip_broken,
-        seed=config.seed,
+    return watched(
+        load_images(
+            config.dataset,
+            data_dir=data_dir,
+            manual_dir=manual_dir,
+            column=config.column,
+            image_size=config.image_size,
+            grey=config.grey,
+            limit=config.limit,
+            skip_broken=config.skip_broken,
+            seed=config.seed,
+        ),
+        config,
     )
+
+
+def watched(data, config):
+    """Images with those set apart that training is watched on, as a `RunConfig` asks.
+
+    Args:
+        data: `ImageData`, whose own `held_out` stay where it has some.
+        config: `RunConfig`.
+
+    Raises:
+        DataError: If no image would be left to train on.
+    """
+    return data if data.held_out is not None else data.hold_out(config.held_out)

@@ -2,6 +2,8 @@
 
 import time
 
+from keras_capsule_poe.training.images import watched
+
 # What TensorFlow itself takes once it runs.
 RUNTIME_BYTES = 700e6
 
@@ -18,9 +20,10 @@ def plan(config, data):
         steps, gflop and seconds}; `peak_bytes`, `disk_bytes` and `seconds`. The times are
         FLOPs over this machine's measured rate and the share of it usually reached.
     """
+    data = watched(data, config)
     shapes, parameters = config.family.outline(config, data.image_shape)
     costs = {
-        stage.name: stage.cost(config, data.image_shape, len(data.train), len(data.test))
+        stage.name: stage.cost(config, data.image_shape, len(data.train), len(data.held_out))
         for stage in config.stages
         if stage.cost
     }
@@ -34,7 +37,7 @@ def plan(config, data):
         }
         for name, cost in costs.items()
     }
-    images = data.train.images.nbytes + data.test.images.nbytes
+    images = sum(part.images.nbytes for part in (data.train, data.held_out, data.test))
     disk = sum(cost.disk for cost in costs.values())
     memory = max((cost.memory for cost in costs.values()), default=0)
     return {

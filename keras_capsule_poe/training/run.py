@@ -22,7 +22,8 @@ class Run:
         folder: `RunFolder`.
         reporter: `Reporter`.
         load_data: Function of nothing to an `ImageData`, called once, when images are needed.
-        data: That `ImageData`; `data.train.images` (N, H, W, C), uint8.
+        data: That `ImageData`; `data.train.images` (N, H, W, C), uint8, are trained on, and
+            `data.held_out.images`, other training images, watched.
     """
 
     config: RunConfig
@@ -121,7 +122,7 @@ def train(config, model_dir, load_data=None, reporter=None, stage=None, fresh=Fa
     >>> config = RunConfig(family, dataset="digits", limit=50)
     >>> run = train(config, tempfile.mkdtemp(), reporter=Reporter(write=lambda line: None))
     >>> run.path("model.keras").read_text()
-    '50 images'
+    '48 images'
     """
     _check_backend()
     stages = config.stages
@@ -134,7 +135,7 @@ def train(config, model_dir, load_data=None, reporter=None, stage=None, fresh=Fa
     folder = RunFolder(model_dir)
     check_writable(folder.path)
     load_data = load_data or functools.partial(images.load_data, config)
-    run = Run(config, folder, reporter or Reporter(), load_data)
+    run = Run(config, folder, reporter or Reporter(), lambda: images.watched(load_data(), config))
     first = names.index(stage) if fresh and stage else 0
     last = names.index(stage) if stage else len(names) - 1
     with folder.locked():
@@ -181,7 +182,7 @@ def _open(run, cleared):
             folder.check(stage)
     if len(done) < len(stages):
         run.load()
-        found = {"train": run.data.train.fingerprint, "test": run.data.test.fingerprint}
+        found = run.data.fingerprints
         if begun and fingerprint not in (None, found):
             raise RunFailed(
                 f"The images of {config.dataset} are not those that {folder.path} was trained on.",

@@ -93,6 +93,8 @@ def test_evaluate_measures_and_writes_json(capspoe, tiny_model, tmp_path, monkey
         40,
         "--samples",
         30,
+        "--vae-seconds",
+        0.3,
         "--json",
         path,
         "--page",
@@ -105,6 +107,8 @@ def test_evaluate_measures_and_writes_json(capspoe, tiny_model, tmp_path, monkey
     assert set(figures) == sections
     assert cell(figures["samples"]["visited"]["frechet"]) in result.output
     assert cell(figures["samples"]["gaussian_mixture"]["coverage"]) in page.read_text()
+    assert 0 < figures["samples"]["vae_seconds"] < 30 and figures["samples"]["vae_steps"] > 0
+    assert "Variational autoencoder" in result.output
     energy = figures["free_energy"]
     # Sums of float32 means: the gap is their difference to rounding.
     assert energy["gap"] == pytest.approx(energy["test"] - energy["train"], abs=1e-4)
@@ -142,8 +146,10 @@ def test_info_shows_configuration_and_stages(capspoe, tiny_model):
 
 def test_dry_run_trains_nothing(capspoe, tmp_path):
     folder = tmp_path / "none"
-    result = capspoe("train", "--dataset", "digits", "--model-dir", folder, "--dry-run")
+    options = ("--limit", 100, "--held-out", 10, "--dry-run")
+    result = capspoe("train", "--dataset", "digits", "--model-dir", folder, *options)
     assert result.exit_code == 0, result.output
+    assert "90 training, 10 held-out and 297 test images" in result.output
     assert "576 x 8" in result.output and "20 x 16" in result.output
     assert "1,474,560 parameters" in result.output
     assert not folder.exists()
@@ -202,7 +208,9 @@ def test_export_lists_the_domains_there_are(capspoe, tiny_model):
 def test_evaluate_with_one_sample_of_each_kind(capspoe, tiny_model, tmp_path, monkeypatch):
     monkeypatch.setenv("CAPSPOE_CACHE", str(tmp_path / "cache"))
     options = ("--limit", 20, "--samples", 1, "--json", tmp_path / "figures.json")
+    options = (*options, "--vae-seconds", 0)
     result = capspoe("evaluate", "--model-dir", tiny_model, *options)
     assert result.exit_code == 0, result.output
     figures = json.loads((tmp_path / "figures.json").read_text())["samples"]
     assert figures["visited"]["frechet"] is None and figures["real"]["recognised"] in (0, 1)
+    assert "variational_autoencoder" not in figures

@@ -83,6 +83,31 @@ def test_a_summary_says_what_was_left_out(skipped, end):
     assert data.summary() == f"3 training and 1 test images of 20x24x{end}"
 
 
+@pytest.mark.parametrize("n, kept", [(None, 2), (1, 1), (39, 39)])
+def test_the_last_training_images_are_held_out(n, kept):
+    whole = image_set(n=40, labels=np.arange(40))
+    data = ImageData(whole, image_set(n=1), ("a",)).hold_out(n)
+    assert data.held_out.labels.tolist() == list(range(40 - kept, 40))
+    assert np.array_equal(data.held_out.images, whole.images[-kept:])
+    assert np.array_equal(data.train.images, whole.images[:-kept])
+    assert (len(data.test), data.skipped) == (1, ("a",))
+    assert f"{40 - kept} training, {kept} held-out and 1 test" in data.summary()
+    assert list(data.fingerprints) == ["train", "held_out", "test"]
+    assert data.fingerprints["held_out"] == data.held_out.fingerprint
+
+
+def test_no_more_than_a_thousand_are_held_out_unasked():
+    many = ImageSet(np.zeros((25_000, 1, 1, 1), np.uint8))
+    assert len(ImageData(many, many.head(1)).hold_out().held_out) == 1000
+
+
+@pytest.mark.parametrize("n", [0, 3, 4])
+def test_one_image_must_be_left_to_train_on(n):
+    with pytest.raises(DataError, match=f"`held_out` must.*held_out={n} of 3 training") as caught:
+        ImageData(image_set(), image_set(n=1)).hold_out(n)
+    assert caught.value.mend == "held_out"
+
+
 def test_importing_the_package_imports_nothing_heavy():
     code = (
         "import sys, keras_capsule_poe.data; "

@@ -4,11 +4,7 @@ import numpy as np
 import pytest
 from scipy.linalg import sqrtm
 
-from keras_capsule_poe.evaluation.distances import (
-    density_and_coverage,
-    frechet_distance,
-    kernel_distance,
-)
+from keras_capsule_poe.evaluation.distances import frechet_distance, kernel_distance
 
 
 def vectors(n, k=6, seed=0, shift=0.0, scale=1.0):
@@ -76,27 +72,6 @@ def test_kernel_distance_is_about_zero_for_the_same_distribution_and_grows():
     assert (
         kernel_distance(vectors(3000), vectors(3000, seed=1, shift=0.5), size=300)[0] > 10 * error
     )
-
-
-def test_density_and_coverage_are_those_of_the_definition():
-    real, fake = vectors(40), vectors(30, seed=1, shift=0.5)
-    distance = np.linalg.norm(real[:, None] - fake[None], axis=-1)
-    own = np.sort(np.linalg.norm(real[:, None] - real[None], axis=-1), axis=1)[:, 3]
-    inside = distance <= own[:, None]
-    density, coverage = density_and_coverage(real, fake, neighbours=3)
-    assert density == pytest.approx(inside.sum() / (3 * 30))
-    assert coverage == pytest.approx(inside.any(axis=1).mean())
-
-
-def test_density_and_coverage_tell_collapse_from_spread():
-    real = vectors(1500)
-    density, coverage = density_and_coverage(real, vectors(1500, seed=1))
-    # Naeem et al.: for equal distributions density is 1 in the mean and coverage 1 - 1/2^k.
-    assert density == pytest.approx(1, abs=0.1)
-    assert coverage == pytest.approx(1 - 0.5**5, abs=0.03)
-    collapsed = np.repeat(real[:1], 1500, axis=0)
-    assert density_and_coverage(real, collapsed)[1] < 0.02
-    assert density_and_coverage(real, vectors(1500, seed=1, shift=50)) == (0, 0)
 
 
 @pytest.mark.parametrize("shapes", [((5, 3), (5, 2)), ((1, 3), (5, 3)), ((5,), (5,))])

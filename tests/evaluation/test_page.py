@@ -102,6 +102,10 @@ def test_text_is_escaped_and_nothing_comes_from_elsewhere(page):
     assert "prefers-color-scheme: dark" in style
 
 
+def test_pictures_come_first_then_tables_then_capsules(page):
+    assert page.text["h2"] == ["Samples", f"Table {NASTY}", "Capsules"]
+
+
 def test_values_are_in_their_rows(page):
     assert page.rows[:4] == [
         ["", "visited", NASTY],

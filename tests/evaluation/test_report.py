@@ -85,4 +85,5 @@ def test_a_model_of_both_kinds_one_test_image_and_labels_below_zero(model, image
     write_report(tmp_path / "page.html", model, data, "noise", tables([found]))
     page = (tmp_path / "page.html").read_text()
     assert f'<th scope="row">{data.test.labels[0]}</th><td>1</td>' in page
+    assert "mixture fitted to those that training visited." in page
     assert "Samples: single, visited" in page and "Reconstructions" in page

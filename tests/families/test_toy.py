@@ -141,11 +141,11 @@ def test_it_is_evaluated(capspoe, model, tmp_path, monkeypatch):
     monkeypatch.setenv("CAPSPOE_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "figures.json"
     options = ("--limit", 40, "--samples", 30, "--probe-images", 60, "--json", path)
-    capspoe("evaluate", "--model-dir", model, *options)
+    capspoe("evaluate", "--model-dir", model, *options, "--vae-seconds", 0.2)
     figures = json.loads(path.read_text())
     # Four axes hold more of the images than their mean alone does.
     assert 0 < figures["reconstruction"]["whole_code"] < 0.7
-    assert {"real", "whole_code", "single"} <= set(figures["samples"])
+    assert {"real", "whole_code", "single", "variational_autoencoder"} <= set(figures["samples"])
 
 
 def test_it_is_shown_and_served(capspoe, model):

@@ -115,7 +115,7 @@ def build(config, image_shape):
 def train_axes(run):
     model, schedule = build(run.config, run.data.image_shape)
     model.compile(keras.optimizers.Adam(run.config["axes"].learning_rate), "mse")
-    held_out = to_pixels(run.data.test.images[:50])
+    held_out = to_pixels(run.data.held_out.images[:50])
 
     def picture(path):
         save_grid(path, [held_out[:5], model(held_out[:5])])
@@ -156,7 +156,7 @@ def load(path):
     return keras.models.load_model(path, compile=False)
 
 
-def cost(config, image_shape, images, test_images):
+def cost(config, image_shape, images, held_out):
     _, schedule = build(config, image_shape)
     epochs, steps = schedule.over(images)
     flops = 6.0 * np.prod(image_shape) * config["axes"].axes * images * epochs

@@ -105,11 +105,19 @@ def test_a_traversal_stops_at_the_faces_of_a_cube():
     np.testing.assert_allclose(codes[1, :, 0], [[0.1, 0.4], [0.1, 0.9], [0.1, 1]], atol=1e-6)
 
 
-def test_a_traversal_moves_one_dimension_within_the_ball():
-    code = np.array([[0.1, 0.2], [0.3, 0.9]], "float32")
-    (codes,) = traversal(code, 0, [1], 3, 0.25)
-    expected = np.repeat(code[None], 3, axis=0)
-    expected[:, 0, 1] += [-0.25, 0, 0.25]
-    np.testing.assert_allclose(codes, expected, atol=1e-6)
+def test_a_traversal_turns_a_capsule_and_keeps_its_length():
+    code = np.array([[0.1, 0.2, 0.2], [0.3, 0.9, 0]], "float32")
+    (codes,) = traversal(code, 0, [1], 5, 0.25)
+    assert np.linalg.norm(codes[:, 0], axis=-1) == pytest.approx([0.3] * 5)
+    np.testing.assert_allclose(codes[2], code, atol=1e-6)
+    np.testing.assert_array_equal(codes[:, 1], np.repeat(code[None, 1], 5, axis=0))
+    # On the great circle through the code and the dimension: the others keep their proportions.
+    np.testing.assert_allclose(codes[:, 0, 2], 2 * codes[:, 0, 0], rtol=1e-5)
+    assert (np.diff(codes[:, 0, 1]) > 0).all()
     (codes,) = traversal(code, 1, [0], 3, 2)
-    assert np.linalg.norm(codes[:, 1], axis=-1) == pytest.approx([0.999, np.sqrt(0.9), 0.999])
+    assert np.linalg.norm(codes[:, 1], axis=-1) == pytest.approx([0.9**0.5] * 3)
+
+
+def test_a_capsule_of_one_dimension_varies_its_length():
+    (codes,) = traversal(np.array([[0.3], [0.5]], "float32"), 1, [0], 3, 0.75)
+    assert codes[:, 1, 0] == pytest.approx([-0.25, 0.5, 0.999])

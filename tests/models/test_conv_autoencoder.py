@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_capsule_poe import ConvAutoencoder, PrimaryCapsules
 
@@ -21,8 +22,8 @@ def test_the_papers_sizes():
     model = built((28, 28, 1), filters=128)
     assert model.feature_shape == (6, 6, 128)
     assert PrimaryCapsules(8).compute_output_shape((None, *model.feature_shape)) == (None, 576, 8)
-    # 9x9 filters and biases: 1 to 128, 128 to 128, and their mirror images.
-    sizes = [81 * 128 + 128, 81 * 128 * 128 + 128, 81 * 128 * 128 + 128, 81 * 128 + 1]
+    # 10x10 filters and biases, 1 to 128; 9x9, 128 to 128; and their mirror images.
+    sizes = [100 * 128 + 128, 81 * 128 * 128 + 128, 81 * 128 * 128 + 128, 100 * 128 + 1]
     assert model.count_params() == sum(sizes)
 
 
@@ -46,6 +47,22 @@ def test_images_keep_their_size(shape, feature_shape):
         assert result.shape == batch.shape == model.compute_output_shape(batch.shape)
         assert result.dtype == "float32"
         assert 0 <= np.min(result) and np.max(result) <= 1
+
+
+@pytest.mark.parametrize("size", range(20, 41))
+def test_every_pixel_reaches_the_features_and_is_drawn_from_them(size):
+    """By gradients of positive filters, so that nothing cancels; the other axis is of odd size."""
+    model = built((size, 23, 1), filters=1, dropout=0.0)
+    model.set_weights([np.ones_like(w) if w.ndim == 4 else w for w in model.get_weights()])
+    images = tf.ones((1, size, 23, 1))
+    with tf.GradientTape() as tape:
+        tape.watch(images)
+        coded = tf.reduce_sum(model.encode(images))
+    assert np.min(tape.gradient(coded, images)) > 0
+    # In the wrong version, 9x9 filters of even sizes, the last row is the bias alone.
+    features = tf.ones((1, *model.feature_shape)) / 1000
+    drawn = model.decode(features) - model.decode(tf.zeros_like(features))
+    assert np.min(drawn) > 0
 
 
 @pytest.mark.parametrize(
@@ -168,9 +185,9 @@ def test_mixed_precision(precision):
 
 def test_shapes_and_operations_are_known_without_building():
     shapes = ConvAutoencoder.shapes((28, 28, 1))
-    assert (shapes.inner, shapes.features) == ((20, 20, 128), (6, 6, 128))
-    # Two operations for each weight and place: 20x20 places of 81, and 6x6 of 81 * 128, twice.
-    assert shapes.operations == 2 * 2 * 128 * (400 * 81 + 36 * 81 * 128)
+    assert (shapes.inner, shapes.features) == ((19, 19, 128), (6, 6, 128))
+    # Two operations for each weight and place: 19x19 places of 100, and 6x6 of 81 * 128, twice.
+    assert shapes.operations == 2 * 2 * 128 * (361 * 100 + 36 * 81 * 128)
     for shape in ((20, 20, 1), (21, 34, 3), (37, 29, 1)):
         model = built(shape)
         assert ConvAutoencoder.shapes(shape, filters=8).features == model.feature_shape

@@ -136,6 +136,7 @@ def test_values_of_the_wrong_kind_are_refused_in_words(name, value, words):
         ("seed", -1),
         ("seed", 5_000_000_000),
         ("checkpoint_seconds", 0),
+        ("held_out", 0),
     ],
 )
 def test_values_out_of_range_are_refused_by_what_is_built(name, value):

@@ -186,10 +186,11 @@ def test_a_folder_of_other_files_is_refused(engine):
     refuses(engine, "no training run", fresh=True)
 
 
-def test_a_run_of_an_older_version_is_named_and_can_be_started_over(engine, done):
+@pytest.mark.parametrize("setting", ["model", "held_out"])
+def test_a_run_of_an_older_version_is_named_and_can_be_started_over(engine, done, setting):
     path = engine.folder / "run.json"
     saved = json.loads(path.read_text())
-    del saved["config"]["model"]
+    del saved["config"][setting]
     path.write_text(json.dumps(saved))
     refuses(engine, "older version")
     engine.train(fresh=True)

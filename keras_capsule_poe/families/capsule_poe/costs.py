@@ -30,12 +30,12 @@ def outline(config, image_shape):
     return shapes, parameters
 
 
-def encoder(config, image_shape, images, test_images):
+def encoder(config, image_shape, images, held_out):
     """The `Cost` of training the encoder."""
     return _contrastive(config, "encoder", image_shape, images)
 
 
-def decoder(config, image_shape, images, test_images):
+def decoder(config, image_shape, images, held_out):
     """The `Cost` of training the decoder."""
     return _contrastive(config, "decoder", image_shape, images)
 

@@ -11,7 +11,7 @@ from keras_capsule_poe.families.capsule_poe.codes import usage
 from keras_capsule_poe.families.capsule_poe.stored import assemble
 from keras_capsule_poe.families.features import build as features
 from keras_capsule_poe.families.features import stored
-from keras_capsule_poe.families.features.stages import MONITORED, SHOWN, export_model
+from keras_capsule_poe.families.features.stages import SHOWN, export_model
 from keras_capsule_poe.io.files import beside
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.metrics import relative_error
@@ -27,10 +27,8 @@ def encoder(run):
         model.experts, lambda rows: stored.primary_of(primary, train[rows]), len(train), config.seed
     )
     model.compile(features.optimizer(config, "encoder", len(train)), jit_compile=False)
-    seen, held_out = (
-        stored.primary_of(primary, stored.features(run, part)[:MONITORED])
-        for part in ("train", "test")
-    )
+    new = stored.features(run, "held_out")
+    seen, held_out = (stored.primary_of(primary, maps) for maps in (train[: len(new)], new))
     images = stored.load_model(run, "autoencoder")
     at_once = config["encoder"].batch_size
 
@@ -77,7 +75,7 @@ def decoder(run):
     model = build.build_decoder(config, primary.capsules)
     model.compile(features.optimizer(config, "decoder", len(train)), jit_compile=False)
     product = assemble(run, primary, model)
-    held_out = stored.primary_of(primary, stored.features(run, "test")[:MONITORED])
+    held_out = stored.primary_of(primary, stored.features(run, "held_out"))
     held_out_codes = map_batches(product.encoder, held_out)
     at_once = config["decoder"].batch_size
 
@@ -88,7 +86,7 @@ def decoder(run):
     def picture(path):
         original = product.from_visible(held_out[:SHOWN])
         decoded = product.decode(held_out_codes[:SHOWN])["images"]
-        single = product.sample(SHOWN, seed=0, domain="visited")["images"]
+        single = product.sample(len(original), seed=0, domain="visited")["images"]
         save_grid(path, [original, decoded, single])
 
     def stream(**order):

@@ -9,7 +9,7 @@ from keras_capsule_poe.training.family import Stage, lazily
 _HERE = "keras_capsule_poe.families.features"
 
 # What the stage `features` leaves for later ones.
-CACHE = ("features/train.npy", "features/test.npy")
+CACHE = ("features/train.npy", "features/held_out.npy")
 STAGES = (
     Stage(
         "autoencoder",

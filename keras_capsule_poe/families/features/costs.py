@@ -13,7 +13,7 @@ BFLOAT16_SHARE = {"autoencoder": 0.9, "features": 1.3}
 BYTES, CHUNK = 4, 256
 
 
-def autoencoder(config, image_shape, images, test_images):
+def autoencoder(config, image_shape, images, held_out):
     """The `Cost` of training the autoencoder."""
     shapes = shapes_of(config, image_shape)
     activations = 6 * config["autoencoder"].batch_size * math.prod(shapes.inner) * BYTES
@@ -22,10 +22,10 @@ def autoencoder(config, image_shape, images, test_images):
     return trained(config, "autoencoder", share, 3 * shapes.operations, images, activations)
 
 
-def features(config, image_shape, images, test_images):
+def features(config, image_shape, images, held_out):
     """The `Cost` of writing the feature maps."""
     shapes = shapes_of(config, image_shape)
-    every = images + test_images
+    every = images + held_out
     return Cost(
         flops=shapes.operations / 2 * every,
         share=_share(config, "features"),

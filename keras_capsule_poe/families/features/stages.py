@@ -15,8 +15,6 @@ from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.metrics import relative_error
 from keras_capsule_poe.serving.saved_model import export_saved_model
 
-# Enough held-out images for a stable mean; more would only cost time.
-MONITORED = 512
 SHOWN = 12
 
 
@@ -30,7 +28,7 @@ def autoencoder(run):
         "binary_crossentropy",
         jit_compile=False,
     )
-    held_out = to_pixels(data.test.images[:MONITORED])
+    held_out = to_pixels(data.held_out.images)
     at_once = config["autoencoder"].batch_size
 
     def after_epoch():
@@ -57,7 +55,8 @@ def features(run):
     def encode(images):
         return keras.ops.cast(model.encode(images), "float16")
 
-    for part, images in (("train", run.data.train.images), ("test", run.data.test.images)):
+    data = run.data
+    for part, images in (("train", data.train.images), ("held_out", data.held_out.images)):
         with beside(run.path(f"features/{part}.npy")) as temporary:
             shape = (len(images), *model.feature_shape)
             maps = np.lib.format.open_memmap(temporary, "w+", dtype="float16", shape=shape)

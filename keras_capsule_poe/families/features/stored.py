@@ -70,7 +70,7 @@ def load_rows(run, name):
 
 
 def features(run, part):
-    """Memory-mapped float16 feature maps (N, h, w, F) of `"train"` or `"test"`."""
+    """Memory-mapped float16 feature maps (N, h, w, F) of `"train"` or `"held_out"`."""
     return load_rows(run, f"features/{part}.npy")
 
 

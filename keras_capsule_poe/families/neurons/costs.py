@@ -28,7 +28,7 @@ def outline(config, image_shape):
     return shapes, parameters
 
 
-def experts(config, image_shape, images, test_images):
+def experts(config, image_shape, images, held_out):
     """The `Cost` of training the experts."""
     settings = config["experts"]
     maps = math.prod(shapes_of(config, image_shape).features) * settings.capsules * settings.dim

@@ -6,7 +6,7 @@ Each takes a `Run`, leaves its files in the run's folder and returns what it mea
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.families.features import build as features
 from keras_capsule_poe.families.features import stored
-from keras_capsule_poe.families.features.stages import MONITORED, SHOWN, export_model
+from keras_capsule_poe.families.features.stages import SHOWN, export_model
 from keras_capsule_poe.families.neurons import build
 from keras_capsule_poe.families.neurons.top_section import has_top
 from keras_capsule_poe.families.neurons.visits import settle_shares, visits
@@ -26,10 +26,8 @@ def experts(run):
         len(train),
     )
     model.compile(features.optimizer(config, "experts", len(train)), jit_compile=False)
-    seen, held_out = (
-        map_batches(primary.to_capsules, stored.features(run, part)[:MONITORED])
-        for part in ("train", "test")
-    )
+    new = stored.features(run, "held_out")
+    seen, held_out = (map_batches(primary.to_capsules, maps) for maps in (train[: len(new)], new))
     images = stored.load_model(run, "autoencoder")
     at_once = config["experts"].batch_size
 

@@ -158,7 +158,7 @@ def outline(config, image_shape):
     return shapes, {**parameters, "rbm": number * hidden + number + hidden}
 
 
-def cost(config, image_shape, images, test_images):
+def cost(config, image_shape, images, held_out):
     """The `Cost` of the training."""
     rbm, number = config["rbm"], neurons(config, image_shape)
     epochs, steps = schedule(config).over(images)

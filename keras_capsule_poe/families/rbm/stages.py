@@ -18,8 +18,8 @@ from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.models import ImageBoltzmannMachine
 from keras_capsule_poe.serving.saved_model import export_saved_model
 
-# Enough images for biases, and for a stable mean; and steps after which chains are the model's.
-ADAPTED, MONITORED, SETTLED = 6000, 1000, 1000
+# Enough images for biases, and steps after which chains are the model's.
+ADAPTED, SETTLED = 6000, 1000
 SHOWN, ROWS = 12, 4
 
 
@@ -28,21 +28,21 @@ def rbm(run):
     config, data = run.config, run.data
     autoencoder = _autoencoder(run)
     if autoencoder is None:
-        train, test = data.train.images, data.test.images
+        train, new = data.train.images, data.held_out.images
     else:
-        train, test = (stored.features(run, part) for part in ("train", "test"))
-    train, test = (part.reshape(len(part), -1) for part in (train, test))
+        train, new = (stored.features(run, part) for part in ("train", "held_out"))
+    train, new = (part.reshape(len(part), -1) for part in (train, new))
     model = build.build_model(config, train.shape[1])
     whole = build.build_whole(config, model.machine, data.image_shape, autoencoder)
     some = to_pixels(train[:ADAPTED])
     model.adapt(some > 0.5 if build.binarize(config) == "threshold" else some)
     # XLA makes a step several times slower on a CPU.
     model.compile(build.optimizer(config, len(train)), jit_compile=False)
-    seen, held_out = to_pixels(train[:MONITORED]), to_pixels(test[:MONITORED])
+    seen, held_out = to_pixels(train[: len(new)]), to_pixels(new)
 
     def after_epoch():
         known, new = (
-            model.evaluate(x, batch_size=MONITORED, verbose=0, return_dict=True)
+            model.evaluate(x, batch_size=len(held_out), verbose=0, return_dict=True)
             for x in (seen, held_out)
         )
         return {

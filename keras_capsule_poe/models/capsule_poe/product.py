@@ -101,6 +101,13 @@ class ProductOfExpertCapsules(CapsuleDraws, LikelihoodModel, GenerativeModel, ke
                 ("complete", "restricted", "visited"),
                 self.capsules,
                 "Each column shows one capsule, all others zero.",
+                {
+                    "complete": "Its directions come from the paper's plain Gaussian.",
+                    "restricted": "Its directions come from the half of the sphere that "
+                    "training visited.",
+                    "visited": "Its directions come from a mixture fitted to those that training "
+                    "visited.",
+                },
             ),
             "joint": Mode(note="Whole codes, from the mixture fitted to those of training."),
         }
@@ -109,6 +116,11 @@ class ProductOfExpertCapsules(CapsuleDraws, LikelihoodModel, GenerativeModel, ke
     def image_shape(self):
         """(H, W, C); known once the autoencoder is built."""
         return tuple(self.autoencoder.image_shape)
+
+    @property
+    def own_parameters(self):
+        """How many parameters model the features."""
+        return self.encoder.count_params() + self.decoder.count_params()
 
     def build(self, input_shape):
         _build(self.autoencoder, input_shape)

@@ -89,6 +89,11 @@ class ProductOfExpertNeurons(NeuronLikelihood, NeuronDraws, GenerativeModel, ker
                 ("complete", "uniform", "visited"),
                 self.capsules,
                 "Each column shows one capsule, all others at rest.",
+                {
+                    "complete": "Its states are drawn exactly, all of them enumerated.",
+                    "uniform": "All of its states are as likely.",
+                    "visited": "Its states are those of training images that it won.",
+                },
             ),
             "joint": Mode(note="All neurons, after Gibbs steps from noise."),
         }
@@ -97,6 +102,11 @@ class ProductOfExpertNeurons(NeuronLikelihood, NeuronDraws, GenerativeModel, ker
     def image_shape(self):
         """(H, W, C); known once the autoencoder is built."""
         return tuple(self.autoencoder.image_shape)
+
+    @property
+    def own_parameters(self):
+        """How many parameters model the features."""
+        return self.experts.count_params()
 
     def build(self, input_shape):
         _build(self.autoencoder, input_shape)
