@@ -11,6 +11,12 @@ from keras_capsule_poe.cli.main import COMMANDS
 from keras_capsule_poe.evaluation.tables import cell
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """Where the classifier of digits is kept, once trained."""
+    return tmp_path_factory.mktemp("cache")
+
+
 def test_training_leaves_what_it_promises(tiny_model):
     for name in (
         "run.json", "model.keras", "samples-complete.png", "samples-visited.png",
@@ -82,8 +88,8 @@ def test_reconstruct_and_traverse_draw_grids(capspoe, tiny_model, tmp_path):
             assert picture.size == size
 
 
-def test_evaluate_measures_and_writes_json(capspoe, tiny_model, tmp_path, monkeypatch):
-    monkeypatch.setenv("CAPSPOE_CACHE", str(tmp_path / "cache"))
+def test_evaluate_measures_and_writes_json(capspoe, tiny_model, tmp_path, monkeypatch, cache):
+    monkeypatch.setenv("CAPSPOE_CACHE", str(cache))
     path = tmp_path / "figures.json"
     page = tmp_path / "page.html"
     options = (
@@ -205,8 +211,8 @@ def test_export_lists_the_domains_there_are(capspoe, tiny_model):
     assert "'complete', 'restricted', 'visited'" in result.output.strip().splitlines()[-1]
 
 
-def test_evaluate_with_one_sample_of_each_kind(capspoe, tiny_model, tmp_path, monkeypatch):
-    monkeypatch.setenv("CAPSPOE_CACHE", str(tmp_path / "cache"))
+def test_evaluate_with_one_sample_of_each_kind(capspoe, tiny_model, tmp_path, monkeypatch, cache):
+    monkeypatch.setenv("CAPSPOE_CACHE", str(cache))
     options = ("--limit", 20, "--samples", 1, "--json", tmp_path / "figures.json")
     options = (*options, "--vae-seconds", 0)
     result = capspoe("evaluate", "--model-dir", tiny_model, *options)
