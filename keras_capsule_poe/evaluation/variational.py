@@ -60,7 +60,7 @@ class VariationalControl:
         """Trains it.
 
         Args:
-            features: Array (N, K), float16 or float32.
+            features: Array (N, K).
 
         Returns:
             self.
@@ -69,6 +69,8 @@ class VariationalControl:
             ValueError: If it is not a matrix of two or more rows.
         """
         features = np.asarray(features)
+        if features.dtype == np.float64:  # its layers are of 32 bits
+            features = features.astype("float32")
         if features.ndim != 2 or len(features) < 2:
             raise ValueError(
                 f"`features` must be (N, K), with 2 or more rows. Received: shape {features.shape}"

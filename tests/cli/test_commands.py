@@ -110,6 +110,7 @@ def test_evaluate_measures_and_writes_json(capspoe, tiny_model, tmp_path, monkey
     assert result.exit_code == 0, result.output
     figures = json.loads(path.read_text())
     sections = {"reconstruction", "free_energy", "probe", "neighbours", "clustering", "samples"}
+    sections |= {"signs"}
     assert set(figures) == sections
     assert cell(figures["samples"]["visited"]["frechet"]) in result.output
     assert cell(figures["samples"]["gaussian_mixture"]["coverage"]) in page.read_text()

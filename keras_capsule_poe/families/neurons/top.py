@@ -7,7 +7,6 @@ from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.families.features import build as features
 from keras_capsule_poe.families.features import costs, stored
 from keras_capsule_poe.families.features.build import arguments
-from keras_capsule_poe.families.features.stages import MONITORED
 from keras_capsule_poe.layers import NeuronPoE
 from keras_capsule_poe.models import NeuronExperts
 
@@ -49,7 +48,7 @@ def build_top(config, expert_shape):
     return model
 
 
-def cost(config, image_shape, images, test_images):
+def cost(config, image_shape, images, held_out):
     """The `Cost` of training the second layer."""
     top, experts = config["top"], config["experts"]
     maps = top.capsules * top.dim * experts.capsules * experts.dim
@@ -67,7 +66,7 @@ def top(run):
         return below(primary.to_capsules(maps))
 
     train = map_batches(neurons, stored.features(run, "train"))
-    held_out = map_batches(neurons, stored.features(run, "test")[:MONITORED])
+    held_out = map_batches(neurons, stored.features(run, "held_out"))
     model = build_top(config, train.shape[1:])
     model.adapt(train)
     model.compile(features.optimizer(config, "top", len(train)), jit_compile=False)
@@ -75,7 +74,7 @@ def top(run):
     def after_epoch():
         known, new = (
             model.evaluate(h, batch_size=config["top"].batch_size, verbose=0, return_dict=True)
-            for h in (train[:MONITORED], held_out)
+            for h in (train[: len(held_out)], held_out)
         )
         return {
             "free_energy_gap": new["free_energy"] - known["free_energy"],

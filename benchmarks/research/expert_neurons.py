@@ -1,0 +1,138 @@
+"""Single capsules of expert neurons, drawn exactly: readings of the routing, and feature lengths.
+
+Each row trains the family `neurons` with a recipe and settings on the features of 12,000 training
+images, of an autoencoder that all rows share, and judges 2,000 draws of each kind against 2,000
+others, the last training images: `recognised`, `purity`, `modal` classes, `coverage` and
+`frechet` of single capsules, with `visited_` for the domain of that name and `joint_` for all at
+once; `loss` is the relative error of held-out features from one mean-field step, `fit_s` the
+seconds of training. Rows that were made are kept: a table that was stopped goes on where it was.
+
+Usage: python benchmarks/research/expert_neurons.py FOLDER [--dataset NAME] [--rows NAME ...]
+           [--seeds N ...] [--pictures]
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+from plain_form import HELD_OUT, IMAGES, Problem
+
+from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.evaluation.samples import distances, purity, recognition
+from keras_capsule_poe.families import get
+from keras_capsule_poe.families.features import build as features
+from keras_capsule_poe.families.features.stored import primary_batches
+from keras_capsule_poe.families.neurons import build
+from keras_capsule_poe.families.neurons.visits import settle_shares, visits
+from keras_capsule_poe.generation.sampling import sample
+from keras_capsule_poe.io.pictures import save_grid
+from keras_capsule_poe.training import RunConfig
+
+# The rows that are published: a recipe, and settings beside its own.
+ROWS = {
+    "held": ("held", {}),
+    "latent": ("latent", {}),
+    "mixture": ("mixture", {}),
+    "mixture, length 0.35": ("mixture", {"primary.target_length": 0.35}),
+    "mixture, length 0.5": ("mixture", {"primary.target_length": 0.5}),
+    "mixture, length 0.8": ("mixture", {"primary.target_length": 0.8}),
+    "mixture, length 1.2": ("mixture", {"primary.target_length": 1.2}),
+    "mixture, twice as long": ("mixture", {"experts.steps": 1800}),
+    "mixture, no balance": ("mixture", {"experts.balance": 0.0}),
+}
+SOURCES = {"": ("single", "complete"), "visited_": ("single", "visited"), "joint_": ("joint", None)}
+COLUMNS = "recognised purity modal coverage frechet visited_recognised joint_frechet loss fit_s"
+PICTURED = 8
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--dataset", default="fashion_mnist")
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--pictures", action="store_true")
+    return parser.parse_args()
+
+
+def train(problem, recipe, settings, seed):
+    """The `ProductOfExpertNeurons` of these settings, its error and the seconds it took."""
+    config = RunConfig(get("neurons"), recipe, seed=seed)
+    for name, value in settings.items():
+        config.set(name, value)
+    primary = features.build_primary(config, problem.train.shape[1:])
+    primary.adapt(problem.train[start : start + 500] for start in range(0, IMAGES, 500))
+    begun = time.perf_counter()
+    model = build.build_experts(config, primary.capsules)
+    rows = lambda chosen: map_batches(primary.to_capsules, problem.train[chosen])  # noqa: E731
+    build.start_maps(config, model.machine, rows, IMAGES)
+    model.compile(features.optimizer(config, "experts", IMAGES), jit_compile=False)
+    epochs, steps = features.schedule(config, "experts").over(IMAGES)
+    size = config["experts"].batch_size
+    stream = primary_batches(
+        primary.to_capsules, problem.train, batch_size=size, seed=seed, epochs=epochs
+    )
+    model.fit(stream, epochs=epochs, steps_per_epoch=steps, shuffle=False, verbose=0)
+    if config["experts"].routing == "mixture":
+        settle_shares(model.machine, primary.to_capsules, problem.train)
+    seconds = time.perf_counter() - begun
+    found = visits(model, primary.to_capsules, problem.train, config["experts"].remembered)
+    model.machine.mean_coefficients.assign(found["coefficients"])
+    held_out = map_batches(primary.to_capsules, problem.held_out)
+    scored = model.evaluate(held_out, batch_size=size, verbose=0, return_dict=True)
+    product = build.build_product(config, problem.autoencoder, primary, model)
+    product.visited.assign(found["visited"])
+    product.shares.assign(found["shares"])
+    return product, {"loss": scored["loss"], "fit_s": seconds}
+
+
+def judged(problem, product):
+    """Figures of each kind of draw."""
+    real, _ = problem.judge.judge(problem.held_out_images)
+    figures = {}
+    for prefix, (mode, domain) in SOURCES.items():
+        drawn = sample(product, HELD_OUT, seed=0, mode=mode, domain=domain)
+        seen, classes = problem.judge.judge(drawn["images"])
+        found = {**recognition(classes), **distances(real, seen)}
+        if drawn.get("capsule") is not None:
+            found |= purity(classes, drawn["capsule"])
+            found["modal"] = found.pop("modal_classes")
+        wanted = ("recognised", "purity", "modal", "coverage", "frechet")
+        figures |= {prefix + name: found[name] for name in wanted if name in found}
+    return figures
+
+
+def main():
+    args = arguments()
+    folder = args.folder / args.dataset
+    problem, kept = Problem(args.dataset, folder), folder / "neurons.json"
+    done = json.loads(kept.read_text()) if kept.exists() else {}
+    for name in args.rows:
+        recipe, settings = ROWS[name]
+        rows = done.setdefault(name, {})
+        for seed in map(str, args.seeds):
+            if seed in rows and not args.pictures:
+                continue
+            product, found = train(problem, recipe, settings, int(seed))
+            rows[seed] = {**found, **judged(problem, product)}
+            kept.write_text(json.dumps(done, indent=1) + "\n")
+            if args.pictures:
+                drawn = sample(product, PICTURED * product.capsules, 0, "single", "complete")
+                order = np.argsort(drawn["capsule"], kind="stable")
+                grid = drawn["images"][order].reshape(
+                    product.capsules, PICTURED, *product.image_shape
+                )
+                save_grid(folder / f"{name}-{seed}.png", list(grid.swapaxes(0, 1)))
+        values = [rows[str(seed)] for seed in args.seeds]
+        shown = (
+            f"{column} {np.mean([v[column] for v in values]):.3g}"
+            f"±{np.std([v[column] for v in values], ddof=len(values) > 1):.2g}"
+            for column in COLUMNS.split()
+        )
+        print(f"{args.dataset}, {name}: " + "  ".join(shown), flush=True)
+
+
+if __name__ == "__main__":
+    main()
