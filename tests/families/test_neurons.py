@@ -126,11 +126,12 @@ def test_it_is_served_without_the_package(run, model):
         "sys.modules['keras_capsule_poe'] = None\n"
         "model = tf.saved_model.load(sys.argv[1])\n"
         "print(model.sample(5, 7)['images'].shape, model.sample_joint(2, 7)['images'].shape, "
-        "model.encode(np.zeros((2, 28, 28, 1), 'f4'))['capsules'].shape)\n"
+        "model.encode(np.zeros((2, 28, 28, 1), 'f4'))['capsules'].shape, "
+        "model.gibbs(np.zeros((2, 28, 28, 1), 'f4'), 3, 7)['images'].shape)\n"
     )
     command = [sys.executable, "-c", program, str(model / "1")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ})
-    shapes = "(5, 28, 28, 1) (2, 28, 28, 1) (2, 3, 4)"
+    shapes = "(5, 28, 28, 1) (2, 28, 28, 1) (2, 3, 4) (2, 28, 28, 1)"
     assert done.stdout.strip() == shapes, done.stderr[-2000:]
 
 

@@ -62,6 +62,7 @@ class ProductOfExpertNeurons(NeuronLikelihood, NeuronDraws, GenerativeModel, ker
         **GenerativeModel.ENDPOINTS,
         "sample_capsule": ("capsule", "n", "seed"),
         "sample_joint": ("n", "seed"),
+        "gibbs": ("images", "steps", "seed"),
     }
 
     def __init__(
