@@ -1,13 +1,19 @@
-"""One table of what all families draw, from files of `capspoe evaluate --json`.
+"""One table of what trained models of all families draw, beside the controls.
 
-Of each file the rows that are the model's own kinds of draws, under the name given; `real` and
-the controls, which need features, from the first file. Usage:
-python benchmarks/research/families.py NAME=FIGURES.json [NAME=FIGURES.json ...]
+Each kind of draw of each model, 2,000 of them, is judged against as many test images, as `capspoe
+evaluate` does, by a classifier of the data set. The autoencoder, reality and the controls, which
+need features, are of the first model. Usage:
+python benchmarks/research/families.py NAME=MODEL_DIR [NAME=MODEL_DIR ...] [--samples N]
+           [--vae-seconds S] [--json FILE]
 """
 
 import argparse
 import json
+import os
+import time
 from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 COLUMNS = {
     "recognised": "recognised",
@@ -25,39 +31,48 @@ SHARED = (
 )  # fmt: skip
 
 
-def rows(files):
-    """Names and figures of the rows of the table, in order.
+def judged(models, data, samples, seconds):
+    """Rows of the table as they come: names and figures.
 
     Args:
-        files: List of (name, dict of `capspoe evaluate`).
+        models: dict of `GenerativeModel` by name.
+        data: `ImageData` with labels.
+        samples: int, of each kind.
+        seconds: float, what the variational autoencoder may take.
+    """
+    from keras_capsule_poe.evaluation.classifier import train_judge
+    from keras_capsule_poe.evaluation.samples import distances, purity, recognition
+    from keras_capsule_poe.evaluation.sources import image_sources
+    from keras_capsule_poe.evaluation.variational import VariationalControl
+
+    judge = train_judge(data.train)
+    real, _ = judge.judge(data.test.images[:samples])
+    for number, (name, model) in enumerate(models.items()):
+        more = {"variational_autoencoder": VariationalControl(model.own_parameters, seconds)}
+        sources = image_sources(model, data, samples, samples, 0, more)
+        for kind in (*(SHARED if number == 0 else ()), *DRAWS):
+            if kind not in sources:
+                continue
+            begun = time.perf_counter()
+            images, capsule = sources[kind]()
+            features, classes = judge.judge(images)
+            found = {**recognition(classes), **distances(real, features)}
+            if capsule is not None:
+                found |= purity(classes, capsule)
+            found["seconds"] = time.perf_counter() - begun
+            yield f"{name}, {kind}" if kind in DRAWS else kind.replace("_", " "), found
+
+
+def line(name, figures):
+    """A row of the table in Markdown.
 
     Examples:
 
-    >>> found = rows([("a", {"samples": {"real": {}, "joint": {"recall": 1.0}, "other": {}}})])
-    >>> [name for name, _ in found]
-    ['real', 'a, joint']
+    >>> line("a", {"recall": 0.25, "modal_classes": 9})
+    '| a | - | - | 9 | - | - | 0.250 | - |'
     """
-    first = files[0][1]["samples"]
-    found = [(name.replace("_", " "), first[name]) for name in SHARED[:2] if name in first]
-    for name, figures in files:
-        samples = figures["samples"]
-        found += [(f"{name}, {kind}", samples[kind]) for kind in DRAWS if kind in samples]
-    return found + [(name.replace("_", " "), first[name]) for name in SHARED[2:] if name in first]
-
-
-def table(found):
-    """Lines of Markdown of `rows`.
-
-    Examples:
-
-    >>> print(table([("a", {"recall": 0.25})])[-1])
-    | a | - | - | - | - | - | 0.250 | - |
-    """
-    lines = ["| | " + " | ".join(COLUMNS.values()) + " |", "|---" * (1 + len(COLUMNS)) + "|"]
-    for name, figures in found:
-        cells = (_cell(figures.get(column)) for column in COLUMNS)
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return lines
+    cells = (_cell(figures.get(column)) for column in COLUMNS)
+    return f"| {name} | " + " | ".join(cells) + " |"
 
 
 def _cell(value):
@@ -67,11 +82,24 @@ def _cell(value):
 
 
 def main():
+    from keras_capsule_poe.cli.models import load_model, load_run_data
+
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("files", nargs="+", metavar="NAME=FIGURES.json")
-    pairs = [text.partition("=")[::2] for text in parser.parse_args().files]
-    found = rows([(name, json.loads(Path(path).read_text())) for name, path in pairs])
-    print("\n".join(table(found)))
+    parser.add_argument("models", nargs="+", metavar="NAME=MODEL_DIR")
+    parser.add_argument("--samples", type=int, default=2_000)
+    parser.add_argument("--vae-seconds", type=float, default=60)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    folders = {name: Path(path) for name, _, path in (text.partition("=") for text in args.models)}
+    data = load_run_data(next(iter(folders.values())))
+    models = {name: load_model(folder) for name, folder in folders.items()}
+    print("| | " + " | ".join(COLUMNS.values()) + " |\n" + "|---" * (1 + len(COLUMNS)) + "|")
+    rows = {}
+    for name, figures in judged(models, data, args.samples, args.vae_seconds):
+        rows[name] = figures
+        print(line(name, figures), flush=True)
+    if args.json:
+        args.json.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":
