@@ -67,7 +67,16 @@ def wait_until(holds, seconds):
 def started(program, folder):
     """The program, and the process ids of its sleepers; nothing is left behind."""
     sleepers = [folder / "a", folder / "b"]
-    parent = subprocess.Popen([sys.executable, "-c", program], cwd=folder, stderr=subprocess.PIPE)
+    parent = subprocess.Popen(
+        # Programs that a script started in the background inherit that interrupts are ignored.
+        [
+            sys.executable,
+            "-c",
+            f"import signal\nsignal.signal(2, signal.default_int_handler)\n{program}",
+        ],
+        cwd=folder,
+        stderr=subprocess.PIPE,
+    )
     pids = []
     try:
         begun = wait_until(lambda: all(path.exists() for path in sleepers), 60)
