@@ -12,7 +12,7 @@ import _children as children
 import _measure as measure
 import numpy as np
 
-HIDDEN, BATCH, EPOCHS, SEEDS = 16, 100, 50, (0,)
+HIDDEN, BATCH, EPOCHS, SEEDS = 16, 100, 50, (0, 1, 2)
 # (centred, flipped): learning rate
 RATES = {(True, False): 0.5, (False, False): 0.1, (True, True): 0.5, (False, True): 0.05}
 CASES = list(RATES)

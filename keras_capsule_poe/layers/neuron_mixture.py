@@ -101,6 +101,8 @@ class NeuronMixture(NeuronPoE):
         Args:
             groups: List of J arrays (n, I, D).
         """
+        from sklearn.utils.extmath import randomized_svd
+
         kernel = ops.convert_to_numpy(self.kernel).astype("float64").transpose(1, 2, 0, 3).copy()
         shape = kernel.shape
         kernel = kernel.reshape(*shape[:2], -1) * self.coefficient_scale
@@ -108,12 +110,13 @@ class NeuronMixture(NeuronPoE):
         for maps, own, group in zip(kernel, bias, groups, strict=True):
             x = np.asarray(group, "float64").reshape(len(group), -1)
             mean = x.mean(axis=0)
-            _, sizes, axes = np.linalg.svd(x - mean, full_matrices=False)
-            known = min(self.dim - 1, len(axes))
-            maps[1 : 1 + known] = 2 / np.sqrt(len(x)) * sizes[:known, None] * axes[:known]
+            _, sizes, axes = randomized_svd(x - mean, self.dim - 1, random_state=0)
+            maps[1 : 1 + len(axes)] = 2 / np.sqrt(len(x)) * sizes[:, None] * axes
             maps[0] = mean - maps[1:].sum(axis=0) / 2
             own[1:] = -maps[1:] @ maps[0] - np.square(maps[1:]).sum(axis=1) / 2
-            own[0] = _ON - np.square(maps[0]).sum() / 2
+            # The states of the others count more where the first is off, by 1 + exp(-w_0'w_e) for 2.
+            off = np.logaddexp(0.0, -maps[1:] @ maps[0]) - np.log(2.0)
+            own[0] = _ON + off.sum() - np.square(maps[0]).sum() / 2
         kernel = kernel.reshape(shape).transpose(2, 0, 1, 3) / self.coefficient_scale
         self.kernel.assign(kernel)
         self.hidden_bias.assign(bias)

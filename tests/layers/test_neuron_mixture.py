@@ -113,7 +113,8 @@ def test_it_starts_as_its_groups():
     experts, random = NeuronMixture(2, 3, scale=S, dtype="float64"), np.random.default_rng(5)
     experts.build((None, I, D))
     groups = [
-        2 * random.normal(size=I * D) + random.normal(size=(40, 2)) @ random.normal(size=(2, I * D))
+        2 * random.normal(size=I * D)
+        + 3 * random.normal(size=(40, 2)) @ random.normal(size=(2, I * D))
         for _ in range(2)
     ]
     experts.start_from_groups([group.reshape(-1, I, D) for group in groups])
@@ -124,7 +125,9 @@ def test_it_starts_as_its_groups():
         table = np.asarray(mixture.table())[capsule].ravel()
         p = np.exp(table - table.max())
         h = np.array([[n >> e & 1 for e in range(3)] for n in range(8)], "float64")
-        p = p * h[:, 0]  # its first neuron on
+        # Its first neuron is on, by the odds of its prior bias, however far the others move v.
+        np.testing.assert_allclose(p @ h[:, 0] / p.sum(), 1 / (1 + np.exp(-5.0)), rtol=1e-10)
+        p = p * h[:, 0]
         means = h @ np.asarray(mixture.kernel)[capsule]
         mean = p @ means / p.sum()
         np.testing.assert_allclose(mean, group.mean(axis=0), atol=1e-10)
