@@ -35,10 +35,9 @@ ROWS = {
     "held": ("held", {}),
     "latent": ("latent", {}),
     "mixture": ("mixture", {}),
-    "mixture, length 0.35": ("mixture", {"primary.target_length": 0.35}),
     "mixture, length 0.5": ("mixture", {"primary.target_length": 0.5}),
     "mixture, length 0.8": ("mixture", {"primary.target_length": 0.8}),
-    "mixture, length 1.2": ("mixture", {"primary.target_length": 1.2}),
+    "mixture, length 2": ("mixture", {"primary.target_length": 2.0}),
     "mixture, twice as long": ("mixture", {"experts.steps": 1800}),
     "mixture, no balance": ("mixture", {"experts.balance": 0.0}),
 }

@@ -15,7 +15,9 @@ class ExpertFrames(keras.layers.Layer):
     x_j = |squash(z_j)| n_j with n_j the direction of A_j (z_j - m_j). The length stays the
     probability that the expert is on. After `adapt`, m_j and A_j = C_j^(-1/2) are the mean and
     the whitening of the expert's own images, so that its orientations are spread evenly and a
-    plain Gaussian, squashed, lands where training went. Without `adapt` the layer is the squash.
+    plain Gaussian, squashed, lands where training went. That leaves a rotation free: given what
+    the experts are caused by, the dimensions follow what varies most in it. Without `adapt` the
+    layer is the squash.
 
     Call arguments:
         z: Tensor (B, J, E), experts before the squash.
@@ -58,24 +60,27 @@ class ExpertFrames(keras.layers.Layer):
         turned = ops.any(ops.not_equal(self.whitening, ops.eye(self.center.shape[1])), axis=(1, 2))
         return ops.cast(ops.logical_not(ops.logical_or(moved, turned)), "float32")
 
-    def adapt(self, explained, floor=1e-3):
+    def adapt(self, explained, axes=None, floor=1e-3):
         """Sets each expert's frame from the images that it explains.
 
         Args:
             explained: list of J arrays (N_j, E), the experts before the squash of the images on
                 which they were the most probable. One of fewer than 2 E rows keeps its frame.
+            axes: list of J arrays (E, E), orthonormal, whose columns become the first, the second
+                and so on dimension, see `shared_axes`; `None`: whitening turns nothing.
             floor: float, the smallest variance of a direction, relative to the largest.
 
         Raises:
             ValueError: If there are not J arrays, or a value is not finite.
         """
         center, whitening = np.array(self.center), np.array(self.whitening)
-        if len(explained) != len(center):
+        axes = [np.eye(center.shape[1])] * len(explained) if axes is None else axes
+        if not len(explained) == len(axes) == len(center):
             raise ValueError(
                 f"`adapt` needs one array for each of {len(center)} experts. "
-                f"Received: {len(explained)} arrays"
+                f"Received: {len(explained)} arrays, {len(axes)} axes"
             )
-        for expert, z in enumerate(explained):
+        for expert, (z, turn) in enumerate(zip(explained, axes)):
             z = np.asarray(z, "float64")
             if not np.isfinite(z).all():
                 raise ValueError(
@@ -83,14 +88,41 @@ class ExpertFrames(keras.layers.Layer):
                 )
             if len(z) < 2 * center.shape[1]:
                 continue
-            variances, axes = np.linalg.eigh(np.atleast_2d(np.cov(z.T)))
+            variances, own = np.linalg.eigh(np.atleast_2d(np.cov(z.T)))
             if not variances[-1] > 0:
                 continue
             variances = np.maximum(variances, floor * variances[-1])
             center[expert] = z.mean(axis=0)
-            whitening[expert] = (axes / np.sqrt(variances)) @ axes.T
+            whitening[expert] = turn.T @ (own / np.sqrt(variances)) @ own.T
         self.center.assign(center)
         self.whitening.assign(whitening)
 
     def compute_output_shape(self, input_shape):
         return tuple(input_shape)
+
+
+def shared_axes(causes, z):
+    """The axes of z along which it varies most with its causes, the strongest first.
+
+    Right singular vectors of their covariance, as in partial least squares. A whitened capsule
+    can be turned at will; so turned, its first dimensions are what changes the image most.
+
+    Args:
+        causes: Array (N, K).
+        z: Array (N, E).
+
+    Returns:
+        Array (E, E), orthonormal columns; each points to where its largest entry is positive.
+
+    Examples:
+
+    >>> causes = np.array([[2.0, 0.0], [-2.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
+    >>> shared_axes(causes, causes @ np.array([[0.0, 1.0], [1.0, 0.0]]))
+    array([[0., 1.],
+           [1., 0.]])
+    """
+    z = np.asarray(z, "float64")
+    shared = (np.asarray(causes, "float64") - np.mean(causes, axis=0)).T @ (z - z.mean(axis=0))
+    axes = np.linalg.svd(shared.T @ shared)[0]
+    largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None], axis=0)
+    return axes * np.sign(largest)

@@ -114,7 +114,7 @@ class NeuronMixture(NeuronPoE):
             maps[1 : 1 + len(axes)] = 2 / np.sqrt(len(x)) * sizes[:, None] * axes
             maps[0] = mean - maps[1:].sum(axis=0) / 2
             own[1:] = -maps[1:] @ maps[0] - np.square(maps[1:]).sum(axis=1) / 2
-            # The states of the others count more where the first is off, by 1 + exp(-w_0'w_e) for 2.
+            # Where the first is off the others count 1 + exp(-w_0'w_e), where it is on 2.
             off = np.logaddexp(0.0, -maps[1:] @ maps[0]) - np.log(2.0)
             own[0] = _ON + off.sum() - np.square(maps[0]).sum() / 2
         kernel = kernel.reshape(shape).transpose(2, 0, 1, 3) / self.coefficient_scale

@@ -6,6 +6,7 @@ import pytest
 
 from keras_capsule_poe import ExpertFrames
 from keras_capsule_poe.functions import squash
+from keras_capsule_poe.layers.expert_frames import shared_axes
 
 J, E = 3, 4
 
@@ -54,6 +55,30 @@ def test_orientations_are_those_of_the_whitened_expert():
         assert np.abs(direction.mean(axis=0)).max() < 0.04
 
 
+def test_dimensions_follow_what_moves_the_causes_most():
+    """Singular vectors of the covariance, strongest first: not of that of z, nor in any order."""
+    random = np.random.default_rng(3)
+    z = random.normal(size=(500, E)) * np.array([5.0, 1.0, 2.0, 0.1]) + 3.0
+    causes = (z * np.array([0.1, 4.0, 1.0, 2.0])) @ random.normal(size=(E, 30))
+    axes = shared_axes(causes, z)
+    covariance = (causes - causes.mean(axis=0)).T @ (z - z.mean(axis=0))
+    expected = np.linalg.svd(covariance, full_matrices=False)[2].T
+    np.testing.assert_allclose(np.abs(np.sum(axes * expected, axis=0)), 1, atol=1e-9)
+    np.testing.assert_allclose(axes.T @ axes, np.eye(E), atol=1e-12)
+    by_variance = np.linalg.eigh(np.cov(z.T))[1]
+    assert np.abs(np.sum(axes[:, 0] * by_variance[:, -1])) < 0.9
+    assert (np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None], axis=0) > 0).all()
+
+
+def test_axes_turn_the_whitened_expert():
+    z, turn = elongated(), np.linalg.qr(np.random.default_rng(4).normal(size=(E, E)))[0]
+    plain, turned = layer(), layer()
+    plain.adapt([z[:, j] for j in range(J)])
+    turned.adapt([z[:, j] for j in range(J)], [turn] * J)
+    z = z[:50].astype("float32")
+    np.testing.assert_allclose(turned(z), np.asarray(plain(z)) @ turn, atol=1e-5)
+
+
 def test_an_expert_with_few_images_keeps_its_frame():
     frames, z = layer(), elongated()
     frames.adapt([z[:, 0], z[: 2 * E - 1, 1], np.ones((50, E))])
@@ -74,6 +99,8 @@ def test_the_floor_limits_the_whitening():
 def test_bad_input_is_refused():
     with pytest.raises(ValueError, match="one array for each of 3 experts. Received: 2"):
         layer().adapt([np.ones((9, E))] * 2)
+    with pytest.raises(ValueError, match="Received: 3 arrays, 2 axes"):
+        layer().adapt([np.ones((9, E))] * 3, [np.eye(E)] * 2)
     with pytest.raises(ValueError, match="finite capsules. Received: NaN or infinity for expert 1"):
         layer().adapt([np.ones((9, E)), np.full((9, E), np.nan), np.ones((9, E))])
 

@@ -5,6 +5,10 @@ import numpy as np
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.functions.winners import winners
 from keras_capsule_poe.generation.mixtures import fit_mixture
+from keras_capsule_poe.layers.expert_frames import shared_axes
+
+# Of each expert; enough for the directions of sixteen dimensions.
+AXES_IMAGES = 1_000
 
 
 class CodeDescription:
@@ -34,12 +38,13 @@ class CodeDescription:
         self.visited_components = visited_components
         self.joint_components, self.joint_rank = joint_components, joint_rank
 
-    def describe(self, encoder, z, seed):
+    def describe(self, encoder, z, x_of, seed):
         """Adapts the encoder's frames, and describes the codes.
 
         Args:
             encoder: `CapsuleEncoder`.
             z: Array (N, J, E), the experts of all training images, before the squash.
+            x_of: Function of indices to the primary capsules (n, I, D) of those images.
             seed: int.
 
         Returns:
@@ -47,7 +52,7 @@ class CodeDescription:
             `joint_` with `weights`, `means` and `factors` each, for `GaussianMixtures.of`.
         """
         if self.frames:
-            adapt_frames(encoder, z)
+            adapt_frames(encoder, z, x_of)
         codes = map_batches(encoder.frames, z)
         found = {"mean_direction": mean_directions(codes)}
         for name, mixture in (
@@ -58,10 +63,15 @@ class CodeDescription:
         return codes, found
 
 
-def adapt_frames(encoder, z):
-    """Gives each expert the frame of the images that it wins; z (N, J, E), before the squash."""
-    winner = winners(z)
-    encoder.frames.adapt([z[winner == expert, expert] for expert in range(z.shape[1])])
+def adapt_frames(encoder, z, x_of):
+    """Gives each expert the frame of the images that it wins; `z` and `x_of` as for `describe`."""
+    winner, axes = winners(z), []
+    won = [np.flatnonzero(winner == expert) for expert in range(z.shape[1])]
+    for expert, rows in enumerate(won):
+        rows = rows[: max(AXES_IMAGES, z.shape[2])]
+        x = x_of(rows).reshape(len(rows), -1) if len(rows) else np.zeros((1, 1))
+        axes.append(shared_axes(x, z[rows, expert] if len(rows) else np.zeros((1, z.shape[2]))))
+    encoder.frames.adapt([z[rows, expert] for expert, rows in enumerate(won)], axes)
 
 
 def mean_directions(codes):

@@ -23,9 +23,11 @@ def encoder(run):
     primary = stored.load_primary(run)
     train = stored.features(run, "train")
     model = build.build_encoder(config, primary.capsules)
-    build.build_start(config).apply(
-        model.experts, lambda rows: stored.primary_of(primary, train[rows]), len(train), config.seed
-    )
+
+    def x_of(rows):
+        return stored.primary_of(primary, train[rows])
+
+    build.build_start(config).apply(model.experts, x_of, len(train), config.seed)
     model.compile(features.optimizer(config, "encoder", len(train)), jit_compile=False)
     new = stored.features(run, "held_out")
     seen, held_out = (stored.primary_of(primary, maps) for maps in (train[: len(new)], new))
@@ -54,7 +56,7 @@ def encoder(run):
     schedule = features.schedule(config, "encoder")
     last = run.fit("encoder", model, stream, schedule, after_epoch, picture)
     z = map_batches(lambda maps: model.experts.route(primary(maps)).z, train)
-    codes, visits = build.build_description(config).describe(model, z, config.seed)
+    codes, visits = build.build_description(config).describe(model, z, x_of, config.seed)
     with beside(run.path("encoder/codes.npy"), suffix=".npy") as temporary:
         np.save(temporary, codes)
     stored.save_arrays(run, "encoder/visited.npz", **visits)

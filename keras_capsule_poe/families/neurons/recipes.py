@@ -18,7 +18,7 @@ RECIPES = {
     "latent": Recipe("each part has one parent, which is inferred", {"experts": _LATENT}),
     "mixture": Recipe(
         "each image has one capsule, which is inferred; exact maximum likelihood",
-        {"primary": {"target_length": 0.5}, "experts": _MIXTURE},
+        {"primary": {"target_length": 1.2}, "experts": _MIXTURE},
     ),
     "boltzmann": Recipe(
         "no routing: one restricted Boltzmann machine of all neurons", {"experts": _BOLTZMANN}
