@@ -1,8 +1,11 @@
 """What is recorded of the codes of training images."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from keras_capsule_poe import ExpertFrames
 from keras_capsule_poe.families.capsule_poe import codes as visits
 from keras_capsule_poe.families.features.starts import starting_images
 
@@ -24,6 +27,24 @@ def test_winners_and_mean_directions():
     means = visits.mean_directions(x)
     np.testing.assert_allclose(means[0], x[winner == 0, 0].mean(axis=0), rtol=1e-5)
     np.testing.assert_array_equal(means[2], [0, 0])
+
+
+def test_each_expert_turns_to_what_its_own_images_share():
+    """Of the images that it wins, and no others: there the second part of x moves it most."""
+    random, n = np.random.default_rng(1), 400
+    winner = random.integers(2, size=n)
+    x = random.normal(size=(n, 4, 1)) * np.array([1, 1, 5, 1])[:, None]
+    x[winner == 1, 2] /= 25
+    z = np.zeros((n, J, E))
+    z[winner == 0, 0] = 10 + x[winner == 0, 1:3, 0]
+    z[winner == 1, 1] = 10 + x[winner == 1, 1:3, 0]
+    frames = ExpertFrames()
+    frames.build((None, J, E))
+    visits.adapt_frames(SimpleNamespace(frames=frames), z, lambda rows: x[rows])
+    turned = np.asarray(frames.whitening)
+    # Which entry of z each dimension is made of.
+    assert np.abs(turned).argmax(axis=2).tolist()[:2] == [[1, 0], [0, 1]]
+    np.testing.assert_array_equal(turned[2], np.eye(E))  # it wins no image
 
 
 def test_the_visited_mixture_finds_the_parts():
