@@ -5,12 +5,15 @@ that need them do.
 """
 
 from keras_capsule_poe.data.batching import batches, sequential_batches, steps_per_epoch
+from keras_capsule_poe.data.composed import ComposedSet
 from keras_capsule_poe.data.image_set import ImageData, ImageSet
 from keras_capsule_poe.data.loading import load_images
 from keras_capsule_poe.data.ordering import epoch_order
+from keras_capsule_poe.data.streaming import stream
 from keras_capsule_poe.errors import DataError
 
 __all__ = [
+    "ComposedSet",
     "DataError",
     "ImageData",
     "ImageSet",
@@ -19,4 +22,5 @@ __all__ = [
     "load_images",
     "sequential_batches",
     "steps_per_epoch",
+    "stream",
 ]

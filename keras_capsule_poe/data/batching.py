@@ -58,30 +58,15 @@ def batches(arrays, *, batch_size, seed, first_epoch=0, first_step=0, epochs=1, 
             "`arrays` must be one or more arrays with the same number of images, at least 1. "
             f"Received: {lengths} images."
         )
-    if batch_size < 1 or seed < 0 or not 0 <= first_epoch <= epochs:
-        raise ValueError(
-            "`batch_size` must be at least 1, `seed` at least 0, and `first_epoch` between 0 and "
-            f"`epochs`. Received: batch_size={batch_size}, seed={seed}, "
-            f"first_epoch={first_epoch}, epochs={epochs}."
-        )
-    n = lengths[0]
-    steps = steps_per_epoch(n, batch_size)
-    if not 0 <= first_step <= (steps if first_epoch < epochs else 0):
-        raise ValueError(
-            f"`first_step` must be between 0 and the {steps} steps of an epoch, and 0 after the "
-            f"last epoch. Received: first_step={first_step}, first_epoch={first_epoch}, "
-            f"epochs={epochs}."
-        )
+    first = first_epoch, first_step
+    steps, slices = visits(lengths[0], batch_size, seed, first, epochs, shuffle)
 
     def gather():
-        for epoch in range(first_epoch, epochs):
-            order = epoch_order(n, seed, epoch) if shuffle else None
-            skipped = first_step if epoch == first_epoch else 0
-            for start in range(skipped * batch_size, n, batch_size):
-                index = slice(start, min(start + batch_size, n))
-                yield tuple(part[index if order is None else order[index]] for part in parts)
+        for _, _, index in slices():
+            yield tuple(part[index] for part in parts)
 
-    return _pipeline(gather, arrays, (epochs - first_epoch) * steps - first_step)
+    dtypes = tuple(part[:0] for part in parts)
+    return pipeline(gather, dtypes if isinstance(arrays, tuple) else dtypes[0], steps)
 
 
 def sequential_batches(array, batch_size):
@@ -96,19 +81,79 @@ def sequential_batches(array, batch_size):
     return batches(array, batch_size=batch_size, seed=0, shuffle=False)
 
 
-def _pipeline(gather, arrays, steps):
-    """Turns the gathered NumPy batches into tensors, ahead of their use."""
+def visits(n, batch_size, seed, first, epochs, shuffle=True):
+    """Which images each batch holds, of the epochs from `first` on.
+
+    Args:
+        n: number of images, at least 1.
+        batch_size, seed, epochs, shuffle: see `batches`.
+        first: pair, the epoch to begin with and the batches of it to leave out.
+
+    Returns:
+        The number of batches, and a function that gives an iterator of `(epoch, step, index)`;
+        `index` is an array of numbers of images, or a slice without shuffling.
+
+    Raises:
+        ValueError: if a number is out of range.
+
+    Examples:
+
+    >>> steps, slices = visits(5, 2, seed=0, first=(0, 1), epochs=1, shuffle=False)
+    >>> steps, list(slices())
+    (2, [(0, 1, slice(2, 4, None)), (0, 2, slice(4, 5, None))])
+    """
+    first_epoch, first_step = first
+    if batch_size < 1 or seed < 0 or not 0 <= first_epoch <= epochs:
+        raise ValueError(
+            "`batch_size` must be at least 1, `seed` at least 0, and `first_epoch` between 0 and "
+            f"`epochs`. Received: batch_size={batch_size}, seed={seed}, "
+            f"first_epoch={first_epoch}, epochs={epochs}."
+        )
+    steps = steps_per_epoch(n, batch_size)
+    if not 0 <= first_step <= (steps if first_epoch < epochs else 0):
+        raise ValueError(
+            f"`first_step` must be between 0 and the {steps} steps of an epoch, and 0 after the "
+            f"last epoch. Received: first_step={first_step}, first_epoch={first_epoch}, "
+            f"epochs={epochs}."
+        )
+
+    def slices():
+        for epoch in range(first_epoch, epochs):
+            order = epoch_order(n, seed, epoch) if shuffle else None
+            for step in range(first_step if epoch == first_epoch else 0, steps):
+                index = slice(step * batch_size, min((step + 1) * batch_size, n))
+                yield epoch, step, index if order is None else order[index]
+
+    return (epochs - first_epoch) * steps - first_step, slices
+
+
+def pipeline(gather, rows, steps):
+    """NumPy batches as a `tf.data.Dataset` of tensors, gathered ahead of their use.
+
+    Args:
+        gather: Function that gives an iterator of tuples of arrays `(B, ...)`; uint8 and float16
+            ones are streamed as `to_stream` says.
+        rows: Tuple of arrays of any length that have their dtypes and shapes, or one array:
+            then the stream is one of tensors, not of tuples.
+        steps: int, number of batches.
+
+    Examples:
+
+    >>> zeros = np.zeros((2, 3), np.uint8)
+    >>> [batch.dtype.name for batch in pipeline(lambda: iter([(zeros,)]), zeros, steps=1)]
+    ['float32']
+    """
     import tensorflow as tf
 
     def streamed():
         for parts in gather():
             parts = tuple(to_stream(part) for part in parts)
-            yield parts if isinstance(arrays, tuple) else parts[0]
+            yield parts if isinstance(rows, tuple) else parts[0]
 
     def signature(array):
         return tf.TensorSpec((None, *array.shape[1:]), to_stream(array[:0]).dtype)
 
-    signatures = tuple(map(signature, arrays)) if isinstance(arrays, tuple) else signature(arrays)
+    signatures = tuple(map(signature, rows)) if isinstance(rows, tuple) else signature(rows)
     return (
         tf.data.Dataset.from_generator(streamed, output_signature=signatures)
         .apply(tf.data.experimental.assert_cardinality(steps))

@@ -17,13 +17,15 @@ class ImageSet:
     """Images of one size, held once in memory.
 
     Attributes:
-        images: `(N, H, W, C)` uint8 array in [0, 255], C is 1 (grey) or 3 (RGB).
-        labels: `(N,)` int64 array, or `None`.
+        images: `(N, H, W, C)` uint8 array in [0, 255], C is 1 (grey), 2 (a stereo pair, left
+            and right) or 3 (RGB).
+        labels: `(N,)` int64 array, or `(N, K)` where each image shows K things, or `None`.
         class_names: tuple of str, `class_names[label]` names a label, or `None`.
         name: where the images come from, for people to read.
+        extras: dict by name of arrays `(N, ...)`, what else belongs to each image.
 
     Raises:
-        DataError: if `images` or `labels` have another shape or dtype.
+        DataError: if an array has another shape or dtype.
 
     Examples:
 
@@ -36,21 +38,30 @@ class ImageSet:
     labels: np.ndarray | None = None
     class_names: tuple[str, ...] | None = None
     name: str = "images"
+    extras: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         shape, dtype = self.images.shape, self.images.dtype
-        if dtype != np.uint8 or len(shape) != 4 or shape[-1] not in (1, 3):
+        if dtype != np.uint8 or len(shape) != 4 or shape[-1] not in (1, 2, 3):
             raise DataError(
-                "`images` must be a uint8 array of shape (N, H, W, C) with C 1 or 3. "
+                "`images` must be a uint8 array of shape (N, H, W, C) with C 1, 2 or 3. "
                 f"Received: shape {shape} and dtype {dtype}."
             )
-        if self.labels is not None and (
-            self.labels.shape != shape[:1] or self.labels.dtype != np.int64
+        labels = self.labels
+        if labels is not None and (
+            labels.ndim not in (1, 2) or len(labels) != shape[0] or labels.dtype != np.int64
         ):
             raise DataError(
-                f"`labels` must be an int64 array of shape ({shape[0]},), one label an image. "
-                f"Received: shape {self.labels.shape} and dtype {self.labels.dtype}."
+                f"`labels` must be an int64 array of shape ({shape[0]},), one label an image, or "
+                f"({shape[0]}, K), K of them. "
+                f"Received: shape {labels.shape} and dtype {labels.dtype}."
             )
+        for name, array in self.extras.items():
+            if name in ("images", "labels") or len(array) != shape[0]:
+                raise DataError(
+                    f"`extras` must be arrays of {shape[0]} rows, none named images or labels. "
+                    f"Received: {name!r} of shape {array.shape}."
+                )
 
     def __len__(self):
         return len(self.images)
@@ -67,15 +78,39 @@ class ImageSet:
         digest.update(np.ascontiguousarray(self.images))
         return digest.hexdigest()[:16]
 
+    @property
+    def nbytes(self):
+        """Bytes that the images take."""
+        return self.images.nbytes
+
+    def take(self, index):
+        """The images `index`, a slice or an integer array. A slice shares memory with this set."""
+        labels = None if self.labels is None else self.labels[index]
+        extras = {name: array[index] for name, array in self.extras.items()}
+        return dataclasses.replace(self, images=self.images[index], labels=labels, extras=extras)
+
     def head(self, n):
         """The first `n` images, or all where there are fewer. Shares memory with this set."""
-        labels = None if self.labels is None else self.labels[:n]
-        return ImageSet(self.images[:n], labels, self.class_names, self.name)
+        return self.take(slice(n))
 
     def tail(self, n):
         """What `head(n)` leaves. Shares memory with this set."""
-        labels = None if self.labels is None else self.labels[n:]
-        return ImageSet(self.images[n:], labels, self.class_names, self.name)
+        return self.take(slice(n, None))
+
+    def split(self, n):
+        """`head(n)` and `tail(n)`: two sets that share no image."""
+        return self.head(n), self.tail(n)
+
+    def epoch(self, seed, epoch):
+        """The images of an epoch, the same in every one.
+
+        Returns:
+            Function of an int64 array (B,), the numbers of images, to a dict of arrays (B, ...):
+            `images`, `labels` and extras.
+        """
+        arrays = {"images": self.images, "labels": self.labels, **self.extras}
+        known = {name: array for name, array in arrays.items() if array is not None}
+        return lambda index: {name: array[index] for name, array in known.items()}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -86,7 +121,7 @@ class ImageData:
     training images for that.
 
     Attributes:
-        train: `ImageSet`.
+        train: `ImageSet`, or `ComposedSet` of images that are composed anew each epoch.
         test: `ImageSet` with images of the same shape.
         skipped: tuple of str, paths of the image files that could not be read and were left out.
         held_out: `ImageSet` of training images that are not trained on, or `None`.
@@ -149,10 +184,8 @@ class ImageData:
                 f"Received: held_out={kept} of {every} training images.",
                 mend="held_out",
             )
-        left = every - kept
-        return dataclasses.replace(
-            self, train=self.train.head(left), held_out=self.train.tail(left)
-        )
+        train, held_out = self.train.split(every - kept)
+        return dataclasses.replace(self, train=train, held_out=held_out)
 
     @property
     def fingerprints(self):

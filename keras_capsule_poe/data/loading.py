@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from keras_capsule_poe.data.options import Options
+from keras_capsule_poe.data.sources.composed import find_composed, load_composed
 from keras_capsule_poe.data.sources.digits import load_digits
 from keras_capsule_poe.data.sources.image_folder import load_folder
 from keras_capsule_poe.data.sources.npz import load_npz
@@ -40,16 +41,28 @@ def load_images(
               `images` (`labels`), or with the array that `column` names: uint8, or floats
               in [0, 1], of shape `(N, H, W)` or `(N, H, W, C)`;
             - a tensorflow-datasets name, `NAME[/CONFIG][:VERSION]`. `"train"` and `"test"`,
-              or `"validation"`, are the split.
+              or `"validation"`, are the split. `smallnorb` gives stereo pairs, `(N, 96, 96, 2)`,
+              and its viewpoints as extras; `emnist` stands upright;
+            - such a name, or `digits`, with an ending: training images are composed anew each
+              epoch, test images are fixed, and no image is in both. `NAME_multi`: two overlapping
+              ones of different classes (`labels` (N, 2); the extra `targets` has each alone);
+              `NAME_translated`: one, moved on a larger canvas (extra `shifts`); `NAME_affine`:
+              that to train on, and to test with one under an affine map (extra `affine`, its six
+              numbers). `multimnist` and `affnist` are those of MNIST; the latter's test images
+              are affNIST's own where `manual_dir` holds them, as `test.mat` or `1.mat`, `2.mat`
+              and so on, and else affNIST-like. `NAME_multi/shift=6,copies=10`: pixels that
+              training images move at most, and test images made of each one.
 
             A plain word is a tensorflow-datasets name first and a folder second; `./WORD` is
             always a path.
         data_dir: where tensorflow-datasets keeps prepared data; for its data sets only.
             Default: the environment variable TFDS_DATA_DIR, else its own default.
-        manual_dir: folder with archives downloaded by hand, for such data not yet prepared.
+        manual_dir: folder with archives downloaded by hand, for such data not yet prepared, or
+            with the files of affNIST.
         column: name of the column or array of images. Default: the only one.
         image_size: int or `(height, width)`, in pixels. Resizes each image to exactly this
-            size, whatever its proportions. Default: leave the size as it is.
+            size, whatever its proportions. Default: leave the size as it is. Not for images
+            that are composed.
         grey: whether to turn RGB images grey. A folder of nothing but grey images is grey
             anyway.
         limit: use the first `limit` training images only.
@@ -96,6 +109,13 @@ def _reader(dataset):
     name = os.fspath(dataset)
     if name == "digits":
         return load_digits
+    composed = None if isinstance(dataset, os.PathLike) else find_composed(name)
+    if composed and (composed.base == "digits" or is_known(composed.base)):
+
+        def load(base, options):
+            return _reader(base)(options)
+
+        return lambda options: load_composed(composed, load, options)
     path = Path(name).expanduser()
     # `mnist_corrupted/fog` is a data set, so a slash alone does not make a path.
     is_path = isinstance(dataset, os.PathLike) or name.startswith((".", "~", os.sep))

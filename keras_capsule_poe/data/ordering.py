@@ -34,6 +34,36 @@ def epoch_order(n, seed, epoch):
     return generator.permutation(n).astype(np.int64, copy=False)
 
 
+def generator(seed, epoch, step, purpose):
+    """A random generator that depends on its arguments alone.
+
+    Args:
+        seed, epoch, step: Integers of at least 0.
+        purpose: Integer of at least 1, so that what is drawn for different ends, and the order
+            of `epoch_order`, have nothing to do with each other.
+
+    Returns:
+        `np.random.Generator`.
+
+    Raises:
+        ValueError: if an argument is out of range.
+
+    Examples:
+
+    >>> first, again = (generator(0, epoch=2, step=5, purpose=1) for _ in range(2))
+    >>> bool(first.random() == again.random())
+    True
+    """
+    if min(seed, epoch, step) < 0 or purpose < 1:
+        raise ValueError(
+            "`seed`, `epoch` and `step` must be at least 0, and `purpose` at least 1. "
+            f"Received: seed={seed}, epoch={epoch}, step={step}, purpose={purpose}."
+        )
+    # A last word of zero would be no word: [seed, epoch, 0, 0] is [seed, epoch].
+    words = np.random.SeedSequence([seed, epoch, step, purpose])
+    return np.random.Generator(np.random.Philox(words))
+
+
 def hold_out(n, fraction, seed):
     """Splits `n` images at random into training and test images.
 

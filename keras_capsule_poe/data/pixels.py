@@ -9,7 +9,7 @@ def fit_images(images, image_size=None, grey=False):
     """Resizes images and turns them grey, where asked to.
 
     Args:
-        images: `(N, H, W, C)` uint8 array, C is 1 or 3.
+        images: `(N, H, W, C)` uint8 array, C is 1, 2 (a stereo pair) or 3.
         image_size: `(height, width)`, or `None` to keep the size.
         grey: whether to turn RGB images grey.
 
@@ -38,10 +38,16 @@ def fit_image(image, image_size=None, grey=False):
     if grey and image.shape[-1] == 3:
         image = np.asarray(Image.fromarray(image).convert("L"))[..., np.newaxis]
     if image_size and image.shape[:2] != image_size:
-        picture = Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image)
         height, width = image_size
-        resized = np.asarray(picture.resize((width, height), Image.Resampling.LANCZOS))
-        image = resized.reshape(height, width, image.shape[-1])
+        # A pair of grey images is no colour mode of Pillow's.
+        pictures = [image] if image.shape[-1] == 3 else list(np.moveaxis(image, -1, 0))
+        resized = [
+            np.asarray(
+                Image.fromarray(picture).resize((width, height), Image.Resampling.LANCZOS)
+            ).reshape(height, width, -1)
+            for picture in pictures
+        ]
+        image = np.concatenate(resized, axis=-1)
     return image
 
 

@@ -24,7 +24,7 @@ def classification_figures(model, images):
         which class.
 
     Raises:
-        BadUse: If there are no labels.
+        BadUse: If there are no labels, or several an image.
 
     Examples:
 
@@ -36,8 +36,9 @@ def classification_figures(model, images):
     >>> classification_figures(Dark(), images)["accuracy"]["accuracy"]
     0.75
     """
-    if images.labels is None:
-        raise BadUse("Accuracy needs labels. Received: images without labels")
+    if images.labels is None or images.labels.ndim > 1:
+        received = "no labels" if images.labels is None else f"labels {images.labels.shape}"
+        raise BadUse(f"Accuracy needs one label an image. Received: {received}")
     found = map_batches(lambda batch: model.classify(batch)["classes"], images.images)
     right = int(np.sum(found == images.labels))
     low, high = wilson_interval(right, len(images))

@@ -122,7 +122,7 @@ def reconstruction_errors(model, images):
 
 
 def has_classes(data):
-    """Whether an `ImageData` has labels of two classes or more.
+    """Whether an `ImageData` has labels of two classes or more, one an image.
 
     Examples:
 
@@ -134,6 +134,7 @@ def has_classes(data):
     return (
         data.train.labels is not None
         and data.test.labels is not None
+        and data.train.labels.ndim == data.test.labels.ndim == 1
         and len(np.unique(data.train.labels)) > 1
     )
 

@@ -15,7 +15,7 @@ def capsule_meaning(probabilities, labels=None, shown=10):
 
     Args:
         probabilities: Array (N, J), that a capsule is on for an image.
-        labels: Integer array (N,) from zero up, or `None`.
+        labels: Integer array (N,) or (N, K), all that an image shows, from zero up, or `None`.
         shown: int, how many images of each capsule, at most.
 
     Returns:
@@ -45,7 +45,7 @@ def capsule_meaning(probabilities, labels=None, shown=10):
 
 def _counts(labels, chosen):
     labels = np.asarray(labels)
-    return np.bincount(labels[chosen], minlength=labels.max() + 1).tolist()
+    return np.bincount(labels[chosen].ravel(), minlength=labels.max() + 1).tolist()
 
 
 def mean_traversals(model, codes, rows=16, steps=9, span=0.5):

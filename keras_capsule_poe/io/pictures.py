@@ -11,7 +11,8 @@ def grid(rows, gap=2, magnify=None):
     """Images side by side in one array.
 
     Args:
-        rows: list of arrays (N, H, W, C), pixels in [0, 1], NaN shown black; one array a row.
+        rows: list of arrays (N, H, W, C), pixels in [0, 1], NaN shown black; one array a row. The
+            images of a stereo pair, C = 2, are shown side by side.
         gap: int, pixels between images before magnification.
         magnify: int factor; `None` makes images at least 56 pixels high.
 
@@ -23,7 +24,7 @@ def grid(rows, gap=2, magnify=None):
     >>> grid([np.zeros((3, 4, 4, 1))], magnify=1).shape
     (8, 20, 1)
     """
-    rows = [np.asarray(row) for row in rows]
+    rows = [_side_by_side(np.asarray(row)) for row in rows]
     height, width, channels = rows[0].shape[1:]
     columns = max(len(row) for row in rows)
     factor = magnify or max(1, -(-56 // height))
@@ -36,6 +37,11 @@ def grid(rows, gap=2, magnify=None):
             pixels = np.nan_to_num(np.clip(image, 0, 1)) * 255
             canvas[top : top + height, left : left + width] = np.round(pixels).astype("uint8")
     return canvas.repeat(factor, axis=0).repeat(factor, axis=1)
+
+
+def _side_by_side(row):
+    """Images (N, H, W, 2) as (N, H, 2 W, 1), others as they are."""
+    return np.concatenate([row[..., :1], row[..., 1:]], axis=2) if row.shape[-1] == 2 else row
 
 
 def picture(rows, **options):

@@ -37,7 +37,7 @@ def plan(config, data):
         }
         for name, cost in costs.items()
     }
-    images = sum(part.images.nbytes for part in (data.train, data.held_out, data.test))
+    images = sum(part.nbytes for part in (data.train, data.held_out, data.test))
     disk = sum(cost.disk for cost in costs.values())
     memory = max((cost.memory for cost in costs.values()), default=0)
     return {

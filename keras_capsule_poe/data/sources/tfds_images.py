@@ -10,6 +10,11 @@ from keras_capsule_poe.errors import DataError, first_line, listing
 
 _BATCH = 1024
 _SMALL = 64 * 64
+# Both cameras of a stereo pair as two channels, and what else is known of each image.
+_STEREO = {"smallnorb": ("image", "image2")}
+_EXTRAS = {"smallnorb": ("instance", "label_elevation", "label_azimuth", "label_lighting")}
+# Stored with rows and columns exchanged.
+_LYING = ("emnist",)
 
 
 def load_tfds(name, options):
@@ -29,22 +34,20 @@ def load_tfds(name, options):
         return ImageData(train, columns.read(test))
     everything = columns.read(train)
     train, test = hold_out(len(everything), options.test_fraction, options.seed)
-
-    def part(index):
-        labels = None if everything.labels is None else everything.labels[index]
-        return ImageSet(everything.images[index], labels, everything.class_names, name)
-
-    return ImageData(part(train[: options.limit]), part(test))
+    return ImageData(everything.take(train[: options.limit]), everything.take(test))
 
 
 class _Columns:
-    """The column of images of a data set, and that of class labels if there is one."""
+    """The columns of a data set: images (of both cameras), labels if there are any, extras."""
 
     def __init__(self, builder, options):
         self.builder, self.options = builder, options
         self.name = builder.info.name
-        self.image = self._choose_image(options.column)
+        stereo = _STEREO.get(self.name) if options.column is None else None
+        self.cameras = stereo or (self._choose_image(options.column),)
+        self.image = self.cameras[0]
         self.label, self.class_names = self._choose_label()
+        self.extras = _EXTRAS.get(self.name, ())
         self.shape = builder.info.features[self.image].shape
         if self.shape[-1] not in (1, 3):
             raise DataError(
@@ -88,7 +91,10 @@ class _Columns:
         import tensorflow_datasets as tfds
 
         labels = self._features(tfds.features.ClassLabel)
-        name = "label" if "label" in labels else next(iter(labels), None)
+        # What to predict, by the data set's own account; which it may give in many forms.
+        named = [keys for keys in self.builder.info.supervised_keys or () if isinstance(keys, str)]
+        likely = [name for name in ("label", *named, *labels) if name in labels]
+        name = next(iter(likely), None)
         return name, name and tuple(labels[name].names)
 
     def read(self, split, limit=None):
@@ -97,19 +103,20 @@ class _Columns:
         n = self.builder.info.splits[split].num_examples
         n = n if limit is None else min(n, limit)
         height, width = size or self.shape[:2]
-        images = np.empty((n, height, width, 1 if grey else self.shape[-1]), np.uint8)
-        labels = np.empty(n, np.int64) if self.label else None
+        channels = 1 if grey else self.shape[-1] * len(self.cameras)
+        images = np.empty((n, height, width, channels), np.uint8)
+        numbers = {name: np.empty(n, np.int64) for name in (self.label, *self.extras) if name}
         done = 0
         try:
             for batch in self._batches(split, n):
-                pixels = self._as_bytes(batch[self.image])
+                pixels = self._pixels(batch)
                 if None in self.shape:
                     pixels = fit_image(pixels, size, grey)[np.newaxis]
                 else:
                     pixels = fit_images(pixels, size, grey)
                 images[done : done + len(pixels)] = pixels
-                if self.label:
-                    labels[done : done + len(pixels)] = batch[self.label]
+                for name, array in numbers.items():
+                    array[done : done + len(pixels)] = batch[name]
                 done += len(pixels)
         except DataError:
             raise
@@ -123,13 +130,20 @@ class _Columns:
                 f"split {split!r} of data set {self.name!r} must hold {n} images; delete "
                 f"{self.builder.data_path} and prepare it again. Received: {done} images."
             )
-        return ImageSet(images, labels, self.class_names, self.name)
+        labels = numbers.pop(self.label, None)
+        return ImageSet(images, labels, self.class_names, self.name, numbers)
+
+    def _pixels(self, batch):
+        """The uint8 images of a batch, upright, the cameras of a stereo pair as channels."""
+        pixels = [self._as_bytes(batch[name]) for name in self.cameras]
+        whole = pixels[0] if len(pixels) == 1 else np.concatenate(pixels, axis=-1)
+        return np.swapaxes(whole, -3, -2) if self.name in _LYING else whole
 
     def _batches(self, split, n):
         """Dictionaries of NumPy arrays: of one image each where sizes differ, else of many."""
         import tensorflow_datasets as tfds
 
-        wanted = {name: True for name in (self.image, self.label) if name}
+        wanted = {name: True for name in (*self.cameras, self.label, *self.extras) if name}
         others = set(self._features(object)) - set(wanted)
         # The cache would hold a second copy of what is kept here anyway.
         config = tfds.ReadConfig(try_autocache=False)

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from keras_capsule_poe.data.sources import network
+from keras_capsule_poe.data.sources.composed import ALIASES
 from keras_capsule_poe.errors import DataError, first_line, listing
 
 
@@ -48,7 +49,7 @@ def _find(name, options):
                 f"data set {plain!r} has version {known.version} and these configurations: "
                 f"{configurations}. Received: {name!r}."
             ) from error
-    names = ["digits", *tfds.list_builders(with_community_datasets=False)]
+    names = ["digits", *ALIASES, *tfds.list_builders(with_community_datasets=False)]
     plain = re.sub(r"\W+", "_", _plain_name(name).lower())
     near = difflib.get_close_matches(plain, names, n=3)
     advice = f"did you mean {' or '.join(near)}?" if near else "use digits, mnist or fashion_mnist."
