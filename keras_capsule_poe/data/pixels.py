@@ -22,7 +22,7 @@ def fit_images(images, image_size=None, grey=False):
     (2, 28, 32, 1)
     """
     size = image_size or images.shape[1:3]
-    channels = 1 if grey else images.shape[-1]
+    channels = 1 if grey and images.shape[-1] == 3 else images.shape[-1]
     if (*size, channels) == images.shape[1:]:
         return images
     fitted = np.empty((len(images), *size, channels), np.uint8)

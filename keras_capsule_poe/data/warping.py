@@ -63,7 +63,7 @@ def warp(images, matrices, translations, size=None):
         points = along[:, :, None] + (inverse[:, axis, 1, None] * right)[:, None]
         points = np.clip(points, 0, length + 1).astype(np.float32)
         whole = points.astype(np.intp)
-        weights.append((points - whole)[..., None])
+        weights.append((points - whole.astype(np.float32))[..., None])
         index = index * framed.shape[2] + whole
     index += (np.arange(batch) * (framed.shape[1] * framed.shape[2]))[:, None, None]
     pixels = framed.reshape(-1, channels)

@@ -56,7 +56,29 @@ def test_other_arrays_are_refused(images):
         ImageSet(images)
 
 
-@pytest.mark.parametrize("labels", [np.zeros(2, np.int64), np.zeros(3)])
+def test_extras_and_several_labels_travel_along():
+    whole = image_set(labels=np.arange(6).reshape(3, 2), extras={"targets": np.arange(3)})
+    for part, rows in ((whole.head(2), [0, 1]), (whole.tail(2), [2]), (whole.take([2, 0]), [2, 0])):
+        assert np.array_equal(part.images, whole.images[rows])
+        assert part.labels.tolist() == whole.labels[rows].tolist()
+        assert part.extras["targets"].tolist() == rows
+    assert [len(part) for part in whole.split(1)] == [1, 2]
+    assert whole.nbytes == 3 * 20 * 24
+    rows = whole.epoch(seed=0, epoch=7)(np.array([2, 1]))
+    assert list(rows) == ["images", "labels", "targets"]
+    assert rows["labels"].tolist() == [[4, 5], [2, 3]]
+    assert list(image_set().epoch(0, 0)(np.array([0]))) == ["images"]
+
+
+@pytest.mark.parametrize("extras", [{"targets": np.zeros(2)}, {"labels": np.zeros(3)}])
+def test_other_extras_are_refused(extras):
+    with pytest.raises(DataError, match="`extras` must be arrays of 3 rows.* Received: '"):
+        image_set(extras=extras)
+
+
+@pytest.mark.parametrize(
+    "labels", [np.zeros(2, np.int64), np.zeros(3), np.int64(1), np.zeros((3, 1, 1), np.int64)]
+)
 def test_other_labels_are_refused(labels):
     with pytest.raises(DataError, match="`labels` must be an int64 array"):
         image_set(labels=labels)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe.data import DataError, epoch_order
-from keras_capsule_poe.data.ordering import hold_out
+from keras_capsule_poe.data.ordering import generator, hold_out
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 1000])
@@ -49,3 +49,26 @@ def test_held_out_leaves_an_image_on_either_side(fraction, tests):
 def test_held_out_refuses_a_single_image():
     with pytest.raises(DataError, match="at least 2 images.* Received: 1"):
         hold_out(1, 0.5, seed=0)
+
+
+def test_a_generator_depends_on_all_its_arguments_and_on_nothing_else():
+    def draw(*arguments):
+        return generator(*arguments).integers(2**62)
+
+    first = draw(1, 2, 3, 4)
+    np.random.default_rng(0).random(7)
+    assert draw(1, 2, 3, 4) == first
+    others = [(0, 2, 3, 4), (1, 0, 3, 4), (1, 2, 0, 4), (1, 2, 3, 1), (2, 1, 3, 4), (1, 2, 4, 3)]
+    assert len({first, *(draw(*arguments) for arguments in others)}) == 7
+
+
+def test_a_generator_has_nothing_to_do_with_an_order():
+    """A purpose of zero would give the numbers that the order of the epoch is drawn from."""
+    order = epoch_order(1000, seed=3, epoch=4)
+    assert not np.array_equal(generator(3, 4, 0, 1).permutation(1000), order)
+
+
+@pytest.mark.parametrize("arguments", [(-1, 0, 0, 1), (0, -1, 0, 1), (0, 0, -1, 1), (0, 0, 0, 0)])
+def test_arguments_of_a_generator_out_of_range(arguments):
+    with pytest.raises(ValueError, match="`purpose` at least 1. Received: seed="):
+        generator(*arguments)

@@ -29,6 +29,12 @@ def test_top_images_share_and_classes():
     assert json.loads(json.dumps(found)) == found
 
 
+def test_images_of_two_classes_count_for_both():
+    probabilities = np.array([[0.9, 0.1], [0.2, 0.4], [0.7, 0.1]])
+    found = capsule_meaning(probabilities, np.array([[0, 2], [1, 2], [2, 0]]))
+    assert [meaning["classes"] for meaning in found] == [[2, 0, 2], [0, 1, 1]]
+
+
 def test_without_labels_and_with_few_images():
     found = capsule_meaning(PROBABILITIES, shown=10)
     assert found[0]["top"] == [0, 1, 3, 2, 4]

@@ -103,7 +103,7 @@ class _Columns:
         n = self.builder.info.splits[split].num_examples
         n = n if limit is None else min(n, limit)
         height, width = size or self.shape[:2]
-        channels = 1 if grey else self.shape[-1] * len(self.cameras)
+        channels = 1 if grey and self.shape[-1] == 3 else self.shape[-1] * len(self.cameras)
         images = np.empty((n, height, width, channels), np.uint8)
         numbers = {name: np.empty(n, np.int64) for name in (self.label, *self.extras) if name}
         done = 0
