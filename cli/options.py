@@ -50,7 +50,7 @@ def data_options(function):
         click.option(
             "--manual-dir",
             type=click.Path(exists=True, file_okay=False),
-            help="Folder of archives downloaded by hand.",
+            help="Folder of archives downloaded by hand, or of affNIST's files.",
         ),
     ):
         function = option(function)

@@ -128,7 +128,8 @@ def _example(family):
 @click.command(cls=TrainCommand)
 @click.option(
     "--dataset",
-    help="A tensorflow-datasets name, `digits`, a folder of images, or an .npz.  "
+    help="A tensorflow-datasets name, `digits`, either with `_multi`, `_translated` or `_affine`, "
+    "`multimnist`, `affnist`, a folder of images, or an .npz.  "
     "[default: fashion_mnist]",
 )
 @click.option(
@@ -248,7 +249,8 @@ def _configuration(family, recipe, path, settings, flags):
 
 def _folder_name(config):
     path = Path(config.dataset)
-    name = path.resolve().name if path.is_dir() else path.name
+    # A data set's settings are part of its name.
+    name = path.resolve().name if path.is_dir() else config.dataset.replace("/", "-")
     name = path.stem if path.suffix == ".npz" else name
     model = config.family.name
     return name if model == registry.DEFAULT else f"{name}-{model}"

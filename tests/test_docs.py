@@ -10,6 +10,7 @@ import keras
 import pytest
 from click.testing import CliRunner
 
+from keras_capsule_poe.data.sources.composed import find_composed
 from keras_capsule_poe.families import get, names
 
 ROOT = Path(__file__).parents[1]
@@ -126,7 +127,7 @@ def test_what_is_named_exists(path, defined, settings):
             if not re.fullmatch(r"[A-Za-z_][\w./-]*", name) or PLACEHOLDER.search(text):
                 continue
             found = is_file(name, path) or name in settings or is_defined(name, defined)
-            found = found or name.split(".")[0] in FOREIGN
+            found = found or name.split(".")[0] in FOREIGN or find_composed(text)
         if not found:
             missing.append(text)
     assert not missing

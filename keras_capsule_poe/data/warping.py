@@ -66,12 +66,13 @@ def warp(images, matrices, translations, size=None):
         weights.append((points - whole.astype(np.float32))[..., None])
         index = index * framed.shape[2] + whole
     index += (np.arange(batch) * (framed.shape[1] * framed.shape[2]))[:, None, None]
-    pixels = framed.reshape(-1, channels)
+    pixels = framed.reshape(-1, channels).astype(np.float32)
     below, beside = weights
 
     def between(index):
-        left = pixels[index].astype(np.float32)
-        return left + beside * (pixels[index + 1] - left)
+        # Several times as fast as indexing, where a row is one channel.
+        left = pixels.take(index, axis=0)
+        return left + beside * (pixels.take(index + 1, axis=0) - left)
 
     upper = between(index)
     return upper + below * (between(index + framed.shape[2]) - upper)

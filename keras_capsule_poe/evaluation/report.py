@@ -138,7 +138,7 @@ def tables(runs):
     found = []
     for section, values in figures.items():
         if not values:
-            found.append((_title(section), "The data set has no labels.", ["value"], []))
+            found.append((_title(section), "No one label an image.", ["value"], []))
         elif any(isinstance(value, dict) for value in values.values()):
             name = str if section == "confusion" else _title
             found.append((_title(section), _NOTES[section], *_nested(values, name)))
