@@ -104,14 +104,17 @@ class ComposedSet:
             copies: int, at least 1.
             extras: whether to keep what belongs to an image besides its labels.
         """
-        parts = []
+        n, whole = len(self), {}
         for epoch in range(copies):
             rows = self.epoch(seed, epoch)
-            for start in range(0, len(self), _CHUNK):
-                part = rows(np.arange(start, min(start + _CHUNK, len(self))))
-                kept = part if extras else {"images", "labels"} & part.keys()
-                parts.append({name: part[name] for name in kept})
-        whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            for start in range(0, n, _CHUNK):
+                part = rows(np.arange(start, min(start + _CHUNK, n)))
+                for name in part if extras else {"images", "labels"} & part.keys():
+                    array = part[name]
+                    if name not in whole:
+                        whole[name] = np.empty((copies * n, *array.shape[1:]), array.dtype)
+                    first = epoch * n + start
+                    whole[name][first : first + len(array)] = array
         images, labels = whole.pop("images"), whole.pop("labels", None)
         return ImageSet(images, labels, self.class_names, self.name, whole)
 
