@@ -91,10 +91,7 @@ class _Columns:
         import tensorflow_datasets as tfds
 
         labels = self._features(tfds.features.ClassLabel)
-        # What to predict, by the data set's own account; which it may give in many forms.
-        named = [keys for keys in self.builder.info.supervised_keys or () if isinstance(keys, str)]
-        likely = [name for name in ("label", *named, *labels) if name in labels]
-        name = next(iter(likely), None)
+        name = "label" if "label" in labels else next(iter(labels), None)
         return name, name and tuple(labels[name].names)
 
     def read(self, split, limit=None):
