@@ -4,7 +4,7 @@ Each kind of draw of each model, 2,000 of them, is judged against as many test i
 evaluate` does, by a classifier of the data set. The autoencoder, reality and the controls, which
 need features, are of the first model. Usage:
 python benchmarks/research/families.py NAME=MODEL_DIR [NAME=MODEL_DIR ...] [--samples N]
-           [--vae-seconds S] [--json FILE]
+           [--no-controls] [--vae-seconds S] [--json FILE]
 """
 
 import argparse
@@ -31,7 +31,7 @@ SHARED = (
 )  # fmt: skip
 
 
-def judged(models, data, samples, seconds):
+def judged(models, data, samples, seconds, shared=SHARED):
     """Rows of the table as they come: names and figures.
 
     Args:
@@ -39,6 +39,7 @@ def judged(models, data, samples, seconds):
         data: `ImageData` with labels.
         samples: int, of each kind.
         seconds: float, what the variational autoencoder may take.
+        shared: Which of the rows of the first model, beside those of its draws.
     """
     from keras_capsule_poe.evaluation.classifier import train_judge
     from keras_capsule_poe.evaluation.samples import distances, purity, recognition
@@ -50,7 +51,7 @@ def judged(models, data, samples, seconds):
     for number, (name, model) in enumerate(models.items()):
         more = {"variational_autoencoder": VariationalControl(model.own_parameters, seconds)}
         sources = image_sources(model, data, samples, samples, 0, more)
-        for kind in (*(SHARED if number == 0 else ()), *DRAWS):
+        for kind in (*(shared if number == 0 else ()), *DRAWS):
             if kind not in sources:
                 continue
             begun = time.perf_counter()
@@ -87,6 +88,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="+", metavar="NAME=MODEL_DIR")
     parser.add_argument("--samples", type=int, default=2_000)
+    parser.add_argument("--no-controls", action="store_true")
     parser.add_argument("--vae-seconds", type=float, default=60)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
@@ -95,7 +97,8 @@ def main():
     models = {name: load_model(folder) for name, folder in folders.items()}
     print("| | " + " | ".join(COLUMNS.values()) + " |\n" + "|---" * (1 + len(COLUMNS)) + "|")
     rows = {}
-    for name, figures in judged(models, data, args.samples, args.vae_seconds):
+    shared = () if args.no_controls else SHARED
+    for name, figures in judged(models, data, args.samples, args.vae_seconds, shared):
         rows[name] = figures
         print(line(name, figures), flush=True)
     if args.json:
