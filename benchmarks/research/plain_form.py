@@ -7,7 +7,8 @@ of decoding the whole code, `mean` that of the mean of the features; `p` and `sp
 and the spread over images of the experts' probabilities; `length` and `sent_back` the mean |x_j| of
 the data and of what the decoder rule compares it with; `recognised` and `one_capsule` the shares
 of decodings, of whole codes and of the most probable capsule alone, that a classifier of the data
-set is sure of. The autoencoder is trained once and kept, and so is every row: a search that was
+set is sure of; `accuracy` is how often it names whole codes' decodings rightly, with those of
+the best linear map and (`ceiling`) of the primary capsules themselves beside it. The autoencoder is trained once and kept, and so is every row: a search that was
 stopped goes on where it was.
 
 Usage: python benchmarks/research/plain_form.py FOLDER [--dataset NAME] [--rows NAME ...]
@@ -36,6 +37,7 @@ from keras_capsule_poe.families import get
 from keras_capsule_poe.families.capsule_poe import build
 from keras_capsule_poe.families.features import build as features
 from keras_capsule_poe.families.features.stored import as_float32, primary_batches
+from keras_capsule_poe.functions.squash import squash
 from keras_capsule_poe.functions.winners import winner_alone
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.metrics import relative_error
@@ -44,8 +46,9 @@ from keras_capsule_poe.training import RunConfig
 
 IMAGES, HELD_OUT, SHOWN = 12_000, 2_000, 20
 COLUMNS = (
-    "mean one_step whole_code length sent_back p spread recognised one_capsule seconds".split()
-)
+    "mean one_step whole_code linear length sent_back p spread accuracy linear_accuracy ceiling "
+    "recognised one_capsule seconds"
+).split()
 # The rows that are published: settings beside those of the recipe.
 ROWS = {
     "recipe": {},
@@ -76,7 +79,7 @@ class Problem:
         folder.mkdir(parents=True, exist_ok=True)
         data = load_images(dataset).train
         images, rest = data.images, slice(None, -HELD_OUT)
-        self.held_out_images = images[-HELD_OUT:]
+        self.held_out_images, self.labels = images[-HELD_OUT:], data.labels[-HELD_OUT:]
         self.judge = train_judge(ImageSet(images[rest], data.labels[rest]), folder)
         path = folder / "autoencoder.keras"
         if not path.exists():
@@ -120,11 +123,13 @@ def train(problem, settings, folder):
     scored = encoder.evaluate(held_out, batch_size=128, verbose=0, return_dict=True)
     codes = map_batches(encoder, x)
     decoder = build.build_decoder(config, primary.capsules)
-    _fit(config, "decoder", decoder, primary, (codes, problem.train))
+    fit(config, "decoder", decoder, primary, (codes, problem.train))
     seconds = time.perf_counter() - begun
     product = ProductOfExpertCapsules(problem.autoencoder, primary, encoder, decoder)
     product.build((None, *problem.autoencoder.image_shape))
-    codes = map_batches(encoder, held_out)
+    training_codes, codes = codes, map_batches(encoder, held_out)
+    z = map_batches(primary.to_capsules, problem.train)
+    best = map_batches(squash, linear_decodings(training_codes, z, codes))
     alone = map_batches(winner_alone, codes)
     decoded = map_batches(product.render, codes)
     z = config["decoder"].feature_scale * np.asarray(primary.to_capsules(problem.held_out[:200]))
@@ -133,12 +138,16 @@ def train(problem, settings, folder):
         "mean": float(relative_error(np.broadcast_to(x.mean(axis=0), held_out.shape), held_out)),
         "one_step": scored["loss"],
         "whole_code": float(relative_error(decoded["primary_capsules"], held_out)),
+        "linear": float(relative_error(best, held_out)),
         "length": float(np.linalg.norm(codes, axis=-1).mean()),
         "sent_back": float(np.linalg.norm(back, axis=-1).mean()),
         "p": scored["probability_mean"],
         "spread": scored["probability_spread"],
-        "recognised": _recognised(problem, decoded["images"]),
-        "one_capsule": _recognised(problem, map_batches(product.render, alone)["images"]),
+        "accuracy": accuracy(problem, decoded["images"]),
+        "linear_accuracy": accuracy(problem, map_batches(product.from_visible, best)),
+        "ceiling": accuracy(problem, map_batches(product.from_visible, held_out)),
+        "recognised": recognised(problem, decoded["images"]),
+        "one_capsule": recognised(problem, map_batches(product.render, alone)["images"]),
         "seconds": seconds,
     }
 
@@ -150,12 +159,12 @@ def _encoder(problem, config, primary, folder):
     path = folder / f"encoder-{name}.keras"
     if not path.exists():
         model = build.build_encoder(config, primary.capsules)
-        _fit(config, "encoder", model, primary, problem.train)
+        fit(config, "encoder", model, primary, problem.train)
         model.save(path)
     return keras.models.load_model(path, compile=False)
 
 
-def _fit(config, section, model, primary, arrays):
+def fit(config, section, model, primary, arrays):
     model.compile(features.optimizer(config, section, IMAGES), jit_compile=False)
     epochs, steps = features.schedule(config, section).over(IMAGES)
     size = config[section].batch_size
@@ -163,10 +172,31 @@ def _fit(config, section, model, primary, arrays):
     model.fit(stream, epochs=epochs, steps_per_epoch=steps, shuffle=False, verbose=0)
 
 
-def _recognised(problem, images):
+def recognised(problem, images):
     if not np.isfinite(images).all():
         return 0.0
     return recognition(problem.judge.judge(images)[1])["recognised"]
+
+
+def accuracy(problem, images):
+    if not np.isfinite(images).all():
+        return 0.0
+    named = problem.judge.judge(images)[1].argmax(axis=-1)
+    return float(np.mean(problem.judge.labels[named] == problem.labels))
+
+
+def linear_decodings(codes, z, new_codes, ridge=1e-6):
+    """What the best linear map of codes (N, J, E) to z (N, I, D) makes of new codes.
+
+    Args:
+        ridge: float, over the mean second moment of a code's coordinates.
+    """
+    a, b, y = (np.reshape(part, (len(part), -1)) for part in (codes, new_codes, z))
+    a, b = a.astype("float64"), b.astype("float64")
+    moments = a.T @ a
+    moments[np.diag_indices_from(moments)] += ridge * np.trace(moments) / len(moments)
+    decoded = b @ np.linalg.solve(moments, a.T @ y)
+    return decoded.reshape(len(b), *z.shape[1:]).astype("float32")
 
 
 def save_pictures(problem, product, path):

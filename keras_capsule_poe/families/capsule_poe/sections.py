@@ -41,6 +41,7 @@ class EncoderSection(ContrastiveSection):
     start: str = "clusters"
     image_length: float = 0.5
     activation_prior: float = 2.0
+    chain_steps: int = 1
     balance: float = 0.03
     frames: bool = True
     visited_components: int = 10

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_capsule_poe.functions.checks import real_number
+from keras_capsule_poe.functions.checks import real_number, whole_number
 from keras_capsule_poe.functions.units import free_energy
 from keras_capsule_poe.layers.capsule_poe import CapsulePoE
 from keras_capsule_poe.layers.expert_frames import ExpertFrames
@@ -31,6 +31,8 @@ class CapsuleEncoder(ContrastiveModel):
             experts need `use_routing_bias=True`.
         bias_rate: float, the learning rate of the experts' bias b over that of their maps. The
             votes' own rate is c_ij^2 |x_i|^2 times that of the maps, summed over i.
+        chain_steps: int, k of contrastive divergence: passes of the chain at each training step,
+            all with the routing of its start. What is tracked in `evaluate` is always one pass.
         seed: int.
         **kwargs: Base model arguments.
 
@@ -42,8 +44,8 @@ class CapsuleEncoder(ContrastiveModel):
         Until `frames.adapt`, see `ExpertFrames`, they are as the experts give them.
 
     Raises:
-        ValueError: If `balance` is on and the experts have no routing bias, or `bias_rate` is
-            not positive.
+        ValueError: If `balance` is on and the experts have no routing bias, or `bias_rate` or
+            `chain_steps` is not positive.
         RuntimeError: When fitted on another backend than TensorFlow.
 
     Examples:
@@ -61,7 +63,7 @@ class CapsuleEncoder(ContrastiveModel):
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643), Algorithm 1, Equation 18
     """
 
-    def __init__(self, experts, balance=0.0, bias_rate=1.0, seed=0, **kwargs):
+    def __init__(self, experts, balance=0.0, bias_rate=1.0, chain_steps=1, seed=0, **kwargs):
         super().__init__(seed=seed, **kwargs)
         if isinstance(experts, dict):
             experts = keras.saving.deserialize_keras_object(experts)
@@ -76,6 +78,7 @@ class CapsuleEncoder(ContrastiveModel):
         self.frames = ExpertFrames(dtype="float32", name="frames")
         self.balance = balance
         self.bias_rate = real_number("bias_rate", bias_rate, above=0)
+        self.chain_steps = whole_number("chain_steps", chain_steps)
         self.free_energy_tracker = keras.metrics.Mean(name="free_energy")
         self.probability_mean = keras.metrics.Mean(name="probability_mean")
         self.probability_spread = keras.metrics.Mean(name="probability_spread")
@@ -111,7 +114,7 @@ class CapsuleEncoder(ContrastiveModel):
 
     def train_step(self, data):
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        divergence = self.experts.contrastive_divergence(x)
+        divergence = self.experts.contrastive_divergence(x, steps=self.chain_steps)
         update = self.apply_ascent(self.experts.ascents(divergence, self.bias_rate))
         p, usage = self._usage(divergence.z)
         if self.balance:
@@ -144,6 +147,7 @@ class CapsuleEncoder(ContrastiveModel):
             "experts": keras.saving.serialize_keras_object(self.experts),
             "balance": self.balance,
             "bias_rate": self.bias_rate,
+            "chain_steps": self.chain_steps,
         }
 
     @classmethod

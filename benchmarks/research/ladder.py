@@ -1,0 +1,260 @@
+"""The ladder from the paper's plain form to the default recipe: what each departure is worth.
+
+A departure is a group of settings in which the recipe `generation` differs from `paper`; their
+values are read from the two recipes. Rungs add departures to the plain form one after the other,
+until it is the default; then each is left out of the default; then routing; then chains of three
+and ten steps. All rows train on the features of the same 12,000 training images, of an autoencoder that
+all share, with the same images a step and as many steps (`EQUAL`), and are judged by 2,000 draws
+of each kind against 2,000 others, the last training images: `complete` directions of a plain
+Gaussian, `visited` those of training, and of these the draws that are as long as codes are
+(`own_length`; the others are as long as a squashed Gaussian). `whole_code` is the relative error
+of primary capsules decoded from whole codes, `accuracy` how often the classifier names
+their images rightly, `seconds` what training took. Rows that were made are kept: a ladder that
+was stopped goes on where it was, seed by seed. Rows that differ after the encoder share it.
+
+Usage: python benchmarks/research/ladder.py FOLDER [--dataset NAME] [--rows NAME ...]
+           [--seeds N ...] [--table]
+"""
+
+import argparse
+import dataclasses
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+from keras import ops
+from plain_form import HELD_OUT, IMAGES, Problem, accuracy, fit
+
+from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.evaluation.samples import distances, purity, recognition
+from keras_capsule_poe.families import get
+from keras_capsule_poe.families.capsule_poe import build
+from keras_capsule_poe.families.features import build as features
+from keras_capsule_poe.generation.sampling import render
+from keras_capsule_poe.layers import GaussianMixtures
+from keras_capsule_poe.metrics import relative_error
+from keras_capsule_poe.models import CapsuleEncoder, ProductOfExpertCapsules
+from keras_capsule_poe.training import RunConfig
+
+PLAIN, DEFAULT = "paper", "generation"
+# Four times through the images for encoder and decoder each.
+EQUAL = {
+    f"{section}.{name}": value
+    for section in ("encoder", "decoder")
+    for name, value in {"batch_size": 128, "epochs": None, "steps": 4 * IMAGES // 128}.items()
+}
+# Rates and lengths come with the departure that asks for them.
+DEPARTURES = {
+    "conditional decoder": (
+        "decoder.conditional decoder.feature_scale decoder.learning_rate decoder.momentum decoder.l2"
+    ),
+    "centring": "primary.center primary.target_length encoder.learning_rate",
+    "competition": "encoder.normalize encoder.scale encoder.activation_prior",
+    "frames": "encoder.frames decoder.offset",
+    "load balancing": "encoder.balance",
+    "cluster start": "encoder.start",
+    "uniform decoder routing": "decoder.iterations",
+    "activity weights": "decoder.activity",
+}
+MORE = {
+    "default, no routing": (DEFAULT, {"encoder.iterations": 0}),
+    "plain form, no routing": (PLAIN, {"encoder.iterations": 0, "decoder.iterations": 0}),
+    "default, CD-3": (DEFAULT, {"encoder.chain_steps": 3}),
+    "default, CD-10": (DEFAULT, {"encoder.chain_steps": 10}),
+    "plain form, CD-3": (PLAIN, {"encoder.chain_steps": 3}),
+    "plain form, CD-10": (PLAIN, {"encoder.chain_steps": 10}),
+}
+WANTED = "recognised purity modal_classes coverage precision recall frechet".split()
+SOURCES = ("complete", "visited", "own_length")
+TABLES = {
+    "complete": [f"complete_{name}" for name in WANTED],
+    "visited": [f"visited_{name}" for name in WANTED],
+    "codes": (
+        "own_length_recognised own_length_frechet whole_code accuracy most_won seconds"
+    ).split(),
+}
+
+
+def rows():
+    """Name to (recipe, settings beside its own), in the order of the ladder."""
+    plain, default = (_values(recipe) for recipe in (PLAIN, DEFAULT))
+    groups = {name: names.split() for name, names in DEPARTURES.items()}
+    found, climbed = {"plain form": (PLAIN, {})}, {}
+    for name, group in groups.items():
+        climbed |= {setting: default[setting] for setting in group}
+        found[f"+ {name}"] = (PLAIN, dict(climbed))
+    for name, group in groups.items():
+        without = {setting: plain[setting] for setting in group}
+        found[f"default, no {name}"] = (DEFAULT, _without_idle(DEFAULT, without))
+    return found | MORE
+
+
+def config_of(recipe, settings, seed=0):
+    """The `RunConfig` of a row."""
+    config = RunConfig(get("capsules"), recipe, seed=seed)
+    for name, value in {**EQUAL, **settings}.items():
+        config.set(name, value)
+    return config
+
+
+def _values(recipe):
+    sections = RunConfig(get("capsules"), recipe).sections
+    return {
+        f"{section}.{name}": value
+        for section, settings in sections.items()
+        for name, value in dataclasses.asdict(settings).items()
+    }
+
+
+def _without_idle(recipe, settings):
+    """Less those that mean nothing beside the others, such as a prior where all inputs share."""
+    config = config_of(recipe, settings)
+    idle = config.family.idle(config)
+    return {name: value for name, value in settings.items() if name not in idle}
+
+
+class Shared:
+    """Trained experts by their settings: rows that differ in what comes later have the same."""
+
+    def __init__(self):
+        self._kept = {}
+
+    def encoder(self, config, problem, primary):
+        """A `CapsuleEncoder` of its own, its experts trained; and the seconds that took."""
+        settings = dataclasses.asdict(config["encoder"]) | dataclasses.asdict(config["primary"])
+        key = json.dumps([config.seed, {**settings, "frames": None}])
+        if key not in self._kept:
+            self._kept[key] = _train_encoder(config, problem, primary)
+        trained, seconds = self._kept[key]
+        model = CapsuleEncoder.from_config(trained.get_config())
+        model.build((None, primary.capsules, primary.dim))
+        model.set_weights(trained.get_weights())
+        return model, seconds
+
+
+def _train_encoder(config, problem, primary):
+    begun = time.perf_counter()
+    model = build.build_encoder(config, primary.capsules)
+    build.build_start(config).apply(
+        model.experts, lambda chosen: map_batches(primary, problem.train[chosen]), IMAGES,
+        config.seed,
+    )  # fmt: skip
+    fit(config, "encoder", model, primary, problem.train)
+    return model, time.perf_counter() - begun
+
+
+def train(problem, config, shared):
+    """The `ProductOfExpertCapsules` of these settings, and the seconds that training took."""
+    primary = features.build_primary(config, problem.train.shape[1:])
+    primary.adapt(problem.train[start : start + 500] for start in range(0, IMAGES, 500))
+    encoder, seconds = shared.encoder(config, problem, primary)
+    begun = time.perf_counter()
+    z = map_batches(lambda maps: encoder.experts.route(primary(maps)).z, problem.train)
+    codes, visits = build.build_description(config).describe(encoder, z, config.seed)
+    decoder = build.build_decoder(config, primary.capsules)
+    fit(config, "decoder", decoder, primary, (codes, problem.train))
+    mixture = (visits[f"visited_{part}"] for part in ("weights", "means", "factors"))
+    product = ProductOfExpertCapsules(
+        problem.autoencoder, primary, encoder, decoder, GaussianMixtures.of(*mixture)
+    )
+    product.build((None, *problem.autoencoder.image_shape))
+    return product, {"seconds": seconds + time.perf_counter() - begun}
+
+
+def judged(problem, product, seed):
+    """Figures of each kind of draw, and of whole codes."""
+    real, _ = problem.judge.judge(problem.held_out_images)
+    figures = {}
+    for source, (codes, capsule) in draws(product, HELD_OUT, seed).items():
+        images = render(product, codes)
+        if not np.isfinite(images).all():
+            continue
+        seen, classes = problem.judge.judge(images)
+        found = {**recognition(classes), **distances(real, seen), **purity(classes, capsule)}
+        figures |= {f"{source}_{name}": found[name] for name in WANTED}
+    x = map_batches(product.primary, problem.held_out)
+    codes = map_batches(product.encoder, x)
+    decoded = map_batches(product.render, codes)
+    longest = np.linalg.norm(codes, axis=-1).argmax(axis=-1)
+    return figures | {
+        "whole_code": float(relative_error(decoded["primary_capsules"], x)),
+        "accuracy": accuracy(problem, decoded["images"]),
+        "most_won": float(np.bincount(longest).max() / len(longest)),
+    }
+
+
+def draws(product, n, seed):
+    """For each kind of draw codes (N, J, E) of single capsules, and which these are (N,)."""
+    found = {}
+    for domain in ("complete", "visited"):
+        drawn = product.draw(n, seed, "single", domain)
+        found[domain] = drawn["capsules"], np.asarray(drawn["capsule"])
+    codes, capsule = found["visited"]
+    random = np.random.default_rng(seed)
+    own = product.visited(
+        random.normal(size=(n, product.dim)).astype("float32"),
+        random.uniform(size=n).astype("float32"),
+        capsule,
+    )
+    # A Gaussian leaves the ball of codes here and there.
+    length = ops.norm(own, axis=-1, keepdims=True)
+    own = own * ops.minimum(1.0, 0.999 / ops.maximum(length, 1e-30))
+    chosen = ops.one_hot(capsule, product.capsules, dtype=own.dtype)
+    found["own_length"] = chosen[:, :, None] * own[:, None, :], capsule
+    return found
+
+
+def table(done, names, seeds, columns):
+    """Markdown: a line a row, mean and standard deviation over the seeds that are there."""
+    lines = ["| | seeds | " + " | ".join(column.replace("_", " ") for column in columns) + " |"]
+    lines.append("|---" * (len(columns) + 2) + "|")
+    for name in names:
+        found = [done[name][str(seed)] for seed in seeds if str(seed) in done.get(name, {})]
+        if found:
+            cells = (_cell([row.get(column) for row in found]) for column in columns)
+            lines.append(f"| {name} | {len(found)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _cell(values):
+    if None in values:
+        return "-"
+    deviation = f" ± {np.std(values, ddof=1):.2g}" if len(values) > 1 else ""
+    return f"{np.mean(values):.3g}{deviation}"
+
+
+def arguments(names):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--dataset", default="fashion_mnist")
+    parser.add_argument("--rows", nargs="+", choices=names, default=names, metavar="NAME")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--table", action="store_true", help="print what is there, train nothing")
+    return parser.parse_args()
+
+
+def main():
+    every = rows()
+    args = arguments(list(every))
+    folder = args.folder / args.dataset
+    kept = folder / "ladder.json"
+    done = json.loads(kept.read_text()) if kept.exists() else {}
+    if not args.table:
+        problem = Problem(args.dataset, folder)
+        for seed in args.seeds:
+            shared = Shared()
+            for name in args.rows:
+                if str(seed) in done.get(name, {}):
+                    continue
+                product, found = train(problem, config_of(*every[name], seed), shared)
+                found |= judged(problem, product, seed)
+                done.setdefault(name, {})[str(seed)] = found
+                kept.write_text(json.dumps(done, indent=1) + "\n")
+                print(f"{args.dataset}, seed {seed}, {name}: {found}", flush=True)
+    for title, columns in TABLES.items():
+        print(f"\n{args.dataset}, {title}:\n\n{table(done, args.rows, args.seeds, columns)}")
+
+
+if __name__ == "__main__":
+    main()
