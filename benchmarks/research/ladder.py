@@ -84,7 +84,8 @@ def rows():
     for name, group in groups.items():
         climbed |= {setting: default[setting] for setting in group}
         found[f"+ {name}"] = (PLAIN, dict(climbed))
-    for name, group in groups.items():
+    # Without the last departure the default is the last rung but one.
+    for name, group in list(groups.items())[:-1]:
         without = {setting: plain[setting] for setting in group}
         found[f"default, no {name}"] = (DEFAULT, _without_idle(DEFAULT, without))
     return found | MORE

@@ -1,0 +1,41 @@
+"""The ladder from the plain form to the default: its rungs are all of what lies between."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "research"))
+import ladder
+
+sys.path.pop(0)
+
+ROWS = ladder.rows()
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_every_row_can_be_trained(name):
+    ladder.config_of(*ROWS[name]).check()
+
+
+def test_the_last_rung_is_the_default():
+    """Rejects a ladder without one of the departures, or with one that the recipes do not have."""
+    plain = ladder.config_of(ladder.PLAIN, {})
+    default = ladder.config_of(ladder.DEFAULT, {})
+    *_, last = ladder.DEPARTURES
+    assert not ladder.config_of(*ROWS[f"+ {last}"]).differences(default)
+    named = " ".join(ladder.DEPARTURES.values()).split()
+    assert sorted(named) == sorted(default.differences(plain))
+
+
+def test_no_two_rows_are_the_same():
+    seen = [json.dumps(ladder.config_of(*row).to_dict() | {"recipe": None}) for row in ROWS.values()]
+    assert len(set(seen)) == len(seen)
+
+
+def test_the_table_has_means_and_deviations_of_what_is_there():
+    done = {"a": {"0": {"x": 1.0, "y": 2.0}, "1": {"x": 2.0}}, "b": {"2": {"x": 0.25, "y": 7.0}}}
+    lines = ladder.table(done, ["a", "b", "c"], [0, 1, 2], ["x", "y"]).splitlines()
+    # The deviation of 1 and 2, with one degree of freedom less, is the root of a half.
+    assert lines[2:] == ["| a | 2 | 1.5 ± 0.71 | - |", "| b | 1 | 0.25 | 7 |"]
