@@ -3,14 +3,15 @@
 A departure is a group of settings in which the recipe `generation` differs from `paper`; their
 values are read from the two recipes. Rungs add departures to the plain form one after the other,
 until it is the default; then each is left out of the default; then routing; then chains of three
-and ten steps. All rows train on the features of the same 12,000 training images, of an autoencoder that
-all share, with the same images a step and as many steps (`EQUAL`), and are judged by 2,000 draws
-of each kind against 2,000 others, the last training images: `complete` directions of a plain
-Gaussian, `visited` those of training, and of these the draws that are as long as codes are
+and ten steps. All rows train on features of the same 12,000 training images, of an autoencoder
+that all share, with as many steps of as many images (`EQUAL`), and are judged by 2,000 draws of
+each kind against 2,000 others, the last training images: `complete` directions of a plain
+Gaussian, `visited` those of training, and of these also draws that are only as long as codes are
 (`own_length`; the others are as long as a squashed Gaussian). `whole_code` is the relative error
-of primary capsules decoded from whole codes, `accuracy` how often the classifier names
-their images rightly, `seconds` what training took. Rows that were made are kept: a ladder that
-was stopped goes on where it was, seed by seed. Rows that differ after the encoder share it.
+of primary capsules decoded from whole codes, `accuracy` how often the classifier names their
+images rightly, `most_won` the share of images that one capsule wins, `seconds` what training
+took. Rows that were made are kept: a ladder that was stopped goes on where it was, seed by seed.
+Rows that differ after the encoder share it.
 
 Usage: python benchmarks/research/ladder.py FOLDER [--dataset NAME] [--rows NAME ...]
            [--seeds N ...] [--table]
@@ -30,6 +31,7 @@ from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.samples import distances, purity, recognition
 from keras_capsule_poe.families import get
 from keras_capsule_poe.families.capsule_poe import build
+from keras_capsule_poe.families.capsule_poe.codes import adapt_frames, visited_mixtures
 from keras_capsule_poe.families.features import build as features
 from keras_capsule_poe.generation.sampling import render
 from keras_capsule_poe.layers import GaussianMixtures
@@ -38,23 +40,26 @@ from keras_capsule_poe.models import CapsuleEncoder, ProductOfExpertCapsules
 from keras_capsule_poe.training import RunConfig
 
 PLAIN, DEFAULT = "paper", "generation"
-# Four times through the images for encoder and decoder each.
+# Three times through the images for encoder and decoder each.
 EQUAL = {
     f"{section}.{name}": value
     for section in ("encoder", "decoder")
-    for name, value in {"batch_size": 128, "epochs": None, "steps": 4 * IMAGES // 128}.items()
+    for name, value in {"batch_size": 128, "epochs": None, "steps": 3 * IMAGES // 128}.items()
 }
 # Rates and lengths come with the departure that asks for them.
 DEPARTURES = {
     "conditional decoder": (
-        "decoder.conditional decoder.feature_scale decoder.learning_rate decoder.momentum decoder.l2"
+        "decoder.conditional decoder.feature_scale decoder.learning_rate decoder.momentum "
+        "decoder.l2"
     ),
-    "centring": "primary.center primary.target_length encoder.learning_rate",
+    "centring": (
+        "primary.center primary.target_length encoder.learning_rate encoder.momentum encoder.l2"
+    ),
     "competition": "encoder.normalize encoder.scale encoder.activation_prior",
     "frames": "encoder.frames decoder.offset",
     "load balancing": "encoder.balance",
     "cluster start": "encoder.start",
-    "uniform decoder routing": "decoder.iterations",
+    "uniform decoder routing": "decoder.iterations decoder.temperature",
     "activity weights": "decoder.activity",
 }
 MORE = {
@@ -83,7 +88,7 @@ def rows():
     found, climbed = {"plain form": (PLAIN, {})}, {}
     for name, group in groups.items():
         climbed |= {setting: default[setting] for setting in group}
-        found[f"+ {name}"] = (PLAIN, dict(climbed))
+        found[f"+ {name}"] = (PLAIN, _without_idle(PLAIN, climbed))
     # Without the last departure the default is the last rung but one.
     for name, group in list(groups.items())[:-1]:
         without = {setting: plain[setting] for setting in group}
@@ -152,12 +157,14 @@ def train(problem, config, shared):
     encoder, seconds = shared.encoder(config, problem, primary)
     begun = time.perf_counter()
     z = map_batches(lambda maps: encoder.experts.route(primary(maps)).z, problem.train)
-    codes, visits = build.build_description(config).describe(encoder, z, config.seed)
+    if config["encoder"].frames:
+        adapt_frames(encoder, z)
+    codes = map_batches(encoder.frames, z)
+    visited = visited_mixtures(codes, config["encoder"].visited_components, config.seed)
     decoder = build.build_decoder(config, primary.capsules)
     fit(config, "decoder", decoder, primary, (codes, problem.train))
-    mixture = (visits[f"visited_{part}"] for part in ("weights", "means", "factors"))
     product = ProductOfExpertCapsules(
-        problem.autoencoder, primary, encoder, decoder, GaussianMixtures.of(*mixture)
+        problem.autoencoder, primary, encoder, decoder, GaussianMixtures.of(**visited)
     )
     product.build((None, *problem.autoencoder.image_shape))
     return product, {"seconds": seconds + time.perf_counter() - begun}

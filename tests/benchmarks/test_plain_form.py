@@ -15,8 +15,9 @@ import plain_form
 sys.path.pop(0)
 
 
-@pytest.mark.parametrize("settings", plain_form.ROWS.values(), ids=plain_form.ROWS)
-def test_rows_are_the_paper_s_form(settings):
+@pytest.mark.parametrize("name", plain_form.ROWS)
+def test_rows_are_the_paper_s_form(name):
+    settings = plain_form.ROWS[name]
     config = RunConfig(get("capsules"), "paper")
     config.update(settings)
     config.check()
@@ -26,7 +27,8 @@ def test_rows_are_the_paper_s_form(settings):
         0,
         False,
     )
-    assert encoder.iterations and decoder.iterations
+    # One row says by its name what it leaves out.
+    assert encoder.iterations and bool(decoder.iterations) == ("without routing" not in name)
     assert not (encoder.frames or decoder.offset or decoder.conditional or decoder.activity)
 
 
