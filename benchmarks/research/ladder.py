@@ -48,19 +48,19 @@ EQUAL = {
 }
 # Rates and lengths come with the departure that asks for them.
 DEPARTURES = {
-    "conditional decoder": (
-        "decoder.conditional decoder.feature_scale decoder.learning_rate decoder.momentum "
-        "decoder.l2"
-    ),
     "centring": (
         "primary.center primary.target_length encoder.learning_rate encoder.momentum encoder.l2"
     ),
     "competition": "encoder.normalize encoder.scale encoder.activation_prior",
+    "cluster start": "encoder.start",
     "frames": "encoder.frames decoder.offset",
     "load balancing": "encoder.balance",
-    "cluster start": "encoder.start",
-    "uniform decoder routing": "decoder.iterations decoder.temperature",
+    "conditional decoder": (
+        "decoder.conditional decoder.feature_scale decoder.learning_rate decoder.momentum "
+        "decoder.l2"
+    ),
     "activity weights": "decoder.activity",
+    "uniform decoder routing": "decoder.iterations decoder.temperature",
 }
 MORE = {
     "default, no routing": (DEFAULT, {"encoder.iterations": 0}),
@@ -118,6 +118,18 @@ def _without_idle(recipe, settings):
     config = config_of(recipe, settings)
     idle = config.family.idle(config)
     return {name: value for name, value in settings.items() if name not in idle}
+
+
+def current(done, rows):
+    """Of what was measured, what is of these rows: one whose settings changed is made anew."""
+    return {
+        name: {
+            seed: figures
+            for seed, figures in done.get(name, {}).items()
+            if figures["row"] == [recipe, {**EQUAL, **settings}]
+        }
+        for name, (recipe, settings) in rows.items()
+    }
 
 
 class Shared:
@@ -247,17 +259,18 @@ def main():
     args = arguments(list(every))
     folder = args.folder / args.dataset
     kept = folder / "ladder.json"
-    done = json.loads(kept.read_text()) if kept.exists() else {}
+    done = current(json.loads(kept.read_text()) if kept.exists() else {}, every)
     if not args.table:
         problem = Problem(args.dataset, folder)
         for seed in args.seeds:
             shared = Shared()
             for name in args.rows:
-                if str(seed) in done.get(name, {}):
+                if str(seed) in done[name]:
                     continue
-                product, found = train(problem, config_of(*every[name], seed), shared)
+                recipe, settings = every[name]
+                product, found = train(problem, config_of(recipe, settings, seed), shared)
                 found |= judged(problem, product, seed)
-                done.setdefault(name, {})[str(seed)] = found
+                done[name][str(seed)] = {"row": [recipe, {**EQUAL, **settings}], **found}
                 kept.write_text(json.dumps(done, indent=1) + "\n")
                 print(f"{args.dataset}, seed {seed}, {name}: {found}", flush=True)
     for title, columns in TABLES.items():

@@ -42,3 +42,11 @@ def test_the_table_has_means_and_deviations_of_what_is_there():
     lines = ladder.table(done, ["a", "b", "c"], [0, 1, 2], ["x", "y"]).splitlines()
     # The deviation of 1 and 2, with one degree of freedom less, is the root of a half.
     assert lines[2:] == ["| a | 2 | 1.5 ± 0.71 | - |", "| b | 1 | 0.25 | 7 |"]
+
+
+def test_rows_whose_settings_changed_are_made_anew():
+    name, (recipe, settings) = "default, CD-3", ROWS["default, CD-3"]
+    kept = {"row": [recipe, {**ladder.EQUAL, **settings}], "x": 1.0}
+    stale = {"row": [recipe, {**ladder.EQUAL, "encoder.chain_steps": 2}], "x": 2.0}
+    done = json.loads(json.dumps({name: {"0": kept, "1": stale}, "a row of old": {"0": kept}}))
+    assert ladder.current(done, {name: ROWS[name]}) == {name: {"0": kept}}

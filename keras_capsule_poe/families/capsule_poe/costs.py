@@ -43,6 +43,7 @@ def decoder(config, image_shape, images, held_out):
 def _contrastive(config, section, image_shape, images):
     experts = config["encoder"]
     maps = math.prod(shapes_of(config, image_shape).features) * experts.capsules * experts.dim
-    # Products of routing, reconstruction and the two correlations.
-    flops = 2 * maps * (2 * config[section].iterations + 1 + 4)
+    # Products of routing, reconstruction and the two correlations; two more for a further pass.
+    further = getattr(config[section], "chain_steps", 1) - 1
+    flops = 2 * maps * (2 * config[section].iterations + 1 + 4 + 2 * further)
     return trained(config, section, SHARE[section], flops, images, 8 * maps * BYTES)
