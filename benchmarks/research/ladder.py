@@ -40,11 +40,12 @@ from keras_capsule_poe.models import CapsuleEncoder, ProductOfExpertCapsules
 from keras_capsule_poe.training import RunConfig
 
 PLAIN, DEFAULT = "paper", "generation"
-# Three times through the images for encoder and decoder each.
+# Three times through the images for encoder and decoder each. What starts from noise needs steps
+# more than it needs images.
 EQUAL = {
     f"{section}.{name}": value
     for section in ("encoder", "decoder")
-    for name, value in {"batch_size": 128, "epochs": None, "steps": 3 * IMAGES // 128}.items()
+    for name, value in {"batch_size": 32, "epochs": None, "steps": 3 * IMAGES // 32}.items()
 }
 # Rates and lengths come with the departure that asks for them.
 DEPARTURES = {

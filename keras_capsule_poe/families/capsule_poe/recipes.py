@@ -25,7 +25,8 @@ _PAPER = {
     "encoder": {
         "normalize": "inputs",
         "scale": "mean",
-        "batch_size": 64,
+        "steps": 3000,
+        "batch_size": 16,
         "learning_rate": 0.4,
         "momentum": 0.5,
         "l2": 1e-4,
@@ -39,7 +40,7 @@ _PAPER = {
         "temperature": 0.1,
         "steps": 900,
         "batch_size": 64,
-        "learning_rate": 0.05,
+        "learning_rate": 0.1,
         "momentum": 0.5,
         "feature_scale": 0.47,
         "l2": 1e-3,
