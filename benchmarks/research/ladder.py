@@ -24,8 +24,9 @@ import time
 from pathlib import Path
 
 import numpy as np
+import plain_form
 from keras import ops
-from plain_form import HELD_OUT, IMAGES, Problem, accuracy, fit
+from plain_form import HELD_OUT, IMAGES, Problem, accuracy, fit, sections_of
 
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.samples import distances, purity, recognition
@@ -99,10 +100,7 @@ def rows():
 
 def config_of(recipe, settings, seed=0):
     """The `RunConfig` of a row."""
-    config = RunConfig(get("capsules"), recipe, seed=seed)
-    for name, value in {**EQUAL, **settings}.items():
-        config.set(name, value)
-    return config
+    return plain_form.config_of(recipe, {**EQUAL, **settings}, seed)
 
 
 def _values(recipe):
@@ -127,9 +125,9 @@ def current(done, rows):
         name: {
             seed: figures
             for seed, figures in done.get(name, {}).items()
-            if figures["row"] == [recipe, {**EQUAL, **settings}]
+            if figures["sections"] == sections_of(config_of(*row))
         }
-        for name, (recipe, settings) in rows.items()
+        for name, row in rows.items()
     }
 
 
@@ -268,10 +266,10 @@ def main():
             for name in args.rows:
                 if str(seed) in done[name]:
                     continue
-                recipe, settings = every[name]
-                product, found = train(problem, config_of(recipe, settings, seed), shared)
+                config = config_of(*every[name], seed)
+                product, found = train(problem, config, shared)
                 found |= judged(problem, product, seed)
-                done[name][str(seed)] = {"row": [recipe, {**EQUAL, **settings}], **found}
+                done[name][str(seed)] = {**found, "sections": sections_of(config)}
                 kept.write_text(json.dumps(done, indent=1) + "\n")
                 print(f"{args.dataset}, seed {seed}, {name}: {found}", flush=True)
     for title, columns in TABLES.items():

@@ -107,11 +107,21 @@ def _autoencoder(images):
     return model
 
 
+def config_of(recipe, settings, seed=0):
+    """The `RunConfig` of a row: a recipe, and settings beside its own."""
+    config = RunConfig(get("capsules"), recipe, seed=seed)
+    config.update(settings)
+    return config
+
+
+def sections_of(config):
+    """All settings of a row as JSON keeps them: where the recipe has changed it is another row."""
+    return json.loads(json.dumps({k: dataclasses.asdict(v) for k, v in config.sections.items()}))
+
+
 def train(problem, settings, folder):
     """The product of these settings, and what was measured."""
-    config = RunConfig(get("capsules"), "paper")
-    for name, value in settings.items():
-        config.set(name, value)
+    config = config_of("paper", settings)
     primary = features.build_primary(config, problem.train.shape[1:])
     primary.adapt(problem.train[start : start + 500] for start in range(0, IMAGES, 500))
     x, held_out = (map_batches(primary, maps) for maps in (problem.train, problem.held_out))
@@ -217,10 +227,11 @@ def main():
     problem, kept = Problem(args.dataset, folder), folder / "rows.json"
     done = json.loads(kept.read_text()) if kept.exists() else {}
     for name, settings in rows.items():
-        if done.get(name, {}).get("settings") != settings or args.pictures:
+        whole = sections_of(config_of("paper", settings))
+        if done.get(name, {}).get("sections") != whole or args.pictures:
             product, found = train(problem, settings, folder)
             done = json.loads(kept.read_text()) if kept.exists() else {}
-            done[name] = {"settings": settings, **found}
+            done[name] = {"settings": settings, **found, "sections": whole}
             kept.write_text(json.dumps(done, indent=1) + "\n")
             if args.pictures:
                 save_pictures(problem, product, folder / f"{name}.png")

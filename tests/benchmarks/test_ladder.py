@@ -45,8 +45,13 @@ def test_the_table_has_means_and_deviations_of_what_is_there():
 
 
 def test_rows_whose_settings_changed_are_made_anew():
-    name, (recipe, settings) = "default, CD-3", ROWS["default, CD-3"]
-    kept = {"row": [recipe, {**ladder.EQUAL, **settings}], "x": 1.0}
-    stale = {"row": [recipe, {**ladder.EQUAL, "encoder.chain_steps": 2}], "x": 2.0}
-    done = json.loads(json.dumps({name: {"0": kept, "1": stale}, "a row of old": {"0": kept}}))
-    assert ladder.current(done, {name: ROWS[name]}) == {name: {"0": kept}}
+    recipe, settings = ROWS["default, CD-3"]
+    kept, stale = (
+        {"x": 1.0, "sections": ladder.sections_of(ladder.config_of(recipe, s))}
+        for s in (settings, {**settings, "encoder.dim": 8})
+    )
+    done = {"a": {"0": kept, "1": stale}, "of old": {"0": kept}}
+    assert ladder.current(done, {"a": ROWS["default, CD-3"], "b": ROWS["default, CD-3"]}) == {
+        "a": {"0": kept},
+        "b": {},
+    }
