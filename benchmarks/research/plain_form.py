@@ -56,6 +56,7 @@ ROWS = {
     "decoder temperature 1": {"decoder.temperature": 1.0},
     "decoder without routing": {"decoder.iterations": 0},
     "decoder normalised over outputs": {"decoder.normalize": "outputs"},
+    "encoder normalised over outputs": {"encoder.normalize": "outputs"},
 }
 
 
