@@ -169,7 +169,7 @@ def train(problem, config, shared):
     begun = time.perf_counter()
     z = map_batches(lambda maps: encoder.experts.route(primary(maps)).z, problem.train)
     if config["encoder"].frames:
-        adapt_frames(encoder, z)
+        adapt_frames(encoder, z, lambda chosen: map_batches(primary, problem.train[chosen]))
     codes = map_batches(encoder.frames, z)
     visited = visited_mixtures(codes, config["encoder"].visited_components, config.seed)
     decoder = build.build_decoder(config, primary.capsules)
