@@ -63,10 +63,13 @@ from keras_capsule_poe.functions.partition import annealed_log_partition, exact_
 from keras_capsule_poe.functions.retrieval import conjugate, lyapunov, potential
 from keras_capsule_poe.functions.routed_chain import corrected_step
 from keras_capsule_poe.functions.routing import Router, Routing, RoutingOptions
-from keras_capsule_poe.functions.squash import squash, unsquash
+from keras_capsule_poe.functions.self_attention import SelfAttention
+from keras_capsule_poe.functions.squash import exponential_squash, squash, unsquash
 from keras_capsule_poe.functions.state_tables import StateMoments, state_moments, state_table
+from keras_capsule_poe.functions.streamed.attention import attend
 from keras_capsule_poe.functions.streamed.blocks import BlockMaps
 from keras_capsule_poe.functions.streamed.router import route
+from keras_capsule_poe.functions.streamed.shared import SharedMaps
 from keras_capsule_poe.functions.tempering import exchange_log_odds, replica_exchange
 from keras_capsule_poe.functions.tilts import (
     ImportanceGradient,
@@ -104,6 +107,8 @@ __all__ = [
     "Router",
     "Routing",
     "RoutingOptions",
+    "SelfAttention",
+    "SharedMaps",
     "SquashedGaussian",
     "TemperedUnits",
     "StateMoments",
@@ -113,6 +118,7 @@ __all__ = [
     "annealed_log_partition",
     "annealed_partition",
     "annealing_schedule",
+    "attend",
     "block_resampling",
     "chain_step",
     "conjugate",
@@ -130,6 +136,7 @@ __all__ = [
     "exchange_log_odds",
     "expert_covariance",
     "expert_log_weight",
+    "exponential_squash",
     "fit_shares",
     "flattened",
     "free_energy",

@@ -56,7 +56,7 @@ class EinsumMaps(Identity):
 
     def __init__(self, kernel):
         self.kernel = at_least_float32(kernel)
-        self.inputs, self.outputs, self.out_dim, self.in_dim = self.kernel.shape
+        self.inputs, self.outputs, self.out_dim, self.in_dim = ops.shape(self.kernel)
         self.input_shape, self.output_shape = (
             (self.inputs, self.in_dim),
             (self.outputs, self.out_dim),
@@ -107,9 +107,12 @@ class EinsumMaps(Identity):
         """Pairs with a number per image and output, (B, J), added."""
         return pairs + values[:, None]
 
-    def softmax(self, logits, normalize, scale):
-        """Softmax over the inputs or the outputs, times `scale`."""
+    def softmax(self, logits, normalize, scale, leaky=False):
+        """Softmax over the inputs or the outputs, maybe with a logit of zero, times `scale`."""
         axis = 1 if normalize == "inputs" else 2
+        if leaky:
+            logits = ops.concatenate([logits, ops.zeros_like(logits[:, :, :1])], axis=2)
+            return scale * ops.softmax(logits, axis=2)[:, :, :-1]
         if logits.shape[axis] == 1:  # Keras warns of a softmax over one value
             return scale * ops.ones_like(logits)
         return scale * ops.softmax(logits, axis=axis)

@@ -7,7 +7,9 @@
 
 with g(z) the direction of z (or its squash, for dot agreement), T the temperature, prior the
 activation prior and A the agreement with the votes. Agreements add up over the iterations, so
-that one small sum is carried and not the logits.
+that one small sum is carried and not the logits; or each replaces the one before, p_t =
+T g(z_{t-1}), as in soft k-means. Leaky routing has one more output in the softmax, of logit
+zero, that takes a share of each input and is then dropped.
 
 Routing sees the outputs' own bias b_j, where they have one: the log-odds in the logits are those
 of the model only with all of z_j, and the same holds of the mean field of latent parents, whose
@@ -30,7 +32,8 @@ Routing.__doc__ = "Routing coefficients c (B, I, J) and the collectives z (B, J,
 Numbers = namedtuple("Numbers", ["temperature", "activation_prior", "bias", "scale"])
 
 NORMALIZE = ("inputs", "outputs")
-AGREEMENTS = ("cosine", "dot")
+AGREEMENTS = ("cosine", "dot", "projection")
+LOGITS = ("accumulated", "replaced")
 
 
 @dataclass(frozen=True)
@@ -44,14 +47,19 @@ class RoutingOptions:
             nothing, a large one is winner-take-all.
         normalize: `"inputs"`: sum_i c_ij is constant, each output is a weighted mean of its
             votes; `"outputs"`: sum_j c_ij is constant, each input splits a budget.
-        agreement: `"cosine"`, as in Hauser's paper; or `"dot"`, the inner product with the
-            squashed collective, as in Sabour et al.
+        agreement: `"cosine"`, as in Hauser's paper; `"dot"`, the inner product with the
+            squashed collective, as in Sabour et al.; or `"projection"`, with its direction.
         activation_prior: float, factor b on an output's own log-odds log |z_j|^2 in its logits:
             outputs compete for the whole image, as EM routing multiplies by the activation.
             Without effect with `normalize="inputs"`, where the softmax cancels it.
         scale: float, what the coefficients sum to; or `"mean"`: the mean coefficient is one
             (they sum to the number of capsules that `normalize` names). A unit of measure:
             multiplying it by s is the same as multiplying the maps by s.
+        leaky: bool, whether an input may belong to no output: one more logit, zero, stands in
+            the softmax over the outputs, so that sum_j c_ij is less than the scale.
+        logits: `"accumulated"`, agreements add up over the iterations, which sharpens the
+            coefficients; or `"replaced"`, the last agreement counts alone. With projections
+            an iteration is then one of soft k-means.
 
     The temperature, the prior and the scale may be scalar tensors.
 
@@ -68,6 +76,7 @@ class RoutingOptions:
     - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Procedure 1
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643), Algorithm 1
     - [Hinton et al., 2018](https://openreview.net/forum?id=HJWLfGWRb), the activation prior
+    - [Su, 2018](https://github.com/bojone/Capsule), logits replaced
     """
 
     iterations: int = 3
@@ -76,6 +85,8 @@ class RoutingOptions:
     agreement: str = "cosine"
     activation_prior: float = 0.0
     scale: float | str = 1.0
+    leaky: bool = False
+    logits: str = "accumulated"
 
     def __post_init__(self):
         def number(name, **rule):
@@ -88,7 +99,15 @@ class RoutingOptions:
             "agreement": one_of("agreement", self.agreement, AGREEMENTS),
             "temperature": number("temperature", above=0),
             "activation_prior": number("activation_prior"),
+            "logits": one_of("logits", self.logits, LOGITS),
         }
+        if not isinstance(self.leaky, bool):
+            raise ValueError(f"`leaky` must be true or false. Received: leaky={self.leaky!r}")
+        if self.leaky and self.normalize != "outputs":
+            raise ValueError(
+                "`leaky` goes with normalize='outputs': what leaks is a share of an input. "
+                f"Received: normalize={self.normalize!r}"
+            )
         if not (isinstance(self.scale, str) and self.scale == "mean"):
             settled["scale"] = number("scale", above=0, besides=", or 'mean'")
         for name, value in settled.items():
@@ -97,7 +116,8 @@ class RoutingOptions:
     def total(self, inputs, outputs):
         """What the coefficients of I inputs and J outputs sum to: `scale`, "mean" resolved."""
         if isinstance(self.scale, str):
-            return float(inputs if self.normalize == "inputs" else outputs)
+            number = inputs if self.normalize == "inputs" else outputs
+            return ops.cast(number, "float32") if ops.is_tensor(number) else float(number)
         return self.scale
 
 
@@ -124,20 +144,26 @@ class Router:
         self.maps = maps
         self._units = units
         self._options = options
-        self._numbers = numbers_of(maps.kernel, options, bias) if numbers is None else numbers
+        if numbers is None:
+            numbers = numbers_of(maps.kernel, options, bias, maps.inputs)
+        self._numbers = numbers
         prior = options.activation_prior
         no_prior = isinstance(prior, float) and prior == 0
         # Over the inputs the softmax cancels what is the same for all of them.
         self._is_offset = options.normalize == "outputs" and not (no_prior and bias is None)
         self._is_cosine = options.agreement == "cosine"
+        self._is_replaced = options.logits == "replaced"
         self._agreement = maps.agreements(options.agreement)
         self._axis = maps.output_axis
         bias = self._numbers.bias
         if options.normalize == "inputs":
-            share = ops.ones_like(bias) / maps.inputs
+            share = ops.ones_like(bias) / ops.cast(maps.inputs, bias.dtype)
         else:
-            share = ops.exp(bias - ops.max(bias))
-            share = share / ops.sum(share)
+            largest = ops.max(bias)
+            largest = ops.maximum(largest, 0) if options.leaky else largest
+            share = ops.exp(bias - largest)
+            leak = ops.exp(-largest) if options.leaky else 0
+            share = share / (ops.sum(share) + leak)
         self._share = maps.lay_numbers(share)
         self.hidden_bias = self._laid_bias = None
         if hidden_bias is not None:
@@ -171,30 +197,41 @@ class Router:
             return self.maps.equal_pairs(scale * self._share, x), steps
         measured, pull = self._agreement.measure(x), 0.0
         for _ in range(self._options.iterations):
-            pull = pull + self._numbers.temperature * self._direction(z)
+            pull = self._pulled(pull, z)
             c = self._coefficients(self._agreement.of(measured, pull), z)
             z = self._with_bias(self.maps.up(c, x))
             steps.append(z)
         return c, steps
 
+    def _pulled(self, pull, z):
+        """p_t, from p_{t-1} and z_{t-1}."""
+        more = self._numbers.temperature * self._direction(z)
+        return more if self._is_replaced else pull + more
+
     def _with_bias(self, z):
         return z if self._laid_bias is None else z + self._laid_bias
 
     def _direction(self, z):
-        return direction(z, self._axis) if self._is_cosine else self._units.mean(z, self._axis)
+        is_dot = self._options.agreement == "dot"
+        return self._units.mean(z, self._axis) if is_dot else direction(z, self._axis)
 
     def _coefficients(self, logits, z):
         if self._is_offset:
             offset = self._numbers.activation_prior * self._units.log_odds(z, self._axis)
             offset = offset + self.maps.lay_numbers(self._numbers.bias)
             logits = self.maps.add_to_outputs(logits, offset)
-        return self.maps.softmax(logits, self._options.normalize, self._numbers.scale)
+        options = self._options
+        return self.maps.softmax(logits, options.normalize, self._numbers.scale, options.leaky)
 
 
-def numbers_of(kernel, options, bias=None):
-    """`Numbers` of options and a bias, as tensors of the kernel's type."""
-    inputs, outputs = kernel.shape[:2]
+def numbers_of(kernel, options, bias, inputs):
+    """`Numbers` of options and a bias (or None), as tensors of the kernel's type."""
+    outputs = kernel.shape[1]
     bias = ops.zeros((outputs,)) if bias is None else bias
-    scale = options.total(inputs, outputs)
-    numbers = (options.temperature, options.activation_prior, bias, scale)
+    numbers = (
+        options.temperature,
+        options.activation_prior,
+        bias,
+        options.total(inputs, outputs),
+    )
     return Numbers(*(ops.convert_to_tensor(n, dtype=kernel.dtype) for n in numbers))

@@ -11,7 +11,7 @@ def over_images(step, arrays, at_once, results, sums):
     Args:
         step: Takes a slice of each array; gives a list of per-image results and a list of sums.
         arrays: List of tensors (B, ...).
-        at_once: int, images in a slice, at most; or None: all.
+        at_once: int or scalar integer tensor, images in a slice, at most; or None: all.
         results: Shapes, without B, of the per-image results.
         sums: Shapes of the sums.
 
@@ -19,7 +19,8 @@ def over_images(step, arrays, at_once, results, sums):
         List of the per-image results of the whole batch, list of the sums over it.
     """
     size, dtype = ops.shape(arrays[0])[0], arrays[0].dtype
-    if at_once is None or (isinstance(size, int) and size <= at_once):
+    is_known = isinstance(size, int) and isinstance(at_once, int)
+    if at_once is None or (is_known and size <= at_once):
         return step(*arrays)
     slices = (size + at_once - 1) // at_once
     slices = slices if isinstance(size, int) else ops.maximum(slices, 1)

@@ -37,6 +37,33 @@ def squash(z, axis=-1):
     return ops.cast(size * direction(wide, axis=axis), z.dtype)
 
 
+def exponential_squash(z, axis=-1):
+    """Shrinks a vector to a length below one: (1 - exp(-|z|)) z/|z|.
+
+    Short vectors keep their length, where `squash` squares it.
+
+    Args:
+        z: Tensor (..., E), any real values.
+        axis: The axis that holds the vector.
+
+    Returns:
+        Tensor of the shape and dtype of `z`, of length in [0, 1).
+
+    Examples:
+
+    >>> np.asarray(exponential_squash(np.array([[0.001, 0.0], [0.0, 3.0]]))).round(3).tolist()
+    [[0.001, 0.0], [0.0, 0.95]]
+
+    Reference:
+
+    - [Mazzia et al., 2021](https://doi.org/10.1038/s41598-021-93977-0), Equation 3
+    """
+    z = ops.convert_to_tensor(z)
+    wide = at_least_float32(z)
+    size = -ops.expm1(-length(wide, axis=axis, keepdims=True))
+    return ops.cast(size * direction(wide, axis=axis), z.dtype)
+
+
 def unsquash(x, axis=-1):
     """Inverse of `squash`: sqrt(|x|/(1-|x|)) * x/|x|.
 

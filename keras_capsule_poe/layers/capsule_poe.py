@@ -69,6 +69,11 @@ class CapsulePoE(RoutingLayer):
             kernel_initializer=kernel_initializer,
             **kwargs,
         )
+        if self.shared_weights:
+            raise ValueError(
+                "`shared_weights` is for a RoutingLayer: an energy needs its number of inputs. "
+                "Received: shared_weights=True"
+            )
         known = (type(None), keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
         if not isinstance(self.kernel_regularizer, known):
             raise ValueError(

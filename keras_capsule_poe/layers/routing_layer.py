@@ -10,6 +10,7 @@ from keras_capsule_poe.functions.maps import EinsumMaps
 from keras_capsule_poe.functions.routing import Router, RoutingOptions
 from keras_capsule_poe.functions.streamed.blocks import BlockMaps
 from keras_capsule_poe.functions.streamed.router import route_blocks
+from keras_capsule_poe.functions.streamed.shared import SharedMaps
 from keras_capsule_poe.functions.units import CapsuleUnits
 
 
@@ -25,8 +26,9 @@ class RoutingLayer(keras.layers.Layer):
     Args:
         capsules: int, J, the number of output capsules.
         dim: int, E, the size of an output capsule.
-        iterations, temperature, normalize, agreement, activation_prior, scale: See
-            `functions.RoutingOptions`; the attribute `options` holds them.
+        iterations, temperature, normalize, agreement, activation_prior, scale, leaky, logits: See
+            `functions.RoutingOptions`; the attribute `options` holds them. Zero iterations leave
+            the coefficients uniform.
         use_routing_bias: bool, whether the logits have a bias per output capsule. It is not
             trained by backpropagation; whoever balances the load moves it.
         kernel_initializer, kernel_regularizer, kernel_constraint: For the prediction maps W.
@@ -34,10 +36,12 @@ class RoutingLayer(keras.layers.Layer):
             the readable reference. Both give the same numbers.
         use_bias: bool, whether output capsules are affine, each with a bias b_j of E numbers.
         bias_initializer: For b.
+        shared_weights: bool, whether all inputs share the maps W_j of a kernel (1, J, E, D).
+            There may then be any number of them, also another one in each call.
         **kwargs: Base layer arguments.
 
     Call arguments:
-        inputs: Tensor (B, I, D), squashed capsules.
+        inputs: Tensor (B, I, D), capsules.
 
     Returns:
         Tensor (B, J, E), of lengths below one.
@@ -77,6 +81,9 @@ class RoutingLayer(keras.layers.Layer):
         implementation="streamed",
         use_bias=False,
         bias_initializer="zeros",
+        leaky=False,
+        logits="accumulated",
+        shared_weights=False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -89,7 +96,10 @@ class RoutingLayer(keras.layers.Layer):
             agreement=agreement,
             activation_prior=activation_prior,
             scale=scale,
+            leaky=leaky,
+            logits=logits,
         )
+        self.shared_weights = bool(shared_weights)
         self.use_routing_bias, self.use_bias = bool(use_routing_bias), bool(use_bias)
         self.implementation = one_of("implementation", implementation, ("streamed", "plain"))
         if kernel_initializer is None:
@@ -101,9 +111,10 @@ class RoutingLayer(keras.layers.Layer):
 
     def build(self, input_shape):
         inputs, dim = self._checked_shape(input_shape)
-        self.input_spec = keras.layers.InputSpec(ndim=3, axes={1: inputs, 2: dim})
+        axes = {2: dim} if self.shared_weights else {1: inputs, 2: dim}
+        self.input_spec = keras.layers.InputSpec(ndim=3, axes=axes)
         self.kernel = self.add_weight(
-            shape=(inputs, self.capsules, self.dim, dim),
+            shape=(1 if self.shared_weights else inputs, self.capsules, self.dim, dim),
             initializer=self.kernel_initializer,
             regularizer=self.kernel_regularizer,
             constraint=self.kernel_constraint,
@@ -127,7 +138,10 @@ class RoutingLayer(keras.layers.Layer):
 
     @property
     def coefficient_scale(self):
-        """What the routing coefficients sum to, `"mean"` resolved; known once built."""
+        """What the routing coefficients sum to, `"mean"` resolved; known once built.
+
+        Of shared weights, whose inputs may be any number, only without that word.
+        """
         return self.options.total(*self.kernel.shape[:2])
 
     def call(self, inputs):
@@ -151,26 +165,40 @@ class RoutingLayer(keras.layers.Layer):
             one_of("coefficients", coefficients, ("uniform",))
             options, bias = replace(options, iterations=0), None
         # The gradient by hand is that of capsules.
-        if self.implementation == "streamed" and isinstance(self.units, CapsuleUnits):
+        if self._is_streamed and isinstance(self.units, CapsuleUnits):
             kernel = ops.cast(self.kernel, self.compute_dtype)
-            return route_blocks(inputs, kernel, options, bias, hidden_bias=self.bias)
-        return self.router(options, bias).route(inputs)
+            more = {"hidden_bias": self.bias, "shared": self.shared_weights}
+            return route_blocks(inputs, kernel, options, bias, **more)
+        return self.router(options, bias, ops.shape(inputs)[1]).route(inputs)
 
-    def router(self, options=None, bias=None):
+    def router(self, options=None, bias=None, inputs=None):
         """The layer's `functions.Router`, for sums that need it beside its maps.
 
         Args:
             options: `RoutingOptions`, the layer's own by default, then with its routing bias.
             bias: Tensor (J,), the routing bias beside these options; or None.
+            inputs: See `maps`.
         """
         if options is None:
             options, bias = self.options, self.routing_bias
-        return Router(self.maps(), options, bias, units=self.units, hidden_bias=self.bias)
+        return Router(self.maps(inputs), options, bias, units=self.units, hidden_bias=self.bias)
 
-    def maps(self):
-        """The layer's maps, see `functions.maps`."""
-        form = BlockMaps if self.implementation == "streamed" else EinsumMaps
-        return form(ops.cast(self.kernel, self.compute_dtype))
+    def maps(self, inputs=None):
+        """The layer's maps, see `functions.maps`.
+
+        Args:
+            inputs: int or scalar integer tensor, how many inputs share the weights, where they do.
+        """
+        kernel, is_streamed = ops.cast(self.kernel, self.compute_dtype), self._is_streamed
+        if not self.shared_weights:
+            return BlockMaps(kernel) if is_streamed else EinsumMaps(kernel)
+        if is_streamed:
+            return SharedMaps(kernel, inputs)
+        return EinsumMaps(ops.broadcast_to(kernel, (inputs, *kernel.shape[1:])))
+
+    @property
+    def _is_streamed(self):
+        return self.implementation == "streamed"
 
     def start_from_images(self, x, length):
         """Sets the maps to images: row e of output j is one image's input capsules.
@@ -191,7 +219,8 @@ class RoutingLayer(keras.layers.Layer):
 
     def _checked_shape(self, input_shape):
         shape = tuple(input_shape)
-        if len(shape) != 3 or None in shape[1:]:
+        sizes = shape[2:] if self.shared_weights else shape[1:]
+        if len(shape) != 3 or None in sizes:
             raise ValueError(
                 f"{type(self).__name__} needs capsules of shape (batch, capsules, dim) with all "
                 "sizes but the batch known; PrimaryCapsules or Reshape makes them. "
@@ -207,6 +236,7 @@ class RoutingLayer(keras.layers.Layer):
             **asdict(self.options),
             "use_routing_bias": self.use_routing_bias,
             "use_bias": self.use_bias,
+            "shared_weights": self.shared_weights,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
             "kernel_constraint": keras.constraints.serialize(self.kernel_constraint),

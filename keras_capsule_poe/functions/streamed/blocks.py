@@ -141,11 +141,15 @@ class BlockMaps:
             spread = [values[None, :, None]] * len(self._blocks)
         return [block + value for block, value in zip(blocks, spread)]
 
-    def softmax(self, logits, normalize, scale):
-        """Softmax over the inputs or the outputs, times `scale`."""
+    def softmax(self, logits, normalize, scale, leaky=False):
+        """Softmax over the inputs or the outputs, maybe with a logit of zero, times `scale`."""
         largest = self._over(logits, normalize, ops.max, ops.maximum)
+        if leaky:
+            largest = [ops.maximum(most, 0) for most in largest]
         powers = [ops.exp(block - most) for block, most in zip(logits, largest)]
         totals = self.totals(powers, normalize)
+        if leaky:
+            totals = [total + ops.exp(-most) for total, most in zip(totals, largest)]
         return [power * (scale / total) for power, total in zip(powers, totals)]
 
     def totals(self, blocks, normalize):

@@ -3,6 +3,8 @@
 Letters, layouts and blocks as in `blocks`; the steps of routing as in `routing`.
 """
 
+from functools import partial
+
 from keras import ops, tree
 
 from keras_capsule_poe.functions.norms import at_least_float32, direction, length
@@ -15,10 +17,11 @@ from keras_capsule_poe.functions.routing import (
 )
 from keras_capsule_poe.functions.slices import over_images
 from keras_capsule_poe.functions.streamed.blocks import BlockMaps
+from keras_capsule_poe.functions.streamed.shared import SharedMaps
 from keras_capsule_poe.functions.units import CAPSULES
 
 
-def route(x, kernel, bias=None, hidden_bias=None, **options):
+def route(x, kernel, bias=None, hidden_bias=None, shared=False, **options):
     """Routing by agreement, Algorithm 1's c = routing(x, W).
 
     The first coefficients are uniform (or follow `bias`). Each iteration takes the collective
@@ -35,6 +38,8 @@ def route(x, kernel, bias=None, hidden_bias=None, **options):
         kernel: Tensor (I, J, E, D), prediction maps W_ij.
         bias: Tensor (J,), added to the logits of each output capsule; or None.
         hidden_bias: Tensor (J, E), added to what each output capsule receives; or None.
+        shared: bool, whether all inputs, of whatever number, have the maps of a kernel
+            (1, J, E, D).
         **options: Fields of `RoutingOptions`.
 
     Returns:
@@ -54,20 +59,22 @@ def route(x, kernel, bias=None, hidden_bias=None, **options):
     - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Procedure 1
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643), Algorithm 1
     """
-    return route_blocks(x, kernel, RoutingOptions(**options), bias, hidden_bias=hidden_bias)
+    options = RoutingOptions(**options)
+    return route_blocks(x, kernel, options, bias, hidden_bias=hidden_bias, shared=shared)
 
 
-def route_blocks(x, kernel, options, bias=None, units=CAPSULES, hidden_bias=None):
+def route_blocks(x, kernel, options, bias=None, units=CAPSULES, hidden_bias=None, shared=False):
     """`route` with its `RoutingOptions` ready, for outputs of any units."""
     kernel = at_least_float32(kernel)
     x = ops.cast(at_least_float32(x), kernel.dtype)
-
+    inputs = ops.shape(x)[1]
+    form = partial(SharedMaps, inputs=inputs) if shared else BlockMaps
     more = [] if hidden_bias is None else [ops.cast(hidden_bias, kernel.dtype)]
 
     @ops.custom_gradient
     def routed(x, kernel, *arrays):
         numbers, own = Numbers(*arrays[:4]), arrays[4] if more else None
-        router = BlockRouter(BlockMaps(kernel), options, bias, numbers, units, own)
+        router = BlockRouter(form(kernel), options, bias, numbers, units, own)
         c, *steps = router.all_images(x)
 
         def gradient(*upstream):
@@ -76,7 +83,7 @@ def route_blocks(x, kernel, options, bias=None, units=CAPSULES, hidden_bias=None
 
         return (c, steps[-1]), gradient
 
-    return Routing(*routed(x, kernel, *numbers_of(kernel, options, bias), *more))
+    return Routing(*routed(x, kernel, *numbers_of(kernel, options, bias, inputs), *more))
 
 
 class BlockRouter(Router):
@@ -105,7 +112,7 @@ class BlockRouter(Router):
         lengths = self._agreement.sums_shape if self._options.iterations else ()
         shapes = [lengths, (), (), bias.shape, (), *own, *maps.map_shapes]
         at_once, arrays = maps.images_at_once(held=3), [x, in_c, in_z, *steps]
-        (in_x,), sums = over_images(step, arrays, at_once, [x.shape[1:]], shapes)
+        (in_x,), sums = over_images(step, arrays, at_once, [ops.shape(x)[1:]], shapes)
         last = 5 + len(own)
         length_sums, in_numbers, in_maps = sums[0], sums[1:last], sums[last:]
         in_kernel = maps.unlay_maps(in_maps)
@@ -126,7 +133,7 @@ class BlockRouter(Router):
         slopes = self._agreement.measure_slopes(measured)
         pulls = [0.0]
         for z in steps[:-1]:
-            pulls.append(pulls[-1] + temperature * self._direction(z))
+            pulls.append(self._pulled(pulls[-1], z))
         for z, pull in reversed(list(zip(steps[:-1], pulls[1:]))):
             agreement = self._agreement.of(measured, pull)
             c = self._coefficients(agreement, z)
@@ -143,7 +150,8 @@ class BlockRouter(Router):
             in_c = None
             # The agreement.
             more_pull, more_measured, more_maps = self._agreement.gradient(slopes, pull, in_logits)
-            in_pull, in_measured = in_pull + more_pull, in_measured + more_measured
+            in_pull = more_pull if self._is_replaced else in_pull + more_pull
+            in_measured = in_measured + more_measured
             in_maps = _added(in_maps, more_maps)
             parts = [block * gradient for block, gradient in zip(agreement, in_logits)]
             products = _added(products, parts)
@@ -180,7 +188,7 @@ class BlockRouter(Router):
 
     def _direction_gradient(self, z, upstream):
         """Gradient of `_direction`."""
-        if not self._is_cosine:
+        if self._options.agreement == "dot":
             return self._units.mean_gradient(z, upstream, self._axis)
         n = length(z, self._axis, keepdims=True)
         unit = direction(z, self._axis)

@@ -1,0 +1,70 @@
+"""Self-attention routing between two layers of capsules, in one pass, over any maps.
+
+    s_j  = sum_k W_kj x_k
+    p_ij = softmax over j of (W_ij x_i . s_j) / sqrt(E)     how an input agrees with all others
+    c_ij = p_ij + b_ij                                      b, learned
+    z_j  = sum_i c_ij W_ij x_i
+
+With s_j the sum of all votes, s_j . W_ij x_i is the sum of the inner products of one vote with
+each of them. So this is one iteration of routing that starts from the bare sums.
+"""
+
+import math
+
+from keras import ops
+
+from keras_capsule_poe.functions.norms import at_least_float32
+from keras_capsule_poe.functions.routing import Routing
+from keras_capsule_poe.functions.slices import over_images
+
+
+class SelfAttention:
+    """Self-attention routing with one set of maps.
+
+    Args:
+        maps: Maps, see `functions.maps`.
+        bias: Tensor (I, J), b_ij, added to the coefficients; or None.
+
+    Examples:
+
+    >>> from keras_capsule_poe.functions import EinsumMaps
+    >>> attention = SelfAttention(EinsumMaps(ops.ones((6, 5, 3, 4))))
+    >>> attention.route(ops.ones((2, 6, 4))).z.shape
+    TensorShape([2, 5, 3])
+
+    Reference:
+
+    - [Mazzia et al., 2021](https://doi.org/10.1038/s41598-021-93977-0), Equations 4 to 6
+    """
+
+    def __init__(self, maps, bias=None):
+        self.maps = maps
+        self.bias = None if bias is None else ops.cast(at_least_float32(bias), maps.kernel.dtype)
+        self._share = 1 / math.sqrt(maps.output_shape[1])
+
+    def route(self, x):
+        """`Routing` of inputs (B, I, D): c (B, I, J), z (B, J, E)."""
+        maps = self.maps
+
+        def step(x):
+            x = maps.lay_inputs(x)
+            c = self.coefficients(maps.equal_up(x), x)[1]
+            return [maps.unlay_pairs(c), maps.unlay_outputs(maps.up(c, x))], []
+
+        x = ops.cast(at_least_float32(x), maps.kernel.dtype)
+        shapes = [(maps.inputs, maps.outputs), maps.output_shape]
+        return Routing(*over_images(step, [x], maps.images_at_once(), shapes, [])[0])
+
+    def coefficients(self, sums, x):
+        """Shares p and coefficients c, as pairs of the maps, from s and inputs laid out."""
+        share = self.maps.softmax(self._agreement(sums * self._share, x), "outputs", 1.0)
+        if self.bias is None:
+            return share, share
+        bias = self.maps.lay_pairs(self.bias[None])
+        if isinstance(share, list):
+            return share, [block + more for block, more in zip(share, bias)]
+        return share, share + bias
+
+    def _agreement(self, y, x):
+        agreement = self.maps.agreements("dot")
+        return agreement.of(agreement.measure(x), y)
