@@ -3,17 +3,24 @@
 from keras_capsule_poe.layers.boltzmann import RestrictedBoltzmannMachine
 from keras_capsule_poe.layers.capsule_length import CapsuleLength, CapsuleMask
 from keras_capsule_poe.layers.capsule_poe import CapsulePoE
+from keras_capsule_poe.layers.conv_capsules import ConvCapsules
+from keras_capsule_poe.layers.decoders import ConvDecoder, DenseDecoder
 from keras_capsule_poe.layers.expert_frames import ExpertFrames
 from keras_capsule_poe.layers.gaussian_mixtures import GaussianMixtures
 from keras_capsule_poe.layers.neuron_mixture import NeuronMixture
 from keras_capsule_poe.layers.neuron_poe import NeuronPoE
 from keras_capsule_poe.layers.primary_capsules import PrimaryCapsules
 from keras_capsule_poe.layers.routing_layer import RoutingLayer
+from keras_capsule_poe.layers.self_attention_routing import SelfAttentionRouting
+from keras_capsule_poe.layers.squash import Squash
 
 __all__ = [
     "CapsuleLength",
     "CapsuleMask",
     "CapsulePoE",
+    "ConvCapsules",
+    "ConvDecoder",
+    "DenseDecoder",
     "ExpertFrames",
     "GaussianMixtures",
     "NeuronMixture",
@@ -21,4 +28,6 @@ __all__ = [
     "PrimaryCapsules",
     "RestrictedBoltzmannMachine",
     "RoutingLayer",
+    "SelfAttentionRouting",
+    "Squash",
 ]

@@ -1,0 +1,133 @@
+"""Primary capsules by convolution."""
+
+import keras
+from keras import ops
+
+from keras_capsule_poe.functions.checks import one_of, whole_number
+from keras_capsule_poe.functions.squash import squash
+
+
+@keras.saving.register_keras_serializable("keras_capsule_poe")
+class ConvCapsules(keras.layers.Layer):
+    """A convolution whose channels are cut into capsules: so many types of them at each place.
+
+    x = squash(share (k * features) + b), with k the filters and share one, or 1/types. The
+    latter is what the official code computes: each place's vote is routed to all types, once,
+    with equal coefficients.
+
+    Args:
+        types: int, capsules at each place.
+        dim: int, D, the size of one.
+        kernel_size: int, height and width of the filters, in places.
+        strides: int, places.
+        padding: `"valid"` or `"same"`.
+        divide: bool, whether the convolution is divided by `types`, before the bias.
+        use_bias: bool.
+        kernel_initializer, kernel_regularizer: For the filters.
+        bias_initializer: For b.
+        **kwargs: Base layer arguments.
+
+    Call arguments:
+        features: Tensor (B, H, W, F), of any height and width that the filters fit in.
+
+    Returns:
+        Tensor (B, h * w * types, D), of lengths below one, place by place.
+
+    Raises:
+        ValueError: If an argument is not as above, or the input is no feature map.
+
+    Examples:
+
+    >>> ConvCapsules(types=32, dim=8)(np.ones((2, 20, 20, 16))).shape
+    TensorShape([2, 1152, 8])
+
+    Reference:
+
+    - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Section 4
+    """
+
+    def __init__(
+        self,
+        types,
+        dim=8,
+        kernel_size=9,
+        strides=2,
+        padding="valid",
+        divide=False,
+        use_bias=True,
+        kernel_initializer="glorot_uniform",
+        bias_initializer="zeros",
+        kernel_regularizer=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.types = whole_number("types", types)
+        self.dim = whole_number("dim", dim)
+        self.kernel_size = whole_number("kernel_size", kernel_size)
+        self.strides = whole_number("strides", strides)
+        self.padding = one_of("padding", padding, ("valid", "same"))
+        self.divide, self.use_bias = bool(divide), bool(use_bias)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+
+    def build(self, input_shape):
+        self.compute_output_shape(input_shape)
+        self.input_spec = keras.layers.InputSpec(ndim=4, axes={-1: input_shape[-1]})
+        channels = self.types * self.dim
+        self.kernel = self.add_weight(
+            shape=(self.kernel_size, self.kernel_size, input_shape[-1], channels),
+            initializer=self.kernel_initializer,
+            regularizer=self.kernel_regularizer,
+            name="kernel",
+        )
+        self.bias = None
+        if self.use_bias:
+            self.bias = self.add_weight(
+                shape=(channels,), initializer=self.bias_initializer, name="bias"
+            )
+
+    def call(self, features):
+        z = ops.conv(
+            features,
+            self.kernel,
+            strides=self.strides,
+            padding=self.padding,
+            data_format="channels_last",
+        )
+        z = z / self.types if self.divide else z
+        z = z if self.bias is None else z + self.bias
+        return squash(ops.reshape(z, (-1, z.shape[1] * z.shape[2] * self.types, self.dim)))
+
+    def compute_output_shape(self, input_shape):
+        shape = tuple(input_shape)
+        if len(shape) != 4 or None in shape[1:]:
+            raise ValueError(
+                "ConvCapsules needs a feature map (batch, height, width, features) with all sizes "
+                f"but the batch known. Received: input_shape={shape}"
+            )
+        places = 1
+        for size in shape[1:3]:
+            room = size if self.padding == "same" else size - self.kernel_size + 1
+            if room < 1:
+                raise ValueError(
+                    f"`kernel_size` must fit into the feature map. Received: kernel_size="
+                    f"{self.kernel_size}, input_shape={shape}"
+                )
+            places *= -(-room // self.strides)
+        return (shape[0], places * self.types, self.dim)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "types": self.types,
+            "dim": self.dim,
+            "kernel_size": self.kernel_size,
+            "strides": self.strides,
+            "padding": self.padding,
+            "divide": self.divide,
+            "use_bias": self.use_bias,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
+        }

@@ -1,0 +1,139 @@
+"""A fully connected layer of capsules with routing by self-attention."""
+
+import keras
+from keras import ops
+
+from keras_capsule_poe.functions.checks import one_of, whole_number
+from keras_capsule_poe.functions.maps import EinsumMaps
+from keras_capsule_poe.functions.norms import at_least_float32
+from keras_capsule_poe.functions.routing import Routing
+from keras_capsule_poe.functions.self_attention import SelfAttention
+from keras_capsule_poe.functions.squash import exponential_squash
+from keras_capsule_poe.functions.streamed.attention import attend
+
+
+@keras.saving.register_keras_serializable("keras_capsule_poe")
+class SelfAttentionRouting(keras.layers.Layer):
+    """Output capsules from input capsules, in one pass, by how much each vote agrees with all.
+
+    z_j = sum_i (p_ij + b_ij) W_ij x_i with p_i the softmax over the outputs of the votes' inner
+    products; x_j = (1 - exp(-|z_j|)) z_j/|z_j|. See `functions.SelfAttention`.
+
+    Args:
+        capsules: int, J, the number of output capsules.
+        dim: int, E, the size of an output capsule.
+        use_bias: bool, whether the coefficients have a bias b_ij.
+        routing: `"attention"`; or `"uniform"`, the control: p_ij is 1/J for all.
+        kernel_initializer, kernel_regularizer: For the prediction maps W.
+        bias_initializer: For b.
+        implementation: `"streamed"`, in blocks and without storing the votes, or `"plain"`,
+            the readable reference. Both give the same numbers.
+        **kwargs: Base layer arguments.
+
+    Call arguments:
+        inputs: Tensor (B, I, D), capsules.
+
+    Returns:
+        Tensor (B, J, E), of lengths below one.
+
+    Raises:
+        ValueError: If an argument is not as above, or the input's rank or size is not (batch,
+            capsules, dim).
+
+    Examples:
+
+    >>> SelfAttentionRouting(10, 16)(keras.random.uniform((2, 6, 8), seed=0)).shape
+    TensorShape([2, 10, 16])
+
+    Reference:
+
+    - [Mazzia et al., 2021](https://doi.org/10.1038/s41598-021-93977-0), Equations 4 to 6
+    """
+
+    def __init__(
+        self,
+        capsules,
+        dim,
+        use_bias=True,
+        routing="attention",
+        kernel_initializer=None,
+        kernel_regularizer=None,
+        bias_initializer="zeros",
+        implementation="streamed",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.capsules = whole_number("capsules", capsules)
+        self.dim = whole_number("dim", dim)
+        self.use_bias = bool(use_bias)
+        self.routing = one_of("routing", routing, ("attention", "uniform"))
+        self.implementation = one_of("implementation", implementation, ("streamed", "plain"))
+        if kernel_initializer is None:
+            kernel_initializer = keras.initializers.RandomNormal(stddev=0.1)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+
+    def build(self, input_shape):
+        self.compute_output_shape(input_shape)
+        _, inputs, dim = input_shape
+        self.input_spec = keras.layers.InputSpec(ndim=3, axes={1: inputs, 2: dim})
+        self.kernel = self.add_weight(
+            shape=(inputs, self.capsules, self.dim, dim),
+            initializer=self.kernel_initializer,
+            regularizer=self.kernel_regularizer,
+            name="kernel",
+        )
+        self.bias = None
+        if self.use_bias:
+            self.bias = self.add_weight(
+                shape=(inputs, self.capsules), initializer=self.bias_initializer, name="bias"
+            )
+
+    def call(self, inputs):
+        return ops.cast(exponential_squash(self.route(inputs).z), self.compute_dtype)
+
+    def route(self, inputs):
+        """Coefficients and collectives of a batch.
+
+        Args:
+            inputs: Tensor (B, I, D).
+
+        Returns:
+            `Routing(coefficients, z)`: (B, I, J) and (B, J, E).
+        """
+        kernel = ops.cast(self.kernel, self.compute_dtype)
+        if self.routing == "uniform":
+            return self._uniform(at_least_float32(inputs), at_least_float32(kernel))
+        if self.implementation == "streamed":
+            return attend(inputs, kernel, self.bias)
+        return SelfAttention(EinsumMaps(kernel), self.bias).route(inputs)
+
+    def _uniform(self, x, kernel):
+        share = ops.ones(kernel.shape[:2], dtype=kernel.dtype) / self.capsules
+        share = share if self.bias is None else share + ops.cast(self.bias, kernel.dtype)
+        # Coefficients that no image changes are a part of the maps.
+        z = EinsumMaps(kernel * share[:, :, None, None]).equal_up(ops.cast(x, kernel.dtype))
+        return Routing(ops.broadcast_to(share, (ops.shape(x)[0], *share.shape)), z)
+
+    def compute_output_shape(self, input_shape):
+        shape = tuple(input_shape)
+        if len(shape) != 3 or None in shape[1:]:
+            raise ValueError(
+                "SelfAttentionRouting needs capsules of shape (batch, capsules, dim) with all "
+                f"sizes but the batch known. Received: input_shape={shape}"
+            )
+        return (shape[0], self.capsules, self.dim)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "capsules": self.capsules,
+            "dim": self.dim,
+            "use_bias": self.use_bias,
+            "routing": self.routing,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+            "implementation": self.implementation,
+        }
