@@ -95,7 +95,20 @@ def load_generative(folder):
     Raises:
         RunFailed: If it cannot be loaded, or only names classes.
     """
+    return _loaded(folder, lambda model: callable(getattr(model, "draw", None)), "generates")
+
+
+def load_reconstructing(folder):
+    """The model of a folder, which makes images of codes.
+
+    Raises:
+        RunFailed: If it cannot be loaded, or makes none.
+    """
+    return _loaded(folder, lambda model: "reconstruct" in model.ENDPOINTS, "reconstructs")
+
+
+def _loaded(folder, can, verb):
     model = load_model(folder)
-    if not callable(getattr(model, "draw", None)):
-        raise RunFailed(f"The model in {folder} generates no images. It is a {model.TITLE}.")
+    if not can(model):
+        raise RunFailed(f"The model in {folder} {verb} no images. It is a {model.TITLE}.")
     return model

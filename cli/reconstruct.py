@@ -2,7 +2,7 @@
 
 import click
 
-from keras_capsule_poe.cli.models import find_model, load_generative, load_run_data
+from keras_capsule_poe.cli.models import find_model, load_reconstructing, load_run_data
 from keras_capsule_poe.cli.options import PICTURES, data_options, model_option, out_option
 from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
 
@@ -20,12 +20,19 @@ def reconstruct(out, model_dir, n, data_dir, manual_dir):
     """Show test images and what the model makes of them.
 
     The first row shows the originals; below it is a row for each way down that the model has.
+    A model that names classes also prints their labels, and what it takes them for.
     """
+    from keras_capsule_poe.data.mapping import map_batches
     from keras_capsule_poe.generation.grids import reconstruction_rows
     from keras_capsule_poe.io.pictures import save_grid
 
     folder = find_model(model_dir)
-    images = load_run_data(folder, data_dir, manual_dir).test.head(n).images
-    rows = reconstruction_rows(load_generative(folder), images)
+    model = load_reconstructing(folder)
+    test = load_run_data(folder, data_dir, manual_dir).test.head(n)
+    rows = reconstruction_rows(model, test.images)
     save_grid(out, list(rows.values()))
     click.echo(f"Wrote {out}: {', '.join(name.replace('_', ' ') for name in rows)}")
+    if test.labels is not None and hasattr(model, "classify"):
+        found = map_batches(lambda batch: model.classify(batch)["classes"], test.images)
+        for name, classes in (("labels", test.labels), ("named", found)):
+            click.echo(f"{name} {' '.join(map(str, classes))}")

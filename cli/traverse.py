@@ -2,16 +2,18 @@
 
 import click
 
-from keras_capsule_poe.cli.models import find_model, load_generative, load_run_data
+from keras_capsule_poe.cli.models import find_model, load_reconstructing, load_run_data
 from keras_capsule_poe.cli.options import PICTURES, data_options, model_option, out_option
 from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
 
 # Codes are shorter than one: beyond twice that every one ends at the edge.
 WIDEST = 2.0
+# How far a dimension is moved, of models that do not say it.
+SPAN = 0.5
 
 
 def _check_span(context, parameter, span):
-    if not 0 < span <= WIDEST:  # NaN is refused as well
+    if span is not None and not 0 < span <= WIDEST:  # NaN is refused as well
         raise click.BadParameter(
             f"must be a number above 0 and at most {WIDEST:g}: capsules are shorter than 1. "
             f"Received: {span:g}"
@@ -38,11 +40,10 @@ def _check_span(context, parameter, span):
 @click.option(
     "--span",
     type=float,
-    default=0.5,
-    show_default=True,
     callback=_check_span,
-    help="How far each dimension is moved, up and down, before the capsule gets its length back; "
-    "at most 2.",
+    help="How far each dimension is moved, up and down, at most 2. The capsule of a model that "
+    "draws then gets its length back; that of a classifier stands alone, as it is moved.  "
+    "[default: the model's: 0.5, classifiers 0.25]",
 )
 @click.option(
     "--rows",
@@ -60,7 +61,8 @@ def traverse(out, model_dir, image, capsule, steps, span, rows, data_dir, manual
     from keras_capsule_poe.io.pictures import save_grid
 
     folder = find_model(model_dir)
-    model = load_generative(folder)
+    model = load_reconstructing(folder)
+    span = getattr(model, "SPAN", SPAN) if span is None else span
     test = load_run_data(folder, data_dir, manual_dir).test
     if image >= len(test):
         raise click.BadParameter(

@@ -30,6 +30,7 @@ _HOMES = {
     "losses": ("MarginLoss",),
     "metrics": ("ExpertUsage", "OrientationConcentration", "relative_error"),
     "models": (
+        "CapsNet",
         "CapsuleDecoder",
         "CapsuleEncoder",
         "ConvAutoencoder",

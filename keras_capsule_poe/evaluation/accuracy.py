@@ -20,8 +20,8 @@ def classification_figures(model, images):
 
     Returns:
         dict: `accuracy` (the share named rightly, its `wilson_interval`, and the number of
-        images) and `confusion`, a dict for each class of how many of its images are taken for
-        which class.
+        images); `errors` of each class, see `class_errors`; and `confusion`, a dict for each class
+        of how many of its images are taken for which class.
 
     Raises:
         BadUse: If there are no labels, or several an image.
@@ -49,6 +49,7 @@ def classification_figures(model, images):
             "high": high,
             "images": len(images),
         },
+        "errors": class_errors(images.labels, found, images.class_names),
         "confusion": confusion(images.labels, found, images.class_names),
     }
 
@@ -97,12 +98,81 @@ def confusion(labels, named, class_names=None):
     >>> confusion(np.array([0, 0, 1]), np.array([0, 1, 1]), ("cat", "dog"))
     {'cat': {'cat': 1, 'dog': 1}, 'dog': {'cat': 0, 'dog': 1}}
     """
-    classes = np.unique(np.concatenate([labels, named])).tolist()
-    known = range(len(class_names or ()))
-    names = {label: str(class_names[label] if label in known else label) for label in classes}
+    names = _names(labels, named, class_names)
+    classes = list(names)
     return {
         names[label]: {
             names[other]: int(np.sum((labels == label) & (named == other))) for other in classes
         }
         for label in classes
     }
+
+
+def class_errors(labels, named, class_names=None):
+    """What share of the images of each class is taken for another.
+
+    Args:
+        labels, named, class_names: See `confusion`.
+
+    Returns:
+        dict by class, of those that have images, of dicts: `error`, its 95% interval (Wilson)
+        `low` and `high`, how many are `wrong`, and how many `images` there are.
+
+    Examples:
+
+    >>> found = class_errors(np.array([0, 0, 1]), np.array([0, 1, 1]))
+    >>> found["0"]["error"], found["0"]["wrong"], found["1"]["images"]
+    (0.5, 1, 1)
+    """
+    found = {}
+    for label, name in _names(labels, labels, class_names).items():
+        images = int(np.sum(labels == label))
+        wrong = int(np.sum((labels == label) & (named != label)))
+        low, high = wilson_interval(wrong, images)
+        found[name] = {
+            "error": wrong / images,
+            "low": low,
+            "high": high,
+            "wrong": wrong,
+            "images": images,
+        }
+    return found
+
+
+def worst_images(model, images, most=20):
+    """Images that a classifier takes for another class, the surest of their wrong class first.
+
+    Args:
+        model: `CapsuleClassifier`.
+        images: `ImageSet` with labels.
+        most: int, how many at most.
+
+    Returns:
+        (indices, labels, named): integer arrays of one length.
+
+    Examples:
+
+    >>> from keras_capsule_poe.data import ImageSet
+    >>> class Dark:
+    ...     def classify(self, images):
+    ...         return {"classes": images[:, 0, 0, 0] * 0, "probabilities": images[:, 0, 0]}
+    >>> images = ImageSet(np.zeros((3, 2, 2, 1), "uint8"), np.array([0, 1, 0]))
+    >>> [part.tolist() for part in worst_images(Dark(), images)]
+    [[1], [1], [0]]
+    """
+    found = map_batches(
+        lambda batch: {name: model.classify(batch)[name] for name in ("classes", "probabilities")},
+        images.images,
+    )
+    named = found["classes"].astype("int64")
+    wrong = np.flatnonzero(named != images.labels)
+    surest = found["probabilities"].max(axis=1)[wrong]
+    wrong = wrong[np.argsort(-surest, kind="stable")][:most]
+    return wrong, images.labels[wrong], named[wrong]
+
+
+def _names(labels, named, class_names):
+    """What the classes that occur are called, by label."""
+    classes = np.unique(np.concatenate([labels, named])).tolist()
+    known = range(len(class_names or ()))
+    return {label: str(class_names[label] if label in known else label) for label in classes}

@@ -3,7 +3,7 @@
 import numpy as np
 
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
-from keras_capsule_poe.evaluation.accuracy import classification_figures
+from keras_capsule_poe.evaluation.accuracy import classification_figures, worst_images
 from keras_capsule_poe.evaluation.figures import evaluate, has_classes
 from keras_capsule_poe.evaluation.meaning import capsule_meaning, mean_traversals
 from keras_capsule_poe.evaluation.page import write_page
@@ -35,6 +35,7 @@ _NOTES = {
     "signs": "F of test images x and of their negatives -x, nats; and which share of images lies "
     "nearer to the negative of a training image than to any.",
     "accuracy": "Share of the test images named rightly, with its 95% interval (Wilson).",
+    "errors": "Share of the test images of each class taken for another, with its 95% interval.",
     "confusion": "How many test images of each class, a row, are taken for which, a column.",
 }
 
@@ -83,7 +84,7 @@ def measure(model, data, samples=10_000, probe_images=None, seed=0, vae_seconds=
     >>> from keras_capsule_poe.data import ImageData, ImageSet
     >>> images = ImageSet(np.zeros((4, 2, 2, 1), "uint8"), np.zeros(4, "int64"))
     >>> list(measure(Dark(), ImageData(images, images)))
-    ['accuracy', 'confusion']
+    ['accuracy', 'errors', 'confusion']
     """
     figures = {}
     if is_generative(model):
@@ -140,7 +141,7 @@ def tables(runs):
         if not values:
             found.append((_title(section), "No one label an image.", ["value"], []))
         elif any(isinstance(value, dict) for value in values.values()):
-            name = str if section == "confusion" else _title
+            name = str if section in ("confusion", "errors") else _title
             found.append((_title(section), _NOTES[section], *_nested(values, name)))
         else:
             rows = [(_title(name), value) for name, value in values.items()]
@@ -163,7 +164,8 @@ def _title(name):
 
 
 def write_report(path, model, data, dataset, found, seed=0):
-    """A page of the tables, and of a generative model the grids and each capsule.
+    """A page of the tables; of a model that generates the grids and each capsule; of one that
+    names classes what it makes of images, and images that it takes for another class.
 
     Args:
         path: The .html file.
@@ -180,6 +182,10 @@ def write_report(path, model, data, dataset, found, seed=0):
     if is_generative(model):
         pictures = [*_sample_pictures(model, seed), _reconstruction_picture(model, data.test)]
         capsules = _capsules(model, data.test, seed)
+    elif "reconstruct" in model.ENDPOINTS:
+        pictures.append(_reconstruction_picture(model, data.test))
+    if is_classifier(model) and data.test.labels is not None:
+        pictures += _mistaken_picture(model, data.test)
     write_page(path, f"{model.TITLE}: {dataset}", found, pictures, capsules)
 
 
@@ -198,6 +204,15 @@ def _reconstruction_picture(model, test):
     rows = reconstruction_rows(model, test.images[:SHOWN])
     captions = ", ".join(name.replace("_", " ") for name in rows)
     return "Reconstructions", f"Test images, by rows: {captions}.", list(rows.values())
+
+
+def _mistaken_picture(model, test):
+    wrong, labels, named = worst_images(model, test, SHOWN)
+    if not len(wrong):
+        return []
+    pairs = ", ".join(f"{label} for {name}" for label, name in zip(labels, named))
+    caption = f"Test images taken for another class, the surest first: {pairs}."
+    return [("Mistaken", caption, [to_pixels(test.images[wrong])])]
 
 
 def _capsules(model, test, seed):

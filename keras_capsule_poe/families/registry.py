@@ -15,6 +15,7 @@ _OURS = {
     "capsules": "keras_capsule_poe.families.capsule_poe:FAMILY",
     "neurons": "keras_capsule_poe.families.neurons:FAMILY",
     "rbm": "keras_capsule_poe.families.rbm:FAMILY",
+    "capsnet": "keras_capsule_poe.families.capsnet:FAMILY",
 }
 _registered = {}
 

@@ -135,13 +135,14 @@ def traversal(code, capsule, dimensions, steps, span, inside="ball"):
         capsule: int.
         dimensions: Sequence of R ints, which of the E dimensions.
         steps, span: See `image_traversal`.
-        inside: `"ball"` or `"cube"`, see `GenerativeModel.CODES`.
+        inside: `"ball"` or `"cube"`, see `GenerativeModel.CODES`; or `"alone"`.
 
     Returns:
         Array (R, steps, J, E). In a ball the capsule turns along a great circle towards the
         dimension and away from it, and keeps its length, the probability that it is on; one of a
         single dimension cannot turn, and stops just below a length of one. In a cube, a dimension
-        stops at zero and at one.
+        stops at zero and at one. Alone, the capsule's numbers are moved as they are, and all
+        other capsules are zero.
 
     Examples:
 
@@ -152,6 +153,8 @@ def traversal(code, capsule, dimensions, steps, span, inside="ball"):
     codes = np.tile(code, (len(dimensions), steps, 1, 1))
     for row, dimension in zip(codes, dimensions):
         row[:, capsule, dimension] += np.linspace(-span, span, steps, dtype="float32")
+    if inside == "alone":
+        return codes * (np.arange(len(code)) == capsule)[:, None].astype(codes.dtype)
     if inside == "cube":
         return np.clip(codes, 0, 1)
     lengths = np.linalg.norm(codes[:, :, capsule], axis=-1, keepdims=True)

@@ -28,8 +28,8 @@ class Squash(keras.layers.Layer):
 
     Examples:
 
-    >>> Squash()(np.array([[0.0, 3.0]], "float32")).numpy().round(3).tolist()
-    [[0.0, 0.9]]
+    >>> Squash()(np.array([[0.0, 1.0]], "float32")).numpy().tolist()
+    [[0.0, 0.5]]
 
     Reference:
 

@@ -1,7 +1,8 @@
-"""Keras models: the autoencoder, the capsule encoder and decoder, their product; harmoniums."""
+"""Keras models: autoencoder, capsule encoder, decoder and product; harmoniums; classifiers."""
 
 from keras_capsule_poe.models.autoencoder import ConvAutoencoder
 from keras_capsule_poe.models.boltzmann import ImageBoltzmannMachine
+from keras_capsule_poe.models.capsnet import CapsNet
 from keras_capsule_poe.models.capsule_poe import (
     CapsuleDecoder,
     CapsuleEncoder,
@@ -16,6 +17,7 @@ from keras_capsule_poe.models.neurons import (
 )
 
 __all__ = [
+    "CapsNet",
     "CapsuleDecoder",
     "CapsuleEncoder",
     "ConvAutoencoder",

@@ -30,6 +30,7 @@ def fit(
     run=None,
     after_epoch=None,
     picture=None,
+    until=None,
 ):
     """Fits `model`, resuming from the newest checkpoint in `folder`.
 
@@ -44,6 +45,7 @@ def fit(
         run: str, the number of the run, which its checkpoints carry.
         after_epoch: Function of nothing to a dict of further metrics, called each epoch.
         picture: Function of a file name, called a few times a stage; draws what was learned.
+        until: Function of an epoch's metrics to whether they are good enough to stop; or None.
 
     Returns:
         list of dict, the metrics of each epoch.
@@ -58,10 +60,10 @@ def fit(
     checkpoints = Checkpoints(model, folder / CHECKPOINTS, mend=f"stage_fresh:{stage}", run=run)
     state = checkpoints.restore(reporter.note) or {"step": 0, "history": []}
     monitor = _Monitor(
-        stage, checkpoints, state, length, reporter, checkpoint_seconds, after_epoch, picture
+        stage, checkpoints, state, length, reporter, checkpoint_seconds, after_epoch, picture, until
     )
     reporter.stage_started(stage, epochs=epochs, steps=steps, first_step=state["step"])
-    while monitor.done < epochs * steps:
+    while monitor.done < epochs * steps and not monitor.is_enough():
         epoch, step = divmod(monitor.done, steps)
         # An epoch that was cut short ends in a call of its own: the next ones are whole.
         last = epoch + 1 if step else epochs
@@ -91,7 +93,9 @@ class _Monitor(keras.callbacks.Callback):
 
     PICTURES = 8
 
-    def __init__(self, stage, checkpoints, state, length, reporter, seconds, after_epoch, picture):
+    def __init__(
+        self, stage, checkpoints, state, length, reporter, seconds, after_epoch, picture, until
+    ):
         super().__init__()
         self.stage = stage
         self.checkpoints = checkpoints
@@ -101,6 +105,7 @@ class _Monitor(keras.callbacks.Callback):
         self.seconds = seconds
         self.after_epoch = after_epoch
         self.picture = picture
+        self.until = until
         self.every = math.ceil(self.epochs * self.steps / self.PICTURES)
         self.saved = self.started = time.perf_counter()
         self.kept = self.done
@@ -136,14 +141,23 @@ class _Monitor(keras.callbacks.Callback):
             self._check(name, value)
         self.history.append({"epoch": epoch + 1, **metrics})
         self.reporter.epoch(self.stage, epoch + 1, metrics)
+        if self.is_enough():
+            self.model.stop_training = True
+            self.reporter.note(f"{self.stage}: good enough after epoch {epoch + 1}")
         self._save_in_time()
+
+    def is_enough(self):
+        """Whether an epoch has ended with metrics that were waited for; so after a resume, too."""
+        at_end = self.history and self.done == self.history[-1]["epoch"] * self.steps
+        return bool(self.until and at_end and self.until(self.history[-1]))
 
     def _is_last(self):
         return self.done == self.epochs * self.steps
 
     def _save_in_time(self):
         now = time.perf_counter()
-        if now - self.saved < self.seconds and not self._is_last():
+        is_last = self._is_last() or self.is_enough()
+        if now - self.saved < self.seconds and not is_last:
             return
         state = {"history": self.history, "epoch_seconds": now - self.started}
         try:

@@ -54,7 +54,7 @@ class Run:
         """What each finished stage measured, by stage."""
         return self.folder.metrics(self.config.family)
 
-    def fit(self, stage, model, stream, schedule, after_epoch=None, picture=None):
+    def fit(self, stage, model, stream, schedule, after_epoch=None, picture=None, until=None):
         """Fits the model of a stage with checkpoints, see `fitting.fit`.
 
         Args:
@@ -62,7 +62,7 @@ class Run:
             model: Built Keras model, compiled.
             stream: Function of keyword arguments of `batches` to a `tf.data.Dataset`.
             schedule: `Schedule`.
-            after_epoch, picture: See `fitting.fit`; `picture` is a function of a path.
+            after_epoch, picture, until: See `fitting.fit`; `picture` is a function of a path.
 
         Returns:
             dict, the metrics of the last epoch.
@@ -83,6 +83,7 @@ class Run:
             run=self.folder.saved().get("run"),
             after_epoch=after_epoch,
             picture=picture and (lambda name: picture(self.path("pictures") / name)),
+            until=until,
         )
         return history[-1]
 

@@ -32,12 +32,14 @@ class Brightness:
 
     TITLE = "Brightness"
     image_shape = (4, 4, 1)
+    ENDPOINTS = {"classify": ("images",)}
 
     def classify(self, images):
         import keras
 
         mean = keras.ops.mean(images, axis=(1, 2, 3))
-        return {"classes": keras.ops.cast(mean > 0.5, "int32")}
+        sure = keras.ops.stack([1 - mean, mean], axis=1)
+        return {"classes": keras.ops.cast(mean > 0.5, "int32"), "probabilities": sure}
 
 
 def bright_images(labels):
@@ -49,18 +51,25 @@ def bright_images(labels):
 def test_a_classifier_has_an_accuracy_and_a_confusion_table(tmp_path):
     data = ImageData(bright_images([0, 0, 1, 1, 1]), bright_images([0, 0, 1, 1, 0]))
     found = measure(Brightness(), data)
-    assert list(found) == ["accuracy", "confusion"]
+    assert list(found) == ["accuracy", "errors", "confusion"]
     low, high = wilson_interval(4, 5)
     assert found["accuracy"] == {"accuracy": 0.8, "low": low, "high": high, "images": 5}
     assert found["confusion"] == {
         "dark": {"dark": 2, "bright": 1},
         "bright": {"dark": 0, "bright": 2},
     }
-    (_, _, columns, rows) = tables([found])[1]
+    low, high = wilson_interval(1, 3)
+    assert found["errors"] == {
+        "dark": {"error": 1 / 3, "low": low, "high": high, "wrong": 1, "images": 3},
+        "bright": {"error": 0, **dict(zip(("low", "high"), wilson_interval(0, 2))),
+                   "wrong": 0, "images": 2},
+    }  # fmt: skip
+    (_, _, columns, rows) = tables([found])[2]
     assert columns == ["dark", "bright"] and rows == [("dark", 2, 1), ("bright", 0, 2)]
     page = tmp_path / "page.html"
     write_report(page, Brightness(), data, "lamps", tables([found]))
     assert "Brightness: lamps" in page.read_text() and "0.800" in page.read_text()
+    assert "the surest first: 0 for 1." in page.read_text()
 
 
 @pytest.mark.parametrize("right, n", [(0, 10), (3, 10), (10, 10), (970, 1000)])
@@ -75,7 +84,12 @@ def test_wilsons_interval_holds_the_shares_that_are_not_refused(right, n):
 def test_a_model_of_both_kinds_one_test_image_and_labels_below_zero(model, image_set, tmp_path):
     sets = image_set(40, 1), image_set(1, 2)
     data = ImageData(*(ImageSet(images.images, images.labels - 3) for images in sets))
-    model.classify = lambda images: {"classes": model.code(images)["capsules"][:, 0, 0] > 0}
+
+    def classify(images):
+        capsules = model.code(images)["capsules"]
+        return {"classes": capsules[:, 0, 0] > 0, "probabilities": capsules[:, :2, 0]}
+
+    model.classify = classify
     try:
         found = measure(model, data, samples=0)
     finally:

@@ -1,0 +1,131 @@
+"""What stands before the class capsules: three ways from images to input capsules."""
+
+import keras
+
+from keras_capsule_poe.functions.checks import one_of
+from keras_capsule_poe.layers import ConvCapsules, Squash
+
+# The least height and width of images, in pixels, of each body.
+SMALLEST = {"capsules": 17, "efficient": 11, "places": 14}
+INITIAL = ("glorot", "official", "he")
+# Filters (pixels, number, stride) of the other two bodies' convolutions.
+_EFFICIENT = ((5, 32, 1), (3, 64, 1), (3, 64, 1), (3, 128, 2))
+_PLACES = ((3, 64), (3, 64), None, (3, 128), (3, 128))
+
+
+class Starts:
+    """Initial values of the layers of a network, one seed after the other.
+
+    Args:
+        kind: One of `INITIAL`.
+        seed: int.
+    """
+
+    def __init__(self, kind, seed):
+        self._kind, self._seed = one_of("initial", kind, INITIAL), seed
+
+    def kernel(self, stddev):
+        """Initial filters; the deviation is that of the official code."""
+        self._seed += 1
+        if self._kind == "official":
+            return keras.initializers.TruncatedNormal(stddev=stddev, seed=self._seed)
+        known = {"glorot": keras.initializers.GlorotUniform, "he": keras.initializers.HeNormal}
+        return known[self._kind](seed=self._seed)
+
+    def bias(self):
+        """Initial biases."""
+        return keras.initializers.Constant(0.1 if self._kind == "official" else 0.0)
+
+    def maps(self, stddev):
+        """Initial prediction maps; Keras' rules mean nothing for their four axes."""
+        self._seed += 1
+        return keras.initializers.TruncatedNormal(stddev=stddev, seed=self._seed)
+
+
+def build_body(net, image_shape, dtype, starts):
+    """A `keras.Sequential` from images (B, H, W, C) to capsules (B, I, D).
+
+    Args:
+        net: `CapsNetSection`.
+        image_shape: (H, W, C).
+        dtype: Policy of the convolutions.
+        starts: `Starts`.
+
+    Raises:
+        ValueError: If an image is too small, or there is no such body.
+    """
+    makers = {"capsules": _capsules, "efficient": _efficient, "places": _places}
+    make, least = makers[one_of("body", net.body, tuple(makers))], SMALLEST[net.body]
+    if min(image_shape[:2]) < least:
+        raise ValueError(
+            f"images must be at least {least}x{least} pixels for the body {net.body!r}. "
+            f"Received: {image_shape[0]}x{image_shape[1]}"
+        )
+    layers = make(net, image_shape, dtype, starts)
+    return keras.Sequential(layers, name="primary")
+
+
+def _capsules(net, image_shape, dtype, starts):
+    return [
+        keras.layers.Conv2D(
+            net.filters,
+            9,
+            activation="relu",
+            kernel_initializer=starts.kernel(0.05),
+            bias_initializer=starts.bias(),
+            dtype=dtype,
+            name="convolution",
+        ),
+        ConvCapsules(
+            net.types,
+            net.primary_dim,
+            divide=net.divide,
+            kernel_initializer=starts.kernel(0.1),
+            bias_initializer=starts.bias(),
+            dtype=dtype,
+            name="primary_capsules",
+        ),
+    ]
+
+
+def _efficient(net, image_shape, dtype, starts):
+    layers, sizes = [], image_shape[:2]
+    for size, filters, stride in _EFFICIENT:
+        start = starts.kernel(0.1)
+        layers += [
+            keras.layers.Conv2D(
+                filters,
+                size,
+                strides=stride,
+                activation="relu",
+                kernel_initializer=start,
+                dtype=dtype,
+            ),
+            keras.layers.BatchNormalization(dtype=dtype),
+        ]
+        sizes = [(length - size) // stride + 1 for length in sizes]
+    # Filters of the whole map, one a channel, leave one place.
+    return [
+        *layers,
+        keras.layers.DepthwiseConv2D(
+            tuple(sizes), depthwise_initializer=starts.kernel(0.1), dtype=dtype
+        ),
+        keras.layers.Reshape((16, 8), dtype="float32"),
+        Squash("exponential", dtype="float32", name="primary_capsules"),
+    ]
+
+
+def _places(net, image_shape, dtype, starts):
+    layers = []
+    for convolution in _PLACES:
+        if convolution is None:
+            layers.append(keras.layers.AveragePooling2D(2, dtype=dtype))
+            continue
+        size, filters = convolution
+        start = starts.kernel(0.1)
+        layers.append(
+            keras.layers.Conv2D(
+                filters, size, activation="relu", kernel_initializer=start, dtype=dtype
+            )
+        )
+    return [*layers, keras.layers.Reshape((-1, _PLACES[-1][1]), dtype="float32")]

@@ -1,0 +1,181 @@
+"""A supervised capsule network from its settings, and what it would take."""
+
+import functools
+import math
+
+import keras
+
+from keras_capsule_poe.data.augment import distorted, shifted
+from keras_capsule_poe.errors import ConfigError
+from keras_capsule_poe.families.capsnet.bodies import SMALLEST, Starts, build_body
+from keras_capsule_poe.families.capsnet.rates import falling
+from keras_capsule_poe.functions.checks import one_of, real_number, whole_number
+from keras_capsule_poe.layers import (
+    ConvCapsules,
+    ConvDecoder,
+    DenseDecoder,
+    RoutingLayer,
+    SelfAttentionRouting,
+)
+from keras_capsule_poe.losses import MarginLoss
+from keras_capsule_poe.models import CapsNet
+from keras_capsule_poe.training.family import Cost
+from keras_capsule_poe.training.precision import policy
+from keras_capsule_poe.training.schedule import Schedule
+
+# Share of the machine's large float32 product rate that a step was seen to reach on two cores.
+SHARE = 0.5
+BYTES = 4
+# Passes over all votes in one pass forward, of three iterations: two agreements, three sums.
+ROUTED = 5
+
+
+def build_model(config, image_shape, dtype=None):
+    """The `CapsNet` of a configuration, built but not compiled.
+
+    Args:
+        config: `RunConfig`.
+        image_shape: (H, W, C).
+        dtype: Policy of the convolutions; None: that of the settings.
+
+    Raises:
+        ValueError: If a setting cannot be.
+    """
+    net, dtype = config["capsnet"], dtype or policy(config["capsnet"].precision)
+    starts = Starts(net.initial, config.seed)
+    model = CapsNet(
+        build_body(net, image_shape, dtype, starts),
+        _routing(net, starts),
+        image_shape,
+        decoder=_decoder(net, image_shape, starts),
+        margin=MarginLoss(absent_weight=net.absent_weight, scaling=net.loss),
+        reconstruction_weight=net.reconstruction_weight,
+        name="capsnet",
+    )
+    model.build()
+    return model
+
+
+def _routing(net, starts):
+    is_uniform = one_of("coefficients", net.coefficients, ("routed", "uniform")) == "uniform"
+    options = {"kernel_initializer": starts.maps(net.initial_stddev), "name": "routing"}
+    if net.body == "efficient":
+        how = "uniform" if is_uniform else "attention"
+        return SelfAttentionRouting(net.classes, net.dim, routing=how, **options)
+    return RoutingLayer(
+        net.classes,
+        net.dim,
+        iterations=0 if is_uniform else whole_number("iterations", net.iterations) - 1,
+        agreement=net.agreement,
+        logits=net.logits,
+        leaky=net.leaky,
+        use_bias=net.use_bias,
+        bias_initializer=starts.bias(),
+        shared_weights=net.body == "places",
+        **options,
+    )
+
+
+def _decoder(net, image_shape, starts):
+    if one_of("decoder", net.decoder, ("dense", "conv", "none")) == "none":
+        return None
+    form = DenseDecoder if net.decoder == "dense" else ConvDecoder
+    # Without a seed of its own, so that its layers start from different numbers.
+    start = starts.kernel(0.1)
+    start = type(start).from_config({**start.get_config(), "seed": None})
+    return form(image_shape, kernel_initializer=start, bias_initializer=starts.bias())
+
+
+def schedule(config):
+    """The `Schedule` of the training."""
+    net = config["capsnet"]
+    return Schedule(net.epochs, net.steps, net.batch_size)
+
+
+def optimizer(config, images):
+    """Adam with a falling rate, for so many training images."""
+    rate = falling(config["capsnet"], *schedule(config).over(images))
+    return keras.optimizers.Adam(rate, epsilon=1e-8)
+
+
+def change(config):
+    """What happens to images that are trained on: a function of `augmented`, or None."""
+    net = config["capsnet"]
+    kind = one_of("augmentation", net.augmentation, ("none", "shift", "distort"))
+    shift = functools.partial(shifted, most=whole_number("shift", net.shift, least=0))
+    return {"none": None, "shift": shift, "distort": distorted}[kind]
+
+
+def check(config, image_shape=None):
+    """Builds every part, so that its constructor says what it cannot be.
+
+    Args:
+        config: `RunConfig`.
+        image_shape: (H, W, C), or None for one that always fits.
+
+    Raises:
+        ConfigError: That names the section.
+    """
+    net = config["capsnet"]
+    try:
+        change(config)
+        optimizer(config, images=1)
+        build_model(config, image_shape or (28, 28, 1))
+        wanted = net.until_accuracy
+        if wanted is not None and not 0 < real_number("until_accuracy", wanted) <= 1:
+            raise ValueError(f"`until_accuracy` must lie in (0, 1]. Received: {wanted}")
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"capsnet: {' '.join(str(error).split())}") from error
+
+
+def smallest(config):
+    """The least height and width of images, in pixels."""
+    return SMALLEST.get(config["capsnet"].body)
+
+
+def outline(config, image_shape):
+    """Shapes and numbers of parameters, two dicts, for people to read."""
+    model = build_model(config, image_shape)
+    primary = model.primary.compute_output_shape((None, *image_shape))
+    shapes = {
+        "image": tuple(image_shape),
+        "primary capsules": tuple(primary[1:]),
+        "class capsules": (model.capsules, model.dim),
+    }
+    parts = {"primary": model.primary, "routing": model.routing, "decoder": model.decoder}
+    return shapes, {name: part.count_params() for name, part in parts.items() if part is not None}
+
+
+def cost(config, image_shape, images, held_out):
+    """The `Cost` of the training."""
+    model = build_model(config, image_shape)
+    epochs, steps = schedule(config).over(images)
+    products, numbers = _sizes(model)
+    batch = config["capsnet"].batch_size
+    return Cost(
+        # Forward, and the gradients in the inputs and in the weights.
+        flops=6.0 * products * images * epochs,
+        share=SHARE,
+        epochs=epochs,
+        steps=epochs * steps,
+        # Weights, their gradients and Adam's two moments; what each layer gives and its gradient.
+        memory=BYTES * (4 * model.count_params() + 2 * batch * numbers),
+    )
+
+
+def _sizes(model):
+    """Multiplications of one image forward, and numbers that the layers give."""
+    shape, products, numbers = (1, *model.image_shape), 0, 0
+    for layer in model.primary.layers:
+        shape = layer.compute_output_shape(shape)
+        numbers += math.prod(shape)
+        kernel = getattr(layer, "kernel", None)
+        if kernel is not None:
+            is_cut = isinstance(layer, ConvCapsules)
+            places = shape[1] // layer.types if is_cut else math.prod(shape[1:3])
+            products += places * math.prod(kernel.shape)
+    inputs, (_, outputs, out_dim, in_dim) = shape[1], model.routing.kernel.shape
+    products += ROUTED * inputs * outputs * out_dim * in_dim
+    if model.decoder is not None:
+        products += model.decoder.count_params()
+    return products, numbers

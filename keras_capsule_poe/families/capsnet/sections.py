@@ -1,0 +1,132 @@
+"""The settings of a supervised capsule network, and its recipes."""
+
+from dataclasses import dataclass
+
+from keras_capsule_poe.training.family import Recipe
+
+
+@dataclass
+class CapsNetSection:
+    """The network, its loss, and its training.
+
+    `iterations` counts as Sabour et al. do: one leaves the coefficients uniform.
+    """
+
+    body: str = "capsules"
+    filters: int = 256
+    types: int = 32
+    primary_dim: int = 8
+    divide: bool = False
+    classes: int = 10
+    dim: int = 16
+    coefficients: str = "routed"
+    iterations: int = 3
+    agreement: str = "dot"
+    logits: str = "accumulated"
+    leaky: bool = False
+    use_bias: bool = False
+    initial: str = "glorot"
+    initial_stddev: float = 0.1
+    decoder: str = "dense"
+    loss: str = "sum"
+    absent_weight: float = 0.5
+    reconstruction_weight: float = 0.0005
+    augmentation: str = "shift"
+    shift: int = 2
+    epochs: int | None = 3
+    steps: int = 1400
+    batch_size: int = 128
+    learning_rate: float = 1e-3
+    fall: str = "exponential"
+    decay: float = 0.96
+    decay_steps: int | None = 2000
+    least_rate: float = 1e-6
+    until_accuracy: float | None = None
+    precision: str = "auto"
+
+
+SECTIONS = {"capsnet": CapsNetSection}
+
+_OFFICIAL = {
+    "divide": True,
+    "use_bias": True,
+    "initial": "official",
+    "loss": "official",
+}
+
+# The size that the paper trained on house numbers, with a decoder.
+_SMALL = {
+    "filters": 64,
+    "types": 16,
+    "primary_dim": 6,
+    "dim": 8,
+    "epochs": 10,
+    "fall": "cosine",
+}
+
+_EFFICIENT = {
+    "body": "efficient",
+    "initial": "he",
+    # Truncated, of the fans that Keras reads out of (J, I, D, E): 10 * 16 * 8 inputs.
+    "initial_stddev": (2 / 1280) ** 0.5,
+    "augmentation": "distort",
+    "epochs": 10,
+    "batch_size": 16,
+    "learning_rate": 5e-4,
+    "decay": 0.97,
+    "decay_steps": None,
+    "least_rate": 5e-5,
+}
+
+_SHARED = {
+    "body": "places",
+    "agreement": "projection",
+    "logits": "replaced",
+    "decoder": "none",
+    "absent_weight": 0.25,
+    "augmentation": "none",
+    "epochs": 10,
+    "decay": 1.0,
+}
+
+RECIPES = {
+    name: Recipe(text, {"capsnet": settings})
+    for name, text, settings in (
+        ("paper", "the network of Sabour et al., as the paper has it", {}),
+        ("official", "the same, as their code has it", _OFFICIAL),
+        ("small", "a tenth of it", _SMALL),
+        ("efficient", "Efficient-CapsNet, routing by self-attention", _EFFICIENT),
+        ("shared", "maps that all places share, k-means routing, no decoder", _SHARED),
+    )
+}
+
+
+def idle(config):
+    """Settings that mean nothing beside others, and why: a dict.
+
+    Args:
+        config: `RunConfig` of these sections.
+    """
+    net, found = config["capsnet"], {}
+
+    def leave_out(why, *names):
+        found.update({f"capsnet.{name}": why for name in names})
+
+    if net.body != "capsules":
+        why = f"capsnet.body is {net.body!r}"
+        leave_out(why, "filters", "types", "primary_dim", "divide")
+    if net.body == "efficient":
+        why = "capsnet.body is 'efficient'"
+        leave_out(why, "iterations", "agreement", "logits", "leaky", "use_bias")
+    if net.coefficients == "uniform":
+        why = "capsnet.coefficients is 'uniform'"
+        leave_out(why, "iterations", "agreement", "logits")
+    if net.decoder == "none":
+        leave_out("capsnet.decoder is 'none'", "reconstruction_weight")
+    if net.augmentation != "shift":
+        leave_out(f"capsnet.augmentation is {net.augmentation!r}", "shift")
+    if net.fall == "cosine":
+        leave_out("capsnet.fall is 'cosine'", "decay", "decay_steps")
+    if net.epochs is not None:
+        leave_out("capsnet.epochs is given", "steps")
+    return found

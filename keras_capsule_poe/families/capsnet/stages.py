@@ -1,0 +1,118 @@
+"""The stages of a supervised capsule network: its training, and the whole.
+
+Each takes a `Run`, leaves its files in the run's folder and returns what it measured.
+"""
+
+import keras
+import numpy as np
+
+from keras_capsule_poe.data import batches
+from keras_capsule_poe.data.augment import augmented
+from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.errors import ConfigError, DataError
+from keras_capsule_poe.families.capsnet import build
+from keras_capsule_poe.families.features import stored
+from keras_capsule_poe.functions.compiled import compiled
+from keras_capsule_poe.generation.grids import image_traversal, reconstruction_rows
+from keras_capsule_poe.io.files import beside
+from keras_capsule_poe.io.pictures import save_grid
+from keras_capsule_poe.models import CapsNet
+from keras_capsule_poe.serving.saved_model import export_saved_model
+
+SHOWN = 12
+
+
+def capsnet(run):
+    """Trains the network by the margin loss and the error of its reconstructions."""
+    config, data = run.config, run.data
+    net, schedule = config["capsnet"], build.schedule(config)
+    one_hot = np.eye(net.classes, dtype="float32")
+    train = (data.train.images, one_hot[class_labels(data.train, net.classes)])
+    labels = class_labels(data.held_out, net.classes)
+    keras.utils.set_random_seed(config.seed)
+    model = build.build_model(config, data.image_shape)
+    # XLA makes convolutions several times slower on a CPU.
+    model.compile(build.optimizer(config, len(data.train)), jit_compile=False)
+    change, (_, steps) = build.change(config), schedule.over(len(data.train))
+    named = compiled(lambda images: model.classify(images)["classes"])
+
+    def stream(**order):
+        found = batches(train, **order)
+        if change is None:
+            return found
+        step = order["first_epoch"] * steps + order["first_step"]
+        return augmented(found, change, config.seed, step)
+
+    def after_epoch():
+        return {"held_out_accuracy": np.mean(map_batches(named, data.held_out.images) == labels)}
+
+    def picture(path):
+        save_grid(path, list(reconstruction_rows(model, data.held_out.images[:SHOWN]).values()))
+
+    last = run.fit(
+        "capsnet",
+        model,
+        stream,
+        schedule,
+        after_epoch,
+        picture if model.decoder is not None else None,
+        until=_enough(net.until_accuracy),
+    )
+    stored.save_model(run, "capsnet", model)
+    return last
+
+
+def _enough(accuracy):
+    """Whether an epoch's metrics reach an accuracy on held-out images; None where none is asked."""
+    if accuracy is None:
+        return None
+    return lambda metrics: metrics["held_out_accuracy"] >= accuracy
+
+
+def class_labels(images, classes):
+    """The labels of an `ImageSet`.
+
+    Raises:
+        DataError: If it has none, or one that is no class from 0 up.
+        ConfigError: If there are more classes than the network has.
+    """
+    if images.labels is None:
+        raise DataError("A classifier needs images with labels. Received: images without labels")
+    if images.labels.min() < 0:
+        raise DataError("A classifier needs images that are all labelled. Received: a label -1")
+    if images.labels.max() >= classes:
+        raise ConfigError(
+            f"capsnet: `classes` must be at least {images.labels.max() + 1} for these labels. "
+            f"Received: classes={classes}"
+        )
+    return images.labels
+
+
+def export(run):
+    """Saves the network for Keras and as a SavedModel, and draws what it makes of images."""
+    trained = stored.load_model(run, "capsnet")
+    # In float32, whatever it was trained in.
+    model = build.build_model(run.config, run.data.image_shape, dtype="float32")
+    model.set_weights(trained.get_weights())
+    with beside(run.path("model.keras"), suffix=".keras") as temporary:
+        model.save(temporary)
+    version = export_saved_model(model, run.folder.path, run.folder.card(run.config))
+    if model.decoder is not None:
+        images = run.data.held_out.images[:SHOWN]
+        save_grid(
+            run.path("reconstructions.png"), list(reconstruction_rows(model, images).values())
+        )
+        save_grid(run.path("traverse.png"), image_traversal(model, images[:1], span=model.SPAN)[0])
+    return {"saved_model": version.name}
+
+
+def load(path):
+    """The `CapsNet` of a `model.keras`.
+
+    Raises:
+        ValueError: If the file holds another kind of model.
+    """
+    model = keras.models.load_model(path, compile=False)
+    if not isinstance(model, CapsNet):
+        raise ValueError(f"it holds a {type(model).__name__}")
+    return model

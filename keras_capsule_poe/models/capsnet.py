@@ -1,0 +1,259 @@
+"""A supervised capsule network: images to capsules of classes, and back to images."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_capsule_poe.functions.checks import real_number
+from keras_capsule_poe.functions.norms import length
+from keras_capsule_poe.functions.winners import winners
+from keras_capsule_poe.layers.capsule_length import CapsuleMask
+from keras_capsule_poe.losses import MarginLoss
+from keras_capsule_poe.models.classifier import CapsuleClassifier
+
+# Values of a dimension in a traversal, the paper's: -0.25 to 0.25 in steps of 0.05.
+STEPS = 11
+
+
+@keras.saving.register_keras_serializable("keras_capsule_poe")
+class CapsNet(CapsuleClassifier, keras.Model):
+    """Images to capsules of classes, whose lengths are the classes' probabilities.
+
+    Trained by the margin loss of the lengths, and where there is a decoder by the squared error,
+    summed over the pixels, of the image that it makes of the labels' capsules alone. Compile it
+    with an optimizer and no loss; it is fitted to images and to labels (B, J) of zeros and ones.
+    Where an image is made of several, labels are a tuple (labels, targets, parts): the images
+    (B, T, H, W, C) of its parts and labels (B, T, J), by which each is decoded on its own.
+
+    Args:
+        primary: Layer or model from images (B, H, W, C) to capsules (B, I, D), or its config.
+        routing: Layer from these to capsules (B, J, E), one a class, or its config.
+        image_shape: (H, W, C). With weights that all inputs of `routing` share, images of other
+            heights and widths may be given, too.
+        decoder: Layer from capsules (B, J, E) to images, or its config; or None.
+        margin: `MarginLoss`, or its config.
+        reconstruction_weight: float, of the squared error.
+        **kwargs: Base model arguments.
+
+    Call arguments:
+        images: Tensor (B, H, W, C), pixels in [0, 1].
+
+    Returns:
+        Tensor (B, J, E), capsules of classes.
+
+    Raises:
+        ValueError: If a part is no layer, or the weight no number.
+
+    Examples:
+
+    >>> from keras_capsule_poe import ConvCapsules, DenseDecoder, RoutingLayer
+    >>> primary = keras.Sequential([keras.layers.Conv2D(4, 5), ConvCapsules(2, 4, 5)])
+    >>> model = CapsNet(primary, RoutingLayer(3, 6), (16, 16, 1), DenseDecoder((16, 16, 1)))
+    >>> model.build()
+    >>> model.compile("adam", jit_compile=False)
+    >>> images, labels = np.ones((6, 16, 16, 1), "float32"), np.eye(3)[[0, 1, 2, 0, 1, 2]]
+    >>> history = model.fit(images, labels, verbose=0)
+    >>> sorted(history.history)
+    ['accuracy', 'loss', 'margin_loss', 'squared_error']
+    >>> model.classify(images)["classes"].shape
+    TensorShape([6])
+
+    Reference:
+
+    - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829)
+    """
+
+    TITLE = "Capsule network"
+    # In a traversal all capsules but one are zero, and that one's numbers are moved as they are.
+    CODES, SPAN = "alone", 0.25
+    SHARED = {"encode": ("images",)}
+
+    def __init__(
+        self,
+        primary,
+        routing,
+        image_shape,
+        decoder=None,
+        margin=None,
+        reconstruction_weight=0.0005,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.primary = _layer("primary", primary)
+        self.routing = _layer("routing", routing)
+        self.decoder = None if decoder is None else _layer("decoder", decoder)
+        self.image_shape = tuple(image_shape)
+        margin = keras.saving.deserialize_keras_object(margin) if _is_config(margin) else margin
+        self.margin = MarginLoss() if margin is None else margin
+        self.reconstruction_weight = real_number("reconstruction_weight", reconstruction_weight)
+        self.mask = CapsuleMask(dtype="float32")
+        self.accuracy_tracker = keras.metrics.Mean(name="accuracy")
+        self.margin_tracker = keras.metrics.Mean(name="margin_loss")
+        if self.decoder is not None:
+            self.error_tracker = keras.metrics.Mean(name="squared_error")
+
+    def build(self, input_shape=None):
+        if self.built:
+            return
+        height, width, channels = self.image_shape
+        if getattr(self.routing, "shared_weights", False):
+            height = width = None
+        shape = (None, height, width, channels)
+        for part in (self.primary, self.routing, self.decoder):
+            # A part that was saved was built as it was loaded.
+            if part is not None and not part.built:
+                part.build(shape)
+            shape = None if part is None else part.compute_output_shape(shape)
+        self.built = True
+
+    @property
+    def capsules(self):
+        """How many classes there are, J."""
+        return self.routing.capsules
+
+    @property
+    def dim(self):
+        """The size of a capsule of a class, E."""
+        return self.routing.dim
+
+    @property
+    def ENDPOINTS(self):
+        """What a SavedModel answers: without a decoder there are no images."""
+        names = ("classify", "encode")
+        more = () if self.decoder is None else ("reconstruct", "traverse")
+        return {name: ("images",) for name in (*names, *more)}
+
+    def call(self, images, training=None):
+        return self.routing(self.primary(images, training=training))
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], self.capsules, self.dim)
+
+    # Training
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        labels, targets, parts = _parted(x, y)
+        loss = self.margin(labels, length(y_pred), sample_weight)
+        self.margin_tracker.update_state(loss)
+        if self.decoder is not None:
+            error = 0.0
+            for part in range(targets.shape[1]):
+                images = self.decoder(self.mask(y_pred, parts[:, part]), training=training)
+                gap = ops.cast(images, "float32") - ops.cast(targets[:, part], "float32")
+                error = error + ops.mean(ops.sum(ops.square(gap), axis=(1, 2, 3)))
+            self.error_tracker.update_state(error)
+            loss = loss + self.reconstruction_weight * error
+        return loss + sum(self.losses) if self.losses else loss
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        labels, _, _ = _parted(x, y)
+        self.accuracy_tracker.update_state(named_rightly(labels, length(y_pred)))
+        return super().compute_metrics(x, y, y_pred, sample_weight)
+
+    # What one can ask
+
+    def encode(self, images):
+        """Capsules of classes (B, J, E), and their lengths as `probabilities` (B, J)."""
+        capsules = ops.cast(self(images, training=False), "float32")
+        return {"capsules": capsules, "probabilities": length(capsules)}
+
+    def classify(self, images):
+        probabilities = self.encode(images)["probabilities"]
+        return {"probabilities": probabilities, "classes": winners(probabilities)}
+
+    def render(self, capsules):
+        """Images (B, H, W, C), under the key `images`, of capsules (B, J, E) as they are."""
+        return {"images": ops.cast(self._decoder(capsules, training=False), "float32")}
+
+    def reconstruct(self, images):
+        """The images that the decoder makes of the longest capsule of each image alone."""
+        return self.render(self.mask(self.encode(images)["capsules"]))
+
+    def reconstructions(self, images):
+        """See `GenerativeModel.reconstructions`: of the longest capsule of each image."""
+        return {"longest_capsule": (self.reconstruct(images)["images"], images)}
+
+    def traverse(self, images):
+        """Each dimension of each image's longest capsule moved, one at a time.
+
+        Args:
+            images: Tensor (B, H, W, C), pixels in [0, 1].
+
+        Returns:
+            dict: `images` (B, E, 11, H, W, C), a row a dimension, moved by -0.25 to 0.25 of the
+            capsule as it is; `classes` (B,), which capsule.
+
+        Reference:
+
+        - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Figure 4
+        """
+        capsules = self.encode(images)["capsules"]
+        chosen, dim = winners(capsules), self.dim
+        moves = np.linspace(-self.SPAN, self.SPAN, STEPS, dtype="float32")
+        moves = ops.convert_to_tensor(np.eye(dim, dtype="float32")[:, None] * moves[:, None])
+        moved = capsules[:, None, None] + moves[None, :, :, None]
+        codes = self.mask(
+            ops.reshape(moved, (-1, self.capsules, dim)),
+            ops.repeat(ops.one_hot(chosen, self.capsules), dim * STEPS, axis=0),
+        )
+        shown = self.render(codes)["images"]
+        shape = (-1, dim, STEPS, *self.image_shape)
+        return {"images": ops.reshape(shown, shape), "classes": chosen}
+
+    @property
+    def _decoder(self):
+        if self.decoder is None:
+            raise ValueError("A CapsNet without a decoder makes no images. Received: decoder=None")
+        return self.decoder
+
+    def get_config(self):
+        serialize = keras.saving.serialize_keras_object
+        return {
+            **super().get_config(),
+            "primary": serialize(self.primary),
+            "routing": serialize(self.routing),
+            "image_shape": self.image_shape,
+            "decoder": None if self.decoder is None else serialize(self.decoder),
+            "margin": serialize(self.margin),
+            "reconstruction_weight": self.reconstruction_weight,
+        }
+
+
+def named_rightly(labels, lengths):
+    """Whether every class of an image has a longer capsule than every other class.
+
+    Args:
+        labels: Tensor (B, J) of zeros and ones.
+        lengths: Tensor (B, J).
+
+    Returns:
+        Tensor (B,) of zeros and ones.
+
+    Examples:
+
+    >>> named_rightly(np.array([[1, 1, 0]]), np.array([[0.5, 0.2, 0.3]])).numpy().tolist()
+    [0.0]
+    """
+    is_present = ops.cast(labels, "float32") > 0
+    lengths = ops.cast(lengths, "float32")
+    present = ops.min(ops.where(is_present, lengths, 2.0), axis=-1)
+    absent = ops.max(ops.where(is_present, -1.0, lengths), axis=-1)
+    return ops.cast(present > absent, "float32")
+
+
+def _parted(x, y):
+    """Labels (B, J), target images (B, T, H, W, C) and the labels (B, T, J) of their parts."""
+    if isinstance(y, (tuple, list)):
+        return tuple(y)
+    return y, x[:, None], y[:, None]
+
+
+def _is_config(value):
+    return isinstance(value, dict)
+
+
+def _layer(name, value):
+    value = keras.saving.deserialize_keras_object(value) if _is_config(value) else value
+    if not isinstance(value, keras.layers.Layer):
+        raise ValueError(f"`{name}` must be a Keras layer. Received: {name}={value!r}")
+    return value

@@ -1,0 +1,175 @@
+"""The capsule network: loss, mask and gradient by hand, what it answers, saved, on JAX.
+
+Rejected: a reconstruction of the longest capsule in training; an error that is a mean over the
+pixels; a traversal that shows other capsules, moves them all, or gives the length back; an
+accuracy that counts an image of two classes as right when one is.
+"""
+
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from keras_capsule_poe import CapsNet, ConvCapsules, DenseDecoder, MarginLoss, RoutingLayer
+from keras_capsule_poe.generation.grids import image_traversal, reconstruction_rows
+from keras_capsule_poe.models.capsnet import named_rightly
+
+SHAPE, CLASSES, DIM = (9, 8, 1), 3, 4
+
+
+def network(decoder=True, **options):
+    start = keras.initializers.RandomNormal(stddev=0.5, seed=1)
+    primary = keras.Sequential(
+        [
+            keras.layers.Conv2D(4, 3, activation="relu", kernel_initializer=start),
+            ConvCapsules(2, 3, kernel_size=3, kernel_initializer=start),
+        ]
+    )
+    # The plain form has the smaller graph.
+    how = {"agreement": "dot", "implementation": "plain"}
+    routing = RoutingLayer(CLASSES, DIM, kernel_initializer=start, **how)
+    decoder = DenseDecoder(SHAPE, (6,), kernel_initializer=start) if decoder else None
+    model = CapsNet(primary, routing, SHAPE, decoder, **options)
+    model.build()
+    return model
+
+
+def images(n=4, seed=0, shape=SHAPE):
+    return np.random.default_rng(seed).uniform(size=(n, *shape)).astype("float32")
+
+
+LABELS = np.eye(CLASSES, dtype="float32")[[0, 2, 1, 1]]
+
+
+def decoded(model, capsules, kept):
+    return np.asarray(model.decoder(capsules * kept[..., None]), "float64")
+
+
+def margin(lengths, labels):
+    gaps = labels * np.maximum(0.9 - lengths, 0) ** 2
+    return (gaps + 0.5 * (1 - labels) * np.maximum(lengths - 0.1, 0) ** 2).sum(axis=1).mean()
+
+
+def test_the_loss_is_the_margin_and_the_summed_error_of_the_labels_capsules():
+    model, x = network(reconstruction_weight=0.01), images()
+    capsules = np.asarray(model(x))
+    lengths = np.linalg.norm(capsules, axis=-1)
+    assert np.any(lengths.argmax(axis=1) != LABELS.argmax(axis=1)), "the mask would not matter"
+    error = ((decoded(model, capsules, LABELS) - x) ** 2).sum(axis=(1, 2, 3)).mean()
+    expected = margin(lengths, LABELS) + 0.01 * error
+    assert float(model.compute_loss(x, LABELS, model(x))) == pytest.approx(expected, rel=1e-5)
+    plain = network(decoder=False, margin=MarginLoss(scaling="official"))
+    loss = float(plain.compute_loss(x, LABELS, model(x)))
+    assert loss == pytest.approx(margin(lengths, LABELS) / CLASSES / 2, rel=1e-5)
+
+
+def test_parts_of_an_image_are_decoded_each_on_its_own():
+    model, x = network(reconstruction_weight=0.01), images()
+    parts = np.stack([LABELS, np.roll(LABELS, 1, axis=1)], axis=1)
+    both, targets = parts.sum(axis=1), np.stack([images(seed=1), images(seed=2)], axis=1)
+    capsules = np.asarray(model(x))
+    errors = [
+        ((decoded(model, capsules, parts[:, t]) - targets[:, t]) ** 2).sum(axis=(1, 2, 3)).mean()
+        for t in range(2)
+    ]
+    expected = margin(np.linalg.norm(capsules, axis=-1), both) + 0.01 * sum(errors)
+    loss = model.compute_loss(x, (both, targets, parts), model(x))
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
+
+
+def test_all_classes_of_an_image_must_be_named():
+    lengths = np.array([[0.9, 0.8, 0.1], [0.9, 0.1, 0.8], [0.3, 0.3, 0.2]])
+    labels = np.array([[1, 1, 0], [1, 1, 0], [1, 0, 0]])
+    # The last is a tie, which names nothing.
+    assert np.asarray(named_rightly(labels, lengths)).tolist() == [1, 0, 0]
+
+
+def test_what_it_answers():
+    model, x = network(), images()
+    capsules = np.asarray(model(x))
+    lengths = np.linalg.norm(capsules, axis=-1)
+    chosen = lengths.argmax(axis=1)
+    found = model.classify(x)
+    np.testing.assert_allclose(found["probabilities"], lengths, rtol=1e-5)
+    assert np.array_equal(found["classes"], chosen)
+    np.testing.assert_array_equal(model.encode(x)["capsules"], capsules)
+    alone = decoded(model, capsules, np.eye(CLASSES)[chosen])
+    np.testing.assert_allclose(model.reconstruct(x)["images"], alone, rtol=1e-5)
+    rows = reconstruction_rows(model, x)
+    assert list(rows) == ["original", "longest_capsule"]
+    moved = model.traverse(x)
+    assert moved["images"].shape == (4, DIM, 11, *SHAPE)
+    one = capsules[1] * np.eye(CLASSES)[chosen[1]][:, None]
+    one[chosen[1], 2] += 0.15  # -0.25 to 0.25 in steps of 0.05: the ninth
+    expected = decoded(model, one[None], np.ones((1, CLASSES)))[0]
+    np.testing.assert_allclose(moved["images"][1, 2, 8], expected, rtol=1e-4)
+    # The picture of the command line is the same.
+    shown, capsule, dimensions = image_traversal(model, x[1:2], span=model.SPAN)
+    assert capsule == chosen[1] and dimensions == list(range(DIM))
+    np.testing.assert_allclose(np.stack(shown), moved["images"][1], rtol=1e-4)
+
+
+def test_without_a_decoder_it_only_names():
+    model = network(decoder=False)
+    assert list(model.ENDPOINTS) == ["classify", "encode"]
+    with pytest.raises(ValueError, match="makes no images.*Received: decoder=None"):
+        model.reconstruct(images())
+
+
+def test_it_is_fitted_saved_and_loaded(tmp_path):
+    keras.utils.set_random_seed(0)
+    model, x = network(), images()
+    model.compile(keras.optimizers.Adam(0.05), jit_compile=False)
+    first = float(model.compute_loss(x, LABELS, model(x)))
+    model.reset_metrics()
+    for _ in range(40):
+        model.train_on_batch(x, LABELS)
+    assert float(model.compute_loss(x, LABELS, model(x))) < 0.5 * first
+    assert model.evaluate(x, LABELS, verbose=0, return_dict=True)["accuracy"] == 1
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras", safe_mode=True)
+    np.testing.assert_array_equal(again(x), model(x))
+    np.testing.assert_array_equal(again.reconstruct(x)["images"], model.reconstruct(x)["images"])
+    assert again.routing.get_config() == model.routing.get_config()
+    assert again.margin.get_config() == model.margin.get_config()
+
+
+def test_with_shared_weights_images_may_have_other_sizes():
+    primary = keras.Sequential([keras.layers.Conv2D(5, 3), keras.layers.Reshape((-1, 5))])
+    routing = RoutingLayer(CLASSES, DIM, shared_weights=True, logits="replaced")
+    model = CapsNet(primary, routing, SHAPE)
+    model.build()
+    for shape in (SHAPE, (9, 20, 1)):
+        assert model.classify(images(shape=shape))["probabilities"].shape == (4, CLASSES)
+
+
+def test_bad_parts_are_refused():
+    with pytest.raises(ValueError, match="`primary` must be a Keras layer. Received: primary=3"):
+        CapsNet(3, RoutingLayer(2, 3), SHAPE)
+
+
+ON_JAX = """
+import keras, numpy as np
+from keras_capsule_poe import *
+assert keras.backend.backend() == "jax"
+layers = [keras.layers.Conv2D(4, 3, activation="relu"), ConvCapsules(2, 4, kernel_size=3)]
+layers += [RoutingLayer(3, 4, shared_weights=True, leaky=True, use_bias=True, iterations=1)]
+primary = keras.Sequential(layers)
+model = CapsNet(primary, SelfAttentionRouting(3, 4), (9, 8, 1), DenseDecoder((9, 8, 1), (6,)))
+model.build()
+model.compile(keras.optimizers.Adam(0.02))
+x = np.random.default_rng(0).uniform(size=(6, 9, 8, 1)).astype("float32")
+losses = model.fit(x, np.eye(3)[[0, 1, 2, 0, 1, 2]], epochs=5, verbose=0).history["loss"]
+assert losses[-1] < losses[0], losses
+print("fine")
+"""
+
+
+def test_it_trains_on_jax():
+    environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", ON_JAX]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.stdout.strip() == "fine", done.stderr[-2000:]
