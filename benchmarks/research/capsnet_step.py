@@ -1,0 +1,114 @@
+"""A whole training step of a capsule network: time and memory, with routing of several forms.
+
+Ours, uniform coefficients, and the three forms of routing that public implementations use, in the
+same network; autodiff through theirs. Times are the least of some steps, taken in turn.
+Usage: python benchmarks/research/capsnet_step.py [--recipe official] [--batch 128] [--json FILE]
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import _children as children
+import _measure as measure
+import _public_forms as public
+import numpy as np
+
+from keras_capsule_poe.families import get
+from keras_capsule_poe.families.capsnet import build
+from keras_capsule_poe.functions import Routing
+from keras_capsule_poe.layers import RoutingLayer
+from keras_capsule_poe.training import RunConfig
+
+SHAPE = (28, 28, 1)
+COLUMNS = "form ms images_per_second extra_mb time_ratio memory_ratio".split()
+FORMS = ("ours", "uniform", *public.FORMS)
+
+
+class PublicRouting(RoutingLayer):
+    """A `RoutingLayer` by one of the public forms, without a bias.
+
+    Args:
+        form: One of `public.FORMS`.
+        **kwargs: `RoutingLayer` arguments.
+    """
+
+    def __init__(self, form, **kwargs):
+        super().__init__(**kwargs)
+        self._form = public.FORMS[form]
+
+    def route(self, inputs, coefficients=None):
+        """See `RoutingLayer.route`."""
+        return Routing(
+            *public.route_dot(self._form, inputs, self.kernel.value, self.options.iterations)
+        )
+
+
+def step(form, recipe, batch):
+    """A function without arguments that takes one training step."""
+    config = RunConfig(get("capsnet"), recipe)
+    config.set("capsnet.coefficients", "uniform" if form == "uniform" else "routed")
+    if form in public.FORMS:
+        config.set("capsnet.use_bias", False)
+    model = build.build_model(config, SHAPE)
+    if form in public.FORMS:
+        routing = model.routing.get_config()
+        routing.pop("dtype")
+        model.routing = PublicRouting(form, **routing)
+        model.routing.build(model.primary.output_shape)
+    model.compile(build.optimizer(config, images=59_000), jit_compile=False)
+    random = np.random.default_rng(0)
+    x = random.uniform(size=(batch, *SHAPE)).astype("float32")
+    y = np.eye(10, dtype="float32")[random.integers(10, size=batch)]
+    return lambda: model.train_on_batch(x, y)
+
+
+def memory(form, recipe, batch):
+    """Extra megabytes of building the network and of two steps."""
+
+    def run():
+        call = step(form, recipe, batch)
+        call(), call()
+
+    return measure.extra_peak_mb(run)
+
+
+def speed(form, recipe, batch, seconds):
+    """Least milliseconds of a step."""
+    call = step(form, recipe, batch)
+    call()
+    return measure.times({form: call}, seconds, most=20)[form]
+
+
+def main():
+    parser = measure.parser(__doc__)
+    parser.add_argument("--recipe", default="official")
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--forms", nargs="+", default=FORMS, choices=FORMS)
+    args = parser.parse_args()
+    batch, forms = 8 if args.quick else args.batch, args.forms
+    peaks = children.in_children(memory, [(form, args.recipe, batch) for form in forms])
+    cases = [(form, args.recipe, batch, args.seconds) for form in forms]
+    least = [children.in_child(speed, *case) for case in cases]
+    theirs = [k for k, form in enumerate(forms) if form in public.FORMS]
+    best_ms, best_mb = (min((row[k] for k in theirs), default=None) for row in (least, peaks))
+    rows = [
+        {
+            "recipe": args.recipe,
+            "batch": batch,
+            "form": form,
+            "ms": ms,
+            "images_per_second": 1e3 * batch / ms,
+            "extra_mb": mb,
+            "time_ratio": best_ms and ms / best_ms,
+            "memory_ratio": best_mb and mb / best_mb,
+        }
+        for form, ms, mb in zip(forms, least, peaks)
+    ]
+    measure.report(rows, COLUMNS, args.json)
+
+
+if __name__ == "__main__":
+    main()
