@@ -26,6 +26,12 @@ from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
     "show mean and standard deviation.",
 )
 @click.option(
+    "--against",
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    help="Another classifier of the same test images, for instance the control without routing: "
+    "McNemar's test of the two.",
+)
+@click.option(
     "--samples",
     type=click.IntRange(min=0),
     default=10_000,
@@ -66,6 +72,7 @@ from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
 def evaluate(
     model_dir,
     also,
+    against,
     samples,
     vae_seconds,
     probe_images,
@@ -78,18 +85,22 @@ def evaluate(
 ):
     """Measure a trained model on its test images.
 
-    A model that names classes: its accuracy. One that generates images: reconstruction,
-    representation and samples, which are judged by a small classifier of the same data set,
-    beside controls decoded as its own features are. The classifier is kept in CAPSPOE_CACHE,
-    or ~/.cache/keras_capsule_poe.
+    A model that names classes: its accuracy, and the errors of each class. One that generates
+    images: reconstruction, representation and samples, which are judged by a small classifier
+    of the same data set, beside controls decoded as its own features are. The classifier is
+    kept in CAPSPOE_CACHE, or ~/.cache/keras_capsule_poe.
     """
+    if also and against:
+        raise click.UsageError("--against goes with one model. Received: --also")
     folders = [find_model(model_dir), *(find_model(folder) for folder in also)]
-    configs = [load_config(folder) for folder in folders]
-    dataset = configs[0].dataset
-    for folder, config in zip(folders, configs):
-        if config.dataset != dataset:
+    dataset = load_config(folders[0]).dataset
+    control = find_model(against) if against else None
+    compared = [("--also", folder) for folder in folders[1:]]
+    for flag, folder in [*compared, *([("--against", control)] if control else [])]:
+        name = load_config(folder).dataset
+        if name != dataset:
             raise click.BadParameter(
-                f"{folder} was trained on {config.dataset}, not {dataset}.", param_hint="--also"
+                f"{folder} was trained on {name}, not {dataset}.", param_hint=flag
             )
     from keras_capsule_poe.data import ImageData
     from keras_capsule_poe.evaluation.report import measure, tables, write_report
@@ -107,11 +118,17 @@ def evaluate(
         return measure(model, data, samples, probe_images, seed, seconds)
 
     first = load(folders[0])
-    others = map(load, folders[1:])
+    rest = map(load, folders[1:])
     runs = [
-        figures(folder, *loaded)
-        for folder, loaded in zip(folders, itertools.chain([first], others))
+        figures(folder, *loaded) for folder, loaded in zip(folders, itertools.chain([first], rest))
     ]
+    if against:
+        from keras_capsule_poe.evaluation import mcnemar
+
+        other, theirs = load(control)
+        if theirs.test.fingerprint != first[1].test.fingerprint:
+            raise click.BadParameter(f"{control} has other test images.", param_hint="--against")
+        runs[0]["against"] = mcnemar.against(first[0], other, first[1].test)
     found = tables(runs)
     for heading, note, columns, rows in found:
         click.echo(f"{heading}\n{note}\n" if note else heading)

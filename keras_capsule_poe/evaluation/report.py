@@ -36,6 +36,8 @@ _NOTES = {
     "nearer to the negative of a training image than to any.",
     "accuracy": "Share of the test images named rightly, with its 95% interval (Wilson).",
     "errors": "Share of the test images of each class taken for another, with its 95% interval.",
+    "against": "Test images that only this model, and only the other one, names rightly, and the "
+    "probability of numbers as unequal if both were equally good (McNemar).",
     "confusion": "How many test images of each class, a row, are taken for which, a column.",
 }
 

@@ -171,6 +171,15 @@ def test_it_is_evaluated(done, tmp_path):
     assert "Capsule network: digits" in text and "Mistaken" in text and "Reconstructions" in text
 
 
+def test_it_is_compared_with_a_control(done, folder, tmp_path):
+    path = tmp_path / "figures.json"
+    done("evaluate", "--against", folder, "--json", path, "--limit", 40)
+    found = json.loads(path.read_text())["against"]
+    assert found == {"only_this_right": 0, "only_other_right": 0, "p": 1}
+    said = done("evaluate", "--against", folder, "--also", folder, code=2)
+    assert "--against goes with one model" in said
+
+
 def test_what_it_cannot_do_is_said_in_a_line(done):
     assert "generates no images. It is a Capsule network" in done("sample", code=1)
     assert "has no likelihood. It is a Capsule network" in done("likelihood", code=2)
