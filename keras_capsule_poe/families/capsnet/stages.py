@@ -78,6 +78,11 @@ def class_labels(images, classes):
     """
     if images.labels is None:
         raise DataError("A classifier needs images with labels. Received: images without labels")
+    if images.labels.ndim > 1:
+        raise DataError(
+            "This network is trained on images of one class each. "
+            f"Received: labels of shape {images.labels.shape}"
+        )
     if images.labels.min() < 0:
         raise DataError("A classifier needs images that are all labelled. Received: a label -1")
     if images.labels.max() >= classes:
