@@ -1,0 +1,69 @@
+"""What decodings of whole codes show: errors and classes of trained models, on the test images.
+
+A row for each model: relative errors of primary capsules of the `mean` of 12,000 training images
+and of `whole_code` decoded; how often a classifier of the data set names decodings of whole codes
+rightly (`accuracy`), and the autoencoder's (`ceiling`); of which share it is sure (`recognised`),
+and of 2,000 draws of single capsules (`single`). The test images are for a model that is chosen.
+
+Usage: python benchmarks/research/whole_codes.py MODEL_DIR [MODEL_DIR ...] [--json FILE]
+"""
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+
+from keras_capsule_poe.cli.models import load_model, load_run_data
+from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.evaluation.classifier import train_judge
+from keras_capsule_poe.evaluation.samples import recognition
+from keras_capsule_poe.generation.sampling import sample
+from keras_capsule_poe.metrics import relative_error
+
+FITTED, DRAWN = 12_000, 2_000
+
+
+def row(model, data, judge):
+    """Figures of a product of expert capsules."""
+    x = map_batches(model.to_visible, data.test.images)
+    mean = map_batches(model.to_visible, data.train.images[:FITTED]).mean(axis=0)
+    codes = map_batches(lambda images: model.encode(images)["capsules"], data.test.images)
+    whole = map_batches(model.render, codes)
+    classes = judge.judge(whole["images"])[1]
+    own = judge.judge(map_batches(lambda v: {"images": model.from_visible(v)}, x)["images"])[1]
+    drawn = sample(model, DRAWN, seed=0, mode="single", domain="complete")["images"]
+    return {
+        "mean": float(relative_error(np.broadcast_to(mean, x.shape), x)),
+        "whole_code": float(relative_error(whole["primary_capsules"], x)),
+        "accuracy": _accuracy(judge, classes, data.test.labels),
+        "ceiling": _accuracy(judge, own, data.test.labels),
+        "recognised": recognition(classes)["recognised"],
+        "single": recognition(judge.judge(drawn)[1])["recognised"],
+    }
+
+
+def _accuracy(judge, classes, labels):
+    return float(np.mean(judge.labels[classes.argmax(axis=-1)] == labels))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("models", nargs="+", type=Path, metavar="MODEL_DIR")
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    rows = {}
+    for folder in args.models:
+        data = load_run_data(folder)
+        found = row(load_model(folder), data, train_judge(data.train))
+        rows[str(folder)] = found
+        print(folder, "  ".join(f"{name} {value:.3g}" for name, value in found.items()), flush=True)
+    if args.json:
+        args.json.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
