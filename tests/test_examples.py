@@ -8,6 +8,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -41,6 +42,7 @@ def shown(tmp_path_factory):
             "unsupervised": begin("unsupervised_capsules.py"),
             "tensorflow": begin("supervised_capsules.py", KERAS_BACKEND="tensorflow"),
             "arrays": begin("fit_on_arrays.py"),
+            "boat": begin("boat_or_house.py"),
         }
         yield lambda which: running[which].result()
 
@@ -76,6 +78,37 @@ def test_a_saved_model_elsewhere(shown, tmp_path):
 
 def test_fit_on_arrays(shown):
     assert "codes (500, 5, 4)" in shown("arrays")
+
+
+def test_boat_or_house(shown):
+    text = shown("boat")
+    found = {}
+    for line in re.findall(r"^(a .+): house (\S+), boat (\S+); (.+); (.+)$", text, re.MULTILINE):
+        name, house, boat, couplings, verdict = line
+        found[name] = verdict
+        lengths = {"house": float(house), "boat": float(boat)}
+        shares = [float(share) for share in re.findall(r"\d\.\d\d", couplings)]
+        right = verdict.split(",")[0]
+        if right == "refused":
+            # Under one half, from afar; a part is mostly of neither or in doubt.
+            assert max(lengths.values()) < 0.4 and max(shares) < 0.6
+        else:
+            assert lengths.pop(right) > 0.7 and max(lengths.values()) < 0.05
+            # Of each part the house's share, then the boat's: both parts go to the same one.
+            ours = shares[0::2] if right == "house" else shares[1::2]
+            assert min(ours) > 0.9
+    assert found == {
+        "a house": "house, turned by 0 degrees",
+        "a heeling boat": "boat, turned by -15 degrees",
+        "a house upside down": "refused",
+    }
+    with Image.open(named("Votes and couplings", str(text))) as picture:
+        pixels = np.asarray(picture)
+    # A column of what is seen and four of 170 pixels; lines of both votes, and much white.
+    assert pixels.shape[1] == 190 + 4 * 170
+    for colour in ((31, 90, 180), (225, 110, 10)):
+        assert np.mean(np.all(pixels == colour, axis=-1)) > 0.005
+    assert 0.7 < np.mean(pixels.min(axis=-1) > 250) < 0.95
 
 
 def test_every_example_is_tested():

@@ -64,6 +64,7 @@ from keras_capsule_poe.functions.retrieval import conjugate, lyapunov, potential
 from keras_capsule_poe.functions.routed_chain import corrected_step
 from keras_capsule_poe.functions.routing import Router, Routing, RoutingOptions
 from keras_capsule_poe.functions.self_attention import SelfAttention
+from keras_capsule_poe.functions.soft_k_means import soft_k_means_loss, soft_k_means_step
 from keras_capsule_poe.functions.squash import exponential_squash, squash, unsquash
 from keras_capsule_poe.functions.state_tables import StateMoments, state_moments, state_table
 from keras_capsule_poe.functions.streamed.attention import attend
@@ -160,6 +161,8 @@ __all__ = [
     "replica_exchange",
     "reverse_annealed_partition",
     "route",
+    "soft_k_means_loss",
+    "soft_k_means_step",
     "squash",
     "state_log_weights",
     "state_moments",
