@@ -9,13 +9,14 @@ roof. Draws votes and couplings after each iteration, in seconds, without data:
 """
 
 import sys
+from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from keras_capsule_poe.functions import route, squash
 
-ITERATIONS = 3
+SHOWN = (0, 2, 4, 6)  # iterations
 OBJECTS, PARTS = ("house", "boat"), ("rectangle", "triangle")
 CORNERS = {
     "rectangle": np.array([[-0.4, -0.25], [0.4, -0.25], [0.4, 0.25], [-0.4, 0.25]]),
@@ -83,15 +84,23 @@ def outline(thing, pose):
         yield placed(pose, own)
 
 
-# Dynamic routing with leaks: a part may belong to neither, which an object must outbid by 1.
+# Routing with leaks: a part may belong to neither, and an object must outbid that by 1. Logits are
+# replaced: agreements that add up would in the end give every part away, however little it agrees.
 W = np.array([[vote_map(*PLANS[thing][part]) for thing in OBJECTS] for part in PARTS])
-OPTIONS = {"normalize": "outputs", "agreement": "dot", "temperature": 4.0, "leaky": True}
+BIAS = np.full(len(OBJECTS), -1.0)
+OPTIONS = {"agreement": "dot", "logits": "replaced", "temperature": 4.0, "leaky": True}
+
+
+def routing(x, iterations):
+    """Couplings (scenes, parts, objects), and the length of each object's capsule."""
+    c, z = route(x, W, BIAS, iterations=iterations, normalize="outputs", **OPTIONS)
+    return np.asarray(c), np.asarray(z), np.linalg.norm(squash(z), axis=-1)
 
 
 def draw(path, scenes, votes, routings):
     """One row a scene and object, one column an iteration."""
     size, fine = 170, 3  # pixels of a panel; drawn finer and made smaller, for smooth lines
-    columns, head, left = ITERATIONS + 1, 84, 190
+    columns, head, left = len(SHOWN), 84, 190
     width, height = left + columns * size, head + len(scenes) * (2 * size + 24)
     image = Image.new("RGB", (fine * width, fine * height), "white")
     pen = ImageDraw.Draw(image)
@@ -119,16 +128,16 @@ def draw(path, scenes, votes, routings):
         GREY,
     )
     text(12, 60, "what is seen")
-    for t in range(columns):
-        text(left + t * size + 8, 60, f"iteration {t}" if t else "before routing")
+    for t, iteration in enumerate(SHOWN):
+        words = f"iteration {iteration}" if iteration else "before routing"
+        text(left + t * size + 8, 60, words)
     for s, (name, parts) in enumerate(scenes.items()):
         top = head + s * (2 * size + 24)
         pen.line([(0, fine * (top - 2)), (fine * width, fine * (top - 2))], tuple(GREY), fine)
         for part, where, colour in zip(PARTS, parts, (BLUE, ORANGE)):
             shape(placed(where, CORNERS[part]), 6, top + 70, colour)
         text(12, top + 6, name, points=16)
-        for t, (c, z) in enumerate(routings):
-            lengths = np.linalg.norm(squash(z[s]), axis=-1)
+        for t, (c, _, lengths) in enumerate(routings):
             for j, thing in enumerate(OBJECTS):
                 x, y = left + t * size, top + j * size
                 for i, colour, thick in ((0, BLUE, 5), (1, ORANGE, 2)):
@@ -137,9 +146,9 @@ def draw(path, scenes, votes, routings):
                     for corners in outline(thing, votes[s, i, j]):
                         shape(corners, x, y, faded, thick)
                 last = t == columns - 1
-                words = f"{thing}: {lengths[j]:.2f}"
+                words = f"{thing}: {lengths[s, j]:.2f}"
                 if last:
-                    words += ", yes" if lengths[j] > 0.5 else ", no"
+                    words += ", yes" if lengths[s, j] > 0.5 else ", no"
                 text(x + 8, y + size - 20, words, BLACK if last else GREY)
     image.resize((width, height), Image.LANCZOS).save(path)
 
@@ -148,23 +157,20 @@ def main(path):
     scenes = {name: see(*what) for name, what in SCENES.items()}
     x = np.array(list(scenes.values()))  # (scenes, parts, 4)
     votes = np.einsum("ijed,bid->bije", W, x)
-    bias = np.full(len(OBJECTS), -1.0)
-    routings = [
-        [np.asarray(array) for array in route(x, W, bias, iterations=t, **OPTIONS)]
-        for t in range(ITERATIONS + 1)
-    ]
-    c, z = routings[-1]
+    routings = [routing(x, iterations) for iterations in SHOWN]
+    (c, z, lengths), at_rest = routings[-1], routing(x, 100)[-1]
     for s, name in enumerate(scenes):
-        lengths = np.linalg.norm(squash(z[s]), axis=-1)
-        j = int(lengths.argmax())
+        house, boat = lengths[s]
+        j = int(lengths[s].argmax())
         angle = np.rad2deg(np.arctan2(z[s, j, 1], z[s, j, 0]))
-        found = f"{OBJECTS[j]}, turned by {angle:.0f} degrees" if lengths[j] > 0.5 else "refused"
+        found = f"{OBJECTS[j]}, turned by {angle:.0f} degrees" if lengths[s, j] > 0.5 else "refused"
         shares = "  ".join(
             f"{part} {c[s, i, 0]:.2f} {c[s, i, 1]:.2f}" for i, part in enumerate(PARTS)
         )
-        print(f"{name}: house {lengths[0]:.2f}, boat {lengths[1]:.2f}; couplings {shares}; {found}")
+        print(f"{name}: house {house:.2f}, boat {boat:.2f}; couplings {shares}; {found}")
+        print("  after 100 iterations house {:.2f}, boat {:.2f}".format(*at_rest[s]))
     draw(path, scenes, votes, routings)
-    print(f"Votes and couplings: {path}")
+    print(f"Votes and couplings: {Path(path).resolve()}")
 
 
 if __name__ == "__main__":

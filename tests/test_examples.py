@@ -81,28 +81,27 @@ def test_fit_on_arrays(shown):
 
 
 def test_boat_or_house(shown):
-    text = shown("boat")
-    found = {}
-    for line in re.findall(r"^(a .+): house (\S+), boat (\S+); (.+); (.+)$", text, re.MULTILINE):
-        name, house, boat, couplings, verdict = line
+    text, found = shown("boat"), {}
+    length = r"house (\S+), boat (\S+)"
+    scene = rf"^(a .+): {length}; (.+); (.+)\n  after 100 iterations {length}$"
+    for name, *lengths, couplings, verdict, house, boat in re.findall(scene, text, re.MULTILINE):
         found[name] = verdict
-        lengths = {"house": float(house), "boat": float(boat)}
-        shares = [float(share) for share in re.findall(r"\d\.\d\d", couplings)]
-        right = verdict.split(",")[0]
-        if right == "refused":
-            # Under one half, from afar; a part is mostly of neither or in doubt.
-            assert max(lengths.values()) < 0.4 and max(shares) < 0.6
+        lengths = [*map(float, lengths)], [float(house), float(boat)]
+        # Of each part the house's share, then the boat's.
+        shares = np.array(re.findall(r"\d\.\d\d", couplings), float).reshape(2, 2)
+        if verdict == "refused":
+            # Under one half, from afar, and for good; half of each part is of neither.
+            assert np.max(lengths) < 0.25 and shares.sum(axis=1).max() < 0.53
         else:
-            assert lengths.pop(right) > 0.7 and max(lengths.values()) < 0.05
-            # Of each part the house's share, then the boat's: both parts go to the same one.
-            ours = shares[0::2] if right == "house" else shares[1::2]
-            assert min(ours) > 0.9
+            right = ("house", "boat").index(verdict.split(",")[0])
+            assert min(row[right] for row in lengths) > 0.7 and shares[:, right].min() > 0.8
+            assert max(row[1 - right] for row in lengths) < 0.05
     assert found == {
         "a house": "house, turned by 0 degrees",
         "a heeling boat": "boat, turned by -15 degrees",
         "a house upside down": "refused",
     }
-    with Image.open(named("Votes and couplings", str(text))) as picture:
+    with Image.open(named("Votes and couplings", text)) as picture:
         pixels = np.asarray(picture)
     # A column of what is seen and four of 170 pixels; lines of both votes, and much white.
     assert pixels.shape[1] == 190 + 4 * 170
