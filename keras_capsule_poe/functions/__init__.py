@@ -26,6 +26,7 @@ from keras_capsule_poe.functions.capsule_moments import (
     expert_covariance,
     gaussian_partition,
 )
+from keras_capsule_poe.functions.coupling_changes import coupling_changes
 from keras_capsule_poe.functions.divergence import (
     Divergence,
     chain_step,
@@ -125,6 +126,7 @@ __all__ = [
     "conjugate",
     "contrastive_divergence",
     "corrected_step",
+    "coupling_changes",
     "decoder_rule",
     "direction",
     "disjoint_log_partition",

@@ -187,6 +187,23 @@ class Router:
         shapes += [maps.output_shape] * (self._options.iterations + 1)
         return over_images(step, [x], maps.images_at_once(), shapes, [])[0]
 
+    def all_logits(self, x):
+        """Logits (B, I, J) of the coefficients that each iteration makes: a list."""
+        maps = self.maps
+
+        def step(x):
+            x = maps.lay_inputs(x)
+            measured, pull, found = self._agreement.measure(x), 0.0, []
+            for z in self.steps(x)[1][:-1]:
+                pull = self._pulled(pull, z)
+                logits = self._logits(self._agreement.of(measured, pull), z)
+                found.append(maps.unlay_pairs(logits))
+            return found, []
+
+        x = ops.cast(at_least_float32(x), maps.kernel.dtype)
+        shapes = [(maps.inputs, maps.outputs)] * self._options.iterations
+        return over_images(step, [x], maps.images_at_once(), shapes, [])[0]
+
     def steps(self, x):
         """Coefficients and the list of collectives, all laid out, from inputs laid out."""
         scale = self._numbers.scale
@@ -215,13 +232,16 @@ class Router:
         is_dot = self._options.agreement == "dot"
         return self._units.mean(z, self._axis) if is_dot else direction(z, self._axis)
 
-    def _coefficients(self, logits, z):
-        if self._is_offset:
-            offset = self._numbers.activation_prior * self._units.log_odds(z, self._axis)
-            offset = offset + self.maps.lay_numbers(self._numbers.bias)
-            logits = self.maps.add_to_outputs(logits, offset)
-        options = self._options
+    def _coefficients(self, agreements, z):
+        logits, options = self._logits(agreements, z), self._options
         return self.maps.softmax(logits, options.normalize, self._numbers.scale, options.leaky)
+
+    def _logits(self, agreements, z):
+        if not self._is_offset:
+            return agreements
+        offset = self._numbers.activation_prior * self._units.log_odds(z, self._axis)
+        offset = offset + self.maps.lay_numbers(self._numbers.bias)
+        return self.maps.add_to_outputs(agreements, offset)
 
 
 def numbers_of(kernel, options, bias, inputs):

@@ -1,0 +1,52 @@
+"""Changes of the logits by each iteration, against NumPy in float64.
+
+Rejected: changes of the coefficients; changes with their sign; the size of the logits instead of
+their change.
+"""
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+from keras_capsule_poe import RoutingLayer
+from keras_capsule_poe.functions import EinsumMaps, Router, RoutingOptions, coupling_changes
+
+B, I, J, D, E = 3, 7, 4, 5, 6
+ITERATIONS = 4
+
+
+def numpy_logits(x, kernel, logits):
+    """b_0 to the last, routing by products with the squash."""
+    votes = np.einsum("bid,ijed->bije", x, np.broadcast_to(kernel, (I, *kernel.shape[1:])))
+    b = [np.zeros((B, I, J))]
+    for _ in range(ITERATIONS):
+        z = np.einsum("bij,bije->bje", softmax(b[-1], axis=-1), votes)
+        n = np.linalg.norm(z, axis=-1, keepdims=True)
+        more = np.einsum("bije,bje->bij", votes, z * n / (1 + n**2))
+        b.append(more if logits == "replaced" else b[-1] + more)
+    return np.array(b)
+
+
+@pytest.mark.parametrize("implementation", ["plain", "streamed"])
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "own"])
+@pytest.mark.parametrize("logits", ["accumulated", "replaced"])
+def test_changes_are_those_of_the_logits(logits, shared, implementation):
+    random = np.random.default_rng(0)
+    x = random.normal(size=(B, I, D))
+    kernel = random.normal(size=(1 if shared else I, J, E, D)) / 2
+    options = {"agreement": "dot", "logits": logits, "implementation": implementation}
+    layer = RoutingLayer(J, E, ITERATIONS, shared_weights=shared, dtype="float64", **options)
+    layer.build(x.shape)
+    layer.set_weights([kernel])
+    found = np.asarray(coupling_changes(layer.router(inputs=I), x))
+    b = numpy_logits(x, kernel, logits)
+    # Float64 sums of a few dozen terms of order one, in another order.
+    np.testing.assert_allclose(found, np.abs(np.diff(b, axis=0)).mean(axis=(1, 2, 3)), rtol=1e-10)
+    for wrong in (np.abs(np.diff(softmax(b, axis=-1), axis=0)), np.diff(b, axis=0), np.abs(b[1:])):
+        assert np.abs(found - wrong.mean(axis=(1, 2, 3))).max() > 0.01
+
+
+def test_without_iterations_nothing_changes():
+    router = Router(EinsumMaps(np.ones((I, J, E, D))), RoutingOptions(iterations=0))
+    with pytest.raises(ValueError, match="at least one iteration.*Received: iterations=0"):
+        coupling_changes(router, np.ones((B, I, D)))
