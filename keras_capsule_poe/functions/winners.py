@@ -1,4 +1,4 @@
-"""The winning capsule of an image: the longest, which is the most probable one."""
+"""The winning capsules of an image: the longest, which are the most probable ones."""
 
 import numpy as np
 from keras import ops
@@ -39,3 +39,42 @@ def winner_alone(capsules):
     """
     chosen = ops.one_hot(winners(capsules), capsules.shape[1], dtype=capsules.dtype)
     return capsules * chosen[..., None]
+
+
+def longest(lengths, n):
+    """The `n` longest capsules of each image, longest first; of equally long ones the first.
+
+    Args:
+        lengths: Array (N, J).
+        n: int, at most J.
+
+    Returns:
+        Integer array (N, n).
+
+    Examples:
+
+    >>> longest(np.array([[0.1, 0.7, 0.3], [0.5, 0.5, 0.2]]), 2).tolist()
+    [[1, 2], [0, 1]]
+    """
+    return np.argsort(-lengths, axis=-1, kind="stable")[:, :n]
+
+
+def are_longest(lengths, labels):
+    """Which labels are among the longest capsules of their image, as many as it has labels.
+
+    Args:
+        lengths: Array (N, J).
+        labels: Integer array (N,), or (N, T) where images show T classes each.
+
+    Returns:
+        Boolean array of the shape of `labels`.
+
+    Examples:
+
+    >>> lengths = np.array([[0.1, 0.7, 0.3]])
+    >>> are_longest(lengths, np.array([[2, 0]])).tolist(), are_longest(lengths, np.array([2]))
+    ([[True, False]], array([False]))
+    """
+    each = labels.reshape(len(labels), -1)
+    found = longest(lengths, each.shape[1])
+    return np.any(each[:, :, None] == found[:, None], axis=-1).reshape(labels.shape)

@@ -50,6 +50,20 @@ def test_rotate_is_scipys_by_whole_degrees_and_half_are_left(digits, random):
     assert abs(left - 0.54) < 5 * 0.5 / np.sqrt(N)
 
 
+def test_angles_are_normal():
+    hand = np.zeros((29, 29, 1), np.uint8)
+    hand[14, 15:] = 255  # from the middle to the right
+    found = rotate(np.stack([hand] * 2000), np.random.default_rng(0))[..., 0].astype(float)
+    y, x = np.mgrid[:29, :29] - 14.0
+    across, down = ((found * axis).sum(axis=(1, 2)) for axis in (x, y))
+    angles = np.degrees(np.arctan2(down, across))
+    angles = angles[np.abs(angles) > 0.5]
+    degrees = np.trunc(30 * 0.33 * np.random.default_rng(1).normal(size=10**6))
+    expected = degrees[degrees != 0].std()
+    # Four deviations, of the deviation of 900 normal angles.
+    assert abs(angles.std() / expected - 1) < 0.09 and abs(angles.mean()) < 4 * expected / 30
+
+
 def boxes(images):
     """First and last row, first and last column of each image's ink: (N, 4)."""
     ink = images.any(axis=-1)

@@ -233,7 +233,7 @@ def test_an_interrupted_run_goes_on_where_it_stood(tmp_path):
     "arguments, message",
     [
         (("--until-accuracy", "2"), r"`until_accuracy` must lie in (0, 1]"),
-        (("--augmentation", "blur"), "`augmentation` must be 'none' or 'shift' or 'distort'"),
+        (("--augmentation", "blur"), "`augmentation` must be 'none' or 'shift' or 'efficient'"),
         (("--coefficients", "uniform", "--iterations", "2"), "capsnet.iterations means nothing"),
         (("--set", "capsnet.body=efficient"), "capsnet.filters means nothing here"),
         (("--image-size", "12"), "images must be at least 17x17 pixels"),

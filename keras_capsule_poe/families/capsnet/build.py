@@ -5,7 +5,8 @@ import math
 
 import keras
 
-from keras_capsule_poe.data.augment import distorted, shifted
+from keras_capsule_poe.data.augmentation import shift
+from keras_capsule_poe.data.digit_augmentation import efficient
 from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.families.capsnet.bodies import SMALLEST, Starts, build_body
 from keras_capsule_poe.families.capsnet.rates import falling
@@ -98,12 +99,12 @@ def optimizer(config, images):
     return keras.optimizers.Adam(rate, epsilon=1e-8)
 
 
-def change(config):
-    """What happens to images that are trained on: a function of `augmented`, or None."""
+def augmentation(config):
+    """What happens to images that are trained on: a function for `data.stream`, or None."""
     net = config["capsnet"]
-    kind = one_of("augmentation", net.augmentation, ("none", "shift", "distort"))
-    shift = functools.partial(shifted, most=whole_number("shift", net.shift, least=0))
-    return {"none": None, "shift": shift, "distort": distorted}[kind]
+    kind = one_of("augmentation", net.augmentation, ("none", "shift", "efficient"))
+    moved = functools.partial(shift, most=whole_number("shift", net.shift, least=0))
+    return {"none": None, "shift": moved, "efficient": efficient}[kind]
 
 
 def check(config, image_shape=None):
@@ -118,7 +119,7 @@ def check(config, image_shape=None):
     """
     net = config["capsnet"]
     try:
-        change(config)
+        augmentation(config)
         optimizer(config, images=1)
         build_model(config, image_shape or (28, 28, 1))
         wanted = net.until_accuracy

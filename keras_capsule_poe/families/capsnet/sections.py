@@ -69,7 +69,7 @@ _EFFICIENT = {
     "initial": "he",
     # Truncated, of the fans that Keras reads out of (J, I, D, E): 10 * 16 * 8 inputs.
     "initial_stddev": (2 / 1280) ** 0.5,
-    "augmentation": "distort",
+    "augmentation": "efficient",
     "epochs": 10,
     "batch_size": 16,
     "learning_rate": 5e-4,

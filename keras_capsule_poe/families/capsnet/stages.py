@@ -6,13 +6,12 @@ Each takes a `Run`, leaves its files in the run's folder and returns what it mea
 import keras
 import numpy as np
 
-from keras_capsule_poe.data import batches
-from keras_capsule_poe.data.augment import augmented
 from keras_capsule_poe.data.mapping import map_batches
-from keras_capsule_poe.errors import ConfigError, DataError
 from keras_capsule_poe.families.capsnet import build
+from keras_capsule_poe.families.capsnet.examples import class_labels, examples, has_targets
 from keras_capsule_poe.families.features import stored
 from keras_capsule_poe.functions.compiled import compiled
+from keras_capsule_poe.functions.winners import are_longest
 from keras_capsule_poe.generation.grids import image_traversal, reconstruction_rows
 from keras_capsule_poe.io.files import beside
 from keras_capsule_poe.io.pictures import save_grid
@@ -26,25 +25,24 @@ def capsnet(run):
     """Trains the network by the margin loss and the error of its reconstructions."""
     config, data = run.config, run.data
     net, schedule = config["capsnet"], build.schedule(config)
-    one_hot = np.eye(net.classes, dtype="float32")
-    train = (data.train.images, one_hot[class_labels(data.train, net.classes)])
+    class_labels(data.train, net.classes)
     labels = class_labels(data.held_out, net.classes)
     keras.utils.set_random_seed(config.seed)
     model = build.build_model(config, data.image_shape)
     # XLA makes convolutions several times slower on a CPU.
     model.compile(build.optimizer(config, len(data.train)), jit_compile=False)
-    change, (_, steps) = build.change(config), schedule.over(len(data.train))
-    named = compiled(lambda images: model.classify(images)["classes"])
+    augment = build.augmentation(config)
+    if augment is not None and has_targets(data.train):
+        run.reporter.note("Images of several are not augmented: they are composed anew each epoch.")
+        augment = None
+    lengths = compiled(lambda images: model.classify(images)["probabilities"])
 
     def stream(**order):
-        found = batches(train, **order)
-        if change is None:
-            return found
-        step = order["first_epoch"] * steps + order["first_step"]
-        return augmented(found, change, config.seed, step)
+        return examples(data.train, net.classes, augment=augment, **order)
 
     def after_epoch():
-        return {"held_out_accuracy": np.mean(map_batches(named, data.held_out.images) == labels)}
+        found = are_longest(map_batches(lengths, data.held_out.images), labels)
+        return {"held_out_accuracy": np.mean(found.reshape(len(labels), -1).all(axis=1))}
 
     def picture(path):
         save_grid(path, list(reconstruction_rows(model, data.held_out.images[:SHOWN]).values()))
@@ -67,30 +65,6 @@ def _enough(accuracy):
     if accuracy is None:
         return None
     return lambda metrics: metrics["held_out_accuracy"] >= accuracy
-
-
-def class_labels(images, classes):
-    """The labels of an `ImageSet`.
-
-    Raises:
-        DataError: If it has none, or one that is no class from 0 up.
-        ConfigError: If there are more classes than the network has.
-    """
-    if images.labels is None:
-        raise DataError("A classifier needs images with labels. Received: images without labels")
-    if images.labels.ndim > 1:
-        raise DataError(
-            "This network is trained on images of one class each. "
-            f"Received: labels of shape {images.labels.shape}"
-        )
-    if images.labels.min() < 0:
-        raise DataError("A classifier needs images that are all labelled. Received: a label -1")
-    if images.labels.max() >= classes:
-        raise ConfigError(
-            f"capsnet: `classes` must be at least {images.labels.max() + 1} for these labels. "
-            f"Received: classes={classes}"
-        )
-    return images.labels
 
 
 def export(run):
