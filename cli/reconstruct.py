@@ -20,19 +20,31 @@ def reconstruct(out, model_dir, n, data_dir, manual_dir):
     """Show test images and what the model makes of them.
 
     The first row shows the originals; below it is a row for each way down that the model has.
-    A model that names classes also prints their labels, and what it takes them for.
+    A model that names classes also prints their labels, and what it takes them for; of images of
+    two classes, it shows the two most probable ones, each alone, above the true ones.
     """
     from keras_capsule_poe.data.mapping import map_batches
     from keras_capsule_poe.generation.grids import reconstruction_rows
+    from keras_capsule_poe.generation.parts import part_rows
     from keras_capsule_poe.io.pictures import save_grid
 
     folder = find_model(model_dir)
     model = load_reconstructing(folder)
     test = load_run_data(folder, data_dir, manual_dir).test.head(n)
-    rows = reconstruction_rows(model, test.images)
+    labels, found = test.labels if hasattr(model, "classify") else None, None
+    if labels is not None and labels.ndim > 1:
+        found, rows = part_rows(model, test.images, labels, test.extras.get("targets"))
+    else:
+        rows = reconstruction_rows(model, test.images)
     save_grid(out, list(rows.values()))
     click.echo(f"Wrote {out}: {', '.join(name.replace('_', ' ') for name in rows)}")
-    if test.labels is not None and hasattr(model, "classify"):
-        found = map_batches(lambda batch: model.classify(batch)["classes"], test.images)
-        for name, classes in (("labels", test.labels), ("named", found)):
-            click.echo(f"{name} {' '.join(map(str, classes))}")
+    if labels is not None:
+        if found is None:
+            found = map_batches(lambda batch: model.classify(batch)["classes"], test.images)
+        for name, classes in (("labels", labels), ("named", found)):
+            click.echo(f"{name} {' '.join(map(_joined, classes))}")
+
+
+def _joined(classes):
+    """The class of an image, or its several, as `3+8`."""
+    return "+".join(str(one) for one in classes.ravel())

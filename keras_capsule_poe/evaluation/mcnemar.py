@@ -5,6 +5,7 @@ from scipy.stats import binomtest
 
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.errors import BadUse
+from keras_capsule_poe.functions.winners import are_longest
 
 
 def against(model, other, images):
@@ -12,7 +13,7 @@ def against(model, other, images):
 
     Args:
         model, other: `CapsuleClassifier`.
-        images: `ImageSet` with labels.
+        images: `ImageSet` with labels; where an image has several, all must be named.
 
     Returns:
         dict: `only_this_right` and `only_other_right`, numbers of images; `p`, the probability of
@@ -40,12 +41,15 @@ def against(model, other, images):
             raise BadUse(f"Only models that name classes are compared. Received: {asked.TITLE}")
     if images.labels is None:
         raise BadUse("Accuracy needs labels. Received: images without labels")
-    this_right, other_right = (
-        map_batches(lambda batch, asked=asked: asked.classify(batch)["classes"], images.images)
-        == images.labels
-        for asked in (model, other)
-    )
-    return mcnemar(this_right, other_right)
+    return mcnemar(*(_is_right(asked, images) for asked in (model, other)))
+
+
+def _is_right(model, images):
+    """Whether each image's class is named, or all its classes: boolean (N,)."""
+    labels = images.labels
+    key = "classes" if labels.ndim == 1 else "probabilities"
+    found = map_batches(lambda batch: model.classify(batch)[key], images.images)
+    return found == labels if labels.ndim == 1 else are_longest(found, labels).all(axis=1)
 
 
 def mcnemar(this_right, other_right):

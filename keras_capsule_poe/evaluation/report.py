@@ -7,10 +7,12 @@ from keras_capsule_poe.evaluation.accuracy import classification_figures, worst_
 from keras_capsule_poe.evaluation.figures import evaluate, has_classes
 from keras_capsule_poe.evaluation.meaning import capsule_meaning, mean_traversals
 from keras_capsule_poe.evaluation.page import write_page
+from keras_capsule_poe.evaluation.pairs import pair_figures, worst_pairs
 from keras_capsule_poe.evaluation.samples import sample_figures
 from keras_capsule_poe.evaluation.signs import COMPARED, has_signs, sign_figures
 from keras_capsule_poe.evaluation.sources import draws
 from keras_capsule_poe.generation.grids import reconstruction_rows, sample_rows
+from keras_capsule_poe.generation.parts import part_rows
 
 SHOWN, ROWS = 20, 4
 # Rows of the samples that are shown beside each capsule.
@@ -35,6 +37,9 @@ _NOTES = {
     "signs": "F of test images x and of their negatives -x, nats; and which share of images lies "
     "nearer to the negative of a training image than to any.",
     "accuracy": "Share of the test images named rightly, with its 95% interval (Wilson).",
+    "pairs": "Share of the test images of several classes of which one is not among the most "
+    "probable ones, and share of all their digits that are not, with 95% intervals (Wilson; they "
+    "take the digits of a pair for independent).",
     "errors": "Share of the test images of each class taken for another, with its 95% interval.",
     "against": "Test images that only this model, and only the other one, names rightly, and the "
     "probability of numbers as unequal if both were equally good (McNemar).",
@@ -64,6 +69,18 @@ def is_classifier(model):
     return callable(getattr(model, "classify", None))
 
 
+def shows_several(images):
+    """Whether each image of an `ImageSet` has several labels.
+
+    Examples:
+
+    >>> from keras_capsule_poe.data import ImageSet
+    >>> shows_several(ImageSet(np.zeros((4, 2, 2, 1), "uint8"), np.zeros((4, 2), "int64")))
+    True
+    """
+    return images.labels is not None and images.labels.ndim > 1
+
+
 def measure(model, data, samples=10_000, probe_images=None, seed=0, vae_seconds=0):
     """All figures of a model: of what it generates, of what it names, or of both.
 
@@ -76,7 +93,8 @@ def measure(model, data, samples=10_000, probe_images=None, seed=0, vae_seconds=
 
     Returns:
         dict of `evaluate`; of a model that `has_signs` also `signs`, see `sign_figures`; with
-        labels `samples`, of `sample_figures`; and of `classification_figures`, with labels.
+        labels `samples`, of `sample_figures`; and with labels of `classification_figures`, or,
+        of images that show several classes, of `pair_figures`.
 
     Examples:
 
@@ -96,7 +114,8 @@ def measure(model, data, samples=10_000, probe_images=None, seed=0, vae_seconds=
         if samples and has_classes(data):
             figures["samples"] = sample_figures(model, data, samples, seed, vae_seconds=vae_seconds)
     if is_classifier(model) and data.test.labels is not None:
-        figures |= classification_figures(model, data.test)
+        judge = pair_figures if shows_several(data.test) else classification_figures
+        figures |= judge(model, data.test)
     return figures
 
 
@@ -203,16 +222,24 @@ def _sample_pictures(model, seed):
 
 
 def _reconstruction_picture(model, test):
-    rows = reconstruction_rows(model, test.images[:SHOWN])
+    shown = test.head(SHOWN)
+    if is_classifier(model) and shows_several(shown):
+        _, rows = part_rows(model, shown.images, shown.labels, shown.extras.get("targets"))
+    else:
+        rows = reconstruction_rows(model, shown.images)
     captions = ", ".join(name.replace("_", " ") for name in rows)
     return "Reconstructions", f"Test images, by rows: {captions}.", list(rows.values())
 
 
 def _mistaken_picture(model, test):
-    wrong, labels, named = worst_images(model, test, SHOWN)
+    worst = worst_pairs if shows_several(test) else worst_images
+    wrong, labels, named = worst(model, test, SHOWN)
     if not len(wrong):
         return []
-    pairs = ", ".join(f"{label} for {name}" for label, name in zip(labels, named))
+    pairs = ", ".join(
+        f"{'+'.join(map(str, np.ravel(label)))} for {'+'.join(map(str, np.ravel(name)))}"
+        for label, name in zip(labels, named)
+    )
     caption = f"Test images taken for another class, the surest first: {pairs}."
     return [("Mistaken", caption, [to_pixels(test.images[wrong])])]
 

@@ -13,6 +13,7 @@ from keras_capsule_poe.families.features import stored
 from keras_capsule_poe.functions.compiled import compiled
 from keras_capsule_poe.functions.winners import are_longest
 from keras_capsule_poe.generation.grids import image_traversal, reconstruction_rows
+from keras_capsule_poe.generation.parts import part_rows
 from keras_capsule_poe.io.files import beside
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.models import CapsNet
@@ -45,7 +46,7 @@ def capsnet(run):
         return {"held_out_accuracy": np.mean(found.reshape(len(labels), -1).all(axis=1))}
 
     def picture(path):
-        save_grid(path, list(reconstruction_rows(model, data.held_out.images[:SHOWN]).values()))
+        save_grid(path, _reconstructions(model, data.held_out))
 
     last = run.fit(
         "capsnet",
@@ -67,6 +68,15 @@ def _enough(accuracy):
     return lambda metrics: metrics["held_out_accuracy"] >= accuracy
 
 
+def _reconstructions(model, images):
+    """Rows of images and what is made of them; of images of several classes, of each part."""
+    shown = images.head(SHOWN)
+    if shown.labels.ndim == 1:
+        return list(reconstruction_rows(model, shown.images).values())
+    _, rows = part_rows(model, shown.images, shown.labels, shown.extras.get("targets"))
+    return list(rows.values())
+
+
 def export(run):
     """Saves the network for Keras and as a SavedModel, and draws what it makes of images."""
     trained = stored.load_model(run, "capsnet")
@@ -77,11 +87,10 @@ def export(run):
         model.save(temporary)
     version = export_saved_model(model, run.folder.path, run.folder.card(run.config))
     if model.decoder is not None:
-        images = run.data.held_out.images[:SHOWN]
-        save_grid(
-            run.path("reconstructions.png"), list(reconstruction_rows(model, images).values())
-        )
-        save_grid(run.path("traverse.png"), image_traversal(model, images[:1], span=model.SPAN)[0])
+        held_out = run.data.held_out
+        save_grid(run.path("reconstructions.png"), _reconstructions(model, held_out))
+        moved, _, _ = image_traversal(model, held_out.images[:1], span=model.SPAN)
+        save_grid(run.path("traverse.png"), moved)
     return {"saved_model": version.name}
 
 

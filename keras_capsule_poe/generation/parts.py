@@ -1,0 +1,123 @@
+"""What overlaps in an image, pulled apart: each of its longest capsules decoded on its own."""
+
+import numpy as np
+
+from keras_capsule_poe.data.mapping import map_batches, to_pixels
+from keras_capsule_poe.functions.winners import longest
+from keras_capsule_poe.generation.sampling import render
+
+
+def parts(model, images, n=2, labels=None):
+    """The images that a classifier makes of the longest capsules, each alone.
+
+    Args:
+        model: `CapsuleClassifier` with a decoder, such as `CapsNet`.
+        images: Array (N, H, W, C), uint8, or pixels in [0, 1].
+        n: int, T, how many capsules of each image.
+        labels: Integer array (N, T), which puts capsules in its order, see `in_order_of`; or
+            None: longest first.
+
+    Returns:
+        (classes, images): integer array (N, T), and pixels (N, T, H, W, C).
+
+    Examples:
+
+    >>> class Mirror:
+    ...     def encode(self, images):
+    ...         capsules = images[..., 0]
+    ...         return {"capsules": capsules, "probabilities": capsules[..., 0]}
+    ...
+    ...     def render(self, capsules):
+    ...         return {"images": capsules[..., None]}
+    >>> image = np.array([[[[0.1]], [[0.3]], [[0.2]]]])
+    >>> classes, images = parts(Mirror(), image)
+    >>> classes.tolist(), images[0, 0, :, 0, 0].tolist()
+    ([[1, 2]], [0.0, 0.3, 0.0])
+
+    Reference:
+
+    - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), section 6
+    """
+    code = map_batches(model.encode, images)
+    capsules, classes = code["capsules"], longest(code["probabilities"], n)
+    if labels is not None:
+        classes = in_order_of(labels, classes)
+    alone = np.arange(capsules.shape[1]) == classes[..., None]
+    codes = capsules[:, None] * alone[..., None].astype(capsules.dtype)
+    shown = render(model, codes.reshape(-1, *capsules.shape[1:]))
+    return classes, shown.reshape(*classes.shape, *shown.shape[1:])
+
+
+def in_order_of(labels, classes):
+    """Classes in the order of the labels: those that are one in its place, the others between.
+
+    Args:
+        labels, classes: Integer arrays (N, T), of T different ones an image.
+
+    Returns:
+        Integer array (N, T), each row of `classes` rearranged.
+
+    Examples:
+
+    >>> in_order_of(np.array([[3, 8], [3, 8]]), np.array([[8, 3], [5, 3]])).tolist()
+    [[3, 8], [3, 5]]
+    """
+    ordered = np.empty_like(classes)
+    for row, wanted, found in zip(ordered, labels.tolist(), classes.tolist()):
+        others = iter([name for name in found if name not in wanted])
+        row[:] = [name if name in found else next(others) for name in wanted]
+    return ordered
+
+
+def part_rows(model, images, labels, targets=None):
+    """Images, and beneath them each of their longest capsules decoded, beside the true parts.
+
+    Args:
+        model, images: See `parts`.
+        labels: Integer array (N, T).
+        targets: Array (N, T, H, W, C), each part alone; or None.
+
+    Returns:
+        (classes, rows): integer array (N, T), in the order of the labels as far as they are
+        these; and a dict of arrays (N, H, W, C), one a row: `original`, `capsule_1`, `target_1`
+        and so on.
+
+    Examples:
+
+    >>> class Blank:
+    ...     def encode(self, images):
+    ...         return {"capsules": images[:, :3, :2, 0], "probabilities": images[:, :3, 0, 0]}
+    ...
+    ...     def render(self, capsules):
+    ...         return {"images": capsules[..., None]}
+    >>> images = np.zeros((4, 8, 8, 1))
+    >>> targets = np.zeros((4, 2, 8, 8, 1))
+    >>> classes, rows = part_rows(Blank(), images, np.array([[2, 1]] * 4), targets)
+    >>> classes[0].tolist(), list(rows)
+    ([0, 1], ['original', 'capsule_1', 'target_1', 'capsule_2', 'target_2'])
+    """
+    classes, found = parts(model, images, labels.shape[1], labels)
+    rows = {"original": to_pixels(images)}
+    for part in range(labels.shape[1]):
+        rows[f"capsule_{part + 1}"] = found[:, part]
+        if targets is not None:
+            rows[f"target_{part + 1}"] = to_pixels(targets[:, part])
+    return classes, rows
+
+
+def in_colour(pairs):
+    """Two images of each pair in one, the first in red and the second in green.
+
+    Args:
+        pairs: Array (N, 2, H, W, C), pixels in [0, 1]; of several channels their mean is shown.
+
+    Returns:
+        float32 array (N, H, W, 3); where both are bright it is yellow.
+
+    Examples:
+
+    >>> in_colour(np.array([1.0, 0.5]).reshape(1, 2, 1, 1, 1)).ravel().tolist()
+    [1.0, 0.5, 0.0]
+    """
+    grey = pairs.mean(axis=-1)
+    return np.stack([grey[:, 0], grey[:, 1], np.zeros_like(grey[:, 0])], axis=-1).astype("float32")

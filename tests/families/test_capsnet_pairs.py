@@ -1,0 +1,157 @@
+"""Capsule networks of two overlapping images: trained, judged, shown and served.
+
+Rejected: one hot label of two; both targets decoded from both capsules, or from each other's; a
+pair that counts as right with one of its digits; an interrupted epoch that sees other pairs.
+"""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+from scipy.stats import binomtest
+
+from keras_capsule_poe.data import ImageSet, load_images
+from keras_capsule_poe.evaluation.pairs import pair_figures
+from keras_capsule_poe.families import get
+from keras_capsule_poe.families.capsnet import build
+from keras_capsule_poe.families.capsnet.examples import examples
+from keras_capsule_poe.training import Reporter, RunConfig, train
+
+TINY = {"filters": 4, "types": 2, "coefficients": "uniform", "precision": "float32"}
+TINY |= {"batch_size": 40, "epochs": 2}
+
+
+def configuration(**settings):
+    config = RunConfig(get("capsnet"), "small")
+    config.update({"capsnet": {**TINY, **settings}})
+    config.update({"dataset": "digits_multi", "limit": 200, "checkpoint_seconds": 1e-3})
+    return config
+
+
+@pytest.fixture(scope="module")
+def folder(capspoe, tmp_path_factory):
+    """Folder of a network of pairs; with what training said."""
+    path = tmp_path_factory.mktemp("models") / "digits_multi"
+    settings = [part for name in ("filters", "types") for part in ("--set", f"capsnet.{name}=2")]
+    done = capspoe("train", "--model", "capsnet", "--recipe", "small", "--dataset", "digits_multi",
+                   "--limit", 100, "--epochs", 1, "--coefficients", "uniform", *settings,
+                   "--set", "capsnet.precision=float32", "--model-dir", path)  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "Images of several are not augmented" in done.output
+    assert "held_out_accuracy" in (path / "capsnet" / "history.json").read_text()
+    return path
+
+
+def test_examples_are_pairs_with_their_digits():
+    pairs = load_images("digits_multi", limit=60).train
+    ((images, (labels, targets, parts)),) = examples(pairs, 10, batch_size=60, seed=0)
+    assert np.all(np.sum(labels, axis=1) == 2) and np.all(np.sum(parts, axis=2) == 1)
+    np.testing.assert_array_equal(np.sum(parts, axis=1), labels)
+    np.testing.assert_allclose(np.minimum(np.sum(targets, axis=1), 1), images, atol=1e-6)
+    # Each target is a digit of the class that its label says: it is known by its ink.
+    singles = load_images("digits", limit=60).train
+    inks = singles.images.sum(axis=(1, 2, 3))
+    assert len(np.unique(inks)) == 60
+    for target, part in zip(np.asarray(targets).reshape(120, -1), np.reshape(parts, (120, 10))):
+        # Sums of some hundred float32 numbers below one.
+        (which,) = np.flatnonzero(np.abs(inks - 255 * target.sum(dtype="float64")) < 0.1)
+        assert part.argmax() == singles.labels[which]
+
+
+def test_both_digits_are_decoded_alone():
+    """The loss of a batch against NumPy, with each target's own capsule."""
+    model = build.build_model(configuration(), (36, 36, 1))
+    pairs = load_images("digits_multi", limit=20).train
+    ((images, y),) = examples(pairs, 10, batch_size=20, seed=0)
+    capsules = np.asarray(model(images))
+    lengths = np.linalg.norm(capsules, axis=-1)
+    labels, targets, parts = (np.asarray(part) for part in y)
+    margin = labels * np.maximum(0.9 - lengths, 0) ** 2
+    margin += 0.5 * (1 - labels) * np.maximum(lengths - 0.1, 0) ** 2
+    error = 0
+    for part in range(2):
+        shown = np.asarray(model.decoder(capsules * parts[:, part, :, None]))
+        error += np.square(shown - targets[:, part]).sum(axis=(1, 2, 3)).mean()
+    expected = margin.sum(axis=1).mean() + 0.0005 * error
+    found = float(model.compute_loss(images, y, model(images)))
+    # Sums of 20 x 1296 float32 squares.
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_pairs_and_digits_by_hand():
+    class Fixed:
+        def classify(self, images):
+            return {"probabilities": images[:, 0, :, 0]}
+
+    pixels = np.array([[9, 5, 1], [9, 5, 1], [1, 5, 9], [9, 1, 5]], np.uint8)
+    labels = np.array([[1, 0], [0, 2], [0, 1], [0, 2]])
+    found = pair_figures(Fixed(), ImageSet(pixels.reshape(4, 1, 3, 1), labels))
+    assert found["pairs"]["pair"]["error"] == 0.5 and found["pairs"]["pair"]["of"] == 4
+    assert found["pairs"]["digit"]["error"] == 0.25 and found["pairs"]["digit"]["of"] == 8
+    low, high = binomtest(2, 8).proportion_ci(method="wilson")
+    assert found["pairs"]["digit"]["low"] == pytest.approx(low)
+    assert found["pairs"]["digit"]["high"] == pytest.approx(high)
+    assert {name: each["wrong"] for name, each in found["errors"].items()} == {
+        "0": 1, "1": 0, "2": 1,
+    }  # fmt: skip
+
+
+def test_it_is_evaluated(capspoe, folder, tmp_path):
+    page, path = tmp_path / "page.html", tmp_path / "figures.json"
+    done = capspoe("evaluate", "--model-dir", folder, "--limit", 40, "--json", path,
+                   "--page", page, "--against", folder)  # fmt: skip
+    assert done.exit_code == 0, done.output
+    figures = json.loads(path.read_text())
+    pair, digit = (figures["pairs"][name] for name in ("pair", "digit"))
+    assert pair["of"] == 40 and digit["of"] == 80
+    assert digit["wrong"] >= pair["wrong"] >= digit["wrong"] / 2
+    assert pair["low"] <= pair["error"] <= pair["high"]
+    assert sum(each["wrong"] for each in figures["errors"].values()) == digit["wrong"]
+    assert figures["against"]["p"] == 1 and "Pairs" in done.output
+    text = page.read_text()
+    assert "capsule 1, target 1, capsule 2, target 2" in text and "Mistaken" in text
+
+
+def test_pictures(capspoe, folder, tmp_path):
+    picture = tmp_path / "picture.png"
+    done = capspoe("reconstruct", "--model-dir", folder, "--out", picture, "--n", 3)
+    assert done.exit_code == 0, done.output
+    labels, named = (line.split()[1:] for line in done.output.splitlines()[-2:])
+    assert len(labels) == len(named) == 3 and all("+" in pair for pair in labels + named)
+    with Image.open(picture) as image:
+        cell = (36 + 2) * 2
+        assert image.size == (3 * cell + 4, 5 * cell + 4)
+    assert (folder / "reconstructions.png").exists()
+
+
+def test_it_is_served_as_before(folder):
+    served = tf.saved_model.load(str(folder / "1"))
+    images = np.zeros((2, 36, 36, 1), "float32")
+    assert served.classify(images)["classes"].shape == (2,)
+    assert served.reconstruct(images)["images"].shape == images.shape
+
+
+class Interrupted(Exception):
+    pass
+
+
+def test_an_interrupted_run_sees_the_same_pairs(tmp_path):
+    class Stopping(Reporter):
+        def step(self, stage, epoch, step, logs):
+            if (epoch, step) == (1, 3):
+                raise Interrupted
+
+    config, quiet = configuration(decoder="none"), {"write": lambda line: None}
+    with pytest.raises(Interrupted):
+        train(config, tmp_path / "parts", reporter=Stopping(**quiet), stage="capsnet")
+    weights = []
+    for name in ("parts", "whole"):
+        train(config, tmp_path / name, reporter=Reporter(**quiet), stage="capsnet")
+        path = tmp_path / name / "capsnet" / "model.keras"
+        weights.append(keras.models.load_model(path, compile=False).get_weights())
+    for part, whole in zip(*weights):
+        # The same float32 operations; other pairs in one batch move them by 1e-3.
+        np.testing.assert_allclose(part, whole, rtol=1e-4, atol=1e-6)
