@@ -10,6 +10,7 @@ COMMANDS = {
     "train": "Train a model, stage by stage; the same command again resumes.",
     "sample": "Draw images, as a grid or as arrays, in one of the model's modes.",
     "reconstruct": "Originals beside what the model makes of them.",
+    "segment": "Pull two overlapping things apart, one in red, one in green.",
     "traverse": "Vary one capsule's dimensions around a real image's code.",
     "evaluate": "Measure reconstruction, representation and samples, with controls.",
     "likelihood": "Measure the log-likelihood of test images, log Z from both sides.",

@@ -107,6 +107,19 @@ def load_reconstructing(folder):
     return _loaded(folder, lambda model: "reconstruct" in model.ENDPOINTS, "reconstructs")
 
 
+def load_naming(folder):
+    """The model of a folder, which names classes and makes images of their codes.
+
+    Raises:
+        RunFailed: If it cannot be loaded, or does not.
+    """
+
+    def can(model):
+        return "reconstruct" in model.ENDPOINTS and callable(getattr(model, "classify", None))
+
+    return _loaded(folder, can, "names and decodes")
+
+
 def _loaded(folder, can, verb):
     model = load_model(folder)
     if not can(model):

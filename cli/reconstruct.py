@@ -4,7 +4,7 @@ import click
 
 from keras_capsule_poe.cli.models import find_model, load_reconstructing, load_run_data
 from keras_capsule_poe.cli.options import PICTURES, data_options, model_option, out_option
-from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
+from keras_capsule_poe.cli.terminal import echo_classes, guarded, with_tensorflow
 
 
 @click.command()
@@ -41,10 +41,4 @@ def reconstruct(out, model_dir, n, data_dir, manual_dir):
     if labels is not None:
         if found is None:
             found = map_batches(lambda batch: model.classify(batch)["classes"], test.images)
-        for name, classes in (("labels", labels), ("named", found)):
-            click.echo(f"{name} {' '.join(map(_joined, classes))}")
-
-
-def _joined(classes):
-    """The class of an image, or its several, as `3+8`."""
-    return "+".join(str(one) for one in classes.ravel())
+        echo_classes(labels=labels, named=found)

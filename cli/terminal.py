@@ -192,3 +192,10 @@ def _is_expected(error):
     from keras_capsule_poe.errors import CapspoeError
 
     return isinstance(error, CapspoeError)
+
+
+def echo_classes(**lines):
+    """Prints the classes of images, an array (N,), or (N, T) as `3+8`, a line a name."""
+    for name, classes in lines.items():
+        words = ("+".join(map(str, image.ravel())) for image in classes)
+        click.echo(f"{name} {' '.join(words)}")

@@ -105,6 +105,43 @@ def part_rows(model, images, labels, targets=None):
     return classes, rows
 
 
+def segmented(model, images, labels=None, targets=None):
+    """Images of two things, and beneath them the one decoded in red and the other in green.
+
+    Args:
+        model, images: See `parts`.
+        labels: Integer array (N, 2), red and green, as far as they are named; or None: red is
+            the most probable one.
+        targets: Array (N, 2, H, W, C), each thing alone; or None.
+
+    Returns:
+        (classes, rows): integer array (N, 2), red and green; and a dict of arrays (N, H, W, 3),
+        one a row: `original`, `decoded`, and with targets `targets`.
+
+    Examples:
+
+    >>> class Blank:
+    ...     def encode(self, images):
+    ...         return {"capsules": images[:, :3, :2, 0], "probabilities": images[:, :3, 0, 0]}
+    ...
+    ...     def render(self, capsules):
+    ...         return {"images": capsules[..., None]}
+    >>> classes, rows = segmented(Blank(), np.zeros((4, 8, 8, 1)))
+    >>> classes[0].tolist(), rows["decoded"].shape
+    ([0, 1], (4, 3, 2, 3))
+
+    Reference:
+
+    - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Figure 5
+    """
+    classes, found = parts(model, images, 2, labels)
+    grey = to_pixels(images).mean(axis=-1, keepdims=True)
+    rows = {"original": grey.repeat(3, axis=-1), "decoded": in_colour(found)}
+    if targets is not None:
+        rows["targets"] = in_colour(to_pixels(targets))
+    return classes, rows
+
+
 def in_colour(pairs):
     """Two images of each pair in one, the first in red and the second in green.
 

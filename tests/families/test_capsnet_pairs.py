@@ -18,6 +18,7 @@ from keras_capsule_poe.evaluation.pairs import pair_figures
 from keras_capsule_poe.families import get
 from keras_capsule_poe.families.capsnet import build
 from keras_capsule_poe.families.capsnet.examples import examples
+from keras_capsule_poe.generation.parts import parts
 from keras_capsule_poe.training import Reporter, RunConfig, train
 
 TINY = {"filters": 4, "types": 2, "coefficients": "uniform", "precision": "float32"}
@@ -125,6 +126,51 @@ def test_pictures(capspoe, folder, tmp_path):
         cell = (36 + 2) * 2
         assert image.size == (3 * cell + 4, 5 * cell + 4)
     assert (folder / "reconstructions.png").exists()
+
+
+def test_two_digits_are_pulled_apart_in_colour(capspoe, folder, tmp_path):
+    picture = tmp_path / "picture.png"
+    done = capspoe("segment", "--model-dir", folder, "--out", picture, "--n", 3)
+    assert done.exit_code == 0, done.output
+    assert "original, decoded, targets" in done.output
+    with Image.open(picture) as image:
+        cell = (36 + 2) * 2
+        assert image.size == (3 * cell + 4, 3 * cell + 4) and image.mode == "RGB"
+        shown = np.asarray(image)
+    # Red and green of the last row are the two targets of each image, in the order of its labels.
+    targets = load_images("digits_multi", limit=100).test.extras["targets"][:3, :, :, :, 0]
+    for number in range(3):
+        left, top = 4 + number * cell, 4 + 2 * cell
+        pixels = shown[top : top + 72 : 2, left : left + 72 : 2]
+        np.testing.assert_array_equal(pixels[..., 0], targets[number, 0])
+        np.testing.assert_array_equal(pixels[..., 1], targets[number, 1])
+        assert not pixels[..., 2].any()
+
+
+def test_parts_stand_where_their_labels_do():
+    class Two:
+        """Capsules of two numbers, which are shown as they are."""
+
+        def encode(self, images):
+            capsules = images[:, :, :, 0]
+            return {"capsules": capsules, "probabilities": capsules[..., 0]}
+
+        def render(self, capsules):
+            return {"images": capsules[..., None]}
+
+    image = np.array([[0.2, 1], [0.9, 2], [0.4, 3], [0.1, 4]]).reshape(1, 4, 2, 1)
+    for labels, expected in (
+        ([1, 2], [1, 2]),
+        ([2, 1], [2, 1]),
+        ([2, 0], [2, 1]),
+        ([3, 0], [1, 2]),
+    ):
+        classes, shown = parts(Two(), image, 2, np.array([labels]))
+        assert classes.tolist() == [expected]
+        for part, name in zip(shown[0, ..., 0], expected):
+            alone = np.zeros((4, 2))
+            alone[name] = image[0, name, :, 0]
+            np.testing.assert_allclose(part, alone, rtol=1e-6)
 
 
 def test_it_is_served_as_before(folder):

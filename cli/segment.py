@@ -1,0 +1,38 @@
+"""`capspoe segment`."""
+
+import click
+
+from keras_capsule_poe.cli.models import find_model, load_naming, load_run_data
+from keras_capsule_poe.cli.options import PICTURES, data_options, model_option, out_option
+from keras_capsule_poe.cli.terminal import echo_classes, guarded, with_tensorflow
+
+
+@click.command()
+@out_option("segmented.png", PICTURES)
+@model_option
+@click.option(
+    "--n", type=click.IntRange(min=1), default=16, show_default=True, help="Number of test images."
+)
+@data_options
+@guarded
+@with_tensorflow
+def segment(out, model_dir, n, data_dir, manual_dir):
+    """Pull two overlapping things apart in colour.
+
+    The first row shows test images; below it are the two most probable classes of each, decoded
+    one by one, the first in red and the second in green, and yellow where they overlap. Where the
+    data set has each thing alone, the last row shows these.
+    """
+    from keras_capsule_poe.generation.parts import segmented
+    from keras_capsule_poe.io.pictures import save_grid
+
+    folder = find_model(model_dir)
+    model = load_naming(folder)
+    test = load_run_data(folder, data_dir, manual_dir).test.head(n)
+    pairs = test.labels if test.labels is not None and test.labels.shape[1:] == (2,) else None
+    named, rows = segmented(model, test.images, pairs, test.extras.get("targets"))
+    save_grid(out, list(rows.values()))
+    click.echo(f"Wrote {out}: {', '.join(rows)}; red+green")
+    if test.labels is not None:
+        echo_classes(labels=test.labels)
+    echo_classes(named=named)
