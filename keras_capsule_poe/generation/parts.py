@@ -3,6 +3,7 @@
 import numpy as np
 
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
+from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.functions.winners import longest
 from keras_capsule_poe.generation.sampling import render
 
@@ -19,6 +20,9 @@ def parts(model, images, n=2, labels=None):
 
     Returns:
         (classes, images): integer array (N, T), and pixels (N, T, H, W, C).
+
+    Raises:
+        BadUse: If the model has fewer capsules than that.
 
     Examples:
 
@@ -39,7 +43,10 @@ def parts(model, images, n=2, labels=None):
     - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), section 6
     """
     code = map_batches(model.encode, images)
-    capsules, classes = code["capsules"], longest(code["probabilities"], n)
+    capsules, lengths = code["capsules"], code["probabilities"]
+    if n > lengths.shape[1]:
+        raise BadUse(f"There are {lengths.shape[1]} capsules to be decoded. Received: n={n}")
+    classes = longest(lengths, n)
     if labels is not None:
         classes = in_order_of(labels, classes)
     alone = np.arange(capsules.shape[1]) == classes[..., None]

@@ -133,6 +133,10 @@ def test_traverse_refuses_what_is_not_there(capspoe, tiny_model):
     fails(capspoe("traverse", "--model-dir", tiny_model, "--image", 10**6), 2, "297")
 
 
+def test_only_classifiers_pull_things_apart(capspoe, tiny_model):
+    fails(capspoe("segment", "--model-dir", tiny_model), 1, "names and decodes no images")
+
+
 def test_images_that_cannot_be_used(capspoe, tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()
