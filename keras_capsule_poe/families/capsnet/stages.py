@@ -10,6 +10,7 @@ from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.families.capsnet import build
 from keras_capsule_poe.families.capsnet.examples import class_labels, examples, has_targets
 from keras_capsule_poe.families.features import stored
+from keras_capsule_poe.families.saved import load_as
 from keras_capsule_poe.functions.compiled import compiled
 from keras_capsule_poe.functions.winners import are_longest
 from keras_capsule_poe.generation.grids import image_traversal, reconstruction_rows
@@ -95,12 +96,5 @@ def export(run):
 
 
 def load(path):
-    """The `CapsNet` of a `model.keras`.
-
-    Raises:
-        ValueError: If the file holds another kind of model.
-    """
-    model = keras.models.load_model(path, compile=False)
-    if not isinstance(model, CapsNet):
-        raise ValueError(f"it holds a {type(model).__name__}")
-    return model
+    """The `CapsNet` of a `model.keras`; see `load_as`."""
+    return load_as(CapsNet, path)

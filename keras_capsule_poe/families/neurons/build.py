@@ -9,6 +9,7 @@ from keras_capsule_poe.families.features.optimizers import for_capsules
 from keras_capsule_poe.families.features.starts import MapStart, clustered
 from keras_capsule_poe.families.neurons.top import build_top
 from keras_capsule_poe.families.neurons.top_section import has_top
+from keras_capsule_poe.families.saved import load_as
 from keras_capsule_poe.functions.checks import real_number, whole_number
 from keras_capsule_poe.functions.state_tables import MOST_NEURONS
 from keras_capsule_poe.layers import NeuronMixture, NeuronPoE
@@ -135,12 +136,5 @@ def check(config, image_shape=None):
 
 
 def load(path):
-    """The `ProductOfExpertNeurons` of a `model.keras`.
-
-    Raises:
-        ValueError: If the file holds another kind of model.
-    """
-    model = keras.models.load_model(path, compile=False)
-    if not isinstance(model, ProductOfExpertNeurons):
-        raise ValueError(f"it holds a {type(model).__name__}")
-    return model
+    """The `ProductOfExpertNeurons` of a `model.keras`; see `load_as`."""
+    return load_as(ProductOfExpertNeurons, path)

@@ -9,6 +9,7 @@ from keras_capsule_poe.data import batches
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.families.features import stored
 from keras_capsule_poe.families.rbm import build
+from keras_capsule_poe.families.saved import load_as
 from keras_capsule_poe.functions.compiled import compiled
 from keras_capsule_poe.generation.grids import reconstruction_rows, sample_rows
 from keras_capsule_poe.io.files import beside
@@ -92,12 +93,5 @@ def _autoencoder(run):
 
 
 def load(path):
-    """The `ImageBoltzmannMachine` of a `model.keras`.
-
-    Raises:
-        ValueError: If the file holds another kind of model.
-    """
-    model = keras.models.load_model(path, compile=False)
-    if not isinstance(model, ImageBoltzmannMachine):
-        raise ValueError(f"it holds a {type(model).__name__}")
-    return model
+    """The `ImageBoltzmannMachine` of a `model.keras`; see `load_as`."""
+    return load_as(ImageBoltzmannMachine, path)
