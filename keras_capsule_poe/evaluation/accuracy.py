@@ -160,10 +160,7 @@ def worst_images(model, images, most=20):
     >>> [part.tolist() for part in worst_images(Dark(), images)]
     [[1], [1], [0]]
     """
-    found = map_batches(
-        lambda batch: {name: model.classify(batch)[name] for name in ("classes", "probabilities")},
-        images.images,
-    )
+    found = map_batches(model.classify, images.images)
     named = found["classes"].astype("int64")
     wrong = np.flatnonzero(named != images.labels)
     surest = found["probabilities"].max(axis=1)[wrong]

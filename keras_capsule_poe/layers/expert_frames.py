@@ -60,27 +60,27 @@ class ExpertFrames(keras.layers.Layer):
         turned = ops.any(ops.not_equal(self.whitening, ops.eye(self.center.shape[1])), axis=(1, 2))
         return ops.cast(ops.logical_not(ops.logical_or(moved, turned)), "float32")
 
-    def adapt(self, explained, axes=None, floor=1e-3):
+    def adapt(self, explained, causes=None, floor=1e-3):
         """Sets each expert's frame from the images that it explains.
 
         Args:
             explained: list of J arrays (N_j, E), the experts before the squash of the images on
                 which they were the most probable. One of fewer than 2 E rows keeps its frame.
-            axes: list of J arrays (E, E), orthonormal, whose columns become the first, the second
-                and so on dimension, see `shared_axes`; `None`: whitening turns nothing.
+            causes: Function of an expert's index to an array (n, K), what its first n rows are
+                caused by, for its dimensions to follow, see `shared_axes`; `None`: whitening
+                turns nothing.
             floor: float, the smallest variance of a direction, relative to the largest.
 
         Raises:
             ValueError: If there are not J arrays, or a value is not finite.
         """
         center, whitening = np.array(self.center), np.array(self.whitening)
-        axes = [np.eye(center.shape[1])] * len(explained) if axes is None else axes
-        if not len(explained) == len(axes) == len(center):
+        if len(explained) != len(center):
             raise ValueError(
                 f"`adapt` needs one array for each of {len(center)} experts. "
-                f"Received: {len(explained)} arrays, {len(axes)} axes"
+                f"Received: {len(explained)} arrays"
             )
-        for expert, (z, turn) in enumerate(zip(explained, axes)):
+        for expert, z in enumerate(explained):
             z = np.asarray(z, "float64")
             if not np.isfinite(z).all():
                 raise ValueError(
@@ -93,7 +93,10 @@ class ExpertFrames(keras.layers.Layer):
                 continue
             variances = np.maximum(variances, floor * variances[-1])
             center[expert] = z.mean(axis=0)
-            whitening[expert] = turn.T @ (own / np.sqrt(variances)) @ own.T
+            whitening[expert] = (own / np.sqrt(variances)) @ own.T
+            if causes is not None:
+                x = causes(expert)
+                whitening[expert] = shared_axes(x, z[: len(x)]).T @ whitening[expert]
         self.center.assign(center)
         self.whitening.assign(whitening)
 

@@ -5,7 +5,6 @@ import numpy as np
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.functions.winners import winners
 from keras_capsule_poe.generation.mixtures import fit_mixture
-from keras_capsule_poe.layers.expert_frames import shared_axes
 
 # Of each expert; enough for the directions of sixteen dimensions.
 AXES_IMAGES = 1_000
@@ -65,13 +64,14 @@ class CodeDescription:
 
 def adapt_frames(encoder, z, x_of):
     """Gives each expert the frame of the images that it wins; `z` and `x_of` as for `describe`."""
-    winner, axes = winners(z), []
+    winner = winners(z)
     won = [np.flatnonzero(winner == expert) for expert in range(z.shape[1])]
-    for expert, rows in enumerate(won):
-        rows = rows[: max(AXES_IMAGES, z.shape[2])]
-        x = x_of(rows).reshape(len(rows), -1) if len(rows) else np.zeros((1, 1))
-        axes.append(shared_axes(x, z[rows, expert] if len(rows) else np.zeros((1, z.shape[2]))))
-    encoder.frames.adapt([z[rows, expert] for expert, rows in enumerate(won)], axes)
+
+    def causes(expert):
+        rows = won[expert][:AXES_IMAGES]
+        return x_of(rows).reshape(len(rows), -1)
+
+    encoder.frames.adapt([z[rows, expert] for expert, rows in enumerate(won)], causes)
 
 
 def mean_directions(codes):
