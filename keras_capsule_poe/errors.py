@@ -1,5 +1,7 @@
 """What can go wrong, in words that name the cause: what and why, never which flag mends it."""
 
+from contextlib import contextmanager
+
 
 class CapspoeError(Exception):
     """The root of every error that this package raises on purpose; its message is one line.
@@ -36,6 +38,23 @@ class ConfigError(BadUse):
 
 class RunFailed(CapspoeError, RuntimeError):
     """What was begun cannot go on; what is on disk stays as it was."""
+
+
+@contextmanager
+def in_section(section):
+    """What a constructor says of an argument, as a `ConfigError` that names the section.
+
+    Examples:
+
+    >>> with in_section("encoder"):
+    ...     raise ValueError("`dim` must be at least 1.\\n Received: dim=0")
+    Traceback (most recent call last):
+    keras_capsule_poe.errors.ConfigError: encoder: `dim` must be at least 1. Received: dim=0
+    """
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"{section}: {' '.join(str(error).split())}") from error
 
 
 def first_line(error):

@@ -6,6 +6,7 @@ draws that go on from where a run was interrupted and not from the step (the wei
 """
 
 import json
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -17,7 +18,7 @@ from keras_capsule_poe.data import load_images
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.families import get
 from keras_capsule_poe.families.capsnet import build
-from keras_capsule_poe.families.capsnet.rates import FallingRate
+from keras_capsule_poe.families.capsnet.rates import falling
 from keras_capsule_poe.functions import RoutingOptions
 from keras_capsule_poe.training import RunConfig
 
@@ -110,12 +111,23 @@ def test_one_epoch_on_digits_tells_a_softmax_over_the_wrong_capsules():
 
 
 def test_the_rate_falls():
-    rate = FallingRate(1.0, 0.5, steps=10, least=0.1)
-    found = [float(rate(step)) for step in (0, 5, 10, 100)]
-    np.testing.assert_allclose(found, [1, 0.5**0.5, 0.5, 0.1], rtol=1e-6)
-    rate = FallingRate.from_config(FallingRate(1.0, None, steps=10, least=0.2).get_config())
-    found = [float(rate(step)) for step in (0, 5, 10, 100)]
-    np.testing.assert_allclose(found, [1, 0.6, 0.2, 0.2], rtol=1e-6)
+    """To its floor and no lower, and the same from its config, as a checkpoint has it."""
+
+    def rates(**settings):
+        known = {"learning_rate": 1.0, "decay": 0.5, "decay_steps": None, "least_rate": 0.1}
+        rate = falling(SimpleNamespace(**{"fall": "exponential", **known, **settings}), 2, 10)
+        again = type(rate).from_config(rate.get_config())
+        found = [[float(each(step)) for step in (0, 5, 10, 20, 100)] for each in (rate, again)]
+        assert found[0] == found[1]
+        return found[0]
+
+    np.testing.assert_allclose(rates(), [1, 0.5**0.5, 0.5, 0.25, 0.1], rtol=1e-6)
+    half = (1 + 0.5**0.5) / 2
+    cosine = [1, 0.1 + 0.9 * half, 0.55, 0.1, 0.1]
+    np.testing.assert_allclose(rates(fall="cosine"), cosine, rtol=1e-6)
+    for wrong in ({"decay": 1.5}, {"decay_steps": 0}, {"least_rate": 2.0}):
+        with pytest.raises(ValueError, match="is out of range. Received: " + next(iter(wrong))):
+            rates(**wrong)
 
 
 @pytest.fixture(scope="module")

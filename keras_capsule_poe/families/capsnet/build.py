@@ -7,7 +7,7 @@ import keras
 
 from keras_capsule_poe.data.augmentation import shift
 from keras_capsule_poe.data.digit_augmentation import efficient
-from keras_capsule_poe.errors import ConfigError
+from keras_capsule_poe.errors import in_section
 from keras_capsule_poe.families.capsnet.bodies import SMALLEST, Starts, build_body
 from keras_capsule_poe.families.capsnet.rates import falling
 from keras_capsule_poe.functions.checks import one_of, real_number, whole_number
@@ -118,15 +118,13 @@ def check(config, image_shape=None):
         ConfigError: That names the section.
     """
     net = config["capsnet"]
-    try:
+    with in_section("capsnet"):
         augmentation(config)
         optimizer(config, images=1)
         build_model(config, image_shape or (28, 28, 1))
         wanted = net.until_accuracy
         if wanted is not None and not 0 < real_number("until_accuracy", wanted) <= 1:
             raise ValueError(f"`until_accuracy` must lie in (0, 1]. Received: {wanted}")
-    except (ValueError, TypeError) as error:
-        raise ConfigError(f"capsnet: {' '.join(str(error).split())}") from error
 
 
 def smallest(config):

@@ -2,7 +2,7 @@
 
 import inspect
 
-from keras_capsule_poe.errors import ConfigError
+from keras_capsule_poe.errors import ConfigError, in_section
 from keras_capsule_poe.families.features import optimizers
 from keras_capsule_poe.layers import PrimaryCapsules
 from keras_capsule_poe.models import ConvAutoencoder
@@ -86,14 +86,11 @@ def check(config, image_shape, later):
             f"Received: {shape[0]}x{shape[1]}",
             mend="image_size",
         )
-    section = "autoencoder"
-    try:
+    with in_section("autoencoder"):
         feature_shape = build_autoencoder(config, shape).feature_shape
-        optimizer(config, section, images=1)
-        section = "primary"
+        optimizer(config, "autoencoder", images=1)
+    with in_section("primary"):
         primary = build_primary(config, feature_shape)
-        for part in later:
-            section, build = part
+    for section, build in later:
+        with in_section(section):
             build(primary)
-    except (ValueError, TypeError) as error:
-        raise ConfigError(f"{section}: {' '.join(str(error).split())}") from error

@@ -4,7 +4,7 @@ import math
 
 import keras
 
-from keras_capsule_poe.errors import ConfigError
+from keras_capsule_poe.errors import in_section
 from keras_capsule_poe.families.features import costs
 from keras_capsule_poe.families.features.build import build_autoencoder
 from keras_capsule_poe.families.features.build import check as check_features
@@ -127,12 +127,10 @@ def check(config, image_shape=None):
         model = build_model(config, number)
         build_whole(config, model.machine, shape, autoencoder)
 
-    try:
+    with in_section("rbm"):
         one_of("visible", config["rbm"].visible, known)
         if not has_features(config):
             return whole(math.prod(shape))
-    except (ValueError, TypeError) as error:
-        raise ConfigError(f"rbm: {' '.join(str(error).split())}") from error
 
     def over_features(primary):
         whole(primary.capsules * primary.dim, build_autoencoder(config, shape))
