@@ -58,17 +58,16 @@ def sign_figures(model, data, samples=COMPARED, seed=0):
     train = map_batches(model.to_visible, data.train.images[np.sort(chosen)])
     test = map_batches(model.to_visible, data.test.images[: samples or COMPARED])
     energies = [map_batches(model.visible_free_energy, sign * test) for sign in (1, -1)]
-    mean = train.mean(axis=0)
-    directions = _directions(train - mean)
+    directions = _directions(train)
     figures = {
         "energy_gap": float(np.mean(energies[1].astype("float64") - energies[0])),
         "auc": area_under_curve(*energies),
-        "negatives_real": negative_share(_directions(test - mean), directions),
+        "negatives_real": negative_share(_directions(test), directions),
     }
     for name, (mode, domain) in draws(model).items() if samples else ():
         codes = np.asarray(model.draw(samples, seed, mode, domain)["capsules"])
         x = map_batches(model.decode_visible, codes)
-        figures[f"negatives_{name}"] = negative_share(_directions(x - mean), directions)
+        figures[f"negatives_{name}"] = negative_share(_directions(x), directions)
     return figures
 
 
@@ -93,7 +92,8 @@ def negative_share(directions, training):
     """Share of directions nearer, by their cosine, to the negative of a training image.
 
     Args:
-        directions: Array (N, K), of length one, about the mean of training images.
+        directions: Array (N, K), of length one; visible units, whose origin is the mean of
+            training images where features are centred.
         training: Array (M, K), likewise.
 
     Returns:

@@ -50,11 +50,8 @@ _PAPER = {
     },
 }
 
-# Competing experts with a bias each, and no other cure for the sign of an image.
-_AFFINE = {
-    "encoder": {"use_bias": True, "bias_rate": 0.3, "frames": False},
-    "decoder": {"use_bias": True, "offset": False},
-}
+# The plain form with the pole that its future work asks for.
+_AFFINE = {**_PAPER, "encoder": {**_PAPER["encoder"], "use_bias": True, "bias_rate": 0.3}}
 
 RECIPES = {
     "generation": Recipe("experts compete for whole images: single capsules generate"),
@@ -63,5 +60,7 @@ RECIPES = {
     ),
     # Nothing that the paper does not have, but for the units of its learning rates.
     "paper": Recipe("its plain form, without centring, competition and frames", _PAPER),
-    "affine": Recipe("experts with a bias each tell an image from its negative", _AFFINE),
+    "affine": Recipe(
+        "the plain form, its experts with a bias each: they tell images from negatives", _AFFINE
+    ),
 }
