@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe import CapsNet, ConvCapsules, DenseDecoder, MarginLoss, RoutingLayer
+from keras_capsule_poe.functions.winners import named_rightly
 from keras_capsule_poe.generation.grids import image_traversal, reconstruction_rows
-from keras_capsule_poe.models.capsnet import named_rightly
 
 SHAPE, CLASSES, DIM = (9, 8, 1), 3, 4
 
