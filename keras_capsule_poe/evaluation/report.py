@@ -52,8 +52,9 @@ _NOTES = {
     "model (other), names rightly, and the probability of numbers as unequal if both were equally "
     "good (McNemar).",
 }
-# Sections whose rows are names already.
-_NAMED = ("confusion", "errors", "reliability", "ensemble")
+# Sections whose rows are names already; and those whose columns are.
+_NAMED_ROWS = ("confusion", "errors", "reliability", "ensemble")
+_NAMED_COLUMNS = ("confusion", "errors")
 
 
 def is_generative(model):
@@ -167,21 +168,23 @@ def tables(runs):
         if not values:
             found.append((_title(section), "No one label an image.", ["value"], []))
         elif any(isinstance(value, dict) for value in values.values()):
-            name = str if section in _NAMED else _title
-            found.append((_title(section), _NOTES[section], *_nested(values, name)))
+            titles = (
+                str if section in named else _title for named in (_NAMED_ROWS, _NAMED_COLUMNS)
+            )
+            found.append((_title(section), _NOTES[section], *_nested(values, *titles)))
         else:
             rows = [(_title(name), value) for name, value in values.items()]
             found.append((_title(section), _NOTES[section], ["value"], rows))
     return found
 
 
-def _nested(values, title):
+def _nested(values, title, column_title):
     """A dict of dicts as columns and rows; what is no dict comes as a row of one value."""
     inner = {name: v for name, v in values.items() if isinstance(v, dict)}
     columns = list(dict.fromkeys(key for v in inner.values() for key in v))
     rows = [(title(name), *(v.get(key) for key in columns)) for name, v in inner.items()]
     rows += [(title(name), v) for name, v in values.items() if not isinstance(v, dict)]
-    return [title(column) for column in columns], rows
+    return [column_title(column) for column in columns], rows
 
 
 def _title(name):
