@@ -73,7 +73,10 @@ def _check_span(context, parameter, span):
 @guarded
 @with_tensorflow
 def traverse(out, model_dir, chosen, capsule, steps, span, rows, couplings, data_dir, manual_dir):
-    """Vary one capsule's dimensions one at a time: a row a dimension."""
+    """Vary one capsule's dimensions one at a time: a row a dimension.
+
+    With --couplings, show how an image is routed to the classes: a row an image.
+    """
     folder = find_model(model_dir)
     _check_arguments(couplings, chosen)
     model = (load_routed if couplings else load_reconstructing)(folder)

@@ -92,6 +92,20 @@ def test_a_run_stopped_at_any_step_goes_on_as_if_it_had_not(tmp_path, at, undist
     assert json.loads((tmp_path / "parts" / "history.json").read_text()) == parts
 
 
+def test_what_is_measured_after_an_epoch_reaches_the_callbacks(tmp_path):
+    """TensorBoard's writes what it finds in the logs of an epoch."""
+    seen = []
+
+    class Watching(StopAt):
+        def callbacks(self, stage):
+            end = lambda epoch, logs: seen.append(dict(logs))  # noqa: E731
+            return [keras.callbacks.LambdaCallback(on_epoch_end=end)]
+
+    history, _ = run(tmp_path, reporter=Watching())
+    assert [logs["first"] for logs in seen] == [epoch["first"] for epoch in history]
+    assert len(seen) == EPOCHS and {"loss", "mae"} <= set(seen[0])
+
+
 def test_checkpoints_come_by_time_and_at_the_end(tmp_path):
     with pytest.raises(Stop):
         run(tmp_path / "rare", at=12)
