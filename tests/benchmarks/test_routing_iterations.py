@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 
@@ -27,11 +28,17 @@ def test_every_row_can_be_trained(recipe):
         assert config.seed == 1 and config["capsnet"].epochs == 2
 
 
+def built(config):
+    # As the stage begins.
+    keras.utils.set_random_seed(config.seed)
+    return build.build_model(config, (28, 28, 1))
+
+
 def test_one_iteration_is_the_control():
     config = script.config_of(arguments(), 1, seed=0)
     control = script.config_of(arguments(), 3, seed=0)
     control.update({"capsnet.coefficients": "uniform"})
-    first, second = (build.build_model(each, (28, 28, 1)) for each in (config, control))
+    first, second = map(built, (config, control))
     assert first.routing.get_config() == second.routing.get_config() and first.iterations == 0
     for a, b in zip(first.get_weights(), second.get_weights()):
         np.testing.assert_array_equal(a, b)
