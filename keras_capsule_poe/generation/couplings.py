@@ -30,7 +30,7 @@ def couplings(model, images, capsule=None):
     ...         return {"probabilities": images[:, 0, :, 0]}
     ...
     ...     def couplings(self, images):
-    ...         return ops.ones((len(images), 3, 5, 2)) / 2
+    ...         return ops.ones((images.shape[0], 3, 5, 2)) / 2
     >>> c, capsules = couplings(Even(), np.array([0.1, 0.9]).reshape(1, 1, 2, 1))
     >>> c.shape, capsules.tolist()
     ((1, 3, 5, 2), [1])
