@@ -1,6 +1,5 @@
 """`capspoe evaluate`."""
 
-import itertools
 from pathlib import Path
 
 import click
@@ -30,6 +29,13 @@ from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
     type=click.Path(file_okay=False, exists=True, path_type=Path),
     help="Another classifier of the same test images, for instance the control without routing: "
     "McNemar's test of the two.",
+)
+@click.option(
+    "--ensemble",
+    multiple=True,
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    help="A further classifier of the same test images, which votes with the first: the mean of "
+    "their capsules' lengths. May be given several times.",
 )
 @click.option(
     "--samples",
@@ -73,6 +79,7 @@ def evaluate(
     model_dir,
     also,
     against,
+    ensemble,
     samples,
     vae_seconds,
     probe_images,
@@ -90,20 +97,28 @@ def evaluate(
     of the same data set, beside controls decoded as its own features are. The classifier is
     kept in CAPSPOE_CACHE, or ~/.cache/keras_capsule_poe.
     """
-    if also and against:
-        raise click.UsageError("--against goes with one model. Received: --also")
+    for flag in ("against", "ensemble"):
+        if also and click.get_current_context().params[flag]:
+            raise click.UsageError(f"--{flag} goes with one model. Received: --also")
     folders = [find_model(model_dir), *(find_model(folder) for folder in also)]
     dataset = load_config(folders[0]).dataset
-    control = find_model(against) if against else None
-    compared = [("--also", folder) for folder in folders[1:]]
-    for flag, folder in [*compared, *([("--against", control)] if control else [])]:
+    compared = [("--against", find_model(against))] if against else []
+    compared += [("--ensemble", find_model(folder)) for folder in ensemble]
+    voters = [folder.resolve() for folder in (folders[0], *ensemble)]
+    if twice := [folder for folder in voters if voters.count(folder) > 1]:
+        raise click.BadParameter(
+            f"{twice[0]} is given twice: each model has one vote.", param_hint="--ensemble"
+        )
+    for flag, folder in [*(("--also", folder) for folder in folders[1:]), *compared]:
         name = load_config(folder).dataset
         if name != dataset:
             raise click.BadParameter(
                 f"{folder} was trained on {name}, not {dataset}.", param_hint=flag
             )
     from keras_capsule_poe.data import ImageData
-    from keras_capsule_poe.evaluation.report import measure, tables, write_report
+    from keras_capsule_poe.evaluation.classified import classified
+    from keras_capsule_poe.evaluation.model_page import write_report
+    from keras_capsule_poe.evaluation.report import is_judged, measure, tables
     from keras_capsule_poe.evaluation.tables import text_table
 
     def load(folder):
@@ -113,24 +128,22 @@ def evaluate(
             data = ImageData(data.train, data.test.head(limit))
         return load_model(folder), data
 
-    def figures(folder, model, data):
+    def figures(folder, model, data, found=None):
         seconds = min(vae_seconds, own_seconds(folder))
-        return measure(model, data, samples, probe_images, seed, seconds)
+        return measure(model, data, samples, probe_images, seed, seconds, found)
 
-    first = load(folders[0])
-    rest = map(load, folders[1:])
-    runs = [
-        figures(folder, *loaded) for folder, loaded in zip(folders, itertools.chain([first], rest))
-    ]
+    model, data = load(folders[0])
+    # The test images are classified once, for all that is made of it.
+    found = classified(model, data.test) if compared or is_judged(model, data.test) else None
+    others, beside = [_other(flag, folder, load, model, data) for flag, folder in compared], {}
     if against:
-        from keras_capsule_poe.evaluation import mcnemar
-
-        other, theirs = load(control)
-        if theirs.test.fingerprint != first[1].test.fingerprint:
-            raise click.BadParameter(f"{control} has other test images.", param_hint="--against")
-        runs[0]["against"] = mcnemar.against(first[0], other, first[1].test)
-    found = tables(runs)
-    for heading, note, columns, rows in found:
+        beside["against"] = _against(found, others.pop(0), data.test.labels)
+    if ensemble:
+        beside |= _vote(folders[0], found, dict(zip(ensemble, others)), data.test.labels)
+    runs = [figures(folders[0], model, data, found) | beside]
+    runs += [figures(folder, *load(folder)) for folder in folders[1:]]
+    shown = tables(runs)
+    for heading, note, columns, rows in shown:
         click.echo(f"{heading}\n{note}\n" if note else heading)
         click.echo(text_table(columns, rows) + "\n" if rows else "")
     if json_path:
@@ -139,5 +152,34 @@ def evaluate(
         write_json(json_path, runs[0] if len(runs) == 1 else {"runs": runs})
         click.echo(f"Wrote {json_path}")
     if page_path:
-        write_report(page_path, *first, dataset, found, seed)
+        write_report(page_path, model, data, dataset, shown, seed, found)
         click.echo(f"Wrote {page_path}")
+
+
+def _other(flag, folder, load, model, data):
+    """What another model says of the same test images."""
+    from keras_capsule_poe.evaluation.classified import classified
+
+    other, theirs = load(folder)
+    sizes = ["x".join(map(str, shown.image_shape)) for shown in (other, model)]
+    if sizes[0] != sizes[1]:
+        raise click.BadParameter(
+            f"{folder} takes images of {sizes[0]}, not {sizes[1]}.", param_hint=flag
+        )
+    if theirs.test.fingerprint != data.test.fingerprint:
+        raise click.BadParameter(f"{folder} has other test images.", param_hint=flag)
+    return classified(other, data.test)
+
+
+def _against(found, other, labels):
+    from keras_capsule_poe.evaluation.classified import are_right
+    from keras_capsule_poe.evaluation.mcnemar import mcnemar
+
+    return mcnemar(are_right(found, labels), are_right(other, labels))
+
+
+def _vote(first, found, others, labels):
+    from keras_capsule_poe.evaluation.ensemble import ensemble_figures
+
+    members = {str(folder): said for folder, said in {first: found, **others}.items()}
+    return ensemble_figures(members, labels)

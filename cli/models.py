@@ -120,6 +120,21 @@ def load_naming(folder):
     return _loaded(folder, can, "names and decodes")
 
 
+def load_routed(folder):
+    """The model of a folder, which names classes and routes in iterations.
+
+    Raises:
+        RunFailed: If it cannot be loaded, or does not.
+    """
+    model = load_model(folder)
+    if not (callable(getattr(model, "classify", None)) and getattr(model, "iterations", 0)):
+        raise RunFailed(
+            f"The model in {folder} has no couplings that change: it names no classes, or does so "
+            f"with uniform coefficients or routing in one pass. It is a {model.TITLE}."
+        )
+    return model
+
+
 def _loaded(folder, can, verb):
     model = load_model(folder)
     if not can(model):

@@ -1,8 +1,14 @@
 """`capspoe traverse`."""
 
 import click
+from click.core import ParameterSource
 
-from keras_capsule_poe.cli.models import find_model, load_reconstructing, load_run_data
+from keras_capsule_poe.cli.models import (
+    find_model,
+    load_reconstructing,
+    load_routed,
+    load_run_data,
+)
 from keras_capsule_poe.cli.options import PICTURES, data_options, model_option, out_option
 from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
 
@@ -25,7 +31,12 @@ def _check_span(context, parameter, span):
 @out_option("traverse.png", PICTURES)
 @model_option
 @click.option(
-    "--image", type=click.IntRange(min=0), default=0, show_default=True, help="Which test image."
+    "--image",
+    "chosen",
+    multiple=True,
+    type=click.IntRange(min=0),
+    default=[0],
+    help="Which test image; with --couplings it may be given several times.  [default: 0]",
 )
 @click.option(
     "--capsule", type=click.IntRange(min=0), help="Which capsule.  [default: the most probable]"
@@ -52,29 +63,71 @@ def _check_span(context, parameter, span):
     show_default=True,
     help="Dimensions shown, at most: of more, those that change the image most.",
 )
+@click.option(
+    "--couplings",
+    is_flag=True,
+    help="Instead, show how routing couples each image to the classes, by iteration: the mean "
+    "coupling to each, and the spread of those to one, --capsule.",
+)
 @data_options
 @guarded
 @with_tensorflow
-def traverse(out, model_dir, image, capsule, steps, span, rows, data_dir, manual_dir):
-    """Vary one capsule's dimensions one at a time: a row a dimension."""
-    from keras_capsule_poe.generation.grids import image_traversal
-    from keras_capsule_poe.io.pictures import save_grid
+def traverse(out, model_dir, chosen, capsule, steps, span, rows, couplings, data_dir, manual_dir):
+    """Vary one capsule's dimensions one at a time: a row a dimension.
 
+    With --couplings, show how an image is routed to the classes: a row an image.
+    """
     folder = find_model(model_dir)
-    model = load_reconstructing(folder)
-    span = getattr(model, "SPAN", SPAN) if span is None else span
+    _check_arguments(couplings, chosen)
+    model = (load_routed if couplings else load_reconstructing)(folder)
     test = load_run_data(folder, data_dir, manual_dir).test
-    if image >= len(test):
+    if max(chosen) >= len(test):
         raise click.BadParameter(
-            f"there are {len(test)} test images. Received: {image}", param_hint="--image"
+            f"there are {len(test)} test images. Received: {max(chosen)}", param_hint="--image"
         )
     if capsule is not None and capsule >= model.capsules:
         raise click.BadParameter(
             f"there are {model.capsules} capsules. Received: {capsule}", param_hint="--capsule"
         )
-    shown = test.images[image : image + 1]
+    if couplings:
+        return _show_couplings(out, model, test, list(chosen), capsule)
+    from keras_capsule_poe.generation.grids import image_traversal
+    from keras_capsule_poe.io.pictures import save_grid
+
+    span = getattr(model, "SPAN", SPAN) if span is None else span
+    shown = test.images[chosen[0] : chosen[0] + 1]
     images, capsule, dimensions = image_traversal(model, shown, capsule, steps, span, rows)
     save_grid(out, images)
     click.echo(f"Wrote {out}: capsule {capsule}, a row a dimension, from -{span:g} to +{span:g}")
     if len(dimensions) < model.dim:
         click.echo(f"Dimensions {', '.join(map(str, dimensions))} of {model.dim}")
+
+
+def _check_arguments(couplings, chosen):
+    """Refuses what would mean nothing."""
+    if not couplings:
+        if len(chosen) > 1:
+            raise click.UsageError("Several --image go with --couplings.")
+        return
+    context = click.get_current_context()
+    for name in ("steps", "span", "rows"):
+        if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            raise click.UsageError(f"--{name} means nothing with --couplings.")
+
+
+def _show_couplings(out, model, test, chosen, capsule):
+    from keras_capsule_poe.generation.couplings import coupling_chart
+    from keras_capsule_poe.generation.couplings import couplings as couplings_of
+    from keras_capsule_poe.io.charts import save_chart
+
+    images = test.images[chosen]
+    c, capsules = couplings_of(model, images, capsule)
+    titles = [f"image {image}" for image in chosen]
+    if test.labels is not None:
+        labels = ("+".join(map(str, label.ravel())) for label in test.labels[chosen])
+        titles = [f"{title}, label {label}" for title, label in zip(titles, labels)]
+    save_chart(out, coupling_chart(images, c, capsules, titles, test.class_names))
+    click.echo(f"Wrote {out}: mean and spread of couplings, a row an image")
+    for title, pairs, j in zip(titles, c, capsules):
+        means = " ".join(f"{mean:.3f}" for mean in pairs[..., j].mean(axis=1))
+        click.echo(f"{title}: mean coupling to capsule {j} by iteration {means}")

@@ -4,24 +4,22 @@ import math
 
 import numpy as np
 
-from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.errors import BadUse
 
 # Of a standard Gaussian 95% lies within so many deviations.
 DEVIATIONS = 1.959963984540054
 
 
-def classification_figures(model, images):
+def classification_figures(found, images):
     """Figures of a classifier on labelled images.
 
     Args:
-        model: `CapsuleClassifier`.
+        found: dict of `classified`, what it says of them.
         images: `ImageSet` with labels.
 
     Returns:
-        dict: `accuracy` (the share named rightly, its `wilson_interval`, and the number of
-        images); `errors` of each class, see `class_errors`; and `confusion`, a dict for each class
-        of how many of its images are taken for which class.
+        dict: `accuracy`, see `accuracy_of`; `errors` of each class, see `class_errors`; and
+        `confusion`, a dict for each class of how many of its images are taken for which class.
 
     Raises:
         BadUse: If there are no labels, or several an image.
@@ -29,29 +27,37 @@ def classification_figures(model, images):
     Examples:
 
     >>> from keras_capsule_poe.data import ImageSet
-    >>> class Dark:
-    ...     def classify(self, images):
-    ...         return {"classes": images[:, 0, 0, 0] * 0}
     >>> images = ImageSet(np.zeros((4, 2, 2, 1), "uint8"), np.array([0, 0, 0, 1]))
-    >>> classification_figures(Dark(), images)["accuracy"]["accuracy"]
+    >>> classification_figures({"classes": np.zeros(4, int)}, images)["accuracy"]["accuracy"]
     0.75
     """
     if images.labels is None or images.labels.ndim > 1:
         received = "no labels" if images.labels is None else f"labels {images.labels.shape}"
         raise BadUse(f"Accuracy needs one label an image. Received: {received}")
-    found = map_batches(lambda batch: model.classify(batch)["classes"], images.images)
-    right = int(np.sum(found == images.labels))
-    low, high = wilson_interval(right, len(images))
     return {
-        "accuracy": {
-            "accuracy": right / len(images),
-            "low": low,
-            "high": high,
-            "images": len(images),
-        },
-        "errors": class_errors(images.labels, found, images.class_names),
-        "confusion": confusion(images.labels, found, images.class_names),
+        "accuracy": accuracy_of(found["classes"] == images.labels),
+        "errors": class_errors(images.labels, found["classes"], images.class_names),
+        "confusion": confusion(images.labels, found["classes"], images.class_names),
     }
+
+
+def accuracy_of(is_right):
+    """The share of images that are named rightly.
+
+    Args:
+        is_right: Boolean array (N,).
+
+    Returns:
+        dict: `accuracy`, its `wilson_interval` `low` and `high`, and the number of `images`.
+
+    Examples:
+
+    >>> accuracy_of(np.array([True, False]))["accuracy"]
+    0.5
+    """
+    right, n = int(np.sum(is_right)), len(is_right)
+    low, high = wilson_interval(right, n)
+    return {"accuracy": right / n, "low": low, "high": high, "images": n}
 
 
 def wilson_interval(right, n):
@@ -139,12 +145,12 @@ def class_errors(labels, named, class_names=None):
     return found
 
 
-def worst_images(model, images, most=20):
+def worst_images(found, labels, most=20):
     """Images that a classifier takes for another class, the surest of their wrong class first.
 
     Args:
-        model: `CapsuleClassifier`.
-        images: `ImageSet` with labels.
+        found: dict of `classified`.
+        labels: Integer array (N,).
         most: int, how many at most.
 
     Returns:
@@ -152,20 +158,16 @@ def worst_images(model, images, most=20):
 
     Examples:
 
-    >>> from keras_capsule_poe.data import ImageSet
-    >>> class Dark:
-    ...     def classify(self, images):
-    ...         return {"classes": images[:, 0, 0, 0] * 0, "probabilities": images[:, 0, 0]}
-    >>> images = ImageSet(np.zeros((3, 2, 2, 1), "uint8"), np.array([0, 1, 0]))
-    >>> [part.tolist() for part in worst_images(Dark(), images)]
-    [[1], [1], [0]]
+    >>> p = np.array([[0.9, 0.1], [0.6, 0.1], [0.8, 0.1]])
+    >>> found = {"probabilities": p, "classes": np.zeros(3, "int64")}
+    >>> [part.tolist() for part in worst_images(found, np.array([0, 1, 1]))]
+    [[2, 1], [1, 1], [0, 0]]
     """
-    found = map_batches(model.classify, images.images)
     named = found["classes"].astype("int64")
-    wrong = np.flatnonzero(named != images.labels)
+    wrong = np.flatnonzero(named != labels)
     surest = found["probabilities"].max(axis=1)[wrong]
     wrong = wrong[np.argsort(-surest, kind="stable")][:most]
-    return wrong, images.labels[wrong], named[wrong]
+    return wrong, labels[wrong], named[wrong]
 
 
 def _names(labels, named, class_names):

@@ -2,16 +2,15 @@
 
 import numpy as np
 
-from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.accuracy import class_errors, wilson_interval
 from keras_capsule_poe.functions.winners import are_longest, longest
 
 
-def pair_figures(model, images):
+def pair_figures(found, images):
     """Figures of a classifier on images of T classes each: are these its T most probable ones?
 
     Args:
-        model: `CapsuleClassifier`.
+        found: dict of `classified`, what it says of them.
         images: `ImageSet` with labels (N, T).
 
     Returns:
@@ -23,27 +22,26 @@ def pair_figures(model, images):
     Examples:
 
     >>> from keras_capsule_poe.data import ImageSet
-    >>> class First:
-    ...     def classify(self, images):
-    ...         return {"probabilities": images[:, 0, :, 0]}
-    >>> pixels = np.array([9, 5, 1], np.uint8).reshape(1, 1, 3, 1).repeat(2, axis=0)
-    >>> found = pair_figures(First(), ImageSet(pixels, np.array([[1, 0], [0, 2]])))
+    >>> said = {"probabilities": np.array([[0.9, 0.5, 0.1]] * 2)}
+    >>> labels = np.array([[1, 0], [0, 2]])
+    >>> found = pair_figures(said, ImageSet(np.zeros((2, 1, 3, 1), "uint8"), labels))
     >>> found["pairs"]["pair"]["error"], found["pairs"]["digit"]["error"]
     (0.5, 0.25)
     """
-    found = are_longest(_probabilities(model, images), images.labels)
-    missed = np.where(found, images.labels, -1)
+    is_named = are_longest(found["probabilities"], images.labels)
+    missed = np.where(is_named, images.labels, -1)
     return {
-        "pairs": {"pair": _errors(found.all(axis=1)), "digit": _errors(found.ravel())},
+        "pairs": {"pair": _errors(is_named.all(axis=1)), "digit": _errors(is_named.ravel())},
         "errors": class_errors(images.labels.ravel(), missed.ravel(), images.class_names),
     }
 
 
-def worst_pairs(model, images, most=20):
+def worst_pairs(found, labels, most=20):
     """Images of which a class is missed, the surest of a wrong one first.
 
     Args:
-        model, images: See `pair_figures`.
+        found: dict of `classified`.
+        labels: Integer array (N, T).
         most: int, how many at most.
 
     Returns:
@@ -51,16 +49,11 @@ def worst_pairs(model, images, most=20):
 
     Examples:
 
-    >>> from keras_capsule_poe.data import ImageSet
-    >>> class First:
-    ...     def classify(self, images):
-    ...         return {"probabilities": images[:, 0, :, 0]}
-    >>> pixels = np.array([9, 5, 1], np.uint8).reshape(1, 1, 3, 1).repeat(2, axis=0)
-    >>> images = ImageSet(pixels, np.array([[1, 0], [0, 2]]))
-    >>> [part.tolist() for part in worst_pairs(First(), images)]
+    >>> found = {"probabilities": np.array([[0.9, 0.5, 0.1]] * 2)}
+    >>> [part.tolist() for part in worst_pairs(found, np.array([[1, 0], [0, 2]]))]
     [[1], [[0, 2]], [[0, 1]]]
     """
-    probabilities, labels = _probabilities(model, images), images.labels
+    probabilities = found["probabilities"]
     named = longest(probabilities, labels.shape[1])
     is_label = np.any(named[:, :, None] == labels[:, None], axis=-1)
     surest = np.where(is_label, -np.inf, np.take_along_axis(probabilities, named, axis=1))
@@ -68,10 +61,6 @@ def worst_pairs(model, images, most=20):
     wrong = np.flatnonzero(surest > -np.inf)
     wrong = wrong[np.argsort(-surest[wrong], kind="stable")][:most]
     return wrong, labels[wrong], named[wrong]
-
-
-def _probabilities(model, images):
-    return map_batches(lambda batch: model.classify(batch)["probabilities"], images.images)
 
 
 def _errors(is_right):

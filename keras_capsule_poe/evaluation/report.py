@@ -1,22 +1,16 @@
-"""The figures of one model, or of several seeds of it, as tables and as a page."""
+"""The figures of one model, or of several seeds of it, as tables."""
 
 import numpy as np
 
-from keras_capsule_poe.data.mapping import map_batches, to_pixels
-from keras_capsule_poe.evaluation.accuracy import classification_figures, worst_images
+from keras_capsule_poe.evaluation.accuracy import classification_figures
+from keras_capsule_poe.evaluation.calibration import calibration_figures
+from keras_capsule_poe.evaluation.classified import classified, is_classifier, shows_several
 from keras_capsule_poe.evaluation.figures import evaluate, has_classes
-from keras_capsule_poe.evaluation.meaning import capsule_meaning, mean_traversals
-from keras_capsule_poe.evaluation.page import write_page
-from keras_capsule_poe.evaluation.pairs import pair_figures, worst_pairs
+from keras_capsule_poe.evaluation.pairs import pair_figures
+from keras_capsule_poe.evaluation.routing import IMAGES, logit_changes
 from keras_capsule_poe.evaluation.samples import sample_figures
 from keras_capsule_poe.evaluation.signs import COMPARED, has_signs, sign_figures
-from keras_capsule_poe.evaluation.sources import draws
-from keras_capsule_poe.generation.grids import reconstruction_rows, sample_rows
-from keras_capsule_poe.generation.parts import part_rows
 
-SHOWN, ROWS = 20, 4
-# Rows of the samples that are shown beside each capsule.
-CAPSULE_ROWS = 10
 _NOTES = {
     "reconstruction": "Relative squared errors on test images, of pixels or of what is named.",
     "free_energy": "Nats; the gap is test minus training.",
@@ -44,7 +38,23 @@ _NOTES = {
     "against": "Test images that only this model, and only the other one, names rightly, and the "
     "probability of numbers as unequal if both were equally good (McNemar).",
     "confusion": "How many test images of each class, a row, are taken for which, a column.",
+    "calibration": "Expected calibration error (15 bins), mean length of the longest capsule, and "
+    "share of the test images that it names rightly; of pairs, of the two longest. The margin "
+    "loss trains lengths towards 0.9 and 0.1 and no further: neither they nor what they are after "
+    "division by their sum are probabilities of a softmax.",
+    "reliability": "By the length of the longest capsule, and by its share in the sum of all: how "
+    "many test images, the mean length, and the share named rightly.",
+    "logit_changes": "Mean over input capsules, classes and test images, at most "
+    f"{IMAGES:,}, of how far an iteration of routing moves a logit b_ij.",
+    "ensemble": "Share of the test images named rightly, of pairs both, with its 95% interval "
+    "(Wilson), by each model and by all together: the mean of the lengths of their capsules.",
+    "ensemble_against_first": "Test images that only the ensemble (this), and only the first "
+    "model (other), names rightly, and the probability of numbers as unequal if both were equally "
+    "good (McNemar).",
 }
+# Sections whose rows are names already; and those whose columns are.
+_NAMED_ROWS = ("confusion", "errors", "reliability", "ensemble")
+_NAMED_COLUMNS = ("confusion", "errors")
 
 
 def is_generative(model):
@@ -58,30 +68,18 @@ def is_generative(model):
     return callable(getattr(model, "draw", None))
 
 
-def is_classifier(model):
-    """Whether a model can be asked what a `CapsuleClassifier` can.
+def is_judged(model, images):
+    """Whether a model names classes, and images have labels that say which are right.
 
     Examples:
 
-    >>> is_classifier(object())
+    >>> is_judged(object(), None)
     False
     """
-    return callable(getattr(model, "classify", None))
+    return is_classifier(model) and images.labels is not None
 
 
-def shows_several(images):
-    """Whether each image of an `ImageSet` has several labels.
-
-    Examples:
-
-    >>> from keras_capsule_poe.data import ImageSet
-    >>> shows_several(ImageSet(np.zeros((4, 2, 2, 1), "uint8"), np.zeros((4, 2), "int64")))
-    True
-    """
-    return images.labels is not None and images.labels.ndim > 1
-
-
-def measure(model, data, samples=10_000, probe_images=None, seed=0, vae_seconds=0):
+def measure(model, data, samples=10_000, probe_images=None, seed=0, vae_seconds=0, found=None):
     """All figures of a model: of what it generates, of what it names, or of both.
 
     Args:
@@ -90,21 +88,24 @@ def measure(model, data, samples=10_000, probe_images=None, seed=0, vae_seconds=
         samples: int, of each kind; zero: none.
         probe_images, seed: See `evaluate`.
         vae_seconds: See `sample_figures`.
+        found: dict of `classified`, what the model says of the test images; None: it is asked.
 
     Returns:
         dict of `evaluate`; of a model that `has_signs` also `signs`, see `sign_figures`; with
         labels `samples`, of `sample_figures`; and with labels of `classification_figures`, or,
-        of images that show several classes, of `pair_figures`.
+        of images that show several classes, of `pair_figures`, and of `calibration_figures`; of
+        a classifier with iterations of routing `logit_changes`.
 
     Examples:
 
     >>> class Dark:
     ...     def classify(self, images):
-    ...         return {"classes": images[:, 0, 0, 0] * 0}
+    ...         p = images[:, 0, :, 0]
+    ...         return {"probabilities": p, "classes": ops.argmax(p, axis=-1)}
     >>> from keras_capsule_poe.data import ImageData, ImageSet
     >>> images = ImageSet(np.zeros((4, 2, 2, 1), "uint8"), np.zeros(4, "int64"))
     >>> list(measure(Dark(), ImageData(images, images)))
-    ['accuracy', 'errors', 'confusion']
+    ['accuracy', 'errors', 'confusion', 'calibration', 'reliability']
     """
     figures = {}
     if is_generative(model):
@@ -113,9 +114,13 @@ def measure(model, data, samples=10_000, probe_images=None, seed=0, vae_seconds=
             figures["signs"] = sign_figures(model, data, min(samples, COMPARED), seed)
         if samples and has_classes(data):
             figures["samples"] = sample_figures(model, data, samples, seed, vae_seconds=vae_seconds)
-    if is_classifier(model) and data.test.labels is not None:
+    if is_judged(model, data.test):
+        found = classified(model, data.test) if found is None else found
         judge = pair_figures if shows_several(data.test) else classification_figures
-        figures |= judge(model, data.test)
+        figures |= judge(found, data.test)
+        figures |= calibration_figures(found["probabilities"], data.test.labels)
+    if is_classifier(model) and getattr(model, "iterations", 0):
+        figures["logit_changes"] = logit_changes(model, data.test.images)
     return figures
 
 
@@ -123,7 +128,7 @@ def over_seeds(runs):
     """Figures of several models as one: (mean, standard deviation) of each number.
 
     Args:
-        runs: list of nested dicts of numbers, all alike.
+        runs: list of nested dicts of numbers; what only some of them have is left out.
 
     Returns:
         The one dict, or a dict like it of pairs.
@@ -136,7 +141,8 @@ def over_seeds(runs):
     if len(runs) == 1:
         return runs[0]
     if isinstance(runs[0], dict):
-        return {name: over_seeds([run[name] for run in runs]) for name in runs[0]}
+        shared = [name for name in runs[0] if all(name in run for run in runs)]
+        return {name: over_seeds([run[name] for run in runs]) for name in shared}
     if None in runs:
         return None
     return float(np.mean(runs)), float(np.std(runs, ddof=1))
@@ -149,7 +155,7 @@ def tables(runs):
         runs: list of dicts of `measure`, one a model.
 
     Returns:
-        list of (heading, note, columns, rows), see `write_page`.
+        list of (heading, note, columns, rows), see `page.write_page`.
 
     Examples:
 
@@ -162,111 +168,25 @@ def tables(runs):
         if not values:
             found.append((_title(section), "No one label an image.", ["value"], []))
         elif any(isinstance(value, dict) for value in values.values()):
-            name = str if section in ("confusion", "errors") else _title
-            found.append((_title(section), _NOTES[section], *_nested(values, name)))
+            titles = (
+                str if section in named else _title for named in (_NAMED_ROWS, _NAMED_COLUMNS)
+            )
+            found.append((_title(section), _NOTES[section], *_nested(values, *titles)))
         else:
             rows = [(_title(name), value) for name, value in values.items()]
             found.append((_title(section), _NOTES[section], ["value"], rows))
     return found
 
 
-def _nested(values, title):
+def _nested(values, title, column_title):
     """A dict of dicts as columns and rows; what is no dict comes as a row of one value."""
     inner = {name: v for name, v in values.items() if isinstance(v, dict)}
     columns = list(dict.fromkeys(key for v in inner.values() for key in v))
     rows = [(title(name), *(v.get(key) for key in columns)) for name, v in inner.items()]
     rows += [(title(name), v) for name, v in values.items() if not isinstance(v, dict)]
-    return [title(column) for column in columns], rows
+    return [column_title(column) for column in columns], rows
 
 
 def _title(name):
     text = name.replace("_", " ")
     return text[:1].upper() + text[1:]
-
-
-def write_report(path, model, data, dataset, found, seed=0):
-    """A page of the tables; of a model that generates the grids and each capsule; of one that
-    names classes what it makes of images, and images that it takes for another class.
-
-    Args:
-        path: The .html file.
-        model: `GenerativeModel` or `CapsuleClassifier`.
-        data: `ImageData`.
-        dataset: str.
-        found: list of tables, of `tables`.
-        seed: int.
-
-    Raises:
-        RunFailed: If it cannot be written.
-    """
-    pictures, capsules = [], []
-    if is_generative(model):
-        pictures = [*_sample_pictures(model, seed), _reconstruction_picture(model, data.test)]
-        capsules = _capsules(model, data.test, seed)
-    elif "reconstruct" in model.ENDPOINTS:
-        pictures.append(_reconstruction_picture(model, data.test))
-    if is_classifier(model) and data.test.labels is not None:
-        pictures += _mistaken_picture(model, data.test)
-    write_page(path, f"{model.TITLE}: {dataset}", found, pictures, capsules)
-
-
-def _sample_pictures(model, seed):
-    return [
-        (
-            f"Samples: {mode}" + (f", {domain}" if domain else ""),
-            f"{model.MODES[mode].note} {model.MODES[mode].domain_notes.get(domain, '')}".strip(),
-            sample_rows(model, ROWS, seed, mode, domain),
-        )
-        for mode, domain in draws(model).values()
-    ]
-
-
-def _reconstruction_picture(model, test):
-    shown = test.head(SHOWN)
-    if is_classifier(model) and shows_several(shown):
-        _, rows = part_rows(model, shown.images, shown.labels, shown.extras.get("targets"))
-    else:
-        rows = reconstruction_rows(model, shown.images)
-    captions = ", ".join(name.replace("_", " ") for name in rows)
-    return "Reconstructions", f"Test images, by rows: {captions}.", list(rows.values())
-
-
-def _mistaken_picture(model, test):
-    worst = worst_pairs if shows_several(test) else worst_images
-    wrong, labels, named = worst(model, test, SHOWN)
-    if not len(wrong):
-        return []
-    pairs = ", ".join(
-        f"{'+'.join(map(str, np.ravel(label)))} for {'+'.join(map(str, np.ravel(name)))}"
-        for label, name in zip(labels, named)
-    )
-    caption = f"Test images taken for another class, the surest first: {pairs}."
-    return [("Mistaken", caption, [to_pixels(test.images[wrong])])]
-
-
-def _capsules(model, test, seed):
-    """What each capsule means, with the pictures of it."""
-    codes = map_batches(model.encode, test.images)
-    labels, names = _classes(test)
-    mode, domain = next(iter(draws(model).values()))
-    # Only an image of one capsule says what that capsule is.
-    alone = "capsule" in model.draw(1, seed, mode, domain)
-    columns = sample_rows(model, CAPSULE_ROWS, seed, mode, domain) if alone else None
-    traversals = mean_traversals(model, codes["capsules"])
-    capsules = capsule_meaning(codes["probabilities"], labels)
-    for meaning in capsules:
-        capsule = meaning["capsule"]
-        meaning["class_names"] = names
-        meaning["images"] = to_pixels(test.images[meaning["top"]])
-        if columns is not None:
-            meaning["samples"] = np.stack([row[capsule] for row in columns])
-        meaning["traversal"] = traversals[capsule]
-    return capsules
-
-
-def _classes(images):
-    """Labels from zero up, and their names, where there are any of either."""
-    if images.labels is None or images.class_names or images.labels.min() >= 0:
-        return images.labels, images.class_names
-    values, labels = np.unique(images.labels, return_inverse=True)
-    return labels, [str(value) for value in values]

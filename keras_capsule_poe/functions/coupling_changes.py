@@ -3,7 +3,7 @@
 from keras import ops
 
 
-def coupling_changes(router, x):
+def coupling_changes(router, x, each=False):
     """Mean over images, inputs and outputs of how far an iteration moves a logit, |b_t - b_(t-1)|.
 
     The logits b_0 before the first iteration are zero. What grows is still undecided, or with
@@ -13,9 +13,10 @@ def coupling_changes(router, x):
         router: `Router`, for instance `RoutingLayer.router()`; of shared weights
             `router(inputs=I)`. Without a routing bias.
         x: Tensor (B, I, D), capsules.
+        each: bool, whether each image has its own mean, so that those of batches can be joined.
 
     Returns:
-        Tensor (iterations,), none negative.
+        Tensor (iterations,), none negative; of each image (B, iterations).
 
     Raises:
         ValueError: If the router has no iterations.
@@ -40,4 +41,5 @@ def coupling_changes(router, x):
             "Received: iterations=0"
         )
     before = [ops.zeros_like(logits[0]), *logits[:-1]]
-    return ops.stack([ops.mean(ops.abs(b - a)) for a, b in zip(before, logits)])
+    moved = [ops.mean(ops.abs(b - a), axis=(1, 2)) for a, b in zip(before, logits)]
+    return ops.stack(moved, axis=1) if each else ops.stack([ops.mean(move) for move in moved])

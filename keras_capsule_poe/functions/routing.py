@@ -189,20 +189,35 @@ class Router:
 
     def all_logits(self, x):
         """Logits (B, I, J) of the coefficients that each iteration makes: a list."""
+        return self._all_pairs(x, self._options.iterations, self._laid_logits)
+
+    def all_coefficients(self, x):
+        """Coefficients (B, I, J) as they start, and those that each iteration makes: a list."""
+
+        def coefficients(x):
+            start = self.maps.equal_pairs(self._numbers.scale * self._share, x)
+            return [start, *map(self._softmax, self._laid_logits(x))]
+
+        return self._all_pairs(x, self._options.iterations + 1, coefficients)
+
+    def _all_pairs(self, x, n, function):
+        """A list of `n` numbers of each pair, (B, I, J), of a function of inputs laid out."""
         maps = self.maps
 
         def step(x):
-            x = maps.lay_inputs(x)
-            measured, pull, found = self._agreement.measure(x), 0.0, []
-            for z in self.steps(x)[1][:-1]:
-                pull = self._pulled(pull, z)
-                logits = self._logits(self._agreement.of(measured, pull), z)
-                found.append(maps.unlay_pairs(logits))
-            return found, []
+            return [maps.unlay_pairs(pairs) for pairs in function(maps.lay_inputs(x))], []
 
         x = ops.cast(at_least_float32(x), maps.kernel.dtype)
-        shapes = [(maps.inputs, maps.outputs)] * self._options.iterations
+        shapes = [(maps.inputs, maps.outputs)] * n
         return over_images(step, [x], maps.images_at_once(), shapes, [])[0]
+
+    def _laid_logits(self, x):
+        """Logits that each iteration makes, laid out, of inputs laid out: a list."""
+        measured, pull, found = self._agreement.measure(x), 0.0, []
+        for z in self.steps(x)[1][:-1]:
+            pull = self._pulled(pull, z)
+            found.append(self._logits(self._agreement.of(measured, pull), z))
+        return found
 
     def steps(self, x):
         """Coefficients and the list of collectives, all laid out, from inputs laid out."""
@@ -233,7 +248,10 @@ class Router:
         return self._units.mean(z, self._axis) if is_dot else direction(z, self._axis)
 
     def _coefficients(self, agreements, z):
-        logits, options = self._logits(agreements, z), self._options
+        return self._softmax(self._logits(agreements, z))
+
+    def _softmax(self, logits):
+        options = self._options
         return self.maps.softmax(logits, options.normalize, self._numbers.scale, options.leaky)
 
     def _logits(self, agreements, z):

@@ -78,3 +78,25 @@ def are_longest(lengths, labels):
     each = labels.reshape(len(labels), -1)
     found = longest(lengths, each.shape[1])
     return np.any(each[:, :, None] == found[:, None], axis=-1).reshape(labels.shape)
+
+
+def named_rightly(labels, lengths):
+    """Whether every class of an image has a longer capsule than every other class.
+
+    Args:
+        labels: Tensor (B, J) of zeros and ones.
+        lengths: Tensor (B, J).
+
+    Returns:
+        Tensor (B,) of zeros and ones.
+
+    Examples:
+
+    >>> named_rightly(np.array([[1, 1, 0]]), np.array([[0.5, 0.2, 0.3]])).numpy().tolist()
+    [0.0]
+    """
+    is_present = ops.cast(labels, "float32") > 0
+    lengths = ops.cast(lengths, "float32")
+    present = ops.min(ops.where(is_present, lengths, 2.0), axis=-1)
+    absent = ops.max(ops.where(is_present, -1.0, lengths), axis=-1)
+    return ops.cast(present > absent, "float32")

@@ -5,8 +5,9 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe.functions.checks import real_number
+from keras_capsule_poe.functions.coupling_changes import coupling_changes
 from keras_capsule_poe.functions.norms import length
-from keras_capsule_poe.functions.winners import winners
+from keras_capsule_poe.functions.winners import named_rightly, winners
 from keras_capsule_poe.layers.capsule_length import CapsuleMask
 from keras_capsule_poe.losses import MarginLoss
 from keras_capsule_poe.models.classifier import CapsuleClassifier
@@ -201,6 +202,41 @@ class CapsNet(CapsuleClassifier, keras.Model):
         return {"images": ops.reshape(shown, shape), "classes": chosen}
 
     @property
+    def iterations(self):
+        """How often routing updates its coefficients: never where it is uniform or in one pass."""
+        options = getattr(self.routing, "options", None)
+        return 0 if options is None else options.iterations
+
+    def couplings(self, images):
+        """Routing coefficients c_ij of input capsule i and class j, iteration by iteration.
+
+        Args:
+            images: Tensor (B, H, W, C), pixels in [0, 1].
+
+        Returns:
+            Tensor (B, T + 1, I, J): as they start, and after each of T iterations. Sabour et al.
+            count one more, whose update they do not use.
+
+        Raises:
+            ValueError: If there are no iterations.
+        """
+        x = self.primary(images, training=False)
+        return ops.stack(self._router(x).all_coefficients(x), axis=1)
+
+    def coupling_changes(self, images):
+        """How far each iteration moves the logits of each image, (B, T), see the function."""
+        x = self.primary(images, training=False)
+        return coupling_changes(self._router(x), x, each=True)
+
+    def _router(self, x):
+        if not self.iterations:
+            raise ValueError(
+                "Couplings change by iterations of routing; `RoutingLayer` with some has them. "
+                "Received: iterations=0"
+            )
+        return self.routing.router(inputs=ops.shape(x)[1])
+
+    @property
     def _decoder(self):
         if self.decoder is None:
             raise ValueError("A CapsNet without a decoder makes no images. Received: decoder=None")
@@ -217,28 +253,6 @@ class CapsNet(CapsuleClassifier, keras.Model):
             "margin": serialize(self.margin),
             "reconstruction_weight": self.reconstruction_weight,
         }
-
-
-def named_rightly(labels, lengths):
-    """Whether every class of an image has a longer capsule than every other class.
-
-    Args:
-        labels: Tensor (B, J) of zeros and ones.
-        lengths: Tensor (B, J).
-
-    Returns:
-        Tensor (B,) of zeros and ones.
-
-    Examples:
-
-    >>> named_rightly(np.array([[1, 1, 0]]), np.array([[0.5, 0.2, 0.3]])).numpy().tolist()
-    [0.0]
-    """
-    is_present = ops.cast(labels, "float32") > 0
-    lengths = ops.cast(lengths, "float32")
-    present = ops.min(ops.where(is_present, lengths, 2.0), axis=-1)
-    absent = ops.max(ops.where(is_present, -1.0, lengths), axis=-1)
-    return ops.cast(present > absent, "float32")
 
 
 def _parted(x, y):

@@ -11,6 +11,8 @@ class CapsuleClassifier:
         TITLE: str, what the model is, for people to read.
         ENDPOINTS: dict, what a SavedModel of it answers, by name; the names of the arguments.
         SHARED: dict, likewise, methods that several endpoints call.
+        iterations: int, how often routing updates its coefficients; where it does, the model
+            brings `couplings` and `coupling_changes` of images, see `CapsNet`.
 
     Examples:
 
@@ -21,6 +23,7 @@ class CapsuleClassifier:
     TITLE = "Capsule classifier"
     ENDPOINTS = {"classify": ("images",), "reconstruct": ("images",)}
     SHARED: dict[str, tuple[str, ...]] = {}
+    iterations = 0
 
     def classify(self, images):
         """The classes of images.

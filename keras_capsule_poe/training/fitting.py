@@ -135,7 +135,10 @@ class _Monitor(keras.callbacks.Callback):
         metrics = {name: float(value) for name, value in logs.items()}
         metrics["seconds"] = time.perf_counter() - self.started
         if self.after_epoch:
-            metrics.update(self.after_epoch())
+            more = {name: float(value) for name, value in self.after_epoch().items()}
+            metrics.update(more)
+            # The callbacks that come after this one, as TensorBoard's, see them there.
+            logs.update(more)
         # A loss is taken before its step: the last step of an epoch shows in what follows it.
         for name, value in metrics.items():
             self._check(name, value)

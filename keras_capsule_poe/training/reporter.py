@@ -72,7 +72,13 @@ class Reporter:
             return []
         import keras
 
-        return [keras.callbacks.TensorBoard(f"{self.log_dir}/{stage}", update_freq=10)]
+        class TensorBoard(keras.callbacks.TensorBoard):
+            def on_epoch_end(self, epoch, logs=None):
+                # Keras would write an epoch only where it ends with a step that is written.
+                with self.summary.record_if(True):
+                    super().on_epoch_end(epoch, logs)
+
+        return [TensorBoard(f"{self.log_dir}/{stage}", update_freq=10)]
 
     def say(self, line):
         """Writes a line."""

@@ -5,9 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from keras_capsule_poe.data import ImageSet
-from keras_capsule_poe.errors import BadUse
-from keras_capsule_poe.evaluation.mcnemar import against, mcnemar
+from keras_capsule_poe.evaluation.mcnemar import mcnemar
 
 
 @pytest.mark.parametrize("this, other", [(0, 0), (1, 0), (2, 5), (6, 1), (4, 4)])
@@ -20,18 +18,3 @@ def test_the_probability_is_that_of_coins_that_fall_as_unequally(this, other):
     expected = np.mean([abs(2 * heads - this - other) >= gap for heads in throws])
     assert (found["only_this_right"], found["only_other_right"]) == (this, other)
     assert found["p"] == pytest.approx(expected)
-
-
-def test_only_classifiers_of_labelled_images_are_compared():
-    class Drawing:
-        TITLE = "Drawing"
-
-    class Dark:
-        def classify(self, images):
-            return {"classes": images[:, 0, 0, 0] * 0}
-
-    images = ImageSet(np.zeros((4, 2, 2, 1), "uint8"))
-    with pytest.raises(BadUse, match="name classes.*Received: Drawing"):
-        against(Dark(), Drawing(), images)
-    with pytest.raises(BadUse, match="without labels"):
-        against(Dark(), Dark(), images)

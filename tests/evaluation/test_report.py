@@ -5,7 +5,9 @@ import pytest
 
 from keras_capsule_poe.data import ImageData, ImageSet
 from keras_capsule_poe.evaluation.accuracy import wilson_interval
-from keras_capsule_poe.evaluation.report import measure, over_seeds, tables, write_report
+from keras_capsule_poe.evaluation.classified import classified
+from keras_capsule_poe.evaluation.model_page import write_report
+from keras_capsule_poe.evaluation.report import measure, over_seeds, tables
 
 
 def test_over_seeds_gives_mean_and_deviation(figures):
@@ -14,6 +16,8 @@ def test_over_seeds_gives_mean_and_deviation(figures):
     assert found["purity"] == pytest.approx((0.8, 0.1))
     assert found["recognised"] == pytest.approx((0.9, 0))
     assert over_seeds(runs[:1]) is runs[0]
+    # A control without routing has no changes of its logits.
+    assert over_seeds([{"a": 1.0, "logit_changes": {}}, {"a": 3.0}]) == {"a": (2.0, 2**0.5)}
 
 
 def test_tables_hold_every_figure(figures):
@@ -51,7 +55,7 @@ def bright_images(labels):
 def test_a_classifier_has_an_accuracy_and_a_confusion_table(tmp_path):
     data = ImageData(bright_images([0, 0, 1, 1, 1]), bright_images([0, 0, 1, 1, 0]))
     found = measure(Brightness(), data)
-    assert list(found) == ["accuracy", "errors", "confusion"]
+    assert list(found) == ["accuracy", "errors", "confusion", "calibration", "reliability"]
     low, high = wilson_interval(4, 5)
     assert found["accuracy"] == {"accuracy": 0.8, "low": low, "high": high, "images": 5}
     assert found["confusion"] == {
@@ -72,6 +76,23 @@ def test_a_classifier_has_an_accuracy_and_a_confusion_table(tmp_path):
     assert "the surest first: 0 for 1." in page.read_text()
 
 
+def test_images_are_classified_once(tmp_path):
+    data, asked = ImageData(*[bright_images([0, 0, 1, 1, 0])] * 2), []
+
+    class Counting(Brightness):
+        def classify(self, images):
+            asked.append(images.shape)
+            return super().classify(images)
+
+    model = Counting()
+    found = classified(model, data.test)
+    figures = measure(model, data, found=found)
+    write_report(tmp_path / "page.html", model, data, "lamps", tables([figures]), found=found)
+    # Traced once, for a chunk that is not whole.
+    assert asked == [(5, 4, 4, 1)]
+    assert measure(Brightness(), data) == figures
+
+
 @pytest.mark.parametrize("right, n", [(0, 10), (3, 10), (10, 10), (970, 1000)])
 def test_wilsons_interval_holds_the_shares_that_are_not_refused(right, n):
     # By its definition: the shares p for which |right/n - p| <= z sqrt(p (1 - p) / n).
@@ -86,8 +107,8 @@ def test_a_model_of_both_kinds_one_test_image_and_labels_below_zero(model, image
     data = ImageData(*(ImageSet(images.images, images.labels - 3) for images in sets))
 
     def classify(images):
-        capsules = model.code(images)["capsules"]
-        return {"classes": capsules[:, 0, 0] > 0, "probabilities": capsules[:, :2, 0]}
+        lengths = model.code(images)["probabilities"][:, :2]
+        return {"classes": lengths[:, 1] > lengths[:, 0], "probabilities": lengths}
 
     model.classify = classify
     try:

@@ -42,8 +42,34 @@ def test_changes_are_those_of_the_logits(logits, shared, implementation):
     b = numpy_logits(x, kernel, logits)
     # Float64 sums of a few dozen terms of order one, in another order.
     np.testing.assert_allclose(found, np.abs(np.diff(b, axis=0)).mean(axis=(1, 2, 3)), rtol=1e-10)
+    each = np.asarray(coupling_changes(layer.router(inputs=I), x, each=True))
+    np.testing.assert_allclose(each, np.abs(np.diff(b, axis=0)).mean(axis=(2, 3)).T, rtol=1e-10)
     for wrong in (np.abs(np.diff(softmax(b, axis=-1), axis=0)), np.diff(b, axis=0), np.abs(b[1:])):
         assert np.abs(found - wrong.mean(axis=(1, 2, 3))).max() > 0.01
+
+
+@pytest.mark.parametrize("leaky", [False, True], ids=["", "leaky"])
+@pytest.mark.parametrize("implementation", ["plain", "streamed"])
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "own"])
+def test_coefficients_of_each_iteration(shared, implementation, leaky):
+    """Rejects those of the iteration before, a softmax over the inputs, and leaks given back."""
+    random = np.random.default_rng(1)
+    x, kernel = random.normal(size=(B, I, D)), random.normal(size=(1 if shared else I, J, E, D)) / 2
+    options = {"agreement": "dot", "implementation": implementation, "leaky": leaky}
+    layer = RoutingLayer(J, E, ITERATIONS, shared_weights=shared, dtype="float64", **options)
+    layer.build(x.shape)
+    layer.set_weights([kernel])
+    router = layer.router(inputs=I)
+    found = np.stack(router.all_coefficients(x))
+    # Of the logits, which are tested above and begin at zero.
+    b = np.concatenate([np.zeros((1, B, I, J)), np.stack(router.all_logits(x))])
+    powers = np.exp(b)
+    expected = powers / (powers.sum(axis=-1, keepdims=True) + leaky)
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+    # The last ones are what routing gives.
+    np.testing.assert_allclose(found[-1], layer.route(x).coefficients, rtol=1e-10)
+    for wrong in (found[:-1] - expected[1:], found - powers / powers.sum(axis=2, keepdims=True)):
+        assert np.abs(wrong).max() > 0.01
 
 
 def test_without_iterations_nothing_changes():

@@ -1,4 +1,4 @@
-"""Expert neurons as a layer: with fixed coefficients a Boltzmann machine, held ones kept.
+"""Expert neurons as a layer: the gradient and the chain, exactly, of coefficients that are held.
 
 Wrong versions that these tests reject, and `test_mutants` runs: W not transposed on the way down,
 a chain that is routed anew, the bias left out of the data's term, and s for s^2.
@@ -11,95 +11,17 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from keras_capsule_poe import NeuronPoE, RestrictedBoltzmannMachine
-from keras_capsule_poe.functions import enumerated_log_partition, flattened
+from keras_capsule_poe import NeuronPoE
 from keras_capsule_poe.functions.routed_chain import corrected_step
 
 READINGS = NeuronPoE.READINGS
 
 I, D, J, E = 3, 2, 2, 2
-every_visible = pytest.mark.parametrize("visible", ["bernoulli", "gaussian", "unit"])
 every_centre = pytest.mark.parametrize("centering", [False, True])
-
-
-def layer(routing="fixed", visible="bernoulli", centering=False, seed=0, **kwargs):
-    """A small layer in float64, all of whose weights are random and strong."""
-    options = {"implementation": "plain", "dtype": "float64", "scale": 2.0, **kwargs}
-    options["normalize"] = options.get("normalize", "outputs")
-    experts = NeuronPoE(J, E, visible=visible, routing=routing, centering=centering, **options)
-    experts.build((None, I, D))
-    random = np.random.default_rng(seed)
-    for weight in experts.weights:
-        low = 0.2 if weight.name in ("hidden_offset", "mean_coefficients") else -0.8
-        weight.assign(random.uniform(low, 0.8, size=weight.shape))
-    experts.kernel.assign(random.normal(size=experts.kernel.shape))
-    return experts
-
-
-def images(visible="bernoulli", n=7, seed=1):
-    random = np.random.default_rng(seed)
-    v = random.uniform(size=(n, I, D))
-    return {"bernoulli": v > 0.5, "unit": v, "gaussian": 3 * v - 1}[visible].astype("float64")
-
-
-def same_machine(experts):
-    """The `RestrictedBoltzmannMachine` of kernel c_ij W_ij, over flat neurons."""
-    machine = RestrictedBoltzmannMachine(
-        J * E, experts.visible, experts.centering, experts.learn_variance, dtype="float64"
-    )
-    machine.build((None, I * D))
-    c, w = np.asarray(experts.mean_coefficients)[0], np.asarray(experts.kernel)
-    machine.kernel.assign(np.einsum("ij,ijed->jeid", c, w).reshape(J * E, I * D))
-    names = ["hidden_bias", "visible_bias"]
-    names += ["hidden_offset", "visible_offset"] * experts.centering
-    names += ["log_variance"] * (experts.visible == "gaussian")
-    for name in names:
-        getattr(machine, name).assign(np.ravel(getattr(experts, name)))
-    return machine
 
 
 def flat(x):
     return np.asarray(x).reshape(len(x), -1)
-
-
-@every_centre
-@every_visible
-def test_fixed_coefficients_are_a_boltzmann_machine(visible, centering):
-    experts = layer("fixed", visible, centering)
-    machine, v = same_machine(experts), images(visible)
-    np.testing.assert_allclose(flat(experts(v)), machine(flat(v)), atol=1e-12)
-    np.testing.assert_allclose(experts.free_energy(v), machine.free_energy(flat(v)), atol=1e-12)
-    log_z = [enumerated_log_partition(m.harmonium()) for m in (machine,)]
-    log_z.append(enumerated_log_partition(flattened(experts.harmonium())))
-    assert log_z[0] == pytest.approx(log_z[1], abs=1e-12)
-    for seed in (None, 5):  # mean field, and the same draws of the same seed
-        ours, theirs = (
-            m.contrastive_divergence(x, steps=3, seed=seed)
-            for m, x in ((experts, v), (machine, flat(v)))
-        )
-        c = np.asarray(experts.mean_coefficients)[0]
-        dense = np.asarray(theirs.gradient).reshape(J, E, I, D).transpose(2, 0, 1, 3)
-        np.testing.assert_allclose(ours.gradient, c[:, :, None, None] * dense, atol=1e-12)
-        for name in ("reconstruction", "z", "z_model"):
-            np.testing.assert_allclose(flat(getattr(ours, name)), getattr(theirs, name), atol=1e-12)
-        for name in ("hidden_bias", "visible_bias"):
-            np.testing.assert_allclose(
-                np.ravel(getattr(ours, name)), getattr(theirs, name), atol=1e-12
-            )
-    c = experts.route(v).coefficients
-    for ours, theirs in zip(experts.gibbs(v, c, 4, seed=2), machine.gibbs(flat(v), 4, seed=2)):
-        np.testing.assert_allclose(flat(ours), theirs, atol=1e-12)
-
-
-@every_centre
-@every_visible
-def test_persistent_chains_are_the_boltzmann_machine_s(visible, centering):
-    experts = layer("fixed", visible, centering)
-    machine, v, chains = same_machine(experts), images(visible), images(visible, n=4, seed=9)
-    ours = experts.contrastive_divergence(v, steps=2, seed=1, chains=chains)
-    theirs = machine.contrastive_divergence(flat(v), steps=2, seed=1, chains=flat(chains))
-    np.testing.assert_allclose(flat(ours.reconstruction), theirs.reconstruction, atol=1e-12)
-    np.testing.assert_allclose(np.ravel(ours.hidden_bias), theirs.hidden_bias, atol=1e-12)
 
 
 def bits(number):
@@ -119,9 +41,8 @@ def conditional_law(experts, c):
     return logsumexp(energies, axis=1)
 
 
-def check_gradient(experts, divergence_of, h=1e-5):
+def check_gradient(experts, data, divergence_of, h=1e-5):
     """Data less enumerated model, against slopes of the exact mean log P(v_n | c_n)."""
-    data = images(n=3)
     held = [np.asarray(c) for c in np.asarray(experts.route(data).coefficients)]
     every = bits(I * D).reshape(-1, I, D)
 
@@ -173,13 +94,16 @@ def statistics(experts, v, c):
 
 @every_centre
 @pytest.mark.parametrize("routing", ["fixed", "held"])
-def test_gradient_of_the_likelihood_given_the_routing(routing, centering):
-    check_gradient(layer(routing, centering=centering), exact_gradient)
+def test_gradient_of_the_likelihood_given_the_routing(
+    neuron_layer, neuron_images, routing, centering
+):
+    experts = neuron_layer(routing, centering=centering)
+    check_gradient(experts, neuron_images(n=3), exact_gradient)
 
 
-def test_the_update_is_these_statistics():
+def test_the_update_is_these_statistics(neuron_layer, neuron_images):
     """One step of mean-field contrastive divergence, term by term, one routing throughout."""
-    experts, v = layer("held"), images()
+    experts, v = neuron_layer("held"), neuron_images()
     found = experts.contrastive_divergence(v)
     c = np.asarray(experts.route(v).coefficients)
     back = np.asarray(experts.reconstruct(v, c))
@@ -193,18 +117,18 @@ def test_the_update_is_these_statistics():
 
 @every_centre
 @pytest.mark.parametrize("routing", READINGS)
-def test_both_implementations_give_the_same_update(routing, centering):
-    v, found = images(), []
+def test_both_implementations_give_the_same_update(neuron_layer, neuron_images, routing, centering):
+    v, found = neuron_images(), []
     for implementation in ("plain", "streamed"):
-        experts = layer(routing, centering=centering, implementation=implementation)
+        experts = neuron_layer(routing, centering=centering, implementation=implementation)
         found.append(experts.contrastive_divergence(v, steps=2))
         found[-1] += (experts(v), experts.free_energy(v))
     for plain, streamed in zip(*found):
         np.testing.assert_allclose(plain, streamed, atol=1e-12)
 
 
-def test_the_update_does_not_depend_on_the_batch_s_size():
-    experts, v = layer("held"), images()
+def test_the_update_does_not_depend_on_the_batch_s_size(neuron_layer, neuron_images):
+    experts, v = neuron_layer("held"), neuron_images()
     whole = experts.contrastive_divergence(v).gradient
     single = [np.asarray(experts.contrastive_divergence(x[None]).gradient) for x in v]
     np.testing.assert_allclose(whole, np.mean(single, axis=0), atol=1e-12)
@@ -237,15 +161,17 @@ def check_detailed_balance(experts, c, t):
 
 
 @every_centre
-def test_gibbs_sampling_with_held_coefficients_is_in_detailed_balance(centering):
-    experts = layer("held", centering=centering)
-    c = np.asarray(experts.route(images()).coefficients)[0]
+def test_gibbs_sampling_with_held_coefficients_is_in_detailed_balance(
+    neuron_layer, neuron_images, centering
+):
+    experts = neuron_layer("held", centering=centering)
+    c = np.asarray(experts.route(neuron_images()).coefficients)[0]
     check_detailed_balance(experts, c, transition(experts, c))
 
 
-def test_a_chain_that_is_routed_anew_is_no_sampler():
+def test_a_chain_that_is_routed_anew_is_no_sampler(neuron_layer):
     """Its law is more than .05 in total variation from that of the energy with routed c."""
-    experts = layer("held", iterations=3, temperature=3.0, scale=2.0, seed=2)
+    experts = neuron_layer("held", iterations=3, temperature=3.0, scale=2.0, seed=2)
     v = bits(I * D).reshape(-1, I, D)
     routed = np.asarray(experts.route(v).coefficients)
     p = np.exp([conditional_law(experts, c)[n] for n, c in enumerate(routed)])
@@ -253,9 +179,9 @@ def test_a_chain_that_is_routed_anew_is_no_sampler():
     assert np.abs(law - p / p.sum()).sum() / 2 > 0.05
 
 
-def test_the_corrected_chain_draws_from_the_energy_with_routed_coefficients():
+def test_the_corrected_chain_draws_from_the_energy_with_routed_coefficients(neuron_layer):
     """30,000 chains that start at its law, 8 steps: total variation below 4 floors."""
-    experts, number = layer("held", iterations=3, temperature=3.0, scale=2.0, seed=2), 30_000
+    experts, number = neuron_layer("held", iterations=3, temperature=3.0, scale=2.0, seed=2), 30_000
     v = bits(I * D).reshape(-1, I, D)
     routed = np.asarray(experts.route(v).coefficients)
     p = np.exp([conditional_law(experts, c)[n] for n, c in enumerate(routed)])
@@ -276,29 +202,15 @@ def test_the_corrected_chain_draws_from_the_energy_with_routed_coefficients():
     np.testing.assert_allclose(kept, route(x), atol=1e-12)
 
 
-def test_a_chain_keeps_its_held_coefficients():
-    experts, v = layer("held"), images()
+def test_a_chain_keeps_its_held_coefficients(neuron_layer, neuron_images):
+    experts, v = neuron_layer("held"), neuron_images()
     c = experts.route(v).coefficients
     _, _, after = experts.gibbs(v, c, 3, seed=0)
     np.testing.assert_array_equal(after, c)
 
 
-def test_a_single_capsule_is_the_machine_without_the_others():
-    experts = layer("held")
-    machine = experts.capsule_machine(1)
-    c = np.asarray(experts.mean_coefficients)[2, :, 1]
-    kernel = np.einsum("i,ied->eid", c, np.asarray(experts.kernel)[:, 1]).reshape(E, I * D)
-    np.testing.assert_allclose(machine.maps.kernel, kernel, atol=1e-14)
-    weights = np.asarray(experts.state_log_weights())
-    h = bits(E)
-    fields = np.ravel(experts.visible_bias) + h @ kernel
-    exact = h @ np.asarray(experts.hidden_bias)[1] + np.logaddexp(0, fields).sum(axis=1)
-    order = (h @ 2 ** np.arange(E)).astype(int)
-    np.testing.assert_allclose(weights[1][order], exact, atol=1e-12)
-
-
-def test_moving_the_centre_changes_nothing_for_fixed_coefficients():
-    experts, v = layer("fixed", centering=True), images(n=9)
+def test_moving_the_centre_changes_nothing_for_fixed_coefficients(neuron_layer, neuron_images):
+    experts, v = neuron_layer("fixed", centering=True), neuron_images(n=9)
     before = np.asarray(experts.free_energy(v))
     random = np.random.default_rng(5)
     experts.move_offsets(0.3 * random.normal(size=(I, D)), 0.3 * random.normal(size=(J, E)))
@@ -306,8 +218,8 @@ def test_moving_the_centre_changes_nothing_for_fixed_coefficients():
     np.testing.assert_allclose(jump, jump[0], atol=1e-12)
 
 
-def test_moving_the_centre_is_a_small_jump_for_held_coefficients():
-    experts, v = layer("held", centering=True), images(n=9)
+def test_moving_the_centre_is_a_small_jump_for_held_coefficients(neuron_layer, neuron_images):
+    experts, v = neuron_layer("held", centering=True), neuron_images(n=9)
     routed = experts.route(v).coefficients
     before = np.asarray(experts.free_energy(v, routed))
     mean = np.asarray(routed).mean(axis=0)
@@ -319,11 +231,11 @@ def test_moving_the_centre_is_a_small_jump_for_held_coefficients():
 
 
 @pytest.mark.parametrize("routing", READINGS)
-def test_saved_and_loaded_in_safe_mode(routing, tmp_path):
+def test_saved_and_loaded_in_safe_mode(neuron_images, routing, tmp_path):
     inputs = keras.Input((I, D))
     experts = NeuronPoE(J, E, routing=routing, learn_variance=True)
     model = keras.Model(inputs, experts(inputs))
-    v = images("gaussian").astype("float32")
+    v = neuron_images("gaussian").astype("float32")
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(again(v), model(v))
@@ -340,9 +252,9 @@ def test_arguments_that_are_refused(wrong):
         NeuronPoE(J, E, **wrong)
 
 
-def test_persistent_chains_need_fixed_coefficients():
+def test_persistent_chains_need_fixed_coefficients(neuron_layer, neuron_images):
     with pytest.raises(ValueError, match="`chains` must be None"):
-        layer("held").contrastive_divergence(images(), chains=images())
+        neuron_layer("held").contrastive_divergence(neuron_images(), chains=neuron_images())
 
 
 def no_bias(experts, data, held, every):
@@ -358,18 +270,18 @@ def routed_anew(experts, data, held, every):
 
 
 @pytest.mark.parametrize("wrong", [no_bias, routed_anew])
-def test_mutants_of_the_gradient(wrong):
+def test_mutants_of_the_gradient(neuron_layer, neuron_images, wrong):
     with pytest.raises(AssertionError):
-        check_gradient(layer("held"), wrong)
+        check_gradient(neuron_layer("held"), neuron_images(n=3), wrong)
 
 
-def test_mutants_of_the_chain():
-    experts = layer("held")
+def test_mutants_of_the_chain(neuron_layer, neuron_images):
+    experts = neuron_layer("held")
     v = bits(I * D).reshape(-1, I, D)
-    c = np.asarray(experts.route(images()).coefficients)[0]
+    c = np.asarray(experts.route(neuron_images()).coefficients)[0]
     with pytest.raises(AssertionError):
         check_detailed_balance(experts, c, transition(experts, experts.route(v).coefficients))
-    other = layer("held", seed=3)
+    other = neuron_layer("held", seed=3)
     other.kernel.assign(np.swapaxes(np.asarray(experts.kernel), 2, 3))
     with pytest.raises(AssertionError):
         check_detailed_balance(other, c, transition(experts, c))

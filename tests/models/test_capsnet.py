@@ -12,10 +12,18 @@ import sys
 import keras
 import numpy as np
 import pytest
+from scipy.special import softmax
 
-from keras_capsule_poe import CapsNet, ConvCapsules, DenseDecoder, MarginLoss, RoutingLayer
+from keras_capsule_poe import (
+    CapsNet,
+    ConvCapsules,
+    DenseDecoder,
+    MarginLoss,
+    RoutingLayer,
+    SelfAttentionRouting,
+)
+from keras_capsule_poe.functions.winners import named_rightly
 from keras_capsule_poe.generation.grids import image_traversal, reconstruction_rows
-from keras_capsule_poe.models.capsnet import named_rightly
 
 SHAPE, CLASSES, DIM = (9, 8, 1), 3, 4
 
@@ -144,6 +152,39 @@ def test_with_shared_weights_images_may_have_other_sizes():
     model.build()
     for shape in (SHAPE, (9, 20, 1)):
         assert model.classify(images(shape=shape))["probabilities"].shape == (4, CLASSES)
+
+
+def test_couplings_against_numpy():
+    """Rejects logits in the place of coefficients, and a batch in the place of its images."""
+    model, x = network(), images()
+    u = np.asarray(model.primary(x), "float64")
+    kernel = np.asarray(model.routing.kernel, "float64")
+    votes = np.einsum("bid,ijed->bije", u, kernel)
+    b = np.zeros((3, *votes.shape[:3]))
+    for t in (0, 1):
+        z = np.einsum("bij,bije->bje", softmax(b[t], axis=-1), votes)
+        n = np.linalg.norm(z, axis=-1, keepdims=True)
+        b[t + 1] = b[t] + np.einsum("bije,bje->bij", votes, z * n / (1 + n**2))
+    assert model.iterations == 2
+    found = model.couplings(x)
+    # Float32 sums of some dozen terms of order one, through two softmaxes.
+    np.testing.assert_allclose(found, softmax(b, axis=-1).swapaxes(0, 1), rtol=1e-4)
+    changes = np.abs(np.diff(b, axis=0)).mean(axis=(2, 3)).T
+    assert np.ptp(changes, axis=0).min() > 1e-3
+    np.testing.assert_allclose(model.coupling_changes(x), changes, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "routing", [RoutingLayer(3, 4, iterations=0), SelfAttentionRouting(3, 4)], ids=["none", "one"]
+)
+def test_without_iterations_there_are_no_couplings(routing):
+    primary = keras.Sequential([keras.layers.Conv2D(4, 3), ConvCapsules(2, 3, kernel_size=3)])
+    model = CapsNet(primary, routing, SHAPE)
+    model.build()
+    assert model.iterations == 0
+    for ask in (model.couplings, model.coupling_changes):
+        with pytest.raises(ValueError, match="RoutingLayer` with some.*Received: iterations=0"):
+            ask(images())
 
 
 def test_bad_parts_are_refused():

@@ -1,4 +1,4 @@
-"""The whole model: from images to capsules and back, and images from single capsules."""
+"""The whole model: from images to capsules and back."""
 
 import json
 
@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 
 from keras_capsule_poe import ProductOfExpertCapsules
-from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.functions import free_energy, squash, unsquash
 from keras_capsule_poe.functions.winners import winner_alone, winners
 
@@ -139,137 +138,6 @@ def test_noise_of_a_chain_is_eight_times_as_long_as_the_features(small_product, 
     lengths = np.square(np.asarray(unsquash(features), "float64")).sum(axis=-1)
     # What the primary capsules were adapted to: exact but for float32.
     assert np.sqrt(lengths.mean()) == pytest.approx(0.7, rel=1e-3)
-
-
-def test_sample(model):
-    got = model.sample(52, 7)
-    assert set(got) == {"images", "capsules", "capsule"}
-    assert got["images"].shape == (52, *SHAPE) and got["capsules"].shape == (52, J, E)
-    on = np.any(np.asarray(got["capsules"]) != 0, axis=-1)
-    capsule = np.asarray(got["capsule"])
-    assert np.array_equal(on, np.eye(J, dtype=bool)[capsule])
-    # Each block shows each capsule once; their orders differ.
-    blocks = capsule[:50].reshape(10, J)
-    assert np.array_equal(np.sort(blocks, axis=1), [np.arange(J)] * 10)
-    assert len({tuple(block) for block in blocks}) > 5  # of 120 orders; seeded
-    assert len(set(capsule[50:])) == 2
-    np.testing.assert_allclose(got["images"], model.decode(got["capsules"])["images"], atol=1e-6)
-
-
-@pytest.mark.parametrize("domain", ["complete", "restricted", "visited"])
-def test_samples_depend_on_the_seed_alone(model, domain):
-    first = model.sample(6, 7, domain=domain)
-    for again in (
-        model.sample(6, 7, domain=domain),
-        model.sample(tf.constant(6), tf.constant(7), domain=domain),
-    ):
-        for name in first:
-            assert np.array_equal(first[name], again[name])
-    assert not np.array_equal(first["capsules"], model.sample(6, 8, domain=domain)["capsules"])
-    one = model.sample_capsule(2, 6, 7, domain)
-    assert np.array_equal(one["capsules"], model.sample_capsule(2, 6, 7, domain)["capsules"])
-    assert not np.array_equal(one["capsules"], model.sample_capsule(2, 6, 8, domain)["capsules"])
-
-
-def test_sample_capsule(model):
-    for capsule in (0, J - 1):
-        got = model.sample_capsule(capsule, 6, 1)
-        assert set(got) == {"images", "capsules"}
-        assert got["images"].shape == (6, 20, 22, 1)
-        on = np.any(np.asarray(got["capsules"]) != 0, axis=-1)
-        assert np.array_equal(on, np.eye(J, dtype=bool)[[capsule] * 6])
-
-
-def chosen(codes, capsule):
-    return np.asarray(codes)[np.arange(len(capsule)), capsule]
-
-
-@pytest.fixture(scope="module")
-def noise():
-    random = np.random.default_rng(0)
-    z, choice = random.normal(size=(200, E)), random.uniform(size=200)
-    return z.astype("float32"), choice.astype("float32"), np.arange(200, dtype="int32") % J
-
-
-def test_the_complete_domain_is_the_gaussian(model, noise):
-    z, _, capsule = noise
-    codes = model.single_code(*noise, "complete")
-    np.testing.assert_allclose(chosen(codes, capsule), squash(z), rtol=1e-6)
-    assert np.array_equal(model.single_code(*noise), codes)
-
-
-def test_the_restricted_domain_is_a_half_sphere(model, noise):
-    z, _, capsule = noise
-    codes = chosen(model.single_code(*noise, "restricted"), capsule)
-    mean = np.asarray(model.mean_direction)[capsule]
-    assert np.all(np.sum(codes * mean, axis=-1) >= 0)
-    # Reflected, not moved: the same vector or its opposite, and both occur.
-    plain = np.asarray(squash(z))
-    same = np.all(np.isclose(codes, plain, rtol=1e-5), axis=-1)
-    opposite = np.all(np.isclose(codes, -plain, rtol=1e-5), axis=-1)
-    assert np.all(same ^ opposite) and same.any() and opposite.any()
-
-
-def test_the_visited_domain_is_the_stored_mixture(model, noise):
-    z, choice, capsule = noise
-    codes = chosen(model.single_code(*noise, "visited"), capsule)
-    _, means, factors = (np.asarray(part) for part in model.visited.get_weights())
-    component = (choice > 0.25).astype(int)  # weights 1 and 3
-    assert 0 < component.mean() < 1
-    expected = np.array([means[j, k] + factors[j, k] @ v for v, k, j in zip(z, component, capsule)])
-    square = np.sum(z.astype("float64") ** 2, axis=-1, keepdims=True)
-    expected *= square / (1 + square) / np.linalg.norm(expected, axis=-1, keepdims=True)
-    np.testing.assert_allclose(codes, expected, rtol=1e-4, atol=1e-6)  # float32 products
-
-
-def test_the_joint_prior_is_the_stored_mixture_stretched(model):
-    random = np.random.default_rng(5)
-    noise = random.normal(size=(50, 2)).astype("float32")
-    choice = random.uniform(size=50).astype("float32")
-    codes = np.asarray(model.joint_code(noise, choice))
-    _, means, factors = (np.asarray(part)[0] for part in model.joint.get_weights())
-    drawn = [means[k] + factors[k] @ v for v, k in zip(noise, (choice > 0.25).astype(int))]
-    drawn = np.reshape(drawn, codes.shape)
-    square = np.sum(noise.astype("float64") ** 2, axis=-1)  # of the two numbers of this noise
-    longest = np.linalg.norm(drawn, axis=-1).max(axis=-1)
-    stretch = square / (1 + square) / longest
-    np.testing.assert_allclose(codes, drawn * stretch[:, None, None], rtol=1e-4, atol=1e-6)
-    assert np.linalg.norm(codes, axis=-1).max() < 1
-
-
-def test_sample_joint(model):
-    got = model.sample_joint(5, 7)
-    assert got["images"].shape == (5, *model.autoencoder.image_shape)
-    np.testing.assert_allclose(got["images"], model.decode(got["capsules"])["images"], atol=1e-6)
-    assert np.array_equal(model.sample_joint(5, 7)["capsules"], got["capsules"])
-    assert not np.array_equal(model.sample_joint(5, 8)["capsules"], got["capsules"])
-
-
-@pytest.mark.parametrize("domain", ["half", ""])
-def test_unknown_domains_are_refused(model, noise, domain):
-    match = "`domain` must be one of 'complete', 'restricted', 'visited' in mode 'single'"
-    for call in (
-        lambda: model.single_code(*noise, domain),
-        lambda: model.sample(2, 0, domain=domain),
-        lambda: model.sample_capsule(0, 2, 0, domain),
-    ):
-        with pytest.raises(BadUse, match=match):
-            call()
-
-
-def test_modes_are_named_where_there_is_none_such(model):
-    assert model.resolve_mode() == ("single", "complete")
-    assert model.resolve_mode("joint") == ("joint", None)
-    with pytest.raises(BadUse, match="one of 'single', 'joint'. Received: mode='chain'"):
-        model.sample(2, 0, "chain")
-    with pytest.raises(BadUse, match="`domain` must be None in mode 'joint'"):
-        model.draw(2, 0, "joint", "visited")
-
-
-@pytest.mark.parametrize("capsule", [-1, J, np.int64(J)])
-def test_capsules_that_are_not_there_are_refused(model, capsule):
-    with pytest.raises(BadUse, match=f"{J} capsules, from 0. Received: capsule={capsule}"):
-        model.sample_capsule(capsule, 2, 0)
 
 
 def test_winners():

@@ -92,6 +92,38 @@ def test_a_run_stopped_at_any_step_goes_on_as_if_it_had_not(tmp_path, at, undist
     assert json.loads((tmp_path / "parts" / "history.json").read_text()) == parts
 
 
+def test_what_is_measured_after_an_epoch_reaches_the_callbacks(tmp_path):
+    """TensorBoard's writes what it finds in the logs of an epoch."""
+    seen = []
+
+    class Watching(StopAt):
+        def callbacks(self, stage):
+            end = lambda epoch, logs: seen.append(dict(logs))  # noqa: E731
+            return [keras.callbacks.LambdaCallback(on_epoch_end=end)]
+
+    history, _ = run(tmp_path, reporter=Watching())
+    assert [logs["first"] for logs in seen] == [epoch["first"] for epoch in history]
+    assert len(seen) == EPOCHS and {"loss", "mae"} <= set(seen[0])
+
+
+def test_tensorboard_has_what_is_measured_after_each_epoch(tmp_path):
+    """Of epochs of 5 steps, every tenth of which is written."""
+    pytest.importorskip("tensorboard")
+    import tensorflow as tf
+
+    (tmp_path / "logs").mkdir()
+    history, _ = run(tmp_path, reporter=Reporter(write=str, log_dir=tmp_path / "logs"))
+    (path,) = (tmp_path / "logs").rglob("*.v2")
+    found = {}
+    for record in tf.data.TFRecordDataset(str(path)):
+        event = tf.compat.v1.Event.FromString(record.numpy())
+        for value in event.summary.value:
+            found.setdefault(value.tag, []).append(tf.make_ndarray(value.tensor))
+    # They are written as float32.
+    np.testing.assert_allclose(found["epoch_first"], [e["first"] for e in history], rtol=1e-6)
+    assert len(found["epoch_loss"]) == EPOCHS and len(found["batch_loss"]) == 1
+
+
 def test_checkpoints_come_by_time_and_at_the_end(tmp_path):
     with pytest.raises(Stop):
         run(tmp_path / "rare", at=12)

@@ -21,6 +21,8 @@ from keras_capsule_poe.models import CapsNet
 from keras_capsule_poe.serving.saved_model import export_saved_model
 
 SHOWN = 12
+# Held-out images whose couplings are looked at after each epoch.
+WATCHED = 128
 
 
 def capsnet(run):
@@ -38,13 +40,15 @@ def capsnet(run):
         run.reporter.note("Images of several are not augmented: they are composed anew each epoch.")
         augment = None
     lengths = compiled(lambda images: model.classify(images)["probabilities"])
+    changes = _logit_changes(model, data.held_out.head(WATCHED).images)
 
     def stream(**order):
         return examples(data.train, net.classes, augment=augment, **order)
 
     def after_epoch():
         found = are_longest(map_batches(lengths, data.held_out.images), labels)
-        return {"held_out_accuracy": np.mean(found.reshape(len(labels), -1).all(axis=1))}
+        accuracy = np.mean(found.reshape(len(labels), -1).all(axis=1))
+        return {"held_out_accuracy": accuracy, **changes()}
 
     def picture(path):
         save_grid(path, _reconstructions(model, data.held_out))
@@ -60,6 +64,22 @@ def capsnet(run):
     )
     stored.save_model(run, "capsnet", model)
     return last
+
+
+def _logit_changes(model, images):
+    """A function of nothing to how far each iteration of routing moves the logits of images.
+
+    On the same few images after each epoch: the 2017 paper's Appendix A, for next to nothing.
+    """
+    if not model.iterations:
+        return dict
+    changes = compiled(model.coupling_changes)
+
+    def measured():
+        means = map_batches(changes, images).mean(axis=0)
+        return {f"logit_change_{t + 1}": mean for t, mean in enumerate(means)}
+
+    return measured
 
 
 def _enough(accuracy):

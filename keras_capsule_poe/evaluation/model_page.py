@@ -1,0 +1,120 @@
+"""The page of one model: its tables, and pictures of what it makes of images."""
+
+import numpy as np
+
+from keras_capsule_poe.data.mapping import map_batches, to_pixels
+from keras_capsule_poe.evaluation.accuracy import worst_images
+from keras_capsule_poe.evaluation.calibration import calibration_figures, reliability_chart
+from keras_capsule_poe.evaluation.classified import classified, is_classifier, shows_several
+from keras_capsule_poe.evaluation.meaning import capsule_meaning, mean_traversals
+from keras_capsule_poe.evaluation.page import write_page
+from keras_capsule_poe.evaluation.pairs import worst_pairs
+from keras_capsule_poe.evaluation.report import is_generative, is_judged
+from keras_capsule_poe.evaluation.sources import draws
+from keras_capsule_poe.generation.grids import reconstruction_rows, sample_rows
+from keras_capsule_poe.generation.parts import part_rows
+from keras_capsule_poe.io.charts import chart_pixels
+
+SHOWN, ROWS = 20, 4
+# Rows of the samples that are shown beside each capsule.
+CAPSULE_ROWS = 10
+
+
+def write_report(path, model, data, dataset, tables, seed=0, found=None):
+    """A page of the tables; of a model that generates the grids and each capsule; of one that
+    names classes what it makes of images, and images that it takes for another class.
+
+    Args:
+        path: The .html file.
+        model: `GenerativeModel` or `CapsuleClassifier`.
+        data: `ImageData`.
+        dataset: str.
+        tables: list of tables, of `report.tables`.
+        seed: int.
+        found: dict of `classified`, what it says of the test images; None: it is asked.
+
+    Raises:
+        RunFailed: If it cannot be written.
+    """
+    pictures, capsules = [], []
+    if is_generative(model):
+        pictures = [*_sample_pictures(model, seed), _reconstruction_picture(model, data.test)]
+        capsules = _capsules(model, data.test, seed)
+    elif "reconstruct" in model.ENDPOINTS:
+        pictures.append(_reconstruction_picture(model, data.test))
+    if is_judged(model, data.test):
+        found = classified(model, data.test) if found is None else found
+        pictures += [*_mistaken_picture(found, data.test), _reliability_picture(found, data.test)]
+    write_page(path, f"{model.TITLE}: {dataset}", tables, pictures, capsules)
+
+
+def _sample_pictures(model, seed):
+    return [
+        (
+            f"Samples: {mode}" + (f", {domain}" if domain else ""),
+            f"{model.MODES[mode].note} {model.MODES[mode].domain_notes.get(domain, '')}".strip(),
+            sample_rows(model, ROWS, seed, mode, domain),
+        )
+        for mode, domain in draws(model).values()
+    ]
+
+
+def _reconstruction_picture(model, test):
+    shown = test.head(SHOWN)
+    if is_classifier(model) and shows_several(shown):
+        _, rows = part_rows(model, shown.images, shown.labels, shown.extras.get("targets"))
+    else:
+        rows = reconstruction_rows(model, shown.images)
+    captions = ", ".join(name.replace("_", " ") for name in rows)
+    return "Reconstructions", f"Test images, by rows: {captions}.", list(rows.values())
+
+
+def _mistaken_picture(found, test):
+    worst = worst_pairs if shows_several(test) else worst_images
+    wrong, labels, named = worst(found, test.labels, SHOWN)
+    if not len(wrong):
+        return []
+    pairs = ", ".join(
+        f"{'+'.join(map(str, np.ravel(label)))} for {'+'.join(map(str, np.ravel(name)))}"
+        for label, name in zip(labels, named)
+    )
+    caption = f"Test images taken for another class, the surest first: {pairs}."
+    return [("Mistaken", caption, [to_pixels(test.images[wrong])])]
+
+
+def _reliability_picture(found, test):
+    table = calibration_figures(found["probabilities"], test.labels)["reliability"]
+    caption = (
+        "Bars: share of the test images named rightly, by the length of their longest capsule, and "
+        "how many they are. On the line lengths would be probabilities, which the margin loss does "
+        "not train them to be."
+    )
+    return "Reliability", caption, [to_pixels(chart_pixels(reliability_chart(table)))[None]]
+
+
+def _capsules(model, test, seed):
+    """What each capsule means, with the pictures of it."""
+    codes = map_batches(model.encode, test.images)
+    labels, names = _classes(test)
+    mode, domain = next(iter(draws(model).values()))
+    # Only an image of one capsule says what that capsule is.
+    alone = "capsule" in model.draw(1, seed, mode, domain)
+    columns = sample_rows(model, CAPSULE_ROWS, seed, mode, domain) if alone else None
+    traversals = mean_traversals(model, codes["capsules"])
+    capsules = capsule_meaning(codes["probabilities"], labels)
+    for meaning in capsules:
+        capsule = meaning["capsule"]
+        meaning["class_names"] = names
+        meaning["images"] = to_pixels(test.images[meaning["top"]])
+        if columns is not None:
+            meaning["samples"] = np.stack([row[capsule] for row in columns])
+        meaning["traversal"] = traversals[capsule]
+    return capsules
+
+
+def _classes(images):
+    """Labels from zero up, and their names, where there are any of either."""
+    if images.labels is None or images.class_names or images.labels.min() >= 0:
+        return images.labels, images.class_names
+    values, labels = np.unique(images.labels, return_inverse=True)
+    return labels, [str(value) for value in values]

@@ -1,0 +1,131 @@
+"""How routing couples the parts of an image to its classes, iteration by iteration: a picture."""
+
+import numpy as np
+
+from keras_capsule_poe.data.mapping import map_batches, to_pixels
+from keras_capsule_poe.functions.winners import winners
+from keras_capsule_poe.io.pictures import grid
+
+BINS = 40
+# From before routing to the last iteration.
+_LIGHTEST, _DARKEST = 0.25, 0.95
+
+
+def couplings(model, images, capsule=None):
+    """Routing coefficients of images, and the capsule of each that is looked at.
+
+    Args:
+        model: `CapsuleClassifier` with `iterations`.
+        images: Array (N, H, W, C), uint8, or pixels in [0, 1].
+        capsule: int, the same for all, or `None` for the longest one of each.
+
+    Returns:
+        (coefficients, capsules): array (N, T + 1, I, J), c_ij of input capsule i and class j as
+        they start and after each of T iterations; integer array (N,).
+
+    Examples:
+
+    >>> class Even:
+    ...     def classify(self, images):
+    ...         return {"probabilities": images[:, 0, :, 0]}
+    ...
+    ...     def couplings(self, images):
+    ...         return ops.ones((images.shape[0], 3, 5, 2)) / 2
+    >>> c, capsules = couplings(Even(), np.array([0.1, 0.9]).reshape(1, 1, 2, 1))
+    >>> c.shape, capsules.tolist()
+    ((1, 3, 5, 2), [1])
+    """
+    coefficients = map_batches(model.couplings, images)
+    if capsule is not None:
+        return coefficients, np.full(len(images), capsule)
+    lengths = map_batches(lambda batch: model.classify(batch)["probabilities"], images)
+    return coefficients, winners(lengths)
+
+
+def coupling_chart(images, coefficients, capsules, titles=None, names=None):
+    """Couplings as a chart, a row an image: it, the mean coupling to each class by iteration, and
+    how the couplings of its input capsules to one class are spread, by iteration.
+
+    Args:
+        images: Array (N, H, W, C), uint8, or pixels in [0, 1].
+        coefficients, capsules: Of `couplings`.
+        titles: Sequence of N str, what the images are called; or `None`.
+        names: Sequence of str, what the classes are called, or `None`: their numbers.
+
+    Returns:
+        matplotlib `Figure`.
+
+    Examples:
+
+    >>> c = np.full((1, 3, 5, 2), 0.5)
+    >>> len(coupling_chart(np.zeros((1, 4, 4, 1)), c, np.array([0])).axes)
+    3
+
+    Reference:
+
+    - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Appendix A
+    """
+    from matplotlib.figure import Figure
+
+    rows, iterations, _, classes = coefficients.shape
+    known = range(len(names or ()))
+    names = [str(names[j] if j in known else j) for j in range(classes)]
+    steps = ["start", *map(str, range(1, iterations))]
+    wide = 3.2 + max(3.0, 0.52 * classes) + 4.2
+    tall = max(2.4, 0.9 + 0.45 * iterations)
+    figure = Figure(figsize=(wide, tall * rows), layout="constrained")
+    ratios = [1.6, max(3.0, 0.52 * classes), 3.8]
+    panels = figure.subplots(rows, 3, squeeze=False, width_ratios=ratios)
+    for r, (shown, means, spread) in enumerate(panels):
+        _show(shown, images[r], titles[r] if titles else None)
+        _mean_couplings(means, coefficients[r].mean(axis=1), capsules[r], names, steps)
+        name = names[capsules[r]]
+        _spread(spread, coefficients[r, :, :, capsules[r]], name, steps)
+    return figure
+
+
+def _show(panel, image, title):
+    pixels = grid([to_pixels(image)[None]], gap=0)
+    panel.imshow(pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels, cmap="gray")
+    panel.set_axis_off()
+    if title:
+        panel.set_title(title, fontsize=10)
+
+
+def _mean_couplings(panel, means, capsule, names, steps):
+    """Means (T + 1, J) as shades with numbers, the class that is looked at framed."""
+    from matplotlib.patches import Rectangle
+
+    change = means - means[0]
+    # Small changes stay pale, however small all are.
+    most = max(np.abs(change).max(), 0.3 * means[0].mean())
+    panel.imshow(change, cmap="RdBu", vmin=-1.3 * most, vmax=1.3 * most, aspect="auto")
+    for (t, j), mean in np.ndenumerate(means):
+        colour = "white" if abs(change[t, j]) > 0.8 * most else "black"
+        text = f"{mean:.3f}".removeprefix("0")
+        panel.text(j, t, text, ha="center", va="center", color=colour, fontsize=8)
+    frame = (capsule - 0.5, -0.5)
+    panel.add_patch(
+        Rectangle(frame, 1, len(steps), fill=False, edgecolor="#b0452c", linewidth=2, clip_on=False)
+    )
+    panel.set_xticks(range(len(names)), names, rotation=90 if max(map(len, names)) > 3 else 0)
+    panel.set_yticks(range(len(steps)), steps)
+    panel.set_title("mean coupling to each class: blue, more than at the start", fontsize=10)
+    panel.set_ylabel("iteration")
+
+
+def _spread(panel, c, name, steps):
+    """Couplings (T + 1, I) to one class as a histogram an iteration, outlined."""
+    import matplotlib
+
+    low, high = float(c.min()), float(c.max())
+    edges = np.linspace(low, high, BINS + 1) if high > low else np.array([low - 0.01, low + 0.01])
+    shades = matplotlib.colormaps["Blues"](np.linspace(_LIGHTEST, _DARKEST, len(steps)))
+    for t, (step, colour) in enumerate(zip(steps, shades)):
+        counts, _ = np.histogram(c[t], edges)
+        panel.stairs(counts, edges, color=colour, linewidth=1.6, label=step)
+    panel.set_yscale("log")
+    panel.set_ylim(bottom=0.7)
+    panel.set_title(f"couplings of the input capsules to {name}", fontsize=10)
+    panel.set_ylabel("input capsules")
+    panel.legend(title="iteration", fontsize=8, title_fontsize=8)

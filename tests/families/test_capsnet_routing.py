@@ -1,0 +1,168 @@
+"""A capsule network that routes, through the commands: its couplings, and models that vote.
+
+Rejected: couplings of another image; a member that votes twice; a figure of changes that the
+history does not have.
+"""
+
+import json
+import shutil
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_capsule_poe.data import load_images
+from keras_capsule_poe.data.mapping import to_pixels
+from keras_capsule_poe.families import get
+from keras_capsule_poe.families.capsnet import build
+from keras_capsule_poe.training import RunConfig
+
+LIMIT = 40
+
+
+@pytest.fixture(scope="module")
+def folder(capspoe, tmp_path_factory):
+    """Folder of a tiny network with two updates of its couplings, without a decoder."""
+    path = tmp_path_factory.mktemp("models") / "digits-capsnet"
+    settings = ("filters=4", "types=2", "decoder=none", "precision=float32", "augmentation=none")
+    settings = [part for each in settings for part in ("--set", f"capsnet.{each}")]
+    done = capspoe("train", "--model", "capsnet", "--recipe", "small", "--dataset", "digits",
+                   "--limit", 100, "--epochs", 1, *settings, "--model-dir", path)  # fmt: skip
+    assert done.exit_code == 0, done.output
+    return path
+
+
+@pytest.fixture(scope="module")
+def twin(folder, tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "twin"
+    shutil.copytree(folder, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    return get("capsnet").load(folder / "model.keras")
+
+
+@pytest.fixture
+def done(capspoe, folder):
+    """Runs a command on the network; its output."""
+
+    def run(command, *arguments, code=0):
+        result = capspoe(command, "--model-dir", folder, *arguments)
+        assert result.exit_code == code, result.output
+        return result.output
+
+    return run
+
+
+@pytest.fixture
+def other(monkeypatch, twin):
+    """Function that puts another model in the twin's place."""
+
+    def put(model):
+        from keras_capsule_poe.cli.models import load_model
+
+        def load(path):
+            return model if path == twin else load_model(path)
+
+        monkeypatch.setattr("keras_capsule_poe.cli.evaluate.load_model", load)
+
+    return put
+
+
+def test_changes_of_the_logits_are_in_the_history(folder, model):
+    (last,) = json.loads((folder / "capsnet" / "history.json").read_text())
+    held_out = load_images("digits", limit=100).hold_out(None).held_out.images
+    changes = np.mean(model.coupling_changes(to_pixels(held_out)), axis=0)
+    # The same float32 operations, in a graph.
+    found = [last["logit_change_1"], last["logit_change_2"]]
+    np.testing.assert_allclose(found, changes, rtol=1e-4)
+
+
+def test_couplings_are_drawn(done, model, tmp_path):
+    path = tmp_path / "couplings.png"
+    shown = done("traverse", "--couplings", "--image", 2, "--image", 5, "--out", path)
+    test = load_images("digits", limit=100).test
+    for line, image in zip(shown.splitlines()[1:], (2, 5)):
+        pixels = to_pixels(test.images[image : image + 1])
+        longest = int(model.classify(pixels)["classes"][0])
+        assert line.startswith(f"image {image}, label {test.labels[image]}: mean coupling to "
+                               f"capsule {longest} by iteration")  # fmt: skip
+        means = np.asarray(model.couplings(pixels))[0, :, :, longest].mean(axis=1)
+        found = [float(word) for word in line.split()[-3:]]
+        # Three digits are shown.
+        np.testing.assert_allclose(found, means, atol=6e-4)
+    with Image.open(path) as image:
+        assert image.width > 800 and image.height > 400
+    assert "mean coupling to capsule 7" in done(
+        "traverse", "--couplings", "--capsule", 7, "--out", path
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("--couplings", "--steps", "5"), "--steps means nothing with --couplings."),
+        (("--couplings", "--rows", "5"), "--rows means nothing with --couplings."),
+        (("--couplings", "--capsule", "10"), "there are 10 capsules. Received: 10"),
+        (("--couplings", "--image", "1", "--image", "297"), "test images. Received: 297"),
+        (("--image", "1", "--image", "2"), "Several --image go with --couplings."),
+    ],
+)
+def test_bad_use_of_traverse_is_one_line(done, tmp_path, arguments, message):
+    said = done("traverse", *arguments, "--out", tmp_path / "a.png", code=2)
+    assert message in said.splitlines()[-1]
+    assert not (tmp_path / "a.png").exists()
+
+
+@pytest.mark.parametrize("recipe, settings", [("efficient", {}), ("small", {"iterations": 1})])
+def test_models_without_iterations_have_no_couplings(done, monkeypatch, recipe, settings):
+    config = RunConfig(get("capsnet"), recipe)
+    config.update({"capsnet": {"decoder": "none", **settings}})
+    model = build.build_model(config, (28, 28, 1))
+    monkeypatch.setattr("keras_capsule_poe.cli.models.load_model", lambda folder: model)
+    said = done("traverse", "--couplings", code=1)
+    assert len(said.splitlines()) == 1 and "has no couplings that change" in said
+    assert "with uniform coefficients or routing in one pass. It is a Capsule network." in said
+
+
+def test_models_vote(done, folder, twin, model, tmp_path):
+    page, path = tmp_path / "page.html", tmp_path / "figures.json"
+    shown = done("evaluate", "--ensemble", twin, "--json", path, "--page", page, "--limit", LIMIT)
+    figures = json.loads(path.read_text())
+    # Two that are the same are together what each is alone.
+    found = figures["ensemble"]
+    assert list(found) == [str(folder), str(twin), "ensemble"]
+    assert found[str(folder)] == found["ensemble"] == figures["accuracy"]
+    assert figures["ensemble_against_first"]["p"] == 1
+    assert "Ensemble against first" in shown and str(twin) in page.read_text()
+    assert "Reliability" in page.read_text()
+    test = load_images("digits", limit=100).test.head(LIMIT)
+    changes = np.mean(model.coupling_changes(to_pixels(test.images)), axis=0)
+    assert list(figures["logit_changes"].values()) == pytest.approx(changes.tolist(), rel=1e-4)
+    lengths = np.asarray(model.classify(to_pixels(test.images))["probabilities"])
+    confidence = figures["calibration"]["length"]["confidence"]
+    assert confidence == pytest.approx(lengths.max(axis=1).mean(), rel=1e-4)
+
+
+def test_models_that_cannot_vote_are_refused_in_a_line(done, folder, twin, other, tmp_path):
+    again = ("evaluate", "--ensemble")
+    said = done(*again, folder, code=2)
+    assert "is given twice: each model has one vote." in said.splitlines()[-1]
+    said = done(*again, twin, "--also", twin, code=2)
+    assert "--ensemble goes with one model. Received: --also" in said.splitlines()[-1]
+    other(SimpleNamespace(TITLE="Toy", image_shape=(20, 20, 1)))
+    said = done(*again, twin, "--limit", LIMIT, code=2)
+    assert f"{twin} takes images of 20x20x1, not 28x28x1." in said.replace("\n", "")
+    other(SimpleNamespace(TITLE="Drawing", image_shape=(28, 28, 1)))
+    said = done(*again, twin, "--limit", LIMIT, code=2)
+    assert "Only models that name classes are compared. Received: Drawing" in said
+
+    def classify(images):
+        return {"probabilities": images[:, :7, 0, 0], "classes": images[:, 0, 0, 0]}
+
+    other(SimpleNamespace(classify=classify, image_shape=(28, 28, 1)))
+    said = done(*again, twin, "--limit", LIMIT, code=2)
+    assert "must name as many classes" in said and f"{twin} with 7" in said
