@@ -8,7 +8,6 @@ is -1 of an odd decoder; `flip_pixels` that of the images, about the mean image;
 `real_last` the mean of the last row and column of draws and of test images. Models of one name
 are taken for seeds: their mean and standard deviation. `auc` is of free energies of test images
 against those of their negatives: one half where F is even. All models are of one data set.
-of their negatives: one half where F is even.
 
 Usage: python benchmarks/research/claims.py NAME=MODEL_DIR [NAME=MODEL_DIR ...] [--json FILE]
 """
