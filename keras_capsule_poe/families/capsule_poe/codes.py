@@ -75,10 +75,19 @@ def adapt_frames(encoder, z, x_of):
 
 
 def mean_directions(codes):
-    """Mean of each capsule's codes (J, E) over the images that it wins; zero if it wins none."""
+    """Mean of each capsule's `won_codes`, (J, E)."""
+    return np.stack([won.mean(axis=0) for won in won_codes(codes)])
+
+
+def won_codes(codes):
+    """For each capsule its codes (n, E) on the images that it wins.
+
+    A capsule that hardly ever wins is described by its codes on all images.
+    """
     winner = winners(codes)
-    won = [codes[winner == capsule, capsule] for capsule in range(codes.shape[1])]
-    return np.stack([c.mean(axis=0) if len(c) else np.zeros(codes.shape[2]) for c in won])
+    for capsule in range(codes.shape[1]):
+        won = codes[winner == capsule, capsule]
+        yield won if len(won) > codes.shape[2] else codes[:, capsule]
 
 
 def visited_mixtures(codes, components, seed=0):
@@ -92,15 +101,12 @@ def visited_mixtures(codes, components, seed=0):
     Returns:
         dict of arrays for `GaussianMixtures.of`: J groups of K components of dimension E.
     """
-    winner = winners(codes)
     _, capsules, dim = codes.shape
     weights = np.zeros((capsules, components))
     means = np.zeros((capsules, components, dim))
     factors = np.zeros((capsules, components, dim, dim))
-    for capsule in range(capsules):
-        won = codes[winner == capsule, capsule]
-        # A capsule that hardly ever wins is described by all of its codes.
-        x = (won if len(won) > dim else codes[:, capsule]).astype("float64")
+    for capsule, won in enumerate(won_codes(codes)):
+        x = won.astype("float64")
         k = int(np.clip(len(x) // (4 * dim), 1, components))
         # The covariance of a few codes is not of full rank without the addition.
         mixture = fit_mixture(x, k, seed, reg_covar=1e-4, tol=1e-2)
