@@ -34,6 +34,7 @@ _HOMES = {
         "CapsuleDecoder",
         "CapsuleEncoder",
         "ConvAutoencoder",
+        "ConvClassifier",
         "DeepBeliefNetwork",
         "HarmoniumModel",
         "ImageBoltzmannMachine",

@@ -9,6 +9,7 @@ from keras_capsule_poe.data.augmentation import shift
 from keras_capsule_poe.data.digit_augmentation import efficient
 from keras_capsule_poe.errors import in_section
 from keras_capsule_poe.families.capsnet.bodies import SMALLEST, Starts, build_body
+from keras_capsule_poe.families.capsnet.control import build_control, trained
 from keras_capsule_poe.families.capsnet.rates import falling
 from keras_capsule_poe.functions.checks import one_of, real_number, whole_number
 from keras_capsule_poe.layers import (
@@ -19,7 +20,7 @@ from keras_capsule_poe.layers import (
     SelfAttentionRouting,
 )
 from keras_capsule_poe.losses import MarginLoss
-from keras_capsule_poe.models import CapsNet
+from keras_capsule_poe.models import CapsNet, ConvClassifier
 from keras_capsule_poe.training.family import Cost
 from keras_capsule_poe.training.precision import policy
 from keras_capsule_poe.training.schedule import Schedule
@@ -32,7 +33,7 @@ ROUTED = 5
 
 
 def build_model(config, image_shape, dtype=None):
-    """The `CapsNet` of a configuration, built but not compiled.
+    """The `CapsNet`, or `ConvClassifier`, of a configuration, built but not compiled.
 
     Args:
         config: `RunConfig`.
@@ -43,8 +44,14 @@ def build_model(config, image_shape, dtype=None):
         ValueError: If a setting cannot be.
     """
     net, dtype = config["capsnet"], dtype or policy(config["capsnet"].precision)
-    starts = Starts(net.initial, config.seed)
-    model = CapsNet(
+    make = _cnn if one_of("network", net.network, ("capsules", "cnn")) == "cnn" else _capsules
+    model = make(net, image_shape, dtype, Starts(net.initial, config.seed))
+    model.build()
+    return model
+
+
+def _capsules(net, image_shape, dtype, starts):
+    return CapsNet(
         build_body(net, image_shape, dtype, starts),
         _routing(net, starts),
         image_shape,
@@ -53,8 +60,16 @@ def build_model(config, image_shape, dtype=None):
         reconstruction_weight=net.reconstruction_weight,
         name="capsnet",
     )
-    model.build()
-    return model
+
+
+def _cnn(net, image_shape, dtype, starts):
+    parameters = 0
+    if net.units is None:
+        capsules = _capsules(net, image_shape, dtype, Starts(net.initial, 0))
+        capsules.build()
+        parameters = trained(capsules)
+    network = build_control(net, image_shape, parameters, dtype, starts)
+    return ConvClassifier(network, image_shape, net.global_pooling, name="cnn")
 
 
 def _routing(net, starts):
@@ -135,6 +150,9 @@ def smallest(config):
 def outline(config, image_shape):
     """Shapes and numbers of parameters, two dicts, for people to read."""
     model = build_model(config, image_shape)
+    if isinstance(model, ConvClassifier):
+        shapes = {"image": tuple(image_shape), "classes": (config["capsnet"].classes,)}
+        return shapes, {"network": model.count_params()}
     primary = model.primary.compute_output_shape((None, *image_shape))
     shapes = {
         "image": tuple(image_shape),
@@ -164,17 +182,26 @@ def cost(config, image_shape, images, held_out):
 
 def _sizes(model):
     """Multiplications of one image forward, and numbers that the layers give."""
-    shape, products, numbers = (1, *model.image_shape), 0, 0
-    for layer in model.primary.layers:
-        shape = layer.compute_output_shape(shape)
-        numbers += math.prod(shape)
-        kernel = getattr(layer, "kernel", None)
-        if kernel is not None:
-            is_cut = isinstance(layer, ConvCapsules)
-            places = shape[1] // layer.types if is_cut else math.prod(shape[1:3])
-            products += places * math.prod(kernel.shape)
+    if isinstance(model, ConvClassifier):
+        _, products, numbers = _forward(model.network, model.image_shape)
+        return products, numbers
+    shape, products, numbers = _forward(model.primary, model.image_shape)
     inputs, (_, outputs, out_dim, in_dim) = shape[1], model.routing.kernel.shape
     products += ROUTED * inputs * outputs * out_dim * in_dim
     if model.decoder is not None:
         products += model.decoder.count_params()
     return products, numbers
+
+
+def _forward(network, image_shape):
+    """The shape (1, ...) of what one image becomes, and the two numbers of `_sizes`."""
+    shape, products, numbers = (1, *image_shape), 0, 0
+    for layer in network.layers:
+        shape = layer.compute_output_shape(shape)
+        numbers += math.prod(shape)
+        kernel = getattr(layer, "kernel", None)
+        if kernel is not None:
+            is_cut = isinstance(layer, ConvCapsules)
+            places = shape[1] // layer.types if is_cut else math.prod(shape[1:-1])
+            products += places * math.prod(kernel.shape)
+    return shape, products, numbers
