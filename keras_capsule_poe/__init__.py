@@ -26,6 +26,7 @@ _HOMES = {
         "RoutingLayer",
         "SelfAttentionRouting",
         "Squash",
+        "Standardize",
     ),
     "losses": ("MarginLoss",),
     "metrics": ("ExpertUsage", "OrientationConcentration", "relative_error"),

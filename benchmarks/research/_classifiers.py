@@ -122,6 +122,9 @@ class Rows:
         words = "".join(letter if letter.isalnum() else "-" for letter in name)
         run = self.folder / f"{words}-{config.seed}-{key}"
         found = children.in_child(_measured, config, run, judge, args)
+        # Another comparison may have written to it meanwhile.
+        if self._path.exists():
+            self.rows = json.loads(self._path.read_text())
         self.rows.setdefault(name, {})[str(config.seed)] = {**found, "settings": settings}
         self._path.write_text(json.dumps(self.rows, indent=1) + "\n")
         shown = {k: v for k, v in found.items() if not isinstance(v, (dict, str))}

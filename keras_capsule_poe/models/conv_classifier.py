@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_capsule_poe.functions.winners import winners
-from keras_capsule_poe.models.capsnet import named_rightly
+from keras_capsule_poe.models.capsnet import as_layer, named_rightly
 from keras_capsule_poe.models.classifier import CapsuleClassifier
 
 
@@ -20,6 +20,7 @@ class ConvClassifier(CapsuleClassifier, keras.Model):
         network: Layer or model from images (B, H, W, C) to logits (B, J), or its config.
         image_shape: (H, W, C), of images as they are given to it.
         any_size: bool, whether the network takes images of other heights and widths, too.
+        view: See `CapsNet`.
         **kwargs: Base model arguments.
 
     Call arguments:
@@ -27,6 +28,9 @@ class ConvClassifier(CapsuleClassifier, keras.Model):
 
     Returns:
         Tensor (B, J), logits.
+
+    Raises:
+        ValueError: If a part is no layer.
 
     Examples:
 
@@ -46,29 +50,27 @@ class ConvClassifier(CapsuleClassifier, keras.Model):
     TITLE = "Convolutional network"
     ENDPOINTS = {"classify": ("images",)}
 
-    def __init__(self, network, image_shape, any_size=False, **kwargs):
+    def __init__(self, network, image_shape, any_size=False, view=None, **kwargs):
         super().__init__(**kwargs)
-        if isinstance(network, dict):
-            network = keras.saving.deserialize_keras_object(network)
-        self.network = network
+        self.network = as_layer("network", network)
+        self.view = None if view is None else as_layer("view", view)
         self.image_shape, self.any_size = tuple(image_shape), bool(any_size)
         self.accuracy_tracker = keras.metrics.Mean(name="accuracy")
 
     def build(self, input_shape=None):
         if self.built:
             return
-        height, width, channels = self.image_shape
         # A network that was saved was built as it was loaded.
         if not self.network.built:
-            sizes = (None, None) if self.any_size else (height, width)
-            self.network.build((None, *sizes, channels))
+            shape = (None, *self.image_shape)
+            shape = shape if self.view is None else self.view.compute_output_shape(shape)
+            sizes = (None, None) if self.any_size else shape[1:3]
+            self.network.build((None, *sizes, shape[3]))
         self.built = True
 
     def call(self, images, training=None):
-        return self.network(images, training=training)
-
-    def compute_output_shape(self, input_shape):
-        return self.network.compute_output_shape(input_shape)
+        seen = images if self.view is None else self.view(images)
+        return self.network(seen, training=training)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         labels = ops.cast(_whole(y), "float32")
@@ -87,9 +89,11 @@ class ConvClassifier(CapsuleClassifier, keras.Model):
         return {"probabilities": ops.softmax(logits), "classes": winners(logits)}
 
     def get_config(self):
+        serialize = keras.saving.serialize_keras_object
         return {
             **super().get_config(),
-            "network": keras.saving.serialize_keras_object(self.network),
+            "network": serialize(self.network),
+            "view": None if self.view is None else serialize(self.view),
             "image_shape": self.image_shape,
             "any_size": self.any_size,
         }

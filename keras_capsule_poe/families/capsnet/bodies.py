@@ -3,7 +3,7 @@
 import keras
 
 from keras_capsule_poe.functions.checks import one_of
-from keras_capsule_poe.layers import ConvCapsules, Squash
+from keras_capsule_poe.layers import ConvCapsules, Squash, Standardize
 
 # The least height and width of images, in pixels, of each body.
 SMALLEST = {"capsules": 17, "efficient": 11, "places": 14}
@@ -42,7 +42,7 @@ class Starts:
         return keras.initializers.TruncatedNormal(stddev=stddev, seed=self.seed)
 
 
-def build_body(net, image_shape, dtype, starts):
+def build_body(net, image_shape, dtype, starts, standardized=False):
     """A `keras.Sequential` from images (B, H, W, C) to capsules (B, I, D).
 
     Args:
@@ -50,6 +50,7 @@ def build_body(net, image_shape, dtype, starts):
         image_shape: (H, W, C).
         dtype: Policy of the convolutions.
         starts: `Starts`.
+        standardized: bool, whether each image is standardised first.
 
     Raises:
         ValueError: If an image is too small, or there is no such body.
@@ -61,8 +62,8 @@ def build_body(net, image_shape, dtype, starts):
             f"images must be at least {least}x{least} pixels for the body {net.body!r}. "
             f"Received: {image_shape[0]}x{image_shape[1]}"
         )
-    layers = make(net, image_shape, dtype, starts)
-    return keras.Sequential(layers, name="primary")
+    layers = [Standardize(dtype="float32")] if standardized else []
+    return keras.Sequential([*layers, *make(net, image_shape, dtype, starts)], name="primary")
 
 
 def _capsules(net, image_shape, dtype, starts):

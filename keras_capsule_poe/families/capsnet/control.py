@@ -6,12 +6,13 @@ import keras
 
 from keras_capsule_poe.families.capsnet.bodies import efficient_convolutions, place_convolutions
 from keras_capsule_poe.functions.checks import real_number, whole_number
+from keras_capsule_poe.layers import Standardize
 
 # The second hidden layer of the network that Sabour et al. compare theirs with.
 LAST_UNITS = 192
 
 
-def build_control(net, image_shape, parameters, dtype, starts):
+def build_control(net, image_shape, parameters, dtype, starts, standardized=False):
     """A `keras.Sequential` from images (B, H, W, C) to logits (B, classes).
 
     Convolutions, those of the body where it has some of its own; then two hidden layers with
@@ -24,6 +25,7 @@ def build_control(net, image_shape, parameters, dtype, starts):
         parameters: int, trainable ones.
         dtype: Policy of the convolutions.
         starts: `Starts`.
+        standardized: bool, whether each image is standardised first.
 
     Raises:
         ValueError: If a setting is out of range.
@@ -32,7 +34,8 @@ def build_control(net, image_shape, parameters, dtype, starts):
     if not 0 <= dropout < 1:
         raise ValueError(f"`dropout` must lie in [0, 1). Received: dropout={net.dropout}")
     make = {"efficient": efficient_convolutions, "places": place_convolutions}.get(net.body)
-    layers = make(dtype, starts) if make else _plain(net, dtype, starts)
+    layers = [Standardize(dtype="float32")] if standardized else []
+    layers += make(dtype, starts) if make else _plain(net, dtype, starts)
     pooled = keras.layers.GlobalAveragePooling2D if net.global_pooling else keras.layers.Flatten
     body = keras.Sequential([*layers, pooled(dtype="float32")], name="convolutions")
     body.build((None, *image_shape))
