@@ -229,12 +229,12 @@ class CapsNet(CapsuleClassifier, keras.Model):
         Raises:
             ValueError: If there are no iterations.
         """
-        x = self.primary(images, training=False)
+        x = self.primary(self._seen(images), training=False)
         return ops.stack(self._router(x).all_coefficients(x), axis=1)
 
     def coupling_changes(self, images):
         """How far each iteration moves the logits of each image, (B, T), see the function."""
-        x = self.primary(images, training=False)
+        x = self.primary(self._seen(images), training=False)
         return coupling_changes(self._router(x), x, each=True)
 
     def _router(self, x):

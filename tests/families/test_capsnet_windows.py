@@ -108,6 +108,15 @@ def test_it_is_trained_saved_and_served(capspoe, folder, tmp_path):
     assert done.exit_code == 0 and "Reconstructions" in page.read_text(), done.output
 
 
+def test_couplings_are_of_the_window():
+    config = configuration(augmentation="cifar", coefficients="routed")
+    model = build.build_model(config, (32, 32, 3))
+    images = pixels()
+    whole, middle = to_pixels(images), to_pixels(center_crop(images, 24))
+    for asked in (model.couplings, model.coupling_changes):
+        np.testing.assert_allclose(asked(whole), asked(middle), rtol=1e-4, atol=1e-6)
+
+
 def test_the_control_sees_the_same_window():
     model = build.build_model(configuration(augmentation="cifar", network="cnn"), (32, 32, 3))
     images = pixels()
