@@ -1,7 +1,9 @@
 """A whole training step of a capsule network: time and memory, with routing of several forms.
 
 Ours, uniform coefficients, and the three forms of routing that public implementations use, in the
-same network; autodiff through theirs. Times are the least of some steps, taken in turn.
+same network; autodiff through theirs. Times are the least of some steps, taken in turn. With
+--quick a batch has 8 images, whose votes are small beside the weights and what TensorFlow takes
+for itself: its ratio of memory says nothing of a batch of 128.
 Usage: python benchmarks/research/capsnet_step.py [--recipe official] [--batch 128] [--json FILE]
 """
 

@@ -156,16 +156,17 @@ def standardize(images):
     return (images - mean) / np.maximum(images.std(axis=axes, keepdims=True), least)
 
 
-def cifar(images, random, size=24):
+def cifar(images, random, size=24, standardized=True):
     """Training images of CIFAR-10 as the 2017 code has them: cropped, mirrored, jittered.
 
     Args:
         images: uint8 array (B, H, W, C), 32x32.
         random: `np.random.Generator`.
         size: int, of the window.
+        standardized: bool; if not, in units of grey levels, for a model that does the rest.
 
     Returns:
-        float32 array (B, size, size, C), standardised.
+        float32 array (B, size, size, C).
 
     Examples:
 
@@ -173,19 +174,21 @@ def cifar(images, random, size=24):
     >>> cifar(images, np.random.default_rng(0)).shape
     (2, 24, 24, 3)
     """
-    return standardize(jitter(flip(random_crop(images, random, size), random), random))
+    found = jitter(flip(random_crop(images, random, size), random), random)
+    return standardize(found) if standardized else found
 
 
-def norb(images, random, size=32):
+def norb(images, random, size=32, standardized=True):
     """Training images of smallNORB as the 2017 code has them: jittered, then cropped.
 
     Args:
         images: uint8 array (B, H, W, C), 48x48 stereo pairs.
         random: `np.random.Generator`.
         size: int, of the window.
+        standardized: See `cifar`.
 
     Returns:
-        float32 array (B, size, size, C), standardised.
+        float32 array (B, size, size, C).
 
     Examples:
 
@@ -193,7 +196,8 @@ def norb(images, random, size=32):
     >>> norb(images, np.random.default_rng(0)).shape
     (2, 32, 32, 2)
     """
-    return standardize(random_crop(jitter(images, random), random, size))
+    found = random_crop(jitter(images, random), random, size)
+    return standardize(found) if standardized else found
 
 
 def center(images, size):

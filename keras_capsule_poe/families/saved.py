@@ -7,7 +7,7 @@ def load_as(kind, path):
     """The model of a `model.keras`, which must be of a class.
 
     Args:
-        kind: class, registered with Keras.
+        kind: class, registered with Keras, or a tuple of such.
         path: str or Path.
 
     Raises:

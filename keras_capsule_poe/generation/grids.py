@@ -56,7 +56,8 @@ def reconstruction_rows(model, images):
     """Images and what the model makes of them.
 
     Args:
-        model: `GenerativeModel`.
+        model: `GenerativeModel`, or one with `reconstructions` like its own. Of one that has a
+            `view`, the original is what it sees of an image.
         images: Array (N, H, W, C), uint8, or pixels in [0, 1].
 
     Returns:
@@ -74,8 +75,10 @@ def reconstruction_rows(model, images):
 
     def rows(batch):
         found = model.reconstructions(batch)
-        shown = {name: x for name, (x, of) in found.items() if x.shape[1:] == batch.shape[1:]}
-        return {"original": batch, **shown}
+        view = getattr(model, "view", None)
+        seen = batch if view is None else view(batch)
+        shown = {name: x for name, (x, of) in found.items() if x.shape[1:] == seen.shape[1:]}
+        return {"original": seen, **shown}
 
     return map_batches(rows, images)
 

@@ -13,6 +13,7 @@ from keras_capsule_poe.layers.primary_capsules import PrimaryCapsules
 from keras_capsule_poe.layers.routing_layer import RoutingLayer
 from keras_capsule_poe.layers.self_attention_routing import SelfAttentionRouting
 from keras_capsule_poe.layers.squash import Squash
+from keras_capsule_poe.layers.standardize import Standardize
 
 __all__ = [
     "CapsuleLength",
@@ -30,4 +31,5 @@ __all__ = [
     "RoutingLayer",
     "SelfAttentionRouting",
     "Squash",
+    "Standardize",
 ]

@@ -8,6 +8,7 @@ from keras_capsule_poe.models.capsule_poe import (
     CapsuleEncoder,
     ProductOfExpertCapsules,
 )
+from keras_capsule_poe.models.conv_classifier import ConvClassifier
 from keras_capsule_poe.models.deep_belief import DeepBeliefNetwork
 from keras_capsule_poe.models.harmonium import HarmoniumModel
 from keras_capsule_poe.models.neurons import (
@@ -21,6 +22,7 @@ __all__ = [
     "CapsuleDecoder",
     "CapsuleEncoder",
     "ConvAutoencoder",
+    "ConvClassifier",
     "DeepBeliefNetwork",
     "HarmoniumModel",
     "ImageBoltzmannMachine",

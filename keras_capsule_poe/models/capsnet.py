@@ -34,6 +34,9 @@ class CapsNet(CapsuleClassifier, keras.Model):
         decoder: Layer from capsules (B, J, E) to images, or its config; or None.
         margin: `MarginLoss`, or its config.
         reconstruction_weight: float, of the squared error.
+        view: Layer from images to what `primary` sees of them and the decoder makes, for instance
+            a `keras.layers.CenterCrop`, or its config; None: all of it. What is seen already must
+            stay as it is: a training stream may give windows of its own.
         **kwargs: Base model arguments.
 
     Call arguments:
@@ -77,12 +80,14 @@ class CapsNet(CapsuleClassifier, keras.Model):
         decoder=None,
         margin=None,
         reconstruction_weight=0.0005,
+        view=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.primary = _layer("primary", primary)
-        self.routing = _layer("routing", routing)
-        self.decoder = None if decoder is None else _layer("decoder", decoder)
+        self.view = None if view is None else as_layer("view", view)
+        self.primary = as_layer("primary", primary)
+        self.routing = as_layer("routing", routing)
+        self.decoder = None if decoder is None else as_layer("decoder", decoder)
         self.image_shape = tuple(image_shape)
         margin = keras.saving.deserialize_keras_object(margin) if _is_config(margin) else margin
         self.margin = MarginLoss() if margin is None else margin
@@ -100,11 +105,11 @@ class CapsNet(CapsuleClassifier, keras.Model):
         if getattr(self.routing, "shared_weights", False):
             height = width = None
         shape = (None, height, width, channels)
-        for part in (self.primary, self.routing, self.decoder):
+        for part in (self.view, self.primary, self.routing, self.decoder):
             # A part that was saved was built as it was loaded.
             if part is not None and not part.built:
                 part.build(shape)
-            shape = None if part is None else part.compute_output_shape(shape)
+            shape = shape if part is None else part.compute_output_shape(shape)
         self.built = True
 
     @property
@@ -125,7 +130,7 @@ class CapsNet(CapsuleClassifier, keras.Model):
         return {name: ("images",) for name in (*names, *more)}
 
     def call(self, images, training=None):
-        return self.routing(self.primary(images, training=training))
+        return self.routing(self.primary(self._seen(images), training=training))
 
     def compute_output_shape(self, input_shape):
         return (input_shape[0], self.capsules, self.dim)
@@ -140,7 +145,8 @@ class CapsNet(CapsuleClassifier, keras.Model):
             error = 0.0
             for part in range(targets.shape[1]):
                 images = self.decoder(self.mask(y_pred, parts[:, part]), training=training)
-                gap = ops.cast(images, "float32") - ops.cast(targets[:, part], "float32")
+                target = self._seen(targets[:, part])
+                gap = ops.cast(images, "float32") - ops.cast(target, "float32")
                 error = error + ops.mean(ops.sum(ops.square(gap), axis=(1, 2, 3)))
             self.error_tracker.update_state(error)
             loss = loss + self.reconstruction_weight * error
@@ -172,7 +178,7 @@ class CapsNet(CapsuleClassifier, keras.Model):
 
     def reconstructions(self, images):
         """See `GenerativeModel.reconstructions`: of the longest capsule of each image."""
-        return {"longest_capsule": (self.reconstruct(images)["images"], images)}
+        return {"longest_capsule": (self.reconstruct(images)["images"], self._seen(images))}
 
     def traverse(self, images):
         """Each dimension of each image's longest capsule moved, one at a time.
@@ -198,8 +204,11 @@ class CapsNet(CapsuleClassifier, keras.Model):
             ops.repeat(ops.one_hot(chosen, self.capsules), dim * STEPS, axis=0),
         )
         shown = self.render(codes)["images"]
-        shape = (-1, dim, STEPS, *self.image_shape)
+        shape = (-1, dim, STEPS, *shown.shape[1:])
         return {"images": ops.reshape(shown, shape), "classes": chosen}
+
+    def _seen(self, images):
+        return images if self.view is None else self.view(images)
 
     @property
     def iterations(self):
@@ -220,12 +229,12 @@ class CapsNet(CapsuleClassifier, keras.Model):
         Raises:
             ValueError: If there are no iterations.
         """
-        x = self.primary(images, training=False)
+        x = self.primary(self._seen(images), training=False)
         return ops.stack(self._router(x).all_coefficients(x), axis=1)
 
     def coupling_changes(self, images):
         """How far each iteration moves the logits of each image, (B, T), see the function."""
-        x = self.primary(images, training=False)
+        x = self.primary(self._seen(images), training=False)
         return coupling_changes(self._router(x), x, each=True)
 
     def _router(self, x):
@@ -252,6 +261,7 @@ class CapsNet(CapsuleClassifier, keras.Model):
             "decoder": None if self.decoder is None else serialize(self.decoder),
             "margin": serialize(self.margin),
             "reconstruction_weight": self.reconstruction_weight,
+            "view": None if self.view is None else serialize(self.view),
         }
 
 
@@ -266,7 +276,12 @@ def _is_config(value):
     return isinstance(value, dict)
 
 
-def _layer(name, value):
+def as_layer(name, value):
+    """A Keras layer, or that of a config.
+
+    Raises:
+        ValueError: If it is none.
+    """
     value = keras.saving.deserialize_keras_object(value) if _is_config(value) else value
     if not isinstance(value, keras.layers.Layer):
         raise ValueError(f"`{name}` must be a Keras layer. Received: {name}={value!r}")

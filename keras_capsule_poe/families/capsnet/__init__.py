@@ -27,7 +27,14 @@ FAMILY = Family(
     recipes=RECIPES,
     options={
         name: f"capsnet.{name.replace('-', '_')}"
-        for name in ("classes", "coefficients", "iterations", "augmentation", "until-accuracy")
+        for name in (
+            "network",
+            "classes",
+            "coefficients",
+            "iterations",
+            "augmentation",
+            "until-accuracy",
+        )  # fmt: skip
     },
     check=lazily(f"{_HERE}.build:check"),
     outline=lazily(f"{_HERE}.build:outline"),

@@ -3,7 +3,7 @@
 import keras
 
 from keras_capsule_poe.functions.checks import one_of
-from keras_capsule_poe.layers import ConvCapsules, Squash
+from keras_capsule_poe.layers import ConvCapsules, Squash, Standardize
 
 # The least height and width of images, in pixels, of each body.
 SMALLEST = {"capsules": 17, "efficient": 11, "places": 14}
@@ -18,19 +18,19 @@ class Starts:
 
     Args:
         kind: One of `INITIAL`.
-        seed: int.
+        seed: int; the attribute is that of the last layer.
     """
 
     def __init__(self, kind, seed):
-        self._kind, self._seed = one_of("initial", kind, INITIAL), seed
+        self._kind, self.seed = one_of("initial", kind, INITIAL), seed
 
     def kernel(self, stddev):
         """Initial filters; the deviation is that of the official code."""
-        self._seed += 1
+        self.seed += 1
         if self._kind == "official":
-            return keras.initializers.TruncatedNormal(stddev=stddev, seed=self._seed)
+            return keras.initializers.TruncatedNormal(stddev=stddev, seed=self.seed)
         known = {"glorot": keras.initializers.GlorotUniform, "he": keras.initializers.HeNormal}
-        return known[self._kind](seed=self._seed)
+        return known[self._kind](seed=self.seed)
 
     def bias(self):
         """Initial biases."""
@@ -38,11 +38,11 @@ class Starts:
 
     def maps(self, stddev):
         """Initial prediction maps; Keras' rules mean nothing for their four axes."""
-        self._seed += 1
-        return keras.initializers.TruncatedNormal(stddev=stddev, seed=self._seed)
+        self.seed += 1
+        return keras.initializers.TruncatedNormal(stddev=stddev, seed=self.seed)
 
 
-def build_body(net, image_shape, dtype, starts):
+def build_body(net, image_shape, dtype, starts, standardized=False):
     """A `keras.Sequential` from images (B, H, W, C) to capsules (B, I, D).
 
     Args:
@@ -50,6 +50,7 @@ def build_body(net, image_shape, dtype, starts):
         image_shape: (H, W, C).
         dtype: Policy of the convolutions.
         starts: `Starts`.
+        standardized: bool, whether each image is standardised first.
 
     Raises:
         ValueError: If an image is too small, or there is no such body.
@@ -61,8 +62,8 @@ def build_body(net, image_shape, dtype, starts):
             f"images must be at least {least}x{least} pixels for the body {net.body!r}. "
             f"Received: {image_shape[0]}x{image_shape[1]}"
         )
-    layers = make(net, image_shape, dtype, starts)
-    return keras.Sequential(layers, name="primary")
+    layers = [Standardize(dtype="float32")] if standardized else []
+    return keras.Sequential([*layers, *make(net, image_shape, dtype, starts)], name="primary")
 
 
 def _capsules(net, image_shape, dtype, starts):
@@ -89,20 +90,8 @@ def _capsules(net, image_shape, dtype, starts):
 
 
 def _efficient(net, image_shape, dtype, starts):
-    layers, sizes = [], image_shape[:2]
-    for size, filters, stride in _EFFICIENT:
-        start = starts.kernel(0.1)
-        layers += [
-            keras.layers.Conv2D(
-                filters,
-                size,
-                strides=stride,
-                activation="relu",
-                kernel_initializer=start,
-                dtype=dtype,
-            ),
-            keras.layers.BatchNormalization(dtype=dtype),
-        ]
+    layers, sizes = efficient_convolutions(dtype, starts), image_shape[:2]
+    for size, _, stride in _EFFICIENT:
         sizes = [(length - size) // stride + 1 for length in sizes]
     # Filters of the whole map, one a channel, leave one place.
     return [
@@ -116,6 +105,31 @@ def _efficient(net, image_shape, dtype, starts):
 
 
 def _places(net, image_shape, dtype, starts):
+    shape = (-1, _PLACES[-1][1])
+    return [*place_convolutions(dtype, starts), keras.layers.Reshape(shape, dtype="float32")]
+
+
+def efficient_convolutions(dtype, starts):
+    """The convolutions of the body `efficient`, a list of layers."""
+    layers = []
+    for size, filters, stride in _EFFICIENT:
+        start = starts.kernel(0.1)
+        layers += [
+            keras.layers.Conv2D(
+                filters,
+                size,
+                strides=stride,
+                activation="relu",
+                kernel_initializer=start,
+                dtype=dtype,
+            ),
+            keras.layers.BatchNormalization(dtype=dtype),
+        ]
+    return layers
+
+
+def place_convolutions(dtype, starts):
+    """The convolutions of the body `places`, a list of layers."""
     layers = []
     for convolution in _PLACES:
         if convolution is None:
@@ -128,4 +142,4 @@ def _places(net, image_shape, dtype, starts):
                 filters, size, activation="relu", kernel_initializer=start, dtype=dtype
             )
         )
-    return [*layers, keras.layers.Reshape((-1, _PLACES[-1][1]), dtype="float32")]
+    return layers

@@ -5,10 +5,11 @@ import math
 
 import keras
 
-from keras_capsule_poe.data.augmentation import shift
+from keras_capsule_poe.data.augmentation import cifar, norb, shift
 from keras_capsule_poe.data.digit_augmentation import efficient
 from keras_capsule_poe.errors import in_section
 from keras_capsule_poe.families.capsnet.bodies import SMALLEST, Starts, build_body
+from keras_capsule_poe.families.capsnet.control import build_control, trained
 from keras_capsule_poe.families.capsnet.rates import falling
 from keras_capsule_poe.functions.checks import one_of, real_number, whole_number
 from keras_capsule_poe.layers import (
@@ -19,7 +20,7 @@ from keras_capsule_poe.layers import (
     SelfAttentionRouting,
 )
 from keras_capsule_poe.losses import MarginLoss
-from keras_capsule_poe.models import CapsNet
+from keras_capsule_poe.models import CapsNet, ConvClassifier
 from keras_capsule_poe.training.family import Cost
 from keras_capsule_poe.training.precision import policy
 from keras_capsule_poe.training.schedule import Schedule
@@ -29,10 +30,13 @@ SHARE = 0.5
 BYTES = 4
 # Passes over all votes in one pass forward, of three iterations: two agreements, three sums.
 ROUTED = 5
+# Windows that a training image is cut to, at a random place, and a test image in its middle:
+# the function, its size, and the size of images that it is for.
+WINDOWS = {"cifar": (cifar, 24, None), "norb": (norb, 32, 48)}
 
 
 def build_model(config, image_shape, dtype=None):
-    """The `CapsNet` of a configuration, built but not compiled.
+    """The `CapsNet`, or `ConvClassifier`, of a configuration, built but not compiled.
 
     Args:
         config: `RunConfig`.
@@ -43,18 +47,56 @@ def build_model(config, image_shape, dtype=None):
         ValueError: If a setting cannot be.
     """
     net, dtype = config["capsnet"], dtype or policy(config["capsnet"].precision)
-    starts = Starts(net.initial, config.seed)
-    model = CapsNet(
-        build_body(net, image_shape, dtype, starts),
-        _routing(net, starts),
-        image_shape,
-        decoder=_decoder(net, image_shape, starts),
-        margin=MarginLoss(absent_weight=net.absent_weight, scaling=net.loss),
-        reconstruction_weight=net.reconstruction_weight,
-        name="capsnet",
-    )
+    make = _cnn if one_of("network", net.network, ("capsules", "cnn")) == "cnn" else _capsules
+    view = _view(net, image_shape)
+    model = make(net, image_shape, view, dtype, Starts(net.initial, config.seed))
     model.build()
     return model
+
+
+def _capsules(net, image_shape, view, dtype, starts):
+    seen = _seen(view, image_shape)
+    return CapsNet(
+        build_body(net, seen, dtype, starts, standardized=view is not None),
+        _routing(net, starts),
+        image_shape,
+        decoder=_decoder(net, seen, starts),
+        margin=MarginLoss(absent_weight=net.absent_weight, scaling=net.loss),
+        reconstruction_weight=net.reconstruction_weight,
+        view=view,
+        name="capsnet",
+    )
+
+
+def _cnn(net, image_shape, view, dtype, starts):
+    seen, parameters = _seen(view, image_shape), 0
+    if net.units is None:
+        capsules = _capsules(net, seen, None, dtype, Starts(net.initial, 0))
+        capsules.build()
+        parameters = trained(capsules)
+    is_standardized = view is not None
+    network = build_control(net, seen, parameters, dtype, starts, is_standardized)
+    return ConvClassifier(network, image_shape, net.global_pooling, view, name="cnn")
+
+
+def _view(net, image_shape):
+    """The window of images that the network sees, a layer; or None: all."""
+    if net.augmentation not in WINDOWS:
+        return None
+    _, size, whole = WINDOWS[net.augmentation]
+    height, width = image_shape[:2]
+    if min(height, width) < size or (whole and (height, width) != (whole, whole)):
+        wanted = f"{whole}x{whole}" if whole else f"at least {size}x{size}"
+        raise ValueError(
+            f"`augmentation` {net.augmentation!r} is for images of {wanted} pixels; `image_size` "
+            f"resizes them. Received: {height}x{width}"
+        )
+    return keras.layers.CenterCrop(size, size, data_format="channels_last", dtype="float32")
+
+
+def _seen(view, image_shape):
+    """The shape of what the network sees of an image."""
+    return image_shape if view is None else (view.height, view.width, image_shape[2])
 
 
 def _routing(net, starts):
@@ -102,9 +144,17 @@ def optimizer(config, images):
 def augmentation(config):
     """What happens to images that are trained on: a function for `data.stream`, or None."""
     net = config["capsnet"]
-    kind = one_of("augmentation", net.augmentation, ("none", "shift", "efficient"))
+    known = ("none", "shift", "efficient", *WINDOWS)
+    kind = one_of("augmentation", net.augmentation, known)
+    if kind in WINDOWS:
+        return functools.partial(_window, WINDOWS[kind][0])
     moved = functools.partial(shift, most=whole_number("shift", net.shift, least=0))
     return {"none": None, "shift": moved, "efficient": efficient}[kind]
+
+
+def _window(change, images, random):
+    """As the network takes pixels, which standardises them: 255 grey levels are 1."""
+    return change(images, random, standardized=False) / 255
 
 
 def check(config, image_shape=None):
@@ -121,7 +171,8 @@ def check(config, image_shape=None):
     with in_section("capsnet"):
         augmentation(config)
         optimizer(config, images=1)
-        build_model(config, image_shape or (28, 28, 1))
+        side = 48 if net.augmentation in WINDOWS else 28
+        build_model(config, image_shape or (side, side, 1))
         wanted = net.until_accuracy
         if wanted is not None and not 0 < real_number("until_accuracy", wanted) <= 1:
             raise ValueError(f"`until_accuracy` must lie in (0, 1]. Received: {wanted}")
@@ -129,15 +180,22 @@ def check(config, image_shape=None):
 
 def smallest(config):
     """The least height and width of images, in pixels."""
-    return SMALLEST.get(config["capsnet"].body)
+    net = config["capsnet"]
+    _, window, whole = WINDOWS.get(net.augmentation, (None, 0, 0))
+    return max(SMALLEST.get(net.body, 0), whole or window) or None
 
 
 def outline(config, image_shape):
     """Shapes and numbers of parameters, two dicts, for people to read."""
     model = build_model(config, image_shape)
-    primary = model.primary.compute_output_shape((None, *image_shape))
+    if isinstance(model, ConvClassifier):
+        shapes = {"image": tuple(image_shape), "classes": (config["capsnet"].classes,)}
+        return shapes, {"network": model.count_params()}
+    seen = _seen(model.view, tuple(image_shape))
+    primary = model.primary.compute_output_shape((None, *seen))
     shapes = {
         "image": tuple(image_shape),
+        **({} if model.view is None else {"window": seen}),
         "primary capsules": tuple(primary[1:]),
         "class capsules": (model.capsules, model.dim),
     }
@@ -164,17 +222,27 @@ def cost(config, image_shape, images, held_out):
 
 def _sizes(model):
     """Multiplications of one image forward, and numbers that the layers give."""
-    shape, products, numbers = (1, *model.image_shape), 0, 0
-    for layer in model.primary.layers:
-        shape = layer.compute_output_shape(shape)
-        numbers += math.prod(shape)
-        kernel = getattr(layer, "kernel", None)
-        if kernel is not None:
-            is_cut = isinstance(layer, ConvCapsules)
-            places = shape[1] // layer.types if is_cut else math.prod(shape[1:3])
-            products += places * math.prod(kernel.shape)
+    seen = _seen(model.view, model.image_shape)
+    if isinstance(model, ConvClassifier):
+        _, products, numbers = _forward(model.network, seen)
+        return products, numbers
+    shape, products, numbers = _forward(model.primary, seen)
     inputs, (_, outputs, out_dim, in_dim) = shape[1], model.routing.kernel.shape
     products += ROUTED * inputs * outputs * out_dim * in_dim
     if model.decoder is not None:
         products += model.decoder.count_params()
     return products, numbers
+
+
+def _forward(network, image_shape):
+    """The shape (1, ...) of what one image becomes, and the two numbers of `_sizes`."""
+    shape, products, numbers = (1, *image_shape), 0, 0
+    for layer in network.layers:
+        shape = layer.compute_output_shape(shape)
+        numbers += math.prod(shape)
+        kernel = getattr(layer, "kernel", None)
+        if kernel is not None:
+            is_cut = isinstance(layer, ConvCapsules)
+            places = shape[1] // layer.types if is_cut else math.prod(shape[1:-1])
+            products += places * math.prod(kernel.shape)
+    return shape, products, numbers

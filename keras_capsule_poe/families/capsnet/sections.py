@@ -9,9 +9,12 @@ from keras_capsule_poe.training.family import Recipe
 class CapsNetSection:
     """The network, its loss, and its training.
 
-    `iterations` counts as Sabour et al. do: one leaves the coefficients uniform.
+    `iterations` counts as Sabour et al. do: one leaves the coefficients uniform. A `network`
+    "cnn" is a control without capsules, of as many parameters as they would have had; then
+    `units`, `dropout` and pooling count.
     """
 
+    network: str = "capsules"
     body: str = "capsules"
     filters: int = 256
     types: int = 32
@@ -31,6 +34,10 @@ class CapsNetSection:
     loss: str = "sum"
     absent_weight: float = 0.5
     reconstruction_weight: float = 0.0005
+    units: int | None = None
+    dropout: float = 0.5
+    max_pooling: bool = True
+    global_pooling: bool = False
     augmentation: str = "shift"
     shift: int = 2
     epochs: int | None = 3
@@ -80,6 +87,7 @@ _EFFICIENT = {
 
 _SHARED = {
     "body": "places",
+    "global_pooling": True,
     "agreement": "projection",
     "logits": "replaced",
     "decoder": "none",
@@ -89,6 +97,8 @@ _SHARED = {
     "decay": 1.0,
 }
 
+_BASELINE = {"network": "cnn", "units": 328, "max_pooling": False}
+
 RECIPES = {
     name: Recipe(text, {"capsnet": settings})
     for name, text, settings in (
@@ -97,8 +107,17 @@ RECIPES = {
         ("small", "a tenth of it", _SMALL),
         ("efficient", "Efficient-CapsNet, routing by self-attention", _EFFICIENT),
         ("shared", "maps that all places share, k-means routing, no decoder", _SHARED),
+        ("baseline", "the convolutional network that the paper compares with", _BASELINE),
     )
 }
+
+
+# What a network without capsules has not; and what only says how many parameters it is to have.
+_OF_CAPSULES = (
+    "coefficients iterations agreement logits leaky divide initial_stddev loss absent_weight "
+    "reconstruction_weight"
+).split()
+_COUNTED = "types primary_dim dim use_bias decoder".split()
 
 
 def idle(config):
@@ -114,7 +133,7 @@ def idle(config):
 
     if net.body != "capsules":
         why = f"capsnet.body is {net.body!r}"
-        leave_out(why, "filters", "types", "primary_dim", "divide")
+        leave_out(why, "filters", "types", "primary_dim", "divide", "max_pooling")
     if net.body == "efficient":
         why = "capsnet.body is 'efficient'"
         leave_out(why, "iterations", "agreement", "logits", "leaky", "use_bias")
@@ -123,6 +142,14 @@ def idle(config):
         leave_out(why, "iterations", "agreement", "logits")
     if net.decoder == "none":
         leave_out("capsnet.decoder is 'none'", "reconstruction_weight")
+    if net.network == "capsules":
+        why = "capsnet.network is 'capsules'"
+        leave_out(why, "units", "dropout", "max_pooling", "global_pooling")
+    else:
+        why = f"capsnet.network is {net.network!r}"
+        leave_out(why, *_OF_CAPSULES)
+        if net.units is not None:
+            leave_out("capsnet.units is given", *_COUNTED)
     if net.augmentation != "shift":
         leave_out(f"capsnet.augmentation is {net.augmentation!r}", "shift")
     if net.fall == "cosine":

@@ -17,7 +17,7 @@ from keras_capsule_poe.generation.grids import image_traversal, reconstruction_r
 from keras_capsule_poe.generation.parts import part_rows
 from keras_capsule_poe.io.files import beside
 from keras_capsule_poe.io.pictures import save_grid
-from keras_capsule_poe.models import CapsNet
+from keras_capsule_poe.models import CapsNet, ConvClassifier
 from keras_capsule_poe.serving.saved_model import export_saved_model
 
 SHOWN = 12
@@ -59,7 +59,7 @@ def capsnet(run):
         stream,
         schedule,
         after_epoch,
-        picture if model.decoder is not None else None,
+        picture if _makes_images(model) else None,
         until=_enough(net.until_accuracy),
     )
     stored.save_model(run, "capsnet", model)
@@ -80,6 +80,10 @@ def _logit_changes(model, images):
         return {f"logit_change_{t + 1}": mean for t, mean in enumerate(means)}
 
     return measured
+
+
+def _makes_images(model):
+    return "reconstruct" in model.ENDPOINTS
 
 
 def _enough(accuracy):
@@ -107,7 +111,7 @@ def export(run):
     with beside(run.path("model.keras"), suffix=".keras") as temporary:
         model.save(temporary)
     version = export_saved_model(model, run.folder.path, run.folder.card(run.config))
-    if model.decoder is not None:
+    if _makes_images(model):
         held_out = run.data.held_out
         save_grid(run.path("reconstructions.png"), _reconstructions(model, held_out))
         moved, _, _ = image_traversal(model, held_out.images[:1], span=model.SPAN)
@@ -116,5 +120,5 @@ def export(run):
 
 
 def load(path):
-    """The `CapsNet` of a `model.keras`; see `load_as`."""
-    return load_as(CapsNet, path)
+    """The `CapsNet` or `ConvClassifier` of a `model.keras`; see `load_as`."""
+    return load_as((CapsNet, ConvClassifier), path)

@@ -1,0 +1,83 @@
+"""Classifiers one after another: accuracy after the last epoch, time, memory and parameters.
+
+A case is DATASET:RECIPE:EPOCHS, or with settings beside, DATASET:RECIPE:EPOCHS:SETTING=VALUE,...
+Nothing is chosen on test images. `held out` is of the last training images, which are not
+trained on. Of images of two classes, `error` is that of pairs and `digit error` that of their
+digits. Memory is the most that training took above what the program took before. Trainings are
+kept in FOLDER; what was stopped goes on.
+
+In full: python benchmarks/research/classifiers.py build/classifiers
+Usage: python benchmarks/research/classifiers.py FOLDER [CASE ...] [--seeds N ...] [--limit N]
+           [--epochs N] [--set SETTING=VALUE ...] [--table]
+"""
+
+import _classifiers as classifiers
+
+from keras_capsule_poe.evaluation.pairs import pair_figures
+
+CASES = (
+    "mnist:paper:3",
+    "mnist:paper:3:coefficients=uniform",
+    "mnist:paper:3:network=cnn",
+    "mnist:small:10",
+    "mnist:small:10:coefficients=uniform",
+    "mnist:small:10:network=cnn",
+    "mnist:efficient:10",
+    "mnist:efficient:10:coefficients=uniform",
+    "mnist:efficient:10:network=cnn",
+    "mnist:shared:10",
+    "fashion_mnist:small:10",
+    "fashion_mnist:small:10:coefficients=uniform",
+    "fashion_mnist:small:10:network=cnn",
+    "multimnist:small:8",
+    "multimnist:small:8:coefficients=uniform",
+    "multimnist:small:8:network=cnn",
+)
+
+
+def judge(model, data):
+    """The test error, of pairs and digits where there are two."""
+    found = classifiers.shares("test", classifiers.rightly(model, data.test))
+    if data.test.labels.ndim > 1:
+        found["digit_error"] = pair_figures(model, data.test)["pairs"]["digit"]["error"]
+    return found
+
+
+def case_of(args, case, seed):
+    """The `RunConfig` of a case.
+
+    Raises:
+        SystemExit: If it is none.
+    """
+    dataset, *words = case.split(":", 3)
+    if len(words) < 2 or not words[1].isdigit():
+        raise SystemExit(f"A case is DATASET:RECIPE:EPOCHS[:SETTING=VALUE,...]. Received: {case}")
+    recipe, epochs, *more = words
+    settings = classifiers.pairs(more[0].split(",") if more else [])
+    settings = {"capsnet.epochs": int(epochs), **settings}
+    return classifiers.config_of(args, dataset, recipe, settings, seed)
+
+
+def main():
+    parser = classifiers.parser(__doc__, models=None)
+    parser.add_argument("cases", nargs="*", default=CASES, metavar="CASE")
+    args = parser.parse_args()
+    rows, lines = classifiers.Rows(args.folder, not args.table), []
+    cases = [(case, seed, case_of(args, case, seed)) for case in args.cases for seed in args.seeds]
+    for case, seed, config in cases:
+        found = rows.figures(case, config, judge)
+        if not found:
+            continue
+        digits = found.get("digit_error")
+        lines.append(
+            (*case.split(":", 2)[:2], case.split(":", 2)[2], seed, found["parameters"],
+             found["epochs"], 100 * found["held_out"], classifiers.share(found, "test"),
+             None if digits is None else 100 * digits, found["minutes"], found["extra_mb"])
+        )  # fmt: skip
+    columns = {"data set": "", "recipe": "", "epochs, settings": "", "seed": "", "parameters": ","}
+    columns |= {"epochs": "", "held out %": ".2f", "test %": "", "digit error %": ".2f"}
+    print("\n" + classifiers.table({**columns, "minutes": ".1f", "MB": ".0f"}, lines))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""The control of any recipe: a convolutional network of as many parameters, without capsules."""
+
+import math
+
+import keras
+
+from keras_capsule_poe.families.capsnet.bodies import efficient_convolutions, place_convolutions
+from keras_capsule_poe.functions.checks import real_number, whole_number
+from keras_capsule_poe.layers import Standardize
+
+# The second hidden layer of the network that Sabour et al. compare theirs with.
+LAST_UNITS = 192
+
+
+def build_control(net, image_shape, parameters, dtype, starts, standardized=False):
+    """A `keras.Sequential` from images (B, H, W, C) to logits (B, classes).
+
+    Convolutions, those of the body where it has some of its own; then two hidden layers with
+    dropout after the second. The first has as many units as bring the whole nearest to
+    `parameters`, where the settings do not say it.
+
+    Args:
+        net: `CapsNetSection`.
+        image_shape: (H, W, C).
+        parameters: int, trainable ones.
+        dtype: Policy of the convolutions.
+        starts: `Starts`.
+        standardized: bool, whether each image is standardised first.
+
+    Raises:
+        ValueError: If a setting is out of range.
+    """
+    dropout = real_number("dropout", net.dropout)
+    if not 0 <= dropout < 1:
+        raise ValueError(f"`dropout` must lie in [0, 1). Received: dropout={net.dropout}")
+    make = {"efficient": efficient_convolutions, "places": place_convolutions}.get(net.body)
+    layers = [Standardize(dtype="float32")] if standardized else []
+    layers += make(dtype, starts) if make else _plain(net, dtype, starts)
+    pooled = keras.layers.GlobalAveragePooling2D if net.global_pooling else keras.layers.Flatten
+    body = keras.Sequential([*layers, pooled(dtype="float32")], name="convolutions")
+    body.build((None, *image_shape))
+    units = net.units
+    if units is None:
+        left = parameters - trained(body) - LAST_UNITS - (LAST_UNITS + 1) * net.classes
+        units = max(1, round(left / (body.output_shape[-1] + 1 + LAST_UNITS)))
+    # Anew: a network of images of any size is not one that was built for these.
+    return keras.Sequential(
+        [
+            *layers,
+            pooled(dtype="float32"),
+            _dense(whole_number("units", units), starts, dtype),
+            _dense(LAST_UNITS, starts, dtype),
+            keras.layers.Dropout(dropout, seed=starts.seed, dtype="float32"),
+            keras.layers.Dense(
+                net.classes, kernel_initializer=starts.kernel(0.1), dtype="float32", name="logits"
+            ),
+        ],
+        name="network",
+    )
+
+
+def trained(model):
+    """How many numbers of a model are trained."""
+    return sum(math.prod(weight.shape) for weight in model.trainable_weights)
+
+
+def _plain(net, dtype, starts):
+    """The convolutions that Sabour et al. compare with; maximum pooling as theirs on affNIST."""
+    layers, filters = [], whole_number("filters", net.filters)
+    for k, number in enumerate((filters, filters, max(1, filters // 2))):
+        start = starts.kernel(0.05)
+        layers.append(
+            keras.layers.Conv2D(
+                number,
+                5,
+                padding="same",
+                activation="relu",
+                kernel_initializer=start,
+                dtype=dtype,
+            )
+        )
+        if net.max_pooling and k < 2:
+            layers.append(keras.layers.MaxPooling2D(2, dtype=dtype))
+    return layers
+
+
+def _dense(units, starts, dtype):
+    return keras.layers.Dense(
+        units, activation="relu", kernel_initializer=starts.kernel(0.1), dtype=dtype
+    )

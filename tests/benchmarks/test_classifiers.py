@@ -1,0 +1,78 @@
+"""Comparisons of classifiers: what they keep, what they print, and that their cases exist."""
+
+import doctest
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "research"))
+import _classifiers as shared
+import cifar
+import classifiers
+
+sys.path.pop(0)
+
+ARGS = Namespace(set=[], epochs=None, limit=None)
+
+
+def figures(right):
+    return shared.shares("test", np.array(right, bool))
+
+
+def test_the_examples():
+    assert doctest.testmod(shared).failed == 0
+
+
+def test_every_case_is_one_of_the_family():
+    cases = [classifiers.case_of(ARGS, case, seed=3) for case in classifiers.CASES]
+    assert {case.seed for case in cases} == {3}
+    assert len({str(case.to_dict()) for case in cases}) == len(cases)
+    for case in (*cases[:3], cases[-1]):
+        case.check()
+    settings = {**cifar.SETTINGS, **shared.MODELS["uniform"]}
+    config = shared.config_of(ARGS, "cifar10", "paper", settings, 0)
+    config.set("capsnet.filters", 4)
+    config.check((32, 32, 3))
+    with pytest.raises(SystemExit, match="A case is DATASET:RECIPE:EPOCHS.*Received: mnist:small"):
+        classifiers.case_of(ARGS, "mnist:small", seed=0)
+
+
+def test_what_the_command_line_sets_comes_last():
+    args = Namespace(set=["epochs=4", "held_out=20"], epochs=None, limit=50)
+    config = classifiers.case_of(args, "digits:small:7:coefficients=uniform,filters=8", seed=0)
+    net = config["capsnet"]
+    assert (net.epochs, net.filters, net.coefficients) == (4, 8, "uniform")
+    assert (config.held_out, config.limit) == (20, 50)
+
+
+def test_rows_are_measured_once(tmp_path, monkeypatch):
+    """Again with other settings or arguments; kept by another comparison meanwhile, they stay."""
+    calls = []
+
+    def in_child(function, config, folder, judge, args):
+        calls.append((config.seed, folder.name, args))
+        return figures([True, False])
+
+    monkeypatch.setattr(shared.children, "in_child", in_child)
+    config = classifiers.case_of(ARGS, "digits:small:1", seed=0)
+    rows, other = shared.Rows(tmp_path), shared.Rows(tmp_path)
+    rows.figures("a", config, None, "x")
+    assert rows.figures("a", config, None, "x")["test"] == 0.5 and len(calls) == 1
+    rows.figures("a", config, None, "y")
+    config.set("capsnet.filters", 8)
+    rows.figures("a", config, None, "y")
+    assert len(calls) == 3 and len({folder for _, folder, _ in calls}) == 2
+    other.figures("b", config, None)
+    assert set(shared.Rows(tmp_path).rows) == {"a", "b"}
+    config.set("capsnet.filters", 9)
+    assert shared.Rows(tmp_path, measures=False).figures("b", config, None) is None
+
+
+def test_the_comparison_by_hand():
+    """Four images that only one names and one that only the other does: p = 12/32."""
+    one, other = figures([1, 1, 1, 1, 0, 1]), figures([0, 0, 0, 0, 1, 1])
+    found = shared.comparison({"capsules": {0: one}, "cnn": {0: other, 1: other}}, "test")
+    assert found == ("test, seed 0: capsules alone right 4, cnn alone right 1, p = 0.38 (McNemar)")

@@ -1,0 +1,119 @@
+"""The convolutional control: as large as what it stands beside, trained, judged and served.
+
+Rejected: a network of other sizes than the published one; one that is not the nearest in size;
+a resumed training whose dropout begins anew.
+"""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_capsule_poe.families import get
+from keras_capsule_poe.families.capsnet import build
+from keras_capsule_poe.training import Reporter, RunConfig, train
+
+SMALL = {"filters": 4, "types": 2, "precision": "float32", "decoder": "none"}
+CNN = [part for name, value in SMALL.items() for part in ("--set", f"capsnet.{name}={value}")]
+CNN += ["--recipe", "small", "--network", "cnn", "--batch-size", "20", "--epochs", "1"]
+
+
+def trained(recipe, **settings):
+    config = RunConfig(get("capsnet"), recipe)
+    config.update({"capsnet": {"precision": "float32", **settings}})
+    model = build.build_model(config, (28, 28, 1))
+    return model, sum(math.prod(weight.shape) for weight in model.trainable_weights)
+
+
+def test_the_baseline_of_the_paper():
+    """35.4 million: 5x5 convolutions of 256, 256 and 128 filters that keep the size; 328, 192."""
+    model, numbers = trained("baseline")
+    by_hand = 26 * 256 + 6401 * 256 + 6401 * 128
+    by_hand += (28 * 28 * 128 + 1) * 328 + 329 * 192 + 193 * 10
+    assert numbers == by_hand == 35_445_522
+    kinds = [type(layer).__name__ for layer in model.network.layers]
+    assert kinds == ["Conv2D"] * 3 + ["Flatten", "Dense", "Dense", "Dropout", "Dense"]
+
+
+# Inputs of the first hidden layer: pooled twice to 7x7 of 32; 9x9 of 128; the mean of 128.
+@pytest.mark.parametrize(
+    "recipe, numbers, inputs",
+    [("small", 2_149_872, 1568), ("efficient", 1_573_168, 10_368), ("shared", 279_488, 128)],
+)
+def test_it_has_as_many_parameters_as_can_be(recipe, numbers, inputs):
+    """A unit more or less of the first hidden layer would be as far away, or farther."""
+    model, found = trained(recipe, network="cnn")
+    first = model.network.layers[-4]
+    assert first.kernel.shape[0] == inputs
+    assert abs(found - numbers) <= (inputs + 1 + 192) / 2
+    assert model.any_size == (recipe == "shared")
+
+
+@pytest.fixture(scope="module")
+def folder(capspoe, tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "cnn"
+    done = capspoe("train", "--model", "capsnet", "--dataset", "digits", "--limit", 100, *CNN,
+                   "--model-dir", path)  # fmt: skip
+    assert done.exit_code == 0, done.output
+    return path
+
+
+def test_it_is_evaluated_shown_and_served(capspoe, folder):
+    shown = capspoe("evaluate", "--model-dir", folder, "--against", folder, "--limit", 40)
+    assert shown.exit_code == 0 and "Against" in shown.output, shown.output
+    shown = capspoe("info", "--model-dir", folder)
+    assert shown.exit_code == 0 and "network cnn" in shown.output, shown.output
+    images = np.random.default_rng(0).uniform(size=(3, 28, 28, 1)).astype("float32")
+    served = tf.saved_model.load(str(folder / "1"))
+    found = served.classify(images)
+    expected = get("capsnet").load(folder / "model.keras").classify(images)
+    np.testing.assert_allclose(found["probabilities"], expected["probabilities"], rtol=1e-4)
+    refused = capspoe("reconstruct", "--model-dir", folder)
+    assert "no images. It is a Convolutional network" in refused.output
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("--coefficients", "uniform"), "coefficients means nothing here: capsnet.network is"),
+        (("--set", "capsnet.dropout=1"), "`dropout` must lie in [0, 1). Received: dropout=1"),
+        (("--set", "capsnet.units=0"), "`units` must be a positive integer. Received: units=0"),
+        (("--network", "rnn"), "`network` must be 'capsules' or 'cnn'. Received: network='rnn'"),
+        (("--network", "capsules", "--set", "capsnet.units=9"), "units means nothing here"),
+    ],
+)
+def test_bad_use_is_one_line(capspoe, tmp_path, arguments, message):
+    result = capspoe("train", "--model", "capsnet", "--dataset", "digits", "--limit", 100,
+                     *("--recipe", "small", "--network", "cnn", *arguments),
+                     "--model-dir", tmp_path / "m")  # fmt: skip
+    assert result.exit_code == 2 and message in result.output.splitlines()[-1], result.output
+
+
+class Interrupted(Exception):
+    pass
+
+
+def test_an_interrupted_run_goes_on_with_the_same_dropout(tmp_path):
+    """190 images in batches of 40, stopped in the second epoch."""
+
+    class Stopping(Reporter):
+        def step(self, stage, epoch, step, logs):
+            if (epoch, step) == (1, 3):
+                raise Interrupted
+
+    config = RunConfig(get("capsnet"), "small", dataset="digits", limit=200)
+    config.update({"capsnet": {**SMALL, "network": "cnn", "epochs": 2, "batch_size": 40}})
+    config.set("checkpoint_seconds", 1e-3)
+    quiet = {"write": lambda line: None}
+    with pytest.raises(Interrupted):
+        train(config, tmp_path / "parts", reporter=Stopping(**quiet), stage="capsnet")
+    weights = []
+    for name in ("parts", "whole"):
+        train(config, tmp_path / name, reporter=Reporter(**quiet), stage="capsnet")
+        path = tmp_path / name / "capsnet" / "model.keras"
+        weights.append(keras.models.load_model(path, compile=False).get_weights())
+    for part, whole in zip(*weights):
+        # The same float32 operations; another dropout of one batch moves them by 1e-3.
+        np.testing.assert_allclose(part, whole, rtol=1e-4, atol=1e-6)

@@ -1,0 +1,140 @@
+"""Capsule networks that see a window of an image: trained on random ones, asked with whole images.
+
+Rejected: a window that is not in the middle; standardisation of the whole image instead of the
+window; a decoder that is compared with the whole image, or a standardised one; windows of images
+that are too small, or not yet as small as the published code has them.
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from keras_capsule_poe.data import load_images
+from keras_capsule_poe.data.augmentation import center_crop, cifar, norb, standardize
+from keras_capsule_poe.data.mapping import to_pixels
+from keras_capsule_poe.families import get
+from keras_capsule_poe.families.capsnet import build
+from keras_capsule_poe.layers import Standardize
+from keras_capsule_poe.training import RunConfig
+
+SETTINGS = {"filters": 4, "types": 2, "coefficients": "uniform", "precision": "float32"}
+TINY = [part for name, value in SETTINGS.items() for part in ("--set", f"capsnet.{name}={value}")]
+TRAIN = ("train", "--model", "capsnet", "--recipe", "small", "--dataset", "digits", "--limit", 60)
+
+
+def configuration(**settings):
+    config = RunConfig(get("capsnet"), "small")
+    config.update({"capsnet": {**SETTINGS, **settings}})
+    return config
+
+
+def pixels(n=3, shape=(32, 32, 3)):
+    return np.random.default_rng(0).integers(0, 256, (n, *shape), dtype=np.uint8)
+
+
+def test_the_layer_standardises_as_the_augmentation_does():
+    images = pixels()
+    images[1] = 7  # a uniform image is zero, and not a division by zero
+    found = np.asarray(Standardize()(to_pixels(images)))
+    # Means of 3072 float32 numbers; of the uniform image, rounding times 255 sqrt(3072).
+    np.testing.assert_allclose(found[[0, 2]], standardize(images)[[0, 2]], atol=1e-4)
+    np.testing.assert_allclose(found[1], 0, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind, change, side", [("cifar", cifar, 32), ("norb", norb, 48)])
+def test_training_sees_the_published_windows(kind, change, side):
+    """The model standardises what the stream gives it: then it is what the function gives."""
+    images = pixels(shape=(side, side, 2))
+    config = configuration(augmentation=kind)
+    given = build.augmentation(config)(images, np.random.default_rng(1))
+    expected = change(images, np.random.default_rng(1))
+    model = build.build_model(config, images.shape[1:])
+    first = model.primary.layers[0]
+    seen = first(model.view(given))
+    assert given.dtype == np.float32 and isinstance(first, Standardize)
+    np.testing.assert_allclose(seen, expected, atol=1e-4)
+    assert model.decoder.image_shape == expected.shape[1:] == model.view(images).shape[1:]
+
+
+def test_whole_images_are_cropped_in_the_middle():
+    model = build.build_model(configuration(augmentation="cifar"), (32, 32, 3))
+    images = pixels()
+    whole, middle = to_pixels(images), to_pixels(center_crop(images, 24))
+    labels = np.eye(10)[[3, 1, 4]].astype("float32")
+    capsules = np.asarray(model(whole))
+    np.testing.assert_allclose(capsules, model(middle), rtol=1e-5, atol=1e-7)
+    aside = np.asarray(model(whole[:, 3:27, 4:28]))
+    assert np.abs(aside - capsules).max() > 1e-3 * np.abs(capsules).max()
+    lengths = np.linalg.norm(capsules, axis=-1)
+    margin = labels * np.maximum(0.9 - lengths, 0) ** 2
+    margin += 0.5 * (1 - labels) * np.maximum(lengths - 0.1, 0) ** 2
+    decoded = np.asarray(model.decoder(capsules * labels[..., None]))
+    error = np.square(decoded - middle).sum(axis=(1, 2, 3)).mean()
+    expected = margin.sum(axis=1).mean() + 0.0005 * error
+    for given in (whole, middle):
+        # Sums of 1,728 float32 squares.
+        found = float(model.compute_loss(given, labels, model(given)))
+        assert found == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.fixture(scope="module")
+def folder(capspoe, tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "windows"
+    done = capspoe(*TRAIN, "--image-size", 32, "--augmentation", "cifar", *TINY, "--epochs", 1,
+                   "--batch-size", 20, "--model-dir", path)  # fmt: skip
+    assert done.exit_code == 0, done.output
+    return path
+
+
+def test_it_is_trained_saved_and_served(capspoe, folder, tmp_path):
+    model = get("capsnet").load(folder / "model.keras")
+    assert model.image_shape == (32, 32, 1)
+    images = to_pixels(load_images("digits", image_size=32).test.images[:4])
+    served = tf.saved_model.load(str(folder / "1"))
+    for name in ("classify", "reconstruct", "traverse"):
+        for key, value in getattr(model, name)(images).items():
+            found = getattr(served, name)(images)[key]
+            np.testing.assert_allclose(found, value, rtol=1e-3, atol=1e-5)
+    assert served.traverse(images)["images"].shape == (4, 8, 11, 24, 24, 1)
+    picture, page = tmp_path / "picture.png", tmp_path / "page.html"
+    done = capspoe("reconstruct", "--model-dir", folder, "--out", picture, "--n", 5)
+    assert done.exit_code == 0 and "original, longest capsule" in done.output, done.output
+    with Image.open(picture) as image:
+        # Three pixels for one of the window's, with a frame.
+        cell = (24 + 2) * 3
+        assert image.size == (5 * cell + 6, 2 * cell + 6)
+    done = capspoe("evaluate", "--model-dir", folder, "--limit", 20, "--page", page)
+    assert done.exit_code == 0 and "Reconstructions" in page.read_text(), done.output
+
+
+def test_couplings_are_of_the_window():
+    config = configuration(augmentation="cifar", coefficients="routed")
+    model = build.build_model(config, (32, 32, 3))
+    images = pixels()
+    whole, middle = to_pixels(images), to_pixels(center_crop(images, 24))
+    for asked in (model.couplings, model.coupling_changes):
+        np.testing.assert_allclose(asked(whole), asked(middle), rtol=1e-4, atol=1e-6)
+
+
+def test_the_control_sees_the_same_window():
+    model = build.build_model(configuration(augmentation="cifar", network="cnn"), (32, 32, 3))
+    images = pixels()
+    whole, middle = to_pixels(images), to_pixels(center_crop(images, 24))
+    np.testing.assert_allclose(model(whole), model(middle), rtol=1e-5, atol=1e-6)
+    assert isinstance(model.network.layers[0], Standardize)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (
+            ("--image-size", 20, "--augmentation", "cifar"),
+            "'cifar' is for images of at least 24x24",
+        ),
+        (("--image-size", 96, "--augmentation", "norb"), "'norb' is for images of 48x48 pixels"),
+    ],
+)
+def test_images_of_another_size_are_refused(capspoe, tmp_path, arguments, message):
+    result = capspoe(*TRAIN, *arguments, *TINY, "--model-dir", tmp_path / "m")
+    assert result.exit_code == 2 and message in result.output.splitlines()[-1], result.output
