@@ -97,9 +97,9 @@ def evaluate(
     of the same data set, beside controls decoded as its own features are. The classifier is
     kept in CAPSPOE_CACHE, or ~/.cache/keras_capsule_poe.
     """
-    for flag in ("against", "ensemble"):
-        if also and click.get_current_context().params[flag]:
-            raise click.UsageError(f"--{flag} goes with one model. Received: --also")
+    if also and (against or ensemble):
+        flag = "--against" if against else "--ensemble"
+        raise click.UsageError(f"{flag} goes with one model. Received: --also")
     folders = [find_model(model_dir), *(find_model(folder) for folder in also)]
     dataset = load_config(folders[0]).dataset
     compared = [("--against", find_model(against))] if against else []

@@ -114,8 +114,10 @@ def load_naming(folder):
         RunFailed: If it cannot be loaded, or does not.
     """
 
+    from keras_capsule_poe.evaluation.classified import is_classifier
+
     def can(model):
-        return "reconstruct" in model.ENDPOINTS and callable(getattr(model, "classify", None))
+        return "reconstruct" in model.ENDPOINTS and is_classifier(model)
 
     return _loaded(folder, can, "names and decodes")
 
@@ -126,8 +128,10 @@ def load_routed(folder):
     Raises:
         RunFailed: If it cannot be loaded, or does not.
     """
+    from keras_capsule_poe.evaluation.classified import is_classifier
+
     model = load_model(folder)
-    if not (callable(getattr(model, "classify", None)) and getattr(model, "iterations", 0)):
+    if not (is_classifier(model) and getattr(model, "iterations", 0)):
         raise RunFailed(
             f"The model in {folder} has no couplings that change: it names no classes, or does so "
             f"with uniform coefficients or routing in one pass. It is a {model.TITLE}."

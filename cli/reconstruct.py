@@ -24,6 +24,7 @@ def reconstruct(out, model_dir, n, data_dir, manual_dir):
     two classes, it shows the two most probable ones, each alone, above the true ones.
     """
     from keras_capsule_poe.data.mapping import map_batches
+    from keras_capsule_poe.evaluation.classified import is_classifier
     from keras_capsule_poe.generation.grids import reconstruction_rows
     from keras_capsule_poe.generation.parts import part_rows
     from keras_capsule_poe.io.pictures import save_grid
@@ -31,7 +32,7 @@ def reconstruct(out, model_dir, n, data_dir, manual_dir):
     folder = find_model(model_dir)
     model = load_reconstructing(folder)
     test = load_run_data(folder, data_dir, manual_dir).test.head(n)
-    labels, found = test.labels if hasattr(model, "classify") else None, None
+    labels, found = test.labels if is_classifier(model) else None, None
     if labels is not None and labels.ndim > 1:
         found, rows = part_rows(model, test.images, labels, test.extras.get("targets"))
     else:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_capsule_poe.functions.winners import longest
+from keras_capsule_poe.functions.winners import are_among, longest
 
 BINS = 15
 
@@ -29,7 +29,7 @@ def calibration_figures(lengths, labels):
     0.4
     """
     named = labels.reshape(len(labels), -1)
-    is_right = _are_right(lengths, named)
+    is_right = are_among(longest(lengths, named.shape[1]), named)
     kinds = {"length": _longest(lengths, named.shape[1])}
     if named.shape[1] == 1:
         total = np.maximum(lengths.sum(axis=1, keepdims=True, dtype="float64"), 1e-300)
@@ -127,12 +127,6 @@ def reliability_chart(table):
             ylabel="share named rightly",
         )
     return figure
-
-
-def _are_right(lengths, named):
-    """Whether each of the T longest capsules, longest first, is one of the labels: (N, T)."""
-    found = longest(lengths, named.shape[1])
-    return np.any(found[:, :, None] == named[:, None], axis=-1)
 
 
 def _longest(lengths, n):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from keras_capsule_poe.evaluation.accuracy import class_errors, wilson_interval
-from keras_capsule_poe.functions.winners import are_longest, longest
+from keras_capsule_poe.functions.winners import are_among, are_longest, longest
 
 
 def pair_figures(found, images):
@@ -55,7 +55,7 @@ def worst_pairs(found, labels, most=20):
     """
     probabilities = found["probabilities"]
     named = longest(probabilities, labels.shape[1])
-    is_label = np.any(named[:, :, None] == labels[:, None], axis=-1)
+    is_label = are_among(named, labels)
     surest = np.where(is_label, -np.inf, np.take_along_axis(probabilities, named, axis=1))
     surest = surest.max(axis=1)
     wrong = np.flatnonzero(surest > -np.inf)

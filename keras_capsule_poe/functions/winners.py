@@ -76,8 +76,25 @@ def are_longest(lengths, labels):
     ([[True, False]], array([False]))
     """
     each = labels.reshape(len(labels), -1)
-    found = longest(lengths, each.shape[1])
-    return np.any(each[:, :, None] == found[:, None], axis=-1).reshape(labels.shape)
+    return are_among(each, longest(lengths, each.shape[1])).reshape(labels.shape)
+
+
+def are_among(classes, others):
+    """Which classes are among other ones of the same image.
+
+    Args:
+        classes: Integer array (N, S).
+        others: Integer array (N, T).
+
+    Returns:
+        Boolean array (N, S).
+
+    Examples:
+
+    >>> are_among(np.array([[1, 2]]), np.array([[2, 3, 4]])).tolist()
+    [[False, True]]
+    """
+    return np.any(classes[:, :, None] == others[:, None], axis=-1)
 
 
 def named_rightly(labels, lengths):

@@ -140,18 +140,6 @@ def folder(capspoe, tmp_path_factory):
     return path
 
 
-@pytest.fixture
-def done(capspoe, folder):
-    """Runs a command on the network; its output."""
-
-    def run(command, *arguments, code=0):
-        result = capspoe(command, "--model-dir", folder, *arguments)
-        assert result.exit_code == code, result.output
-        return result.output
-
-    return run
-
-
 def test_it_stops_and_stays_stopped(capspoe, folder):
     history = json.loads((folder / "capsnet" / "history.json").read_text())
     assert len(history) == 1 and 0.01 <= history[0]["held_out_accuracy"] <= 1
@@ -212,33 +200,12 @@ def test_it_is_shown_and_served(done, folder):
     assert served.traverse(images[:0])["images"].shape == (0, 8, 11, 28, 28, 1)
 
 
-class Interrupted(Exception):
-    pass
-
-
-def test_an_interrupted_run_goes_on_where_it_stood(tmp_path):
-    """Its augmentation, too: 190 images in batches of 40, stopped in the second epoch."""
-    from keras_capsule_poe.training import Reporter, train
-
-    class Stopping(Reporter):
-        def step(self, stage, epoch, step, logs):
-            if (epoch, step) == (1, 3):
-                raise Interrupted
-
+def test_an_interrupted_run_goes_on_where_it_stood(tmp_path, goes_on_alike):
+    """Its augmentation, too: of one batch, another one moves the weights by 1e-3."""
     settings = {"coefficients": "uniform", "batch_size": 40, "epochs": 2, "filters": 4, "types": 2}
     config = configuration("small", decoder="none", **settings)
     config.update({"dataset": "digits", "limit": 200, "checkpoint_seconds": 1e-3})
-    quiet = {"write": lambda line: None}
-    with pytest.raises(Interrupted):
-        train(config, tmp_path / "parts", reporter=Stopping(**quiet), stage="capsnet")
-    weights = []
-    for name in ("parts", "whole"):
-        train(config, tmp_path / name, reporter=Reporter(**quiet), stage="capsnet")
-        path = tmp_path / name / "capsnet" / "model.keras"
-        weights.append(keras.models.load_model(path, compile=False).get_weights())
-    for part, whole in zip(*weights):
-        # The same float32 operations; another augmentation of one batch moves them by 1e-3.
-        np.testing.assert_allclose(part, whole, rtol=1e-4, atol=1e-6)
+    goes_on_alike(config, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ pair that counts as right with one of its digits; an interrupted epoch that sees
 
 import json
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -19,7 +18,7 @@ from keras_capsule_poe.families import get
 from keras_capsule_poe.families.capsnet import build
 from keras_capsule_poe.families.capsnet.examples import examples
 from keras_capsule_poe.generation.parts import parts
-from keras_capsule_poe.training import Reporter, RunConfig, train
+from keras_capsule_poe.training import RunConfig
 
 TINY = {"filters": 4, "types": 2, "coefficients": "uniform", "precision": "float32"}
 TINY |= {"batch_size": 40, "epochs": 2}
@@ -177,24 +176,6 @@ def test_it_is_served_as_before(folder):
     assert served.reconstruct(images)["images"].shape == images.shape
 
 
-class Interrupted(Exception):
-    pass
-
-
-def test_an_interrupted_run_sees_the_same_pairs(tmp_path):
-    class Stopping(Reporter):
-        def step(self, stage, epoch, step, logs):
-            if (epoch, step) == (1, 3):
-                raise Interrupted
-
-    config, quiet = configuration(decoder="none"), {"write": lambda line: None}
-    with pytest.raises(Interrupted):
-        train(config, tmp_path / "parts", reporter=Stopping(**quiet), stage="capsnet")
-    weights = []
-    for name in ("parts", "whole"):
-        train(config, tmp_path / name, reporter=Reporter(**quiet), stage="capsnet")
-        path = tmp_path / name / "capsnet" / "model.keras"
-        weights.append(keras.models.load_model(path, compile=False).get_weights())
-    for part, whole in zip(*weights):
-        # The same float32 operations; other pairs in one batch move them by 1e-3.
-        np.testing.assert_allclose(part, whole, rtol=1e-4, atol=1e-6)
+def test_an_interrupted_run_sees_the_same_pairs(tmp_path, goes_on_alike):
+    """Other pairs in one batch move the weights by 1e-3."""
+    goes_on_alike(configuration(decoder="none"), tmp_path)

@@ -46,18 +46,6 @@ def model(folder):
 
 
 @pytest.fixture
-def done(capspoe, folder):
-    """Runs a command on the network; its output."""
-
-    def run(command, *arguments, code=0):
-        result = capspoe(command, "--model-dir", folder, *arguments)
-        assert result.exit_code == code, result.output
-        return result.output
-
-    return run
-
-
-@pytest.fixture
 def other(monkeypatch, twin):
     """Function that puts another model in the twin's place."""
 

@@ -48,18 +48,6 @@ def digits():
     return load_images("digits", image_size=(8, 8), limit=300, seed=3)
 
 
-@pytest.fixture
-def done(capspoe, folder):
-    """Runs a command on the machine; its output."""
-
-    def run(command, *arguments, code=0):
-        result = capspoe(command, "--model-dir", folder, *arguments)
-        assert result.exit_code == code, result.output
-        return result.output
-
-    return run
-
-
 def weights(path):
     loaded = keras.models.load_model(path / "rbm" / "model.keras", compile=False)
     return {weight.path: np.asarray(weight) for weight in loaded.weights}
