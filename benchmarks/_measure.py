@@ -13,6 +13,8 @@ import resource
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# As the commands do.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 import _children as children
 import numpy as np

@@ -19,6 +19,8 @@ _HOMES = {
         "ConvDecoder",
         "DenseDecoder",
         "ExpertFrames",
+        "FastConv2D",
+        "FastConv2DTranspose",
         "NeuronMixture",
         "NeuronPoE",
         "PrimaryCapsules",

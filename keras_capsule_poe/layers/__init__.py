@@ -4,6 +4,7 @@ from keras_capsule_poe.layers.boltzmann import RestrictedBoltzmannMachine
 from keras_capsule_poe.layers.capsule_length import CapsuleLength, CapsuleMask
 from keras_capsule_poe.layers.capsule_poe import CapsulePoE
 from keras_capsule_poe.layers.conv_capsules import ConvCapsules
+from keras_capsule_poe.layers.convolutions import FastConv2D, FastConv2DTranspose
 from keras_capsule_poe.layers.decoders import ConvDecoder, DenseDecoder
 from keras_capsule_poe.layers.expert_frames import ExpertFrames
 from keras_capsule_poe.layers.gaussian_mixtures import GaussianMixtures
@@ -23,6 +24,8 @@ __all__ = [
     "ConvDecoder",
     "DenseDecoder",
     "ExpertFrames",
+    "FastConv2D",
+    "FastConv2DTranspose",
     "GaussianMixtures",
     "NeuronMixture",
     "NeuronPoE",

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_capsule_poe.functions.checks import one_of, whole_number
+from keras_capsule_poe.functions.convolution import convolve
 from keras_capsule_poe.functions.squash import squash
 
 
@@ -29,6 +30,7 @@ class ConvCapsules(keras.layers.Layer):
 
     Call arguments:
         features: Tensor (B, H, W, F), of any height and width that the filters fit in.
+        training: bool; then the convolution is that of `FastConv2D`.
 
     Returns:
         Tensor (B, h * w * types, D), of lengths below one, place by place.
@@ -87,14 +89,8 @@ class ConvCapsules(keras.layers.Layer):
                 shape=(channels,), initializer=self.bias_initializer, name="bias"
             )
 
-    def call(self, features):
-        z = ops.conv(
-            features,
-            self.kernel,
-            strides=self.strides,
-            padding=self.padding,
-            data_format="channels_last",
-        )
+    def call(self, features, training=None):
+        z = convolve(features, self.kernel, self.strides, self.padding, fast=bool(training))
         z = z / self.types if self.divide else z
         z = z if self.bias is None else z + self.bias
         return squash(ops.reshape(z, (-1, z.shape[1] * z.shape[2] * self.types, self.dim)))

@@ -7,6 +7,7 @@ import keras
 
 from keras_capsule_poe.functions.checks import whole_number
 from keras_capsule_poe.functions.randomness import StatelessSeed
+from keras_capsule_poe.layers.convolutions import FastConv2D, FastConv2DTranspose
 from keras_capsule_poe.models.contrastive import TensorFlowTraining
 from keras_capsule_poe.models.randomness import replica_seed
 
@@ -132,7 +133,7 @@ class ConvAutoencoder(TensorFlowTraining, keras.Model):
         shapes = self.shapes(shape[1:], self.filters, self.kernel_size)
         inner = shapes.inner[:2]
         outer, middle = outer_kernel(shape[1:], self.kernel_size), self.kernel_size
-        down, up = keras.layers.Conv2D, keras.layers.Conv2DTranspose
+        down, up = FastConv2D, FastConv2DTranspose
         self.convolution = self._filters(down, "convolution", 0, self.filters, outer)
         self.reduction = self._filters(down, "reduction", 1, self.filters, middle, STRIDE)
         self.expansion = self._filters(up, "expansion", 2, self.filters, middle, STRIDE)
@@ -164,14 +165,15 @@ class ConvAutoencoder(TensorFlowTraining, keras.Model):
             step = optimizer.iterations if optimizer else 0
             seed = StatelessSeed(replica_seed(self.seed), step)
             hidden = keras.random.dropout(hidden, self.dropout, seed=seed)
-        return self.rectifier(self.reduction(hidden))
+        return self.rectifier(self.reduction(hidden, training=training))
 
-    def decode(self, features):
+    def decode(self, features, training=False):
         """Feature map (B, h, w, F) to images (B, H, W, C), pixels in [0, 1], float32."""
-        return self.sigmoid(self.deconvolution(self.rectifier(self.expansion(features))))
+        hidden = self.rectifier(self.expansion(features, training=training))
+        return self.sigmoid(self.deconvolution(hidden))
 
     def call(self, images, training=False):
-        return self.decode(self.encode(images, training=training))
+        return self.decode(self.encode(images, training=training), training=training)
 
     def compute_output_shape(self, input_shape):
         return tuple(input_shape)

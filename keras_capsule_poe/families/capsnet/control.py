@@ -6,7 +6,7 @@ import keras
 
 from keras_capsule_poe.families.capsnet.bodies import efficient_convolutions, place_convolutions
 from keras_capsule_poe.functions.checks import real_number, whole_number
-from keras_capsule_poe.layers import Standardize
+from keras_capsule_poe.layers import FastConv2D, Standardize
 
 # The second hidden layer of the network that Sabour et al. compare theirs with.
 LAST_UNITS = 192
@@ -70,7 +70,7 @@ def _plain(net, dtype, starts):
     for k, number in enumerate((filters, filters, max(1, filters // 2))):
         start = starts.kernel(0.05)
         layers.append(
-            keras.layers.Conv2D(
+            FastConv2D(
                 number,
                 5,
                 padding="same",

@@ -1,0 +1,75 @@
+"""Convolutions as a training step computes them, and as they are defined."""
+
+import keras
+from keras import ops
+
+from keras_capsule_poe.functions.fast_convolution import fast_convolution, on_processor
+
+
+def convolve(x, kernel, strides=1, padding="valid", fast=False):
+    """Filters over maps.
+
+    Args:
+        x: Tensor (B, H, W, C).
+        kernel: Tensor (K, K, C, O).
+        strides: int, along both axes.
+        padding: `"valid"` or `"same"`.
+        fast: bool, whether by few multiplications, where that pays: on a processor, for many
+            channels and large filters, in float32. It transforms the filters each time, which
+            large batches are worth. The same numbers but for rounding.
+
+    Returns:
+        Tensor (B, h, w, O).
+
+    Examples:
+
+    >>> x, kernel = np.ones((2, 20, 20, 64), "float32"), np.ones((9, 9, 64, 96), "float32")
+    >>> plain = convolve(x, kernel, strides=2)
+    >>> float(abs(convolve(x, kernel, strides=2, fast=True) / plain - 1).numpy().max()) < 1e-4
+    True
+    """
+    x, kernel = ops.convert_to_tensor(x), ops.convert_to_tensor(kernel)
+    before, after = _padding(x.shape[1:3], kernel.shape[:2], strides, padding)
+    sizes = [a + size + b for a, size, b in zip(before, x.shape[1:3], after) if size]
+    quick = _fast(x, kernel.shape, sizes, strides) if fast and len(sizes) == 2 else None
+    if quick is None:
+        return ops.conv(x, kernel, strides=strides, padding=padding, data_format="channels_last")
+    around = ((0, 0), *zip(before, after), (0, 0))
+    return quick(ops.pad(x, around) if any(map(sum, around)) else x, kernel)
+
+
+def transposed(y, kernel, strides=1, fast=False):
+    """The transpose of `convolve` without padding: each number of y lays down its filters.
+
+    Args:
+        y: Tensor (B, h, w, O).
+        kernel: Tensor (K, K, C, O).
+        strides: int.
+        fast: See `convolve`.
+
+    Returns:
+        Tensor (B, H, W, C), H = strides (h - 1) + max(K, strides).
+    """
+    y, kernel = ops.convert_to_tensor(y), ops.convert_to_tensor(kernel)
+    sizes = [strides * (size - 1) + k for size, k in zip(y.shape[1:3], kernel.shape[:2]) if size]
+    quick = _fast(y, kernel.shape, sizes, strides) if fast and len(sizes) == 2 else None
+    if quick is None or strides > min(kernel.shape[:2]):
+        return ops.conv_transpose(
+            y, kernel, strides=strides, padding="valid", data_format="channels_last"
+        )
+    return quick.transpose(y, kernel)
+
+
+def _fast(x, kernel_shape, sizes, strides):
+    is_exact = keras.backend.standardize_dtype(x.dtype) in ("float32", "float64")
+    if not (is_exact and on_processor()):
+        return None
+    return fast_convolution(tuple(sizes), tuple(kernel_shape), strides)
+
+
+def _padding(sizes, taps, strides, padding):
+    """Zeros before and after both axes; as much at the end, or one more, for "same"."""
+    if padding == "valid" or None in sizes:
+        return (0, 0), (0, 0)
+    most = [max((-(-n // strides) - 1) * strides + k - n, 0) for n, k in zip(sizes, taps)]
+    return tuple(total // 2 for total in most), tuple(total - total // 2 for total in most)
