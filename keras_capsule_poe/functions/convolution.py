@@ -60,6 +60,25 @@ def transposed(y, kernel, strides=1, fast=False):
     return quick.transpose(y, kernel)
 
 
+def fast_share(sizes, kernel_shape, strides=1, padding="valid"):
+    """What `convolve` takes in training, as a share of the plain form's multiplications.
+
+    Args:
+        sizes: (H, W) of the maps.
+        kernel_shape: (K, K, C, O).
+        strides, padding: See `convolve`.
+
+    Examples:
+
+    >>> fast_share((20, 20), (9, 9, 1, 256))
+    1.0
+    """
+    before, after = _padding(sizes, kernel_shape[:2], strides, padding)
+    padded = tuple(a + size + b for a, size, b in zip(before, sizes, after))
+    quick = fast_convolution(padded, tuple(kernel_shape), strides) if on_processor() else None
+    return quick.share(*kernel_shape[2:]) if quick else 1.0
+
+
 def _fast(x, kernel_shape, sizes, strides):
     is_exact = keras.backend.standardize_dtype(x.dtype) in ("float32", "float64")
     if not (is_exact and on_processor()):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_capsule_poe.functions.convolution import convolve, transposed
+from keras_capsule_poe.functions.convolution import convolve, fast_share, transposed
 from keras_capsule_poe.functions.fast_convolution import (
     FastConvolution,
     axis,
@@ -143,6 +143,7 @@ def test_the_fast_form_is_taken_where_it_pays_and_gives_the_same(padding, taps, 
 )
 def test_it_is_not_taken_where_it_does_not_pay(sizes, kernel_shape, strides):
     assert fast_convolution(sizes, kernel_shape, strides) is None
+    assert fast_share(sizes, kernel_shape, strides) == 1
 
 
 def test_half_precision_is_left_to_the_plain_form():

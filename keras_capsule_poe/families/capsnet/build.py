@@ -12,10 +12,12 @@ from keras_capsule_poe.families.capsnet.bodies import SMALLEST, Starts, build_bo
 from keras_capsule_poe.families.capsnet.control import build_control, trained
 from keras_capsule_poe.families.capsnet.rates import falling
 from keras_capsule_poe.functions.checks import one_of, real_number, whole_number
+from keras_capsule_poe.functions.convolution import fast_share
 from keras_capsule_poe.layers import (
     ConvCapsules,
     ConvDecoder,
     DenseDecoder,
+    FastConv2D,
     RoutingLayer,
     SelfAttentionRouting,
 )
@@ -238,11 +240,21 @@ def _forward(network, image_shape):
     """The shape (1, ...) of what one image becomes, and the two numbers of `_sizes`."""
     shape, products, numbers = (1, *image_shape), 0, 0
     for layer in network.layers:
-        shape = layer.compute_output_shape(shape)
+        seen, shape = shape, layer.compute_output_shape(shape)
         numbers += math.prod(shape)
         kernel = getattr(layer, "kernel", None)
         if kernel is not None:
             is_cut = isinstance(layer, ConvCapsules)
             places = shape[1] // layer.types if is_cut else math.prod(shape[1:-1])
-            products += places * math.prod(kernel.shape)
+            share = _share(layer, seen)
+            products += round(share * places * math.prod(kernel.shape))
     return shape, products, numbers
+
+
+def _share(layer, shape):
+    """What a layer takes in training, as a share of its plain multiplications."""
+    is_fast = isinstance(layer, (ConvCapsules, FastConv2D)) and layer.compute_dtype == "float32"
+    if not is_fast:
+        return 1.0
+    strides = layer.strides if isinstance(layer, ConvCapsules) else layer.strides[0]
+    return fast_share(shape[1:3], layer.kernel.shape, strides, layer.padding)
