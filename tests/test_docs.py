@@ -19,6 +19,9 @@ DOCS = sorted([ROOT / "README.md", ROOT / "saved_models/README.md", *ROOT.glob("
 SOURCES = [*PACKAGE.rglob("*.py"), *ROOT.glob("cli/**/*.py"), *ROOT.glob("tests/families/*.py")]
 # Names of others.
 FOREIGN = {"TFDS_DATA_DIR", "KERAS_BACKEND", "keras"} | set(dir(builtins))
+OPTION = r"(?<![\w-])--[a-z][a-z-]+"
+# A benchmark and what it is given, which may go on in the next line of its paragraph.
+SCRIPT = re.compile(r"(benchmarks/[\w/]+\.py)((?:[^`\n]|\n(?![\n`p]))*)")
 # Where a reader puts a name of their own.
 PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b")
 
@@ -148,8 +151,13 @@ def options():
 
 @everywhere
 def test_options_exist(path, options):
-    used = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", path.read_text()))
+    text = path.read_text()
+    used = set(re.findall(OPTION, SCRIPT.sub("", text)))
     assert used <= options | {"--help"}
+    for script, arguments in SCRIPT.findall(text):
+        shared = (ROOT / script).parent.glob("_*.py")
+        known = "".join(source.read_text() for source in (ROOT / script, *shared))
+        assert set(re.findall(OPTION, arguments)) <= set(re.findall(OPTION, known)), script
 
 
 @everywhere

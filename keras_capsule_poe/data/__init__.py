@@ -9,7 +9,7 @@ from keras_capsule_poe.data.composed import ComposedSet
 from keras_capsule_poe.data.image_set import ImageData, ImageSet
 from keras_capsule_poe.data.loading import load_images
 from keras_capsule_poe.data.ordering import epoch_order
-from keras_capsule_poe.data.streaming import stream
+from keras_capsule_poe.data.streaming import gathered, stream
 from keras_capsule_poe.errors import DataError
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "ImageSet",
     "batches",
     "epoch_order",
+    "gathered",
     "load_images",
     "sequential_batches",
     "steps_per_epoch",

@@ -51,9 +51,56 @@ def stream(
     (64, 36, 36, 1) (64, 2) (64, 2, 36, 36, 1)
     (36, 36, 36, 1) (36, 2) (36, 2, 36, 36, 1)
     """
+    order = {"batch_size": batch_size, "seed": seed, "first_epoch": first_epoch}
+    order |= {"first_step": first_step, "epochs": epochs, "shuffle": shuffle}
+    steps, gather = gathered(images, names, augment=augment, **order)
+    example = images.epoch(seed, first_epoch)(np.arange(1))
+    if augment is not None:
+        example["images"] = augment(example["images"], generator(seed, 0, 0, _AUGMENTING))
+    return pipeline(gather, tuple(example[name] for name in names), steps)
+
+
+def gathered(
+    images,
+    names=("images", "labels"),
+    *,
+    batch_size,
+    seed,
+    first_epoch=0,
+    first_step=0,
+    epochs=1,
+    shuffle=True,
+    augment=None,
+):
+    """What `stream` streams, as arrays, without TensorFlow.
+
+    Args:
+        images, names, batch_size, seed, first_epoch, first_step, epochs, shuffle, augment: See
+            `stream`.
+
+    Returns:
+        The number of batches, and a function that gives an iterator of tuples of arrays
+        `(B, ...)`; pixels are as they are held, uint8 or float32.
+
+    Raises:
+        ValueError: if a number is out of range or there is nothing of such a name.
+
+    Examples:
+
+    >>> from keras_capsule_poe.data import load_images
+    >>> steps, gather = gathered(load_images("digits", limit=100).train, batch_size=64, seed=0)
+    >>> steps, [(images.shape, labels.shape) for images, labels in gather()]
+    (2, [((64, 28, 28, 1), (64,)), ((36, 28, 28, 1), (36,))])
+    """
     first = first_epoch, first_step
     steps, slices = visits(len(images), batch_size, seed, first, epochs, shuffle)
     numbers = np.arange(len(images))
+    known = images.epoch(seed, first_epoch)(numbers[:1])
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ValueError(
+            f"`names` must be some of {', '.join(known)}. Received: {', '.join(unknown)}."
+        )
 
     def gather():
         current, rows = None, None
@@ -66,12 +113,4 @@ def stream(
                 found = {**found, "images": augment(found["images"], random)}
             yield tuple(found[name] for name in names)
 
-    example = images.epoch(seed, first_epoch)(numbers[:1])
-    unknown = [name for name in names if name not in example]
-    if unknown:
-        raise ValueError(
-            f"`names` must be some of {', '.join(example)}. Received: {', '.join(unknown)}."
-        )
-    if augment is not None:
-        example["images"] = augment(example["images"], generator(seed, 0, 0, _AUGMENTING))
-    return pipeline(gather, tuple(example[name] for name in names), steps)
+    return steps, gather

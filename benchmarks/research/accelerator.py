@@ -1,0 +1,186 @@
+"""Capsule networks for as long as they were published, on a machine with a GPU.
+
+The layers, losses, recipes, images and orders of `capspoe train --model capsnet` on Keras' Jax
+backend, without TensorFlow. Data are `digits`, or an `.npz` of images; `--pairs` overlaps two of
+them (MultiMNIST), whose error is that of pairs. The last training images are held out; the test
+images are classified once, after the last epoch. A training that was stopped goes on from its last
+epoch, and what was measured is kept in FOLDER.
+
+Error of the 2017 paper, 0.25%: python benchmarks/research/accelerator.py build/paper mnist.npz
+    --recipe official --epochs 640 --seeds 0 1 2
+Usage: python benchmarks/research/accelerator.py FOLDER DATA [--recipe NAME] [--epochs N]
+           [--seeds N ...] [--pairs] [--limit N] [--held-out N] [--set SETTING=VALUE ...]
+"""
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+
+os.environ.setdefault("KERAS_BACKEND", "jax")
+
+import keras
+import numpy as np
+
+from keras_capsule_poe.data import ComposedSet, gathered, load_images
+from keras_capsule_poe.data.composed import Overlapping
+from keras_capsule_poe.data.mapping import to_pixels
+from keras_capsule_poe.evaluation.accuracy import wilson_interval
+from keras_capsule_poe.families import get
+from keras_capsule_poe.families.capsnet import build
+from keras_capsule_poe.functions.compiled import compiled
+from keras_capsule_poe.functions.winners import are_longest
+from keras_capsule_poe.io.files import beside
+from keras_capsule_poe.training import RunConfig
+
+CHUNK = 250
+
+
+def parser():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("data")
+    parser.add_argument("--recipe", default="paper")
+    parser.add_argument("--epochs", type=int)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--pairs", action="store_true", help="two images, one over the other")
+    parser.add_argument("--limit", type=int, help="use the first training images only")
+    parser.add_argument("--held-out", type=int, default=1000)
+    parser.add_argument("--set", nargs="+", default=[], metavar="SETTING=VALUE")
+    return parser
+
+
+def config_of(args, seed):
+    """The `RunConfig` of a seed; the decay per step is that of the recipe."""
+    config = RunConfig(get("capsnet"), args.recipe, dataset=args.data, seed=seed)
+    # Which format is faster is asked of TensorFlow, which is not needed here.
+    config.update({"capsnet.precision": "float32"})
+    for setting in args.set:
+        name, _, value = setting.partition("=")
+        config.set(name, value)
+    if args.epochs:
+        config.update({"capsnet.epochs": args.epochs})
+    return config
+
+
+def images_of(args):
+    """Training, held-out and test images; composed ones are the same at every look."""
+    data = load_images(args.data, limit=args.limit).hold_out(args.held_out)
+    if not args.pairs:
+        return data.train, data.held_out, data.test
+    made = [ComposedSet(each, Overlapping()) for each in (data.train, data.held_out, data.test)]
+    return made[0], *(each.fixed() for each in made[1:])
+
+
+def batches(images, config, epoch):
+    """One epoch of what `CapsNet` is fitted to, and how many batches it has."""
+    net = config["capsnet"]
+    hot = np.eye(net.classes, dtype="float32")
+    has_targets = "targets" in images.epoch(0, 0)(np.arange(1))
+    names = ("images", "labels", "targets") if has_targets else ("images", "labels")
+    steps, gather = gathered(
+        images,
+        names,
+        batch_size=net.batch_size,
+        seed=config.seed,
+        first_epoch=epoch,
+        epochs=epoch + 1,
+        augment=None if has_targets else build.augmentation(config),
+    )
+
+    def examples():
+        for pixels, labels, *targets in gather():
+            parts = hot[labels]
+            y = (parts.max(axis=1), to_pixels(targets[0]), parts) if targets else parts
+            yield to_pixels(pixels), y
+
+    return examples(), steps
+
+
+def share_right(classify, images):
+    """The share of images whose classes are all named."""
+    parts = (images.images[k : k + CHUNK] for k in range(0, len(images), CHUNK))
+    found = np.concatenate([np.asarray(classify(to_pixels(part))) for part in parts])
+    right = are_longest(found, images.labels)
+    return float(np.mean(right.reshape(len(found), -1).all(axis=1)))
+
+
+def trained(args, seed, images, held_out):
+    """A trained network, and the accuracy on held-out images and seconds of each epoch."""
+    config = config_of(args, seed)
+    keras.utils.set_random_seed(seed)
+    model = build.build_model(config, held_out.image_shape)
+    model.compile(build.optimizer(config, len(images)))
+    model.optimizer.build(model.trainable_variables)
+    classify = _classifier(model)
+    kept, history = args.folder / f"{_name(args)}-{seed}.npz", []
+    variables = [*model.variables, *model.optimizer.variables]
+    if kept.exists():
+        with np.load(kept) as found:
+            history = json.loads(str(found["history"]))
+            for k, variable in enumerate(variables):
+                variable.assign(found[str(k)])
+    for epoch in range(len(history), build.schedule(config).over(len(images))[0]):
+        begun = time.perf_counter()
+        examples, steps = batches(images, config, epoch)
+        found = model.fit(examples, steps_per_epoch=steps, shuffle=False, verbose=0).history
+        seconds = time.perf_counter() - begun
+        right = share_right(classify, held_out)
+        history.append({"loss": found["loss"][0], "held_out": right, "seconds": seconds})
+        print(f"seed {seed}, epoch {epoch + 1}: {history[-1]}", flush=True)
+        arrays = {str(k): np.asarray(variable) for k, variable in enumerate(variables)}
+        with beside(kept, suffix=".npz") as temporary:
+            np.savez(temporary, history=json.dumps(history), **arrays)
+    return model, history
+
+
+def _classifier(model):
+    """Lengths of images, by the variables as they are when it is called."""
+    if keras.backend.backend() != "jax":
+        return compiled(lambda pixels: model.classify(pixels)["probabilities"])
+    import jax
+
+    @jax.jit
+    def lengths(trainable, others, pixels):
+        pairs = [*zip(model.trainable_variables, trainable)]
+        pairs += zip(model.non_trainable_variables, others)
+        with keras.StatelessScope(state_mapping=pairs):
+            return model.classify(pixels)["probabilities"]
+
+    def classify(pixels):
+        own = [v.value for v in model.trainable_variables]
+        return lengths(own, [v.value for v in model.non_trainable_variables], pixels)
+
+    return classify
+
+
+def _name(args):
+    return args.recipe + ("-pairs" if args.pairs else "")
+
+
+def main(given=None):
+    args = parser().parse_args(given)
+    args.folder.mkdir(parents=True, exist_ok=True)
+    train, held_out, test = images_of(args)
+    rows = []
+    for seed in args.seeds:
+        model, history = trained(args, seed, train, held_out)
+        error = 1 - share_right(_classifier(model), test)
+        low, high = wilson_interval(round(error * len(test)), len(test))
+        minutes = sum(epoch["seconds"] for epoch in history) / 60
+        rows.append({"seed": seed, "epochs": len(history), "error": error, "low": low})
+        rows[-1] |= {"high": high, "held_out": history[-1]["held_out"], "minutes": minutes}
+        print(
+            f"{_name(args)}, seed {seed}, {len(history)} epochs: test error {100 * error:.2f}% "
+            f"({100 * low:.2f} to {100 * high:.2f}), held out right "
+            f"{100 * history[-1]['held_out']:.2f}%, {minutes:.1f} min",
+            flush=True,
+        )
+    path = args.folder / f"{_name(args)}.json"
+    path.write_text(json.dumps(rows, indent=1) + "\n")
+    return rows
+
+
+if __name__ == "__main__":
+    main()

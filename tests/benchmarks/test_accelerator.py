@@ -1,0 +1,59 @@
+"""Training for machines with a GPU: without TensorFlow, and resumed as if it had not stopped.
+
+Rejected: a script that imports TensorFlow; an optimizer that begins anew; an epoch whose images
+are those of another.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "research"))
+import accelerator as script
+
+sys.path.pop(0)
+
+TINY = ["digits", "--recipe", "small", "--limit", "60", "--held-out", "20", "--set"]
+# A rate that does not fall with the epochs that there will be.
+TINY += ["capsnet.filters=2", "capsnet.types=1", "capsnet.batch_size=20"]
+TINY += ["capsnet.fall=exponential"]
+BLOCKED = """
+import runpy, sys
+sys.modules["tensorflow"] = None
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def trained(folder, epochs):
+    args = script.parser().parse_args([str(folder), *TINY, "--epochs", str(epochs)])
+    folder.mkdir(exist_ok=True)
+    train, held_out, _ = script.images_of(args)
+    return script.trained(args, 0, train, held_out)
+
+
+def test_a_stopped_training_goes_on_as_if_it_had_not_been(tmp_path):
+    trained(tmp_path / "parts", epochs=1)
+    resumed, in_parts = trained(tmp_path / "parts", epochs=2)
+    model, whole = trained(tmp_path / "whole", epochs=2)
+    # The order of sums is the backend's.
+    assert [epoch["loss"] for epoch in in_parts] == pytest.approx(
+        [epoch["loss"] for epoch in whole], rel=1e-4
+    )
+    assert int(resumed.optimizer.iterations) == int(model.optimizer.iterations) == 4
+
+
+def test_it_runs_on_jax_without_tensorflow(tmp_path):
+    pytest.importorskip("jax")
+    environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-W", "error", "-c", BLOCKED, script.__file__, tmp_path]
+    command += [*TINY, "--pairs", "--epochs", "1"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    (row,) = json.loads((tmp_path / "small-pairs.json").read_text())
+    assert 0 <= row["low"] <= row["error"] <= row["high"] <= 1 and row["epochs"] == 1
+    assert "1 epochs: test error" in done.stdout
