@@ -59,7 +59,7 @@ def row(case, is_backward):
     plain, fast = (forms[name]() for name in ("plain", "fast"))
     error = max(measure.relative_error(a, b) for a, b in zip(fast, plain))
     product, of_product = measure.large_product()
-    least = measure.times({**forms, "product": product}, seconds=15.0)
+    least = measure.times({**forms, "product": product}, seconds=8.0)
     rate = of_product / least["product"]
     return {
         "case": case,
