@@ -167,13 +167,18 @@ def final_model(config, folder):
     return model
 
 
-def rightly(model, images):
-    """Which images have all their classes named: boolean (N,)."""
+def named(model, images):
+    """Which labels of images are named: boolean, of their shape."""
 
     def probabilities(batch):
         return model.classify(batch)["probabilities"]
 
-    found = are_longest(map_batches(probabilities, images.images), images.labels)
+    return are_longest(map_batches(probabilities, images.images), images.labels)
+
+
+def rightly(model, images):
+    """Which images have all their classes named: boolean (N,)."""
+    found = named(model, images)
     return found.reshape(len(found), -1).all(axis=1)
 
 

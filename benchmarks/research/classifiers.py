@@ -13,8 +13,6 @@ Usage: python benchmarks/research/classifiers.py FOLDER [CASE ...] [--seeds N ..
 
 import _classifiers as classifiers
 
-from keras_capsule_poe.evaluation.pairs import pair_figures
-
 CASES = (
     "mnist:paper:3",
     "mnist:paper:3:coefficients=uniform",
@@ -37,10 +35,13 @@ CASES = (
 
 def judge(model, data):
     """The test error, of pairs and digits where there are two."""
-    found = classifiers.shares("test", classifiers.rightly(model, data.test))
-    if data.test.labels.ndim > 1:
-        found["digit_error"] = pair_figures(model, data.test)["pairs"]["digit"]["error"]
-    return found
+    named = classifiers.named(model, data.test)
+    if named.ndim == 1:
+        return classifiers.shares("test", named)
+    return {
+        **classifiers.shares("test", named.all(axis=1)),
+        "digit_error": 1 - float(named.mean()),
+    }
 
 
 def case_of(args, case, seed):

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from keras_capsule_poe.data import ImageSet
+
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "research"))
 import _classifiers as shared
 import cifar
@@ -24,6 +26,21 @@ def figures(right):
 
 def test_the_examples():
     assert doctest.testmod(shared).failed == 0
+
+
+def test_pairs_are_judged_as_pairs_and_as_digits():
+    """The model names 0 and 1, the true classes are 0 and 1, and 0 and 2."""
+
+    class Says:
+        def classify(self, images):
+            return {"probabilities": np.array([[0.9, 0.8, 0.1]] * images.shape[0], "f4")}
+
+    labels = np.array([[0, 1], [2, 0]])
+    test = ImageSet(np.zeros((2, 8, 8, 1), np.uint8), labels)
+    found = classifiers.judge(Says(), Namespace(test=test))
+    assert (found["test"], found["digit_error"], found["test_images"]) == (0.5, 0.25, 2)
+    alone = ImageSet(test.images, labels[:, 0])
+    assert "digit_error" not in classifiers.judge(Says(), Namespace(test=alone))
 
 
 def test_every_case_is_one_of_the_family():

@@ -1,0 +1,36 @@
+"""What the documents say of kept rows is what the rows say."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "research"))
+import _classifiers as shared
+
+sys.path.pop(0)
+
+ROOT = Path(__file__).parents[2]
+KEPT = sorted((ROOT / "docs" / "benchmarks").glob("*/rows.json"))
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.parent.name)
+def test_a_row_says_what_its_images_say(path):
+    for seeds in json.loads(path.read_text()).values():
+        for figures in seeds.values():
+            shares = [name.removesuffix("_right") for name in figures if name.endswith("_right")]
+            assert shares
+            for name in shares:
+                assert figures[name] == shared.unpacked(figures, name).mean()
+
+
+def test_the_table_of_classifiers_has_their_figures():
+    text = (ROOT / "docs" / "classifiers.md").read_text()
+    rows = json.loads((ROOT / "docs" / "benchmarks" / "classifiers" / "rows.json").read_text())
+    for case, seeds in rows.items():
+        shown = re.findall(rf"\| `{re.escape(case)}` \|[^\n]*", text)
+        for figures in seeds.values():
+            held_out = f"{100 * figures['held_out']:.2f}"
+            assert any(held_out in line and shared.share(figures, "test") in line for line in shown)
