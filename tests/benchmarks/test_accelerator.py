@@ -47,13 +47,23 @@ def test_a_stopped_training_goes_on_as_if_it_had_not_been(tmp_path):
     assert int(resumed.optimizer.iterations) == int(model.optimizer.iterations) == 4
 
 
+def test_pairs_come_with_their_targets():
+    args = script.parser().parse_args(["folder", *TINY, "--epochs", "1"])
+    args.pairs = True
+    train, held_out, test = script.images_of(args)
+    examples, steps = script.batches(train, script.config_of(args, 0), epoch=0)
+    batch = [(x.shape, *(part.shape for part in y)) for x, y in examples]
+    assert batch == steps * [((20, 36, 36, 1), (20, 10), (20, 2, 36, 36, 1), (20, 2, 10))]
+    assert steps == 2 and held_out.labels.shape == (20, 2) and test.labels.shape[1] == 2
+
+
 def test_it_runs_on_jax_without_tensorflow(tmp_path):
     pytest.importorskip("jax")
     environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-W", "error", "-c", BLOCKED, script.__file__, tmp_path]
-    command += [*TINY, "--pairs", "--epochs", "1"]
+    command += [*TINY, "capsnet.decoder=none", "--epochs", "1"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    (row,) = json.loads((tmp_path / "small-pairs.json").read_text())
+    (row,) = json.loads((tmp_path / "small.json").read_text())
     assert 0 <= row["low"] <= row["error"] <= row["high"] <= 1 and row["epochs"] == 1
     assert "1 epochs: test error" in done.stdout
