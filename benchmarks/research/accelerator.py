@@ -13,6 +13,7 @@ Usage: python benchmarks/research/accelerator.py FOLDER DATA [--recipe NAME] [--
 """
 
 import argparse
+import hashlib
 import json
 import os
 import time
@@ -114,7 +115,7 @@ def trained(args, seed, images, held_out):
     model.compile(build.optimizer(config, len(images)))
     model.optimizer.build(model.trainable_variables)
     classify = _classifier(model)
-    kept, history = args.folder / f"{_name(args)}-{seed}.npz", []
+    kept, history = args.folder / f"{_name(args)}-{seed}-{_digest(args, config)}.npz", []
     variables = [*model.variables, *model.optimizer.variables]
     if kept.exists():
         with np.load(kept) as found:
@@ -153,6 +154,16 @@ def _classifier(model):
         return lengths(own, [v.value for v in model.non_trainable_variables], pixels)
 
     return classify
+
+
+def _digest(args, config):
+    """Of all that a training depends on: another one must not go on with its numbers."""
+    settings = json.loads(json.dumps(config.to_dict(), default=str))
+    net = settings["capsnet"]
+    if net["fall"] != "cosine":
+        del net["epochs"]
+    text = json.dumps([settings, args.pairs, args.limit, args.held_out])
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def _name(args):

@@ -47,6 +47,16 @@ def test_a_stopped_training_goes_on_as_if_it_had_not_been(tmp_path):
     assert int(resumed.optimizer.iterations) == int(model.optimizer.iterations) == 4
 
 
+def test_a_training_of_other_settings_is_another_one():
+    def digest(*more):
+        args = script.parser().parse_args(["folder", *TINY, *more])
+        return script._digest(args, script.config_of(args, 0))
+
+    assert digest("--epochs", "1") == digest("--epochs", "2")
+    others = {digest(), digest("capsnet.shift=1"), digest("--pairs"), digest("--limit", "50")}
+    assert len(others) == 4
+
+
 def test_pairs_come_with_their_targets():
     args = script.parser().parse_args(["folder", *TINY, "--epochs", "1"])
     args.pairs = True
