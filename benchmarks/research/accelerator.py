@@ -19,7 +19,8 @@ import os
 import time
 from pathlib import Path
 
-os.environ.setdefault("KERAS_BACKEND", "jax")
+if __name__ == "__main__":
+    os.environ.setdefault("KERAS_BACKEND", "jax")
 
 import keras
 import numpy as np

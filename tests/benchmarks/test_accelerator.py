@@ -1,9 +1,10 @@
 """Training for machines with a GPU: without TensorFlow, and resumed as if it had not stopped.
 
 Rejected: a script that imports TensorFlow; an optimizer that begins anew; an epoch whose images
-are those of another.
+are those of another; an import that turns what runs after it to Jax.
 """
 
+import importlib
 import json
 import os
 import subprocess
@@ -34,6 +35,12 @@ def trained(folder, epochs):
     folder.mkdir(exist_ok=True)
     train, held_out, _ = script.images_of(args)
     return script.trained(args, 0, train, held_out)
+
+
+def test_importing_it_leaves_the_backend_of_other_programs_alone(monkeypatch):
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    importlib.reload(script)
+    assert "KERAS_BACKEND" not in os.environ
 
 
 def test_a_stopped_training_goes_on_as_if_it_had_not_been(tmp_path):
