@@ -9,9 +9,9 @@ each kind against 2,000 others, the last training images: `complete` directions 
 Gaussian, `visited` those of training, and of these also draws that are only as long as codes are
 (`own_length`; the others are as long as a squashed Gaussian). `whole_code` is the relative error
 of primary capsules decoded from whole codes, `accuracy` how often the classifier names their
-images rightly, `most_won` the share of images that one capsule wins, `seconds` what training
-took. Rows that were made are kept: a ladder that was stopped goes on where it was, seed by seed.
-Rows that differ after the encoder share it.
+images rightly, `most_won` the share of images that one capsule wins, `seconds` the processor time
+that training took. Rows that were made are kept: a ladder that was stopped goes on where it was,
+seed by seed. Rows that differ after the encoder share it.
 
 Usage: python benchmarks/research/ladder.py FOLDER [--dataset NAME] [--rows NAME ...]
            [--seeds N ...] [--table]
@@ -151,14 +151,14 @@ class Shared:
 
 
 def _train_encoder(config, problem, primary):
-    begun = time.perf_counter()
+    begun = time.process_time()
     model = build.build_encoder(config, primary.capsules)
     build.build_start(config).apply(
         model.experts, lambda chosen: map_batches(primary, problem.train[chosen]), IMAGES,
         config.seed,
     )  # fmt: skip
     fit(config, "encoder", model, primary, problem.train)
-    return model, time.perf_counter() - begun
+    return model, time.process_time() - begun
 
 
 def train(problem, config, shared):
@@ -166,7 +166,7 @@ def train(problem, config, shared):
     primary = features.build_primary(config, problem.train.shape[1:])
     primary.adapt(problem.train[start : start + 500] for start in range(0, IMAGES, 500))
     encoder, seconds = shared.encoder(config, problem, primary)
-    begun = time.perf_counter()
+    begun = time.process_time()
     z = map_batches(lambda maps: encoder.experts.route(primary(maps)).z, problem.train)
     if config["encoder"].frames:
         adapt_frames(encoder, z, lambda chosen: map_batches(primary, problem.train[chosen]))
@@ -178,7 +178,7 @@ def train(problem, config, shared):
         problem.autoencoder, primary, encoder, decoder, GaussianMixtures.of(**visited)
     )
     product.build((None, *problem.autoencoder.image_shape))
-    return product, {"seconds": seconds + time.perf_counter() - begun}
+    return product, {"seconds": seconds + time.process_time() - begun}
 
 
 def judged(problem, product, seed):
