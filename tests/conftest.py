@@ -9,6 +9,8 @@ import os
 # As the commands do. Without it, on processors without AVX512, a softmax over logits of 1e20 has
 # a largest number of 1 - 2^-24, whose gradient overflows.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+# Programs on Jax spend their time here in compiling what then runs once.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import keras
 import numpy as np
@@ -34,7 +36,8 @@ TINY = [
     "--set", "encoder.capsules=3",
     "--set", "encoder.dim=4",
     "--set", "autoencoder.precision=float32",
-    # The plain form has the smaller graph, and the graphs are what takes time here.
+    # The plain form and few iterations have the smaller graph, and graphs are what takes time here.
+    "--set", "encoder.iterations=1",
     "--set", "encoder.implementation=plain",
     "--set", "decoder.implementation=plain",
 ]  # fmt: skip

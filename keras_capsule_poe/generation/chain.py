@@ -86,7 +86,7 @@ def chain_arrays(model, x, steps, every=1, kind=None, seed=0, burn_in=0):
     """
     import tensorflow as tf
 
-    decode = tf.function(model.from_visible, reduce_retracing=True)
+    decode = tf.function(model.from_visible, reduce_retracing=True, autograph=False)
     states = chain(model, x, steps, every, kind, seed, burn_in)
     step, images = zip(*((done, map_batches(decode, x)) for done, x in states))
     return {"images": np.stack(images), "step": np.array(step)}
@@ -109,7 +109,7 @@ def _step(model, kind, seed):
     def one(x, seeds):
         return model.chain_step(x, seeds[0]) if kind == "gibbs" else model.chain_step(x)
 
-    compiled = tf.function(one, reduce_retracing=True)
+    compiled = tf.function(one, reduce_retracing=True, autograph=False)
 
     def step(x, done):
         # Each chunk at each step has a seed of its own: no two chains see the same draws. The

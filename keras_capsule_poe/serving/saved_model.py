@@ -153,7 +153,9 @@ def _traced_once(model):
 
     # Routing makes a large graph, and half of the endpoints route.
     for name, arguments in model.SHARED.items():
-        graph = tf.function(getattr(model, name), input_signature=_signature(model, arguments))
+        graph = tf.function(
+            getattr(model, name), autograph=False, input_signature=_signature(model, arguments)
+        )
         object.__setattr__(model, name, graph)
     try:
         yield
@@ -183,7 +185,8 @@ def _endpoint(model, name, arguments, options):
         ]
         return {key: value[:count] for key, value in method(*filled).items()}
 
-    return tf.function(endpoint, input_signature=_signature(model, arguments))
+    # What AutoGraph would make of all that an endpoint calls took longer than the rest.
+    return tf.function(endpoint, autograph=False, input_signature=_signature(model, arguments))
 
 
 def _checked(model, name, value):

@@ -114,7 +114,7 @@ def build(config, image_shape):
 
 def train_axes(run):
     model, schedule = build(run.config, run.data.image_shape)
-    model.compile(keras.optimizers.Adam(run.config["axes"].learning_rate), "mse")
+    model.compile(keras.optimizers.Adam(run.config["axes"].learning_rate), "mse", jit_compile=False)
     held_out = to_pixels(run.data.held_out.images[:50])
 
     def picture(path):

@@ -16,10 +16,10 @@ for routing in ("held", "fixed", "latent"):
     state = layer.gibbs(v, layer.route(v).coefficients, steps=3, seed=0)
     assert [part.shape for part in state] == [(8, 6, 4), (8, 3, 4), (8, 6, 3)]
     assert layer.state_log_weights().shape == (3, 16)
-    model = NeuronExperts(layer)
-    model.build((None, 6, 4))
-    model.save("neurons.keras")
-    np.testing.assert_array_equal(keras.models.load_model("neurons.keras")(v), model(v))
+model = NeuronExperts(layer)
+model.build((None, 6, 4))
+model.save("neurons.keras")
+np.testing.assert_array_equal(keras.models.load_model("neurons.keras")(v), model(v))
 print("fine")
 """
 

@@ -25,7 +25,9 @@ def small_config(**settings):
         "autoencoder.filters": 8,
         "autoencoder.precision": "float32",
         "encoder.capsules": 4,
-        # The plain form has the smaller graph, and the graphs are what takes time here.
+        # The plain form and few iterations have the smaller graph, and graphs are what takes time
+        # here.
+        "encoder.iterations": 1,
         "encoder.implementation": "plain",
         "decoder.implementation": "plain",
         **{f"{stage}.batch_size": 50 for stage in TRAINED},
@@ -49,7 +51,7 @@ def test_digits_end_to_end_learns(tmp_path):
     config = small_config(
         **{
             "autoencoder.epochs": 6, "encoder.epochs": 8, "decoder.epochs": 8,
-            "autoencoder.filters": 16, "encoder.capsules": 8,
+            "autoencoder.filters": 16, "encoder.capsules": 8, "encoder.iterations": 3,
             "encoder.implementation": "streamed", "decoder.implementation": "streamed",
         }
     )  # fmt: skip
