@@ -11,26 +11,30 @@ from keras_capsule_poe import _registration
 __version__ = "0.1.0"
 
 _HOMES = {
+    "callbacks": ("SpreadMargin",),
     "layers": (
         "CapsuleLength",
         "CapsuleMask",
         "CapsulePoE",
         "ConvCapsules",
         "ConvDecoder",
+        "ConvEMCapsules",
         "DenseDecoder",
+        "EMCapsules",
         "ExpertFrames",
         "FastConv2D",
         "FastConv2DTranspose",
         "NeuronMixture",
         "NeuronPoE",
         "PrimaryCapsules",
+        "PrimaryMatrixCapsules",
         "RestrictedBoltzmannMachine",
         "RoutingLayer",
         "SelfAttentionRouting",
         "Squash",
         "Standardize",
     ),
-    "losses": ("MarginLoss",),
+    "losses": ("MarginLoss", "SpreadLoss"),
     "metrics": ("ExpertUsage", "OrientationConcentration", "relative_error"),
     "models": (
         "CapsNet",
@@ -49,6 +53,7 @@ _HOMES = {
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 _MODULES = (
+    "callbacks",
     "data",
     "evaluation",
     "families",

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_capsule_poe.functions.checks import one_of, real_number
+from keras_capsule_poe.functions.checks import one_of, real_number, share
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -65,13 +65,7 @@ class MarginLoss(keras.losses.Loss):
 
     def call(self, y_true, y_pred):
         y_pred = ops.convert_to_tensor(y_pred)
-        y_true = ops.cast(y_true, y_pred.dtype)
-        if len(y_true.shape) != len(y_pred.shape) or y_true.shape[-1] != y_pred.shape[-1]:
-            raise ValueError(
-                "`y_true` must have the shape of `y_pred`, (batch, classes); "
-                "keras.utils.to_categorical makes it from integers. "
-                f"Received: shapes {tuple(y_true.shape)} and {tuple(y_pred.shape)}"
-            )
+        y_true = _like(y_true, y_pred)
         present = ops.square(ops.maximum(self.positive - y_pred, 0))
         absent = ops.square(ops.maximum(y_pred - self.negative, 0))
         each = y_true * present + self.absent_weight * (1 - y_true) * absent
@@ -85,3 +79,88 @@ class MarginLoss(keras.losses.Loss):
             "absent_weight": self.absent_weight,
             "scaling": self.scaling,
         }
+
+
+@keras.saving.register_keras_serializable("keras_capsule_poe")
+class SpreadLoss(keras.losses.Loss):
+    """Spread loss of class capsules' activations: the right one above each other by a margin.
+
+    L = sum_{k != t} max(0, m - (a_t - a_k))^2, with t the right class. The margin grows while
+    the network learns (`SpreadMargin`): with a large one from the start, capsules die.
+
+    Args:
+        margin: float in (0, 1], m; see `set_margin`.
+        scaling: `"sum"` over the classes, as above; or `"official"`, their mean.
+        reduction: See `keras.losses.Loss`.
+        name: str.
+        dtype: See `keras.losses.Loss`.
+
+    Call arguments:
+        y_true: Tensor (B, classes) of zeros and one 1 a row.
+        y_pred: Tensor (B, classes), activations in [0, 1].
+
+    Returns:
+        Scalar; (B,) with `reduction=None`.
+
+    Raises:
+        ValueError: If an argument is not as above, or labels and activations differ in shape.
+
+    Examples:
+
+    >>> loss = SpreadLoss(margin=0.5)(np.array([[1.0, 0.0, 0.0]]), np.array([[0.4, 0.3, 0.0]]))
+    >>> round(float(loss), 4)  # (0.5 - 0.1)^2 + (0.5 - 0.4)^2
+    0.17
+
+    Reference:
+
+    - [Hinton et al., 2018](https://openreview.net/forum?id=HJWLfGWRb), Equation 3
+    """
+
+    def __init__(
+        self,
+        margin=0.9,
+        scaling="sum",
+        reduction="sum_over_batch_size",
+        name="spread_loss",
+        dtype=None,
+    ):
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
+        self.scaling = one_of("scaling", scaling, ("sum", "official"))
+        # A variable, so that graphs that were traced see it change.
+        self._margin = keras.Variable(share("margin", margin), trainable=False, name="margin")
+
+    @property
+    def margin(self):
+        """m, as it is now."""
+        return float(self._margin)
+
+    def set_margin(self, margin):
+        """From here on m is `margin`."""
+        self._margin.assign(share("margin", margin))
+
+    def call(self, y_true, y_pred):
+        y_pred = ops.convert_to_tensor(y_pred)
+        y_true = _like(y_true, y_pred)
+        right = ops.sum(y_true * y_pred, axis=-1, keepdims=True)
+        margin = ops.cast(self._margin, y_pred.dtype)
+        each = (1 - y_true) * ops.square(ops.maximum(margin - (right - y_pred), 0))
+        return ops.sum(each, axis=-1) if self.scaling == "sum" else ops.mean(each, axis=-1)
+
+    def get_config(self):
+        return {**super().get_config(), "margin": self.margin, "scaling": self.scaling}
+
+
+def _like(y_true, y_pred):
+    """Labels as numbers of the type of what is predicted.
+
+    Raises:
+        ValueError: If their shapes differ.
+    """
+    y_true = ops.cast(y_true, y_pred.dtype)
+    if len(y_true.shape) != len(y_pred.shape) or y_true.shape[-1] != y_pred.shape[-1]:
+        raise ValueError(
+            "`y_true` must have the shape of `y_pred`, (batch, classes); "
+            "keras.utils.to_categorical makes it from integers. "
+            f"Received: shapes {tuple(y_true.shape)} and {tuple(y_pred.shape)}"
+        )
+    return y_true

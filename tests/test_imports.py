@@ -14,6 +14,7 @@ MAY = {
     "functions": {"errors"},
     "layers": {"functions", "errors"},
     "losses": {"functions"},
+    "callbacks": {"functions"},
     "metrics": {"functions"},
     "io": {"errors"},
     "data": {"errors", "io"},

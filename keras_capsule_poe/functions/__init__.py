@@ -33,6 +33,14 @@ from keras_capsule_poe.functions.divergence import (
     contrastive_divergence,
     decoder_rule,
 )
+from keras_capsule_poe.functions.em_routing import (
+    Clusters,
+    EMOptions,
+    EMRouting,
+    e_step,
+    em_routing,
+    m_step,
+)
 from keras_capsule_poe.functions.exact_draws import draw_states, state_log_weights
 from keras_capsule_poe.functions.flat_machines import flattened, one_capsule
 from keras_capsule_poe.functions.harmonium import (
@@ -61,6 +69,7 @@ from keras_capsule_poe.functions.latent_routing import LatentRouter, latent_free
 from keras_capsule_poe.functions.maps import DenseMaps, EinsumMaps
 from keras_capsule_poe.functions.norms import direction, length
 from keras_capsule_poe.functions.partition import annealed_log_partition, exact_log_partition
+from keras_capsule_poe.functions.receptive_fields import ReceptiveFields
 from keras_capsule_poe.functions.retrieval import conjugate, lyapunov, potential
 from keras_capsule_poe.functions.routed_chain import corrected_step
 from keras_capsule_poe.functions.routing import Router, Routing, RoutingOptions
@@ -97,8 +106,11 @@ __all__ = [
     "CapsuleUnits",
     "CentredGaussian",
     "CentredUnits",
+    "Clusters",
     "DenseMaps",
     "Divergence",
+    "EMOptions",
+    "EMRouting",
     "EinsumMaps",
     "GaussianUnits",
     "Harmonium",
@@ -106,6 +118,7 @@ __all__ = [
     "LatentRouter",
     "MixtureGradient",
     "Posterior",
+    "ReceptiveFields",
     "Router",
     "Routing",
     "RoutingOptions",
@@ -133,7 +146,9 @@ __all__ = [
     "draw_enumerated",
     "draw_independent_experts",
     "draw_states",
+    "e_step",
     "elliptical_slice",
+    "em_routing",
     "enumerated_log_partition",
     "exact_log_partition",
     "exchange_log_odds",
@@ -156,6 +171,7 @@ __all__ = [
     "log_partition_bracket",
     "log_variance_gradient",
     "lyapunov",
+    "m_step",
     "one_capsule",
     "potential",
     "probability",

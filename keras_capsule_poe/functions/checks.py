@@ -40,6 +40,22 @@ def real_number(name, value, above=-math.inf, besides=""):
     return float(value)
 
 
+def share(name, value):
+    """`value` as a float.
+
+    Raises:
+        ValueError: If it is no number in (0, 1].
+
+    Examples:
+
+    >>> share("margin", 1)
+    1.0
+    """
+    if not 0 < real_number(name, value) <= 1:
+        raise ValueError(f"`{name}` must lie in (0, 1]. Received: {name}={value!r}")
+    return float(value)
+
+
 def one_of(name, value, choices):
     """`value`, which must be one of the strings `choices`.
 

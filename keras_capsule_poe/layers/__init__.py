@@ -6,8 +6,10 @@ from keras_capsule_poe.layers.capsule_poe import CapsulePoE
 from keras_capsule_poe.layers.conv_capsules import ConvCapsules
 from keras_capsule_poe.layers.convolutions import FastConv2D, FastConv2DTranspose
 from keras_capsule_poe.layers.decoders import ConvDecoder, DenseDecoder
+from keras_capsule_poe.layers.em_capsules import ConvEMCapsules, EMCapsules
 from keras_capsule_poe.layers.expert_frames import ExpertFrames
 from keras_capsule_poe.layers.gaussian_mixtures import GaussianMixtures
+from keras_capsule_poe.layers.matrix_capsules import PrimaryMatrixCapsules
 from keras_capsule_poe.layers.neuron_mixture import NeuronMixture
 from keras_capsule_poe.layers.neuron_poe import NeuronPoE
 from keras_capsule_poe.layers.primary_capsules import PrimaryCapsules
@@ -22,7 +24,9 @@ __all__ = [
     "CapsulePoE",
     "ConvCapsules",
     "ConvDecoder",
+    "ConvEMCapsules",
     "DenseDecoder",
+    "EMCapsules",
     "ExpertFrames",
     "FastConv2D",
     "FastConv2DTranspose",
@@ -30,6 +34,7 @@ __all__ = [
     "NeuronMixture",
     "NeuronPoE",
     "PrimaryCapsules",
+    "PrimaryMatrixCapsules",
     "RestrictedBoltzmannMachine",
     "RoutingLayer",
     "SelfAttentionRouting",

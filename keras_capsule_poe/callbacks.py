@@ -1,0 +1,50 @@
+"""What happens to losses while a model is trained."""
+
+import math
+
+import keras
+
+from keras_capsule_poe.functions.checks import one_of, share, whole_number
+
+
+class SpreadMargin(keras.callbacks.Callback):
+    """Lets the margin of a `SpreadLoss` grow, step by step, and goes on where a run was stopped.
+
+    Args:
+        loss: The `SpreadLoss`, or None: that of the model.
+        steps: int, over which the margin grows.
+        first, last: float in (0, 1], the margin before the first step and after `steps` of them.
+        rise: `"linear"`, as in the paper; or `"official"`, first + (last - first) sigmoid(x),
+            x from -4 to 10 over `steps` steps, as in the code published with it.
+
+    Raises:
+        ValueError: If an argument is not as above.
+
+    Examples:
+
+    >>> margin = SpreadMargin(steps=100)
+    >>> [round(margin.at(step), 2) for step in (0, 50, 100, 500)]
+    [0.2, 0.55, 0.9, 0.9]
+
+    Reference:
+
+    - [Hinton et al., 2018](https://openreview.net/forum?id=HJWLfGWRb), Section 3.1
+    """
+
+    def __init__(self, steps, loss=None, first=0.2, last=0.9, rise="linear"):
+        super().__init__()
+        self.steps = whole_number("steps", steps)
+        self.first, self.last = share("first", first), share("last", last)
+        self.rise = one_of("rise", rise, ("linear", "official"))
+        self.loss = loss
+
+    def at(self, step):
+        """The margin after so many steps."""
+        done = min(step / self.steps, 1.0)
+        if self.rise == "official":
+            done = 1 / (1 + math.exp(4 - 14 * done))
+        return self.first + (self.last - self.first) * done
+
+    def on_train_batch_begin(self, batch, logs=None):
+        loss = self.model.loss if self.loss is None else self.loss
+        loss.set_margin(self.at(int(self.model.optimizer.iterations)))

@@ -1,0 +1,277 @@
+"""EM routing against loops in NumPy (float64) that list children and parents, and as an EM.
+
+Rejected: a competition over the children, or within a window only; parents that count children
+twice; masses without the children's activations; a variance around another mean; a standard
+deviation for a variance; a temperature of another iteration; a mixture whose likelihood falls.
+"""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy.special import expit, logsumexp, softmax
+from scipy.stats import norm
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.mixture import GaussianMixture
+
+from keras_capsule_poe.functions import (
+    EMOptions,
+    ReceptiveFields,
+    e_step,
+    em_routing,
+    m_step,
+    soft_k_means_step,
+)
+from keras_capsule_poe.functions.em_routing import activation_log_odds
+
+# Float64 sums of a hundred terms of order one, in another order.
+CLOSE = {"rtol": 1e-9, "atol": 1e-11}
+TYPES, PARENTS, SIZE = 2, 3, 4
+GRIDS = pytest.mark.parametrize(
+    "height, width, kernel, strides",
+    [(5, 4, 3, 1), (5, 6, 3, 2), (4, 3, 2, 2), (3, 4, None, 1), (1, 1, 1, 1), (6, 5, 2, 3)],
+)
+
+
+def windows(height, width, kernel, strides):
+    """For each parent place the child places (y, x) that it sees, by counting."""
+    rows, columns = (height, width) if kernel is None else (kernel, kernel)
+    return [
+        [(y + i, x + j) for i in range(rows) for j in range(columns)]
+        for y in range(0, height - rows + 1, strides)
+        for x in range(0, width - columns + 1, strides)
+    ]
+
+
+def problem(seed, seen):
+    random = np.random.default_rng(seed)
+    places, offsets = len(seen), len(seen[0])
+    votes = random.normal(size=(2, places, offsets, TYPES, PARENTS, SIZE))
+    return (
+        votes,
+        random.uniform(0.1, 1, size=(2, places, offsets, TYPES)),
+        random.normal(size=(2, PARENTS)),
+    )
+
+
+def looped(votes, a, betas, seen, options):
+    """Procedure 1 of the paper for one image, child by child; `a` (P, K, I)."""
+    beta_u, beta_a = betas
+    places, offsets = len(seen), len(seen[0])
+    children = [(k, i) for k in range(offsets) for i in range(TYPES)]
+    whose = {}
+    for p in range(places):
+        for k in range(offsets):
+            for i in range(TYPES):
+                for j in range(PARENTS):
+                    rivals = (seen[p][k], i) + ((j,) if options.compete == "places" else ())
+                    whose.setdefault(rivals, []).append((p, k, i, j))
+    r = {slot: 1 / len(slots) for slots in whose.values() for slot in slots}
+    mean = np.zeros((places, PARENTS, SIZE))
+    variance, activation = np.zeros_like(mean), np.zeros((places, PARENTS))
+    for t in range(options.iterations):
+        if t:
+            for slots in whose.values():
+                logs = [
+                    np.log(activation[p, j])
+                    + norm.logpdf(votes[p, k, i, j], mean[p, j], np.sqrt(variance[p, j])).sum()
+                    for p, k, i, j in slots
+                ]
+                for slot, share in zip(slots, softmax(logs)):
+                    r[slot] = share
+        for p in range(places):
+            for j in range(PARENTS):
+                weight = np.array([r[p, k, i, j] * a[p, k, i] for k, i in children])
+                vote = np.array([votes[p, k, i, j] for k, i in children])
+                new = np.average(vote, axis=0, weights=weight)
+                mean[p, j] = (1 - options.damping) * new + options.damping * mean[p, j]
+                spread = np.average((vote - mean[p, j]) ** 2, axis=0, weights=weight)
+                variance[p, j] = spread + options.variance_floor
+                cost = (beta_u[j] + np.log(np.sqrt(variance[p, j]))) * weight.sum()
+                heat = options.inverse_temperature_at(t)
+                activation[p, j] = expit(heat * (beta_a[j] - cost.sum()))
+    return mean, activation, r
+
+
+@GRIDS
+@pytest.mark.parametrize(
+    "options",
+    [
+        EMOptions(inverse_temperature=0.3, schedule="linear"),
+        EMOptions(inverse_temperature=2.0, compete="places", damping=0.1, iterations=2),
+        EMOptions(iterations=1, schedule="constant"),
+    ],
+)
+def test_it_is_the_procedure_child_by_child(height, width, kernel, strides, options):
+    seen = windows(height, width, kernel, strides)
+    fields = ReceptiveFields(height, width, kernel, strides)
+    votes, a, betas = problem(0, seen)
+    # A child has one activation, wherever it is seen.
+    of_child = np.random.default_rng(1).uniform(0.1, 1, size=(2, height * width, TYPES))
+    a = np.asarray(fields.gather(of_child))
+    places = [[y * width + x for y, x in each] for each in seen]
+    np.testing.assert_array_equal(fields.children, places)
+    np.testing.assert_array_equal(a, of_child[:, np.array(places)])
+    found = em_routing(votes, a, *betas, fields, options)
+    for image in range(2):
+        mean, activation, r = looped(votes[image], a[image], betas, seen, options)
+        np.testing.assert_allclose(found.pose[image], mean, **CLOSE)
+        np.testing.assert_allclose(found.activation[image], activation, **CLOSE)
+        assignment = np.asarray(found.assignment[image])
+        for slot, share in r.items():
+            np.testing.assert_allclose(assignment[slot], share, **CLOSE)
+
+
+def test_shares_of_a_child_sum_to_one_over_all_that_see_it():
+    fields = ReceptiveFields(6, 5, kernel_size=3, strides=2)
+    votes, _, betas = problem(0, windows(6, 5, 3, 2))
+    a = np.ones(votes.shape[:4])
+    found = em_routing(votes, a, *betas, fields, EMOptions(inverse_temperature=1.0))
+    totals = np.zeros((2, 30, TYPES))
+    for p, each in enumerate(fields.children):
+        for k, child in enumerate(each):
+            totals[:, child] += np.asarray(found.assignment)[:, p, k].sum(axis=-1)
+    # The last row is in no window of three rows at strides of two.
+    np.testing.assert_allclose(totals[:, fields.parents > 0], 1, **CLOSE)
+    assert np.array_equal(np.flatnonzero(fields.parents == 0), np.arange(25, 30))
+    assert np.all(totals[:, fields.parents == 0] == 0)
+
+
+def mixture_problem(seed=0, n=200, clusters=3, size=2):
+    random = np.random.default_rng(seed)
+    means = 4 * random.normal(size=(clusters, size))
+    points = means[random.integers(clusters, size=n)] + random.normal(size=(n, size))
+    return points, softmax(random.normal(size=(n, clusters)), axis=-1)
+
+
+# The options ask for a floor above zero; this one is far below all that is compared.
+FLOOR = EMOptions(variance_floor=1e-12)
+
+
+def test_with_mixing_weights_it_is_the_em_of_scikit_learn():
+    points, r = mixture_problem()
+
+    def step(r):
+        clusters = m_step(r, np.ones(len(points)), points[:, None], 0.0, FLOOR)
+        weights = np.asarray(r).mean(axis=0)
+        logits = e_step(clusters, np.log(weights), points[:, None])
+        return clusters, weights, softmax(logits, axis=-1)
+
+    start, weights, r = step(r)
+    for _ in range(6):
+        clusters, _, r = step(r)
+    theirs = GaussianMixture(
+        3, covariance_type="diag", reg_covar=0, tol=0, max_iter=6, weights_init=weights,
+        means_init=np.asarray(start.mean), precisions_init=1 / np.asarray(start.variance),
+    )  # fmt: skip
+    with pytest.warns(ConvergenceWarning):
+        theirs.fit(points)
+    np.testing.assert_allclose(clusters.mean, theirs.means_, rtol=1e-7)
+    np.testing.assert_allclose(clusters.variance, theirs.covariances_, rtol=1e-7)
+
+
+def test_with_mixing_weights_the_likelihood_never_falls():
+    points, r = mixture_problem(seed=1)
+    found = []
+    for _ in range(30):
+        clusters = m_step(r, np.ones(len(points)), points[:, None], 0.0, FLOOR)
+        logs = np.asarray(e_step(clusters, np.log(np.asarray(r).mean(axis=0)), points[:, None]))
+        found.append(logsumexp(logs, axis=-1).sum())
+        r = softmax(logs, axis=-1)
+    # Float64 sums of 200 terms of order one.
+    assert np.all(np.diff(found) > -1e-9) and found[-1] - found[0] > 1
+
+
+def test_with_equal_activations_and_variances_it_is_soft_k_means():
+    random = np.random.default_rng(2)
+    votes, centres = random.normal(size=(40, PARENTS, SIZE)), random.normal(size=(PARENTS, SIZE))
+    variance = np.full((PARENTS, SIZE), 0.25)
+    clusters = m_step(np.ones((40, PARENTS)), np.ones(40), votes, 0.0)
+    clusters = clusters._replace(mean=centres, variance=variance)
+    r = softmax(e_step(clusters, np.zeros(PARENTS), votes), axis=-1)
+    theirs = soft_k_means_step(votes, centres, sharpness=1 / (2 * 0.25))
+    np.testing.assert_allclose(r, theirs.coefficients, **CLOSE)
+    np.testing.assert_allclose(m_step(r, np.ones(40), votes, 0.0).mean, theirs.z, **CLOSE)
+
+
+def test_costs_and_activations_are_as_written():
+    votes = np.array([[[1.0, -2.0]], [[3.0, -2.0]]])
+    clusters = m_step(np.array([[1.0], [0.5]]), np.array([0.5, 1.0]), votes, np.array([0.25]))
+    floor = EMOptions().variance_floor
+    np.testing.assert_allclose(clusters.mean, [[2, -2]], **CLOSE)
+    np.testing.assert_allclose(clusters.variance, [[1 + floor, floor]], **CLOSE)
+    np.testing.assert_allclose(
+        clusters.cost, [[0.25 + np.log(1 + floor) / 2, 0.25 + np.log(floor) / 2]], **CLOSE
+    )
+    total = 0.5 + np.log(1 + floor) / 2 + np.log(floor) / 2
+    found = activation_log_odds(clusters.cost, np.array([3.0]), 0.7)
+    np.testing.assert_allclose(found, [0.7 * (3 - total)], **CLOSE)
+
+
+def test_gradients_go_through_all_iterations():
+    """Autodiff through the iterations against differences, in float64."""
+    fields = ReceptiveFields(3, 3, kernel_size=2)
+    votes, a, betas = problem(4, windows(3, 3, 2, 1))
+    options = EMOptions(inverse_temperature=1.0, schedule="linear")
+    weights = np.random.default_rng(5).normal(size=(2, 4, PARENTS, SIZE + 1))
+
+    def value(*at):
+        pose, activation, _ = em_routing(*at, fields, options)
+        found = tf.concat([pose, activation[..., None]], axis=-1)
+        return tf.reduce_sum(found * weights)
+
+    at = [tf.constant(x) for x in (votes, a, *betas)]
+    with tf.GradientTape() as tape:
+        tape.watch(at)
+        loss = value(*at)
+    slopes, random, h = tape.gradient(loss, at), np.random.default_rng(6), 1e-6
+    for i, slope in enumerate(slopes):
+        way = random.normal(size=slope.shape)
+        above, below = ([*at[:i], at[i] + step * way, *at[i + 1 :]] for step in (h, -h))
+        expected = (value(*above) - value(*below)) / (2 * h)
+        # Central differences: an error of h^2, and rounding of 1e-16 / h.
+        np.testing.assert_allclose(np.sum(slope * way), expected, rtol=1e-6)
+
+
+def test_what_lies_far_away_and_what_is_off_stays_finite():
+    fields = ReceptiveFields(3, 3, kernel_size=2)
+    votes, a, betas = problem(7, windows(3, 3, 2, 1))
+    for scale in (1e-20, 1e8):
+        for activation in (np.zeros_like(a), a):
+            at = [tf.constant(x, "float32") for x in (scale * votes, activation, *betas)]
+            with tf.GradientTape() as tape:
+                tape.watch(at)
+                found = em_routing(*at, fields, EMOptions(inverse_temperature=1e3))
+                loss = tf.reduce_sum(found.pose / scale) + tf.reduce_sum(found.activation)
+            for x in (*found, *tape.gradient(loss, at)):
+                assert np.isfinite(x).all()
+
+
+def test_half_precision_is_raised():
+    fields = ReceptiveFields(3, 3, kernel_size=2)
+    votes, a, betas = problem(8, windows(3, 3, 2, 1))
+    found = em_routing(
+        *(keras.ops.cast(x, "float16") for x in (votes, a)), *betas.astype("float32"), fields
+    )
+    assert {keras.backend.standardize_dtype(x.dtype) for x in found} == {"float32"}
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"iterations": 0}, "`iterations` must be a positive integer. Received: iterations=0"),
+        ({"schedule": "fast"}, "`schedule` must be 'official' or 'linear' or 'constant'"),
+        ({"compete": "types"}, "`compete` must be 'all' or 'places'. Received: compete='types'"),
+        ({"damping": 1.0}, r"`damping` must lie in \[0, 1\). Received: damping=1.0"),
+        ({"variance_floor": 0}, "`variance_floor` must be a number above 0"),
+        ({"inverse_temperature": -1}, "`inverse_temperature` must be a number above 0"),
+    ],
+)
+def test_options_without_a_meaning_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        EMOptions(**options)
+
+
+def test_windows_must_fit():
+    with pytest.raises(ValueError, match="`kernel_size` must fit.*kernel_size=4, grid 3x5"):
+        ReceptiveFields(3, 5, kernel_size=4)

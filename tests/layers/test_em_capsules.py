@@ -1,0 +1,198 @@
+"""Layers of matrix capsules: their votes in NumPy (float64), sizes, saved and loaded, on JAX.
+
+Rejected: votes W M; maps of another place of the window; coordinates that are swapped, in other
+numbers of the pose, or of the parents; shared weights that are not; biases that the published
+networks do not have (the numbers of parameters).
+"""
+
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from keras_capsule_poe import ConvEMCapsules, EMCapsules, PrimaryMatrixCapsules
+from keras_capsule_poe.functions import EMOptions, em_routing
+
+RANDOM = keras.initializers.RandomNormal(stddev=0.5, seed=1)
+TYPES = 2
+
+
+def capsules(height=4, width=5, types=TYPES, size=4, images=2):
+    random = np.random.default_rng(0)
+    pose = random.normal(size=(images, height, width, types, size, size))
+    return pose, random.uniform(0.1, 0.9, size=pose.shape[:4])
+
+
+def options(**more):
+    starts = dict.fromkeys(("cost_initializer", "activation_initializer"), RANDOM)
+    return {"kernel_initializer": RANDOM, "dtype": "float64", **starts, **more}
+
+
+def matrix_network(a, b, c, d, classes=5):
+    """The layers of Hinton et al. (2018), with A, B, C and D as there."""
+    inputs = keras.Input((32, 32, 2))
+    features = keras.layers.Conv2D(a, 5, strides=2, padding="same", activation="relu")(inputs)
+    x = PrimaryMatrixCapsules(b)(features)
+    x = ConvEMCapsules(c, kernel_size=3, strides=2)(x)
+    x = ConvEMCapsules(d, kernel_size=3)(x)
+    pose, activation = EMCapsules(classes)(x)
+    return keras.Model(inputs, [pose, activation])
+
+
+@pytest.mark.parametrize("sizes, number", [((64, 8, 16, 16), 68_618), ((32,) * 4, 316_650)])
+def test_networks_have_as_many_parameters_as_published(sizes, number):
+    assert matrix_network(*sizes).count_params() == number
+
+
+def test_primary_capsules_are_linear_maps_of_each_place():
+    layer = PrimaryMatrixCapsules(
+        3, size=2, activation_bias=-1.0, pose_initializer=RANDOM, activation_initializer=RANDOM
+    )
+    x = np.random.default_rng(0).normal(size=(2, 3, 4, 6)).astype("float32")
+    pose, activation = layer(x)
+    kernels = [np.asarray(w, "float64") for w in (layer.pose_kernel, layer.activation_kernel)]
+    # Float32 sums of six terms.
+    expected = (x @ kernels[0]).reshape(2, 3, 4, 3, 2, 2)
+    np.testing.assert_allclose(pose, expected, rtol=1e-4, atol=1e-5)
+    expected = 1 / (1 + np.exp(1 - x @ kernels[1]))
+    np.testing.assert_allclose(activation, expected, rtol=1e-4, atol=1e-5)
+    shapes = layer.compute_output_shape((None, 3, 4, 6))
+    assert shapes == ((None, 3, 4, 3, 2, 2), (None, 3, 4, 3))
+
+
+@pytest.mark.parametrize("strides", [1, 2])
+def test_votes_are_the_poses_times_the_maps_of_the_window(strides):
+    layer = ConvEMCapsules(3, kernel_size=2, strides=strides, **options())
+    pose, activation = capsules()
+    found = layer((pose, activation))
+    kernel, votes = np.asarray(layer.kernel), np.asarray(layer.votes(pose))
+    rows, columns = (3, 4) if strides == 1 else (2, 2)
+    for p, (y, x) in enumerate(np.ndindex(rows, columns)):
+        for k, (i, j) in enumerate(np.ndindex(2, 2)):
+            matrices = pose[:, y * strides + i, x * strides + j]
+            for child, parent in np.ndindex(TYPES, 3):
+                expected = matrices[:, child] @ kernel[k, child, parent]
+                np.testing.assert_allclose(
+                    votes[:, p, k, child, parent], expected.reshape(2, 16), rtol=1e-12, atol=1e-14
+                )
+    assert [x.shape for x in found] == [(2, rows, columns, 3, 4, 4), (2, rows, columns, 3)]
+    shapes = layer.compute_output_shape(((None, 4, 5, TYPES, 4, 4), (None, 4, 5, TYPES)))
+    assert shapes == ((None, rows, columns, 3, 4, 4), (None, rows, columns, 3))
+
+
+def test_the_layer_routes_its_votes_with_its_own_betas():
+    how = {"iterations": 2, "schedule": "linear", "inverse_temperature": 0.5, "damping": 0.1}
+    layer = ConvEMCapsules(3, kernel_size=2, activation_scale=-2.0, **how, **options())
+    pose, activation = capsules()
+    found = layer((pose, activation))
+    fields = layer.fields(pose)
+    seen = fields.gather(activation.reshape(2, 20, TYPES))
+    expected = em_routing(
+        layer.votes(pose), seen, layer.beta_u, -2 * np.asarray(layer.beta_a), fields,
+        EMOptions(**how),
+    )  # fmt: skip
+    np.testing.assert_allclose(found[0], np.reshape(expected.pose, found[0].shape), rtol=1e-12)
+    np.testing.assert_allclose(
+        found[1], np.reshape(expected.activation, found[1].shape), rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("coordinates", [True, False])
+def test_votes_for_classes_say_where_they_come_from(shared, coordinates):
+    layer = EMCapsules(3, shared_weights=shared, coordinates=coordinates, **options())
+    pose, activation = capsules()
+    found = layer((pose, activation))
+    votes, kernel = np.asarray(layer.votes(pose)), np.asarray(layer.kernel)
+    assert kernel.shape == (*(() if shared else (20,)), TYPES, 3, 4, 4)
+    for k, (y, x) in enumerate(np.ndindex(4, 5)):
+        maps = kernel if shared else kernel[k]
+        expected = np.einsum("bimn,ijno->bijmo", pose[:, y, x], maps)
+        if coordinates:
+            expected[..., 0, 3] += (y + 0.5) / 4
+            expected[..., 1, 3] += (x + 0.5) / 5
+        np.testing.assert_allclose(
+            votes[:, 0, k], expected.reshape(2, TYPES, 3, 16), rtol=1e-12, atol=1e-14
+        )
+    assert [x.shape for x in found] == [(2, 1, 1, 3, 4, 4), (2, 1, 1, 3)]
+
+
+def test_windows_and_shared_maps_take_images_of_any_size():
+    conv, last = ConvEMCapsules(3, **options()), EMCapsules(4, **options())
+    for height, width in ((4, 5), (6, 3)):
+        pose, activation = last(conv(capsules(height, width)))
+        assert pose.shape == (2, 1, 1, 4, 4, 4) and np.isfinite(activation).all()
+    assert len(conv.weights) == len(last.weights) == 3
+
+
+def test_a_network_is_saved_and_loaded(tmp_path):
+    model = matrix_network(4, 2, 3, 2)
+    model.save(tmp_path / "m.keras")
+    again = keras.models.load_model(tmp_path / "m.keras", safe_mode=True)
+    x = np.random.default_rng(0).uniform(size=(3, 32, 32, 2)).astype("float32")
+    for a, b in zip(model(x), again(x), strict=True):
+        np.testing.assert_array_equal(a, b)
+    config = again.get_layer(index=-1).get_config()
+    assert config["iterations"] == 3 and config["coordinates"] is True
+
+
+def test_routing_is_in_float32_in_half_precision():
+    pose, activation = capsules()
+    layer = ConvEMCapsules(3, dtype="mixed_bfloat16", kernel_initializer=RANDOM)
+    found = layer((pose.astype("float32"), activation.astype("float32")))
+    assert {keras.backend.standardize_dtype(x.dtype) for x in found} == {"bfloat16"}
+    votes = layer.votes(keras.ops.cast(pose, "bfloat16"))
+    assert keras.backend.standardize_dtype(votes.dtype) == "float32"
+
+
+ON_JAX = """
+import keras, numpy as np
+from keras_capsule_poe import *
+assert keras.backend.backend() == "jax"
+inputs = keras.Input((9, 8, 1))
+x = PrimaryMatrixCapsules(2, size=2)(keras.layers.Conv2D(4, 3, activation="relu")(inputs))
+x = ConvEMCapsules(2, kernel_size=3, strides=2, iterations=2)(x)
+_, activation = EMCapsules(3, iterations=2, inverse_temperature=1.0)(x)
+model = keras.Model(inputs, keras.layers.Flatten()(activation))
+model.compile(keras.optimizers.Adam(0.02), SpreadLoss())
+x = np.random.default_rng(0).uniform(size=(6, 9, 8, 1)).astype("float32")
+losses = model.fit(x, np.eye(3)[[0, 1, 2, 0, 1, 2]], epochs=5, verbose=0,
+                   callbacks=[SpreadMargin(steps=1, first=0.9)]).history["loss"]
+assert losses[-1] < losses[0], losses
+print("fine")
+"""
+
+
+def test_they_train_on_jax():
+    environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", ON_JAX]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.stdout.strip() == "fine", done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((None, 4, 5, 2, 4, 4), (None, 4, 5, 3)),
+        ((None, 4, 5, 2, 4, 3), (None, 4, 5, 2)),
+        ((None, None, 5, 2, 4, 4), (None, None, 5, 2)),
+        (None, 4, 5, 2),
+    ],
+)
+def test_other_shapes_are_refused(shapes):
+    with pytest.raises(ValueError, match="ConvEMCapsules needs poses .* Received: input_shape="):
+        ConvEMCapsules(3).build(shapes)
+
+
+def test_bad_arguments_are_refused():
+    with pytest.raises(ValueError, match="`kernel_size` must be a positive integer"):
+        ConvEMCapsules(3, kernel_size=0)
+    with pytest.raises(ValueError, match="`iterations` must be a positive integer"):
+        EMCapsules(3, iterations=0)
+    with pytest.raises(ValueError, match="`coordinates` need poses of at least 2x2"):
+        EMCapsules(3).build(((None, 2, 2, 1, 1, 1), (None, 2, 2, 1)))
+    with pytest.raises(ValueError, match="`kernel_size` must fit"):
+        ConvEMCapsules(3, kernel_size=5).build(((None, 4, 5, 2, 4, 4), (None, 4, 5, 2)))
