@@ -129,7 +129,7 @@ def _example(family):
 @click.option(
     "--dataset",
     help="A tensorflow-datasets name, `digits`, either with `_multi`, `_translated` or `_affine`, "
-    "`multimnist`, `affnist`, a folder of images, or an .npz.  "
+    "`multimnist`, `affnist`, `viewpoints`, a folder of images, or an .npz.  "
     "[default: fashion_mnist]",
 )
 @click.option(

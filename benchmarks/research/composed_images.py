@@ -50,6 +50,13 @@ def show(path, images):
     save_grid(path, rows)
 
 
+def show_views(path):
+    """A grid of the solids of `viewpoints` from all sides, a row a class, left cameras."""
+    test = load_images("viewpoints", limit=1).test
+    classes = [np.flatnonzero(test.labels == k)[:COLUMNS] for k in range(len(test.class_names))]
+    save_grid(path, [to_pixels(test.images[index][..., :1]) for index in classes])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, help="where grids of pictures go")
@@ -72,6 +79,7 @@ def main():
         changed = [efficient(digits.test.images[:COLUMNS], random) for _ in range(ROWS)]
         rows = [to_pixels(row) for row in (digits.test.images[:COLUMNS], *changed)]
         save_grid(args.folder / "efficient.png", rows)
+        show_views(args.folder / "viewpoints.png")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from keras_capsule_poe.data.batching import batches, sequential_batches, steps_p
 from keras_capsule_poe.data.composed import ComposedSet
 from keras_capsule_poe.data.image_set import ImageData, ImageSet
 from keras_capsule_poe.data.loading import load_images
+from keras_capsule_poe.data.novel_views import split_views
 from keras_capsule_poe.data.ordering import epoch_order
 from keras_capsule_poe.data.streaming import gathered, stream
 from keras_capsule_poe.errors import DataError
@@ -22,6 +23,7 @@ __all__ = [
     "gathered",
     "load_images",
     "sequential_batches",
+    "split_views",
     "steps_per_epoch",
     "stream",
 ]

@@ -10,7 +10,11 @@ from keras_capsule_poe.data.sources.image_folder import load_folder
 from keras_capsule_poe.data.sources.npz import load_npz
 from keras_capsule_poe.data.sources.tfds_images import load_tfds
 from keras_capsule_poe.data.sources.tfds_prepare import is_known
+from keras_capsule_poe.data.sources.viewpoints import load_viewpoints
 from keras_capsule_poe.errors import DataError
+
+# What needs no files.
+GENERATED = {"digits": load_digits, "viewpoints": load_viewpoints}
 
 
 def load_images(
@@ -32,6 +36,8 @@ def load_images(
     Args:
         dataset: one of
             - `"digits"`: the 1797 digits of scikit-learn, enlarged from 8x8 to 28x28;
+            - `"viewpoints"`: 24,300 stereo pairs, `(N, 48, 48, 2)`, of five kinds of solids from
+              all sides, and as many of other solids to test with, with smallNORB's extras;
             - a folder of image files, searched recursively, hidden ones left out. If every
               image lies in a sub-folder, the first-level sub-folders are the classes. If
               images lie in the sub-folders `train` and `test` (or `validation`, or `val`),
@@ -107,10 +113,10 @@ def load_images(
 def _reader(dataset):
     """A function of `Options` that reads `dataset`."""
     name = os.fspath(dataset)
-    if name == "digits":
-        return load_digits
+    if name in GENERATED:
+        return GENERATED[name]
     composed = None if isinstance(dataset, os.PathLike) else find_composed(name)
-    if composed and (composed.base == "digits" or is_known(composed.base)):
+    if composed and (composed.base in GENERATED or is_known(composed.base)):
 
         def load(base, options):
             return _reader(base)(options)

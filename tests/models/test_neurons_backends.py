@@ -7,15 +7,24 @@ import sys
 JAX = """
 import keras, numpy as np
 from keras_capsule_poe import *
+from keras_capsule_poe.functions.compiled import compiled
 assert keras.backend.backend() == "jax"
 v = np.random.default_rng(0).normal(size=(8, 6, 4)).astype("float32")
 for routing in ("held", "fixed", "latent"):
     layer = NeuronPoE(3, 4, routing=routing)
-    assert layer(v).shape == (8, 3, 4) and layer.free_energy(v).shape == (8,)
-    assert layer.contrastive_divergence(v, seed=1, steps=2).gradient.shape == (6, 3, 4, 4)
-    state = layer.gibbs(v, layer.route(v).coefficients, steps=3, seed=0)
+    layer.build(v.shape)
+
+    # As one graph: step by step Jax would compile each operation for itself.
+    @compiled
+    def everything(v):
+        state = layer.gibbs(v, layer.route(v).coefficients, steps=3, seed=0)
+        step = layer.contrastive_divergence(v, seed=1, steps=2)
+        return layer(v), layer.free_energy(v), step.gradient, state, layer.state_log_weights()
+
+    parents, energy, gradient, state, weights = everything(v)
+    assert parents.shape == (8, 3, 4) and energy.shape == (8,)
+    assert gradient.shape == (6, 3, 4, 4) and weights.shape == (3, 16)
     assert [part.shape for part in state] == [(8, 6, 4), (8, 3, 4), (8, 6, 3)]
-    assert layer.state_log_weights().shape == (3, 16)
 model = NeuronExperts(layer)
 model.build((None, 6, 4))
 model.save("neurons.keras")

@@ -1,0 +1,61 @@
+"""Training on some viewpoints, to test on others."""
+
+import dataclasses
+
+import numpy as np
+
+from keras_capsule_poe.errors import DataError, listing
+
+# Which views are trained on, by the labels that smallNORB gives them: azimuths of 300 to 40
+# degrees, and the three lowest elevations.
+FAMILIAR = {
+    "azimuth": ("label_azimuth", (15, 16, 17, 0, 1, 2)),
+    "elevation": ("label_elevation", (0, 1, 2)),
+}
+
+
+def split_views(data, by):
+    """Images to train on from familiar viewpoints alone; test images are of all.
+
+    A third of the viewpoints is familiar. Networks are compared on the novel ones where they are
+    equally good on the familiar ones.
+
+    Args:
+        data: `ImageData` whose sets have the extras of smallNORB.
+        by: `"azimuth"` or `"elevation"`.
+
+    Returns:
+        `ImageData`: to train on, images of familiar views; to test with, all, and as the extra
+        `novel` whether a view is not trained on, int64 of 0 or 1.
+
+    Raises:
+        DataError: If `by` is none of these, or the data have no such extra or no familiar views.
+
+    Examples:
+
+    >>> from keras_capsule_poe.data import ImageData, ImageSet
+    >>> extras = {"label_azimuth": np.arange(18)}
+    >>> views = ImageSet(np.zeros((18, 8, 8, 2), np.uint8), extras=extras)
+    >>> split = split_views(ImageData(views, views), by="azimuth")
+    >>> len(split.train), split.test.extras["novel"][:4].tolist()
+    (6, [0, 0, 0, 1])
+
+    Reference:
+
+    - [Hinton et al., 2018](https://openreview.net/forum?id=HJWLfGWRb), Section 5.1
+    """
+    if by not in FAMILIAR:
+        raise DataError(f"`by` must be one of {listing(FAMILIAR)}. Received: {by!r}.")
+    name, labels = FAMILIAR[by]
+    for part in (data.train, data.test):
+        if name not in part.extras:
+            raise DataError(
+                f"images must have the extra {name!r}, as 'viewpoints' and 'smallnorb' have. "
+                f"Received: extras {listing(part.extras) or 'none'} of {part.name!r}."
+            )
+    train = data.train.take(np.flatnonzero(np.isin(data.train.extras[name], labels)))
+    if not len(train):
+        raise DataError(f"no training image is of a familiar {by}. Received: {len(data.train)}.")
+    novel = 1 - np.isin(data.test.extras[name], labels).astype(np.int64)
+    test = dataclasses.replace(data.test, extras={**data.test.extras, "novel": novel})
+    return dataclasses.replace(data, train=train, test=test)

@@ -1,0 +1,151 @@
+"""`viewpoints`: stereo pairs of five kinds of solids from all sides, named as smallNORB's are.
+
+For whoever has no smallNORB at hand: the same categories x instances x elevations x azimuths x
+lights, generated here and the same for everyone. Instances to test with are others than those to
+train on.
+"""
+
+import numpy as np
+
+from keras_capsule_poe.data.image_set import ImageData, ImageSet
+from keras_capsule_poe.data.ordering import epoch_order
+from keras_capsule_poe.data.pixels import fit_images
+from keras_capsule_poe.data.solids import box, roof, shaded
+
+SIZE = 48
+INSTANCES = 10
+TESTED = 5
+ELEVATIONS = np.arange(30, 71, 5)
+AZIMUTHS = np.arange(0, 360, 20)
+# Where the light comes from: azimuth and elevation, in degrees.
+LIGHTS = ((20, 50), (110, 35), (200, 50), (290, 35), (65, 75), (245, 65))
+# Degrees between the two cameras.
+STEREO = 6
+FIELDS = ("instance", "label_elevation", "label_azimuth", "label_lighting")
+
+
+def _table(draw):
+    length, width, height = draw(0.6, 1.0), draw(0.45, 0.7), draw(0.5, 0.9)
+    top, leg = draw(0.08, 0.18), draw(0.08, 0.16)
+    legs = [
+        box((x, x + leg), (y, y + leg), (0, height - top))
+        for x in (-length, length - leg)
+        for y in (-width, width - leg)
+    ]
+    return [box((-length, length), (-width, width), (height - top, height)), *legs]
+
+
+def _chair(draw):
+    half, seat, back = draw(0.38, 0.55), draw(0.45, 0.7), draw(1.1, 1.5)
+    slab, leg = draw(0.08, 0.16), draw(0.08, 0.14)
+    legs = [
+        box((x, x + leg), (y, y + leg), (0, seat))
+        for x in (-half, half - leg)
+        for y in (-half, half - leg)
+    ]
+    backrest = box((-half, slab - half), (-half, half), (seat, back))
+    return [box((-half, half), (-half, half), (seat, seat + slab)), backrest, *legs]
+
+
+def _house(draw):
+    length, width = draw(0.55, 0.95), draw(0.4, 0.65)
+    wall, ridge, eaves = draw(0.4, 0.8), draw(0.3, 0.6), draw(0.02, 0.12)
+    chimney = draw(-0.6, 0.6) * length
+    return [
+        box((-length, length), (-width, width), (0, wall)),
+        roof((-length, length), (-width - eaves, width + eaves), (wall, wall + ridge)),
+        box((chimney, chimney + 0.15), (0.1, 0.25), (wall, wall + ridge + 0.1)),
+    ]
+
+
+def _airplane(draw):
+    body, thick, span = draw(0.8, 1.0), draw(0.1, 0.18), draw(0.7, 1.0)
+    wing, place, tail = draw(0.15, 0.3), draw(-0.1, 0.2), draw(0.3, 0.45)
+    low = 0.3
+    return [
+        box((-body, body), (-thick, thick), (low, low + 2 * thick)),
+        box((place, place + wing), (-span, span), (low + 0.1, low + 0.17)),
+        box((-body, 0.15 - body), (-tail, tail), (low + 0.15, low + 0.22)),
+        box((-body, 0.2 - body), (-0.04, 0.04), (low, low + 2 * thick + tail)),
+    ]
+
+
+def _stairs(draw):
+    length, width, height = draw(0.7, 1.0), draw(0.35, 0.6), draw(0.7, 1.1)
+    steps = int(draw(3, 6))
+    ends = np.linspace(-length, length, steps + 1)
+    return [
+        box((ends[k], length), (-width, width), (height * k / steps, height * (k + 1) / steps))
+        for k in range(steps)
+    ]
+
+
+SOLIDS = {
+    "table": _table,
+    "chair": _chair,
+    "house": _house,
+    "airplane": _airplane,
+    "stairs": _stairs,
+}
+
+
+def solid(category, instance):
+    """The parts of a solid, around the origin, and its and the background's brightness.
+
+    Args:
+        category: int, of `SOLIDS`.
+        instance: int from 0 to 9, always the same solid.
+
+    Examples:
+
+    >>> parts, albedo, background = solid(category=2, instance=0)
+    >>> len(parts), 0 <= background < albedo <= 1
+    (3, True)
+    """
+    random = np.random.default_rng([category, instance])
+    parts = list(SOLIDS.values())[category](lambda low, high: float(random.uniform(low, high)))
+    corners = np.concatenate([part.corners for part in parts])
+    middle = (corners.min(axis=0) + corners.max(axis=0)) / 2
+    moved = []
+    for planes, corners in parts:
+        planes = np.concatenate([planes[:, :3], planes[:, 3:] - planes[:, :3] @ middle[:, None]], 1)
+        moved.append(type(parts[0])(planes, corners - middle))
+    return moved, random.uniform(0.75, 1.0), random.uniform(0.25, 0.45)
+
+
+def load_viewpoints(options):
+    """24,300 pairs of 5 instances of each solid to train on and as many of others to test with."""
+    options.refuse(
+        "the data set 'viewpoints'", "column", "data_dir", "manual_dir", "grey", "skip_broken"
+    )
+    sizes = (len(SOLIDS), TESTED, len(ELEVATIONS), len(AZIMUTHS), len(LIGHTS))
+    # The same split and order whatever the seed, so that figures of different seeds compare.
+    order = epoch_order(int(np.prod(sizes)), seed=0, epoch=0)
+    train = _part(order[: options.limit], sizes, first=TESTED, size=options.image_size)
+    return ImageData(train, _part(order, sizes, first=0, size=options.image_size))
+
+
+def _part(numbers, sizes, first, size):
+    """The pairs of these numbers, of instances from `first` on."""
+    labels, instance, *views = (x.astype(np.int64) for x in np.unravel_index(numbers, sizes))
+    images = np.empty((len(numbers), SIZE, SIZE, 2), np.uint8)
+    # All that are seen from one place at once: they differ in their light alone.
+    places = np.stack([labels, instance, *views[:2]], axis=1)
+    places, of_place = np.unique(places, axis=0, return_inverse=True)
+    rows_of = [np.flatnonzero(of_place.ravel() == k) for k in range(len(places))]
+    for (category, which, above, around), rows in zip(places, rows_of):
+        parts, albedo, background = solid(category, first + which)
+        lights = _directions(views[2][rows])
+        for camera, side in enumerate((-STEREO / 2, STEREO / 2)):
+            at = AZIMUTHS[around] + side, ELEVATIONS[above]
+            images[rows, :, :, camera] = shaded(parts, *at, SIZE, lights, albedo, background)
+    if size is not None:
+        images = fit_images(images, size)
+    extras = dict(zip(FIELDS, (first + instance, *views)))
+    return ImageSet(images, labels, tuple(SOLIDS), "viewpoints", extras)
+
+
+def _directions(lights):
+    around, above = np.deg2rad(np.array(LIGHTS)[lights]).T
+    level = np.stack([np.cos(around), np.sin(around)]) * np.cos(above)
+    return np.concatenate([level, np.sin(above)[None]]).T
