@@ -45,6 +45,7 @@ _HOMES = {
         "DeepBeliefNetwork",
         "HarmoniumModel",
         "ImageBoltzmannMachine",
+        "MatrixCapsNet",
         "NeuronExperts",
         "NeuronMixtureExperts",
         "ProductOfExpertCapsules",

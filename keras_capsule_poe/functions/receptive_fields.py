@@ -59,6 +59,20 @@ class ReceptiveFields:
         found = ops.take(children, self.children.ravel(), axis=1)
         return ops.reshape(found, (-1, *self.children.shape, *children.shape[2:]))
 
+    def scatter(self, seen):
+        """The transpose of `gather`: of (B, P, K, ...) the sums (B, N, ...) over all windows."""
+        shape = seen.shape[3:]
+        flat = ops.reshape(seen, (-1, self.children.size, *shape))
+        flat = ops.concatenate([flat, ops.zeros_like(flat[:, :1])], axis=1)
+        of_child = ops.take(flat, self.windows.ravel(), axis=1)
+        return ops.sum(ops.reshape(of_child, (-1, *self.windows.shape, *shape)), axis=2)
+
+    def total(self, parts, between="all"):
+        """Sums over all that `compete` with each: tensors (B, P, K, I, J), or what broadcasts."""
+        totals = self.scatter(parts)
+        totals = ops.sum(totals, axis=-1, keepdims=True) if between == "all" else totals
+        return self.gather(totals)
+
     def compete(self, logits, between="all"):
         """A softmax for each child, over all parents that see it.
 

@@ -6,10 +6,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_capsule_poe.functions.checks import real_number, whole_number
+from keras_capsule_poe.functions.checks import one_of, real_number, whole_number
 from keras_capsule_poe.functions.em_routing import EMOptions, em_routing
 from keras_capsule_poe.functions.norms import at_least_float32
 from keras_capsule_poe.functions.receptive_fields import ReceptiveFields
+from keras_capsule_poe.functions.streamed.em import route_matrices
 
 
 class _MatrixCapsules(keras.layers.Layer):
@@ -29,9 +30,11 @@ class _MatrixCapsules(keras.layers.Layer):
         kernel_regularizer=None,
         cost_initializer="zeros",
         activation_initializer="zeros",
+        implementation="streamed",
         **kwargs,
     ):
         super().__init__(**kwargs)
+        self.implementation = one_of("implementation", implementation, ("streamed", "plain"))
         self.types = whole_number("types", types)
         self.options = EMOptions(
             iterations, schedule, inverse_temperature, compete, damping, variance_floor
@@ -64,10 +67,13 @@ class _MatrixCapsules(keras.layers.Layer):
         )
 
     def call(self, inputs):
-        found, pose = self.route(inputs), inputs[0]
-        places = (-1, *self.fields(pose).shape, self.types)
-        mean = ops.reshape(found.pose, (*places, *pose.shape[-2:]))
-        activation = ops.reshape(found.activation, places)
+        if self.implementation == "plain":
+            pose, activation, _ = self.route(inputs)
+        else:
+            pose, activation = self._streamed(*inputs)
+        places = (-1, *self.fields(inputs[0]).shape, self.types)
+        mean = ops.reshape(pose, (*places, *inputs[0].shape[-2:]))
+        activation = ops.reshape(activation, places)
         return ops.cast(mean, self.compute_dtype), ops.cast(activation, self.compute_dtype)
 
     def route(self, inputs):
@@ -83,9 +89,26 @@ class _MatrixCapsules(keras.layers.Layer):
         pose, activation = inputs
         fields = self.fields(pose)
         activation = fields.gather(_in_a_row(at_least_float32(activation)))
-        beta_u = at_least_float32(self.beta_u)
+        return em_routing(self.votes(pose), activation, *self._betas(), fields, self.options)
+
+    def _streamed(self, pose, activation):
+        return route_matrices(
+            _in_a_row(pose),
+            _in_a_row(activation),
+            self.kernel,
+            *self._betas(),
+            self.fields(pose),
+            self.options,
+            self._added(pose),
+        )
+
+    def _betas(self):
         beta_a = self.activation_scale * at_least_float32(self.beta_a)
-        return em_routing(self.votes(pose), activation, beta_u, beta_a, fields, self.options)
+        return at_least_float32(self.beta_u), beta_a
+
+    def _added(self, pose):
+        """What is added to the votes of each place, (K, P P); None: nothing."""
+        return None
 
     def votes(self, pose):
         """V_ij = M_i W_ij of each child, (B, h w, K, I, J, P P), at least float32.
@@ -97,7 +120,9 @@ class _MatrixCapsules(keras.layers.Layer):
         kernel = at_least_float32(self.kernel)
         maps = "kijno" if len(kernel.shape) == 5 else "ijno"
         votes = ops.einsum(f"bpkimn,{maps}->bpkijmo", seen, kernel)
-        return ops.reshape(votes, (*ops.shape(votes)[:-2], pose.shape[-2] * pose.shape[-1]))
+        votes = ops.reshape(votes, (*ops.shape(votes)[:-2], pose.shape[-2] * pose.shape[-1]))
+        added = self._added(pose)
+        return votes if added is None else votes + ops.cast(added[:, None, None], votes.dtype)
 
     def fields(self, pose):
         """The `ReceptiveFields` of the parents of poses (B, H, W, I, P, P)."""
@@ -137,6 +162,7 @@ class _MatrixCapsules(keras.layers.Layer):
             "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
             "cost_initializer": keras.initializers.serialize(self.cost_initializer),
             "activation_initializer": keras.initializers.serialize(self.activation_initializer),
+            "implementation": self.implementation,
         }
 
 
@@ -154,6 +180,8 @@ class ConvEMCapsules(_MatrixCapsules):
         kernel_initializer, kernel_regularizer: For the maps W; None: a truncated normal
             distribution of standard deviation 0.3.
         cost_initializer, activation_initializer: For beta_u and beta_a.
+        implementation: `"streamed"`, a few images at a time, or `"plain"`, the readable
+            reference. Both give the same numbers.
         **kwargs: Base layer arguments.
 
     Call arguments:
@@ -211,6 +239,8 @@ class EMCapsules(_MatrixCapsules):
         kernel_initializer, kernel_regularizer: For the maps W; None: a truncated normal
             distribution of standard deviation 0.3.
         cost_initializer, activation_initializer: For beta_u and beta_a.
+        implementation: `"streamed"`, a few images at a time, or `"plain"`, the readable
+            reference. Both give the same numbers.
         **kwargs: Base layer arguments.
 
     Call arguments:
@@ -255,15 +285,14 @@ class EMCapsules(_MatrixCapsules):
             )
         return pose, activation
 
-    def votes(self, pose):
-        votes = super().votes(pose)
+    def _added(self, pose):
         if not self.coordinates:
-            return votes
+            return None
         height, width, _, rows, columns = pose.shape[1:]
         place = np.zeros((height, width, rows, columns))
         place[..., 0, -1] = ((np.arange(height) + 0.5) / height)[:, None]
         place[..., 1, -1] = (np.arange(width) + 0.5) / width
-        return votes + ops.cast(place.reshape(height * width, 1, 1, -1), votes.dtype)
+        return place.reshape(height * width, -1)
 
     def get_config(self):
         return {

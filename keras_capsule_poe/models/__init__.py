@@ -11,6 +11,7 @@ from keras_capsule_poe.models.capsule_poe import (
 from keras_capsule_poe.models.conv_classifier import ConvClassifier
 from keras_capsule_poe.models.deep_belief import DeepBeliefNetwork
 from keras_capsule_poe.models.harmonium import HarmoniumModel
+from keras_capsule_poe.models.matrix_capsnet import MatrixCapsNet
 from keras_capsule_poe.models.neurons import (
     NeuronExperts,
     NeuronMixtureExperts,
@@ -26,6 +27,7 @@ __all__ = [
     "DeepBeliefNetwork",
     "HarmoniumModel",
     "ImageBoltzmannMachine",
+    "MatrixCapsNet",
     "NeuronExperts",
     "NeuronMixtureExperts",
     "ProductOfExpertCapsules",

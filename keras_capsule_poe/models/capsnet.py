@@ -1,23 +1,18 @@
 """A supervised capsule network: images to capsules of classes, and back to images."""
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_capsule_poe.functions.checks import real_number
 from keras_capsule_poe.functions.coupling_changes import coupling_changes
 from keras_capsule_poe.functions.norms import length
-from keras_capsule_poe.functions.winners import named_rightly, winners
 from keras_capsule_poe.layers.capsule_length import CapsuleMask
 from keras_capsule_poe.losses import MarginLoss
-from keras_capsule_poe.models.classifier import CapsuleClassifier
-
-# Values of a dimension in a traversal, the paper's: -0.25 to 0.25 in steps of 0.05.
-STEPS = 11
+from keras_capsule_poe.models.decoded_classifier import DecodedClassifier
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
-class CapsNet(CapsuleClassifier, keras.Model):
+class CapsNet(DecodedClassifier, keras.Model):
     """Images to capsules of classes, whose lengths are the classes' probabilities.
 
     Trained by the margin loss of the lengths, and where there is a decoder by the squared error,
@@ -68,9 +63,7 @@ class CapsNet(CapsuleClassifier, keras.Model):
     """
 
     TITLE = "Capsule network"
-    # In a traversal all capsules but one are zero, and that one's numbers are moved as they are.
-    CODES, SPAN = "alone", 0.25
-    SHARED = {"encode": ("images",)}
+    LOSS = "margin_loss"
 
     def __init__(
         self,
@@ -93,10 +86,7 @@ class CapsNet(CapsuleClassifier, keras.Model):
         self.margin = MarginLoss() if margin is None else margin
         self.reconstruction_weight = real_number("reconstruction_weight", reconstruction_weight)
         self.mask = CapsuleMask(dtype="float32")
-        self.accuracy_tracker = keras.metrics.Mean(name="accuracy")
-        self.margin_tracker = keras.metrics.Mean(name="margin_loss")
-        if self.decoder is not None:
-            self.error_tracker = keras.metrics.Mean(name="squared_error")
+        self.make_trackers()
 
     def build(self, input_shape=None):
         if self.built:
@@ -122,13 +112,6 @@ class CapsNet(CapsuleClassifier, keras.Model):
         """The size of a capsule of a class, E."""
         return self.routing.dim
 
-    @property
-    def ENDPOINTS(self):
-        """What a SavedModel answers: without a decoder there are no images."""
-        names = ("classify", "encode")
-        more = () if self.decoder is None else ("reconstruct", "traverse")
-        return {name: ("images",) for name in (*names, *more)}
-
     def call(self, images, training=None):
         return self.routing(self.primary(self._seen(images), training=training))
 
@@ -137,78 +120,14 @@ class CapsNet(CapsuleClassifier, keras.Model):
 
     # Training
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        labels, targets, parts = _parted(x, y)
-        loss = self.margin(labels, length(y_pred), sample_weight)
-        self.margin_tracker.update_state(loss)
-        if self.decoder is not None:
-            error = 0.0
-            for part in range(targets.shape[1]):
-                images = self.decoder(self.mask(y_pred, parts[:, part]), training=training)
-                target = self._seen(targets[:, part])
-                gap = ops.cast(images, "float32") - ops.cast(target, "float32")
-                error = error + ops.mean(ops.sum(ops.square(gap), axis=(1, 2, 3)))
-            self.error_tracker.update_state(error)
-            loss = loss + self.reconstruction_weight * error
-        return loss + sum(self.losses) if self.losses else loss
+    def found(self, outputs):
+        capsules = ops.cast(outputs, "float32")
+        return capsules, length(capsules)
 
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        labels, _, _ = _parted(x, y)
-        self.accuracy_tracker.update_state(named_rightly(labels, length(y_pred)))
-        return super().compute_metrics(x, y, y_pred, sample_weight)
+    def class_loss(self, labels, probabilities, sample_weight=None):
+        return self.margin(labels, probabilities, sample_weight)
 
-    # What one can ask
-
-    def encode(self, images):
-        """Capsules of classes (B, J, E), and their lengths as `probabilities` (B, J)."""
-        capsules = ops.cast(self(images, training=False), "float32")
-        return {"capsules": capsules, "probabilities": length(capsules)}
-
-    def classify(self, images):
-        probabilities = self.encode(images)["probabilities"]
-        return {"probabilities": probabilities, "classes": winners(probabilities)}
-
-    def render(self, capsules):
-        """Images (B, H, W, C), under the key `images`, of capsules (B, J, E) as they are."""
-        return {"images": ops.cast(self._decoder(capsules, training=False), "float32")}
-
-    def reconstruct(self, images):
-        """The images that the decoder makes of the longest capsule of each image alone."""
-        return self.render(self.mask(self.encode(images)["capsules"]))
-
-    def reconstructions(self, images):
-        """See `GenerativeModel.reconstructions`: of the longest capsule of each image."""
-        return {"longest_capsule": (self.reconstruct(images)["images"], self._seen(images))}
-
-    def traverse(self, images):
-        """Each dimension of each image's longest capsule moved, one at a time.
-
-        Args:
-            images: Tensor (B, H, W, C), pixels in [0, 1].
-
-        Returns:
-            dict: `images` (B, E, 11, H, W, C), a row a dimension, moved by -0.25 to 0.25 of the
-            capsule as it is; `classes` (B,), which capsule.
-
-        Reference:
-
-        - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Figure 4
-        """
-        capsules = self.encode(images)["capsules"]
-        chosen, dim = winners(capsules), self.dim
-        moves = np.linspace(-self.SPAN, self.SPAN, STEPS, dtype="float32")
-        moves = ops.convert_to_tensor(np.eye(dim, dtype="float32")[:, None] * moves[:, None])
-        moved = capsules[:, None, None] + moves[None, :, :, None]
-        codes = self.mask(
-            ops.reshape(moved, (-1, self.capsules, dim)),
-            ops.repeat(ops.one_hot(chosen, self.capsules), dim * STEPS, axis=0),
-        )
-        shown = self.render(codes)["images"]
-        shape = (-1, dim, STEPS, *shown.shape[1:])
-        return {"images": ops.reshape(shown, shape), "classes": chosen}
-
-    def _seen(self, images):
-        return images if self.view is None else self.view(images)
+    # Couplings
 
     @property
     def iterations(self):
@@ -245,12 +164,6 @@ class CapsNet(CapsuleClassifier, keras.Model):
             )
         return self.routing.router(inputs=ops.shape(x)[1])
 
-    @property
-    def _decoder(self):
-        if self.decoder is None:
-            raise ValueError("A CapsNet without a decoder makes no images. Received: decoder=None")
-        return self.decoder
-
     def get_config(self):
         serialize = keras.saving.serialize_keras_object
         return {
@@ -263,13 +176,6 @@ class CapsNet(CapsuleClassifier, keras.Model):
             "reconstruction_weight": self.reconstruction_weight,
             "view": None if self.view is None else serialize(self.view),
         }
-
-
-def _parted(x, y):
-    """Labels (B, J), target images (B, T, H, W, C) and the labels (B, T, J) of their parts."""
-    if isinstance(y, (tuple, list)):
-        return tuple(y)
-    return y, x[:, None], y[:, None]
 
 
 def _is_config(value):

@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
-from keras_capsule_poe.functions.winners import winners
-from keras_capsule_poe.models.capsnet import as_layer, named_rightly
+from keras_capsule_poe.functions.winners import named_rightly, winners
+from keras_capsule_poe.models.capsnet import as_layer
 from keras_capsule_poe.models.classifier import CapsuleClassifier
 
 

@@ -1,0 +1,122 @@
+"""EM routing a few images at a time against the readable form, and its gradient against autodiff.
+
+Rejected: a gradient that stops at an iteration, at the variance or at the damped mean; children
+that windows share and that get the gradient of one; a slice that leaves images out.
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_capsule_poe.functions import EMOptions, ReceptiveFields, em_routing
+from keras_capsule_poe.functions.streamed import em
+
+INPUTS, OUTPUTS, SIZE = 2, 3, 2
+OPTIONS = [
+    EMOptions(inverse_temperature=0.5, schedule="linear"),
+    EMOptions(inverse_temperature=2.0, compete="places", damping=0.3, iterations=4),
+    EMOptions(iterations=1, schedule="constant", damping=0.1),
+]
+
+
+def problem(fields, shared, images=3, dtype="float64"):
+    random = np.random.default_rng(0)
+    places = fields.grid[0] * fields.grid[1]
+    maps = () if shared else fields.children.shape[1:]
+    pose = random.normal(size=(images, places, INPUTS, SIZE, SIZE))
+    activation = random.uniform(0.1, 1, size=(images, places, INPUTS))
+    kernel = random.normal(size=(*maps, INPUTS, OUTPUTS, SIZE, SIZE))
+    betas = random.normal(size=(2, OUTPUTS))
+    added = random.normal(size=(fields.children.shape[1], SIZE**2))
+    return [tf.constant(x, dtype) for x in (pose, activation, kernel, *betas)], added
+
+
+def readable(pose, activation, kernel, beta_u, beta_a, fields, options, added):
+    maps = "kijno" if len(kernel.shape) == 5 else "ijno"
+    votes = tf.einsum(f"bpkimn,{maps}->bpkijmo", fields.gather(pose), kernel)
+    votes = tf.reshape(votes, (*votes.shape[:5], SIZE**2)) + added[:, None, None]
+    found = em_routing(votes, fields.gather(activation), beta_u, beta_a, fields, options)
+    return found.pose, found.activation
+
+
+def found(function, at, *more):
+    """What a function gives, and the gradients of a sum of it with weights."""
+    random = np.random.default_rng(1)
+    with tf.GradientTape() as tape:
+        tape.watch(at)
+        results = function(*at, *more)
+        weights = [tf.constant(random.normal(size=x.shape), x.dtype) for x in results]
+        loss = sum(tf.reduce_sum(w * x) for w, x in zip(weights, results))
+    return results, tape.gradient(loss, at)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("grid", [(5, 4, 3, 2), (4, 4, 2, 1), (3, 2, None, 1)])
+@pytest.mark.parametrize("shared", [True, False])
+def test_it_and_its_gradient_are_those_of_the_readable_form(grid, shared, options, monkeypatch):
+    # An image at a time.
+    monkeypatch.setattr(em, "AT_ONCE", 1)
+    fields = ReceptiveFields(*grid)
+    at, added = problem(fields, shared)
+    for ours, theirs in zip(
+        found(em.route_matrices, at, fields, options, added),
+        found(readable, at, fields, options, added),
+    ):
+        for a, b in zip(ours, theirs, strict=True):
+            # Float64 sums in another order.
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
+
+
+def test_slices_and_graphs_of_any_batch(monkeypatch):
+    fields, options = ReceptiveFields(4, 4, 2), OPTIONS[0]
+    at, added = problem(fields, shared=False, images=5)
+    shapes = [tf.TensorSpec((None, *x.shape[1:]), x.dtype) for x in at[:2]]
+
+    def step(pose, activation):
+        return found(em.route_matrices, [pose, activation, *at[2:]], fields, options, added)
+
+    votes = 9 * 8 * OUTPUTS * SIZE**2
+    expected = step(*at[:2])
+    for images in (1, 2, 3):
+        monkeypatch.setattr(em, "AT_ONCE", images * votes)
+        for ours, theirs in zip(step(*at[:2]), expected):
+            for a, b in zip(ours, theirs, strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
+    monkeypatch.setattr(em, "AT_ONCE", 2 * votes)
+    graph = tf.function(
+        lambda *x: em.route_matrices(*x, *at[2:], fields, options, added),
+        input_signature=shapes,
+        autograph=False,
+    )
+    for n in (5, 1, 2):
+        for a, b in zip(graph(at[0][:n], at[1][:n]), expected[0], strict=True):
+            np.testing.assert_allclose(a, b[:n], rtol=1e-9, atol=1e-9)
+
+
+def test_in_float32_it_is_as_near_to_float64_as_the_readable_form():
+    fields = ReceptiveFields(5, 5, 3)
+    at, added = problem(fields, shared=False)
+    exact = found(readable, at, fields, OPTIONS[0], added)
+    at, _ = problem(fields, shared=False, dtype="float32")
+    added = added.astype("float32")
+    gaps = [
+        max(
+            np.abs(np.subtract(a, b)).max() / np.abs(b).max()
+            for ours, theirs in zip(found(form, at, fields, OPTIONS[0], added), exact)
+            for a, b in zip(ours, theirs)
+        )
+        for form in (em.route_matrices, readable)
+    ]
+    # The order of sums is all that differs.
+    assert gaps[0] < 1e-5 and gaps[0] < 10 * gaps[1] + 1e-6, gaps
+
+
+def test_children_that_are_off_have_finite_gradients():
+    fields = ReceptiveFields(4, 4, 2)
+    at, added = problem(fields, shared=False, dtype="float32")
+    for scale in (1e-20, 1e6):
+        pose, activation, *rest = at
+        moved = [scale * pose, 0 * activation, *rest]
+        for part in found(em.route_matrices, moved, fields, OPTIONS[0], scale * added):
+            for x in part:
+                assert np.isfinite(x).all()
