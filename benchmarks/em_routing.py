@@ -1,0 +1,93 @@
+"""EM routing of a convolutional layer of matrix capsules, against the same by plain einsum.
+
+3x3 windows at strides of two over 12x12 places, as in the networks of Hinton et al. (2018) on
+28x28 images: 8 types to 16 (their small one) and 32 to 32; 3 iterations, gradients through all of
+them in poses, activations and maps.
+Usage: python benchmarks/em_routing.py [--json FILE] [--quick]
+"""
+
+import _children as children
+import _measure as measure
+import numpy as np
+import tensorflow as tf
+
+from keras_capsule_poe.layers import ConvEMCapsules
+
+PLACES, SIZE = 12, 4
+CASES = ((8, 16, 64), (32, 32, 16))
+FORMS = ("plain", "streamed")
+COLUMNS = (
+    "types parents images direction form ms ms_an_image extra_mb time_ratio memory_ratio error"
+)
+COLUMNS = COLUMNS.split()
+
+
+def compiled(form, types, parents, images, is_backward):
+    """A function without arguments that runs a form of the layer as one graph."""
+    random = np.random.default_rng(0)
+    pose = random.normal(size=(images, PLACES, PLACES, types, SIZE, SIZE)).astype("float32")
+    activation = random.uniform(size=pose.shape[:4]).astype("float32")
+    layer = ConvEMCapsules(parents, kernel_size=3, strides=2, implementation=form)
+    layer.build((pose.shape, activation.shape))
+    layer.kernel.assign(0.3 * random.normal(size=layer.kernel.shape))
+
+    def forward(*inputs):
+        return layer(inputs)
+
+    def backward(*inputs):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            found = layer(inputs)
+            loss = tf.reduce_sum(found[0] ** 2) + tf.reduce_sum(found[1])
+        return [*found, *tape.gradient(loss, [*inputs, layer.kernel.value])]
+
+    graph = tf.function(backward if is_backward else forward, autograph=False)
+    inputs = [tf.constant(pose), tf.constant(activation)]
+    graph = graph.get_concrete_function(*inputs)
+    return lambda: graph(*inputs)
+
+
+def memory(*case):
+    """Extra megabytes of one call."""
+    return measure.extra_peak_mb(compiled(*case))
+
+
+def speed(*case):
+    """Milliseconds of each form, and how far they differ."""
+    calls = {form: compiled(form, *case) for form in FORMS}
+    ours, theirs = calls["streamed"](), calls["plain"]()
+    error = max(measure.relative_error(a, b) for a, b in zip(ours, theirs))
+    return measure.times(calls, seconds=4.0), error
+
+
+def main():
+    args, rows = measure.parser(__doc__).parse_args(), []
+    for types, parents, images in CASES[: 1 if args.quick else None]:
+        for is_backward in (False, True):
+            case = (types, parents, 2 if args.quick else images, is_backward)
+            least, error = children.in_child(speed, *case)
+            peak = dict(zip(FORMS, children.in_children(memory, [(form, *case) for form in FORMS])))
+            for form in FORMS:
+                rows.append(
+                    {
+                        "types": types,
+                        "parents": parents,
+                        "images": case[2],
+                        "direction": "forward+backward" if is_backward else "forward",
+                        "form": form,
+                        "ms": least[form],
+                        "ms_an_image": least[form] / case[2],
+                        "extra_mb": peak[form],
+                        "time_ratio": least[form] / least["plain"],
+                        "memory_ratio": peak[form] / peak["plain"],
+                        "error": error if form == "streamed" else None,
+                    }
+                )
+    measure.report(rows, COLUMNS, args.json)
+    worst = max(row["error"] for row in rows if row["error"] is not None)
+    if worst > 1e-5:
+        raise SystemExit(f"The forms differ by {worst:.1e}, more than 1e-5.")
+
+
+if __name__ == "__main__":
+    main()
