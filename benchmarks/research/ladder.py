@@ -2,8 +2,8 @@
 
 A departure is a group of settings in which the recipe `generation` differs from `paper`; their
 values are read from the two recipes. Rungs add departures to the plain form one after the other,
-until it is the default; then each is left out of the default; then routing; then chains of three
-and ten steps. All rows train on features of the same 12,000 training images, of an autoencoder
+until it is the default; then each is left out of the default; then the fewest that draw; then
+routing; then chains of three and ten steps. All rows train on features of the same 12,000 training images, of an autoencoder
 that all share, with as many steps of as many images (`EQUAL`), and are judged by 2,000 draws of
 each kind against 2,000 others, the last training images: `complete` directions of a plain
 Gaussian, `visited` those of training, and of these also draws that are only as long as codes are
@@ -72,6 +72,8 @@ MORE = {
     "plain form, CD-3": (PLAIN, {"encoder.chain_steps": 3}),
     "plain form, CD-10": (PLAIN, {"encoder.chain_steps": 10}),
 }
+# Few departures with which single capsules draw, found by what the others are worth.
+FEW = ("competition", "cluster start", "frames", "load balancing")
 WANTED = "recognised purity modal_classes coverage precision recall frechet".split()
 SOURCES = ("complete", "visited", "own_length")
 TABLES = {
@@ -95,6 +97,8 @@ def rows():
     for name, group in list(groups.items())[:-1]:
         without = {setting: plain[setting] for setting in group}
         found[f"default, no {name}"] = (DEFAULT, _without_idle(DEFAULT, without))
+    few = {setting: default[setting] for name in FEW for setting in groups[name]}
+    found[f"plain form + {', '.join(FEW)}"] = (PLAIN, _without_idle(PLAIN, few))
     return found | MORE
 
 
