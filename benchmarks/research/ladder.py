@@ -3,15 +3,15 @@
 A departure is a group of settings in which the recipe `generation` differs from `paper`; their
 values are read from the two recipes. Rungs add departures to the plain form one after the other,
 until it is the default; then each is left out of the default; then the fewest that draw; then
-routing; then chains of three and ten steps. All rows train on features of the same 12,000 training images, of an autoencoder
-that all share, with as many steps of as many images (`EQUAL`), and are judged by 2,000 draws of
-each kind against 2,000 others, the last training images: `complete` directions of a plain
-Gaussian, `visited` those of training, and of these also draws that are only as long as codes are
-(`own_length`; the others are as long as a squashed Gaussian). `whole_code` is the relative error
-of primary capsules decoded from whole codes, `accuracy` how often the classifier names their
-images rightly, `most_won` the share of images that one capsule wins, `seconds` the processor time
-that training took. Rows that were made are kept: a ladder that was stopped goes on where it was,
-seed by seed. Rows that differ after the encoder share it.
+routing; then chains of three and ten steps. All rows train on features of the same 12,000
+training images, of an autoencoder that all share, with as many steps of as many images (`EQUAL`),
+and are judged by 2,000 draws of each kind against 2,000 others, the last training images:
+`complete` directions of a plain Gaussian, `visited` those of training, and of these also draws
+that are only as long as codes are (`own_length`; the others are as long as a squashed Gaussian).
+`whole_code` is the relative error of primary capsules decoded from whole codes, `accuracy` how
+often the classifier names their images rightly, `most_won` the share of images that one capsule
+wins, `seconds` the processor time that training took. Rows that were made are kept: a ladder that
+was stopped goes on where it was, seed by seed. Rows that differ after the encoder share it.
 
 Usage: python benchmarks/research/ladder.py FOLDER [--dataset NAME] [--rows NAME ...]
            [--seeds N ...] [--table]
