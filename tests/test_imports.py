@@ -26,8 +26,8 @@ MAY = {
     },
     "training": {"data", "io", "errors"},
     "families": {
-        "models", "layers", "losses", "metrics", "functions", "training", "generation", "serving",
-        "data", "io", "errors",
+        "models", "layers", "losses", "callbacks", "metrics", "functions", "training",
+        "generation", "serving", "data", "io", "errors",
     },
     "cli": {
         "families", "training", "evaluation", "generation", "serving", "models", "data", "io",

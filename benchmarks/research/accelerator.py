@@ -31,6 +31,7 @@ from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.evaluation.accuracy import wilson_interval
 from keras_capsule_poe.families import get
 from keras_capsule_poe.families.capsnet import build
+from keras_capsule_poe.families.classifiers.windows import augmentation
 from keras_capsule_poe.functions.compiled import compiled
 from keras_capsule_poe.functions.winners import are_longest
 from keras_capsule_poe.io.files import beside
@@ -88,7 +89,7 @@ def batches(images, config, epoch):
         seed=config.seed,
         first_epoch=epoch,
         epochs=epoch + 1,
-        augment=None if has_targets else build.augmentation(config),
+        augment=None if has_targets else augmentation(config["capsnet"]),
     )
 
     def examples():

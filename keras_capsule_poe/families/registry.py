@@ -16,6 +16,7 @@ _OURS = {
     "neurons": "keras_capsule_poe.families.neurons:FAMILY",
     "rbm": "keras_capsule_poe.families.rbm:FAMILY",
     "capsnet": "keras_capsule_poe.families.capsnet:FAMILY",
+    "matrix-capsules": "keras_capsule_poe.families.matrix_capsules:FAMILY",
 }
 _registered = {}
 

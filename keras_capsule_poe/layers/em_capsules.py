@@ -53,7 +53,7 @@ class ConvEMCapsules(MatrixParents):
         self.kernel_size = whole_number("kernel_size", kernel_size)
         self.strides = whole_number("strides", strides)
 
-    def _fields(self, height, width):
+    def make_fields(self, height, width):
         return ReceptiveFields(height, width, self.kernel_size, self.strides)
 
     def get_config(self):
@@ -112,7 +112,7 @@ class EMCapsules(MatrixParents):
         super().__init__(types, **kwargs)
         self.shared_weights, self.coordinates = bool(shared_weights), bool(coordinates)
 
-    def _fields(self, height, width):
+    def make_fields(self, height, width):
         return ReceptiveFields(height, width)
 
     def _maps(self, height, width):

@@ -46,7 +46,8 @@ class MatrixParents(keras.layers.Layer):
         self.cost_initializer = keras.initializers.get(cost_initializer)
         self.activation_initializer = keras.initializers.get(activation_initializer)
 
-    def _fields(self, height, width):
+    def make_fields(self, height, width):
+        """The `ReceptiveFields` of the parents of so many places."""
         raise NotImplementedError
 
     def build(self, input_shape):
@@ -126,12 +127,12 @@ class MatrixParents(keras.layers.Layer):
         """The `ReceptiveFields` of the parents of poses (B, H, W, I, P, P)."""
         grid = tuple(pose.shape[1:3])
         if grid not in self._known:
-            self._known[grid] = self._fields(*grid)
+            self._known[grid] = self.make_fields(*grid)
         return self._known[grid]
 
     def _maps(self, height, width):
         """How many places of a window have maps of their own; () where all share them."""
-        return self._fields(height, width).children.shape[1:]
+        return self.make_fields(height, width).children.shape[1:]
 
     def _checked(self, input_shape):
         is_pair = isinstance(input_shape, (tuple, list)) and len(input_shape) == 2
@@ -147,7 +148,7 @@ class MatrixParents(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         pose, _ = self._checked(input_shape)
-        places = (pose[0], *self._fields(*pose[1:3]).shape, self.types)
+        places = (pose[0], *self.make_fields(*pose[1:3]).shape, self.types)
         return (*places, *pose[4:]), places
 
     def get_config(self):

@@ -24,8 +24,8 @@ class MatrixCapsNet(DecodedClassifier, keras.Model):
             activations, such as `PrimaryMatrixCapsules`; each further one from these to those of
             its parents; the last one has a single place, and a capsule for each class.
         image_shape: (H, W, C).
-        loss: Loss of activations (B, J) by labels (B, J), or its config; None: `SpreadLoss()`,
-            whose margin `SpreadMargin` lets grow.
+        loss: Keras loss of activations (B, J) by labels (B, J), or its config; None:
+            `SpreadLoss()`, whose margin `SpreadMargin` lets grow.
         decoder: Layer from poses (B, J, P P) to images, or its config; or None.
         reconstruction_weight: float, of the squared error.
         view: See `CapsNet`.
@@ -57,7 +57,6 @@ class MatrixCapsNet(DecodedClassifier, keras.Model):
     """
 
     TITLE = "Network of matrix capsules"
-    LOSS = "spread_loss"
 
     def __init__(
         self,
@@ -75,7 +74,7 @@ class MatrixCapsNet(DecodedClassifier, keras.Model):
         self.features = as_layer("features", features)
         self.capsule_layers = [as_layer("layers", layer) for layer in layers]
         self.image_shape = tuple(image_shape)
-        loss = keras.losses.deserialize(loss) if isinstance(loss, dict) else loss
+        loss = keras.saving.deserialize_keras_object(loss) if isinstance(loss, dict) else loss
         self.spread = SpreadLoss() if loss is None else loss
         self.decoder = None if decoder is None else as_layer("decoder", decoder)
         self.reconstruction_weight = real_number("reconstruction_weight", reconstruction_weight)

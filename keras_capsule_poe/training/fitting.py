@@ -31,6 +31,7 @@ def fit(
     after_epoch=None,
     picture=None,
     until=None,
+    callbacks=(),
 ):
     """Fits `model`, resuming from the newest checkpoint in `folder`.
 
@@ -46,6 +47,8 @@ def fit(
         after_epoch: Function of nothing to a dict of further metrics, called each epoch.
         picture: Function of a file name, called a few times a stage; draws what was learned.
         until: Function of an epoch's metrics to whether they are good enough to stop; or None.
+        callbacks: Keras callbacks that follow from the step alone, so that they may be new in a
+            run that goes on.
 
     Returns:
         list of dict, the metrics of each epoch.
@@ -74,7 +77,7 @@ def fit(
             steps_per_epoch=steps - step,
             verbose=0,
             shuffle=False,
-            callbacks=[monitor, *reporter.callbacks(stage)],
+            callbacks=[monitor, *callbacks, *reporter.callbacks(stage)],
         )
     write_json(folder / HISTORY_FILE, monitor.history)
     return monitor.history

@@ -54,7 +54,10 @@ class Run:
         """What each finished stage measured, by stage."""
         return self.folder.metrics(self.config.family)
 
-    def fit(self, stage, model, stream, schedule, after_epoch=None, picture=None, until=None):
+    def fit(
+        self, stage, model, stream, schedule, after_epoch=None, picture=None, until=None,
+        callbacks=(),
+    ):  # fmt: skip
         """Fits the model of a stage with checkpoints, see `fitting.fit`.
 
         Args:
@@ -62,7 +65,8 @@ class Run:
             model: Built Keras model, compiled.
             stream: Function of keyword arguments of `batches` to a `tf.data.Dataset`.
             schedule: `Schedule`.
-            after_epoch, picture, until: See `fitting.fit`; `picture` is a function of a path.
+            after_epoch, picture, until, callbacks: See `fitting.fit`; `picture` is a function of
+                a path.
 
         Returns:
             dict, the metrics of the last epoch.
@@ -84,6 +88,7 @@ class Run:
             after_epoch=after_epoch,
             picture=picture and (lambda name: picture(self.path("pictures") / name)),
             until=until,
+            callbacks=callbacks,
         )
         return history[-1]
 

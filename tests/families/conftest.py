@@ -33,15 +33,16 @@ class Stopping(Reporter):
 
 @pytest.fixture
 def goes_on_alike():
-    """Trains a capsule network in two parts and as a whole: both have the same weights."""
+    """Trains a classifier in two parts and as a whole: both have the same weights."""
 
     def check(config, folder):
+        stage = config.family.stages[0].name
         with pytest.raises(Interrupted):
-            train(config, folder / "parts", reporter=Stopping(write=str), stage="capsnet")
+            train(config, folder / "parts", reporter=Stopping(write=str), stage=stage)
         weights = []
         for name in ("parts", "whole"):
-            train(config, folder / name, reporter=Reporter(write=str), stage="capsnet")
-            path = folder / name / "capsnet" / "model.keras"
+            train(config, folder / name, reporter=Reporter(write=str), stage=stage)
+            path = folder / name / stage / "model.keras"
             weights.append(keras.models.load_model(path, compile=False).get_weights())
         for part, whole in zip(*weights):
             # The same float32 operations.

@@ -18,7 +18,7 @@ from keras_capsule_poe.data import load_images
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.families import get
 from keras_capsule_poe.families.capsnet import build
-from keras_capsule_poe.families.capsnet.rates import falling
+from keras_capsule_poe.families.classifiers.rates import falling
 from keras_capsule_poe.functions import RoutingOptions
 from keras_capsule_poe.training import RunConfig
 

@@ -16,7 +16,7 @@ from keras_capsule_poe.data import ImageSet, load_images
 from keras_capsule_poe.evaluation.pairs import pair_figures
 from keras_capsule_poe.families import get
 from keras_capsule_poe.families.capsnet import build
-from keras_capsule_poe.families.capsnet.examples import examples
+from keras_capsule_poe.families.classifiers.examples import examples
 from keras_capsule_poe.generation.parts import parts
 from keras_capsule_poe.training import RunConfig
 

@@ -15,6 +15,7 @@ from keras_capsule_poe.data.augmentation import center_crop, cifar, norb, standa
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.families import get
 from keras_capsule_poe.families.capsnet import build
+from keras_capsule_poe.families.classifiers.windows import augmentation
 from keras_capsule_poe.layers import Standardize
 from keras_capsule_poe.training import RunConfig
 
@@ -47,7 +48,7 @@ def test_training_sees_the_published_windows(kind, change, side):
     """The model standardises what the stream gives it: then it is what the function gives."""
     images = pixels(shape=(side, side, 2))
     config = configuration(augmentation=kind)
-    given = build.augmentation(config)(images, np.random.default_rng(1))
+    given = augmentation(config["capsnet"])(images, np.random.default_rng(1))
     expected = change(images, np.random.default_rng(1))
     model = build.build_model(config, images.shape[1:])
     first = model.primary.layers[0]

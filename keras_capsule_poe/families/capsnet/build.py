@@ -1,16 +1,15 @@
 """A supervised capsule network from its settings, and what it would take."""
 
-import functools
 import math
 
 import keras
 
-from keras_capsule_poe.data.augmentation import cifar, norb, shift
-from keras_capsule_poe.data.digit_augmentation import efficient
 from keras_capsule_poe.errors import in_section
 from keras_capsule_poe.families.capsnet.bodies import SMALLEST, Starts, build_body
 from keras_capsule_poe.families.capsnet.control import build_control, trained
-from keras_capsule_poe.families.capsnet.rates import falling
+from keras_capsule_poe.families.classifiers import windows
+from keras_capsule_poe.families.classifiers.rates import falling
+from keras_capsule_poe.families.classifiers.windows import augmentation, seen_shape, view_of
 from keras_capsule_poe.functions.checks import one_of, real_number, whole_number
 from keras_capsule_poe.functions.convolution import fast_share
 from keras_capsule_poe.layers import (
@@ -32,9 +31,6 @@ SHARE = 0.5
 BYTES = 4
 # Passes over all votes in one pass forward, of three iterations: two agreements, three sums.
 ROUTED = 5
-# Windows that a training image is cut to, at a random place, and a test image in its middle:
-# the function, its size, and the size of images that it is for.
-WINDOWS = {"cifar": (cifar, 24, None), "norb": (norb, 32, 48)}
 
 
 def build_model(config, image_shape, dtype=None):
@@ -50,14 +46,14 @@ def build_model(config, image_shape, dtype=None):
     """
     net, dtype = config["capsnet"], dtype or policy(config["capsnet"].precision)
     make = _cnn if one_of("network", net.network, ("capsules", "cnn")) == "cnn" else _capsules
-    view = _view(net, image_shape)
+    view = view_of(net, image_shape)
     model = make(net, image_shape, view, dtype, Starts(net.initial, config.seed))
     model.build()
     return model
 
 
 def _capsules(net, image_shape, view, dtype, starts):
-    seen = _seen(view, image_shape)
+    seen = seen_shape(view, image_shape)
     return CapsNet(
         build_body(net, seen, dtype, starts, standardized=view is not None),
         _routing(net, starts),
@@ -71,34 +67,14 @@ def _capsules(net, image_shape, view, dtype, starts):
 
 
 def _cnn(net, image_shape, view, dtype, starts):
-    seen, parameters = _seen(view, image_shape), 0
+    seen, parameters = seen_shape(view, image_shape), 0
     if net.units is None:
         capsules = _capsules(net, seen, None, dtype, Starts(net.initial, 0))
         capsules.build()
         parameters = trained(capsules)
     is_standardized = view is not None
-    network = build_control(net, seen, parameters, dtype, starts, is_standardized)
+    network = build_control(net, seen, parameters, dtype, starts, is_standardized, net.body)
     return ConvClassifier(network, image_shape, net.global_pooling, view, name="cnn")
-
-
-def _view(net, image_shape):
-    """The window of images that the network sees, a layer; or None: all."""
-    if net.augmentation not in WINDOWS:
-        return None
-    _, size, whole = WINDOWS[net.augmentation]
-    height, width = image_shape[:2]
-    if min(height, width) < size or (whole and (height, width) != (whole, whole)):
-        wanted = f"{whole}x{whole}" if whole else f"at least {size}x{size}"
-        raise ValueError(
-            f"`augmentation` {net.augmentation!r} is for images of {wanted} pixels; `image_size` "
-            f"resizes them. Received: {height}x{width}"
-        )
-    return keras.layers.CenterCrop(size, size, data_format="channels_last", dtype="float32")
-
-
-def _seen(view, image_shape):
-    """The shape of what the network sees of an image."""
-    return image_shape if view is None else (view.height, view.width, image_shape[2])
 
 
 def _routing(net, starts):
@@ -143,22 +119,6 @@ def optimizer(config, images):
     return keras.optimizers.Adam(rate, epsilon=1e-8)
 
 
-def augmentation(config):
-    """What happens to images that are trained on: a function for `data.stream`, or None."""
-    net = config["capsnet"]
-    known = ("none", "shift", "efficient", *WINDOWS)
-    kind = one_of("augmentation", net.augmentation, known)
-    if kind in WINDOWS:
-        return functools.partial(_window, WINDOWS[kind][0])
-    moved = functools.partial(shift, most=whole_number("shift", net.shift, least=0))
-    return {"none": None, "shift": moved, "efficient": efficient}[kind]
-
-
-def _window(change, images, random):
-    """As the network takes pixels, which standardises them: 255 grey levels are 1."""
-    return change(images, random, standardized=False) / 255
-
-
 def check(config, image_shape=None):
     """Builds every part, so that its constructor says what it cannot be.
 
@@ -171,9 +131,9 @@ def check(config, image_shape=None):
     """
     net = config["capsnet"]
     with in_section("capsnet"):
-        augmentation(config)
+        augmentation(net)
         optimizer(config, images=1)
-        side = 48 if net.augmentation in WINDOWS else 28
+        side = windows.fitting_side(net)
         build_model(config, image_shape or (side, side, 1))
         wanted = net.until_accuracy
         if wanted is not None and not 0 < real_number("until_accuracy", wanted) <= 1:
@@ -183,8 +143,7 @@ def check(config, image_shape=None):
 def smallest(config):
     """The least height and width of images, in pixels."""
     net = config["capsnet"]
-    _, window, whole = WINDOWS.get(net.augmentation, (None, 0, 0))
-    return max(SMALLEST.get(net.body, 0), whole or window) or None
+    return windows.smallest(net, SMALLEST.get(net.body, 0))
 
 
 def outline(config, image_shape):
@@ -193,7 +152,7 @@ def outline(config, image_shape):
     if isinstance(model, ConvClassifier):
         shapes = {"image": tuple(image_shape), "classes": (config["capsnet"].classes,)}
         return shapes, {"network": model.count_params()}
-    seen = _seen(model.view, tuple(image_shape))
+    seen = seen_shape(model.view, tuple(image_shape))
     primary = model.primary.compute_output_shape((None, *seen))
     shapes = {
         "image": tuple(image_shape),
@@ -224,7 +183,7 @@ def cost(config, image_shape, images, held_out):
 
 def _sizes(model):
     """Multiplications of one image forward, and numbers that the layers give."""
-    seen = _seen(model.view, model.image_shape)
+    seen = seen_shape(model.view, model.image_shape)
     if isinstance(model, ConvClassifier):
         _, products, numbers = _forward(model.network, seen)
         return products, numbers

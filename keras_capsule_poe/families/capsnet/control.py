@@ -12,7 +12,7 @@ from keras_capsule_poe.layers import FastConv2D, Standardize
 LAST_UNITS = 192
 
 
-def build_control(net, image_shape, parameters, dtype, starts, standardized=False):
+def build_control(net, image_shape, parameters, dtype, starts, standardized=False, body=None):
     """A `keras.Sequential` from images (B, H, W, C) to logits (B, classes).
 
     Convolutions, those of the body where it has some of its own; then two hidden layers with
@@ -20,12 +20,13 @@ def build_control(net, image_shape, parameters, dtype, starts, standardized=Fals
     `parameters`, where the settings do not say it.
 
     Args:
-        net: `CapsNetSection`.
+        net: Section of settings, with `filters`, `units`, `dropout` and how it pools.
         image_shape: (H, W, C).
         parameters: int, trainable ones.
         dtype: Policy of the convolutions.
         starts: `Starts`.
         standardized: bool, whether each image is standardised first.
+        body: str, of `bodies.build_body`; its convolutions are taken where it has some.
 
     Raises:
         ValueError: If a setting is out of range.
@@ -33,7 +34,7 @@ def build_control(net, image_shape, parameters, dtype, starts, standardized=Fals
     dropout = real_number("dropout", net.dropout)
     if not 0 <= dropout < 1:
         raise ValueError(f"`dropout` must lie in [0, 1). Received: dropout={net.dropout}")
-    make = {"efficient": efficient_convolutions, "places": place_convolutions}.get(net.body)
+    make = {"efficient": efficient_convolutions, "places": place_convolutions}.get(body)
     layers = [Standardize(dtype="float32")] if standardized else []
     layers += make(dtype, starts) if make else _plain(net, dtype, starts)
     pooled = keras.layers.GlobalAveragePooling2D if net.global_pooling else keras.layers.Flatten

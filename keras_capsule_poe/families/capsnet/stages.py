@@ -1,122 +1,19 @@
-"""The stages of a supervised capsule network: its training, and the whole.
+"""The stages of a supervised capsule network: its training, and the whole."""
 
-Each takes a `Run`, leaves its files in the run's folder and returns what it measured.
-"""
-
-import keras
-import numpy as np
-
-from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.families.capsnet import build
-from keras_capsule_poe.families.capsnet.examples import class_labels, examples, has_targets
-from keras_capsule_poe.families.features import stored
+from keras_capsule_poe.families.classifiers import stages
 from keras_capsule_poe.families.saved import load_as
-from keras_capsule_poe.functions.compiled import compiled
-from keras_capsule_poe.functions.winners import are_longest
-from keras_capsule_poe.generation.grids import image_traversal, reconstruction_rows
-from keras_capsule_poe.generation.parts import part_rows
-from keras_capsule_poe.io.files import beside
-from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.models import CapsNet, ConvClassifier
-from keras_capsule_poe.serving.saved_model import export_saved_model
-
-SHOWN = 12
-# Held-out images whose couplings are looked at after each epoch.
-WATCHED = 128
 
 
 def capsnet(run):
     """Trains the network by the margin loss and the error of its reconstructions."""
-    config, data = run.config, run.data
-    net, schedule = config["capsnet"], build.schedule(config)
-    class_labels(data.train, net.classes)
-    labels = class_labels(data.held_out, net.classes)
-    keras.utils.set_random_seed(config.seed)
-    model = build.build_model(config, data.image_shape)
-    # XLA makes convolutions several times slower on a CPU.
-    model.compile(build.optimizer(config, len(data.train)), jit_compile=False)
-    augment = build.augmentation(config)
-    if augment is not None and has_targets(data.train):
-        run.reporter.note("Images of several are not augmented: they are composed anew each epoch.")
-        augment = None
-    lengths = compiled(lambda images: model.classify(images)["probabilities"])
-    changes = _logit_changes(model, data.held_out.head(WATCHED).images)
-
-    def stream(**order):
-        return examples(data.train, net.classes, augment=augment, **order)
-
-    def after_epoch():
-        found = are_longest(map_batches(lengths, data.held_out.images), labels)
-        accuracy = np.mean(found.reshape(len(labels), -1).all(axis=1))
-        return {"held_out_accuracy": accuracy, **changes()}
-
-    def picture(path):
-        save_grid(path, _reconstructions(model, data.held_out))
-
-    last = run.fit(
-        "capsnet",
-        model,
-        stream,
-        schedule,
-        after_epoch,
-        picture if _makes_images(model) else None,
-        until=_enough(net.until_accuracy),
-    )
-    stored.save_model(run, "capsnet", model)
-    return last
-
-
-def _logit_changes(model, images):
-    """A function of nothing to how far each iteration of routing moves the logits of images.
-
-    On the same few images after each epoch: the 2017 paper's Appendix A, for next to nothing.
-    """
-    if not model.iterations:
-        return dict
-    changes = compiled(model.coupling_changes)
-
-    def measured():
-        means = map_batches(changes, images).mean(axis=0)
-        return {f"logit_change_{t + 1}": mean for t, mean in enumerate(means)}
-
-    return measured
-
-
-def _makes_images(model):
-    return "reconstruct" in model.ENDPOINTS
-
-
-def _enough(accuracy):
-    """Whether an epoch's metrics reach an accuracy on held-out images; None where none is asked."""
-    if accuracy is None:
-        return None
-    return lambda metrics: metrics["held_out_accuracy"] >= accuracy
-
-
-def _reconstructions(model, images):
-    """Rows of images and what is made of them; of images of several classes, of each part."""
-    shown = images.head(SHOWN)
-    if shown.labels.ndim == 1:
-        return list(reconstruction_rows(model, shown.images).values())
-    _, rows = part_rows(model, shown.images, shown.labels, shown.extras.get("targets"))
-    return list(rows.values())
+    return stages.train(run, "capsnet", build)
 
 
 def export(run):
     """Saves the network for Keras and as a SavedModel, and draws what it makes of images."""
-    trained = stored.load_model(run, "capsnet")
-    # In float32, whatever it was trained in.
-    model = build.build_model(run.config, run.data.image_shape, dtype="float32")
-    model.set_weights(trained.get_weights())
-    with beside(run.path("model.keras"), suffix=".keras") as temporary:
-        model.save(temporary)
-    version = export_saved_model(model, run.folder.path, run.folder.card(run.config))
-    if _makes_images(model):
-        held_out = run.data.held_out
-        save_grid(run.path("reconstructions.png"), _reconstructions(model, held_out))
-        moved, _, _ = image_traversal(model, held_out.images[:1], span=model.SPAN)
-        save_grid(run.path("traverse.png"), moved)
-    return {"saved_model": version.name}
+    return stages.export(run, "capsnet", build)
 
 
 def load(path):

@@ -1,4 +1,4 @@
-"""What a capsule network is fitted to: images, and their classes as vectors of zeros and ones."""
+"""What a classifier is fitted to: images, and their classes as vectors of zeros and ones."""
 
 import numpy as np
 
@@ -6,8 +6,8 @@ from keras_capsule_poe.data import stream
 from keras_capsule_poe.errors import ConfigError, DataError
 
 
-def class_labels(images, classes):
-    """The labels of an `ImageSet`.
+def class_labels(images, classes, section):
+    """The labels of an `ImageSet`, for a network of so many classes.
 
     Raises:
         DataError: If it has none, or one that is no class from 0 up.
@@ -19,7 +19,7 @@ def class_labels(images, classes):
         raise DataError("A classifier needs images that are all labelled. Received: a label -1")
     if images.labels.max() >= classes:
         raise ConfigError(
-            f"capsnet: `classes` must be at least {images.labels.max() + 1} for these labels. "
+            f"{section}: `classes` must be at least {images.labels.max() + 1} for these labels. "
             f"Received: classes={classes}"
         )
     return images.labels

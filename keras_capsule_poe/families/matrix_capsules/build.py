@@ -1,0 +1,269 @@
+"""A network of matrix capsules from its settings, and what it would take."""
+
+import dataclasses
+import math
+
+import keras
+
+from keras_capsule_poe.callbacks import SpreadMargin
+from keras_capsule_poe.errors import in_section
+from keras_capsule_poe.families.capsnet.bodies import Starts
+from keras_capsule_poe.families.capsnet.control import build_control, trained
+from keras_capsule_poe.families.classifiers import windows
+from keras_capsule_poe.families.classifiers.rates import falling
+from keras_capsule_poe.families.classifiers.windows import augmentation, seen_shape, view_of
+from keras_capsule_poe.functions.checks import one_of, real_number
+from keras_capsule_poe.layers import (
+    ConvEMCapsules,
+    DenseDecoder,
+    EMCapsules,
+    PrimaryMatrixCapsules,
+    Standardize,
+)
+from keras_capsule_poe.losses import MarginLoss, SpreadLoss
+from keras_capsule_poe.models import ConvClassifier, MatrixCapsNet
+from keras_capsule_poe.training.family import Cost
+from keras_capsule_poe.training.precision import policy
+from keras_capsule_poe.training.schedule import Schedule
+
+# Two convolutional layers of 3x3 windows after a stride of two, the first at a stride of two.
+SMALLEST = 13
+SHARE = 0.25
+BYTES = 4
+# Passes over all votes of an iteration, forward.
+PASSES = 4
+# Of the control: those of the networks here, five pixels wide, would have more parameters alone.
+CONTROL_FILTERS = 16
+
+
+def build_model(config, image_shape, dtype=None):
+    """The `MatrixCapsNet`, or `ConvClassifier`, of a configuration, built but not compiled.
+
+    Args:
+        config: `RunConfig`.
+        image_shape: (H, W, C).
+        dtype: Policy of the convolutions; None: that of the settings.
+
+    Raises:
+        ValueError: If a setting cannot be.
+    """
+    net, dtype = config["matrix"], dtype or policy(config["matrix"].precision)
+    make = {"capsules": _capsules, "cnn": _cnn}[one_of("network", net.network, ("capsules", "cnn"))]
+    view = view_of(net, image_shape)
+    height, width = seen_shape(view, image_shape)[:2]
+    if min(height, width) < SMALLEST:
+        raise ValueError(
+            f"images must be at least {SMALLEST}x{SMALLEST} pixels for windows of 3x3. "
+            f"Received: {height}x{width}"
+        )
+    model = make(net, image_shape, view, dtype, Starts(net.initial, config.seed))
+    model.build()
+    return model
+
+
+def _capsules(net, image_shape, view, dtype, starts):
+    seen = seen_shape(view, image_shape)
+    convolution = keras.layers.Conv2D(
+        net.filters,
+        5,
+        strides=2,
+        padding="same",
+        activation="relu",
+        kernel_initializer=starts.kernel(0.05),
+        bias_initializer=starts.bias(),
+        dtype=dtype,
+        name="convolution",
+    )
+    layers = [keras.layers.Input(seen), convolution]
+    if view is not None:
+        layers.insert(1, Standardize(dtype="float32"))
+    return MatrixCapsNet(
+        keras.Sequential(layers, name="features"),
+        _capsule_layers(net, starts),
+        image_shape,
+        loss=_loss(net),
+        decoder=_decoder(net, seen, starts),
+        reconstruction_weight=net.reconstruction_weight,
+        view=view,
+        name="matrix",
+    )
+
+
+def _capsule_layers(net, starts):
+    official = net.initial == "official"
+    primary = PrimaryMatrixCapsules(
+        net.primary_types,
+        net.size,
+        activation_bias=-1.0 if official else 0.0,
+        pose_initializer=starts.kernel(0.5),
+        activation_initializer=starts.kernel(3.0),
+        dtype="float32",
+        name="primary_capsules",
+    )
+    options = {
+        "iterations": net.iterations,
+        "schedule": net.schedule,
+        "compete": net.compete,
+        "damping": net.damping,
+        "variance_floor": net.variance_floor,
+        "activation_scale": net.activation_scale,
+        "dtype": "float32",
+    }
+    temperature = real_number("class_temperature", net.class_temperature, above=0)
+    temperature *= net.inverse_temperature
+
+    def more(stddev, cost, activation, inverse_temperature):
+        # In the published code costs are s (ln 2 pi + 1) + ln variance, and ours a half of them.
+        cost = cost * (math.log(2 * math.pi) + 1) / 2 if official else 0.0
+        return {
+            **options,
+            "inverse_temperature": inverse_temperature,
+            "kernel_initializer": starts.maps(stddev),
+            "cost_initializer": keras.initializers.Constant(cost),
+            "activation_initializer": keras.initializers.Constant(activation if official else 0.0),
+        }
+
+    inside = (0.3, 0.5, 0.5, net.inverse_temperature)
+    last = (0.01 if official else 0.3, 2.0, 1.0, temperature)
+    return [
+        primary,
+        ConvEMCapsules(net.types, 3, strides=2, name="first", **more(*inside)),
+        ConvEMCapsules(net.last_types, 3, name="second", **more(*inside)),
+        EMCapsules(net.classes, coordinates=net.coordinates, name="classes", **more(*last)),
+    ]
+
+
+def _loss(net):
+    losses = {
+        "spread": lambda: SpreadLoss(net.first_margin),
+        "margin": MarginLoss,
+        "cross-entropy": lambda: keras.losses.CategoricalCrossentropy(from_logits=True),
+    }
+    return losses[one_of("loss", net.loss, tuple(losses))]()
+
+
+def _decoder(net, seen, starts):
+    if one_of("decoder", net.decoder, ("none", "dense")) == "none":
+        return None
+    start = starts.kernel(0.1)
+    # Without a seed of its own, so that its layers start from different numbers.
+    start = type(start).from_config({**start.get_config(), "seed": None})
+    return DenseDecoder(seen, kernel_initializer=start, bias_initializer=starts.bias())
+
+
+def _cnn(net, image_shape, view, dtype, starts):
+    seen, parameters = seen_shape(view, image_shape), 0
+    if net.units is None:
+        capsules = _capsules(net, seen, None, dtype, Starts(net.initial, 0))
+        capsules.build()
+        parameters = trained(capsules)
+    net = dataclasses.replace(net, filters=CONTROL_FILTERS)
+    network = build_control(net, seen, parameters, dtype, starts, view is not None)
+    return ConvClassifier(network, image_shape, net.global_pooling, view, name="cnn")
+
+
+def schedule(config):
+    """The `Schedule` of the training."""
+    net = config["matrix"]
+    return Schedule(net.epochs, net.steps, net.batch_size)
+
+
+def optimizer(config, images):
+    """Adam with a falling rate, for so many training images."""
+    rate = falling(config["matrix"], *schedule(config).over(images))
+    return keras.optimizers.Adam(rate, epsilon=1e-8)
+
+
+def check(config, image_shape=None):
+    """Builds every part, so that its constructor says what it cannot be.
+
+    Args:
+        config: `RunConfig`.
+        image_shape: (H, W, C), or None for one that always fits.
+
+    Raises:
+        ConfigError: That names the section.
+    """
+    net = config["matrix"]
+    with in_section("matrix"):
+        augmentation(net)
+        optimizer(config, images=1)
+        spread_margin(config, 1)
+        side = windows.fitting_side(net)
+        build_model(config, image_shape or (side, side, 1))
+        wanted = net.until_accuracy
+        if wanted is not None and not 0 < real_number("until_accuracy", wanted) <= 1:
+            raise ValueError(f"`until_accuracy` must lie in (0, 1]. Received: {wanted}")
+
+
+def spread_margin(config, steps, loss=None):
+    """The `SpreadMargin` of a training of so many steps."""
+    net = config["matrix"]
+    over = steps if net.margin_steps is None else net.margin_steps
+    return SpreadMargin(over, loss, net.first_margin, net.last_margin, net.rise)
+
+
+def smallest(config):
+    """The least height and width of images, in pixels."""
+    return windows.smallest(config["matrix"], SMALLEST)
+
+
+def outline(config, image_shape):
+    """Shapes and numbers of parameters, two dicts, for people to read."""
+    model = build_model(config, image_shape)
+    shapes = {"image": tuple(image_shape)}
+    if isinstance(model, ConvClassifier):
+        shapes["classes"] = (config["matrix"].classes,)
+        return shapes, {"network": model.count_params()}
+    if model.view is not None:
+        shapes["window"] = seen_shape(model.view, tuple(image_shape))
+    names = ("primary capsules", "first layer", "second layer", "class capsules")
+    shapes |= {name: activation[1:] for name, (_, activation) in zip(names, _shapes(model))}
+    parts = {"features": model.features, "decoder": model.decoder}
+    parts |= dict(zip(names, model.capsule_layers))
+    return shapes, {name: part.count_params() for name, part in parts.items() if part is not None}
+
+
+def cost(config, image_shape, images, held_out):
+    """The `Cost` of the training."""
+    model = build_model(config, image_shape)
+    epochs, steps = schedule(config).over(images)
+    products, numbers = model.count_params(), model.count_params()
+    if isinstance(model, MatrixCapsNet):
+        products, numbers = _sizes(model)
+    return Cost(
+        # Forward, and the gradients in the inputs and in the weights.
+        flops=6.0 * products * images * epochs,
+        share=SHARE,
+        epochs=epochs,
+        steps=epochs * steps,
+        # Weights, their gradients and Adam's two moments; what each layer gives and its gradient.
+        memory=BYTES * (4 * model.count_params() + 2 * config["matrix"].batch_size * numbers),
+    )
+
+
+def _shapes(model):
+    """Shapes of the poses and activations that each layer gives of one image."""
+    shape = model.features.compute_output_shape(
+        (1, *seen_shape(model.view, tuple(model.image_shape)))
+    )
+    found = []
+    for layer in model.capsule_layers:
+        shape = layer.compute_output_shape(shape)
+        found.append(shape)
+    return found
+
+
+def _sizes(model):
+    """Multiplications of one image forward, and numbers that the layers give."""
+    seen = (1, *seen_shape(model.view, tuple(model.image_shape)))
+    places = math.prod(model.features.compute_output_shape(seen)[1:3])
+    products = places * model.features.count_params()
+    numbers = places * model.features.layers[-1].filters
+    products += places * model.capsule_layers[0].count_params()
+    shapes = _shapes(model)
+    for layer, (pose, _), (parents, _) in zip(model.capsule_layers[1:], shapes, shapes[1:]):
+        fields = layer.make_fields(*pose[1:3])
+        votes = fields.children.size * pose[3] * parents[3] * pose[4] * pose[5]
+        products += votes * (pose[4] + PASSES * layer.options.iterations)
+    return products, numbers + sum(math.prod(pose) for pose, _ in shapes)

@@ -1,0 +1,127 @@
+"""The settings of a network of matrix capsules, and its recipes."""
+
+from dataclasses import dataclass
+
+from keras_capsule_poe.training.family import Recipe
+
+
+@dataclass
+class MatrixSection:
+    """The network, its loss, and its training.
+
+    `filters`, `primary_types`, `types` and `last_types` are A, B, C and D of Hinton et al.
+    `class_temperature` is the share of the inverse temperature that the class capsules have. A
+    `network` "cnn" is a control without capsules: filters of its own, as many parameters.
+    """
+
+    network: str = "capsules"
+    filters: int = 64
+    primary_types: int = 8
+    types: int = 16
+    last_types: int = 16
+    size: int = 4
+    classes: int = 10
+    coordinates: bool = True
+    iterations: int = 3
+    schedule: str = "official"
+    inverse_temperature: float = 0.01
+    class_temperature: float = 1.0
+    compete: str = "all"
+    damping: float = 0.0
+    variance_floor: float = 5e-4
+    initial: str = "glorot"
+    activation_scale: float = 1.0
+    decoder: str = "none"
+    loss: str = "spread"
+    first_margin: float = 0.2
+    last_margin: float = 0.9
+    margin_steps: int | None = None
+    rise: str = "linear"
+    reconstruction_weight: float = 0.0005
+    units: int | None = None
+    dropout: float = 0.5
+    max_pooling: bool = True
+    global_pooling: bool = False
+    augmentation: str = "shift"
+    shift: int = 2
+    epochs: int | None = 5
+    steps: int = 4600
+    batch_size: int = 64
+    learning_rate: float = 3e-3
+    fall: str = "cosine"
+    decay: float = 0.96
+    decay_steps: int | None = 20_000
+    least_rate: float = 1e-6
+    until_accuracy: float | None = None
+    precision: str = "auto"
+
+
+SECTIONS = {"matrix": MatrixSection}
+
+_PAPER = {"filters": 32, "primary_types": 32, "types": 32, "last_types": 32}
+
+# As the published code departs from the paper: competition, damping, starts, temperatures, loss.
+# Its logits are twice these: costs there are of variances, here of standard deviations.
+_OFFICIAL = {
+    **_PAPER,
+    "compete": "places",
+    "damping": 0.1,
+    "inverse_temperature": 0.02,
+    "class_temperature": 0.25,
+    "initial": "official",
+    "activation_scale": -2500.0,
+    "last_margin": 0.99,
+    "margin_steps": 700_000,
+    "rise": "official",
+    "fall": "exponential",
+}
+
+RECIPES = {
+    name: Recipe(text, {"matrix": settings})
+    for name, text, settings in (
+        ("small", "the small network of Hinton et al., of 68,618 parameters for stereo pairs", {}),
+        ("paper", "their large one, of 316,650", _PAPER),
+        ("official", "the same, as their code has it", _OFFICIAL),
+    )
+}
+
+_OF_CAPSULES = (
+    "iterations schedule inverse_temperature class_temperature compete damping variance_floor "
+    "activation_scale loss first_margin last_margin margin_steps rise reconstruction_weight"
+).split()
+_COUNTED = "primary_types types last_types size coordinates decoder".split()
+
+
+def idle(config):
+    """Settings that mean nothing beside others, and why: a dict.
+
+    Args:
+        config: `RunConfig` of these sections.
+    """
+    net, found = config["matrix"], {}
+
+    def leave_out(why, *names):
+        found.update({f"matrix.{name}": why for name in names})
+
+    if net.network == "capsules":
+        why = "matrix.network is 'capsules'"
+        leave_out(why, "units", "dropout", "max_pooling", "global_pooling")
+        if net.loss != "spread":
+            why = f"matrix.loss is {net.loss!r}"
+            leave_out(why, "first_margin", "last_margin", "margin_steps", "rise")
+        if net.decoder == "none":
+            leave_out("matrix.decoder is 'none'", "reconstruction_weight")
+        if net.iterations == 1:
+            leave_out("matrix.iterations is 1", "compete")
+    else:
+        why = f"matrix.network is {net.network!r}"
+        leave_out(why, *_OF_CAPSULES)
+        if net.units is not None:
+            leave_out("matrix.units is given", *_COUNTED)
+    if net.augmentation != "shift":
+        leave_out(f"matrix.augmentation is {net.augmentation!r}", "shift")
+    if net.fall == "cosine":
+        leave_out("matrix.fall is 'cosine'", "decay", "decay_steps")
+    if net.epochs is not None:
+        leave_out("matrix.epochs is given", "steps")
+    return found

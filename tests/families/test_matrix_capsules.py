@@ -1,0 +1,119 @@
+"""Networks of matrix capsules: recipes and their sizes, trained by commands, judged, served.
+
+Rejected: biases that the published networks do not have; a margin that begins anew in a run that
+goes on; settings that mean nothing and are taken all the same.
+"""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_capsule_poe.data import load_images
+from keras_capsule_poe.data.mapping import to_pixels
+from keras_capsule_poe.errors import ConfigError
+from keras_capsule_poe.families import get
+from keras_capsule_poe.families.matrix_capsules import build
+from keras_capsule_poe.training import RunConfig
+
+# The readable form and two iterations have the smaller graph, and graphs are what takes time here.
+TINY = {"filters": 6, "primary_types": 2, "types": 3, "last_types": 3, "size": 2, "iterations": 2}
+TINY |= {"precision": "float32", "augmentation": "none", "decoder": "dense"}
+
+
+def configuration(recipe="small", **settings):
+    config = RunConfig(get("matrix-capsules"), recipe, dataset="digits")
+    config.update({"matrix": {"precision": "float32", **settings}})
+    return config
+
+
+@pytest.mark.parametrize(
+    "recipe, number", [("small", 68_618), ("paper", 316_650), ("official", 316_650)]
+)
+def test_recipes_have_the_published_numbers_of_parameters(recipe, number):
+    config = configuration(recipe, classes=5, augmentation="norb")
+    model = build.build_model(config, (48, 48, 2))
+    assert model.count_params() == number
+    first, last = model.capsule_layers[1], model.capsule_layers[-1]
+    if recipe == "official":
+        assert (first.options.compete, first.options.damping) == ("places", 0.1)
+        # Logits of the published code: lambda (-sum ln var - s (ln 2 pi + 1) 16 - 5000 b).
+        constant = np.log(2 * np.pi) + 1
+        np.testing.assert_allclose(2 * np.asarray(first.beta_u), 0.5 * constant, rtol=1e-6)
+        np.testing.assert_allclose(2 * np.asarray(last.beta_u), 2.0 * constant, rtol=1e-6)
+        np.testing.assert_allclose(2 * first.activation_scale * first.beta_a, -5000 * 0.5)
+        np.testing.assert_allclose(2 * last.activation_scale * last.beta_a, -5000 * 1.0)
+        assert first.options.inverse_temperature_at(0) == pytest.approx(2 * 0.01 * 0.05)
+        assert last.options.inverse_temperature_at(0) == pytest.approx(2 * 0.01 / 4 * 0.05)
+    else:
+        assert (first.options.compete, first.options.damping) == ("all", 0.0)
+        assert not np.any(first.beta_u) and not np.any(last.beta_a)
+
+
+@pytest.mark.parametrize("recipe", ["small", "paper"])
+def test_the_control_has_as_many_parameters(recipe):
+    counts = [
+        build.build_model(configuration(recipe, network=network), (32, 32, 2)).count_params()
+        for network in ("capsules", "cnn")
+    ]
+    # A unit of the hidden layer that makes them equal has seven hundred of them.
+    assert abs(counts[0] - counts[1]) < 400
+
+
+def test_what_means_nothing_is_refused():
+    for settings, name in (
+        ({"loss": "margin", "first_margin": 0.1}, "first_margin"),
+        ({"network": "cnn", "damping": 0.1}, "damping"),
+        ({"iterations": 1, "compete": "places"}, "compete"),
+        ({"units": 3}, "units"),
+    ):
+        assert f"matrix.{name}" in get("matrix-capsules").idle(configuration(**settings))
+    for settings, message in (
+        ({"loss": "none"}, "matrix: `loss` must be 'spread' or 'margin' or 'cross-entropy'"),
+        ({"last_margin": 2.0}, "matrix: `last` must lie in"),
+        ({"iterations": 0}, "matrix: `iterations` must be a positive integer"),
+        ({"until_accuracy": 2.0}, "matrix: `until_accuracy` must lie in"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            configuration(**settings).check()
+    with pytest.raises(ConfigError, match="images must be at least 13x13 pixels"):
+        configuration().check(image_shape=(12, 20, 1))
+
+
+@pytest.fixture(scope="module")
+def folder(capspoe, tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "digits-matrix"
+    settings = [part for pair in TINY.items() for part in ("--set", "matrix.{}={}".format(*pair))]
+    done = capspoe("train", "--model", "matrix-capsules", "--dataset", "digits", "--limit", 60,
+                   "--epochs", 2, "--batch-size", 20, *settings, "--model-dir", path)  # fmt: skip
+    assert done.exit_code == 0, done.output
+    return path
+
+
+def test_it_is_evaluated_shown_and_served(folder, capspoe, tmp_path):
+    found = tmp_path / "figures.json"
+    done = capspoe("evaluate", "--model-dir", folder, "--limit", 40, "--json", found)
+    assert done.exit_code == 0, done.output
+    figures = json.loads(found.read_text())
+    assert 0 <= figures["accuracy"]["accuracy"] <= 1
+    assert "model matrix-capsules" in capspoe("info", "--model-dir", folder).output
+    for command in ("reconstruct", "traverse"):
+        done = capspoe(command, "--model-dir", folder, "--out", tmp_path / f"{command}.png")
+        assert done.exit_code == 0, done.output
+    model = get("matrix-capsules").load(folder / "model.keras")
+    served = tf.saved_model.load(str(folder / "1"))
+    pixels = to_pixels(load_images("digits").test.images[:5])
+    for name in ("classify", "encode", "reconstruct"):
+        expected = getattr(model, name)(pixels)
+        for key, value in getattr(served, name)(pixels).items():
+            # Float32, in another order.
+            np.testing.assert_allclose(value, expected[key], rtol=1e-4, atol=1e-5)
+
+
+def test_an_interrupted_run_goes_on_with_the_margin_where_it_stood(tmp_path, goes_on_alike):
+    plain = {**TINY, "decoder": "none", "iterations": 1}
+    config = configuration(**plain, epochs=2, batch_size=20, learning_rate=0.05)
+    config.set("limit", 60)
+    config.set("checkpoint_seconds", 1e-3)
+    goes_on_alike(config, tmp_path)
