@@ -9,6 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "research"))
 import _classifiers as shared
+import ladder
 
 sys.path.pop(0)
 
@@ -34,3 +35,14 @@ def test_the_table_of_classifiers_has_their_figures():
         for figures in seeds.values():
             held_out = f"{100 * figures['held_out']:.2f}"
             assert any(held_out in line and shared.share(figures, "test") in line for line in shown)
+
+
+@pytest.mark.parametrize("dataset", ["fashion_mnist", "mnist"])
+def test_the_page_of_the_ladder_has_the_tables_of_its_rows(dataset):
+    kept = ROOT / "docs" / "benchmarks" / "ladder" / dataset / "ladder.json"
+    done = ladder.current(json.loads(kept.read_text()), ladder.rows())
+    text = (ROOT / "docs" / "ladder.md").read_text()
+    for name, columns in ladder.TABLES.items():
+        table = ladder.table(done, list(ladder.rows()), [0, 1, 2], columns)
+        assert table.count("\n") > 2, "no rows are kept"
+        assert f"<!-- {dataset} {name} -->\n\n{table}\n" in text
