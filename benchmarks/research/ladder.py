@@ -2,7 +2,7 @@
 
 A departure is a group of settings in which the recipe `generation` differs from `paper`; their
 values are read from the two recipes. Rungs add departures to the plain form one after the other,
-until it is the default; then each is left out of the default; then the fewest that draw; then
+until it is the default; then each is left out of the default; then few are taken alone; then
 routing; then chains of three and ten steps. All rows train on features of the same 12,000
 training images, of an autoencoder that all share, with as many steps of as many images (`EQUAL`),
 and are judged by 2,000 draws of each kind against 2,000 others, the last training images:
@@ -72,8 +72,12 @@ MORE = {
     "plain form, CD-3": (PLAIN, {"encoder.chain_steps": 3}),
     "plain form, CD-10": (PLAIN, {"encoder.chain_steps": 10}),
 }
-# Few departures with which single capsules draw, found by what the others are worth.
-FEW = ("competition", "cluster start", "frames", "load balancing")
+# Few departures with which single capsules may draw, by what each is worth.
+FEW = (
+    ("competition", "cluster start", "frames", "load balancing"),
+    ("competition", "frames", "load balancing"),
+    ("competition", "frames", "load balancing", "conditional decoder"),
+)
 WANTED = "recognised purity modal_classes coverage precision recall frechet".split()
 SOURCES = ("complete", "visited", "own_length")
 TABLES = {
@@ -97,8 +101,9 @@ def rows():
     for name, group in list(groups.items())[:-1]:
         without = {setting: plain[setting] for setting in group}
         found[f"default, no {name}"] = (DEFAULT, _without_idle(DEFAULT, without))
-    few = {setting: default[setting] for name in FEW for setting in groups[name]}
-    found[f"plain form + {', '.join(FEW)}"] = (PLAIN, _without_idle(PLAIN, few))
+    for names in FEW:
+        few = {setting: default[setting] for name in names for setting in groups[name]}
+        found[f"plain form + {', '.join(names)}"] = (PLAIN, _without_idle(PLAIN, few))
     return found | MORE
 
 
