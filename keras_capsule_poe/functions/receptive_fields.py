@@ -69,9 +69,8 @@ class ReceptiveFields:
 
     def total(self, parts, between="all"):
         """Sums over all that `compete` with each: tensors (B, P, K, I, J), or what broadcasts."""
-        totals = self.scatter(parts)
-        totals = ops.sum(totals, axis=-1, keepdims=True) if between == "all" else totals
-        return self.gather(totals)
+        parts = ops.sum(parts, axis=-1, keepdims=True) if between == "all" else parts
+        return self.gather(self.scatter(parts))
 
     def compete(self, logits, between="all"):
         """A softmax for each child, over all parents that see it.
@@ -86,16 +85,14 @@ class ReceptiveFields:
             Tensor of that shape: non-negative, and for each child of one sum over all windows
             that it lies in (and over j).
         """
-        _, places, offsets, inputs, outputs = logits.shape
-        flat = ops.reshape(logits, (-1, places * offsets, inputs, outputs))
+        # Types first: a window then holds one number of each child, or one of each pair.
+        weights = ops.logsumexp(logits, axis=-1, keepdims=True) if between == "all" else logits
+        flat = ops.reshape(weights, (-1, self.children.size, *weights.shape[3:]))
         none = ops.full_like(flat[:, :1], -np.inf)
         of_child = ops.take(ops.concatenate([flat, none], axis=1), self.windows.ravel(), axis=1)
-        of_child = ops.reshape(of_child, (-1, *self.windows.shape, inputs, outputs))
-        axes = (2, 4) if between == "all" else (2,)
+        of_child = ops.reshape(of_child, (-1, *self.windows.shape, *weights.shape[3:]))
         # Children outside of all windows have no parents, and what becomes of them is not used.
-        highest = ops.maximum(ops.max(of_child, axis=axes, keepdims=True), -1e30)
-        total = ops.sum(ops.exp(of_child - highest), axis=axes, keepdims=True)
-        total = highest + ops.log(ops.maximum(total, 1e-30))
-        total = ops.broadcast_to(total[:, :, 0], ops.shape(of_child[:, :, 0]))
-        found = ops.take(total, self.children.ravel(), axis=1)
-        return ops.exp(logits - ops.reshape(found, ops.shape(logits)))
+        highest = ops.maximum(ops.max(of_child, axis=2, keepdims=True), -1e30)
+        total = ops.sum(ops.exp(of_child - highest), axis=2)
+        total = highest[:, :, 0] + ops.log(ops.maximum(total, 1e-30))
+        return ops.exp(logits - self.gather(total))

@@ -17,7 +17,7 @@ from keras_capsule_poe.families import get
 from keras_capsule_poe.families.matrix_capsules import build
 from keras_capsule_poe.training import RunConfig
 
-# The readable form and two iterations have the smaller graph, and graphs are what takes time here.
+# Two iterations have the smaller graph, and graphs are what takes time here.
 TINY = {"filters": 6, "primary_types": 2, "types": 3, "last_types": 3, "size": 2, "iterations": 2}
 TINY |= {"precision": "float32", "augmentation": "none", "decoder": "dense"}
 
@@ -65,7 +65,6 @@ def test_what_means_nothing_is_refused():
     for settings, name in (
         ({"loss": "margin", "first_margin": 0.1}, "first_margin"),
         ({"network": "cnn", "damping": 0.1}, "damping"),
-        ({"iterations": 1, "compete": "places"}, "compete"),
         ({"units": 3}, "units"),
     ):
         assert f"matrix.{name}" in get("matrix-capsules").idle(configuration(**settings))

@@ -111,8 +111,6 @@ def idle(config):
             leave_out(why, "first_margin", "last_margin", "margin_steps", "rise")
         if net.decoder == "none":
             leave_out("matrix.decoder is 'none'", "reconstruction_weight")
-        if net.iterations == 1:
-            leave_out("matrix.iterations is 1", "compete")
     else:
         why = f"matrix.network is {net.network!r}"
         leave_out(why, *_OF_CAPSULES)

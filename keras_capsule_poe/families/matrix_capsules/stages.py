@@ -12,13 +12,11 @@ def matrix(run):
 
     def callbacks(model, steps):
         loss = getattr(model, "spread", None)
-        return [build.spread_margin(run.config, steps, loss)] if _grows(loss) else []
+        return (
+            [build.spread_margin(run.config, steps, loss)] if isinstance(loss, SpreadLoss) else []
+        )
 
     return stages.train(run, "matrix", build, callbacks)
-
-
-def _grows(loss):
-    return isinstance(loss, SpreadLoss)
 
 
 def export(run):
