@@ -22,8 +22,8 @@ class ConvEMCapsules(MatrixParents):
         kernel_initializer, kernel_regularizer: For the maps W; None: a truncated normal
             distribution of standard deviation 0.3.
         cost_initializer, activation_initializer: For beta_u and beta_a.
-        implementation: `"streamed"`, a few images at a time, or `"plain"`, the readable
-            reference. Both give the same numbers.
+        implementation: `"streamed"`, a few images at a time; `"compiled"`, the same and in
+            training by XLA; or `"plain"`, the readable reference. All give the same numbers.
         **kwargs: Base layer arguments.
 
     Call arguments:
@@ -81,8 +81,8 @@ class EMCapsules(MatrixParents):
         kernel_initializer, kernel_regularizer: For the maps W; None: a truncated normal
             distribution of standard deviation 0.3.
         cost_initializer, activation_initializer: For beta_u and beta_a.
-        implementation: `"streamed"`, a few images at a time, or `"plain"`, the readable
-            reference. Both give the same numbers.
+        implementation: `"streamed"`, a few images at a time; `"compiled"`, the same and in
+            training by XLA; or `"plain"`, the readable reference. All give the same numbers.
         **kwargs: Base layer arguments.
 
     Call arguments:

@@ -10,6 +10,8 @@ from keras_capsule_poe.functions.em_routing import EMOptions, em_routing
 from keras_capsule_poe.functions.norms import at_least_float32
 from keras_capsule_poe.functions.streamed.em import route_matrices
 
+IMPLEMENTATIONS = ("streamed", "compiled", "plain")
+
 
 class MatrixParents(keras.layers.Layer):
     """Parents of windows of matrix capsules; how large the windows are is the subclass's."""
@@ -32,7 +34,7 @@ class MatrixParents(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.implementation = one_of("implementation", implementation, ("streamed", "plain"))
+        self.implementation = one_of("implementation", implementation, IMPLEMENTATIONS)
         self.types = whole_number("types", types)
         self.options = EMOptions(
             iterations, schedule, inverse_temperature, compete, damping, variance_floor
@@ -65,11 +67,12 @@ class MatrixParents(keras.layers.Layer):
             shape=(self.types,), initializer=self.activation_initializer, name="beta_a"
         )
 
-    def call(self, inputs):
+    def call(self, inputs, training=False):
         if self.implementation == "plain":
             pose, activation, _ = self.route(inputs)
         else:
-            pose, activation = self._streamed(*inputs)
+            compiled = self.implementation == "compiled" and training
+            pose, activation = self._streamed(*inputs, compiled)
         places = (-1, *self.fields(inputs[0]).shape, self.types)
         mean = ops.reshape(pose, (*places, *inputs[0].shape[-2:]))
         activation = ops.reshape(activation, places)
@@ -90,7 +93,7 @@ class MatrixParents(keras.layers.Layer):
         activation = fields.gather(_in_a_row(at_least_float32(activation)))
         return em_routing(self.votes(pose), activation, *self._betas(), fields, self.options)
 
-    def _streamed(self, pose, activation):
+    def _streamed(self, pose, activation, compiled):
         return route_matrices(
             _in_a_row(pose),
             _in_a_row(activation),
@@ -99,6 +102,7 @@ class MatrixParents(keras.layers.Layer):
             self.fields(pose),
             self.options,
             self._added(pose),
+            compiled,
         )
 
     def _betas(self):

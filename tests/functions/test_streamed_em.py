@@ -4,6 +4,7 @@ Rejected: a gradient that stops at an iteration, at the variance or at the dampe
 that windows share and that get the gradient of one; a slice that leaves images out.
 """
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -91,6 +92,18 @@ def test_slices_and_graphs_of_any_batch(monkeypatch):
     for n in (5, 1, 2):
         for a, b in zip(graph(at[0][:n], at[1][:n]), expected[0], strict=True):
             np.testing.assert_allclose(a, b[:n], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="JAX compiles all there is")
+def test_compiled_it_is_the_same(monkeypatch):
+    fields, options = ReceptiveFields(4, 4, 2), OPTIONS[0]
+    at, added = problem(fields, shared=False, images=5)
+    # Slices of two images, the last of them half empty.
+    monkeypatch.setattr(em, "AT_ONCE", 2 * 9 * 8 * OUTPUTS * SIZE**2)
+    plain = found(em.route_matrices, at, fields, options, added)
+    for ours, theirs in zip(found(em.route_matrices, at, fields, options, added, True), plain):
+        for a, b in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
 
 
 def test_in_float32_it_is_as_near_to_float64_as_the_readable_form():

@@ -12,6 +12,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_capsule_poe import ConvEMCapsules, EMCapsules, PrimaryMatrixCapsules
 from keras_capsule_poe.functions import EMOptions, em_routing
@@ -100,6 +101,17 @@ def test_the_layer_routes_its_votes_with_its_own_betas(implementation):
     # Float64 sums in another order.
     np.testing.assert_allclose(found[0], np.reshape(expected.pose, found[0].shape), rtol=1e-9)
     np.testing.assert_allclose(found[1], np.reshape(expected.activation, found[1].shape), rtol=1e-9)
+
+
+def test_only_training_is_compiled():
+    layer = ConvEMCapsules(3, kernel_size=2, iterations=1, implementation="compiled", **options())
+    inputs = tuple(map(tf.constant, capsules()))
+    layer(inputs)
+    step = tf.function(layer, autograph=False)
+    for training in (False, True):
+        graph = step.get_concrete_function(inputs, training=training).graph
+        library = graph.as_graph_def().library
+        assert training == any(function.attr["_XlaMustCompile"].b for function in library.function)
 
 
 @pytest.mark.parametrize("shared", [True, False])

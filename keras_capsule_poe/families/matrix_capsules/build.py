@@ -107,6 +107,7 @@ def _capsule_layers(net, starts):
         "damping": net.damping,
         "variance_floor": net.variance_floor,
         "activation_scale": net.activation_scale,
+        "implementation": net.implementation,
         "dtype": "float32",
     }
     temperature = real_number("class_temperature", net.class_temperature, above=0)

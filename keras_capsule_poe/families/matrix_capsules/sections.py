@@ -31,6 +31,7 @@ class MatrixSection:
     variance_floor: float = 5e-4
     initial: str = "glorot"
     activation_scale: float = 1.0
+    implementation: str = "compiled"
     decoder: str = "none"
     loss: str = "spread"
     first_margin: float = 0.2
@@ -87,7 +88,8 @@ RECIPES = {
 
 _OF_CAPSULES = (
     "iterations schedule inverse_temperature class_temperature compete damping variance_floor "
-    "activation_scale loss first_margin last_margin margin_steps rise reconstruction_weight"
+    "activation_scale implementation loss first_margin last_margin margin_steps rise "
+    "reconstruction_weight"
 ).split()
 _COUNTED = "primary_types types last_types size coordinates decoder".split()
 

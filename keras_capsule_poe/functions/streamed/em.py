@@ -26,7 +26,9 @@ AT_ONCE = 1_000_000
 MStep = namedtuple("MStep", "assignment inverse mass shares raw mean variance log_odds")
 
 
-def route_matrices(pose, activation, kernel, beta_u, beta_a, fields, options, added=None):
+def route_matrices(
+    pose, activation, kernel, beta_u, beta_a, fields, options, added=None, compiled=False
+):
     """Poses and activations of the parents of matrix capsules, as `em_routing` of their votes.
 
     Votes are made for a few images at a time, and made again for the gradient, through all
@@ -40,6 +42,8 @@ def route_matrices(pose, activation, kernel, beta_u, beta_a, fields, options, ad
         fields: `ReceptiveFields` of N places.
         options: `EMOptions`.
         added: Array (K, P P), what is added to the votes of each place; or None.
+        compiled: bool, whether XLA compiles what is done with a few images, where the backend is
+            TensorFlow: some seconds once, for passes over the votes that are fused from then on.
 
     Returns:
         Poses (B, h w, J, P P) and activations (B, h w, J), at least float32.
@@ -55,7 +59,7 @@ def route_matrices(pose, activation, kernel, beta_u, beta_a, fields, options, ad
     """
     kernel = at_least_float32(kernel)
     arrays = [ops.cast(x, kernel.dtype) for x in (pose, activation, kernel, beta_u, beta_a)]
-    machine = _Machine(kernel.shape, fields, options, added)
+    machine = _Machine(kernel.shape, fields, options, added, compiled)
 
     @ops.custom_gradient
     def routed(pose, activation, kernel, beta_u, beta_a):
@@ -75,8 +79,9 @@ def route_matrices(pose, activation, kernel, beta_u, beta_a, fields, options, ad
 class _Machine:
     """The steps for a slice of images, and their gradients."""
 
-    def __init__(self, kernel_shape, fields, options, added):
+    def __init__(self, kernel_shape, fields, options, added, compiled):
         self.fields, self.options, self.added = fields, options, added
+        self.over_images = _over_compiled if compiled else over_images
         self.places, self.offsets = fields.children.shape
         self.inputs, self.outputs, self.size = kernel_shape[-4], kernel_shape[-3], kernel_shape[-1]
         self.children, self.numbers = self.offsets * self.inputs, self.size**2
@@ -90,7 +95,7 @@ class _Machine:
             return [self._of_places(last.mean), self._of_places(ops.sigmoid(last.log_odds))], []
 
         shapes = [(self.places, self.outputs, self.numbers), (self.places, self.outputs)]
-        found, _ = over_images(step, [pose, activation], self.at_once, shapes, [])
+        found, _ = self.over_images(step, [pose, activation], self.at_once, shapes, [])
         return found
 
     def gradient(self, pose, activation, kernel, beta_u, beta_a, in_pose, in_activation):
@@ -113,7 +118,7 @@ class _Machine:
         arrays = [pose, activation, in_pose, in_activation]
         results = [pose.shape[1:], activation.shape[1:]]
         sums = [kernel.shape, beta_u.shape, beta_a.shape]
-        found, added = over_images(step, arrays, self.at_once, results, sums)
+        found, added = self.over_images(step, arrays, self.at_once, results, sums)
         return [*found, *added]
 
     # Votes
@@ -251,6 +256,15 @@ class _Machine:
 
     def _of_slots(self, x):
         return ops.transpose(ops.reshape(x, (-1, self.children, self.outputs)), (0, 2, 1))
+
+
+def _over_compiled(step, *args):
+    """`over_images` with the step compiled; JAX compiles all there is anyway."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        step = tf.function(step, autograph=False, jit_compile=True)
+    return over_images(step, *args)
 
 
 def _in_votes(votes, terms):
