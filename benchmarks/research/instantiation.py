@@ -3,7 +3,7 @@
 Stroke width, slant and height of digits, and sleeve length of tops and height of shoes, are
 measured on images. For each capsule and quantity, the dimension of the highest absolute rank
 correlation is found on training images that the capsule wins, and its correlation on test images
-is reported (`dimension`), with that of a ridge regression on all dimensions of the capsule
+is reported (`best`), with that of a ridge regression on all dimensions of the capsule
 (`regression`).
 Then the capsule's mean code is turned along that dimension, decoded and measured again: `moved` is
 the rank correlation with the step, `range` from the least to the most that was measured, in
@@ -109,7 +109,7 @@ DIGITS = {"stroke": (stroke, None), "slant": (slant, None), "height": (height, N
 CLOTHES = {"sleeve length": (sleeve, TOPS), "shoe height": (rows_of_ink, SHOES)}
 
 
-def _rank_correlation(a, b):
+def rank_correlation(a, b):
     known = np.isfinite(a) & np.isfinite(b)
     if known.sum() < 3 or np.ptp(a[known]) == 0 or np.ptp(b[known]) == 0:
         return 0.0
@@ -119,7 +119,7 @@ def _rank_correlation(a, b):
 def row(model, measure, capsule, train, test):
     """Figures of a capsule and a quantity; `train` and `test` are codes (N, J, E) and values."""
     (codes, values), (others, wanted) = train, test
-    found = [_rank_correlation(codes[:, capsule, e], values) for e in range(model.dim)]
+    found = [rank_correlation(codes[:, capsule, e], values) for e in range(model.dim)]
     best = int(np.argmax(np.abs(found)))
     known = np.isfinite(values)
     ridge = Ridge(1e-3).fit(codes[known][:, capsule], values[known])
@@ -132,15 +132,24 @@ def row(model, measure, capsule, train, test):
     return {
         "capsule": capsule,
         "axis": best,
-        "dimension": _rank_correlation(others[:, capsule, best], wanted),
-        "regression": _rank_correlation(ridge.predict(others[:, capsule]), wanted),
-        "moved": _rank_correlation(np.arange(STEPS), shown),
+        "best": rank_correlation(others[:, capsule, best], wanted),
+        "regression": rank_correlation(ridge.predict(others[:, capsule]), wanted),
+        "moved": rank_correlation(np.arange(STEPS), shown),
         "range": float(np.ptp(shown) / max(np.nanstd(values), 1e-12)),
     }, images
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def report(title, row, more=None, usable=None):
+    """The command: figures of every capsule and quantity, printed, and kept where that is asked.
+
+    Args:
+        title: str, what the command is for.
+        row: As `row`, a dict of figures and images, of `model, measure, capsule, train, test`.
+        more: dict of further quantities, as `DIGITS`.
+        usable: Of the model's codes (N, J, E) which of each capsule are taken, bools (N, J);
+            None: all.
+    """
+    parser = argparse.ArgumentParser(description=title)
     parser.add_argument("model_dir", type=Path)
     parser.add_argument("quantities", choices=["digits", "clothes"])
     parser.add_argument("--images", type=int, default=10_000)
@@ -148,32 +157,35 @@ def main():
     parser.add_argument("--pictures", type=Path)
     args = parser.parse_args()
     model, data = load_model(args.model_dir), load_run_data(args.model_dir)
-    clothes = args.quantities == "clothes"
     parts, coded = (data.train, data.test), []
     for part in parts:
         found = map_batches(model.encode, part.images[: args.images])
-        coded.append((found["capsules"], winners(found["probabilities"])))
+        won = np.eye(model.capsules, dtype=bool)[winners(found["probabilities"])]
+        codes = found["capsules"]
+        coded.append((codes, won if usable is None else won & usable(model, codes)))
     rows, pictures = {}, []
-    for name, (measure, classes) in (CLOTHES if clothes else DIGITS).items():
+    quantities = CLOTHES if args.quantities == "clothes" else DIGITS
+    for name, (measure, classes) in {**(more or {}), **quantities}.items():
         values = [
             np.array([measure(image.mean(axis=-1) / 255) for image in part.images[: args.images]])
             for part in parts
         ]
         rows[name] = []
         for capsule in range(model.capsules):
-            won = [winner == capsule for _, winner in coded]
-            labels = np.asarray(data.train.labels[: args.images])[won[0]]
-            if min(w.sum() for w in won) < FEWEST:
+            kept = [won[:, capsule] for _, won in coded]
+            labels = np.asarray(data.train.labels[: args.images])[kept[0]]
+            if min(k.sum() for k in kept) < FEWEST:
                 continue
             if classes and np.isin(labels, list(classes)).mean() < 0.5:
                 continue
-            train, test = ((c[w], v[w]) for (c, _), v, w in zip(coded, values, won))
+            train, test = ((c[k], v[k]) for (c, _), v, k in zip(coded, values, kept))
             found, images = row(model, measure, capsule, train, test)
             rows[name].append(found)
-            pictures.append((abs(found["dimension"]), images))
-        strong = [abs(found["dimension"]) >= HIGH for found in rows[name]]
+            pictures.append((abs(found["best"]), images))
+        rows[name].sort(key=lambda found: -abs(found["best"]))
+        strong = [abs(found["best"]) >= HIGH for found in rows[name]]
         print(f"{name}: {sum(strong)} of {len(strong)} capsules at {HIGH} or more")
-        for found in sorted(rows[name], key=lambda found: -abs(found["dimension"])):
+        for found in rows[name]:
             print("  " + "  ".join(f"{k} {v:.3g}" for k, v in found.items()), flush=True)
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1) + "\n")
@@ -183,4 +195,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    report(__doc__.splitlines()[0], row)
