@@ -87,7 +87,7 @@ def part_rows(model, images, labels, targets=None):
     Returns:
         (classes, rows): integer array (N, T), in the order of the labels as far as they are
         these; and a dict of arrays (N, H, W, C), one a row: `original`, `capsule_1`, `target_1`
-        and so on.
+        and so on. Of a model with a `view`, what is not decoded is what it sees of an image.
 
     Examples:
 
@@ -104,11 +104,11 @@ def part_rows(model, images, labels, targets=None):
     ([0, 1], ['original', 'capsule_1', 'target_1', 'capsule_2', 'target_2'])
     """
     classes, found = parts(model, images, labels.shape[1], labels)
-    rows = {"original": to_pixels(images)}
+    rows = {"original": _seen(model, images)}
     for part in range(labels.shape[1]):
         rows[f"capsule_{part + 1}"] = found[:, part]
         if targets is not None:
-            rows[f"target_{part + 1}"] = to_pixels(targets[:, part])
+            rows[f"target_{part + 1}"] = _seen(model, targets[:, part])
     return classes, rows
 
 
@@ -123,7 +123,7 @@ def segmented(model, images, labels=None, targets=None):
 
     Returns:
         (classes, rows): integer array (N, 2), red and green; and a dict of arrays (N, H, W, 3),
-        one a row: `original`, `decoded`, and with targets `targets`.
+        one a row: `original`, `decoded`, and with targets `targets`; see `part_rows`.
 
     Examples:
 
@@ -142,10 +142,11 @@ def segmented(model, images, labels=None, targets=None):
     - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Figure 5
     """
     classes, found = parts(model, images, 2, labels)
-    grey = to_pixels(images).mean(axis=-1, keepdims=True)
+    grey = _seen(model, images).mean(axis=-1, keepdims=True)
     rows = {"original": grey.repeat(3, axis=-1), "decoded": in_colour(found)}
     if targets is not None:
-        rows["targets"] = in_colour(to_pixels(targets))
+        seen = [_seen(model, targets[:, part]) for part in range(2)]
+        rows["targets"] = in_colour(np.stack(seen, axis=1))
     return classes, rows
 
 
@@ -165,3 +166,9 @@ def in_colour(pairs):
     """
     grey = pairs.mean(axis=-1)
     return np.stack([grey[:, 0], grey[:, 1], np.zeros_like(grey[:, 0])], axis=-1).astype("float32")
+
+
+def _seen(model, images):
+    """Pixels of images, or of the windows of them that a model sees."""
+    view = getattr(model, "view", None)
+    return to_pixels(images) if view is None else map_batches(view, images)

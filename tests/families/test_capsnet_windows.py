@@ -2,7 +2,8 @@
 
 Rejected: a window that is not in the middle; standardisation of the whole image instead of the
 window; a decoder that is compared with the whole image, or a standardised one; windows of images
-that are too small, or not yet as small as the published code has them.
+shown beside whole ones; windows of images that are too small, or not yet as small as the
+published code has them.
 """
 
 import numpy as np
@@ -16,6 +17,7 @@ from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.families import get
 from keras_capsule_poe.families.capsnet import build
 from keras_capsule_poe.families.classifiers.windows import augmentation
+from keras_capsule_poe.generation.parts import part_rows, segmented
 from keras_capsule_poe.layers import Standardize
 from keras_capsule_poe.training import RunConfig
 
@@ -116,6 +118,21 @@ def test_couplings_are_of_the_window():
     whole, middle = to_pixels(images), to_pixels(center_crop(images, 24))
     for asked in (model.couplings, model.coupling_changes):
         np.testing.assert_allclose(asked(whole), asked(middle), rtol=1e-4, atol=1e-6)
+
+
+def test_parts_are_shown_in_the_window():
+    model = build.build_model(configuration(augmentation="cifar"), (32, 32, 3))
+    images, targets = pixels(), np.stack([pixels(shape=(32, 32, 3)), 255 - pixels()], axis=1)
+    labels, middle = np.array([[3, 1], [0, 2], [4, 5]]), to_pixels(center_crop(images, 24))
+    _, rows = part_rows(model, images, labels, targets)
+    np.testing.assert_array_equal(rows["original"], middle)
+    np.testing.assert_array_equal(rows["target_2"], to_pixels(center_crop(255 - images, 24)))
+    assert {row.shape for row in rows.values()} == {(3, 24, 24, 3)}
+    _, rows = segmented(model, images, targets=targets)
+    # Means of three float32 numbers.
+    np.testing.assert_allclose(rows["original"][..., 0], middle.mean(axis=-1), atol=1e-6)
+    np.testing.assert_allclose(rows["targets"][..., 0], middle.mean(axis=-1), atol=1e-6)
+    assert {row.shape for row in rows.values()} == {(3, 24, 24, 3)}
 
 
 def test_the_control_sees_the_same_window():
