@@ -26,9 +26,10 @@ def info(model_dir, as_json):
         shown = {"folder": str(folder), "config": values, "stages": stages}
         click.echo(json.dumps(shown, indent=2))
         return
+    split = f" split by {config.split}" if config.split else ""
     click.echo(
         f"{folder}: model {config.family.name}, recipe {config.recipe}, data set "
-        f"{config.dataset}, seed {config.seed}"
+        f"{config.dataset}{split}, seed {config.seed}"
     )
     for section in config.sections:
         shown = ", ".join(f"{key} {value}" for key, value in values[section].items())

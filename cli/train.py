@@ -139,6 +139,12 @@ def _example(family):
 )
 @click.option("--limit", type=int, help="Use only the first N training images.")
 @click.option(
+    "--split",
+    metavar="azimuth|elevation",
+    help="Train on images of familiar viewpoints alone, of data that have these, as `viewpoints` "
+    "and `smallnorb`; `capspoe evaluate` then tells errors on familiar and on novel ones apart.",
+)
+@click.option(
     "--held-out",
     type=int,
     help="Of these, watch training on the last N, which are not trained on.  "

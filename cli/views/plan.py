@@ -8,7 +8,8 @@ from keras_capsule_poe.training.plan import plan
 def show_plan(config, data):
     """Prints shapes, parameter counts, memory and time of a run."""
     planned = plan(config, data)
-    click.echo(f"{config.dataset}: {data.summary()}")
+    views = f", familiar {config.split}s" if config.split else ""
+    click.echo(f"{config.dataset}{views}: {data.summary()}")
     for name, shape in planned["shapes"].items():
         click.echo(f"  {name:18} {' x '.join(map(str, shape))}")
     for name, count in planned["parameters"].items():

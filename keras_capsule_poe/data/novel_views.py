@@ -45,13 +45,14 @@ def split_views(data, by):
     - [Hinton et al., 2018](https://openreview.net/forum?id=HJWLfGWRb), Section 5.1
     """
     if by not in FAMILIAR:
-        raise DataError(f"`by` must be one of {listing(FAMILIAR)}. Received: {by!r}.")
+        raise DataError(f"views are split by {' or '.join(FAMILIAR)}. Received: by={by!r}.")
     name, labels = FAMILIAR[by]
     for part in (data.train, data.test):
         if name not in part.extras:
             raise DataError(
                 f"images must have the extra {name!r}, as 'viewpoints' and 'smallnorb' have. "
-                f"Received: extras {listing(part.extras) or 'none'} of {part.name!r}."
+                f"Received: extras {listing(part.extras) or 'none'} of {part.name!r}.",
+                mend="leave_out:split",
             )
     train = data.train.take(np.flatnonzero(np.isin(data.train.extras[name], labels)))
     if not len(train):

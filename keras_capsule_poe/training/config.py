@@ -13,6 +13,8 @@ class RunSettings:
 
     Attributes:
         dataset, column, image_size, grey, limit, skip_broken: See `load_images`.
+        split: str, by which viewpoints only the familiar ones of these images are trained on,
+            see `split_views`; None: all are.
         held_out: int, how many of the training images, the last, are not trained on but watch
             the training; None: 5%, at most 1000. See `ImageData.hold_out`.
         seed: int, what every random choice derives from.
@@ -25,6 +27,7 @@ class RunSettings:
     image_size: tuple[int, int] | None = None
     grey: bool = False
     limit: int | None = None
+    split: str | None = None
     held_out: int | None = None
     skip_broken: bool = False
     seed: int = 0
@@ -129,11 +132,14 @@ class RunConfig:
         Raises:
             ConfigError: If a setting is out of range, or one was given that means nothing here.
         """
+        from keras_capsule_poe.data.novel_views import FAMILIAR
+
         settings = self.settings
         for right, name, wanted in (
             (0 <= settings.seed <= _LARGEST_SEED, "seed", f"between 0 and {_LARGEST_SEED}"),
             (settings.limit is None or settings.limit > 0, "limit", "above zero, or none"),
             (settings.held_out is None or settings.held_out > 0, "held_out", "above zero, or none"),
+            (settings.split in (None, *FAMILIAR), "split", f"{' or '.join(FAMILIAR)}, or none"),
             (settings.checkpoint_seconds > 0, "checkpoint_seconds", "above zero"),
         ):
             if not right:

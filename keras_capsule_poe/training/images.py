@@ -2,7 +2,7 @@
 
 
 def load_data(config, data_dir=None, manual_dir=None):
-    """The `ImageData` of a `RunConfig`, its held-out images set apart.
+    """The `ImageData` of a `RunConfig`, split by viewpoints and its held-out images set apart.
 
     Args:
         config: `RunConfig`.
@@ -18,22 +18,20 @@ def load_data(config, data_dir=None, manual_dir=None):
     >>> load_data(RunConfig(get("capsules"), dataset="digits", limit=50)).train.images.shape
     (48, 28, 28, 1)
     """
-    from keras_capsule_poe.data import load_images
+    from keras_capsule_poe.data import load_images, split_views
 
-    return watched(
-        load_images(
-            config.dataset,
-            data_dir=data_dir,
-            manual_dir=manual_dir,
-            column=config.column,
-            image_size=config.image_size,
-            grey=config.grey,
-            limit=config.limit,
-            skip_broken=config.skip_broken,
-            seed=config.seed,
-        ),
-        config,
+    data = load_images(
+        config.dataset,
+        data_dir=data_dir,
+        manual_dir=manual_dir,
+        column=config.column,
+        image_size=config.image_size,
+        grey=config.grey,
+        limit=config.limit,
+        skip_broken=config.skip_broken,
+        seed=config.seed,
     )
+    return watched(data if config.split is None else split_views(data, config.split), config)
 
 
 def watched(data, config):

@@ -139,7 +139,7 @@ def test_views_that_are_not_known_are_refused():
     plain = ImageSet(np.zeros((3, 4, 4, 1), "uint8"), name="plain")
     with pytest.raises(DataError, match="images must have the extra 'label_azimuth'.*of 'plain'"):
         split_views(ImageData(plain, plain), "azimuth")
-    with pytest.raises(DataError, match="`by` must be .*Received: 'light'"):
+    with pytest.raises(DataError, match="views are split by azimuth or elevation.*'light'"):
         split_views(ImageData(plain, plain), "light")
     novel = ImageSet(plain.images, name="n", extras={"label_elevation": np.array([3, 4, 8])})
     with pytest.raises(DataError, match="no training image is of a familiar elevation"):
