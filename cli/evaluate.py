@@ -38,6 +38,12 @@ from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
     "their capsules' lengths. May be given several times.",
 )
 @click.option(
+    "--crops",
+    is_flag=True,
+    help="Of classifiers that see a window of an image: average what they say of 13 windows of "
+    "each, the middle one and those 1, 2 and 3 pixels towards each corner.",
+)
+@click.option(
     "--samples",
     type=click.IntRange(min=0),
     default=10_000,
@@ -80,6 +86,7 @@ def evaluate(
     also,
     against,
     ensemble,
+    crops,
     samples,
     vae_seconds,
     probe_images,
@@ -92,16 +99,18 @@ def evaluate(
 ):
     """Measure a trained model on its test images.
 
-    A model that names classes: its accuracy, and the errors of each class. One that generates
-    images: reconstruction, representation and samples, which are judged by a small classifier
-    of the same data set, beside controls decoded as its own features are. The classifier is
-    kept in CAPSPOE_CACHE, or ~/.cache/keras_capsule_poe.
+    A model that names classes: its accuracy, and the errors of each class; trained on familiar
+    viewpoints alone, its errors on these and on novel ones. One that generates images:
+    reconstruction, representation and samples, which are judged by a small classifier of the
+    same data set, beside controls decoded as its own features are. The classifier is kept in
+    CAPSPOE_CACHE, or ~/.cache/keras_capsule_poe.
     """
     if also and (against or ensemble):
         flag = "--against" if against else "--ensemble"
         raise click.UsageError(f"{flag} goes with one model. Received: --also")
     folders = [find_model(model_dir), *(find_model(folder) for folder in also)]
-    dataset = load_config(folders[0]).dataset
+    config = load_config(folders[0])
+    dataset = config.dataset
     compared = [("--against", find_model(against))] if against else []
     compared += [("--ensemble", find_model(folder)) for folder in ensemble]
     voters = [folder.resolve() for folder in (folders[0], *ensemble)]
@@ -115,8 +124,15 @@ def evaluate(
             raise click.BadParameter(
                 f"{folder} was trained on {name}, not {dataset}.", param_hint=flag
             )
+    for folder in folders[1:]:
+        if (split := load_config(folder).split) != config.split:
+            raise click.BadParameter(
+                f"{folder} has the split {split or 'none'}, not {config.split or 'none'}.",
+                param_hint="--also",
+            )
     from keras_capsule_poe.data import ImageData
     from keras_capsule_poe.evaluation.classified import classified
+    from keras_capsule_poe.evaluation.crops import OFFSETS, classified_crops
     from keras_capsule_poe.evaluation.model_page import write_report
     from keras_capsule_poe.evaluation.report import is_judged, measure, tables
     from keras_capsule_poe.evaluation.tables import text_table
@@ -128,20 +144,29 @@ def evaluate(
             data = ImageData(data.train, data.test.head(limit))
         return load_model(folder), data
 
-    def figures(folder, model, data, found=None):
+    ask = classified_crops if crops else classified
+
+    def said(model, data):
+        # The test images are classified once, for all that is made of it.
+        return ask(model, data.test) if crops or compared or is_judged(model, data.test) else None
+
+    def figures(folder, model, data, found):
         seconds = min(vae_seconds, own_seconds(folder))
-        return measure(model, data, samples, probe_images, seed, seconds, found)
+        measured = measure(model, data, samples, probe_images, seed, seconds, found)
+        return ({"crops": {"of_each_image": len(OFFSETS)}} if crops else {}) | measured
 
     model, data = load(folders[0])
-    # The test images are classified once, for all that is made of it.
-    found = classified(model, data.test) if compared or is_judged(model, data.test) else None
-    others, beside = [_other(flag, folder, load, model, data) for flag, folder in compared], {}
+    found = said(model, data)
+    others = [_other(flag, folder, load, model, data, ask) for flag, folder in compared]
+    beside = {}
     if against:
         beside["against"] = _against(found, others.pop(0), data.test.labels)
     if ensemble:
         beside |= _vote(folders[0], found, dict(zip(ensemble, others)), data.test.labels)
     runs = [figures(folders[0], model, data, found) | beside]
-    runs += [figures(folder, *load(folder)) for folder in folders[1:]]
+    for folder in folders[1:]:
+        other, theirs = load(folder)
+        runs.append(figures(folder, other, theirs, said(other, theirs)))
     shown = tables(runs)
     for heading, note, columns, rows in shown:
         click.echo(f"{heading}\n{note}\n" if note else heading)
@@ -156,10 +181,8 @@ def evaluate(
         click.echo(f"Wrote {page_path}")
 
 
-def _other(flag, folder, load, model, data):
+def _other(flag, folder, load, model, data, ask):
     """What another model says of the same test images."""
-    from keras_capsule_poe.evaluation.classified import classified
-
     other, theirs = load(folder)
     sizes = ["x".join(map(str, shown.image_shape)) for shown in (other, model)]
     if sizes[0] != sizes[1]:
@@ -168,7 +191,7 @@ def _other(flag, folder, load, model, data):
         )
     if theirs.test.fingerprint != data.test.fingerprint:
         raise click.BadParameter(f"{folder} has other test images.", param_hint=flag)
-    return classified(other, data.test)
+    return ask(other, data.test)
 
 
 def _against(found, other, labels):

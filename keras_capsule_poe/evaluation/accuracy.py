@@ -60,6 +60,27 @@ def accuracy_of(is_right):
     return {"accuracy": right / n, "low": low, "high": high, "images": n}
 
 
+def error_of(is_right):
+    """The share of images that are named wrongly.
+
+    Args:
+        is_right: Boolean array (N,), of one or more.
+
+    Returns:
+        dict: `error`, its `wilson_interval` `low` and `high`, how many are `wrong`, and the number
+        of `images`.
+
+    Examples:
+
+    >>> found = error_of(np.array([True, False, False]))
+    >>> found["wrong"], found["images"]
+    (2, 3)
+    """
+    wrong, n = int(np.sum(~is_right)), len(is_right)
+    low, high = wilson_interval(wrong, n)
+    return {"error": wrong / n, "low": low, "high": high, "wrong": wrong, "images": n}
+
+
 def wilson_interval(right, n):
     """The 95% confidence interval of a share, right also near zero and one.
 
@@ -121,8 +142,7 @@ def class_errors(labels, named, class_names=None):
         labels, named, class_names: See `confusion`.
 
     Returns:
-        dict by class, of those that have images, of dicts: `error`, its 95% interval (Wilson)
-        `low` and `high`, how many are `wrong`, and how many `images` there are.
+        dict by class, of those that have images, of their `error_of`.
 
     Examples:
 
@@ -130,19 +150,8 @@ def class_errors(labels, named, class_names=None):
     >>> found["0"]["error"], found["0"]["wrong"], found["1"]["images"]
     (0.5, 1, 1)
     """
-    found = {}
-    for label, name in _names(labels, labels, class_names).items():
-        images = int(np.sum(labels == label))
-        wrong = int(np.sum((labels == label) & (named != label)))
-        low, high = wilson_interval(wrong, images)
-        found[name] = {
-            "error": wrong / images,
-            "low": low,
-            "high": high,
-            "wrong": wrong,
-            "images": images,
-        }
-    return found
+    names = _names(labels, labels, class_names)
+    return {name: error_of(named[labels == label] == label) for label, name in names.items()}
 
 
 def worst_images(found, labels, most=20):

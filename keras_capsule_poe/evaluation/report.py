@@ -10,6 +10,7 @@ from keras_capsule_poe.evaluation.pairs import pair_figures
 from keras_capsule_poe.evaluation.routing import IMAGES, logit_changes
 from keras_capsule_poe.evaluation.samples import sample_figures
 from keras_capsule_poe.evaluation.signs import COMPARED, has_signs, sign_figures
+from keras_capsule_poe.evaluation.views import has_views, view_figures
 
 _NOTES = {
     "reconstruction": "Relative squared errors on test images, of pixels or of what is named.",
@@ -30,6 +31,9 @@ _NOTES = {
     "images there are: compare rows of one table.",
     "signs": "F of test images x and of their negatives -x, nats; and which share of images lies "
     "nearer to the negative of a training image than to any.",
+    "crops": "The probabilities are means over so many windows of each test image.",
+    "views": "Share of the test images taken for another class, of viewpoints that were trained on "
+    "and of others, with its 95% interval (Wilson).",
     "accuracy": "Share of the test images named rightly, with its 95% interval (Wilson).",
     "pairs": "Share of the test images of several classes of which one is not among the most "
     "probable ones, and share of all their digits that are not, with 95% intervals (Wilson; they "
@@ -93,8 +97,9 @@ def measure(model, data, samples=10_000, probe_images=None, seed=0, vae_seconds=
     Returns:
         dict of `evaluate`; of a model that `has_signs` also `signs`, see `sign_figures`; with
         labels `samples`, of `sample_figures`; and with labels of `classification_figures`, or,
-        of images that show several classes, of `pair_figures`, and of `calibration_figures`; of
-        a classifier with iterations of routing `logit_changes`.
+        of images that show several classes, of `pair_figures`, and of `calibration_figures`;
+        where images tell whether their viewpoint is novel, `views`, of `view_figures`; of a
+        classifier with iterations of routing `logit_changes`.
 
     Examples:
 
@@ -116,6 +121,8 @@ def measure(model, data, samples=10_000, probe_images=None, seed=0, vae_seconds=
             figures["samples"] = sample_figures(model, data, samples, seed, vae_seconds=vae_seconds)
     if is_judged(model, data.test):
         found = classified(model, data.test) if found is None else found
+        if has_views(data.test):
+            figures["views"] = view_figures(found, data.test)
         judge = pair_figures if shows_several(data.test) else classification_figures
         figures |= judge(found, data.test)
         figures |= calibration_figures(found["probabilities"], data.test.labels)

@@ -13,6 +13,7 @@ class CapsuleClassifier:
         SHARED: dict, likewise, methods that several endpoints call.
         iterations: int, how often routing updates its coefficients; where it does, the model
             brings `couplings` and `coupling_changes` of images, see `CapsNet`.
+        view: Layer from images to the window of them that it sees, or None: all of it.
 
     Examples:
 
@@ -24,6 +25,7 @@ class CapsuleClassifier:
     ENDPOINTS = {"classify": ("images",), "reconstruct": ("images",)}
     SHARED: dict[str, tuple[str, ...]] = {}
     iterations = 0
+    view = None
 
     def classify(self, images):
         """The classes of images.
