@@ -1,4 +1,4 @@
-"""Classifiers of the family `capsnet` for comparisons: trained, judged, and kept.
+"""Classifiers for comparisons, of the family `capsnet` if not said: trained, judged, and kept.
 
 Each is trained in a process of its own, so that its memory is its own, in a folder of its own,
 where a training that was stopped goes on. What was measured is kept in `rows.json` of the
@@ -7,6 +7,7 @@ comparison's folder, with all settings: with others it is measured anew.
 
 import argparse
 import ast
+import functools
 import hashlib
 import json
 import os
@@ -20,17 +21,18 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import _children as children
 import _measure as measure
-import numpy as np
+from _shares import comparison, share, spread, table
 
 from keras_capsule_poe.data.mapping import map_batches
-from keras_capsule_poe.evaluation.accuracy import wilson_interval
-from keras_capsule_poe.evaluation.mcnemar import mcnemar
+from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.families import get
-from keras_capsule_poe.families.capsnet import build
+from keras_capsule_poe.families.capsnet import build as capsnet
 from keras_capsule_poe.families.capsnet.control import trained
+from keras_capsule_poe.families.matrix_capsules import build as matrix_capsules
 from keras_capsule_poe.functions.winners import are_longest
 from keras_capsule_poe.training import Reporter, RunConfig, train
 
+BUILDS = {"capsnet": capsnet, "matrix-capsules": matrix_capsules}
 # What is compared: settings beside those of a recipe.
 MODELS = {
     "capsules": {},
@@ -54,34 +56,35 @@ def parser(description, models=MODELS):
     return parser
 
 
-def pairs(texts):
-    """Settings by name, of texts SETTING=VALUE; without a section, it is `capsnet`.
+def pairs(texts, family="capsnet"):
+    """Settings by name, of texts SETTING=VALUE; without a section, it is the family's.
 
     Examples:
 
     >>> pairs(["filters=8", "capsnet.decoder=none", "held_out=40", "capsnet.epochs=None"])
     {'capsnet.filters': 8, 'capsnet.decoder': 'none', 'held_out': 40, 'capsnet.epochs': None}
     """
-    found = {}
+    found, section = {}, get(family).stages[0].section
     for text in texts:
         name, _, value = text.partition("=")
-        own = "." in name or hasattr(RunConfig(get("capsnet")).settings, name)
+        own = "." in name or hasattr(RunConfig(get(family)).settings, name)
         try:
             value = ast.literal_eval(value)
         except (ValueError, SyntaxError):
             pass
-        found[name if own else f"capsnet.{name}"] = value
+        found[name if own else f"{section}.{name}"] = value
     return found
 
 
-def config_of(args, dataset, recipe, settings, seed):
+def config_of(args, dataset, recipe, settings, seed, family="capsnet"):
     """The `RunConfig` of a row; what the command line sets comes last.
 
     It is not checked: that would build a network, and what is forked afterwards would hang.
     """
-    config = RunConfig(get("capsnet"), recipe, dataset=dataset, seed=seed)
-    config.update({**settings, **pairs(args.set)})
-    for name, value in (("capsnet.epochs", args.epochs), ("limit", args.limit)):
+    config = RunConfig(get(family), recipe, dataset=dataset, seed=seed)
+    config.update({**settings, **pairs(args.set, family)})
+    section = config.family.stages[0].section
+    for name, value in ((f"{section}.epochs", args.epochs), ("limit", args.limit)):
         if value is not None:
             config.set(name, value)
     # A setting of one recipe that means nothing in another is no mistake here.
@@ -95,10 +98,12 @@ class Rows:
     Args:
         folder: Path.
         measures: bool; if not, only what is there is given.
+        load: Function of a `RunConfig` to the `ImageData` that it is trained on; None: those that
+            it names.
     """
 
-    def __init__(self, folder, measures=True):
-        self.folder, self._measures = folder, measures
+    def __init__(self, folder, measures=True, load=None):
+        self.folder, self._measures, self._load = folder, measures, load
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / "rows.json"
         self.rows = json.loads(self._path.read_text()) if self._path.exists() else {}
@@ -114,7 +119,7 @@ class Rows:
         """
         settings = json.loads(json.dumps([config.to_dict(), args], default=str))
         kept = self.rows.get(name, {}).get(str(config.seed))
-        if kept and kept["settings"] == settings:
+        if kept and kept["settings"][1:] == settings[1:] and _is_of(kept["settings"][0], config):
             return kept
         if not self._measures:
             return None
@@ -122,7 +127,7 @@ class Rows:
         key = hashlib.sha256(json.dumps(settings[0]).encode()).hexdigest()[:8]
         words = "".join(letter if letter.isalnum() else "-" for letter in name)
         run = self.folder / f"{words}-{config.seed}-{key}"
-        found = children.in_child(_measured, config, run, judge, args)
+        found = children.in_child(_measured, config, run, judge, args, self._load)
         # Another comparison may have written to it meanwhile.
         if self._path.exists():
             self.rows = json.loads(self._path.read_text())
@@ -133,18 +138,27 @@ class Rows:
         return self.rows[name][str(config.seed)]
 
 
-def _measured(config, folder, judge, args):
+def _is_of(settings, config):
+    """Whether kept settings are a configuration's; one that is new since then had its default."""
+    try:
+        return not config.differences(RunConfig.from_dict(config.family, settings))
+    except ConfigError:  # one is no more
+        return False
+
+
+def _measured(config, folder, judge, args, load=None):
     """Trains a network, in a process of its own, and judges it."""
-    kept = {}
+    kept, stage = {}, config.family.stages[0].name
+    load_data = load and functools.partial(load, config)
 
     def training():
         reporter = Reporter(write=lambda line: print(f"  {line}", flush=True))
-        kept["run"] = train(config, folder, reporter=reporter, stage="capsnet")
+        kept["run"] = train(config, folder, load_data, reporter, stage)
 
     begun = time.perf_counter()
     extra_mb = measure.extra_peak_mb(training)
     minutes = (time.perf_counter() - begun) / 60
-    history = json.loads((folder / "capsnet" / "history.json").read_text())
+    history = json.loads((folder / stage / "history.json").read_text())
     model, data = final_model(config, folder), kept["run"].data
     return {
         "held_out": history[-1]["held_out_accuracy"],
@@ -161,7 +175,9 @@ def final_model(config, folder):
     """The model after its last epoch, in float32, as it is exported."""
     import keras
 
-    weights = keras.models.load_model(folder / "capsnet" / "model.keras", compile=False)
+    path = folder / config.family.stages[0].name / "model.keras"
+    weights = keras.models.load_model(path, compile=False)
+    build = BUILDS[config.family.name]
     model = build.build_model(config, weights.image_shape, dtype="float32")
     model.set_weights(weights.get_weights())
     return model
@@ -182,82 +198,6 @@ def rightly(model, images):
     return found.reshape(len(found), -1).all(axis=1)
 
 
-def shares(name, right):
-    """A share of images and which they are, as figures of a row.
-
-    Examples:
-
-    >>> shares("test", np.array([True, False, False, True]))
-    {'test': 0.5, 'test_images': 4, 'test_right': '90'}
-    """
-    packed = np.packbits(right).tobytes().hex()
-    return {name: float(np.mean(right)), f"{name}_images": len(right), f"{name}_right": packed}
-
-
-def unpacked(figures, name):
-    """Boolean (N,), of what `shares` gave.
-
-    Examples:
-
-    >>> unpacked(shares("test", np.array([True, False, True])), "test").tolist()
-    [True, False, True]
-    """
-    bits = np.frombuffer(bytes.fromhex(figures[f"{name}_right"]), np.uint8)
-    return np.unpackbits(bits)[: figures[f"{name}_images"]].astype(bool)
-
-
-def share(figures, name):
-    """A share with its 95% interval (Wilson), in percent, as text.
-
-    Examples:
-
-    >>> share({"test": 0.5, "test_images": 100}, "test")
-    '50.00 (40.38 to 59.62)'
-    """
-    n = figures[f"{name}_images"]
-    low, high = wilson_interval(round(figures[name] * n), n)
-    return f"{100 * figures[name]:.2f} ({100 * low:.2f} to {100 * high:.2f})"
-
-
-def table(columns, rows):
-    """Markdown of rows of cells; numbers by their columns' formats.
-
-    Examples:
-
-    >>> print(table({"model": "", "minutes": ".1f"}, [("capsules", 2.25)]))
-    | model | minutes |
-    |---|---|
-    | capsules | 2.2 |
-    """
-    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-    for row in rows:
-        cells = ("-" if x is None else format(x, how) for x, how in zip(row, columns.values()))
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def comparison(figures, name, first="capsules"):
-    """Lines of McNemar's test of the first model against each other one, seed by seed.
-
-    Args:
-        figures: dict of models of dicts by seed of figures.
-        name: str, of which share.
-        first: str, a model.
-    """
-    lines = []
-    for other in figures:
-        for seed in sorted(set(figures.get(first, {})) & set(figures[other])):
-            if other == first:
-                continue
-            both = (unpacked(figures[model][seed], name) for model in (first, other))
-            found = mcnemar(*both)
-            lines.append(
-                f"{name}, seed {seed}: {first} alone right {found['only_this_right']}, {other} "
-                f"alone right {found['only_other_right']}, p = {found['p']:.2g} (McNemar)"
-            )
-    return "\n".join(lines)
-
-
 def compare(args, dataset, recipe, settings, judge, names, *judged):
     """Trains and judges all models of a comparison, prints the tables; the figures.
 
@@ -269,13 +209,11 @@ def compare(args, dataset, recipe, settings, judge, names, *judged):
         names: Shares that it gives, each with a column and a line of McNemar's test.
         *judged: Further arguments of `judge`.
     """
-    rows, figures = Rows(args.folder, not args.table), {}
-    for seed in args.seeds:
-        for model in args.models:
-            config = config_of(args, dataset, recipe, {**settings, **MODELS[model]}, seed)
-            found = rows.figures(model, config, judge, *judged)
-            if found:
-                figures.setdefault(model, {})[seed] = found
+
+    def config(model, seed):
+        return config_of(args, dataset, recipe, {**settings, **MODELS[model]}, seed)
+
+    figures = every(args, Rows(args.folder, not args.table), config, judge, *judged)
     percent = {f"{name} %": "" for name in names}
     columns = {"model": "", "seed": "", "parameters": ",", "epochs": "", "held out %": ".2f"}
     lines = [
@@ -285,7 +223,7 @@ def compare(args, dataset, recipe, settings, judge, names, *judged):
     ]  # fmt: skip
     print("\n" + table({**columns, **percent, "minutes": ".1f"}, lines) + "\n")
     means = [
-        (model, len(seeds), *(_spread([found[n] for found in seeds.values()]) for n in names))
+        (model, len(seeds), *(spread([found[n] for found in seeds.values()]) for n in names))
         for model, seeds in figures.items()
     ]
     print(table({"model": "", "seeds": "", **percent}, means) + "\n")
@@ -294,6 +232,19 @@ def compare(args, dataset, recipe, settings, judge, names, *judged):
     return figures
 
 
-def _spread(values):
-    deviation = f" ± {100 * np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
-    return f"{100 * np.mean(values):.2f}{deviation}"
+def every(args, rows, config, judge, *judged):
+    """The figures of each model and seed: a dict by model of dicts by seed.
+
+    Args:
+        args: Of `parser`.
+        rows: `Rows`.
+        config: Function of a model and a seed to a `RunConfig`.
+        judge, *judged: See `Rows.figures`.
+    """
+    figures = {}
+    for seed in args.seeds:
+        for model in args.models:
+            found = rows.figures(model, config(model, seed), judge, *judged)
+            if found:
+                figures.setdefault(model, {})[seed] = found
+    return figures

@@ -13,6 +13,7 @@ Usage: python benchmarks/research/affnist.py FOLDER [--seeds N ...] [--epochs N]
 """
 
 import _classifiers as classifiers
+from _shares import shares
 
 from keras_capsule_poe.data import load_images
 
@@ -21,8 +22,8 @@ def judge(model, data, dataset, manual_dir):
     """Shares of translated and of affNIST-like test images that are named rightly."""
     affine = load_images(f"{dataset}_affine", manual_dir=manual_dir).test
     return {
-        **classifiers.shares("translated", classifiers.rightly(model, data.test)),
-        **classifiers.shares("affNIST-like", classifiers.rightly(model, affine)),
+        **shares("translated", classifiers.rightly(model, data.test)),
+        **shares("affNIST-like", classifiers.rightly(model, affine)),
     }
 
 

@@ -11,6 +11,7 @@ Usage: python benchmarks/research/cifar.py FOLDER [--dataset FOLDER] [--seeds N 
 """
 
 import _classifiers as classifiers
+from _shares import shares
 
 SETTINGS = {
     "capsnet.augmentation": "cifar",
@@ -22,7 +23,7 @@ SETTINGS = {
 
 def judge(model, data):
     """The share of test images that are named rightly."""
-    return classifiers.shares("test", classifiers.rightly(model, data.test))
+    return shares("test", classifiers.rightly(model, data.test))
 
 
 def main():

@@ -12,6 +12,7 @@ Usage: python benchmarks/research/classifiers.py FOLDER [CASE ...] [--seeds N ..
 """
 
 import _classifiers as classifiers
+from _shares import share, shares, table
 
 CASES = (
     "mnist:paper:3",
@@ -37,9 +38,9 @@ def judge(model, data):
     """The test error, of pairs and digits where there are two."""
     named = classifiers.named(model, data.test)
     if named.ndim == 1:
-        return classifiers.shares("test", named)
+        return shares("test", named)
     return {
-        **classifiers.shares("test", named.all(axis=1)),
+        **shares("test", named.all(axis=1)),
         "digit_error": 1 - float(named.mean()),
     }
 
@@ -72,12 +73,12 @@ def main():
         digits = found.get("digit_error")
         lines.append(
             (*case.split(":", 2)[:2], case.split(":", 2)[2], seed, found["parameters"],
-             found["epochs"], 100 * found["held_out"], classifiers.share(found, "test"),
+             found["epochs"], 100 * found["held_out"], share(found, "test"),
              None if digits is None else 100 * digits, found["minutes"], found["extra_mb"])
         )  # fmt: skip
     columns = {"data set": "", "recipe": "", "epochs, settings": "", "seed": "", "parameters": ","}
     columns |= {"epochs": "", "held out %": ".2f", "test %": "", "digit error %": ".2f"}
-    print("\n" + classifiers.table({**columns, "minutes": ".1f", "MB": ".0f"}, lines))
+    print("\n" + table({**columns, "minutes": ".1f", "MB": ".0f"}, lines))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ Usage: python benchmarks/research/pairs.py FOLDER [--seeds N ...] [--epochs N] [
 """
 
 import _classifiers as classifiers
+from _shares import shares
 
 from keras_capsule_poe.data import ComposedSet
 from keras_capsule_poe.data.composed import SideBySide
@@ -19,8 +20,8 @@ def judge(model, data):
     """Shares of single test images, and of pairs of them, that are named rightly."""
     both = ComposedSet(data.test, SideBySide()).fixed()
     return {
-        **classifiers.shares("digits", classifiers.rightly(model, data.test)),
-        **classifiers.shares("pairs", classifiers.rightly(model, both)),
+        **shares("digits", classifiers.rightly(model, data.test)),
+        **shares("pairs", classifiers.rightly(model, both)),
     }
 
 

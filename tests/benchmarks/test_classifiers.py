@@ -12,6 +12,7 @@ from keras_capsule_poe.data import ImageSet
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "research"))
 import _classifiers as shared
+import _shares as shares
 import cifar
 import classifiers
 
@@ -21,11 +22,11 @@ ARGS = Namespace(set=[], epochs=None, limit=None)
 
 
 def figures(right):
-    return shared.shares("test", np.array(right, bool))
+    return shares.shares("test", np.array(right, bool))
 
 
 def test_the_examples():
-    assert doctest.testmod(shared).failed == 0
+    assert doctest.testmod(shared).failed == doctest.testmod(shares).failed == 0
 
 
 def test_pairs_are_judged_as_pairs_and_as_digits():
@@ -69,7 +70,7 @@ def test_rows_are_measured_once(tmp_path, monkeypatch):
     """Again with other settings or arguments; kept by another comparison meanwhile, they stay."""
     calls = []
 
-    def in_child(function, config, folder, judge, args):
+    def in_child(function, config, folder, judge, args, load):
         calls.append((config.seed, folder.name, args))
         return figures([True, False])
 
@@ -91,5 +92,5 @@ def test_rows_are_measured_once(tmp_path, monkeypatch):
 def test_the_comparison_by_hand():
     """Four images that only one names and one that only the other does: p = 12/32."""
     one, other = figures([1, 1, 1, 1, 0, 1]), figures([0, 0, 0, 0, 1, 1])
-    found = shared.comparison({"capsules": {0: one}, "cnn": {0: other, 1: other}}, "test")
+    found = shares.comparison({"capsules": {0: one}, "cnn": {0: other, 1: other}}, "test")
     assert found == ("test, seed 0: capsules alone right 4, cnn alone right 1, p = 0.38 (McNemar)")

@@ -3,12 +3,15 @@
 import json
 import re
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "research"))
 import _classifiers as shared
+import _shares as shares
+import classifiers
 import ladder
 
 sys.path.pop(0)
@@ -21,10 +24,10 @@ KEPT = sorted((ROOT / "docs" / "benchmarks").glob("*/rows.json"))
 def test_a_row_says_what_its_images_say(path):
     for seeds in json.loads(path.read_text()).values():
         for figures in seeds.values():
-            shares = [name.removesuffix("_right") for name in figures if name.endswith("_right")]
-            assert shares
-            for name in shares:
-                assert figures[name] == shared.unpacked(figures, name).mean()
+            names = [name.removesuffix("_right") for name in figures if name.endswith("_right")]
+            assert names
+            for name in names:
+                assert figures[name] == shares.unpacked(figures, name).mean()
 
 
 def test_the_table_of_classifiers_has_their_figures():
@@ -34,7 +37,20 @@ def test_the_table_of_classifiers_has_their_figures():
         shown = re.findall(rf"\| `{re.escape(case)}` \|[^\n]*", text)
         for figures in seeds.values():
             held_out = f"{100 * figures['held_out']:.2f}"
-            assert any(held_out in line and shared.share(figures, "test") in line for line in shown)
+            assert any(held_out in line and shares.share(figures, "test") in line for line in shown)
+
+
+def test_rows_are_of_the_settings_that_there_are():
+    """Else all would be measured anew: a setting that is newer than a row had its default."""
+    folder = ROOT / "docs" / "benchmarks" / "classifiers"
+    rows, args = shared.Rows(folder, measures=False), Namespace(set=[], epochs=None, limit=None)
+    assert rows.rows
+    for case, seeds in rows.rows.items():
+        for seed, figures in seeds.items():
+            config = classifiers.case_of(args, case, int(seed))
+            assert rows.figures(case, config, classifiers.judge) == figures
+            config.set("split", "azimuth")
+            assert rows.figures(case, config, classifiers.judge) is None
 
 
 @pytest.mark.parametrize("dataset", ["fashion_mnist", "mnist"])
