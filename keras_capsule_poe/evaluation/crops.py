@@ -22,9 +22,9 @@ OFFSETS = (
 def classified_crops(model, images):
     """The classes of images by 13 crops of each: the mean of the probabilities of all.
 
-    The crops are the window in the middle, which the model sees by itself, and that window moved
-    by 1, 2 and 3 pixels towards each corner, as in the code that was published with Hinton et
-    al.; the paper does not say which ones it averages over.
+    Hinton et al. average over several crops. These are those of the code that was published for
+    it: the window in the middle, which the model sees by itself, and that window moved by 1, 2
+    and 3 pixels towards each corner.
 
     Args:
         model: `CapsuleClassifier` that sees a window of images, its `view`.
@@ -53,7 +53,7 @@ def classified_crops(model, images):
 
     Reference:
 
-    - [Hinton et al., 2018](https://openreview.net/forum?id=HJWLfGWRb), Section 4
+    - [Hinton et al., 2018](https://openreview.net/forum?id=HJWLfGWRb), Section 5
     - [The published code](https://github.com/google-research/google-research/tree/master/capsule_em)
     """
     view = getattr(model, "view", None)
