@@ -64,19 +64,26 @@ def run(command, **options):
     Returns:
         `subprocess.CompletedProcess`.
     """
-    parent = os.getpid()
-
-    def begin():
-        os.setpgrp()
-        end_with(parent)
-
-    with subprocess.Popen(command, preexec_fn=begin, **options) as process:
+    with start(command, **options) as process:
         try:
             out, errors = process.communicate()
         except BaseException:
             _end_group(process)
             raise
     return subprocess.CompletedProcess(command, process.returncode, out, errors)
+
+
+def start(command, **options):
+    """A `subprocess.Popen` of a command; it ends with this process."""
+    parent = os.getpid()
+
+    def begin():
+        # Programs that a script started in the background inherit that interrupts are ignored.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.setpgrp()
+        end_with(parent)
+
+    return subprocess.Popen(command, preexec_fn=begin, **options)
 
 
 def end_with(parent):

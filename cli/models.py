@@ -77,13 +77,13 @@ def load_run_data(folder, data_dir=None, manual_dir=None):
     Raises:
         RunFailed: If the images are others now.
     """
-    from keras_capsule_poe.training import RunFolder, load_data
+    from keras_capsule_poe.training import RunFolder, changed, load_data
 
     config = load_config(folder)
     data = load_data(config, data_dir, manual_dir)
-    if RunFolder(folder).readable().get("fingerprint") != data.fingerprints:
+    if other := changed(data, config, RunFolder(folder).readable()["fingerprint"]):
         raise RunFailed(
-            f"The images of {config.dataset} are not those that {folder} was trained on: "
+            f"The {other} of {config.dataset} are not those that {folder} was trained on: "
             "what is held out for testing may have been trained on."
         )
     return data

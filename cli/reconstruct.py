@@ -27,11 +27,12 @@ def reconstruct(out, model_dir, n, data_dir, manual_dir):
     from keras_capsule_poe.evaluation.classified import is_classifier
     from keras_capsule_poe.generation.grids import reconstruction_rows
     from keras_capsule_poe.generation.parts import part_rows
-    from keras_capsule_poe.io.pictures import save_grid
+    from keras_capsule_poe.io.pictures import check_grid, save_grid
 
     folder = find_model(model_dir)
     model = load_reconstructing(folder)
     test = load_run_data(folder, data_dir, manual_dir).test.head(n)
+    check_grid(out, 1, len(test), model.image_shape)
     labels, found = test.labels if is_classifier(model) else None, None
     if labels is not None and labels.ndim > 1:
         found, rows = part_rows(model, test.images, labels, test.extras.get("targets"))

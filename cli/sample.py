@@ -113,6 +113,8 @@ def sample(
     as_arrays = out.suffix.lower() == ".npz"
     _check_options(mode, start, as_arrays)
     import_tensorflow()
+    from keras_capsule_poe.io.pictures import check_grid
+
     folder = find_model(model_dir)
     model = load_generative(folder)
     known = [*model.MODES, *model.CHAINS]
@@ -124,10 +126,15 @@ def sample(
         test = load_run_data(folder, data_dir, manual_dir).test if start == "data" else None
         every = every or -(-steps // (_CHAIN_ROWS - 1))
         n = n or (64 if as_arrays else _CHAIN_COLUMNS)
+        if not as_arrays:
+            check_grid(out, 2 + steps // every, n, model.image_shape)
         content = _chain(model, as_arrays, test, n, steps, every, CHAINS[mode], seed, burn_in)
     else:
         from keras_capsule_poe.generation import grids, sampling
 
+        if not as_arrays:
+            columns = model.MODES[model.resolve_mode(mode, domain)[0]].columns
+            check_grid(out, rows, columns, model.image_shape)
         content = (
             sampling.sample(model, n or 64, seed, mode, domain)
             if as_arrays

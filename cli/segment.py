@@ -24,11 +24,12 @@ def segment(out, model_dir, n, data_dir, manual_dir):
     data set has each thing alone, the last row shows these.
     """
     from keras_capsule_poe.generation.parts import segmented
-    from keras_capsule_poe.io.pictures import save_grid
+    from keras_capsule_poe.io.pictures import check_grid, save_grid
 
     folder = find_model(model_dir)
     model = load_naming(folder)
     test = load_run_data(folder, data_dir, manual_dir).test.head(n)
+    check_grid(out, 1, len(test), model.image_shape)
     pairs = test.labels if test.labels is not None and test.labels.shape[1:] == (2,) else None
     named, rows = segmented(model, test.images, pairs, test.extras.get("targets"))
     save_grid(out, list(rows.values()))

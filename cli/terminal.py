@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 import threading
+import warnings
 
 import click
 
@@ -73,7 +74,7 @@ def guarded(function, resumes=False):
     @functools.wraps(function)
     def command(*args, debug, **kwargs):
         _fill_closed_outputs()
-        with _interrupts() as interrupted:
+        with _interrupts() as interrupted, _plain_warnings():
             try:
                 return function(*args, **kwargs)
             except click.ClickException:
@@ -165,6 +166,19 @@ def _interrupts():
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@contextlib.contextmanager
+def _plain_warnings():
+    """Warnings as one line, without the place in a program."""
+    before = warnings.formatwarning
+    warnings.formatwarning = lambda message, *_, **__: (
+        f"Warning: {' '.join(str(message).split())}\n"
+    )
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
+
+
 def _fill_closed_outputs():
     """Lets what is printed on a closed output vanish, instead of in the next file opened."""
     if None not in (sys.stdout, sys.stderr):
@@ -178,6 +192,11 @@ def _fill_closed_outputs():
 
 def _one_line(error):
     text = " ".join(str(error).split()) or type(error).__name__
+    # TensorFlow's own has no base that tells it.
+    if isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError":
+        return f"There is not enough memory ({text[:200]}). Ask for less at once."
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"Cannot use {error.filename}: {error.strerror}."
     if not _is_expected(error):
         return f"{type(error).__name__}: {text[:300]} (--debug shows where)"
     mended = advice(error.mend)

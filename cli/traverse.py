@@ -92,8 +92,9 @@ def traverse(out, model_dir, chosen, capsule, steps, span, rows, couplings, data
     if couplings:
         return _show_couplings(out, model, test, list(chosen), capsule)
     from keras_capsule_poe.generation.grids import image_traversal
-    from keras_capsule_poe.io.pictures import save_grid
+    from keras_capsule_poe.io.pictures import check_grid, save_grid
 
+    check_grid(out, min(rows, model.dim), steps, model.image_shape)
     span = getattr(model, "SPAN", SPAN) if span is None else span
     shown = test.images[chosen[0] : chosen[0] + 1]
     images, capsule, dimensions = image_traversal(model, shown, capsule, steps, span, rows)

@@ -78,6 +78,13 @@ class ImageSet:
         digest.update(np.ascontiguousarray(self.images))
         return digest.hexdigest()[:16]
 
+    @functools.cached_property
+    def label_fingerprint(self):
+        """16 hex digits that change with any label, or `None` where there are none."""
+        if self.labels is None:
+            return None
+        return hashlib.sha256(self.labels.astype("int64").tobytes()).hexdigest()[:16]
+
     @property
     def nbytes(self):
         """Bytes that the images take."""
@@ -189,9 +196,11 @@ class ImageData:
 
     @property
     def fingerprints(self):
-        """The fingerprint of each set, by name."""
+        """The fingerprint of each set, by name, and of labels, as `NAME_labels`."""
         sets = {"train": self.train, "held_out": self.held_out, "test": self.test}
-        return {name: images.fingerprint for name, images in sets.items() if images is not None}
+        known = {name: images for name, images in sets.items() if images is not None}
+        found = {name: images.fingerprint for name, images in known.items()}
+        return found | {f"{name}_labels": each.label_fingerprint for name, each in known.items()}
 
     @property
     def name(self):

@@ -44,7 +44,7 @@ def to_stream(rows):
     return np.asarray(rows)
 
 
-def map_batches(function, rows, chunk=CHUNK, out=None):
+def map_batches(function, rows, chunk=CHUNK):
     """`function` of a long array, compiled once and called a chunk at a time.
 
     Args:
@@ -54,14 +54,9 @@ def map_batches(function, rows, chunk=CHUNK, out=None):
         rows: Array (N, ...), or a memory-mapped one, or a tuple of them; uint8 pixels come as
             float32 in [0, 1], float16 as float32.
         chunk: int, rows at a time.
-        out: Array (N, ...), or a dict of them, to write the results to, of whatever dtype; with
-            memory-mapped ones, results may be larger than the memory. `None`: new arrays.
 
     Returns:
-        `out`, or one new array (N, ...), or a dict of them.
-
-    Raises:
-        ValueError: If `out` has another shape than the results.
+        Array (N, ...), or a dict of them.
 
     Examples:
 
@@ -80,25 +75,21 @@ def map_batches(function, rows, chunk=CHUNK, out=None):
     compiled = function
     if not hasattr(function, "get_concrete_function"):
         compiled = tf.function(function, reduce_retracing=True, autograph=False)
-    if not n and out is None:
+    if not n:
         dtypes = [to_stream(array[:0]).dtype for array in arrays]
         any_size = [tf.TensorSpec((None, *a.shape[1:]), d) for a, d in zip(arrays, dtypes)]
         results = compiled.get_concrete_function(*any_size).structured_outputs
         return structure(lambda x: np.empty((0, *x.shape[1:]), x.dtype.as_numpy_dtype), results)
+    out = None
     for start in range(0, n, chunk):
         batch = [tf.constant(to_stream(array[start : start + chunk])) for array in arrays]
         parts = structure(keras.ops.convert_to_numpy, compiled(*batch))
         if out is None:
             out = structure(lambda part: np.empty((n, *part.shape[1:]), part.dtype), parts)
-        structure(functools.partial(_write, start=start, n=n), out, parts)
+        structure(functools.partial(_write, start=start), out, parts)
     return out
 
 
-def _write(array, part, start, n):
+def _write(array, part, start):
     """Writes `part` to the rows of `array` from `start` on."""
-    if array.shape != (n, *part.shape[1:]):
-        raise ValueError(
-            f"`out` must have the shape of the results, {(n, *part.shape[1:])}. "
-            f"Received: {array.shape}."
-        )
     array[start : start + len(part)] = part

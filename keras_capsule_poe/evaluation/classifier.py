@@ -1,6 +1,5 @@
 """The small classifier that judges samples: trained here, with a fixed seed, and cached."""
 
-import hashlib
 import os
 import warnings
 from pathlib import Path
@@ -83,7 +82,8 @@ def train_judge(images, cache=None):
     path = _cache_path(images, len(labels), cache)
     try:
         return Judge(keras.models.load_model(path, compile=False), labels)
-    except (OSError, ValueError, KeyError):  # not there, or damaged
+    except Exception:
+        # It is not there, or damaged in one of many ways: its file's sums are checked.
         pass
     model = _fit(images, classes.astype("int32"), len(labels))
     try:
@@ -98,9 +98,8 @@ def train_judge(images, cache=None):
 def _cache_path(images, classes, cache):
     """A file for these images with these labels, and for no others."""
     home = os.environ.get("CAPSPOE_CACHE") or Path.home() / ".cache" / "keras_capsule_poe"
-    labels = hashlib.sha256(images.labels.astype("int64").tobytes()).hexdigest()[:16]
     return Path(cache or home) / (
-        f"classifier-{VERSION}-{images.fingerprint}-{classes}-{labels}.keras"
+        f"classifier-{VERSION}-{images.fingerprint}-{classes}-{images.label_fingerprint}.keras"
     )
 
 

@@ -2,6 +2,7 @@
 
 import warnings
 
+import keras
 import numpy as np
 
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
@@ -116,7 +117,8 @@ def reconstruction_errors(model, images):
         }
 
     return {
-        name: float(error.sum() / size.sum())
+        # As `relative_error` of images that are all black.
+        name: float(error.sum() / max(size.sum(), keras.config.epsilon()))
         for name, (error, size) in map_batches(squares, images).items()
     }
 

@@ -4,19 +4,16 @@ import contextlib
 import errno
 import hashlib
 import json
+import math
 import os
-import re
 import shutil
 import stat
 import sys
 import tempfile
-import uuid
 from pathlib import Path
 
 from keras_capsule_poe.errors import RunFailed
-
-# Temporary paths that blocks of this process are writing to.
-_writing = set()
+from keras_capsule_poe.io.leftovers import put_aside, remove_leftovers, temporary_path
 
 
 @contextlib.contextmanager
@@ -57,18 +54,18 @@ def beside(path, suffix=""):
             else:
                 target = Path(os.path.realpath(path))
                 target.parent.mkdir(parents=True, exist_ok=True)
-                temporary = stack.enter_context(_temporary(target, suffix))
+                temporary = stack.enter_context(temporary_path(target, suffix))
                 yield temporary
                 _sync(temporary)
                 _replace(target, temporary)
                 _sync_one(target.parent)
-                _remove_leftovers(target, suffix)
+                remove_leftovers(target.parent, target.name)
     except OSError as error:
         raise RunFailed(f"Cannot write {path}: {error.strerror or error}.") from error
 
 
 def write_json(path, values):
-    """Writes `values` as JSON, whole or not at all.
+    """Writes `values` as JSON, whole or not at all; NaN and infinity, which JSON has not, as null.
 
     Raises:
         RunFailed: If it cannot be written.
@@ -82,7 +79,7 @@ def write_json(path, values):
     {'seed': 7}
     """
     with beside(path) as temporary:
-        temporary.write_text(json.dumps(values, indent=2) + "\n")
+        temporary.write_text(json.dumps(_finite(values), indent=2) + "\n")
 
 
 def read_json(path, mend=None):
@@ -190,13 +187,20 @@ def check_writable(folder):
     folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".probe-{uuid.uuid4().hex[:8]}"
-        probe.touch()
-        probe.unlink()
+        with temporary_path(folder / "probe") as probe:
+            probe.touch()
     except OSError as error:
         raise RunFailed(
             f"Cannot write in the folder {folder}: {error.strerror or error}.", mend="model_dir"
         ) from error
+
+
+def _finite(values):
+    if isinstance(values, dict):
+        return {name: _finite(value) for name, value in values.items()}
+    if isinstance(values, (list, tuple)):
+        return [_finite(value) for value in values]
+    return None if isinstance(values, float) and not math.isfinite(values) else values
 
 
 def _stream(path):
@@ -216,28 +220,12 @@ def _stream(path):
     return open(path, "wb")
 
 
-@contextlib.contextmanager
-def _temporary(target, suffix):
-    """A name beside `target` that tells whose it is; nothing stands there afterwards."""
-    token = f"{os.getpid():06x}{uuid.uuid4().hex[:2]}"
-    temporary = target.with_name(f".{target.name}.{token}{suffix}")
-    _writing.add(temporary)
-    try:
-        yield temporary
-    finally:
-        _writing.discard(temporary)
-        if temporary.is_dir():
-            shutil.rmtree(temporary, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-
-
 def _replace(target, temporary):
     if not target.is_dir():
         os.replace(temporary, target)
         return
     # No folder can be renamed onto one that is not empty.
-    old = temporary.with_name(f"{temporary.name}.old")
+    old = put_aside(temporary)
     os.rename(target, old)
     try:
         os.rename(temporary, target)
@@ -266,27 +254,3 @@ def _sync_one(path):
             raise
     finally:
         os.close(handle)
-
-
-def _remove_leftovers(target, suffix):
-    """Removes what killed processes left beside `target`, as far as that is allowed."""
-    name, suffix = re.escape(target.name), re.escape(suffix)
-    pattern = re.compile(rf"\.{name}\.([0-9a-f]{{6}})[0-9a-f]{{2}}({suffix})?(\.old)?")
-    for entry in list(target.parent.iterdir()):
-        match = pattern.fullmatch(entry.name)
-        if match and entry not in _writing and not _is_alive(int(match[1], 16)):
-            with contextlib.suppress(RunFailed):
-                remove(entry)
-
-
-def _is_alive(process):
-    """Whether another process of this number runs, which may be writing."""
-    if process == os.getpid():
-        return False
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True

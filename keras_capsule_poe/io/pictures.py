@@ -4,10 +4,47 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.io.files import beside
 
+GAP, LEAST_HEIGHT = 2, 56
+# What each kind of file can hold, pixels a side; and what any may: 600 MB in memory.
+LARGEST_SIDE = {".jpg": 65_535, ".jpeg": 65_535, ".webp": 16_383}
+LARGEST = 200_000_000
 
-def grid(rows, gap=2, magnify=None):
+
+def check_grid(path, rows, columns, image_shape):
+    """Refuses a `grid` that its file could not hold, before anything is computed for it.
+
+    Args:
+        path: The file; its ending says which kind.
+        rows, columns: int, images.
+        image_shape: (H, W, C) of an image; those of stereo pairs, C = 2, are side by side.
+
+    Raises:
+        BadUse: If it is too large.
+
+    Examples:
+
+    >>> check_grid("a.png", rows=6, columns=20, image_shape=(28, 28, 1))
+    """
+    height, width, channels = image_shape
+    sizes = ((rows, height), (columns, 2 * width if channels == 2 else width))
+    factor = _magnification(height)
+    height, width = (factor * (n * (size + GAP) + GAP) for n, size in sizes)
+    most = LARGEST_SIDE.get(Path(path).suffix.lower(), LARGEST)
+    if max(height, width) > most or height * width > LARGEST:
+        raise BadUse(
+            f"A picture of {rows} rows of {columns} images would be too large for {path}: "
+            f"{height:,} by {width:,} pixels. Ask for fewer"
+        )
+
+
+def _magnification(height):
+    return max(1, -(-LEAST_HEIGHT // height))
+
+
+def grid(rows, gap=GAP, magnify=None):
     """Images side by side in one array.
 
     Args:
@@ -27,7 +64,7 @@ def grid(rows, gap=2, magnify=None):
     rows = [_side_by_side(np.asarray(row)) for row in rows]
     height, width, channels = rows[0].shape[1:]
     columns = max(len(row) for row in rows)
-    factor = magnify or max(1, -(-56 // height))
+    factor = magnify or _magnification(height)
     canvas = np.full(
         (len(rows) * (height + gap) + gap, columns * (width + gap) + gap, channels), 96, "uint8"
     )

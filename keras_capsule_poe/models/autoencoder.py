@@ -178,6 +178,11 @@ class ConvAutoencoder(TensorFlowTraining, keras.Model):
     def compute_output_shape(self, input_shape):
         return tuple(input_shape)
 
+    def fit(self, x=None, y=None, **kwargs):
+        """As `keras.Model.fit`; images are their own targets."""
+        # Under a distribution strategy Keras computes a loss before any `train_step`.
+        return super().fit(x, x if y is None and hasattr(x, "shape") else y, **kwargs)
+
     def train_step(self, data):
         images, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         return super().train_step((images, images))

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_capsule_poe.functions.norms import at_least_float32
+
 
 class TensorFlowTraining:
     """A Keras model whose own `train_step` is written for TensorFlow alone.
@@ -14,7 +16,8 @@ class TensorFlowTraining:
         """As `keras.Model.fit`; arrays build a model that is not built yet."""
         self._need_tensorflow()
         if not self.built and hasattr(x, "shape"):
-            self.build((None, *x.shape[1:]))
+            with self.distribute_strategy.scope():
+                self.build((None, *x.shape[1:]))
         return super().fit(x, *args, **kwargs)
 
     def evaluate(self, *args, **kwargs):
@@ -89,4 +92,5 @@ class ContrastiveModel(TensorFlowTraining, keras.Model):
 
 
 def _length(tensors):
-    return ops.sqrt(sum(ops.sum(ops.square(tensor)) for tensor in tensors))
+    # Eight bits of bfloat16 are too few to add up so many squares.
+    return ops.sqrt(sum(ops.sum(ops.square(at_least_float32(tensor))) for tensor in tensors))

@@ -8,10 +8,11 @@ import re
 from importlib import metadata
 from pathlib import Path
 
-from keras_capsule_poe.io.files import beside, write_json
+from keras_capsule_poe.errors import first_line
+from keras_capsule_poe.io.files import beside, digest, write_json
 
 PACKAGES = ("keras-capsule-poe", "tensorflow", "keras", "numpy", "tensorflow-datasets")
-CARD = "model_card.json"
+CARD, SUMS = "model_card.json", "SHA256SUMS"
 # A byte divided by 255 in another order of operations may round to slightly above one.
 ROUNDING = 1e-3
 
@@ -21,7 +22,8 @@ def export_saved_model(model, folder, card, options=None, version=None):
 
     Endpoints, of those that the model's `ENDPOINTS` name, have dict results and a dynamic batch,
     which may be empty. They check their arguments: pixels lie in [0, 1], `n` and `steps` are not
-    negative and `capsule` is the index of one; a call with others fails.
+    negative and `capsule` is the index of one; a call with others fails. `sha256sum -c SHA256SUMS`
+    tells whether its files are whole.
 
     Args:
         model: Built `GenerativeModel` or `CapsuleClassifier`.
@@ -67,8 +69,14 @@ def export_saved_model(model, folder, card, options=None, version=None):
         for name, endpoint in endpoints.items():
             setattr(module, name, endpoint)
         with beside(folder / version) as temporary:
-            tf.saved_model.save(module, str(temporary), signatures=endpoints)
+            temporary.mkdir()
+            try:
+                tf.saved_model.save(module, str(temporary), signatures=endpoints)
+            except tf.errors.OpError as error:
+                # Such as a full disk.
+                raise OSError(first_line(error.message)) from error
             write_json(temporary / CARD, {**model_card(model), "options": options, **card})
+            _write_sums(temporary)
     return folder / version
 
 
@@ -122,6 +130,13 @@ def newest_version(folder):
     """
     found = versions(folder)
     return Path(folder) / str(found[-1]) if found else None
+
+
+def _write_sums(folder):
+    """Writes the digests of all files in a folder, for `sha256sum -c`."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    lines = [f"{digest(path)}  {path.relative_to(folder)}\n" for path in files]
+    (folder / SUMS).write_text("".join(lines))
 
 
 def _version(package):

@@ -3,7 +3,7 @@
 from keras_capsule_poe.training.config import RunConfig
 from keras_capsule_poe.training.family import Cost, Family, Recipe, Stage, lazily
 from keras_capsule_poe.training.folder import RunFolder
-from keras_capsule_poe.training.images import load_data
+from keras_capsule_poe.training.images import changed, load_data
 from keras_capsule_poe.training.reporter import Reporter
 from keras_capsule_poe.training.run import Run, train
 from keras_capsule_poe.training.schedule import Schedule
@@ -18,6 +18,7 @@ __all__ = [
     "RunFolder",
     "Schedule",
     "Stage",
+    "changed",
     "lazily",
     "load_data",
     "train",

@@ -1,6 +1,5 @@
 """Checkpoints of a model that trains: written whole, checked when they are read."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -8,7 +7,8 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe.errors import RunFailed
-from keras_capsule_poe.io.files import beside, digest, write_json
+from keras_capsule_poe.io.files import beside, digest
+from keras_capsule_poe.io.records import read_record, write_record
 
 STATE_FILE, WEIGHTS_FILE = "state.json", "weights.npz"
 KEPT = 2
@@ -35,31 +35,30 @@ class Checkpoints:
         self._metrics = [i for i, v in enumerate(self._variables) if id(v) in metrics]
 
     def restore(self, note):
-        """Restores the newest checkpoint that is whole.
+        """Restores the newest checkpoint that is whole, of this run and of this model.
 
         Args:
-            note: Function of a line, told of damaged ones that are passed over.
+            note: Function of a line, told of those that are passed over.
 
         Returns:
             dict that `save` was given, with `step`; or None where there is no checkpoint.
 
         Raises:
-            RunFailed: If there are checkpoints and none is whole, or the newest whole one belongs
-                to another model.
+            RunFailed: If there are checkpoints, and none is whole and of this run and model.
         """
-        paths = self._paths()
         problems = []
-        for path in reversed(paths):
+        for path in reversed(self._paths()):
             try:
                 state, values = self._read(path)
             except (RunFailed, OSError, ValueError, KeyError, TypeError) as error:
-                problems.append(f"The checkpoint {path} is damaged ({_short(error)})")
+                problems.append(f"The checkpoint {path} cannot be used ({_short(error)})")
                 note(f"{problems[-1]}: going on from an older one, if there is one")
                 continue
-            self._assign(path, state, values)
+            for variable, value in zip(self._variables, values):
+                variable.assign(value)
             return state
         if problems:
-            raise RunFailed(f"{problems[0]}, and no other is whole.", mend=self.mend)
+            raise RunFailed(f"{problems[0]}, and no other can.", mend=self.mend)
         return None
 
     def save(self, step, state):
@@ -85,7 +84,7 @@ class Checkpoints:
             names = [variable.path for variable in self._variables]
             digests = {WEIGHTS_FILE: digest(temporary / WEIGHTS_FILE)}
             saved = {**state, "step": step, "run": self.run, "variables": names, "files": digests}
-            write_json(temporary / STATE_FILE, saved)
+            write_record(temporary / STATE_FILE, saved, copy=False)
         for old in self._paths()[:-KEPT]:
             shutil.rmtree(old, ignore_errors=True)
 
@@ -102,20 +101,16 @@ class Checkpoints:
         return sorted(self.folder.glob("step-*"))
 
     def _read(self, path):
-        state = json.loads((path / STATE_FILE).read_text())
+        state = read_record(path / STATE_FILE)
         if digest(path / WEIGHTS_FILE) != state["files"][WEIGHTS_FILE]:
             raise ValueError("its variables are not what was written")
-        with np.load(path / WEIGHTS_FILE) as arrays:
-            return state, [arrays[str(i)] for i in range(len(state["variables"]))]
-
-    def _assign(self, path, state, values):
-        wanted = [tuple(variable.shape) for variable in self._variables]
         if state.get("run") != self.run:
-            raise RunFailed(f"The checkpoint {path} is of another run.", mend=self.mend)
-        if wanted != [value.shape for value in values]:
-            raise RunFailed(f"The checkpoint {path} is of another model.", mend=self.mend)
-        for variable, value in zip(self._variables, values):
-            variable.assign(value)
+            raise ValueError("it is of another run")
+        with np.load(path / WEIGHTS_FILE) as arrays:
+            values = [arrays[str(i)] for i in range(len(state["variables"]))]
+        if [tuple(variable.shape) for variable in self._variables] != [a.shape for a in values]:
+            raise ValueError("it is of another model")
+        return state, values
 
 
 def _short(error):

@@ -101,6 +101,7 @@ class Family:
             that it can take, or None where any will do.
         idle: Function of a configuration to a dict of the settings that mean nothing beside its
             others, and why.
+        labelled: bool, whether it is trained on labels, so that a run is of these labels, too.
         options: dict of short names of settings, `{"capsules": "encoder.capsules"}`, that the
             command line has as options of their own.
     """
@@ -115,6 +116,7 @@ class Family:
     outline: Callable = lambda config, image_shape: ({}, {})
     smallest: Callable = lambda config: None
     idle: Callable = lambda config: {}
+    labelled: bool = False
     options: Mapping = dataclasses.field(default_factory=dict)
 
     def stage(self, name):

@@ -1,14 +1,20 @@
 """A run's folder: what it is, what its stages left, and whether that is still what they wrote."""
 
 import contextlib
+import errno
 from pathlib import Path
 
 from keras_capsule_poe.errors import ConfigError, RunFailed
-from keras_capsule_poe.io.files import clear_folder, digest, read_json, remove, write_json
+from keras_capsule_poe.io.files import clear_folder, digest, remove
+from keras_capsule_poe.io.leftovers import remove_leftovers
+from keras_capsule_poe.io.records import copy_of, read_record, write_record
 
 RUN_FILE, DONE_FILE, LOCK_FILE = "run.json", "done.json", ".lock"
+PICTURES = "pictures"
 # In a stage's folder, while it trains.
 CHECKPOINTS = "checkpoints"
+# What a file system that has no locks says.
+_LOCKLESS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
 
 
 class RunFolder:
@@ -36,8 +42,11 @@ class RunFolder:
             )
 
     @contextlib.contextmanager
-    def locked(self):
+    def locked(self, note):
         """While open, no other process trains here; the lock ends with the process.
+
+        Args:
+            note: Function of a line, told where the file system has no locks.
 
         Raises:
             RunFailed: If another process holds it.
@@ -47,14 +56,18 @@ class RunFolder:
         lock = filelock.FileLock(self.path / LOCK_FILE)
         try:
             lock.acquire(timeout=0)
-        except OSError as error:
-            if not isinstance(error, filelock.Timeout):
-                raise RunFailed(f"Cannot lock {self.path}: {error.strerror or error}.") from error
+        except filelock.Timeout:
             raise RunFailed(
                 f"Another process is training in {self.path}. Wait for it, or choose another "
                 "folder.",
                 mend="model_dir",
             ) from None
+        except NotImplementedError:
+            note(f"{self.path} cannot be locked here: see that nothing else trains in it.")
+        except OSError as error:
+            if error.errno not in _LOCKLESS:
+                raise RunFailed(f"Cannot lock {self.path}: {error.strerror or error}.") from error
+            note(f"{self.path} cannot be locked here: see that nothing else trains in it.")
         # Its file stays: whoever removed it could remove the lock of the next process.
         try:
             yield
@@ -68,9 +81,9 @@ class RunFolder:
             RunFailed: If it is damaged, or not of this program.
         """
         path = self.path / RUN_FILE
-        if not path.exists():
+        if not path.exists() and not copy_of(path).exists():
             return None
-        values = read_json(path, mend="model_dir")
+        values = read_record(path, mend="model_dir")
         config = values.get("config") if isinstance(values, dict) else None
         if not isinstance(config, dict) or "dataset" not in config:
             raise RunFailed(f"{path} does not describe a training run.", mend="model_dir")
@@ -96,11 +109,12 @@ class RunFolder:
     def save(self, config, fingerprint, run):
         """Writes `run.json`; `run` is the run's number."""
         values = {"config": config.to_dict(), "fingerprint": fingerprint, "run": run}
-        write_json(self.path / RUN_FILE, values)
+        write_record(self.path / RUN_FILE, values)
 
     def is_foreign(self):
         """Whether it holds files, but no run."""
-        return not (self.path / RUN_FILE).exists() and bool(self.contents())
+        path = self.path / RUN_FILE
+        return not path.exists() and not copy_of(path).exists() and bool(self.contents())
 
     def contents(self):
         """Names of what it holds, but for `run.json` and what is hidden."""
@@ -125,7 +139,7 @@ class RunFolder:
         path = self.stage(name) / DONE_FILE
         if not path.exists():
             return None
-        values = read_json(path, mend=f"stage_fresh:{name}")
+        values = read_record(path, mend=f"stage_fresh:{name}")
         if not isinstance(values, dict) or not {"seconds", "metrics", "files"} <= set(values):
             raise RunFailed(
                 f"{path} is damaged; the stage must be trained again.", mend=f"stage_fresh:{name}"
@@ -148,10 +162,13 @@ class RunFolder:
 
     def mark_done(self, stage, seconds, metrics):
         """Writes `done.json`; what only an unfinished stage needs goes afterwards."""
-        files = {name: digest(self.path / name) for name in stage.writes}
-        done = {"seconds": seconds, "metrics": metrics, "files": files}
+        files, cache = (
+            {name: digest(self.path / name) for name in names}
+            for names in (stage.writes, stage.cache)
+        )
+        done = {"seconds": seconds, "metrics": metrics, "files": files, "cache": cache}
         done["run"] = self.saved().get("run")
-        write_json(self.stage(stage.name) / DONE_FILE, done)
+        write_record(self.stage(stage.name) / DONE_FILE, done)
         remove(self.stage(stage.name) / CHECKPOINTS)
 
     def forget(self, stages):
@@ -174,7 +191,8 @@ class RunFolder:
         done = self.done(stage.name)
         if done.get("run") != self.saved().get("run"):
             raise RunFailed(
-                f"{self.stage(stage.name)} is of another run.", mend=f"stage_fresh:{stage.name}"
+                f"{self.stage(stage.name)} is of another run than {self.path / RUN_FILE}.",
+                mend=f"stage_fresh:{stage.name}",
             )
         for name, wanted in done["files"].items():
             path = self.path / name
@@ -185,6 +203,23 @@ class RunFolder:
             else:
                 continue
             raise RunFailed(f"{path} {problem}.", mend=f"stage_fresh:{stage.name}")
+
+    def changed_cache(self, stage, names):
+        """Those files `names` of a finished stage's cache that are not what it wrote."""
+        # Runs of older versions have no digests of them.
+        wanted = self.done(stage.name).get("cache", {})
+        known = [name for name in names if name in wanted]
+        return [name for name in known if digest(self.path / name) != wanted[name]]
+
+    def tidy(self, stages):
+        """Removes what processes that were killed left, and finishes what they were removing."""
+        folders = [self.stage(stage.name) for stage in stages]
+        checkpoints = [folder / CHECKPOINTS for folder in folders]
+        for folder in (self.path, self.path / PICTURES, *folders, *checkpoints):
+            remove_leftovers(folder)
+        for stage in stages:
+            if self.done(stage.name):
+                remove(self.stage(stage.name) / CHECKPOINTS)
 
     def clear(self, stage):
         """Removes all that a stage left.

@@ -34,6 +34,33 @@ def load_data(config, data_dir=None, manual_dir=None):
     return watched(data if config.split is None else split_views(data, config.split), config)
 
 
+def changed(data, config, fingerprints):
+    """What of some images is not as it was when a run was trained on them.
+
+    Args:
+        data: `ImageData`.
+        config: `RunConfig`.
+        fingerprints: dict, `ImageData.fingerprints` of the run's, or None where it has none yet;
+            those of older versions say nothing of labels.
+
+    Returns:
+        `"images"`; or `"labels"`, where the model is trained on these; or `None`.
+
+    Examples:
+
+    >>> from types import SimpleNamespace as Data
+    >>> config = Data(family=Data(labelled=True))
+    >>> now = Data(fingerprints={"train": "a", "train_labels": "c"})
+    >>> changed(now, config, {"train": "a", "train_labels": "b"})
+    'labels'
+    """
+    known, found = fingerprints or {}, data.fingerprints
+    others = [name for name, value in found.items() if known.get(name, value) != value]
+    if any(not name.endswith("_labels") for name in others):
+        return "images"
+    return "labels" if others and config.family.labelled else None
+
+
 def watched(data, config):
     """Images with those set apart that training is watched on, as a `RunConfig` asks.
 

@@ -7,9 +7,10 @@ import uuid
 
 from keras_capsule_poe.errors import ConfigError, RunFailed
 from keras_capsule_poe.io.files import check_writable
+from keras_capsule_poe.io.records import read_record, write_record
 from keras_capsule_poe.training import images
 from keras_capsule_poe.training.config import RunConfig
-from keras_capsule_poe.training.folder import RunFolder
+from keras_capsule_poe.training.folder import CHECKPOINTS, PICTURES, RunFolder
 from keras_capsule_poe.training.reporter import Reporter
 
 
@@ -50,6 +51,22 @@ class Run:
         """Path of a file in the run's folder."""
         return self.folder.path / name
 
+    def once(self, stage, name, make):
+        """A plain value that a stage makes once, however often it is killed and begun again.
+
+        Args:
+            stage: str, its name.
+            name: str, of the value.
+            make: Function of nothing to the value.
+
+        Returns:
+            The value; it is made anew when the stage was done and is done again.
+        """
+        path = self.folder.stage(stage) / CHECKPOINTS / f"{name}.json"
+        if not path.exists():
+            write_record(path, {name: make()}, copy=False)
+        return read_record(path, mend=f"stage_fresh:{stage}")[name]
+
     def metrics(self):
         """What each finished stage measured, by stage."""
         return self.folder.metrics(self.config.family)
@@ -86,7 +103,7 @@ class Run:
             checkpoint_seconds=self.config.checkpoint_seconds,
             run=self.folder.saved().get("run"),
             after_epoch=after_epoch,
-            picture=picture and (lambda name: picture(self.path("pictures") / name)),
+            picture=picture and (lambda name: picture(self.path(PICTURES) / name)),
             until=until,
             callbacks=callbacks,
         )
@@ -144,7 +161,7 @@ def train(config, model_dir, load_data=None, reporter=None, stage=None, fresh=Fa
     run = Run(config, folder, reporter or Reporter(), lambda: images.watched(load_data(), config))
     first = names.index(stage) if fresh and stage else 0
     last = names.index(stage) if stage else len(names) - 1
-    with folder.locked():
+    with folder.locked(run.reporter.note):
         _open(run, stages[first:] if fresh else ())
         if config.deterministic:
             import tensorflow as tf
@@ -188,18 +205,19 @@ def _open(run, cleared):
             folder.check(stage)
     if len(done) < len(stages):
         run.load()
-        found = run.data.fingerprints
-        if begun and fingerprint not in (None, found):
+        other = images.changed(run.data, config, fingerprint)
+        if begun and other:
             raise RunFailed(
-                f"The images of {config.dataset} are not those that {folder.path} was trained on.",
+                f"The {other} of {config.dataset} are not those that {folder.path} was trained on.",
                 mend=("model_dir", "fresh"),
             )
-        fingerprint = found
+        fingerprint = run.data.fingerprints
         config.check(run.data.image_shape)
         run.reporter.note(run.data.summary())
     # The last one first: if this is killed, no stage outlives one that it was made from.
     for stage in reversed(cleared):
         folder.clear(stage)
+    folder.tidy(stages)
     folder.save(config, fingerprint, saved.get("run") if begun else uuid.uuid4().hex)
 
 
@@ -241,8 +259,11 @@ def _run_stages(run, wanted):
     for stage in wanted:
         if _is_done(run, stage):
             folder.check(stage)
-            reporter.stage_skipped(stage.name)
-            continue
+            changed = folder.changed_cache(stage, _needed_cache(run, stage))
+            if not changed:
+                reporter.stage_skipped(stage.name)
+                continue
+            reporter.note(f"{folder.path / changed[0]} is damaged: {stage.name} makes it again")
         if folder.done(stage.name) is None:
             # What was made of an earlier version of it counts no more, even if this one is killed.
             folder.forget(stages[stages.index(stage) + 1 :])
@@ -266,9 +287,14 @@ def _is_done(run, stage, cleared=()):
     folder, stages = run.folder, run.config.stages
     if folder.done(stage.name) is None:
         return False
-    later = stages[stages.index(stage) + 1 :]
-    if not later and folder.missing(stage):
+    if stage is stages[-1] and folder.missing(stage):
         return False
-    gone = {name for name in stage.cache if not (folder.path / name).exists()}
-    waiting = [s for s in later if s in cleared or folder.done(s.name) is None]
-    return not any(gone & set(other.reads) for other in waiting)
+    return all((folder.path / name).exists() for name in _needed_cache(run, stage, cleared))
+
+
+def _needed_cache(run, stage, cleared=()):
+    """Files of a stage's cache that stages which are not done, or are `cleared`, will read."""
+    stages = run.config.stages
+    later = stages[stages.index(stage) + 1 :]
+    waiting = [s for s in later if s in cleared or run.folder.done(s.name) is None]
+    return [name for name in stage.cache if any(name in other.reads for other in waiting)]

@@ -146,6 +146,16 @@ def test_images_that_cannot_be_used(capspoe, tmp_path):
     fails(capspoe("train", "--dataset", path, "--model-dir", tmp_path / "m"), 2, "NaN")
 
 
+@pytest.mark.parametrize("n", [3, 40])
+def test_equal_images_are_refused_before_anything_is_trained(capspoe, tmp_path, n, tiny):
+    path = tmp_path / "images.npz"
+    np.savez(path, images=np.full((n, 28, 28), 7, "uint8"))
+    folder = tmp_path / "m"
+    result = capspoe("train", "--dataset", path, "--model-dir", folder, *tiny)
+    fails(result, 2, "all equal")
+    assert not list((folder / "autoencoder").iterdir())
+
+
 def test_the_flag_that_mends_bad_images_is_named(capspoe, tmp_path):
     def refused(dataset, *words, arguments=()):
         folder = tmp_path / "m"
@@ -218,7 +228,7 @@ def test_a_model_of_an_older_version_is_named(capspoe, tiny_model, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(tiny_model, folder)
     saved = json.loads((folder / "run.json").read_text())
-    del saved["config"]["model"]
+    del saved["config"]["model"], saved["digest"]
     (folder / "run.json").write_text(json.dumps(saved))
     result = capspoe("sample", "--model-dir", folder, "--out", tmp_path / "a.png")
     fails(result, 1, "older version", "SavedModel still works")

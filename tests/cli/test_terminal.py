@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 
 import click
 import pytest
@@ -87,6 +88,27 @@ def test_an_interrupt_says_what_is_left(decorator, arguments, shown):
     assert result.exit_code == 130
     assert result.output.endswith(shown)
     assert result.output.startswith("Interrupted")
+
+
+@pytest.mark.parametrize(
+    "error, shown",
+    [
+        (MemoryError("Unable to allocate 3 GiB"), "not enough memory (Unable to allocate 3 GiB)."),
+        (PermissionError(13, "Permission denied", "a/b.npz"), "Cannot use a/b.npz: Permission"),
+    ],
+)
+def test_what_the_machine_refuses_is_said_in_words(error, shown):
+    result = invoke(lambda: fail(error))
+    (line,) = result.output.splitlines()
+    assert result.exit_code == 1 and shown in line and "--debug" not in line
+
+
+def test_a_warning_is_one_line_without_a_place_in_a_program():
+    def warn():
+        click.echo(warnings.formatwarning("not\nkept", UserWarning, "module.py", 3))
+
+    assert "Warning: not kept" in invoke(warn).output
+    assert "module.py" in warnings.formatwarning("not kept", UserWarning, "module.py", 3)
 
 
 @pytest.fixture

@@ -114,7 +114,8 @@ def test_the_last_training_images_are_held_out(n, kept):
     assert np.array_equal(data.train.images, whole.images[:-kept])
     assert (len(data.test), data.skipped) == (1, ("a",))
     assert f"{40 - kept} training, {kept} held-out and 1 test" in data.summary()
-    assert list(data.fingerprints) == ["train", "held_out", "test"]
+    parts = ["train", "held_out", "test"]
+    assert list(data.fingerprints) == [*parts, *(f"{part}_labels" for part in parts)]
     assert data.fingerprints["held_out"] == data.held_out.fingerprint
 
 

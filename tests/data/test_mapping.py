@@ -53,28 +53,6 @@ def test_a_function_is_traced_for_whole_chunks_and_for_the_rest(n, shapes):
     assert traced == shapes
 
 
-def test_results_go_to_a_file_in_its_own_dtype(tmp_path):
-    rows = np.random.default_rng(0).normal(size=(9, 3)).astype("float32")
-    stored = np.lib.format.open_memmap(tmp_path / "a.npy", "w+", "float16", (9, 3))
-    assert map_batches(lambda x: 2 * x, rows, chunk=4, out=stored) is stored
-    stored.flush()
-    assert np.array_equal(np.load(tmp_path / "a.npy"), (2 * rows).astype("float16"))
-
-
-def test_results_go_to_the_arrays_of_a_dict():
-    rows = np.arange(6, dtype="float32")
-    out = {"a": np.empty(6), "b": np.empty((6, 1))}
-    map_batches(lambda x: {"a": x, "b": x[:, None]}, rows, chunk=4, out=out)
-    assert np.array_equal(out["a"], rows)
-    assert np.array_equal(out["b"][:, 0], rows)
-
-
-@pytest.mark.parametrize("shape", [(6,), (5, 1), (6, 2), (1, 1)])
-def test_arrays_of_another_shape_are_refused(shape):
-    with pytest.raises(ValueError, match=r"`out` must have .* \(6, 1\). Received: \("):
-        map_batches(lambda x: x, np.zeros((6, 1), "float32"), chunk=4, out=np.empty(shape))
-
-
 def test_no_rows_give_no_results_of_the_right_shape():
     rows = np.zeros((0, 28, 28, 1), np.uint8)
     got = map_batches(lambda x: {"rows": x[:, ::2], "top": x[:, 0, 0, 0] > 0}, rows)
@@ -82,8 +60,6 @@ def test_no_rows_give_no_results_of_the_right_shape():
     assert got["rows"].dtype == np.float32
     assert got["top"].shape == (0,)
     assert got["top"].dtype == bool
-    out = np.empty((0, 3), "float32")
-    assert map_batches(lambda x: x, np.zeros((0, 3), "float32"), out=out) is out
 
 
 def test_a_keras_layer_is_a_function():

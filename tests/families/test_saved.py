@@ -1,9 +1,17 @@
-"""A file is of its family's model, or says whose it is."""
+"""What a run leaves: a model of its family's kind, one version, arrays that are whole."""
+
+import resource
+from types import SimpleNamespace
 
 import keras
+import numpy as np
 import pytest
 
-from keras_capsule_poe.families.saved import load_as
+from keras_capsule_poe.errors import RunFailed
+from keras_capsule_poe.families import get
+from keras_capsule_poe.families.features import stored
+from keras_capsule_poe.families.saved import load_as, save_whole
+from keras_capsule_poe.training import Reporter, Run, RunConfig, RunFolder
 
 
 def test_only_a_model_of_the_kind_is_loaded(tmp_path):
@@ -12,3 +20,53 @@ def test_only_a_model_of_the_kind_is_loaded(tmp_path):
     assert isinstance(load_as(keras.Sequential, path), keras.Sequential)
     with pytest.raises(ValueError, match="it holds a Sequential"):
         load_as(keras.layers.Dense, path)
+
+
+class Dark(keras.Sequential):
+    """Answers every image with a black one."""
+
+    TITLE, image_shape, SHARED = "Dark", (2, 2, 1), {}
+    ENDPOINTS = {"reconstruct": ("images",)}
+
+    def reconstruct(self, images):
+        return {"images": 0 * images}
+
+
+def test_an_export_that_was_killed_writes_no_second_version(tmp_path):
+    config = RunConfig(get("capsules"), dataset="digits")
+    run = Run(config, RunFolder(tmp_path), Reporter(write=str), load_data=None)
+    run.folder.save(config, None, "a run")
+    model = Dark([keras.Input((2, 2, 1)), keras.layers.Flatten()])
+    assert [save_whole(run, model), save_whole(run, model)] == ["1", "1"]
+    (tmp_path / "2").mkdir()  # `capspoe export` while it was stopped
+    assert save_whole(run, model) == "1"
+    run.folder.mark_done(config.family.stage("export"), seconds=1.0, metrics={})
+    assert save_whole(run, model) == "3"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """What stands for a run: where its files lie."""
+    return SimpleNamespace(path=lambda name: tmp_path / name)
+
+
+@pytest.mark.parametrize("n", [1, 256, 600])
+def test_rows_are_those_of_the_function(folder, n):
+    rows = np.random.default_rng(0).normal(size=(n, 3)).astype("float32")
+    stored.save_rows(folder, "maps/train.npy", lambda x: keras.ops.cast(2 * x, "float16"), rows)
+    read = stored.load_rows(folder, "maps/train.npy")
+    assert read.dtype == np.float16
+    # A product of two is exact, and one rounding is the same in both.
+    np.testing.assert_array_equal(read, (2 * rows).astype("float16"))
+
+
+def test_rows_on_a_full_disk_are_one_error_and_no_file(folder, tmp_path):
+    """Rejects writing through a memory map, where the process dies of SIGBUS."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, limits[1]))
+    try:
+        with pytest.raises(RunFailed, match="Cannot write .*train.npy: File too large"):
+            stored.save_rows(folder, "train.npy", lambda x: x, np.zeros((2**10, 2**6), "float32"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.iterdir())

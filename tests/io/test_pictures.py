@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_capsule_poe.errors import RunFailed
-from keras_capsule_poe.io.pictures import grid, save_grid
+from keras_capsule_poe.errors import BadUse, RunFailed
+from keras_capsule_poe.io.pictures import check_grid, grid, save_grid
 
 
 def test_grid_puts_each_image_in_its_place():
@@ -16,6 +16,28 @@ def test_grid_puts_each_image_in_its_place():
     # Rounded to the nearest level, and clipped above one.
     assert [pixels[r, c, 0] for r in (5, 30) for c in (5, 30)] == [0, 255, 128, 255]
     assert (pixels[0] == 96).all()
+
+
+@pytest.mark.parametrize(
+    "name, rows, columns",
+    [("a.webp", 300, 20), ("a.webp", 4, 300), ("a.jpg", 1200, 20), ("a.JPG", 1, 1200)]
+    + [("a.png", 10_000, 20), ("a.png", 2_000, 2_000), ("a.png", 4, 10**9)],
+)
+def test_what_a_file_cannot_hold_is_refused_beforehand(name, rows, columns):
+    with pytest.raises(BadUse, match=f"{rows} rows of {columns} images would be too large"):
+        check_grid(name, rows, columns, (28, 28, 1))
+
+
+@pytest.mark.parametrize("channels, largest", [(1, 272), (2, 141)])
+def test_the_largest_picture_that_is_let_through_can_be_written(tmp_path, channels, largest):
+    shape = (28, 28, channels)
+    check_grid("a.webp", 1, largest, shape)
+    with pytest.raises(BadUse):
+        check_grid("a.webp", 1, largest + 1, shape)
+    row = np.zeros((largest, *shape), "float32")
+    save_grid(tmp_path / "a.webp", [row])
+    width = grid([row]).shape[1]
+    assert width <= 16_383 < width + 2 * (28 * channels + 2)
 
 
 def test_nan_is_black():

@@ -28,7 +28,7 @@ print("fine")
 
 REPLICAS = """
 import keras, numpy as np, tensorflow as tf
-from keras_capsule_poe import CapsuleEncoder, CapsulePoE
+from keras_capsule_poe import CapsuleEncoder, CapsulePoE, ConvAutoencoder
 device = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(device, [tf.config.LogicalDeviceConfiguration()] * 2)
 x = np.random.default_rng(0).uniform(-0.4, 0.4, size=(32, 6, 4)).astype("float32")
@@ -51,6 +51,11 @@ assert np.array_equal(*biases)
 for bias in biases:
     np.testing.assert_allclose(bias, np.asarray(one.routing_bias.value), atol=1e-6)
 np.testing.assert_allclose(two.kernel.value.values[0], one.kernel.value, atol=1e-6)
+
+with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+    model = ConvAutoencoder(filters=2)
+    model.compile("sgd", "mse", jit_compile=False)
+model.fit(np.zeros((4, 20, 20, 1), "float32"), verbose=0)
 print("fine")
 """
 

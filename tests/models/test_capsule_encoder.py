@@ -199,6 +199,12 @@ def test_the_bias_moves_by_how_far_usage_is_from_even():
     assert abs(np.mean(model.experts.routing_bias)) < 1e-6
 
 
+@pytest.mark.parametrize("balance", [1e30, -0.1, float("nan"), True])
+def test_balance_is_a_share(balance):
+    with pytest.raises(ValueError, match="`balance` must"):
+        CapsuleEncoder(CapsulePoE(J, E, use_routing_bias=True), balance=balance)
+
+
 def test_balancing_needs_a_routing_bias():
     with pytest.raises(ValueError, match="use_routing_bias=True.*Received: balance=0.1"):
         CapsuleEncoder(CapsulePoE(J, E), balance=0.1)
@@ -303,8 +309,9 @@ def test_arrays_build_and_train_the_model():
     assert model(primaries(3)).shape == (3, J, E)
 
 
+@pytest.mark.parametrize("momentum", [0.5, 0.0])
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
-def test_policies_of_one_type_train(dtype):
-    model = encoder(0.1, dtype=dtype, layer={"kernel_regularizer": "l2"})
+def test_policies_of_one_type_train(dtype, momentum):
+    model = encoder(0.1, momentum, dtype=dtype, layer={"kernel_regularizer": "l2"})
     assert np.isfinite(fit(model, primaries(8))["loss"])
     assert model.experts.kernel.dtype == dtype == model(primaries(3)).dtype

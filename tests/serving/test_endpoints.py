@@ -1,12 +1,15 @@
 """Endpoints check what they are given, and are those of whatever the model is."""
 
 import json
+import resource
+import subprocess
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.models.classifier import CapsuleClassifier
 from keras_capsule_poe.serving.saved_model import export_saved_model, newest_version, versions
 
@@ -121,6 +124,30 @@ def test_a_classifier_is_exported_by_its_own_table(tmp_path):
     assert written["model"] == "Brightness" and written["image_shape"] == [4, 4, 1]
     assert written["endpoints"] == {"classify": ["images"], "reconstruct": ["images"]}
     assert written["data"] == "lamps" and written["packages"]["tensorflow"]
+
+
+def test_the_files_of_a_version_can_be_checked(tmp_path):
+    model = Brightness()
+    model.build()
+    version = export_saved_model(model, tmp_path, {})
+    check = ["sha256sum", "--check", "--strict", "SHA256SUMS"]
+    assert subprocess.run(check, cwd=version, capture_output=True).returncode == 0
+    listed = {line.split()[1] for line in (version / "SHA256SUMS").read_text().splitlines()}
+    files = {str(path.relative_to(version)) for path in version.rglob("*") if path.is_file()}
+    assert listed == files - {"SHA256SUMS"} and "variables/variables.index" in listed
+    (version / "saved_model.pb").write_bytes(b"another")
+    assert subprocess.run(check, cwd=version, capture_output=True).returncode == 1
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(product, tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**15, limits[1]))
+    try:
+        with pytest.raises(RunFailed, match=r"Cannot write .*1: [^\n]*(File too large|ile)"):
+            export_saved_model(product, tmp_path, {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.iterdir())
 
 
 def test_versions_are_numbers_and_left_overs_go(tmp_path):

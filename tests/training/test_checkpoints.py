@@ -1,6 +1,7 @@
 """Checkpoints: bit for bit, by time, and what becomes of damaged ones."""
 
 import json
+import resource
 
 import keras
 import numpy as np
@@ -169,6 +170,7 @@ def damage(path, how):
         ("weights.npz", "gone"),
         ("state.json", "empty"),
         ("state.json", "other"),
+        ("state.json", "flipped"),
     ],
 )
 def test_a_damaged_checkpoint_is_named_and_the_older_one_is_used(tmp_path, name, how, undisturbed):
@@ -179,7 +181,7 @@ def test_a_damaged_checkpoint_is_named_and_the_older_one_is_used(tmp_path, name,
     damage(folder / "checkpoints" / "step-000000007" / name, how)
     reporter = StopAt()
     history, resumed = run(folder, reporter=reporter)
-    assert any("step-000000007 is damaged" in line for line in reporter.lines)
+    assert any("step-000000007 cannot be used" in line for line in reporter.lines)
     assert "toy: resumed after step 6 of 15" in reporter.lines
     assert without_seconds(history) == without_seconds(whole)
     np.testing.assert_array_equal(weights[0], resumed[0])
@@ -190,7 +192,7 @@ def test_without_a_whole_checkpoint_training_does_not_start_over_in_silence(tmp_
         run(tmp_path, at=8, seconds=1e-9)
     for path in (tmp_path / "checkpoints").iterdir():
         damage(path / "weights.npz", "cut")
-    with pytest.raises(RunFailed, match="step-000000007 is damaged.*no other is whole") as failed:
+    with pytest.raises(RunFailed, match="step-000000007 cannot.*no other can") as failed:
         run(tmp_path)
     assert failed.value.mend == "stage_fresh:toy"
     assert len(list((tmp_path / "checkpoints").iterdir())) == 2
@@ -210,6 +212,27 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     assert Checkpoints(made_model(), tmp_path, run="one").restore(print)["step"] == 3
     with pytest.raises(RunFailed, match="another run"):
         Checkpoints(made_model(), tmp_path, run="two").restore(print)
+    # One that came from elsewhere does not hide one's own.
+    Checkpoints(made_model(), tmp_path, run="two").save(9, {"history": []})
+    assert checkpoints.restore(print)["step"] == 3
+
+
+@pytest.fixture
+def full_disk():
+    """Files of more than 64 kB cannot be written, as where the disk is full."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_on_a_full_disk_the_checkpoint_before_stays_and_nothing_else(tmp_path, full_disk):
+    small, large = made_model(), made_model(units=2**14)
+    Checkpoints(small, tmp_path).save(3, {"history": []})
+    with pytest.raises(RunFailed, match="Cannot write .*step-000000004: File too large"):
+        Checkpoints(large, tmp_path).save(4, {"history": []})
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000000003"]
+    assert Checkpoints(small, tmp_path).restore(print)["step"] == 3
 
 
 def test_weights_that_are_no_numbers_are_not_kept(tmp_path):

@@ -1,14 +1,17 @@
 """What a run does to its folder: nothing is lost, nothing of another run is taken for its own."""
 
+import errno
 import json
 import shutil
 import subprocess
 import sys
 import textwrap
 
+import numpy as np
 import pytest
 
 from keras_capsule_poe.errors import BadUse, ConfigError, RunFailed
+from keras_capsule_poe.io.records import copy_of
 from keras_capsule_poe.training import RunFolder
 
 
@@ -190,7 +193,7 @@ def test_a_folder_of_other_files_is_refused(engine):
 def test_a_run_of_an_older_version_is_named_and_can_be_started_over(engine, done, setting):
     path = engine.folder / "run.json"
     saved = json.loads(path.read_text())
-    del saved["config"][setting]
+    del saved["config"][setting], saved["digest"]
     path.write_text(json.dumps(saved))
     refuses(engine, "older version")
     engine.train(fresh=True)
@@ -297,7 +300,7 @@ HOLDER = textwrap.dedent(
     """
     import sys, time
     from keras_capsule_poe.training import RunFolder
-    with RunFolder(sys.argv[1]).locked():
+    with RunFolder(sys.argv[1]).locked(print):
         print("locked", flush=True)
         time.sleep(60)
     """
@@ -318,6 +321,19 @@ def test_two_processes_do_not_train_in_one_folder(engine, done):
     assert engine.log == ["first", "second", "last"]
 
 
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSYS, "no locks"), OSError(errno.ENOLCK, "no"), NotImplementedError()]
+)
+def test_where_there_are_no_locks_it_says_so(engine, monkeypatch, error):
+    def refuse(lock, timeout):
+        raise error
+
+    monkeypatch.setattr("filelock.FileLock.acquire", refuse)
+    engine.train()
+    assert engine.log == ["first", "second", "last"]
+    assert f"{engine.folder} cannot be locked here" in engine.lines[0]
+
+
 @pytest.mark.parametrize("name", ["run [1]", "what?", "a*"])
 def test_folders_that_tensorflow_takes_for_patterns_are_refused(engine, tmp_path, name):
     with pytest.raises(ConfigError, match="must not hold any of") as refused:
@@ -333,6 +349,7 @@ def test_an_unknown_stage_lists_the_known_ones(engine):
 
 def test_damaged_done_is_named(engine, done):
     path = RunFolder(engine.folder).stage("second") / "done.json"
+    copy_of(path).unlink()
     for content in ("[]", "{}", "null", "no JSON"):
         path.write_text(content)
         with pytest.raises(RunFailed, match="second/done.json is damaged") as failed:
@@ -340,3 +357,79 @@ def test_damaged_done_is_named(engine, done):
         assert failed.value.mend == "stage_fresh:second"
     engine.train(stage="second", fresh=True)
     assert engine.log == ["first", "second"]
+
+
+@pytest.mark.parametrize("name", ["run.json", "second/done.json"])
+@pytest.mark.parametrize("content", ["", "\0" * 300, '{"seconds": 1, "digest": "0"}'])
+def test_a_damaged_record_costs_nothing(engine, done, name, content):
+    (engine.folder / name).write_text(content)
+    (engine.folder / "last" / "done.json").unlink()
+    engine.train()
+    assert engine.log == ["last"]
+    assert engine.files()["model.keras"] == done["model.keras"]
+
+
+def test_a_missing_run_json_costs_nothing(engine, done):
+    (engine.folder / "run.json").unlink()
+    engine.train()
+    assert engine.log == []
+    assert (engine.folder / "run.json").read_bytes() == done["run.json"]
+
+
+@pytest.mark.parametrize("content", ["", "first 1 1\n", "first 1 0\0"])
+def test_a_damaged_cache_is_made_again_and_the_work_on_it_stays(engine, content):
+    engine.train(stage="first")
+    (engine.folder / "first" / "rows.txt").write_text(content)
+    checkpoint = engine.folder / "second" / "checkpoints" / "step-000000001"
+    checkpoint.mkdir(parents=True)
+    engine.stop_before = "second"
+    with pytest.raises(KeyboardInterrupt):
+        engine.train()
+    assert engine.log == ["first"] and checkpoint.exists()
+    assert any("rows.txt is damaged: first makes it again" in line for line in engine.lines)
+    assert (engine.folder / "first" / "rows.txt").read_text() == "first 1 0\n"
+
+
+def test_what_killed_processes_left_is_gone_after_the_next_start(engine, done):
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    for name in ("probe", "first/rows.txt", "last/done.json", "pictures/a.png"):
+        path = engine.folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.with_name(f".{path.name}.{dead.pid:06x}00").write_text("half")
+    # Killed after it was marked as done.
+    (engine.folder / "second" / "checkpoints" / "step-000000001").mkdir(parents=True)
+    engine.train()
+    assert engine.log == []
+    assert engine.files() == done
+
+
+def test_a_value_made_once_outlives_kills_until_its_stage_is_done(engine):
+    run = engine.train(stage="second")
+    assert [run.once("last", "version", lambda n=n: n) for n in (3, 4)] == [3, 3]
+    engine.train()
+    assert run.once("last", "version", lambda: 5) == 5
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_other_labels_are_other_data_where_they_are_trained_on(engine, images, labelled):
+    from dataclasses import replace
+
+    def load(turn):
+        data = images()
+        train = replace(data.train, labels=(np.arange(len(data.train)) + turn) % 3)
+        return lambda: replace(data, train=train)
+
+    family = replace(engine.family, labelled=labelled)
+    engine.train(stage="first", family=family, load=load(0))
+    saved = json.loads((engine.folder / "run.json").read_text())
+    if labelled:
+        refuses(engine, "The labels of any are not those", family=family, load=load(1))
+    else:
+        engine.train(stage="second", family=family, load=load(1))
+    # Runs of older versions have no fingerprints of labels.
+    del saved["digest"]
+    for name in ("train_labels", "held_out_labels", "test_labels"):
+        del saved["fingerprint"][name]
+    (engine.folder / "run.json").write_text(json.dumps(saved))
+    engine.train(family=family, load=load(1))

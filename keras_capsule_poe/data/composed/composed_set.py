@@ -81,6 +81,11 @@ class ComposedSet:
         words = f"{self.composition!r} {self.base.fingerprint}"
         return hashlib.sha256(words.encode()).hexdigest()[:16]
 
+    @property
+    def label_fingerprint(self):
+        """See `ImageSet.label_fingerprint`: that of the images that it is composed of."""
+        return self.base.label_fingerprint
+
     def epoch(self, seed, epoch):
         """The images of an epoch.
 

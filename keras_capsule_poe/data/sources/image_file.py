@@ -1,5 +1,7 @@
 """One image file, of whatever format and colour mode, as an array."""
 
+import os
+import stat
 import warnings
 
 import numpy as np
@@ -29,6 +31,9 @@ def read_image(path):
     from PIL import Image, ImageOps
 
     try:
+        # To open a FIFO would wait for whoever writes into it.
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise UnreadableImage("is no file")
         file = open(path, "rb")
     except OSError as error:
         raise UnreadableImage(f"cannot be read: {error.strerror or error}") from error

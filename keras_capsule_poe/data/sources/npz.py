@@ -11,7 +11,11 @@ from keras_capsule_poe.data.pixels import fit_images, floats_to_bytes
 from keras_capsule_poe.errors import DataError, first_line, listing
 
 # What NumPy lets through when an archive is cut short, is no archive, or holds pickles.
-_UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error)
+# A damaged header may ask for more memory than there is, or for what no NumPy can read.
+_UNREADABLE = (
+    OSError, ValueError, EOFError, KeyError, TypeError, SyntaxError, MemoryError, OverflowError,
+    NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
 
 
 def load_npz(path, options):

@@ -25,6 +25,7 @@ FAMILY = Family(
         ),
     ),
     recipes=RECIPES,
+    labelled=True,
     options={
         name: f"capsnet.{name.replace('-', '_')}"
         for name in (

@@ -99,9 +99,12 @@ def visited_mixtures(codes, components, seed=0):
         seed: int.
 
     Returns:
-        dict of arrays for `GaussianMixtures.of`: J groups of K components of dimension E.
+        dict of arrays for `GaussianMixtures.of`: J groups of K components of dimension E, or of
+        fewer where there are few codes.
     """
-    _, capsules, dim = codes.shape
+    n, capsules, dim = codes.shape
+    # No more than all codes could fill: what is asked for may be more than memory holds.
+    components = int(np.clip(n // (4 * dim), 1, components))
     weights = np.zeros((capsules, components))
     means = np.zeros((capsules, components, dim))
     factors = np.zeros((capsules, components, dim, dim))
@@ -129,11 +132,14 @@ def joint_mixture(codes, components, rank, seed=0):
 
     Returns:
         dict of arrays for `GaussianMixtures.of`: one group of J K components of dimension J E
-        and rank R. A component without codes has weight zero.
+        and rank R, or fewer where there are not as many codes or dimensions. A component
+        without codes has weight zero.
     """
     from sklearn.cluster import KMeans
 
-    _, capsules, dim = codes.shape
+    n, capsules, dim = codes.shape
+    rank = min(rank, capsules * dim)
+    components = int(np.clip(n // (2 * rank), 1, components))
     winner, flat = winners(codes), codes.reshape(len(codes), -1)
     weights, means = (
         np.zeros((capsules, components)),
@@ -163,7 +169,12 @@ def joint_mixture(codes, components, rank, seed=0):
 
 def _principal_axes(x, rank):
     """The strongest axes of rows (N, K), each of the length of its deviation, (K, rank)."""
-    variances, axes = np.linalg.eigh(np.atleast_2d(np.cov(x.T)))
+    if len(x) < x.shape[1]:
+        # Few rows have few axes: those of a covariance as large would take minutes.
+        _, deviations, axes = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)
+        variances, axes = np.square(deviations) / (len(x) - 1), axes.T
+    else:
+        variances, axes = np.linalg.eigh(np.atleast_2d(np.cov(x.T)))
     strongest = np.argsort(-variances)[:rank]
     factor = np.zeros((x.shape[1], rank))
     factor[:, : len(strongest)] = axes[:, strongest] * np.sqrt(np.maximum(variances[strongest], 0))

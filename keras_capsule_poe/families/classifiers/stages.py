@@ -12,13 +12,12 @@ from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.families.classifiers.examples import class_labels, examples, has_targets
 from keras_capsule_poe.families.classifiers.windows import augmentation
 from keras_capsule_poe.families.features import stored
+from keras_capsule_poe.families.saved import save_whole
 from keras_capsule_poe.functions.compiled import compiled
 from keras_capsule_poe.functions.winners import are_longest
 from keras_capsule_poe.generation.grids import image_traversal, reconstruction_rows
 from keras_capsule_poe.generation.parts import part_rows
-from keras_capsule_poe.io.files import beside
 from keras_capsule_poe.io.pictures import save_grid
-from keras_capsule_poe.serving.saved_model import export_saved_model
 
 SHOWN = 12
 # Held-out images whose couplings are looked at after each epoch.
@@ -88,15 +87,13 @@ def export(run, stage, build):
     # In float32, whatever it was trained in.
     model = build.build_model(run.config, run.data.image_shape, dtype="float32")
     model.set_weights(trained.get_weights())
-    with beside(run.path("model.keras"), suffix=".keras") as temporary:
-        model.save(temporary)
-    version = export_saved_model(model, run.folder.path, run.folder.card(run.config))
+    version = save_whole(run, model)
     if _makes_images(model):
         held_out = run.data.held_out
         save_grid(run.path("reconstructions.png"), _reconstructions(model, held_out))
         moved, _, _ = image_traversal(model, held_out.images[:1], span=model.SPAN)
         save_grid(run.path("traverse.png"), moved)
-    return {"saved_model": version.name}
+    return {"saved_model": version}
 
 
 def _logit_changes(model, images):

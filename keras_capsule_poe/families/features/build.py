@@ -2,7 +2,9 @@
 
 import inspect
 
-from keras_capsule_poe.errors import ConfigError, in_section
+import numpy as np
+
+from keras_capsule_poe.errors import ConfigError, DataError, in_section
 from keras_capsule_poe.families.features import optimizers
 from keras_capsule_poe.layers import PrimaryCapsules
 from keras_capsule_poe.models import ConvAutoencoder
@@ -60,6 +62,26 @@ def optimizer(config, section, images):
     epochs, steps = schedule(config, section).over(images)
     function = optimizers.for_autoencoder if section == "autoencoder" else optimizers.for_capsules
     return function(decay_steps=epochs * steps, **arguments(config, section, function))
+
+
+def check_varied(images):
+    """Refuses images whose features would have no scale.
+
+    Args:
+        images: Array (N, H, W, C).
+
+    Raises:
+        DataError: If all are equal.
+
+    Examples:
+
+    >>> check_varied([[0, 0], [0, 1]])
+    """
+    if all(np.array_equal(image, images[0]) for image in images):
+        raise DataError(
+            "Images must differ to train on them. "
+            f"Received: {len(images)} training images, all equal"
+        )
 
 
 def smallest(config):

@@ -4,16 +4,14 @@ Each takes a `Run`, leaves its files in the run's folder and returns what it mea
 """
 
 import keras
-import numpy as np
 
 from keras_capsule_poe.data import batches
-from keras_capsule_poe.data.mapping import map_batches, to_pixels
+from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.families.features import build, stored
+from keras_capsule_poe.families.saved import save_whole
 from keras_capsule_poe.generation.grids import reconstruction_rows, sample_rows
-from keras_capsule_poe.io.files import beside
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.metrics import relative_error
-from keras_capsule_poe.serving.saved_model import export_saved_model
 
 SHOWN = 12
 
@@ -21,6 +19,7 @@ SHOWN = 12
 def autoencoder(run):
     """Trains the convolutional autoencoder on the images."""
     config, data = run.config, run.data
+    build.check_varied(data.train.images)
     model = build.build_autoencoder(config, data.image_shape)
     # XLA makes large convolutions many times slower on a CPU.
     model.compile(
@@ -57,11 +56,7 @@ def features(run):
 
     data = run.data
     for part, images in (("train", data.train.images), ("held_out", data.held_out.images)):
-        with beside(run.path(f"features/{part}.npy")) as temporary:
-            shape = (len(images), *model.feature_shape)
-            maps = np.lib.format.open_memmap(temporary, "w+", dtype="float16", shape=shape)
-            map_batches(encode, images, out=maps)
-            maps.flush()
+        stored.save_rows(run, f"features/{part}.npy", encode, images)
     primary = build.build_primary(run.config, model.feature_shape)
     maps = stored.features(run, "train")
     primary.adapt(maps[start : start + 500] for start in range(0, len(maps), 500))
@@ -74,11 +69,9 @@ def export_model(run, model):
     """Saves a whole model for Keras and as a SavedModel, and draws its grids; the last stage."""
     # Before anything is replaced: parts that do not fit fail here.
     shown = reconstruction_rows(model, run.data.test.images[:SHOWN])
-    with beside(run.path("model.keras"), suffix=".keras") as temporary:
-        model.save(temporary)
-    version = export_saved_model(model, run.folder.path, run.folder.card(run.config))
+    version = save_whole(run, model)
     save_grid(run.path("reconstructions.png"), list(shown.values()))
     for domain in model.MODES["single"].domains:
         rows = sample_rows(model, 4, run.config.seed, "single", domain)
         save_grid(run.path(f"samples-{domain}.png"), rows)
-    return {"saved_model": version.name}
+    return {"saved_model": version}

@@ -7,9 +7,10 @@ import keras
 import numpy as np
 
 from keras_capsule_poe.data import batches
-from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.data.mapping import CHUNK, map_batches
 from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.families.features.build import build_primary
+from keras_capsule_poe.functions.compiled import compiled
 from keras_capsule_poe.io.files import beside
 from keras_capsule_poe.models import ConvAutoencoder
 
@@ -54,6 +55,28 @@ def load_arrays(run, name):
             return dict(stored)
     except _UNREADABLE as error:
         raise _unreadable(path, name.partition("/")[0], error) from error
+
+
+def save_rows(run, name, function, rows):
+    """Writes a function of rows to an `.npy` in the run's folder, a chunk at a time.
+
+    Not through a memory map: a full disk would kill the process instead of raising.
+
+    Args:
+        run: `Run`.
+        name: str, the file.
+        function: See `map_batches`.
+        rows: Array (N, ...).
+    """
+    graph = compiled(function)
+    with beside(run.path(name), suffix=".npy") as temporary, open(temporary, "wb") as file:
+        for start in range(0, len(rows), CHUNK):
+            part = map_batches(graph, rows[start : start + CHUNK])
+            if not start:
+                whole = np.lib.format.header_data_from_array_1_0(part)
+                whole["shape"] = (len(rows), *part.shape[1:])
+                np.lib.format.write_array_header_1_0(file, whole)
+            file.write(np.ascontiguousarray(part))
 
 
 def load_rows(run, name):

@@ -25,6 +25,7 @@ FAMILY = Family(
         ),
     ),
     recipes=RECIPES,
+    labelled=True,
     options={
         name: f"matrix.{name.replace('-', '_')}"
         for name in ("network", "classes", "iterations", "loss", "augmentation", "until-accuracy")

@@ -9,15 +9,13 @@ from keras_capsule_poe.data import batches
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.families.features import stored
 from keras_capsule_poe.families.rbm import build
-from keras_capsule_poe.families.saved import load_as
+from keras_capsule_poe.families.saved import load_as, save_whole
 from keras_capsule_poe.functions.compiled import compiled
 from keras_capsule_poe.generation.grids import reconstruction_rows, sample_rows
-from keras_capsule_poe.io.files import beside
 from keras_capsule_poe.io.pictures import save_grid
 
 # Makes the classes known to Keras.
 from keras_capsule_poe.models import ImageBoltzmannMachine
-from keras_capsule_poe.serving.saved_model import export_saved_model
 
 # Enough images for biases, and steps after which chains are the model's.
 ADAPTED, SETTLED = 6000, 1000
@@ -77,12 +75,10 @@ def export(run):
     number = config["rbm"].chains
     model.particles.assign(compiled(lambda: trained.fantasies(number, SETTLED, config.seed))())
     shown = reconstruction_rows(model, run.data.test.images[:SHOWN])
-    with beside(run.path("model.keras"), suffix=".keras") as temporary:
-        model.save(temporary)
-    version = export_saved_model(model, run.folder.path, run.folder.card(config))
+    version = save_whole(run, model)
     save_grid(run.path("reconstructions.png"), list(shown.values()))
     save_grid(run.path("samples.png"), sample_rows(model, ROWS, config.seed))
-    return {"saved_model": version.name}
+    return {"saved_model": version}
 
 
 def _autoencoder(run):

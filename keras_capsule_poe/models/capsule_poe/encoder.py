@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_capsule_poe.functions.checks import real_number, whole_number
+from keras_capsule_poe.functions.checks import real_number, share, whole_number
 from keras_capsule_poe.functions.units import free_energy
 from keras_capsule_poe.layers.capsule_poe import CapsulePoE
 from keras_capsule_poe.layers.expert_frames import ExpertFrames
@@ -44,8 +44,8 @@ class CapsuleEncoder(ContrastiveModel):
         Until `frames.adapt`, see `ExpertFrames`, they are as the experts give them.
 
     Raises:
-        ValueError: If `balance` is on and the experts have no routing bias, or `bias_rate` or
-            `chain_steps` is not positive.
+        ValueError: If `balance` is above one, or is on and the experts have no routing bias, or
+            `bias_rate` or `chain_steps` is not positive.
         RuntimeError: When fitted on another backend than TensorFlow.
 
     Examples:
@@ -76,7 +76,7 @@ class CapsuleEncoder(ContrastiveModel):
             )
         self.experts = experts
         self.frames = ExpertFrames(dtype="float32", name="frames")
-        self.balance = balance
+        self.balance = balance and share("balance", balance)
         self.bias_rate = real_number("bias_rate", bias_rate, above=0)
         self.chain_steps = whole_number("chain_steps", chain_steps)
         self.free_energy_tracker = keras.metrics.Mean(name="free_energy")

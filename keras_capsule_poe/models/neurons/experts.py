@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_capsule_poe.functions.checks import share
 from keras_capsule_poe.functions.norms import length
 from keras_capsule_poe.functions.randomness import draw_index, streams
 from keras_capsule_poe.layers.neuron_poe import NeuronPoE
@@ -61,7 +62,7 @@ class NeuronExperts(HarmoniumModel):
                 "`balance` moves the routing bias: give the machine use_routing_bias=True. "
                 f"Received: balance={balance}"
             )
-        self.balance = balance
+        self.balance = balance and share("balance", balance)
         self.rarest_usage = ExpertUsage(name="rarest_usage")
 
     def departure(self, v):

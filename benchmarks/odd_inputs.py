@@ -1,0 +1,275 @@
+"""Damaged and odd images, archives, settings and calls: each is refused in a line, or done right.
+
+The cases are written by a script. `refused` is an error of this package, or of a SavedModel's own
+checks, in one line that says what it received or which file it is; `right` a result of the right
+shape and range. Everything else is `otherwise`: an exception for programmers, a wrong result, or
+no end within a minute.
+Usage: python benchmarks/odd_inputs.py [--model-dir DIR] [--json FILE]
+"""
+
+import collections
+import contextlib
+import functools
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+import _children as children
+import _measure as measure
+import _odd_files as odd
+import _tiny as tiny
+import numpy as np
+import tensorflow as tf
+from click.testing import CliRunner
+
+from keras_capsule_poe.cli.main import main as capspoe
+from keras_capsule_poe.data import load_images
+from keras_capsule_poe.errors import CapspoeError
+from keras_capsule_poe.families import get
+from keras_capsule_poe.training import RunConfig
+from keras_capsule_poe.training.settings import read_toml
+
+COLUMNS = "kind cases right refused otherwise".split()
+SECONDS = 60
+# What settings are tried with; most of them mean nothing for most.
+VALUES = ("", "nan", "1e400", "-1", "0", "2.5", "two")
+NAMES = (
+    "limit", "seed", "held_out", "image_size", "checkpoint_seconds", "autoencoder.filters",
+    "autoencoder.dropout", "encoder.capsules", "encoder.learning_rate", "encoder.balance",
+)  # fmt: skip
+TOML = {
+    "no TOML": "[encoder\n",
+    "no text": b"\xff\xfe\x00",
+    "no section": "[wings]\nspan = 2\n",
+    "no setting": "[encoder]\nwings = 2\n",
+    "a section as a number": "encoder = 3\n",
+    "a number as a section": "[seed]\nvalue = 3\n",
+    "infinite": "limit = inf\n",
+    "infinite sides": "image_size = [inf, 28]\n",
+    "three sides": "image_size = [28, 28, 28]\n",
+    "truth as a number": "limit = true\n",
+    "a date": "dataset = 1979-05-27\n",
+    "a long number": f"limit = {'9' * 400}\n",
+}
+
+
+class Wrong(Exception):
+    """What came out is not right."""
+
+
+def cases(folder, model_dir):
+    """Triples of a kind, a name and a function that gives nothing where all is right.
+
+    Args:
+        folder: Path, empty, to write to.
+        model_dir: Path of a trained model.
+    """
+    yield from image_cases(folder)
+    yield from archive_cases(folder)
+    for name in NAMES:
+        for value in VALUES:
+            yield "setting", f"{name}={value!r}", functools.partial(try_setting, name, value)
+    for name, content in TOML.items():
+        path = folder / f"{name}.toml"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        yield "setting", f"TOML, {name}", functools.partial(try_toml, path)
+    yield from call_cases(tf.saved_model.load(str(model_dir / "1")))
+    yield from command_cases(folder, model_dir)
+
+
+def image_cases(root):
+    """Files in a folder of images."""
+
+    def folder_of(name, content):
+        folder = root / f"image {len(list(root.iterdir()))}"
+        folder.mkdir()
+        for copy in "abc":  # of which one is tested with
+            (folder / f"{copy} {name}").write_bytes(content)
+        return folder
+
+    for name, content in odd.damaged_images():
+        yield (
+            "image",
+            name,
+            functools.partial(
+                try_images,
+                folder_of(name, content),
+                shapes=[(odd.SIZE, odd.SIZE, c) for c in (1, 3)],
+            ),
+        )
+    for name, content, shape in odd.odd_images():
+        yield "image", name, functools.partial(try_images, folder_of(name, content), shapes=[shape])
+    for name, folder in odd.odd_folders(root):
+        yield "image", name, functools.partial(try_images, folder, shapes=[(odd.SIZE, odd.SIZE, 1)])
+
+
+def archive_cases(root):
+    """Archives of arrays."""
+    for name, arrays, is_good in odd.odd_arrays():
+        path = root / f"arrays {len(list(root.iterdir()))}.npz"
+        path.write_bytes(odd.archive(arrays))
+        yield "archive", name, functools.partial(try_images, path, is_good=is_good)
+    for name, content in odd.damaged_archives():
+        path = root / f"archive {len(list(root.iterdir()))}.npz"
+        path.write_bytes(content)
+        yield "archive", name, functools.partial(try_images, path, is_good=False)
+
+
+def try_images(path, shapes=None, is_good=None):
+    """Loads images; `shapes` they may have, and whether they should be usable, where known."""
+    data = load_images(path).hold_out()
+    if is_good is False:
+        raise Wrong(f"it was taken: {data.summary()}")
+    if shapes and data.image_shape not in shapes:
+        raise Wrong(f"images of {data.image_shape}")
+    if data.train.images.dtype != np.uint8 or not len(data.train):
+        raise Wrong(data.summary())
+
+
+def try_setting(name, value):
+    """Sets one setting of a tiny model and builds it."""
+    config = RunConfig(get("capsules"), dataset="digits")
+    for setting in tiny.SETTINGS["capsules"]:
+        config.set(*setting.split("="))
+    config.set(name, value)
+    config.check()
+
+
+def try_toml(path):
+    """Reads settings from a file and builds what they describe."""
+    config = RunConfig(get("capsules"))
+    config.update(read_toml(path))
+    config.check()
+
+
+def call_cases(model):
+    """Calls of a SavedModel."""
+    images = np.full((2, 28, 28, 1), 0.5, "float32")
+    odd_pixels = {
+        "bytes": 255 * images,
+        "below zero": images - 1,
+        "NaN": images * np.nan,
+        "infinite": images / np.float32(0.0),
+        "of one image": images[0],
+        "of another size": images[:, 2:],
+        "RGB": np.repeat(images, 3, axis=-1),
+        "integers": np.ones((2, 28, 28, 1), "uint8"),
+        "doubles": images.astype("float64"),
+        "none": images[:0],
+        "words": np.full((2, 28, 28, 1), "a"),
+    }
+    for name, pixels in odd_pixels.items():
+        for endpoint in ("encode", "reconstruct", "free_energy"):
+            call = functools.partial(try_call, model, endpoint, (pixels,), len(pixels))
+            yield "call", f"{endpoint}, images {name}", call
+    for arguments, n in (
+        ((-1, 2, 0), 2), ((3, 2, 0), 2), ((99, 2, 0), 2), ((0, -2, 0), 0), ((0, 0, 0), 0),
+        ((0, 2, -1), 2), ((1.5, 2, 0), 2), ((0, 2.5, 0), 2), ((2**31, 2, 0), 2),
+        (("a", 2, 0), 2), ((None, 2, 0), 2), ((0, 2), 2),
+    ):  # fmt: skip
+        call = functools.partial(try_call, model, "sample_capsule", arguments, n)
+        yield "call", f"sample_capsule{arguments}", call
+
+
+def try_call(model, endpoint, arguments, n):
+    """Calls an endpoint; its results must be finite, and of `n` images."""
+    for name, value in getattr(model, endpoint)(*arguments).items():
+        if len(value) != n or not np.isfinite(value.numpy()).all():
+            raise Wrong(f"{name} of shape {value.shape}, finite or not")
+
+
+def command_cases(folder, model_dir):
+    """Commands on a trained model."""
+    out = ("--out", folder / "out.png")
+    for arguments in (
+        ("sample", "--rows", 0, *out), ("sample", "--rows", 10**6, *out),
+        ("sample", "--n", 3, *out), ("sample", "--mode", "wings", *out),
+        ("sample", "--domain", "wings", *out), ("sample", "--seed", -1, *out),
+        ("sample", "--out", folder / "out.doc"), ("sample", "--out", folder),
+        ("sample", "--out", folder / ("n" * 300 + ".png")), ("sample", "--steps", 3, *out),
+        ("sample", "--rows", 900, "--out", folder / "out.jpg"),
+        ("reconstruct", "--n", 0, *out), ("reconstruct", "--n", -3, *out),
+        ("traverse", "--span", "nan", *out), ("traverse", "--capsule", 3, *out),
+        ("traverse", "--image", 10**9, *out), ("traverse", "--steps", 10**8, *out),
+        ("evaluate", "--limit", 1), ("evaluate", "--json", folder), ("export", "--domain", "wings"),
+        ("evaluate", "--also", folder), ("likelihood",), ("likelihood", "--base", "wings"),
+        ("segment", *out),
+    ):  # fmt: skip
+        call = functools.partial(try_command, model_dir, arguments)
+        yield "command", " ".join(map(str, arguments)).replace(str(folder), "."), call
+
+
+def try_command(model_dir, arguments):
+    """Runs a command that cannot succeed: it must say so in one line."""
+    command = [*map(str, arguments), "--model-dir", str(model_dir)]
+    result = CliRunner().invoke(capspoe, command)
+    lines = result.output.strip().splitlines()
+    if result.exit_code in (1, 2) and "Error: " in lines[-1] and "--debug" not in lines[-1]:
+        raise CapspoeError(lines[-1])
+    raise Wrong(f"exit {result.exit_code}: {lines[-1:]}")
+
+
+def verdict(call):
+    """`"right"`, `"refused"`, or `"otherwise"`; and what was said."""
+    refusals = (CapspoeError, tf.errors.InvalidArgumentError, TypeError, ValueError)
+    try:
+        with time_limit():
+            call()
+    except CapspoeError as error:
+        said = str(error)
+        return "refused" if said and "\n" not in said else "otherwise", said
+    except refusals as error:
+        # TensorFlow checks the arguments of a SavedModel's functions before our code sees them.
+        is_call = getattr(call, "func", None) is try_call
+        return "refused" if is_call else "otherwise", f"{type(error).__name__}: {error}"
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        return "otherwise", f"{type(error).__name__}: {error}"
+    return "right", ""
+
+
+@contextlib.contextmanager
+def time_limit():
+    """Raises TimeoutError after a minute."""
+
+    def stop(*_):
+        raise TimeoutError(f"not done after {SECONDS} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def main():
+    parser = measure.parser(__doc__)
+    parser.add_argument("--model-dir", type=Path, help="of capsules; default: a tiny one, trained")
+    args = parser.parse_args()
+    counts, problems = collections.defaultdict(collections.Counter), []
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        model_dir = args.model_dir or folder / "model"
+        if not args.model_dir:
+            children.run([*tiny.CAPSPOE, *tiny.train_options("capsules", model_dir, epochs=1)])
+        (folder / "cases").mkdir()
+        for kind, name, call in cases(folder / "cases", model_dir):
+            found, said = verdict(call)
+            counts[kind].update(("cases", found))
+            if found == "otherwise":
+                problems.append(f"{kind}: {name!r}: {' '.join(said.split())[:300]}")
+    rows = [{"kind": kind, **counted} for kind, counted in counts.items()]
+    rows.append({"kind": "all", **sum(counts.values(), collections.Counter())})
+    rows = [{**dict.fromkeys(COLUMNS, 0), **row} for row in rows]
+    measure.report(rows, COLUMNS, args.json, problems=problems)
+    for problem in problems:
+        print(problem)
+    sys.exit(1 if problems else 0)
+
+
+if __name__ == "__main__":
+    main()
