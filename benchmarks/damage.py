@@ -9,18 +9,21 @@ called to the end. SavedModels are read by TensorFlow, so their own SHA256SUMS a
 Usage: python benchmarks/damage.py [--families capsules rbm] [--half] [--seed 0] [--json FILE]
 """
 
-import hashlib
 import os
 import random
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import _children as children
 import _measure as measure
 import _tiny as tiny
+from click.testing import CliRunner
+
+from keras_capsule_poe.cli.main import main as capspoe
 
 DAMAGES = ("cut", "empty", "zeroed", "flipped", "deleted", "foreign")
 COLUMNS = "family files damages harmless named otherwise".split()
@@ -64,7 +67,7 @@ def damage(path, how, other=None, place=None):
     return bytes(changed) != content
 
 
-def judged(family, folder, wanted, name, half):
+def judged(family, folder, wanted, name):
     """`"harmless"`, `"named"` or `"otherwise"`, and what was said of a damaged folder.
 
     Args:
@@ -72,9 +75,11 @@ def judged(family, folder, wanted, name, half):
         folder: Path of the damaged run.
         wanted: What `outcome` gave of the whole one.
         name: Path of the damaged file, relative to the folder.
-        half: bool, whether the run goes on from its middle.
     """
-    found, said = outcome(family, folder, half)
+    try:
+        found, said = children.in_child(outcome, family, folder)
+    except RuntimeError as error:
+        return "otherwise", str(error)
     if found == wanted:
         return "harmless", said
     # A SavedModel's files are checked by its own sums, or do not load.
@@ -87,31 +92,23 @@ def judged(family, folder, wanted, name, half):
     return "otherwise", said
 
 
-def outcome(family, folder, half):
+def outcome(family, folder):
     """What the commands give of a run: numbers to compare, None where one refused; its last line.
 
     Args:
-        family, folder, half: See `judged`.
+        family, folder: See `judged`.
     """
-    said = command(*tiny.train_options(family, folder, limit=60))
-    if said.startswith("Error"):
-        return None, said
-    samples = folder / "out.png"
-    shown = command("reconstruct", "--model-dir", folder, "--out", samples)
-    if shown.startswith("Error"):
-        return None, shown
-    found = {**tiny.state(folder), "out.png": hashlib.sha256(samples.read_bytes()).hexdigest()}
-    if not half and not all(sums_hold(path) for path in folder.glob("[0-9]*")):
-        return {**found, "sums": False}, shown
-    return found, said
-
-
-def command(*arguments):
-    """The last line of a `capspoe` command, `Error: ...` where it failed."""
-    words = [*tiny.CAPSPOE, *map(str, arguments)]
-    done = children.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    last = (done.stdout.strip().splitlines() or [""])[-1]
-    return last if not done.returncode or last.startswith("Error") else f"Error {last}"
+    picture = folder / "out.png"
+    for arguments in (
+        tiny.train_options(family, folder, limit=60),
+        ("reconstruct", "--model-dir", folder, "--out", picture),
+    ):
+        done = CliRunner().invoke(capspoe, [str(word) for word in arguments])
+        last = (done.output.strip().splitlines() or [""])[-1]
+        if done.exit_code:
+            return None, last if last.startswith("Error: ") else f"exit {done.exit_code}: {last}"
+    sums = {"sums": all(sums_hold(path) for path in folder.glob("[0-9]*"))}
+    return {**tiny.state(folder), "out.png": picture.read_bytes(), **sums}, last
 
 
 def sums_hold(folder):
@@ -123,15 +120,13 @@ def sums_hold(folder):
 def trained(family, folder, half, seed):
     """Trains a run, or its first half."""
     options = tiny.train_options(family, folder, seed=seed, limit=60)
-    if not half:
-        return command(*options)
     words = [*tiny.CAPSPOE, *options, "--checkpoint-seconds", "0.001"]
+    last = tiny.SETTINGS[family][-1].partition(".")[0]
     with children.start(words, stdout=subprocess.DEVNULL) as process:
-        last = [name.partition(".")[0] for name in tiny.SETTINGS[family]][-1]
         while process.poll() is None:
-            if len(list(folder.glob(f"{last}/checkpoints/step-*/state.json"))) > 1:
+            if half and len(list(folder.glob(f"{last}/checkpoints/step-*/state.json"))) > 1:
                 process.kill()
-        return None
+            time.sleep(0.01)
 
 
 def family_row(family, half, draw, root):
@@ -141,7 +136,9 @@ def family_row(family, half, draw, root):
         trained(family, folder, half, seed)
     reference = root / "reference"
     shutil.copytree(whole, reference)
-    wanted, _ = outcome(family, reference, half)
+    wanted, said = children.in_child(outcome, family, reference)
+    if wanted is None:
+        sys.exit(f"{family}: {said}")
     row = {"family": family, **dict.fromkeys(COLUMNS[1:], 0)}
     row["files"], problems = len(files_of(whole)), []
     for name in files_of(whole):
@@ -150,7 +147,7 @@ def family_row(family, half, draw, root):
             shutil.copytree(whole, folder)
             place = draw.randrange(max(1, os.path.getsize(whole / name)))
             if damage(folder / name, how, other / name, place):
-                found, said = judged(family, folder, wanted, name, half)
+                found, said = judged(family, folder, wanted, name)
                 row["damages"] += 1
                 row[found] += 1
                 if found == "otherwise":

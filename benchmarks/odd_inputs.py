@@ -188,7 +188,7 @@ def command_cases(folder, model_dir):
         ("sample", "--domain", "wings", *out), ("sample", "--seed", -1, *out),
         ("sample", "--out", folder / "out.doc"), ("sample", "--out", folder),
         ("sample", "--out", folder / ("n" * 300 + ".png")), ("sample", "--steps", 3, *out),
-        ("sample", "--rows", 900, "--out", folder / "out.jpg"),
+        ("sample", "--rows", 1200, "--out", folder / "out.jpg"),
         ("reconstruct", "--n", 0, *out), ("reconstruct", "--n", -3, *out),
         ("traverse", "--span", "nan", *out), ("traverse", "--capsule", 3, *out),
         ("traverse", "--image", 10**9, *out), ("traverse", "--steps", 10**8, *out),

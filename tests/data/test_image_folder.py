@@ -228,6 +228,13 @@ def test_a_broken_file_is_refused_or_skipped(classes, kind):
     assert sorted(numbers(data.train) + numbers(data.test)) == list(range(9))
 
 
+def test_a_fifo_is_not_waited_for(classes):
+    os.mkfifo(classes / "b" / "pipe.png")
+    with pytest.raises(DataError, match="pipe.png is no file") as caught:
+        load_images(classes)
+    assert caught.value.mend == "skip_broken"
+
+
 def test_a_file_that_may_not_be_read_is_not_called_broken(classes):
     missing = classes / "b" / "gone.png"
     missing.symlink_to("nowhere.png")

@@ -1,5 +1,7 @@
 """`.npz` files."""
 
+import zipfile
+
 import numpy as np
 import pytest
 
@@ -114,6 +116,20 @@ def test_files_that_are_no_archives_are_refused(save, kind):
         load_images(path)
     assert "\n" not in str(caught.value)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "header", ["[1, 2", "{'descr': '|u1', 'fortran_order': False, 'shape': (10**15,)}", None]
+)
+def test_odd_members_are_refused(tmp_path, header):
+    """Headers that are no Python or ask for a petabyte, and a member that is no array at all."""
+    text = (header or "").replace("10**15", str(10**15)).ljust(117).encode() + b"\n"
+    member = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text if header else b"text"
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("images.npy", member)
+    with pytest.raises(DataError, match="a.npz cannot be read as an .npz archive") as caught:
+        load_images(tmp_path / "a.npz")
+    assert "\n" not in str(caught.value)
 
 
 def test_a_missing_file_is_refused(tmp_path):

@@ -272,6 +272,13 @@ def test_damaged_json_is_named(tmp_path):
         read_json(tmp_path / "none.json")
 
 
+def test_what_json_has_no_word_for_is_null(tmp_path):
+    path = tmp_path / "figures.json"
+    write_json(path, {"a": float("nan"), "b": [1.5, float("-inf")], "c": {"d": (float("inf"), 2)}})
+    assert read_json(path) == {"a": None, "b": [1.5, None], "c": {"d": [None, 2]}}
+    assert "NaN" not in path.read_text() and "Infinity" not in path.read_text()
+
+
 def test_digest_is_the_sum_of_the_bytes(tmp_path):
     content = bytes(range(256)) * 10_000
     (tmp_path / "a").write_bytes(content)

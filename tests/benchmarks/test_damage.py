@@ -1,0 +1,75 @@
+"""Each file of a trained folder, damaged: the commands find it, or give what they gave before."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+SAMPLES = ("--out", "samples.npz", "--n", 3)
+
+
+@pytest.fixture(scope="module")
+def damage():
+    sys.path.insert(0, str(BENCHMARKS))
+    import damage
+
+    yield damage
+    sys.path.remove(str(BENCHMARKS))
+
+
+@pytest.fixture
+def folder(tiny_model, tmp_path):
+    """A copy of a trained run, and no other model."""
+    return shutil.copytree(tiny_model, tmp_path / "copy")
+
+
+def last_line(result):
+    return result.output.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize("how", ["cut", "empty", "zeroed", "flipped"])
+@pytest.mark.parametrize("name", ["model.keras", "encoder/codes.npy", "features/primary.npz"])
+def test_damaged_weights_and_arrays_are_named(capspoe, folder, tiny, damage, name, how):
+    assert damage.damage(folder / name, how)
+    if name != "model.keras":
+        (folder / "export" / "done.json").unlink()
+    for command in (
+        ("train", "--dataset", "digits", "--model-dir", folder, *tiny),
+        *([("sample", "--model-dir", folder, *SAMPLES)] if name == "model.keras" else []),
+    ):
+        result = capspoe(*command)
+        assert result.exit_code == 1, result.output
+        assert f"{folder / name} is not what stage" in last_line(result)
+        assert "--fresh" in last_line(result)
+
+
+@pytest.mark.parametrize("how", ["cut", "empty", "zeroed", "flipped", "deleted"])
+def test_a_damaged_run_json_changes_nothing(capspoe, folder, damage, tmp_path, monkeypatch, how):
+    monkeypatch.chdir(tmp_path)
+    drawn = []
+    for path in (folder, folder / "run.json"):
+        if path.is_file():
+            damage.damage(path, how)
+        result = capspoe("sample", "--model-dir", folder, *SAMPLES)
+        assert result.exit_code == 0, result.output
+        with np.load("samples.npz") as arrays:
+            drawn.append(arrays["images"])
+    np.testing.assert_array_equal(*drawn)
+
+
+def test_a_flipped_bit_of_a_saved_model_breaks_its_sums(folder, damage):
+    (version,) = [path.parent for path in sorted(folder.glob("*/saved_model.pb"))[:1]]
+    assert damage.sums_hold(version)
+    damage.damage(version / "saved_model.pb", "flipped", place=1000)
+    assert not damage.sums_hold(version)
+
+
+def test_a_damage_that_changes_nothing_is_not_counted(tmp_path, damage):
+    (tmp_path / "a").write_bytes(b"\0\0")
+    assert not damage.damage(tmp_path / "a", "zeroed")
+    assert not damage.damage(tmp_path / "a", "foreign", tmp_path / "none")
+    assert damage.damage(tmp_path / "a", "flipped", place=1)
+    assert (tmp_path / "a").read_bytes() == b"\0\x04"
