@@ -7,6 +7,9 @@ from pathlib import Path
 import keras
 import numpy as np
 
+# Makes the classes known to Keras.
+import keras_capsule_poe  # noqa: F401
+
 CAPSPOE = [sys.executable, "-c", "from keras_capsule_poe.cli.main import main; main()"]
 # Graphs are what takes time here, and few iterations have the smaller ones.
 FEATURES = ("autoencoder.filters=4", "autoencoder.precision=float32")

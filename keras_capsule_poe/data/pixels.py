@@ -1,8 +1,44 @@
 """Changes of size and colour, on uint8 arrays."""
 
+import math
+import os
+
 import numpy as np
 
 from keras_capsule_poe.errors import DataError
+
+
+def check_room(n, image_shape, copies=1):
+    """Refuses images that the machine's memory could not hold, before it is filled.
+
+    Args:
+        n: int, how many images.
+        image_shape: `(H, W, C)`.
+        copies: int, how often they are held at the same time.
+
+    Raises:
+        DataError: if they take more than there is.
+
+    Examples:
+
+    >>> check_room(60_000, (28, 28, 1))
+    """
+    needed, there = copies * n * math.prod(image_shape), _memory()
+    if needed > there:
+        shape = "x".join(map(str, image_shape))
+        raise DataError(
+            f"{n:,} images of {shape} would take {needed / 1e9:,.0f} GB of memory, of which there "
+            f"are {there / 1e9:,.0f} here.",
+            mend="image_size",
+        )
+
+
+def _memory():
+    """Bytes of memory of this machine; without bound where it does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return math.inf
 
 
 def fit_images(images, image_size=None, grey=False):
@@ -25,6 +61,7 @@ def fit_images(images, image_size=None, grey=False):
     channels = 1 if grey and images.shape[-1] == 3 else images.shape[-1]
     if (*size, channels) == images.shape[1:]:
         return images
+    check_room(len(images), (*size, channels))
     fitted = np.empty((len(images), *size, channels), np.uint8)
     for i, image in enumerate(images):
         fitted[i] = fit_image(image, image_size, grey)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from keras_capsule_poe.errors import RunFailed
-from keras_capsule_poe.io.files import read_json, write_json
+from keras_capsule_poe.io.files import read_json, remove, write_json
 
 _SEAL = "digest"
 
@@ -37,7 +37,7 @@ def write_record(path, values, copy=True):
 
 
 def read_record(path, mend=None):
-    """What `write_record` wrote; from the copy where the file is damaged.
+    """What `write_record` wrote; from the copy where the file is damaged or gone.
 
     A file without a digest, written by hand, is taken as it is.
 
@@ -57,6 +57,32 @@ def read_record(path, mend=None):
         with contextlib.suppress(RunFailed):
             return _read(copy_of(path), mend)
         raise
+
+
+def has_record(path):
+    """Whether a record or its copy is there.
+
+    Examples:
+
+    >>> has_record("nowhere/run.json")
+    False
+    """
+    return Path(path).exists() or copy_of(path).exists()
+
+
+def remove_record(path):
+    """Removes a record and its copy; nothing where there is none.
+
+    Raises:
+        RunFailed: If one cannot be deleted.
+
+    Examples:
+
+    >>> remove_record("nowhere/run.json")
+    """
+    # The file last: killed in between, it is there or it is not.
+    remove(copy_of(path))
+    remove(path)
 
 
 def copy_of(path):

@@ -7,7 +7,7 @@ from pathlib import Path
 from keras_capsule_poe.errors import ConfigError, RunFailed
 from keras_capsule_poe.io.files import clear_folder, digest, remove
 from keras_capsule_poe.io.leftovers import remove_leftovers
-from keras_capsule_poe.io.records import copy_of, read_record, write_record
+from keras_capsule_poe.io.records import has_record, read_record, remove_record, write_record
 
 RUN_FILE, DONE_FILE, LOCK_FILE = "run.json", "done.json", ".lock"
 PICTURES = "pictures"
@@ -81,7 +81,7 @@ class RunFolder:
             RunFailed: If it is damaged, or not of this program.
         """
         path = self.path / RUN_FILE
-        if not path.exists() and not copy_of(path).exists():
+        if not has_record(path):
             return None
         values = read_record(path, mend="model_dir")
         config = values.get("config") if isinstance(values, dict) else None
@@ -113,8 +113,7 @@ class RunFolder:
 
     def is_foreign(self):
         """Whether it holds files, but no run."""
-        path = self.path / RUN_FILE
-        return not path.exists() and not copy_of(path).exists() and bool(self.contents())
+        return not has_record(self.path / RUN_FILE) and bool(self.contents())
 
     def contents(self):
         """Names of what it holds, but for `run.json` and what is hidden."""
@@ -137,7 +136,7 @@ class RunFolder:
             RunFailed: If it is damaged.
         """
         path = self.stage(name) / DONE_FILE
-        if not path.exists():
+        if not has_record(path):
             return None
         values = read_record(path, mend=f"stage_fresh:{name}")
         if not isinstance(values, dict) or not {"seconds", "metrics", "files"} <= set(values):
@@ -174,7 +173,7 @@ class RunFolder:
     def forget(self, stages):
         """Marks stages as not done and not begun; the files that they left stay until they run."""
         for stage in stages:
-            remove(self.stage(stage.name) / DONE_FILE)
+            remove_record(self.stage(stage.name) / DONE_FILE)
             # They would be taken up again, with other weights below them.
             remove(self.stage(stage.name) / CHECKPOINTS)
 
@@ -182,19 +181,27 @@ class RunFolder:
         """Files of a finished stage that are gone."""
         return [name for name in stage.writes if not (self.path / name).exists()]
 
+    def check_run(self, stage):
+        """Compares the run of a stage, if it is done, with the folder's.
+
+        Raises:
+            RunFailed: If it is another one.
+        """
+        done = self.done(stage.name)
+        if done and done.get("run") != self.saved().get("run"):
+            raise RunFailed(
+                f"{self.stage(stage.name)} is of another run than {self.path / RUN_FILE}.",
+                mend=f"stage_fresh:{stage.name}",
+            )
+
     def check(self, stage):
         """Compares the files of a finished stage with what it wrote.
 
         Raises:
             RunFailed: If one is gone, or another, or the whole stage is of another run.
         """
-        done = self.done(stage.name)
-        if done.get("run") != self.saved().get("run"):
-            raise RunFailed(
-                f"{self.stage(stage.name)} is of another run than {self.path / RUN_FILE}.",
-                mend=f"stage_fresh:{stage.name}",
-            )
-        for name, wanted in done["files"].items():
+        self.check_run(stage)
+        for name, wanted in self.done(stage.name)["files"].items():
             path = self.path / name
             if not path.exists():
                 problem = "is missing"
@@ -204,12 +211,31 @@ class RunFolder:
                 continue
             raise RunFailed(f"{path} {problem}.", mend=f"stage_fresh:{stage.name}")
 
-    def changed_cache(self, stage, names):
-        """Those files `names` of a finished stage's cache that are not what it wrote."""
+    def is_done(self, stage, stages, cleared=()):
+        """Whether nothing of a stage is left to do; caches may be gone once nobody reads them.
+
+        Args:
+            stage: `Stage`.
+            stages: Sequence of all of the run.
+            cleared: Those that count as not done, whatever they left.
+        """
+        if self.done(stage.name) is None or (stage is stages[-1] and self.missing(stage)):
+            return False
+        needed = self._needed_cache(stage, stages, cleared)
+        return all((self.path / name).exists() for name in needed)
+
+    def changed_cache(self, stage, stages):
+        """Files of a finished stage's cache that will be read and are not what it wrote."""
         # Runs of older versions have no digests of them.
         wanted = self.done(stage.name).get("cache", {})
-        known = [name for name in names if name in wanted]
+        known = [name for name in self._needed_cache(stage, stages) if name in wanted]
         return [name for name in known if digest(self.path / name) != wanted[name]]
+
+    def _needed_cache(self, stage, stages, cleared=()):
+        """Files of a stage's cache that stages which are not done, or are `cleared`, will read."""
+        later = stages[stages.index(stage) + 1 :]
+        waiting = [s for s in later if s in cleared or self.done(s.name) is None]
+        return [name for name in stage.cache if any(name in other.reads for other in waiting)]
 
     def tidy(self, stages):
         """Removes what processes that were killed left, and finishes what they were removing."""
@@ -227,10 +253,10 @@ class RunFolder:
         Raises:
             RunFailed: If something cannot be removed.
         """
-        done = self.stage(stage.name) / DONE_FILE
         # First: a stage half removed must not count as done.
-        for path in (done, *(self.path / name for name in (*stage.writes, *stage.cache))):
-            remove(path)
+        remove_record(self.stage(stage.name) / DONE_FILE)
+        for name in (*stage.writes, *stage.cache):
+            remove(self.path / name)
         for pattern in stage.pictures:
             for path in self.path.glob(pattern):
                 remove(path)

@@ -197,8 +197,10 @@ def _open(run, cleared):
     begun = [stage for stage in stays if folder.has_begun(stage)]
     fingerprint = saved.get("fingerprint") if saved else None
     if begun:
+        for stage in begun:
+            folder.check_run(stage)
         _refuse_differences(run, saved["config"], begun)
-    done = [stage for stage in stays if _is_done(run, stage, cleared)]
+    done = [stage for stage in stays if folder.is_done(stage, stages, cleared)]
     if cleared:
         # What is damaged among them would stop the run after the others were deleted.
         for stage in done:
@@ -243,23 +245,23 @@ def _refuse_differences(run, saved, begun):
         shown = "; ".join(f"{name}: {old!r} -> {new!r}" for name, (new, old) in held.items())
         raise RunFailed(
             f"{folder.path} was trained with other settings ({shown}).",
-            mend=("model_dir", f"stage_fresh:{_first_stage(family, held)}"),
+            mend=("model_dir", f"stage_fresh:{_first_stage(run.config.stages, held)}"),
         )
 
 
-def _first_stage(family, held):
+def _first_stage(stages, held):
     """The first stage that must start over for these settings to change."""
     changed = {name.partition(".")[0] for name in held}
-    stages = [stage.name for stage in family.stages if stage.section in changed]
-    return stages[0] if all("." in name for name in held) else family.stages[0].name
+    of_changed = [stage.name for stage in stages if stage.section in changed]
+    return of_changed[0] if all("." in name for name in held) else stages[0].name
 
 
 def _run_stages(run, wanted):
     folder, reporter, stages = run.folder, run.reporter, run.config.stages
     for stage in wanted:
-        if _is_done(run, stage):
+        if folder.is_done(stage, stages):
             folder.check(stage)
-            changed = folder.changed_cache(stage, _needed_cache(run, stage))
+            changed = folder.changed_cache(stage, stages)
             if not changed:
                 reporter.stage_skipped(stage.name)
                 continue
@@ -277,24 +279,3 @@ def _run_stages(run, wanted):
         finally:
             reporter.stage_ended()
         reporter.stage_finished(stage.name, seconds)
-
-
-def _is_done(run, stage, cleared=()):
-    """Whether nothing of a stage is left to do; caches may be gone once nobody reads them.
-
-    `cleared` are stages that count as not done, whatever they left.
-    """
-    folder, stages = run.folder, run.config.stages
-    if folder.done(stage.name) is None:
-        return False
-    if stage is stages[-1] and folder.missing(stage):
-        return False
-    return all((folder.path / name).exists() for name in _needed_cache(run, stage, cleared))
-
-
-def _needed_cache(run, stage, cleared=()):
-    """Files of a stage's cache that stages which are not done, or are `cleared`, will read."""
-    stages = run.config.stages
-    later = stages[stages.index(stage) + 1 :]
-    waiting = [s for s in later if s in cleared or run.folder.done(s.name) is None]
-    return [name for name in stage.cache if any(name in other.reads for other in waiting)]

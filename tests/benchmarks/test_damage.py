@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from keras_capsule_poe.io.records import remove_record
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SAMPLES = ("--out", "samples.npz", "--n", 3)
 
@@ -35,7 +37,7 @@ def last_line(result):
 def test_damaged_weights_and_arrays_are_named(capspoe, folder, tiny, damage, name, how):
     assert damage.damage(folder / name, how)
     if name != "model.keras":
-        (folder / "export" / "done.json").unlink()
+        remove_record(folder / "export" / "done.json")
     for command in (
         ("train", "--dataset", "digits", "--model-dir", folder, *tiny),
         *([("sample", "--model-dir", folder, *SAMPLES)] if name == "model.keras" else []),

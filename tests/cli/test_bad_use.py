@@ -9,6 +9,8 @@ import sys
 import numpy as np
 import pytest
 
+from keras_capsule_poe.io.records import remove_record
+
 
 def fails(result, code, *words):
     """The command failed with `code` and one line that holds `words`."""
@@ -97,7 +99,7 @@ def test_model_dir_that_is_a_file(capspoe, tmp_path):
 def test_damaged_checkpoint_is_named(capspoe, tiny_model, tiny, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(tiny_model, folder)
-    (folder / "decoder" / "done.json").unlink()
+    remove_record(folder / "decoder" / "done.json")
     checkpoint = folder / "decoder" / "checkpoints" / "step-000000002"
     checkpoint.mkdir(parents=True)
     (checkpoint / "state.json").write_text("{}")
@@ -282,7 +284,7 @@ def test_a_run_that_is_not_finished_says_how_far_it_is(capspoe, tiny_model, tmp_
     folder = tmp_path / "copy"
     shutil.copytree(tiny_model, folder)
     (folder / "model.keras").unlink()
-    (folder / "decoder" / "done.json").unlink()
+    remove_record(folder / "decoder" / "done.json")
     (folder / "decoder" / "checkpoints" / "step-000000003").mkdir(parents=True)
     shown = capspoe("info", "--model-dir", folder)
     assert shown.exit_code == 0, shown.output

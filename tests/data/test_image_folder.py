@@ -228,6 +228,19 @@ def test_a_broken_file_is_refused_or_skipped(classes, kind):
     assert sorted(numbers(data.train) + numbers(data.test)) == list(range(9))
 
 
+def test_more_images_than_memory_holds_are_refused_at_the_first(classes, monkeypatch):
+    monkeypatch.setattr("keras_capsule_poe.data.pixels._memory", lambda: 10**9)
+    read = []
+    reader = "keras_capsule_poe.data.sources.image_folder.read_image"
+    image = np.zeros((20, 20, 1), "uint8")
+    monkeypatch.setattr(reader, lambda path: read.append(path) or image)
+    with pytest.raises(
+        DataError, match="images of 8000x8000x1 would take .* GB of memory"
+    ) as found:
+        load_images(classes, image_size=8000)
+    assert found.value.mend == "image_size" and len(read) == 1
+
+
 def test_a_fifo_is_not_waited_for(classes):
     os.mkfifo(classes / "b" / "pipe.png")
     with pytest.raises(DataError, match="pipe.png is no file") as caught:

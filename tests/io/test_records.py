@@ -5,7 +5,13 @@ import json
 import pytest
 
 from keras_capsule_poe.errors import RunFailed
-from keras_capsule_poe.io.records import copy_of, read_record, write_record
+from keras_capsule_poe.io.records import (
+    copy_of,
+    has_record,
+    read_record,
+    remove_record,
+    write_record,
+)
 
 VALUES = {"seed": 7, "rate": 0.1, "sizes": (28, 28), "config": {"name": "é", "none": None}}
 
@@ -63,3 +69,14 @@ def test_a_file_without_a_digest_is_taken_as_it_is(path):
     for content in ({"seed": 8}, [], None, 3):
         path.write_text(json.dumps(content))
         assert read_record(path) == content
+
+
+def test_a_record_is_removed_with_its_copy_and_the_copy_first(path, monkeypatch):
+    write_record(path, VALUES)
+    removed = []
+    monkeypatch.setattr("keras_capsule_poe.io.records.remove", removed.append)
+    remove_record(path)
+    assert removed == [copy_of(path), path]
+    monkeypatch.undo()
+    remove_record(path)
+    assert not has_record(path) and not list(path.parent.iterdir())

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe.errors import BadUse, ConfigError, RunFailed
-from keras_capsule_poe.io.records import copy_of
+from keras_capsule_poe.io.records import copy_of, remove_record
 from keras_capsule_poe.training import RunFolder
 
 
@@ -125,7 +125,7 @@ def test_a_run_stopped_between_stages_goes_on(engine):
 
 
 def test_what_follows_a_stage_that_is_done_again_is_done_again(engine, done):
-    (engine.folder / "first" / "done.json").unlink()
+    remove_record(engine.folder / "first" / "done.json")
     engine.train()
     assert engine.log == ["first", "second", "last"]
 
@@ -147,7 +147,7 @@ def test_a_missing_cache_is_made_again_where_it_is_needed(engine):
 @pytest.mark.parametrize("name", ["first/a.txt", "second/b.txt"])
 def test_a_file_of_another_run_is_refused(engine, done, name):
     (engine.folder / name).write_text("from elsewhere")
-    (engine.folder / "last" / "done.json").unlink()
+    remove_record(engine.folder / "last" / "done.json")
     refuses(engine, f"{name} is not what stage {name.split('/')[0]} wrote")
     (engine.folder / name).unlink()
     refuses(engine, f"{name} is missing")
@@ -157,7 +157,7 @@ def test_a_whole_stage_of_another_run_is_refused(engine, done, tmp_path):
     engine.train(folder=tmp_path / "other")
     shutil.rmtree(engine.folder / "second")
     shutil.copytree(tmp_path / "other" / "second", engine.folder / "second")
-    (engine.folder / "last" / "done.json").unlink()
+    remove_record(engine.folder / "last" / "done.json")
     refuses(engine, "second is of another run")
     engine.train(stage="second", fresh=True)
     engine.train()
@@ -266,7 +266,7 @@ def test_checkpoints_on_top_of_a_stage_that_is_done_again_are_not_taken_up(engin
     with pytest.raises(KeyboardInterrupt):
         engine.train()
     assert checkpoint.exists(), "the first stage was done"
-    (engine.folder / "first" / "done.json").unlink()
+    remove_record(engine.folder / "first" / "done.json")
     with pytest.raises(KeyboardInterrupt):
         engine.train()
     assert engine.log == ["first"] and not checkpoint.exists()
@@ -363,17 +363,26 @@ def test_damaged_done_is_named(engine, done):
 @pytest.mark.parametrize("content", ["", "\0" * 300, '{"seconds": 1, "digest": "0"}'])
 def test_a_damaged_record_costs_nothing(engine, done, name, content):
     (engine.folder / name).write_text(content)
-    (engine.folder / "last" / "done.json").unlink()
+    remove_record(engine.folder / "last" / "done.json")
     engine.train()
     assert engine.log == ["last"]
     assert engine.files()["model.keras"] == done["model.keras"]
 
 
-def test_a_missing_run_json_costs_nothing(engine, done):
-    (engine.folder / "run.json").unlink()
+@pytest.mark.parametrize("name", ["run.json", "second/done.json"])
+def test_a_missing_record_costs_nothing(engine, done, name):
+    (engine.folder / name).unlink()
     engine.train()
     assert engine.log == []
-    assert (engine.folder / "run.json").read_bytes() == done["run.json"]
+    assert RunFolder(engine.folder).saved() and RunFolder(engine.folder).done("second")
+
+
+def test_no_copy_makes_a_stage_done_that_is_to_be_done_again(engine, done):
+    engine.stop_before = "second"
+    with pytest.raises(KeyboardInterrupt):
+        engine.train(fresh=True, stage="second")
+    folder = RunFolder(engine.folder)
+    assert folder.done("first") and not folder.done("second") and not folder.done("last")
 
 
 @pytest.mark.parametrize("content", ["", "first 1 1\n", "first 1 0\0"])
@@ -388,6 +397,13 @@ def test_a_damaged_cache_is_made_again_and_the_work_on_it_stays(engine, content)
     assert engine.log == ["first"] and checkpoint.exists()
     assert any("rows.txt is damaged: first makes it again" in line for line in engine.lines)
     assert (engine.folder / "first" / "rows.txt").read_text() == "first 1 0\n"
+
+
+def test_a_run_json_of_another_run_is_named_before_its_settings(engine, done, tmp_path):
+    engine.train(folder=tmp_path / "other", seed=5)
+    shutil.copy(tmp_path / "other" / "run.json", engine.folder)
+    engine.log.clear()
+    refuses(engine, "first is of another run than .*run.json")
 
 
 def test_what_killed_processes_left_is_gone_after_the_next_start(engine, done):

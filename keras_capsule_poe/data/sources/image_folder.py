@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_capsule_poe.data.image_set import ImageData, ImageSet
 from keras_capsule_poe.data.ordering import epoch_order, hold_out
-from keras_capsule_poe.data.pixels import fit_image
+from keras_capsule_poe.data.pixels import check_room, fit_image
 from keras_capsule_poe.data.sources.image_file import UnreadableImage, read_image
 from keras_capsule_poe.errors import DataError
 
@@ -103,6 +103,9 @@ class _Reader:
                 continue
             image = fit_image(image, self.options.image_size, self.options.grey)
             self._compare(file, image)
+            if not images:
+                # One by one, and then side by side.
+                check_room(min(len(files), limit or len(files)), image.shape, copies=2)
             images.append((file, image))
         if not images:
             raise DataError(

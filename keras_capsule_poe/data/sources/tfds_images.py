@@ -4,7 +4,7 @@ import numpy as np
 
 from keras_capsule_poe.data.image_set import ImageData, ImageSet
 from keras_capsule_poe.data.ordering import hold_out
-from keras_capsule_poe.data.pixels import fit_image, fit_images, floats_to_bytes
+from keras_capsule_poe.data.pixels import check_room, fit_image, fit_images, floats_to_bytes
 from keras_capsule_poe.data.sources.tfds_prepare import prepared_builder
 from keras_capsule_poe.errors import DataError, first_line, listing
 
@@ -101,6 +101,7 @@ class _Columns:
         n = n if limit is None else min(n, limit)
         height, width = size or self.shape[:2]
         channels = 1 if grey and self.shape[-1] == 3 else self.shape[-1] * len(self.cameras)
+        check_room(n, (height, width, channels))
         images = np.empty((n, height, width, channels), np.uint8)
         numbers = {name: np.empty(n, np.int64) for name in (self.label, *self.extras) if name}
         done = 0
