@@ -6,6 +6,7 @@ before. `named`: they refuse in one line that names the file or its stage, and w
 `otherwise`: anything else; above all another result, without a word. With --half, the run stands in
 the middle of its last training, with checkpoints and caches, and the command that goes on is
 called to the end. SavedModels are read by TensorFlow, so their own SHA256SUMS are asked as well.
+At the end it says what finding it costs: megabytes a second whose sum is taken.
 Usage: python benchmarks/damage.py [--families capsules rbm] [--half] [--seed 0] [--json FILE]
 """
 
@@ -24,6 +25,7 @@ import _tiny as tiny
 from click.testing import CliRunner
 
 from keras_capsule_poe.cli.main import main as capspoe
+from keras_capsule_poe.io.files import digest
 
 DAMAGES = ("cut", "empty", "zeroed", "flipped", "deleted", "foreign")
 COLUMNS = "family files damages harmless named otherwise".split()
@@ -158,6 +160,16 @@ def family_row(family, half, draw, root):
     return row, problems
 
 
+def megabytes_per_second(megabytes=128):
+    """How fast the sum of a file is taken that the system has in memory."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(os.urandom(megabytes * 10**6))
+        file.flush()
+        began = time.perf_counter()
+        digest(file.name)
+        return megabytes / (time.perf_counter() - began)
+
+
 def main():
     parser = measure.parser(__doc__)
     parser.add_argument("--families", nargs="+", choices=tiny.SETTINGS, default=["capsules"])
@@ -171,7 +183,9 @@ def main():
             row, found = family_row(family, args.half, draw, Path(folder))
         rows.append(row)
         problems += found
-    measure.report(rows, COLUMNS, args.json, problems=problems)
+    rate = megabytes_per_second()
+    measure.report(rows, COLUMNS, args.json, problems=problems, digest_mb_per_s=rate)
+    print(f"digest: {rate:.0f} MB/s")
     for problem in problems:
         print(problem)
     sys.exit(1 if problems else 0)
