@@ -151,6 +151,8 @@ def graph_clusters(train, test, clusters, neighbours=10, images=10_000, seed=0):
     with warnings.catch_warnings():
         # Well separated clusters are disconnected: the eigenvectors still tell them apart.
         warnings.filterwarnings("ignore", "Graph is not fully connected", UserWarning)
+        # It takes as many rows as columns for an affinity matrix.
+        warnings.filterwarnings("ignore", "The spectral clustering API has changed", UserWarning)
         found = spectral.fit_predict(train[chosen])
     nearest = KNeighborsClassifier(neighbours).fit(train[chosen], found)
     train_clusters = nearest.predict(train)

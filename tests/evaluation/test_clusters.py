@@ -80,6 +80,12 @@ def test_rows_outside_the_graph_follow_their_neighbours():
     assert clustering_accuracy(of_train, train_clusters) == 1
 
 
+def test_as_many_rows_as_columns_are_no_affinity_matrix():
+    x = np.random.default_rng(0).normal(size=(12, 12))
+    train, test = graph_clusters(x, x[:3], clusters=2)  # any warning is an error here
+    assert len(train) == 12 and len(test) == 3
+
+
 def test_only_the_warning_of_a_disconnected_graph_is_caught(monkeypatch):
     def warns(self, x):
         warnings.warn("something else", UserWarning, stacklevel=1)
