@@ -248,8 +248,12 @@ def table(done, names, seeds, columns):
 def _cell(values):
     if None in values:
         return "-"
-    deviation = f" ± {np.std(values, ddof=1):.2g}" if len(values) > 1 else ""
-    return f"{np.mean(values):.3g}{deviation}"
+    mean, deviation = np.mean(values), ""
+    if len(values) > 1:
+        spread = np.std(values, ddof=1)
+        # Equal values differ by the rounding of their mean.
+        deviation = f" ± {spread if spread > 1e-9 * abs(mean) else 0:.2g}"
+    return f"{mean:.3g}{deviation}"
 
 
 def arguments(names):
