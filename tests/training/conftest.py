@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe.data import ImageData, ImageSet
+from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.training import Family, Recipe, Reporter, RunConfig, Stage, train
 
 
@@ -87,10 +88,26 @@ def engine(tmp_path, monkeypatch):
         reporter = Reporter(write=made.lines.append)
         return train(config, folder or made.folder, load, reporter, stage=stage, fresh=fresh)
 
-    made.train = go
+    def refuses(words, error=RunFailed, **arguments):
+        """The call fails with these words, and every file stays as it was."""
+        before = made.files()
+        with pytest.raises(error, match=words):
+            go(**arguments)
+        assert made.files() == before
+        assert made.log == []
+
+    made.train, made.refuses = go, refuses
     made.files = lambda: {
         str(path.relative_to(made.folder)): path.read_bytes()
         for path in sorted(made.folder.rglob("*"))
         if path.is_file() and path.name != ".lock"
     }
     return made
+
+
+@pytest.fixture
+def done(engine):
+    """A finished run: its files."""
+    engine.train()
+    (engine.folder / "samples.png").write_text("a picture")
+    return engine.files()

@@ -2,7 +2,6 @@
 
 import errno
 import json
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe.errors import BadUse, ConfigError, RunFailed
-from keras_capsule_poe.io.records import copy_of, remove_record
+from keras_capsule_poe.io.records import remove_record
 from keras_capsule_poe.training import RunFolder
 
 
@@ -26,23 +25,6 @@ def other_images(load):
 @pytest.fixture
 def images(engine):
     return engine.train.__defaults__[0]
-
-
-@pytest.fixture
-def done(engine):
-    """A finished run: its files."""
-    engine.train()
-    (engine.folder / "samples.png").write_text("a picture")
-    return engine.files()
-
-
-def refuses(engine, words, error=RunFailed, **arguments):
-    """The call fails with these words, and every file stays as it was."""
-    before = engine.files()
-    with pytest.raises(error, match=words):
-        engine.train(**arguments)
-    assert engine.files() == before
-    assert engine.log == []
 
 
 def test_stages_run_once_and_in_order(engine):
@@ -74,21 +56,21 @@ def test_a_stage_that_settings_leave_out_is_none_of_the_run(engine, tmp_path):
 
 
 def test_fresh_with_unknown_data_deletes_nothing(engine, done):
-    refuses(engine, "no such data", BadUse, load=no_images, fresh=True)
-    refuses(engine, "no such data", BadUse, load=no_images, fresh=True, stage="second")
+    engine.refuses("no such data", BadUse, load=no_images, fresh=True)
+    engine.refuses("no such data", BadUse, load=no_images, fresh=True, stage="second")
 
 
 def test_fresh_with_settings_that_cannot_be_deletes_nothing(engine, done):
-    refuses(engine, "size", ConfigError, fresh=True, second={"size": 0})
+    engine.refuses("size", ConfigError, fresh=True, second={"size": 0})
 
 
 def test_fresh_of_a_stage_checks_the_stages_that_stay(engine, done):
-    refuses(engine, r"first.size: 1 -> 2", fresh=True, stage="second", first={"size": 2})
-    refuses(engine, "seed: 0 -> 3", fresh=True, stage="last", seed=3)
+    engine.refuses(r"first.size: 1 -> 2", fresh=True, stage="second", first={"size": 2})
+    engine.refuses("seed: 0 -> 3", fresh=True, stage="last", seed=3)
 
 
 def test_fresh_of_a_stage_with_other_images_deletes_nothing(engine, done, images):
-    refuses(engine, "not those", fresh=True, stage="second", load=other_images(images))
+    engine.refuses("not those", fresh=True, stage="second", load=other_images(images))
 
 
 def test_fresh_of_the_first_stage_may_take_other_images(engine, done, images):
@@ -97,12 +79,12 @@ def test_fresh_of_the_first_stage_may_take_other_images(engine, done, images):
     assert json.loads((engine.folder / "run.json").read_text())["config"]["dataset"] == "any"
     engine.train(load=other_images(images))
     assert engine.log == ["second", "last"]
-    refuses(engine, "not those", fresh=True, stage="last", load=images)
+    engine.refuses("not those", fresh=True, stage="last", load=images)
 
 
 def test_other_images_are_refused_while_stages_are_to_do(engine, images):
     engine.train(stage="first")
-    refuses(engine, "not those", load=other_images(images))
+    engine.refuses("not those", load=other_images(images))
 
 
 def test_fresh_takes_the_finished_model_away_at_once(engine, done):
@@ -137,56 +119,10 @@ def test_settings_of_stages_to_come_may_change(engine):
     assert (engine.folder / "second" / "b.txt").read_text() == "second 7 0\n"
 
 
-def test_a_missing_cache_is_made_again_where_it_is_needed(engine):
-    engine.train(stage="first")
-    (engine.folder / "first" / "rows.txt").unlink()
-    engine.train()
-    assert engine.log == ["first", "second", "last"]
-
-
-@pytest.mark.parametrize("name", ["first/a.txt", "second/b.txt"])
-def test_a_file_of_another_run_is_refused(engine, done, name):
-    (engine.folder / name).write_text("from elsewhere")
-    remove_record(engine.folder / "last" / "done.json")
-    refuses(engine, f"{name} is not what stage {name.split('/')[0]} wrote")
-    (engine.folder / name).unlink()
-    refuses(engine, f"{name} is missing")
-
-
-def test_a_whole_stage_of_another_run_is_refused(engine, done, tmp_path):
-    engine.train(folder=tmp_path / "other")
-    shutil.rmtree(engine.folder / "second")
-    shutil.copytree(tmp_path / "other" / "second", engine.folder / "second")
-    remove_record(engine.folder / "last" / "done.json")
-    refuses(engine, "second is of another run")
-    engine.train(stage="second", fresh=True)
-    engine.train()
-    # A copy of the whole folder is the same run.
-    shutil.copytree(engine.folder, tmp_path / "copy")
-    engine.train(folder=tmp_path / "copy")
-    assert engine.log == []
-
-
-def test_a_finished_model_that_is_gone_is_written_again(engine, done):
-    (engine.folder / "model.keras").unlink()
-    engine.train()
-    assert engine.log == ["last"]
-    assert engine.files()["model.keras"] == done["model.keras"]
-
-
-@pytest.mark.parametrize("content", ["{}", "[]", "null", '{"config": {}}', '{"config": 3}'])
-def test_a_run_json_of_something_else_is_no_licence_to_delete(engine, content):
-    (engine.folder / "last").mkdir(parents=True)
-    (engine.folder / "run.json").write_text(content)
-    (engine.folder / "last" / "precious.txt").write_text("mine")
-    refuses(engine, "does not describe a training run", fresh=True)
-    refuses(engine, "does not describe a training run")
-
-
 def test_a_folder_of_other_files_is_refused(engine):
     engine.folder.mkdir()
     (engine.folder / "thesis.txt").write_text("mine")
-    refuses(engine, "no training run", fresh=True)
+    engine.refuses("no training run", fresh=True)
 
 
 @pytest.mark.parametrize("setting", ["model", "held_out"])
@@ -195,7 +131,7 @@ def test_a_run_of_an_older_version_is_named_and_can_be_started_over(engine, done
     saved = json.loads(path.read_text())
     del saved["config"][setting], saved["digest"]
     path.write_text(json.dumps(saved))
-    refuses(engine, "older version")
+    engine.refuses("older version")
     engine.train(fresh=True)
     assert engine.log == ["first", "second", "last"]
 
@@ -203,9 +139,7 @@ def test_a_run_of_an_older_version_is_named_and_can_be_started_over(engine, done
 def test_another_model_s_folder_is_refused(engine, done):
     from dataclasses import replace
 
-    refuses(
-        engine, "holds a model 'fake', not 'other'", family=replace(engine.family, name="other")
-    )
+    engine.refuses("holds a model 'fake', not 'other'", family=replace(engine.family, name="other"))
 
 
 def test_another_model_s_folder_is_refused_where_no_stage_has_the_same_name(engine):
@@ -214,8 +148,8 @@ def test_another_model_s_folder_is_refused_where_no_stage_has_the_same_name(engi
     engine.train(stage="first")
     stages = [replace(s, name=f"other {s.name}", section=None) for s in engine.family.stages]
     other = replace(engine.family, name="other", stages=tuple(stages))
-    refuses(engine, "holds a model 'fake', not 'other'", family=other)
-    refuses(engine, "holds a model 'fake', not 'other'", family=other, fresh=True)
+    engine.refuses("holds a model 'fake', not 'other'", family=other)
+    engine.refuses("holds a model 'fake', not 'other'", family=other, fresh=True)
 
 
 def test_a_model_of_which_nothing_began_gives_way(engine):
@@ -237,7 +171,7 @@ def test_fresh_of_a_stage_looks_at_what_stays_before_it_deletes(engine, done):
     assert engine.log == ["first", "second"]
     engine.train()
     (engine.folder / "second" / "b.txt").write_text("damaged")
-    refuses(engine, "b.txt is not what stage second wrote", fresh=True, stage="last")
+    engine.refuses("b.txt is not what stage second wrote", fresh=True, stage="last")
 
 
 def test_fresh_goes_from_the_last_stage_to_the_first(engine, done, monkeypatch):
@@ -347,86 +281,6 @@ def test_an_unknown_stage_lists_the_known_ones(engine):
         engine.train(stage="third")
 
 
-def test_damaged_done_is_named(engine, done):
-    path = RunFolder(engine.folder).stage("second") / "done.json"
-    copy_of(path).unlink()
-    for content in ("[]", "{}", "null", "no JSON"):
-        path.write_text(content)
-        with pytest.raises(RunFailed, match="second/done.json is damaged") as failed:
-            engine.train()
-        assert failed.value.mend == "stage_fresh:second"
-    engine.train(stage="second", fresh=True)
-    assert engine.log == ["first", "second"]
-
-
-@pytest.mark.parametrize("name", ["run.json", "second/done.json"])
-@pytest.mark.parametrize("content", ["", "\0" * 300, '{"seconds": 1, "digest": "0"}'])
-def test_a_damaged_record_costs_nothing(engine, done, name, content):
-    (engine.folder / name).write_text(content)
-    remove_record(engine.folder / "last" / "done.json")
-    engine.train()
-    assert engine.log == ["last"]
-    assert engine.files()["model.keras"] == done["model.keras"]
-
-
-@pytest.mark.parametrize("name", ["run.json", "second/done.json"])
-def test_a_missing_record_costs_nothing(engine, done, name):
-    (engine.folder / name).unlink()
-    engine.train()
-    assert engine.log == []
-    assert RunFolder(engine.folder).saved() and RunFolder(engine.folder).done("second")
-
-
-def test_no_copy_makes_a_stage_done_that_is_to_be_done_again(engine, done):
-    engine.stop_before = "second"
-    with pytest.raises(KeyboardInterrupt):
-        engine.train(fresh=True, stage="second")
-    folder = RunFolder(engine.folder)
-    assert folder.done("first") and not folder.done("second") and not folder.done("last")
-
-
-@pytest.mark.parametrize("content", ["", "first 1 1\n", "first 1 0\0"])
-def test_a_damaged_cache_is_made_again_and_the_work_on_it_stays(engine, content):
-    engine.train(stage="first")
-    (engine.folder / "first" / "rows.txt").write_text(content)
-    checkpoint = engine.folder / "second" / "checkpoints" / "step-000000001"
-    checkpoint.mkdir(parents=True)
-    engine.stop_before = "second"
-    with pytest.raises(KeyboardInterrupt):
-        engine.train()
-    assert engine.log == ["first"] and checkpoint.exists()
-    assert any("rows.txt is damaged: first makes it again" in line for line in engine.lines)
-    assert (engine.folder / "first" / "rows.txt").read_text() == "first 1 0\n"
-
-
-def test_a_run_json_of_another_run_is_named_before_its_settings(engine, done, tmp_path):
-    engine.train(folder=tmp_path / "other", seed=5)
-    shutil.copy(tmp_path / "other" / "run.json", engine.folder)
-    engine.log.clear()
-    refuses(engine, "first is of another run than .*run.json")
-
-
-def test_what_killed_processes_left_is_gone_after_the_next_start(engine, done):
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    for name in ("probe", "first/rows.txt", "last/done.json", "pictures/a.png"):
-        path = engine.folder / name
-        path.parent.mkdir(exist_ok=True)
-        path.with_name(f".{path.name}.{dead.pid:06x}00").write_text("half")
-    # Killed after it was marked as done.
-    (engine.folder / "second" / "checkpoints" / "step-000000001").mkdir(parents=True)
-    engine.train()
-    assert engine.log == []
-    assert engine.files() == done
-
-
-def test_a_value_made_once_outlives_kills_until_its_stage_is_done(engine):
-    run = engine.train(stage="second")
-    assert [run.once("last", "version", lambda n=n: n) for n in (3, 4)] == [3, 3]
-    engine.train()
-    assert run.once("last", "version", lambda: 5) == 5
-
-
 @pytest.mark.parametrize("labelled", [True, False])
 def test_other_labels_are_other_data_where_they_are_trained_on(engine, images, labelled):
     from dataclasses import replace
@@ -440,7 +294,7 @@ def test_other_labels_are_other_data_where_they_are_trained_on(engine, images, l
     engine.train(stage="first", family=family, load=load(0))
     saved = json.loads((engine.folder / "run.json").read_text())
     if labelled:
-        refuses(engine, "The labels of any are not those", family=family, load=load(1))
+        engine.refuses("The labels of any are not those", family=family, load=load(1))
     else:
         engine.train(stage="second", family=family, load=load(1))
     # Runs of older versions have no fingerprints of labels.
