@@ -67,7 +67,8 @@ def _check_span(context, parameter, span):
     "--couplings",
     is_flag=True,
     help="Instead, show how routing couples each image to the classes, by iteration: the mean "
-    "coupling to each, and the spread of those to one, --capsule.",
+    "coupling to each, and the spread of those to one, --capsule; of capsules that have places, "
+    "such as matrix capsules, also what each layer found.",
 )
 @data_options
 @guarded
@@ -119,6 +120,7 @@ def _check_arguments(couplings, chosen):
 def _show_couplings(out, model, test, chosen, capsule):
     from keras_capsule_poe.generation.couplings import coupling_chart
     from keras_capsule_poe.generation.couplings import couplings as couplings_of
+    from keras_capsule_poe.generation.layer_maps import layer_maps
     from keras_capsule_poe.io.charts import save_chart
 
     images = test.images[chosen]
@@ -127,7 +129,8 @@ def _show_couplings(out, model, test, chosen, capsule):
     if test.labels is not None:
         labels = ("+".join(map(str, label.ravel())) for label in test.labels[chosen])
         titles = [f"{title}, label {label}" for title, label in zip(titles, labels)]
-    save_chart(out, coupling_chart(images, c, capsules, titles, test.class_names))
+    layers = layer_maps(model, images, capsules)
+    save_chart(out, coupling_chart(images, c, capsules, titles, test.class_names, layers))
     click.echo(f"Wrote {out}: mean and spread of couplings, a row an image")
     for title, pairs, j in zip(titles, c, capsules):
         means = " ".join(f"{mean:.3f}" for mean in pairs[..., j].mean(axis=1))

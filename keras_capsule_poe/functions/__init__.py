@@ -36,9 +36,9 @@ from keras_capsule_poe.functions.divergence import (
 from keras_capsule_poe.functions.em_routing import (
     Clusters,
     EMOptions,
-    EMRouting,
     e_step,
     em_routing,
+    em_steps,
     m_step,
 )
 from keras_capsule_poe.functions.exact_draws import draw_states, state_log_weights
@@ -94,6 +94,7 @@ from keras_capsule_poe.functions.units import (
     free_energy,
     probability,
 )
+from keras_capsule_poe.functions.window_children import EMRouting, RoutingStep
 
 __all__ = [
     "Annealed",
@@ -122,6 +123,7 @@ __all__ = [
     "Router",
     "Routing",
     "RoutingOptions",
+    "RoutingStep",
     "SelfAttention",
     "SharedMaps",
     "SquashedGaussian",
@@ -149,6 +151,7 @@ __all__ = [
     "e_step",
     "elliptical_slice",
     "em_routing",
+    "em_steps",
     "enumerated_log_partition",
     "exact_log_partition",
     "exchange_log_odds",

@@ -22,12 +22,10 @@ from keras import ops
 
 from keras_capsule_poe.functions.checks import one_of, real_number, whole_number
 from keras_capsule_poe.functions.norms import at_least_float32
+from keras_capsule_poe.functions.window_children import WindowChildren
 
 Clusters = namedtuple("Clusters", ["mean", "variance", "cost"])
 Clusters.__doc__ = "Means and variances (..., J, H) of parents, and the costs of their numbers."
-
-EMRouting = namedtuple("EMRouting", ["pose", "activation", "assignment"])
-EMRouting.__doc__ = "Poses (..., J, H) and activations (..., J) of parents; r (..., I, J)."
 
 SCHEDULES = ("official", "linear", "constant")
 # What stands in for the mass of a parent that no child belongs to.
@@ -183,33 +181,33 @@ def em_routing(votes, activation, beta_u, beta_a, fields, options=None):
 
     - [Hinton et al., 2018](https://openreview.net/forum?id=HJWLfGWRb), Procedure 1
     """
-    options = options or EMOptions()
-    votes, activation = at_least_float32(votes), at_least_float32(activation)
-    places, offsets, inputs, outputs, size = votes.shape[1:]
+    return em_steps(votes, activation, beta_u, beta_a, fields, options)[-1].routing
 
-    def together(x):
-        """The children of a window in one axis."""
-        return ops.reshape(x, (-1, places, offsets * inputs, *x.shape[4:]))
 
-    def apart(x):
-        return ops.reshape(x, (-1, places, offsets, inputs, outputs))
+def em_steps(votes, activation, beta_u, beta_a, fields, options=None):
+    """The iterations of `em_routing`, of the same arguments: a list of `RoutingStep`.
 
-    first = first_assignment(fields, inputs, outputs, options.compete)
-    assignment = ops.zeros_like(votes[..., 0]) + ops.cast(first, votes.dtype)
-    children = together(activation[..., None])[..., 0]
-    mean = 0.0
+    Examples:
+
+    >>> from keras_capsule_poe.functions import ReceptiveFields
+    >>> fields = ReceptiveFields(1, 2)
+    >>> votes = np.array([0.0, 1.0, 1.0, 3.0]).reshape(1, 1, 2, 1, 2, 1)
+    >>> steps = em_steps(votes, np.ones((1, 1, 2, 1)), np.zeros(2), np.zeros(2), fields)
+    >>> [np.round(step.routing.assignment[0, 0, 1, 0], 2).tolist() for step in steps]
+    [[0.5, 0.5], [0.67, 0.33], [0.67, 0.33]]
+    """
+    options, steps = options or EMOptions(), []
+    children = WindowChildren(votes, activation, fields, options.compete)
+    log_assignment, clusters, log_odds, mean = children.first(), None, None, 0.0
     for iteration in range(options.iterations):
-        r, seen = together(assignment), together(votes)
-        clusters = m_step(r, children, seen, beta_u, options, previous=mean)
+        if iteration:
+            logits = e_step(clusters, ops.log_sigmoid(log_odds), children.votes)
+            log_assignment = children.compete(logits)
+        assignment = ops.exp(log_assignment)
+        clusters = m_step(
+            assignment, children.activation, children.votes, beta_u, options, previous=mean
+        )
         mean, inverse_temperature = clusters.mean, options.inverse_temperature_at(iteration)
         log_odds = activation_log_odds(clusters.cost, beta_a, inverse_temperature)
-        if iteration + 1 < options.iterations:
-            logits = e_step(clusters, ops.log_sigmoid(log_odds), seen)
-            assignment = fields.compete(apart(logits), between=options.compete)
-    return EMRouting(mean, ops.sigmoid(log_odds), assignment)
-
-
-def first_assignment(fields, inputs, outputs, compete="all"):
-    """Equal shares of all parents that see a child: array (P, K, I, J)."""
-    shares = 1 / (fields.parents * (outputs if compete == "all" else 1))[fields.children]
-    return np.broadcast_to(shares[..., None, None], (*shares.shape, inputs, outputs))
+        steps.append(children.step(log_assignment, mean, log_odds))
+    return steps

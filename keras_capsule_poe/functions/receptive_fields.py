@@ -85,6 +85,10 @@ class ReceptiveFields:
             Tensor of that shape: non-negative, and for each child of one sum over all windows
             that it lies in (and over j).
         """
+        return ops.exp(self.log_compete(logits, between))
+
+    def log_compete(self, logits, between="all"):
+        """Logarithms of what `compete` gives, of which none is too small to be told from zero."""
         # Types first: a window then holds one number of each child, or one of each pair.
         weights = ops.logsumexp(logits, axis=-1, keepdims=True) if between == "all" else logits
         flat = ops.reshape(weights, (-1, self.children.size, *weights.shape[3:]))
@@ -95,4 +99,4 @@ class ReceptiveFields:
         highest = ops.maximum(ops.max(of_child, axis=2, keepdims=True), -1e30)
         total = ops.sum(ops.exp(of_child - highest), axis=2)
         total = highest[:, :, 0] + ops.log(ops.maximum(total, 1e-30))
-        return ops.exp(logits - self.gather(total))
+        return logits - self.gather(total)

@@ -4,6 +4,7 @@ import numpy as np
 
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
 from keras_capsule_poe.functions.winners import winners
+from keras_capsule_poe.generation.layer_maps import CAPTION, FRAME, draw_layers, panels
 from keras_capsule_poe.io.pictures import grid
 
 BINS = 40
@@ -42,7 +43,7 @@ def couplings(model, images, capsule=None):
     return coefficients, winners(lengths)
 
 
-def coupling_chart(images, coefficients, capsules, titles=None, names=None):
+def coupling_chart(images, coefficients, capsules, titles=None, names=None, layers=None):
     """Couplings as a chart, a row an image: it, the mean coupling to each class by iteration, and
     how the couplings of its input capsules to one class are spread, by iteration.
 
@@ -51,6 +52,7 @@ def coupling_chart(images, coefficients, capsules, titles=None, names=None):
         coefficients, capsules: Of `couplings`.
         titles: Sequence of N str, what the images are called; or `None`.
         names: Sequence of str, what the classes are called, or `None`: their numbers.
+        layers: dict of `layer_maps`, of which each image has a further row; none without.
 
     Returns:
         matplotlib `Figure`.
@@ -71,16 +73,22 @@ def coupling_chart(images, coefficients, capsules, titles=None, names=None):
     known = range(len(names or ()))
     names = [str(names[j] if j in known else j) for j in range(classes)]
     steps = ["start", *map(str, range(1, iterations))]
-    wide = 3.2 + max(3.0, 0.52 * classes) + 4.2
-    tall = max(2.4, 0.9 + 0.45 * iterations)
-    figure = Figure(figsize=(wide, tall * rows), layout="constrained")
     ratios = [1.6, max(3.0, 0.52 * classes), 3.8]
-    panels = figure.subplots(rows, 3, squeeze=False, width_ratios=ratios)
-    for r, (shown, means, spread) in enumerate(panels):
+    wide, heights = 1.8 + sum(ratios), [max(2.4, 0.9 + 0.45 * iterations)]
+    if layers:
+        wide, heights = max(wide, 1.9 * panels(layers)), [*heights, 2.8]
+    figure = Figure(figsize=(wide, sum(heights) * rows), layout="constrained")
+    if layers:
+        figure.supxlabel(CAPTION, size=10)
+    places = iter(figure.add_gridspec(len(heights) * rows, 1, height_ratios=heights * rows))
+    for r in range(rows):
+        shown, means, spread = next(places).subgridspec(1, 3, width_ratios=ratios).subplots()
         _show(shown, images[r], titles[r] if titles else None)
         _mean_couplings(means, coefficients[r].mean(axis=1), capsules[r], names, steps)
         name = names[capsules[r]]
         _spread(spread, coefficients[r, :, :, capsules[r]], name, steps)
+        if layers:
+            draw_layers(next(places).subgridspec(1, panels(layers)).subplots(), layers, r, names)
     return figure
 
 
@@ -106,7 +114,7 @@ def _mean_couplings(panel, means, capsule, names, steps):
         panel.text(j, t, text, ha="center", va="center", color=colour, fontsize=8)
     frame = (capsule - 0.5, -0.5)
     panel.add_patch(
-        Rectangle(frame, 1, len(steps), fill=False, edgecolor="#b0452c", linewidth=2, clip_on=False)
+        Rectangle(frame, 1, len(steps), fill=False, edgecolor=FRAME, linewidth=2, clip_on=False)
     )
     panel.set_xticks(range(len(names)), names, rotation=90 if max(map(len, names)) > 3 else 0)
     panel.set_yticks(range(len(steps)), steps)

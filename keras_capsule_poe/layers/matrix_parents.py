@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_capsule_poe.functions.checks import one_of, real_number, whole_number
-from keras_capsule_poe.functions.em_routing import EMOptions, em_routing
+from keras_capsule_poe.functions.em_routing import EMOptions, em_steps
 from keras_capsule_poe.functions.norms import at_least_float32
 from keras_capsule_poe.functions.streamed.em import route_matrices
 
@@ -88,10 +88,40 @@ class MatrixParents(keras.layers.Layer):
             `EMRouting`: (B, h w, J, P P), (B, h w, J) and (B, h w, K, I, J), of h x w parent
             places that see K child places each.
         """
+        return self.steps(inputs)[-1].routing
+
+    def steps(self, inputs):
+        """The iterations of `route`, a list of `RoutingStep`."""
         pose, activation = inputs
         fields = self.fields(pose)
         activation = fields.gather(_in_a_row(at_least_float32(activation)))
-        return em_routing(self.votes(pose), activation, *self._betas(), fields, self.options)
+        return em_steps(self.votes(pose), activation, *self._betas(), fields, self.options)
+
+    def couplings_to(self, parent, inputs):
+        """How capsules are coupled to one parent of each image, iteration by iteration.
+
+        Args:
+            parent: Integer tensor (B,), which of the h w J parents, place by place.
+            inputs: Poses (B, H, W, I, P, P) and activations (B, H, W, I).
+
+        Returns:
+            Tensor (B, T, H, W, I), the assignments r_ij by which each M step began; NaN where
+            the parent does not see.
+        """
+        fields, types = self.fields(inputs[0]), inputs[0].shape[3]
+        place = ops.one_hot(parent // self.types, len(fields.children))
+        j = ops.one_hot(parent % self.types, self.types)
+        found = [
+            ops.einsum("bpkij,bp,bj->bki", ops.cast(step.routing.assignment, "float32"), place, j)
+            for step in self.steps(inputs)
+        ]
+        # Which child place each place of its window is.
+        windows = ops.one_hot(fields.children, fields.grid[0] * fields.grid[1])
+        windows = ops.einsum("bp,pkn->bkn", place, windows)
+        is_seen = ops.max(windows, axis=1)[:, None, :, None] > 0
+        grid = ops.einsum("btki,bkn->btni", ops.stack(found, axis=1), windows)
+        grid = ops.where(is_seen, grid, float("nan"))
+        return ops.reshape(grid, (-1, len(found), *fields.grid, types))
 
     def _streamed(self, pose, activation, compiled):
         return route_matrices(

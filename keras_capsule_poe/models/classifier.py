@@ -12,7 +12,8 @@ class CapsuleClassifier:
         ENDPOINTS: dict, what a SavedModel of it answers, by name; the names of the arguments.
         SHARED: dict, likewise, methods that several endpoints call.
         iterations: int, how often routing updates its coefficients; where it does, the model
-            brings `couplings` and `coupling_changes` of images, see `CapsNet`.
+            brings `couplings` and `coupling_changes` of images, see `CapsNet`. One of several
+            layers of capsules in places may bring `layer_maps`, see `MatrixCapsNet`.
         view: Layer from images to the window of them that it sees, or None: all of it.
 
     Examples:

@@ -1,5 +1,7 @@
 """A network of matrix capsules: images to poses and activations of classes."""
 
+import math
+
 import keras
 from keras import ops
 
@@ -115,6 +117,71 @@ class MatrixCapsNet(DecodedClassifier, keras.Model):
             x = layer(x)
             found.append(x)
         return found
+
+    # Couplings
+
+    @property
+    def iterations(self):
+        """How often routing to the classes updates its assignments: never of one iteration."""
+        options = getattr(self.capsule_layers[-1], "options", None)
+        return 0 if options is None else options.iterations - 1
+
+    def couplings(self, images):
+        """Assignments r_ij of each capsule i of the last layer but one to each class j.
+
+        Args:
+            images: Tensor (B, H, W, C), pixels in [0, 1].
+
+        Returns:
+            Tensor (B, T + 1, I, J): as they start, and after each of T E steps.
+        """
+        return ops.exp(self._log_couplings(images))
+
+    def coupling_changes(self, images):
+        """How far each E step moves ln r_ij, the logit of each image's assignments, (B, T).
+
+        Means of |ln r_ij - ln r_ij before| over all i and j, in nats.
+        """
+        logs = self._log_couplings(images)
+        return ops.mean(ops.abs(logs[:, 1:] - logs[:, :-1]), axis=(2, 3))
+
+    def _log_couplings(self, images):
+        children = self.layer_by_layer(images)[-2]
+        steps = self.capsule_layers[-1].steps(children)
+        logs = ops.stack([step.log_assignment for step in steps], axis=1)
+        return ops.reshape(logs, (-1, len(steps), math.prod(logs.shape[2:-1]), self.capsules))
+
+    def layer_maps(self, images, classes):
+        """What was found of each image in each layer, and what of it led to one of the classes.
+
+        From that class down, of each layer one capsule is followed: the one that gives most to
+        the one above, by its activation times its coupling.
+
+        Args:
+            images: Tensor (B, H, W, C), pixels in [0, 1].
+            classes: Integer tensor (B,).
+
+        Returns:
+            dict by the layers' names, the first one first, of dicts: `activation` (B, h, w, I);
+            `followed` (B,), which of the h w I capsules; and but in the last one `coupling`
+            (B, T, h, w, I), that to the one followed above, see `MatrixParents.couplings_to`.
+        """
+        found, maps = self.layer_by_layer(images), {}
+        _, activation = found.pop()
+        followed = ops.cast(classes, "int32")
+        maps[self.capsule_layers[-1].name] = {"activation": activation, "followed": followed}
+        for above, layer in zip(self.capsule_layers[:0:-1], self.capsule_layers[-2::-1]):
+            inputs = found.pop()
+            coupling, activation = above.couplings_to(followed, inputs), inputs[1]
+            given = ops.where(ops.isnan(coupling[:, -1]), -1.0, coupling[:, -1] * activation)
+            followed = ops.argmax(ops.reshape(given, (-1, math.prod(given.shape[1:]))), axis=1)
+            followed = ops.cast(followed, "int32")
+            maps[layer.name] = {
+                "activation": activation, "followed": followed, "coupling": coupling,
+            }  # fmt: skip
+        return dict(reversed(maps.items()))
+
+    # Training
 
     def found(self, outputs):
         return tuple(ops.cast(x, "float32") for x in outputs)

@@ -5,6 +5,7 @@ goes on; settings that mean nothing and are taken all the same.
 """
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -96,10 +97,14 @@ def test_it_is_evaluated_shown_and_served(folder, capspoe, tmp_path):
     assert done.exit_code == 0, done.output
     figures = json.loads(found.read_text())
     assert 0 <= figures["accuracy"]["accuracy"] <= 1
+    assert list(figures["logit_changes"]) == ["iteration_1"]
     assert "model matrix-capsules" in capspoe("info", "--model-dir", folder).output
-    for command in ("reconstruct", "traverse"):
-        done = capspoe(command, "--model-dir", folder, "--out", tmp_path / f"{command}.png")
+    for command in (("reconstruct",), ("traverse",), ("traverse", "--couplings", "--image", 2)):
+        done = capspoe(*command, "--model-dir", folder, "--out", tmp_path / f"{len(command)}.png")
         assert done.exit_code == 0, done.output
+    assert re.search(
+        r"image 2, label \d: mean coupling to capsule \d by iteration 0.100 0", done.output
+    )
     model = get("matrix-capsules").load(folder / "model.keras")
     served = tf.saved_model.load(str(folder / "1"))
     pixels = to_pixels(load_images("digits").test.images[:5])

@@ -19,6 +19,7 @@ from keras_capsule_poe.functions import (
     ReceptiveFields,
     e_step,
     em_routing,
+    em_steps,
     m_step,
     soft_k_means_step,
 )
@@ -135,6 +136,25 @@ def test_shares_of_a_child_sum_to_one_over_all_that_see_it():
     np.testing.assert_allclose(totals[:, fields.parents > 0], 1, **CLOSE)
     assert np.array_equal(np.flatnonzero(fields.parents == 0), np.arange(25, 30))
     assert np.all(totals[:, fields.parents == 0] == 0)
+
+
+@pytest.mark.parametrize("compete", ["all", "places"])
+def test_its_steps_are_what_fewer_iterations_give(compete):
+    """Rejects an assignment of the step after, and logarithms that end where r is zero."""
+    fields = ReceptiveFields(5, 4, kernel_size=3)
+    votes, a, betas = problem(3, windows(5, 4, 3, 1))
+    options = {"inverse_temperature": 0.5, "compete": compete}
+    steps = em_steps(votes, a, *betas, fields, EMOptions(iterations=4, **options))
+    assert len(steps) == 4
+    for t, (log_assignment, routing) in enumerate(steps):
+        fewer = em_routing(votes, a, *betas, fields, EMOptions(iterations=t + 1, **options))
+        for ours, theirs in zip(routing, fewer, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+        np.testing.assert_allclose(np.exp(log_assignment), routing.assignment, **CLOSE)
+    logits = 1e4 * votes[..., 0]
+    found = fields.log_compete(logits, between=compete)
+    assert np.isfinite(found).all() and np.min(found) < -1e4
+    np.testing.assert_allclose(np.exp(found), fields.compete(logits, between=compete), **CLOSE)
 
 
 def mixture_problem(seed=0, n=200, clusters=3, size=2):

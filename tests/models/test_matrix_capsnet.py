@@ -94,6 +94,50 @@ def test_what_it_answers():
     ]
 
 
+def test_couplings_are_those_to_the_classes():
+    """Rejects couplings of another layer, and shares over the children."""
+    model, x = network(), images()
+    assert model.iterations == 1
+    children = model.layer_by_layer(x)[-2]
+    assignment = np.asarray(model.capsule_layers[-1].route(children).assignment)
+    found = np.asarray(model.couplings(x))
+    # Two types at 3 x 2 places.
+    assert found.shape == (4, 2, 12, CLASSES)
+    np.testing.assert_allclose(found[:, 0], 1 / CLASSES, rtol=1e-6)
+    np.testing.assert_allclose(found[:, 1], assignment.reshape(4, 12, CLASSES), rtol=1e-5)
+    moved = np.abs(np.diff(np.log(found.astype("float64")), axis=1)).mean(axis=(2, 3))
+    # Float32 logarithms of what is near a third.
+    np.testing.assert_allclose(model.coupling_changes(x), moved, rtol=1e-3)
+
+
+def test_of_each_layer_the_capsule_that_gives_most_is_followed():
+    """Rejects couplings to another parent or of another window, and the most active capsule."""
+    model, x = network(), images()
+    classes = np.array([0, 2, 1, 1])
+    primary, first, last = model.layer_maps(x, classes).values()
+    assert list(model.layer_maps(x, classes)) == [layer.name for layer in model.capsule_layers]
+    found = model.layer_by_layer(x)
+    for maps, (_, activation) in zip((primary, first, last), found, strict=True):
+        np.testing.assert_array_equal(maps["activation"], activation)
+    np.testing.assert_array_equal(last["followed"], classes)
+    coupling = np.asarray(model.couplings(x))
+    for b, j in enumerate(classes):
+        np.testing.assert_allclose(
+            first["coupling"][b], coupling[b, :, :, j].reshape(2, 3, 2, 2), rtol=1e-6
+        )
+        given = coupling[b, -1, :, j].reshape(3, 2, 2) * found[1][1][b]
+        assert int(first["followed"][b]) == np.argmax(given)
+    assignment = np.asarray(model.capsule_layers[1].route(found[0]).assignment)
+    for b, followed in enumerate(np.asarray(first["followed"])):
+        row, column, j = np.unravel_index(followed, (3, 2, 2))
+        expected = np.full((7, 6, 2), np.nan)
+        window = assignment[b, 2 * row + column, :, :, j].reshape(3, 3, 2)
+        expected[2 * row : 2 * row + 3, 2 * column : 2 * column + 3] = window
+        np.testing.assert_allclose(primary["coupling"][b, -1], expected, rtol=1e-6)
+        given = expected * found[0][1][b]
+        assert int(primary["followed"][b]) == np.nanargmax(given)
+
+
 def test_it_learns_while_the_margin_grows_and_is_saved_and_served(tmp_path):
     model, x = network(), images(12)
     labels = LABELS[np.arange(12) % 4]

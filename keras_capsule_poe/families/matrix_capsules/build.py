@@ -128,9 +128,9 @@ def _capsule_layers(net, starts):
     last = (0.01 if official else 0.3, 2.0, 1.0, temperature)
     return [
         primary,
-        ConvEMCapsules(net.types, 3, strides=2, name="first", **more(*inside)),
-        ConvEMCapsules(net.last_types, 3, name="second", **more(*inside)),
-        EMCapsules(net.classes, coordinates=net.coordinates, name="classes", **more(*last)),
+        ConvEMCapsules(net.types, 3, strides=2, name="first_layer", **more(*inside)),
+        ConvEMCapsules(net.last_types, 3, name="second_layer", **more(*inside)),
+        EMCapsules(net.classes, coordinates=net.coordinates, name="class_capsules", **more(*last)),
     ]
 
 

@@ -16,9 +16,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_capsule_poe.functions.em_routing import TINY, activation_log_odds, first_assignment
+from keras_capsule_poe.functions.em_routing import TINY, activation_log_odds
 from keras_capsule_poe.functions.norms import at_least_float32
 from keras_capsule_poe.functions.slices import over_images
+from keras_capsule_poe.functions.window_children import first_assignment
 
 # Numbers of the votes of the images that are taken at once: what fits into a processor's cache.
 AT_ONCE = 1_000_000
