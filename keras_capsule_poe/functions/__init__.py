@@ -94,6 +94,16 @@ from keras_capsule_poe.functions.units import (
     free_energy,
     probability,
 )
+from keras_capsule_poe.functions.variational_routing import (
+    GaussianWisharts,
+    VariationalOptions,
+    expected_log_densities,
+    expected_log_determinants,
+    expected_log_shares,
+    parent_posteriors,
+    variational_routing,
+    variational_steps,
+)
 from keras_capsule_poe.functions.window_children import EMRouting, RoutingStep
 
 __all__ = [
@@ -114,6 +124,7 @@ __all__ = [
     "EMRouting",
     "EinsumMaps",
     "GaussianUnits",
+    "GaussianWisharts",
     "Harmonium",
     "ImportanceGradient",
     "LatentRouter",
@@ -131,6 +142,7 @@ __all__ = [
     "StateMoments",
     "UniformBall",
     "UnitIntervalUnits",
+    "VariationalOptions",
     "annealed_importance",
     "annealed_log_partition",
     "annealed_partition",
@@ -155,6 +167,9 @@ __all__ = [
     "enumerated_log_partition",
     "exact_log_partition",
     "exchange_log_odds",
+    "expected_log_densities",
+    "expected_log_determinants",
+    "expected_log_shares",
     "expert_covariance",
     "expert_log_weight",
     "exponential_squash",
@@ -176,6 +191,7 @@ __all__ = [
     "lyapunov",
     "m_step",
     "one_capsule",
+    "parent_posteriors",
     "potential",
     "probability",
     "repeated",
@@ -189,4 +205,6 @@ __all__ = [
     "state_moments",
     "state_table",
     "unsquash",
+    "variational_routing",
+    "variational_steps",
 ]

@@ -24,6 +24,8 @@ class ConvEMCapsules(MatrixParents):
         cost_initializer, activation_initializer: For beta_u and beta_a.
         implementation: `"streamed"`, a few images at a time; `"compiled"`, the same and in
             training by XLA; or `"plain"`, the readable reference. All give the same numbers.
+        routing: `"em"`, or `"variational"`, see `functions.variational_routing`: of the options
+            of EM it has `iterations` alone, and no form but the readable one.
         **kwargs: Base layer arguments.
 
     Call arguments:
@@ -83,6 +85,8 @@ class EMCapsules(MatrixParents):
         cost_initializer, activation_initializer: For beta_u and beta_a.
         implementation: `"streamed"`, a few images at a time; `"compiled"`, the same and in
             training by XLA; or `"plain"`, the readable reference. All give the same numbers.
+        routing: `"em"`, or `"variational"`, see `functions.variational_routing`: of the options
+            of EM it has `iterations` alone, and no form but the readable one.
         **kwargs: Base layer arguments.
 
     Call arguments:

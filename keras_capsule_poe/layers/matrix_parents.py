@@ -9,6 +9,7 @@ from keras_capsule_poe.functions.checks import one_of, real_number, whole_number
 from keras_capsule_poe.functions.em_routing import EMOptions, em_steps
 from keras_capsule_poe.functions.norms import at_least_float32
 from keras_capsule_poe.functions.streamed.em import route_matrices
+from keras_capsule_poe.functions.variational_routing import VariationalOptions, variational_steps
 
 IMPLEMENTATIONS = ("streamed", "compiled", "plain")
 
@@ -31,9 +32,11 @@ class MatrixParents(keras.layers.Layer):
         cost_initializer="zeros",
         activation_initializer="zeros",
         implementation="streamed",
+        routing="em",
         **kwargs,
     ):
         super().__init__(**kwargs)
+        self.routing = one_of("routing", routing, ("em", "variational"))
         self.implementation = one_of("implementation", implementation, IMPLEMENTATIONS)
         self.types = whole_number("types", types)
         self.options = EMOptions(
@@ -68,7 +71,7 @@ class MatrixParents(keras.layers.Layer):
         )
 
     def call(self, inputs, training=False):
-        if self.implementation == "plain":
+        if self.implementation == "plain" or self.routing == "variational":
             pose, activation, _ = self.route(inputs)
         else:
             compiled = self.implementation == "compiled" and training
@@ -95,7 +98,10 @@ class MatrixParents(keras.layers.Layer):
         pose, activation = inputs
         fields = self.fields(pose)
         activation = fields.gather(_in_a_row(at_least_float32(activation)))
-        return em_steps(self.votes(pose), activation, *self._betas(), fields, self.options)
+        children = self.votes(pose), activation, *self._betas(), fields
+        if self.routing == "variational":
+            return variational_steps(*children, VariationalOptions(self.options.iterations))
+        return em_steps(*children, self.options)
 
     def couplings_to(self, parent, inputs):
         """How capsules are coupled to one parent of each image, iteration by iteration.
@@ -196,6 +202,7 @@ class MatrixParents(keras.layers.Layer):
             "cost_initializer": keras.initializers.serialize(self.cost_initializer),
             "activation_initializer": keras.initializers.serialize(self.activation_initializer),
             "implementation": self.implementation,
+            "routing": self.routing,
         }
 
 

@@ -67,10 +67,12 @@ def test_what_means_nothing_is_refused():
         ({"loss": "margin", "first_margin": 0.1}, "first_margin"),
         ({"network": "cnn", "damping": 0.1}, "damping"),
         ({"units": 3}, "units"),
+        ({"routing": "variational", "damping": 0.1}, "damping"),
     ):
         assert f"matrix.{name}" in get("matrix-capsules").idle(configuration(**settings))
     for settings, message in (
         ({"loss": "none"}, "matrix: `loss` must be 'spread' or 'margin' or 'cross-entropy'"),
+        ({"routing": "none"}, "matrix: `routing` must be 'em' or 'variational'"),
         ({"last_margin": 2.0}, "matrix: `last` must lie in"),
         ({"iterations": 0}, "matrix: `iterations` must be a positive integer"),
         ({"until_accuracy": 2.0}, "matrix: `until_accuracy` must lie in"),

@@ -15,7 +15,12 @@ import pytest
 import tensorflow as tf
 
 from keras_capsule_poe import ConvEMCapsules, EMCapsules, PrimaryMatrixCapsules
-from keras_capsule_poe.functions import EMOptions, em_routing
+from keras_capsule_poe.functions import (
+    EMOptions,
+    VariationalOptions,
+    em_routing,
+    variational_routing,
+)
 
 RANDOM = keras.initializers.RandomNormal(stddev=0.5, seed=1)
 TYPES = 2
@@ -114,6 +119,24 @@ def test_only_training_is_compiled():
         assert training == any(function.attr["_XlaMustCompile"].b for function in library.function)
 
 
+def test_variational_routing_is_of_the_layers_votes():
+    how = {"iterations": 2, "routing": "variational", "damping": 0.5}
+    layer = ConvEMCapsules(3, kernel_size=2, activation_scale=-2.0, **how, **options())
+    pose, activation = capsules()
+    found, fields = layer((pose, activation)), layer.fields(pose)
+    seen = fields.gather(activation.reshape(2, 20, TYPES))
+    expected = variational_routing(
+        layer.votes(pose), seen, layer.beta_u, -2 * np.asarray(layer.beta_a), fields,
+        VariationalOptions(iterations=2),
+    )  # fmt: skip
+    np.testing.assert_array_equal(found[0], np.reshape(expected.pose, found[0].shape))
+    np.testing.assert_array_equal(found[1], np.reshape(expected.activation, found[1].shape))
+    again = ConvEMCapsules.from_config(layer.get_config())
+    assert again.routing == "variational"
+    with pytest.raises(ValueError, match="`routing` must be 'em' or 'variational'"):
+        ConvEMCapsules(3, routing="dynamic")
+
+
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("coordinates", [True, False])
 def test_votes_for_classes_say_where_they_come_from(shared, coordinates):
@@ -181,6 +204,8 @@ x = np.random.default_rng(0).uniform(size=(6, 9, 8, 1)).astype("float32")
 losses = model.fit(x, np.eye(3)[[0, 1, 2, 0, 1, 2]], epochs=5, verbose=0,
                    callbacks=[SpreadMargin(steps=1, first=0.9)]).history["loss"]
 assert losses[-1] < losses[0], losses
+_, activation = EMCapsules(3, iterations=2, routing="variational")(PrimaryMatrixCapsules(2)(x))
+assert np.isfinite(activation).all()
 print("fine")
 """
 

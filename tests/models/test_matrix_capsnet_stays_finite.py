@@ -5,6 +5,7 @@ Rejected: variances that may vanish around a single vote.
 
 import keras
 import numpy as np
+import pytest
 
 from keras_capsule_poe import (
     ConvEMCapsules,
@@ -42,8 +43,9 @@ def data():
     return images, np.eye(CLASSES, dtype="float32")[random.integers(CLASSES, size=8)]
 
 
-def test_2000_steps_at_ten_times_the_rate():
-    model, (images, labels) = network(), data()
+@pytest.mark.parametrize("routing", ["em", "variational"])
+def test_2000_steps_at_ten_times_the_rate(routing):
+    model, (images, labels) = network(routing=routing), data()
     rate = 10 * SECTIONS["matrix"]().learning_rate
     optimizer = keras.optimizers.Adam(rate, epsilon=1e-8)
     model.compile(optimizer, jit_compile=False, steps_per_execution=STEPS)

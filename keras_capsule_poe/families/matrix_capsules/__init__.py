@@ -28,7 +28,15 @@ FAMILY = Family(
     labelled=True,
     options={
         name: f"matrix.{name.replace('-', '_')}"
-        for name in ("network", "classes", "iterations", "loss", "augmentation", "until-accuracy")
+        for name in (
+            "network",
+            "classes",
+            "routing",
+            "iterations",
+            "loss",
+            "augmentation",
+            "until-accuracy",
+        )
     },
     check=lazily(f"{_HERE}.build:check"),
     outline=lazily(f"{_HERE}.build:outline"),

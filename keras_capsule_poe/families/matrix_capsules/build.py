@@ -101,12 +101,14 @@ def _capsule_layers(net, starts):
         name="primary_capsules",
     )
     options = {
+        "routing": net.routing,
         "iterations": net.iterations,
         "schedule": net.schedule,
         "compete": net.compete,
         "damping": net.damping,
         "variance_floor": net.variance_floor,
-        "activation_scale": net.activation_scale,
+        # The starts of `official` are of costs that are sums over children.
+        "activation_scale": net.activation_scale if net.routing == "em" else 1.0,
         "implementation": net.implementation,
         "dtype": "float32",
     }
@@ -267,4 +269,6 @@ def _sizes(model):
         fields = layer.make_fields(*pose[1:3])
         votes = fields.children.size * pose[3] * parents[3] * pose[4] * pose[5]
         products += votes * (pose[4] + PASSES * layer.options.iterations)
+        if layer.routing == "variational":
+            numbers += votes * PASSES * layer.options.iterations
     return products, numbers + sum(math.prod(pose) for pose, _ in shapes)

@@ -22,6 +22,7 @@ class MatrixSection:
     size: int = 4
     classes: int = 10
     coordinates: bool = True
+    routing: str = "em"
     iterations: int = 3
     schedule: str = "official"
     inverse_temperature: float = 0.01
@@ -86,11 +87,13 @@ RECIPES = {
     )
 }
 
-_OF_CAPSULES = (
-    "iterations schedule inverse_temperature class_temperature compete damping variance_floor "
-    "activation_scale implementation loss first_margin last_margin margin_steps rise "
-    "reconstruction_weight"
+_OF_EM = (
+    "schedule inverse_temperature class_temperature compete damping variance_floor "
+    "activation_scale implementation"
 ).split()
+_OF_CAPSULES = (
+    "routing iterations loss first_margin last_margin margin_steps rise reconstruction_weight"
+).split() + _OF_EM
 _COUNTED = "primary_types types last_types size coordinates decoder".split()
 
 
@@ -108,6 +111,8 @@ def idle(config):
     if net.network == "capsules":
         why = "matrix.network is 'capsules'"
         leave_out(why, "units", "dropout", "max_pooling", "global_pooling")
+        if net.routing != "em":
+            leave_out(f"matrix.routing is {net.routing!r}", *_OF_EM)
         if net.loss != "spread":
             why = f"matrix.loss is {net.loss!r}"
             leave_out(why, "first_margin", "last_margin", "margin_steps", "rise")
