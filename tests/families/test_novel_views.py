@@ -100,8 +100,10 @@ def test_crops_are_averaged_by_all_models(folder, done, tmp_path):
 def test_models_of_two_splits_have_no_mean(folder, done, tmp_path):
     twin = tmp_path / "twin"
     shutil.copytree(folder, twin)
-    run = (twin / "run.json").read_text()
-    (twin / "run.json").write_text(run.replace('"split": "azimuth"', '"split": "elevation"'))
+    run = json.loads((twin / "run.json").read_text())
+    run["config"]["split"] = "elevation"
+    del run["digest"]
+    (twin / "run.json").write_text(json.dumps(run))
     said = done("evaluate", "--also", twin, code=2)
     assert "twin has the split elevation, not azimuth" in said.splitlines()[-1]
 
