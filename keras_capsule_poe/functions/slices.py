@@ -3,7 +3,7 @@
 from keras import ops
 
 
-def over_images(step, arrays, at_once, results, sums):
+def over_images(step, arrays, at_once, results, sums, together=1):
     """Runs `step` on a few images at a time.
 
     The last images are made up with zeros, for which `step` must add nothing to the sums.
@@ -14,6 +14,7 @@ def over_images(step, arrays, at_once, results, sums):
         at_once: int or scalar integer tensor, images in a slice, at most; or None: all.
         results: Shapes, without B, of the per-image results.
         sums: Shapes of the sums.
+        together: int, slices that run side by side, where one does not fill all cores.
 
     Returns:
         List of the per-image results of the whole batch, list of the sums over it.
@@ -23,22 +24,25 @@ def over_images(step, arrays, at_once, results, sums):
     if at_once is None or (is_known and size <= at_once):
         return step(*arrays)
     slices = (size + at_once - 1) // at_once
-    slices = slices if isinstance(size, int) else ops.maximum(slices, 1)
+    slices = together * ((slices + together - 1) // together)
+    slices = slices if isinstance(size, int) else ops.maximum(slices, together)
     length = (size + slices - 1) // slices
 
-    def body(done, totals, added):
+    def sliced(done):
         where = done + ops.arange(length)
         within = where < size
         taken = [ops.take(a, ops.minimum(where, size - 1), axis=0) for a in arrays]
-        taken = [a * _fitting(within, a) for a in taken]
-        new, more = step(*taken)
-        totals = [ops.scatter_update(t, where[:, None], n) for t, n in zip(totals, new)]
-        added = [a + m for a, m in zip(added, more)]
+        return where, *step(*(a * _fitting(within, a) for a in taken))
+
+    def body(done, totals, added):
+        for where, new, more in [sliced(done + k * length) for k in range(together)]:
+            totals = [ops.scatter_update(t, where[:, None], n) for t, n in zip(totals, new)]
+            added = [a + m for a, m in zip(added, more)]
         # Waiting for this slice's numbers keeps TensorFlow from running many slices side by side,
         # which would take the memory of all of them.
         numbers = [ops.ravel(result)[0] for result in (*new[:1], *added[-1:])]
         waited = sum(ops.cast(ops.isnan(number), done.dtype) // 2 for number in numbers)
-        return done + length + waited, totals, added
+        return done + together * length + waited, totals, added
 
     whole = [ops.zeros((slices * length, *shape), dtype=dtype) for shape in results]
     start = (ops.zeros((), dtype="int32"), whole, [ops.zeros(shape, dtype=dtype) for shape in sums])

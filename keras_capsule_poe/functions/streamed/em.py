@@ -11,6 +11,7 @@ votes are gone through twice for it, and not twice for each iteration.
 """
 
 from collections import namedtuple
+from functools import partial
 
 import keras
 import numpy as np
@@ -21,8 +22,9 @@ from keras_capsule_poe.functions.norms import at_least_float32
 from keras_capsule_poe.functions.slices import over_images
 from keras_capsule_poe.functions.window_children import first_assignment
 
-# Numbers of the votes of the images that are taken at once: what fits into a processor's cache.
-AT_ONCE = 1_000_000
+# Numbers of the votes of the images in a slice, what fits into a processor's cache; and slices that
+# run side by side, as one leaves cores idle.
+AT_ONCE, TOGETHER = 500_000, 2
 
 MStep = namedtuple("MStep", "assignment inverse mass shares raw mean variance log_odds")
 
@@ -82,7 +84,8 @@ class _Machine:
 
     def __init__(self, kernel_shape, fields, options, added, compiled):
         self.fields, self.options, self.added = fields, options, added
-        self.over_images = _over_compiled if compiled else over_images
+        over = _over_compiled if compiled else over_images
+        self.over_images = partial(over, together=TOGETHER)
         self.places, self.offsets = fields.children.shape
         self.inputs, self.outputs, self.size = kernel_shape[-4], kernel_shape[-3], kernel_shape[-1]
         self.children, self.numbers = self.offsets * self.inputs, self.size**2
@@ -259,13 +262,13 @@ class _Machine:
         return ops.transpose(ops.reshape(x, (-1, self.children, self.outputs)), (0, 2, 1))
 
 
-def _over_compiled(step, *args):
+def _over_compiled(step, *args, **kwargs):
     """`over_images` with the step compiled; JAX compiles all there is anyway."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
         step = tf.function(step, autograph=False, jit_compile=True)
-    return over_images(step, *args)
+    return over_images(step, *args, **kwargs)
 
 
 def _in_votes(votes, terms):
