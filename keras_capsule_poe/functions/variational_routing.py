@@ -20,11 +20,11 @@ nu_0 degrees of freedom and inverse scale psi_0. Of H numbers, h = 0, 1, ... H -
 
 The updates are Bishop's (2006, Equations 10.46 to 10.66), a child counting a_i times. Each is the
 maximum of a lower bound on the evidence, over posteriors whose Wishart scale is diagonal, so that
-the bound never falls. From the code of Ribeiro et al. are the diagonal, the priors and the
-activation: the entropy that a parent's Gaussian is expected to have, weighted by its share. Three
-things there are not done here: poses and log-odds are normalised over the batch; the numerator of
-r_ij has no E ln pi_j, so that a child's shares do not sum to one; and only the types of one place
-compete for a child, so that it counts once in every window.
+the bound never falls. From the code of Ribeiro et al. are the diagonal, the kinds of priors and
+the activation: the entropy that a parent's Gaussian is expected to have, weighted by its share.
+There poses and log-odds are normalised over the batch, too, which is a layer's matter. Two things
+there are not done here: the numerator of r_ij has no E ln pi_j, so that a child's shares do not
+sum to one; and only the types of one place compete for a child, which counts in every window.
 """
 
 from collections import namedtuple
@@ -46,7 +46,7 @@ GaussianWisharts.__doc__ = (
 
 @dataclass(frozen=True)
 class VariationalOptions:
-    """How matrix capsules are routed by variational Bayes; the priors are those published.
+    """How matrix capsules are routed by variational Bayes, and the priors.
 
     Args:
         iterations: int, updates of the parents, at least one; one of the assignments lies between
@@ -54,15 +54,16 @@ class VariationalOptions:
         concentration: float, alpha_0, above zero.
         mean_precision: float, kappa_0, above zero: how many children the prior mean counts.
         degrees_of_freedom: float, nu_0, above H - 1; None: H + 1.
-        scale: float, psi_0, above zero; of H + 1 degrees of freedom, about (H + 1) variances.
+        scale: float, psi_0, above zero; None: nu_0, so that a precision of one is expected, that
+            of votes of size one. The 1 that was published expects H + 1.
 
     Raises:
         ValueError: If an option has no meaning.
 
     Examples:
 
-    >>> VariationalOptions().degrees(16)
-    17.0
+    >>> VariationalOptions().wishart(16), VariationalOptions(scale=1.0).wishart(16)
+    ((17.0, 17.0), (17.0, 1.0))
 
     Reference:
 
@@ -74,23 +75,23 @@ class VariationalOptions:
     concentration: float = 1.0
     mean_precision: float = 1.0
     degrees_of_freedom: float | None = None
-    scale: float = 1.0
+    scale: float | None = None
 
     def __post_init__(self):
         whole_number("iterations", self.iterations)
-        for name in ("concentration", "mean_precision", "scale"):
-            real_number(name, getattr(self, name), above=0)
+        real_number("concentration", self.concentration, above=0)
+        real_number("mean_precision", self.mean_precision, above=0)
 
-    def degrees(self, size):
-        """nu_0 for votes of so many numbers.
+    def wishart(self, size):
+        """nu_0 and psi_0 for votes of so many numbers.
 
         Raises:
-            ValueError: If there are too few.
+            ValueError: If they are too small.
         """
-        given = self.degrees_of_freedom
-        return real_number(
-            "degrees_of_freedom", size + 1 if given is None else given, above=size - 1
-        )
+        degrees = size + 1 if self.degrees_of_freedom is None else self.degrees_of_freedom
+        degrees = real_number("degrees_of_freedom", degrees, above=size - 1)
+        scale = degrees if self.scale is None else self.scale
+        return degrees, real_number("scale", scale, above=0)
 
 
 def parent_posteriors(assignment, activation, votes, options=None):
@@ -110,7 +111,7 @@ def parent_posteriors(assignment, activation, votes, options=None):
     >>> points = np.array([[0.0], [2.0], [9.0]])[:, None]
     >>> found = parent_posteriors(np.array([[1.0], [1.0], [0.0]]), np.ones(3), points)
     >>> [np.round(x, 2).tolist() for x in found]
-    [[3.0], [3.0], [4.0], [[0.67]], [[3.67]]]
+    [[3.0], [3.0], [4.0], [[0.67]], [[4.67]]]
     """
     options = options or VariationalOptions()
     votes, assignment = at_least_float32(votes), at_least_float32(assignment)
@@ -119,10 +120,10 @@ def parent_posteriors(assignment, activation, votes, options=None):
     kappa = options.mean_precision + mass
     mean = ops.sum(weights[..., None] * votes, axis=-3) / kappa[..., None]
     gap = votes - mean[..., None, :, :]
-    psi = options.scale + options.mean_precision * ops.square(mean)
+    degrees, scale = options.wishart(votes.shape[-1])
+    psi = scale + options.mean_precision * ops.square(mean)
     psi = psi + ops.sum(weights[..., None] * ops.square(gap), axis=-3)
-    alpha, nu = options.concentration + mass, options.degrees(votes.shape[-1]) + mass
-    return GaussianWisharts(alpha, kappa, nu, mean, psi)
+    return GaussianWisharts(options.concentration + mass, kappa, degrees + mass, mean, psi)
 
 
 def expected_log_shares(parents):

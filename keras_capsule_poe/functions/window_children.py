@@ -10,8 +10,14 @@ from keras_capsule_poe.functions.norms import at_least_float32
 EMRouting = namedtuple("EMRouting", ["pose", "activation", "assignment"])
 EMRouting.__doc__ = "Poses (..., J, H) and activations (..., J) of parents; r (..., I, J)."
 
-RoutingStep = namedtuple("RoutingStep", ["log_assignment", "routing"])
-RoutingStep.__doc__ = "ln r (..., I, J) by which an iteration began, and its `EMRouting`."
+
+class RoutingStep(namedtuple("RoutingStep", ["log_assignment", "pose", "log_odds"])):
+    """ln r (..., I, J) by which an iteration began; the poses and log-odds that it found."""
+
+    @property
+    def routing(self):
+        """The same as an `EMRouting`."""
+        return EMRouting(self.pose, ops.sigmoid(self.log_odds), ops.exp(self.log_assignment))
 
 
 class WindowChildren:
@@ -47,9 +53,7 @@ class WindowChildren:
 
     def step(self, log_assignment, pose, log_odds):
         """The `RoutingStep` of ln r (B, P, C, J), of poses and of log-odds of activations."""
-        log_assignment = ops.reshape(log_assignment, self._shape)
-        routing = EMRouting(pose, ops.sigmoid(log_odds), ops.exp(log_assignment))
-        return RoutingStep(log_assignment, routing)
+        return RoutingStep(ops.reshape(log_assignment, self._shape), pose, log_odds)
 
     @staticmethod
     def _together(x):

@@ -25,7 +25,8 @@ class ConvEMCapsules(MatrixParents):
         implementation: `"streamed"`, a few images at a time; `"compiled"`, the same and in
             training by XLA; or `"plain"`, the readable reference. All give the same numbers.
         routing: `"em"`, or `"variational"`, see `functions.variational_routing`: of the options
-            of EM it has `iterations` alone, and no form but the readable one.
+            of EM it has `iterations` alone, and no form but the readable one. The poses below
+            and the log-odds of the activations are then normalised over the batch.
         **kwargs: Base layer arguments.
 
     Call arguments:
@@ -86,7 +87,8 @@ class EMCapsules(MatrixParents):
         implementation: `"streamed"`, a few images at a time; `"compiled"`, the same and in
             training by XLA; or `"plain"`, the readable reference. All give the same numbers.
         routing: `"em"`, or `"variational"`, see `functions.variational_routing`: of the options
-            of EM it has `iterations` alone, and no form but the readable one.
+            of EM it has `iterations` alone, and no form but the readable one. The poses below
+            and the log-odds of the activations are then normalised over the batch.
         **kwargs: Base layer arguments.
 
     Call arguments:

@@ -69,10 +69,18 @@ class MatrixParents(keras.layers.Layer):
         self.beta_a = self.add_weight(
             shape=(self.types,), initializer=self.activation_initializer, name="beta_a"
         )
+        if self.routing == "variational":
+            # Without weights, as published; the priors are of votes of about one.
+            how = {"momentum": 0.9, "epsilon": 1e-5, "center": False, "scale": False}
+            how["dtype"] = self.variable_dtype
+            self.pose_normalization = keras.layers.BatchNormalization(axis=3, **how)
+            self.log_odds_normalization = keras.layers.BatchNormalization(axis=2, **how)
+            self.pose_normalization.build(input_shape[0])
+            self.log_odds_normalization.build((None, None, self.types))
 
-    def call(self, inputs, training=False):
+    def call(self, inputs, training=None):
         if self.implementation == "plain" or self.routing == "variational":
-            pose, activation, _ = self.route(inputs)
+            pose, activation, _ = self.route(inputs, training)
         else:
             compiled = self.implementation == "compiled" and training
             pose, activation = self._streamed(*inputs, compiled)
@@ -81,27 +89,33 @@ class MatrixParents(keras.layers.Layer):
         activation = ops.reshape(activation, places)
         return ops.cast(mean, self.compute_dtype), ops.cast(activation, self.compute_dtype)
 
-    def route(self, inputs):
+    def route(self, inputs, training=False):
         """Poses, activations and assignments of the parents, see `functions.em_routing`.
 
         Args:
             inputs: Poses (B, H, W, I, P, P) and activations (B, H, W, I).
+            training: bool, whether variational routing normalises by the batch at hand.
 
         Returns:
             `EMRouting`: (B, h w, J, P P), (B, h w, J) and (B, h w, K, I, J), of h x w parent
             places that see K child places each.
         """
-        return self.steps(inputs)[-1].routing
+        last = self.steps(inputs, training)[-1]
+        if self.routing == "variational":
+            log_odds = self.log_odds_normalization(last.log_odds, training=training)
+            last = last._replace(log_odds=log_odds)
+        return last.routing
 
-    def steps(self, inputs):
+    def steps(self, inputs, training=False):
         """The iterations of `route`, a list of `RoutingStep`."""
         pose, activation = inputs
         fields = self.fields(pose)
         activation = fields.gather(_in_a_row(at_least_float32(activation)))
-        children = self.votes(pose), activation, *self._betas(), fields
-        if self.routing == "variational":
-            return variational_steps(*children, VariationalOptions(self.options.iterations))
-        return em_steps(*children, self.options)
+        more = activation, *self._betas(), fields
+        if self.routing == "em":
+            return em_steps(self.votes(pose), *more, self.options)
+        votes = self.votes(self.pose_normalization(pose, training=training))
+        return variational_steps(votes, *more, VariationalOptions(self.options.iterations))
 
     def couplings_to(self, parent, inputs):
         """How capsules are coupled to one parent of each image, iteration by iteration.

@@ -146,11 +146,11 @@ def test_its_steps_are_what_fewer_iterations_give(compete):
     options = {"inverse_temperature": 0.5, "compete": compete}
     steps = em_steps(votes, a, *betas, fields, EMOptions(iterations=4, **options))
     assert len(steps) == 4
-    for t, (log_assignment, routing) in enumerate(steps):
+    for t, step in enumerate(steps):
         fewer = em_routing(votes, a, *betas, fields, EMOptions(iterations=t + 1, **options))
-        for ours, theirs in zip(routing, fewer, strict=True):
+        for ours, theirs in zip(step.routing, fewer, strict=True):
             np.testing.assert_array_equal(ours, theirs)
-        np.testing.assert_allclose(np.exp(log_assignment), routing.assignment, **CLOSE)
+        np.testing.assert_allclose(np.exp(step.log_assignment), fewer.assignment, **CLOSE)
     logits = 1e4 * votes[..., 0]
     found = fields.log_compete(logits, between=compete)
     assert np.isfinite(found).all() and np.min(found) < -1e4

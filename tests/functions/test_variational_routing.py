@@ -61,7 +61,7 @@ def bound(parents, r, votes, a, places_of_child, options):
     """The lower bound on the evidence; r (..., C, J), of children (..., C) that count a times."""
     alpha, kappa, nu, mean, psi = map(np.asarray, parents)
     types, size = alpha.shape[-1], mean.shape[-1]
-    kappa_0, nu_0, psi_0 = options.mean_precision, options.degrees(size), options.scale
+    kappa_0, (nu_0, psi_0) = options.mean_precision, options.wishart(size)
     shares, determinants, densities = expectations(parents, votes)
     each = shares[..., None, :] - np.log(places_of_child)[..., None] + densities - np.log(r)
     evidence = (a[..., None] * r * each).sum()
@@ -268,10 +268,10 @@ def test_what_lies_far_away_and_what_is_off_stays_finite():
         ({"iterations": 0}, "`iterations` must be a positive integer. Received: iterations=0"),
         ({"concentration": 0}, "`concentration` must be a number above 0"),
         ({"mean_precision": -1}, "`mean_precision` must be a number above 0"),
-        ({"scale": None}, "`scale` must be a number above 0. Received: scale=None"),
+        ({"scale": 0}, "`scale` must be a number above 0. Received: scale=0"),
         ({"degrees_of_freedom": 3}, "`degrees_of_freedom` must be a number above 3"),
     ],
 )
 def test_options_without_a_meaning_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        VariationalOptions(**options).degrees(SIZE)
+        VariationalOptions(**options).wishart(SIZE)

@@ -13,6 +13,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy.special import expit, logit
 
 from keras_capsule_poe import ConvEMCapsules, EMCapsules, PrimaryMatrixCapsules
 from keras_capsule_poe.functions import (
@@ -123,14 +124,31 @@ def test_variational_routing_is_of_the_layers_votes():
     how = {"iterations": 2, "routing": "variational", "damping": 0.5}
     layer = ConvEMCapsules(3, kernel_size=2, activation_scale=-2.0, **how, **options())
     pose, activation = capsules()
+    layer.build((pose.shape, activation.shape))
+    random, statistics = np.random.default_rng(1), []
+    for normalization, types in (
+        (layer.pose_normalization, TYPES), (layer.log_odds_normalization, 3),
+    ):  # fmt: skip
+        means, variances = random.normal(size=types), random.uniform(0.5, 2, size=types)
+        normalization.moving_mean.assign(means)
+        normalization.moving_variance.assign(variances)
+        statistics.append((means, np.sqrt(variances + 1e-5)))
     found, fields = layer((pose, activation)), layer.fields(pose)
     seen = fields.gather(activation.reshape(2, 20, TYPES))
+    (mean, deviation), (log_odds_mean, log_odds_deviation) = statistics
+    normal = (pose - mean[:, None, None]) / deviation[:, None, None]
     expected = variational_routing(
-        layer.votes(pose), seen, layer.beta_u, -2 * np.asarray(layer.beta_a), fields,
+        layer.votes(normal), seen, layer.beta_u, -2 * np.asarray(layer.beta_a), fields,
         VariationalOptions(iterations=2),
     )  # fmt: skip
-    np.testing.assert_array_equal(found[0], np.reshape(expected.pose, found[0].shape))
-    np.testing.assert_array_equal(found[1], np.reshape(expected.activation, found[1].shape))
+    activations = expit((logit(expected.activation) - log_odds_mean) / log_odds_deviation)
+    # Float64 sums in another order.
+    np.testing.assert_allclose(found[0], np.reshape(expected.pose, found[0].shape), rtol=1e-9)
+    np.testing.assert_allclose(found[1], np.reshape(activations, found[1].shape), rtol=1e-9)
+    trained = logit(np.asarray(layer((pose, activation), training=True)[1]))
+    np.testing.assert_allclose(trained.mean(axis=(0, 1, 2)), 0, atol=1e-5)
+    np.testing.assert_allclose(trained.std(axis=(0, 1, 2)), 1, rtol=1e-3)
+    assert np.abs(np.asarray(layer.pose_normalization.moving_mean) - mean).max() > 0.01
     again = ConvEMCapsules.from_config(layer.get_config())
     assert again.routing == "variational"
     with pytest.raises(ValueError, match="`routing` must be 'em' or 'variational'"):

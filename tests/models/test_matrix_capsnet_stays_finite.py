@@ -58,5 +58,6 @@ def test_many_steps_at_ten_times_the_rate(routing, rounds):
         found = [*model.get_weights(), *keras.tree.flatten(model.layer_by_layer(images))]
         assert all(np.isfinite(x).all() for x in found)
     assert int(optimizer.iterations) == rounds * STEPS
-    # It did learn: what stands still stays finite, too.
-    assert np.isfinite(losses).all() and min(losses) < losses[0] / 1.5
+    # It did learn, where what stands still would stay finite, too: of equal activations the loss
+    # is 2 x 0.9^2.
+    assert np.isfinite(losses).all() and min(losses) < 1.1
