@@ -218,7 +218,7 @@ def variational_steps(votes, activation, beta_u, beta_a, fields, options=None):
     >>> votes = np.array([0.0, 1.0, 1.0, 3.0]).reshape(1, 1, 2, 1, 2, 1)
     >>> steps = variational_steps(votes, np.ones((1, 1, 2, 1)), np.zeros(2), np.zeros(2), fields)
     >>> [np.round(step.routing.assignment[0, 0, 1, 0], 2).tolist() for step in steps]
-    [[0.5, 0.5], [0.81, 0.19], [0.97, 0.03]]
+    [[0.5, 0.5], [0.77, 0.23], [0.93, 0.07]]
     """
     options, steps = options or VariationalOptions(), []
     children = WindowChildren(votes, activation, fields)
