@@ -1,0 +1,84 @@
+"""The ablation of matrix capsules: its rows, what it measures, and its table by hand."""
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from keras_capsule_poe.data import ImageSet
+from keras_capsule_poe.families.matrix_capsules import build
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "research"))
+import _shares as shared
+import em_ablation as script
+
+sys.path.pop(0)
+
+TINY = ["filters=4", "primary_types=2", "types=2", "last_types=2", "size=2"]
+
+
+def config_of(row, *more, seed=1):
+    return script.config_of(script.arguments(["folder", *more]), row, seed)
+
+
+@pytest.mark.parametrize("row", script.ROWS)
+def test_every_row_can_be_trained(row):
+    config = config_of(row, "--epochs", "2", "--limit", "80", "--set", *TINY, "batch_size=8")
+    config.check((48, 48, 2))
+    net = config["matrix"]
+    assert (config.seed, config.limit, net.epochs, net.batch_size) == (1, 80, 2, 8)
+    assert (net.classes, net.augmentation) == (5, "norb")
+    assert not set(config.differences(config_of("3 iterations"))) & set(config.family.idle(config))
+
+
+def test_a_row_is_the_recipe_with_one_thing_changed():
+    rows = {row: config_of(row, "--dataset", "mnist") for row in script.ROWS}
+    recipe = rows.pop("3 iterations")
+    assert (recipe.recipe, recipe.dataset, recipe["matrix"].iterations) == ("small", "mnist", 3)
+    changed = {row: set(config.differences(recipe)) for row, config in rows.items()}
+    assert changed.pop("uniform") == {"matrix.iterations", "matrix.inverse_temperature"}
+    assert all(len(names) == 1 for names in changed.values())
+    assert len({str(config.to_dict()) for config in rows.values()}) == len(rows)
+
+
+def test_uniform_routing_ends_at_the_temperature_of_three_iterations():
+    layers = []
+    for row in ("uniform", "3 iterations"):
+        keras.utils.set_random_seed(0)
+        model = build.build_model(config_of(row, "--set", *TINY), (48, 48, 2))
+        layers.append(model.capsule_layers[1:])
+        assert model.iterations == {"uniform": 0, "3 iterations": 2}[row]
+    for uniform, three in zip(*layers, strict=True):
+        ours, last = (layer.options.inverse_temperature_at for layer in (uniform, three))
+        assert ours(0) == pytest.approx(last(2), rel=1e-12)
+
+
+def test_held_out_images_are_judged():
+    class Says:
+        def classify(self, images):
+            return {"probabilities": np.array([[0.9, 0.8, 0.1]] * images.shape[0], "f4")}
+
+    held_out = ImageSet(np.zeros((4, 8, 8, 1), np.uint8), np.array([0, 1, 0, 0]))
+    found = script.judge(Says(), Namespace(held_out=held_out, test=None))
+    assert (found["held_out"], found["held_out_images"]) == (0.75, 4)
+    assert shared.unpacked(found, "held_out").tolist() == [True, False, True, True]
+
+
+def test_the_table_by_hand():
+    figures = {
+        "uniform": {0: {"held_out": 0.5, "epochs": 3, "minutes": 1.0}},
+        "3 iterations": {
+            0: {"held_out": 0.75, "epochs": 3, "minutes": 1.0},
+            1: {"held_out": 0.77, "epochs": 3, "minutes": 2.0},
+        },
+    }
+    # The deviation of 75 and 77, with one degree of freedom less, is the root of two.
+    assert script.table(figures).splitlines() == [
+        "| row | seeds | held out % | epochs | minutes |",
+        "|---|---|---|---|---|",
+        "| uniform | 1 | 50.00 | 3 | 1.0 |",
+        "| 3 iterations | 2 | 76.00 ± 1.41 | 3 | 1.5 |",
+    ]
