@@ -27,7 +27,7 @@ from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.families import get
 from keras_capsule_poe.families.capsnet import build as capsnet
-from keras_capsule_poe.families.capsnet.control import trained
+from keras_capsule_poe.families.classifiers.control import trained
 from keras_capsule_poe.families.matrix_capsules import build as matrix_capsules
 from keras_capsule_poe.functions.winners import are_longest
 from keras_capsule_poe.training import Reporter, RunConfig, train

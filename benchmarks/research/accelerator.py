@@ -31,6 +31,7 @@ from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.evaluation.accuracy import wilson_interval
 from keras_capsule_poe.families import get
 from keras_capsule_poe.families.capsnet import build
+from keras_capsule_poe.families.classifiers import fitting
 from keras_capsule_poe.families.classifiers.windows import augmentation
 from keras_capsule_poe.functions.compiled import compiled
 from keras_capsule_poe.functions.winners import are_longest
@@ -114,7 +115,7 @@ def trained(args, seed, images, held_out):
     config = config_of(args, seed)
     keras.utils.set_random_seed(seed)
     model = build.build_model(config, held_out.image_shape)
-    model.compile(build.optimizer(config, len(images)))
+    model.compile(fitting.optimizer(config["capsnet"], len(images)))
     model.optimizer.build(model.trainable_variables)
     classify = _classifier(model)
     kept, history = args.folder / f"{_name(args)}-{seed}-{_digest(args, config)}.npz", []
@@ -124,7 +125,7 @@ def trained(args, seed, images, held_out):
             history = json.loads(str(found["history"]))
             for k, variable in enumerate(variables):
                 variable.assign(found[str(k)])
-    for epoch in range(len(history), build.schedule(config).over(len(images))[0]):
+    for epoch in range(len(history), fitting.schedule(config["capsnet"]).over(len(images))[0]):
         begun = time.perf_counter()
         examples, steps = batches(images, config, epoch)
         found = model.fit(examples, steps_per_epoch=steps, shuffle=False, verbose=0).history

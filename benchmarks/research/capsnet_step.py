@@ -19,6 +19,7 @@ import numpy as np
 
 from keras_capsule_poe.families import get
 from keras_capsule_poe.families.capsnet import build
+from keras_capsule_poe.families.classifiers import fitting
 from keras_capsule_poe.functions import Routing
 from keras_capsule_poe.layers import RoutingLayer
 from keras_capsule_poe.models import CapsNet
@@ -61,7 +62,7 @@ def step(form, recipe, batch):
         theirs = PublicRouting(form, **routing)
         model = CapsNet(model.primary, theirs, SHAPE, model.decoder, model.margin)
         model.build()
-    model.compile(build.optimizer(config, images=59_000), jit_compile=False)
+    model.compile(fitting.optimizer(config["capsnet"], images=59_000), jit_compile=False)
     random = np.random.default_rng(0)
     x = random.uniform(size=(batch, *SHAPE)).astype("float32")
     y = np.eye(10, dtype="float32")[random.integers(10, size=batch)]

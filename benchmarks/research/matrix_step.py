@@ -15,6 +15,7 @@ import _measure as measure
 import numpy as np
 
 from keras_capsule_poe.families import get
+from keras_capsule_poe.families.classifiers import fitting
 from keras_capsule_poe.families.matrix_capsules import build
 from keras_capsule_poe.layers.matrix_parents import IMPLEMENTATIONS
 from keras_capsule_poe.training import RunConfig
@@ -28,7 +29,7 @@ def step(implementation, recipe, batch):
     config, shape = RunConfig(get("matrix-capsules"), recipe), SHAPES[recipe]
     config.set("matrix.implementation", implementation)
     model = build.build_model(config, shape)
-    model.compile(build.optimizer(config, images=55_000), jit_compile=False)
+    model.compile(fitting.optimizer(config["matrix"], images=55_000), jit_compile=False)
     random = np.random.default_rng(0)
     x = random.uniform(size=(batch, *shape)).astype("float32")
     y = np.eye(10, dtype="float32")[random.integers(10, size=batch)]

@@ -18,6 +18,7 @@ from keras_capsule_poe.data import load_images
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.families import get
 from keras_capsule_poe.families.capsnet import build
+from keras_capsule_poe.families.classifiers import fitting
 from keras_capsule_poe.families.classifiers.rates import falling
 from keras_capsule_poe.functions import RoutingOptions
 from keras_capsule_poe.training import RunConfig
@@ -92,7 +93,7 @@ def accuracy_after_one_epoch(data, **options):
     model = build.build_model(config, data.image_shape)
     model.routing.options = RoutingOptions(iterations=2, agreement="dot", **options)
     model.routing.implementation = "plain"  # has the smaller graph
-    model.compile(build.optimizer(config, len(data.train)), jit_compile=False)
+    model.compile(fitting.optimizer(config["capsnet"], len(data.train)), jit_compile=False)
     labels = np.eye(10)[data.train.labels]
     model.fit(to_pixels(data.train.images), labels, batch_size=16, verbose=0)
     named = model.classify(to_pixels(data.held_out.images))["classes"]

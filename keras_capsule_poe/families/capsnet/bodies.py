@@ -7,39 +7,9 @@ from keras_capsule_poe.layers import ConvCapsules, Squash, Standardize
 
 # The least height and width of images, in pixels, of each body.
 SMALLEST = {"capsules": 17, "efficient": 11, "places": 14}
-INITIAL = ("glorot", "official", "he")
 # Filters (pixels, number, stride) of the other two bodies' convolutions.
 _EFFICIENT = ((5, 32, 1), (3, 64, 1), (3, 64, 1), (3, 128, 2))
 _PLACES = ((3, 64), (3, 64), None, (3, 128), (3, 128))
-
-
-class Starts:
-    """Initial values of the layers of a network, one seed after the other.
-
-    Args:
-        kind: One of `INITIAL`.
-        seed: int; the attribute is that of the last layer.
-    """
-
-    def __init__(self, kind, seed):
-        self._kind, self.seed = one_of("initial", kind, INITIAL), seed
-
-    def kernel(self, stddev):
-        """Initial filters; the deviation is that of the official code."""
-        self.seed += 1
-        if self._kind == "official":
-            return keras.initializers.TruncatedNormal(stddev=stddev, seed=self.seed)
-        known = {"glorot": keras.initializers.GlorotUniform, "he": keras.initializers.HeNormal}
-        return known[self._kind](seed=self.seed)
-
-    def bias(self):
-        """Initial biases."""
-        return keras.initializers.Constant(0.1 if self._kind == "official" else 0.0)
-
-    def maps(self, stddev):
-        """Initial prediction maps; Keras' rules mean nothing for their four axes."""
-        self.seed += 1
-        return keras.initializers.TruncatedNormal(stddev=stddev, seed=self.seed)
 
 
 def build_body(net, image_shape, dtype, starts, standardized=False):

@@ -1,16 +1,19 @@
 """A supervised capsule network from its settings, and what it would take."""
 
+import functools
 import math
 
-import keras
-
-from keras_capsule_poe.errors import in_section
-from keras_capsule_poe.families.capsnet.bodies import SMALLEST, Starts, build_body
-from keras_capsule_poe.families.capsnet.control import build_control, trained
-from keras_capsule_poe.families.classifiers import windows
-from keras_capsule_poe.families.classifiers.rates import falling
-from keras_capsule_poe.families.classifiers.windows import augmentation, seen_shape, view_of
-from keras_capsule_poe.functions.checks import one_of, real_number, whole_number
+from keras_capsule_poe.families.capsnet.bodies import (
+    SMALLEST,
+    build_body,
+    efficient_convolutions,
+    place_convolutions,
+)
+from keras_capsule_poe.families.classifiers import fitting, windows
+from keras_capsule_poe.families.classifiers.control import build_control, plain_convolutions
+from keras_capsule_poe.families.classifiers.starts import Starts
+from keras_capsule_poe.families.classifiers.windows import seen_shape, view_of
+from keras_capsule_poe.functions.checks import one_of, whole_number
 from keras_capsule_poe.functions.convolution import fast_share
 from keras_capsule_poe.layers import (
     ConvCapsules,
@@ -22,13 +25,10 @@ from keras_capsule_poe.layers import (
 )
 from keras_capsule_poe.losses import MarginLoss
 from keras_capsule_poe.models import CapsNet, ConvClassifier
-from keras_capsule_poe.training.family import Cost
 from keras_capsule_poe.training.precision import policy
-from keras_capsule_poe.training.schedule import Schedule
 
 # Share of the machine's large float32 product rate that a step was seen to reach on two cores.
 SHARE = 0.5
-BYTES = 4
 # Passes over all votes in one pass forward, of three iterations: two agreements, three sums.
 ROUTED = 5
 
@@ -67,14 +67,10 @@ def _capsules(net, image_shape, view, dtype, starts):
 
 
 def _cnn(net, image_shape, view, dtype, starts):
-    seen, parameters = seen_shape(view, image_shape), 0
-    if net.units is None:
-        capsules = _capsules(net, seen, None, dtype, Starts(net.initial, 0))
-        capsules.build()
-        parameters = trained(capsules)
-    is_standardized = view is not None
-    network = build_control(net, seen, parameters, dtype, starts, is_standardized, net.body)
-    return ConvClassifier(network, image_shape, net.global_pooling, view, name="cnn")
+    plain = functools.partial(plain_convolutions, net.filters, net.max_pooling)
+    own = {"efficient": efficient_convolutions, "places": place_convolutions}
+    make = own.get(net.body, plain)
+    return build_control(net, image_shape, view, dtype, starts, _capsules, make)
 
 
 def _routing(net, starts):
@@ -101,43 +97,13 @@ def _decoder(net, image_shape, starts):
     if one_of("decoder", net.decoder, ("dense", "conv", "none")) == "none":
         return None
     form = DenseDecoder if net.decoder == "dense" else ConvDecoder
-    # Without a seed of its own, so that its layers start from different numbers.
-    start = starts.kernel(0.1)
-    start = type(start).from_config({**start.get_config(), "seed": None})
+    start = starts.kernels(0.1)
     return form(image_shape, kernel_initializer=start, bias_initializer=starts.bias())
 
 
-def schedule(config):
-    """The `Schedule` of the training."""
-    net = config["capsnet"]
-    return Schedule(net.epochs, net.steps, net.batch_size)
-
-
-def optimizer(config, images):
-    """Adam with a falling rate, for so many training images."""
-    rate = falling(config["capsnet"], *schedule(config).over(images))
-    return keras.optimizers.Adam(rate, epsilon=1e-8)
-
-
 def check(config, image_shape=None):
-    """Builds every part, so that its constructor says what it cannot be.
-
-    Args:
-        config: `RunConfig`.
-        image_shape: (H, W, C), or None for one that always fits.
-
-    Raises:
-        ConfigError: That names the section.
-    """
-    net = config["capsnet"]
-    with in_section("capsnet"):
-        augmentation(net)
-        optimizer(config, images=1)
-        side = windows.fitting_side(net)
-        build_model(config, image_shape or (side, side, 1))
-        wanted = net.until_accuracy
-        if wanted is not None and not 0 < real_number("until_accuracy", wanted) <= 1:
-            raise ValueError(f"`until_accuracy` must lie in (0, 1]. Received: {wanted}")
+    """Builds every part; see `fitting.check`."""
+    fitting.check(config, "capsnet", build_model, image_shape)
 
 
 def smallest(config):
@@ -167,18 +133,7 @@ def outline(config, image_shape):
 def cost(config, image_shape, images, held_out):
     """The `Cost` of the training."""
     model = build_model(config, image_shape)
-    epochs, steps = schedule(config).over(images)
-    products, numbers = _sizes(model)
-    batch = config["capsnet"].batch_size
-    return Cost(
-        # Forward, and the gradients in the inputs and in the weights.
-        flops=6.0 * products * images * epochs,
-        share=SHARE,
-        epochs=epochs,
-        steps=epochs * steps,
-        # Weights, their gradients and Adam's two moments; what each layer gives and its gradient.
-        memory=BYTES * (4 * model.count_params() + 2 * batch * numbers),
-    )
+    return fitting.cost(config["capsnet"], images, model.count_params(), *_sizes(model), SHARE)
 
 
 def _sizes(model):

@@ -2,25 +2,23 @@
 
 from dataclasses import dataclass
 
+from keras_capsule_poe.families.classifiers import sections as classifiers
+from keras_capsule_poe.families.classifiers.sections import ClassifierSection
 from keras_capsule_poe.training.family import Recipe
 
 
 @dataclass
-class CapsNetSection:
+class CapsNetSection(ClassifierSection):
     """The network, its loss, and its training.
 
-    `iterations` counts as Sabour et al. do: one leaves the coefficients uniform. A `network`
-    "cnn" is a control without capsules, of as many parameters as they would have had; then
-    `units`, `dropout` and pooling count.
+    `iterations` counts as Sabour et al. do: one leaves the coefficients uniform.
     """
 
-    network: str = "capsules"
     body: str = "capsules"
     filters: int = 256
     types: int = 32
     primary_dim: int = 8
     divide: bool = False
-    classes: int = 10
     dim: int = 16
     coefficients: str = "routed"
     iterations: int = 3
@@ -28,28 +26,12 @@ class CapsNetSection:
     logits: str = "accumulated"
     leaky: bool = False
     use_bias: bool = False
-    initial: str = "glorot"
     initial_stddev: float = 0.1
     decoder: str = "dense"
     loss: str = "sum"
     absent_weight: float = 0.5
-    reconstruction_weight: float = 0.0005
-    units: int | None = None
-    dropout: float = 0.5
-    max_pooling: bool = True
-    global_pooling: bool = False
-    augmentation: str = "shift"
-    shift: int = 2
     epochs: int | None = 3
-    steps: int = 1400
-    batch_size: int = 128
-    learning_rate: float = 1e-3
     fall: str = "exponential"
-    decay: float = 0.96
-    decay_steps: int | None = 2000
-    least_rate: float = 1e-6
-    until_accuracy: float | None = None
-    precision: str = "auto"
 
 
 SECTIONS = {"capsnet": CapsNetSection}
@@ -114,8 +96,7 @@ RECIPES = {
 
 # What a network without capsules has not; and what only says how many parameters it is to have.
 _OF_CAPSULES = (
-    "coefficients iterations agreement logits leaky divide initial_stddev loss absent_weight "
-    "reconstruction_weight"
+    "coefficients iterations agreement logits leaky divide initial_stddev loss absent_weight"
 ).split()
 _COUNTED = "types primary_dim dim use_bias decoder".split()
 
@@ -140,20 +121,4 @@ def idle(config):
     if net.coefficients == "uniform":
         why = "capsnet.coefficients is 'uniform'"
         leave_out(why, "iterations", "agreement", "logits")
-    if net.decoder == "none":
-        leave_out("capsnet.decoder is 'none'", "reconstruction_weight")
-    if net.network == "capsules":
-        why = "capsnet.network is 'capsules'"
-        leave_out(why, "units", "dropout", "max_pooling", "global_pooling")
-    else:
-        why = f"capsnet.network is {net.network!r}"
-        leave_out(why, *_OF_CAPSULES)
-        if net.units is not None:
-            leave_out("capsnet.units is given", *_COUNTED)
-    if net.augmentation != "shift":
-        leave_out(f"capsnet.augmentation is {net.augmentation!r}", "shift")
-    if net.fall == "cosine":
-        leave_out("capsnet.fall is 'cosine'", "decay", "decay_steps")
-    if net.epochs is not None:
-        leave_out("capsnet.epochs is given", "steps")
-    return found
+    return found | classifiers.idle("capsnet", net, _OF_CAPSULES, _COUNTED)

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.families.classifiers import fitting
 from keras_capsule_poe.families.classifiers.examples import class_labels, examples, has_targets
 from keras_capsule_poe.families.classifiers.windows import augmentation
 from keras_capsule_poe.families.features import stored
@@ -31,20 +32,20 @@ def train(run, stage, build, callbacks=None):
         run: `Run`.
         stage: str, the stage, and the section of the settings, which has `classes`,
             `augmentation`, `shift` and `until_accuracy`.
-        build: Module with `build_model`, `schedule` and `optimizer`.
+        build: Module with `build_model`.
         callbacks: Function of the model and the number of steps to a list of Keras callbacks.
 
     Returns:
         dict, the metrics of the last epoch.
     """
     config, data = run.config, run.data
-    net, schedule = config[stage], build.schedule(config)
+    net, schedule = config[stage], fitting.schedule(config[stage])
     class_labels(data.train, net.classes, stage)
     labels = class_labels(data.held_out, net.classes, stage)
     keras.utils.set_random_seed(config.seed)
     model = build.build_model(config, data.image_shape)
     # XLA makes convolutions several times slower on a CPU.
-    model.compile(build.optimizer(config, len(data.train)), jit_compile=False)
+    model.compile(fitting.optimizer(net, len(data.train)), jit_compile=False)
     augment = augmentation(net)
     if augment is not None and has_targets(data.train):
         run.reporter.note("Images of several are not augmented: they are composed anew each epoch.")

@@ -1,17 +1,16 @@
 """A network of matrix capsules from its settings, and what it would take."""
 
-import dataclasses
+import functools
 import math
 
 import keras
 
 from keras_capsule_poe.callbacks import SpreadMargin
 from keras_capsule_poe.errors import in_section
-from keras_capsule_poe.families.capsnet.bodies import Starts
-from keras_capsule_poe.families.capsnet.control import build_control, trained
-from keras_capsule_poe.families.classifiers import windows
-from keras_capsule_poe.families.classifiers.rates import falling
-from keras_capsule_poe.families.classifiers.windows import augmentation, seen_shape, view_of
+from keras_capsule_poe.families.classifiers import fitting, windows
+from keras_capsule_poe.families.classifiers.control import build_control, plain_convolutions
+from keras_capsule_poe.families.classifiers.starts import Starts
+from keras_capsule_poe.families.classifiers.windows import seen_shape, view_of
 from keras_capsule_poe.functions.checks import one_of, real_number
 from keras_capsule_poe.layers import (
     ConvEMCapsules,
@@ -22,14 +21,11 @@ from keras_capsule_poe.layers import (
 )
 from keras_capsule_poe.losses import MarginLoss, SpreadLoss
 from keras_capsule_poe.models import ConvClassifier, MatrixCapsNet
-from keras_capsule_poe.training.family import Cost
 from keras_capsule_poe.training.precision import policy
-from keras_capsule_poe.training.schedule import Schedule
 
 # Two convolutional layers of 3x3 windows after a stride of two, the first at a stride of two.
 SMALLEST = 13
 SHARE = 0.25
-BYTES = 4
 # Passes over all votes of an iteration, forward.
 PASSES = 4
 # Of the control: those of the networks here, five pixels wide, would have more parameters alone.
@@ -148,55 +144,20 @@ def _loss(net):
 def _decoder(net, seen, starts):
     if one_of("decoder", net.decoder, ("none", "dense")) == "none":
         return None
-    start = starts.kernel(0.1)
-    # Without a seed of its own, so that its layers start from different numbers.
-    start = type(start).from_config({**start.get_config(), "seed": None})
+    start = starts.kernels(0.1)
     return DenseDecoder(seen, kernel_initializer=start, bias_initializer=starts.bias())
 
 
 def _cnn(net, image_shape, view, dtype, starts):
-    seen, parameters = seen_shape(view, image_shape), 0
-    if net.units is None:
-        capsules = _capsules(net, seen, None, dtype, Starts(net.initial, 0))
-        capsules.build()
-        parameters = trained(capsules)
-    net = dataclasses.replace(net, filters=CONTROL_FILTERS)
-    network = build_control(net, seen, parameters, dtype, starts, view is not None)
-    return ConvClassifier(network, image_shape, net.global_pooling, view, name="cnn")
-
-
-def schedule(config):
-    """The `Schedule` of the training."""
-    net = config["matrix"]
-    return Schedule(net.epochs, net.steps, net.batch_size)
-
-
-def optimizer(config, images):
-    """Adam with a falling rate, for so many training images."""
-    rate = falling(config["matrix"], *schedule(config).over(images))
-    return keras.optimizers.Adam(rate, epsilon=1e-8)
+    make = functools.partial(plain_convolutions, CONTROL_FILTERS, net.max_pooling)
+    return build_control(net, image_shape, view, dtype, starts, _capsules, make)
 
 
 def check(config, image_shape=None):
-    """Builds every part, so that its constructor says what it cannot be.
-
-    Args:
-        config: `RunConfig`.
-        image_shape: (H, W, C), or None for one that always fits.
-
-    Raises:
-        ConfigError: That names the section.
-    """
-    net = config["matrix"]
+    """Builds every part; see `fitting.check`."""
     with in_section("matrix"):
-        augmentation(net)
-        optimizer(config, images=1)
         spread_margin(config, 1)
-        side = windows.fitting_side(net)
-        build_model(config, image_shape or (side, side, 1))
-        wanted = net.until_accuracy
-        if wanted is not None and not 0 < real_number("until_accuracy", wanted) <= 1:
-            raise ValueError(f"`until_accuracy` must lie in (0, 1]. Received: {wanted}")
+    fitting.check(config, "matrix", build_model, image_shape)
 
 
 def spread_margin(config, steps, loss=None):
@@ -230,19 +191,10 @@ def outline(config, image_shape):
 def cost(config, image_shape, images, held_out):
     """The `Cost` of the training."""
     model = build_model(config, image_shape)
-    epochs, steps = schedule(config).over(images)
-    products, numbers = model.count_params(), model.count_params()
-    if isinstance(model, MatrixCapsNet):
-        products, numbers = _sizes(model)
-    return Cost(
-        # Forward, and the gradients in the inputs and in the weights.
-        flops=6.0 * products * images * epochs,
-        share=SHARE,
-        epochs=epochs,
-        steps=epochs * steps,
-        # Weights, their gradients and Adam's two moments; what each layer gives and its gradient.
-        memory=BYTES * (4 * model.count_params() + 2 * config["matrix"].batch_size * numbers),
-    )
+    parameters = model.count_params()
+    is_control = isinstance(model, ConvClassifier)
+    sizes = (parameters, parameters) if is_control else _sizes(model)
+    return fitting.cost(config["matrix"], images, parameters, *sizes, SHARE)
 
 
 def _shapes(model):

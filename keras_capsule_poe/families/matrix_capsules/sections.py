@@ -2,25 +2,25 @@
 
 from dataclasses import dataclass
 
+from keras_capsule_poe.families.classifiers import sections as classifiers
+from keras_capsule_poe.families.classifiers.sections import ClassifierSection
 from keras_capsule_poe.training.family import Recipe
 
 
 @dataclass
-class MatrixSection:
+class MatrixSection(ClassifierSection):
     """The network, its loss, and its training.
 
     `filters`, `primary_types`, `types` and `last_types` are A, B, C and D of Hinton et al.
     `class_temperature` is the share of the inverse temperature that the class capsules have. A
-    `network` "cnn" is a control without capsules: filters of its own, as many parameters.
+    control has filters of its own.
     """
 
-    network: str = "capsules"
     filters: int = 64
     primary_types: int = 8
     types: int = 16
     last_types: int = 16
     size: int = 4
-    classes: int = 10
     coordinates: bool = True
     routing: str = "em"
     iterations: int = 3
@@ -30,32 +30,17 @@ class MatrixSection:
     compete: str = "all"
     damping: float = 0.0
     variance_floor: float = 5e-4
-    initial: str = "glorot"
     activation_scale: float = 1.0
     implementation: str = "compiled"
-    decoder: str = "none"
     loss: str = "spread"
     first_margin: float = 0.2
     last_margin: float = 0.9
     margin_steps: int | None = None
     rise: str = "linear"
-    reconstruction_weight: float = 0.0005
-    units: int | None = None
-    dropout: float = 0.5
-    max_pooling: bool = True
-    global_pooling: bool = False
-    augmentation: str = "shift"
-    shift: int = 2
-    epochs: int | None = 5
     steps: int = 4600
     batch_size: int = 64
     learning_rate: float = 3e-3
-    fall: str = "cosine"
-    decay: float = 0.96
     decay_steps: int | None = 20_000
-    least_rate: float = 1e-6
-    until_accuracy: float | None = None
-    precision: str = "auto"
 
 
 SECTIONS = {"matrix": MatrixSection}
@@ -91,9 +76,7 @@ _OF_EM = (
     "schedule inverse_temperature class_temperature compete damping variance_floor "
     "activation_scale implementation"
 ).split()
-_OF_CAPSULES = (
-    "routing iterations loss first_margin last_margin margin_steps rise reconstruction_weight"
-).split() + _OF_EM
+_OF_CAPSULES = "routing iterations loss first_margin last_margin margin_steps rise".split() + _OF_EM
 _COUNTED = "primary_types types last_types size coordinates decoder".split()
 
 
@@ -104,29 +87,12 @@ def idle(config):
         config: `RunConfig` of these sections.
     """
     net, found = config["matrix"], {}
-
-    def leave_out(why, *names):
-        found.update({f"matrix.{name}": why for name in names})
-
     if net.network == "capsules":
-        why = "matrix.network is 'capsules'"
-        leave_out(why, "units", "dropout", "max_pooling", "global_pooling")
         if net.routing != "em":
-            leave_out(f"matrix.routing is {net.routing!r}", *_OF_EM)
+            why = f"matrix.routing is {net.routing!r}"
+            found |= {f"matrix.{name}": why for name in _OF_EM}
         if net.loss != "spread":
             why = f"matrix.loss is {net.loss!r}"
-            leave_out(why, "first_margin", "last_margin", "margin_steps", "rise")
-        if net.decoder == "none":
-            leave_out("matrix.decoder is 'none'", "reconstruction_weight")
-    else:
-        why = f"matrix.network is {net.network!r}"
-        leave_out(why, *_OF_CAPSULES)
-        if net.units is not None:
-            leave_out("matrix.units is given", *_COUNTED)
-    if net.augmentation != "shift":
-        leave_out(f"matrix.augmentation is {net.augmentation!r}", "shift")
-    if net.fall == "cosine":
-        leave_out("matrix.fall is 'cosine'", "decay", "decay_steps")
-    if net.epochs is not None:
-        leave_out("matrix.epochs is given", "steps")
-    return found
+            names = ("first_margin", "last_margin", "margin_steps", "rise")
+            found |= {f"matrix.{name}": why for name in names}
+    return found | classifiers.idle("matrix", net, _OF_CAPSULES, _COUNTED)

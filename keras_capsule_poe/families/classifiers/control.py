@@ -4,39 +4,49 @@ import math
 
 import keras
 
-from keras_capsule_poe.families.capsnet.bodies import efficient_convolutions, place_convolutions
+from keras_capsule_poe.families.classifiers.starts import Starts
+from keras_capsule_poe.families.classifiers.windows import seen_shape
 from keras_capsule_poe.functions.checks import real_number, whole_number
 from keras_capsule_poe.layers import FastConv2D, Standardize
+from keras_capsule_poe.models import ConvClassifier
 
 # The second hidden layer of the network that Sabour et al. compare theirs with.
 LAST_UNITS = 192
 
 
-def build_control(net, image_shape, parameters, dtype, starts, standardized=False, body=None):
-    """A `keras.Sequential` from images (B, H, W, C) to logits (B, classes).
+def build_control(net, image_shape, view, dtype, starts, capsules, convolutions):
+    """A `ConvClassifier`: convolutions, then two hidden layers with dropout after the second.
 
-    Convolutions, those of the body where it has some of its own; then two hidden layers with
-    dropout after the second. The first has as many units as bring the whole nearest to
-    `parameters`, where the settings do not say it.
+    The first hidden layer has as many units as bring the whole nearest to the parameters of the
+    network of capsules, where the settings do not say it.
 
     Args:
-        net: Section of settings, with `filters`, `units`, `dropout` and how it pools.
+        net: `ClassifierSection`.
         image_shape: (H, W, C).
-        parameters: int, trainable ones.
+        view: See `windows.view_of`.
         dtype: Policy of the convolutions.
         starts: `Starts`.
-        standardized: bool, whether each image is standardised first.
-        body: str, of `bodies.build_body`; its convolutions are taken where it has some.
+        capsules: Function of the other arguments, before this one, to the network of capsules.
+        convolutions: Function of a policy and `Starts` to a list of layers.
 
     Raises:
         ValueError: If a setting is out of range.
     """
+    seen, parameters = seen_shape(view, image_shape), 0
+    if net.units is None:
+        counted = capsules(net, seen, None, dtype, Starts(net.initial, 0))
+        counted.build()
+        parameters = trained(counted)
+    layers = [] if view is None else [Standardize(dtype="float32")]
+    layers += convolutions(dtype, starts)
+    network = _network(net, seen, parameters, dtype, starts, layers)
+    return ConvClassifier(network, image_shape, net.global_pooling, view, name="cnn")
+
+
+def _network(net, image_shape, parameters, dtype, starts, layers):
     dropout = real_number("dropout", net.dropout)
     if not 0 <= dropout < 1:
         raise ValueError(f"`dropout` must lie in [0, 1). Received: dropout={net.dropout}")
-    make = {"efficient": efficient_convolutions, "places": place_convolutions}.get(body)
-    layers = [Standardize(dtype="float32")] if standardized else []
-    layers += make(dtype, starts) if make else _plain(net, dtype, starts)
     pooled = keras.layers.GlobalAveragePooling2D if net.global_pooling else keras.layers.Flatten
     body = keras.Sequential([*layers, pooled(dtype="float32")], name="convolutions")
     body.build((None, *image_shape))
@@ -65,9 +75,9 @@ def trained(model):
     return sum(math.prod(weight.shape) for weight in model.trainable_weights)
 
 
-def _plain(net, dtype, starts):
+def plain_convolutions(filters, max_pooling, dtype, starts):
     """The convolutions that Sabour et al. compare with; maximum pooling as theirs on affNIST."""
-    layers, filters = [], whole_number("filters", net.filters)
+    layers, filters = [], whole_number("filters", filters)
     for k, number in enumerate((filters, filters, max(1, filters // 2))):
         start = starts.kernel(0.05)
         layers.append(
@@ -80,7 +90,7 @@ def _plain(net, dtype, starts):
                 dtype=dtype,
             )
         )
-        if net.max_pooling and k < 2:
+        if max_pooling and k < 2:
             layers.append(keras.layers.MaxPooling2D(2, dtype=dtype))
     return layers
 

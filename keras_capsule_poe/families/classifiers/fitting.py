@@ -1,0 +1,68 @@
+"""How a classifier is trained, by its settings, and what that takes."""
+
+import keras
+
+from keras_capsule_poe.errors import in_section
+from keras_capsule_poe.families.classifiers.rates import falling
+from keras_capsule_poe.families.classifiers.windows import augmentation, fitting_side
+from keras_capsule_poe.functions.checks import real_number
+from keras_capsule_poe.training.family import Cost
+from keras_capsule_poe.training.schedule import Schedule
+
+BYTES = 4
+
+
+def schedule(net):
+    """The `Schedule` of a section's training."""
+    return Schedule(net.epochs, net.steps, net.batch_size)
+
+
+def optimizer(net, images):
+    """Adam with a falling rate, for so many training images."""
+    return keras.optimizers.Adam(falling(net, *schedule(net).over(images)), epsilon=1e-8)
+
+
+def check(config, section, build_model, image_shape=None):
+    """Builds every part, so that its constructor says what it cannot be.
+
+    Args:
+        config: `RunConfig`.
+        section: str, the section of the settings.
+        build_model: Function of `config` and the shape of an image.
+        image_shape: (H, W, C), or None for one that always fits.
+
+    Raises:
+        ConfigError: That names the section.
+    """
+    net = config[section]
+    with in_section(section):
+        augmentation(net)
+        optimizer(net, images=1)
+        side = fitting_side(net)
+        build_model(config, image_shape or (side, side, 1))
+        wanted = net.until_accuracy
+        if wanted is not None and not 0 < real_number("until_accuracy", wanted) <= 1:
+            raise ValueError(f"`until_accuracy` must lie in (0, 1]. Received: {wanted}")
+
+
+def cost(net, images, parameters, products, numbers, share):
+    """The `Cost` of the training.
+
+    Args:
+        net: `ClassifierSection`.
+        images: int, those that are trained on.
+        parameters: int, of the model.
+        products: Multiplications of one image forward.
+        numbers: How many numbers the layers give of one image.
+        share: Share of the machine's product rate that a step reaches.
+    """
+    epochs, steps = schedule(net).over(images)
+    return Cost(
+        # Forward, and the gradients in the inputs and in the weights.
+        flops=6.0 * products * images * epochs,
+        share=share,
+        epochs=epochs,
+        steps=epochs * steps,
+        # Weights, their gradients and Adam's two moments; what each layer gives and its gradient.
+        memory=BYTES * (4 * parameters + 2 * net.batch_size * numbers),
+    )

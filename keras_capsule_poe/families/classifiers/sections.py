@@ -1,0 +1,66 @@
+"""The settings that the networks of all classifiers have."""
+
+from dataclasses import dataclass
+
+
+@dataclass
+class ClassifierSection:
+    """Classes, the control, training.
+
+    A `network` "cnn" is a control without capsules, of as many parameters as they would have had;
+    then `units`, `dropout` and pooling count.
+    """
+
+    network: str = "capsules"
+    classes: int = 10
+    initial: str = "glorot"
+    decoder: str = "none"
+    reconstruction_weight: float = 0.0005
+    units: int | None = None
+    dropout: float = 0.5
+    max_pooling: bool = True
+    global_pooling: bool = False
+    augmentation: str = "shift"
+    shift: int = 2
+    epochs: int | None = 5
+    steps: int = 1400
+    batch_size: int = 128
+    learning_rate: float = 1e-3
+    fall: str = "cosine"
+    decay: float = 0.96
+    decay_steps: int | None = 2000
+    least_rate: float = 1e-6
+    until_accuracy: float | None = None
+    precision: str = "auto"
+
+
+def idle(section, net, of_capsules, counted):
+    """Settings that mean nothing beside others, and why: a dict.
+
+    Args:
+        section: str, its name.
+        net: `ClassifierSection`.
+        of_capsules: Names of settings that a network without capsules has not.
+        counted: Names of those that only say how many parameters it is to have.
+    """
+    found = {}
+
+    def leave_out(name, *names):
+        why = f"{section}.{name} is {getattr(net, name)!r}"
+        found.update({f"{section}.{left}": why for left in names})
+
+    if net.network == "capsules":
+        leave_out("network", "units", "dropout", "max_pooling", "global_pooling")
+        if net.decoder == "none":
+            leave_out("decoder", "reconstruction_weight")
+    else:
+        leave_out("network", "reconstruction_weight", *of_capsules)
+        if net.units is not None:
+            found |= {f"{section}.{name}": f"{section}.units is given" for name in counted}
+    if net.augmentation != "shift":
+        leave_out("augmentation", "shift")
+    if net.fall == "cosine":
+        leave_out("fall", "decay", "decay_steps")
+    if net.epochs is not None:
+        found[f"{section}.steps"] = f"{section}.epochs is given"
+    return found
