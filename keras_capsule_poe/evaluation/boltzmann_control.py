@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe.data import batches, steps_per_epoch
+from keras_capsule_poe.evaluation.feature_model import FeatureModel
 from keras_capsule_poe.functions.compiled import compiled
 from keras_capsule_poe.functions.hidden_chain import hidden_chain
 from keras_capsule_poe.functions.randomness import StatelessSeed, step_seed
@@ -14,7 +15,7 @@ from keras_capsule_poe.models import HarmoniumModel
 ROWS = 1_000
 
 
-class BoltzmannControl:
+class BoltzmannControl(FeatureModel):
     """A Gaussian-Bernoulli restricted Boltzmann machine fitted to features.
 
     Given the hidden neurons all features have one variance, `noise` times the mean of their own.
@@ -78,23 +79,7 @@ class BoltzmannControl:
         self.epochs, self.batch_size = epochs, batch_size
         self.learning_rate, self.momentum = learning_rate, momentum
 
-    def fit(self, features):
-        """Trains the machine.
-
-        Args:
-            features: Array (N, K), float16 or float32.
-
-        Returns:
-            self.
-
-        Raises:
-            ValueError: If it is not a matrix of two or more rows.
-        """
-        if np.ndim(features) != 2 or len(features) < 2:
-            raise ValueError(
-                "`features` must be (N, K), with 2 or more rows. "
-                f"Received: shape {np.shape(features)}"
-            )
+    def _fit(self, features):
         features = np.asarray(features, "float32")
         model = self.model
         model.build((None, features.shape[1]))
@@ -107,23 +92,8 @@ class BoltzmannControl:
         order = {"batch_size": self.batch_size, "seed": model.seed, "epochs": self.epochs}
         options = {"epochs": self.epochs, "steps_per_epoch": steps, "shuffle": False}
         model.fit(batches(features, **order), **options, verbose=0)
-        return self
 
-    def sample(self, n, seed):
-        """Draws features, E[v | h].
-
-        Args:
-            n: int, one or more.
-            seed: int.
-
-        Returns:
-            float32 array (n, K).
-
-        Raises:
-            RuntimeError: If nothing is fitted yet.
-        """
-        if not self.model.built:
-            raise RuntimeError("This control is not fitted: call `fit` first")
+    def _draw(self, n, seed):
         machine = self.model.machine
 
         def drawn(seed):

@@ -3,12 +3,13 @@
 import numpy as np
 from sklearn.decomposition import PCA
 
+from keras_capsule_poe.evaluation.feature_model import FeatureModel
 from keras_capsule_poe.generation.mixtures import fit_mixture
 
 ROWS = 1_000
 
 
-class FeatureControl:
+class FeatureControl(FeatureModel):
     """A distribution fitted to features.
 
     - `"diagonal_gaussian"`: independent features.
@@ -36,45 +37,13 @@ class FeatureControl:
         if kind not in KINDS:
             raise ValueError(f"`kind` must be one of {sorted(KINDS)}. Received: {kind!r}")
         self.kind, self.rank, self.components, self.seed = kind, rank, components, seed
-        self._draw = None
 
-    def fit(self, features):
-        """Fits the distribution.
+    def _fit(self, features):
+        self._drawn = KINDS[self.kind](np.asarray(features, "float32"), self)
 
-        Args:
-            features: Array (N, K), float16 or float32.
-
-        Returns:
-            self.
-
-        Raises:
-            ValueError: If it is not a matrix of two or more rows.
-        """
-        if np.ndim(features) != 2 or len(features) < 2:
-            raise ValueError(
-                "`features` must be (N, K), with 2 or more rows. "
-                f"Received: shape {np.shape(features)}"
-            )
-        self._draw = KINDS[self.kind](np.asarray(features, "float32"), self)
-        return self
-
-    def sample(self, n, seed):
-        """Draws features.
-
-        Args:
-            n: int, one or more.
-            seed: int.
-
-        Returns:
-            float32 array (n, K).
-
-        Raises:
-            RuntimeError: If nothing is fitted yet.
-        """
-        if self._draw is None:
-            raise RuntimeError("This control is not fitted: call `fit` first")
+    def _draw(self, n, seed):
         random = np.random.default_rng(seed)
-        parts = [self._draw(random, min(ROWS, n - start)) for start in range(0, n, ROWS)]
+        parts = [self._drawn(random, min(ROWS, n - start)) for start in range(0, n, ROWS)]
         return np.concatenate(parts)
 
 

@@ -7,13 +7,14 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe.data import batches
+from keras_capsule_poe.evaluation.feature_model import FeatureModel
 
 BATCH, RATE, ROWS = 128, 1e-3, 1_000
 # More than any budget of time allows.
 _EPOCHS = 100_000
 
 
-class VariationalControl:
+class VariationalControl(FeatureModel):
     """A variational autoencoder with a Gaussian code, in the place of a model of features.
 
     Encoder and decoder have one hidden layer, as wide as makes the parameters as many as asked
@@ -57,27 +58,11 @@ class VariationalControl:
                 raise ValueError(f"`{name}` must be above zero. Received: {name}={value!r}")
         self.parameters, self.seconds, self.steps = parameters, seconds, steps
         self.code, self.seed = code, seed
-        self.about, self._model = None, None
+        self.about = None
 
-    def fit(self, features):
-        """Trains it.
-
-        Args:
-            features: Array (N, K).
-
-        Returns:
-            self.
-
-        Raises:
-            ValueError: If it is not a matrix of two or more rows.
-        """
-        features = np.asarray(features)
+    def _fit(self, features):
         if features.dtype == np.float64:  # its layers are of 32 bits
             features = features.astype("float32")
-        if features.ndim != 2 or len(features) < 2:
-            raise ValueError(
-                f"`features` must be (N, K), with 2 or more rows. Received: shape {features.shape}"
-            )
         size = features.shape[1]
         self._mean = features.mean(axis=0, dtype="float64").astype("float32")
         self._unit = float(np.sqrt(np.mean(features.var(axis=0, dtype="float64")))) or 1.0
@@ -95,23 +80,8 @@ class VariationalControl:
             "seconds": budget.elapsed,
             "steps": budget.done,
         }
-        return self
 
-    def sample(self, n, seed):
-        """Draws features, the means of the decoder.
-
-        Args:
-            n: int, one or more.
-            seed: int.
-
-        Returns:
-            float32 array (n, K).
-
-        Raises:
-            RuntimeError: If it is not fitted yet.
-        """
-        if self._model is None:
-            raise RuntimeError("This control is not fitted: call `fit` first")
+    def _draw(self, n, seed):
         mean, root = self._codes
         z = np.random.default_rng(seed).standard_normal((n, self.code), dtype="float32")
         z = mean + z @ root.T
