@@ -8,6 +8,7 @@ from keras_capsule_poe.functions.squash import squash
 from keras_capsule_poe.functions.units import free_energy
 from keras_capsule_poe.functions.winners import winner_alone
 from keras_capsule_poe.layers.gaussian_mixtures import GaussianMixtures
+from keras_capsule_poe.models.autoencoded import AutoencodedModel, build_once
 from keras_capsule_poe.models.capsule_poe.density import (
     BASES,
     FITTED,
@@ -26,7 +27,9 @@ LONGER = 8
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
-class ProductOfExpertCapsules(CapsuleDraws, LikelihoodModel, GenerativeModel, keras.Model):
+class ProductOfExpertCapsules(
+    CapsuleDraws, LikelihoodModel, AutoencodedModel, GenerativeModel, keras.Model
+):
     """Images to expert capsules and back, and images from single capsules.
 
     Args:
@@ -64,6 +67,7 @@ class ProductOfExpertCapsules(CapsuleDraws, LikelihoodModel, GenerativeModel, ke
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643)
     """
 
+    PARTS = ("autoencoder", "primary", "encoder", "decoder", "visited", "joint")
     TITLE = "Product of expert capsules (arXiv 1907.11643)"
     CHAINS = ("meanfield",)
     CEILINGS = ("autoencoder", "whole_code", "routing_off")
@@ -76,16 +80,14 @@ class ProductOfExpertCapsules(CapsuleDraws, LikelihoodModel, GenerativeModel, ke
 
     def __init__(self, autoencoder, primary, encoder, decoder, visited=None, joint=None, **kwargs):
         super().__init__(**kwargs)
-        parts = (autoencoder, primary, encoder, decoder, visited, joint)
-        self.autoencoder, self.primary, self.encoder, self.decoder, visited, joint = (
-            keras.saving.deserialize_keras_object(part) if isinstance(part, dict) else part
-            for part in parts
-        )
+        self.set_parts(autoencoder, primary, encoder, decoder, visited, joint)
         experts = self.encoder.experts
         self.capsules, self.dim = experts.capsules, experts.dim
         whole = self.capsules * self.dim
-        self.visited = visited or GaussianMixtures(self.capsules, 1, self.dim, name="visited")
-        self.joint = joint or GaussianMixtures(1, 1, whole, rank=1, name="joint")
+        if visited is None:
+            self.visited = GaussianMixtures(self.capsules, 1, self.dim, name="visited")
+        if joint is None:
+            self.joint = GaussianMixtures(1, 1, whole, rank=1, name="joint")
 
     @property
     def poles(self):
@@ -113,22 +115,17 @@ class ProductOfExpertCapsules(CapsuleDraws, LikelihoodModel, GenerativeModel, ke
         }
 
     @property
-    def image_shape(self):
-        """(H, W, C); known once the autoencoder is built."""
-        return tuple(self.autoencoder.image_shape)
-
-    @property
     def own_parameters(self):
         """How many parameters model the features."""
         return self.encoder.count_params() + self.decoder.count_params()
 
     def build(self, input_shape):
-        _build(self.autoencoder, input_shape)
-        _build(self.primary, (None, *self.autoencoder.feature_shape))
-        _build(self.encoder, (None, self.primary.capsules, self.primary.dim))
-        _build(self.decoder, (None, self.capsules, self.dim))
-        _build(self.visited, None)
-        _build(self.joint, None)
+        build_once(self.autoencoder, input_shape)
+        build_once(self.primary, (None, *self.autoencoder.feature_shape))
+        build_once(self.encoder, (None, self.primary.capsules, self.primary.dim))
+        build_once(self.decoder, (None, self.capsules, self.dim))
+        build_once(self.visited, None)
+        build_once(self.joint, None)
         self.mean_direction = self.add_weight(
             shape=(self.capsules, self.dim),
             initializer="zeros",
@@ -173,14 +170,6 @@ class ProductOfExpertCapsules(CapsuleDraws, LikelihoodModel, GenerativeModel, ke
         """Squashed expert capsules (B, J, E) as `images` and `primary_capsules` (B, I, D)."""
         primary = self.decode_visible(capsules)
         return {"images": self.from_visible(primary), "primary_capsules": primary}
-
-    def to_features(self, images):
-        """The autoencoder's feature map (B, h, w, F) of images (B, H, W, C)."""
-        return self.autoencoder.encode(images)
-
-    def from_features(self, features):
-        """Images (B, H, W, C), pixels in [0, 1], of feature maps (B, h, w, F)."""
-        return self.autoencoder.decode(features)
 
     def to_visible(self, images):
         """Images (B, H, W, C), pixels in [0, 1], to squashed primary capsules (B, I, D)."""
@@ -245,15 +234,3 @@ class ProductOfExpertCapsules(CapsuleDraws, LikelihoodModel, GenerativeModel, ke
         """
         self.check_named(base=base, routing=routing)
         return CapsuleDensity(self, visible(self, images[:FITTED]), base, routing)
-
-    def get_config(self):
-        parts = ("autoencoder", "primary", "encoder", "decoder", "visited", "joint")
-        return {
-            **super().get_config(),
-            **{part: keras.saving.serialize_keras_object(getattr(self, part)) for part in parts},
-        }
-
-
-def _build(layer, input_shape):
-    if not layer.built:
-        layer.build(input_shape)

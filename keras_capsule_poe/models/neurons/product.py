@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_capsule_poe.functions.randomness import draw_index, streams
 from keras_capsule_poe.functions.winners import winner_alone, winners
+from keras_capsule_poe.models.autoencoded import AutoencodedModel, build_once
 from keras_capsule_poe.models.generative import GenerativeModel, Mode
 from keras_capsule_poe.models.neurons.density import NeuronLikelihood
 from keras_capsule_poe.models.neurons.draws import NeuronDraws
@@ -12,7 +13,9 @@ from keras_capsule_poe.models.randomness import StatelessSeed
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
-class ProductOfExpertNeurons(NeuronLikelihood, NeuronDraws, GenerativeModel, keras.Model):
+class ProductOfExpertNeurons(
+    NeuronLikelihood, NeuronDraws, AutoencodedModel, GenerativeModel, keras.Model
+):
     """Images to capsules of neurons and back, and images from single capsules.
 
     The visible neurons are the features of an autoencoder, cut into primary capsules, centred
@@ -55,6 +58,7 @@ class ProductOfExpertNeurons(NeuronLikelihood, NeuronDraws, GenerativeModel, ker
     - [Hauser, 2019](https://arxiv.org/abs/1907.11639), products of expert neurons
     """
 
+    PARTS = ("autoencoder", "primary", "experts", "top")
     TITLE = "Product of expert neurons (arXiv 1907.11639)"
     CHAINS = ("meanfield", "gibbs")
     CEILINGS = ("autoencoder", "divergence_step", "whole_code")
@@ -69,11 +73,7 @@ class ProductOfExpertNeurons(NeuronLikelihood, NeuronDraws, GenerativeModel, ker
         self, autoencoder, primary, experts, top=None, remembered=256, joint_steps=100, **kwargs
     ):
         super().__init__(**kwargs)
-        parts = (autoencoder, primary, experts, top)
-        self.autoencoder, self.primary, self.experts, self.top = (
-            keras.saving.deserialize_keras_object(part) if isinstance(part, dict) else part
-            for part in parts
-        )
+        self.set_parts(autoencoder, primary, experts, top)
         self.capsules, self.dim = self.layer.capsules, self.layer.dim
         self.remembered, self.joint_steps = remembered, joint_steps
 
@@ -100,21 +100,16 @@ class ProductOfExpertNeurons(NeuronLikelihood, NeuronDraws, GenerativeModel, ker
         }
 
     @property
-    def image_shape(self):
-        """(H, W, C); known once the autoencoder is built."""
-        return tuple(self.autoencoder.image_shape)
-
-    @property
     def own_parameters(self):
         """How many parameters model the features."""
         return self.experts.count_params()
 
     def build(self, input_shape):
-        _build(self.autoencoder, input_shape)
-        _build(self.primary, (None, *self.autoencoder.feature_shape))
-        _build(self.experts, (None, self.primary.capsules, self.primary.dim))
+        build_once(self.autoencoder, input_shape)
+        build_once(self.primary, (None, *self.autoencoder.feature_shape))
+        build_once(self.experts, (None, self.primary.capsules, self.primary.dim))
         if self.top is not None:
-            _build(self.top, (None, self.capsules, self.dim))
+            build_once(self.top, (None, self.capsules, self.dim))
         self.visited = self.add_weight(
             shape=(self.capsules, self.remembered, self.dim),
             initializer=keras.initializers.Constant(0.5),
@@ -204,14 +199,6 @@ class ProductOfExpertNeurons(NeuronLikelihood, NeuronDraws, GenerativeModel, ker
 
     # Features
 
-    def to_features(self, images):
-        """The autoencoder's feature map (B, h, w, F) of images (B, H, W, C)."""
-        return self.autoencoder.encode(images)
-
-    def from_features(self, features):
-        """Images (B, H, W, C), pixels in [0, 1], of feature maps (B, h, w, F)."""
-        return self.autoencoder.decode(features)
-
     def _features(self, images):
         return self.primary.to_capsules(self.to_features(images))
 
@@ -245,15 +232,5 @@ class ProductOfExpertNeurons(NeuronLikelihood, NeuronDraws, GenerativeModel, ker
         }
 
     def get_config(self):
-        parts = ("autoencoder", "primary", "experts", "top")
-        return {
-            **super().get_config(),
-            **{part: keras.saving.serialize_keras_object(getattr(self, part)) for part in parts},
-            "remembered": self.remembered,
-            "joint_steps": self.joint_steps,
-        }
-
-
-def _build(layer, input_shape):
-    if not layer.built:
-        layer.build(input_shape)
+        own = {"remembered": self.remembered, "joint_steps": self.joint_steps}
+        return {**super().get_config(), **own}

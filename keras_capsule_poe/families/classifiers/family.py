@@ -1,0 +1,40 @@
+"""The family of a classifier."""
+
+from keras_capsule_poe.training.family import Family, Stage, lazily
+
+
+def classifier_family(name, text, section, module, options, **parts):
+    """The `Family` of a classifier: it is trained in one stage, then it is exported.
+
+    Args:
+        name, text: See `Family`.
+        section: str, of the settings, which its stage is called, too.
+        module: str, the package that has `build` and `stages`.
+        options: Settings that are options of the command line.
+        **parts: `sections`, `recipes` and `idle` of the `Family`.
+    """
+    train = Stage(
+        section,
+        lazily(f"{module}.stages:{section}"),
+        section=section,
+        writes=(f"{section}/model.keras",),
+        cost=lazily(f"{module}.build:cost"),
+    )
+    export = Stage(
+        "export",
+        lazily(f"{module}.stages:export"),
+        writes=("model.keras",),
+        pictures=("reconstructions.png", "traverse.png"),
+    )
+    return Family(
+        name=name,
+        text=text,
+        stages=(train, export),
+        labelled=True,
+        options={name: f"{section}.{name.replace('-', '_')}" for name in options},
+        check=lazily(f"{module}.build:check"),
+        outline=lazily(f"{module}.build:outline"),
+        smallest=lazily(f"{module}.build:smallest"),
+        load=lazily(f"{module}.stages:load"),
+        **parts,
+    )
