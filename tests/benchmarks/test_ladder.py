@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from keras_capsule_poe.training.settings import read_toml
+
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "research"))
 import ladder
 
@@ -55,3 +57,13 @@ def test_rows_whose_settings_changed_are_made_anew():
         "a": {"0": kept},
         "b": {},
     }
+
+
+def test_the_settings_of_three_departures_are_those_of_their_row():
+    """The file with which a user trains them on all images."""
+    path = Path(ladder.__file__).with_name("three_departures.toml")
+    recipe, settings = ROWS["plain form + competition, frames, load balancing"]
+    given = read_toml(path)
+    assert given.pop("recipe") == recipe
+    found = {f"{part}.{name}": value for part in given for name, value in given[part].items()}
+    assert found == settings
