@@ -7,14 +7,16 @@ DATASET ?= fashion_mnist
 DEMO := demo
 BENCH_OUT ?= build/benchmarks
 
-.PHONY: help demo test train sample bench clean
+.PHONY: help demo test test-python train sample bench wheel clean
 
 help:
 	@echo "make demo     train on the bundled digits, sample, reconstruct and export: minutes"
 	@echo "make test     run the tests"
+	@echo "make test-python PY=3.12   run them on that Python, in an environment of its own"
 	@echo "make train    train on DATASET ($(DATASET)), which needs its data or a network"
 	@echo "make sample   draw a grid from the newest model"
 	@echo "make bench    measure speed and memory, in under ten minutes; Fashion-MNIST is needed"
+	@echo "make wheel    build a wheel in dist/"
 	@echo "make clean    remove the virtual environment and the demo"
 
 $(VENV)/installed: pyproject.toml requirements.txt
@@ -41,6 +43,11 @@ test: $(VENV)/installed
 	$(BIN)/ruff check --quiet .
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
+test-python:
+	@python$(PY) --version >/dev/null 2>&1 && test -n "$(PY)" || \
+	    { echo "make test-python PY=3.12: there is no python$(PY) to be found." >&2; exit 2; }
+	$(MAKE) test PYTHON=python$(PY) VENV=.venv-$(PY)
+
 train: $(VENV)/installed
 	$(CAPSPOE) train --dataset $(DATASET)
 
@@ -49,6 +56,12 @@ sample: $(VENV)/installed
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/run_all.py --out $(BENCH_OUT)
+
+# Modules that are gone would be taken from build/lib.
+wheel: $(VENV)/installed
+	rm -rf build/lib
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	@ls dist/*.whl
 
 clean:
 	rm -rf $(VENV) $(DEMO)

@@ -8,7 +8,7 @@ import importlib
 
 from keras_capsule_poe import _registration
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "callbacks": ("SpreadMargin",),
