@@ -11,7 +11,13 @@ from keras_capsule_poe.cli.models import (
     load_run_data,
     own_seconds,
 )
-from keras_capsule_poe.cli.options import data_options, model_option, seed_option, suffix_checker
+from keras_capsule_poe.cli.options import (
+    NamedPath,
+    data_options,
+    model_option,
+    seed_option,
+    suffix_checker,
+)
 from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
 
 
@@ -20,20 +26,20 @@ from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
 @click.option(
     "--also",
     multiple=True,
-    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    type=NamedPath(file_okay=False, exists=True, path_type=Path),
     help="A further model of the same data set, for instance of another seed; the tables then "
     "show mean and standard deviation.",
 )
 @click.option(
     "--against",
-    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    type=NamedPath(file_okay=False, exists=True, path_type=Path),
     help="Another classifier of the same test images, for instance the control without routing: "
     "McNemar's test of the two.",
 )
 @click.option(
     "--ensemble",
     multiple=True,
-    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    type=NamedPath(file_okay=False, exists=True, path_type=Path),
     help="A further classifier of the same test images, which votes with the first: the mean of "
     "their capsules' lengths. May be given several times.",
 )
@@ -67,14 +73,14 @@ from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
 @click.option(
     "--json",
     "json_path",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NamedPath(dir_okay=False, path_type=Path),
     help="Write the figures to a file as well.",
 )
 @click.option(
     "--page",
     "page_path",
     callback=suffix_checker((".html",)),
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NamedPath(dir_okay=False, path_type=Path),
     help="Write a page with tables, pictures and what each capsule means (.html).",
 )
 @data_options

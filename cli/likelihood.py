@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from keras_capsule_poe.cli.models import find_model, load_model, load_run_data
-from keras_capsule_poe.cli.options import data_options, model_option, seed_option
+from keras_capsule_poe.cli.options import NamedPath, data_options, model_option, seed_option
 from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
 
 # Words that a density may have to be told, where the model's has such.
@@ -37,7 +37,7 @@ _NAMED = ("base", "routing")
 @click.option(
     "--json",
     "json_path",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NamedPath(dir_okay=False, path_type=Path),
     help="Write the figures to a file as well.",
 )
 @data_options

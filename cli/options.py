@@ -7,10 +7,19 @@ import click
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")
 
 
+class NamedPath(click.Path):
+    """A path that is not empty: from a variable that is not set, it would be where one works."""
+
+    def convert(self, value, parameter, context):
+        if value == "":
+            self.fail("a path must not be empty. Received: ''", parameter, context)
+        return super().convert(value, parameter, context)
+
+
 def model_option(function):
     return click.option(
         "--model-dir",
-        type=click.Path(file_okay=False, path_type=Path),
+        type=NamedPath(file_okay=False, path_type=Path),
         help="Folder of the trained model.  [default: the newest in saved_models/]",
     )(function)
 
@@ -29,7 +38,7 @@ def out_option(default, kinds):
     def decorate(function):
         return click.option(
             "--out",
-            type=click.Path(dir_okay=False, path_type=Path),
+            type=NamedPath(dir_okay=False, path_type=Path),
             default=default,
             show_default=True,
             callback=suffix_checker(kinds),
@@ -44,12 +53,12 @@ def data_options(function):
     for option in (
         click.option(
             "--data-dir",
-            type=click.Path(file_okay=False),
+            type=NamedPath(file_okay=False),
             help="Prepared tensorflow-datasets data.  [default: TFDS_DATA_DIR]",
         ),
         click.option(
             "--manual-dir",
-            type=click.Path(exists=True, file_okay=False),
+            type=NamedPath(exists=True, file_okay=False),
             help="Folder of archives downloaded by hand, or of affNIST's files.",
         ),
     ):

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from keras_capsule_poe.cli.models import SAVED_MODELS
-from keras_capsule_poe.cli.options import data_options
+from keras_capsule_poe.cli.options import NamedPath, data_options
 from keras_capsule_poe.cli.terminal import import_tensorflow, resumable
 from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.families import registry
@@ -134,7 +134,7 @@ def _example(family):
 )
 @click.option(
     "--model-dir",
-    type=click.Path(path_type=Path),
+    type=NamedPath(path_type=Path),
     help="Where the model goes.  [default: saved_models/DATASET, or DATASET-MODEL]",
 )
 @click.option("--limit", type=int, help="Use only the first N training images.")
@@ -159,7 +159,7 @@ def _example(family):
 @data_options
 @click.option(
     "--config",
-    type=click.Path(exists=True, dir_okay=False),
+    type=NamedPath(exists=True, dir_okay=False),
     help="TOML file of settings; flags win.",
 )
 @click.option("--seed", type=int, help="What every random choice derives from.  [default: 0]")

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 
+from keras_capsule_poe.cli.main import COMMANDS
 from keras_capsule_poe.io.records import remove_record
 
 
@@ -54,6 +55,14 @@ def test_bad_options_exit_2(capspoe, tmp_path, arguments, words):
     result = capspoe("train", "--dataset", "digits", "--model-dir", folder, *arguments)
     fails(result, 2, *words)
     assert not (folder / "autoencoder").exists()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_folder_is_not_the_working_folder(capspoe, tmp_path, monkeypatch, command):
+    # As from `--model-dir "$MODEL"` where MODEL is not set.
+    monkeypatch.chdir(tmp_path)
+    fails(capspoe(command, "--model-dir", ""), 2, "--model-dir", "must not be empty", "''")
+    assert not list(tmp_path.iterdir())
 
 
 def test_unknown_data_set_names_near_ones(capspoe, tmp_path):
