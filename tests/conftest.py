@@ -4,6 +4,7 @@ A small model of random maps, a tiny one that is trained once through the comman
 autodiff shut off.
 """
 
+import json
 import os
 
 # As the commands do. Without it, on processors without AVX512, a softmax over logits of 1e20 has
@@ -125,6 +126,45 @@ def small_product():
 def random_pixels():
     """Function that gives random images, see `pixels`."""
     return pixels
+
+
+def refused_arguments(version):
+    """Calls each endpoint of a SavedModel, then with each argument out of its range: an error.
+
+    Returns:
+        dict, of each endpoint the arguments that were refused.
+    """
+    import tensorflow as tf
+
+    card = json.loads((version / "model_card.json").read_text())
+    model, found = tf.saved_model.load(str(version)), {}
+    images = np.full((2, *card["image_shape"]), 0.5, "float32")
+    codes = np.zeros((2, *card.get("capsules", ())), "float32")
+    first = card.get("capsules", (0,))[0]
+    good = {"images": images, "capsules": codes, "capsule": 0, "n": 2, "steps": 1, "seed": 0}
+    bad = {
+        "images": (255 * images, images - 1, images * np.nan),
+        "capsules": (codes + np.nan, codes - np.inf),
+        "capsule": (-1, first, 2**31 - 1),
+        "n": (-1, -(2**31)),
+        "steps": (-1,),
+    }
+    for name, arguments in card["endpoints"].items():
+        call = getattr(model, name)
+        for key, value in call(*(good[argument] for argument in arguments)).items():
+            assert np.isfinite(value.numpy()).all(), (name, key)
+        for argument in bad.keys() & set(arguments):
+            for value in bad[argument]:
+                with pytest.raises(tf.errors.InvalidArgumentError, match=f"`{argument}` must be"):
+                    call(*({**good, argument: value}[each] for each in arguments))
+        found[name] = bad.keys() & set(arguments)
+    return found
+
+
+@pytest.fixture(scope="session")
+def refused():
+    """Function of a SavedModel's folder, see `refused_arguments`."""
+    return refused_arguments
 
 
 @pytest.fixture

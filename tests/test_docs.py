@@ -18,7 +18,7 @@ PACKAGE = ROOT / "keras_capsule_poe"
 DOCS = sorted([ROOT / "README.md", ROOT / "saved_models/README.md", *ROOT.glob("docs/*.md")])
 SOURCES = [*PACKAGE.rglob("*.py"), *ROOT.glob("cli/**/*.py"), *ROOT.glob("tests/families/*.py")]
 # Names of others.
-FOREIGN = {"TFDS_DATA_DIR", "KERAS_BACKEND", "keras"} | set(dir(builtins))
+FOREIGN = {"TFDS_DATA_DIR", "KERAS_BACKEND", "keras", "pip"} | set(dir(builtins))
 OPTION = r"(?<![\w-])--[a-z][a-z-]+"
 # A benchmark and what it is given, which may go on in the next line of its paragraph.
 SCRIPT = re.compile(r"(benchmarks/[\w/]+\.py)((?:[^`\n]|\n(?![\n`p]))*)")
@@ -123,7 +123,7 @@ def test_what_is_named_exists(path, defined, settings):
     missing = []
     for text in re.findall(r"`([^`\n]+)`", prose(path)):
         if text.startswith("make "):
-            found = f"\n{text[5:]}:" in (ROOT / "Makefile").read_text()
+            found = f"\n{text.split()[1]}:" in (ROOT / "Makefile").read_text()
         else:
             # A setting with its value, a call with its arguments: what stands before.
             name = re.split(r"[\s(=]", text.removeprefix("import "))[0].strip("./\"'")

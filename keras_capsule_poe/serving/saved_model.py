@@ -21,9 +21,9 @@ def export_saved_model(model, folder, card, options=None, version=None):
     """Writes `folder/VERSION`, whole or not at all.
 
     Endpoints, of those that the model's `ENDPOINTS` name, have dict results and a dynamic batch,
-    which may be empty. They check their arguments: pixels lie in [0, 1], `n` and `steps` are not
-    negative and `capsule` is the index of one; a call with others fails. `sha256sum -c SHA256SUMS`
-    tells whether its files are whole.
+    which may be empty. They check their arguments: pixels lie in [0, 1], codes are finite, `n` and
+    `steps` are not negative and `capsule` is the index of one; a call with others fails.
+    `sha256sum -c SHA256SUMS` tells whether its files are whole.
 
     Args:
         model: Built `GenerativeModel` or `CapsuleClassifier`.
@@ -211,6 +211,8 @@ def _checked(model, name, value):
     if name == "images":
         inside = tf.reduce_all((value >= -ROUNDING) & (value <= 1 + ROUNDING))
         wanted = "pixels in [0, 1], bytes divided by 255"
+    elif name == "capsules":
+        inside, wanted = tf.math.is_finite(tf.reduce_sum(tf.abs(value))), "finite numbers"
     elif name == "capsule":
         inside = (value >= 0) & (value < model.capsules)
         wanted = f"an index of {model.capsules} capsules, from 0"

@@ -186,7 +186,7 @@ def test_what_it_cannot_do_is_said_in_a_line(done):
     assert "has no likelihood. It is a Capsule network" in done("likelihood", code=2)
 
 
-def test_it_is_shown_and_served(done, folder):
+def test_it_is_shown_and_served(done, folder, refused):
     shown = done("info")
     assert "model capsnet, recipe small" in shown and "coefficients uniform" in shown
     served = tf.saved_model.load(str(folder / "1"))
@@ -199,6 +199,7 @@ def test_it_is_shown_and_served(done, folder):
             # The same float32 operations, in a graph.
             np.testing.assert_allclose(found[key], value, rtol=1e-3, atol=1e-5)
     assert served.traverse(images[:0])["images"].shape == (0, 8, 11, 28, 28, 1)
+    assert refused(folder / "1")["traverse"] == {"images"}
 
 
 def test_an_interrupted_run_goes_on_where_it_stood(tmp_path, goes_on_alike):

@@ -74,7 +74,7 @@ def folder(capspoe, tmp_path_factory):
     return path
 
 
-def test_it_is_evaluated_shown_and_served(capspoe, folder):
+def test_it_is_evaluated_shown_and_served(capspoe, folder, refused):
     shown = capspoe("evaluate", "--model-dir", folder, "--against", folder, "--limit", 40)
     assert shown.exit_code == 0 and "Against" in shown.output, shown.output
     shown = capspoe("info", "--model-dir", folder)
@@ -84,6 +84,7 @@ def test_it_is_evaluated_shown_and_served(capspoe, folder):
     found = served.classify(images)
     expected = get("capsnet").load(folder / "model.keras").classify(images)
     np.testing.assert_allclose(found["probabilities"], expected["probabilities"], rtol=1e-4)
+    assert refused(folder / "1") == {"classify": {"images"}}
     refused = capspoe("reconstruct", "--model-dir", folder)
     assert "no images. It is a Convolutional network" in refused.output
 

@@ -93,7 +93,7 @@ def folder(capspoe, tmp_path_factory):
     return path
 
 
-def test_it_is_evaluated_shown_and_served(folder, capspoe, tmp_path):
+def test_it_is_evaluated_shown_and_served(folder, capspoe, tmp_path, refused):
     found = tmp_path / "figures.json"
     done = capspoe("evaluate", "--model-dir", folder, "--limit", 40, "--json", found)
     assert done.exit_code == 0, done.output
@@ -115,6 +115,7 @@ def test_it_is_evaluated_shown_and_served(folder, capspoe, tmp_path):
         for key, value in getattr(served, name)(pixels).items():
             # Float32, in another order.
             np.testing.assert_allclose(value, expected[key], rtol=1e-4, atol=1e-5)
+    assert refused(folder / "1")["traverse"] == {"images"}
 
 
 def test_an_interrupted_run_goes_on_with_the_margin_where_it_stood(tmp_path, goes_on_alike):

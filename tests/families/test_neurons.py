@@ -136,6 +136,12 @@ def test_it_is_served_without_the_package(run, model):
     assert done.stdout.strip() == shapes, done.stderr[-2000:]
 
 
+def test_endpoints_check_their_arguments(model, refused):
+    found = refused(model / "1")
+    assert found["sample_capsule"] == {"capsule", "n"} and found["gibbs"] == {"images", "steps"}
+    assert found["sample_joint"] == {"n"} and found["decode"] == {"capsules"}
+
+
 def test_a_mixture_is_trained_and_its_nats_are_exact(run, model, tmp_path):
     assert "routing='held' have no likelihood" in run("likelihood", "--model-dir", model, code=2)
     folder, options = tmp_path / "mixture", [*TRAIN, "--recipe", "mixture"]

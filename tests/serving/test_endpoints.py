@@ -20,9 +20,19 @@ def product(small_product):
 
 
 @pytest.fixture(scope="module")
-def loaded(product, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    return tf.saved_model.load(str(export_saved_model(product, folder, {"data": "noise"})))
+def version(product, tmp_path_factory):
+    return export_saved_model(product, tmp_path_factory.mktemp("models"), {"data": "noise"})
+
+
+@pytest.fixture(scope="module")
+def loaded(version):
+    return tf.saved_model.load(str(version))
+
+
+def test_every_argument_of_every_endpoint_is_checked(version, refused):
+    found = refused(version)
+    assert found["sample_capsule"] == {"capsule", "n"} and found["sample_joint"] == {"n"}
+    assert found["decode"] == {"capsules"} and found["encode"] == {"images"}
 
 
 def test_what_is_shared_is_traced_once(product, tmp_path, monkeypatch):
