@@ -23,13 +23,27 @@ def check_room(n, image_shape, copies=1):
 
     >>> check_room(60_000, (28, 28, 1))
     """
-    needed, there = copies * n * math.prod(image_shape), _memory()
+    shape = "x".join(map(str, image_shape))
+    needed = copies * n * math.prod(image_shape)
+    check_memory(f"{n:,} images of {shape}", needed, mend="image_size")
+
+
+def check_memory(what, needed, mend=None):
+    """Refuses what would take more bytes than the machine's memory has.
+
+    Raises:
+        DataError: if it would; `mend` is what would mend it, see `CapspoeError`.
+
+    Examples:
+
+    >>> check_memory("the digits", 115_008)
+    """
+    there = _memory()
     if needed > there:
-        shape = "x".join(map(str, image_shape))
         raise DataError(
-            f"{n:,} images of {shape} would take {needed / 1e9:,.0f} GB of memory, of which there "
-            f"are {there / 1e9:,.0f} here.",
-            mend="image_size",
+            f"{what} would take {needed / 1e9:,.0f} GB of memory, of which there are "
+            f"{there / 1e9:,.0f} here.",
+            mend=mend,
         )
 
 

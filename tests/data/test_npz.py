@@ -5,7 +5,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from keras_capsule_poe.data import DataError, load_images
+from keras_capsule_poe.data import DataError, load_images, pixels
 
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.integers(0, 256, (10, 20, 22), dtype=np.uint8)
@@ -130,6 +130,20 @@ def test_odd_members_are_refused(tmp_path, header):
     with pytest.raises(DataError, match="a.npz cannot be read as an .npz archive") as caught:
         load_images(tmp_path / "a.npz")
     assert "\n" not in str(caught.value)
+
+
+def test_a_small_file_of_endless_zeros_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    """Of two megabytes unpacked, where there is memory for one."""
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("images.npy", bytes(2_000_000))
+        archive.writestr("other.npy", bytes(9_000_000))
+    assert (tmp_path / "a.npz").stat().st_size < 20_000
+    monkeypatch.setattr(pixels, "_memory", lambda: 1e6)
+    with pytest.raises(DataError, match="arrays of .*a.npz would take 0 GB of memory"):
+        load_images(tmp_path / "a.npz")
+    monkeypatch.setattr(pixels, "_memory", lambda: 2e6)
+    with pytest.raises(DataError, match="cannot be read as an .npz archive"):
+        load_images(tmp_path / "a.npz")
 
 
 def test_a_missing_file_is_refused(tmp_path):

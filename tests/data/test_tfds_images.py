@@ -78,6 +78,17 @@ class MadeUpDeep(_MadeUp):
     }
 
 
+class MadeUpUnlabelled(_MadeUp):
+    FEATURES = {
+        "image": tfds.features.Image(shape=(20, 20, 1)),
+        "label": tfds.features.ClassLabel(num_classes=2),
+    }
+    EXAMPLES = {
+        "train": [{"image": np.zeros((20, 20, 1), np.uint8), "label": i % 2} for i in range(6)],
+        "test": [{"image": np.ones((20, 20, 1), np.uint8), "label": -1} for i in range(3)],
+    }
+
+
 class MadeUpText(_MadeUp):
     FEATURES = {"text": tfds.features.Text()}
     EXAMPLES = {"train": [{"text": "word"}]}
@@ -113,6 +124,23 @@ def test_splits_columns_and_labels(made_up):
     assert sorted(values) == list(range(30))
     assert np.array_equal(data.train.labels, values % 2)
     assert data.train.labels.dtype == np.int64
+
+
+def test_images_without_a_label_have_none(made_up):
+    """Rejected: -1 as one more class, of which figures would be made."""
+    with pytest.warns(UserWarning, match="3 of the 3 images in split 'test' .*no label"):
+        data = made_up("made_up_unlabelled")
+    assert data.train.labels.tolist().count(1) == 3 and data.test.labels is None
+    assert data.test.images.shape == (3, 20, 20, 1)
+
+
+def test_some_images_without_a_label_are_told(made_up, monkeypatch):
+    rows = MadeUpUnlabelled.EXAMPLES
+    some = {**rows, "test": [*rows["test"][:2], *rows["train"][:2]]}
+    monkeypatch.setattr(MadeUpUnlabelled, "VERSION", tfds.core.Version("1.1.0"))
+    monkeypatch.setattr(MadeUpUnlabelled, "EXAMPLES", some)
+    with pytest.warns(UserWarning, match="2 of the 4 images"):
+        assert made_up("made_up_unlabelled").test.labels is None
 
 
 def test_limit_takes_the_first_images(made_up):

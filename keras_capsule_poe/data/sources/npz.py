@@ -4,7 +4,7 @@ import numpy as np
 
 from keras_capsule_poe.data.image_set import ImageData, ImageSet
 from keras_capsule_poe.data.ordering import hold_out
-from keras_capsule_poe.data.pixels import fit_images, floats_to_bytes
+from keras_capsule_poe.data.pixels import check_memory, fit_images, floats_to_bytes
 from keras_capsule_poe.errors import DataError, first_line, listing
 
 
@@ -19,9 +19,12 @@ def load_npz(path, options):
             if isinstance(archive, np.ndarray):
                 raise ValueError("a single array; store it with numpy.savez")
             names = archive.files
+            _check_size(path, archive, wanted)
             arrays = {name: archive[name] for name in names if name in wanted}
             if odd := [name for name in arrays if not isinstance(arrays[name], np.ndarray)]:
                 raise ValueError(f"{odd[0]} is no array")
+    except DataError:
+        raise
     # NumPy lets through whatever a damaged archive makes its parsers raise.
     except Exception as error:
         raise DataError(
@@ -58,6 +61,13 @@ def load_npz(path, options):
         return image_set(pixels[index], None if labels is None else labels[index])
 
     return ImageData(part(train[: options.limit]), part(test))
+
+
+def _check_size(path, archive, wanted):
+    """A small file may hold zeros without end; how many is known before they are read."""
+    members = {info.filename.removesuffix(".npy"): info for info in archive.zip.infolist()}
+    sizes = [info.file_size for name, info in members.items() if name in wanted]
+    check_memory(f"the arrays of {path}", sum(sizes))
 
 
 def _pixels(path, name, array):

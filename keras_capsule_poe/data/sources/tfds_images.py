@@ -1,5 +1,7 @@
 """Images from a data set that tensorflow-datasets knows."""
 
+import warnings
+
 import numpy as np
 
 from keras_capsule_poe.data.image_set import ImageData, ImageSet
@@ -128,8 +130,20 @@ class _Columns:
                 f"split {split!r} of data set {self.name!r} must hold {n} images; delete "
                 f"{self.builder.data_path} and prepare it again. Received: {done} images."
             )
-        labels = numbers.pop(self.label, None)
+        labels = self._known(split, numbers.pop(self.label, None))
         return ImageSet(images, labels, self.class_names, self.name, numbers)
+
+    def _known(self, split, labels):
+        """Labels, or None where not every image has one: what has none is labelled -1."""
+        unknown = 0 if labels is None else np.count_nonzero(labels < 0)
+        if not unknown:
+            return labels
+        warnings.warn(
+            f"{unknown} of the {len(labels)} images in split {split!r} of data set {self.name!r} "
+            "have no label (-1): no label of that split is used",
+            stacklevel=2,
+        )
+        return None
 
     def _pixels(self, batch):
         """The uint8 images of a batch, upright, the cameras of a stereo pair as channels."""
