@@ -49,6 +49,11 @@ def peak_mb():
     return _peak() / MB
 
 
+def resident_mb():
+    """Megabytes that this process has in memory now."""
+    return _resident() / MB
+
+
 def _status(field):
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith(field))

@@ -2,17 +2,25 @@
 
 Speed does not depend on what a model learned: without --model-dir, one is trained on a few
 digits first. Usage: python benchmarks/serving.py [--model-dir DIR] [--json FILE]
+
+With --calls N, whether one can rely on it instead: how much memory a process gains in the second
+half of so many calls of all endpoints, with batches of several sizes, and how many answers to
+eight threads at once differ from those to one. It fails where either is not nothing.
 """
 
 import functools
+import itertools
+import json
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from subprocess import PIPE
 
 import _children as children
 import _measure as measure
+import numpy as np
 import tensorflow as tf
 
 from keras_capsule_poe.serving.saved_model import newest_version
@@ -20,6 +28,10 @@ from keras_capsule_poe.serving.saved_model import newest_version
 CAPSPOE = [sys.executable, "-c", "from keras_capsule_poe.cli.main import main; main()"]
 SAMPLES = 10_000
 COLUMNS = "case batch ms images_per_s extra_mb".split()
+LASTING = "case calls gained_mb wrong".split()
+THREADS, EACH = 8, 25
+# What an allocator may keep of arrays that are long gone; a kilobyte a call would be as much.
+FLAT_MB = 5
 
 
 def seconds_of(*arguments, times=1):
@@ -74,9 +86,60 @@ def endpoint_rows(version):
     return rows
 
 
+def answer(model, card, i):
+    """What an endpoint answers to call number i, arrays by name: always the same."""
+    endpoints = sorted(card["endpoints"].items())
+    turn, which = divmod(i, len(endpoints))
+    name, arguments = endpoints[which]
+    batch, random = 1 + turn % 4, np.random.default_rng(i)
+    values = {
+        "images": random.random((batch, *card["image_shape"]), "float32"),
+        "capsules": random.random((batch, *card.get("capsules", ())), "float32"),
+        "capsule": turn % card.get("capsules", (1,))[0],
+        "n": batch,
+        "steps": turn % 3,
+        "seed": i,
+    }
+    found = getattr(model, name)(*(values[argument] for argument in arguments))
+    return {key: value.numpy() for key, value in found.items()}
+
+
+def lasting_rows(version, calls):
+    """Memory gained by many calls, and answers to several threads that are wrong."""
+    model = tf.saved_model.load(str(version))
+    card = json.loads((version / "model_card.json").read_text())
+    for i in range(calls):
+        if i == calls // 2:
+            before = measure.resident_mb()
+        answer(model, card, i)
+    gained = measure.resident_mb() - before
+    yield {"case": "one thread", "calls": calls, "gained_mb": gained}
+    asked = range(THREADS * EACH)
+    expected = [answer(model, card, i) for i in asked]
+    with ThreadPoolExecutor(THREADS) as pool:
+        found = list(pool.map(functools.partial(answer, model, card), asked))
+    wrong = itertools.starmap(is_other, zip(found, expected))
+    yield {"case": f"{THREADS} threads", "calls": len(asked), "wrong": sum(wrong)}
+
+
+def is_other(found, expected):
+    """Whether an answer is not the expected one, up to sums in another order."""
+    return found.keys() != expected.keys() or not all(
+        np.allclose(found[key], expected[key], rtol=1e-4, atol=1e-5) for key in expected
+    )
+
+
+def last(model, calls, path):
+    """Reports `lasting_rows` of the model in a folder; exits with 1 where they are not nothing."""
+    rows = children.in_child(lambda: list(lasting_rows(newest_version(model), calls)))
+    measure.report(rows, LASTING, path)
+    sys.exit(1 if rows[0]["gained_mb"] > FLAT_MB or rows[1]["wrong"] else 0)
+
+
 def main():
     parser = measure.parser(__doc__)
     parser.add_argument("--model-dir", type=Path, help="a trained model")
+    parser.add_argument("--calls", type=int, metavar="N", help="memory over N calls, and threads")
     args = parser.parse_args()
     samples = 256 if args.quick else SAMPLES
     with tempfile.TemporaryDirectory() as folder:
@@ -84,6 +147,8 @@ def main():
         if not args.model_dir:
             settings = ("--dataset", "digits", "--epochs", 1, "--limit", 256)
             seconds_of("train", "--model-dir", model, *settings)
+        if args.calls:
+            last(model, args.calls, args.json)
         out = Path(folder) / "samples.npz"
         grid = ("sample", "--model-dir", model, "--rows", 10, "--out", Path(folder) / "grid.png")
         rows = [
