@@ -173,8 +173,12 @@ def clear_folder(path):
         remove(os.path.join(path, name))
 
 
-def check_writable(folder):
+def check_writable(folder, mend="model_dir"):
     """Makes `folder` if need be.
+
+    Args:
+        folder: Path.
+        mend: What the error says would mend it; see `CapspoeError`.
 
     Raises:
         RunFailed: If it is a file, or nothing can be written in it.
@@ -191,7 +195,7 @@ def check_writable(folder):
             probe.touch()
     except OSError as error:
         raise RunFailed(
-            f"Cannot write in the folder {folder}: {error.strerror or error}.", mend="model_dir"
+            f"Cannot write in the folder {folder}: {error.strerror or error}.", mend
         ) from error
 
 

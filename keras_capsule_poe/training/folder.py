@@ -1,20 +1,18 @@
 """A run's folder: what it is, what its stages left, and whether that is still what they wrote."""
 
 import contextlib
-import errno
 from pathlib import Path
 
 from keras_capsule_poe.errors import ConfigError, RunFailed
 from keras_capsule_poe.io.files import clear_folder, digest, remove
 from keras_capsule_poe.io.leftovers import remove_leftovers
+from keras_capsule_poe.io.locks import locked
 from keras_capsule_poe.io.records import has_record, read_record, remove_record, write_record
 
 RUN_FILE, DONE_FILE, LOCK_FILE = "run.json", "done.json", ".lock"
 PICTURES = "pictures"
 # In a stage's folder, while it trains.
 CHECKPOINTS = "checkpoints"
-# What a file system that has no locks says.
-_LOCKLESS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
 
 
 class RunFolder:
@@ -51,28 +49,16 @@ class RunFolder:
         Raises:
             RunFailed: If another process holds it.
         """
-        import filelock
 
-        lock = filelock.FileLock(self.path / LOCK_FILE)
-        try:
-            lock.acquire(timeout=0)
-        except filelock.Timeout:
+        def held():
             raise RunFailed(
                 f"Another process is training in {self.path}. Wait for it, or choose another "
                 "folder.",
                 mend="model_dir",
             ) from None
-        except NotImplementedError:
-            note(f"{self.path} cannot be locked here: see that nothing else trains in it.")
-        except OSError as error:
-            if error.errno not in _LOCKLESS:
-                raise RunFailed(f"Cannot lock {self.path}: {error.strerror or error}.") from error
-            note(f"{self.path} cannot be locked here: see that nothing else trains in it.")
-        # Its file stays: whoever removed it could remove the lock of the next process.
-        try:
+
+        with locked(self.path / LOCK_FILE, held, note):
             yield
-        finally:
-            lock.release()
 
     def saved(self):
         """What `run.json` holds, `config` and `fingerprint`; None where there is none.
