@@ -99,9 +99,8 @@ def evaluate(
     limit,
     json_path,
     page_path,
-    data_dir,
-    manual_dir,
     seed,
+    **places,
 ):
     """Measure a trained model on its test images.
 
@@ -145,7 +144,7 @@ def evaluate(
 
     def load(folder):
         # What is held out for testing may depend on the model's own seed.
-        data = load_run_data(folder, data_dir, manual_dir)
+        data = load_run_data(folder, **places)
         if limit:
             data = ImageData(data.train, data.test.head(limit))
         return load_model(folder), data

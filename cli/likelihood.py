@@ -44,9 +44,7 @@ _NAMED = ("base", "routing")
 @seed_option
 @guarded
 @with_tensorflow
-def likelihood(
-    model_dir, base, routing, temperatures, chains, images, json_path, data_dir, manual_dir, seed
-):
+def likelihood(model_dir, base, routing, temperatures, chains, images, json_path, seed, **places):
     """Measure the log-likelihood of test images, in nats.
 
     log Z comes from annealed importance sampling, forward and reverse, which lie on either
@@ -61,7 +59,7 @@ def likelihood(
     named = {name: words[name] for name in _NAMED if words[name] is not None}
     if not measured.has_likelihood(model):
         raise click.UsageError(f"The model in {folder} has no likelihood. It is a {model.TITLE}.")
-    data = load_run_data(folder, data_dir, manual_dir)
+    data = load_run_data(folder, **places)
     figures = measured.likelihood(model, data, images, temperatures, chains, seed, **named)
     click.echo(measured.likelihood_text(figures))
     if json_path:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import click
+
 from keras_capsule_poe.errors import RunFailed
 
 SAVED_MODELS = Path("saved_models")
@@ -71,8 +73,8 @@ def own_seconds(folder):
     return sum(RunFolder(folder).done(name)["seconds"] for name in own)
 
 
-def load_run_data(folder, data_dir=None, manual_dir=None):
-    """The `ImageData` that a model was trained on.
+def load_run_data(folder, **places):
+    """The `ImageData` that a model was trained on; `places` are those of `data_options`.
 
     Raises:
         RunFailed: If the images are others now.
@@ -80,7 +82,7 @@ def load_run_data(folder, data_dir=None, manual_dir=None):
     from keras_capsule_poe.training import RunFolder, changed, load_data
 
     config = load_config(folder)
-    data = load_data(config, data_dir, manual_dir)
+    data = load_data(config, **places, report=lambda line: click.echo(line, err=True))
     if other := changed(data, config, RunFolder(folder).readable()["fingerprint"]):
         raise RunFailed(
             f"The {other} of {config.dataset} are not those that {folder} was trained on: "

@@ -61,6 +61,13 @@ def data_options(function):
             type=NamedPath(exists=True, file_okay=False),
             help="Folder of archives downloaded by hand, or of affNIST's files.",
         ),
+        click.option(
+            "--store",
+            metavar="DIR",
+            type=click.Path(file_okay=False),
+            help="Keep images in DIR as rows on disk, written there once, and read them from "
+            "there: for more of them than memory holds.  [default: in memory]",
+        ),
     ):
         function = option(function)
     return function

@@ -16,7 +16,7 @@ from keras_capsule_poe.cli.terminal import echo_classes, guarded, with_tensorflo
 @data_options
 @guarded
 @with_tensorflow
-def reconstruct(out, model_dir, n, data_dir, manual_dir):
+def reconstruct(out, model_dir, n, **places):
     """Show test images and what the model makes of them.
 
     The first row shows the originals; below it is a row for each way down that the model has.
@@ -31,7 +31,7 @@ def reconstruct(out, model_dir, n, data_dir, manual_dir):
 
     folder = find_model(model_dir)
     model = load_reconstructing(folder)
-    test = load_run_data(folder, data_dir, manual_dir).test.head(n)
+    test = load_run_data(folder, **places).test.head(n)
     check_grid(out, 1, len(test), model.image_shape)
     labels, found = test.labels if is_classifier(model) else None, None
     if labels is not None and labels.ndim > 1:

@@ -18,7 +18,8 @@ CHAINS = {"gibbs": "gibbs", "meanfield": "meanfield", "chain": "meanfield"}
 _CHAIN_COLUMNS = 12
 _CHAIN_ROWS = 8
 # Options of chains alone, and of all other modes.
-_OF_CHAINS = ("steps", "every", "burn_in", "start", "data_dir", "manual_dir")
+_PLACES = ("data_dir", "manual_dir", "store")
+_OF_CHAINS = ("steps", "every", "burn_in", "start", *_PLACES)
 _OF_DRAWS = ("domain", "rows")
 
 
@@ -89,9 +90,8 @@ def sample(
     every,
     burn_in,
     start,
-    data_dir,
-    manual_dir,
     seed,
+    **places,
 ):
     """Draw images from a trained model.
 
@@ -123,7 +123,7 @@ def sample(
             f"the model has {', '.join(known)}. Received: {mode}", param_hint="--mode"
         )
     if mode in CHAINS:
-        test = load_run_data(folder, data_dir, manual_dir).test if start == "data" else None
+        test = load_run_data(folder, **places).test if start == "data" else None
         every = every or -(-steps // (_CHAIN_ROWS - 1))
         n = n or (64 if as_arrays else _CHAIN_COLUMNS)
         if not as_arrays:
@@ -156,7 +156,7 @@ def _check_options(mode, start, as_arrays):
         for option in given(*_OF_DRAWS):
             raise click.UsageError(f"{option} goes with other modes. Received: --mode {mode}")
         if start == "noise":
-            for option in given("data_dir", "manual_dir"):
+            for option in given(*_PLACES):
                 raise click.UsageError(f"{option} goes with --start data. Received: --start noise")
         return
     for option in given(*_OF_CHAINS):

@@ -16,7 +16,7 @@ from keras_capsule_poe.cli.terminal import echo_classes, guarded, with_tensorflo
 @data_options
 @guarded
 @with_tensorflow
-def segment(out, model_dir, n, data_dir, manual_dir):
+def segment(out, model_dir, n, **places):
     """Pull two overlapping things apart in colour.
 
     The first row shows test images; below it are the two most probable classes of each, decoded
@@ -28,7 +28,7 @@ def segment(out, model_dir, n, data_dir, manual_dir):
 
     folder = find_model(model_dir)
     model = load_naming(folder)
-    test = load_run_data(folder, data_dir, manual_dir).test.head(n)
+    test = load_run_data(folder, **places).test.head(n)
     check_grid(out, 1, len(test), model.image_shape)
     pairs = test.labels if test.labels is not None and test.labels.shape[1:] == (2,) else None
     named, rows = segmented(model, test.images, pairs, test.extras.get("targets"))

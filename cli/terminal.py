@@ -15,6 +15,8 @@ import click
 # What the words of `CapspoeError.mend` mean on the command line.
 MENDS = {
     "image_size": "resize the images with --image-size",
+    "store": "keep them on disk with --store",
+    "store_dir": "choose another --store",
     "held_out": "give more images, or fewer with --held-out",
     "column": "name the one that holds the images with --column",
     "skip_broken": "leave such files out with --skip-broken",

@@ -188,6 +188,7 @@ def train(
     config,
     data_dir,
     manual_dir,
+    store,
     stage,
     fresh,
     tensorboard,
@@ -207,7 +208,7 @@ def train(
     if dry_run:
         from keras_capsule_poe.cli.views.plan import show_plan
 
-        data = load_data(run_config, data_dir, manual_dir)
+        data = load_data(run_config, data_dir, manual_dir, store, click.echo)
         run_config.check(data.image_shape)
         return show_plan(run_config, data)
     from keras_capsule_poe import training
@@ -217,7 +218,7 @@ def train(
         training.train(
             run_config,
             folder,
-            lambda: load_data(run_config, data_dir, manual_dir),
+            lambda: load_data(run_config, data_dir, manual_dir, store, shown.note),
             shown,
             stage=stage,
             fresh=fresh,

@@ -73,7 +73,7 @@ def _check_span(context, parameter, span):
 @data_options
 @guarded
 @with_tensorflow
-def traverse(out, model_dir, chosen, capsule, steps, span, rows, couplings, data_dir, manual_dir):
+def traverse(out, model_dir, chosen, capsule, steps, span, rows, couplings, **places):
     """Vary one capsule's dimensions one at a time: a row a dimension.
 
     With --couplings, show how an image is routed to the classes: a row an image.
@@ -81,7 +81,7 @@ def traverse(out, model_dir, chosen, capsule, steps, span, rows, couplings, data
     folder = find_model(model_dir)
     _check_arguments(couplings, chosen)
     model = (load_routed if couplings else load_reconstructing)(folder)
-    test = load_run_data(folder, data_dir, manual_dir).test
+    test = load_run_data(folder, **places).test
     if max(chosen) >= len(test):
         raise click.BadParameter(
             f"there are {len(test)} test images. Received: {max(chosen)}", param_hint="--image"

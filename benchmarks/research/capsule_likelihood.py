@@ -57,7 +57,7 @@ def visible(model, args):
         images = np.load(args.images)
         parts = images[::2][: args.limit], images[1::2][: args.limit]
     else:
-        data = load_run_data(args.model_dir, args.data_dir)
+        data = load_run_data(args.model_dir, data_dir=args.data_dir)
         parts = [part.head(args.limit).images for part in (data.train, data.test)]
     return [density.visible(model, part) for part in parts]
 

@@ -1,4 +1,4 @@
-"""Images held in memory, and the training and test pair of them."""
+"""Images in memory or on disk, and the training and test pair of them."""
 
 import dataclasses
 import functools
@@ -6,19 +6,21 @@ import hashlib
 
 import numpy as np
 
+from keras_capsule_poe.data.rows import RowView, view
 from keras_capsule_poe.errors import DataError
 
 # Enough images for a stable mean; more would only cost time.
 HELD_OUT = 1000
+_CHUNK = 4096
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ImageSet:
-    """Images of one size, held once in memory.
+    """Images of one size, held once.
 
     Attributes:
         images: `(N, H, W, C)` uint8 array in [0, 255], C is 1 (grey), 2 (a stereo pair, left
-            and right) or 3 (RGB).
+            and right) or 3 (RGB). A memory-mapped one, or a `RowView`, stays on disk.
         labels: `(N,)` int64 array, or `(N, K)` where each image shows K things, or `None`.
         class_names: tuple of str, `class_names[label]` names a label, or `None`.
         name: where the images come from, for people to read.
@@ -75,7 +77,8 @@ class ImageSet:
     def fingerprint(self):
         """16 hex digits that change with the shape or any pixel: a prefix of a SHA-256 sum."""
         digest = hashlib.sha256(repr(self.images.shape).encode())
-        digest.update(np.ascontiguousarray(self.images))
+        for start in range(0, len(self), _CHUNK):
+            digest.update(np.ascontiguousarray(self.images[start : start + _CHUNK]))
         return digest.hexdigest()[:16]
 
     @functools.cached_property
@@ -87,14 +90,18 @@ class ImageSet:
 
     @property
     def nbytes(self):
-        """Bytes that the images take."""
-        return self.images.nbytes
+        """Bytes of memory that the images take: none of those on disk."""
+        return 0 if isinstance(self.images, (np.memmap, RowView)) else self.images.nbytes
 
     def take(self, index):
-        """The images `index`, a slice or an integer array. A slice shares memory with this set."""
+        """The images `index`, a slice or an integer array.
+
+        A slice shares memory with this set; of images on disk, whatever is taken stays there.
+        """
+        images = view(self.images, index)
         labels = None if self.labels is None else self.labels[index]
         extras = {name: array[index] for name, array in self.extras.items()}
-        return dataclasses.replace(self, images=self.images[index], labels=labels, extras=extras)
+        return dataclasses.replace(self, images=images, labels=labels, extras=extras)
 
     def head(self, n):
         """The first `n` images, or all where there are fewer. Shares memory with this set."""

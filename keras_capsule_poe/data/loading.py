@@ -30,6 +30,8 @@ def load_images(
     test_fraction=0.1,
     seed=0,
     smallest=None,
+    store=None,
+    report=None,
 ):
     """Reads images to train on and images to test with.
 
@@ -78,12 +80,18 @@ def load_images(
             The choice depends on the number of images and `seed` only.
         seed: integer of at least 0.
         smallest: least height and width in pixels that the model can take, or `None`.
+        store: folder to keep the images of a folder, an `.npz` or a tensorflow-datasets name in,
+            as rows on disk; see `data.store.open_store`. They are written once, all of them
+            whatever the `limit`, and then read from there instead of being held in memory; the
+            images are the same. Default: hold them in memory.
+        report: function of a line, told how writing a store goes. Default: nobody is.
 
     Returns:
-        `ImageData` with uint8 images in [0, 255].
+        `ImageData` with uint8 images in [0, 255]; from a store, memory-mapped, see `RowView`.
 
     Raises:
         DataError: if the data cannot be found or used, or an argument is unsound.
+        RunFailed: if the store cannot be written.
 
     Examples:
 
@@ -102,6 +110,8 @@ def load_images(
         test_fraction=test_fraction,
         seed=seed,
         smallest=smallest,
+        store=store,
+        report=report,
     )
     if not isinstance(dataset, (str, os.PathLike)) or not str(dataset):
         raise DataError(f"`dataset` must be a name or a path. Received: {dataset!r}.")

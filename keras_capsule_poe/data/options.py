@@ -3,6 +3,7 @@
 import dataclasses
 import numbers
 import os
+from collections.abc import Callable
 
 from keras_capsule_poe.errors import DataError
 
@@ -33,6 +34,8 @@ class Options:
     test_fraction: float = 0.1
     seed: int = 0
     smallest: int | None = None
+    store: str | os.PathLike | None = None
+    report: Callable | None = None
 
     def __post_init__(self):
         for name in ("limit", "smallest"):

@@ -25,7 +25,7 @@ def check_room(n, image_shape, copies=1):
     """
     shape = "x".join(map(str, image_shape))
     needed = copies * n * math.prod(image_shape)
-    check_memory(f"{n:,} images of {shape}", needed, mend="image_size")
+    check_memory(f"{n:,} images of {shape}", needed, mend=("image_size", "store"))
 
 
 def check_memory(what, needed, mend=None):

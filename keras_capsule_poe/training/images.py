@@ -1,12 +1,12 @@
 """The images that a configuration names."""
 
 
-def load_data(config, data_dir=None, manual_dir=None):
+def load_data(config, data_dir=None, manual_dir=None, store=None, report=None):
     """The `ImageData` of a `RunConfig`, split by viewpoints and its held-out images set apart.
 
     Args:
         config: `RunConfig`.
-        data_dir, manual_dir: See `load_images`.
+        data_dir, manual_dir, store, report: See `load_images`.
 
     Raises:
         DataError: If the data cannot be found or used.
@@ -24,6 +24,8 @@ def load_data(config, data_dir=None, manual_dir=None):
         config.dataset,
         data_dir=data_dir,
         manual_dir=manual_dir,
+        store=store,
+        report=report,
         column=config.column,
         image_size=config.image_size,
         grey=config.grey,

@@ -238,7 +238,7 @@ def test_more_images_than_memory_holds_are_refused_at_the_first(classes, monkeyp
         DataError, match="images of 8000x8000x1 would take .* GB of memory"
     ) as found:
         load_images(classes, image_size=8000)
-    assert found.value.mend == "image_size" and len(read) == 1
+    assert found.value.mend == ("image_size", "store") and len(read) == 1
 
 
 def test_a_fifo_is_not_waited_for(classes):

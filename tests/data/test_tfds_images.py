@@ -5,7 +5,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from keras_capsule_poe.data import DataError, load_images
-from keras_capsule_poe.data.sources import network
+from keras_capsule_poe.data.sources import network, tfds_images
 
 RANDOM = np.random.default_rng(0)
 
@@ -141,6 +141,49 @@ def test_some_images_without_a_label_are_told(made_up, monkeypatch):
     monkeypatch.setattr(MadeUpUnlabelled, "EXAMPLES", some)
     with pytest.warns(UserWarning, match="2 of the 4 images"):
         assert made_up("made_up_unlabelled").test.labels is None
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("made_up_grey", {}),
+        ("made_up_grey", {"limit": 7, "seed": 3, "image_size": 21}),
+        ("made_up_sizes", {"column": "image", "image_size": (24, 20), "grey": True}),
+        ("made_up_deep", {"column": "deep", "test_fraction": 0.5, "limit": 1}),
+    ],
+)
+def test_a_store_holds_the_same_images(made_up, tmp_path, name, options):
+    wanted = made_up(name, **options)
+    for _ in range(2):
+        found = made_up(name, store=tmp_path, **options)
+        assert found.train.nbytes == 0
+        assert found.fingerprints == wanted.fingerprints
+        for ours, theirs in ((found.train, wanted.train), (found.test, wanted.test)):
+            assert np.array_equal(np.asarray(ours.images), theirs.images)
+            assert np.array_equal(ours.labels, theirs.labels)
+            assert ours.class_names == theirs.class_names
+
+
+@pytest.mark.parametrize("left", [0, 1, 29, 30, 33])
+def test_an_interrupted_store_goes_on_in_the_midst_of_a_split(made_up, tmp_path, monkeypatch, left):
+    """Blocks of one image, of which the reader stops at one."""
+    monkeypatch.setattr(tfds_images, "_BATCH", 1)
+    fit, fitted = tfds_images.fit_images, []
+
+    def stop(*arguments):
+        if len(fitted) == left:
+            raise KeyboardInterrupt
+        fitted.append(None)
+        return fit(*arguments)
+
+    monkeypatch.setattr(tfds_images, "fit_images", stop)
+    with pytest.raises(KeyboardInterrupt):
+        made_up("made_up_grey", store=tmp_path)
+    monkeypatch.setattr(tfds_images, "fit_images", fit)
+    lines = []
+    found = made_up("made_up_grey", store=tmp_path, report=lines.append)
+    assert found.fingerprints == made_up("made_up_grey").fingerprints
+    assert any(f"goes on after {left} of 34" in line for line in lines) == (left > 0)
 
 
 def test_limit_takes_the_first_images(made_up):

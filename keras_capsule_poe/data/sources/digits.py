@@ -15,7 +15,7 @@ def load_digits(options):
     from sklearn import datasets
 
     options.refuse(
-        "the data set 'digits'", "column", "data_dir", "manual_dir", "grey", "skip_broken"
+        "the data set 'digits'", "column", "data_dir", "manual_dir", "grey", "skip_broken", "store"
     )
     digits = datasets.load_digits()
     images = floats_to_bytes(digits.images / BRIGHTEST, "digits")[..., np.newaxis]

@@ -1,6 +1,5 @@
 """Images from a folder of image files."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +7,11 @@ import numpy as np
 from keras_capsule_poe.data.image_set import ImageData, ImageSet
 from keras_capsule_poe.data.ordering import epoch_order, hold_out
 from keras_capsule_poe.data.pixels import check_room, fit_image
+from keras_capsule_poe.data.rows import RowView
+from keras_capsule_poe.data.sources.folder_listing import EXTENSIONS, Listing
 from keras_capsule_poe.data.sources.image_file import UnreadableImage, read_image
+from keras_capsule_poe.data.store import Source, joined, open_store
 from keras_capsule_poe.errors import DataError
-
-EXTENSIONS = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff")
 
 
 def load_folder(folder, options):
@@ -19,62 +19,91 @@ def load_folder(folder, options):
     options.refuse("a folder of images", "column", "data_dir", "manual_dir")
     folder = Path(folder)
     tests = [folder / name for name in ("test", "validation", "val")]
-    roots = folder / "train", next((root for root in tests if root.is_dir()), tests[0])
-    parts = [_image_files(root) for root in roots]
-    if all(parts):
+    test = next((root for root in tests if root.is_dir()), tests[0])
+    parts = [Listing(folder / "train"), Listing(test)]
+    if all(map(len, parts)):
         # In random order, so that `limit` takes from every class.
-        orders = [epoch_order(len(files), options.seed, 0) for files in parts]
+        orders = [epoch_order(len(part), options.seed, 0) for part in parts]
     else:
-        files = _image_files(folder)
-        if not files:
+        whole = Listing(folder)
+        if not len(whole):
             raise DataError(
                 f"folder {folder} holds no images; give one with {', '.join(EXTENSIONS)} files."
             )
-        roots, parts = (folder, folder), (files, files)
-        orders = hold_out(len(files), options.test_fraction, options.seed)
+        parts = whole, whole
+        orders = hold_out(len(whole), options.test_fraction, options.seed)
+    read = _read if options.store is None else _stored
+    (train, test), skipped = read(folder, parts, orders, options)
+    of_parts = [part.class_names for part in parts]
+    names = tuple(sorted({*of_parts[0], *of_parts[1]})) if None not in of_parts else None
 
+    def image_set(images, files, part):
+        labels = None
+        if names:
+            number = np.array([names.index(name) for name in part.class_names], np.int64)
+            labels = number[part.classes[files]]
+        return ImageSet(images, labels, names, str(folder))
+
+    return ImageData(image_set(*train, parts[0]), image_set(*test, parts[1]), skipped)
+
+
+def _read(folder, parts, orders, options):
+    """Images in memory, and the numbers of their files, of each part; and paths left out."""
     reader = _Reader(options)
-    train = reader.read([parts[0][i] for i in orders[0]], options.limit)
-    test = reader.read([parts[1][i] for i in orders[1]])
-    class_of = [_class_names(root, files) for root, files in zip(roots, parts, strict=True)]
-    names = tuple(sorted({*class_of[0].values(), *class_of[1].values()})) if all(class_of) else None
-
-    def image_set(images, classes):
-        labels = names and np.array([names.index(classes[f]) for f, _ in images], np.int64)
-        return ImageSet(reader.stack(images), labels, names, str(folder))
-
-    return ImageData(image_set(train, class_of[0]), image_set(test, class_of[1]), reader.skipped)
+    found = []
+    for part, order, limit in zip(parts, orders, (options.limit, None)):
+        paths = list(part.paths())
+        found.append(reader.read(paths, order, limit))
+    return [(reader.stack(images), files) for images, files in found], tuple(reader.skipped)
 
 
-def _image_files(folder):
-    """Paths of the image files below `folder`, if it exists, sorted, without hidden ones."""
-    return sorted(_walk(folder)) if folder.is_dir() else []
+def _stored(folder, parts, orders, options):
+    """As `_read`, but the images of all files lie in a store."""
+    parts = parts[:1] if parts[0] is parts[1] else parts
+    sizes = [len(part) for part in parts]
+
+    def read(part):
+        def blocks(first):
+            reader = _Reader(options)
+            # What stands for files that cannot be read.
+            readable = reader.images(path for each in parts for path in each.paths())
+            if (blank := next(readable, None)) is None:
+                raise _none_left(sum(sizes), reader.skipped[0])
+            blank = np.zeros_like(blank)
+            for path in part.paths(first):
+                image = reader.image(path)
+                broken = np.array([image is None])
+                yield (blank if image is None else image)[np.newaxis], {"broken": broken}
+
+        return blocks
+
+    about = {
+        "folder": str(folder.resolve()),
+        "files": [part.fingerprint for part in parts],
+        "image_size": options.image_size,
+        "grey": options.grey,
+        "skip_broken": options.skip_broken,
+    }
+    read_all = joined([(size, read(part)) for size, part in zip(sizes, parts)])
+    source = Source(folder.resolve().name, about, sum(sizes), read_all)
+    images, known = open_store(source, options.store, options.report)
+    whole = known["broken"]
+    paths = (path for part in parts for path in part.paths())
+    skipped = tuple(path for path, is_broken in zip(paths, whole) if is_broken)
+    found, firsts = [], (0, sizes[0] if len(parts) > 1 else 0)
+    for first, order, limit in zip(firsts, orders, (options.limit, None)):
+        files = order[~whole[first + order]][:limit]
+        if not len(files):
+            raise _none_left(len(order), skipped[0])
+        found.append((RowView(images, first + files), files))
+    return found, skipped
 
 
-def _walk(folder, above=()):
-    """Paths of image files, also behind links, unless these lead back to a folder `above`."""
-    try:
-        status = os.stat(folder)
-        here = status.st_dev, status.st_ino
-        if here in above:
-            return
-        with os.scandir(folder) as entries:
-            seen = [entry for entry in entries if not entry.name.startswith(".")]
-        for entry in seen:
-            if entry.is_dir():
-                yield from _walk(Path(entry.path), (*above, here))
-            elif entry.name.lower().endswith(EXTENSIONS):
-                yield Path(entry.path)
-    except OSError as error:
-        raise DataError(f"folder {folder} cannot be read: {error.strerror or error}.") from error
-
-
-def _class_names(root, files):
-    """The first-level sub-folder of each file, or nothing if a file lies in none."""
-    parts = {file: file.relative_to(root).parts for file in files}
-    if any(len(names) == 1 for names in parts.values()):
-        return {}
-    return {file: names[0] for file, names in parts.items()}
+def _none_left(files, first):
+    return DataError(
+        f"no image is left to train or test with: all {files} files of one part "
+        f"cannot be read, {first} first; repair them or give another folder."
+    )
 
 
 class _Reader:
@@ -84,46 +113,55 @@ class _Reader:
         self.options = options
         self.first = None
         self.grey = True
-        self.skipped = ()
+        self.skipped = []
 
-    def read(self, files, limit=None):
-        """`(file, image)` pairs, at most `limit`; `skipped` grows by the broken files."""
-        images = []
-        for file in files:
+    def image(self, path):
+        """The image of a file; None, and `skipped` grows, if it is broken."""
+        try:
+            image = read_image(path)
+        except UnreadableImage as error:
+            if not self.options.skip_broken:
+                raise DataError(
+                    f"{path} {error}; remove or mend it.", mend="skip_broken"
+                ) from error
+            self.skipped.append(path)
+            return None
+        image = fit_image(image, self.options.image_size, self.options.grey)
+        self._compare(path, image)
+        return image
+
+    def images(self, paths):
+        """Those of `paths` that can be read."""
+        return (image for path in paths if (image := self.image(path)) is not None)
+
+    def read(self, paths, order, limit):
+        """A list of images, at most `limit`, and the numbers of their files."""
+        images, files = [], []
+        for number in order:
             if len(images) == limit:
                 break
-            try:
-                image = read_image(file)
-            except UnreadableImage as error:
-                if not self.options.skip_broken:
-                    raise DataError(
-                        f"{file} {error}; remove or mend it.", mend="skip_broken"
-                    ) from error
-                self.skipped += (str(file),)
+            image = self.image(paths[number])
+            if image is None:
                 continue
-            image = fit_image(image, self.options.image_size, self.options.grey)
-            self._compare(file, image)
             if not images:
                 # One by one, and then side by side.
-                check_room(min(len(files), limit or len(files)), image.shape, copies=2)
-            images.append((file, image))
+                check_room(min(len(order), limit or len(order)), image.shape, copies=2)
+            images.append(image)
+            files.append(number)
         if not images:
-            raise DataError(
-                f"no image is left to train or test with: all {len(files)} files of one part "
-                f"cannot be read, {files[0]} first; repair them or give another folder."
-            )
-        return images
+            raise _none_left(len(order), paths[order[0]])
+        return images, np.array(files)
 
-    def _compare(self, file, image):
+    def _compare(self, path, image):
         size = image.shape[:2]
         self.grey = self.grey and image.shape[-1] == 1
         if self.first is None:
-            self.first = file, size
+            self.first = path, size
         elif size != self.first[1]:
             (other, (height, width)) = self.first
             raise DataError(
                 "all images of a folder must have the same size, unless `image_size` is given. "
-                f"Received: {other} of {height}x{width} and {file} of {size[0]}x{size[1]} pixels.",
+                f"Received: {other} of {height}x{width} and {path} of {size[0]}x{size[1]} pixels.",
                 mend="image_size",
             )
 
@@ -131,6 +169,6 @@ class _Reader:
         """The images as `(N, H, W, C)`, grey only if every image read was grey."""
         channels = 1 if self.grey else 3
         stacked = np.empty((len(images), *self.first[1], channels), np.uint8)
-        for i, (_, image) in enumerate(images):
+        for i, image in enumerate(images):
             stacked[i] = image
         return stacked

@@ -1,50 +1,58 @@
 """Images from a NumPy `.npz` archive."""
 
+import functools
+from pathlib import Path
+
 import numpy as np
 
 from keras_capsule_poe.data.image_set import ImageData, ImageSet
 from keras_capsule_poe.data.ordering import hold_out
 from keras_capsule_poe.data.pixels import check_memory, fit_images, floats_to_bytes
-from keras_capsule_poe.errors import DataError, first_line, listing
+from keras_capsule_poe.data.rows import view
+from keras_capsule_poe.data.sources.npz_rows import Member, reading
+from keras_capsule_poe.data.store import Source, joined, open_store
+from keras_capsule_poe.errors import DataError, listing
 
 
 def load_npz(path, options):
     """`x_train` and `x_test` (with `y_train`, `y_test`), or `images` (with `labels`)."""
     options.refuse("an .npz file", "data_dir", "manual_dir", "skip_broken")
-    wanted = ("x_train", "y_train", "x_test", "y_test", "images", "labels", options.column)
-    try:
+    path = Path(path)
+    of_images = ("x_train", "x_test", "images", options.column)
+    with reading(path), open(path, "rb") as file:
         # Opened here because NumPy leaves the file of a damaged archive open.
-        with open(path, "rb") as file:
-            archive = np.load(file, allow_pickle=False)
-            if isinstance(archive, np.ndarray):
-                raise ValueError("a single array; store it with numpy.savez")
-            names = archive.files
-            _check_size(path, archive, wanted)
-            arrays = {name: archive[name] for name in names if name in wanted}
-            if odd := [name for name in arrays if not isinstance(arrays[name], np.ndarray)]:
-                raise ValueError(f"{odd[0]} is no array")
-    except DataError:
-        raise
-    # NumPy lets through whatever a damaged archive makes its parsers raise.
-    except Exception as error:
-        raise DataError(
-            f"{path} cannot be read as an .npz archive of plain arrays: it is damaged or of "
-            f"another kind ({first_line(error)})."
-        ) from error
+        archive = np.load(file, allow_pickle=False)
+        if isinstance(archive, np.ndarray):
+            raise ValueError("a single array; store it with numpy.savez")
+        names = archive.files
+        stays = of_images if options.store is not None else ()
+        wanted = {*of_images, "y_train", "y_test", "labels"}.difference(stays)
+        _check_size(path, archive, wanted)
+        arrays = {name: archive[name] for name in names if name in wanted}
+        if odd := [name for name in arrays if not isinstance(arrays[name], np.ndarray)]:
+            raise ValueError(f"{odd[0]} is no array")
+        arrays |= {name: Member(path, name) for name in names if name in stays}
 
-    def read(images, labels):
-        pixels = _pixels(path, images, arrays[images])
-        return pixels, _labels(path, labels, arrays.get(labels), len(pixels))
+    def read(*of_parts):
+        for name, _ in of_parts:
+            _check_pixels(path, name, arrays[name])
+        if options.store is not None:
+            pixels = _stored(path, [(name, arrays[name]) for name, _ in of_parts], options)
+        else:
+            pixels = [_pixels(path, name, arrays[name]) for name, _ in of_parts]
+        return [
+            (rows, _labels(path, labels, arrays.get(labels), len(rows)))
+            for rows, (_, labels) in zip(pixels, of_parts)
+        ]
 
-    def image_set(pixels, labels):
-        pixels = fit_images(pixels, options.image_size, options.grey)
-        return ImageSet(pixels, labels, name=str(path))
+    def image_set(pixels, labels, index):
+        pixels = fit_images(view(pixels, index), options.image_size, options.grey)
+        return ImageSet(pixels, None if labels is None else labels[index], name=str(path))
 
     if options.column is None and {"x_train", "x_test"} <= arrays.keys():
-        pixels, labels = read("x_train", "y_train")
-        first = slice(options.limit)
-        train = image_set(pixels[first], None if labels is None else labels[first])
-        return ImageData(train, image_set(*read("x_test", "y_test")))
+        train, test = read(("x_train", "y_train"), ("x_test", "y_test"))
+        limited = image_set(*train, slice(options.limit))
+        return ImageData(limited, image_set(*test, slice(None)))
 
     images = options.column or ("x_train" if "x_train" in arrays else "images")
     if images not in arrays:
@@ -54,41 +62,64 @@ def load_npz(path, options):
             f"Received: arrays {listing(names)}.",
             mend="column",
         )
-    pixels, labels = read(images, "y_train" if images == "x_train" else "labels")
-    train, test = hold_out(len(pixels), options.test_fraction, options.seed)
-
-    def part(index):
-        return image_set(pixels[index], None if labels is None else labels[index])
-
-    return ImageData(part(train[: options.limit]), part(test))
+    (whole,) = read((images, "y_train" if images == "x_train" else "labels"))
+    train, test = hold_out(len(whole[0]), options.test_fraction, options.seed)
+    return ImageData(image_set(*whole, train[: options.limit]), image_set(*whole, test))
 
 
 def _check_size(path, archive, wanted):
     """A small file may hold zeros without end; how many is known before they are read."""
     members = {info.filename.removesuffix(".npy"): info for info in archive.zip.infolist()}
     sizes = [info.file_size for name, info in members.items() if name in wanted]
-    check_memory(f"the arrays of {path}", sum(sizes))
+    check_memory(f"the arrays of {path}", sum(sizes), mend="store")
 
 
-def _pixels(path, name, array):
-    """`array` as `(N, H, W, C)` uint8."""
+def _stored(path, members, options):
+    """The images of each named `Member`, fitted, in a store."""
+    status = path.stat()
+    about = {
+        "file": [str(path.resolve()), status.st_size, status.st_mtime_ns],
+        "arrays": [name for name, _ in members],
+        "image_size": options.image_size,
+        "grey": options.grey,
+    }
+
+    def blocks(name, member, first):
+        for block in member.blocks(first):
+            pixels = _pixels(path, name, block)
+            yield fit_images(pixels, options.image_size, options.grey), {}
+
+    sizes = [member.shape[0] for _, member in members]
+    parts = [functools.partial(blocks, *named) for named in members]
+    read = joined(list(zip(sizes, parts)))
+    source = Source(path.stem, about, sum(sizes), read)
+    images, _ = open_store(source, options.store, options.report)
+    return np.split(images, np.cumsum(sizes)[:-1])
+
+
+def _check_pixels(path, name, array):
+    """Refuses an array, or a `Member`, that cannot be images."""
     what = f"array {name!r} of {path}"
     received = f"Received: shape {array.shape} and dtype {array.dtype}."
     if array.ndim not in (3, 4):
         raise DataError(f"{what} must have shape (N, H, W) or (N, H, W, C). {received}")
-    if array.ndim == 3:
-        array = array[..., np.newaxis]
-    if array.shape[-1] not in (1, 3):
+    if array.ndim == 4 and array.shape[-1] not in (1, 3):
         raise DataError(
             f"{what} must have 1 or 3 channels, in the last dimension: (N, H, W, C). {received}"
         )
     if not array.size:
         raise DataError(f"{what} is empty. {received}")
+    if array.dtype != np.uint8 and array.dtype.kind != "f":
+        raise DataError(f"{what} must be uint8, or float with pixels in [0, 1]. {received}")
+
+
+def _pixels(path, name, array):
+    """`array` as `(N, H, W, C)` uint8."""
+    if array.ndim == 3:
+        array = array[..., np.newaxis]
     if array.dtype == np.uint8:
         return array
-    if array.dtype.kind != "f":
-        raise DataError(f"{what} must be uint8, or float with pixels in [0, 1]. {received}")
-    return floats_to_bytes(array, what)
+    return floats_to_bytes(array, f"array {name!r} of {path}")
 
 
 def _labels(path, name, array, n):

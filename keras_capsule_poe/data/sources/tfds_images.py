@@ -1,5 +1,6 @@
 """Images from a data set that tensorflow-datasets knows."""
 
+import functools
 import warnings
 
 import numpy as np
@@ -8,6 +9,7 @@ from keras_capsule_poe.data.image_set import ImageData, ImageSet
 from keras_capsule_poe.data.ordering import hold_out
 from keras_capsule_poe.data.pixels import check_room, fit_image, fit_images, floats_to_bytes
 from keras_capsule_poe.data.sources.tfds_prepare import prepared_builder
+from keras_capsule_poe.data.store import Source, joined, open_store
 from keras_capsule_poe.errors import DataError, first_line, listing
 
 _BATCH = 1024
@@ -31,10 +33,10 @@ def load_tfds(name, options):
             f"data set {name!r} must have a split 'train'. Received: splits {listing(splits)}."
         )
     test = next((split for split in ("test", "validation") if split in splits), None)
+    read = columns.read if options.store is None else columns.stored
     if test not in (None, train):
-        train = columns.read(train, options.limit)
-        return ImageData(train, columns.read(test))
-    everything = columns.read(train)
+        return ImageData(*read((train, test), options.limit))
+    (everything,) = read((train,))
     train, test = hold_out(len(everything), options.test_fraction, options.seed)
     return ImageData(everything.take(train[: options.limit]), everything.take(test))
 
@@ -96,27 +98,69 @@ class _Columns:
         name = "label" if "label" in labels else next(iter(labels), None)
         return name, name and tuple(labels[name].names)
 
-    def read(self, split, limit=None):
-        """The first `limit` images of `split` as an `ImageSet`."""
-        size, grey = self.options.image_size, self.options.grey
-        n = self.builder.info.splits[split].num_examples
+    def read(self, splits, limit=None):
+        """Each of `splits` as an `ImageSet`, of the first at most `limit` images of the first."""
+        limits = (limit, *(None for _ in splits[1:]))
+        return [self._read(*part) for part in zip(splits, limits)]
+
+    def _read(self, split, limit):
+        n = self._count(split)
         n = n if limit is None else min(n, limit)
-        height, width = size or self.shape[:2]
-        channels = 1 if grey and self.shape[-1] == 3 else self.shape[-1] * len(self.cameras)
+        height, width = self.options.image_size or self.shape[:2]
+        grey = self.options.grey and self.shape[-1] == 3
+        channels = 1 if grey else self.shape[-1] * len(self.cameras)
         check_room(n, (height, width, channels))
         images = np.empty((n, height, width, channels), np.uint8)
         numbers = {name: np.empty(n, np.int64) for name in (self.label, *self.extras) if name}
         done = 0
+        for pixels, known in self._blocks(split, n):
+            images[done : done + len(pixels)] = pixels
+            for name, array in numbers.items():
+                array[done : done + len(pixels)] = known[name]
+            done += len(pixels)
+        return self._known(split, self._image_set(images, numbers))
+
+    def stored(self, splits, limit=None):
+        """As `read`, but the images of all splits lie in a store."""
+        info, options = self.builder.info, self.options
+        sizes = [self._count(split) for split in splits]
+        about = {
+            "name": info.full_name,
+            "path": str(self.builder.data_path),
+            "columns": self.cameras,
+            "image_size": options.image_size,
+            "grey": options.grey,
+            "splits": [[split, *_files(info.splits[split])] for split in splits],
+        }
+        parts = [functools.partial(self._blocks, *part) for part in zip(splits, sizes)]
+        read = joined(list(zip(sizes, parts)))
+        source = Source(info.full_name, about, sum(sizes), read)
+        images, numbers = open_store(source, options.store, options.report)
+        first, *rest = self._image_set(images, numbers).split(sizes[0])
+        found = zip(splits, [first.take(slice(limit)), *rest])
+        return [self._known(split, images) for split, images in found]
+
+    def _count(self, split):
+        return self.builder.info.splits[split].num_examples
+
+    def _image_set(self, images, numbers):
+        extras = dict(numbers)
+        labels = extras.pop(self.label, None)
+        return ImageSet(images, labels, self.class_names, self.name, extras)
+
+    def _blocks(self, split, n, first=0):
+        """Of the first `n` images those from `first` on: fitted images, and numbers by name."""
+        size, grey = self.options.image_size, self.options.grey
+        done = first
         try:
-            for batch in self._batches(split, n):
+            for batch in self._batches(split, n, first):
                 pixels = self._pixels(batch)
                 if None in self.shape:
                     pixels = fit_image(pixels, size, grey)[np.newaxis]
                 else:
                     pixels = fit_images(pixels, size, grey)
-                images[done : done + len(pixels)] = pixels
-                for name, array in numbers.items():
-                    array[done : done + len(pixels)] = batch[name]
+                names = [name for name in (self.label, *self.extras) if name]
+                yield pixels, {name: np.atleast_1d(batch[name]).astype(np.int64) for name in names}
                 done += len(pixels)
         except DataError:
             raise
@@ -130,20 +174,18 @@ class _Columns:
                 f"split {split!r} of data set {self.name!r} must hold {n} images; delete "
                 f"{self.builder.data_path} and prepare it again. Received: {done} images."
             )
-        labels = self._known(split, numbers.pop(self.label, None))
-        return ImageSet(images, labels, self.class_names, self.name, numbers)
 
-    def _known(self, split, labels):
-        """Labels, or None where not every image has one: what has none is labelled -1."""
-        unknown = 0 if labels is None else np.count_nonzero(labels < 0)
+    def _known(self, split, images):
+        """The same `ImageSet`, without labels where not every image has one: -1 stands for none."""
+        unknown = 0 if images.labels is None else np.count_nonzero(images.labels < 0)
         if not unknown:
-            return labels
+            return images
         warnings.warn(
-            f"{unknown} of the {len(labels)} images in split {split!r} of data set {self.name!r} "
+            f"{unknown} of the {len(images)} images in split {split!r} of data set {self.name!r} "
             "have no label (-1): no label of that split is used",
             stacklevel=2,
         )
-        return None
+        return ImageSet(images.images, None, images.class_names, self.name, images.extras)
 
     def _pixels(self, batch):
         """The uint8 images of a batch, upright, the cameras of a stereo pair as channels."""
@@ -151,7 +193,7 @@ class _Columns:
         whole = pixels[0] if len(pixels) == 1 else np.concatenate(pixels, axis=-1)
         return np.swapaxes(whole, -3, -2) if self.name in _LYING else whole
 
-    def _batches(self, split, n):
+    def _batches(self, split, n, first):
         """Dictionaries of NumPy arrays: of one image each where sizes differ, else of many."""
         import tensorflow_datasets as tfds
 
@@ -167,7 +209,9 @@ class _Columns:
             shuffle_files=False,
             decoders=tfds.decode.PartialDecoding(wanted) if others else None,
             read_config=config,
-        ).take(n)
+        )
+        # By parts of the split they would come in another order.
+        dataset = dataset.take(n).skip(first)
         return tfds.as_numpy(dataset if None in self.shape else dataset.batch(_BATCH))
 
     def _as_bytes(self, pixels):
@@ -176,3 +220,8 @@ class _Columns:
             return pixels
         units = pixels / 65535 if pixels.dtype == np.uint16 else pixels
         return floats_to_bytes(units, f"column {self.image!r} of data set {self.name!r}")
+
+
+def _files(split):
+    """How many images each file of a split holds, and the bytes of all."""
+    return list(split.shard_lengths), split.num_bytes

@@ -116,7 +116,13 @@ def solid(category, instance):
 def load_viewpoints(options):
     """24,300 pairs of 5 instances of each solid to train on and as many of others to test with."""
     options.refuse(
-        "the data set 'viewpoints'", "column", "data_dir", "manual_dir", "grey", "skip_broken"
+        "the data set 'viewpoints'",
+        "column",
+        "data_dir",
+        "manual_dir",
+        "grey",
+        "skip_broken",
+        "store",
     )
     sizes = (len(SOLIDS), TESTED, len(ELEVATIONS), len(AZIMUTHS), len(LIGHTS))
     # The same split and order whatever the seed, so that figures of different seeds compare.

@@ -1,0 +1,123 @@
+"""An `.npy` file that grows by rows, and can be gone on with."""
+
+import os
+
+import numpy as np
+from numpy.lib import format as npy
+
+from keras_capsule_poe.errors import DataError
+
+_BLOCK = 4096
+
+
+class GrowingRows:
+    """Rows of an `.npy` file, appended one block after another.
+
+    Not written through a memory map: on a full disk that kills the process instead of raising.
+
+    Args:
+        path: The file; what is there is overwritten.
+        rows: int, N, how many it will have.
+        like: Array (B, ...) of the shape and dtype of its rows.
+
+    Examples:
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "rows.npy"
+    >>> rows = GrowingRows(path, 3, np.zeros((1, 2)))
+    >>> rows.append(np.ones((3, 2)))
+    >>> rows.close()
+    >>> np.load(path).shape
+    (3, 2)
+    """
+
+    def __init__(self, path, rows, like):
+        self.path, self.rows = path, rows
+        self._create(like.shape[1:], like.dtype)
+
+    def _create(self, shape, dtype):
+        self.shape, self.dtype = tuple(shape), dtype
+        self.file = open(self.path, "w+b", buffering=0)
+        about = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False}
+        npy.write_array_header_1_0(self.file, {**about, "shape": (self.rows, *shape)})
+        self.offset = self.file.tell()
+
+    @classmethod
+    def resume(cls, path, done):
+        """A file that has `done` rows, or more, which are overwritten.
+
+        Raises:
+            ValueError: If it has fewer, or is none.
+        """
+        self = cls.__new__(cls)
+        self.path, self.file = path, open(path, "r+b", buffering=0)
+        try:
+            self._go_on(done)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def _go_on(self, done):
+        if npy.read_magic(self.file) != (1, 0):
+            raise ValueError(f"{self.path} is of another version")
+        (self.rows, *shape), _, self.dtype = npy.read_array_header_1_0(self.file)
+        self.shape, self.offset = tuple(shape), self.file.tell()
+        end = self.offset + done * self._row_bytes
+        if os.fstat(self.file.fileno()).st_size < end:
+            raise ValueError(f"{self.path} has fewer than {done} rows")
+        self.file.seek(end)
+        self.file.truncate()
+
+    @property
+    def _row_bytes(self):
+        return int(np.prod(self.shape, dtype=int)) * self.dtype.itemsize
+
+    def append(self, part):
+        """Writes further rows; a file of grey images turns RGB with the first RGB ones.
+
+        Args:
+            part: Array (B, ...).
+
+        Raises:
+            DataError: If its rows have another shape.
+            OSError: If it cannot be written.
+        """
+        if part.shape[1:] != self.shape:
+            part = self._fit(part)
+        left = memoryview(np.ascontiguousarray(part, self.dtype)).cast("B")
+        while len(left):
+            left = left[self.file.write(left) :]
+
+    def _fit(self, part):
+        shape = part.shape[1:]
+        channels = {shape[-1:], self.shape[-1:]}
+        if shape[:-1] != self.shape[:-1] or channels != {(1,), (3,)}:
+            sizes = ("x".join(map(str, size)) for size in (self.shape, shape))
+            raise DataError(
+                "all images must have the same size, unless `image_size` is given. "
+                f"Received: {' and '.join(sizes)}.",
+                mend="image_size",
+            )
+        if shape[-1] == 1:
+            return np.repeat(part, 3, axis=-1)
+        self._colour()
+        return part
+
+    def _colour(self):
+        """Writes the grey rows anew as RGB."""
+        done = (self.file.tell() - self.offset) // self._row_bytes
+        grey = np.memmap(self.path, self.dtype, "r", self.offset, (done, *self.shape))
+        self.close()
+        # Its pages stay readable until the memory map is gone.
+        os.unlink(self.path)
+        self._create((*self.shape[:-1], 3), self.dtype)
+        for start in range(0, done, _BLOCK):
+            self.append(np.repeat(grey[start : start + _BLOCK], 3, axis=-1))
+
+    def sync(self):
+        """Brings to disk what is written."""
+        os.fsync(self.file.fileno())
+
+    def close(self):
+        self.file.close()

@@ -1,0 +1,81 @@
+"""Rows of the arrays in an `.npz` archive, read one block after another."""
+
+import contextlib
+import zipfile
+
+import numpy as np
+from numpy.lib import format as npy
+
+from keras_capsule_poe.errors import DataError, first_line
+
+_BYTES = 2**24
+
+
+class Member:
+    """An array in an `.npz` archive that is never in memory as a whole.
+
+    Args:
+        path: Path of the archive.
+        name: str, of the array.
+
+    Raises:
+        DataError: if it cannot be read.
+
+    Examples:
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "some.npz"
+    >>> np.savez(path, rows=np.arange(6).reshape(3, 2))
+    >>> member = Member(path, "rows")
+    >>> member.shape, [block.tolist() for block in member.blocks(first=1)]
+    ((3, 2), [[[2, 3], [4, 5]]])
+    """
+
+    def __init__(self, path, name):
+        self.path, self.name = path, name
+        with self._open() as (_, shape, dtype, by_columns):
+            self.shape, self.dtype, self.by_columns = shape, dtype, by_columns
+        self.ndim, self.size = len(shape), int(np.prod(shape))
+
+    @contextlib.contextmanager
+    def _open(self):
+        """The member's file after its header, and what the header says."""
+        with reading(self.path), zipfile.ZipFile(self.path) as archive:
+            with archive.open(f"{self.name}.npy") as file:
+                version = npy.read_magic(file)
+                header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+                shape, by_columns, dtype = header[version](file)
+                if dtype.hasobject:
+                    raise ValueError(f"{self.name} holds objects")
+                yield file, shape, dtype, by_columns
+
+    def blocks(self, first=0):
+        """Iterates over its rows from `first` on, arrays (B, ...)."""
+        if self.by_columns:
+            # Its rows do not lie one after another.
+            with reading(self.path), np.load(self.path) as archive:
+                yield archive[self.name][first:]
+            return
+        with self._open() as (file, shape, dtype, _):
+            row = int(np.prod(shape[1:], dtype=int)) * dtype.itemsize
+            file.seek(first * row, 1)
+            at_once = max(1, _BYTES // max(row, 1))
+            for start in range(first, shape[0], at_once):
+                rows = min(at_once, shape[0] - start)
+                read = file.read(rows * row)
+                yield np.frombuffer(read, dtype).reshape(rows, *shape[1:])
+
+
+@contextlib.contextmanager
+def reading(path):
+    """Whatever a damaged archive makes its parsers raise, as one `DataError`."""
+    try:
+        yield
+    except DataError:
+        raise
+    # NumPy lets it all through.
+    except Exception as error:
+        raise DataError(
+            f"{path} cannot be read as an .npz archive of plain arrays: it is damaged or of "
+            f"another kind ({first_line(error)})."
+        ) from error
