@@ -18,6 +18,7 @@ def show_plan(config, data):
         click.echo(
             f"  {name:18} {stage['epochs']} epochs, {stage['steps']} steps, "
             f"{stage['gflop']:,.0f} GFLOP, about {_duration(stage['seconds'])}"
+            + (f"; {stage['note']}" if stage["note"] else "")
         )
     click.echo(
         f"About {_duration(planned['seconds'])} in all, {planned['peak_bytes'] / 1e9:.1f} GB of "

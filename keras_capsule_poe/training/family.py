@@ -63,6 +63,7 @@ class Cost:
         epochs, steps: int, in all.
         memory: float, bytes that it holds beyond the images.
         disk: float, bytes that it leaves on disk while training lasts.
+        note: str, what a person should know of how it is done.
     """
 
     flops: float
@@ -71,6 +72,7 @@ class Cost:
     steps: int = 1
     memory: float = 0
     disk: float = 0
+    note: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,7 @@ def plan(config, data):
 
     Returns:
         dict: `shapes` and `parameters`, each {name: value}; `stages`, {name: dict with epochs,
-        steps, gflop and seconds}; `peak_bytes`, `disk_bytes` and `seconds`. The times are
+        steps, gflop, seconds and note}; `peak_bytes`, `disk_bytes` and `seconds`. The times are
         FLOPs over this machine's measured rate and the share of it usually reached.
     """
     data = watched(data, config)
@@ -34,6 +34,7 @@ def plan(config, data):
             "steps": cost.steps,
             "gflop": cost.flops / 1e9,
             "seconds": cost.flops / (rate * cost.share),
+            "note": cost.note,
         }
         for name, cost in costs.items()
     }

@@ -31,6 +31,7 @@ FAMILY = Family(
         ),
     ),
     recipes=RECIPES,
+    options=features.OPTIONS,
     check=lazily(f"{_HERE}.build:check"),
     outline=lazily(f"{_HERE}.costs:outline"),
     smallest=lazily("keras_capsule_poe.families.features.build:smallest"),

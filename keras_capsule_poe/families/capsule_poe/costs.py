@@ -4,7 +4,7 @@ import math
 
 from keras_capsule_poe.families.capsule_poe import build
 from keras_capsule_poe.families.features.build import build_autoencoder, build_primary
-from keras_capsule_poe.families.features.costs import BYTES, shapes_of, trained
+from keras_capsule_poe.families.features.costs import BYTES, recomputed, shapes_of, trained
 
 # Shares of the machine's large float32 product rate, see `features.costs`.
 SHARE = {"encoder": 0.14, "decoder": 0.2}
@@ -32,18 +32,19 @@ def outline(config, image_shape):
 
 def encoder(config, image_shape, images, held_out):
     """The `Cost` of training the encoder."""
-    return _contrastive(config, "encoder", image_shape, images)
+    return _contrastive(config, "encoder", image_shape, images, held_out)
 
 
 def decoder(config, image_shape, images, held_out):
     """The `Cost` of training the decoder."""
-    return _contrastive(config, "decoder", image_shape, images)
+    return _contrastive(config, "decoder", image_shape, images, held_out)
 
 
-def _contrastive(config, section, image_shape, images):
+def _contrastive(config, section, image_shape, images, held_out):
     experts = config["encoder"]
     maps = math.prod(shapes_of(config, image_shape).features) * experts.capsules * experts.dim
     # Products of routing, reconstruction and the two correlations; two more for a further pass.
     further = getattr(config[section], "chain_steps", 1) - 1
     flops = 2 * maps * (2 * config[section].iterations + 1 + 4 + 2 * further)
+    flops += recomputed(config, image_shape, images, held_out, SHARE[section])
     return trained(config, section, SHARE[section], flops, images, 8 * maps * BYTES)

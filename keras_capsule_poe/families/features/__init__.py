@@ -3,7 +3,7 @@
 A family puts `SECTIONS` and `STAGES` before its own.
 """
 
-from keras_capsule_poe.families.features.sections import SECTIONS
+from keras_capsule_poe.families.features.sections import OPTIONS, SECTIONS
 from keras_capsule_poe.training.family import Stage, lazily
 
 _HERE = "keras_capsule_poe.families.features"
@@ -28,4 +28,4 @@ STAGES = (
     ),
 )
 
-__all__ = ["CACHE", "SECTIONS", "STAGES"]
+__all__ = ["CACHE", "OPTIONS", "SECTIONS", "STAGES"]

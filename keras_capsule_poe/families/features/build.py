@@ -6,6 +6,7 @@ import numpy as np
 
 from keras_capsule_poe.errors import ConfigError, DataError, in_section
 from keras_capsule_poe.families.features import optimizers
+from keras_capsule_poe.families.features.encoded import disk_limit, feature_bytes
 from keras_capsule_poe.layers import PrimaryCapsules
 from keras_capsule_poe.models import ConvAutoencoder
 from keras_capsule_poe.models.autoencoder import SMALLEST_IMAGE
@@ -16,6 +17,7 @@ from keras_capsule_poe.training.schedule import Schedule
 USES = {
     "autoencoder": (ConvAutoencoder, policy, Schedule, optimizers.for_autoencoder),
     "primary": (PrimaryCapsules,),
+    "features": (disk_limit,),
 }
 
 
@@ -62,6 +64,11 @@ def optimizer(config, section, images):
     epochs, steps = schedule(config, section).over(images)
     function = optimizers.for_autoencoder if section == "autoencoder" else optimizers.for_capsules
     return function(decay_steps=epochs * steps, **arguments(config, section, function))
+
+
+def on_disk(config, feature_shape, images):
+    """Whether the feature maps (h, w, F) of so many images are few enough to be kept on disk."""
+    return feature_bytes(feature_shape, images) <= disk_limit(config["features"].limit)
 
 
 def check_varied(images):
@@ -111,6 +118,8 @@ def check(config, image_shape, later):
     with in_section("autoencoder"):
         feature_shape = build_autoencoder(config, shape).feature_shape
         optimizer(config, "autoencoder", images=1)
+    with in_section("features"):
+        disk_limit(config["features"].limit)
     with in_section("primary"):
         primary = build_primary(config, feature_shape)
     for section, build in later:

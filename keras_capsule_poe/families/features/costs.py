@@ -3,6 +3,7 @@
 import math
 
 from keras_capsule_poe.families.features import build
+from keras_capsule_poe.families.features.encoded import feature_bytes
 from keras_capsule_poe.models import ConvAutoencoder
 from keras_capsule_poe.training.family import Cost
 
@@ -27,12 +28,35 @@ def features(config, image_shape, images, held_out):
     """The `Cost` of writing the feature maps."""
     shapes = shapes_of(config, image_shape)
     every = images + held_out
+    stays = build.on_disk(config, shapes.features, every)
+    size = feature_bytes(shapes.features, every)
+    taken = f"{size / 1e9:.2f} GB on disk"
     return Cost(
         flops=shapes.operations / 2 * every,
         share=_share(config, "features"),
         steps=math.ceil(every / CHUNK),
-        disk=2 * math.prod(shapes.features) * every,
+        disk=size if stays else 0,
+        note=taken
+        if stays
+        else f"computed anew for each batch, since they would take {taken}, "
+        f"above features.limit ({config['features'].limit})",
     )
+
+
+def recomputed(config, image_shape, images, held_out, share):
+    """Operations for the features of an image, where they are not kept on disk.
+
+    Args:
+        config, image_shape, images, held_out: See `features`.
+        share: float, of the stage that computes them; what they take is given at its rate.
+
+    Returns:
+        float, zero where they are kept.
+    """
+    shapes = shapes_of(config, image_shape)
+    if build.on_disk(config, shapes.features, images + held_out):
+        return 0.0
+    return shapes.operations / 2 * share / _share(config, "features")
 
 
 def shapes_of(config, image_shape):

@@ -31,7 +31,20 @@ class PrimarySection:
     target_length: float = 0.14
 
 
-SECTIONS = {"autoencoder": AutoencoderSection, "primary": PrimarySection}
+@dataclass
+class FeaturesSection:
+    """Where features are kept; it changes none of their numbers."""
+
+    limit: float | str = 100.0
+
+
+SECTIONS = {
+    "autoencoder": AutoencoderSection,
+    "primary": PrimarySection,
+    "features": FeaturesSection,
+}
+# What the command line has as options of their own.
+OPTIONS = {"features-limit": "features.limit"}
 
 
 def idle_steps(config, *sections):

@@ -1,13 +1,12 @@
-"""The first stages: the autoencoder, and its features on disk.
+"""The first stages: the autoencoder, and its features.
 
 Each takes a `Run`, leaves its files in the run's folder and returns what it measured.
 """
 
-import keras
-
 from keras_capsule_poe.data import batches
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.families.features import build, stored
+from keras_capsule_poe.families.features.encoded import EncodedRows
 from keras_capsule_poe.families.saved import save_whole
 from keras_capsule_poe.generation.grids import reconstruction_rows, sample_rows
 from keras_capsule_poe.io.pictures import save_grid
@@ -48,15 +47,13 @@ def autoencoder(run):
 
 
 def features(run):
-    """Computes the feature maps once, as float16 on disk, and adapts the primary capsules."""
+    """Computes the feature maps, once where disk is enough, and adapts the primary capsules."""
     model = stored.load_model(run, "autoencoder")
-
-    def encode(images):
-        return keras.ops.cast(model.encode(images), "float16")
-
     data = run.data
+    every = len(data.train) + len(data.held_out)
+    stays = build.on_disk(run.config, model.feature_shape, every)
     for part, images in (("train", data.train.images), ("held_out", data.held_out.images)):
-        stored.save_rows(run, f"features/{part}.npy", encode, images)
+        stored.save_features(run, part, EncodedRows(model, images), stays)
     primary = build.build_primary(run.config, model.feature_shape)
     maps = stored.features(run, "train")
     primary.adapt(maps[start : start + 500] for start in range(0, len(maps), 500))

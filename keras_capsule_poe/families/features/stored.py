@@ -10,6 +10,7 @@ from keras_capsule_poe.data import batches
 from keras_capsule_poe.data.mapping import CHUNK, map_batches
 from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.families.features.build import build_primary
+from keras_capsule_poe.families.features.encoded import EncodedRows
 from keras_capsule_poe.functions.compiled import compiled
 from keras_capsule_poe.io.files import beside
 from keras_capsule_poe.models import ConvAutoencoder
@@ -60,8 +61,6 @@ def load_arrays(run, name):
 def save_rows(run, name, function, rows):
     """Writes a function of rows to an `.npy` in the run's folder, a chunk at a time.
 
-    Not through a memory map: a full disk would kill the process instead of raising.
-
     Args:
         run: `Run`.
         name: str, the file.
@@ -69,12 +68,36 @@ def save_rows(run, name, function, rows):
         rows: Array (N, ...).
     """
     graph = compiled(function)
-    with beside(run.path(name), suffix=".npy") as temporary, open(temporary, "wb") as file:
-        for start in range(0, len(rows), CHUNK):
-            part = map_batches(graph, rows[start : start + CHUNK])
-            if not start:
+    parts = (
+        map_batches(graph, rows[start : start + CHUNK]) for start in range(0, len(rows), CHUNK)
+    )
+    _write_parts(run.path(name), len(rows), parts)
+
+
+def save_features(run, part, rows, stays):
+    """Writes features to the run's folder, or in their place a file of no rows.
+
+    Args:
+        run: `Run`.
+        part: `"train"` or `"held_out"`.
+        rows: `EncodedRows`.
+        stays: bool, whether they are kept; if not, `features` computes them anew each time.
+    """
+    kept = rows if stays else rows[:0]
+    parts = (kept[start : start + CHUNK] for start in range(0, len(kept) or 1, CHUNK))
+    _write_parts(run.path(f"features/{part}.npy"), len(kept), parts)
+
+
+def _write_parts(path, n, parts):
+    """Writes an `.npy` of `n` rows.
+
+    Not through a memory map: a full disk would kill the process instead of raising.
+    """
+    with beside(path, suffix=".npy") as temporary, open(temporary, "wb") as file:
+        for k, part in enumerate(parts):
+            if not k:
                 whole = np.lib.format.header_data_from_array_1_0(part)
-                whole["shape"] = (len(rows), *part.shape[1:])
+                whole["shape"] = (n, *part.shape[1:])
                 np.lib.format.write_array_header_1_0(file, whole)
             file.write(np.ascontiguousarray(part))
 
@@ -93,8 +116,14 @@ def load_rows(run, name):
 
 
 def features(run, part):
-    """Memory-mapped float16 feature maps (N, h, w, F) of `"train"` or `"held_out"`."""
-    return load_rows(run, f"features/{part}.npy")
+    """The float16 feature maps (N, h, w, F) of `"train"` or `"held_out"`, indexed as an array.
+
+    They are memory-mapped, or, where they are not kept, `EncodedRows`.
+    """
+    rows = load_rows(run, f"features/{part}.npy")
+    if len(rows):
+        return rows
+    return EncodedRows(load_model(run, "autoencoder"), getattr(run.data, part).images)
 
 
 def load_primary(run):

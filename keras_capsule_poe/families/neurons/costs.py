@@ -3,7 +3,7 @@
 import math
 
 from keras_capsule_poe.families.features.build import build_autoencoder, build_primary
-from keras_capsule_poe.families.features.costs import BYTES, shapes_of, trained
+from keras_capsule_poe.families.features.costs import BYTES, recomputed, shapes_of, trained
 from keras_capsule_poe.families.neurons.build import build_experts
 
 # Share of the machine's large float32 product rate, see `features.costs`.
@@ -34,4 +34,5 @@ def experts(config, image_shape, images, held_out):
     maps = math.prod(shapes_of(config, image_shape).features) * settings.capsules * settings.dim
     # Products of routing, of the chain, of the two correlations and of the error that is shown.
     flops = 2 * maps * (2 * settings.iterations + 2 * settings.passes + 5)
+    flops += recomputed(config, image_shape, images, held_out, SHARE)
     return trained(config, "experts", SHARE, flops, images, 8 * maps * BYTES)

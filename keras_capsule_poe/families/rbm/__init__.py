@@ -35,7 +35,8 @@ FAMILY = Family(
         ),
     ),
     recipes=RECIPES,
-    options={
+    options=features.OPTIONS
+    | {
         name: f"rbm.{name.replace('-', '_')}"
         for name in (
             "visible",

@@ -165,6 +165,8 @@ def cost(config, image_shape, images, held_out):
     chains = {"cd": rbm.batch_size, "pcd": rbm.chains, "pt": rbm.chains * rbm.temperatures}
     chains = chains[rbm.algorithm]
     step = product * (2 * rbm.batch_size + (1 + 2 * rbm.gibbs_steps) * chains)
+    if has_features(config):
+        step += rbm.batch_size * costs.recomputed(config, image_shape, images, held_out, SHARE)
     return Cost(
         flops=step * epochs * steps,
         share=SHARE,

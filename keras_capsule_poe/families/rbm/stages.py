@@ -3,6 +3,8 @@
 Each takes a `Run`, leaves its files in the run's folder and returns what it measured.
 """
 
+import math
+
 import keras
 
 from keras_capsule_poe.data import batches
@@ -30,14 +32,18 @@ def rbm(run):
         train, new = data.train.images, data.held_out.images
     else:
         train, new = (stored.features(run, part) for part in ("train", "held_out"))
-    train, new = (part.reshape(len(part), -1) for part in (train, new))
-    model = build.build_model(config, train.shape[1])
+    number = math.prod(train.shape[1:])
+
+    def flat(rows):
+        return to_pixels(rows).reshape(len(rows), number)
+
+    model = build.build_model(config, number)
     whole = build.build_whole(config, model.machine, data.image_shape, autoencoder)
-    some = to_pixels(train[:ADAPTED])
+    some = flat(train[:ADAPTED])
     model.adapt(some > 0.5 if build.binarize(config) == "threshold" else some)
     # XLA makes a step several times slower on a CPU.
     model.compile(build.optimizer(config, len(train)), jit_compile=False)
-    seen, held_out = to_pixels(train[: len(new)]), to_pixels(new)
+    seen, held_out = flat(train[: len(new)]), flat(new)
 
     def after_epoch():
         known, new = (
@@ -57,7 +63,7 @@ def rbm(run):
     last = run.fit(
         "rbm",
         model,
-        lambda **order: batches(train, **order),
+        lambda **order: batches(train, **order).map(lambda x: keras.ops.reshape(x, (-1, number))),
         build.schedule(config),
         after_epoch,
         picture,

@@ -1,0 +1,121 @@
+"""Features that are computed when they are asked for: the same as those on disk."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_capsule_poe import ConvAutoencoder
+from keras_capsule_poe.data import batches
+from keras_capsule_poe.data.rows import RowView
+from keras_capsule_poe.errors import ConfigError
+from keras_capsule_poe.families import get
+from keras_capsule_poe.families.features import encoded, stored
+from keras_capsule_poe.training import Reporter, RunConfig, train
+from keras_capsule_poe.training.plan import plan
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (150, 28, 28, 1), dtype=np.uint8)
+TINY = {
+    "autoencoder": {"filters": 4, "precision": "float32", "epochs": 1},
+    "encoder": {
+        "capsules": 3, "dim": 4, "iterations": 1, "implementation": "plain", "epochs": 2,
+        "batch_size": 25,
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=["float32", "mixed_bfloat16"])
+def autoencoder(request):
+    keras.utils.set_random_seed(0)
+    model = ConvAutoencoder(filters=16, dtype=request.param)
+    model.build((None, 28, 28, 1))
+    return model
+
+
+@pytest.mark.parametrize("images", [IMAGES, RowView(IMAGES, np.arange(150))])
+def test_rows_are_the_same_whatever_is_asked_with_them(autoencoder, images):
+    """Encoded in batches of their own sizes, some differ in the last bit of bfloat16."""
+    rows = encoded.EncodedRows(autoencoder, images)
+    whole = rows[:]
+    assert whole.shape == rows.shape and whole.dtype == np.float16 and len(rows) == 150
+    error = whole - keras.ops.convert_to_numpy(autoencoder.encode(IMAGES[:150] / 255.0))
+    # float16 keeps 11 bits, bfloat16 8 of them.
+    assert np.abs(error).max() < 2**-7 * np.abs(whole).max()
+    for n in (1, 7, 32, 128, 129):
+        some = np.random.default_rng(n).permutation(150)[:n]
+        assert np.array_equal(rows[some], whole[some])
+    assert np.array_equal(rows[100:149], whole[100:149])
+    assert np.array_equal(rows[5], whole[5])
+    assert rows[:0].shape == (0, *whole.shape[1:])
+
+
+@pytest.mark.parametrize(
+    ("limit", "found"), [(1, 1e9), (0, 0), ("1.5", 1.5e9), ("20GB", 2e10), ("3 tb", 3e12)]
+)
+def test_limits_have_units(limit, found):
+    assert encoded.disk_limit(limit) == found
+
+
+@pytest.mark.parametrize("limit", ["", "GB", "-1", "1.2.3", "5 parsecs", "nan"])
+def test_limits_that_are_none_are_refused(limit):
+    with pytest.raises(ValueError, match="`limit` must be a number of GB.* Received: limit="):
+        encoded.disk_limit(limit)
+    with pytest.raises(ConfigError, match="features: `limit`"):
+        RunConfig(get("capsules"), **TINY, features={"limit": limit}).check()
+
+
+def small_run(folder, **settings):
+    config = RunConfig(
+        get("capsules"), dataset="digits", limit=60, deterministic=True, **TINY, **settings
+    )
+    reporter = Reporter(write=lambda line: None)
+    return train(config, folder, reporter=reporter, stage="encoder")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """The same training with features on disk, and with features computed anew."""
+    folder = tmp_path_factory.mktemp("runs")
+    return [
+        small_run(folder / name, features={"limit": limit})
+        for name, limit in (("disk", 100), ("anew", "0 MB"))
+    ]
+
+
+def test_training_on_them_gives_the_same_numbers(runs):
+    """Every weight, code and mixture, bit for bit, and every batch in any order."""
+    kept, anew = (stored.features(run, "train") for run in runs)
+    assert isinstance(kept, np.memmap) and isinstance(anew, encoded.EncodedRows)
+    assert runs[1].path("features/train.npy").stat().st_size < 256
+    order = {"batch_size": 16, "seed": 3, "epochs": 2, "first_step": 1}
+    for ours, theirs in zip(batches(anew, **order), batches(kept, **order), strict=True):
+        assert np.array_equal(ours, theirs)
+    ours, theirs = (stored.load_model(run, "encoder").get_weights() for run in (runs[1], runs[0]))
+    assert all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
+    for name in ("features/primary.npz", "encoder/visited.npz"):
+        ours, theirs = (stored.load_arrays(run, name) for run in (runs[1], runs[0]))
+        assert all(np.array_equal(ours[key], theirs[key]) for key in theirs)
+    assert np.array_equal(*(stored.load_rows(run, "encoder/codes.npy") for run in runs))
+
+
+def test_the_plan_says_which_way_and_why(tmp_path):
+    from keras_capsule_poe.training import load_data
+
+    notes, seconds = [], []
+    for limit in (1, 0):
+        config = RunConfig(
+            get("capsules"), dataset="digits", limit=60, **TINY, features={"limit": limit}
+        )
+        planned = plan(config, load_data(config))
+        notes.append(planned["stages"]["features"]["note"])
+        seconds.append(planned["stages"]["encoder"]["gflop"])
+        # 57 and 3 images of 6x6x4 features in two bytes.
+        assert planned["disk_bytes"] == (60 * 6 * 6 * 4 * 2 if limit else 0)
+    assert notes[0] == "0.00 GB on disk"
+    assert notes[1].startswith("computed anew for each batch") and "(0.0)" in notes[1]
+    assert seconds[1] > seconds[0]
+
+
+def test_a_run_goes_on_under_another_limit(runs):
+    """Where features lie changes nothing, so the setting may change; what is there stays."""
+    run = small_run(runs[1].folder.path, features={"limit": 1})
+    assert isinstance(stored.features(run, "train"), encoded.EncodedRows)
