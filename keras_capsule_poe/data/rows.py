@@ -37,6 +37,9 @@ class RowView:
         return len(self.index)
 
     def __getitem__(self, key):
+        if isinstance(key, tuple):
+            rows, *inside = key
+            return RowView(self.rows[(slice(None), *inside)], self.index)[rows]
         if isinstance(key, slice):
             return RowView(self.rows, self.index[key])
         return self.rows[self.index[key]]
@@ -63,3 +66,15 @@ def view(rows, index):
     if isinstance(rows, RowView):
         return RowView(rows.rows, rows.index[index])
     return RowView(rows, index)
+
+
+def spread(n, most):
+    """Numbers of at most `most` of `n` rows, evenly spread over them; all where there are fewer.
+
+    Examples:
+
+    >>> spread(10, 3).tolist(), spread(2, 3).tolist()
+    ([0, 3, 6], [0, 1])
+    """
+    kept = min(n, most)
+    return np.arange(kept) * n // max(kept, 1)

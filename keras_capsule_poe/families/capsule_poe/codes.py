@@ -1,13 +1,18 @@
 """Where training takes the capsules: the codes of all training images, and what describes them."""
 
+import functools
+
 import numpy as np
 
-from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.data.rows import spread
 from keras_capsule_poe.functions.winners import winners
 from keras_capsule_poe.generation.mixtures import fit_mixture
 
 # Of each expert; enough for the directions of sixteen dimensions.
 AXES_IMAGES = 1_000
+# Of each capsule; enough for Gaussians of some hundred dimensions, and a limit on memory.
+DESCRIBED = 20_000
+_CHUNK = 4096
 
 
 class CodeDescription:
@@ -37,35 +42,42 @@ class CodeDescription:
         self.visited_components = visited_components
         self.joint_components, self.joint_rank = joint_components, joint_rank
 
-    def describe(self, encoder, z, x_of, seed):
-        """Adapts the encoder's frames, and describes the codes.
+    def turn(self, encoder, z, x_of):
+        """Sets the encoder's frames, if codes are turned; arguments as of `adapt_frames`."""
+        if self.frames:
+            adapt_frames(encoder, z, x_of)
+
+    def describe(self, codes, seed):
+        """What describes codes: of each capsule at most 20,000 images that it wins are looked at.
 
         Args:
-            encoder: `CapsuleEncoder`.
-            z: Array (N, J, E), the experts of all training images, before the squash.
-            x_of: Function of indices to the primary capsules (n, I, D) of those images.
+            codes: Array (N, J, E), squashed; may be memory-mapped.
             seed: int.
 
         Returns:
-            Codes (N, J, E), squashed; and dict of arrays: `mean_direction`, and `visited_` and
-            `joint_` with `weights`, `means` and `factors` each, for `GaussianMixtures.of`.
+            dict of arrays: `mean_direction`, and `visited_` and `joint_` with `weights`, `means`
+            and `factors` each, for `GaussianMixtures.of`.
         """
-        if self.frames:
-            adapt_frames(encoder, z, x_of)
-        codes = map_batches(encoder.frames, z)
         found = {"mean_direction": mean_directions(codes)}
         for name, mixture in (
             ("visited", visited_mixtures(codes, self.visited_components, seed)),
             ("joint", joint_mixture(codes, self.joint_components, self.joint_rank, seed)),
         ):
             found |= {f"{name}_{part}": a.astype("float32") for part, a in mixture.items()}
-        return codes, found
+        return found
 
 
 def adapt_frames(encoder, z, x_of):
-    """Gives each expert the frame of the images that it wins; `z` and `x_of` as for `describe`."""
-    winner = winners(z)
-    won = [np.flatnonzero(winner == expert) for expert in range(z.shape[1])]
+    """Gives each expert the frame of the images that it wins.
+
+    Args:
+        encoder: `CapsuleEncoder`.
+        z: Array (N, J, E), the experts of all training images, before the squash; may be
+            memory-mapped.
+        x_of: Function of indices to the primary capsules (n, I, D) of those images.
+    """
+    winner = _winners(z)
+    won = [_some(np.flatnonzero(winner == expert)) for expert in range(z.shape[1])]
 
     def causes(expert):
         rows = won[expert][:AXES_IMAGES]
@@ -84,10 +96,25 @@ def won_codes(codes):
 
     A capsule that hardly ever wins is described by its codes on all images.
     """
-    winner = winners(codes)
+    winner = _winners(codes)
     for capsule in range(codes.shape[1]):
-        won = codes[winner == capsule, capsule]
-        yield won if len(won) > codes.shape[2] else codes[:, capsule]
+        won = np.flatnonzero(winner == capsule)
+        rows = _some(won if len(won) > codes.shape[2] else np.arange(len(codes)))
+        yield codes[rows, capsule]
+
+
+def _some(rows):
+    return rows[spread(len(rows), DESCRIBED)]
+
+
+def _winners(codes):
+    return _in_chunks(winners, codes)
+
+
+def _in_chunks(function, codes):
+    """A function of codes (N, ...), which may be memory-mapped, a few at a time."""
+    starts = range(0, len(codes), _CHUNK)
+    return np.concatenate([function(codes[start : start + _CHUNK]) for start in starts])
 
 
 def visited_mixtures(codes, components, seed=0):
@@ -140,22 +167,23 @@ def joint_mixture(codes, components, rank, seed=0):
     n, capsules, dim = codes.shape
     rank = min(rank, capsules * dim)
     components = int(np.clip(n // (2 * rank), 1, components))
-    winner, flat = winners(codes), codes.reshape(len(codes), -1)
+    winner, flat = _winners(codes), codes.reshape(len(codes), -1)
     weights, means = (
         np.zeros((capsules, components)),
         np.zeros((capsules, components, capsules * dim)),
     )
     factors = np.zeros((capsules, components, capsules * dim, rank))
     for capsule in range(capsules):
-        won = flat[winner == capsule]
+        rows = np.flatnonzero(winner == capsule)
+        won = flat[_some(rows)]
         k = int(np.clip(len(won) // (2 * rank), 1, components))
         part = (
             KMeans(k, n_init=1, random_state=seed).fit_predict(won) if k > 1 else np.zeros(len(won))
         )
         for component in range(k):
             x = won[part == component].astype("float64")
-            weights[capsule, component] = len(x)
             if len(x):
+                weights[capsule, component] = len(x) * len(rows) / len(won)
                 means[capsule, component] = x.mean(axis=0)
             if len(x) > 1:
                 factors[capsule, component] = _principal_axes(x, rank)
@@ -183,7 +211,7 @@ def _principal_axes(x, rank):
 
 def usage(codes):
     """For each capsule: mean and spread of its probability, and how often it is the highest."""
-    probabilities = np.linalg.norm(codes, axis=-1)
+    probabilities = _in_chunks(functools.partial(np.linalg.norm, axis=-1), codes)
     won = np.bincount(winners(probabilities), minlength=codes.shape[1]) / len(codes)
     return {
         "probability_mean": [round(float(p), 4) for p in probabilities.mean(axis=0)],

@@ -3,8 +3,6 @@
 Each takes a `Run`, leaves its files in the run's folder and returns what it measured.
 """
 
-import numpy as np
-
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.families.capsule_poe import build, soundness
 from keras_capsule_poe.families.capsule_poe.codes import usage
@@ -12,7 +10,6 @@ from keras_capsule_poe.families.capsule_poe.stored import assemble
 from keras_capsule_poe.families.features import build as features
 from keras_capsule_poe.families.features import stored
 from keras_capsule_poe.families.features.stages import SHOWN, export_model
-from keras_capsule_poe.io.files import beside
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.metrics import relative_error
 
@@ -55,10 +52,16 @@ def encoder(run):
 
     schedule = features.schedule(config, "encoder")
     last = run.fit("encoder", model, stream, schedule, after_epoch, picture)
-    z = map_batches(lambda maps: model.experts.route(primary(maps)).z, train)
-    codes, visits = build.build_description(config).describe(model, z, x_of, config.seed)
-    with beside(run.path("encoder/codes.npy"), suffix=".npy") as temporary:
-        np.save(temporary, codes)
+
+    def z_of(maps):
+        return model.experts.route(primary(maps)).z
+
+    description = build.build_description(config)
+    with stored.rows_meanwhile(run, "encoder/z.npy", z_of, train) as z:
+        description.turn(model, z, x_of)
+        stored.save_rows(run, "encoder/codes.npy", model.frames, z)
+    codes = stored.load_rows(run, "encoder/codes.npy")
+    visits = description.describe(codes, config.seed)
     stored.save_arrays(run, "encoder/visited.npz", **visits)
     stored.save_model(run, "encoder", model)
     found = soundness.complaints(

@@ -1,5 +1,6 @@
 """What the stages leave for later ones."""
 
+import contextlib
 import zipfile
 import zlib
 
@@ -12,7 +13,7 @@ from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.families.features.build import build_primary
 from keras_capsule_poe.families.features.encoded import EncodedRows
 from keras_capsule_poe.functions.compiled import compiled
-from keras_capsule_poe.io.files import beside
+from keras_capsule_poe.io.files import beside, remove
 from keras_capsule_poe.models import ConvAutoencoder
 
 # What Keras and NumPy let through when a file is cut short, damaged or of another kind.
@@ -113,6 +114,16 @@ def load_rows(run, name):
         return np.load(path, mmap_mode="r")
     except _UNREADABLE as error:
         raise _unreadable(path, name.partition("/")[0], error) from error
+
+
+@contextlib.contextmanager
+def rows_meanwhile(run, name, function, rows):
+    """Memory-mapped rows as of `save_rows`, while the block is open; the file goes with it."""
+    try:
+        save_rows(run, name, function, rows)
+        yield load_rows(run, name)
+    finally:
+        remove(run.path(name))
 
 
 def features(run, part):

@@ -4,6 +4,7 @@ import keras
 
 from keras_capsule_poe.data import batches
 from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.data.rows import spread
 from keras_capsule_poe.families.features import build as features
 from keras_capsule_poe.families.features import costs, stored
 from keras_capsule_poe.families.features.build import arguments
@@ -12,6 +13,8 @@ from keras_capsule_poe.models import NeuronExperts
 
 # Share of the machine's large float32 product rate, see `features.costs`.
 SHARE = 0.1
+# Enough images for biases.
+ADAPTED = 20_000
 
 
 def build_top(config, expert_shape):
@@ -59,16 +62,21 @@ def cost(config, image_shape, images, held_out):
 
 def top(run):
     """Trains the second layer on p(h | v) of the training images."""
-    config = run.config
     primary, below = stored.load_primary(run), stored.load_model(run, "experts")
 
     def neurons(maps):
         return below(primary.to_capsules(maps))
 
-    train = map_batches(neurons, stored.features(run, "train"))
     held_out = map_batches(neurons, stored.features(run, "held_out"))
+    with stored.rows_meanwhile(run, "top/neurons.npy", neurons, stored.features(run, "train")) as h:
+        return _fit(run, h, held_out)
+
+
+def _fit(run, train, held_out):
+    """Trains it on expert neurons (N, J, E), watched on others."""
+    config = run.config
     model = build_top(config, train.shape[1:])
-    model.adapt(train)
+    model.adapt(train[spread(len(train), ADAPTED)])
     model.compile(features.optimizer(config, "top", len(train)), jit_compile=False)
 
     def after_epoch():
