@@ -10,9 +10,10 @@ from keras_capsule_poe.evaluation.clusters import clustering_figures
 from keras_capsule_poe.evaluation.neighbours import neighbour_accuracy
 from keras_capsule_poe.metrics import error_and_size
 
+# What is in memory at once: training images, and as many test images, at most.
+PROBE_IMAGES = 60_000
 # Feature maps are an order larger than codes, and so are neighbours slower than planes.
-FEATURE_IMAGES = 12_000
-PROBES = ("capsules", "probabilities", "features", "pixels")
+FEATURE_IMAGES, FEATURE_TESTED = 12_000, 10_000
 
 
 def evaluate(model, data, probe_images=None, test_images=None, seed=0):
@@ -21,9 +22,11 @@ def evaluate(model, data, probe_images=None, test_images=None, seed=0):
     Args:
         model: `GenerativeModel`.
         data: `ImageData`.
-        probe_images: int, training images to learn from; `None`: all. Probes of features and
-            nearest neighbours take at most 12,000 of them.
-        test_images: int, the first so many test images; `None`: all.
+        probe_images: int, training images to learn from, chosen at random; `None`: all, or
+            60,000 where there are more. Probes of features and nearest neighbours take at most
+            12,000 of them.
+        test_images: int, the first so many test images; `None`: all, but for whatever rests on
+            codes the first 60,000, and on features the first 10,000.
         seed: int, of the choice of images and of the clusterings.
 
     Returns:
@@ -48,13 +51,15 @@ def evaluate(model, data, probe_images=None, test_images=None, seed=0):
     >>> evaluate(Corner(), ImageData(images, images))["reconstruction"]
     {'half': 0.25}
     """
-    test = data.test if test_images is None else data.test.head(test_images)
-    chosen = np.random.default_rng(seed).permutation(len(data.train))[:probe_images]
+    whole = data.test if test_images is None else data.test.head(test_images)
+    test = whole.head(PROBE_IMAGES)
+    chosen = np.random.default_rng(seed).permutation(len(data.train))
+    chosen = chosen[: PROBE_IMAGES if probe_images is None else probe_images]
     train = map_batches(model.code, data.train.images[chosen])
     held_out = map_batches(model.code, test.images)
     energy, held_out_energy = (float(code["free_energy"].mean()) for code in (train, held_out))
     figures = {
-        "reconstruction": reconstruction_errors(model, test.images),
+        "reconstruction": reconstruction_errors(model, whole.images),
         "free_energy": {
             "train": energy,
             "test": held_out_energy,
@@ -76,17 +81,21 @@ def evaluate(model, data, probe_images=None, test_images=None, seed=0):
         held_out["probabilities"],
         seed,
     )
-    some = chosen[:FEATURE_IMAGES]
-    train["features"] = map_batches(model.to_features, data.train.images[some])
-    held_out["features"] = map_batches(model.to_features, test.images)
-    train["pixels"] = to_pixels(data.train.images[chosen])
-    held_out["pixels"] = to_pixels(test.images)
-    for name in PROBES:
-        x, x_test = _flat(train.pop(name)), _flat(held_out.pop(name))
-        figures["probe"][name] = linear_probe(x, labels[: len(x)], x_test, test.labels)
-        figures["neighbours"][name] = neighbour_accuracy(
-            x[: len(some)], labels[: len(some)], x_test, test.labels
-        )
+    images = data.train.images[chosen[:FEATURE_IMAGES]], test.head(FEATURE_TESTED).images
+    # Each when its turn comes, so that no two are in memory.
+    sets = {
+        "capsules": lambda: (train.pop("capsules"), held_out.pop("capsules")),
+        "probabilities": lambda: (train.pop("probabilities"), held_out.pop("probabilities")),
+        "features": lambda: [map_batches(model.to_features, rows) for rows in images],
+        "pixels": lambda: [to_pixels(data.train.images[chosen]), to_pixels(test.images)],
+    }
+    for name, inputs in sets.items():
+        x, x_test = map(_flat, inputs())
+        of_train, of_test = labels[: len(x)], test.labels[: len(x_test)]
+        figures["probe"][name] = linear_probe(x, of_train, x_test, of_test)
+        some = slice(FEATURE_IMAGES)
+        figures["neighbours"][name] = neighbour_accuracy(x[some], of_train[some], x_test, of_test)
+        del x, x_test
     return figures
 
 

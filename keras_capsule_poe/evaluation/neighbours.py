@@ -57,7 +57,7 @@ def nearest_training_distance(images, train_images):
     >>> distance.item()
     1.0
     """
-    images, train_images = np.asarray(images), np.asarray(train_images)
+    images = np.asarray(images)
     if images.shape[1:] != train_images.shape[1:] or not min(len(images), len(train_images)):
         raise ValueError(
             "`images` and `train_images` must be one or more images of one shape. "

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe.data import ImageData
-from keras_capsule_poe.evaluation import evaluate, linear_probe
+from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.evaluation import evaluate, figures, linear_probe
 from keras_capsule_poe.evaluation.clusters import clustering_accuracy, kmeans_clusters
 
 
@@ -45,6 +46,31 @@ def test_only_the_first_test_images_and_no_probe_without_labels(model, image_set
     whole = error(model(images), images)
     assert found["reconstruction"]["whole_code"] == pytest.approx(whole, rel=1e-4)
     assert found["probe"] == found["clustering"] == {}
+
+
+def test_what_is_in_memory_at_once_does_not_grow_with_the_images(model, image_set, monkeypatch):
+    """A sample is a sample: the figures are those of a run that is asked for as many images."""
+    data = ImageData(image_set(90, 1), image_set(80, 2))
+    few = evaluate(model, ImageData(data.train, data.test.head(30)), probe_images=40)
+    limits = {"PROBE_IMAGES": 40, "FEATURE_IMAGES": 25, "FEATURE_TESTED": 20}
+    monkeypatch.setattr(figures, "PROBE_IMAGES", 30)
+    tested = evaluate(model, data, probe_images=40)
+    assert tested["free_energy"] == few["free_energy"]
+    assert tested["clustering"] == few["clustering"] and tested["probe"] == few["probe"]
+    # What is streamed is of all images.
+    assert tested["reconstruction"] == evaluate(model, data)["reconstruction"]
+    asked = []
+
+    def count(function, rows, **options):
+        asked.append(len(rows))
+        return map_batches(function, rows, **options)
+
+    for name, value in limits.items():
+        monkeypatch.setattr(figures, name, value)
+    monkeypatch.setattr(figures, "map_batches", count)
+    evaluate(model, data)
+    # Codes of training and test, reconstructions of all, and features.
+    assert asked == [40, 40, 80, 25, 20]
 
 
 def test_a_linear_probe_finds_a_plane_and_only_that():
