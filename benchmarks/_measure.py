@@ -54,18 +54,18 @@ def resident_mb():
     return _resident() / MB
 
 
-def _status(field):
+def status(field):
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith(field))
 
 
 def _resident():
-    return _status("VmRSS:") if os.path.exists("/proc/self/status") else _peak()
+    return status("VmRSS:") if os.path.exists("/proc/self/status") else _peak()
 
 
 def _peak():
     if os.path.exists("/proc/self/status"):
-        return _status("VmHWM:")
+        return status("VmHWM:")
     unit = 1 if platform.system() == "Darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

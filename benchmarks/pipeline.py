@@ -30,7 +30,7 @@ COLUMNS = (
 )
 
 
-class _Clock(Reporter):
+class Clock(Reporter):
     """When each step ended."""
 
     def __init__(self):
@@ -50,7 +50,7 @@ def stage_row(config, folder, name):
     data = load_data(config)
     stage, images, held_out = config.family.stage(name), len(data.train), len(data.held_out)
     planned = plan(config, data)["stages"].get(name)
-    rate, clock = product_rate(), _Clock()
+    rate, clock = product_rate(), Clock()
     start = time.perf_counter()
     run = train(config, folder, lambda: data, clock, stage=name)
     seconds = time.perf_counter() - start

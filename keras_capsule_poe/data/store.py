@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import mmap
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -133,6 +134,9 @@ def _opened(folder):
             return None
         known = {name.removesuffix(".npy"): np.load(folder / name, mmap_mode="r") for name in sums}
         images = known.pop("images")
+        # Rows are read in any order: what lies around one would be read from disk for nothing.
+        if hasattr(mmap, "MADV_RANDOM"):
+            images._mmap.madvise(mmap.MADV_RANDOM)
     except (RunFailed, OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return images, {name: np.array(rows) for name, rows in known.items()}

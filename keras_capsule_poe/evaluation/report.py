@@ -169,8 +169,9 @@ def tables(runs):
 
     Examples:
 
-    >>> tables([{"free_energy": {"gap": 0.1}}])
-    [('Free energy', 'Nats; the gap is test minus training.', ['value'], [('Gap', 0.1)])]
+    >>> ((heading, _, columns, rows),) = tables([{"free_energy": {"gap": 0.1}}])
+    >>> heading, columns, rows
+    ('Free energy', ['value'], [('Gap', 0.1)])
     """
     figures = over_seeds(runs)
     found = []

@@ -456,6 +456,9 @@ def test_views_of_rows_are_rows(tmp_path):
     assert np.array_equal(view[np.array([3, 0])], IMAGES[[0, 4]])
     assert np.array_equal(view[np.array([True, False, False, True])], IMAGES[[4, 0]])
     assert np.array_equal(view[1], IMAGES[2])
+    window = view[:, 1:3, 2:]
+    assert isinstance(window, RowView) and isinstance(window.rows, np.memmap)
+    assert np.array_equal(window, IMAGES[[4, 2, 6, 0], 1:3, 2:])
     assert np.array_equal(np.asarray(view, "float32"), IMAGES[[4, 2, 6, 0]].astype("float32"))
     assert np.array_equal(list(view), IMAGES[[4, 2, 6, 0]])
 

@@ -85,6 +85,25 @@ def test_the_joint_mixture_has_the_mean_and_covariance_of_the_codes():
     np.testing.assert_allclose(within + between, np.cov(flat.T), atol=1e-4)
 
 
+def test_of_many_images_some_describe_all(monkeypatch, tmp_path):
+    """From a file, of which 100 images of each capsule are looked at: their shares stay."""
+    x, winner, _ = codes()
+    np.save(tmp_path / "codes.npy", x)
+    mapped = np.load(tmp_path / "codes.npy", mmap_mode="r")
+    whole = visits.joint_mixture(x, components=1, rank=J * E)
+    monkeypatch.setattr(visits, "DESCRIBED", 100)
+    monkeypatch.setattr(visits, "_CHUNK", 64)
+    some = visits.joint_mixture(mapped, components=1, rank=J * E)
+    won = np.bincount(winner, minlength=J)
+    np.testing.assert_allclose(some["weights"][0], won)
+    np.testing.assert_array_equal(some["weights"], whole["weights"])
+    # 100 codes of deviation 0.8: the standard error is 0.08.
+    np.testing.assert_allclose(some["means"], whole["means"], atol=0.25)
+    assert not np.array_equal(some["means"], whole["means"])
+    assert [len(codes) for codes in visits.won_codes(mapped)] == [100] * J
+    assert visits.usage(mapped) == visits.usage(x)
+
+
 def test_the_rank_limits_the_joint_mixture():
     found = visits.joint_mixture(codes()[0], components=1, rank=2)
     assert found["factors"].shape == (1, J, J * E, 2)

@@ -1,0 +1,182 @@
+"""Whether memory grows with the images: peaks of every stage and of `evaluate`, at N and 10 N.
+
+Generated grey images of 28x28 lie in an .npz and are read through a store; 10,000 others to test
+with. Each stage runs in a process of its own, at default sizes and over all images, but for
+steps of training, of which there are 40. `anon_mb` is the most anonymous memory that the process
+held, sampled every 10 ms: what the system cannot take back, so without pages of mapped files,
+which it takes back when others need memory; `peak_mb` is the most with these, as the system tells
+it. The ratio is of `anon_mb`, at ten times as many images. The last rows compare the median step
+of the fastest training there is, of a Boltzmann machine of pixels, from memory and from the store.
+Usage: python benchmarks/memory.py [--family NAME ...] [--quick] [--json FILE]
+"""
+
+import contextlib
+import io
+import os
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import _children as children
+import _measure as measure
+import numpy as np
+from _tiny import SETTINGS
+from pipeline import Clock
+
+from keras_capsule_poe.data import load_images
+from keras_capsule_poe.families import get, names
+from keras_capsule_poe.training import RunConfig, load_data, train
+from keras_capsule_poe.training.schedule import Schedule
+
+COLUMNS = "family stage images anon_mb peak_mb ratio step_ms step_share".split()
+IMAGES, TESTED, STEPS = 20_000, 10_000, 40
+QUICK_IMAGES, QUICK_TESTED, QUICK_STEPS = 2_000, 500, 5
+RATE_STEPS = 400
+MOST_RATIO, MOST_MB, LEAST_SHARE = 1.05, 2000, 0.95
+
+
+def write_images(path, n, tested):
+    """An .npz of images of ten classes: a bright bar each, and noise."""
+    random = np.random.default_rng(0)
+
+    def images(n):
+        labels = random.integers(0, 10, n)
+        found = random.integers(0, 60, (n, 28, 28), dtype=np.uint8)
+        found[np.arange(n), 4 + 2 * labels] += 150
+        found[:, :, :3] //= 2
+        return found, labels
+
+    (x_train, y_train), (x_test, y_test) = images(n), images(tested)
+    np.savez(path, x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
+
+
+class _Peak:
+    """The most anonymous memory of this process while it is open, in MB."""
+
+    def __enter__(self):
+        self.most, self._ended = 0, threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self):
+        while not self._ended.wait(0.01):
+            self.most = max(self.most, measure.status("RssAnon:") / measure.MB)
+
+
+def measured(call):
+    """What a process of its own needs at most for a call."""
+    with _Peak() as peak:
+        call()
+    return {"anon_mb": peak.most, "peak_mb": measure.peak_mb()}
+
+
+def configuration(family, path, quick):
+    """A run of one epoch on images of an archive."""
+    recipe = "small" if quick and family in ("capsnet", "matrix-capsules") else None
+    config = RunConfig(get(family), recipe, dataset=str(path))
+    for setting in SETTINGS[family] if quick else ():
+        config.set(*setting.split("="))
+    return config
+
+
+def stage_row(config, folder, store, name, steps):
+    """The peak of one stage, which trains for so many steps."""
+    Schedule.over = lambda self, images: (1, steps)
+
+    def run():
+        train(config, folder, lambda: load_data(config, store=store), Clock(), stage=name)
+
+    return {"stage": name, **measured(run)}
+
+
+def evaluate_row(folder, store):
+    """The peak of `capspoe evaluate`, with its defaults but for the trained control."""
+    from keras_capsule_poe.cli.main import main
+
+    os.environ["CAPSPOE_CACHE"] = str(folder / "cache")
+    words = ["evaluate", "--model-dir", str(folder), "--store", str(store), "--vae-seconds", "0"]
+    words += ["--json", str(folder / "figures.json")]
+    with contextlib.redirect_stdout(io.StringIO()):
+        return {"stage": "evaluate", **measured(lambda: main(words, standalone_mode=False))}
+
+
+def family_rows(family, folder, sizes, tested, steps, quick):
+    """A row for each stage and number of images."""
+    rows = {}
+    for images in sizes:
+        path, store, model = (folder / f"{images}{end}" for end in (".npz", "-stores", "-model"))
+        model = model / family
+        config = configuration(family, path, quick)
+        jobs = [(stage_row, config, model, store, s.name, steps) for s in config.stages]
+        for job in (*jobs, (evaluate_row, model, store)):
+            row = {"family": family, "images": images, **children.in_child(*job)}
+            first = rows.setdefault(row["stage"], [])
+            if first:
+                row["ratio"] = row["anon_mb"] / first[0]["anon_mb"]
+            first.append(row)
+            print(f"{family} {row['stage']} {images}: {row['anon_mb']:.0f} MB", flush=True)
+    return [row for pair in rows.values() for row in pair]
+
+
+def step_ms(path, store, steps):
+    """Milliseconds of the median step of a machine of pixels."""
+    config = RunConfig(get("rbm"), dataset=str(path))
+    Schedule.over = lambda self, images: (1, steps)
+    clock = Clock()
+    with tempfile.TemporaryDirectory() as folder:
+        data = load_data(config, store=store)
+        train(config, Path(folder) / "model", lambda: data, clock, stage="rbm")
+    return 1e3 * clock.step_seconds()
+
+
+def rate_rows(path, store, images, steps, rounds=3):
+    """The step from memory and from the store, in turn, each the least of several processes."""
+    least = {}
+    for _ in range(rounds):
+        for name, place in (("memory", None), ("store", store)):
+            ms = children.in_child(step_ms, path, place, steps)
+            least[name] = min(ms, least.get(name, ms))
+    rows = [{"family": "rbm", "stage": f"from {n}", "images": images, "step_ms": least[n]}
+            for n in least]  # fmt: skip
+    rows[1]["step_share"] = least["memory"] / least["store"]
+    return rows
+
+
+def main():
+    parser = measure.parser(__doc__)
+    parser.add_argument("--family", nargs="+", choices=names(), default=names(), metavar="NAME")
+    args = parser.parse_args()
+    first, tested, steps = IMAGES, TESTED, STEPS
+    if args.quick:
+        first, tested, steps = QUICK_IMAGES, QUICK_TESTED, QUICK_STEPS
+    sizes, rows = (first, 10 * first), []
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        for images in sizes:
+            path, store = folder / f"{images}.npz", folder / f"{images}-stores"
+            children.in_child(write_images, path, images, tested)
+            begun = time.perf_counter()
+            row = children.in_child(measured_store, path, store)
+            seconds = time.perf_counter() - begun
+            rows.append({"family": "-", "stage": "store", "images": images, **row})
+            print(f"store of {images}: {row['anon_mb']:.0f} MB, {seconds:.1f} s", flush=True)
+        rows[1]["ratio"] = rows[1]["anon_mb"] / rows[0]["anon_mb"]
+        for family in args.family:
+            rows += family_rows(family, folder, sizes, tested, steps, args.quick)
+        rows += rate_rows(path, store, images, RATE_STEPS // (10 if args.quick else 1))
+    measure.report(rows, COLUMNS, args.json, quick=args.quick)
+
+
+def measured_store(path, store):
+    """The peak of writing a store."""
+    return measured(lambda: load_images(path, store=store))
+
+
+if __name__ == "__main__":
+    main()
