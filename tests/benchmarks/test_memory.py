@@ -1,0 +1,45 @@
+"""What counts as memory that grows: what a process holds, not the files that it maps."""
+
+import importlib
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LARGE = 64e6
+
+
+@pytest.fixture
+def peak(monkeypatch):
+    """The peak of a call, in MB, in a process of its own."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    memory = importlib.import_module("memory")
+    return lambda call: memory.children.in_child(memory.measured, call)["anon_mb"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells them apart")
+def test_what_is_mapped_does_not_count(peak, tmp_path):
+    np.save(tmp_path / "rows.npy", np.ones(int(LARGE), np.uint8))
+
+    def wait():
+        # Longer than between two samples.
+        time.sleep(0.1)
+
+    def hold():
+        held = np.ones(int(LARGE), np.uint8)
+        wait()
+        return held.sum()
+
+    def read():
+        held = np.load(tmp_path / "rows.npy", mmap_mode="r")
+        total = held.sum()
+        wait()
+        return total
+
+    nothing, held, mapped = peak(wait), peak(hold), peak(read)
+    # Some MB are what one process happens to need more than another.
+    assert held - nothing == pytest.approx(LARGE / 1e6, abs=10)
+    assert mapped - nothing == pytest.approx(0, abs=10)
