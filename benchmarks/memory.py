@@ -21,6 +21,7 @@ from pathlib import Path
 import _children as children
 import _measure as measure
 import numpy as np
+import tensorflow as tf
 from _tiny import SETTINGS
 from pipeline import Clock
 
@@ -149,6 +150,8 @@ def rate_rows(path, store, images, steps, rounds=3):
 
 
 def main():
+    # That a function was traced for each of many models, as they should be.
+    tf.get_logger().setLevel("ERROR")
     parser = measure.parser(__doc__)
     parser.add_argument("--family", nargs="+", choices=names(), default=names(), metavar="NAME")
     args = parser.parse_args()

@@ -67,7 +67,7 @@ from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
 @click.option(
     "--probe-images",
     type=click.IntRange(min=20),
-    help="Training images that probes learn from.  [default: all, at most 60,000]",
+    help="Training images that probes learn from.  [default: all; of more than 60,000, 20,000]",
 )
 @click.option("--limit", type=click.IntRange(min=10), help="Use only the first N test images.")
 @click.option(

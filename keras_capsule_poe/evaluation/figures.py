@@ -10,8 +10,8 @@ from keras_capsule_poe.evaluation.clusters import clustering_figures
 from keras_capsule_poe.evaluation.neighbours import neighbour_accuracy
 from keras_capsule_poe.metrics import error_and_size
 
-# What is in memory at once: training images, and as many test images, at most.
-PROBE_IMAGES = 60_000
+# Of more training images than all that are in memory at once, a sample; and so many test images.
+PROBE_IMAGES, PROBE_SAMPLE = 60_000, 20_000
 # Feature maps are an order larger than codes, and so are neighbours slower than planes.
 FEATURE_IMAGES, FEATURE_TESTED = 12_000, 10_000
 
@@ -22,9 +22,9 @@ def evaluate(model, data, probe_images=None, test_images=None, seed=0):
     Args:
         model: `GenerativeModel`.
         data: `ImageData`.
-        probe_images: int, training images to learn from, chosen at random; `None`: all, or
-            60,000 where there are more. Probes of features and nearest neighbours take at most
-            12,000 of them.
+        probe_images: int, training images to learn from, chosen at random; `None`: all, or of
+            more than 60,000 a sample of 20,000. Probes of features and nearest neighbours take
+            at most 12,000 of them.
         test_images: int, the first so many test images; `None`: all, but for whatever rests on
             codes the first 60,000, and on features the first 10,000.
         seed: int, of the choice of images and of the clusterings.
@@ -53,8 +53,9 @@ def evaluate(model, data, probe_images=None, test_images=None, seed=0):
     """
     whole = data.test if test_images is None else data.test.head(test_images)
     test = whole.head(PROBE_IMAGES)
-    chosen = np.random.default_rng(seed).permutation(len(data.train))
-    chosen = chosen[: PROBE_IMAGES if probe_images is None else probe_images]
+    if probe_images is None and len(data.train) > PROBE_IMAGES:
+        probe_images = PROBE_SAMPLE
+    chosen = np.random.default_rng(seed).permutation(len(data.train))[:probe_images]
     train = map_batches(model.code, data.train.images[chosen])
     held_out = map_batches(model.code, test.images)
     energy, held_out_energy = (float(code["free_energy"].mean()) for code in (train, held_out))

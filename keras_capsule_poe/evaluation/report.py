@@ -14,14 +14,15 @@ from keras_capsule_poe.evaluation.views import has_views, view_figures
 
 _NOTES = {
     "reconstruction": "Relative squared errors on test images, of pixels or of what is named.",
-    "free_energy": "Nats; the gap is test minus training. Means over at most 60,000 images each, "
-    "those of training chosen at random.",
-    "probe": "Test accuracy of logistic regression on training images, at most 60,000 chosen at "
-    "random, on the first 60,000 test images; of features, on at most 12,000 and the first 10,000.",
+    "free_energy": "Nats; the gap is test minus training. Means over all images; of more than "
+    "60,000 training images, over 20,000 chosen at random, of test images over the first 60,000.",
+    "probe": "Test accuracy of logistic regression on training images, of more than 60,000 "
+    "on 20,000 chosen at random, on the first 60,000 test images; of features, on at most 12,000 "
+    "and the first 10,000.",
     "neighbours": "Test accuracy of the five nearest training images, of at most 12,000, on as "
     "many test images as the probe's.",
-    "clustering": "Without labels, fitted on training images and scored on test images, at most "
-    "60,000 of each; k-means is fitted on at most 20,000 of them, the graph on 10,000.",
+    "clustering": "Without labels, fitted on training images and scored on test images, the same "
+    "as the probe's; k-means is fitted on at most 20,000 of them, the graph on 10,000.",
     "samples": "As a classifier trained on the data set sees them, against test images. Under "
     "`real`, training images. The controls are fitted to features of at most 12,000 training "
     "images, the model to all. The Boltzmann machine has as many hidden neurons as a code has "
