@@ -10,7 +10,7 @@ from keras_capsule_poe.cli.options import NamedPath, data_options
 from keras_capsule_poe.cli.terminal import import_tensorflow, resumable
 from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.families import registry
-from keras_capsule_poe.training import RunConfig, load_data
+from keras_capsule_poe.training import RunConfig, distribution, load_data
 from keras_capsule_poe.training.settings import read_toml
 
 # Settings of sections that have options of their own.
@@ -125,6 +125,17 @@ def _example(family):
     return f"{section}.{key}={value}"
 
 
+class ReplicasType(click.ParamType):
+    """A number from one, or `auto`."""
+
+    name = "N|auto"
+
+    def convert(self, value, parameter, context):
+        if value == "auto":
+            return value
+        return click.IntRange(min=1).convert(value, parameter, context)
+
+
 @click.command(cls=TrainCommand)
 @click.option(
     "--dataset",
@@ -174,6 +185,14 @@ def _example(family):
     type=float,
     help="Training that an interrupt may cost at most.  [default: 60]",
 )
+@click.option(
+    "--replicas",
+    type=ReplicasType(),
+    default=1,
+    show_default=True,
+    help="Share each batch out among so many devices: GPUs, `auto` for all of them, or parts of "
+    "the processor for a trial. Several machines: set TF_CONFIG.",
+)
 @click.option("--fresh", is_flag=True, help="Start over instead of resuming.")
 @click.option("--tensorboard", is_flag=True, help="Write TensorBoard logs to MODEL_DIR/logs.")
 @click.option(
@@ -190,6 +209,7 @@ def train(
     manual_dir,
     store,
     stage,
+    replicas,
     fresh,
     tensorboard,
     dry_run,
@@ -210,10 +230,11 @@ def train(
 
         data = load_data(run_config, data_dir, manual_dir, store, click.echo)
         run_config.check(data.image_shape)
-        return show_plan(run_config, data)
+        return show_plan(run_config, data, distribution.count(replicas))
     from keras_capsule_poe import training
     from keras_capsule_poe.cli.views.progress import reporter
 
+    together = distribution.start(replicas, click.echo)
     with reporter(folder / "logs" if tensorboard else None) as shown:
         training.train(
             run_config,
@@ -222,8 +243,9 @@ def train(
             shown,
             stage=stage,
             fresh=fresh,
+            distribution=together,
         )
-    if stage in (None, run_config.family.stages[-1].name):
+    if together.is_chief and stage in (None, run_config.family.stages[-1].name):
         from keras_capsule_poe.cli.views.summary import show_results
 
         show_results(folder, run_config.family)

@@ -21,7 +21,17 @@ def relative_error(x_model, x):
     >>> float(relative_error(np.zeros((2, 3)), np.ones((2, 3))))
     1.0
     """
-    error, size = error_and_size(x_model, x)
+    return relative_error_of(*error_and_size(x_model, x))
+
+
+def mean_error(x_model, x):
+    """The relative error of images as two means over them, which `relative_error_of` takes."""
+    images = ops.cast(ops.shape(x)[0], "float32")
+    return [part / ops.cast(images, part.dtype) for part in error_and_size(x_model, x)]
+
+
+def relative_error_of(error, size):
+    """The relative error whose two parts, sums or means, these are."""
     return error / ops.maximum(size, keras.config.epsilon())
 
 
@@ -115,11 +125,19 @@ class OrientationConcentration(keras.metrics.Metric):
         self.lengths = self.add_variable((capsules,), "zeros", name="lengths")
 
     def update_state(self, x, sample_weight=None):
-        x = ops.cast(x, self.dtype)
-        self.resultant.assign(self.resultant + ops.sum(x, axis=0))
-        self.lengths.assign(
-            self.lengths + ops.sum(ops.sqrt(ops.sum(ops.square(x), axis=-1)), axis=0)
-        )
+        """Takes the capsules of a batch, (B, J, E)."""
+        self.add(ops.shape(x)[0], *self.means(ops.cast(x, self.dtype)))
+
+    @staticmethod
+    def means(x):
+        """Means over the images of capsules (B, J, E): of x_j (J, E), and of |x_j| (J,)."""
+        return ops.mean(x, axis=0), ops.mean(ops.sqrt(ops.sum(ops.square(x), axis=-1)), axis=0)
+
+    def add(self, images, resultant, lengths):
+        """Takes the `means` of so many images."""
+        images = ops.cast(images, self.dtype)
+        self.resultant.assign(self.resultant + images * ops.cast(resultant, self.dtype))
+        self.lengths.assign(self.lengths + images * ops.cast(lengths, self.dtype))
 
     def result(self):
         resultant = ops.sqrt(ops.sum(ops.square(self.resultant), axis=-1))

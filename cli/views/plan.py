@@ -5,8 +5,8 @@ import click
 from keras_capsule_poe.training.plan import plan
 
 
-def show_plan(config, data):
-    """Prints shapes, parameter counts, memory and time of a run."""
+def show_plan(config, data, replicas=1):
+    """Prints shapes, parameter counts, memory and time of a run on so many devices."""
     planned = plan(config, data)
     views = f", familiar {config.split}s" if config.split else ""
     click.echo(f"{config.dataset}{views}: {data.summary()}")
@@ -20,6 +20,8 @@ def show_plan(config, data):
             f"{stage['gflop']:,.0f} GFLOP, about {_duration(stage['seconds'])}"
             + (f"; {stage['note']}" if stage["note"] else "")
         )
+    if replicas > 1:
+        click.echo(f"{replicas} replicas share each batch; the times are those of one.")
     click.echo(
         f"About {_duration(planned['seconds'])} in all, {planned['peak_bytes'] / 1e9:.1f} GB of "
         f"memory, {planned['disk_bytes'] / 1e9:.2f} GB of disk while it trains."

@@ -132,7 +132,7 @@ def contrastive_divergence(
         return results, chain.statistics(c, results[1], x, image, number)
 
     (_, z), data = chain.over(data_step, 1, x)
-    (x_model, z_model), model = chain.over(model_step, 1, chains)
+    (x_model, z_model), model = chain.over(model_step, 1, chains, of_batch=False)
     return _divergence(chain.gradients(_differences(data, model)), x_model, z, z_model)
 
 

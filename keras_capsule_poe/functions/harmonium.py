@@ -176,9 +176,9 @@ def gibbs_step(harmonium, x, seed, fields=None):
     fields = harmonium.fields(x) if fields is None else fields
     maps, chain = harmonium.maps, harmonium.passes()
     (seeds,) = chain.seeds(seed, 1)
-    first = ops.ones((1,), dtype="int32")  # the stream that `chain_step` draws from
+    chain.all_at_once(fields)
     c = harmonium.pairs(ops.shape(fields)[0])
-    x, y = chain.states(c, maps.lay_outputs(fields), seeds, first)
+    x, y = chain.states(c, maps.lay_outputs(fields), seeds, None)
     return maps.unlay_inputs(x), maps.unlay_outputs(y)
 
 

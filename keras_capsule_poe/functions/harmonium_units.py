@@ -1,11 +1,10 @@
 """Units of a harmonium: states in [0, 1], and units that are centred or tempered."""
 
-import keras
 import numpy as np
 from keras import ops
 
 from keras_capsule_poe.functions.norms import at_least_float32
-from keras_capsule_poe.functions.units import ExponentialUnits
+from keras_capsule_poe.functions.units import Drawn, ExponentialUnits
 
 # z coth(z/2)/2 - 1 = z^2/12 - z^4/720 + ..., from the Bernoulli numbers.
 _SERIES = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160)
@@ -13,7 +12,7 @@ _SERIES = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160)
 _LEAST = 1e-30
 
 
-class UnitIntervalUnits(ExponentialUnits):
+class UnitIntervalUnits(Drawn, ExponentialUnits):
     """Neurons in [0, 1] of density exp(z x) z/(exp(z) - 1): the truncated exponential.
 
     F(z) = -sum_e log((exp(z_e) - 1)/z_e).
@@ -51,18 +50,12 @@ class UnitIntervalUnits(ExponentialUnits):
         """Zero: without z all states are as likely; the axis of the vector summed out."""
         return ops.zeros_like(ops.sum(x, axis=axis))
 
-    def sample(self, z, seed):
-        """Neurons drawn from p(x | z), of the shape of z.
-
-        Args:
-            z: Tensor.
-            seed: int or `keras.random.SeedGenerator`.
-        """
+    def drawn(self, z, noise):
+        """Neurons of p(x | z), of the shape of z, that `noise` makes."""
         z = at_least_float32(z)
         m = ops.maximum(ops.abs(z), _LEAST)
-        u = keras.random.uniform(ops.shape(z), dtype=z.dtype, seed=seed)
         # The inverse of the distribution function for -m; that for m is its mirror image.
-        x = ops.clip(-ops.log1p(u * ops.expm1(-m)) / m, 0, 1)
+        x = ops.clip(-ops.log1p(noise * ops.expm1(-m)) / m, 0, 1)
         return ops.where(z > 0, 1 - x, x)
 
     def field(self, mean):
@@ -83,7 +76,7 @@ class UnitIntervalUnits(ExponentialUnits):
         return (low + high) / 2
 
 
-class CentredUnits(ExponentialUnits):
+class CentredUnits(Drawn, ExponentialUnits):
     """Units that send x - offset instead of x.
 
     With both sides centred the energy is E = -(v - mu).b - (h - lambda).(a + W (v - mu)), and
@@ -125,9 +118,13 @@ class CentredUnits(ExponentialUnits):
         """The units' at x + offset."""
         return self.units.base_energy(x + self._offset(x), axis)
 
-    def sample(self, z, seed):
-        """A draw of the units less the offset."""
-        return self._centred(self.units.sample(z, seed))
+    def noise(self, shape, dtype, seed):
+        """The units'."""
+        return self.units.noise(shape, dtype, seed)
+
+    def drawn(self, z, noise):
+        """The units' less the offset."""
+        return self._centred(self.units.drawn(z, noise))
 
     def laid(self, lay):
         """The same units in a layout of maps; `lay` leads there from (B, J, E)."""
@@ -141,7 +138,7 @@ class CentredUnits(ExponentialUnits):
         return ops.convert_to_tensor(self.offset, dtype=x.dtype)
 
 
-class TemperedUnits(ExponentialUnits):
+class TemperedUnits(Drawn, ExponentialUnits):
     """Units that receive beta z + (1 - beta) base instead of z: an inverse temperature each.
 
     A harmonium of tempered units has the energy (1 - beta) E_base + beta E, where E_base has no
@@ -183,9 +180,13 @@ class TemperedUnits(ExponentialUnits):
         """The units' at the tempered z."""
         return self.units.energy(x, self._tempered(z), axis)
 
-    def sample(self, z, seed):
-        """A draw of the units at the tempered z."""
-        return self.units.sample(self._tempered(z), seed)
+    def noise(self, shape, dtype, seed):
+        """The units'."""
+        return self.units.noise(shape, dtype, seed)
+
+    def drawn(self, z, noise):
+        """The units' at the tempered z."""
+        return self.units.drawn(self._tempered(z), noise)
 
     def laid(self, lay):
         """The same units in a layout of maps; `lay` leads there from (B, J, E)."""

@@ -34,13 +34,13 @@ def latent_chain(router, harmonium, x, coefficients, steps, seed):
     biases = harmonium.hidden_bias, harmonium.visible_bias
     chain = Passes(maps, router, harmonium.hidden, harmonium.visible, *biases)
     stream = None if seed is None else streams(seed, 1)[0]
-    first = ops.ones((1,), dtype="int32")
 
     def sweep(i, state):
         x, _, c = state
         (seeds,) = chain.seeds(None if stream is None else stream.later(i), 1)
-        x, y, c = chain.sweep(maps.lay_pairs(c), maps.lay_inputs(x), seeds, first)
+        x, y, c = chain.sweep(maps.lay_pairs(c), maps.lay_inputs(x), seeds, None)
         return maps.unlay_inputs(x), maps.unlay_outputs(y), maps.unlay_pairs(c)
 
     x, c = chain.cast(x), chain.cast(coefficients)
+    chain.all_at_once(x)
     return ops.fori_loop(1, steps, sweep, sweep(0, (x, None, c)))

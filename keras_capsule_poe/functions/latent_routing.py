@@ -15,7 +15,7 @@ from keras import ops, tree
 
 from keras_capsule_poe.functions.checks import real_number, whole_number
 from keras_capsule_poe.functions.norms import at_least_float32
-from keras_capsule_poe.functions.randomness import draw_index
+from keras_capsule_poe.functions.randomness import index_noise, index_of
 from keras_capsule_poe.functions.routing import Routing
 from keras_capsule_poe.functions.units import BinaryUnits
 
@@ -74,12 +74,12 @@ class LatentRouter:
             steps.append(maps.up(c, x))
         return c, steps
 
-    def given(self, x, y, seed=None):
+    def given(self, x, y, noise=None):
         """s times the parents, given both layers: their probabilities, or one-hot draws.
 
         Args:
             x, y: Tensors, what visible and hidden units send, laid out.
-            seed: `keras.random.SeedGenerator`; `None`: probabilities.
+            noise: Tensor (B, I, J), see `noise`; `None`: probabilities.
 
         Returns:
             Pairs, laid out.
@@ -87,12 +87,15 @@ class LatentRouter:
         maps = self.maps
         agreement = self._agreement.of(self._agreement.measure(x), y)
         scaled = tree.map_structure(lambda pairs: self.scale * pairs, agreement)
-        if seed is None:
+        if noise is None:
             return maps.softmax(scaled, "outputs", self.scale)
         logits = maps.unlay_pairs(scaled)
-        parent = draw_index(logits, seed)
-        drawn = ops.one_hot(parent, maps.outputs, dtype=logits.dtype)
+        drawn = ops.one_hot(index_of(logits, noise), maps.outputs, dtype=logits.dtype)
         return maps.lay_pairs(self.scale * drawn)
+
+    def noise(self, shape, dtype, seed):
+        """What is random in a draw of parents, see `functions.randomness.index_noise`."""
+        return index_noise(shape, dtype, seed)
 
 
 def latent_free_energy(harmonium, x, scale=1.0):

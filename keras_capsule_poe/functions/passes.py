@@ -7,14 +7,20 @@ from keras_capsule_poe.functions.maps import DenseMaps
 from keras_capsule_poe.functions.norms import at_least_float32
 from keras_capsule_poe.functions.randomness import StatelessSeed, split
 from keras_capsule_poe.functions.routing import Router
+from keras_capsule_poe.functions.rows import current_rows
 from keras_capsule_poe.functions.slices import over_images
 
 
 class Passes:
-    """Passes between visible and hidden units, for a few images at a time, all laid out."""
+    """Passes between visible and hidden units, for a few images at a time, all laid out.
+
+    What is drawn is drawn for all images, each time, and the few at hand are taken: so an image
+    gets the same numbers however they are cut, into slices here or among devices.
+    """
 
     def __init__(self, maps, coefficients, hidden, visible, hidden_bias=None, visible_bias=None):
         self._maps, self._hidden, self._visible = maps, hidden, visible
+        self._rows = self._whole = None
         self._laid = hidden.laid(maps.lay_outputs), visible.laid(maps.lay_inputs)
         is_router = isinstance(coefficients, (Router, LatentRouter))
         self._router = coefficients if is_router else None
@@ -72,10 +78,23 @@ class Passes:
                 f"{x.shape[0]} images"
             )
 
+    def all_at_once(self, x):
+        """Nothing is cut: as many images, or chains, as x has; they have no numbers, None."""
+        self._whole = ops.shape(x)[: len(x.shape) - len(self._maps.input_shape)]
+
     # A few images
 
-    def arrays(self, x, *more):
-        """What `over_images` cuts: x and more, coefficients, and the images' numbers from 1."""
+    def arrays(self, x, *more, of_batch=True):
+        """What `over_images` cuts: x and more, coefficients, and the images' numbers from 1.
+
+        Args:
+            x: Tensor (B, ...).
+            *more: Tensors (B, ...).
+            of_batch: bool, whether x are the images of a batch, of which other devices may have
+                a part; else they are chains, and all are here.
+        """
+        images = ops.shape(x)[0]
+        self._rows = current_rows(images) if of_batch else (0, images)
         c = [] if self._coefficients is None else [self.cast(self._coefficients)]
         if c and len(c[0].shape) == 2:
             c = [ops.broadcast_to(c[0][None], (ops.shape(x)[0], *c[0].shape))]
@@ -109,7 +128,11 @@ class Passes:
         return x, y, self._parents(x, y, seeds, image)
 
     def _parents(self, x, y, seeds, image):
-        return self._router.given(x, y, None if seeds is None else _own(seeds[2], image))
+        if seeds is None:
+            return self._router.given(x, y)
+        pairs = self._maps.inputs, self._maps.outputs
+        noise = self._own(self._router.noise, pairs, x.dtype, seeds[2], image)
+        return self._router.given(x, y, noise)
 
     def down(self, c, z, seeds, image):
         """Visible units, of what the hidden ones receive."""
@@ -119,9 +142,25 @@ class Passes:
         """Visible units and the hidden ones that they come from, of what these receive."""
         maps, (first, second) = self._maps, (None, None) if seeds is None else (seeds[0], seeds[1])
         hidden, visible = self._laid
-        y = _state(hidden, z, maps.output_axis, first, image)
+        if seeds is None:
+            y = hidden.mean(z, axis=maps.output_axis)
+        else:
+            noise = self._own(hidden.noise, maps.output_shape, z.dtype, first, image)
+            y = hidden.drawn(z, maps.lay_outputs(noise))
         field = self._with_bias(maps.down(c, y), 1)
-        return _state(visible, field, maps.input_axis, second, image), y
+        if seeds is None:
+            return visible.mean(field, axis=maps.input_axis), y
+        noise = self._own(visible.noise, maps.input_shape, field.dtype, second, image)
+        return visible.drawn(field, maps.lay_inputs(noise)), y
+
+    def _own(self, draw, shape, dtype, seed, image):
+        """What is drawn for the images at hand, (B, ...), cut from a draw for all of them."""
+        seed = StatelessSeed(seed[0], seed[1] + 1)
+        if image is None:
+            return draw((*self._whole, *shape), dtype, seed)
+        start, total = self._rows
+        noise = draw((total, *shape), dtype, seed)
+        return ops.take(noise, start + ops.maximum(image - 1, 0), axis=0)
 
     def _with_bias(self, z, side):
         bias = self._biases[side]
@@ -156,9 +195,9 @@ class Passes:
 
     # All images
 
-    def over(self, step, outputs, x, *more):
+    def over(self, step, outputs, x, *more, of_batch=True):
         """Results of `step`, inputs and so many outputs, and its sums over all images."""
-        maps, arrays = self._maps, self.arrays(x, *more)
+        maps, arrays = self._maps, self.arrays(x, *more, of_batch=of_batch)
         shapes = [maps.input_shape] + outputs * [maps.output_shape]
         sums = [*maps.map_shapes, *(bias.shape for bias in self._biases if bias is not None)]
         return over_images(step, arrays, maps.images_at_once(), shapes, sums)
@@ -169,15 +208,3 @@ class Passes:
         kernel, biases = self._maps.unlay_maps(sums[:blocks]), iter(sums[blocks:])
         biases = [None if bias is None else next(biases) for bias in self._biases]
         return kernel, *biases
-
-
-def _state(units, z, axis, seed, image):
-    """The units' mean, or a draw of them; each slice of images has a stream of its own."""
-    if seed is None:
-        return units.mean(z, axis=axis)
-    return units.sample(z, _own(seed, image))
-
-
-def _own(seed, image):
-    """The seed of a slice of images."""
-    return StatelessSeed(seed[0], seed[1] + ops.sum(image[:1]))

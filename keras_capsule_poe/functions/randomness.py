@@ -86,9 +86,24 @@ def draw_index(logits, seed):
     """
     if not isinstance(seed, keras.random.SeedGenerator):
         seed = StatelessSeed(seed)
-    u = keras.random.uniform(ops.shape(logits), 1e-30, 1.0, dtype=logits.dtype, seed=seed)
-    # The largest of logits with Gumbel noise.
-    return ops.cast(ops.argmax(logits - ops.log(-ops.log(u)), axis=-1), "int32")
+    return index_of(logits, index_noise(ops.shape(logits), logits.dtype, seed))
+
+
+def index_noise(shape, dtype, seed):
+    """What is random in `draw_index` of logits of a shape: uniform numbers above zero."""
+    return keras.random.uniform(shape, 1e-30, 1.0, dtype=dtype, seed=seed)
+
+
+def index_of(logits, noise):
+    """The index of each row that `index_noise` draws: the largest of logits with Gumbel noise.
+
+    Args:
+        logits, noise: Tensors (..., K).
+
+    Returns:
+        int32 tensor (...).
+    """
+    return ops.cast(ops.argmax(logits - ops.log(-ops.log(noise)), axis=-1), "int32")
 
 
 def step_seed(seed, step):

@@ -102,7 +102,31 @@ class ExponentialUnits:
         return self.base_energy(x, axis) - ops.sum(x * z, axis=axis)
 
 
-class _Neurons(ExponentialUnits):
+class Drawn:
+    """Units of a law p(x | z) from which states are drawn: functions of z and of noise."""
+
+    def noise(self, shape, dtype, seed):
+        """What is random in a draw of units: numbers uniform in [0, 1).
+
+        Args:
+            shape: Tuple.
+            dtype: str.
+            seed: int or `keras.random.SeedGenerator`.
+        """
+        return keras.random.uniform(shape, dtype=dtype, seed=seed)
+
+    def sample(self, z, seed):
+        """Units drawn from p(x | z), of the shape of z.
+
+        Args:
+            z: Tensor.
+            seed: int or `keras.random.SeedGenerator`.
+        """
+        z = at_least_float32(z)
+        return self.drawn(z, self.noise(ops.shape(z), z.dtype, seed))
+
+
+class _Neurons(Drawn, ExponentialUnits):
     """Units whose E numbers are neurons of their own, on together if any of them is."""
 
     def log_odds(self, z, axis=-1):
@@ -167,16 +191,10 @@ class BinaryUnits(_Neurons):
     def _over(self, z, log_probability):
         return ops.exp(ops.log_sigmoid(at_least_float32(z)) - log_probability)
 
-    def sample(self, z, seed):
-        """Neurons drawn from p(x | z), zeros and ones of the shape of z.
-
-        Args:
-            z: Tensor.
-            seed: int or `keras.random.SeedGenerator`.
-        """
+    def drawn(self, z, noise):
+        """Neurons of p(x | z), zeros and ones of the shape of z, that `noise` makes."""
         mean = self.mean(z)
-        drawn = keras.random.uniform(ops.shape(mean), dtype=mean.dtype, seed=seed)
-        return ops.cast(drawn < mean, mean.dtype)
+        return ops.cast(noise < mean, mean.dtype)
 
 
 class GaussianUnits(_Neurons):
@@ -219,15 +237,13 @@ class GaussianUnits(_Neurons):
     def _over(self, z, log_probability):
         return at_least_float32(z) * ops.exp(-log_probability)
 
-    def sample(self, z, seed):
-        """Neurons drawn from N(z, 1), of the shape of z.
+    def noise(self, shape, dtype, seed):
+        """What is random in a draw of units: standard Gaussian numbers."""
+        return keras.random.normal(shape, dtype=dtype, seed=seed)
 
-        Args:
-            z: Tensor.
-            seed: int or `keras.random.SeedGenerator`.
-        """
-        mean = self.mean(z)
-        return mean + keras.random.normal(ops.shape(mean), dtype=mean.dtype, seed=seed)
+    def drawn(self, z, noise):
+        """Neurons of N(z, 1), of the shape of z, that `noise` makes."""
+        return self.mean(z) + noise
 
 
 CAPSULES = CapsuleUnits()

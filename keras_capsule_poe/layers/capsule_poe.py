@@ -143,8 +143,13 @@ class CapsulePoE(RoutingLayer):
         gradient = divergence.gradient
         return gradient - ops.cast(self.regularization_gradient(), gradient.dtype)
 
+    @property
+    def learned(self):
+        """What training moves: the maps, and the bias if there is one."""
+        return [self.kernel, self.bias] if self.use_bias else [self.kernel]
+
     def ascents(self, divergence, bias_rate=1.0):
-        """Pairs (variable, ascent): the maps, and the bias if there is one.
+        """The directions in which training moves what is `learned`.
 
         Nothing decays the bias: no votes stand behind it that would have to outweigh noise.
 
@@ -152,10 +157,8 @@ class CapsulePoE(RoutingLayer):
             divergence: `functions.Divergence`.
             bias_rate: float, the learning rate of the bias over that of the maps.
         """
-        pairs = [(self.kernel, self.ascent(divergence))]
-        if self.use_bias:
-            pairs.append((self.bias, bias_rate * divergence.hidden_bias))
-        return pairs
+        ascents = [self.ascent(divergence)]
+        return [*ascents, bias_rate * divergence.hidden_bias] if self.use_bias else ascents
 
     def regularization_gradient(self):
         """Gradient of the regulariser in the maps, by hand: l1 sign(W) + 2 l2 W; or zero."""

@@ -7,9 +7,10 @@ import keras
 
 from keras_capsule_poe.functions.checks import whole_number
 from keras_capsule_poe.functions.randomness import StatelessSeed
+from keras_capsule_poe.functions.rows import drop_rows
 from keras_capsule_poe.layers.convolutions import FastConv2D, FastConv2DTranspose
 from keras_capsule_poe.models.contrastive import TensorFlowTraining
-from keras_capsule_poe.models.randomness import replica_seed
+from keras_capsule_poe.models.replicas import SharedOutGradients
 
 SMALLEST_IMAGE = 20
 STRIDE = 2
@@ -27,7 +28,7 @@ def outer_kernel(image_shape, kernel_size):
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
-class ConvAutoencoder(TensorFlowTraining, keras.Model):
+class ConvAutoencoder(SharedOutGradients, TensorFlowTraining, keras.Model):
     """Two convolutions to a feature map, of 9x9 filters, and their mirror image back to pixels.
 
     conv stride 1, leaky ReLU, dropout, conv stride 2, leaky ReLU; then transposed filters,
@@ -163,8 +164,7 @@ class ConvAutoencoder(TensorFlowTraining, keras.Model):
             # The step is the optimizer's, so that a resumed run drops what it would have dropped.
             optimizer = getattr(self, "optimizer", None)
             step = optimizer.iterations if optimizer else 0
-            seed = StatelessSeed(replica_seed(self.seed), step)
-            hidden = keras.random.dropout(hidden, self.dropout, seed=seed)
+            hidden = drop_rows(hidden, self.dropout, StatelessSeed(self.seed, step))
         return self.rectifier(self.reduction(hidden, training=training))
 
     def decode(self, features, training=False):
@@ -182,6 +182,9 @@ class ConvAutoencoder(TensorFlowTraining, keras.Model):
         """As `keras.Model.fit`; images are their own targets."""
         # Under a distribution strategy Keras computes a loss before any `train_step`.
         return super().fit(x, x if y is None and hasattr(x, "shape") else y, **kwargs)
+
+    def compute_loss(self, *arguments, **options):
+        return self.whole_loss(super().compute_loss(*arguments, **options))
 
     def train_step(self, data):
         images, _, _ = keras.utils.unpack_x_y_sample_weight(data)

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_capsule_poe.functions.norms import at_least_float32
+from keras_capsule_poe.models.replicas import SharedOut
 
 
 class TensorFlowTraining:
@@ -33,10 +34,11 @@ class TensorFlowTraining:
             )
 
 
-class ContrastiveModel(TensorFlowTraining, keras.Model):
+class ContrastiveModel(SharedOut, TensorFlowTraining, keras.Model):
     """A model whose `train_step` applies a contrastive-divergence gradient derived by hand.
 
-    Subclasses compute the gradient and call `apply_ascent`. No autodiff takes part.
+    Subclasses find the gradient and whatever else a step needs as means over images, by
+    `over_replicas`, and call `apply_ascent`. No autodiff takes part.
 
     Args:
         seed: int, what every random choice while training derives from.
@@ -62,17 +64,18 @@ class ContrastiveModel(TensorFlowTraining, keras.Model):
         """Moves variables along their ascents, through the optimizer, in one step.
 
         Args:
-            pairs: List of (variable, ascent): a tensor of the variable's shape, the mean over
-                this replica's batch of the direction that raises log P, penalties subtracted.
+            pairs: Pairs (variable, ascent): a tensor of the variable's shape, the mean over the
+                images of the direction that raises log P, penalties subtracted.
 
         Returns:
             Scalar, the length of the update relative to that of the variables.
         """
+        pairs = list(pairs)
         variables = [variable for variable, _ in pairs]
         descents = [ops.cast(-ascent, variable.dtype) for variable, ascent in pairs]
         replicas = self.distribute_strategy.num_replicas_in_sync
         if replicas > 1:
-            # The optimizer sums over replicas.
+            # Keras sums over the replicas of a strategy, which have the same means.
             descents = [descent / replicas for descent in descents]
         self.optimizer.apply(descents, variables)
         momentums = getattr(self.optimizer, "momentums", None)

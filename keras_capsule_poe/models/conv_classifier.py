@@ -6,10 +6,11 @@ from keras import ops
 from keras_capsule_poe.functions.winners import named_rightly, winners
 from keras_capsule_poe.models.capsnet import as_layer
 from keras_capsule_poe.models.classifier import CapsuleClassifier
+from keras_capsule_poe.models.replicas import SharedOutGradients
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
-class ConvClassifier(CapsuleClassifier, keras.Model):
+class ConvClassifier(SharedOutGradients, CapsuleClassifier, keras.Model):
     """Any network from images to logits of classes, asked and trained as a `CapsNet` is.
 
     Trained by the cross-entropy of the softmax of its logits. Compile it with an optimizer and no
@@ -76,7 +77,7 @@ class ConvClassifier(CapsuleClassifier, keras.Model):
         labels = ops.cast(_whole(y), "float32")
         shares = labels / ops.sum(labels, axis=-1, keepdims=True)
         loss = keras.losses.CategoricalCrossentropy(from_logits=True)
-        found = loss(shares, ops.cast(y_pred, "float32"), sample_weight)
+        found = self.whole_loss(loss(shares, ops.cast(y_pred, "float32"), sample_weight))
         return found + sum(self.losses) if self.losses else found
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):

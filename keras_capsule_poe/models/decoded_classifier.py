@@ -6,12 +6,13 @@ from keras import ops
 
 from keras_capsule_poe.functions.winners import named_rightly, winners
 from keras_capsule_poe.models.classifier import CapsuleClassifier
+from keras_capsule_poe.models.replicas import SharedOutGradients
 
 # Values of a dimension in a traversal, the paper's: -0.25 to 0.25 in steps of 0.05.
 STEPS = 11
 
 
-class DecodedClassifier(CapsuleClassifier):
+class DecodedClassifier(SharedOutGradients, CapsuleClassifier):
     """Capsules of classes, trained by a loss of their probabilities and one of what they decode to.
 
     To be mixed into a `keras.Model` with the attributes `decoder` (a layer from capsules (B, J, E)
@@ -59,8 +60,9 @@ class DecodedClassifier(CapsuleClassifier):
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         labels, targets, parts = _parted(x, y)
         capsules, probabilities = self.found(y_pred)
-        loss = self.class_loss(labels, probabilities, sample_weight)
-        self.loss_of_classes.update_state(loss)
+        loss = self.whole_loss(self.class_loss(labels, probabilities, sample_weight))
+        number = ops.shape(labels)[0]
+        self.loss_of_classes.update_state(loss, number)
         if self.decoder is not None:
             error = 0.0
             for part in range(targets.shape[1]):
@@ -68,7 +70,7 @@ class DecodedClassifier(CapsuleClassifier):
                 target = self._seen(targets[:, part])
                 gap = ops.cast(images, "float32") - ops.cast(target, "float32")
                 error = error + ops.mean(ops.sum(ops.square(gap), axis=(1, 2, 3)))
-            self.error_tracker.update_state(error)
+            self.error_tracker.update_state(error, number)
             loss = loss + self.reconstruction_weight * error
         return loss + sum(self.losses) if self.losses else loss
 

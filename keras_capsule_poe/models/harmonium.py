@@ -7,11 +7,12 @@ from keras import ops
 from keras_capsule_poe.functions.checks import one_of, real_number, whole_number
 from keras_capsule_poe.functions.harmonium import gibbs_chain, gibbs_step
 from keras_capsule_poe.functions.randomness import streams
+from keras_capsule_poe.functions.rows import draw_rows
 from keras_capsule_poe.functions.tempering import replica_exchange
 from keras_capsule_poe.layers.boltzmann import RestrictedBoltzmannMachine
-from keras_capsule_poe.metrics import relative_error
+from keras_capsule_poe.metrics import mean_error, relative_error_of
 from keras_capsule_poe.models.contrastive import ContrastiveModel
-from keras_capsule_poe.models.randomness import StatelessSeed, replica_mean, replica_seed
+from keras_capsule_poe.models.randomness import StatelessSeed
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -45,8 +46,8 @@ class HarmoniumModel(ContrastiveModel):
 
     Raises:
         ValueError: If an argument is not as above.
-        RuntimeError: When fitted on another backend than TensorFlow, or persistent chains on
-            several replicas.
+        RuntimeError: When fitted on another backend than TensorFlow, or chains that are not of
+            the data under a strategy of Keras.
 
     Examples:
 
@@ -156,27 +157,45 @@ class HarmoniumModel(ContrastiveModel):
 
     def train_step(self, data):
         v, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        step = StatelessSeed(replica_seed(self.seed), self.optimizer.iterations)
-        seeds = streams(step, 5)
-        rbm, v = self.machine, self._binarized(v, seeds[0])
-        machine, x = self._harmonium(v), rbm.sent(v)
-        chains, hotter = self._chains(machine, x, seeds[1:4])
-        divergence = self._divergence(machine, v, steps=self.steps, seed=seeds[4], chains=chains)
+        seeds = streams(StatelessSeed(self.seed, self.optimizer.iterations), 5)
+        chains, hotter = self._chains(self._binarized(v, seeds[0]), seeds[1:4])
+        options = {"steps": self.steps, "seed": seeds[4], "chains": chains}
+        means, same = self.over_replicas(
+            lambda v: self._step(self._binarized(v, seeds[0]), **options), v
+        )
         if self.algorithm != "cd":
-            particles = ops.concatenate([divergence.reconstruction[None], hotter])
+            particles = ops.concatenate([same["chains"][None], hotter])
             self.particles.assign(self._uncentred(particles))
             self.age.assign_add(1)
-        update = self.apply_ascent(self._ascents(divergence, v))
-        loss, energy = self._figures(machine, x, divergence.z)
-        if rbm.centering:
-            self._move_offsets(machine, x, machine.hidden.mean(divergence.z))
-        return self._record(loss, energy, update)
+        return self._move(means, ops.shape(v)[0])
+
+    def _step(self, v, **options):
+        """What a step needs: means over images, and where chains that are of none have come to."""
+        machine = self._harmonium(v)
+        divergence = self._divergence(machine, v, **options)
+        x, y = self.machine.sent(v), machine.hidden.mean(divergence.z)
+        means = self._figures(machine, x, divergence.z)
+        means["ascents"] = self._ascents(divergence, v)
+        if self.machine.centering:
+            means["sides"] = ops.mean(x, axis=0), ops.mean(y, axis=0)
+        means |= self._statistics(machine, y)
+        return means, {} if self.algorithm == "cd" else {"chains": divergence.reconstruction}
+
+    def _statistics(self, machine, y):
+        """Further means over images, of what the hidden neurons y send."""
+        return {}
+
+    def _move(self, means, images):
+        update = self.apply_ascent(zip(self._learned, means["ascents"]))
+        if self.machine.centering:
+            self._move_offsets(means)
+        return self._record(means, images, update)
 
     def test_step(self, data):
         v, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         v = self._binarized(v, StatelessSeed(self.seed))
         machine, x = self._harmonium(v), self.machine.sent(v)
-        return self._record(*self._figures(machine, x, machine.fields(x)), 0.0)
+        return self._record(self._figures(machine, x, machine.fields(x)), ops.shape(v)[0], 0.0)
 
     def _harmonium(self, v):
         """The machine of a batch."""
@@ -191,22 +210,23 @@ class HarmoniumModel(ContrastiveModel):
             return v
         bar = 0.5
         if self.binarize == "stochastic":
-            bar = keras.random.uniform(ops.shape(v), dtype=v.dtype, seed=seed)
+            bar = draw_rows(keras.random.uniform, tuple(ops.shape(v)), dtype=v.dtype, seed=seed)
         return ops.cast(v > bar, v.dtype)
 
     # Chains
 
-    def _chains(self, machine, x, seeds):
+    def _chains(self, v, seeds):
         """Where the chains start, centred, or None for the data; and those at less than beta 1."""
-        if self.algorithm == "cd":
-            return self._noise(
-                machine, ops.shape(x)[:1], seeds[0]
-            ) if self.start == "noise" else None, None
+        if self.algorithm == "cd" and self.start == "data":
+            return None, None
         if self.distribute_strategy.num_replicas_in_sync > 1:
             raise RuntimeError(
-                "Persistent chains are of one replica: use algorithm='cd'. "
-                f"Received: algorithm={self.algorithm!r}"
+                "Under a strategy of Keras chains start from the data: use algorithm='cd' and "
+                f"start='data'. Received: algorithm={self.algorithm!r}, start={self.start!r}"
             )
+        machine, x = self.machine.harmonium(), self.machine.sent(v)
+        if self.algorithm == "cd":
+            return self._noise(machine, ops.shape(x)[:1], seeds[0]), None
         levels = self.particles.shape[0]
         if self.start == "noise":
             first = self._noise(machine, (levels, self.chains), seeds[0])
@@ -248,37 +268,41 @@ class HarmoniumModel(ContrastiveModel):
 
     # Updates
 
+    @property
+    def _learned(self):
+        rbm = self.machine
+        learned = [rbm.kernel, rbm.hidden_bias, rbm.visible_bias]
+        return [*learned, rbm.log_variance] if self._learns_variance else learned
+
+    @property
+    def _learns_variance(self):
+        return self.machine.visible == "gaussian" and self.machine.learn_variance
+
     def _ascents(self, divergence, v):
         rbm = self.machine
-        pairs = [
-            (rbm.kernel, divergence.gradient - self.weight_decay * rbm.kernel),
-            (rbm.hidden_bias, divergence.hidden_bias),
-            (rbm.visible_bias, divergence.visible_bias),
+        ascents = [
+            divergence.gradient - self.weight_decay * rbm.kernel,
+            divergence.hidden_bias,
+            divergence.visible_bias,
         ]
-        if rbm.visible == "gaussian" and rbm.learn_variance:
-            pairs.append((rbm.log_variance, rbm.log_variance_gradient(v)))
-        return pairs
+        return [*ascents, rbm.log_variance_gradient(v)] if self._learns_variance else ascents
 
-    def _move_offsets(self, machine, x, y):
-        """The centre towards where the data's visible and hidden neurons are, x and y from it."""
-        self.machine.move_offsets(*self._moves(x, y))
-
-    def _moves(self, *sides):
-        images = ops.shape(sides[0])[0]
-        return [self.offset_rate * replica_mean(ops.mean(side, axis=0), images) for side in sides]
+    def _move_offsets(self, means):
+        """The centre towards where the data's visible and hidden neurons are, as seen from it."""
+        self.machine.move_offsets(*(self.offset_rate * side for side in means["sides"]))
 
     def _figures(self, machine, x, z):
-        """Error of the mean-field reconstruction, and free energies of the data."""
+        """Means of the mean-field reconstruction's error, and of the data's free energies."""
         reconstruction, _ = gibbs_step(machine, x, seed=None, fields=z)
-        error = relative_error(self._uncentred(reconstruction), self._uncentred(x))
-        return error, self._free_energy(machine, x, z)
+        error = mean_error(self._uncentred(reconstruction), self._uncentred(x))
+        return {"error": error, "free_energy": ops.mean(self._free_energy(machine, x, z))}
 
     def _free_energy(self, machine, x, z):
         return self.machine.free_energy_of(x, z)
 
-    def _record(self, loss, energy, update):
-        self.track(loss, update)
-        self.free_energy_tracker.update_state(energy)
+    def _record(self, means, images, update):
+        self.track(relative_error_of(*means["error"]), update)
+        self.free_energy_tracker.update_state(means["free_energy"], images)
         return {metric.name: metric.result() for metric in self.metrics}
 
     def get_config(self):

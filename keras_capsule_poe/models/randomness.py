@@ -1,43 +1,11 @@
-"""Seeds, and sums over the replicas of a `tf.distribute` strategy."""
+"""Seeds, and the order in which capsules are drawn."""
 
 import keras
 from keras import ops
 
 from keras_capsule_poe.functions.randomness import StatelessSeed
 
-__all__ = ["StatelessSeed", "capsule_order", "replica_mean", "replica_seed"]
-
-
-def replica_seed(seed):
-    """`seed` made different for each replica of a `tf.distribute` strategy."""
-    context = _replicas()
-    if context is None:
-        return seed
-    return ops.cast(seed, "int64") + 7919 * ops.cast(context.replica_id_in_sync_group, "int64")
-
-
-def replica_mean(mean, images):
-    """The mean over the images of all replicas, of the mean over those of this one.
-
-    Args:
-        mean: Tensor, the mean over this replica's images.
-        images: int or scalar tensor, how many they are.
-    """
-    context = _replicas()
-    if context is None:
-        return mean
-    images = ops.cast(images, mean.dtype)
-    return context.all_reduce("SUM", mean * images) / context.all_reduce("SUM", images)
-
-
-def _replicas():
-    """The replica's context where there is more than one, else None."""
-    if keras.backend.backend() != "tensorflow":
-        return None
-    import tensorflow as tf
-
-    context = tf.distribute.get_replica_context()
-    return None if context is None or context.num_replicas_in_sync == 1 else context
+__all__ = ["StatelessSeed", "capsule_order"]
 
 
 def capsule_order(n, capsules, seed):

@@ -25,14 +25,17 @@ class Checkpoints:
         folder: Where they lie.
         mend: What errors say would mend them, see `CapspoeError`.
         run: str, a number that no other run has, or None.
+
+    Attributes:
+        variables: list, those that are kept.
     """
 
     def __init__(self, model, folder, mend=None, run=None):
         self.folder, self.mend, self.run = Path(folder), mend, run
         found = [*model.variables, *model.optimizer.variables, *model.metrics_variables]
-        self._variables = list({id(variable): variable for variable in found}.values())
+        self.variables = list({id(variable): variable for variable in found}.values())
         metrics = {id(variable) for variable in model.metrics_variables}
-        self._metrics = [i for i, v in enumerate(self._variables) if id(v) in metrics]
+        self._metrics = [i for i, v in enumerate(self.variables) if id(v) in metrics]
 
     def restore(self, note):
         """Restores the newest checkpoint that is whole, of this run and of this model.
@@ -54,7 +57,7 @@ class Checkpoints:
                 problems.append(f"The checkpoint {path} cannot be used ({_short(error)})")
                 note(f"{problems[-1]}: going on from an older one, if there is one")
                 continue
-            for variable, value in zip(self._variables, values):
+            for variable, value in zip(self.variables, values):
                 variable.assign(value)
             return state
         if problems:
@@ -72,8 +75,8 @@ class Checkpoints:
             RunFailed: If it cannot be written; the ones before are kept.
             FloatingPointError: If a variable is not finite.
         """
-        values = [ops.convert_to_numpy(variable) for variable in self._variables]
-        for variable, value in zip(self._variables, values):
+        values = [ops.convert_to_numpy(variable) for variable in self.variables]
+        for variable, value in zip(self.variables, values):
             # The kind of bfloat16, which NumPy has not, is "V".
             if value.dtype.kind == "f" and not np.isfinite(value).all():
                 raise FloatingPointError(variable.path)
@@ -81,7 +84,7 @@ class Checkpoints:
             temporary.mkdir()
             with open(temporary / WEIGHTS_FILE, "wb") as file:
                 np.savez(file, **{str(i): value for i, value in enumerate(values)})
-            names = [variable.path for variable in self._variables]
+            names = [variable.path for variable in self.variables]
             digests = {WEIGHTS_FILE: digest(temporary / WEIGHTS_FILE)}
             saved = {**state, "step": step, "run": self.run, "variables": names, "files": digests}
             write_record(temporary / STATE_FILE, saved, copy=False)
@@ -90,12 +93,12 @@ class Checkpoints:
 
     def metric_values(self):
         """The values of the metrics' variables as they are."""
-        return [np.array(ops.convert_to_numpy(self._variables[i])) for i in self._metrics]
+        return [np.array(ops.convert_to_numpy(self.variables[i])) for i in self._metrics]
 
     def assign_metrics(self, values):
         """Gives the metrics' variables the values that `metric_values` gave."""
         for i, value in zip(self._metrics, values):
-            self._variables[i].assign(value)
+            self.variables[i].assign(value)
 
     def _paths(self):
         return sorted(self.folder.glob("step-*"))
@@ -108,7 +111,7 @@ class Checkpoints:
             raise ValueError("it is of another run")
         with np.load(path / WEIGHTS_FILE) as arrays:
             values = [arrays[str(i)] for i in range(len(state["variables"]))]
-        if [tuple(variable.shape) for variable in self._variables] != [a.shape for a in values]:
+        if [tuple(variable.shape) for variable in self.variables] != [a.shape for a in values]:
             raise ValueError("it is of another model")
         return state, values
 

@@ -40,6 +40,7 @@ class Stage:
         cost: Function of (configuration, image shape, training images, held-out images) to a
             `Cost`, or None where it takes what it takes.
         when: Function of a configuration to whether its run has this stage.
+        alone: bool, whether of several processes the chief alone does it, and the others wait.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Stage:
     pictures: tuple[str, ...] = ()
     cost: Callable | None = None
     when: Callable = lambda config: True
+    alone: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ import keras
 from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.io.files import write_json
 from keras_capsule_poe.training.checkpoints import Checkpoints
+from keras_capsule_poe.training.distribution import Distribution
 from keras_capsule_poe.training.folder import CHECKPOINTS
 
 HISTORY_FILE = "history.json"
@@ -32,6 +33,7 @@ def fit(
     picture=None,
     until=None,
     callbacks=(),
+    distribution=None,
 ):
     """Fits `model`, resuming from the newest checkpoint in `folder`.
 
@@ -49,38 +51,56 @@ def fit(
         until: Function of an epoch's metrics to whether they are good enough to stop; or None.
         callbacks: Keras callbacks that follow from the step alone, so that they may be new in a
             run that goes on.
+        distribution: `Distribution` of which this process has a part; None: all on one device.
+            Of several processes the chief alone writes, reports and measures.
 
     Returns:
         list of dict, the metrics of each epoch.
 
     Raises:
         Diverged: If the loss or a weight is not a number; the last checkpoint is kept.
-        RunFailed: If a checkpoint cannot be read or does not belong to the model.
+        RunFailed: If a checkpoint cannot be read or does not belong to the model, or another
+            process has stopped.
     """
+    distribution = distribution or Distribution()
     folder, (epochs, steps) = Path(folder), length
     model.optimizer.build(model.trainable_variables)
     _build_metrics(model, stream)
     checkpoints = Checkpoints(model, folder / CHECKPOINTS, mend=f"stage_fresh:{stage}", run=run)
-    state = checkpoints.restore(reporter.note) or {"step": 0, "history": []}
-    monitor = _Monitor(
-        stage, checkpoints, state, length, reporter, checkpoint_seconds, after_epoch, picture, until
-    )
+    is_chief, state = distribution.is_chief, None
+    if is_chief:
+        state = checkpoints.restore(reporter.note) or {"step": 0, "history": []}
+    state = distribution.from_chief(state)
+    distribution.give_variables(checkpoints.variables)
+    if is_chief:
+        monitor = _Monitor(
+            stage, checkpoints, state, length, reporter, checkpoint_seconds, after_epoch, picture,
+            until, distribution,
+        )  # fmt: skip
+        callbacks = [monitor, *callbacks, *reporter.callbacks(stage)]
+    else:
+        monitor = _Follower(state, distribution)
+        callbacks = [monitor, *callbacks]
     reporter.stage_started(stage, epochs=epochs, steps=steps, first_step=state["step"])
-    while monitor.done < epochs * steps and not monitor.is_enough():
-        epoch, step = divmod(monitor.done, steps)
-        # An epoch that was cut short ends in a call of its own: the next ones are whole.
-        last = epoch + 1 if step else epochs
-        model.fit(
-            stream(epoch, step),
-            initial_epoch=epoch,
-            epochs=last,
-            steps_per_epoch=steps - step,
-            verbose=0,
-            shuffle=False,
-            callbacks=[monitor, *callbacks, *reporter.callbacks(stage)],
-        )
-    write_json(folder / HISTORY_FILE, monitor.history)
-    return monitor.history
+    enough = distribution.from_chief(monitor.is_enough())
+    with distribution.sharing_out(model):
+        while monitor.done < epochs * steps and not enough:
+            epoch, step = divmod(monitor.done, steps)
+            # An epoch that was cut short ends in a call of its own: the next ones are whole.
+            last = epoch + 1 if step else epochs
+            model.fit(
+                stream(epoch, step),
+                initial_epoch=epoch,
+                epochs=last,
+                steps_per_epoch=steps - step,
+                verbose=0,
+                shuffle=False,
+                callbacks=callbacks,
+            )
+            enough = monitor.is_enough()
+    if is_chief:
+        write_json(folder / HISTORY_FILE, monitor.history)
+    return distribution.from_chief(monitor.history)
 
 
 def _build_metrics(model, stream):
@@ -91,15 +111,37 @@ def _build_metrics(model, stream):
         model.reset_metrics()
 
 
+class _Follower(keras.callbacks.Callback):
+    """Counts steps, and stops when the chief does."""
+
+    def __init__(self, state, distribution):
+        super().__init__()
+        self.done, self.history, self.distribution = state["step"], None, distribution
+        self.enough = False
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.done += 1
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.enough = self.distribution.from_chief(None)
+        self.model.stop_training = self.enough
+
+    def is_enough(self):
+        """Whether the chief has said so."""
+        return self.enough
+
+
 class _Monitor(keras.callbacks.Callback):
     """Stops at NaN, saves in time, keeps the history and reports."""
 
     PICTURES = 8
 
     def __init__(
-        self, stage, checkpoints, state, length, reporter, seconds, after_epoch, picture, until
-    ):
+        self, stage, checkpoints, state, length, reporter, seconds, after_epoch, picture, until,
+        distribution,
+    ):  # fmt: skip
         super().__init__()
+        self.distribution = distribution
         self.stage = stage
         self.checkpoints = checkpoints
         self.done, self.history = state["step"], list(state["history"])
@@ -147,7 +189,7 @@ class _Monitor(keras.callbacks.Callback):
             self._check(name, value)
         self.history.append({"epoch": epoch + 1, **metrics})
         self.reporter.epoch(self.stage, epoch + 1, metrics)
-        if self.is_enough():
+        if self.distribution.from_chief(self.is_enough()):
             self.model.stop_training = True
             self.reporter.note(f"{self.stage}: good enough after epoch {epoch + 1}")
         self._save_in_time()

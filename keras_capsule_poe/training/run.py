@@ -1,15 +1,18 @@
 """A training run: the stages of a family in order, each resumed or skipped as it stands."""
 
+import contextlib
 import dataclasses
 import functools
+import json
 import time
 import uuid
 
-from keras_capsule_poe.errors import ConfigError, RunFailed
+from keras_capsule_poe.errors import ConfigError, RunFailed, listing
 from keras_capsule_poe.io.files import check_writable
 from keras_capsule_poe.io.records import read_record, write_record
 from keras_capsule_poe.training import images
 from keras_capsule_poe.training.config import RunConfig
+from keras_capsule_poe.training.distribution import Distribution
 from keras_capsule_poe.training.folder import CHECKPOINTS, PICTURES, RunFolder
 from keras_capsule_poe.training.reporter import Reporter
 
@@ -23,6 +26,7 @@ class Run:
         folder: `RunFolder`.
         reporter: `Reporter`.
         load_data: Function of nothing to an `ImageData`, called once, when images are needed.
+        distribution: `Distribution`, the devices and processes that train together.
         data: That `ImageData`; `data.train.images` (N, H, W, C), uint8, are trained on, and
             `data.held_out.images`, other training images, watched.
     """
@@ -31,6 +35,12 @@ class Run:
     folder: RunFolder
     reporter: object
     load_data: object
+    distribution: Distribution = dataclasses.field(default_factory=Distribution)
+
+    @property
+    def is_chief(self):
+        """Whether this process is the one that writes."""
+        return self.distribution.is_chief
 
     @property
     def data(self):
@@ -106,11 +116,14 @@ class Run:
             picture=picture and (lambda name: picture(self.path(PICTURES) / name)),
             until=until,
             callbacks=callbacks,
+            distribution=self.distribution,
         )
         return history[-1]
 
 
-def train(config, model_dir, load_data=None, reporter=None, stage=None, fresh=False):
+def train(
+    config, model_dir, load_data=None, reporter=None, stage=None, fresh=False, distribution=None
+):
     """Runs every stage that is not done yet.
 
     Nothing on disk changes before the configuration, the images and the folder are known to fit.
@@ -123,13 +136,15 @@ def train(config, model_dir, load_data=None, reporter=None, stage=None, fresh=Fa
         reporter: `Reporter`; `None`: one that prints.
         stage: Name of the last stage to run; `None`: all. With `fresh`, the first to do anew.
         fresh: Starts over: all of it, or from `stage` on.
+        distribution: `Distribution` that `distribution.start` gave; `None`: one device. Every
+            process of it must call this alike, with a folder that all of them see.
 
     Returns:
         `Run`.
 
     Raises:
         RunFailed: If the folder belongs to another configuration or to other images, or a stage
-            fails.
+            fails, or another process has stopped.
         ConfigError: If the configuration has values out of range, there is no such stage, or
             Keras runs on another backend than TensorFlow.
 
@@ -155,20 +170,24 @@ def train(config, model_dir, load_data=None, reporter=None, stage=None, fresh=Fa
             f"Model {config.family.name!r} has no stage {stage!r}; it has {', '.join(names)}."
         )
     config.check()
-    folder = RunFolder(model_dir)
-    check_writable(folder.path)
+    folder, distribution = RunFolder(model_dir), distribution or Distribution()
     load_data = load_data or functools.partial(images.load_data, config)
-    run = Run(config, folder, reporter or Reporter(), lambda: images.watched(load_data(), config))
+    reporter = _follower(reporter or Reporter(), distribution)
+    run = Run(config, folder, reporter, lambda: images.watched(load_data(), config), distribution)
     first = names.index(stage) if fresh and stage else 0
     last = names.index(stage) if stage else len(names) - 1
-    with folder.locked(run.reporter.note):
-        _open(run, stages[first:] if fresh else ())
+    if run.is_chief:
+        check_writable(folder.path)
+    with folder.locked(run.reporter.note) if run.is_chief else contextlib.nullcontext():
+        if run.is_chief:
+            _open(run, stages[first:] if fresh else ())
+        _refuse_another_chief(run)
         if config.deterministic:
             import tensorflow as tf
 
             tf.config.experimental.enable_op_determinism()
         _run_stages(run, stages[: last + 1])
-        if last == len(names) - 1:
+        if last == len(names) - 1 and run.is_chief:
             folder.drop_cache(stages)
     return run
 
@@ -256,26 +275,59 @@ def _first_stage(stages, held):
     return of_changed[0] if all("." in name for name in held) else stages[0].name
 
 
+def _follower(reporter, distribution):
+    """What reports in this process: the chief's alone has something to say."""
+    if distribution.is_chief:
+        return reporter
+    number, workers = distribution.worker, distribution.workers
+    reporter.note(f"Worker {number} of {workers}, from 0: worker 0 reports and writes.")
+    return Reporter(write=lambda line: None)
+
+
+def _refuse_another_chief(run):
+    """A worker that would train something else than the chief trains nothing."""
+    config = run.config.to_dict()
+    chief = run.distribution.from_chief(config)
+    if chief != json.loads(json.dumps(config)) and not run.is_chief:
+        differences = run.config.differences(RunConfig.from_dict(run.config.family, chief))
+        raise RunFailed(
+            f"Worker {run.distribution.worker} has other settings than the chief: "
+            f"{listing(differences) or 'another model'}."
+        )
+
+
 def _run_stages(run, wanted):
-    folder, reporter, stages = run.folder, run.reporter, run.config.stages
     for stage in wanted:
-        if folder.is_done(stage, stages):
-            folder.check(stage)
-            changed = folder.changed_cache(stage, stages)
-            if not changed:
-                reporter.stage_skipped(stage.name)
-                continue
-            reporter.note(f"{folder.path / changed[0]} is damaged: {stage.name} makes it again")
-        if folder.done(stage.name) is None:
-            # What was made of an earlier version of it counts no more, even if this one is killed.
-            folder.forget(stages[stages.index(stage) + 1 :])
-        reporter.stage_began(stage.name)
+        is_left = run.distribution.from_chief(run.is_chief and _is_left(run, stage))
+        if not is_left:
+            continue
+        run.reporter.stage_began(stage.name)
         try:
             started = time.perf_counter()
-            folder.stage(stage.name).mkdir(exist_ok=True)
-            metrics = stage.run(run)
+            if run.is_chief:
+                run.folder.stage(stage.name).mkdir(exist_ok=True)
+            metrics = stage.run(run) if run.is_chief or not stage.alone else None
             seconds = time.perf_counter() - started
-            folder.mark_done(stage, seconds, metrics)
+            if run.is_chief:
+                run.folder.mark_done(stage, seconds, metrics)
         finally:
-            reporter.stage_ended()
-        reporter.stage_finished(stage.name, seconds)
+            run.reporter.stage_ended()
+        run.reporter.stage_finished(stage.name, seconds)
+        # What a stage leaves is there before the next one begins.
+        run.distribution.from_chief(None)
+
+
+def _is_left(run, stage):
+    """Whether a stage is to be done; what was made of an earlier version of it counts no more."""
+    folder, reporter, stages = run.folder, run.reporter, run.config.stages
+    if folder.is_done(stage, stages):
+        folder.check(stage)
+        changed = folder.changed_cache(stage, stages)
+        if not changed:
+            reporter.stage_skipped(stage.name)
+            return False
+        reporter.note(f"{folder.path / changed[0]} is damaged: {stage.name} makes it again")
+    if folder.done(stage.name) is None:
+        # Even if this one is killed.
+        folder.forget(stages[stages.index(stage) + 1 :])
+    return True

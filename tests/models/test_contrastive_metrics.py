@@ -12,7 +12,7 @@ from keras_capsule_poe.metrics import (
     expert_usage,
     relative_error,
 )
-from keras_capsule_poe.models.randomness import StatelessSeed, replica_seed
+from keras_capsule_poe.models.randomness import StatelessSeed
 
 
 def test_relative_error():
@@ -101,7 +101,3 @@ def test_random_numbers_depend_on_seed_and_counter_alone():
 def test_any_seed_up_to_64_bits_is_taken(seed):
     drawn = keras.random.uniform((5,), seed=StatelessSeed(seed)).numpy()
     assert np.all((0 <= drawn) & (drawn < 1)) and len(set(drawn)) == 5
-
-
-def test_a_single_replica_keeps_the_seed():
-    assert replica_seed(12) == 12

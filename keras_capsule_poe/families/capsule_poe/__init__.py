@@ -27,7 +27,10 @@ FAMILY = Family(
         ),
         _stage("decoder", section="decoder", reads=features.CACHE, writes=("decoder/model.keras",)),
         _stage(
-            "export", writes=("model.keras",), pictures=("samples-*.png", "reconstructions.png")
+            "export",
+            writes=("model.keras",),
+            pictures=("samples-*.png", "reconstructions.png"),
+            alone=True,
         ),
     ),
     recipes=RECIPES,

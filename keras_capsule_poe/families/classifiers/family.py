@@ -25,6 +25,7 @@ def classifier_family(name, text, section, module, options, **parts):
         lazily(f"{module}.stages:export"),
         writes=("model.keras",),
         pictures=("reconstructions.png", "traverse.png"),
+        alone=True,
     )
     return Family(
         name=name,

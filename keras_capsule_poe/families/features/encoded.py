@@ -8,8 +8,9 @@ import numpy as np
 
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.functions.compiled import compiled
+from keras_capsule_poe.training.distribution import Distribution
 
-# Images that are encoded together, always as many: graphs for other numbers round differently.
+# Images that a device encodes together, always as many: graphs for other numbers round differently.
 AT_ONCE = 128
 _UNITS = {"MB": 1e6, "GB": 1e9, "TB": 1e12}
 
@@ -22,6 +23,7 @@ class EncodedRows:
     Args:
         autoencoder: `ConvAutoencoder`.
         images: Array (N, H, W, C), uint8, or what is indexed as one.
+        distribution: `Distribution` whose devices compute them; None: the first one.
 
     Examples:
 
@@ -35,11 +37,13 @@ class EncodedRows:
 
     dtype = np.dtype("float16")
 
-    def __init__(self, autoencoder, images):
+    def __init__(self, autoencoder, images, distribution=None):
+        distribution = distribution or Distribution()
         self.images = images
         self.shape = (len(images), *autoencoder.feature_shape)
-        self._encode = compiled(
-            lambda pixels: keras.ops.cast(autoencoder.encode(pixels), "float16")
+        self._at_once = AT_ONCE * distribution.devices
+        self._encode = distribution.on_devices(
+            compiled(lambda pixels: keras.ops.cast(autoencoder.encode(pixels), "float16"))
         )
 
     def __len__(self):
@@ -50,9 +54,9 @@ class EncodedRows:
             return self[[key]][0]
         images = self.images[key]
         found = np.empty((len(images), *self.shape[1:]), self.dtype)
-        together = np.zeros((AT_ONCE, *self.images.shape[1:]), "float32")
-        for start in range(0, len(images), AT_ONCE):
-            some = to_pixels(images[start : start + AT_ONCE])
+        together = np.zeros((self._at_once, *self.images.shape[1:]), "float32")
+        for start in range(0, len(images), self._at_once):
+            some = to_pixels(images[start : start + self._at_once])
             together[: len(some)] = some
             maps = keras.ops.convert_to_numpy(self._encode(keras.ops.convert_to_tensor(together)))
             found[start : start + len(some)] = maps[: len(some)]

@@ -53,7 +53,7 @@ def features(run):
     every = len(data.train) + len(data.held_out)
     stays = build.on_disk(run.config, model.feature_shape, every)
     for part, images in (("train", data.train.images), ("held_out", data.held_out.images)):
-        stored.save_features(run, part, EncodedRows(model, images), stays)
+        stored.save_features(run, part, EncodedRows(model, images, run.distribution), stays)
     primary = build.build_primary(run.config, model.feature_shape)
     maps = stored.features(run, "train")
     primary.adapt(maps[start : start + 500] for start in range(0, len(maps), 500))

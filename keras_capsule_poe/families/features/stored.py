@@ -1,5 +1,6 @@
 """What the stages leave for later ones."""
 
+import collections
 import contextlib
 import zipfile
 import zlib
@@ -22,6 +23,8 @@ _UNREADABLE = (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZi
 
 def save_model(run, stage, model):
     """Saves a stage's trained Keras model."""
+    if not run.is_chief:
+        return
     with beside(run.path(f"{stage}/model.keras"), suffix=".keras") as temporary:
         model.save(temporary)
 
@@ -41,6 +44,8 @@ def load_model(run, stage):
 
 def save_arrays(run, name, **arrays):
     """Writes named arrays to a file in the run's folder."""
+    if not run.is_chief:
+        return
     with beside(run.path(name), suffix=".npz") as temporary:
         np.savez(temporary, **arrays)
 
@@ -59,6 +64,14 @@ def load_arrays(run, name):
         raise _unreadable(path, name.partition("/")[0], error) from error
 
 
+def save_array(run, name, array):
+    """Writes an array to an `.npy` in the run's folder."""
+    if not run.is_chief:
+        return
+    with beside(run.path(name), suffix=".npy") as temporary:
+        np.save(temporary, array)
+
+
 def save_rows(run, name, function, rows):
     """Writes a function of rows to an `.npy` in the run's folder, a chunk at a time.
 
@@ -68,11 +81,12 @@ def save_rows(run, name, function, rows):
         function: See `map_batches`.
         rows: Array (N, ...).
     """
-    graph = compiled(function)
+    graph, at_once = compiled(function), CHUNK * run.distribution.replicas
     parts = (
-        map_batches(graph, rows[start : start + CHUNK]) for start in range(0, len(rows), CHUNK)
+        run.distribution.map(graph, rows[start : start + at_once])
+        for start in range(0, len(rows), at_once)
     )
-    _write_parts(run.path(name), len(rows), parts)
+    _write_parts(run, name, len(rows), parts)
 
 
 def save_features(run, part, rows, stays):
@@ -84,23 +98,34 @@ def save_features(run, part, rows, stays):
         rows: `EncodedRows`.
         stays: bool, whether they are kept; if not, `features` computes them anew each time.
     """
-    kept = rows if stays else rows[:0]
-    parts = (kept[start : start + CHUNK] for start in range(0, len(kept) or 1, CHUNK))
-    _write_parts(run.path(f"features/{part}.npy"), len(kept), parts)
+    n, at_once = len(rows) if stays else 0, CHUNK * run.distribution.replicas
+
+    def chunk(start):
+        size = min(at_once, n - start)
+        # A slice of these rows is computed as it is taken.
+        return run.distribution.gathered(
+            lambda own: rows[start + own.start : start + own.stop], size
+        )
+
+    _write_parts(run, f"features/{part}.npy", n, map(chunk, range(0, n or 1, at_once)))
 
 
-def _write_parts(path, n, parts):
-    """Writes an `.npy` of `n` rows.
+def _write_parts(run, name, n, parts):
+    """Writes an `.npy` of `n` rows, if this is the chief; then all may read it.
 
     Not through a memory map: a full disk would kill the process instead of raising.
     """
-    with beside(path, suffix=".npy") as temporary, open(temporary, "wb") as file:
-        for k, part in enumerate(parts):
-            if not k:
-                whole = np.lib.format.header_data_from_array_1_0(part)
-                whole["shape"] = (n, *part.shape[1:])
-                np.lib.format.write_array_header_1_0(file, whole)
-            file.write(np.ascontiguousarray(part))
+    if not run.is_chief:
+        collections.deque(parts, maxlen=0)
+    else:
+        with beside(run.path(name), suffix=".npy") as temporary, open(temporary, "wb") as file:
+            for k, part in enumerate(parts):
+                if not k:
+                    whole = np.lib.format.header_data_from_array_1_0(part)
+                    whole["shape"] = (n, *part.shape[1:])
+                    np.lib.format.write_array_header_1_0(file, whole)
+                file.write(np.ascontiguousarray(part))
+    run.distribution.from_chief(None)
 
 
 def load_rows(run, name):
@@ -122,8 +147,11 @@ def rows_meanwhile(run, name, function, rows):
     try:
         save_rows(run, name, function, rows)
         yield load_rows(run, name)
+        # Until the last process has read it.
+        run.distribution.from_chief(None)
     finally:
-        remove(run.path(name))
+        if run.is_chief:
+            remove(run.path(name))
 
 
 def features(run, part):

@@ -36,6 +36,7 @@ FAMILY = Family(
             lazily(f"{_HERE}.stages:export"),
             writes=("model.keras",),
             pictures=("samples-*.png", "reconstructions.png"),
+            alone=True,
         ),
     ),
     recipes=RECIPES,

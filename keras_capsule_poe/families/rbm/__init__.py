@@ -32,6 +32,7 @@ FAMILY = Family(
             lazily(f"{_HERE}.stages:export"),
             writes=("model.keras",),
             pictures=("samples.png", "reconstructions.png"),
+            alone=True,
         ),
     ),
     recipes=RECIPES,

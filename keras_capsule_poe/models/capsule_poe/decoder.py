@@ -7,7 +7,7 @@ from keras_capsule_poe.functions.checks import real_number
 from keras_capsule_poe.functions.norms import length
 from keras_capsule_poe.functions.squash import unsquash
 from keras_capsule_poe.layers.capsule_poe import CapsulePoE
-from keras_capsule_poe.metrics import relative_error
+from keras_capsule_poe.metrics import mean_error, relative_error_of
 from keras_capsule_poe.models.contrastive import ContrastiveModel
 
 
@@ -119,22 +119,27 @@ class CapsuleDecoder(ContrastiveModel):
 
     def train_step(self, data):
         capsules, primaries, _ = keras.utils.unpack_x_y_sample_weight(data)
-        z = self.feature_scale * unsquash(primaries)
-        inputs = self.weigh(capsules)
-        divergence = self.primaries.decoder_divergence(inputs, z, self.conditional)
-        update = self.apply_ascent(self.primaries.ascents(divergence, self.bias_rate))
-        return self._record(primaries, divergence, update)
+        means, _ = self.over_replicas(lambda data: (self._means(*data), {}), (capsules, primaries))
+        update = self.apply_ascent(zip(self.primaries.learned, means["ascents"]))
+        return self._record(means, update)
 
     def test_step(self, data):
         capsules, primaries, _ = keras.utils.unpack_x_y_sample_weight(data)
+        return self._record(self._means(capsules, primaries), 0.0)
+
+    def _means(self, capsules, primaries):
+        """The gradient and the error, as means over images."""
         z = self.feature_scale * unsquash(primaries)
         inputs = self.weigh(capsules)
         divergence = self.primaries.decoder_divergence(inputs, z, self.conditional)
-        return self._record(primaries, divergence, 0.0)
-
-    def _record(self, primaries, divergence, update):
         decoded = self.primaries.units.mean(divergence.z_model / self.feature_scale)
-        self.track(relative_error(decoded, primaries), update)
+        return {
+            "ascents": self.primaries.ascents(divergence, self.bias_rate),
+            "error": mean_error(decoded, primaries),
+        }
+
+    def _record(self, means, update):
+        self.track(relative_error_of(*means["error"]), update)
         return {metric.name: metric.result() for metric in self.metrics}
 
     def get_config(self):

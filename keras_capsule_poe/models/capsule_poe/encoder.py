@@ -11,10 +11,10 @@ from keras_capsule_poe.metrics import (
     ExpertUsage,
     OrientationConcentration,
     expert_usage,
-    relative_error,
+    mean_error,
+    relative_error_of,
 )
 from keras_capsule_poe.models.contrastive import ContrastiveModel
-from keras_capsule_poe.models.randomness import replica_mean
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -114,31 +114,40 @@ class CapsuleEncoder(ContrastiveModel):
 
     def train_step(self, data):
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        divergence = self.experts.contrastive_divergence(x, steps=self.chain_steps)
-        update = self.apply_ascent(self.experts.ascents(divergence, self.bias_rate))
-        p, usage = self._usage(divergence.z)
+        means, _ = self.over_replicas(lambda x: (self._means(x, self.chain_steps), {}), x)
+        update = self.apply_ascent(zip(self.experts.learned, means["ascents"]))
         if self.balance:
-            self.experts.routing_bias.assign_add(self.balance * (1 - usage))
-        return self._record(x, divergence, update, p, usage)
+            self.experts.routing_bias.assign_add(self.balance * (1 - means["usage"]))
+        return self._record(means, ops.shape(x)[0], update)
 
     def test_step(self, data):
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        divergence = self.experts.contrastive_divergence(x)
-        return self._record(x, divergence, 0.0, *self._usage(divergence.z))
+        return self._record(self._means(x), ops.shape(x)[0], 0.0)
 
-    def _usage(self, z):
-        """Probabilities of the experts, and their usage over the images of all replicas."""
-        p = self.experts.units.probability(z)
-        return p, replica_mean(expert_usage(p), ops.shape(p)[0])
-
-    def _record(self, x, divergence, update, p, usage):
-        self.track(relative_error(divergence.reconstruction, x), update)
+    def _means(self, x, steps=1):
+        """The gradient and all that is measured, as means over images (B, I, D)."""
+        divergence = self.experts.contrastive_divergence(x, steps=steps)
         units, z = self.experts.units, divergence.z
-        self.free_energy_tracker.update_state(free_energy(z, units))
-        self.probability_mean.update_state(p)
-        self.probability_spread.update_state(ops.std(p, axis=0))
-        self.rarest_usage.update_state(usage)
-        self.concentration.update_state(units.mean(z))
+        p = units.probability(z)
+        return {
+            "ascents": self.experts.ascents(divergence, self.bias_rate),
+            "usage": expert_usage(p),
+            "error": mean_error(divergence.reconstruction, x),
+            "free_energy": ops.mean(free_energy(z, units)),
+            "probability": ops.mean(p, axis=0),
+            "probability_squared": ops.mean(ops.square(p), axis=0),
+            "orientations": self.concentration.means(units.mean(z)),
+        }
+
+    def _record(self, means, images, update):
+        self.track(relative_error_of(*means["error"]), update)
+        p = means["probability"]
+        self.free_energy_tracker.update_state(means["free_energy"], images)
+        self.probability_mean.update_state(ops.mean(p), images)
+        variance = means["probability_squared"] - ops.square(p)
+        self.probability_spread.update_state(ops.sqrt(ops.maximum(variance, 0)))
+        self.rarest_usage.update_state(means["usage"])
+        self.concentration.add(images, *means["orientations"])
         return {metric.name: metric.result() for metric in self.metrics}
 
     def get_config(self):

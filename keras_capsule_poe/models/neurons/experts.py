@@ -9,7 +9,6 @@ from keras_capsule_poe.functions.randomness import draw_index, streams
 from keras_capsule_poe.layers.neuron_poe import NeuronPoE
 from keras_capsule_poe.metrics import ExpertUsage, expert_usage
 from keras_capsule_poe.models.harmonium import HarmoniumModel
-from keras_capsule_poe.models.randomness import replica_mean
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -114,25 +113,31 @@ class NeuronExperts(HarmoniumModel):
     def _divergence(self, machine, v, **options):
         # Latent parents are drawn in each step of a chain, and not kept.
         c = None if self.machine.routing == "latent" else machine.coefficients
-        divergence = self.machine.contrastive_divergence(v, c, **options)
-        usage = expert_usage(self.activity(machine.hidden.mean(divergence.z)))
-        usage = replica_mean(usage, ops.shape(v)[0])
+        return self.machine.contrastive_divergence(v, c, **options)
+
+    def _statistics(self, machine, y):
+        c = machine.coefficients
+        means = {"coefficients": ops.mean(c, axis=0)} if len(c.shape) == 3 else {}
+        return {**means, "usage": expert_usage(self.activity(y))}
+
+    def _move(self, means, images):
+        self._balance(means["usage"])
+        return super()._move(means, images)
+
+    def _balance(self, usage):
         self.rarest_usage.update_state(usage)
         if self.balance:
             bias = self.machine.routing_bias
             bias.assign_add(ops.cast(self.balance * (1 - usage), bias.dtype))
-        return divergence
 
     def _free_energy(self, machine, x, z):
         return self.machine.free_energy_of(machine, x, z)
 
-    def _move_offsets(self, machine, x, y):
-        layer = self.machine
-        if layer.routing == "latent":  # its energy would not stay what it is
+    def _move_offsets(self, means):
+        if self.machine.routing == "latent":  # its energy would not stay what it is
             return
-        c = machine.coefficients
-        c = replica_mean(ops.mean(c, axis=0), ops.shape(x)[0]) if len(c.shape) == 3 else c
-        layer.move_offsets(*self._moves(x, y), c)
+        moves = (self.offset_rate * side for side in means["sides"])
+        self.machine.move_offsets(*moves, means.get("coefficients"))
 
     def get_config(self):
         return {**super().get_config(), "balance": self.balance}

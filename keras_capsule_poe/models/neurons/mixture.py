@@ -4,9 +4,8 @@ import keras
 from keras import ops
 
 from keras_capsule_poe.layers.neuron_mixture import NeuronMixture
-from keras_capsule_poe.metrics import relative_error
+from keras_capsule_poe.metrics import mean_error
 from keras_capsule_poe.models.neurons.experts import NeuronExperts
-from keras_capsule_poe.models.randomness import replica_mean
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -60,31 +59,36 @@ class NeuronMixtureExperts(NeuronExperts):
 
     def train_step(self, data):
         v, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        means, _ = self.over_replicas(lambda v: (self._likelihood_step(v), {}), v)
+        self._balance(means["usage"])
+        update = self.apply_ascent(zip(self._learned, means["ascents"]))
+        return self._record(means, ops.shape(v)[0], update)
+
+    def _likelihood_step(self, v):
+        """The gradient of the log-likelihood and what is measured, as means over images."""
         layer = self.machine
         found, posterior = layer.likelihood_gradient(v)
-        share = replica_mean(ops.mean(posterior.parent, axis=0), ops.shape(v)[0])
-        self.rarest_usage.update_state(layer.capsules * share)
-        error = self._error(posterior, v)
-        if self.balance:
-            layer.routing_bias.assign_add(self.balance * (1 - layer.capsules * share))
-        update = self.apply_ascent(
-            [
-                (layer.kernel, found.kernel - self.weight_decay * layer.kernel),
-                (layer.hidden_bias, found.hidden_bias),
-                (layer.visible_bias, found.visible_bias),
-            ]
-        )
-        return self._record(error, -posterior.log_density, update)
+        ascents = [found.kernel - self.weight_decay * layer.kernel]
+        return {
+            **self._likelihood(posterior, v),
+            "usage": layer.capsules * ops.mean(posterior.parent, axis=0),
+            "ascents": [*ascents, found.hidden_bias, found.visible_bias],
+        }
 
     def test_step(self, data):
         v, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        posterior = self.machine.posterior(v)
-        return self._record(self._error(posterior, v), -posterior.log_density, 0.0)
+        means = self._likelihood(self.machine.posterior(v), v)
+        return self._record(means, ops.shape(v)[0], 0.0)
 
-    def _error(self, posterior, v):
-        """Error of the mean-field reconstruction."""
+    def _likelihood(self, posterior, v):
+        """Means of the mean-field reconstruction's error and of -log P(v)."""
         v = ops.cast(v, self.variable_dtype)
-        return relative_error(self.machine.decode_neurons(posterior.neurons), v)
+        error = mean_error(self.machine.decode_neurons(posterior.neurons), v)
+        return {"error": error, "free_energy": -ops.mean(posterior.log_density)}
+
+    @property
+    def _learned(self):
+        return [self.machine.kernel, self.machine.hidden_bias, self.machine.visible_bias]
 
     def free_energy(self, v):
         """-log P(v), (B,), nats."""

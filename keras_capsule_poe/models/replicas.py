@@ -1,0 +1,147 @@
+"""Training steps whose images are shared out among devices: means over all of them."""
+
+import contextlib
+
+import keras
+from keras import ops, tree
+
+from keras_capsule_poe.functions.rows import rows_at_hand
+
+
+class SharedOut:
+    """A model whose training step is one move along means over the images of a batch.
+
+    What is found for part of the images depends on the weights, the images and the step alone,
+    and moves nothing. So it can be found on several devices, each for its own images; the means
+    over all of these, and the one move, are those that a single device would make.
+
+    Attributes:
+        share_out: Function of (function of part, data) to what the function of part gives on the
+            first device; it calls that function on each device with the device's rows of `data`,
+            where they begin, of how many, and their share of the sum. `None`: one device, or a
+            `tf.distribute` strategy under which Keras itself shares out batches.
+    """
+
+    share_out = None
+
+    def over_replicas(self, function, data):
+        """Means over the images of a batch, of what a function finds for part of it.
+
+        Args:
+            function: Of tensors like `data`, rows of it. It gives a dict of means over these
+                images, and a dict of what is the same for all of them.
+            data: Tensor (B, ...), or a tuple of them.
+
+        Returns:
+            Both dicts, for all images of the batch.
+        """
+
+        def of_part(part, start, total, share):
+            with rows_at_hand(start, total):
+                return _all_reduced(*function(part), share)
+
+        if self.share_out is not None:
+            return self.share_out(of_part, data)
+        context = _context()
+        if context is None:
+            return function(data)
+        number = context.num_replicas_in_sync
+        own = ops.one_hot(context.replica_id_in_sync_group, number, dtype="int32")
+        images = ops.shape(tree.flatten(data)[0])[0]
+        counts = context.all_reduce("SUM", own * images)
+        start = ops.sum(counts * (1 - ops.cumsum(own)))
+        total = ops.sum(counts)
+        return of_part(data, start, total, ops.cast(images, "float32") / ops.cast(total, "float32"))
+
+
+def _all_reduced(means, same, share):
+    """Means over all images of means over those of each replica; and the first one's `same`."""
+    context = _context()
+    if context is None:
+        return means, same
+    is_first = ops.equal(context.replica_id_in_sync_group, 0)
+    parts = tree.map_structure(lambda mean: ops.cast(share, mean.dtype) * mean, means)
+    firsts = tree.map_structure(lambda x: ops.where(is_first, x, ops.zeros_like(x)), same)
+    return context.all_reduce("SUM", parts), context.all_reduce("SUM", firsts) if tree.flatten(
+        same
+    ) else same
+
+
+def _context():
+    """The replica's context where there is more than one, else None."""
+    if keras.backend.backend() != "tensorflow":
+        return None
+    import tensorflow as tf
+
+    context = tf.distribute.get_replica_context()
+    return None if context is None or context.num_replicas_in_sync == 1 else context
+
+
+class SharedOutGradients(SharedOut):
+    """A model that Keras trains by backpropagation, and by the same step where it is shared out.
+
+    To be mixed into a `keras.Model` whose `compute_loss` gives a mean over images, by
+    `whole_loss`. Batches are normalised over the images of all devices.
+    """
+
+    def train_step(self, *arguments):
+        if self.share_out is None:
+            return super().train_step(*arguments)
+        (data,) = arguments
+        moved = []
+        with _synchronized(self):
+            means, same = self.over_replicas(lambda data: self._gradients(data, moved), data)
+        self.optimizer.apply(means["gradients"], self.trainable_variables)
+        for variable, value in zip(moved, same["states"]):
+            variable.assign(value)
+        images = ops.shape(tree.flatten(data)[0])[0]
+        for variable, mean in zip(self.metrics_variables, means["metrics"]):
+            variable.assign_add(ops.cast(images, variable.dtype) * mean)
+        return self.get_metrics_result()
+
+    def whole_loss(self, loss):
+        """A mean loss of Keras', which Keras divides by the number of a strategy's replicas."""
+        context = None if self.share_out is None else _context()
+        return loss if context is None else context.num_replicas_in_sync * loss
+
+    def _gradients(self, data, moved):
+        """Gradients and what metrics add up, as means over images; and states that have moved."""
+        import tensorflow as tf
+
+        x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
+        images = ops.shape(tree.flatten(x)[0])[0]
+        metrics = [(variable, ops.zeros_like(variable)) for variable in self.metrics_variables]
+        # Nothing is moved inside: each device would move it again.
+        with keras.StatelessScope(metrics) as scope, tf.GradientTape() as tape:
+            outputs = self(x, training=True)
+            loss = self.compute_loss(x=x, y=y, y_pred=outputs, sample_weight=weight, training=True)
+            tracker = next(metric for metric in self.metrics if metric.name == "loss")
+            tracker.update_state(loss, sample_weight=images)
+            self.compute_metrics(x, y, outputs, weight)
+        sums = [scope.get_current_value(variable) for variable, _ in metrics]
+        states = [v for v in self.non_trainable_variables if scope.get_current_value(v) is not None]
+        states = [v for v in states if all(v is not metric for metric, _ in metrics)]
+        moved[:] = states
+        means = {
+            "gradients": tape.gradient(loss, self.trainable_weights),
+            "metrics": [total / ops.cast(images, total.dtype) for total in sums],
+        }
+        return means, {"states": [scope.get_current_value(variable) for variable in states]}
+
+
+@contextlib.contextmanager
+def _synchronized(model):
+    """While open, batches are normalised over all devices; saved models know nothing of it."""
+    layers = [
+        layer
+        for layer in model._flatten_layers()
+        if isinstance(layer, keras.layers.BatchNormalization)
+    ]
+    before = [layer.synchronized for layer in layers]
+    for layer in layers:
+        layer.synchronized = True
+    try:
+        yield
+    finally:
+        for layer, value in zip(layers, before):
+            layer.synchronized = value

@@ -1,0 +1,133 @@
+"""Trains every stage of every family on one device, and anew on two replicas of one process.
+
+Run in a process of its own, since replicas are set up before TensorFlow computes anything:
+prints, for each stage, by how much its weights and its figures differ, as JSON.
+"""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from keras_capsule_poe.data import ImageData, ImageSet
+from keras_capsule_poe.families import get
+from keras_capsule_poe.training import Reporter, RunConfig, distribution, train
+
+# 3 epochs of 7 steps; 43 images: of the seven images of a batch one replica has three, the
+# other four, and of the one image of an epoch's last batch each has it whole.
+IMAGES, BATCH, EPOCHS = 43, 7, 3
+FEATURES = {
+    "autoencoder": {"filters": 4, "precision": "float32"},
+    "primary": {},
+}
+PLAIN = {"implementation": "plain", "iterations": 1}
+EXPERTS = {"capsules": 3, "dim": 3, "remembered": 4, **PLAIN}
+RBM = {"hidden": 6}
+CHAINS = {**RBM, "chains": 4}
+MATRIX = {"filters": 3, "primary_types": 2, "types": 2, "last_types": 2, "size": 2}
+MATRIX |= {"iterations": 2, "precision": "float32", "augmentation": "none", "decoder": "dense"}
+RUNS = {
+    "capsules": ("capsules", None, 20, {
+        **FEATURES,
+        "encoder": {"capsules": 3, "dim": 3, "balance": 0.3, **PLAIN},
+        "decoder": PLAIN,
+    }),
+    "neurons": ("neurons", "held", 20, {
+        **FEATURES, "experts": {**EXPERTS, "balance": 0.3}, "top": {"capsules": 1, "dim": 4},
+    }),
+    "latent neurons": ("neurons", "latent", 20, {**FEATURES, "experts": EXPERTS}),
+    "mixture": ("neurons", "mixture", 20, {
+        **FEATURES, "experts": {"capsules": 3, "dim": 3, "remembered": 4},
+    }),
+    "rbm": ("rbm", None, 6, {"rbm": {**RBM, "algorithm": "cd"}}),
+    "persistent rbm": ("rbm", None, 6, {"rbm": {**CHAINS, "algorithm": "pcd"}}),
+    "tempered rbm": ("rbm", None, 6, {
+        "rbm": {**CHAINS, "algorithm": "pt", "temperatures": 3},
+    }),
+    "capsnet": ("capsnet", "small", 28, {
+        "capsnet": {"filters": 3, "types": 1, "precision": "float32", "augmentation": "none",
+                    "iterations": 1},
+    }),
+    "matrix capsules": ("matrix-capsules", "small", 16, {"matrix": MATRIX}),
+    "variational": ("matrix-capsules", "small", 16, {
+        "matrix": {**MATRIX, "routing": "variational"},
+    }),
+}  # fmt: skip
+
+
+def images(side):
+    random = np.random.default_rng(0)
+    # Blobs, for experts to differ and neurons to be neither all on nor all off.
+    low = random.uniform(size=(IMAGES + 6, side // 2, side // 2, 1))
+    pixels = (255 * np.kron(low, np.ones((1, 2, 2, 1)))).astype("uint8")
+    labels = np.arange(IMAGES + 6) % 10
+    sets = [ImageSet(pixels[part], labels[part]) for part in (slice(IMAGES), slice(IMAGES, None))]
+    return ImageData(sets[0], sets[1], held_out=sets[1])
+
+
+def compared(model, recipe, side, settings, folder, two):
+    """By stage: the largest differences of weights, and of figures, over one plus their size."""
+    config = RunConfig(get(model), recipe, dataset="any", checkpoint_seconds=1e9)
+    config.update(settings)
+    for section in dict.fromkeys(stage.section for stage in config.stages):
+        for name, value in (("epochs", EPOCHS), ("batch_size", BATCH)):
+            if section and hasattr(config[section], name):
+                config.set(f"{section}.{name}", value)
+    stages = [stage.name for stage in config.stages if stage.name != "export"]
+    quiet = {"load_data": lambda: images(side), "reporter": Reporter(write=lambda line: None)}
+    one, other = folder / "one", folder / "two"
+    train(config, one, stage=stages[-1], **quiet)
+    found = {}
+    for stage in stages:
+        shutil.copytree(one, other)
+        train(config, other, stage=stage, fresh=True, distribution=two, **quiet)
+        paths = [root / stage for root in (one, other)]
+        differences = []
+        for path in sorted(paths[0].glob("*")):
+            if path.suffix in (".keras", ".npy", ".npz"):
+                differences.append(difference(path, paths[1] / path.name))
+        measured = [json.loads((path / "done.json").read_text())["metrics"] for path in paths]
+        found[stage] = {"weights": max(differences), "figures": figures(*measured)}
+        shutil.rmtree(other)
+    return found
+
+
+def difference(path, other):
+    arrays = [
+        [np.asarray(value, "float64") for value in values(each)] for each in (path, other)
+    ]
+    pairs = [(a, b) for a, b in zip(*arrays) if a.size]
+    # What is adapted afterwards, the inverse of a covariance, may be large.
+    gaps = [np.abs(a - b).max() / (1 + np.abs(a).max()) for a, b in pairs]
+    return float(max(gaps, default=0.0))
+
+
+def values(path):
+    import keras
+
+    if path.suffix == ".keras":
+        return keras.models.load_model(path, compile=False).get_weights()
+    loaded = np.load(path)
+    return [loaded] if path.suffix == ".npy" else [loaded[name] for name in loaded]
+
+
+def figures(one, other):
+    names = [name for name, value in one.items() if isinstance(value, float) and name != "seconds"]
+    gaps = {name: abs(one[name] - other[name]) / (1 + abs(one[name])) for name in names}
+    return max(gaps.values(), default=0.0)
+
+
+def main(folder, *chosen):
+    import tensorflow as tf
+
+    tf.get_logger().setLevel("ERROR")
+    two = distribution.start(2, note=lambda line: None)
+    for name in chosen or RUNS:
+        found = compared(*RUNS[name], Path(folder) / name.replace(" ", "-"), two)
+        print(json.dumps({name: found}), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
