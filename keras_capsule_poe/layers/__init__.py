@@ -6,6 +6,7 @@ from keras_capsule_poe.layers.capsule_poe import CapsulePoE
 from keras_capsule_poe.layers.conv_capsules import ConvCapsules
 from keras_capsule_poe.layers.convolutions import FastConv2D, FastConv2DTranspose
 from keras_capsule_poe.layers.decoders import ConvDecoder, DenseDecoder
+from keras_capsule_poe.layers.dropout import BatchDropout
 from keras_capsule_poe.layers.em_capsules import ConvEMCapsules, EMCapsules
 from keras_capsule_poe.layers.expert_frames import ExpertFrames
 from keras_capsule_poe.layers.gaussian_mixtures import GaussianMixtures
@@ -19,6 +20,7 @@ from keras_capsule_poe.layers.squash import Squash
 from keras_capsule_poe.layers.standardize import Standardize
 
 __all__ = [
+    "BatchDropout",
     "CapsuleLength",
     "CapsuleMask",
     "CapsulePoE",

@@ -1,22 +1,21 @@
 """A restricted Boltzmann machine that is fitted to arrays, without labels and without autodiff."""
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_capsule_poe.functions.checks import one_of, real_number, whole_number
 from keras_capsule_poe.functions.harmonium import gibbs_chain, gibbs_step
 from keras_capsule_poe.functions.randomness import streams
 from keras_capsule_poe.functions.rows import draw_rows
-from keras_capsule_poe.functions.tempering import replica_exchange
 from keras_capsule_poe.layers.boltzmann import RestrictedBoltzmannMachine
 from keras_capsule_poe.metrics import mean_error, relative_error_of
 from keras_capsule_poe.models.contrastive import ContrastiveModel
+from keras_capsule_poe.models.harmonium_chains import HarmoniumChains
 from keras_capsule_poe.models.randomness import StatelessSeed
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
-class HarmoniumModel(ContrastiveModel):
+class HarmoniumModel(HarmoniumChains, ContrastiveModel):
     """Trains a restricted Boltzmann machine on arrays (N, D) by contrastive divergence.
 
     The chains that are not of the data are weights that are not trained, so that a checkpoint
@@ -161,7 +160,7 @@ class HarmoniumModel(ContrastiveModel):
         chains, hotter = self._chains(self._binarized(v, seeds[0]), seeds[1:4])
         options = {"steps": self.steps, "seed": seeds[4], "chains": chains}
         means, same = self.over_replicas(
-            lambda v: self._step(self._binarized(v, seeds[0]), **options), v
+            lambda v, _: self._step(self._binarized(v, seeds[0]), **options), v
         )
         if self.algorithm != "cd":
             particles = ops.concatenate([same["chains"][None], hotter])
@@ -212,59 +211,6 @@ class HarmoniumModel(ContrastiveModel):
         if self.binarize == "stochastic":
             bar = draw_rows(keras.random.uniform, tuple(ops.shape(v)), dtype=v.dtype, seed=seed)
         return ops.cast(v > bar, v.dtype)
-
-    # Chains
-
-    def _chains(self, v, seeds):
-        """Where the chains start, centred, or None for the data; and those at less than beta 1."""
-        if self.algorithm == "cd" and self.start == "data":
-            return None, None
-        if self.distribute_strategy.num_replicas_in_sync > 1:
-            raise RuntimeError(
-                "Under a strategy of Keras chains start from the data: use algorithm='cd' and "
-                f"start='data'. Received: algorithm={self.algorithm!r}, start={self.start!r}"
-            )
-        machine, x = self.machine.harmonium(), self.machine.sent(v)
-        if self.algorithm == "cd":
-            return self._noise(machine, ops.shape(x)[:1], seeds[0]), None
-        levels = self.particles.shape[0]
-        if self.start == "noise":
-            first = self._noise(machine, (levels, self.chains), seeds[0])
-        else:
-            rows = ops.arange(levels * self.chains) % ops.shape(x)[0]
-            first = ops.reshape(ops.take(x, rows, axis=0), self.particles.shape)
-        chains = ops.where(self.age > 0, self._uncentred(self.particles, -1), first)
-        if self.algorithm == "pcd":
-            return chains[0], chains[1:]
-        return self._tempered(machine, chains, seeds[1:])
-
-    def _tempered(self, machine, chains, seeds):
-        """Chains at beta 1, and the others a few steps on, after an exchange."""
-        levels = self.temperatures
-        betas = ops.cast(np.linspace(1, 0, levels), chains.dtype)
-        # Of two levels there is one pair, which is not odd.
-        odd = self.age % (1 if levels == 2 else 2)
-        hot = machine.tempered(betas[1:, None, None])
-        hotter, _ = gibbs_chain(hot, chains[1:], self.steps, seeds[0])
-        chains, has_moved = replica_exchange(
-            lambda x, b: machine.tempered(b[..., None]).free_energy(x),
-            ops.concatenate([chains[:1], hotter]),
-            betas,
-            seeds[1],
-            odd=odd,
-        )
-        paired = ops.cast((levels - odd) // 2 * 2 * self.chains, chains.dtype)
-        self.exchange_tracker.update_state(ops.sum(ops.cast(has_moved, chains.dtype)) / paired)
-        return chains[0], chains[1:]
-
-    def _noise(self, machine, shape, seed):
-        """Visible neurons of the machine without maps, centred."""
-        bias = machine.visible_bias
-        return machine.visible.sample(ops.broadcast_to(bias, (*shape, *bias.shape)), seed)
-
-    def _uncentred(self, x, sign=1):
-        offset = self.machine.visible_offset
-        return x if offset is None else x + sign * offset
 
     # Updates
 

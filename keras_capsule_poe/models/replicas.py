@@ -28,8 +28,8 @@ class SharedOut:
         """Means over the images of a batch, of what a function finds for part of it.
 
         Args:
-            function: Of tensors like `data`, rows of it. It gives a dict of means over these
-                images, and a dict of what is the same for all of them.
+            function: Of tensors like `data`, rows of it, and of their share of a mean over all. It
+                gives a dict of means over these images, and a dict of what is the same for all.
             data: Tensor (B, ...), or a tuple of them.
 
         Returns:
@@ -38,13 +38,13 @@ class SharedOut:
 
         def of_part(part, start, total, share):
             with rows_at_hand(start, total):
-                return _all_reduced(*function(part), share)
+                return _all_reduced(*function(part, share), share)
 
         if self.share_out is not None:
             return self.share_out(of_part, data)
         context = _context()
         if context is None:
-            return function(data)
+            return function(data, 1.0)
         number = context.num_replicas_in_sync
         own = ops.one_hot(context.replica_id_in_sync_group, number, dtype="int32")
         images = ops.shape(tree.flatten(data)[0])[0]
@@ -62,9 +62,9 @@ def _all_reduced(means, same, share):
     is_first = ops.equal(context.replica_id_in_sync_group, 0)
     parts = tree.map_structure(lambda mean: ops.cast(share, mean.dtype) * mean, means)
     firsts = tree.map_structure(lambda x: ops.where(is_first, x, ops.zeros_like(x)), same)
-    return context.all_reduce("SUM", parts), context.all_reduce("SUM", firsts) if tree.flatten(
-        same
-    ) else same
+    # Of nothing there is no sum.
+    summed = context.all_reduce("SUM", firsts) if tree.flatten(firsts) else firsts
+    return context.all_reduce("SUM", parts), summed
 
 
 def _context():
@@ -90,7 +90,9 @@ class SharedOutGradients(SharedOut):
         (data,) = arguments
         moved = []
         with _synchronized(self):
-            means, same = self.over_replicas(lambda data: self._gradients(data, moved), data)
+            means, same = self.over_replicas(
+                lambda data, share: self._gradients(data, share, moved), data
+            )
         self.optimizer.apply(means["gradients"], self.trainable_variables)
         for variable, value in zip(moved, same["states"]):
             variable.assign(value)
@@ -104,7 +106,7 @@ class SharedOutGradients(SharedOut):
         context = None if self.share_out is None else _context()
         return loss if context is None else context.num_replicas_in_sync * loss
 
-    def _gradients(self, data, moved):
+    def _gradients(self, data, share, moved):
         """Gradients and what metrics add up, as means over images; and states that have moved."""
         import tensorflow as tf
 
@@ -118,12 +120,15 @@ class SharedOutGradients(SharedOut):
             tracker = next(metric for metric in self.metrics if metric.name == "loss")
             tracker.update_state(loss, sample_weight=images)
             self.compute_metrics(x, y, outputs, weight)
+            # Before the gradient is taken: where batches are normalised it crosses devices.
+            weighted = ops.cast(share, loss.dtype) * loss
+        gradients = tape.gradient(weighted, self.trainable_weights)
         sums = [scope.get_current_value(variable) for variable, _ in metrics]
         states = [v for v in self.non_trainable_variables if scope.get_current_value(v) is not None]
         states = [v for v in states if all(v is not metric for metric, _ in metrics)]
         moved[:] = states
         means = {
-            "gradients": tape.gradient(loss, self.trainable_weights),
+            "gradients": [gradient / ops.cast(share, gradient.dtype) for gradient in gradients],
             "metrics": [total / ops.cast(images, total.dtype) for total in sums],
         }
         return means, {"states": [scope.get_current_value(variable) for variable in states]}

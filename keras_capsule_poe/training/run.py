@@ -3,14 +3,13 @@
 import contextlib
 import dataclasses
 import functools
-import json
 import time
-import uuid
 
-from keras_capsule_poe.errors import ConfigError, RunFailed, listing
+from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.io.files import check_writable
 from keras_capsule_poe.io.records import read_record, write_record
 from keras_capsule_poe.training import images
+from keras_capsule_poe.training.claim import claim, follow
 from keras_capsule_poe.training.config import RunConfig
 from keras_capsule_poe.training.distribution import Distribution
 from keras_capsule_poe.training.folder import CHECKPOINTS, PICTURES, RunFolder
@@ -180,8 +179,8 @@ def train(
         check_writable(folder.path)
     with folder.locked(run.reporter.note) if run.is_chief else contextlib.nullcontext():
         if run.is_chief:
-            _open(run, stages[first:] if fresh else ())
-        _refuse_another_chief(run)
+            claim(run, stages[first:] if fresh else ())
+        follow(run)
         if config.deterministic:
             import tensorflow as tf
 
@@ -202,79 +201,6 @@ def _check_backend():
         )
 
 
-def _open(run, cleared):
-    """Claims the folder for this run, or refuses; then clears the stages that start over."""
-    folder, config = run.folder, run.config
-    stages = config.stages
-    if folder.is_foreign():
-        raise RunFailed(f"{folder.path} holds files but no training run.", mend="model_dir")
-    stays = [stage for stage in stages if stage not in cleared]
-    saved = folder.saved()
-    if saved and stays:
-        saved = folder.readable()
-    _refuse_another_model(run, saved)
-    begun = [stage for stage in stays if folder.has_begun(stage)]
-    fingerprint = saved.get("fingerprint") if saved else None
-    if begun:
-        for stage in begun:
-            folder.check_run(stage)
-        _refuse_differences(run, saved["config"], begun)
-    done = [stage for stage in stays if folder.is_done(stage, stages, cleared)]
-    if cleared:
-        # What is damaged among them would stop the run after the others were deleted.
-        for stage in done:
-            folder.check(stage)
-    if len(done) < len(stages):
-        run.load()
-        other = images.changed(run.data, config, fingerprint)
-        if begun and other:
-            raise RunFailed(
-                f"The {other} of {config.dataset} are not those that {folder.path} was trained on.",
-                mend=("model_dir", "fresh"),
-            )
-        fingerprint = run.data.fingerprints
-        config.check(run.data.image_shape)
-        run.reporter.note(run.data.summary())
-    # The last one first: if this is killed, no stage outlives one that it was made from.
-    for stage in reversed(cleared):
-        folder.clear(stage)
-    folder.tidy(stages)
-    folder.save(config, fingerprint, saved.get("run") if begun else uuid.uuid4().hex)
-
-
-def _refuse_another_model(run, saved):
-    """A folder that holds anything of another model is left alone, whatever it is asked for."""
-    name, folder = run.config.family.name, run.folder
-    model = saved["config"].get("model", name) if saved else name
-    if model != name and folder.contents():
-        raise RunFailed(f"{folder.path} holds a model {model!r}, not {name!r}.", mend="model_dir")
-
-
-def _refuse_differences(run, saved, begun):
-    """Settings of a stage that has begun must stay; those of stages to come may change."""
-    family, folder = run.config.family, run.folder
-    sections = {stage.section for stage in begun}
-    differences = run.config.differences(RunConfig.from_dict(family, saved))
-    held = {
-        name: values
-        for name, values in differences.items()
-        if name.partition(".")[0] in sections or ("." not in name and begun)
-    }
-    if held:
-        shown = "; ".join(f"{name}: {old!r} -> {new!r}" for name, (new, old) in held.items())
-        raise RunFailed(
-            f"{folder.path} was trained with other settings ({shown}).",
-            mend=("model_dir", f"stage_fresh:{_first_stage(run.config.stages, held)}"),
-        )
-
-
-def _first_stage(stages, held):
-    """The first stage that must start over for these settings to change."""
-    changed = {name.partition(".")[0] for name in held}
-    of_changed = [stage.name for stage in stages if stage.section in changed]
-    return of_changed[0] if all("." in name for name in held) else stages[0].name
-
-
 def _follower(reporter, distribution):
     """What reports in this process: the chief's alone has something to say."""
     if distribution.is_chief:
@@ -282,18 +208,6 @@ def _follower(reporter, distribution):
     number, workers = distribution.worker, distribution.workers
     reporter.note(f"Worker {number} of {workers}, from 0: worker 0 reports and writes.")
     return Reporter(write=lambda line: None)
-
-
-def _refuse_another_chief(run):
-    """A worker that would train something else than the chief trains nothing."""
-    config = run.config.to_dict()
-    chief = run.distribution.from_chief(config)
-    if chief != json.loads(json.dumps(config)) and not run.is_chief:
-        differences = run.config.differences(RunConfig.from_dict(run.config.family, chief))
-        raise RunFailed(
-            f"Worker {run.distribution.worker} has other settings than the chief: "
-            f"{listing(differences) or 'another model'}."
-        )
 
 
 def _run_stages(run, wanted):

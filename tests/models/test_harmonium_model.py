@@ -148,7 +148,7 @@ def test_wrong_exchanges_are_noticed(monkeypatch):
         partner, odds = exchange_log_odds(free_energy, x, betas, odd)
         return keras.ops.take(x, partner, axis=0), 0 * odds < 1
 
-    monkeypatch.setattr("keras_capsule_poe.models.harmonium.replica_exchange", always)
+    monkeypatch.setattr("keras_capsule_poe.models.harmonium_chains.replica_exchange", always)
     assert particles_from_the_law("pt", 4.0) > 8
 
 

@@ -4,6 +4,7 @@ Run in a process of its own, since replicas are set up before TensorFlow compute
 prints, for each stage, by how much its weights and its figures differ, as JSON.
 """
 
+import contextlib
 import json
 import shutil
 import sys
@@ -50,11 +51,46 @@ RUNS = {
         "capsnet": {"filters": 3, "types": 1, "precision": "float32", "augmentation": "none",
                     "iterations": 1},
     }),
+    "control": ("capsnet", "baseline", 28, {
+        "capsnet": {"filters": 3, "precision": "float32", "augmentation": "none"},
+    }),
     "matrix capsules": ("matrix-capsules", "small", 16, {"matrix": MATRIX}),
     "variational": ("matrix-capsules", "small", 16, {
         "matrix": {**MATRIX, "routing": "variational"},
     }),
 }  # fmt: skip
+
+
+def undivided(reduce):
+    return lambda means, same, share: reduce(means, same, 0 * share + 1)
+
+
+def of_the_first(reduce):
+    def wrong(means, same, share):
+        import tensorflow as tf
+
+        is_first = tf.distribute.get_replica_context().replica_id_in_sync_group == 0
+        return reduce(means, same, tf.where(is_first, 1.0, 0.0))
+
+    return wrong
+
+
+def of_equal_weight(reduce):
+    return lambda means, same, share: reduce(means, same, 0 * share + 0.5)
+
+
+# What would be wrong, as (name in `models.replicas`, what it is replaced by).
+WRONG = {
+    "a sum over replicas that is no mean": ("_all_reduced", undivided),
+    "the images of the first replica alone": ("_all_reduced", of_the_first),
+    "replicas that count equally whatever images they have": ("_all_reduced", of_equal_weight),
+    "noise that each replica draws for itself": ("rows_at_hand", lambda _: nothing_known),
+}
+
+
+@contextlib.contextmanager
+def nothing_known(start, total):
+    yield
 
 
 def images(side):
@@ -95,9 +131,7 @@ def compared(model, recipe, side, settings, folder, two):
 
 
 def difference(path, other):
-    arrays = [
-        [np.asarray(value, "float64") for value in values(each)] for each in (path, other)
-    ]
+    arrays = [[np.asarray(value, "float64") for value in values(each)] for each in (path, other)]
     pairs = [(a, b) for a, b in zip(*arrays) if a.size]
     # What is adapted afterwards, the inverse of a covariance, may be large.
     gaps = [np.abs(a - b).max() / (1 + np.abs(a).max()) for a, b in pairs]
@@ -122,11 +156,21 @@ def figures(one, other):
 def main(folder, *chosen):
     import tensorflow as tf
 
+    from keras_capsule_poe.models import replicas
+
     tf.get_logger().setLevel("ERROR")
     two = distribution.start(2, note=lambda line: None)
-    for name in chosen or RUNS:
-        found = compared(*RUNS[name], Path(folder) / name.replace(" ", "-"), two)
+    for name, run in RUNS.items():
+        if chosen and name not in chosen:
+            continue
+        found = compared(*run, Path(folder) / name.replace(" ", "-"), two)
         print(json.dumps({name: found}), flush=True)
+    for number, (text, (name, wrong)) in enumerate(WRONG.items()):
+        right = getattr(replicas, name)
+        setattr(replicas, name, wrong(right))
+        found = compared(*RUNS["rbm"], Path(folder) / f"wrong-{number}", two)
+        setattr(replicas, name, right)
+        print(json.dumps({text: found}), flush=True)
 
 
 if __name__ == "__main__":

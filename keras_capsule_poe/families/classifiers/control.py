@@ -7,7 +7,7 @@ import keras
 from keras_capsule_poe.families.classifiers.starts import Starts
 from keras_capsule_poe.families.classifiers.windows import seen_shape
 from keras_capsule_poe.functions.checks import real_number, whole_number
-from keras_capsule_poe.layers import FastConv2D, Standardize
+from keras_capsule_poe.layers import BatchDropout, FastConv2D, Standardize
 from keras_capsule_poe.models import ConvClassifier
 
 # The second hidden layer of the network that Sabour et al. compare theirs with.
@@ -61,7 +61,7 @@ def _network(net, image_shape, parameters, dtype, starts, layers):
             pooled(dtype="float32"),
             _dense(whole_number("units", units), starts, dtype),
             _dense(LAST_UNITS, starts, dtype),
-            keras.layers.Dropout(dropout, seed=starts.seed, dtype="float32"),
+            BatchDropout(dropout, seed=starts.seed, dtype="float32"),
             keras.layers.Dense(
                 net.classes, kernel_initializer=starts.kernel(0.1), dtype="float32", name="logits"
             ),

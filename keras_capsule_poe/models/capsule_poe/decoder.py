@@ -119,7 +119,9 @@ class CapsuleDecoder(ContrastiveModel):
 
     def train_step(self, data):
         capsules, primaries, _ = keras.utils.unpack_x_y_sample_weight(data)
-        means, _ = self.over_replicas(lambda data: (self._means(*data), {}), (capsules, primaries))
+        means, _ = self.over_replicas(
+            lambda data, _: (self._means(*data), {}), (capsules, primaries)
+        )
         update = self.apply_ascent(zip(self.primaries.learned, means["ascents"]))
         return self._record(means, update)
 

@@ -114,7 +114,7 @@ class CapsuleEncoder(ContrastiveModel):
 
     def train_step(self, data):
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        means, _ = self.over_replicas(lambda x: (self._means(x, self.chain_steps), {}), x)
+        means, _ = self.over_replicas(lambda x, _: (self._means(x, self.chain_steps), {}), x)
         update = self.apply_ascent(zip(self.experts.learned, means["ascents"]))
         if self.balance:
             self.experts.routing_bias.assign_add(self.balance * (1 - means["usage"]))

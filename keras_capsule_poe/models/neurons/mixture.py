@@ -59,7 +59,7 @@ class NeuronMixtureExperts(NeuronExperts):
 
     def train_step(self, data):
         v, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        means, _ = self.over_replicas(lambda v: (self._likelihood_step(v), {}), v)
+        means, _ = self.over_replicas(lambda v, _: (self._likelihood_step(v), {}), v)
         self._balance(means["usage"])
         update = self.apply_ascent(zip(self._learned, means["ascents"]))
         return self._record(means, ops.shape(v)[0], update)

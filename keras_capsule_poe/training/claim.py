@@ -1,0 +1,121 @@
+"""Whether a folder is, or may become, that of a run: asked before anything in it changes."""
+
+import json
+import uuid
+
+from keras_capsule_poe.errors import RunFailed, listing
+from keras_capsule_poe.training import images
+from keras_capsule_poe.training.config import RunConfig
+
+
+def claim(run, cleared):
+    """Claims the folder for this run, or refuses; then clears the stages that start over.
+
+    Args:
+        run: `Run`.
+        cleared: Stages that start over.
+
+    Raises:
+        RunFailed: If the folder belongs to another configuration or to other images.
+    """
+    folder, config = run.folder, run.config
+    stages = config.stages
+    if folder.is_foreign():
+        raise RunFailed(f"{folder.path} holds files but no training run.", mend="model_dir")
+    stays = [stage for stage in stages if stage not in cleared]
+    saved = folder.saved()
+    if saved and stays:
+        saved = folder.readable()
+    _refuse_another_model(run, saved)
+    begun = [stage for stage in stays if folder.has_begun(stage)]
+    fingerprint = saved.get("fingerprint") if saved else None
+    if begun:
+        for stage in begun:
+            folder.check_run(stage)
+        _refuse_differences(run, saved["config"], begun)
+    done = [stage for stage in stays if folder.is_done(stage, stages, cleared)]
+    if cleared:
+        # What is damaged among them would stop the run after the others were deleted.
+        for stage in done:
+            folder.check(stage)
+    if len(done) < len(stages):
+        run.load()
+        other = images.changed(run.data, config, fingerprint)
+        if begun and other:
+            raise RunFailed(
+                f"The {other} of {config.dataset} are not those that {folder.path} was trained on.",
+                mend=("model_dir", "fresh"),
+            )
+        fingerprint = run.data.fingerprints
+        config.check(run.data.image_shape)
+        run.reporter.note(run.data.summary())
+    # The last one first: if this is killed, no stage outlives one that it was made from.
+    for stage in reversed(cleared):
+        folder.clear(stage)
+    folder.tidy(stages)
+    folder.save(config, fingerprint, saved.get("run") if begun else uuid.uuid4().hex)
+
+
+def _refuse_another_model(run, saved):
+    """A folder that holds anything of another model is left alone, whatever it is asked for."""
+    name, folder = run.config.family.name, run.folder
+    model = saved["config"].get("model", name) if saved else name
+    if model != name and folder.contents():
+        raise RunFailed(f"{folder.path} holds a model {model!r}, not {name!r}.", mend="model_dir")
+
+
+def _refuse_differences(run, saved, begun):
+    """Settings of a stage that has begun must stay; those of stages to come may change."""
+    family, folder = run.config.family, run.folder
+    sections = {stage.section for stage in begun}
+    differences = run.config.differences(RunConfig.from_dict(family, saved))
+    held = {
+        name: values
+        for name, values in differences.items()
+        if name.partition(".")[0] in sections or ("." not in name and begun)
+    }
+    if held:
+        shown = "; ".join(f"{name}: {old!r} -> {new!r}" for name, (new, old) in held.items())
+        raise RunFailed(
+            f"{folder.path} was trained with other settings ({shown}).",
+            mend=("model_dir", f"stage_fresh:{_first_stage(run.config.stages, held)}"),
+        )
+
+
+def _first_stage(stages, held):
+    """The first stage that must start over for these settings to change."""
+    changed = {name.partition(".")[0] for name in held}
+    of_changed = [stage.name for stage in stages if stage.section in changed]
+    return of_changed[0] if all("." in name for name in held) else stages[0].name
+
+
+def follow(run):
+    """Lets every process train what the chief does, or refuses.
+
+    Args:
+        run: `Run`, whose folder the chief has claimed.
+
+    Raises:
+        RunFailed: If this process has other settings or other images than the chief.
+    """
+    who, config = f"Worker {run.distribution.worker}", run.config
+    settings = run.distribution.from_chief(config.to_dict())
+    if run.is_chief:
+        return
+    if settings != json.loads(json.dumps(config.to_dict())):
+        chief = (
+            RunConfig.from_dict(config.family, settings) if _same_model(config, settings) else None
+        )
+        found = listing(config.differences(chief)) if chief else "another model"
+        raise RunFailed(f"{who} has other settings than the chief: {found}.")
+    saved = run.folder.saved()
+    if saved is None:
+        raise RunFailed(f"{who} does not see the chief's files in {run.folder.path}.")
+    run.load()
+    other = images.changed(run.data, config, saved["fingerprint"])
+    if other:
+        raise RunFailed(f"The {other} of {who.lower()} are not those of the chief.")
+
+
+def _same_model(config, settings):
+    return settings.get("model") == config.family.name

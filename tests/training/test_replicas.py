@@ -1,0 +1,184 @@
+"""Two replicas of one process learn what one device does, and two processes what one does."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+PROGRAM = Path(__file__).with_name("replicas_program.py")
+CAPSPOE = [sys.executable, "-c", "from keras_capsule_poe.cli.main import main; main()"]
+# Sums of float32 numbers in another order, over 21 steps. Weights and figures are of about one,
+# float32 has 1e-7 of that.
+TOLERANCE = 1e-5
+
+
+@pytest.fixture(scope="module")
+def replicas(tmp_path_factory):
+    """What the program found, by run or by name of what is wrong, and then by stage."""
+    command = [sys.executable, PROGRAM, str(tmp_path_factory.mktemp("replicas"))]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=400)
+    assert shown.returncode == 0, shown.stderr[-3000:]
+    found = {}
+    for line in shown.stdout.splitlines():
+        found |= json.loads(line)
+    return found
+
+
+@pytest.mark.parametrize(
+    "name, stages",
+    [
+        ("capsules", {"autoencoder", "features", "encoder", "decoder"}),
+        ("neurons", {"autoencoder", "features", "experts", "top"}),
+        ("latent neurons", {"autoencoder", "features", "experts"}),
+        ("mixture", {"autoencoder", "features", "experts"}),
+        ("rbm", {"rbm"}),
+        ("persistent rbm", {"rbm"}),
+        ("tempered rbm", {"rbm"}),
+        ("capsnet", {"capsnet"}),
+        ("control", {"capsnet"}),
+        ("matrix capsules", {"matrix"}),
+        ("variational", {"matrix"}),
+    ],
+)
+def test_two_replicas_learn_what_one_device_does(replicas, name, stages):
+    assert set(replicas[name]) == stages
+    for found in replicas[name].values():
+        assert found["weights"] < TOLERANCE and found["figures"] < TOLERANCE
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "a sum over replicas that is no mean",
+        "the images of the first replica alone",
+        "replicas that count equally whatever images they have",
+        "noise that each replica draws for itself",
+    ],
+)
+def test_what_would_be_wrong_is_seen(replicas, wrong):
+    assert replicas[wrong]["rbm"]["weights"] > 10 * TOLERANCE
+
+
+TRAIN = ("train", "--dataset", "digits", "--image-size", "20", "--limit", "90", "--held-out", "10")
+TRAIN += ("--batch-size", "7", "--checkpoint-seconds", "0.01", "--stage", "encoder")
+TRAIN += ("--autoencoder-epochs", "12", "--encoder-epochs", "1")
+for _setting in (
+    "autoencoder.filters=4",
+    "autoencoder.precision=float32",
+    "encoder.capsules=3",
+    "encoder.dim=3",
+    "encoder.implementation=plain",
+    "encoder.iterations=1",
+):
+    TRAIN += ("--set", _setting)  # fmt: skip
+
+
+def free_ports(number):
+    sockets = [socket.socket() for _ in range(number)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def begin(folder, *more, workers=2):
+    """Processes that train together in a folder."""
+    cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(workers)]}
+    processes = []
+    for index in range(workers):
+        task = {"cluster": cluster, "task": {"type": "worker", "index": index}}
+        processes.append(
+            subprocess.Popen(
+                [*CAPSPOE, *TRAIN, "--model-dir", str(folder), *more],
+                env={**os.environ, "TF_CONFIG": json.dumps(task)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    return processes
+
+
+def end(processes, seconds=120):
+    """Exit codes, outputs and errors of processes, which are killed when time is up."""
+    until, found = time.time() + seconds, []
+    try:
+        for process in processes:
+            out, error = process.communicate(timeout=max(1, until - time.time()))
+            found.append((process.returncode, out, error))
+    finally:
+        for process in processes:
+            process.kill()
+    return found
+
+
+def weights(folder, stage):
+    import keras
+
+    model = keras.models.load_model(folder / stage / "model.keras", compile=False)
+    return model.get_weights()
+
+
+def test_two_processes_stop_together_and_go_on_together(capspoe, tmp_path):
+    folder, whole = tmp_path / "two", tmp_path / "one"
+    processes = begin(folder)
+    until = time.time() + 120
+    while not list(folder.glob("autoencoder/checkpoints/step-*")) and time.time() < until:
+        time.sleep(0.1)
+    time.sleep(0.5)
+    os.kill(processes[1].pid, signal.SIGKILL)
+    (code, out, error), (killed, _, _) = end(processes)
+    assert (code, killed) == (1, -signal.SIGKILL), error
+    assert not (folder / "encoder" / "done.json").exists()
+    # One line and no more.
+    assert error.strip().splitlines() == [
+        "Error: Worker 0 of 2 has stopped because another one did. The same command on all of "
+        "them goes on from the last checkpoint."
+    ]
+
+    (code, out, error), (other, said, problem) = end(begin(folder))
+    assert (code, other) == (0, 0), error + problem
+    assert "autoencoder: resumed after step" in out
+    assert said.strip() == "Worker 1 of 2, from 0: worker 0 reports and writes."
+    found = capspoe(*TRAIN, "--model-dir", whole)
+    assert found.exit_code == 0, found.output
+    # The optimizer divides by the size of gradients, the small ones too, over 144 steps: what
+    # rounding changes grows. A step that is lost or done twice changes a hundred times as much.
+    for mine, alone in zip(weights(folder, "autoencoder"), weights(whole, "autoencoder")):
+        np.testing.assert_allclose(mine, alone, atol=1e-4)
+    # The features are of float16, whose last bit may turn.
+    for mine, alone in zip(weights(folder, "encoder")[:1], weights(whole, "encoder")[:1]):
+        np.testing.assert_allclose(mine, alone, atol=1e-2)
+
+
+def test_replicas_that_cannot_be(capspoe, tmp_path, monkeypatch):
+    options = ("train", "--dataset", "digits", "--model-dir", tmp_path / "m")
+    done = capspoe(*options, "--replicas", "none")
+    assert done.exit_code == 2 and "'none' is not a valid integer" in done.output
+    done = capspoe(*options, "--replicas", "0")
+    assert done.exit_code == 2 and "0 is not in the range" in done.output
+    # This process has computed before.
+    done = capspoe(*options, "--replicas", "2")
+    assert done.exit_code == 1 and "start a new process" in done.output
+    monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1"]}, "task": {"index": 3}}')
+    done = capspoe(*options)
+    assert done.exit_code == 2 and "TF_CONFIG must be JSON with a `cluster`" in done.output
+    cluster = {"cluster": {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({**cluster, "task": {"type": "worker", "index": 1}}))
+    done = capspoe(*options, "--replicas", "2")
+    assert done.exit_code == 2 and "Without GPUs each worker is one replica" in done.output
+    assert not (tmp_path / "m").exists()
+
+
+def test_the_plan_tells_of_replicas(capspoe, tmp_path):
+    done = capspoe("train", "--dataset", "digits", "--replicas", "2", "--dry-run")
+    assert done.exit_code == 0 and "2 replicas share each batch" in done.output
