@@ -220,7 +220,7 @@ def start(replicas=1, note=print):
         BadUse: If there are not as many devices, or the environment variable `TF_CONFIG`, which
             tells the workers' addresses, is not as TensorFlow wants it.
     """
-    worker, workers = _cluster()
+    worker, workers = cluster()
     if workers == 1 and replicas == 1:
         return Distribution()
     import tensorflow as tf
@@ -259,7 +259,7 @@ def count(replicas):
         return 1
     import tensorflow as tf
 
-    gpus, (_, workers) = len(tf.config.list_physical_devices("GPU")), _cluster()
+    gpus, (_, workers) = len(tf.config.list_physical_devices("GPU")), cluster()
     if replicas == "auto":
         return max(1, gpus)
     if replicas < 1 or replicas > gpus > 0:
@@ -272,8 +272,17 @@ def count(replicas):
     return replicas
 
 
-def _cluster():
-    """The number of this worker and how many there are, by `TF_CONFIG`."""
+def cluster():
+    """The number of this worker, from 0, the chief; and how many there are, by `TF_CONFIG`.
+
+    Raises:
+        BadUse: If it is not as TensorFlow wants it.
+
+    Examples:
+
+    >>> os.environ.get("TF_CONFIG"), cluster()
+    (None, (0, 1))
+    """
     text = os.environ.get("TF_CONFIG") or "{}"
     try:
         values = json.loads(text)

@@ -77,10 +77,8 @@ def fit(
             stage, checkpoints, state, length, reporter, checkpoint_seconds, after_epoch, picture,
             until, distribution,
         )  # fmt: skip
-        callbacks = [monitor, *callbacks, *reporter.callbacks(stage)]
     else:
         monitor = _Follower(state, distribution)
-        callbacks = [monitor, *callbacks]
     reporter.stage_started(stage, epochs=epochs, steps=steps, first_step=state["step"])
     enough = distribution.from_chief(monitor.is_enough())
     with distribution.sharing_out(model):
@@ -95,7 +93,7 @@ def fit(
                 steps_per_epoch=steps - step,
                 verbose=0,
                 shuffle=False,
-                callbacks=callbacks,
+                callbacks=[monitor, *callbacks, *reporter.callbacks(stage)],
             )
             enough = monitor.is_enough()
     if is_chief:

@@ -96,7 +96,7 @@ def engine(tmp_path, monkeypatch):
         assert made.files() == before
         assert made.log == []
 
-    made.train, made.refuses = go, refuses
+    made.train, made.refuses, made.load = go, refuses, images
     made.files = lambda: {
         str(path.relative_to(made.folder)): path.read_bytes()
         for path in sorted(made.folder.rglob("*"))

@@ -19,6 +19,7 @@ from keras_capsule_poe.training import Reporter, RunConfig, distribution, train
 # 3 epochs of 7 steps; 43 images: of the seven images of a batch one replica has three, the
 # other four, and of the one image of an epoch's last batch each has it whole.
 IMAGES, BATCH, EPOCHS = 43, 7, 3
+FIRST = ("autoencoder", "features")
 FEATURES = {
     "autoencoder": {"filters": 4, "precision": "float32"},
     "primary": {},
@@ -103,7 +104,7 @@ def images(side):
     return ImageData(sets[0], sets[1], held_out=sets[1])
 
 
-def compared(model, recipe, side, settings, folder, two):
+def differences_of(model, recipe, side, settings, folder, two):
     """By stage: the largest differences of weights, and of figures, over one plus their size."""
     config = RunConfig(get(model), recipe, dataset="any", checkpoint_seconds=1e9)
     config.update(settings)
@@ -111,12 +112,14 @@ def compared(model, recipe, side, settings, folder, two):
         for name, value in (("epochs", EPOCHS), ("batch_size", BATCH)):
             if section and hasattr(config[section], name):
                 config.set(f"{section}.{name}", value)
-    stages = [stage.name for stage in config.stages if stage.name != "export"]
+    stages = [stage.name for stage in config.stages if not stage.alone]
+    # The first stages of other models are those of capsules.
+    compared = [name for name in stages if model == "capsules" or name not in FIRST]
     quiet = {"load_data": lambda: images(side), "reporter": Reporter(write=lambda line: None)}
     one, other = folder / "one", folder / "two"
     train(config, one, stage=stages[-1], **quiet)
     found = {}
-    for stage in stages:
+    for stage in compared:
         shutil.copytree(one, other)
         train(config, other, stage=stage, fresh=True, distribution=two, **quiet)
         paths = [root / stage for root in (one, other)]
@@ -163,12 +166,12 @@ def main(folder, *chosen):
     for name, run in RUNS.items():
         if chosen and name not in chosen:
             continue
-        found = compared(*run, Path(folder) / name.replace(" ", "-"), two)
+        found = differences_of(*run, Path(folder) / name.replace(" ", "-"), two)
         print(json.dumps({name: found}), flush=True)
     for number, (text, (name, wrong)) in enumerate(WRONG.items()):
         right = getattr(replicas, name)
         setattr(replicas, name, wrong(right))
-        found = compared(*RUNS["rbm"], Path(folder) / f"wrong-{number}", two)
+        found = differences_of(*RUNS["rbm"], Path(folder) / f"wrong-{number}", two)
         setattr(replicas, name, right)
         print(json.dumps({text: found}), flush=True)
 

@@ -35,9 +35,9 @@ def replicas(tmp_path_factory):
     "name, stages",
     [
         ("capsules", {"autoencoder", "features", "encoder", "decoder"}),
-        ("neurons", {"autoencoder", "features", "experts", "top"}),
-        ("latent neurons", {"autoencoder", "features", "experts"}),
-        ("mixture", {"autoencoder", "features", "experts"}),
+        ("neurons", {"experts", "top"}),
+        ("latent neurons", {"experts"}),
+        ("mixture", {"experts"}),
         ("rbm", {"rbm"}),
         ("persistent rbm", {"rbm"}),
         ("tempered rbm", {"rbm"}),

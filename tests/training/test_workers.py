@@ -1,0 +1,79 @@
+"""Workers that cannot follow the chief, and what they are told; without any other process."""
+
+import json
+
+import pytest
+
+from keras_capsule_poe.errors import BadUse, RunFailed
+from keras_capsule_poe.training import Reporter, RunConfig, RunFolder
+from keras_capsule_poe.training.claim import follow
+from keras_capsule_poe.training.distribution import Distribution, cluster
+from keras_capsule_poe.training.run import Run
+
+
+class Second(Distribution):
+    """The second worker of a chief that has these settings."""
+
+    def __init__(self, settings):
+        super().__init__(worker=1, workers=2)
+        self.settings = settings
+
+    def from_chief(self, value):
+        return json.loads(json.dumps(self.settings))
+
+
+@pytest.fixture
+def second(engine):
+    """Function of the chief's and the worker's settings: the worker's run."""
+    engine.train()
+
+    def made(folder=engine.folder, load=engine.load, **settings):
+        chief, own = (RunConfig(engine.family, dataset="any") for _ in range(2))
+        own.update(settings)
+        worker = Second(chief.to_dict())
+        return Run(own, RunFolder(folder), Reporter(write=str), load, worker)
+
+    return made
+
+
+def test_a_worker_like_the_chief_follows(second):
+    # Checkpoints are the chief's alone.
+    follow(second(checkpoint_seconds=60.0))
+
+
+def test_a_worker_that_would_train_something_else_does_not(second, tmp_path, engine):
+    with pytest.raises(RunFailed, match="Worker 1 has other settings than the chief: first.size"):
+        follow(second(first={"size": 7}))
+    with pytest.raises(RunFailed, match="The images of worker 1 are not those of the chief"):
+        follow(second(load=lambda: engine.load(seed=1)))
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(RunFailed, match="Worker 1 does not see the chief's files"):
+        follow(second(folder=empty))
+
+
+def test_who_a_worker_is(monkeypatch):
+    addresses = {"chief": ["a:1"], "worker": ["b:1", "c:1"]}
+
+    def said(jobs, kind, index):
+        task = {"type": kind, "index": index}
+        monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": jobs, "task": task}))
+        return cluster()
+
+    assert said(addresses, "worker", 1) == (2, 3)
+    assert said(addresses, "chief", 0) == (0, 3)
+    assert said({"worker": ["b:1", "c:1"]}, "worker", 0) == (0, 2)
+    for jobs, kind, index in (
+        (addresses, "worker", 2),
+        (addresses, "ps", 0),
+        ({**addresses, "ps": ["d:1"]}, "worker", 0),
+        ({"worker": 3}, "worker", 0),
+    ):
+        with pytest.raises(BadUse, match="TF_CONFIG must be JSON"):
+            said(jobs, kind, index)
+    for text in ("{", "[]", '{"cluster": {"worker": ["a:1"]}}'):
+        monkeypatch.setenv("TF_CONFIG", text)
+        with pytest.raises(BadUse, match="TF_CONFIG must be JSON"):
+            cluster()
+    monkeypatch.delenv("TF_CONFIG")
+    assert cluster() == (0, 1)
