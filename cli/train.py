@@ -10,7 +10,7 @@ from keras_capsule_poe.cli.options import NamedPath, data_options
 from keras_capsule_poe.cli.terminal import import_tensorflow, resumable
 from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.families import registry
-from keras_capsule_poe.training import RunConfig, distribution, load_data
+from keras_capsule_poe.training import RunConfig, devices, load_data
 from keras_capsule_poe.training.settings import read_toml
 
 # Settings of sections that have options of their own.
@@ -230,11 +230,11 @@ def train(
 
         data = load_data(run_config, data_dir, manual_dir, store, click.echo)
         run_config.check(data.image_shape)
-        return show_plan(run_config, data, distribution.count(replicas))
+        return show_plan(run_config, data, devices.count(replicas))
     from keras_capsule_poe import training
     from keras_capsule_poe.cli.views.progress import reporter
 
-    together = distribution.start(replicas, click.echo)
+    together = devices.start(replicas, click.echo)
     with reporter(folder / "logs" if tensorboard else None) as shown:
         training.train(
             run_config,

@@ -1,6 +1,5 @@
 """Whether a folder is, or may become, that of a run: asked before anything in it changes."""
 
-import json
 import uuid
 
 from keras_capsule_poe.errors import RunFailed, listing
@@ -102,12 +101,11 @@ def follow(run):
     settings = run.distribution.from_chief(config.to_dict())
     if run.is_chief:
         return
-    if settings != json.loads(json.dumps(config.to_dict())):
-        chief = (
-            RunConfig.from_dict(config.family, settings) if _same_model(config, settings) else None
-        )
-        found = listing(config.differences(chief)) if chief else "another model"
-        raise RunFailed(f"{who} has other settings than the chief: {found}.")
+    other = "another model"
+    if settings["model"] == config.family.name:
+        other = listing(config.differences(RunConfig.from_dict(config.family, settings)))
+    if other:
+        raise RunFailed(f"{who} has other settings than the chief: {other}.")
     saved = run.folder.saved()
     if saved is None:
         raise RunFailed(f"{who} does not see the chief's files in {run.folder.path}.")
@@ -115,7 +113,3 @@ def follow(run):
     other = images.changed(run.data, config, saved["fingerprint"])
     if other:
         raise RunFailed(f"The {other} of {who.lower()} are not those of the chief.")
-
-
-def _same_model(config, settings):
-    return settings.get("model") == config.family.name

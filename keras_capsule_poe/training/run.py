@@ -135,7 +135,7 @@ def train(
         reporter: `Reporter`; `None`: one that prints.
         stage: Name of the last stage to run; `None`: all. With `fresh`, the first to do anew.
         fresh: Starts over: all of it, or from `stage` on.
-        distribution: `Distribution` that `distribution.start` gave; `None`: one device. Every
+        distribution: `Distribution` that `devices.start` gave; `None`: one device. Every
             process of it must call this alike, with a folder that all of them see.
 
     Returns:

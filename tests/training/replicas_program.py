@@ -14,7 +14,7 @@ import numpy as np
 
 from keras_capsule_poe.data import ImageData, ImageSet
 from keras_capsule_poe.families import get
-from keras_capsule_poe.training import Reporter, RunConfig, distribution, train
+from keras_capsule_poe.training import Reporter, RunConfig, devices, train
 
 # 3 epochs of 7 steps; 43 images: of the seven images of a batch one replica has three, the
 # other four, and of the one image of an epoch's last batch each has it whole.
@@ -162,7 +162,7 @@ def main(folder, *chosen):
     from keras_capsule_poe.models import replicas
 
     tf.get_logger().setLevel("ERROR")
-    two = distribution.start(2, note=lambda line: None)
+    two = devices.start(2, note=lambda line: None)
     for name, run in RUNS.items():
         if chosen and name not in chosen:
             continue

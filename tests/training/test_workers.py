@@ -7,7 +7,9 @@ import pytest
 from keras_capsule_poe.errors import BadUse, RunFailed
 from keras_capsule_poe.training import Reporter, RunConfig, RunFolder
 from keras_capsule_poe.training.claim import follow
-from keras_capsule_poe.training.distribution import Distribution, cluster
+from keras_capsule_poe.training.devices import cluster
+from keras_capsule_poe.training.distribution import Distribution
+from keras_capsule_poe.training.images import watched
 from keras_capsule_poe.training.run import Run
 
 
@@ -31,14 +33,15 @@ def second(engine):
         chief, own = (RunConfig(engine.family, dataset="any") for _ in range(2))
         own.update(settings)
         worker = Second(chief.to_dict())
-        return Run(own, RunFolder(folder), Reporter(write=str), load, worker)
+        folder = RunFolder(folder)
+        return Run(own, folder, Reporter(write=str), lambda: watched(load(), own), worker)
 
     return made
 
 
 def test_a_worker_like_the_chief_follows(second):
-    # Checkpoints are the chief's alone.
-    follow(second(checkpoint_seconds=60.0))
+    # Checkpoints are the chief's alone, and so is how often.
+    follow(second(checkpoint_seconds=5.0))
 
 
 def test_a_worker_that_would_train_something_else_does_not(second, tmp_path, engine):

@@ -1,0 +1,99 @@
+"""The devices and machines that are asked for: told by a number and by `TF_CONFIG`."""
+
+import json
+import os
+
+from keras_capsule_poe.errors import BadUse, RunFailed
+from keras_capsule_poe.training.distribution import Distribution
+
+
+def start(replicas=1, note=print):
+    """The `Distribution` of this process, made before TensorFlow has done anything.
+
+    Args:
+        replicas: int, devices of this machine; or `"auto"`: all of its GPUs.
+        note: Function of a line, told where replicas are not GPUs.
+
+    Raises:
+        BadUse: If there are not as many devices, or the environment variable `TF_CONFIG`, which
+            tells the workers' addresses, is not as TensorFlow wants it.
+    """
+    worker, workers = cluster()
+    if workers == 1 and replicas == 1:
+        return Distribution()
+    import tensorflow as tf
+
+    number, gpus = count(replicas), tf.config.list_physical_devices("GPU")
+    try:
+        if gpus:
+            tf.config.set_visible_devices(gpus[:number], "GPU")
+        elif number > 1:
+            note(f"No GPU is here: {number} replicas share the processor, which makes none faster.")
+            device = tf.config.list_physical_devices("CPU")[0]
+            parts = [tf.config.LogicalDeviceConfiguration()] * number
+            tf.config.set_logical_device_configuration(device, parts)
+        if workers > 1:
+            # Else it waits for a worker that is gone, for ever.
+            os.environ.setdefault("GRPC_FAIL_FAST", "true")
+            strategy = tf.distribute.MultiWorkerMirroredStrategy()
+            return Distribution(strategy, worker, workers)
+    except RuntimeError as error:
+        raise RunFailed(
+            "Replicas must be set up before TensorFlow computes anything: start a new process."
+        ) from error
+    if number == 1:
+        return Distribution()
+    kind = "GPU" if gpus else "CPU"
+    return Distribution(tf.distribute.MirroredStrategy([f"{kind}:{i}" for i in range(number)]))
+
+
+def count(replicas):
+    """How many replicas one process has, of an int or `"auto"`.
+
+    Raises:
+        BadUse: If there are not as many devices.
+    """
+    if replicas == 1:
+        return 1
+    import tensorflow as tf
+
+    gpus, (_, workers) = len(tf.config.list_physical_devices("GPU")), cluster()
+    if replicas == "auto":
+        return max(1, gpus)
+    if replicas < 1 or replicas > gpus > 0:
+        raise BadUse(f"`replicas` must be between 1 and the {gpus} GPUs. Received: {replicas}")
+    if workers > 1 and not gpus:
+        raise BadUse(
+            "Without GPUs each worker is one replica: start more workers. "
+            f"Received: replicas={replicas}"
+        )
+    return replicas
+
+
+def cluster():
+    """The number of this worker, from 0, the chief; and how many there are, by `TF_CONFIG`.
+
+    Raises:
+        BadUse: If it is not as TensorFlow wants it.
+
+    Examples:
+
+    >>> os.environ.get("TF_CONFIG"), cluster()
+    (None, (0, 1))
+    """
+    text = os.environ.get("TF_CONFIG") or "{}"
+    try:
+        values = json.loads(text)
+        jobs, task = values.get("cluster", {}), values.get("task", {})
+        sizes = {job: len(addresses) for job, addresses in jobs.items()}
+        if not jobs:
+            return 0, 1
+        kind, index = task["type"], int(task["index"])
+        if set(sizes) - {"chief", "worker"} or not 0 <= index < sizes[kind]:
+            raise ValueError
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise BadUse(
+            "TF_CONFIG must be JSON with a `cluster` of `chief` and `worker` addresses and the "
+            f"`task`, `type` and `index`, of this process. Received: {text[:200]}"
+        ) from error
+    return index + (sizes.get("chief", 0) if kind == "worker" else 0), sum(sizes.values())
