@@ -89,6 +89,11 @@ class Distribution:
         finally:
             model.share_out = None
 
+    @property
+    def devices(self):
+        """How many replicas this process has."""
+        return max(1, self.replicas // self.workers)
+
     def map(self, function, rows):
         """`map_batches`, shared out among the processes and their devices.
 
@@ -98,27 +103,39 @@ class Distribution:
         Returns:
             Array (N, ...), in every process.
         """
-        n, local = len(rows), max(1, self.replicas // self.workers)
+        graph, chunk = self.on_devices(function), CHUNK * self.devices
+        return self.gathered(lambda own: map_batches(graph, rows[own], chunk=chunk), len(rows))
+
+    def gathered(self, compute, n):
+        """Rows of which each process computes its share.
+
+        Args:
+            compute: Function of a slice of the rows to an array of these.
+            n: int, N, how many rows there are.
+
+        Returns:
+            Array (N, ...), in every process.
+        """
         bounds = [n * worker // self.workers for worker in range(self.workers + 1)]
-        own = rows[bounds[self.worker] : bounds[self.worker + 1]]
-        graph = self._on_devices(function, local) if local > 1 else function
-        found = map_batches(graph, own, chunk=CHUNK * local)
+        found = compute(slice(bounds[self.worker], bounds[self.worker + 1]))
         if self.workers == 1:
             return found
         whole = np.empty((n, *found.shape[1:]), found.dtype)
         for worker, (start, end) in enumerate(zip(bounds, bounds[1:])):
             if start < end:
-                whole[start:end] = self._from(
-                    worker, [found if worker == self.worker else whole[start:end]]
-                )[0]
+                own = found if worker == self.worker else whole[start:end]
+                whole[start:end] = self._from(worker, [own])[0]
         return whole
 
-    def _on_devices(self, function, local):
+    def on_devices(self, function):
+        """The same function of rows, each device of this process computing it for some of them."""
+        if self.devices == 1:
+            return function
         import tensorflow as tf
 
         @tf.function(reduce_retracing=True, autograph=False)
         def mapped(rows):
-            total = tf.shape(rows)[0]
+            total, local = tf.shape(rows)[0], self.devices
 
             def replica():
                 i = tf.distribute.get_replica_context().replica_id_in_sync_group % local

@@ -64,14 +64,6 @@ def load_arrays(run, name):
         raise _unreadable(path, name.partition("/")[0], error) from error
 
 
-def save_array(run, name, array):
-    """Writes an array to an `.npy` in the run's folder."""
-    if not run.is_chief:
-        return
-    with beside(run.path(name), suffix=".npy") as temporary:
-        np.save(temporary, array)
-
-
 def save_rows(run, name, function, rows):
     """Writes a function of rows to an `.npy` in the run's folder, a chunk at a time.
 
