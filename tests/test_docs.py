@@ -18,7 +18,7 @@ PACKAGE = ROOT / "keras_capsule_poe"
 DOCS = sorted([ROOT / "README.md", ROOT / "saved_models/README.md", *ROOT.glob("docs/*.md")])
 SOURCES = [*PACKAGE.rglob("*.py"), *ROOT.glob("cli/**/*.py"), *ROOT.glob("tests/families/*.py")]
 # Names of others.
-FOREIGN = {"TFDS_DATA_DIR", "KERAS_BACKEND", "keras", "pip"} | set(dir(builtins))
+FOREIGN = {"TFDS_DATA_DIR", "KERAS_BACKEND", "keras", "pip", "tf"} | set(dir(builtins))
 OPTION = r"(?<![\w-])--[a-z][a-z-]+"
 # A benchmark and what it is given, which may go on in the next line of its paragraph.
 SCRIPT = re.compile(r"(benchmarks/[\w/]+\.py)((?:[^`\n]|\n(?![\n`p]))*)")

@@ -12,6 +12,7 @@ from keras_capsule_poe.families import get
 from keras_capsule_poe.families.features import stored
 from keras_capsule_poe.families.saved import load_as, save_whole
 from keras_capsule_poe.training import Reporter, Run, RunConfig, RunFolder
+from keras_capsule_poe.training.distribution import Distribution
 
 
 def test_only_a_model_of_the_kind_is_loaded(tmp_path):
@@ -47,7 +48,8 @@ def test_an_export_that_was_killed_writes_no_second_version(tmp_path):
 @pytest.fixture
 def folder(tmp_path):
     """What stands for a run: where its files lie."""
-    return SimpleNamespace(path=lambda name: tmp_path / name)
+    alone = {"is_chief": True, "distribution": Distribution()}
+    return SimpleNamespace(path=lambda name: tmp_path / name, **alone)
 
 
 @pytest.mark.parametrize("n", [1, 256, 600])
