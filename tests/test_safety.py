@@ -5,6 +5,7 @@ outside of Keras' safe mode, in the sources; and a model with a function of its 
 """
 
 import ast
+import contextlib
 import tempfile
 import zipfile
 from pathlib import Path
@@ -96,7 +97,9 @@ def test_names_that_climb_lead_nowhere(tmp_path, monkeypatch):
     with zipfile.ZipFile(folder / "model.keras", "a") as archive:
         for name in ("../evil.txt", "assets/../../../evil.txt", f"{tmp_path}/evil.txt"):
             archive.writestr(name, "evil")
-    get("capsnet").load(folder / "model.keras")
+    # Keras 3.12, the last one for Python 3.10, stumbles over its own message about them.
+    with contextlib.suppress(AttributeError):
+        get("capsnet").load(folder / "model.keras")
     assert not list(tmp_path.rglob("evil*"))
 
 
