@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 import plain_form
 from keras import ops
-from plain_form import HELD_OUT, IMAGES, Problem, accuracy, fit, sections_of
+from plain_form import HELD_OUT, IMAGES, Problem, accuracy, fit, is_of, sections_of
 
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.samples import distances, purity, recognition
@@ -134,7 +134,7 @@ def current(done, rows):
         name: {
             seed: figures
             for seed, figures in done.get(name, {}).items()
-            if figures["sections"] == sections_of(config_of(*row))
+            if is_of(figures["sections"], config_of(*row))
         }
         for name, row in rows.items()
     }

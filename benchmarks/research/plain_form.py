@@ -33,6 +33,7 @@ import numpy as np
 
 from keras_capsule_poe.data import ImageSet, batches, load_images
 from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.evaluation.classifier import train_judge
 from keras_capsule_poe.evaluation.samples import recognition
 from keras_capsule_poe.families import get
@@ -117,8 +118,20 @@ def config_of(recipe, settings, seed=0):
 
 
 def sections_of(config):
-    """All settings of a row as JSON keeps them: where the recipe has changed it is another row."""
+    """All settings of a row as JSON keeps them."""
     return json.loads(json.dumps({k: dataclasses.asdict(v) for k, v in config.sections.items()}))
+
+
+def is_of(sections, config):
+    """Whether kept settings are a row's: where the recipe has changed it is another row.
+
+    A setting that is new since then had the value that its recipe has.
+    """
+    try:
+        kept = RunConfig.from_dict(config.family, {**config.to_dict(), **sections})
+    except ConfigError:  # one is no more
+        return False
+    return not config.differences(kept)
 
 
 def train(problem, settings, folder):
@@ -229,11 +242,11 @@ def main():
     problem, kept = Problem(args.dataset, folder), folder / "rows.json"
     done = json.loads(kept.read_text()) if kept.exists() else {}
     for name, settings in rows.items():
-        whole = sections_of(config_of("paper", settings))
-        if done.get(name, {}).get("sections") != whole or args.pictures:
+        config = config_of("paper", settings)
+        if name not in done or not is_of(done[name]["sections"], config) or args.pictures:
             product, found = train(problem, settings, folder)
             done = json.loads(kept.read_text()) if kept.exists() else {}
-            done[name] = {"settings": settings, **found, "sections": whole}
+            done[name] = {"settings": settings, **found, "sections": sections_of(config)}
             kept.write_text(json.dumps(done, indent=1) + "\n")
             if args.pictures:
                 save_pictures(problem, product, folder / f"{name}.png")

@@ -52,9 +52,13 @@ def test_rows_whose_settings_changed_are_made_anew():
         {"x": 1.0, "sections": ladder.sections_of(ladder.config_of(recipe, s))}
         for s in (settings, {**settings, "encoder.dim": 8})
     )
-    done = {"a": {"0": kept, "1": stale}, "of old": {"0": kept}}
+    # One setting, and one section, are newer than this row.
+    older = {**kept, "sections": {k: dict(v) for k, v in kept["sections"].items()}}
+    del older["sections"]["encoder"]["balance"], older["sections"]["features"]
+    gone = {**kept, "sections": {**kept["sections"], "encoder": {"of_old": 1}}}
+    done = {"a": {"0": kept, "1": stale, "2": older, "3": gone}, "of old": {"0": kept}}
     assert ladder.current(done, {"a": ROWS["default, CD-3"], "b": ROWS["default, CD-3"]}) == {
-        "a": {"0": kept},
+        "a": {"0": kept, "2": older},
         "b": {},
     }
 
