@@ -17,6 +17,9 @@ CAPSPOE = [sys.executable, "-c", "from keras_capsule_poe.cli.main import main; m
 # Sums of float32 numbers in another order, over 21 steps. Weights and figures are of about one,
 # float32 has 1e-7 of that.
 TOLERANCE = 1e-5
+# Variances of a normalised batch come as E[x^2] - E[x]^2: on one device, too, this formula alone
+# moves weights by up to a hundred times as much.
+NORMALISED = 1e-4
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +52,9 @@ def replicas(tmp_path_factory):
 )
 def test_two_replicas_learn_what_one_device_does(replicas, name, stages):
     assert set(replicas[name]) == stages
+    tolerance = NORMALISED if name == "variational" else TOLERANCE
     for found in replicas[name].values():
-        assert found["weights"] < TOLERANCE and found["figures"] < TOLERANCE
+        assert max(found["weights"], found["figures"]) < tolerance
 
 
 @pytest.mark.parametrize(
@@ -60,10 +64,12 @@ def test_two_replicas_learn_what_one_device_does(replicas, name, stages):
         "the images of the first replica alone",
         "replicas that count equally whatever images they have",
         "noise that each replica draws for itself",
+        "batches that each replica normalises by itself",
     ],
 )
 def test_what_would_be_wrong_is_seen(replicas, wrong):
-    assert replicas[wrong]["rbm"]["weights"] > 10 * TOLERANCE
+    (found,) = replicas[wrong].values()
+    assert found["weights"] > 10 * NORMALISED
 
 
 TRAIN = ("train", "--dataset", "digits", "--image-size", "20", "--limit", "90", "--held-out", "10")
