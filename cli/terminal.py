@@ -31,7 +31,7 @@ MENDS = {
     "model_dir": "choose another --model-dir",
     "export": "write it anew: capspoe export",
     "train": "train one: capspoe train",
-    "all_workers": "the same command on all of them goes on from the last checkpoint",
+    "all_workers": "the same capspoe train on all of them goes on from the last checkpoint",
     "go_on": "the same capspoe train goes on with it",
 }
 GO_ON = "every checkpoint is kept. Run the same command{change} to go on."

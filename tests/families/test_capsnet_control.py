@@ -33,7 +33,7 @@ def test_the_baseline_of_the_paper():
     by_hand += (28 * 28 * 128 + 1) * 328 + 329 * 192 + 193 * 10
     assert numbers == by_hand == 35_445_522
     kinds = [type(layer).__name__ for layer in model.network.layers]
-    assert kinds == ["FastConv2D"] * 3 + ["Flatten", "Dense", "Dense", "Dropout", "Dense"]
+    assert kinds == ["FastConv2D"] * 3 + ["Flatten", "Dense", "Dense", "BatchDropout", "Dense"]
 
 
 def test_the_outline_of_a_step_counts_the_multiplications_that_are_made():

@@ -2,6 +2,8 @@
 
 Run in a process of its own, since replicas are set up before TensorFlow computes anything:
 prints, for each stage, by how much its weights and its figures differ, as JSON.
+
+Usage: python tests/training/replicas_program.py FOLDER [NAME ...]
 """
 
 import contextlib
@@ -161,22 +163,27 @@ def figures(one, other):
     return max(gaps.values(), default=0.0)
 
 
-def main(folder, *chosen):
+def gradient_descent(net, images):
+    """For classifiers in place of Adam, which moves far by the rounding of vanishing gradients.
+
+    In small steps where batches are normalised: the moments of several devices are summed by
+    another formula than those of one, E[x^2] - E[x]^2, and with seven images a step of 0.05 makes
+    much of the last digits.
+    """
     import keras
+
+    is_normalised = getattr(net, "routing", None) == "variational"
+    return keras.optimizers.SGD(1e-3 if is_normalised else 0.05)
+
+
+def main(folder, *chosen):
     import tensorflow as tf
 
-    from keras_capsule_poe.families.capsnet import build as capsnet_build
-    from keras_capsule_poe.families.matrix_capsules import build as matrix_build
+    from keras_capsule_poe.families.classifiers import fitting
     from keras_capsule_poe.models import replicas
 
     tf.get_logger().setLevel("ERROR")
-    # Adam divides by the size of gradients: where they vanish it moves as far by their rounding.
-    capsnet_build.optimizer = lambda config, images: keras.optimizers.SGD(0.05, momentum=0.9)
-    # Small steps: the moments of several devices are summed by another formula than those of
-    # one, E[x^2] - E[x]^2, and with seven images a step of 0.05 makes much of the last digits.
-    matrix_build.optimizer = lambda config, images: keras.optimizers.SGD(
-        1e-3 if config["matrix"].routing == "variational" else 0.05
-    )
+    fitting.optimizer = gradient_descent
     two = devices.start(2, note=lambda line: None)
     for name, run in RUNS.items():
         if chosen and name not in chosen:
