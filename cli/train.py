@@ -10,7 +10,7 @@ from keras_capsule_poe.cli.options import NamedPath, data_options
 from keras_capsule_poe.cli.terminal import import_tensorflow, resumable
 from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.families import registry
-from keras_capsule_poe.training import RunConfig, devices, load_data
+from keras_capsule_poe.training import RunConfig, load_data
 from keras_capsule_poe.training.settings import read_toml
 
 # Settings of sections that have options of their own.
@@ -225,6 +225,8 @@ def train(
     if tensorboard:
         _check_tensorboard()
     import_tensorflow()
+    from keras_capsule_poe.training import devices
+
     if dry_run:
         from keras_capsule_poe.cli.views.plan import show_plan
 

@@ -6,6 +6,7 @@ autodiff shut off.
 
 import json
 import os
+import sys
 
 # As the commands do. Without it, on processors without AVX512, a softmax over logits of 1e20 has
 # a largest number of 1 - 2^-24, whose gradient overflows.
@@ -165,6 +166,19 @@ def refused_arguments(version):
 def refused():
     """Function of a SavedModel's folder, see `refused_arguments`."""
     return refused_arguments
+
+
+@pytest.fixture(autouse=True)
+def no_determinism_left():
+    """What a test trained with `--deterministic` does to its process ends with it.
+
+    Else later tests could neither draw without a seed nor compile with XLA.
+    """
+    yield
+    if "tensorflow" in sys.modules:
+        from tensorflow.python.framework.config import disable_op_determinism
+
+        disable_op_determinism()
 
 
 @pytest.fixture

@@ -21,10 +21,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import _children as children
 import _measure as measure
+from _kept import is_of
 from _shares import comparison, share, spread, table
 
 from keras_capsule_poe.data.mapping import map_batches
-from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.families import get
 from keras_capsule_poe.families.capsnet import build as capsnet
 from keras_capsule_poe.families.classifiers.control import trained
@@ -119,7 +119,7 @@ class Rows:
         """
         settings = json.loads(json.dumps([config.to_dict(), args], default=str))
         kept = self.rows.get(name, {}).get(str(config.seed))
-        if kept and kept["settings"][1:] == settings[1:] and _is_of(kept["settings"][0], config):
+        if kept and kept["settings"][1:] == settings[1:] and is_of(kept["settings"][0], config):
             return kept
         if not self._measures:
             return None
@@ -136,14 +136,6 @@ class Rows:
         shown = {k: v for k, v in found.items() if not isinstance(v, (dict, str))}
         print(f"{name}, seed {config.seed}: {shown}", flush=True)
         return self.rows[name][str(config.seed)]
-
-
-def _is_of(settings, config):
-    """Whether kept settings are a configuration's; one that is new since then had its default."""
-    try:
-        return not config.differences(RunConfig.from_dict(config.family, settings))
-    except ConfigError:  # one is no more
-        return False
 
 
 def _measured(config, folder, judge, args, load=None):

@@ -25,8 +25,9 @@ from pathlib import Path
 
 import numpy as np
 import plain_form
+from _kept import is_of
 from keras import ops
-from plain_form import HELD_OUT, IMAGES, Problem, accuracy, fit, is_of, sections_of
+from plain_form import HELD_OUT, IMAGES, Problem, accuracy, fit, sections_of
 
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.samples import distances, purity, recognition

@@ -30,10 +30,10 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 import keras
 import numpy as np
+from _kept import is_of
 
 from keras_capsule_poe.data import ImageSet, batches, load_images
 from keras_capsule_poe.data.mapping import map_batches
-from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.evaluation.classifier import train_judge
 from keras_capsule_poe.evaluation.samples import recognition
 from keras_capsule_poe.families import get
@@ -120,18 +120,6 @@ def config_of(recipe, settings, seed=0):
 def sections_of(config):
     """All settings of a row as JSON keeps them."""
     return json.loads(json.dumps({k: dataclasses.asdict(v) for k, v in config.sections.items()}))
-
-
-def is_of(sections, config):
-    """Whether kept settings are a row's: where the recipe has changed it is another row.
-
-    A setting that is new since then had the value that its recipe has.
-    """
-    try:
-        kept = RunConfig.from_dict(config.family, {**config.to_dict(), **sections})
-    except ConfigError:  # one is no more
-        return False
-    return not config.differences(kept)
 
 
 def train(problem, settings, folder):

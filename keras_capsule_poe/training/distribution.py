@@ -2,13 +2,15 @@
 
 Every process has the whole model. In each step every device finds means over its own images of
 the batch, `tf.distribute` adds them up over devices and machines, and each process makes the
-same move. The chief, the first worker, is the only one that writes. NumPy is imported where it
-is used, so that the command line starts quickly.
+same move. The chief, the first worker, is the only one that writes.
 """
 
 import contextlib
 import json
 
+import numpy as np
+
+from keras_capsule_poe.data.mapping import CHUNK, map_batches
 from keras_capsule_poe.errors import RunFailed
 
 
@@ -101,8 +103,6 @@ class Distribution:
         Returns:
             Array (N, ...), in every process.
         """
-        from keras_capsule_poe.data.mapping import CHUNK, map_batches
-
         graph, chunk = self.on_devices(function), CHUNK * self.devices
         return self.gathered(lambda own: map_batches(graph, rows[own], chunk=chunk), len(rows))
 
@@ -120,8 +120,6 @@ class Distribution:
         found = compute(slice(bounds[self.worker], bounds[self.worker + 1]))
         if self.workers == 1:
             return found
-        import numpy as np
-
         whole = np.empty((n, *found.shape[1:]), found.dtype)
         for worker, (start, end) in enumerate(zip(bounds, bounds[1:])):
             if start < end:
@@ -161,8 +159,6 @@ class Distribution:
         """
         if self.workers == 1:
             return value
-        import numpy as np
-
         text = np.frombuffer(json.dumps(value).encode(), "uint8")
         (length,) = self._from(0, [np.array([len(text)])])
         (text,) = self._from(0, [text if self.is_chief else np.zeros(length[0], "uint8")])
@@ -176,15 +172,11 @@ class Distribution:
         """
         if self.workers == 1:
             return
-        import numpy as np
-
         for variable, value in zip(variables, self._from(0, [np.array(v) for v in variables])):
             variable.assign(value)
 
     def _from(self, worker, arrays):
         """Arrays as a worker has them, bit for bit; every process gives some of these shapes."""
-        import numpy as np
-
         data = b"".join(array.tobytes() for array in arrays)
         words = np.frombuffer(data + bytes(-len(data) % 8), "int64")
         words = self._summed(words if worker == self.worker else np.zeros_like(words))

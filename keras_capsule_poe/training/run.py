@@ -11,9 +11,15 @@ from keras_capsule_poe.io.records import read_record, write_record
 from keras_capsule_poe.training import images
 from keras_capsule_poe.training.claim import claim, follow
 from keras_capsule_poe.training.config import RunConfig
-from keras_capsule_poe.training.distribution import Distribution
 from keras_capsule_poe.training.folder import CHECKPOINTS, PICTURES, RunFolder
 from keras_capsule_poe.training.reporter import Reporter
+
+
+def _one_device():
+    # With NumPy, which `capspoe --help` does without.
+    from keras_capsule_poe.training.distribution import Distribution
+
+    return Distribution()
 
 
 @dataclasses.dataclass
@@ -34,7 +40,7 @@ class Run:
     folder: RunFolder
     reporter: object
     load_data: object
-    distribution: Distribution = dataclasses.field(default_factory=Distribution)
+    distribution: object = dataclasses.field(default_factory=_one_device)
 
     @property
     def is_chief(self):
@@ -169,7 +175,7 @@ def train(
             f"Model {config.family.name!r} has no stage {stage!r}; it has {', '.join(names)}."
         )
     config.check()
-    folder, distribution = RunFolder(model_dir), distribution or Distribution()
+    folder, distribution = RunFolder(model_dir), distribution or _one_device()
     load_data = load_data or functools.partial(images.load_data, config)
     reporter = _follower(reporter or Reporter(), distribution)
     run = Run(config, folder, reporter, lambda: images.watched(load_data(), config), distribution)

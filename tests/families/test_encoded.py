@@ -3,7 +3,6 @@
 import keras
 import numpy as np
 import pytest
-from tensorflow.python.framework.config import disable_op_determinism
 
 from keras_capsule_poe import ConvAutoencoder
 from keras_capsule_poe.data import batches
@@ -76,12 +75,10 @@ def small_run(folder, **settings):
 def runs(tmp_path_factory):
     """The same training with features on disk, and with features computed anew."""
     folder = tmp_path_factory.mktemp("runs")
-    yield [
+    return [
         small_run(folder / name, features={"limit": limit})
         for name, limit in (("disk", 100), ("anew", "0 MB"))
     ]
-    # Else later tests of this process could draw nothing without a seed.
-    disable_op_determinism()
 
 
 def test_training_on_them_gives_the_same_numbers(runs):
