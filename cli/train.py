@@ -8,132 +8,11 @@ import click
 from keras_capsule_poe.cli.models import SAVED_MODELS
 from keras_capsule_poe.cli.options import NamedPath, data_options
 from keras_capsule_poe.cli.terminal import import_tensorflow, resumable
+from keras_capsule_poe.cli.train_options import OF_ALL, ReplicasType, TrainCommand, trained_sections
 from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.families import registry
 from keras_capsule_poe.training import RunConfig, load_data
 from keras_capsule_poe.training.settings import read_toml
-
-# Settings of sections that have options of their own.
-_PER_SECTION = {
-    "epochs": (int, "passes over the images"),
-    "batch_size": (int, "images a step"),
-    "learning_rate": (float, "learning rate at the start"),
-}
-_OF_ALL = ("epochs", "batch_size")
-
-
-class TrainCommand(click.Command):
-    """Has the options of the model and the recipe that its arguments ask for."""
-
-    def parse_args(self, context, args):
-        context.meta["model"] = _peek(args, "--model") or registry.DEFAULT
-        context.meta["recipe"] = _peek(args, "--recipe")
-        return super().parse_args(context, args)
-
-    def get_params(self, context):
-        model, recipe = context.meta["model"], context.meta["recipe"]
-        known = registry.names()
-        chosen = [
-            click.Option(
-                ["--model"],
-                type=click.Choice(known),
-                default=registry.DEFAULT,
-                show_default=True,
-                help="What is trained; the options below are this model's.",
-            )
-        ]
-        if model in known:
-            family = registry.get(model)
-            texts = "; ".join(f"`{name}`: {r.text}" for name, r in family.recipes.items())
-            chosen += [
-                click.Option(
-                    ["--recipe"],
-                    type=click.Choice(list(family.recipes)),
-                    default=next(iter(family.recipes)),
-                    show_default=True,
-                    help=f"Settings for {model}. {texts}.",
-                ),
-                *_section_options(family, recipe if recipe in family.recipes else None),
-                click.Option(
-                    ["--set", "settings"],
-                    multiple=True,
-                    metavar="SECTION.KEY=VALUE",
-                    help=f"Any other setting, for instance {_example(family)}.",
-                ),
-                click.Option(
-                    ["--stage"],
-                    type=click.Choice([stage.name for stage in family.stages]),
-                    help="Stop after this stage; with --fresh, start over from it.",
-                ),
-            ]
-        own = super().get_params(context)
-        return [*own[:1], *chosen, *own[1:]]
-
-
-def _peek(args, option):
-    """The value of an option among arguments that are not parsed yet, or None."""
-    value = None
-    for i, argument in enumerate(args):
-        if argument == option and i + 1 < len(args):
-            value = args[i + 1]
-        elif argument.startswith(f"{option}="):
-            value = argument.partition("=")[2]
-    return value
-
-
-def _section_options(family, recipe):
-    """Options of the sections that are trained, their defaults those of the recipe."""
-    config, options = RunConfig(family, recipe), []
-    trained = _trained(config)
-    for section, settings in trained.items():
-        for key, (kind, text) in _PER_SECTION.items():
-            if not hasattr(settings, key):
-                continue
-            default = getattr(settings, key)
-            shown = f"enough for {settings.steps} steps" if default is None else f"{default:g}"
-            flag = f"--{section}-{key}".replace("_", "-")
-            text = f"{section.capitalize()}: {text}.  [default: {shown}]"
-            options.append(click.Option([flag, f"{section}__{key}"], type=kind, help=text))
-    for name, setting in family.options.items():
-        section, _, key = setting.partition(".")
-        text = f"Short for --set {setting}=VALUE.  [default: {_shown(config[section], key)}]"
-        options.append(click.Option([f"--{name}", f"{section}__{key}"], metavar="VALUE", help=text))
-    for key in _OF_ALL:
-        if any(hasattr(settings, key) for settings in trained.values()):
-            kind, text = _PER_SECTION[key]
-            flag = f"--{key}".replace("_", "-")
-            options.append(click.Option([flag], type=kind, help=f"All stages: {text}."))
-    return options
-
-
-def _trained(config):
-    """The sections of the stages that a run has, by name."""
-    names = dict.fromkeys(stage.section for stage in config.stages)
-    return {name: config[name] for name in names if name}
-
-
-def _shown(settings, key):
-    """A setting's value as one would give it."""
-    value = getattr(settings, key)
-    return str(value).lower() if value is None or isinstance(value, bool) else value
-
-
-def _example(family):
-    """A setting of the family, with its default."""
-    section, settings = next(iter(RunConfig(family).sections.items()))
-    key, value = next(iter(vars(settings).items()))
-    return f"{section}.{key}={value}"
-
-
-class ReplicasType(click.ParamType):
-    """A number from one, or `auto`."""
-
-    name = "N|auto"
-
-    def convert(self, value, parameter, context):
-        if value == "auto":
-            return value
-        return click.IntRange(min=1).convert(value, parameter, context)
 
 
 @click.command(cls=TrainCommand)
@@ -171,7 +50,7 @@ class ReplicasType(click.ParamType):
 @click.option(
     "--config",
     type=NamedPath(exists=True, dir_okay=False),
-    help="TOML file of settings; flags win.",
+    help="TOML file of settings, of `model` and `recipe`, too; flags win.",
 )
 @click.option("--seed", type=int, help="What every random choice derives from.  [default: 0]")
 @click.option(
@@ -258,20 +137,21 @@ def _configuration(family, recipe, path, settings, flags):
     config = RunConfig(family, recipe)
     values = read_toml(path) if path else {}
     for name, wanted in (("model", family.name), ("recipe", recipe)):
-        if values.pop(name, wanted) != wanted:
-            raise ConfigError(f"{path} is for another {name}: give it as --{name}, too.")
+        found = values.pop(name, wanted)
+        if found != wanted:
+            raise ConfigError(f"{path} is for the {name} {found!r}. Received: --{name} {wanted}")
     config.update(values)
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals:
             raise ConfigError(f"--set takes SECTION.KEY=VALUE. Received: {setting!r}")
         config.set(name.strip(), value.strip())
-    of_all = {key: flags.pop(key, None) for key in _OF_ALL}
+    of_all = {key: flags.pop(key, None) for key in OF_ALL}
     flags = {name: value for name, value in flags.items() if value is not None}
     for name, value in flags.items():
         config.set(name.replace("__", "."), value)
     for key, value in of_all.items():
-        for section, section_settings in _trained(config).items():
+        for section, section_settings in trained_sections(config).items():
             is_own = f"{section}__{key}" in flags
             if value is not None and hasattr(section_settings, key) and not is_own:
                 config.set(f"{section}.{key}", value)

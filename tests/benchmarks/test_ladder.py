@@ -63,11 +63,19 @@ def test_rows_whose_settings_changed_are_made_anew():
     }
 
 
-def test_the_settings_of_three_departures_are_those_of_their_row():
+@pytest.mark.parametrize(
+    "number, names",
+    [
+        ("three", "competition, frames, load balancing"),
+        ("four", "competition, frames, load balancing, conditional decoder"),
+    ],
+)
+def test_the_settings_of_few_departures_are_those_of_their_row(number, names):
     """The file with which a user trains them on all images."""
-    path = Path(ladder.__file__).with_name("three_departures.toml")
-    recipe, settings = ROWS["plain form + competition, frames, load balancing"]
+    path = Path(ladder.__file__).with_name(f"{number}_departures.toml")
+    recipe, settings = ROWS[f"plain form + {names}"]
     given = read_toml(path)
     assert given.pop("recipe") == recipe
     found = {f"{part}.{name}": value for part in given for name, value in given[part].items()}
-    assert found == settings
+    equal = {name: value for name, value in ladder.EQUAL.items() if value is not None}
+    assert found == equal | settings

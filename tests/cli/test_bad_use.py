@@ -70,17 +70,6 @@ def test_unknown_data_set_names_near_ones(capspoe, tmp_path):
     fails(result, 2, "fashon_mnist", "fashion_mnist")
 
 
-def test_config_file(capspoe, tmp_path):
-    good, bad = tmp_path / "good.toml", tmp_path / "bad.toml"
-    good.write_text("dataset = 'digits'\n[encoder]\ncapsules = 7\n[decoder]\nepochs = 3\n")
-    bad.write_text("[encoder\ncapsules = 7\n")
-    result = capspoe("train", "--config", good, "--decoder-epochs", 5, "--dry-run")
-    assert result.exit_code == 0, result.output
-    assert "7 x 16" in result.output
-    assert "decoder            5 epochs" in result.output
-    fails(capspoe("train", "--config", bad), 2, "bad.toml")
-
-
 def test_other_configuration_is_refused_with_the_difference(capspoe, tiny_model, tiny):
     before = json.loads((tiny_model / "run.json").read_text())
     arguments = ("train", "--dataset", "digits", "--model-dir", tiny_model, *tiny)

@@ -1,0 +1,144 @@
+"""The options of `capspoe train`, which are those of the model and the recipe that is asked for."""
+
+import click
+
+from keras_capsule_poe.errors import ConfigError
+from keras_capsule_poe.families import registry
+from keras_capsule_poe.training import RunConfig
+from keras_capsule_poe.training.settings import read_toml
+
+# Settings of sections that have options of their own.
+_PER_SECTION = {
+    "epochs": (int, "passes over the images"),
+    "batch_size": (int, "images a step"),
+    "learning_rate": (float, "learning rate at the start"),
+}
+OF_ALL = ("epochs", "batch_size")
+
+
+class TrainCommand(click.Command):
+    """Has the options of the model and the recipe that its arguments, or its file, ask for."""
+
+    def parse_args(self, context, args):
+        named = _named_by_file(_peek(args, "--config"))
+        context.meta["model"] = _peek(args, "--model") or named("model", registry.names())
+        model = context.meta["model"] = context.meta["model"] or registry.DEFAULT
+        recipes = registry.get(model).recipes if model in registry.names() else ()
+        context.meta["recipe"] = _peek(args, "--recipe") or named("recipe", recipes)
+        return super().parse_args(context, args)
+
+    def get_params(self, context):
+        model, recipe = context.meta["model"], context.meta["recipe"]
+        known = registry.names()
+        chosen = [
+            click.Option(
+                ["--model"],
+                type=click.Choice(known),
+                default=model if model in known else registry.DEFAULT,
+                show_default=True,
+                help="What is trained; the options below are this model's.",
+            )
+        ]
+        if model in known:
+            family = registry.get(model)
+            recipe = recipe if recipe in family.recipes else next(iter(family.recipes))
+            texts = "; ".join(f"`{name}`: {r.text}" for name, r in family.recipes.items())
+            chosen += [
+                click.Option(
+                    ["--recipe"],
+                    type=click.Choice(list(family.recipes)),
+                    default=recipe,
+                    show_default=True,
+                    help=f"Settings for {model}. {texts}.",
+                ),
+                *_section_options(family, recipe),
+                click.Option(
+                    ["--set", "settings"],
+                    multiple=True,
+                    metavar="SECTION.KEY=VALUE",
+                    help=f"Any other setting, for instance {_example(family)}.",
+                ),
+                click.Option(
+                    ["--stage"],
+                    type=click.Choice([stage.name for stage in family.stages]),
+                    help="Stop after this stage; with --fresh, start over from it.",
+                ),
+            ]
+        own = super().get_params(context)
+        return [*own[:1], *chosen, *own[1:]]
+
+
+def _peek(args, option):
+    """The value of an option among arguments that are not parsed yet, or None."""
+    value = None
+    for i, argument in enumerate(args):
+        if argument == option and i + 1 < len(args):
+            value = args[i + 1]
+        elif argument.startswith(f"{option}="):
+            value = argument.partition("=")[2]
+    return value
+
+
+def _named_by_file(path):
+    """What a TOML file says of a name, if it is one of those known, as a function."""
+    try:
+        values = read_toml(path) if path else {}
+    except ConfigError:
+        # It is said when the file is read for its settings.
+        values = {}
+    return lambda name, known: values.get(name) if values.get(name) in list(known) else None
+
+
+def _section_options(family, recipe):
+    """Options of the sections that are trained, their defaults those of the recipe."""
+    config, options = RunConfig(family, recipe), []
+    trained = trained_sections(config)
+    for section, settings in trained.items():
+        for key, (kind, text) in _PER_SECTION.items():
+            if not hasattr(settings, key):
+                continue
+            default = getattr(settings, key)
+            shown = f"enough for {settings.steps} steps" if default is None else f"{default:g}"
+            flag = f"--{section}-{key}".replace("_", "-")
+            text = f"{section.capitalize()}: {text}.  [default: {shown}]"
+            options.append(click.Option([flag, f"{section}__{key}"], type=kind, help=text))
+    for name, setting in family.options.items():
+        section, _, key = setting.partition(".")
+        text = f"Short for --set {setting}=VALUE.  [default: {_shown(config[section], key)}]"
+        options.append(click.Option([f"--{name}", f"{section}__{key}"], metavar="VALUE", help=text))
+    for key in OF_ALL:
+        if any(hasattr(settings, key) for settings in trained.values()):
+            kind, text = _PER_SECTION[key]
+            flag = f"--{key}".replace("_", "-")
+            options.append(click.Option([flag], type=kind, help=f"All stages: {text}."))
+    return options
+
+
+def trained_sections(config):
+    """The sections of the stages that a run has, by name."""
+    names = dict.fromkeys(stage.section for stage in config.stages)
+    return {name: config[name] for name in names if name}
+
+
+def _shown(settings, key):
+    """A setting's value as one would give it."""
+    value = getattr(settings, key)
+    return str(value).lower() if value is None or isinstance(value, bool) else value
+
+
+def _example(family):
+    """A setting of the family, with its default."""
+    section, settings = next(iter(RunConfig(family).sections.items()))
+    key, value = next(iter(vars(settings).items()))
+    return f"{section}.{key}={value}"
+
+
+class ReplicasType(click.ParamType):
+    """A number from one, or `auto`."""
+
+    name = "N|auto"
+
+    def convert(self, value, parameter, context):
+        if value == "auto":
+            return value
+        return click.IntRange(min=1).convert(value, parameter, context)

@@ -1,0 +1,55 @@
+"""Files of settings: what they name is trained, flags win, what contradicts itself is said.
+
+Rejected: a file for another recipe whose sections are set beside the first one's.
+"""
+
+import re
+
+import pytest
+
+
+def passes(shown):
+    """How often each stage of a plan goes through the images; its minutes are measured."""
+    found = re.findall(r"^  (\w+) +(\d+) epochs", shown.output, re.MULTILINE)
+    assert found, shown.output
+    return found
+
+
+def test_config_file(capspoe, tmp_path):
+    good, bad = tmp_path / "good.toml", tmp_path / "bad.toml"
+    good.write_text("dataset = 'digits'\n[encoder]\ncapsules = 7\n[decoder]\nepochs = 3\n")
+    bad.write_text("[encoder\ncapsules = 7\n")
+    result = capspoe("train", "--config", good, "--decoder-epochs", 5, "--dry-run")
+    assert result.exit_code == 0, result.output
+    assert "7 x 16" in result.output
+    assert "decoder            5 epochs" in result.output
+    refused = capspoe("train", "--config", bad)
+    assert refused.exit_code == 2 and "bad.toml" in refused.output.splitlines()[-1]
+
+
+def test_a_file_names_its_model_and_its_recipe(capspoe, tmp_path):
+    path = tmp_path / "settings.toml"
+    path.write_text("dataset = 'digits'\nrecipe = 'paper'\n")
+    plan = ("train", "--dataset", "digits", "--dry-run")
+    first, paper = passes(capspoe(*plan)), passes(capspoe(*plan, "--recipe", "paper"))
+    assert first != paper
+    for more in ((), ("--recipe", "paper")):
+        assert passes(capspoe("train", "--config", path, *more, "--dry-run")) == paper
+    path.write_text("model = 'rbm'\ndataset = 'digits'\n[rbm]\nneurons = 7\n")
+    shown = capspoe("train", "--config", path, "--rbm-epochs", 2, "--dry-run")
+    assert shown.exit_code == 0, shown.output
+    assert "7" in shown.output and "rbm" in shown.output
+
+
+@pytest.mark.parametrize(
+    "name, value, wanted",
+    [("model", "rbm", "capsules"), ("recipe", "paper", "affine"), ("recipe", "none", "generation")],
+)
+def test_a_file_for_another_is_refused(capspoe, tmp_path, name, value, wanted):
+    path = tmp_path / "settings.toml"
+    path.write_text(f"dataset = 'digits'\n{name} = {value!r}\n")
+    options = [] if value == "none" else [f"--{name}", wanted]
+    refused = capspoe("train", "--config", path, *options, "--dry-run")
+    assert refused.exit_code == 2
+    line = refused.output.splitlines()[-1]
+    assert f"{path} is for the {name} {value!r}. Received: --{name} {wanted}" in line
