@@ -35,7 +35,7 @@ def test_a_file_names_its_model_and_its_recipe(capspoe, tmp_path):
     assert first != paper
     for more in ((), ("--recipe", "paper")):
         assert passes(capspoe("train", "--config", path, *more, "--dry-run")) == paper
-    path.write_text("model = 'rbm'\ndataset = 'digits'\n[rbm]\nneurons = 7\n")
+    path.write_text("model = 'rbm'\ndataset = 'digits'\n[rbm]\nhidden = 7\n")
     shown = capspoe("train", "--config", path, "--rbm-epochs", 2, "--dry-run")
     assert shown.exit_code == 0, shown.output
     assert "7" in shown.output and "rbm" in shown.output
