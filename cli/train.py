@@ -126,10 +126,13 @@ def train(
             fresh=fresh,
             distribution=together,
         )
-    if together.is_chief and stage in (None, run_config.family.stages[-1].name):
-        from keras_capsule_poe.cli.views.summary import show_results
+    if not together.is_chief:
+        return
+    if stage not in (None, run_config.family.stages[-1].name):
+        return click.echo(f"Stopped after {stage}; the same command without --stage goes on.")
+    from keras_capsule_poe.cli.views.summary import show_results
 
-        show_results(folder, run_config.family)
+    show_results(folder, run_config.family)
 
 
 def _configuration(family, recipe, path, settings, flags):

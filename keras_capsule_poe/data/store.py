@@ -55,7 +55,8 @@ def open_store(source, directory, report=None):
     They lie in `DIRECTORY/NAME-FINGERPRINT`, a file `.npy` for the images and for whatever is
     known of them, and `store.json` with the sums of these files, written last. Writing that was
     cut short goes on with the row where it stopped; files that are not what was written are
-    written again. Another process that writes the same store is waited for.
+    written again. A file whose size and time of writing are as they were is taken to be what was
+    written, and is not read for its sum. Another process that writes the same store is waited for.
 
     Args:
         source: `Source`.
@@ -129,9 +130,16 @@ def _plain(name):
 def _opened(folder):
     """What lies in a finished store; None where a file is not what was written."""
     try:
-        sums = read_record(folder / RECORD)["files"]
-        if any(digest(folder / name) != wanted for name, wanted in sums.items()):
+        record = read_record(folder / RECORD)
+        sums = record["files"]
+        stamps = {name: _stamp(folder / name) for name in sums}
+        changed = [name for name in sums if stamps[name] != record.get("stamps", {}).get(name)]
+        if any(digest(folder / name) != sums[name] for name in changed):
             return None
+        if changed:
+            # A copy of a store is read for its sums once; where nothing can be written, each time.
+            with contextlib.suppress(RunFailed, OSError):
+                write_record(folder / RECORD, {**record, "stamps": stamps})
         known = {name.removesuffix(".npy"): np.load(folder / name, mmap_mode="r") for name in sums}
         images = known.pop("images")
         # Rows are read in any order: what lies around one would be read from disk for nothing.
@@ -140,6 +148,12 @@ def _opened(folder):
     except (RunFailed, OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return images, {name: np.array(rows) for name, rows in known.items()}
+
+
+def _stamp(path):
+    """What changes when a file is written: its size, and when that was, nanoseconds."""
+    found = path.stat()
+    return [found.st_size, found.st_mtime_ns]
 
 
 def _write(source, folder, report):
@@ -222,8 +236,13 @@ class _Writer:
                 f"{self.source.rows:,} images. Received: {self.done:,}."
             )
         self.save()
-        sums = {f"{name}.npy": digest(self._path(name)) for name in self.columns}
-        write_record(self.folder / RECORD, {"files": sums, "about": dict(self.source.about)})
+        files = {f"{name}.npy": self._path(name) for name in self.columns}
+        record = {
+            "files": {name: digest(path) for name, path in files.items()},
+            "stamps": {name: _stamp(path) for name, path in files.items()},
+            "about": dict(self.source.about),
+        }
+        write_record(self.folder / RECORD, record)
         remove(self.folder / PROGRESS)
 
     def close(self):

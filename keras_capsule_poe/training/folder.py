@@ -52,8 +52,7 @@ class RunFolder:
 
         def held():
             raise RunFailed(
-                f"Another process is training in {self.path}. Wait for it, or choose another "
-                "folder.",
+                f"Another process is training in {self.path}, and must end first.",
                 mend="model_dir",
             ) from None
 

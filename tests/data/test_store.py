@@ -224,6 +224,18 @@ def test_a_damaged_store_is_written_again(tmp_path, name, how):
     check(open_store(source(one_by_one(seen)), tmp_path))
 
 
+def test_sums_are_taken_of_files_that_were_touched(tmp_path, monkeypatch):
+    open_store(source(one_by_one()), tmp_path)
+    read, take = [], store.digest
+    monkeypatch.setattr(store, "digest", lambda path: read.append(path.name) or take(path))
+    check(open_store(source(None), tmp_path))
+    assert not read
+    os.utime(folder_of(tmp_path) / "images.npy", ns=(0, 1))
+    for _ in range(2):
+        check(open_store(source(None), tmp_path))
+    assert read == ["images.npy"]
+
+
 def test_other_settings_are_another_store(tmp_path):
     for size in (None, [6, 5]):
         check(open_store(source(one_by_one(), image_size=size), tmp_path))

@@ -65,6 +65,7 @@ def test_it_is_killed_and_goes_on_bit_for_bit(folder, tmp_path):
     resumed = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert resumed.returncode == 0, resumed.stderr[-2000:]
     assert "rbm: resumed after step" in resumed.stdout
+    assert "Stopped after rbm; the same command without --stage goes on." in resumed.stdout
     whole, parts = weights(folder), weights(path)
     # Chains that start anew after the kill would differ here, and so would what they trained.
     assert any("particles" in name for name in whole) and set(whole) == set(parts)
