@@ -13,7 +13,8 @@ def show_results(folder, family):
     table = Table(box=None, pad_edge=False)
     for title in ("stage", "seconds", "results"):
         table.add_column(title)
-    for stage, done in _done(folder, family).items():
+    stages = _done(folder, family)
+    for stage, done in stages.items():
         figures = [
             f"{name} {value:.4g}"
             for name, value in done["metrics"].items()
@@ -21,6 +22,9 @@ def show_results(folder, family):
         ]
         table.add_row(stage, f"{done['seconds']:.0f}", ", ".join(figures))
     Console(soft_wrap=True).print(table)
+    for stage, done in stages.items():
+        for complaint in done["metrics"].get("complaints", ()):
+            click.echo(f"{stage}: {complaint}")
     for stage in family.stages:
         kept = sorted((folder / stage.name).glob("checkpoints/step-*"))
         if kept:

@@ -245,6 +245,8 @@ def _is_left(run, stage):
         changed = folder.changed_cache(stage, stages)
         if not changed:
             reporter.stage_skipped(stage.name)
+            for complaint in folder.done(stage.name)["metrics"].get("complaints", ()):
+                reporter.note(f"{stage.name}: {complaint}")
             return False
         reporter.note(f"{folder.path / changed[0]} is damaged: {stage.name} makes it again")
     if folder.done(stage.name) is None:

@@ -4,7 +4,7 @@ Each takes a `Run`, leaves its files in the run's folder and returns what it mea
 """
 
 from keras_capsule_poe.data.mapping import map_batches
-from keras_capsule_poe.families.capsule_poe import build, soundness
+from keras_capsule_poe.families.capsule_poe import build
 from keras_capsule_poe.families.capsule_poe.codes import usage
 from keras_capsule_poe.families.capsule_poe.stored import assemble
 from keras_capsule_poe.families.features import build as features
@@ -12,6 +12,7 @@ from keras_capsule_poe.families.features import stored
 from keras_capsule_poe.families.features.stages import SHOWN, export_model
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.metrics import relative_error
+from keras_capsule_poe.training.soundness import complain, saturated, worse_than_mean
 
 
 def encoder(run):
@@ -40,6 +41,7 @@ def encoder(run):
             "held_out_free_energy": new["free_energy"],
             "free_energy_gap": new["free_energy"] - known["free_energy"],
             "held_out_relative_error": new["loss"],
+            "held_out_probability_mean": new["probability_mean"],
         }
 
     def picture(path):
@@ -64,11 +66,9 @@ def encoder(run):
     visits = description.describe(codes, config.seed)
     stored.save_arrays(run, "encoder/visited.npz", **visits)
     stored.save_model(run, "encoder", model)
-    found = soundness.complaints(
-        held_out, last["held_out_relative_error"], last["probability_mean"]
-    )
-    soundness.say(run, "encoder", found)
-    return {**last, "capsules": usage(codes)}
+    found = worse_than_mean(held_out, last["held_out_relative_error"])
+    found += saturated(last["held_out_probability_mean"])
+    return {**last, "capsules": usage(codes), **complain(run, "encoder", found)}
 
 
 def decoder(run):
@@ -100,9 +100,8 @@ def decoder(run):
     schedule = features.schedule(config, "decoder")
     last = run.fit("decoder", model, stream, schedule, after_epoch, picture)
     stored.save_model(run, "decoder", model)
-    error = last["held_out_relative_error"]
-    soundness.say(run, "decoder", soundness.complaints(held_out, error))
-    return last
+    found = worse_than_mean(held_out, last["held_out_relative_error"])
+    return {**last, **complain(run, "decoder", found)}
 
 
 def export(run):

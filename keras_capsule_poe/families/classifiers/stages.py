@@ -19,6 +19,7 @@ from keras_capsule_poe.functions.winners import are_longest
 from keras_capsule_poe.generation.grids import image_traversal, reconstruction_rows
 from keras_capsule_poe.generation.parts import part_rows
 from keras_capsule_poe.io.pictures import save_grid
+from keras_capsule_poe.training.soundness import complain, no_better_than_commonest
 
 SHOWN = 12
 # Held-out images whose couplings are looked at after each epoch.
@@ -75,7 +76,8 @@ def train(run, stage, build, callbacks=None):
         callbacks=callbacks(model, math.prod(schedule.over(len(data.train)))) if callbacks else (),
     )
     stored.save_model(run, stage, model)
-    return last
+    found = no_better_than_commonest(labels, last["held_out_accuracy"])
+    return {**last, **complain(run, stage, found)}
 
 
 def export(run, stage, build):

@@ -11,6 +11,7 @@ from keras_capsule_poe.families.saved import save_whole
 from keras_capsule_poe.generation.grids import reconstruction_rows, sample_rows
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.metrics import relative_error
+from keras_capsule_poe.training.soundness import complain, worse_than_mean
 
 SHOWN = 12
 
@@ -43,7 +44,8 @@ def autoencoder(run):
     schedule = build.schedule(config, "autoencoder")
     last = run.fit("autoencoder", model, stream, schedule, after_epoch, picture)
     stored.save_model(run, "autoencoder", model)
-    return last
+    found = worse_than_mean(held_out, last["held_out_relative_error"])
+    return {**last, **complain(run, "autoencoder", found)}
 
 
 def features(run):

@@ -11,6 +11,7 @@ from keras_capsule_poe.families.neurons import build
 from keras_capsule_poe.families.neurons.top_section import has_top
 from keras_capsule_poe.families.neurons.visits import settle_shares, visits
 from keras_capsule_poe.io.pictures import save_grid
+from keras_capsule_poe.training.soundness import complain, worse_than_mean
 
 
 def experts(run):
@@ -58,7 +59,9 @@ def experts(run):
     model.machine.mean_coefficients.assign(found.pop("coefficients"))
     stored.save_arrays(run, "experts/visited.npz", **found)
     stored.save_model(run, "experts", model)
-    return {**last, "won": [round(float(share), 4) for share in found["shares"]]}
+    won = [round(float(share), 4) for share in found["shares"]]
+    wrong = worse_than_mean(held_out, last["held_out_relative_error"])
+    return {**last, "won": won, **complain(run, "experts", wrong)}
 
 
 def export(run):

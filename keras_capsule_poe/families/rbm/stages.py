@@ -6,6 +6,7 @@ Each takes a `Run`, leaves its files in the run's folder and returns what it mea
 import math
 
 import keras
+import numpy as np
 
 from keras_capsule_poe.data import batches
 from keras_capsule_poe.data.mapping import to_pixels
@@ -18,6 +19,7 @@ from keras_capsule_poe.io.pictures import save_grid
 
 # Makes the classes known to Keras.
 from keras_capsule_poe.models import ImageBoltzmannMachine
+from keras_capsule_poe.training.soundness import complain, worse_than_mean
 
 # Enough images for biases, and steps after which chains are the model's.
 ADAPTED, SETTLED = 6000, 1000
@@ -69,7 +71,17 @@ def rbm(run):
         picture,
     )
     stored.save_model(run, "rbm", model)
-    return last
+    found = worse_than_mean(_as_seen(held_out, config), last["held_out_relative_error"])
+    return {**last, **complain(run, "rbm", found)}
+
+
+def _as_seen(pixels, config):
+    """Pixels (N, V) as training sees them: of two values where it binarises."""
+    how = build.binarize(config)
+    if how is None:
+        return pixels
+    bar = 0.5 if how == "threshold" else np.random.default_rng(0).uniform(size=pixels.shape)
+    return pixels > bar
 
 
 def export(run):

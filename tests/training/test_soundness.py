@@ -1,0 +1,103 @@
+"""A run that ends in useless weights says so, then and later; sound figures make no complaint.
+
+Rejected: a bar of one for errors of what does not lie around zero; complaints that are heard once
+and kept nowhere; a bar of grey pixels for reconstructions of black and white ones.
+"""
+
+import json
+
+import numpy as np
+import pytest
+
+from keras_capsule_poe.data import load_images
+from keras_capsule_poe.families import get
+from keras_capsule_poe.training import Reporter, RunConfig, train
+from keras_capsule_poe.training.soundness import (
+    no_better_than_commonest,
+    saturated,
+    worse_than_mean,
+)
+
+X = np.random.default_rng(0).normal(size=(50, 6, 4)) + 1
+IMAGES = load_images("digits", limit=150)
+
+
+def test_the_bar_is_the_error_of_the_mean():
+    mean = X.mean(axis=0)
+    bar = np.sum((X - mean) ** 2) / np.sum(X**2)
+    assert bar < 0.6
+    assert not worse_than_mean(X, bar * 0.99) and worse_than_mean(X, bar * 1.01)
+    assert worse_than_mean(X, float("nan"))
+
+
+def test_saturated_experts_are_told():
+    (line,) = saturated(0.99)
+    assert "probability 0.99" in line
+
+
+def test_several_labels_an_image_have_no_commonest():
+    labels = np.repeat([0, 0, 1], 20)
+    assert no_better_than_commonest(labels, 0.66)
+    assert not no_better_than_commonest(labels, 0.67)
+    assert not no_better_than_commonest(np.stack([labels, labels], axis=1), 0.0)
+    assert not no_better_than_commonest(labels[:49], 0.0)
+
+
+def told(folder, settings, family="capsules", recipe=None, stage=None):
+    config = RunConfig(get(family), recipe, dataset="digits", held_out=50)
+    for name, value in settings.items():
+        config.set(name, value)
+    lines = []
+    train(config, folder, lambda: IMAGES, Reporter(write=lines.append), stage=stage)
+    return [line for line in lines if "may help" in line]
+
+
+SMALL = {
+    "autoencoder.filters": 8,
+    "autoencoder.precision": "float32",
+    "encoder.capsules": 4,
+    "encoder.implementation": "plain",
+    "decoder.implementation": "plain",
+    **{f"{stage}.batch_size": 50 for stage in ("autoencoder", "encoder", "decoder")},
+    **{f"{stage}.epochs": 1 for stage in ("autoencoder", "decoder")},
+}
+
+
+@pytest.mark.parametrize("recipe", ["generation", "paper"])
+def test_experts_that_came_undone(tmp_path, capspoe, recipe):
+    settings = {**SMALL, "encoder.epochs": 2, "encoder.learning_rate": 1e4}
+    found = told(tmp_path, settings, recipe=recipe, stage="encoder")
+    of_encoder = [line for line in found if line.startswith("encoder: ")]
+    assert of_encoder, found
+    # They are kept with the stage, and said again by a run that skips it, and by `info`.
+    kept = json.loads((tmp_path / "encoder" / "done.json").read_text())["metrics"]["complaints"]
+    assert [f"encoder: {line}" for line in kept] == of_encoder
+    assert told(tmp_path, settings, recipe=recipe, stage="encoder") == found
+    shown = capspoe("info", "--model-dir", tmp_path)
+    assert all(line in shown.output.splitlines() for line in of_encoder), shown.output
+
+
+MACHINE = {"rbm.hidden": 10, "rbm.binarize": "stochastic", "rbm.batch_size": 20, "rbm.chains": 20}
+
+
+@pytest.mark.parametrize("rate, complains", [(0.05, False), (1000.0, True)])
+def test_a_machine_that_came_undone(tmp_path, rate, complains):
+    settings = {**MACHINE, "rbm.epochs": 40, "rbm.learning_rate": rate}
+    found = told(tmp_path, settings, "rbm", stage="rbm")
+    assert [line.split(":")[0] for line in found] == (["rbm"] if complains else [])
+
+
+@pytest.mark.parametrize("rate, complains", [(1e-3, False), (10.0, True)])
+def test_a_classifier_that_came_undone(tmp_path, rate, complains):
+    settings = {
+        "capsnet.filters": 4,
+        "capsnet.types": 2,
+        "capsnet.coefficients": "uniform",
+        "capsnet.decoder": "none",
+        "capsnet.precision": "float32",
+        "capsnet.epochs": 20,
+        "capsnet.batch_size": 20,
+        "capsnet.learning_rate": rate,
+    }
+    found = told(tmp_path, settings, "capsnet", "small", stage="capsnet")
+    assert [line.split(":")[0] for line in found] == (["capsnet"] if complains else [])
