@@ -98,13 +98,18 @@ class ProductOfExpertCapsules(
     @property
     def MODES(self):
         """Each image from one capsule, or from all of them together."""
+        plain = "Its directions come from the paper's plain Gaussian."
+        chart = (
+            "Its directions come from a plain Gaussian in the chart of the half-sphere around the "
+            "capsule's bias."
+        )
         return {
             "single": Mode(
                 ("complete", "restricted", "visited"),
                 self.capsules,
                 "Each column shows one capsule, all others zero.",
                 {
-                    "complete": "Its directions come from the paper's plain Gaussian.",
+                    "complete": plain if self.poles is None else chart,
                     "restricted": "Its directions come from the half of the sphere that "
                     "training visited.",
                     "visited": "Its directions come from a mixture fitted to those that training "
