@@ -59,6 +59,10 @@ ROWS = {
     "decoder without routing": {"decoder.iterations": 0},
     "decoder normalised over outputs": {"decoder.normalize": "outputs"},
     "encoder normalised over outputs": {"encoder.normalize": "outputs"},
+    "both normalised over outputs": {
+        "encoder.normalize": "outputs",
+        "decoder.normalize": "outputs",
+    },
 }
 
 
