@@ -26,7 +26,7 @@ def test_the_bar_is_the_error_of_the_mean():
     mean = X.mean(axis=0)
     bar = np.sum((X - mean) ** 2) / np.sum(X**2)
     assert bar < 0.6
-    assert not worse_than_mean(X, bar * 0.99) and worse_than_mean(X, bar * 1.01)
+    assert not worse_than_mean(X, bar * 1.09) and worse_than_mean(X, bar * 1.11)
     assert worse_than_mean(X, float("nan"))
 
 
@@ -43,12 +43,12 @@ def test_several_labels_an_image_have_no_commonest():
     assert not no_better_than_commonest(labels[:49], 0.0)
 
 
-def told(folder, settings, family="capsules", recipe=None, stage=None):
+def told(folder, settings, family="capsules", recipe=None, stage=None, images=IMAGES):
     config = RunConfig(get(family), recipe, dataset="digits", held_out=50)
     for name, value in settings.items():
         config.set(name, value)
     lines = []
-    train(config, folder, lambda: IMAGES, Reporter(write=lines.append), stage=stage)
+    train(config, folder, lambda: images, Reporter(write=lines.append), stage=stage)
     return [line for line in lines if "may help" in line]
 
 
@@ -82,8 +82,9 @@ MACHINE = {"rbm.hidden": 10, "rbm.binarize": "stochastic", "rbm.batch_size": 20,
 
 @pytest.mark.parametrize("rate, complains", [(0.05, False), (1000.0, True)])
 def test_a_machine_that_came_undone(tmp_path, rate, complains):
-    settings = {**MACHINE, "rbm.epochs": 40, "rbm.learning_rate": rate}
-    found = told(tmp_path, settings, "rbm", stage="rbm")
+    settings = {**MACHINE, "rbm.epochs": 20, "rbm.learning_rate": rate}
+    small = load_images("digits", limit=150, image_size=(8, 8))
+    found = told(tmp_path, settings, "rbm", stage="rbm", images=small)
     assert [line.split(":")[0] for line in found] == (["rbm"] if complains else [])
 
 
