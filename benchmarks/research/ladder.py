@@ -3,9 +3,10 @@
 A departure is a group of settings in which the recipe `generation` differs from `paper`; their
 values are read from the two recipes. Rungs add departures to the plain form one after the other,
 until it is the default; then each is left out of the default; then few are taken alone; then
-routing; then chains of three and ten steps. All rows train on features of the same 12,000
-training images, of an autoencoder that all share, with as many steps of as many images (`EQUAL`),
-and are judged by 2,000 draws of each kind against 2,000 others, the last training images:
+routing; then chains of three and ten steps; then poles in the place of frames. All rows train on
+features of the same 12,000 training images, of an autoencoder that all share, with as many steps
+of as many images (`EQUAL`), and are judged by 2,000 draws of each kind against 2,000 others, the
+last training images:
 `complete` directions of a plain Gaussian, `visited` those of training, and of these also draws
 that are only as long as codes are (`own_length`; the others are as long as a squashed Gaussian).
 `whole_code` is the relative error of primary capsules decoded from whole codes, `accuracy` how
@@ -41,7 +42,7 @@ from keras_capsule_poe.metrics import relative_error
 from keras_capsule_poe.models import CapsuleEncoder, ProductOfExpertCapsules
 from keras_capsule_poe.training import RunConfig
 
-PLAIN, DEFAULT = "paper", "generation"
+PLAIN, DEFAULT, AFFINE = "paper", "generation", "affine"
 # Three times through the images for encoder and decoder each. What starts from noise needs steps
 # more than it needs images.
 EQUAL = {
@@ -105,7 +106,20 @@ def rows():
     for names in FEW:
         few = {setting: default[setting] for name in names for setting in groups[name]}
         found[f"plain form + {', '.join(names)}"] = (PLAIN, _without_idle(PLAIN, few))
-    return found | MORE
+    return found | MORE | _with_poles(plain, default, groups)
+
+
+def _with_poles(plain, default, groups):
+    """Poles in the place of frames, where experts compete: what they can learn needs a mean."""
+    poles = {name: value for name, value in _values(AFFINE).items() if value != plain[name]}
+    few = [*groups["competition"], *groups["load balancing"]]
+    few = {setting: default[setting] for setting in few} | poles
+    bare = [*groups["centring"], *groups["frames"]]
+    bare = {setting: plain[setting] for setting in bare} | poles
+    return {
+        "plain form + competition, load balancing, poles": (PLAIN, _without_idle(PLAIN, few)),
+        "default, poles for frames, no centring": (DEFAULT, _without_idle(DEFAULT, bare)),
+    }
 
 
 def config_of(recipe, settings, seed=0):
