@@ -1,6 +1,6 @@
 """What training on more images and more machines than are at hand would cost, by simulation.
 
-Of each stage of a family: operations and parameters as in `capspoe train --dry-run`, at the rate
+Of each stage of `capsules`: operations and parameters as in `capspoe train --dry-run`, at the rate
 of this machine's products (or `--rate`, of another); each replica takes `--batch` images a step,
 and epochs are as many as the recipe has. A step is simulated as it is done: replicas compute, each
 as long as its share of luck makes it (`--jitter`), wait for the slowest, add up their means in a
@@ -12,7 +12,7 @@ The columns: seconds a step, of them computing and adding up; images a second ov
 many machines that need not wait; hours. Then what lies on disk and in the memory of each process.
 
 Usage: python benchmarks/scale_plan.py [--images N] [--machines N ...] [--rate FLOPS]
-           [--bandwidth BYTES] [--disk BYTES] [--shared-input] [--model NAME] [--recipe NAME]
+           [--bandwidth BYTES] [--disk BYTES] [--shared-input] [--recipe NAME]
 """
 
 import argparse
@@ -154,8 +154,7 @@ def parse(arguments=None):
     parser.add_argument("--jitter", type=float, default=0.05, help="of the computing time")
     parser.add_argument("--mtbf", type=float, default=10_000, help="hours between failures")
     parser.add_argument("--shared-input", action="store_true", help="each reads its own images")
-    parser.add_argument("--model", default="capsules", choices=["capsules", "neurons"])
-    parser.add_argument("--recipe")
+    parser.add_argument("--recipe", help="of `capsules`")
     args = parser.parse_args(arguments)
     args.images = int(args.images)
     return args
@@ -165,7 +164,7 @@ def main():
     args = parse()
     measured = args.rate is None
     args.rate = args.rate or product_rate()
-    config = RunConfig(get(args.model), args.recipe)
+    config = RunConfig(get("capsules"), args.recipe)
     _, parameters = config.family.outline(config, SHAPE)
     print(f"{args.images:,} images of {SHAPE}, {args.batch} a replica and step")
     print(f"{args.rate / 1e9:,.0f} GFLOP/s a replica, {'measured here' if measured else 'given'}")

@@ -20,11 +20,11 @@ class TrainCommand(click.Command):
     """Has the options of the model and the recipe that its arguments, or its file, ask for."""
 
     def parse_args(self, context, args):
-        named = _named_by_file(_peek(args, "--config"))
-        context.meta["model"] = _peek(args, "--model") or named("model", registry.names())
-        model = context.meta["model"] = context.meta["model"] or registry.DEFAULT
-        recipes = registry.get(model).recipes if model in registry.names() else ()
-        context.meta["recipe"] = _peek(args, "--recipe") or named("recipe", recipes)
+        path, known = _peek(args, "--config"), registry.names()
+        model = _peek(args, "--model") or _named_by_file(path, "model", known) or registry.DEFAULT
+        recipes = list(registry.get(model).recipes) if model in known else []
+        context.meta["model"] = model
+        context.meta["recipe"] = _peek(args, "--recipe") or _named_by_file(path, "recipe", recipes)
         return super().parse_args(context, args)
 
     def get_params(self, context):
@@ -79,14 +79,14 @@ def _peek(args, option):
     return value
 
 
-def _named_by_file(path):
-    """What a TOML file says of a name, if it is one of those known, as a function."""
+def _named_by_file(path, name, known):
+    """What a TOML file says of a name, or None where there is no file or nothing known in it."""
     try:
-        values = read_toml(path) if path else {}
+        value = read_toml(path).get(name) if path else None
     except ConfigError:
         # It is said when the file is read for its settings.
-        values = {}
-    return lambda name, known: values.get(name) if values.get(name) in list(known) else None
+        return None
+    return value if value in known else None
 
 
 def _section_options(family, recipe):

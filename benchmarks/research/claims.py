@@ -21,6 +21,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 import numpy as np
+from _cells import cell
 
 from keras_capsule_poe.cli.models import load_model, load_run_data
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
@@ -89,11 +90,7 @@ def line(name, found):
     >>> line("a", [{"recall": 0.25}, {"recall": 0.35}]).split("|")[7]
     ' 0.3 ± 0.071 '
     """
-    cells = []
-    for column in COLUMNS:
-        values = [row[column] for row in found if column in row]
-        spread = f" ± {np.std(values, ddof=1):.2g}" if len(values) > 1 else ""
-        cells.append(f"{np.mean(values):.3g}{spread}" if values else "-")
+    cells = [cell([row[column] for row in found if column in row]) for column in COLUMNS]
     return f"| {name} | " + " | ".join(cells) + " |"
 
 

@@ -26,6 +26,7 @@ from pathlib import Path
 
 import numpy as np
 import plain_form
+from _cells import cell
 from _kept import is_of
 from keras import ops
 from plain_form import HELD_OUT, IMAGES, Problem, accuracy, fit, sections_of
@@ -255,20 +256,9 @@ def table(done, names, seeds, columns):
     for name in names:
         found = [done[name][str(seed)] for seed in seeds if str(seed) in done.get(name, {})]
         if found:
-            cells = (_cell([row.get(column) for row in found]) for column in columns)
+            cells = (cell([row.get(column) for row in found]) for column in columns)
             lines.append(f"| {name} | {len(found)} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
-
-
-def _cell(values):
-    if None in values:
-        return "-"
-    mean, deviation = np.mean(values), ""
-    if len(values) > 1:
-        spread = np.std(values, ddof=1)
-        # Equal values differ by the rounding of their mean.
-        deviation = f" ± {spread if spread > 1e-9 * abs(mean) else 0:.2g}"
-    return f"{mean:.3g}{deviation}"
 
 
 def arguments(names):

@@ -21,8 +21,8 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
-import numpy as np
 import tensorflow as tf
+from _cells import cell
 
 from keras_capsule_poe.families import get
 from keras_capsule_poe.training import Reporter, RunConfig, train
@@ -101,17 +101,10 @@ def table(lines):
     head = "| epoch | seeds | " + " | ".join(str(epoch + 1) for epoch in range(most)) + " |"
     text = [head, "|---" * (most + 2) + "|"]
     for name, histories, metric in lines:
-        cells = [_cell([each[e][metric] for each in histories if e < len(each)])
-                 for e in range(most)]  # fmt: skip
+        epochs = ([each[e][metric] for each in histories if e < len(each)] for e in range(most))
+        cells = [cell(values, digits=4) for values in epochs]
         text.append(f"| {name} | {len(histories)} | " + " | ".join(cells) + " |")
     return "\n".join(text)
-
-
-def _cell(values):
-    if not values:
-        return "-"
-    deviation = f" ± {np.std(values, ddof=1):.2g}" if len(values) > 1 else ""
-    return f"{np.mean(values):.4g}{deviation}"
 
 
 def report(found):

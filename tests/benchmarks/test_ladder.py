@@ -1,5 +1,6 @@
 """The ladder from the plain form to the default: its rungs are all of what lies between."""
 
+import doctest
 import json
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from keras_capsule_poe.training.settings import read_toml
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "research"))
+import _cells
 import ladder
 
 sys.path.pop(0)
@@ -61,6 +63,10 @@ def test_rows_whose_settings_changed_are_made_anew():
         "a": {"0": kept, "2": older},
         "b": {},
     }
+
+
+def test_cells():
+    assert doctest.testmod(_cells).failed == 0
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,8 @@ def test_the_bar_is_the_error_of_the_mean():
     assert bar < 0.6
     assert not worse_than_mean(X, bar * 1.09) and worse_than_mean(X, bar * 1.11)
     assert worse_than_mean(X, float("nan"))
+    black = np.zeros((3, 2))
+    assert not worse_than_mean(black, 7.0) and worse_than_mean(black, float("nan"))
 
 
 def test_saturated_experts_are_told():

@@ -100,16 +100,17 @@ class ProductOfExpertCapsules(
         """Each image from one capsule, or from all of them together."""
         plain = "Its directions come from the paper's plain Gaussian."
         chart = (
-            "Its directions come from a plain Gaussian in the chart of the half-sphere around the "
-            "capsule's bias."
+            "Its directions come from a plain Gaussian; without a frame, in the chart of the "
+            "half-sphere around the capsule's bias."
         )
+        is_affine = self.encoder.experts.bias is not None
         return {
             "single": Mode(
                 ("complete", "restricted", "visited"),
                 self.capsules,
                 "Each column shows one capsule, all others zero.",
                 {
-                    "complete": plain if self.poles is None else chart,
+                    "complete": chart if is_affine else plain,
                     "restricted": "Its directions come from the half of the sphere that "
                     "training visited.",
                     "visited": "Its directions come from a mixture fitted to those that training "
