@@ -5,7 +5,7 @@ import numpy as np
 from keras_capsule_poe.evaluation.classifier import train_judge
 from keras_capsule_poe.evaluation.distances import frechet_distance, kernel_distance
 from keras_capsule_poe.evaluation.neighbours import memorisation, nearest_training_distance
-from keras_capsule_poe.evaluation.overlap import overlap
+from keras_capsule_poe.evaluation.overlap import overlap, squared_radii
 from keras_capsule_poe.evaluation.sources import image_sources, nearest_to_training
 from keras_capsule_poe.evaluation.variational import VariationalControl
 
@@ -68,6 +68,7 @@ def sample_figures(model, data, samples=10_000, seed=0, cache=None, vae_seconds=
     samples = min(samples, len(data.test), len(data.train))
     test = data.test.head(samples)
     real, _ = judge.judge(test.images)
+    balls = squared_radii(real)
     some = slice(None, MEMORISATION_IMAGES)
     usual, _ = nearest_training_distance(test.images[some], data.train.images)
     figures = {"classifier_accuracy": judge.accuracy(test)}
@@ -78,7 +79,7 @@ def sample_figures(model, data, samples=10_000, seed=0, cache=None, vae_seconds=
     for name, draw in image_sources(model, data, len(test), samples, seed, more).items():
         images, capsule = draw()
         features, classes = judge.judge(images)
-        figures[name] = {**recognition(classes), **distances(real, features)}
+        figures[name] = {**recognition(classes), **distances(real, features, balls)}
         if capsule is not None:
             figures[name] |= purity(classes, capsule)
         if name in near:
@@ -138,8 +139,13 @@ def purity(classes, capsule):
     }
 
 
-def distances(real, fake):
+def distances(real, fake, of_real=None):
     """Distances between two sets of features (N, K) and (M, K), and their `overlap`.
+
+    Args:
+        real: Array (N, K).
+        fake: Array (M, K).
+        of_real: See `overlap`.
 
     Returns:
         dict of float, or of `None` where a set has fewer than four.
@@ -156,5 +162,5 @@ def distances(real, fake):
         "frechet": frechet_distance(real, fake),
         "kernel_distance": kernel,
         "kernel_distance_error": error,
-        **overlap(real, fake),
+        **overlap(real, fake, of_real=of_real),
     }

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe.evaluation import overlap as module
-from keras_capsule_poe.evaluation.overlap import overlap
+from keras_capsule_poe.evaluation.overlap import overlap, squared_radii
 
 
 def vectors(n, k=6, seed=0, shift=0.0):
@@ -36,6 +36,14 @@ def test_each_is_that_of_its_definition(monkeypatch, sizes, k, rows):
     real, fake = vectors(sizes[0]), vectors(sizes[1], seed=1, shift=0.4)
     # Counts over whole numbers: equal but for the division.
     assert overlap(real, fake, k) == pytest.approx(brute_force(real, fake, k), rel=1e-12)
+
+
+def test_radii_that_are_known_are_taken():
+    real, fake = vectors(40), vectors(30, seed=1, shift=0.4)
+    known = squared_radii(real, 3)
+    assert overlap(real, fake, 3, known) == overlap(real, fake, 3)
+    # Balls of twice the radius hold more.
+    assert overlap(real, fake, 3, 4 * known)["density"] > overlap(real, fake, 3)["density"]
 
 
 def test_precision_and_recall_are_each_other_with_the_sets_exchanged():
