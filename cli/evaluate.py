@@ -59,10 +59,8 @@ from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
 @click.option(
     "--vae-seconds",
     type=click.FloatRange(min=0),
-    default=60,
-    show_default=True,
     help="A control among the samples, a variational autoencoder of as many parameters, is trained "
-    "for as long as the model's own were, at most this; 0: none.",
+    "for as long as the model's own were, at most this; 0: none.  [default: as long]",
 )
 @click.option(
     "--probe-images",
@@ -156,7 +154,8 @@ def evaluate(
         return ask(model, data.test) if crops or compared or is_judged(model, data.test) else None
 
     def figures(folder, model, data, found):
-        seconds = min(vae_seconds, own_seconds(folder))
+        seconds = own_seconds(folder)
+        seconds = seconds if vae_seconds is None else min(vae_seconds, seconds)
         measured = measure(model, data, samples, probe_images, seed, seconds, found)
         return ({"crops": {"of_each_image": len(OFFSETS)}} if crops else {}) | measured
 

@@ -2,9 +2,10 @@
 
 Each kind of draw of each model, 2,000 of them, is judged against as many test images, as `capspoe
 evaluate` does, by a classifier of the data set. The autoencoder, reality and the controls, which
-need features, are of the first model. Usage:
+need features, are of the first model, and the variational autoencoder is trained for as long as it
+was. `--beside` says which of them; alone, none. Usage:
 python benchmarks/research/families.py NAME=MODEL_DIR [NAME=MODEL_DIR ...] [--samples N]
-           [--no-controls] [--vae-seconds S] [--json FILE]
+           [--beside [NAME ...]] [--json FILE]
 """
 
 import argparse
@@ -84,13 +85,12 @@ def _cell(value):
 
 
 def main():
-    from keras_capsule_poe.cli.models import load_model, load_run_data
+    from keras_capsule_poe.cli.models import load_model, load_run_data, own_seconds
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="+", metavar="NAME=MODEL_DIR")
     parser.add_argument("--samples", type=int, default=2_000)
-    parser.add_argument("--no-controls", action="store_true")
-    parser.add_argument("--vae-seconds", type=float, default=60)
+    parser.add_argument("--beside", nargs="*", choices=SHARED, default=SHARED, metavar="NAME")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     folders = {name: Path(path) for name, _, path in (text.partition("=") for text in args.models)}
@@ -98,8 +98,8 @@ def main():
     models = {name: load_model(folder) for name, folder in folders.items()}
     print("| | " + " | ".join(COLUMNS.values()) + " |\n" + "|---" * (1 + len(COLUMNS)) + "|")
     rows = {}
-    shared = () if args.no_controls else SHARED
-    for name, figures in judged(models, data, args.samples, args.vae_seconds, shared):
+    seconds = own_seconds(next(iter(folders.values())))
+    for name, figures in judged(models, data, args.samples, seconds, args.beside):
         rows[name] = figures
         print(line(name, figures), flush=True)
     if args.json:

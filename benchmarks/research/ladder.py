@@ -3,16 +3,16 @@
 A departure is a group of settings in which the recipe `generation` differs from `paper`; their
 values are read from the two recipes. Rungs add departures to the plain form one after the other,
 until it is the default; then each is left out of the default; then few are taken alone; then
-routing; then chains of three and ten steps; then poles in the place of frames. All rows train on
-features of the same 12,000 training images, of an autoencoder that all share, with as many steps
-of as many images (`EQUAL`), and are judged by 2,000 draws of each kind against 2,000 others, the
-last training images:
-`complete` directions of a plain Gaussian, `visited` those of training, and of these also draws
-that are only as long as codes are (`own_length`; the others are as long as a squashed Gaussian).
-`whole_code` is the relative error of primary capsules decoded from whole codes, `accuracy` how
-often the classifier names their images rightly, `most_won` the share of images that one capsule
-wins, `seconds` the processor time that training took. Rows that were made are kept: a ladder that
-was stopped goes on where it was, seed by seed. Rows that differ after the encoder share it.
+routing; then chains of three and ten steps; then poles in the place of frames; then what might draw
+better than the default. All rows train on features of the same 12,000 training images, of an
+autoencoder that all share, with as many steps of as many images (`EQUAL`), and are judged by 2,000
+draws of each kind against 2,000 others, the last training images: `complete` directions of a plain
+Gaussian, `visited` those of training, and of these also draws that are only as long as codes are
+(`own_length`; the others are as long as a squashed Gaussian). `whole_code` is the relative error of
+primary capsules decoded from whole codes, `accuracy` how often the classifier names their images
+rightly, `most_won` the share of images that one capsule wins, `seconds` the processor time that
+training took. Rows that were made are kept: a ladder that was stopped goes on where it was, seed by
+seed. Rows that differ after the encoder share it.
 
 Usage: python benchmarks/research/ladder.py FOLDER [--dataset NAME] [--rows NAME ...]
            [--seeds N ...] [--table]
@@ -75,6 +75,16 @@ MORE = {
     "plain form, CD-3": (PLAIN, {"encoder.chain_steps": 3}),
     "plain form, CD-10": (PLAIN, {"encoder.chain_steps": 10}),
 }
+# What might draw better than the default.
+TRIED = {
+    "default, twice the steps": (
+        DEFAULT,
+        {name: 2 * steps for name, steps in EQUAL.items() if name.endswith(".steps")},
+    ),
+    "default, scale 3": (DEFAULT, {"encoder.scale": 3.0}),
+    "default, scale 8": (DEFAULT, {"encoder.scale": 8.0}),
+    "default, activation prior 3": (DEFAULT, {"encoder.activation_prior": 3.0}),
+}
 # Few departures with which single capsules may draw, by what each is worth.
 FEW = (
     ("competition", "cluster start", "frames", "load balancing"),
@@ -107,7 +117,7 @@ def rows():
     for names in FEW:
         few = {setting: default[setting] for name in names for setting in groups[name]}
         found[f"plain form + {', '.join(names)}"] = (PLAIN, _without_idle(PLAIN, few))
-    return found | MORE | _with_poles(plain, default, groups)
+    return found | MORE | _with_poles(plain, default, groups) | TRIED
 
 
 def _with_poles(plain, default, groups):
