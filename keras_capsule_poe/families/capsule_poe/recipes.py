@@ -5,6 +5,7 @@ from keras_capsule_poe.training.family import Recipe
 _REPRESENTATION = {
     "primary": {"target_length": 0.35},
     "encoder": {
+        "scale": 5.0,
         "steps": 450,
         "learning_rate": 0.05,
         "iterations": 0,
@@ -59,8 +60,14 @@ RECIPES = {
         "all capsules code every image, for reconstruction and classification", _REPRESENTATION
     ),
     # Nothing that the paper does not have, but for the units of its learning rates.
-    "paper": Recipe("its plain form, without centring, competition and frames", _PAPER),
+    "paper": Recipe(
+        "its plain form, without centring, competition and frames: whole codes are decoded well, "
+        "single capsules draw little",
+        _PAPER,
+    ),
     "affine": Recipe(
-        "the plain form, its experts with a bias each: they tell images from negatives", _AFFINE
+        "the plain form, its experts with a bias each: they tell images from negatives, and draw "
+        "little",
+        _AFFINE,
     ),
 }

@@ -35,7 +35,7 @@ class EncoderSection(ContrastiveSection):
 
     capsules: int = 20
     dim: int = 16
-    scale: float | str = 5.0
+    scale: float | str = 3.0
     learning_rate: float = 0.2
     temperature: float = 0.1
     start: str = "clusters"
