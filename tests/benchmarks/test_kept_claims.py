@@ -13,7 +13,9 @@ KEPT = {
 }
 
 
-@pytest.mark.parametrize("model, name", [("plain form", "paper"), ("three", "3"), ("four", "4"), ("default", "default")])
+@pytest.mark.parametrize(
+    "model, name", [("plain form", "paper"), ("three", "3"), ("four", "4"), ("default", "default")]
+)
 @pytest.mark.parametrize("domain, claim", [("complete", "Figure 2a and"), ("restricted", "2b and")])
 def test_shares_that_are_recognised(model, name, domain, claim):
     lines = (DOCS / "reproduction.md").read_text().splitlines()
