@@ -60,6 +60,16 @@ def test_training_sees_the_published_windows(kind, change, side):
     assert model.decoder.image_shape == expected.shape[1:] == model.view(images).shape[1:]
 
 
+def test_clothes_are_mirrored_and_seen_whole():
+    """Some of them, not all; and nothing else happens to them."""
+    images, config = pixels(8), configuration(augmentation="flip")
+    given = augmentation(config["capsnet"])(images, np.random.default_rng(1))
+    mirrored = [np.array_equal(new, old[:, ::-1]) for new, old in zip(given, images, strict=True)]
+    as_they_are = [np.array_equal(new, old) for new, old in zip(given, images, strict=True)]
+    assert 0 < sum(mirrored) < 8 and sum(mirrored) + sum(as_they_are) == 8
+    assert build.build_model(config, images.shape[1:]).view is None
+
+
 def test_whole_images_are_cropped_in_the_middle():
     model = build.build_model(configuration(augmentation="cifar"), (32, 32, 3))
     images = pixels()

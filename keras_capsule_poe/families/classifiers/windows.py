@@ -4,7 +4,7 @@ import functools
 
 import keras
 
-from keras_capsule_poe.data.augmentation import cifar, norb, shift
+from keras_capsule_poe.data.augmentation import cifar, flip, norb, shift
 from keras_capsule_poe.data.digit_augmentation import efficient
 from keras_capsule_poe.functions.checks import one_of, whole_number
 
@@ -50,12 +50,12 @@ def augmentation(net):
     Raises:
         ValueError: If there is no such augmentation.
     """
-    known = ("none", "shift", "efficient", *WINDOWS)
+    known = ("none", "shift", "efficient", "flip", *WINDOWS)
     kind = one_of("augmentation", net.augmentation, known)
     if kind in WINDOWS:
         return functools.partial(_window, WINDOWS[kind][0])
     moved = functools.partial(shift, most=whole_number("shift", net.shift, least=0))
-    return {"none": None, "shift": moved, "efficient": efficient}[kind]
+    return {"none": None, "shift": moved, "efficient": efficient, "flip": flip}[kind]
 
 
 def _window(change, images, random):
