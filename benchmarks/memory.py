@@ -7,6 +7,7 @@ held, sampled every 10 ms: what the system cannot take back, so without pages of
 which it takes back when others need memory; `peak_mb` is the most with these, as the system tells
 it. The ratio is of `anon_mb`, at ten times as many images. The last rows compare the median step
 of the fastest training there is, of a Boltzmann machine of pixels, from memory and from the store.
+It fails if a ratio is above 1.05, `anon_mb` above 2 GB, or the rate from the store below 0.95.
 Usage: python benchmarks/memory.py [--family NAME ...] [--quick] [--json FILE]
 """
 
@@ -34,6 +35,7 @@ COLUMNS = "family stage images anon_mb peak_mb ratio step_ms step_share".split()
 IMAGES, TESTED, STEPS = 20_000, 10_000, 40
 QUICK_IMAGES, QUICK_TESTED, QUICK_STEPS = 2_000, 500, 5
 RATE_STEPS = 400
+# The bars: growth over ten times the images, MB, and the rate from a store as a share.
 MOST_RATIO, MOST_MB, LEAST_SHARE = 1.05, 2000, 0.95
 
 
@@ -149,6 +151,31 @@ def rate_rows(path, store, images, steps, rounds=3):
     return rows
 
 
+def missed(rows):
+    """What the bars refuse, a line each.
+
+    Examples:
+
+    >>> missed([{"family": "rbm", "stage": "rbm", "images": 9, "anon_mb": 50.0, "ratio": 1.5}])
+    ['rbm rbm: 1.5 times the memory for ten times the images, more than 1.05']
+    """
+    found = []
+    for row in rows:
+        what = f"{row['family']} {row['stage']}"
+        if row.get("ratio", 0) > MOST_RATIO:
+            found.append(
+                f"{what}: {row['ratio']:.3g} times the memory for ten times the images, more than "
+                f"{MOST_RATIO}"
+            )
+        if row.get("anon_mb", 0) > MOST_MB:
+            found.append(f"{what}: {row['anon_mb']:.0f} MB, more than {MOST_MB}")
+        if row.get("step_share", 1) < LEAST_SHARE:
+            found.append(
+                f"{what}: {row['step_share']:.3g} of the rate from memory, less than {LEAST_SHARE}"
+            )
+    return found
+
+
 def main():
     # That a function was traced for each of many models, as they should be.
     tf.get_logger().setLevel("ERROR")
@@ -174,6 +201,9 @@ def main():
             rows += family_rows(family, folder, sizes, tested, steps, args.quick)
         rows += rate_rows(path, store, images, RATE_STEPS // (10 if args.quick else 1))
     measure.report(rows, COLUMNS, args.json, quick=args.quick)
+    # Of few images the parts that do not grow with them hide what does.
+    if lines := missed(rows) if not args.quick else ():
+        raise SystemExit("\n".join(lines))
 
 
 def measured_store(path, store):

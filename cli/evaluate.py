@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from keras_capsule_poe.cli.models import (
     find_model,
     load_config,
+    load_history,
     load_model,
     load_run_data,
     own_seconds,
@@ -41,13 +43,19 @@ from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
     multiple=True,
     type=NamedPath(file_okay=False, exists=True, path_type=Path),
     help="A further classifier of the same test images, which votes with the first: the mean of "
-    "their capsules' lengths. May be given several times.",
+    "their capsules' lengths, or of what else both give. May be given several times.",
 )
 @click.option(
     "--crops",
     is_flag=True,
     help="Of classifiers that see a window of an image: average what they say of 13 windows of "
     "each, the middle one and those 1, 2 and 3 pixels towards each corner.",
+)
+@click.option(
+    "--pairs",
+    is_flag=True,
+    help="Of classifiers that take images of any size, such as those of the recipe `shared`: two "
+    "test images of different classes side by side, in the place of single ones.",
 )
 @click.option(
     "--samples",
@@ -91,6 +99,7 @@ def evaluate(
     against,
     ensemble,
     crops,
+    pairs,
     samples,
     vae_seconds,
     probe_images,
@@ -133,11 +142,12 @@ def evaluate(
                 f"{folder} has the split {split or 'none'}, not {config.split or 'none'}.",
                 param_hint="--also",
             )
+    from keras_capsule_poe.cli.paired import side_by_side
     from keras_capsule_poe.data import ImageData
     from keras_capsule_poe.evaluation.classified import classified
     from keras_capsule_poe.evaluation.crops import OFFSETS, classified_crops
     from keras_capsule_poe.evaluation.model_page import write_report
-    from keras_capsule_poe.evaluation.report import is_judged, measure, tables
+    from keras_capsule_poe.evaluation.report import is_generative, is_judged, measure, tables
     from keras_capsule_poe.evaluation.tables import text_table
 
     def load(folder):
@@ -145,7 +155,8 @@ def evaluate(
         data = load_run_data(folder, **places)
         if limit:
             data = ImageData(data.train, data.test.head(limit))
-        return load_model(folder), data
+        model = load_model(folder)
+        return model, side_by_side(model, data, folder) if pairs else data
 
     ask = classified_crops if crops else classified
 
@@ -157,14 +168,18 @@ def evaluate(
         seconds = own_seconds(folder)
         seconds = seconds if vae_seconds is None else min(vae_seconds, seconds)
         measured = measure(model, data, samples, probe_images, seed, seconds, found)
-        return ({"crops": {"of_each_image": len(OFFSETS)}} if crops else {}) | measured
+        notes = {"crops": {"of_each_image": len(OFFSETS)}} if crops else {}
+        notes |= {"side_by_side": {"images_a_pair": 2}} if pairs else {}
+        return notes | measured
 
     model, data = load(folders[0])
+    if not is_generative(model):
+        _refuse_given("samples", "vae_seconds", "probe_images", title=model.TITLE)
     found = said(model, data)
     others = [_other(flag, folder, load, model, data, ask) for flag, folder in compared]
     beside = {}
     if against:
-        beside["against"] = _against(found, others.pop(0), data.test.labels)
+        beside["against"] = _against(against, found, others.pop(0), data.test.labels)
     if ensemble:
         beside |= _vote(folders[0], found, dict(zip(ensemble, others)), data.test.labels)
     runs = [figures(folders[0], model, data, found) | beside]
@@ -181,8 +196,21 @@ def evaluate(
         write_json(json_path, runs[0] if len(runs) == 1 else {"runs": runs})
         click.echo(f"Wrote {json_path}")
     if page_path:
-        write_report(page_path, model, data, dataset, shown, seed, found)
+        write_report(
+            page_path, model, data, dataset, shown, seed, found, load_history(folders[0], model)
+        )
         click.echo(f"Wrote {page_path}")
+
+
+def _refuse_given(*names, title):
+    """Refuses options of what generates images, for a model that does not."""
+    context = click.get_current_context()
+    for name in names:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            flag = f"--{name.replace('_', '-')}"
+            raise click.UsageError(
+                f"{flag} is for a model that generates images. Received: a {title}"
+            )
 
 
 def _other(flag, folder, load, model, data, ask):
@@ -193,16 +221,22 @@ def _other(flag, folder, load, model, data, ask):
         raise click.BadParameter(
             f"{folder} takes images of {sizes[0]}, not {sizes[1]}.", param_hint=flag
         )
+    if flag == "--ensemble" and other.MEASURE != model.MEASURE:
+        raise click.BadParameter(
+            f"{folder} gives each class a {other.MEASURE}, the first model a {model.MEASURE}: "
+            "there is no mean of the two.",
+            param_hint=flag,
+        )
     if theirs.test.fingerprint != data.test.fingerprint:
         raise click.BadParameter(f"{folder} has other test images.", param_hint=flag)
     return ask(other, data.test)
 
 
-def _against(found, other, labels):
+def _against(folder, found, other, labels):
     from keras_capsule_poe.evaluation.classified import are_right
     from keras_capsule_poe.evaluation.mcnemar import mcnemar
 
-    return mcnemar(are_right(found, labels), are_right(other, labels))
+    return {"other": str(folder)} | mcnemar(are_right(found, labels), are_right(other, labels))
 
 
 def _vote(first, found, others, labels):

@@ -7,6 +7,7 @@ import click
 from keras_capsule_poe.cli.models import find_model, load_model, load_run_data
 from keras_capsule_poe.cli.options import NamedPath, data_options, model_option, seed_option
 from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
+from keras_capsule_poe.errors import RunFailed
 
 # Words that a density may have to be told, where the model's has such.
 _NAMED = ("base", "routing")
@@ -58,7 +59,7 @@ def likelihood(model_dir, base, routing, temperatures, chains, images, json_path
     words = {"base": base, "routing": routing}
     named = {name: words[name] for name in _NAMED if words[name] is not None}
     if not measured.has_likelihood(model):
-        raise click.UsageError(f"The model in {folder} has no likelihood. It is a {model.TITLE}.")
+        raise RunFailed(f"The model in {folder} has no likelihood. It is a {model.TITLE}.")
     data = load_run_data(folder, **places)
     figures = measured.likelihood(model, data, images, temperatures, chains, seed, **named)
     click.echo(measured.likelihood_text(figures))

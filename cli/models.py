@@ -18,7 +18,11 @@ def find_model(model_dir):
     if model_dir is not None:
         if not (model_dir / "model.keras").exists():
             if (model_dir / "run.json").exists():
-                raise RunFailed(f"Training in {model_dir} has not finished.", mend="go_on")
+                raise RunFailed(
+                    f"{model_dir} has no model.keras: its training has not finished, or the file "
+                    "was removed.",
+                    mend="go_on",
+                )
             raise RunFailed(f"{model_dir} holds no finished model.", mend="train")
         return model_dir
     found = sorted(SAVED_MODELS.glob("*/model.keras"), key=lambda path: path.stat().st_mtime)
@@ -71,6 +75,17 @@ def own_seconds(folder):
     stages = [stage for stage in load_config(folder).stages if stage.section]
     own = [stage.name for stage in stages if stage.section not in features.SECTIONS]
     return sum(RunFolder(folder).done(name)["seconds"] for name in own)
+
+
+def load_history(folder, model):
+    """What was measured after each epoch of a classifier's training; of another model nothing."""
+    import json
+
+    from keras_capsule_poe.evaluation.classified import is_classifier
+
+    stages = [stage.name for stage in load_config(folder).stages if stage.section]
+    path = folder / stages[-1] / "history.json"
+    return json.loads(path.read_text()) if is_classifier(model) and path.exists() else []
 
 
 def load_run_data(folder, **places):
@@ -144,5 +159,9 @@ def load_routed(folder):
 def _loaded(folder, can, verb):
     model = load_model(folder)
     if not can(model):
-        raise RunFailed(f"The model in {folder} {verb} no images. It is a {model.TITLE}.")
+        config, why = load_config(folder), ""
+        section = config.family.stages[0].section
+        if getattr(model, "decoder", model) is None:
+            why = f", trained without a decoder: --set {section}.decoder=dense"
+        raise RunFailed(f"The model in {folder} {verb} no images. It is a {model.TITLE}{why}.")
     return model

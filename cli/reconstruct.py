@@ -20,27 +20,27 @@ def reconstruct(out, model_dir, n, **places):
     """Show test images and what the model makes of them.
 
     The first row shows the originals; below it is a row for each way down that the model has.
-    A model that names classes also prints their labels, and what it takes them for; of images of
-    two classes, it shows the two most probable ones, each alone, above the true ones.
+    A model that names classes also tells their labels, and what it takes them for, `5 as 3`; if
+    one is taken for another class, a third row shows the capsules of the labels decoded. Of
+    images of two classes, it shows the two most probable ones, each alone, above the true ones.
     """
-    from keras_capsule_poe.data.mapping import map_batches
     from keras_capsule_poe.evaluation.classified import is_classifier
     from keras_capsule_poe.generation.grids import reconstruction_rows
-    from keras_capsule_poe.generation.parts import part_rows
+    from keras_capsule_poe.generation.parts import as_words, named_rows, part_rows
     from keras_capsule_poe.io.pictures import check_grid, save_grid
 
     folder = find_model(model_dir)
     model = load_reconstructing(folder)
     test = load_run_data(folder, **places).test.head(n)
     check_grid(out, 1, len(test), model.image_shape)
-    labels, found = test.labels if is_classifier(model) else None, None
-    if labels is not None and labels.ndim > 1:
-        found, rows = part_rows(model, test.images, labels, test.extras.get("targets"))
-    else:
+    labels, captions = test.labels if is_classifier(model) else None, ()
+    if labels is None:
         rows = reconstruction_rows(model, test.images)
-    save_grid(out, list(rows.values()))
+    else:
+        several = {"targets": test.extras.get("targets")} if labels.ndim > 1 else {}
+        found, rows = (part_rows if several else named_rows)(model, test.images, labels, **several)
+        captions = as_words(labels, found)
+    save_grid(out, list(rows.values()), captions=captions)
     click.echo(f"Wrote {out}: {', '.join(name.replace('_', ' ') for name in rows)}")
     if labels is not None:
-        if found is None:
-            found = map_batches(lambda batch: model.classify(batch)["classes"], test.images)
         echo_classes(labels=labels, named=found)

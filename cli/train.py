@@ -136,7 +136,9 @@ def train(
 
 
 def _configuration(family, recipe, path, settings, flags):
-    """Defaults, then the recipe, the TOML file, `--set`, and the named flags; the last wins."""
+    """Defaults, the recipe, what suits the data set, the TOML file, `--set`, and the named flags:
+    the last wins.
+    """
     config = RunConfig(family, recipe)
     values = read_toml(path) if path else {}
     for name, wanted in (("model", family.name), ("recipe", recipe)):
@@ -158,6 +160,7 @@ def _configuration(family, recipe, path, settings, flags):
             is_own = f"{section}__{key}" in flags
             if value is not None and hasattr(section_settings, key) and not is_own:
                 config.set(f"{section}.{key}", value)
+    config.suit()
     return config
 
 

@@ -105,7 +105,10 @@ def _section_options(family, recipe):
     for name, setting in family.options.items():
         section, _, key = setting.partition(".")
         text = f"Short for --set {setting}=VALUE.  [default: {_shown(config[section], key)}]"
-        options.append(click.Option([f"--{name}", f"{section}__{key}"], metavar="VALUE", help=text))
+        known = getattr(config[section], "CHOICES", {}).get(key, ["VALUE"])
+        options.append(
+            click.Option([f"--{name}", f"{section}__{key}"], metavar="|".join(known), help=text)
+        )
     for key in OF_ALL:
         if any(hasattr(settings, key) for settings in trained.values()):
             kind, text = _PER_SECTION[key]

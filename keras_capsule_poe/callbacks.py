@@ -45,6 +45,40 @@ class SpreadMargin(keras.callbacks.Callback):
             done = 1 / (1 + math.exp(4 - 14 * done))
         return self.first + (self.last - self.first) * done
 
+    def on_train_begin(self, logs=None):
+        if keras.backend.backend() == "jax":
+            _carry(self.model, self._loss())
+
     def on_train_batch_begin(self, batch, logs=None):
-        loss = self.model.loss if self.loss is None else self.loss
-        loss.set_margin(self.at(int(self.model.optimizer.iterations)))
+        if keras.backend.backend() == "jax":
+            # Within an epoch its trainer keeps all state to itself.
+            self.model.jax_state_sync()
+        self._loss().set_margin(self.at(int(self.model.optimizer.iterations)))
+
+    def _loss(self):
+        return self.model.loss if self.loss is None else self.loss
+
+
+class _Margin(keras.metrics.Metric):
+    """The margin as one of a model's metrics, which are state that a compiled step is given."""
+
+    def __init__(self, variable):
+        super().__init__(name="margin")
+        self.now = variable
+
+    def update_state(self, *args, **kwargs):
+        pass
+
+    def reset_state(self):
+        pass
+
+    def result(self):
+        return self.now.value
+
+
+def _carry(model, loss):
+    """Makes the margin of a loss part of a model's state: else Jax compiles it in as it stands."""
+    if not any(isinstance(metric, _Margin) for metric in model.metrics):
+        model._tracker.unlock()
+        model.spread_margin = _Margin(loss.variable)
+        model._tracker.lock()

@@ -85,8 +85,9 @@ class MarginLoss(keras.losses.Loss):
 class SpreadLoss(keras.losses.Loss):
     """Spread loss of class capsules' activations: the right one above each other by a margin.
 
-    L = sum_{k != t} max(0, m - (a_t - a_k))^2, with t the right class. The margin grows while
-    the network learns (`SpreadMargin`): with a large one from the start, capsules die.
+    L = sum_{k != t} max(0, m - (a_t - a_k))^2, with t the right class. Of an image that shows
+    several classes it is the sum over them, k being those that it does not show. The margin grows
+    while the network learns (`SpreadMargin`): with a large one from the start, capsules die.
 
     Args:
         margin: float in (0, 1], m; see `set_margin`.
@@ -96,7 +97,7 @@ class SpreadLoss(keras.losses.Loss):
         dtype: See `keras.losses.Loss`.
 
     Call arguments:
-        y_true: Tensor (B, classes) of zeros and one 1 a row.
+        y_true: Tensor (B, classes) of zeros and, for each class that is shown, a one.
         y_pred: Tensor (B, classes), activations in [0, 1].
 
     Returns:
@@ -127,23 +128,24 @@ class SpreadLoss(keras.losses.Loss):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.scaling = one_of("scaling", scaling, ("sum", "official"))
         # A variable, so that graphs that were traced see it change.
-        self._margin = keras.Variable(share("margin", margin), trainable=False, name="margin")
+        self.variable = keras.Variable(share("margin", margin), trainable=False, name="margin")
 
     @property
     def margin(self):
         """m, as it is now."""
-        return float(self._margin)
+        return float(self.variable)
 
     def set_margin(self, margin):
         """From here on m is `margin`."""
-        self._margin.assign(share("margin", margin))
+        self.variable.assign(share("margin", margin))
 
     def call(self, y_true, y_pred):
         y_pred = ops.convert_to_tensor(y_pred)
         y_true = _like(y_true, y_pred)
-        right = ops.sum(y_true * y_pred, axis=-1, keepdims=True)
-        margin = ops.cast(self._margin, y_pred.dtype)
-        each = (1 - y_true) * ops.square(ops.maximum(margin - (right - y_pred), 0))
+        margin = ops.cast(self.variable, y_pred.dtype)
+        above = y_pred[..., :, None] - y_pred[..., None, :]
+        short = ops.square(ops.maximum(margin - above, 0))
+        each = (1 - y_true) * ops.sum(y_true[..., :, None] * short, axis=-2)
         return ops.sum(each, axis=-1) if self.scaling == "sum" else ops.mean(each, axis=-1)
 
     def get_config(self):

@@ -74,6 +74,18 @@ def test_spread_is_what_the_others_lie_above_the_right_one_less_a_margin():
         SpreadLoss(1.5)
 
 
+def test_spread_loss_of_several_classes_is_the_sum_over_them():
+    """Rejects the sum of their activations in the place of each: with it, one may be missing."""
+    rows = np.array([[0.95, 0.0, 0.05, 0.1], [0.5, 0.4, 0.3, 0.2]])
+    labels, m = np.array([[1, 1, 0, 0], [0, 1, 0, 1]]), 0.9
+    each = [
+        sum(max(0, m - (a[t] - a[k])) ** 2 for t in range(4) for k in range(4) if y[t] > y[k])
+        for y, a in zip(labels, rows)
+    ]
+    assert min(each) > 1
+    np.testing.assert_allclose(SpreadLoss(m, reduction=None)(labels, rows), each, rtol=1e-5)
+
+
 def test_the_margin_grows_step_by_step_and_goes_on_where_it_stood():
     inputs = keras.Input((3,))
     model = keras.Model(inputs, keras.layers.Dense(3, activation="sigmoid")(inputs))

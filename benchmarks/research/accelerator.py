@@ -1,15 +1,17 @@
 """Capsule networks for as long as they were published, on a machine with a GPU.
 
-The layers, losses, recipes, images and orders of `capspoe train --model capsnet` on Keras' Jax
-backend, without TensorFlow. Data are `digits`, or an `.npz` of images; `--pairs` overlaps two of
-them (MultiMNIST), whose error is that of pairs. The last training images are held out; the test
-images are classified once, after the last epoch. A training that was stopped goes on from its last
-epoch, and what was measured is kept in FOLDER.
+The layers, losses, recipes, images and orders of `capspoe train --model capsnet`, or
+`matrix-capsules`, on Keras' Jax backend, without TensorFlow. Data are `digits`, or an `.npz` of
+images; `--pairs` overlaps two of them (MultiMNIST), whose error is that of pairs. The last training
+images are held out; the test images are classified once, after the last epoch; several seeds also
+vote. A training that was stopped goes on from its last epoch, and what was measured is kept in
+FOLDER.
 
 Error of the 2017 paper, 0.25%: python benchmarks/research/accelerator.py build/paper mnist.npz
     --recipe official --epochs 640 --seeds 0 1 2
-Usage: python benchmarks/research/accelerator.py FOLDER DATA [--recipe NAME] [--epochs N]
-           [--seeds N ...] [--pairs] [--limit N] [--held-out N] [--set SETTING=VALUE ...]
+Usage: python benchmarks/research/accelerator.py FOLDER DATA [--model NAME] [--recipe NAME]
+           [--epochs N] [--seeds N ...] [--pairs] [--limit N] [--held-out N]
+           [--set SETTING=VALUE ...]
 """
 
 import argparse
@@ -30,21 +32,25 @@ from keras_capsule_poe.data.composed import Overlapping
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.evaluation.accuracy import wilson_interval
 from keras_capsule_poe.families import get
-from keras_capsule_poe.families.capsnet import build
+from keras_capsule_poe.families.capsnet import build as capsnet
 from keras_capsule_poe.families.classifiers import fitting
 from keras_capsule_poe.families.classifiers.windows import augmentation
+from keras_capsule_poe.families.matrix_capsules import build as matrix_capsules
 from keras_capsule_poe.functions.compiled import compiled
 from keras_capsule_poe.functions.winners import are_longest
 from keras_capsule_poe.io.files import beside
+from keras_capsule_poe.losses import SpreadLoss
 from keras_capsule_poe.training import RunConfig
 
 CHUNK = 250
+BUILDS = {"capsnet": capsnet, "matrix-capsules": matrix_capsules}
 
 
 def parser():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("data")
+    parser.add_argument("--model", default="capsnet", choices=BUILDS)
     parser.add_argument("--recipe", default="paper")
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
@@ -57,15 +63,21 @@ def parser():
 
 def config_of(args, seed):
     """The `RunConfig` of a seed; the decay per step is that of the recipe."""
-    config = RunConfig(get("capsnet"), args.recipe, dataset=args.data, seed=seed)
+    config = RunConfig(get(args.model), args.recipe, dataset=args.data, seed=seed)
+    section = config.family.stages[0].section
     # Which format is faster is asked of TensorFlow, which is not needed here.
-    config.update({"capsnet.precision": "float32"})
+    config.set(f"{section}.precision", "float32")
     for setting in args.set:
         name, _, value = setting.partition("=")
         config.set(name, value)
     if args.epochs:
-        config.update({"capsnet.epochs": args.epochs})
+        config.set(f"{section}.epochs", args.epochs)
     return config
+
+
+def section_of(config):
+    """The section of a configuration that its network is built from."""
+    return config[config.family.stages[0].section]
 
 
 def images_of(args):
@@ -78,8 +90,8 @@ def images_of(args):
 
 
 def batches(images, config, epoch):
-    """One epoch of what `CapsNet` is fitted to, and how many batches it has."""
-    net = config["capsnet"]
+    """One epoch of what a network is fitted to, and how many batches it has."""
+    net = section_of(config)
     hot = np.eye(net.classes, dtype="float32")
     has_targets = "targets" in images.epoch(0, 0)(np.arange(1))
     names = ("images", "labels", "targets") if has_targets else ("images", "labels")
@@ -90,7 +102,7 @@ def batches(images, config, epoch):
         seed=config.seed,
         first_epoch=epoch,
         epochs=epoch + 1,
-        augment=None if has_targets else augmentation(config["capsnet"]),
+        augment=None if has_targets else augmentation(net),
     )
 
     def examples():
@@ -102,10 +114,14 @@ def batches(images, config, epoch):
     return examples(), steps
 
 
-def share_right(classify, images):
-    """The share of images whose classes are all named."""
+def probabilities(classify, images):
+    """What a classifier says of each class of images, (N, J)."""
     parts = (images.images[k : k + CHUNK] for k in range(0, len(images), CHUNK))
-    found = np.concatenate([np.asarray(classify(to_pixels(part))) for part in parts])
+    return np.concatenate([np.asarray(classify(to_pixels(part))) for part in parts])
+
+
+def share_right(found, images):
+    """The share of images whose classes are all named."""
     right = are_longest(found, images.labels)
     return float(np.mean(right.reshape(len(found), -1).all(axis=1)))
 
@@ -114,8 +130,13 @@ def trained(args, seed, images, held_out):
     """A trained network, and the accuracy on held-out images and seconds of each epoch."""
     config = config_of(args, seed)
     keras.utils.set_random_seed(seed)
+    build, net = BUILDS[args.model], section_of(config)
     model = build.build_model(config, held_out.image_shape)
-    model.compile(fitting.optimizer(config["capsnet"], len(images)))
+    model.compile(fitting.optimizer(net, len(images)))
+    epochs, steps = fitting.schedule(net).over(len(images))
+    spread = getattr(model, "spread", None)
+    rises = isinstance(spread, SpreadLoss)
+    callbacks = [build.spread_margin(config, epochs * steps, spread)] if rises else []
     model.optimizer.build(model.trainable_variables)
     classify = _classifier(model)
     kept, history = args.folder / f"{_name(args)}-{seed}-{_digest(args, config)}.npz", []
@@ -125,12 +146,14 @@ def trained(args, seed, images, held_out):
             history = json.loads(str(found["history"]))
             for k, variable in enumerate(variables):
                 variable.assign(found[str(k)])
-    for epoch in range(len(history), fitting.schedule(config["capsnet"]).over(len(images))[0]):
+    for epoch in range(len(history), epochs):
         begun = time.perf_counter()
         examples, steps = batches(images, config, epoch)
-        found = model.fit(examples, steps_per_epoch=steps, shuffle=False, verbose=0).history
+        found = model.fit(
+            examples, steps_per_epoch=steps, shuffle=False, verbose=0, callbacks=callbacks
+        ).history
         seconds = time.perf_counter() - begun
-        right = share_right(classify, held_out)
+        right = share_right(probabilities(classify, held_out), held_out)
         history.append({"loss": found["loss"][0], "held_out": right, "seconds": seconds})
         print(f"seed {seed}, epoch {epoch + 1}: {history[-1]}", flush=True)
         arrays = {str(k): np.asarray(variable) for k, variable in enumerate(variables)}
@@ -162,7 +185,7 @@ def _classifier(model):
 def _digest(args, config):
     """Of all that a training depends on: another one must not go on with its numbers."""
     settings = json.loads(json.dumps(config.to_dict(), default=str))
-    net = settings["capsnet"]
+    net = settings[config.family.stages[0].section]
     if net["fall"] != "cosine":
         del net["epochs"]
     text = json.dumps([settings, args.pairs, args.limit, args.held_out])
@@ -170,30 +193,44 @@ def _digest(args, config):
 
 
 def _name(args):
-    return args.recipe + ("-pairs" if args.pairs else "")
+    model = "" if args.model == "capsnet" else f"{args.model}-"
+    return model + args.recipe + ("-pairs" if args.pairs else "")
 
 
 def main(given=None):
     args = parser().parse_args(given)
     args.folder.mkdir(parents=True, exist_ok=True)
     train, held_out, test = images_of(args)
-    rows = []
+    rows, votes = [], []
     for seed in args.seeds:
         model, history = trained(args, seed, train, held_out)
-        error = 1 - share_right(_classifier(model), test)
-        low, high = wilson_interval(round(error * len(test)), len(test))
+        votes.append(probabilities(_classifier(model), test))
         minutes = sum(epoch["seconds"] for epoch in history) / 60
-        rows.append({"seed": seed, "epochs": len(history), "error": error, "low": low})
-        rows[-1] |= {"high": high, "held_out": history[-1]["held_out"], "minutes": minutes}
+        rows.append({"seed": seed, "epochs": len(history), **error_of(votes[-1], test)})
+        rows[-1] |= {"held_out": history[-1]["held_out"], "minutes": minutes}
         print(
-            f"{_name(args)}, seed {seed}, {len(history)} epochs: test error {100 * error:.2f}% "
-            f"({100 * low:.2f} to {100 * high:.2f}), held out right "
+            f"{_name(args)}, seed {seed}, {len(history)} epochs: {words(rows[-1])}, held out right "
             f"{100 * history[-1]['held_out']:.2f}%, {minutes:.1f} min",
             flush=True,
         )
+    if len(votes) > 1:
+        rows.append({"seed": "all", **error_of(np.mean(votes, axis=0), test)})
+        print(f"{_name(args)}, {len(votes)} seeds that vote: {words(rows[-1])}", flush=True)
     path = args.folder / f"{_name(args)}.json"
     path.write_text(json.dumps(rows, indent=1) + "\n")
     return rows
+
+
+def error_of(found, images):
+    """The share of images that are named wrongly, with its 95% interval (Wilson)."""
+    error = 1 - share_right(found, images)
+    low, high = wilson_interval(round(error * len(images)), len(images))
+    return {"error": error, "low": low, "high": high}
+
+
+def words(row):
+    error, low, high = (100 * row[name] for name in ("error", "low", "high"))
+    return f"test error {error:.2f}% ({low:.2f} to {high:.2f})"
 
 
 if __name__ == "__main__":

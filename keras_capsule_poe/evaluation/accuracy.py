@@ -106,7 +106,8 @@ def wilson_interval(right, n):
     spread = z * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
     ends = ((middle + side * spread) / (1 + z**2 / n) for side in (-1, 1))
     low, high = (min(max(end, 0.0), 1.0) for end in ends)
-    return low, high
+    # Rounding leaves them beside what they are.
+    return low if right else 0.0, high if right < n else 1.0
 
 
 def confusion(labels, named, class_names=None):
@@ -177,6 +178,28 @@ def worst_images(found, labels, most=20):
     surest = found["probabilities"].max(axis=1)[wrong]
     wrong = wrong[np.argsort(-surest, kind="stable")][:most]
     return wrong, labels[wrong], named[wrong]
+
+
+def worst_of_each(found, labels, most=10):
+    """Of each class the images that are taken for another one, the surest of it first.
+
+    Args:
+        found, labels: See `worst_images`.
+        most: int, how many of a class at most.
+
+    Returns:
+        dict by label, of those classes that have any, of (indices, named), integer arrays.
+
+    Examples:
+
+    >>> p = np.array([[0.9, 0.1], [0.6, 0.1], [0.8, 0.1]])
+    >>> found = {"probabilities": p, "classes": np.zeros(3, "int64")}
+    >>> [part.tolist() for part in worst_of_each(found, np.array([0, 1, 1]))[1]]
+    [[2, 1], [0, 0]]
+    """
+    wrong, missed, named = worst_images(found, labels, most=len(labels))
+    each = {label: np.flatnonzero(missed == label)[:most] for label in np.unique(missed).tolist()}
+    return {label: (wrong[rows], named[rows]) for label, rows in each.items()}
 
 
 def _names(labels, named, class_names):

@@ -1,4 +1,4 @@
-"""How far the lengths of capsules may be read as probabilities of being right."""
+"""How far what a classifier says of a class may be read as the probability of being right."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from keras_capsule_poe.functions.winners import are_among, longest
 BINS = 15
 
 
-def calibration_figures(lengths, labels):
+def calibration_figures(lengths, labels, measure="length"):
     """Calibration of the longest capsules, as they are and normalised to sum one.
 
     The margin loss trains lengths towards 0.9 and 0.1 and no further: they are no probabilities
@@ -17,10 +17,12 @@ def calibration_figures(lengths, labels):
         lengths: Array (N, J), probabilities of a classifier.
         labels: Integer array (N,); or (N, T), of which the T longest capsules are judged, each on
             its own, as they are only.
+        measure: str, what these numbers are, a classifier's `MEASURE`; a `"probability"` sums to
+            one as it is.
 
     Returns:
-        dict: `calibration`, of `length` and `normalised_length` the `reliability` without its
-        bins; and `reliability`, by bin the numbers of both.
+        dict: `calibration`, of the measure, `length`, and of `normalised_length` the `reliability`
+        without its bins; and `reliability`, by bin the numbers of both.
 
     Examples:
 
@@ -30,10 +32,10 @@ def calibration_figures(lengths, labels):
     """
     named = labels.reshape(len(labels), -1)
     is_right = are_among(longest(lengths, named.shape[1]), named)
-    kinds = {"length": _longest(lengths, named.shape[1])}
-    if named.shape[1] == 1:
+    kinds = {measure: _longest(lengths, named.shape[1])}
+    if named.shape[1] == 1 and measure != "probability":
         total = np.maximum(lengths.sum(axis=1, keepdims=True, dtype="float64"), 1e-300)
-        kinds["normalised_length"] = _longest(lengths / total, 1)
+        kinds[f"normalised_{measure}"] = _longest(lengths / total, 1)
     figures, table = {}, {}
     for kind, confidence in kinds.items():
         found = reliability(confidence.ravel(), is_right.ravel())
@@ -123,7 +125,7 @@ def reliability_chart(table):
         panel.set(
             xlim=(0, 1),
             ylim=(0, 1.12),
-            xlabel=kind.replace("_", " ") + " of the longest capsule",
+            xlabel="largest " + kind.replace("_", " "),
             ylabel="share named rightly",
         )
     return figure

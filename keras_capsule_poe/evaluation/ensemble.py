@@ -1,4 +1,4 @@
-"""Several classifiers that vote: the mean of the lengths that their capsules have."""
+"""Several classifiers that vote: the mean of what each says of a class."""
 
 import numpy as np
 

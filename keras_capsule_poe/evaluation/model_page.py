@@ -3,9 +3,10 @@
 import numpy as np
 
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
-from keras_capsule_poe.evaluation.accuracy import worst_images
+from keras_capsule_poe.evaluation.accuracy import worst_of_each
 from keras_capsule_poe.evaluation.calibration import calibration_figures, reliability_chart
 from keras_capsule_poe.evaluation.classified import classified, is_classifier, shows_several
+from keras_capsule_poe.evaluation.history import history_chart
 from keras_capsule_poe.evaluation.meaning import capsule_meaning, mean_traversals
 from keras_capsule_poe.evaluation.page import write_page
 from keras_capsule_poe.evaluation.pairs import worst_pairs
@@ -15,12 +16,12 @@ from keras_capsule_poe.generation.grids import reconstruction_rows, sample_rows
 from keras_capsule_poe.generation.parts import part_rows
 from keras_capsule_poe.io.charts import chart_pixels
 
-SHOWN, ROWS = 20, 4
+SHOWN, ROWS, MISTAKEN = 20, 4, 10
 # Rows of the samples that are shown beside each capsule.
 CAPSULE_ROWS = 10
 
 
-def write_report(path, model, data, dataset, tables, seed=0, found=None):
+def write_report(path, model, data, dataset, tables, seed=0, found=None, history=()):
     """A page of the tables; of a model that generates the grids and each capsule; of one that
     names classes what it makes of images, and images that it takes for another class.
 
@@ -32,6 +33,7 @@ def write_report(path, model, data, dataset, tables, seed=0, found=None):
         tables: list of tables, of `report.tables`.
         seed: int.
         found: dict of `classified`, what it says of the test images; None: it is asked.
+        history: list of dicts, what was measured after each epoch of training, to be drawn.
 
     Raises:
         RunFailed: If it cannot be written.
@@ -44,7 +46,10 @@ def write_report(path, model, data, dataset, tables, seed=0, found=None):
         pictures.append(_reconstruction_picture(model, data.test))
     if is_judged(model, data.test):
         found = classified(model, data.test) if found is None else found
-        pictures += [*_mistaken_picture(found, data.test), _reliability_picture(found, data.test)]
+        pictures += _mistaken_pictures(found, data.test)
+        pictures.append(_reliability_picture(model, found, data.test))
+    if history:
+        pictures.append(_history_picture(history))
     write_page(path, f"{model.TITLE}: {dataset}", tables, pictures, capsules)
 
 
@@ -69,27 +74,43 @@ def _reconstruction_picture(model, test):
     return "Reconstructions", f"Test images, by rows: {captions}.", list(rows.values())
 
 
-def _mistaken_picture(found, test):
-    worst = worst_pairs if shows_several(test) else worst_images
-    wrong, labels, named = worst(found, test.labels, SHOWN)
-    if not len(wrong):
-        return []
-    pairs = ", ".join(
-        f"{'+'.join(map(str, np.ravel(label)))} for {'+'.join(map(str, np.ravel(name)))}"
-        for label, name in zip(labels, named)
+def _mistaken_pictures(found, test):
+    """Images that are taken for another class, the surest first: of each class its own."""
+    if shows_several(test):
+        wrong, labels, named = worst_pairs(found, test.labels, SHOWN)
+        words = ", ".join(
+            f"{'+'.join(map(str, label))} for {'+'.join(map(str, name))}"
+            for label, name in zip(labels, named)
+        )
+        caption = f"Test images taken for another class, the surest first: {words}."
+        return [("Mistaken", caption, [to_pixels(test.images[wrong])])] if len(wrong) else []
+    each, names = worst_of_each(found, test.labels, MISTAKEN), test.class_names or ()
+
+    def word(label):
+        return str(names[label]) if 0 <= label < len(names) else str(label)
+
+    rows = [to_pixels(test.images[wrong]) for wrong, _ in each.values()]
+    words = "; ".join(
+        f"{word(label)} for {', '.join(map(word, named))}" for label, (_, named) in each.items()
     )
-    caption = f"Test images taken for another class, the surest first: {pairs}."
-    return [("Mistaken", caption, [to_pixels(test.images[wrong])])]
+    caption = f"Test images taken for another class, a row a class, the surest first: {words}."
+    return [("Mistaken", caption, rows)] if rows else []
 
 
-def _reliability_picture(found, test):
-    table = calibration_figures(found["probabilities"], test.labels)["reliability"]
+def _reliability_picture(model, found, test):
+    measure = getattr(model, "MEASURE", "length")
+    table = calibration_figures(found["probabilities"], test.labels, measure)["reliability"]
+    aim = "as it is trained to be" if measure == "probability" else "which is no aim of the loss"
     caption = (
-        "Bars: share of the test images named rightly, by the length of their longest capsule, and "
-        "how many they are. On the line lengths would be probabilities, which the margin loss does "
-        "not train them to be."
+        f"Bars: share of the test images named rightly, by the largest {measure} of their classes, "
+        f"and how many they are. On the line it would be the probability of being right, {aim}."
     )
     return "Reliability", caption, [to_pixels(chart_pixels(reliability_chart(table)))[None]]
+
+
+def _history_picture(history):
+    caption = "What was measured after each epoch of training, on training and held-out images."
+    return "Training", caption, [to_pixels(chart_pixels(history_chart(history)))[None]]
 
 
 def _capsules(model, test, seed):

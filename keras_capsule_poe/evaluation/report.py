@@ -36,6 +36,7 @@ _NOTES = {
     "signs": "F of test images x and of their negatives -x, nats; and which share of images lies "
     "nearer to the negative of a training image than to any.",
     "crops": "The probabilities are means over so many windows of each test image.",
+    "side_by_side": "Each image is two test images of different classes, one left and one right.",
     "views": "Share of the test images taken for another class, of viewpoints that were trained on "
     "and of others, with its 95% interval (Wilson).",
     "accuracy": "Share of the test images named rightly, with its 95% interval (Wilson).",
@@ -46,16 +47,17 @@ _NOTES = {
     "against": "Test images that only this model, and only the other one, names rightly, and the "
     "probability of numbers as unequal if both were equally good (McNemar).",
     "confusion": "How many test images of each class, a row, are taken for which, a column.",
-    "calibration": "Expected calibration error (15 bins), mean length of the longest capsule, and "
-    "share of the test images that it names rightly; of pairs, of the two longest. The margin "
-    "loss trains lengths towards 0.9 and 0.1 and no further: neither they nor what they are after "
-    "division by their sum are probabilities of a softmax.",
-    "reliability": "By the length of the longest capsule, and by its share in the sum of all: how "
-    "many test images, the mean length, and the share named rightly.",
+    "calibration": "Expected calibration error (15 bins), mean of the largest length, activation "
+    "or probability of an image's classes, and share of the test images that it names rightly; of "
+    "pairs, of the two largest. Margin and spread loss train lengths and activations to lie apart "
+    "and no further: only what a softmax gives is trained to be a probability.",
+    "reliability": "By the largest length, activation or probability, and by its share in the sum "
+    "of all classes: how many test images, its mean, and the share named rightly.",
     "logit_changes": "Mean over input capsules, classes and test images, at most "
-    f"{IMAGES:,}, of how far an iteration of routing moves a logit b_ij.",
+    f"{IMAGES:,}, of how far an iteration of routing moves a logit b_ij, in EM routing ln r_ij.",
     "ensemble": "Share of the test images named rightly, of pairs both, with its 95% interval "
-    "(Wilson), by each model and by all together: the mean of the lengths of their capsules.",
+    "(Wilson), by each model and by all together: the mean of their lengths, activations or "
+    "probabilities.",
     "ensemble_against_first": "Test images that only the ensemble (this), and only the first "
     "model (other), names rightly, and the probability of numbers as unequal if both were equally "
     "good (McNemar).",
@@ -129,7 +131,8 @@ def measure(model, data, samples=10_000, probe_images=None, seed=0, vae_seconds=
             figures["views"] = view_figures(found, data.test)
         judge = pair_figures if shows_several(data.test) else classification_figures
         figures |= judge(found, data.test)
-        figures |= calibration_figures(found["probabilities"], data.test.labels)
+        measured = getattr(model, "MEASURE", "length")
+        figures |= calibration_figures(found["probabilities"], data.test.labels, measured)
     if is_classifier(model) and getattr(model, "iterations", 0):
         figures["logit_changes"] = logit_changes(model, data.test.images)
     return figures

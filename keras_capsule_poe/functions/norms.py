@@ -30,7 +30,8 @@ def length(x, axis=-1, keepdims=False):
     5.0
     """
     x = at_least_float32(x)
-    largest = ops.stop_gradient(ops.max(ops.abs(x), axis=axis, keepdims=True))
+    # With a first value, an empty batch has a largest number, too.
+    largest = ops.stop_gradient(ops.max(ops.abs(x), axis=axis, keepdims=True, initial=0.0))
     is_zero = ops.equal(largest, 0)
     unit = ops.where(is_zero, ops.ones_like(largest), largest)
     total = ops.sum(ops.square(x / unit), axis=axis, keepdims=True)

@@ -96,7 +96,7 @@ class ReceptiveFields:
         of_child = ops.take(ops.concatenate([flat, none], axis=1), self.windows.ravel(), axis=1)
         of_child = ops.reshape(of_child, (-1, *self.windows.shape, *weights.shape[3:]))
         # Children outside of all windows have no parents, and what becomes of them is not used.
-        highest = ops.maximum(ops.max(of_child, axis=2, keepdims=True), -1e30)
+        highest = ops.max(of_child, axis=2, keepdims=True, initial=-1e30)
         total = ops.sum(ops.exp(of_child - highest), axis=2)
         total = highest[:, :, 0] + ops.log(ops.maximum(total, 1e-30))
         return logits - self.gather(total)

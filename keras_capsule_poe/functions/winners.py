@@ -114,6 +114,6 @@ def named_rightly(labels, lengths):
     """
     is_present = ops.cast(labels, "float32") > 0
     lengths = ops.cast(lengths, "float32")
-    present = ops.min(ops.where(is_present, lengths, 2.0), axis=-1)
-    absent = ops.max(ops.where(is_present, -1.0, lengths), axis=-1)
+    present = ops.min(ops.where(is_present, lengths, 2.0), axis=-1, initial=2.0)
+    absent = ops.max(ops.where(is_present, -1.0, lengths), axis=-1, initial=-1.0)
     return ops.cast(present > absent, "float32")

@@ -4,7 +4,7 @@ import numpy as np
 
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
 from keras_capsule_poe.errors import BadUse
-from keras_capsule_poe.functions.winners import longest
+from keras_capsule_poe.functions.winners import longest, winners
 from keras_capsule_poe.generation.sampling import render
 
 
@@ -110,6 +110,65 @@ def part_rows(model, images, labels, targets=None):
         if targets is not None:
             rows[f"target_{part + 1}"] = _seen(model, targets[:, part])
     return classes, rows
+
+
+def named_rows(model, images, labels):
+    """Images, and beneath them what the most probable capsule and that of the label decode to.
+
+    Args:
+        model, images: See `parts`.
+        labels: Integer array (N,).
+
+    Returns:
+        (classes, rows): integer array (N,), what the images are taken for; and a dict of arrays
+        (N, H, W, C), one a row: `original`, `longest_capsule` and, if one is taken for another
+        class, `capsule_of_the_label`. See `part_rows` for a model with a `view`.
+
+    Examples:
+
+    >>> class Blank:
+    ...     def encode(self, images):
+    ...         return {"capsules": images[:, :3, :2, 0], "probabilities": images[:, :3, 0, 0]}
+    ...
+    ...     def render(self, capsules):
+    ...         return {"images": capsules[..., None]}
+    >>> classes, rows = named_rows(Blank(), np.zeros((4, 8, 8, 1)), np.array([0, 0, 0, 2]))
+    >>> classes.tolist(), list(rows)
+    ([0, 0, 0, 0], ['original', 'longest_capsule', 'capsule_of_the_label'])
+
+    Reference:
+
+    - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Figure 3
+    """
+    code = map_batches(model.encode, images)
+    capsules, classes = code["capsules"], winners(code["probabilities"])
+
+    def decoded(which):
+        alone = np.arange(capsules.shape[1]) == which[:, None]
+        return render(model, capsules * alone[..., None].astype(capsules.dtype))
+
+    rows = {"original": _seen(model, images), "longest_capsule": decoded(classes)}
+    if (classes != labels).any():
+        rows["capsule_of_the_label"] = decoded(labels)
+    return classes, rows
+
+
+def as_words(labels, classes):
+    """Labels and what images are taken for, an image each: `"4"`, or `"5 as 3"` if that differs.
+
+    Args:
+        labels, classes: Integer arrays (N,); or (N, T), of several: `"3+8 as 3+5"`.
+
+    Examples:
+
+    >>> as_words(np.array([4, 5]), np.array([4, 3]))
+    ['4', '5 as 3']
+    """
+    words = []
+    for label, named in zip(labels, classes):
+        label, named = ("+".join(map(str, np.ravel(each))) for each in (label, named))
+        words.append(label if label == named else f"{label} as {named}")
+    return words
 
 
 def segmented(model, images, labels=None, targets=None):

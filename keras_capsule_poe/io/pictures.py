@@ -8,6 +8,8 @@ from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.io.files import beside
 
 GAP, LEAST_HEIGHT = 2, 56
+# Of the text above columns, pixels.
+TEXT, LEAST_TEXT, LINE = 13, 7, 18
 # What each kind of file can hold, pixels a side; and what any may: 600 MB in memory.
 LARGEST_SIDE = {".jpg": 65_535, ".jpeg": 65_535, ".webp": 16_383}
 LARGEST = 200_000_000
@@ -81,26 +83,57 @@ def _side_by_side(row):
     return np.concatenate([row[..., :1], row[..., 1:]], axis=2) if row.shape[-1] == 2 else row
 
 
-def picture(rows, **options):
+def picture(rows, captions=(), **options):
     """A `grid` as a Pillow image, grey or RGB.
+
+    Args:
+        rows, **options: See `grid`.
+        captions: Sequence of str, above each column; smaller where they would not fit.
 
     Examples:
 
     >>> picture([np.zeros((3, 4, 4, 1))], magnify=1).size
     (20, 8)
+    >>> picture([np.zeros((3, 28, 28, 1))], captions=["4", "9", "5 as 3"]).size
+    (184, 82)
     """
-    from PIL import Image
+    from PIL import Image, ImageDraw
 
     pixels = grid(rows, **options)
-    return Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+    shown = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+    if not len(captions):
+        return shown
+    whole = Image.new(shown.mode, (shown.width, shown.height + LINE), _grey(shown.mode, 96))
+    whole.paste(shown, (0, LINE))
+    pen, width = ImageDraw.Draw(whole), shown.width / max(len(row) for row in rows)
+    font = _font(pen, captions, width)
+    for column, text in enumerate(captions):
+        middle = ((column + 0.5) * width, LINE / 2)
+        pen.text(middle, text, font=font, fill=_grey(shown.mode, 255), anchor="mm")
+    return whole
+
+
+def _grey(mode, value):
+    return value if mode == "L" else (value,) * 3
+
+
+def _font(pen, texts, width):
+    """The largest font in which no text is wider, or the smallest that can be read."""
+    from PIL import ImageFont
+
+    for size in range(TEXT, LEAST_TEXT, -1):
+        font = ImageFont.load_default(size)
+        if max(pen.textlength(text, font) for text in texts) <= width:
+            return font
+    return ImageFont.load_default(LEAST_TEXT)
 
 
 def save_grid(path, rows, **options):
-    """Writes a `grid` as an image file, whole or not at all.
+    """Writes a `picture` as an image file, whole or not at all.
 
     Args:
         path: The file; its ending says which kind.
-        rows, **options: See `grid`.
+        rows, **options: See `picture`.
 
     Raises:
         RunFailed: If it cannot be written.

@@ -93,15 +93,18 @@ class ConvCapsules(keras.layers.Layer):
         z = convolve(features, self.kernel, self.strides, self.padding, fast=bool(training))
         z = z / self.types if self.divide else z
         z = z if self.bias is None else z + self.bias
-        return squash(ops.reshape(z, (-1, z.shape[1] * z.shape[2] * self.types, self.dim)))
+        _, height, width, _ = ops.shape(z)
+        return squash(ops.reshape(z, (-1, height * width * self.types, self.dim)))
 
     def compute_output_shape(self, input_shape):
         shape = tuple(input_shape)
-        if len(shape) != 4 or None in shape[1:]:
+        if len(shape) != 4 or shape[3] is None:
             raise ValueError(
-                "ConvCapsules needs a feature map (batch, height, width, features) with all sizes "
-                f"but the batch known. Received: input_shape={shape}"
+                "ConvCapsules needs a feature map (batch, height, width, features) with its "
+                f"features known. Received: input_shape={shape}"
             )
+        if None in shape[1:3]:
+            return (shape[0], None, self.dim)
         places = 1
         for size in shape[1:3]:
             room = size if self.padding == "same" else size - self.kernel_size + 1

@@ -138,7 +138,7 @@ class MatrixParents(keras.layers.Layer):
         # Which child place each place of its window is.
         windows = ops.one_hot(fields.children, fields.grid[0] * fields.grid[1])
         windows = ops.einsum("bp,pkn->bkn", place, windows)
-        is_seen = ops.max(windows, axis=1)[:, None, :, None] > 0
+        is_seen = ops.max(windows, axis=1, initial=0.0)[:, None, :, None] > 0
         grid = ops.einsum("btki,bkn->btni", ops.stack(found, axis=1), windows)
         grid = ops.where(is_seen, grid, float("nan"))
         return ops.reshape(grid, (-1, len(found), *fields.grid, types))

@@ -24,8 +24,8 @@ class CapsNet(DecodedClassifier, keras.Model):
     Args:
         primary: Layer or model from images (B, H, W, C) to capsules (B, I, D), or its config.
         routing: Layer from these to capsules (B, J, E), one a class, or its config.
-        image_shape: (H, W, C). With weights that all inputs of `routing` share, images of other
-            heights and widths may be given, too.
+        image_shape: (H, W, C). With weights that all inputs of `routing` share, and neither decoder
+            nor view, images of other heights and widths may be given, too: `any_size`.
         decoder: Layer from capsules (B, J, E) to images, or its config; or None.
         margin: `MarginLoss`, or its config.
         reconstruction_weight: float, of the squared error.
@@ -91,16 +91,20 @@ class CapsNet(DecodedClassifier, keras.Model):
     def build(self, input_shape=None):
         if self.built:
             return
-        height, width, channels = self.image_shape
-        if getattr(self.routing, "shared_weights", False):
-            height = width = None
-        shape = (None, height, width, channels)
+        sizes = (None, None) if self.any_size else self.image_shape[:2]
+        shape = (None, *sizes, self.image_shape[2])
         for part in (self.view, self.primary, self.routing, self.decoder):
             # A part that was saved was built as it was loaded.
             if part is not None and not part.built:
                 part.build(shape)
             shape = shape if part is None else part.compute_output_shape(shape)
         self.built = True
+
+    @property
+    def any_size(self):
+        """Whether it names the classes of images of other heights and widths, too."""
+        shared = getattr(self.routing, "shared_weights", False)
+        return shared and self.view is None and self.decoder is None
 
     @property
     def capsules(self):

@@ -9,6 +9,8 @@ class CapsuleClassifier:
 
     Attributes:
         TITLE: str, what the model is, for people to read.
+        MEASURE: str, what its `probabilities` are: the `"length"` or `"activation"` of a class's
+            capsule, or the `"probability"` that a softmax gives.
         ENDPOINTS: dict, what a SavedModel of it answers, by name; the names of the arguments.
         SHARED: dict, likewise, methods that several endpoints call.
         iterations: int, how often routing updates its coefficients; where it does, the model
@@ -23,6 +25,7 @@ class CapsuleClassifier:
     """
 
     TITLE = "Capsule classifier"
+    MEASURE = "length"
     ENDPOINTS = {"classify": ("images",), "reconstruct": ("images",)}
     SHARED: dict[str, tuple[str, ...]] = {}
     iterations = 0

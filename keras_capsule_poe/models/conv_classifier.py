@@ -49,6 +49,7 @@ class ConvClassifier(SharedOutGradients, CapsuleClassifier, keras.Model):
     """
 
     TITLE = "Convolutional network"
+    MEASURE = "probability"
     ENDPOINTS = {"classify": ("images",)}
 
     def __init__(self, network, image_shape, any_size=False, view=None, **kwargs):

@@ -59,6 +59,7 @@ class MatrixCapsNet(DecodedClassifier, keras.Model):
     """
 
     TITLE = "Network of matrix capsules"
+    MEASURE = "activation"
 
     def __init__(
         self,

@@ -21,8 +21,9 @@ def export_saved_model(model, folder, card, options=None, version=None):
     """Writes `folder/VERSION`, whole or not at all.
 
     Endpoints, of those that the model's `ENDPOINTS` name, have dict results and a dynamic batch,
-    which may be empty. They check their arguments: pixels lie in [0, 1], codes are finite, `n` and
-    `steps` are not negative and `capsule` is the index of one; a call with others fails.
+    which may be empty; images are of any size where the model `takes_any_size`. They check their
+    arguments: pixels lie in [0, 1], codes are finite, `n` and `steps` are not negative and
+    `capsule` is the index of one; a call with others fails.
     `sha256sum -c SHA256SUMS` tells whether its files are whole.
 
     Args:
@@ -91,6 +92,8 @@ def model_card(model):
     ('Dark', [4, 4, 1])
     """
     shapes = {"image_shape": list(model.image_shape)}
+    if takes_any_size(model):
+        shapes["any_size"] = True
     if hasattr(model, "dim"):
         shapes["capsules"] = [model.capsules, model.dim]
     return {
@@ -100,6 +103,17 @@ def model_card(model):
         "packages": {name: _version(name) for name in PACKAGES},
         "python": platform.python_version(),
     }
+
+
+def takes_any_size(model):
+    """Whether a model takes images of other heights and widths than it was trained on.
+
+    Examples:
+
+    >>> takes_any_size(object())
+    False
+    """
+    return getattr(model, "any_size", False) and model.view is None
 
 
 def versions(folder):
@@ -150,7 +164,8 @@ def _signature(model, arguments):
     """What the arguments of an endpoint are, by their names."""
     import tensorflow as tf
 
-    shapes = {"images": (None, *model.image_shape)}
+    sizes = (None, None) if takes_any_size(model) else model.image_shape[:2]
+    shapes = {"images": (None, *sizes, model.image_shape[2])}
     if "capsules" in arguments:
         shapes["capsules"] = (None, model.capsules, model.dim)
     return [
@@ -195,7 +210,9 @@ def _endpoint(model, name, arguments, options):
         count = tf.shape(values[0])[0]
         spare = tf.cast(tf.equal(count, 0), tf.int32)
         filled = [
-            tf.concat([x, tf.zeros((spare, *x.shape[1:]))], axis=0) if x.shape.rank else x
+            tf.concat([x, tf.zeros((spare, *tf.unstack(tf.shape(x))[1:]))], axis=0)
+            if x.shape.rank
+            else x
             for x in values
         ]
         return {key: value[:count] for key, value in method(*filled).items()}

@@ -118,6 +118,14 @@ class RunConfig:
         setattr(target, key, convert(name, value, kinds[key]))
         self.given.add(name)
 
+    def suit(self):
+        """Takes what the data set asks for of the family's `suits`, where nothing else is given."""
+        given = set(self.given)
+        for name, value in self.family.suits.get(self.dataset.partition(":")[0], {}).items():
+            if name not in given:
+                self.set(name, value)
+        self.given = given
+
     @property
     def stages(self):
         """Tuple of those `Stage` of the family that a run of these settings has."""

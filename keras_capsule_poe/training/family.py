@@ -108,6 +108,8 @@ class Family:
         labelled: bool, whether it is trained on labels, so that a run is of these labels, too.
         options: dict of short names of settings, `{"capsules": "encoder.capsules"}`, that the
             command line has as options of their own.
+        suits: dict of a data set's name to the settings that it asks for, by name, as
+            `RunConfig.suit` takes them.
     """
 
     name: str
@@ -122,6 +124,7 @@ class Family:
     idle: Callable = lambda config: {}
     labelled: bool = False
     options: Mapping = dataclasses.field(default_factory=dict)
+    suits: Mapping = dataclasses.field(default_factory=dict)
 
     def stage(self, name):
         """The stage of that name, or None."""

@@ -74,6 +74,21 @@ def test_pairs_come_with_their_targets():
     assert steps == 2 and held_out.labels.shape == (20, 2) and test.labels.shape[1] == 2
 
 
+def test_matrix_capsules_of_two_seeds_vote(tmp_path):
+    words = [tmp_path, "digits", "--model", "matrix-capsules", "--recipe", "small", "--limit", "60"]
+    words += ["--held-out", "20", "--epochs", "1", "--seeds", "0", "1", "--set", "matrix.filters=4"]
+    words += ["matrix.primary_types=1", "matrix.types=2", "matrix.last_types=2"]
+    words += ["matrix.iterations=1", "matrix.implementation=streamed"]
+    *each, together = script.main([str(word) for word in words])
+    assert [row["seed"] for row in each] == [0, 1] and together["seed"] == "all"
+    assert 0 <= together["low"] <= together["error"] <= together["high"] <= 1
+    args = script.parser().parse_args([str(word) for word in words])
+    train, held_out, _ = script.images_of(args)
+    # One epoch of 40 images in batches of 64 is a single step, at the first margin.
+    model, _ = script.trained(args, 0, train, held_out)
+    assert model.spread.margin == pytest.approx(0.2)
+
+
 def test_it_runs_on_jax_without_tensorflow(tmp_path):
     pytest.importorskip("jax")
     environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}

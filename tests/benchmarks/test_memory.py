@@ -20,6 +20,16 @@ def peak(monkeypatch):
     return lambda call: memory.children.in_child(memory.measured, call)["anon_mb"]
 
 
+def test_a_bar_that_is_missed_is_said(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    memory = importlib.import_module("memory")
+    row = {"family": "rbm", "stage": "export", "images": 200_000, "anon_mb": 900.0, "ratio": 1.04}
+    assert memory.missed([row, {**row, "step_share": 0.96}]) == []
+    for bad in ({"anon_mb": 2100.0}, {"ratio": 1.06}, {"step_share": 0.94}):
+        (line,) = memory.missed([row, {**row, **bad}])
+        assert line.startswith("rbm export: ")
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells them apart")
 def test_what_is_mapped_does_not_count(peak, tmp_path):
     np.save(tmp_path / "rows.npy", np.ones(int(LARGE), np.uint8))

@@ -73,7 +73,7 @@ def test_a_classifier_has_an_accuracy_and_a_confusion_table(tmp_path):
     page = tmp_path / "page.html"
     write_report(page, Brightness(), data, "lamps", tables([found]))
     assert "Brightness: lamps" in page.read_text() and "0.800" in page.read_text()
-    assert "the surest first: 0 for 1." in page.read_text()
+    assert "the surest first: dark for bright." in page.read_text()
 
 
 def test_images_are_classified_once(tmp_path):

@@ -77,6 +77,8 @@ def folder(capspoe, tmp_path_factory):
 def test_it_is_evaluated_shown_and_served(capspoe, folder, refused):
     shown = capspoe("evaluate", "--model-dir", folder, "--against", folder, "--limit", 40)
     assert shown.exit_code == 0 and "Against" in shown.output, shown.output
+    # A softmax is no length of a capsule, and sums to one as it is.
+    assert "\nProbability " in shown.output and "ormalised" not in shown.output
     shown = capspoe("info", "--model-dir", folder)
     assert shown.exit_code == 0 and "network cnn" in shown.output, shown.output
     images = np.random.default_rng(0).uniform(size=(3, 28, 28, 1)).astype("float32")
@@ -87,6 +89,16 @@ def test_it_is_evaluated_shown_and_served(capspoe, folder, refused):
     assert refused(folder / "1") == {"classify": {"images"}}
     refused = capspoe("reconstruct", "--model-dir", folder)
     assert "no images. It is a Convolutional network" in refused.output
+
+
+def test_it_has_no_vote_among_capsules(capspoe, folder, tmp_path):
+    path = tmp_path / "capsules"
+    done = capspoe("train", "--model", "capsnet", "--dataset", "digits", "--limit", 100,
+                   *CNN, "--network", "capsules", "--coefficients", "uniform",
+                   "--model-dir", path)  # fmt: skip
+    assert done.exit_code == 0, done.output
+    done = capspoe("evaluate", "--model-dir", path, "--ensemble", folder, "--limit", 40)
+    assert done.exit_code == 2 and "a probability, the first model a length" in done.output
 
 
 @pytest.mark.parametrize(

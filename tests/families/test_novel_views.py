@@ -94,7 +94,8 @@ def test_crops_are_averaged_by_all_models(folder, done, tmp_path):
     assert figures["accuracy"]["accuracy"] == np.mean(named == test.labels)
     assert figures["crops"] == {"of_each_image": 13} and "Of each image" in said
     # The other one names all as this one does, which it would not without crops.
-    assert figures["against"] == {"only_this_right": 0, "only_other_right": 0, "p": 1}
+    expected = {"other": str(twin), "only_this_right": 0, "only_other_right": 0, "p": 1}
+    assert figures["against"] == expected
 
 
 def test_models_of_two_splits_have_no_mean(folder, done, tmp_path):
@@ -118,6 +119,14 @@ def test_every_way_to_settings(views, way, capspoe, tmp_path):
     # Three of four elevations.
     shown = "viewpoints, familiar elevations: 513 training, 27 held-out and 720 test images"
     assert shown in result.output
+
+
+def test_the_network_has_as_many_classes_as_there_are_solids(views, capspoe, tmp_path):
+    words = ["--model", "matrix-capsules", "--dataset", "viewpoints", "--dry-run", "--limit", 60]
+    result = capspoe("train", *words, "--model-dir", tmp_path / "model")
+    assert result.exit_code == 0, result.output
+    assert "window             32 x 32 x 2" in result.output
+    assert "class capsules     1 x 1 x 5" in result.output
 
 
 @pytest.mark.parametrize(

@@ -224,6 +224,22 @@ losses = model.fit(x, np.eye(3)[[0, 1, 2, 0, 1, 2]], epochs=5, verbose=0,
 assert losses[-1] < losses[0], losses
 _, activation = EMCapsules(3, iterations=2, routing="variational")(PrimaryMatrixCapsules(2)(x))
 assert np.isfinite(activation).all()
+
+# A step that was compiled sees the margin of each step: nothing is learnt, so losses are known.
+inputs = keras.Input((3,))
+model = keras.Model(inputs, keras.layers.Dense(3, activation="sigmoid")(inputs))
+model.compile(keras.optimizers.SGD(0.0), SpreadLoss())
+seen = []
+after = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append(logs))
+for epochs in (1, 2):
+    model.fit(np.zeros((4, 3)), np.eye(3)[[0, 1, 2, 0]], batch_size=2, epochs=epochs, verbose=0,
+              callbacks=[SpreadMargin(steps=5), after])
+margins = np.array([0.2 + 0.7 * min(step / 5, 1) for step in range(6)])
+np.testing.assert_allclose([logs["margin"] for logs in seen], margins, rtol=1e-5)
+# Within an epoch logs are means over its batches.
+losses = (2 * margins**2).reshape(3, 2)
+losses[:, 1] = losses.mean(axis=1)
+np.testing.assert_allclose([logs["loss"] for logs in seen], losses.ravel(), rtol=1e-5)
 print("fine")
 """
 

@@ -173,6 +173,21 @@ def test_a_setting_that_means_nothing_is_refused(recipe, name, value):
         made.check()
 
 
+@pytest.mark.parametrize("model", ["capsnet", "matrix-capsules"])
+def test_a_data_set_brings_what_suits_it_unless_it_is_given(model):
+    section = get(model).stages[0].section
+    made = RunConfig(get(model), dataset="smallnorb:2.1.0")
+    made.set(f"{section}.classes", 7)
+    made.suit()
+    net = made[section]
+    assert (net.classes, net.augmentation, made.image_size) == (7, "norb", (48, 48))
+    assert made.given == {"dataset", f"{section}.classes"}
+    plain = RunConfig(get(model), dataset="mnist")
+    plain.suit()
+    assert plain.to_dict() == RunConfig(get(model), dataset="mnist").to_dict()
+    config().suit()
+
+
 def test_steps_mean_nothing_beside_epochs():
     made = config()
     made.update({"encoder": {"epochs": 3}})

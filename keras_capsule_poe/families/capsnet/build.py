@@ -45,7 +45,7 @@ def build_model(config, image_shape, dtype=None):
         ValueError: If a setting cannot be.
     """
     net, dtype = config["capsnet"], dtype or policy(config["capsnet"].precision)
-    make = _cnn if one_of("network", net.network, ("capsules", "cnn")) == "cnn" else _capsules
+    make = _cnn if one_of("network", net.network, net.CHOICES["network"]) == "cnn" else _capsules
     view = view_of(net, image_shape)
     model = make(net, image_shape, view, dtype, Starts(net.initial, config.seed))
     model.build()
@@ -74,7 +74,7 @@ def _cnn(net, image_shape, view, dtype, starts):
 
 
 def _routing(net, starts):
-    is_uniform = one_of("coefficients", net.coefficients, ("routed", "uniform")) == "uniform"
+    is_uniform = one_of("coefficients", net.coefficients, net.CHOICES["coefficients"]) == "uniform"
     options = {"kernel_initializer": starts.maps(net.initial_stddev), "name": "routing"}
     if net.body == "efficient":
         how = "uniform" if is_uniform else "attention"

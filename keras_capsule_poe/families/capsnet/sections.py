@@ -14,6 +14,8 @@ class CapsNetSection(ClassifierSection):
     `iterations` counts as Sabour et al. do: one leaves the coefficients uniform.
     """
 
+    CHOICES = {**ClassifierSection.CHOICES, "coefficients": ("routed", "uniform")}
+
     body: str = "capsules"
     filters: int = 256
     types: int = 32

@@ -27,6 +27,8 @@ def classifier_family(name, text, section, module, options, **parts):
         pictures=("reconstructions.png", "traverse.png"),
         alone=True,
     )
+    # Stereo pairs of toys, or of solids, as the 2017 code has them.
+    stereo = {f"{section}.classes": 5, f"{section}.augmentation": "norb"}
     return Family(
         name=name,
         text=text,
@@ -37,5 +39,6 @@ def classifier_family(name, text, section, module, options, **parts):
         outline=lazily(f"{module}.build:outline"),
         smallest=lazily(f"{module}.build:smallest"),
         load=lazily(f"{module}.stages:load"),
+        suits={"smallnorb": {"image_size": (48, 48), **stereo}, "viewpoints": stereo},
         **parts,
     )

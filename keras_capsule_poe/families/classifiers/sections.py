@@ -11,6 +11,12 @@ class ClassifierSection:
     then `units`, `dropout` and pooling count.
     """
 
+    # What settings of words may be, for those that have options of their own.
+    CHOICES = {
+        "network": ("capsules", "cnn"),
+        "augmentation": ("none", "shift", "efficient", "flip", "cifar", "norb"),
+    }
+
     network: str = "capsules"
     classes: int = 10
     initial: str = "glorot"

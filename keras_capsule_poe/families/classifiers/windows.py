@@ -50,8 +50,7 @@ def augmentation(net):
     Raises:
         ValueError: If there is no such augmentation.
     """
-    known = ("none", "shift", "efficient", "flip", *WINDOWS)
-    kind = one_of("augmentation", net.augmentation, known)
+    kind = one_of("augmentation", net.augmentation, net.CHOICES["augmentation"])
     if kind in WINDOWS:
         return functools.partial(_window, WINDOWS[kind][0])
     moved = functools.partial(shift, most=whole_number("shift", net.shift, least=0))

@@ -44,7 +44,8 @@ def build_model(config, image_shape, dtype=None):
         ValueError: If a setting cannot be.
     """
     net, dtype = config["matrix"], dtype or policy(config["matrix"].precision)
-    make = {"capsules": _capsules, "cnn": _cnn}[one_of("network", net.network, ("capsules", "cnn"))]
+    known = net.CHOICES["network"]
+    make = {"capsules": _capsules, "cnn": _cnn}[one_of("network", net.network, known)]
     view = view_of(net, image_shape)
     height, width = seen_shape(view, image_shape)[:2]
     if min(height, width) < SMALLEST:
@@ -138,7 +139,7 @@ def _loss(net):
         "margin": MarginLoss,
         "cross-entropy": lambda: keras.losses.CategoricalCrossentropy(from_logits=True),
     }
-    return losses[one_of("loss", net.loss, tuple(losses))]()
+    return losses[one_of("loss", net.loss, net.CHOICES["loss"])]()
 
 
 def _decoder(net, seen, starts):

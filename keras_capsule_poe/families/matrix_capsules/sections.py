@@ -16,6 +16,12 @@ class MatrixSection(ClassifierSection):
     control has filters of its own.
     """
 
+    CHOICES = {
+        **ClassifierSection.CHOICES,
+        "routing": ("em", "variational"),
+        "loss": ("spread", "margin", "cross-entropy"),
+    }
+
     filters: int = 64
     primary_types: int = 8
     types: int = 16

@@ -19,13 +19,15 @@ belongs to a pair as a list of blocks (group, B, 1, M), the groups cut from F: l
 which element-wise work runs through fast.
 """
 
-from functools import reduce
+from functools import partial, reduce
 
 from keras import ops
 
 from keras_capsule_poe.functions.norms import at_least_float32
 from keras_capsule_poe.functions.streamed.votes import BlockAgreement
 
+# With a first value, an empty batch has a largest logit, too.
+_largest = partial(ops.max, initial=-1e30)
 # Groups, at most, into which the side with few capsules is cut: more make the graph larger.
 _MOST_GROUPS = 32
 # Numbers, about, in one intermediate tensor: 8 MiB in float32, to stay in a cache.
@@ -143,7 +145,7 @@ class BlockMaps:
 
     def softmax(self, logits, normalize, scale, leaky=False):
         """Softmax over the inputs or the outputs, maybe with a logit of zero, times `scale`."""
-        largest = self._over(logits, normalize, ops.max, ops.maximum)
+        largest = self._over(logits, normalize, _largest, ops.maximum)
         if leaky:
             largest = [ops.maximum(most, 0) for most in largest]
         powers = [ops.exp(block - most) for block, most in zip(logits, largest)]

@@ -94,7 +94,7 @@ class SharedMaps(Identity):
     def softmax(self, logits, normalize, scale, leaky=False):
         """Softmax over the inputs or the outputs, maybe with a logit of zero, times `scale`."""
         axis, (logits,) = _axis(normalize), logits
-        largest = ops.max(logits, axis=axis, keepdims=True)
+        largest = ops.max(logits, axis=axis, keepdims=True, initial=-1e30)
         largest = ops.maximum(largest, 0) if leaky else largest
         powers = ops.exp(logits - largest)
         total = ops.sum(powers, axis=axis, keepdims=True)

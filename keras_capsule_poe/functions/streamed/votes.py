@@ -48,7 +48,7 @@ class BlockAgreement:
         """`Lengths` of the votes, from inputs laid out."""
         if not self._is_cosine:
             return Lengths(x, None, None)
-        size = ops.max(ops.abs(x), axis=self._maps.input_axis, keepdims=True)
+        size = ops.max(ops.abs(x), axis=self._maps.input_axis, keepdims=True, initial=0.0)
         size = ops.where(ops.equal(size, 0), ops.ones_like(size), size)
         x = x / size
         inverse = [

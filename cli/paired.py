@@ -1,0 +1,39 @@
+"""Two test images side by side, for what was trained on single ones."""
+
+import click
+
+
+def side_by_side(model, data, folder):
+    """The images of a data set in pairs, to be named by a model that takes any size.
+
+    Args:
+        model: Classifier.
+        data: `ImageData`, of single images.
+        folder: Path of the model, for messages.
+
+    Returns:
+        `ImageData` whose test images are pairs, each (H, 2 W, C), always the same.
+
+    Raises:
+        click.BadParameter: If the model takes images of one size only, or the images show
+            several classes already.
+    """
+    from keras_capsule_poe.data import ComposedSet, ImageData
+    from keras_capsule_poe.data.composed import SideBySide
+    from keras_capsule_poe.evaluation.classified import shows_several
+    from keras_capsule_poe.serving.saved_model import takes_any_size
+
+    if not takes_any_size(model):
+        size = "x".join(map(str, model.image_shape))
+        raise click.BadParameter(
+            f"the model in {folder} takes images of {size} only; one of the recipe shared takes "
+            "any size.",
+            param_hint="--pairs",
+        )
+    if shows_several(data.test):
+        raise click.BadParameter(
+            f"{data.test.name or 'the data set'} shows several classes an image already.",
+            param_hint="--pairs",
+        )
+    train, test = (ComposedSet(images, SideBySide()) for images in (data.train, data.test))
+    return ImageData(train, test.fixed())
