@@ -98,13 +98,15 @@ def stage_row(config, folder, store, name, steps):
     return {"stage": name, **measured(run)}
 
 
-def evaluate_row(folder, store):
+def evaluate_row(family, folder, store):
     """The peak of `capspoe evaluate`, with its defaults but for the trained control."""
     from keras_capsule_poe.cli.main import main
 
     os.environ["CAPSPOE_CACHE"] = str(folder / "cache")
-    words = ["evaluate", "--model-dir", str(folder), "--store", str(store), "--vae-seconds", "0"]
+    words = ["evaluate", "--model-dir", str(folder), "--store", str(store)]
     words += ["--json", str(folder / "figures.json")]
+    if not get(family).labelled:
+        words += ["--vae-seconds", "0"]
     with contextlib.redirect_stdout(io.StringIO()):
         return {"stage": "evaluate", **measured(lambda: main(words, standalone_mode=False))}
 
@@ -117,7 +119,7 @@ def family_rows(family, folder, sizes, tested, steps, quick):
         model = model / family
         config = configuration(family, path, quick)
         jobs = [(stage_row, config, model, store, s.name, steps) for s in config.stages]
-        for job in (*jobs, (evaluate_row, model, store)):
+        for job in (*jobs, (evaluate_row, family, model, store)):
             row = {"family": family, "images": images, **children.in_child(*job)}
             first = rows.setdefault(row["stage"], [])
             if first:

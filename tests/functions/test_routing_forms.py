@@ -133,6 +133,20 @@ def slopes(function, arrays, weights):
     return [np.asarray(gradient) for gradient in tape.gradient(total, tensors)]
 
 
+def assert_slope(function, arrays, weights, gradients):
+    """Gradients against a difference in one direction."""
+    random, h = np.random.default_rng(4), 1e-5
+    steps = [random.normal(size=array.shape) for array in arrays]
+
+    def total(share):
+        parts = function(*(a + share * d for a, d in zip(arrays, steps)))
+        return sum(np.sum(np.asarray(part) * w) for part, w in zip(parts, weights))
+
+    slope = sum(np.sum(a * b) for a, b in zip(gradients, steps))
+    # h^2 = 1e-10 times third derivatives of order 1000, and rounding of sums of 100 over 1e-5.
+    assert abs(slope - (total(h) - total(-h)) / (2 * h)) < 1e-6 * max(1, abs(slope))
+
+
 def weights_of(seed=3):
     random = np.random.default_rng(seed)
     return random.normal(size=(B, I, J)), random.normal(size=(B, J, E))
@@ -149,24 +163,11 @@ def test_the_gradient_by_hand_is_that_of_autodiff_and_of_differences(options, is
 
     ours, plain = (slopes(value(form), arrays, weights_of()) for form in ("streamed", "plain"))
     assert_close(ours, plain)
-    random, h = np.random.default_rng(4), 1e-5
-    steps = [random.normal(size=array.shape) for array in arrays]
-    ends = [
-        sum(
-            np.sum(np.asarray(part) * w)
-            for part, w in zip(
-                value("streamed")(*(a + s * h * d for a, d in zip(arrays, steps))), weights_of()
-            )
-        )
-        for s in (1, -1)
-    ]
-    slope = sum(np.sum(a * b) for a, b in zip(ours, steps))
-    # h^2 = 1e-10 times third derivatives of order 1000, and rounding of sums of 100 over 1e-5.
-    assert abs(slope - (ends[0] - ends[1]) / (2 * h)) < 1e-6 * max(1, abs(slope))
+    assert_slope(value("streamed"), arrays, weights_of(), ours)
 
 
 @pytest.mark.parametrize("sizes", [(I, J), (J, I)])
-def test_the_gradient_of_attention_by_hand_is_that_of_autodiff(sizes):
+def test_the_gradient_of_attention_by_hand_is_that_of_autodiff_and_of_differences(sizes):
     random = np.random.default_rng(5)
     arrays = [
         random.normal(size=(B, sizes[0], D)),
@@ -179,6 +180,7 @@ def test_the_gradient_of_attention_by_hand_is_that_of_autodiff(sizes):
         for form in ("streamed", "plain")
     )
     assert_close(ours, plain)
+    assert_slope(lambda *a: attended("streamed", *a), arrays, weights, ours)
 
 
 def test_the_numbers_have_gradients_where_routing_leaks():
@@ -234,6 +236,25 @@ def test_inputs_of_shared_maps_may_be_any_number_and_in_any_order():
     assert_close(call(x[:, order]), (np.asarray(c)[:, order], z))
     mean = route(x, kernel, shared=True, normalize="inputs", scale="mean", iterations=1)
     np.testing.assert_allclose(np.sum(mean.coefficients, axis=1), I, rtol=1e-12)
+
+
+@pytest.mark.parametrize("is_shared", [False, True], ids=["own", "shared"])
+def test_inputs_and_outputs_may_come_in_any_order(is_shared):
+    """With their maps: every form, and attention; a bias goes with its output."""
+    x, kernel, bias = problem(seed=9, is_shared=is_shared)
+    random = np.random.default_rng(0)
+    inputs, outputs = random.permutation(I), random.permutation(J)
+    ordered = (kernel if is_shared else kernel[inputs])[:, outputs]
+    for options in FORMS:
+        options = {"normalize": "outputs", "iterations": 2, **options}
+        c, z = routed("streamed", x, kernel, bias, is_shared, **options)
+        found = routed("streamed", x[:, inputs], ordered, bias[outputs], is_shared, **options)
+        assert_close(found, (np.asarray(c)[:, inputs][:, :, outputs], np.asarray(z)[:, outputs]))
+    if not is_shared:
+        share = random.normal(size=(I, J))
+        c, z = attend(x, kernel, share)
+        found = attend(x[:, inputs], ordered, share[inputs][:, outputs])
+        assert_close(found, (np.asarray(c)[:, inputs][:, :, outputs], np.asarray(z)[:, outputs]))
 
 
 @pytest.mark.parametrize("form", ["plain", "streamed"])
