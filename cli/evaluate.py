@@ -221,10 +221,12 @@ def _other(flag, folder, load, model, data, ask):
         raise click.BadParameter(
             f"{folder} takes images of {sizes[0]}, not {sizes[1]}.", param_hint=flag
         )
-    if flag == "--ensemble" and other.MEASURE != model.MEASURE:
+    # One that names no classes is refused where it is asked for them.
+    kinds = [getattr(each, "MEASURE", "length") for each in (other, model)]
+    if flag == "--ensemble" and kinds[0] != kinds[1]:
         raise click.BadParameter(
-            f"{folder} gives each class a {other.MEASURE}, the first model a {model.MEASURE}: "
-            "there is no mean of the two.",
+            f"{folder} gives each class a {kinds[0]}, the first model a {kinds[1]}: there is no "
+            "mean of the two.",
             param_hint=flag,
         )
     if theirs.test.fingerprint != data.test.fingerprint:

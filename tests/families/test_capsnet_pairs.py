@@ -120,7 +120,8 @@ def test_pictures(capspoe, folder, tmp_path):
     assert len(labels) == len(named) == 3 and all("+" in pair for pair in labels + named)
     with Image.open(picture) as image:
         cell = (36 + 2) * 2
-        assert image.size == (3 * cell + 4, 5 * cell + 4)
+        # And a line of words above.
+        assert image.size == (3 * cell + 4, 5 * cell + 4 + 18)
     assert (folder / "reconstructions.png").exists()
 
 

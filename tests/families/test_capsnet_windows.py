@@ -113,10 +113,11 @@ def test_it_is_trained_saved_and_served(capspoe, folder, tmp_path):
     picture, page = tmp_path / "picture.png", tmp_path / "page.html"
     done = capspoe("reconstruct", "--model-dir", folder, "--out", picture, "--n", 5)
     assert done.exit_code == 0 and "original, longest capsule" in done.output, done.output
+    rows = 2 + ("capsule of the label" in done.output)
     with Image.open(picture) as image:
-        # Three pixels for one of the window's, with a frame.
+        # Three pixels for one of the window's, with a frame; and a line of words.
         cell = (24 + 2) * 3
-        assert image.size == (5 * cell + 6, 2 * cell + 6)
+        assert image.size == (5 * cell + 6, rows * cell + 6 + 18)
     done = capspoe("evaluate", "--model-dir", folder, "--limit", 20, "--page", page)
     assert done.exit_code == 0 and "Reconstructions" in page.read_text(), done.output
 
