@@ -215,6 +215,8 @@ def _refuse_given(*names, title):
 
 def _other(flag, folder, load, model, data, ask):
     """What another model says of the same test images."""
+    from keras_capsule_poe.evaluation.classified import measure_of
+
     other, theirs = load(folder)
     sizes = ["x".join(map(str, shown.image_shape)) for shown in (other, model)]
     if sizes[0] != sizes[1]:
@@ -222,7 +224,7 @@ def _other(flag, folder, load, model, data, ask):
             f"{folder} takes images of {sizes[0]}, not {sizes[1]}.", param_hint=flag
         )
     # One that names no classes is refused where it is asked for them.
-    kinds = [getattr(each, "MEASURE", "length") for each in (other, model)]
+    kinds = [measure_of(each) for each in (other, model)]
     if flag == "--ensemble" and kinds[0] != kinds[1]:
         raise click.BadParameter(
             f"{folder} gives each class a {kinds[0]}, the first model a {kinds[1]}: there is no "

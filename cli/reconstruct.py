@@ -26,7 +26,7 @@ def reconstruct(out, model_dir, n, **places):
     """
     from keras_capsule_poe.evaluation.classified import is_classifier
     from keras_capsule_poe.generation.grids import reconstruction_rows
-    from keras_capsule_poe.generation.parts import as_words, named_rows, part_rows
+    from keras_capsule_poe.generation.parts import as_words, named_rows
     from keras_capsule_poe.io.pictures import check_grid, save_grid
 
     folder = find_model(model_dir)
@@ -37,8 +37,7 @@ def reconstruct(out, model_dir, n, **places):
     if labels is None:
         rows = reconstruction_rows(model, test.images)
     else:
-        several = {"targets": test.extras.get("targets")} if labels.ndim > 1 else {}
-        found, rows = (part_rows if several else named_rows)(model, test.images, labels, **several)
+        found, rows = named_rows(model, test)
         captions = as_words(labels, found)
     save_grid(out, list(rows.values()), captions=captions)
     click.echo(f"Wrote {out}: {', '.join(name.replace('_', ' ') for name in rows)}")

@@ -78,7 +78,12 @@ class _Margin(keras.metrics.Metric):
 
 def _carry(model, loss):
     """Makes the margin of a loss part of a model's state: else Jax compiles it in as it stands."""
-    if not any(isinstance(metric, _Margin) for metric in model.metrics):
-        model._tracker.unlock()
-        model.spread_margin = _Margin(loss.variable)
-        model._tracker.lock()
+    carried = getattr(model, "spread_margin", None)
+    if carried is not None and carried.now is loss.margin_variable:
+        return
+    if carried is not None:
+        # Of another loss, which the model was compiled with before.
+        model._tracker.untrack(carried)
+    model._tracker.unlock()
+    model.spread_margin = _Margin(loss.margin_variable)
+    model._tracker.lock()

@@ -128,21 +128,23 @@ class SpreadLoss(keras.losses.Loss):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.scaling = one_of("scaling", scaling, ("sum", "official"))
         # A variable, so that graphs that were traced see it change.
-        self.variable = keras.Variable(share("margin", margin), trainable=False, name="margin")
+        self.margin_variable = keras.Variable(
+            share("margin", margin), trainable=False, name="margin"
+        )
 
     @property
     def margin(self):
         """m, as it is now."""
-        return float(self.variable)
+        return float(self.margin_variable)
 
     def set_margin(self, margin):
         """From here on m is `margin`."""
-        self.variable.assign(share("margin", margin))
+        self.margin_variable.assign(share("margin", margin))
 
     def call(self, y_true, y_pred):
         y_pred = ops.convert_to_tensor(y_pred)
         y_true = _like(y_true, y_pred)
-        margin = ops.cast(self.variable, y_pred.dtype)
+        margin = ops.cast(self.margin_variable, y_pred.dtype)
         above = y_pred[..., :, None] - y_pred[..., None, :]
         short = ops.square(ops.maximum(margin - above, 0))
         each = (1 - y_true) * ops.sum(y_true[..., :, None] * short, axis=-2)

@@ -16,6 +16,17 @@ def is_classifier(model):
     return callable(getattr(model, "classify", None))
 
 
+def measure_of(model):
+    """What a classifier's probabilities are, see `CapsuleClassifier.MEASURE`; if not said, lengths.
+
+    Examples:
+
+    >>> measure_of(object())
+    'length'
+    """
+    return getattr(model, "MEASURE", "length")
+
+
 def shows_several(images):
     """Whether each image of an `ImageSet` has several labels.
 

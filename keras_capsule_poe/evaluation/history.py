@@ -11,7 +11,7 @@ PANELS = {
 def history_chart(history):
     """A panel each of the loss, the accuracy and, where there is routing, how far it moves logits.
 
-    The last is the 2017 paper's Figure A.1: iterations later in training settle what is left.
+    The last is what the 2017 paper's Figure A.1 shows.
 
     Args:
         history: list of dicts of numbers, one an epoch.

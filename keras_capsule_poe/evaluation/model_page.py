@@ -5,7 +5,12 @@ import numpy as np
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
 from keras_capsule_poe.evaluation.accuracy import worst_of_each
 from keras_capsule_poe.evaluation.calibration import calibration_figures, reliability_chart
-from keras_capsule_poe.evaluation.classified import classified, is_classifier, shows_several
+from keras_capsule_poe.evaluation.classified import (
+    classified,
+    is_classifier,
+    measure_of,
+    shows_several,
+)
 from keras_capsule_poe.evaluation.history import history_chart
 from keras_capsule_poe.evaluation.meaning import capsule_meaning, mean_traversals
 from keras_capsule_poe.evaluation.page import write_page
@@ -13,7 +18,7 @@ from keras_capsule_poe.evaluation.pairs import worst_pairs
 from keras_capsule_poe.evaluation.report import is_generative, is_judged
 from keras_capsule_poe.evaluation.sources import draws
 from keras_capsule_poe.generation.grids import reconstruction_rows, sample_rows
-from keras_capsule_poe.generation.parts import part_rows
+from keras_capsule_poe.generation.parts import as_words, named_rows
 from keras_capsule_poe.io.charts import chart_pixels
 
 SHOWN, ROWS, MISTAKEN = 20, 4, 10
@@ -65,13 +70,16 @@ def _sample_pictures(model, seed):
 
 
 def _reconstruction_picture(model, test):
-    shown = test.head(SHOWN)
-    if is_classifier(model) and shows_several(shown):
-        _, rows = part_rows(model, shown.images, shown.labels, shown.extras.get("targets"))
+    shown, words = test.head(SHOWN), ""
+    if is_classifier(model) and shown.labels is not None and not is_generative(model):
+        classes, rows = named_rows(model, shown)
+        words = (
+            f" Labels, and what they are taken for: {', '.join(as_words(shown.labels, classes))}."
+        )
     else:
         rows = reconstruction_rows(model, shown.images)
     captions = ", ".join(name.replace("_", " ") for name in rows)
-    return "Reconstructions", f"Test images, by rows: {captions}.", list(rows.values())
+    return "Reconstructions", f"Test images, by rows: {captions}.{words}", list(rows.values())
 
 
 def _mistaken_pictures(found, test):
@@ -98,7 +106,7 @@ def _mistaken_pictures(found, test):
 
 
 def _reliability_picture(model, found, test):
-    measure = getattr(model, "MEASURE", "length")
+    measure = measure_of(model)
     table = calibration_figures(found["probabilities"], test.labels, measure)["reliability"]
     aim = "as it is trained to be" if measure == "probability" else "which is no aim of the loss"
     caption = (

@@ -4,7 +4,12 @@ import numpy as np
 
 from keras_capsule_poe.evaluation.accuracy import classification_figures
 from keras_capsule_poe.evaluation.calibration import calibration_figures
-from keras_capsule_poe.evaluation.classified import classified, is_classifier, shows_several
+from keras_capsule_poe.evaluation.classified import (
+    classified,
+    is_classifier,
+    measure_of,
+    shows_several,
+)
 from keras_capsule_poe.evaluation.figures import evaluate, has_classes
 from keras_capsule_poe.evaluation.pairs import pair_figures
 from keras_capsule_poe.evaluation.routing import IMAGES, logit_changes
@@ -131,8 +136,8 @@ def measure(model, data, samples=10_000, probe_images=None, seed=0, vae_seconds=
             figures["views"] = view_figures(found, data.test)
         judge = pair_figures if shows_several(data.test) else classification_figures
         figures |= judge(found, data.test)
-        measured = getattr(model, "MEASURE", "length")
-        figures |= calibration_figures(found["probabilities"], data.test.labels, measured)
+        said = found["probabilities"]
+        figures |= calibration_figures(said, data.test.labels, measure_of(model))
     if is_classifier(model) and getattr(model, "iterations", 0):
         figures["logit_changes"] = logit_changes(model, data.test.images)
     return figures

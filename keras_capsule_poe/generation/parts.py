@@ -49,10 +49,7 @@ def parts(model, images, n=2, labels=None):
     classes = longest(lengths, n)
     if labels is not None:
         classes = in_order_of(labels, classes)
-    alone = np.arange(capsules.shape[1]) == classes[..., None]
-    codes = capsules[:, None] * alone[..., None].astype(capsules.dtype)
-    shown = render(model, codes.reshape(-1, *capsules.shape[1:]))
-    return classes, shown.reshape(*classes.shape, *shown.shape[1:])
+    return classes, _alone(model, capsules, classes)
 
 
 def in_order_of(labels, classes):
@@ -112,44 +109,47 @@ def part_rows(model, images, labels, targets=None):
     return classes, rows
 
 
-def named_rows(model, images, labels):
-    """Images, and beneath them what the most probable capsule and that of the label decode to.
+def named_rows(model, images):
+    """Labelled images, and beneath them what the capsules that name them decode to.
 
     Args:
-        model, images: See `parts`.
-        labels: Integer array (N,).
+        model: See `parts`.
+        images: `ImageSet` with labels (N,), or (N, T): then the rows are those of `part_rows`.
 
     Returns:
-        (classes, rows): integer array (N,), what the images are taken for; and a dict of arrays
-        (N, H, W, C), one a row: `original`, `longest_capsule` and, if one is taken for another
-        class, `capsule_of_the_label`. See `part_rows` for a model with a `view`.
+        (classes, rows): integer array like the labels, what the images are taken for; and a dict
+        of arrays (N, H, W, C), one a row: `original`, `longest_capsule` and, if an image is taken
+        for another class, `capsule_of_the_label`.
 
     Examples:
 
-    >>> class Blank:
+    >>> from keras_capsule_poe.data import ImageSet
+    >>> class Mirror:
     ...     def encode(self, images):
-    ...         return {"capsules": images[:, :3, :2, 0], "probabilities": images[:, :3, 0, 0]}
+    ...         return {"capsules": images[..., 0], "probabilities": images[:, :, 0, 0]}
     ...
     ...     def render(self, capsules):
     ...         return {"images": capsules[..., None]}
-    >>> classes, rows = named_rows(Blank(), np.zeros((4, 8, 8, 1)), np.array([0, 0, 0, 2]))
+    >>> images = ImageSet(np.zeros((2, 3, 2, 1), "uint8"), np.array([0, 2]))
+    >>> classes, rows = named_rows(Mirror(), images)
     >>> classes.tolist(), list(rows)
-    ([0, 0, 0, 0], ['original', 'longest_capsule', 'capsule_of_the_label'])
+    ([0, 0], ['original', 'longest_capsule', 'capsule_of_the_label'])
 
     Reference:
 
     - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Figure 3
     """
-    code = map_batches(model.encode, images)
-    capsules, classes = code["capsules"], winners(code["probabilities"])
-
-    def decoded(which):
-        alone = np.arange(capsules.shape[1]) == which[:, None]
-        return render(model, capsules * alone[..., None].astype(capsules.dtype))
-
-    rows = {"original": _seen(model, images), "longest_capsule": decoded(classes)}
+    labels = images.labels
+    if labels.ndim > 1:
+        return part_rows(model, images.images, labels, images.extras.get("targets"))
+    code = map_batches(model.encode, images.images)
+    classes = winners(code["probabilities"])
+    rows = {
+        "original": _seen(model, images.images),
+        "longest_capsule": _alone(model, code["capsules"], classes[:, None])[:, 0],
+    }
     if (classes != labels).any():
-        rows["capsule_of_the_label"] = decoded(labels)
+        rows["capsule_of_the_label"] = _alone(model, code["capsules"], labels[:, None])[:, 0]
     return classes, rows
 
 
@@ -225,6 +225,14 @@ def in_colour(pairs):
     """
     grey = pairs.mean(axis=-1)
     return np.stack([grey[:, 0], grey[:, 1], np.zeros_like(grey[:, 0])], axis=-1).astype("float32")
+
+
+def _alone(model, capsules, classes):
+    """Images (N, T, H, W, C) of those capsules of (N, J, E) that (N, T) names, each alone."""
+    alone = np.arange(capsules.shape[1]) == classes[..., None]
+    codes = capsules[:, None] * alone[..., None].astype(capsules.dtype)
+    shown = render(model, codes.reshape(-1, *capsules.shape[1:]))
+    return shown.reshape(*classes.shape, *shown.shape[1:])
 
 
 def _seen(model, images):

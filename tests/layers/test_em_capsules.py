@@ -240,6 +240,14 @@ np.testing.assert_allclose([logs["margin"] for logs in seen], margins, rtol=1e-5
 losses = (2 * margins**2).reshape(3, 2)
 losses[:, 1] = losses.mean(axis=1)
 np.testing.assert_allclose([logs["loss"] for logs in seen], losses.ravel(), rtol=1e-5)
+
+# Compiled anew, with another loss, it sees that one's.
+model.compile(keras.optimizers.SGD(0.0), SpreadLoss())
+seen.clear()
+model.fit(np.zeros((4, 3)), np.eye(3)[[0, 1, 2, 0]], batch_size=2, epochs=1, verbose=0,
+          callbacks=[SpreadMargin(steps=2), after])
+np.testing.assert_allclose([logs["margin"] for logs in seen], [0.2, 0.55], rtol=1e-5)
+np.testing.assert_allclose(seen[-1]["loss"], 0.2**2 + 0.55**2, rtol=1e-5)
 print("fine")
 """
 

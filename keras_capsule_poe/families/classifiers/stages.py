@@ -16,8 +16,8 @@ from keras_capsule_poe.families.features import stored
 from keras_capsule_poe.families.saved import save_whole
 from keras_capsule_poe.functions.compiled import compiled
 from keras_capsule_poe.functions.winners import are_longest
-from keras_capsule_poe.generation.grids import image_traversal, reconstruction_rows
-from keras_capsule_poe.generation.parts import part_rows
+from keras_capsule_poe.generation.grids import image_traversal
+from keras_capsule_poe.generation.parts import named_rows
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.training.soundness import complain, no_better_than_commonest
 
@@ -128,8 +128,5 @@ def _enough(accuracy):
 
 def _reconstructions(model, images):
     """Rows of images and what is made of them; of images of several classes, of each part."""
-    shown = images.head(SHOWN)
-    if shown.labels.ndim == 1:
-        return list(reconstruction_rows(model, shown.images).values())
-    _, rows = part_rows(model, shown.images, shown.labels, shown.extras.get("targets"))
+    _, rows = named_rows(model, images.head(SHOWN))
     return list(rows.values())
