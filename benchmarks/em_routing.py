@@ -1,8 +1,8 @@
 """EM routing of a convolutional layer of matrix capsules, against the same by plain einsum.
 
 3x3 windows at strides of two over 12x12 places, as in the networks of Hinton et al. (2018) on
-28x28 images: 8 types to 16 (their small one) and 32 to 32; 3 iterations, gradients through all of
-them in poses, activations and maps.
+28x28 images: 8 types to 16 (their small one) and 32 to 32; gradients through all iterations in
+poses, activations and maps. With six iterations instead of three memory should stay what it is.
 Usage: python benchmarks/em_routing.py [--json FILE] [--quick]
 """
 
@@ -14,20 +14,21 @@ import tensorflow as tf
 from keras_capsule_poe.layers import ConvEMCapsules
 
 PLACES, SIZE = 12, 4
-CASES = ((8, 16, 64), (32, 32, 16))
+# Types of children and of parents, images, iterations.
+CASES = ((8, 16, 64, 3), (8, 16, 64, 6), (32, 32, 16, 3))
 FORMS = ("plain", "streamed", "compiled")
-COLUMNS = (
-    "types parents images direction form ms ms_an_image extra_mb time_ratio memory_ratio error"
-)
-COLUMNS = COLUMNS.split()
+COLUMNS = "types parents images iterations direction form ms ms_an_image extra_mb".split()
+COLUMNS += ["time_ratio", "memory_ratio", "error"]
 
 
-def compiled(form, types, parents, images, is_backward):
+def compiled(form, types, parents, images, iterations, is_backward):
     """A function without arguments that runs a form of the layer as one graph."""
     random = np.random.default_rng(0)
     pose = random.normal(size=(images, PLACES, PLACES, types, SIZE, SIZE)).astype("float32")
     activation = random.uniform(size=pose.shape[:4]).astype("float32")
-    layer = ConvEMCapsules(parents, kernel_size=3, strides=2, implementation=form)
+    layer = ConvEMCapsules(
+        parents, kernel_size=3, strides=2, iterations=iterations, implementation=form
+    )
     layer.build((pose.shape, activation.shape))
     layer.kernel.assign(0.3 * random.normal(size=layer.kernel.shape))
 
@@ -65,9 +66,9 @@ def speed(*case):
 
 def main():
     args, rows = measure.parser(__doc__).parse_args(), []
-    for types, parents, images in CASES[: 1 if args.quick else None]:
+    for types, parents, images, iterations in CASES[: 1 if args.quick else None]:
         for is_backward in (False, True):
-            case = (types, parents, 2 if args.quick else images, is_backward)
+            case = (types, parents, 2 if args.quick else images, iterations, is_backward)
             least, error = children.in_child(speed, *case)
             peak = dict(zip(FORMS, children.in_children(memory, [(form, *case) for form in FORMS])))
             for form in FORMS:
@@ -76,6 +77,7 @@ def main():
                         "types": types,
                         "parents": parents,
                         "images": case[2],
+                        "iterations": iterations,
                         "direction": "forward+backward" if is_backward else "forward",
                         "form": form,
                         "ms": least[form],

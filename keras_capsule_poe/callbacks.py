@@ -13,7 +13,8 @@ class SpreadMargin(keras.callbacks.Callback):
     Args:
         loss: The `SpreadLoss`, or None: that of the model.
         steps: int, over which the margin grows.
-        first, last: float in (0, 1], the margin before the first step and after `steps` of them.
+        first, last: float in (0, 1], the margin before the first step and after `steps` of them;
+            `last` is not less.
         rise: `"linear"`, as in the paper; or `"official"`, first + (last - first) sigmoid(x),
             x from -4 to 10 over `steps` steps, as in the code published with it.
 
@@ -35,6 +36,10 @@ class SpreadMargin(keras.callbacks.Callback):
         super().__init__()
         self.steps = whole_number("steps", steps)
         self.first, self.last = share("first", first), share("last", last)
+        if self.last < self.first:
+            raise ValueError(
+                f"The margin must not fall from `first` to `last`. Received: {first=}, {last=}"
+            )
         self.rise = one_of("rise", rise, ("linear", "official"))
         self.loss = loss
 

@@ -4,8 +4,10 @@ A small model of random maps, a tiny one that is trained once through the comman
 autodiff shut off.
 """
 
+import importlib.util
 import json
 import os
+import subprocess
 import sys
 
 # As the commands do. Without it, on processors without AVX512, a softmax over logits of 1e20 has
@@ -115,6 +117,27 @@ def _means_and_factors(random, groups, dim, rank):
 def pixels(n=4, shape=(20, 20, 1), seed=0):
     """Random images (n, H, W, C), pixels in [0, 1]."""
     return np.random.default_rng(seed).uniform(size=(n, *shape)).astype("float32")
+
+
+@pytest.fixture
+def run_on(tmp_path):
+    """Runs a program on another of Keras' backends, in a process and a folder of its own."""
+
+    def run(backend, program):
+        if importlib.util.find_spec(backend) is None:
+            pytest.skip(f"{backend} is not installed")
+        program = f"import keras\nassert keras.backend.backend() == '{backend}'\n{program}"
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=tmp_path,
+            env={**os.environ, "KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -111,3 +111,5 @@ def test_the_official_margin_is_that_of_the_published_code():
     for name, value in (("steps", 0), ("first", 0.0), ("last", 1.1), ("rise", "fast")):
         with pytest.raises(ValueError, match=f"`{name}` must.*Received: {name}="):
             SpreadMargin(**{"steps": 1, name: value})
+    with pytest.raises(ValueError, match="must not fall .*Received: first=0.5, last=0.4"):
+        SpreadMargin(steps=1, first=0.5, last=0.4)

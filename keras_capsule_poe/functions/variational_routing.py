@@ -148,7 +148,8 @@ def expected_log_determinants(parents):
     >>> round(float(expected_log_determinants(parent)[0]), 4)  # a precision of 2, twice
     1.3863
     """
-    h = np.arange(parents.psi.shape[-1], dtype=keras.backend.standardize_dtype(parents.psi.dtype))
+    dtype = keras.backend.standardize_dtype(parents.psi.dtype)
+    h = ops.arange(parents.psi.shape[-1], dtype=dtype)
     degrees = _digamma((parents.nu[..., None] - h) / 2)
     return ops.sum(degrees + np.log(2.0) - ops.log(parents.psi), axis=-1)
 
@@ -243,10 +244,15 @@ def _log_odds(parents, beta_u, beta_a):
 
 def _digamma(x):
     """The backend's: Keras has none."""
-    if keras.backend.backend() == "tensorflow":
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
         import tensorflow as tf
 
         return tf.math.digamma(x)
+    if backend == "torch":
+        import torch
+
+        return torch.digamma(x)
     import jax
 
     return jax.scipy.special.digamma(x)

@@ -12,8 +12,9 @@ class ConvolutionMuon(keras.optimizers.Adam):
 
     `keras.optimizers.Muon` does that for matrices alone, and leaves all filters to Adam.
     Filters (h, w, C, F) are moved as the matrix (h w C, F): by the nearest matrix of orthogonal
-    columns to their momentum, so that all directions learn at the same speed. Biases, and the
-    filters next to images of few channels, have no such matrix to speak of and move by Adam.
+    columns to their momentum, so that all directions learn at the same speed. Maps of capsules
+    (I, J, E, D) are such weights, too. Biases, and weights whose last two axes are not both 8 or
+    more, have no such matrix to speak of and move by Adam.
 
     Args:
         learning_rate: float or schedule, for both.

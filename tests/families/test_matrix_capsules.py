@@ -73,7 +73,9 @@ def test_what_means_nothing_is_refused():
     for settings, message in (
         ({"loss": "none"}, "matrix: `loss` must be 'spread' or 'margin' or 'cross-entropy'"),
         ({"routing": "none"}, "matrix: `routing` must be 'em' or 'variational'"),
-        ({"last_margin": 2.0}, "matrix: `last` must lie in"),
+        ({"last_margin": 2.0}, "matrix: `last_margin` must lie in"),
+        ({"margin_steps": 0}, "matrix: `margin_steps` must be a positive integer"),
+        ({"first_margin": 0.95}, "matrix: The margin must not fall"),
         ({"iterations": 0}, "matrix: `iterations` must be a positive integer"),
         ({"until_accuracy": 2.0}, "matrix: `until_accuracy` must lie in"),
     ):

@@ -5,10 +5,6 @@ numbers of the pose, or of the parents; shared weights that are not; biases that
 networks do not have (the numbers of parameters).
 """
 
-import os
-import subprocess
-import sys
-
 import keras
 import numpy as np
 import pytest
@@ -208,10 +204,9 @@ def test_routing_is_in_float32_in_half_precision():
     assert keras.backend.standardize_dtype(votes.dtype) == "float32"
 
 
-ON_JAX = """
-import keras, numpy as np
+PROGRAM = """
+import numpy as np
 from keras_capsule_poe import *
-assert keras.backend.backend() == "jax"
 inputs = keras.Input((9, 8, 1))
 x = PrimaryMatrixCapsules(2, size=2)(keras.layers.Conv2D(4, 3, activation="relu")(inputs))
 x = ConvEMCapsules(2, kernel_size=3, strides=2, iterations=2)(x)
@@ -223,7 +218,7 @@ losses = model.fit(x, np.eye(3)[[0, 1, 2, 0, 1, 2]], epochs=5, verbose=0,
                    callbacks=[SpreadMargin(steps=1, first=0.9)]).history["loss"]
 assert losses[-1] < losses[0], losses
 _, activation = EMCapsules(3, iterations=2, routing="variational")(PrimaryMatrixCapsules(2)(x))
-assert np.isfinite(activation).all()
+assert np.isfinite(keras.ops.convert_to_numpy(activation)).all()
 
 # A step that was compiled sees the margin of each step: nothing is learnt, so losses are known.
 inputs = keras.Input((3,))
@@ -235,7 +230,9 @@ for epochs in (1, 2):
     model.fit(np.zeros((4, 3)), np.eye(3)[[0, 1, 2, 0]], batch_size=2, epochs=epochs, verbose=0,
               callbacks=[SpreadMargin(steps=5), after])
 margins = np.array([0.2 + 0.7 * min(step / 5, 1) for step in range(6)])
-np.testing.assert_allclose([logs["margin"] for logs in seen], margins, rtol=1e-5)
+on_jax = keras.backend.backend() == "jax"
+if on_jax:
+    np.testing.assert_allclose([logs["margin"] for logs in seen], margins, rtol=1e-5)
 # Within an epoch logs are means over its batches.
 losses = (2 * margins**2).reshape(3, 2)
 losses[:, 1] = losses.mean(axis=1)
@@ -246,17 +243,15 @@ model.compile(keras.optimizers.SGD(0.0), SpreadLoss())
 seen.clear()
 model.fit(np.zeros((4, 3)), np.eye(3)[[0, 1, 2, 0]], batch_size=2, epochs=1, verbose=0,
           callbacks=[SpreadMargin(steps=2), after])
-np.testing.assert_allclose([logs["margin"] for logs in seen], [0.2, 0.55], rtol=1e-5)
+if on_jax:
+    np.testing.assert_allclose([logs["margin"] for logs in seen], [0.2, 0.55], rtol=1e-5)
 np.testing.assert_allclose(seen[-1]["loss"], 0.2**2 + 0.55**2, rtol=1e-5)
-print("fine")
 """
 
 
-def test_they_train_on_jax():
-    environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-c", ON_JAX]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
-    assert done.stdout.strip() == "fine", done.stderr[-2000:]
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_they_train_on_other_backends(run_on, backend):
+    run_on(backend, PROGRAM)
 
 
 @pytest.mark.parametrize(

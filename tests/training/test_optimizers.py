@@ -4,7 +4,11 @@ import keras
 import numpy as np
 import pytest
 
+from keras_capsule_poe.errors import ConfigError
+from keras_capsule_poe.families import get
+from keras_capsule_poe.families.classifiers import fitting
 from keras_capsule_poe.families.features.optimizers import for_autoencoder
+from keras_capsule_poe.training import RunConfig
 from keras_capsule_poe.training.optimizers import ConvolutionMuon, orthogonalized
 
 
@@ -89,6 +93,16 @@ def test_config_round_trip():
     muon = ConvolutionMuon(1e-2, momentum=0.9, newton_schulz=3)
     copy = ConvolutionMuon.from_config(muon.get_config())
     assert (copy.momentum, copy.newton_schulz) == (0.9, 3)
+
+
+def test_classifiers_may_have_it():
+    config = RunConfig(get("capsnet"))
+    assert not isinstance(fitting.optimizer(config["capsnet"], 100), ConvolutionMuon)
+    config.set("capsnet.optimizer", "muon")
+    assert isinstance(fitting.optimizer(config["capsnet"], 100), ConvolutionMuon)
+    config.set("capsnet.optimizer", "sgd")
+    with pytest.raises(ConfigError, match="capsnet: `optimizer` must be 'adam' or 'muon'"):
+        config.check()
 
 
 def test_the_autoencoder_s_rate_warms_up_and_decays():

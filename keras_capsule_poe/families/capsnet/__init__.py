@@ -13,6 +13,7 @@ FAMILY = classifier_family(
         "classes",
         "coefficients",
         "iterations",
+        "optimizer",
         "augmentation",
         "until-accuracy",
     ),

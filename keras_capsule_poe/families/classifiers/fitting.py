@@ -5,8 +5,9 @@ import keras
 from keras_capsule_poe.errors import in_section
 from keras_capsule_poe.families.classifiers.rates import falling
 from keras_capsule_poe.families.classifiers.windows import augmentation, fitting_side
-from keras_capsule_poe.functions.checks import real_number
+from keras_capsule_poe.functions.checks import one_of, real_number
 from keras_capsule_poe.training.family import Cost
+from keras_capsule_poe.training.optimizers import ConvolutionMuon
 from keras_capsule_poe.training.schedule import Schedule
 
 BYTES = 4
@@ -18,8 +19,14 @@ def schedule(net):
 
 
 def optimizer(net, images):
-    """Adam with a falling rate, for so many training images."""
-    return keras.optimizers.Adam(falling(net, *schedule(net).over(images)), epsilon=1e-8)
+    """Adam, or Muon for all weights that are filters, with a falling rate, for so many images.
+
+    Raises:
+        ValueError: If a setting is not in range.
+    """
+    made = {"adam": keras.optimizers.Adam, "muon": ConvolutionMuon}
+    make = made[one_of("optimizer", net.optimizer, net.CHOICES["optimizer"])]
+    return make(falling(net, *schedule(net).over(images)), epsilon=1e-8)
 
 
 def check(config, section, build_model, image_shape=None):

@@ -14,6 +14,7 @@ class ClassifierSection:
     # What settings of words may be, for those that have options of their own.
     CHOICES = {
         "network": ("capsules", "cnn"),
+        "optimizer": ("adam", "muon"),
         "augmentation": ("none", "shift", "efficient", "flip", "cifar", "norb"),
     }
 
@@ -31,6 +32,7 @@ class ClassifierSection:
     epochs: int | None = 5
     steps: int = 1400
     batch_size: int = 128
+    optimizer: str = "adam"
     learning_rate: float = 1e-3
     fall: str = "cosine"
     decay: float = 0.96

@@ -14,6 +14,7 @@ FAMILY = classifier_family(
         "routing",
         "iterations",
         "loss",
+        "optimizer",
         "augmentation",
         "until-accuracy",
     ),

@@ -11,7 +11,7 @@ from keras_capsule_poe.families.classifiers import fitting, windows
 from keras_capsule_poe.families.classifiers.control import build_control, plain_convolutions
 from keras_capsule_poe.families.classifiers.starts import Starts
 from keras_capsule_poe.families.classifiers.windows import seen_shape, view_of
-from keras_capsule_poe.functions.checks import one_of, real_number
+from keras_capsule_poe.functions.checks import one_of, real_number, share, whole_number
 from keras_capsule_poe.layers import (
     ConvEMCapsules,
     DenseDecoder,
@@ -164,8 +164,9 @@ def check(config, image_shape=None):
 def spread_margin(config, steps, loss=None):
     """The `SpreadMargin` of a training of so many steps."""
     net = config["matrix"]
-    over = steps if net.margin_steps is None else net.margin_steps
-    return SpreadMargin(over, loss, net.first_margin, net.last_margin, net.rise)
+    over = whole_number("margin_steps", steps if net.margin_steps is None else net.margin_steps)
+    first, last = share("first_margin", net.first_margin), share("last_margin", net.last_margin)
+    return SpreadMargin(over, loss, first, last, net.rise)
 
 
 def smallest(config):

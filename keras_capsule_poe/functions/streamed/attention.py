@@ -5,6 +5,7 @@ Letters, layouts and blocks as in `blocks`; the steps as in `self_attention`.
 
 from keras import ops, tree
 
+from keras_capsule_poe.functions.gradients import custom_gradient
 from keras_capsule_poe.functions.norms import at_least_float32
 from keras_capsule_poe.functions.routing import Routing
 from keras_capsule_poe.functions.self_attention import SelfAttention
@@ -41,7 +42,7 @@ def attend(x, kernel, bias=None):
     x = ops.cast(at_least_float32(x), kernel.dtype)
     bias = ops.zeros(kernel.shape[:2]) if bias is None else bias
 
-    @ops.custom_gradient
+    @custom_gradient
     def attended(x, kernel, bias):
         attention = BlockAttention(BlockMaps(kernel), bias)
 

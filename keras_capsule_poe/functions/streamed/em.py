@@ -18,6 +18,7 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe.functions.em_routing import TINY, activation_log_odds
+from keras_capsule_poe.functions.gradients import custom_gradient
 from keras_capsule_poe.functions.norms import at_least_float32
 from keras_capsule_poe.functions.slices import over_images
 from keras_capsule_poe.functions.window_children import first_assignment
@@ -64,7 +65,7 @@ def route_matrices(
     arrays = [ops.cast(x, kernel.dtype) for x in (pose, activation, kernel, beta_u, beta_a)]
     machine = _Machine(kernel.shape, fields, options, added, compiled)
 
-    @ops.custom_gradient
+    @custom_gradient
     def routed(pose, activation, kernel, beta_u, beta_a):
         found = machine.forward(pose, activation, kernel, beta_u, beta_a)
 

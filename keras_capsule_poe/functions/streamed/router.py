@@ -7,6 +7,7 @@ from functools import partial
 
 from keras import ops, tree
 
+from keras_capsule_poe.functions.gradients import custom_gradient
 from keras_capsule_poe.functions.norms import at_least_float32, direction, length
 from keras_capsule_poe.functions.routing import (
     Numbers,
@@ -71,7 +72,7 @@ def route_blocks(x, kernel, options, bias=None, units=CAPSULES, hidden_bias=None
     form = partial(SharedMaps, inputs=inputs) if shared else BlockMaps
     more = [] if hidden_bias is None else [ops.cast(hidden_bias, kernel.dtype)]
 
-    @ops.custom_gradient
+    @custom_gradient
     def routed(x, kernel, *arrays):
         numbers, own = Numbers(*arrays[:4]), arrays[4] if more else None
         router = BlockRouter(form(kernel), options, bias, numbers, units, own)
