@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import resource
+import threading
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -52,6 +53,32 @@ def peak_mb():
 def resident_mb():
     """Megabytes that this process has in memory now."""
     return _resident() / MB
+
+
+class Most:
+    """The most that a question is answered while it is open, asked again and again.
+
+    Args:
+        ask: Function without arguments to a number.
+        seconds: float, from one answer to the next question.
+    """
+
+    def __init__(self, ask, seconds=0.01):
+        self.most, self._ask, self._seconds = 0, ask, seconds
+
+    def __enter__(self):
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self):
+        while not self._ended.wait(self._seconds):
+            self.most = max(self.most, self._ask())
 
 
 def status(field):

@@ -64,6 +64,23 @@ def state(folder):
     return found
 
 
+def differing(wanted, folder):
+    """Names in which what a finished run left differs from a `state`."""
+    found = state(folder)
+    return [name for name in wanted | found if wanted.get(name) != found.get(name)]
+
+
+def shares(moments, families):
+    """How many of so many moments each family has.
+
+    Examples:
+
+    >>> shares(5, ["rbm", "capsnet"])
+    {'rbm': 3, 'capsnet': 2}
+    """
+    return {family: len(range(i, moments, len(families))) for i, family in enumerate(families)}
+
+
 def leftovers(folder):
     """Paths in a finished run's folder that should not be there."""
     hidden = [path for path in Path(folder).rglob(".*") if path.name not in HIDDEN]

@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 from pathlib import Path
 
 import _children as children
@@ -31,9 +30,8 @@ def main():
     parser.add_argument("--moments", type=int, default=100, help="shares, over all families")
     parser.add_argument("--epochs", type=int, default=3, help="of each stage")
     args = parser.parse_args()
-    each = [len(range(i, args.moments, len(args.families))) for i in range(len(args.families))]
     rows, problems = [], []
-    for family, moments in zip(args.families, each):
+    for family, moments in tiny.shares(args.moments, args.families).items():
         row, found = filled(family, moments, args.epochs)
         rows.append(row)
         problems += [f"{family}: {problem}" for problem in found]
@@ -68,39 +66,18 @@ def make_room(folder, size):
     subprocess.run(["mount", "-o", f"remount,size={size}", str(folder)], check=True)
 
 
-class _Most:
-    """The most bytes that a file system held while it is open."""
-
-    def __init__(self, folder):
-        self.folder, self.bytes = folder, 0
-
-    def __enter__(self):
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._ended.set()
-        self._thread.join()
-
-    def _watch(self):
-        while not self._ended.wait(0.005):
-            self.bytes = max(self.bytes, shutil.disk_usage(self.folder).used)
-
-
 def filled(family, moments, epochs):
     """Row of a family, and problems in words."""
     with file_system(ROOM) as folder:
-        with _Most(folder) as most:
+        with measure.Most(lambda: shutil.disk_usage(folder).used, 0.005) as used:
             code, said = start(family, folder / "run", epochs)
         if code:
             raise SystemExit(f"{family} fails where there is room: {said}")
         wanted = tiny.state(folder / "run")
     row = dict.fromkeys(COLUMNS, 0) | {"family": family, "moments": moments}
-    row["most_mb"], problems = most.bytes / measure.MB, []
+    row["most_mb"], problems = used.most / measure.MB, []
     for i in range(moments):
-        size = int(most.bytes * (i + 0.5) / moments)
+        size = int(used.most * (i + 0.5) / moments)
         for kind, problem in filled_once(family, size, epochs, wanted):
             row[kind] += 1
             if problem:
@@ -126,9 +103,7 @@ def filled_once(family, size, epochs, wanted):
             return found
         again = [path.parent.name for path, at in done.items() if path.stat().st_mtime_ns != at]
         found += [("redone", f"{stage} was done again") for stage in again]
-        state = tiny.state(run)
-        differing = [name for name in wanted | state if wanted.get(name) != state.get(name)]
-        found += [("different", f"differs in {name}") for name in differing]
+        found += [("different", f"differs in {name}") for name in tiny.differing(wanted, run)]
         return found + [("leftovers", f"left behind: {name}") for name in tiny.leftovers(run)]
 
 

@@ -41,9 +41,8 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--epochs", type=int, default=20, help="of each stage")
     args = parser.parse_args()
-    each = [len(range(i, args.moments, len(args.families))) for i in range(len(args.families))]
     rows, problems = [], []
-    for family, moments in zip(args.families, each):
+    for family, moments in tiny.shares(args.moments, args.families).items():
         draw = random.Random(f"{args.seed} {family}")
         with tempfile.TemporaryDirectory() as folder:
             row, found = killed(family, moments, draw, Path(folder), args.epochs)
@@ -96,9 +95,7 @@ def killed(family, moments, draw, folder, epochs):
             row["failed"] += 1
             problems.append(str(error))
             continue
-        found = tiny.state(path)
-        differing = [name for name in wanted | found if wanted.get(name) != found.get(name)]
-        over = tiny.leftovers(path)
+        differing, over = tiny.differing(wanted, path), tiny.leftovers(path)
         row["different"] += bool(differing)
         row["leftovers"] += len(over)
         problems += [f"{path.name} differs in {name}" for name in differing]

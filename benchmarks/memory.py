@@ -15,7 +15,6 @@ import contextlib
 import io
 import os
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -54,29 +53,11 @@ def write_images(path, n, tested):
     np.savez(path, x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
 
 
-class _Peak:
-    """The most anonymous memory of this process while it is open, in MB."""
-
-    def __enter__(self):
-        self.most, self._ended = 0, threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._ended.set()
-        self._thread.join()
-
-    def _watch(self):
-        while not self._ended.wait(0.01):
-            self.most = max(self.most, measure.status("RssAnon:") / measure.MB)
-
-
 def measured(call):
     """What a process of its own needs at most for a call."""
-    with _Peak() as peak:
+    with measure.Most(lambda: measure.status("RssAnon:")) as anonymous:
         call()
-    return {"anon_mb": peak.most, "peak_mb": measure.peak_mb()}
+    return {"anon_mb": anonymous.most / measure.MB, "peak_mb": measure.peak_mb()}
 
 
 def configuration(family, path, quick):

@@ -19,7 +19,7 @@ def schedule(net):
 
 
 def optimizer(net, images):
-    """Adam, or Muon for all weights that are filters, with a falling rate, for so many images.
+    """Adam, or `ConvolutionMuon`, with a falling rate, for so many training images.
 
     Raises:
         ValueError: If a setting is not in range.

@@ -3,7 +3,7 @@
 Letters, layouts and blocks as in `blocks`; the steps as in `self_attention`.
 """
 
-from keras import ops, tree
+from keras import ops
 
 from keras_capsule_poe.functions.gradients import custom_gradient
 from keras_capsule_poe.functions.norms import at_least_float32
@@ -46,8 +46,8 @@ def attend(x, kernel, bias=None):
     def attended(x, kernel, bias):
         attention = BlockAttention(BlockMaps(kernel), bias)
 
-        def gradient(*upstream):
-            return attention.gradient(x, *tree.flatten(upstream)[-2:])
+        def gradient(in_c, in_z):
+            return attention.gradient(x, in_c, in_z)
 
         return tuple(attention.route(x)), gradient
 

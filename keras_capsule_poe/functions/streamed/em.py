@@ -69,8 +69,7 @@ def route_matrices(
     def routed(pose, activation, kernel, beta_u, beta_a):
         found = machine.forward(pose, activation, kernel, beta_u, beta_a)
 
-        def gradient(*upstream):
-            in_pose, in_activation = keras.tree.flatten(upstream)[-2:]
+        def gradient(in_pose, in_activation):
             return machine.gradient(
                 pose, activation, kernel, beta_u, beta_a, in_pose, in_activation
             )

@@ -5,7 +5,7 @@ Letters, layouts and blocks as in `blocks`; the steps of routing as in `routing`
 
 from functools import partial
 
-from keras import ops, tree
+from keras import ops
 
 from keras_capsule_poe.functions.gradients import custom_gradient
 from keras_capsule_poe.functions.norms import at_least_float32, direction, length
@@ -78,8 +78,7 @@ def route_blocks(x, kernel, options, bias=None, units=CAPSULES, hidden_bias=None
         router = BlockRouter(form(kernel), options, bias, numbers, units, own)
         c, *steps = router.all_images(x)
 
-        def gradient(*upstream):
-            in_c, in_z = tree.flatten(upstream)[-2:]
+        def gradient(in_c, in_z):
             return router.gradient(x, steps, in_c, in_z)
 
         return (c, steps[-1]), gradient
