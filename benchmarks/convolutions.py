@@ -1,4 +1,4 @@
-"""Large filters by few multiplications against the plain form: forward, and a training step's way.
+"""Large filters in their fast form against the plain one: forward, and a training step's way.
 
 Batches of 128 maps, float32; `backward` has both gradients. `share` is the rate of the plain form's
 operations, as a share of a large product's: the fast form's may pass 1.
@@ -10,13 +10,15 @@ import _measure as measure
 import numpy as np
 import tensorflow as tf
 
-from keras_capsule_poe.functions.convolution import convolve
+from keras_capsule_poe.functions.convolution import convolve, transposed
 
-# Where they stand: maps' size, channels, filters' size, number of them, stride, padding.
+# Where they stand: maps' size, channels, filters' size, number of them, stride, padding; or that
+# they lead back, from channels to fewer.
 CASES = {
     "primary capsules, paper": (20, 256, 9, 256, 2, "valid"),
     "primary capsules, small": (20, 64, 9, 96, 2, "valid"),
     "autoencoder": (19, 128, 9, 128, 2, "valid"),
+    "autoencoder, to pixels": (19, 128, 10, 1, 1, "transposed"),
     "convolutional control": (14, 256, 5, 256, 1, "same"),
 }
 BATCH = 128
@@ -29,26 +31,33 @@ def calls(case, is_backward):
     random = np.random.default_rng(0)
     # As behind a rectifier.
     x = np.maximum(random.normal(size=(BATCH, size, size, channels)), 0)
-    kernel = random.normal(size=(taps, taps, channels, filters)) / taps
+    is_back = padding == "transposed"
+    sides = (filters, channels) if is_back else (channels, filters)
+    kernel = random.normal(size=(taps, taps, *sides)) / taps
     x, kernel = tf.constant(x, "float32"), tf.constant(kernel, "float32")
+
+    def convolved(x, fast):
+        if is_back:
+            return transposed(x, kernel, strides, fast)
+        return convolve(x, kernel, strides, padding, fast)
 
     def form(fast):
         @tf.function
         def forward():
-            return [convolve(x, kernel, strides, padding, fast)]
+            return [convolved(x, fast)]
 
         @tf.function
         def backward():
             with tf.GradientTape() as tape:
                 tape.watch([x, kernel])
-                y = convolve(x, kernel, strides, padding, fast)
+                y = convolved(x, fast)
                 loss = tf.reduce_sum(tf.square(y))
             return tape.gradient(loss, [x, kernel])
 
         return backward if is_backward else forward
 
     found = {"plain": form(False), "fast": form(True)}
-    places = convolve(x[:1], kernel, strides, padding).shape[1] ** 2
+    places = (size if is_back else convolved(x[:1], False).shape[1]) ** 2
     operations = 2.0 * BATCH * places * taps**2 * channels * filters
     return found, operations * (3 if is_backward else 1)
 

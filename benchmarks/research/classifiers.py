@@ -1,6 +1,7 @@
 """Classifiers one after another: accuracy after the last epoch, time, memory and parameters.
 
 A case is DATASET:RECIPE:EPOCHS, or with settings beside, DATASET:RECIPE:EPOCHS:SETTING=VALUE,...
+A recipe of another family than `capsnet` has its name before it: mnist:matrix-capsules/small:5.
 Nothing is chosen on test images. `held out` is of the last training images, which are not
 trained on. Of images of two classes, `error` is that of pairs and `digit error` that of their
 digits. Memory is the most that training took above what the program took before. Trainings are
@@ -55,9 +56,11 @@ def case_of(args, case, seed):
     if len(words) < 2 or not words[1].isdigit():
         raise SystemExit(f"A case is DATASET:RECIPE:EPOCHS[:SETTING=VALUE,...]. Received: {case}")
     recipe, epochs, *more = words
-    settings = classifiers.pairs(more[0].split(",") if more else [])
-    settings = {"capsnet.epochs": int(epochs), **settings}
-    return classifiers.config_of(args, dataset, recipe, settings, seed)
+    family, _, recipe = recipe.rpartition("/")
+    family = family or "capsnet"
+    more = more[0].split(",") if more else []
+    settings = classifiers.pairs([f"epochs={epochs}", *more], family)
+    return classifiers.config_of(args, dataset, recipe, settings, seed, family)
 
 
 def main():

@@ -16,7 +16,7 @@ PROBE_IMAGES, PROBE_SAMPLE = 60_000, 20_000
 FEATURE_IMAGES, FEATURE_TESTED = 12_000, 10_000
 
 
-def evaluate(model, data, probe_images=None, test_images=None, seed=0):
+def evaluate(model, data, probe_images=None, test_images=None, seed=0, reconstruction=None):
     """Figures of a model on its data set; whatever is fitted is fitted on training images.
 
     Args:
@@ -28,6 +28,7 @@ def evaluate(model, data, probe_images=None, test_images=None, seed=0):
         test_images: int, the first so many test images; `None`: all, but for whatever rests on
             codes the first 60,000, and on features the first 10,000.
         seed: int, of the choice of images and of the clusterings.
+        reconstruction: dict of `reconstruct`, of the test images, that is known already.
 
     Returns:
         dict: `reconstruction` (relative squared errors of the model's `reconstructions`),
@@ -59,8 +60,10 @@ def evaluate(model, data, probe_images=None, test_images=None, seed=0):
     train = map_batches(model.code, data.train.images[chosen])
     held_out = map_batches(model.code, test.images)
     energy, held_out_energy = (float(code["free_energy"].mean()) for code in (train, held_out))
+    if reconstruction is None:
+        reconstruction, _ = reconstruct(model, whole.images)
     figures = {
-        "reconstruction": reconstruction_errors(model, whole.images),
+        "reconstruction": reconstruction,
         "free_energy": {
             "train": energy,
             "test": held_out_energy,
@@ -100,37 +103,57 @@ def evaluate(model, data, probe_images=None, test_images=None, seed=0):
     return figures
 
 
-def reconstruction_errors(model, images):
+def reconstruct(model, images, kept=0):
     """Relative squared errors of a model's reconstructions, over all images together.
 
     Args:
         model: `GenerativeModel`.
         images: Array (N, H, W, C), uint8, or pixels in [0, 1].
+        kept: int, of how many images to keep what is decoded, the first ones.
 
     Returns:
         dict of float: |decoded - original|^2 / |original|^2 by the names of
-        `GenerativeModel.reconstructions`.
+        `GenerativeModel.reconstructions`; dict of arrays (kept, H, W, C) by those of
+        `GenerativeModel.CEILINGS`, empty if nothing is kept.
 
     Examples:
 
     >>> class Half:
+    ...     CEILINGS = ("half",)
+    ...
     ...     def reconstructions(self, images):
     ...         return {"half": (images / 2, images)}
-    >>> reconstruction_errors(Half(), np.ones((4, 2, 2, 1), "float32"))
-    {'half': 0.25}
+    >>> errors, decoded = reconstruct(Half(), np.ones((4, 2, 2, 1), "float32"), kept=3)
+    >>> errors, decoded["half"].shape
+    ({'half': 0.25}, (3, 2, 2, 1))
     """
 
-    def squares(batch):
+    def squares(found):
         return {
             name: error_and_size(*pair, axis=tuple(range(1, len(pair[0].shape))))
-            for name, pair in model.reconstructions(batch).items()
+            for name, pair in found.items()
         }
 
-    return {
+    def with_images(batch):
+        found = model.reconstructions(batch)
+        return {
+            "squares": squares(found),
+            "images": {name: found[name][0] for name in model.CEILINGS},
+        }
+
+    parts, decoded = [], {}
+    if kept:
+        first = map_batches(with_images, images[:kept])
+        decoded = first["images"]
+        parts.append(first["squares"])
+    if kept < len(images) or not parts:
+        parts.append(map_batches(lambda x: squares(model.reconstructions(x)), images[kept:]))
+    errors = {}
+    for name in parts[0]:
+        error, size = (sum(part[name][k].sum() for part in parts) for k in (0, 1))
         # As `relative_error` of images that are all black.
-        name: float(error.sum() / max(size.sum(), keras.config.epsilon()))
-        for name, (error, size) in map_batches(squares, images).items()
-    }
+        errors[name] = float(error / max(size, keras.config.epsilon()))
+    return errors, decoded
 
 
 def has_classes(data):

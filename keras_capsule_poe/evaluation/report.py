@@ -1,5 +1,7 @@
 """The figures of one model, or of several seeds of it, as tables."""
 
+import contextlib
+
 import numpy as np
 
 from keras_capsule_poe.evaluation.accuracy import classification_figures
@@ -10,7 +12,7 @@ from keras_capsule_poe.evaluation.classified import (
     measure_of,
     shows_several,
 )
-from keras_capsule_poe.evaluation.figures import evaluate, has_classes
+from keras_capsule_poe.evaluation.figures import evaluate, has_classes, reconstruct
 from keras_capsule_poe.evaluation.pairs import pair_figures
 from keras_capsule_poe.evaluation.routing import IMAGES, logit_changes
 from keras_capsule_poe.evaluation.samples import sample_figures
@@ -125,11 +127,8 @@ def measure(model, data, samples=10_000, probe_images=None, seed=0, vae_seconds=
     """
     figures = {}
     if is_generative(model):
-        figures |= evaluate(model, data, probe_images, seed=seed)
-        if has_signs(model):
-            figures["signs"] = sign_figures(model, data, min(samples, COMPARED), seed)
-        if samples and has_classes(data):
-            figures["samples"] = sample_figures(model, data, samples, seed, vae_seconds=vae_seconds)
+        with getattr(model, "quick", contextlib.nullcontext)():
+            figures |= _generative_figures(model, data, samples, probe_images, seed, vae_seconds)
     if is_judged(model, data.test):
         found = classified(model, data.test) if found is None else found
         if has_views(data.test):
@@ -140,6 +139,19 @@ def measure(model, data, samples=10_000, probe_images=None, seed=0, vae_seconds=
         figures |= calibration_figures(said, data.test.labels, measure_of(model))
     if is_classifier(model) and getattr(model, "iterations", 0):
         figures["logit_changes"] = logit_changes(model, data.test.images)
+    return figures
+
+
+def _generative_figures(model, data, samples, probe_images, seed, vae_seconds):
+    """`evaluate`, `signs` and `samples`; test images are reconstructed once for all of them."""
+    kept = samples if has_classes(data) else 0
+    reconstruction, decoded = reconstruct(model, data.test.images, kept)
+    figures = evaluate(model, data, probe_images, seed=seed, reconstruction=reconstruction)
+    if has_signs(model):
+        figures["signs"] = sign_figures(model, data, min(samples, COMPARED), seed)
+    if kept:
+        options = {"vae_seconds": vae_seconds, "decoded": decoded}
+        figures["samples"] = sample_figures(model, data, samples, seed, **options)
     return figures
 
 

@@ -24,7 +24,7 @@ DISTANCES = (
 MEMORISATION_IMAGES = 2_000
 
 
-def sample_figures(model, data, samples=10_000, seed=0, cache=None, vae_seconds=0):
+def sample_figures(model, data, samples=10_000, seed=0, cache=None, vae_seconds=0, decoded=None):
     """Figures of everything that can stand in for a real image.
 
     Args:
@@ -35,6 +35,7 @@ def sample_figures(model, data, samples=10_000, seed=0, cache=None, vae_seconds=
         cache: Folder of the classifier, see `train_judge`.
         vae_seconds: float, how long a `VariationalControl` of the model's `own_parameters` is
             trained on the same features as the other controls; zero: none.
+        decoded: See `image_sources`.
 
     Returns:
         dict: `classifier_accuracy` on the test images; and for each of `image_sources` a dict of
@@ -76,7 +77,8 @@ def sample_figures(model, data, samples=10_000, seed=0, cache=None, vae_seconds=
     more = {}
     if vae_seconds:
         more[VAE] = VariationalControl(model.own_parameters, vae_seconds, seed=seed)
-    for name, draw in image_sources(model, data, len(test), samples, seed, more).items():
+    sources = image_sources(model, data, len(test), samples, seed, more, decoded)
+    for name, draw in sources.items():
         images, capsule = draw()
         features, classes = judge.judge(images)
         figures[name] = {**recognition(classes), **distances(real, features, balls)}

@@ -5,13 +5,13 @@ import numpy as np
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.boltzmann_control import BoltzmannControl
 from keras_capsule_poe.evaluation.controls import KINDS, FeatureControl
-from keras_capsule_poe.evaluation.figures import FEATURE_IMAGES
+from keras_capsule_poe.evaluation.figures import FEATURE_IMAGES, reconstruct
 from keras_capsule_poe.generation.sampling import sample
 
 BOLTZMANN = "boltzmann_machine"
 
 
-def image_sources(model, data, test_images, samples, seed, more=None):
+def image_sources(model, data, test_images, samples, seed, more=None, decoded=None):
     """Sources of images by name; nothing is drawn before it is asked for.
 
     `real`: training images, the best that samples can be. Then the model's `CEILINGS`, of test
@@ -28,22 +28,19 @@ def image_sources(model, data, test_images, samples, seed, more=None):
         seed: int.
         more: dict of further controls by name, not fitted yet: anything that has `fit` and
             `sample` as a `FeatureControl` has.
+        decoded: dict of `reconstruct`, of these test images or more, that is known already.
 
     Returns:
         dict: functions of nothing to images (N, H, W, C) and the capsule of each, or None.
     """
     chosen = np.random.default_rng(seed).permutation(len(data.train))
     test = data.test.images[:test_images]
-    more, known, ceilings = more or {}, {}, {}
+    more, known, ceilings = more or {}, {}, dict(decoded or {})
 
     def ceiling(name):
         if not ceilings:
-            ceilings.update(map_batches(reconstructed, test))
-        return ceilings[name], None
-
-    def reconstructed(images):
-        found = model.reconstructions(images)
-        return {name: found[name][0] for name in model.CEILINGS}
+            ceilings.update(reconstruct(model, test, kept=test_images)[1])
+        return ceilings[name][:test_images], None
 
     def drawn(mode, domain):
         found = sample(model, samples, seed, mode, domain)

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_capsule_poe.functions.fast_convolution import fast_convolution, on_processor
+from keras_capsule_poe.functions.laying_down import lay_down, pays
 
 
 def convolve(x, kernel, strides=1, padding="valid", fast=False):
@@ -45,12 +46,14 @@ def transposed(y, kernel, strides=1, fast=False):
         y: Tensor (B, h, w, O).
         kernel: Tensor (K, K, C, O).
         strides: int.
-        fast: See `convolve`.
+        fast: See `convolve`; also for few channels, see `lay_down`.
 
     Returns:
         Tensor (B, H, W, C), H = strides (h - 1) + max(K, strides).
     """
     y, kernel = ops.convert_to_tensor(y), ops.convert_to_tensor(kernel)
+    if fast and None not in y.shape[1:3] and _is_exact(y) and pays(kernel.shape, strides):
+        return lay_down(y, kernel)
     sizes = [strides * (size - 1) + k for size, k in zip(y.shape[1:3], kernel.shape[:2]) if size]
     quick = _fast(y, kernel.shape, sizes, strides) if fast and len(sizes) == 2 else None
     if quick is None or strides > min(kernel.shape[:2]):
@@ -80,10 +83,13 @@ def fast_share(sizes, kernel_shape, strides=1, padding="valid"):
 
 
 def _fast(x, kernel_shape, sizes, strides):
-    is_exact = keras.backend.standardize_dtype(x.dtype) in ("float32", "float64")
-    if not (is_exact and on_processor()):
-        return None
-    return fast_convolution(tuple(sizes), tuple(kernel_shape), strides)
+    return fast_convolution(tuple(sizes), tuple(kernel_shape), strides) if _is_exact(x) else None
+
+
+def _is_exact(x):
+    """Whether numbers have bits to lose to rounding, and are a processor's."""
+    dtype = keras.backend.standardize_dtype(x.dtype)
+    return dtype in ("float32", "float64") and on_processor()
 
 
 def _padding(sizes, taps, strides, padding):

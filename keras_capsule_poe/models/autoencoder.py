@@ -1,5 +1,6 @@
 """The convolutional autoencoder whose frozen feature map the capsules model."""
 
+import contextlib
 import math
 from collections import namedtuple
 
@@ -83,6 +84,7 @@ class ConvAutoencoder(SharedOutGradients, TensorFlowTraining, keras.Model):
         self.dropout = dropout
         self.negative_slope = negative_slope
         self.seed = seed
+        self._is_quick = False
         self.rectifier = keras.layers.LeakyReLU(
             negative_slope, dtype=self.dtype_policy, name="rectifier"
         )
@@ -165,12 +167,33 @@ class ConvAutoencoder(SharedOutGradients, TensorFlowTraining, keras.Model):
             optimizer = getattr(self, "optimizer", None)
             step = optimizer.iterations if optimizer else 0
             hidden = drop_rows(hidden, self.dropout, StatelessSeed(self.seed, step))
-        return self.rectifier(self.reduction(hidden, training=training))
+        return self.rectifier(self.reduction(hidden, training=training or self._is_quick))
+
+    @contextlib.contextmanager
+    def quick(self):
+        """While it lasts, `encode` and `decode` compute as training does, see `FastConv2D`.
+
+        Three times as fast on a processor in float32, of which they keep four to five digits.
+
+        Examples:
+
+        >>> model = ConvAutoencoder(filters=4)
+        >>> model.build((None, 20, 20, 1))
+        >>> with model.quick():
+        ...     model.encode(np.zeros((1, 20, 20, 1))).shape
+        TensorShape([1, 2, 2, 4])
+        """
+        before, self._is_quick = self._is_quick, True
+        try:
+            yield
+        finally:
+            self._is_quick = before
 
     def decode(self, features, training=False):
         """Feature map (B, h, w, F) to images (B, H, W, C), pixels in [0, 1], float32."""
+        training = training or self._is_quick
         hidden = self.rectifier(self.expansion(features, training=training))
-        return self.sigmoid(self.deconvolution(hidden))
+        return self.sigmoid(self.deconvolution(hidden, training=training))
 
     def call(self, images, training=False):
         return self.decode(self.encode(images, training=training), training=training)

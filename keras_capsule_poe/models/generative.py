@@ -1,5 +1,6 @@
 """What one can ask of a model that generates images; every tool asks this and nothing else."""
 
+import contextlib
 import dataclasses
 
 from keras import ops
@@ -140,6 +141,11 @@ class GenerativeModel:
     def from_features(self, features):
         """Images (B, H, W, C), pixels in [0, 1], of features (B, ...)."""
         raise NotImplementedError
+
+    def quick(self):
+        """A context in which features and images take less time, see `ConvAutoencoder.quick`."""
+        autoencoder = getattr(self, "autoencoder", None)
+        return contextlib.nullcontext() if autoencoder is None else autoencoder.quick()
 
     def reconstructions(self, images):
         """What is left of images on the ways down from each height.

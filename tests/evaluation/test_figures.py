@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe.data import ImageData
-from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.data.mapping import map_batches, to_pixels
 from keras_capsule_poe.evaluation import evaluate, figures, linear_probe
 from keras_capsule_poe.evaluation.clusters import clustering_accuracy, kmeans_clusters
+from keras_capsule_poe.evaluation.figures import reconstruct
 
 
 def error(decoded, original):
@@ -37,6 +38,19 @@ def test_figures_are_those_of_the_methods(model, image_set):
     assert found["probe"]["capsules"] == pytest.approx(probe, abs=0.01)
     energy = np.asarray(model.free_energy(train)["free_energy"]).mean()
     assert found["free_energy"]["train"] == pytest.approx(energy, rel=1e-4)
+
+
+@pytest.mark.parametrize("kept", [0, 7, 30, 40])
+def test_what_is_decoded_is_kept_and_changes_no_error(model, image_set, kept):
+    images = image_set(30, 2).images
+    errors, decoded = reconstruct(model, images, kept)
+    expected, _ = reconstruct(model, images)
+    # The same sums, in two parts.
+    assert errors == pytest.approx(expected, rel=1e-5)
+    assert set(decoded) == (set(model.CEILINGS) if kept else set())
+    for name, shown in decoded.items():
+        found = model.reconstructions(to_pixels(images[:kept]))[name][0]
+        np.testing.assert_allclose(shown, found, atol=1e-5)
 
 
 def test_only_the_first_test_images_and_no_probe_without_labels(model, image_set):

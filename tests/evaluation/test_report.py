@@ -6,6 +6,7 @@ import pytest
 from keras_capsule_poe.data import ImageData, ImageSet
 from keras_capsule_poe.evaluation.accuracy import wilson_interval
 from keras_capsule_poe.evaluation.classified import classified
+from keras_capsule_poe.evaluation.figures import reconstruct
 from keras_capsule_poe.evaluation.model_page import write_report
 from keras_capsule_poe.evaluation.report import measure, over_seeds, tables
 
@@ -122,3 +123,21 @@ def test_a_model_of_both_kinds_one_test_image_and_labels_below_zero(model, image
     assert f'<th scope="row">{data.test.labels[0]}</th><td>1</td>' in page
     assert "mixture fitted to those that training visited." in page
     assert "Samples: single, visited" in page and "Reconstructions" in page
+
+
+def test_figures_are_of_the_quick_form_and_the_model_is_as_it_was(model, image_set, monkeypatch):
+    data = ImageData(image_set(40, 1), image_set(20, 2))
+    seen, quick = [], type(model.autoencoder).quick
+
+    def watched(autoencoder):
+        seen.append(autoencoder)
+        return quick(autoencoder)
+
+    monkeypatch.setattr(type(model.autoencoder), "quick", watched)
+    before = np.asarray(model.to_features(data.test.images / 255))
+    found = measure(model, data, samples=0)
+    assert seen == [model.autoencoder]
+    np.testing.assert_array_equal(model.to_features(data.test.images / 255), before)
+    assert found["reconstruction"] == pytest.approx(reconstruct(model, data.test.images)[0], 1e-4)
+    unlabelled = ImageData(ImageSet(data.train.images), ImageSet(data.test.images))
+    assert "negatives_visited" in measure(model, unlabelled, samples=8)["signs"]

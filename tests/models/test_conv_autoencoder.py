@@ -49,6 +49,20 @@ def test_images_keep_their_size(shape, feature_shape):
         assert 0 <= np.min(result) and np.max(result) <= 1
 
 
+def test_what_is_quick_differs_by_rounding_and_ends():
+    model = built((28, 28, 1), filters=64)
+    batch = images(shape=(28, 28, 1))
+    exact = [np.asarray(x) for x in (model.encode(batch), model(batch))]
+    with pytest.raises(KeyError), model.quick():
+        with model.quick():
+            pass
+        quick = [np.asarray(x) for x in (model.encode(batch), model(batch))]
+        raise KeyError
+    for ours, plain, after in zip(quick, exact, (model.encode(batch), model(batch))):
+        assert 0 < np.abs(ours - plain).max() < 2e-4 * plain.std()
+        np.testing.assert_array_equal(after, plain)
+
+
 @pytest.mark.parametrize("size", range(20, 41))
 def test_every_pixel_reaches_the_features_and_is_drawn_from_them(size):
     """By gradients of positive filters, so that nothing cancels; the other axis is of odd size."""
