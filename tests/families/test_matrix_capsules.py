@@ -37,6 +37,7 @@ def test_recipes_have_the_published_numbers_of_parameters(recipe, number):
     model = build.build_model(config, (48, 48, 2))
     assert model.count_params() == number
     first, last = model.capsule_layers[1], model.capsule_layers[-1]
+    assert model.spread.scaling == ("official" if recipe == "official" else "sum")
     if recipe == "official":
         assert (first.options.compete, first.options.damping) == ("places", 0.1)
         # Logits of the published code: lambda (-sum ln var - s (ln 2 pi + 1) 16 - 5000 b).
@@ -65,6 +66,7 @@ def test_the_control_has_as_many_parameters(recipe):
 def test_what_means_nothing_is_refused():
     for settings, name in (
         ({"loss": "margin", "first_margin": 0.1}, "first_margin"),
+        ({"loss": "margin", "loss_scaling": "official"}, "loss_scaling"),
         ({"network": "cnn", "damping": 0.1}, "damping"),
         ({"units": 3}, "units"),
         ({"routing": "variational", "damping": 0.1}, "damping"),
@@ -74,6 +76,7 @@ def test_what_means_nothing_is_refused():
         ({"loss": "none"}, "matrix: `loss` must be 'spread' or 'margin' or 'cross-entropy'"),
         ({"routing": "none"}, "matrix: `routing` must be 'em' or 'variational'"),
         ({"last_margin": 2.0}, "matrix: `last_margin` must lie in"),
+        ({"loss_scaling": "mean"}, "matrix: `loss_scaling` must be 'sum' or 'official'"),
         ({"margin_steps": 0}, "matrix: `margin_steps` must be a positive integer"),
         ({"first_margin": 0.95}, "matrix: The margin must not fall"),
         ({"iterations": 0}, "matrix: `iterations` must be a positive integer"),

@@ -134,8 +134,9 @@ def _capsule_layers(net, starts):
 
 
 def _loss(net):
+    scaling = one_of("loss_scaling", net.loss_scaling, net.CHOICES["loss_scaling"])
     losses = {
-        "spread": lambda: SpreadLoss(net.first_margin),
+        "spread": lambda: SpreadLoss(net.first_margin, scaling),
         "margin": MarginLoss,
         "cross-entropy": lambda: keras.losses.CategoricalCrossentropy(from_logits=True),
     }

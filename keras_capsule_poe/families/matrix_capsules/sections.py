@@ -20,6 +20,7 @@ class MatrixSection(ClassifierSection):
         **ClassifierSection.CHOICES,
         "routing": ("em", "variational"),
         "loss": ("spread", "margin", "cross-entropy"),
+        "loss_scaling": ("sum", "official"),
     }
 
     filters: int = 64
@@ -39,6 +40,7 @@ class MatrixSection(ClassifierSection):
     activation_scale: float = 1.0
     implementation: str = "compiled"
     loss: str = "spread"
+    loss_scaling: str = "sum"
     first_margin: float = 0.2
     last_margin: float = 0.9
     margin_steps: int | None = None
@@ -62,6 +64,7 @@ _OFFICIAL = {
     "inverse_temperature": 0.02,
     "class_temperature": 0.25,
     "initial": "official",
+    "loss_scaling": "official",
     "activation_scale": -2500.0,
     "last_margin": 0.99,
     "margin_steps": 700_000,
@@ -82,7 +85,8 @@ _OF_EM = (
     "schedule inverse_temperature class_temperature compete damping variance_floor "
     "activation_scale implementation"
 ).split()
-_OF_CAPSULES = "routing iterations loss first_margin last_margin margin_steps rise".split() + _OF_EM
+_OF_SPREAD = "loss_scaling first_margin last_margin margin_steps rise".split()
+_OF_CAPSULES = ["routing", "iterations", "loss", *_OF_SPREAD, *_OF_EM]
 _COUNTED = "primary_types types last_types size coordinates decoder".split()
 
 
@@ -99,6 +103,5 @@ def idle(config):
             found |= {f"matrix.{name}": why for name in _OF_EM}
         if net.loss != "spread":
             why = f"matrix.loss is {net.loss!r}"
-            names = ("first_margin", "last_margin", "margin_steps", "rise")
-            found |= {f"matrix.{name}": why for name in names}
+            found |= {f"matrix.{name}": why for name in _OF_SPREAD}
     return found | classifiers.idle("matrix", net, _OF_CAPSULES, _COUNTED)
