@@ -58,6 +58,9 @@ def case_of(args, case, seed):
     recipe, epochs, *more = words
     family, _, recipe = recipe.rpartition("/")
     family = family or "capsnet"
+    if family not in classifiers.BUILDS:
+        known = " or ".join(classifiers.BUILDS)
+        raise SystemExit(f"A family of classifiers is {known}. Received: {family}, in {case}")
     more = more[0].split(",") if more else []
     settings = classifiers.pairs([f"epochs={epochs}", *more], family)
     return classifiers.config_of(args, dataset, recipe, settings, seed, family)

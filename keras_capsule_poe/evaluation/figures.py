@@ -5,7 +5,7 @@ import warnings
 import keras
 import numpy as np
 
-from keras_capsule_poe.data.mapping import map_batches, to_pixels
+from keras_capsule_poe.data.mapping import CHUNK, map_batches, to_pixels
 from keras_capsule_poe.evaluation.clusters import clustering_figures
 from keras_capsule_poe.evaluation.neighbours import neighbour_accuracy
 from keras_capsule_poe.metrics import error_and_size
@@ -28,7 +28,7 @@ def evaluate(model, data, probe_images=None, test_images=None, seed=0, reconstru
         test_images: int, the first so many test images; `None`: all, but for whatever rests on
             codes the first 60,000, and on features the first 10,000.
         seed: int, of the choice of images and of the clusterings.
-        reconstruction: dict of `reconstruct`, of the test images, that is known already.
+        reconstruction: dict of `reconstruction_errors`, of the test images, that is known already.
 
     Returns:
         dict: `reconstruction` (relative squared errors of the model's `reconstructions`),
@@ -61,7 +61,7 @@ def evaluate(model, data, probe_images=None, test_images=None, seed=0, reconstru
     held_out = map_batches(model.code, test.images)
     energy, held_out_energy = (float(code["free_energy"].mean()) for code in (train, held_out))
     if reconstruction is None:
-        reconstruction, _ = reconstruct(model, whole.images)
+        reconstruction, _ = reconstruction_errors(model, whole.images)
     figures = {
         "reconstruction": reconstruction,
         "free_energy": {
@@ -103,7 +103,7 @@ def evaluate(model, data, probe_images=None, test_images=None, seed=0, reconstru
     return figures
 
 
-def reconstruct(model, images, kept=0):
+def reconstruction_errors(model, images, kept=0):
     """Relative squared errors of a model's reconstructions, over all images together.
 
     Args:
@@ -114,7 +114,7 @@ def reconstruct(model, images, kept=0):
     Returns:
         dict of float: |decoded - original|^2 / |original|^2 by the names of
         `GenerativeModel.reconstructions`; dict of arrays (kept, H, W, C) by those of
-        `GenerativeModel.CEILINGS`, empty if nothing is kept.
+        `GenerativeModel.CEILINGS`, of fewer images if there are no more; empty if none is kept.
 
     Examples:
 
@@ -123,7 +123,7 @@ def reconstruct(model, images, kept=0):
     ...
     ...     def reconstructions(self, images):
     ...         return {"half": (images / 2, images)}
-    >>> errors, decoded = reconstruct(Half(), np.ones((4, 2, 2, 1), "float32"), kept=3)
+    >>> errors, decoded = reconstruction_errors(Half(), np.ones((4, 2, 2, 1), "float32"), kept=3)
     >>> errors, decoded["half"].shape
     ({'half': 0.25}, (3, 2, 2, 1))
     """
@@ -142,12 +142,14 @@ def reconstruct(model, images, kept=0):
         }
 
     parts, decoded = [], {}
+    # Chunks end where they do if nothing is kept.
+    whole = CHUNK * -(-kept // CHUNK)
     if kept:
-        first = map_batches(with_images, images[:kept])
-        decoded = first["images"]
+        first = map_batches(with_images, images[:whole])
+        decoded = {name: shown[:kept] for name, shown in first["images"].items()}
         parts.append(first["squares"])
-    if kept < len(images) or not parts:
-        parts.append(map_batches(lambda x: squares(model.reconstructions(x)), images[kept:]))
+    if whole < len(images) or not parts:
+        parts.append(map_batches(lambda x: squares(model.reconstructions(x)), images[whole:]))
     errors = {}
     for name in parts[0]:
         error, size = (sum(part[name][k].sum() for part in parts) for k in (0, 1))

@@ -12,7 +12,7 @@ from keras_capsule_poe.evaluation.classified import (
     measure_of,
     shows_several,
 )
-from keras_capsule_poe.evaluation.figures import evaluate, has_classes, reconstruct
+from keras_capsule_poe.evaluation.figures import evaluate, has_classes, reconstruction_errors
 from keras_capsule_poe.evaluation.pairs import pair_figures
 from keras_capsule_poe.evaluation.routing import IMAGES, logit_changes
 from keras_capsule_poe.evaluation.samples import sample_figures
@@ -127,7 +127,7 @@ def measure(model, data, samples=10_000, probe_images=None, seed=0, vae_seconds=
     """
     figures = {}
     if is_generative(model):
-        with getattr(model, "quick", contextlib.nullcontext)():
+        with getattr(model, "fast", contextlib.nullcontext)():
             figures |= _generative_figures(model, data, samples, probe_images, seed, vae_seconds)
     if is_judged(model, data.test):
         found = classified(model, data.test) if found is None else found
@@ -144,8 +144,8 @@ def measure(model, data, samples=10_000, probe_images=None, seed=0, vae_seconds=
 
 def _generative_figures(model, data, samples, probe_images, seed, vae_seconds):
     """`evaluate`, `signs` and `samples`; test images are reconstructed once for all of them."""
-    kept = samples if has_classes(data) else 0
-    reconstruction, decoded = reconstruct(model, data.test.images, kept)
+    kept = min(samples, len(data.train)) if has_classes(data) else 0
+    reconstruction, decoded = reconstruction_errors(model, data.test.images, kept)
     figures = evaluate(model, data, probe_images, seed=seed, reconstruction=reconstruction)
     if has_signs(model):
         figures["signs"] = sign_figures(model, data, min(samples, COMPARED), seed)

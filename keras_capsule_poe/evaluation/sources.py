@@ -5,7 +5,7 @@ import numpy as np
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.boltzmann_control import BoltzmannControl
 from keras_capsule_poe.evaluation.controls import KINDS, FeatureControl
-from keras_capsule_poe.evaluation.figures import FEATURE_IMAGES, reconstruct
+from keras_capsule_poe.evaluation.figures import FEATURE_IMAGES, reconstruction_errors
 from keras_capsule_poe.generation.sampling import sample
 
 BOLTZMANN = "boltzmann_machine"
@@ -28,7 +28,7 @@ def image_sources(model, data, test_images, samples, seed, more=None, decoded=No
         seed: int.
         more: dict of further controls by name, not fitted yet: anything that has `fit` and
             `sample` as a `FeatureControl` has.
-        decoded: dict of `reconstruct`, of these test images or more, that is known already.
+        decoded: dict of `reconstruction_errors`, of these test images or more, if it is known.
 
     Returns:
         dict: functions of nothing to images (N, H, W, C) and the capsule of each, or None.
@@ -39,7 +39,7 @@ def image_sources(model, data, test_images, samples, seed, more=None, decoded=No
 
     def ceiling(name):
         if not ceilings:
-            ceilings.update(reconstruct(model, test, kept=test_images)[1])
+            ceilings.update(reconstruction_errors(model, test, kept=test_images)[1])
         return ceilings[name][:test_images], None
 
     def drawn(mode, domain):

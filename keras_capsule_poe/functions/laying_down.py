@@ -1,23 +1,29 @@
-"""A transposed convolution to few channels: each number of a map lays down its filters."""
+"""A transposed convolution to few channels: each number of a map lays down its filters.
+
+One product and col2im, with im2col for the gradient in the filters.
+"""
 
 from keras import ops
 
 from keras_capsule_poe.functions.gradients import custom_gradient
 
-# Channels, at most, and taps of a filter, at least, with which it pays.
-MOST_CHANNELS, LEAST_TAPS = 3, 25
+# Taps of a filter, at least, with which it pays.
+LEAST_TAPS = 25
 
 
 def pays(kernel_shape, strides):
-    """Whether `lay_down` is faster than the convolution of a library.
+    """Whether `lay_down` is faster than the convolution of a library, and takes little memory.
+
+    What is laid down should be no more numbers than the map has.
 
     Examples:
 
     >>> pays((9, 9, 1, 128), strides=1), pays((9, 9, 128, 128), strides=1)
     (True, False)
     """
-    rows, columns, channels, _ = kernel_shape
-    return strides == 1 and channels <= MOST_CHANNELS and rows * columns >= LEAST_TAPS
+    rows, columns, channels, filters = kernel_shape
+    taps = rows * columns
+    return strides == 1 and taps >= LEAST_TAPS and taps * channels <= filters
 
 
 def lay_down(y, kernel):

@@ -142,10 +142,10 @@ class GenerativeModel:
         """Images (B, H, W, C), pixels in [0, 1], of features (B, ...)."""
         raise NotImplementedError
 
-    def quick(self):
-        """A context in which features and images take less time, see `ConvAutoencoder.quick`."""
+    def fast(self):
+        """A context in which features and images take less time, see `ConvAutoencoder.fast`."""
         autoencoder = getattr(self, "autoencoder", None)
-        return contextlib.nullcontext() if autoencoder is None else autoencoder.quick()
+        return getattr(autoencoder, "fast", contextlib.nullcontext)()
 
     def reconstructions(self, images):
         """What is left of images on the ways down from each height.

@@ -56,6 +56,8 @@ def test_every_case_is_one_of_the_family():
     config.check((32, 32, 3))
     with pytest.raises(SystemExit, match="A case is DATASET:RECIPE:EPOCHS.*Received: mnist:small"):
         classifiers.case_of(ARGS, "mnist:small", seed=0)
+    with pytest.raises(SystemExit, match="capsnet or matrix-capsules. Received: rbm"):
+        classifiers.case_of(ARGS, "mnist:rbm/small:5", seed=0)
 
 
 def test_what_the_command_line_sets_comes_last():

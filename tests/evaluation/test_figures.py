@@ -7,7 +7,7 @@ from keras_capsule_poe.data import ImageData
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
 from keras_capsule_poe.evaluation import evaluate, figures, linear_probe
 from keras_capsule_poe.evaluation.clusters import clustering_accuracy, kmeans_clusters
-from keras_capsule_poe.evaluation.figures import reconstruct
+from keras_capsule_poe.evaluation.figures import reconstruction_errors
 
 
 def error(decoded, original):
@@ -43,8 +43,8 @@ def test_figures_are_those_of_the_methods(model, image_set):
 @pytest.mark.parametrize("kept", [0, 7, 30, 40])
 def test_what_is_decoded_is_kept_and_changes_no_error(model, image_set, kept):
     images = image_set(30, 2).images
-    errors, decoded = reconstruct(model, images, kept)
-    expected, _ = reconstruct(model, images)
+    errors, decoded = reconstruction_errors(model, images, kept)
+    expected, _ = reconstruction_errors(model, images)
     # The same sums, in two parts.
     assert errors == pytest.approx(expected, rel=1e-5)
     assert set(decoded) == (set(model.CEILINGS) if kept else set())

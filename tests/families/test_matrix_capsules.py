@@ -66,7 +66,7 @@ def test_the_control_has_as_many_parameters(recipe):
 def test_what_means_nothing_is_refused():
     for settings, name in (
         ({"loss": "margin", "first_margin": 0.1}, "first_margin"),
-        ({"loss": "margin", "loss_scaling": "official"}, "loss_scaling"),
+        ({"loss": "margin", "spread_scaling": "official"}, "spread_scaling"),
         ({"network": "cnn", "damping": 0.1}, "damping"),
         ({"units": 3}, "units"),
         ({"routing": "variational", "damping": 0.1}, "damping"),
@@ -76,7 +76,7 @@ def test_what_means_nothing_is_refused():
         ({"loss": "none"}, "matrix: `loss` must be 'spread' or 'margin' or 'cross-entropy'"),
         ({"routing": "none"}, "matrix: `routing` must be 'em' or 'variational'"),
         ({"last_margin": 2.0}, "matrix: `last_margin` must lie in"),
-        ({"loss_scaling": "mean"}, "matrix: `loss_scaling` must be 'sum' or 'official'"),
+        ({"spread_scaling": "mean"}, "matrix: `spread_scaling` must be 'sum' or 'official'"),
         ({"margin_steps": 0}, "matrix: `margin_steps` must be a positive integer"),
         ({"first_margin": 0.95}, "matrix: The margin must not fall"),
         ({"iterations": 0}, "matrix: `iterations` must be a positive integer"),

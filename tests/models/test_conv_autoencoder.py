@@ -49,12 +49,12 @@ def test_images_keep_their_size(shape, feature_shape):
         assert 0 <= np.min(result) and np.max(result) <= 1
 
 
-def test_what_is_quick_differs_by_rounding_and_ends():
+def test_what_is_fast_differs_by_rounding_and_ends():
     model = built((28, 28, 1), filters=64)
     batch = images(shape=(28, 28, 1))
     exact = [np.asarray(x) for x in (model.encode(batch), model(batch))]
-    with pytest.raises(KeyError), model.quick():
-        with model.quick():
+    with pytest.raises(KeyError), model.fast():
+        with model.fast():
             pass
         quick = [np.asarray(x) for x in (model.encode(batch), model(batch))]
         raise KeyError

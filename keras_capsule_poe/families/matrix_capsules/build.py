@@ -134,7 +134,7 @@ def _capsule_layers(net, starts):
 
 
 def _loss(net):
-    scaling = one_of("loss_scaling", net.loss_scaling, net.CHOICES["loss_scaling"])
+    scaling = one_of("spread_scaling", net.spread_scaling, net.CHOICES["spread_scaling"])
     losses = {
         "spread": lambda: SpreadLoss(net.first_margin, scaling),
         "margin": MarginLoss,

@@ -12,15 +12,15 @@ class MatrixSection(ClassifierSection):
     """The network, its loss, and its training.
 
     `filters`, `primary_types`, `types` and `last_types` are A, B, C and D of Hinton et al.
-    `class_temperature` is the share of the inverse temperature that the class capsules have. A
-    control has filters of its own.
+    `class_temperature` is the share of the inverse temperature that the class capsules have,
+    `spread_scaling` the `scaling` of the `SpreadLoss`. A control has filters of its own.
     """
 
     CHOICES = {
         **ClassifierSection.CHOICES,
         "routing": ("em", "variational"),
         "loss": ("spread", "margin", "cross-entropy"),
-        "loss_scaling": ("sum", "official"),
+        "spread_scaling": ("sum", "official"),
     }
 
     filters: int = 64
@@ -40,7 +40,7 @@ class MatrixSection(ClassifierSection):
     activation_scale: float = 1.0
     implementation: str = "compiled"
     loss: str = "spread"
-    loss_scaling: str = "sum"
+    spread_scaling: str = "sum"
     first_margin: float = 0.2
     last_margin: float = 0.9
     margin_steps: int | None = None
@@ -64,7 +64,7 @@ _OFFICIAL = {
     "inverse_temperature": 0.02,
     "class_temperature": 0.25,
     "initial": "official",
-    "loss_scaling": "official",
+    "spread_scaling": "official",
     "activation_scale": -2500.0,
     "last_margin": 0.99,
     "margin_steps": 700_000,
@@ -85,7 +85,7 @@ _OF_EM = (
     "schedule inverse_temperature class_temperature compete damping variance_floor "
     "activation_scale implementation"
 ).split()
-_OF_SPREAD = "loss_scaling first_margin last_margin margin_steps rise".split()
+_OF_SPREAD = "spread_scaling first_margin last_margin margin_steps rise".split()
 _OF_CAPSULES = ["routing", "iterations", "loss", *_OF_SPREAD, *_OF_EM]
 _COUNTED = "primary_types types last_types size coordinates decoder".split()
 
