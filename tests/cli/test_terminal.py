@@ -132,6 +132,22 @@ def test_an_interrupt_that_an_import_turns_into_an_error_of_its_own(interruptibl
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+IMPORTS = """
+import sys
+from keras_capsule_poe.cli.terminal import import_tensorflow
+
+import_tensorflow()
+unused = {"jax", "matplotlib", "sklearn"}
+assert "tensorflow" in sys.modules and not unused & set(sys.modules), unused & set(sys.modules)
+import matplotlib.figure, sklearn.mixture
+"""
+
+
+def test_packages_that_no_command_uses_of_keras_are_not_imported_with_it():
+    done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 PROGRAM = """
 import click
 from keras_capsule_poe.cli.terminal import guarded
