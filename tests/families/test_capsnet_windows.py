@@ -14,6 +14,7 @@ from PIL import Image
 from keras_capsule_poe.data import load_images
 from keras_capsule_poe.data.augmentation import center_crop, cifar, norb, standardize
 from keras_capsule_poe.data.mapping import to_pixels
+from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.families import get
 from keras_capsule_poe.families.capsnet import build
 from keras_capsule_poe.families.classifiers.windows import augmentation
@@ -152,6 +153,21 @@ def test_the_control_sees_the_same_window():
     whole, middle = to_pixels(images), to_pixels(center_crop(images, 24))
     np.testing.assert_allclose(model(whole), model(middle), rtol=1e-5, atol=1e-6)
     assert isinstance(model.network.layers[0], Standardize)
+
+
+def test_the_network_of_the_paper_for_natural_images():
+    config = RunConfig(get("capsnet"), "paper")
+    more = {"types": 64, "padding": "same", "leaky": True, "decoder": "none"}
+    config.update({"capsnet": {"augmentation": "cifar", **more}})
+    config.check((32, 32, 3))
+    shapes, parameters = build.outline(config, (32, 32, 3))
+    # Padded, 24x24 pixels stay so many places, and half of them an edge after the stride.
+    assert shapes["primary capsules"] == (12 * 12 * 64, 8)
+    convolutions = 81 * 3 * 256 + 256 + 81 * 256 * 512 + 512
+    assert parameters == {"primary": convolutions, "routing": 12 * 12 * 64 * 10 * 16 * 8}
+    config.set("capsnet.padding", "full")
+    with pytest.raises(ConfigError, match="capsnet: `padding` must be 'valid' or 'same'"):
+        config.check((32, 32, 3))
 
 
 @pytest.mark.parametrize(

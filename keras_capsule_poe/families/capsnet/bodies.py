@@ -37,10 +37,12 @@ def build_body(net, image_shape, dtype, starts, standardized=False):
 
 
 def _capsules(net, image_shape, dtype, starts):
+    padding = one_of("padding", net.padding, net.CHOICES["padding"])
     return [
         keras.layers.Conv2D(
             net.filters,
             9,
+            padding=padding,
             activation="relu",
             kernel_initializer=starts.kernel(0.05),
             bias_initializer=starts.bias(),
@@ -50,6 +52,7 @@ def _capsules(net, image_shape, dtype, starts):
         ConvCapsules(
             net.types,
             net.primary_dim,
+            padding=padding,
             divide=net.divide,
             kernel_initializer=starts.kernel(0.1),
             bias_initializer=starts.bias(),

@@ -14,12 +14,17 @@ class CapsNetSection(ClassifierSection):
     `iterations` counts as Sabour et al. do: one leaves the coefficients uniform.
     """
 
-    CHOICES = {**ClassifierSection.CHOICES, "coefficients": ("routed", "uniform")}
+    CHOICES = {
+        **ClassifierSection.CHOICES,
+        "coefficients": ("routed", "uniform"),
+        "padding": ("valid", "same"),
+    }
 
     body: str = "capsules"
     filters: int = 256
     types: int = 32
     primary_dim: int = 8
+    padding: str = "valid"
     divide: bool = False
     dim: int = 16
     coefficients: str = "routed"
@@ -100,7 +105,7 @@ RECIPES = {
 _OF_CAPSULES = (
     "coefficients iterations agreement logits leaky divide initial_stddev loss absent_weight"
 ).split()
-_COUNTED = "types primary_dim dim use_bias decoder".split()
+_COUNTED = "types primary_dim padding dim use_bias decoder".split()
 
 
 def idle(config):
@@ -116,7 +121,7 @@ def idle(config):
 
     if net.body != "capsules":
         why = f"capsnet.body is {net.body!r}"
-        leave_out(why, "filters", "types", "primary_dim", "divide", "max_pooling")
+        leave_out(why, "filters", "types", "primary_dim", "padding", "divide", "max_pooling")
     if net.body == "efficient":
         why = "capsnet.body is 'efficient'"
         leave_out(why, "iterations", "agreement", "logits", "leaky", "use_bias")
