@@ -13,6 +13,11 @@ _PER_SECTION = {
     "batch_size": (int, "images a step"),
     "learning_rate": (float, "learning rate at the start"),
 }
+# What stands for none.
+_NONE = {
+    "epochs": "enough for {0.steps} steps",
+    "learning_rate": "{0.first_rate:g}, other networks and routing their own",
+}
 OF_ALL = ("epochs", "batch_size")
 
 
@@ -98,7 +103,7 @@ def _section_options(family, recipe):
             if not hasattr(settings, key):
                 continue
             default = getattr(settings, key)
-            shown = f"enough for {settings.steps} steps" if default is None else f"{default:g}"
+            shown = _NONE[key].format(settings) if default is None else f"{default:g}"
             flag = f"--{section}-{key}".replace("_", "-")
             text = f"{section.capitalize()}: {text}.  [default: {shown}]"
             options.append(click.Option([flag, f"{section}__{key}"], type=kind, help=text))

@@ -2,9 +2,10 @@
 
 Trains a recipe of `matrix-capsules` as it is and with one thing changed: iterations of routing,
 none ("uniform": the parents are found once, by the assignment that routing starts from, at the
-temperature that three iterations end with), no coordinates, other losses, variational routing.
-Printed is the accuracy on held-out training images after the last epoch: mean and deviation over
-the seeds. What was measured is kept in FOLDER; what was stopped goes on.
+temperature that the recipe's iterations end with), no coordinates, other losses, variational
+routing at its own learning rate. Printed is the accuracy on held-out training images after the
+last epoch: mean and deviation over the seeds. What was measured is kept in FOLDER; what was
+stopped goes on.
 
 In full: python benchmarks/research/em_ablation.py build/em_ablation
 Usage: python benchmarks/research/em_ablation.py FOLDER [--dataset NAME] [--recipe NAME]
@@ -23,18 +24,11 @@ FAMILY = "matrix-capsules"
 DATASETS = {"viewpoints": {"matrix.classes": 5, "matrix.augmentation": "norb"}}
 
 
-def last_temperature():
-    """The inverse temperature of which one iteration has what the third of three has."""
-    options = EMOptions(iterations=3)
-    one, three = (options.inverse_temperature_at(t) for t in (0, 2))
-    return options.inverse_temperature * three / one
-
-
 ROWS = {
-    "3 iterations": {},
-    "2 iterations": {"matrix.iterations": 2},
     "1 iteration": {"matrix.iterations": 1},
-    "uniform": {"matrix.iterations": 1, "matrix.inverse_temperature": last_temperature()},
+    "2 iterations": {"matrix.iterations": 2},
+    "3 iterations": {"matrix.iterations": 3},
+    "uniform": {"matrix.iterations": 1},
     "no coordinates": {"matrix.coordinates": False},
     "margin loss": {"matrix.loss": "margin"},
     "cross-entropy": {"matrix.loss": "cross-entropy"},
@@ -42,10 +36,25 @@ ROWS = {
 }
 
 
+def last_temperature(net):
+    """The inverse temperature of which one iteration has what the last one of a recipe has."""
+    options = EMOptions(net.iterations, net.schedule, net.inverse_temperature)
+    one, last = (options.inverse_temperature_at(t) for t in (0, net.iterations - 1))
+    return options.inverse_temperature * last / one
+
+
 def config_of(args, row, seed):
     """The `RunConfig` of a row."""
-    settings = {**DATASETS.get(args.dataset, {}), **ROWS[row]}
-    return classifiers.config_of(args, args.dataset, args.recipe, settings, seed, FAMILY)
+
+    def made(settings):
+        return classifiers.config_of(args, args.dataset, args.recipe, settings, seed, FAMILY)
+
+    usual = DATASETS.get(args.dataset, {})
+    config = made({**usual, **ROWS[row]})
+    if row == "uniform":
+        config.set("matrix.inverse_temperature", last_temperature(made(usual)["matrix"]))
+        config.given.clear()
+    return config
 
 
 def judge(model, data):

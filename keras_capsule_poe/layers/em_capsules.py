@@ -18,6 +18,8 @@ class ConvEMCapsules(MatrixParents):
         strides: int, places from one window to the next.
         iterations, schedule, inverse_temperature, compete, damping, variance_floor: See
             `functions.EMOptions`.
+        normalize_mass: bool, whether masses in the costs are divided by the children that there
+            are for each parent, so that lambda means the same in layers of few and of many.
         activation_scale: float, factor on the weight beta_a; with a large one it learns faster.
         kernel_initializer, kernel_regularizer: For the maps W; None: a truncated normal
             distribution of standard deviation 0.3.
@@ -80,6 +82,8 @@ class EMCapsules(MatrixParents):
             it shared weights forget where things are.
         iterations, schedule, inverse_temperature, compete, damping, variance_floor: See
             `functions.EMOptions`.
+        normalize_mass: bool, whether masses in the costs are divided by the children that there
+            are for each parent, so that lambda means the same in layers of few and of many.
         activation_scale: float, factor on the weight beta_a; with a large one it learns faster.
         kernel_initializer, kernel_regularizer: For the maps W; None: a truncated normal
             distribution of standard deviation 0.3.

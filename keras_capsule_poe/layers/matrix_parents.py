@@ -3,6 +3,7 @@
 import dataclasses
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_capsule_poe.functions.checks import one_of, real_number, whole_number
@@ -26,6 +27,7 @@ class MatrixParents(keras.layers.Layer):
         compete="all",
         damping=0.0,
         variance_floor=5e-4,
+        normalize_mass=False,
         activation_scale=1.0,
         kernel_initializer=None,
         kernel_regularizer=None,
@@ -42,6 +44,7 @@ class MatrixParents(keras.layers.Layer):
         self.options = EMOptions(
             iterations, schedule, inverse_temperature, compete, damping, variance_floor
         )
+        self.normalize_mass = bool(normalize_mass)
         self.activation_scale = real_number("activation_scale", activation_scale)
         self._known = {}
         if kernel_initializer is None:
@@ -111,9 +114,9 @@ class MatrixParents(keras.layers.Layer):
         pose, activation = inputs
         fields = self.fields(pose)
         activation = fields.gather(_in_a_row(at_least_float32(activation)))
-        more = activation, *self._betas(), fields
+        more = activation, *self._betas(pose), fields
         if self.routing == "em":
-            return em_steps(self.votes(pose), *more, self.options)
+            return em_steps(self.votes(pose), *more, self._options(pose))
         votes = self.votes(self.pose_normalization(pose, training=training))
         return variational_steps(votes, *more, VariationalOptions(self.options.iterations))
 
@@ -148,16 +151,31 @@ class MatrixParents(keras.layers.Layer):
             _in_a_row(pose),
             _in_a_row(activation),
             self.kernel,
-            *self._betas(),
+            *self._betas(pose),
             self.fields(pose),
-            self.options,
+            self._options(pose),
             self._added(pose),
             compiled,
         )
 
-    def _betas(self):
-        beta_a = self.activation_scale * at_least_float32(self.beta_a)
-        return at_least_float32(self.beta_u), beta_a
+    def _options(self, pose):
+        """The `EMOptions` of these poses: how many there are may divide lambda."""
+        temperature = self.options.inverse_temperature / self._usual_mass(pose)
+        return dataclasses.replace(self.options, inverse_temperature=temperature)
+
+    def _usual_mass(self, pose):
+        """What masses are divided by: their mean over the parents if all children are active."""
+        if not self.normalize_mass or self.routing != "em":
+            return 1.0
+        fields = self.fields(pose)
+        children = int(np.count_nonzero(fields.parents)) * pose.shape[3]
+        parents = len(fields.children) * (self.types if self.options.compete == "all" else 1)
+        return children / parents
+
+    def _betas(self, pose):
+        # Lambda is divided for the costs alone: beta_a is multiplied.
+        scale = self.activation_scale * self._usual_mass(pose)
+        return at_least_float32(self.beta_u), scale * at_least_float32(self.beta_a)
 
     def _added(self, pose):
         """What is added to the votes of each place, (K, P P); None: nothing."""
@@ -210,6 +228,7 @@ class MatrixParents(keras.layers.Layer):
             **super().get_config(),
             "types": self.types,
             **dataclasses.asdict(self.options),
+            "normalize_mass": self.normalize_mass,
             "activation_scale": self.activation_scale,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),

@@ -34,7 +34,9 @@ class Standardize(keras.layers.Layer):
         x = ops.cast(inputs, "float32")
         centred = x - ops.mean(x, axis=axes, keepdims=True)
         variance = ops.mean(ops.square(centred), axis=axes, keepdims=True)
-        least = 1 / (LEVELS**2 * math.prod(inputs.shape[1:]))
+        # Sizes may be known in a graph alone; their product has more digits than 32 bits.
+        sizes = [ops.cast(size, "float32") for size in ops.shape(inputs)[1:]]
+        least = 1 / (LEVELS**2 * math.prod(sizes))
         return ops.cast(centred / ops.sqrt(ops.maximum(variance, least)), self.compute_dtype)
 
     def compute_output_shape(self, input_shape):

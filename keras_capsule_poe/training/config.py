@@ -38,6 +38,7 @@ class RunSettings:
 # They change nothing of what a run computes, so they may differ when it is resumed.
 _FREE = ("recipe", "checkpoint_seconds")
 _LARGEST_SEED = 2**31 - 1
+_LARGEST_RATE = 3e38
 
 
 class RunConfig:
@@ -155,10 +156,11 @@ class RunConfig:
                 raise ConfigError(f"{name} must be {wanted}. Received: {value!r}")
         for name, section in self.sections.items():
             # Keras' optimizers take any number.
-            if not getattr(section, "learning_rate", 1) > 0:
+            rate = getattr(section, "learning_rate", None)
+            if rate is not None and not 0 < rate < _LARGEST_RATE:
                 raise ConfigError(
-                    f"{name}: `learning_rate` must be above zero. "
-                    f"Received: learning_rate={section.learning_rate!r}"
+                    f"{name}: `learning_rate` must be above zero and below {_LARGEST_RATE:.0e}, "
+                    f"for numbers of 32 bits. Received: learning_rate={rate!r}"
                 )
         for name, why in self.family.idle(self).items():
             if name in self.given:

@@ -48,6 +48,7 @@ def test_help_is_quick_and_imports_no_tensorflow():
         (["--set", "encoder.normalize=both"], ["encoder", "normalize", "both"]),
         (["--column", "sound"], ["column", "sound"]),
         (["--autoencoder-learning-rate", "-1"], ["autoencoder", "learning_rate", "-1"]),
+        (["--autoencoder-learning-rate", "1e300"], ["autoencoder", "learning_rate", "1e+300"]),
     ],
 )
 def test_bad_options_exit_2(capspoe, tmp_path, arguments, words):

@@ -46,6 +46,13 @@ def test_the_layer_standardises_as_the_augmentation_does():
     np.testing.assert_allclose(found[1], 0, atol=1e-3)
 
 
+def test_the_layer_takes_images_whose_size_a_graph_does_not_know():
+    shape = tf.TensorSpec((None, None, None, 3))
+    layer, images = Standardize(), to_pixels(pixels())
+    found = tf.function(layer, input_signature=[shape])(images)
+    np.testing.assert_allclose(found, layer(images), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("kind, change, side", [("cifar", cifar, 32), ("norb", norb, 48)])
 def test_training_sees_the_published_windows(kind, change, side):
     """The model standardises what the stream gives it: then it is what the function gives."""

@@ -7,6 +7,7 @@ goes on; settings that mean nothing and are taken all the same.
 import json
 import re
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -15,6 +16,7 @@ from keras_capsule_poe.data import load_images
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.families import get
+from keras_capsule_poe.families.classifiers import fitting
 from keras_capsule_poe.families.matrix_capsules import build
 from keras_capsule_poe.training import RunConfig
 
@@ -40,6 +42,8 @@ def test_recipes_have_the_published_numbers_of_parameters(recipe, number):
     assert model.spread.scaling == ("official" if recipe == "official" else "sum")
     if recipe == "official":
         assert (first.options.compete, first.options.damping) == ("places", 0.1)
+        assert (first.options.iterations, first.options.variance_floor) == (3, 5e-4)
+        assert config["matrix"].first_rate == 0.003 and config["matrix"].initial == "official"
         # Logits of the published code: lambda (-sum ln var - s (ln 2 pi + 1) 16 - 5000 b).
         constant = np.log(2 * np.pi) + 1
         np.testing.assert_allclose(2 * np.asarray(first.beta_u), 0.5 * constant, rtol=1e-6)
@@ -51,6 +55,8 @@ def test_recipes_have_the_published_numbers_of_parameters(recipe, number):
     else:
         assert (first.options.compete, first.options.damping) == ("all", 0.0)
         assert not np.any(first.beta_u) and not np.any(last.beta_a)
+        assert first.options.iterations == {"small": 2, "paper": 3}[recipe]
+    assert first.normalize_mass == (recipe != "official")
 
 
 @pytest.mark.parametrize("recipe", ["small", "paper"])
@@ -61,6 +67,29 @@ def test_the_control_has_as_many_parameters(recipe):
     ]
     # A unit of the hidden layer that makes them equal has seven hundred of them.
     assert abs(counts[0] - counts[1]) < 400
+
+
+def test_images_are_standardised_for_capsules_and_control():
+    images = np.random.default_rng(0).uniform(size=(2, 16, 16, 1)).astype("float32")
+    for network in ("capsules", "cnn"):
+        model = build.build_model(configuration(network=network), images.shape[1:])
+        given, darker = (model(x) for x in (images, images / 3))
+        for a, b in zip(keras.tree.flatten(given), keras.tree.flatten(darker), strict=True):
+            # Float32, a mean and a deviation of 256 pixels.
+            np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+
+
+def test_every_network_has_its_own_rate():
+    for settings, rate in (
+        ({}, 0.02),
+        ({"routing": "variational"}, 0.003),
+        ({"network": "cnn"}, 0.001),
+        ({"network": "cnn", "learning_rate": 0.5}, 0.5),
+    ):
+        made = fitting.optimizer(configuration(**settings)["matrix"], images=100)
+        assert float(made.learning_rate) == pytest.approx(rate)
+    with pytest.raises(ConfigError, match="matrix: `learning_rate` must be above zero and below"):
+        configuration(learning_rate=0.0).check()
 
 
 def test_what_means_nothing_is_refused():

@@ -18,6 +18,8 @@ from keras_capsule_poe.families.matrix_capsules import SECTIONS
 
 SHAPE, CLASSES = (7, 6, 1), 3
 STEPS = 100
+# Settings of EM that the recipes have, and layers alone have otherwise.
+COSTS = ("inverse_temperature", "normalize_mass", "variance_floor", "activation_scale")
 
 
 def network(**options):
@@ -45,8 +47,10 @@ def data():
 
 @pytest.mark.parametrize("routing, rounds", [("em", 20), ("variational", 5)])
 def test_many_steps_at_ten_times_the_rate(routing, rounds):
-    model, (images, labels) = network(routing=routing), data()
-    rate = 10 * SECTIONS["matrix"]().learning_rate
+    net = SECTIONS["matrix"](routing=routing)
+    costs = {name: getattr(net, name) for name in COSTS if routing == "em"}
+    model, (images, labels) = network(routing=routing, **costs), data()
+    rate = 10 * net.first_rate
     optimizer = keras.optimizers.Adam(rate, epsilon=1e-8)
     # Operations as small as these take longer to call than to run, but for compiled ones.
     model.compile(optimizer, jit_compile=True, steps_per_execution=STEPS)

@@ -14,7 +14,9 @@ from keras_capsule_poe.models import ConvClassifier
 LAST_UNITS = 192
 
 
-def build_control(net, image_shape, view, dtype, starts, capsules, convolutions):
+def build_control(
+    net, image_shape, view, dtype, starts, capsules, convolutions, standardized=False
+):
     """A `ConvClassifier`: convolutions, then two hidden layers with dropout after the second.
 
     The first hidden layer has as many units as bring the whole nearest to the parameters of the
@@ -28,6 +30,7 @@ def build_control(net, image_shape, view, dtype, starts, capsules, convolutions)
         starts: `Starts`.
         capsules: Function of the other arguments, before this one, to the network of capsules.
         convolutions: Function of a policy and `Starts` to a list of layers.
+        standardized: bool, whether each image is standardised first; windows always are.
 
     Raises:
         ValueError: If a setting is out of range.
@@ -37,7 +40,7 @@ def build_control(net, image_shape, view, dtype, starts, capsules, convolutions)
         counted = capsules(net, seen, None, dtype, Starts(net.initial, 0))
         counted.build()
         parameters = trained(counted)
-    layers = [] if view is None else [Standardize(dtype="float32")]
+    layers = [Standardize(dtype="float32")] if standardized or view is not None else []
     layers += convolutions(dtype, starts)
     network = _network(net, seen, parameters, dtype, starts, layers)
     return ConvClassifier(network, image_shape, net.global_pooling, view, name="cnn")

@@ -39,16 +39,20 @@ def falling(net, epochs, steps):
     Raises:
         ValueError: If a setting is not in range.
     """
-    first, least = net.learning_rate, net.least_rate
+    first, least = net.first_rate, net.least_rate
     by = steps if net.decay_steps is None else net.decay_steps
     for name, value, is_right in (
         ("learning_rate", first, first > 0),
         ("decay", net.decay, 0 < net.decay <= 1),
         ("decay_steps", by, by >= 1),
-        ("least_rate", least, 0 <= least <= first),
     ):
         if not is_right:
             raise ValueError(f"`{name}` is out of range. Received: {name}={value!r}")
+    if not 0 <= least <= first:
+        raise ValueError(
+            "`least_rate` must lie between zero and the learning rate. "
+            f"Received: least_rate={least!r}, learning_rate={first!r}"
+        )
     if one_of("fall", net.fall, ("exponential", "cosine")) == "cosine":
         return keras.optimizers.schedules.CosineDecay(first, epochs * steps, alpha=least / first)
     return FlooredDecay(first, by, net.decay, least)

@@ -41,6 +41,11 @@ class ClassifierSection:
     until_accuracy: float | None = None
     precision: str = "auto"
 
+    @property
+    def first_rate(self):
+        """The learning rate at the start."""
+        return self.learning_rate
+
 
 def idle(section, net, of_capsules, counted):
     """Settings that mean nothing beside others, and why: a dict.

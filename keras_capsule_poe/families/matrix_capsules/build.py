@@ -71,9 +71,7 @@ def _capsules(net, image_shape, view, dtype, starts):
         dtype=dtype,
         name="convolution",
     )
-    layers = [keras.layers.Input(seen), convolution]
-    if view is not None:
-        layers.insert(1, Standardize(dtype="float32"))
+    layers = [keras.layers.Input(seen), Standardize(dtype="float32"), convolution]
     return MatrixCapsNet(
         keras.Sequential(layers, name="features"),
         _capsule_layers(net, starts),
@@ -104,7 +102,8 @@ def _capsule_layers(net, starts):
         "compete": net.compete,
         "damping": net.damping,
         "variance_floor": net.variance_floor,
-        # The starts of `official` are of costs that are sums over children.
+        "normalize_mass": net.normalize_mass,
+        # Variational routing has no such costs.
         "activation_scale": net.activation_scale if net.routing == "em" else 1.0,
         "implementation": net.implementation,
         "dtype": "float32",
@@ -152,7 +151,7 @@ def _decoder(net, seen, starts):
 
 def _cnn(net, image_shape, view, dtype, starts):
     make = functools.partial(plain_convolutions, CONTROL_FILTERS, net.max_pooling)
-    return build_control(net, image_shape, view, dtype, starts, _capsules, make)
+    return build_control(net, image_shape, view, dtype, starts, _capsules, make, standardized=True)
 
 
 def check(config, image_shape=None):

@@ -4,7 +4,11 @@ from dataclasses import dataclass
 
 from keras_capsule_poe.families.classifiers import sections as classifiers
 from keras_capsule_poe.families.classifiers.sections import ClassifierSection
+from keras_capsule_poe.functions.checks import one_of
 from keras_capsule_poe.training.family import Recipe
+
+# Learning rates, where none is given.
+RATES = {"em": 0.02, "variational": 0.003, "cnn": 1e-3}
 
 
 @dataclass
@@ -13,7 +17,8 @@ class MatrixSection(ClassifierSection):
 
     `filters`, `primary_types`, `types` and `last_types` are A, B, C and D of Hinton et al.
     `class_temperature` is the share of the inverse temperature that the class capsules have,
-    `spread_scaling` the `scaling` of the `SpreadLoss`. A control has filters of its own.
+    `spread_scaling` the `scaling` of the `SpreadLoss`. A control has filters of its own. Without
+    a `learning_rate` it is the one of `RATES` that suits the network.
     """
 
     CHOICES = {
@@ -32,12 +37,13 @@ class MatrixSection(ClassifierSection):
     routing: str = "em"
     iterations: int = 3
     schedule: str = "official"
-    inverse_temperature: float = 0.01
+    inverse_temperature: float = 1.0
+    normalize_mass: bool = True
     class_temperature: float = 1.0
     compete: str = "all"
     damping: float = 0.0
-    variance_floor: float = 5e-4
-    activation_scale: float = 1.0
+    variance_floor: float = 0.1
+    activation_scale: float = 10.0
     implementation: str = "compiled"
     loss: str = "spread"
     spread_scaling: str = "sum"
@@ -47,12 +53,23 @@ class MatrixSection(ClassifierSection):
     rise: str = "linear"
     steps: int = 4600
     batch_size: int = 64
-    learning_rate: float = 3e-3
+    initial: str = "he"
+    learning_rate: float | None = None
     decay_steps: int | None = 20_000
+
+    @property
+    def first_rate(self):
+        if self.learning_rate is not None:
+            return self.learning_rate
+        if self.network == "cnn":
+            return RATES["cnn"]
+        return RATES[one_of("routing", self.routing, self.CHOICES["routing"])]
 
 
 SECTIONS = {"matrix": MatrixSection}
 
+# With a third iteration parents of so few children end with one vote each, and learn too slowly.
+_SMALL = {"iterations": 2}
 _PAPER = {"filters": 32, "primary_types": 32, "types": 32, "last_types": 32}
 
 # As the published code departs from the paper: competition, damping, starts, temperatures, loss.
@@ -61,6 +78,8 @@ _OFFICIAL = {
     **_PAPER,
     "compete": "places",
     "damping": 0.1,
+    "variance_floor": 5e-4,
+    "normalize_mass": False,
     "inverse_temperature": 0.02,
     "class_temperature": 0.25,
     "initial": "official",
@@ -69,20 +88,21 @@ _OFFICIAL = {
     "last_margin": 0.99,
     "margin_steps": 700_000,
     "rise": "official",
+    "learning_rate": 3e-3,
     "fall": "exponential",
 }
 
 RECIPES = {
     name: Recipe(text, {"matrix": settings})
     for name, text, settings in (
-        ("small", "the small network of Hinton et al., of 68,618 parameters for stereo pairs", {}),
+        ("small", "the small network of Hinton et al., 68,618 parameters for stereo pairs", _SMALL),
         ("paper", "their large one, of 316,650", _PAPER),
         ("official", "the same, as their code has it", _OFFICIAL),
     )
 }
 
 _OF_EM = (
-    "schedule inverse_temperature class_temperature compete damping variance_floor "
+    "schedule inverse_temperature normalize_mass class_temperature compete damping variance_floor "
     "activation_scale implementation"
 ).split()
 _OF_SPREAD = "spread_scaling first_margin last_margin margin_steps rise".split()
