@@ -7,9 +7,10 @@
     a_j = sigmoid(lambda (beta_a - sum_h cost_jh))
 
     ln p_ij = -1/2 sum_h [(V_ijh - mean_jh)^2 / variance_jh + ln(2 pi variance_jh)]   E step
-    r_ij = a_j p_ij / sum_k a_k p_ik                      over all parents k that see i
+    r_ij = (a_j p_ij)^(1/T) / sum_k (a_k p_ik)^(1/T)      over all parents k that see i
 
-V_ijh is number h of the vote of child i for parent j, a_i the activation of the child. The steps
+V_ijh is number h of the vote of child i for parent j, a_i the activation of the child. T is 1 in
+the paper; above 1, as in deterministic annealing, no child belongs to one parent alone. The steps
 are of any parents that see the same children; windows that share children have a competition of
 their own (`ReceptiveFields.compete`). All is computed from logarithms, in float32 at least.
 """
@@ -47,6 +48,7 @@ class EMOptions:
         damping: float in [0, 1), the share of the mean of the iteration before (at first zero)
             that is kept; 0.1 in the published code.
         variance_floor: float, above zero, added to the variances.
+        assignment_temperature: float, T, above zero: assignments are softmaxes of ln(a_j p_ij)/T.
 
     Raises:
         ValueError: If an option has no meaning.
@@ -60,6 +62,7 @@ class EMOptions:
 
     - [Hinton et al., 2018](https://openreview.net/forum?id=HJWLfGWRb), Procedure 1
     - [its code](https://github.com/google-research/google-research/tree/master/capsule_em)
+    - [Ueda & Nakano, 1998](https://doi.org/10.1016/S0893-6080(97)00133-0), the temperature T
     """
 
     iterations: int = 3
@@ -68,6 +71,7 @@ class EMOptions:
     compete: str = "all"
     damping: float = 0.0
     variance_floor: float = 5e-4
+    assignment_temperature: float = 1.0
 
     def __post_init__(self):
         whole_number("iterations", self.iterations)
@@ -75,6 +79,7 @@ class EMOptions:
         one_of("compete", self.compete, ("all", "places"))
         real_number("inverse_temperature", self.inverse_temperature, above=0)
         real_number("variance_floor", self.variance_floor, above=0)
+        real_number("assignment_temperature", self.assignment_temperature, above=0)
         if not 0 <= real_number("damping", self.damping) < 1:
             raise ValueError(f"`damping` must lie in [0, 1). Received: damping={self.damping!r}")
 
@@ -126,7 +131,7 @@ def activation_log_odds(cost, beta_a, inverse_temperature):
 
 
 def e_step(clusters, log_activation, votes):
-    """ln(a_j p_ij), of which the assignment is the softmax over the parents of a child.
+    """ln(a_j p_ij), of which, over T, the assignment is the softmax over the parents of a child.
 
     Args:
         clusters: `Clusters` of the parents, (..., J, H).
@@ -202,7 +207,7 @@ def em_steps(votes, activation, beta_u, beta_a, fields, options=None):
     for iteration in range(options.iterations):
         if iteration:
             logits = e_step(clusters, ops.log_sigmoid(log_odds), children.votes)
-            log_assignment = children.compete(logits)
+            log_assignment = children.compete(logits / options.assignment_temperature)
         assignment = ops.exp(log_assignment)
         clusters = m_step(
             assignment, children.activation, children.votes, beta_u, options, previous=mean

@@ -16,8 +16,8 @@ class ConvEMCapsules(MatrixParents):
         types: int, J, capsules at each place.
         kernel_size: int, height and width of a window, in places.
         strides: int, places from one window to the next.
-        iterations, schedule, inverse_temperature, compete, damping, variance_floor: See
-            `functions.EMOptions`.
+        iterations, schedule, inverse_temperature, compete, damping, variance_floor,
+            assignment_temperature: See `functions.EMOptions`.
         normalize_mass: bool, whether masses in the costs are divided by the children that there
             are for each parent, so that lambda means the same in layers of few and of many.
         activation_scale: float, factor on the weight beta_a; with a large one it learns faster.
@@ -80,8 +80,8 @@ class EMCapsules(MatrixParents):
         coordinates: bool, whether the place of a capsule below is added to its vote: row and
             column, as shares of the grid, to the first two numbers of the last column. Without
             it shared weights forget where things are.
-        iterations, schedule, inverse_temperature, compete, damping, variance_floor: See
-            `functions.EMOptions`.
+        iterations, schedule, inverse_temperature, compete, damping, variance_floor,
+            assignment_temperature: See `functions.EMOptions`.
         normalize_mass: bool, whether masses in the costs are divided by the children that there
             are for each parent, so that lambda means the same in layers of few and of many.
         activation_scale: float, factor on the weight beta_a; with a large one it learns faster.

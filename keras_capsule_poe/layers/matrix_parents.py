@@ -27,6 +27,7 @@ class MatrixParents(keras.layers.Layer):
         compete="all",
         damping=0.0,
         variance_floor=5e-4,
+        assignment_temperature=1.0,
         normalize_mass=False,
         activation_scale=1.0,
         kernel_initializer=None,
@@ -42,7 +43,13 @@ class MatrixParents(keras.layers.Layer):
         self.implementation = one_of("implementation", implementation, IMPLEMENTATIONS)
         self.types = whole_number("types", types)
         self.options = EMOptions(
-            iterations, schedule, inverse_temperature, compete, damping, variance_floor
+            iterations,
+            schedule,
+            inverse_temperature,
+            compete,
+            damping,
+            variance_floor,
+            assignment_temperature,
         )
         self.normalize_mass = bool(normalize_mass)
         self.activation_scale = real_number("activation_scale", activation_scale)

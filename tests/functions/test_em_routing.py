@@ -78,7 +78,9 @@ def looped(votes, a, betas, seen, options):
                     + norm.logpdf(votes[p, k, i, j], mean[p, j], np.sqrt(variance[p, j])).sum()
                     for p, k, i, j in slots
                 ]
-                for slot, share in zip(slots, softmax(logs)):
+                for slot, share in zip(
+                    slots, softmax(np.divide(logs, options.assignment_temperature))
+                ):
                     r[slot] = share
         for p in range(places):
             for j in range(PARENTS):
@@ -100,6 +102,7 @@ def looped(votes, a, betas, seen, options):
     [
         EMOptions(inverse_temperature=0.3, schedule="linear"),
         EMOptions(inverse_temperature=2.0, compete="places", damping=0.1, iterations=2),
+        EMOptions(inverse_temperature=0.5, assignment_temperature=3.0),
         EMOptions(iterations=1, schedule="constant"),
     ],
 )
@@ -285,6 +288,7 @@ def test_half_precision_is_raised():
         ({"damping": 1.0}, r"`damping` must lie in \[0, 1\). Received: damping=1.0"),
         ({"variance_floor": 0}, "`variance_floor` must be a number above 0"),
         ({"inverse_temperature": -1}, "`inverse_temperature` must be a number above 0"),
+        ({"assignment_temperature": 0}, "`assignment_temperature` must be a number above 0"),
     ],
 )
 def test_options_without_a_meaning_are_refused(options, message):

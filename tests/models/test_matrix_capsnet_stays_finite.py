@@ -19,7 +19,13 @@ from keras_capsule_poe.families.matrix_capsules import SECTIONS
 SHAPE, CLASSES = (7, 6, 1), 3
 STEPS = 100
 # Settings of EM that the recipes have, and layers alone have otherwise.
-COSTS = ("inverse_temperature", "normalize_mass", "variance_floor", "activation_scale")
+COSTS = (
+    "inverse_temperature",
+    "normalize_mass",
+    "variance_floor",
+    "assignment_temperature",
+    "activation_scale",
+)
 
 
 def network(**options):

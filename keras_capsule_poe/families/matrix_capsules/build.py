@@ -102,6 +102,7 @@ def _capsule_layers(net, starts):
         "compete": net.compete,
         "damping": net.damping,
         "variance_floor": net.variance_floor,
+        "assignment_temperature": net.assignment_temperature,
         "normalize_mass": net.normalize_mass,
         # Variational routing has no such costs.
         "activation_scale": net.activation_scale if net.routing == "em" else 1.0,

@@ -43,6 +43,7 @@ class MatrixSection(ClassifierSection):
     compete: str = "all"
     damping: float = 0.0
     variance_floor: float = 0.1
+    assignment_temperature: float = 4.0
     activation_scale: float = 10.0
     implementation: str = "compiled"
     loss: str = "spread"
@@ -51,6 +52,7 @@ class MatrixSection(ClassifierSection):
     last_margin: float = 0.9
     margin_steps: int | None = None
     rise: str = "linear"
+    augmentation: str = "none"
     steps: int = 4600
     batch_size: int = 64
     initial: str = "he"
@@ -68,7 +70,7 @@ class MatrixSection(ClassifierSection):
 
 SECTIONS = {"matrix": MatrixSection}
 
-# With a third iteration parents of so few children end with one vote each, and learn too slowly.
+# With a third iteration parents of so few children learn more slowly.
 _SMALL = {"iterations": 2}
 _PAPER = {"filters": 32, "primary_types": 32, "types": 32, "last_types": 32}
 
@@ -79,6 +81,7 @@ _OFFICIAL = {
     "compete": "places",
     "damping": 0.1,
     "variance_floor": 5e-4,
+    "assignment_temperature": 1.0,
     "normalize_mass": False,
     "inverse_temperature": 0.02,
     "class_temperature": 0.25,
@@ -103,7 +106,7 @@ RECIPES = {
 
 _OF_EM = (
     "schedule inverse_temperature normalize_mass class_temperature compete damping variance_floor "
-    "activation_scale implementation"
+    "assignment_temperature activation_scale implementation"
 ).split()
 _OF_SPREAD = "spread_scaling first_margin last_margin margin_steps rise".split()
 _OF_CAPSULES = ["routing", "iterations", "loss", *_OF_SPREAD, *_OF_EM]

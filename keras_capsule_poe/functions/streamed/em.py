@@ -188,7 +188,8 @@ class _Machine:
         distance = _along(_squared_gap(votes, last.mean), 1 / last.variance)
         volume = ops.sum(ops.log(2 * np.pi * last.variance), axis=-1)
         constant = ops.log_sigmoid(last.log_odds) - volume / 2
-        logits = self._slots(constant[..., None] - distance / 2)
+        logits = (constant[..., None] - distance / 2) / self.options.assignment_temperature
+        logits = self._slots(logits)
         return self._of_slots(self.fields.compete(logits, self.options.compete))
 
     # Backward
@@ -233,6 +234,7 @@ class _Machine:
             in_mean, in_log_odds = self.options.damping * in_mean, None
             if iteration:
                 in_logits = self._in_competition(step.assignment, in_weights * seen[:, None])
+                in_logits = in_logits / self.options.assignment_temperature
         return _in_votes(votes, terms), in_seen, in_u, in_a
 
     def _in_competition(self, r, upstream):
