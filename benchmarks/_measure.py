@@ -56,7 +56,7 @@ def resident_mb():
 
 
 class Most:
-    """The most that a question is answered while it is open, asked again and again.
+    """The most that a question is answered, asked again and again, and once more at the end.
 
     Args:
         ask: Function without arguments to a number.
@@ -77,7 +77,9 @@ class Most:
         self._thread.join()
 
     def _watch(self):
-        while not self._ended.wait(self._seconds):
+        is_ended = False
+        while not is_ended:
+            is_ended = self._ended.wait(self._seconds)
             self.most = max(self.most, self._ask())
 
 
