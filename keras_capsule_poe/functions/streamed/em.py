@@ -185,11 +185,11 @@ class _Machine:
 
     def _e_step(self, last, votes):
         """The assignment r (G, J, C) by the clusters of the last M step."""
-        distance = _along(_squared_gap(votes, last.mean), 1 / last.variance)
+        heat = self.options.assignment_temperature
+        distance = _along(_squared_gap(votes, last.mean), 1 / (2 * heat * last.variance))
         volume = ops.sum(ops.log(2 * np.pi * last.variance), axis=-1)
-        constant = ops.log_sigmoid(last.log_odds) - volume / 2
-        logits = (constant[..., None] - distance / 2) / self.options.assignment_temperature
-        logits = self._slots(logits)
+        constant = (ops.log_sigmoid(last.log_odds) - volume / 2) / heat
+        logits = self._slots(constant[..., None] - distance)
         return self._of_slots(self.fields.compete(logits, self.options.compete))
 
     # Backward
