@@ -22,8 +22,6 @@ from keras_capsule_poe.functions import EMOptions
 FAMILY = "matrix-capsules"
 # Of data sets that the recipes' own settings are not for.
 DATASETS = {"viewpoints": {"matrix.classes": 5, "matrix.augmentation": "norb"}}
-
-
 ROWS = {
     "1 iteration": {"matrix.iterations": 1},
     "2 iterations": {"matrix.iterations": 2},

@@ -233,8 +233,8 @@ class _Machine:
             in_seen = in_seen + ops.sum(in_weights * step.assignment, axis=1)
             in_mean, in_log_odds = self.options.damping * in_mean, None
             if iteration:
-                in_logits = self._in_competition(step.assignment, in_weights * seen[:, None])
-                in_logits = in_logits / self.options.assignment_temperature
+                counted = seen / self.options.assignment_temperature
+                in_logits = self._in_competition(step.assignment, in_weights * counted[:, None])
         return _in_votes(votes, terms), in_seen, in_u, in_a
 
     def _in_competition(self, r, upstream):
