@@ -2,10 +2,10 @@
 
 Trains a recipe of `matrix-capsules` as it is and with one thing changed: iterations of routing,
 none ("uniform": the parents are found once, by the assignment that routing starts from, at the
-temperature that the recipe's iterations end with), no coordinates, other losses, variational
-routing at its own learning rate. Printed is the accuracy on held-out training images after the
-last epoch: mean and deviation over the seeds. What was measured is kept in FOLDER; what was
-stopped goes on.
+temperature that the recipe's iterations end with), none below the classes ("to classes alone"),
+no coordinates, other losses, variational routing at its own learning rate. Printed is the
+accuracy on held-out training images after the last epoch: mean and deviation over the seeds. What
+was measured is kept in FOLDER; what was stopped goes on.
 
 In full: python benchmarks/research/em_ablation.py build/em_ablation
 Usage: python benchmarks/research/em_ablation.py FOLDER [--dataset NAME] [--recipe NAME]
@@ -27,6 +27,7 @@ ROWS = {
     "2 iterations": {"matrix.iterations": 2},
     "3 iterations": {"matrix.iterations": 3},
     "uniform": {"matrix.iterations": 1},
+    "to classes alone": {"matrix.inner_iterations": 1},
     "no coordinates": {"matrix.coordinates": False},
     "margin loss": {"matrix.loss": "margin"},
     "cross-entropy": {"matrix.loss": "cross-entropy"},
@@ -34,11 +35,11 @@ ROWS = {
 }
 
 
-def last_temperature(net):
-    """The inverse temperature of which one iteration has what the last one of a recipe has."""
-    options = EMOptions(net.iterations, net.schedule, net.inverse_temperature)
-    one, last = (options.inverse_temperature_at(t) for t in (0, net.iterations - 1))
-    return options.inverse_temperature * last / one
+def rise(net):
+    """How many times the first iteration's inverse temperature the last one's is."""
+    options = EMOptions(net.iterations, net.schedule)
+    first, last = (options.inverse_temperature_at(t) for t in (0, net.iterations - 1))
+    return last / first
 
 
 def config_of(args, row, seed):
@@ -49,8 +50,12 @@ def config_of(args, row, seed):
 
     usual = DATASETS.get(args.dataset, {})
     config = made({**usual, **ROWS[row]})
-    if row == "uniform":
-        config.set("matrix.inverse_temperature", last_temperature(made(usual)["matrix"]))
+    if row in ("uniform", "to classes alone"):
+        # Layers of one iteration have the inverse temperature that the recipe's end with.
+        recipe = made(usual)["matrix"]
+        config.set("matrix.inverse_temperature", recipe.inverse_temperature * rise(recipe))
+        if row == "to classes alone":
+            config.set("matrix.class_temperature", recipe.class_temperature / rise(recipe))
         config.given.clear()
     return config
 

@@ -40,6 +40,10 @@ def test_a_row_is_the_recipe_with_one_thing_changed():
     assert (recipe.recipe, recipe.dataset, recipe["matrix"].iterations) == ("small", "mnist", 2)
     changed = {row: set(config.differences(recipe)) for row, config in rows.items()}
     assert changed.pop("uniform") == {"matrix.iterations", "matrix.inverse_temperature"}
+    assert changed.pop("to classes alone") == {
+        f"matrix.{name}"
+        for name in ("inner_iterations", "inverse_temperature", "class_temperature")
+    }
     assert all(len(names) == 1 for names in changed.values())
     assert len({str(config.to_dict()) for config in rows.values()}) == len(rows)
 
@@ -47,15 +51,22 @@ def test_a_row_is_the_recipe_with_one_thing_changed():
 @pytest.mark.parametrize("recipe, iterations", [("small", 2), ("paper", 3)])
 def test_uniform_routing_ends_at_the_temperature_of_the_recipe(recipe, iterations):
     layers = []
-    for row in ("uniform", f"{iterations} iterations"):
+    for row in ("uniform", "to classes alone", f"{iterations} iterations"):
         keras.utils.set_random_seed(0)
         config = config_of(row, "--recipe", recipe, "--set", *TINY)
         model = build.build_model(config, (48, 48, 2))
-        layers.append(model.capsule_layers[1:])
+        layers.append([layer.options for layer in model.capsule_layers[1:]])
         assert model.iterations == {"uniform": 0}.get(row, iterations - 1)
-    for uniform, routed in zip(*layers, strict=True):
-        ours, last = (layer.options.inverse_temperature_at for layer in (uniform, routed))
-        assert ours(0) == pytest.approx(last(iterations - 1), rel=1e-12)
+    for which, (uniform, to_classes, routed) in enumerate(zip(*layers, strict=True)):
+        last = pytest.approx(routed.inverse_temperature_at(iterations - 1), rel=1e-12)
+        for ours in (uniform, to_classes):
+            assert ours.inverse_temperature_at(ours.iterations - 1) == last
+        assert uniform.iterations == 1
+        assert to_classes.iterations == (iterations if which == 2 else 1)
+        if which == 2:
+            assert to_classes.inverse_temperature_at(0) == pytest.approx(
+                routed.inverse_temperature_at(0), rel=1e-12
+            )
 
 
 def test_held_out_images_are_judged():

@@ -60,6 +60,17 @@ def test_recipes_have_the_published_numbers_of_parameters(recipe, number):
     assert first.normalize_mass == (recipe != "official")
 
 
+def test_layers_below_the_classes_have_their_own_iterations():
+    for settings, expected in (
+        ({}, [2, 2, 2]),
+        ({"iterations": 3}, [3, 3, 3]),
+        ({"inner_iterations": 1}, [1, 1, 2]),
+        ({"inner_iterations": 3, "routing": "variational"}, [3, 3, 2]),
+    ):
+        model = build.build_model(configuration(**settings), (16, 16, 1))
+        assert [layer.options.iterations for layer in model.capsule_layers[1:]] == expected
+
+
 @pytest.mark.parametrize("recipe", ["small", "paper"])
 def test_the_control_has_as_many_parameters(recipe):
     counts = [
@@ -98,6 +109,7 @@ def test_what_means_nothing_is_refused():
         ({"loss": "margin", "first_margin": 0.1}, "first_margin"),
         ({"loss": "margin", "spread_scaling": "official"}, "spread_scaling"),
         ({"network": "cnn", "damping": 0.1}, "damping"),
+        ({"network": "cnn", "inner_iterations": 1}, "inner_iterations"),
         ({"units": 3}, "units"),
         ({"routing": "variational", "damping": 0.1}, "damping"),
     ):
@@ -110,6 +122,7 @@ def test_what_means_nothing_is_refused():
         ({"margin_steps": 0}, "matrix: `margin_steps` must be a positive integer"),
         ({"first_margin": 0.95}, "matrix: The margin must not fall"),
         ({"iterations": 0}, "matrix: `iterations` must be a positive integer"),
+        ({"inner_iterations": 0}, "matrix: `inner_iterations` must be a positive integer"),
         ({"until_accuracy": 2.0}, "matrix: `until_accuracy` must lie in"),
     ):
         with pytest.raises(ConfigError, match=message):

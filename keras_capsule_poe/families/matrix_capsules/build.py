@@ -97,7 +97,6 @@ def _capsule_layers(net, starts):
     )
     options = {
         "routing": net.routing,
-        "iterations": net.iterations,
         "schedule": net.schedule,
         "compete": net.compete,
         "damping": net.damping,
@@ -112,19 +111,23 @@ def _capsule_layers(net, starts):
     temperature = real_number("class_temperature", net.class_temperature, above=0)
     temperature *= net.inverse_temperature
 
-    def more(stddev, cost, activation, inverse_temperature):
+    def more(iterations, stddev, cost, activation, inverse_temperature):
         # In the published code costs are s (ln 2 pi + 1) + ln variance, and ours a half of them.
         cost = cost * (math.log(2 * math.pi) + 1) / 2 if official else 0.0
         return {
             **options,
+            "iterations": iterations,
             "inverse_temperature": inverse_temperature,
             "kernel_initializer": starts.maps(stddev),
             "cost_initializer": keras.initializers.Constant(cost),
             "activation_initializer": keras.initializers.Constant(activation if official else 0.0),
         }
 
-    inside = (0.3, 0.5, 0.5, net.inverse_temperature)
-    last = (0.01 if official else 0.3, 2.0, 1.0, temperature)
+    inner = net.iterations
+    if net.inner_iterations is not None:
+        inner = whole_number("inner_iterations", net.inner_iterations)
+    inside = (inner, 0.3, 0.5, 0.5, net.inverse_temperature)
+    last = (net.iterations, 0.01 if official else 0.3, 2.0, 1.0, temperature)
     return [
         primary,
         ConvEMCapsules(net.types, 3, strides=2, name="first_layer", **more(*inside)),

@@ -16,7 +16,8 @@ class MatrixSection(ClassifierSection):
     """The network, its loss, and its training.
 
     `filters`, `primary_types`, `types` and `last_types` are A, B, C and D of Hinton et al.
-    `class_temperature` is the share of the inverse temperature that the class capsules have,
+    `inner_iterations` are those of the layers below the classes, where they are not `iterations`,
+    too; `class_temperature` is the share of the inverse temperature that the class capsules have,
     `spread_scaling` the `scaling` of the `SpreadLoss`. A control has filters of its own. Without
     a `learning_rate` it is the one of `RATES` that suits the network.
     """
@@ -36,6 +37,7 @@ class MatrixSection(ClassifierSection):
     coordinates: bool = True
     routing: str = "em"
     iterations: int = 3
+    inner_iterations: int | None = None
     schedule: str = "official"
     inverse_temperature: float = 1.0
     normalize_mass: bool = True
@@ -109,7 +111,7 @@ _OF_EM = (
     "assignment_temperature activation_scale implementation"
 ).split()
 _OF_SPREAD = "spread_scaling first_margin last_margin margin_steps rise".split()
-_OF_CAPSULES = ["routing", "iterations", "loss", *_OF_SPREAD, *_OF_EM]
+_OF_CAPSULES = ["routing", "iterations", "inner_iterations", "loss", *_OF_SPREAD, *_OF_EM]
 _COUNTED = "primary_types types last_types size coordinates decoder".split()
 
 
