@@ -25,7 +25,9 @@ def test_help_is_quick_and_imports_no_tensorflow():
     program = (
         "import sys, click.testing, keras_capsule_poe\n"
         "from keras_capsule_poe.cli.main import main\n"
-        "for arguments in (['--help'], ['train', '--help'], ['sample', '--help']):\n"
+        "from keras_capsule_poe.families import names\n"
+        "of_families = [['train', '--model', name, '--help'] for name in names()]\n"
+        "for arguments in (['--help'], ['train', '--help'], ['sample', '--help'], *of_families):\n"
         "    assert click.testing.CliRunner().invoke(main, arguments).exit_code == 0\n"
         "print([name for name in ('tensorflow', 'keras', 'numpy') if name in sys.modules])\n"
     )

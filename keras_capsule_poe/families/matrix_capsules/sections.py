@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from keras_capsule_poe.families.classifiers import sections as classifiers
 from keras_capsule_poe.families.classifiers.sections import ClassifierSection
-from keras_capsule_poe.functions.checks import one_of
 from keras_capsule_poe.training.family import Recipe
 
 # Learning rates, where none is given.
@@ -67,7 +66,8 @@ class MatrixSection(ClassifierSection):
             return self.learning_rate
         if self.network == "cnn":
             return RATES["cnn"]
-        return RATES[one_of("routing", self.routing, self.CHOICES["routing"])]
+        # Another routing is refused where the layers are built.
+        return RATES.get(self.routing, RATES["em"])
 
 
 SECTIONS = {"matrix": MatrixSection}
