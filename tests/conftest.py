@@ -16,20 +16,9 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 # Programs on Jax spend their time here in compiling what then runs once.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
-import keras
 import numpy as np
 import pytest
 from click.testing import CliRunner
-
-from keras_capsule_poe import (
-    CapsuleDecoder,
-    CapsuleEncoder,
-    CapsulePoE,
-    ConvAutoencoder,
-    PrimaryCapsules,
-    ProductOfExpertCapsules,
-)
-from keras_capsule_poe.layers.gaussian_mixtures import GaussianMixtures
 
 CAPSULES, DIM = 5, 3
 TINY = [
@@ -49,13 +38,29 @@ TINY = [
 
 # Files of long tests begin first, so that no worker is left with one at the end.
 LONGEST = (
+    "test_replicas",
     "test_examples",
+    "test_neurons",
+    "test_matrix_capsules",
     "test_runs",
     "test_toy",
-    "test_rbm",
+    "test_novel_views",
     "test_commands",
-    "test_capsule_length",
+    "test_docstrings",
+    "test_rbm",
+    "test_streamed",
+    "test_store",
+    "test_harmonium_model",
+    "test_accelerator",
 )
+
+
+def pytest_configure(config):
+    """Imports TensorFlow as the commands do, where tests run: not in the process of `-n` itself."""
+    if hasattr(config, "workerinput") or not getattr(config.option, "numprocesses", None):
+        from keras_capsule_poe.cli.terminal import import_tensorflow
+
+        import_tensorflow()
 
 
 def pytest_collection_modifyitems(items):
@@ -79,6 +84,18 @@ def product(
 
     Its primary capsules are adapted to the features of `pixels(50, shape)`.
     """
+    import keras
+
+    from keras_capsule_poe import (
+        CapsuleDecoder,
+        CapsuleEncoder,
+        CapsulePoE,
+        ConvAutoencoder,
+        PrimaryCapsules,
+        ProductOfExpertCapsules,
+    )
+    from keras_capsule_poe.layers.gaussian_mixtures import GaussianMixtures
+
     keras.utils.set_random_seed(1)
     autoencoder = ConvAutoencoder(filters=8, dtype=dtype)
     autoencoder.build((None, *shape))

@@ -48,18 +48,29 @@ def test_damaged_weights_and_arrays_are_named(capspoe, folder, tiny, damage, nam
         assert "--fresh" in last_line(result)
 
 
-@pytest.mark.parametrize("how", ["cut", "empty", "zeroed", "flipped", "deleted"])
-def test_a_damaged_run_json_changes_nothing(capspoe, folder, damage, tmp_path, monkeypatch, how):
-    monkeypatch.chdir(tmp_path)
-    drawn = []
-    for path in (folder, folder / "run.json"):
-        if path.is_file():
-            damage.damage(path, how)
-        result = capspoe("sample", "--model-dir", folder, *SAMPLES)
+@pytest.fixture(scope="module")
+def drawn(capspoe, tmp_path_factory):
+    """What is drawn of the model in a folder, as a function."""
+
+    def draw(folder):
+        out = tmp_path_factory.mktemp("drawn") / "samples.npz"
+        result = capspoe("sample", "--model-dir", folder, "--out", out, "--n", 3)
         assert result.exit_code == 0, result.output
-        with np.load("samples.npz") as arrays:
-            drawn.append(arrays["images"])
-    np.testing.assert_array_equal(*drawn)
+        with np.load(out) as arrays:
+            return arrays["images"]
+
+    return draw
+
+
+@pytest.fixture(scope="module")
+def undamaged(drawn, tiny_model):
+    return drawn(tiny_model)
+
+
+@pytest.mark.parametrize("how", ["cut", "empty", "zeroed", "flipped", "deleted"])
+def test_a_damaged_run_json_changes_nothing(drawn, undamaged, folder, damage, how):
+    assert damage.damage(folder / "run.json", how)
+    np.testing.assert_array_equal(drawn(folder), undamaged)
 
 
 def test_a_flipped_bit_of_a_saved_model_breaks_its_sums(folder, damage):

@@ -26,6 +26,20 @@ TRAIN = ["train", "--model", "capsnet", "--recipe", "small", "--dataset", "viewp
 FAMILIAR = [15, 16, 17, 0, 1, 2]
 
 
+def rendered_once(part):
+    """Renders the same images once, and not for every command."""
+    known = {}
+
+    def once(numbers, sizes, first, size):
+        key = (numbers.tobytes(), sizes, first, size)
+        if key not in known:
+            known[key] = part(numbers, sizes, first, size)
+            known[key].images.setflags(write=False)
+        return known[key]
+
+    return once
+
+
 @pytest.fixture(scope="module")
 def views():
     """Of the 24,300 pairs as many as are seen from all sides, in few lights and from few above."""
@@ -33,6 +47,7 @@ def views():
         patch.setattr(viewpoints, "ELEVATIONS", np.array([30, 40, 50, 70]))
         patch.setattr(viewpoints, "LIGHTS", viewpoints.LIGHTS[:1])
         patch.setattr(viewpoints, "TESTED", 2)
+        patch.setattr(viewpoints, "_part", rendered_once(viewpoints._part))
         yield 5 * 2 * 4 * 18
 
 

@@ -27,6 +27,7 @@ print("fine")
 """
 
 REPLICAS = """
+import sys; sys.modules.update(dict.fromkeys(("jax", "matplotlib", "sklearn")))
 import keras, numpy as np, tensorflow as tf
 from keras_capsule_poe import CapsuleEncoder, CapsulePoE, ConvAutoencoder
 device = tf.config.list_physical_devices("CPU")[0]

@@ -20,8 +20,24 @@ def product(small_product):
 
 
 @pytest.fixture(scope="module")
-def version(product, tmp_path_factory):
-    return export_saved_model(product, tmp_path_factory.mktemp("models"), {"data": "noise"})
+def exported(product, tmp_path_factory):
+    """Where a model was exported to, and what its codes were traced with meanwhile."""
+    traced = []
+    route = type(product)._code
+
+    def count(self, *arguments):
+        traced.append(arguments)
+        return route(self, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(product), "_code", count)
+        folder = tmp_path_factory.mktemp("models")
+        return export_saved_model(product, folder, {"data": "noise"}), traced
+
+
+@pytest.fixture(scope="module")
+def version(exported):
+    return exported[0]
 
 
 @pytest.fixture(scope="module")
@@ -35,17 +51,8 @@ def test_every_argument_of_every_endpoint_is_checked(version, refused):
     assert found["decode"] == {"capsules"} and found["encode"] == {"images"}
 
 
-def test_what_is_shared_is_traced_once(product, tmp_path, monkeypatch):
-    traced = []
-    route = type(product)._code
-
-    def count(self, *arguments):
-        traced.append(arguments)
-        return route(self, *arguments)
-
-    monkeypatch.setattr(type(product), "_code", count)
-    export_saved_model(product, tmp_path, {})
-    assert len(traced) == 1
+def test_what_is_shared_is_traced_once(product, exported):
+    assert len(exported[1]) == 1
     # And the model is as it was.
     assert "code" not in vars(product) and "render" not in vars(product)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_capsule_poe.cli.terminal import import_tensorflow
 from keras_capsule_poe.data import ImageData, ImageSet
 from keras_capsule_poe.families import get
 from keras_capsule_poe.training import Reporter, RunConfig, devices, train
@@ -111,8 +112,12 @@ def images(side):
     return ImageData(sets[0], sets[1], held_out=sets[1])
 
 
-def differences_of(model, recipe, side, settings, folder, two):
-    """By stage: the largest differences of weights, and of figures, over one plus their size."""
+def differences_of(run, folder, two):
+    """By stage: the largest differences of weights, and of figures, over one plus their size.
+
+    What one device makes of a run is kept: it is the same whatever is wrong with two.
+    """
+    model, recipe, side, settings = RUNS[run]
     config = RunConfig(get(model), recipe, dataset="any", checkpoint_seconds=1e9)
     config.update(settings)
     for section in dict.fromkeys(stage.section for stage in config.stages):
@@ -123,7 +128,7 @@ def differences_of(model, recipe, side, settings, folder, two):
     # The first stages of other models are those of capsules.
     compared = [name for name in stages if model == "capsules" or name not in FIRST]
     quiet = {"load_data": lambda: images(side), "reporter": Reporter(write=lambda line: None)}
-    one, other = folder / "one", folder / "two"
+    one, other = folder / run.replace(" ", "-"), folder / "two"
     train(config, one, stage=stages[-1], **quiet)
     found = {}
     for stage in compared:
@@ -177,6 +182,7 @@ def gradient_descent(net, images):
 
 
 def main(folder, *chosen):
+    import_tensorflow()
     import tensorflow as tf
 
     from keras_capsule_poe.families.classifiers import fitting
@@ -185,15 +191,15 @@ def main(folder, *chosen):
     tf.get_logger().setLevel("ERROR")
     fitting.optimizer = gradient_descent
     two = devices.start(2, note=lambda line: None)
-    for name, run in RUNS.items():
+    for name in RUNS:
         if chosen and name not in chosen:
             continue
-        found = differences_of(*run, Path(folder) / name.replace(" ", "-"), two)
+        found = differences_of(name, Path(folder), two)
         print(json.dumps({name: found}), flush=True)
-    for number, (text, (run, name, wrong)) in enumerate(WRONG.items()):
+    for text, (run, name, wrong) in WRONG.items():
         right = getattr(replicas, name)
         setattr(replicas, name, wrong(right))
-        found = differences_of(*RUNS[run], Path(folder) / f"wrong-{number}", two)
+        found = differences_of(run, Path(folder), two)
         setattr(replicas, name, right)
         print(json.dumps({text: found}), flush=True)
 

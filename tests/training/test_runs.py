@@ -82,6 +82,8 @@ RESUME = textwrap.dedent(
     """
     import sys
     from pathlib import Path
+    from keras_capsule_poe.cli.terminal import import_tensorflow
+    import_tensorflow()
     sys.path.insert(0, sys.argv[1])
     import keras
     import test_runs as runs
