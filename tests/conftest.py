@@ -16,6 +16,7 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 # Programs on Jax spend their time here in compiling what then runs once.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -56,11 +57,14 @@ LONGEST = (
 
 
 def pytest_configure(config):
-    """Imports TensorFlow as the commands do, where tests run: not in the process of `-n` itself."""
+    """Imports TensorFlow as the commands do where tests run, not where `-n` hands them out."""
     if hasattr(config, "workerinput") or not getattr(config.option, "numprocesses", None):
         from keras_capsule_poe.cli.terminal import import_tensorflow
 
-        import_tensorflow()
+        try:
+            import_tensorflow()
+        except click.UsageError as error:
+            raise pytest.UsageError(error.message) from None
 
 
 def pytest_collection_modifyitems(items):

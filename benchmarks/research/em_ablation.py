@@ -35,7 +35,7 @@ ROWS = {
 }
 
 
-def rise(net):
+def heating(net):
     """How many times the first iteration's inverse temperature the last one's is."""
     options = EMOptions(net.iterations, net.schedule)
     first, last = (options.inverse_temperature_at(t) for t in (0, net.iterations - 1))
@@ -53,9 +53,11 @@ def config_of(args, row, seed):
     if row in ("uniform", "to classes alone"):
         # Layers of one iteration have the inverse temperature that the recipe's end with.
         recipe = made(usual)["matrix"]
-        config.set("matrix.inverse_temperature", recipe.inverse_temperature * rise(recipe))
+        by = heating(recipe)
+        config.set("matrix.inner_iterations", ROWS[row].get("matrix.inner_iterations"))
+        config.set("matrix.inverse_temperature", recipe.inverse_temperature * by)
         if row == "to classes alone":
-            config.set("matrix.class_temperature", recipe.class_temperature / rise(recipe))
+            config.set("matrix.class_temperature", recipe.class_temperature / by)
         config.given.clear()
     return config
 

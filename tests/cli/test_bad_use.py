@@ -29,6 +29,10 @@ def test_help_is_quick_and_imports_no_tensorflow():
         "of_families = [['train', '--model', name, '--help'] for name in names()]\n"
         "for arguments in (['--help'], ['train', '--help'], ['sample', '--help'], *of_families):\n"
         "    assert click.testing.CliRunner().invoke(main, arguments).exit_code == 0\n"
+        "from keras_capsule_poe.cli.train import _configuration\n"
+        "from keras_capsule_poe.families import get\n"
+        "for name in names():\n"
+        "    _configuration(get(name), None, None, (), {})\n"
         "print([name for name in ('tensorflow', 'keras', 'numpy') if name in sys.modules])\n"
     )
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

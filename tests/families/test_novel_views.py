@@ -34,7 +34,8 @@ def rendered_once(part):
         key = (numbers.tobytes(), sizes, first, size)
         if key not in known:
             known[key] = part(numbers, sizes, first, size)
-            known[key].images.setflags(write=False)
+            for array in (known[key].images, known[key].labels, *known[key].extras.values()):
+                array.setflags(write=False)
         return known[key]
 
     return once

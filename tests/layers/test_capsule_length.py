@@ -55,7 +55,7 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("first", ["keras", "keras_capsule_poe"])
 def test_a_supervised_model_loads_in_a_clean_process(first, folder):
     second = {"keras": "keras_capsule_poe", "keras_capsule_poe": "keras"}[first]
-    # TensorFlow imports the first line's where they are installed, and does not use them.
+    # TensorFlow would import these three where they are installed, and not use them.
     program = f"""
 import sys; sys.modules.update(dict.fromkeys(("jax", "matplotlib", "sklearn")))
 import {first}

@@ -183,12 +183,10 @@ def gradient_descent(net, images):
 
 def main(folder, *chosen):
     import_tensorflow()
-    import tensorflow as tf
 
     from keras_capsule_poe.families.classifiers import fitting
     from keras_capsule_poe.models import replicas
 
-    tf.get_logger().setLevel("ERROR")
     fitting.optimizer = gradient_descent
     two = devices.start(2, note=lambda line: None)
     for name in RUNS:

@@ -15,8 +15,8 @@ class MatrixSection(ClassifierSection):
     """The network, its loss, and its training.
 
     `filters`, `primary_types`, `types` and `last_types` are A, B, C and D of Hinton et al.
-    `inner_iterations` are those of the layers below the classes, where they are not `iterations`,
-    too; `class_temperature` is the share of the inverse temperature that the class capsules have,
+    `inner_iterations` are those of the layers below the classes, None: as many as `iterations`;
+    `class_temperature` is the share of the inverse temperature that the class capsules have,
     `spread_scaling` the `scaling` of the `SpreadLoss`. A control has filters of its own. Without
     a `learning_rate` it is the one of `RATES` that suits the network.
     """
