@@ -13,11 +13,12 @@ import _classifiers as shared
 import _shares as shares
 import classifiers
 import ladder
+import viewpoints
 
 sys.path.pop(0)
 
 ROOT = Path(__file__).parents[2]
-KEPT = sorted((ROOT / "docs" / "benchmarks").glob("*/rows.json"))
+KEPT = sorted((ROOT / "docs" / "benchmarks").glob("**/rows.json"))
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.parent.name)
@@ -47,6 +48,15 @@ def test_the_page_has_the_shares_of_pairs_side_by_side(folder):
     for seeds in rows.values():
         for figures in seeds.values():
             assert shares.share(figures, "pairs") in text
+
+
+@pytest.mark.parametrize("split", ["azimuth"])
+def test_the_page_has_the_tables_of_novel_viewpoints(split):
+    path = ROOT / "docs" / "benchmarks" / "viewpoints" / split / "rows.json"
+    figures = dict(sorted(json.loads(path.read_text()).items()))
+    tables = viewpoints.report(figures, until=0.96).split("\n\n")
+    text = (ROOT / "docs" / "matrix-capsules.md").read_text()
+    assert len(tables) > 2 and all(table in text for table in tables[:2])
 
 
 def test_rows_are_of_the_settings_that_there_are():
