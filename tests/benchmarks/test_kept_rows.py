@@ -50,7 +50,7 @@ def test_the_page_has_the_shares_of_pairs_side_by_side(folder):
             assert shares.share(figures, "pairs") in text
 
 
-@pytest.mark.parametrize("split", ["azimuth"])
+@pytest.mark.parametrize("split", ["azimuth", "elevation"])
 def test_the_page_has_the_tables_of_novel_viewpoints(split):
     path = ROOT / "docs" / "benchmarks" / "viewpoints" / split / "rows.json"
     figures = dict(sorted(json.loads(path.read_text()).items()))
