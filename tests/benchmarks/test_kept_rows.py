@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "research"))
 import _classifiers as shared
 import _shares as shares
 import classifiers
+import em_ablation
 import ladder
 import viewpoints
 
@@ -57,6 +58,14 @@ def test_the_page_has_the_tables_of_novel_viewpoints(split):
     tables = viewpoints.report(figures, until=0.96).split("\n\n")
     text = (ROOT / "docs" / "matrix-capsules.md").read_text()
     assert len(tables) > 2 and all(table in text for table in tables[:2])
+
+
+def test_the_page_has_the_table_of_the_ablation():
+    folder = ROOT / "docs" / "benchmarks" / "em_ablation" / "mnist"
+    rows = json.loads((folder / "rows.json").read_text())
+    assert list(rows) == list(em_ablation.ROWS)
+    text = (ROOT / "docs" / "matrix-capsules.md").read_text()
+    assert f"\n\n{em_ablation.table(rows)}\n\n" in text
 
 
 def test_rows_are_of_the_settings_that_there_are():
