@@ -19,15 +19,14 @@ def load_digits(options):
     )
     digits = datasets.load_digits()
     images = floats_to_bytes(digits.images / BRIGHTEST, "digits")[..., np.newaxis]
-    images = fit_images(images, options.image_size or (28, 28))
     # The same split whatever the seed, so that test figures of different seeds compare. The
     # data come in order of their writers, hence the shuffling.
     order = epoch_order(len(images), seed=0, epoch=0)
     names = tuple(str(name) for name in digits.target_names)
 
     def part(index):
-        labels = digits.target[index].astype(np.int64)
-        return ImageSet(images[index], labels, names, "digits")
+        fitted = fit_images(images[index], options.image_size or (28, 28))
+        return ImageSet(fitted, digits.target[index].astype(np.int64), names, "digits")
 
     train = order[:TRAINING_IMAGES][: options.limit]
     return ImageData(part(train), part(order[TRAINING_IMAGES:]))
