@@ -216,8 +216,9 @@ def test_it_is_shown_and_served(done, folder, refused):
 
 
 def test_an_interrupted_run_goes_on_where_it_stood(tmp_path, goes_on_alike):
-    """Its augmentation, too: of one batch, another one moves the weights by 1e-3."""
+    """Its augmentation, too: of one batch, another one moves the weights by 1e-3; its average."""
     settings = {"coefficients": "uniform", "batch_size": 40, "epochs": 2, "filters": 4, "types": 2}
+    settings |= {"ema_momentum": 0.8}
     config = configuration("small", decoder="none", **settings)
     config.update({"dataset": "digits", "limit": 200, "checkpoint_seconds": 1e-3})
     goes_on_alike(config, tmp_path)
@@ -227,6 +228,7 @@ def test_an_interrupted_run_goes_on_where_it_stood(tmp_path, goes_on_alike):
     "arguments, message",
     [
         (("--until-accuracy", "2"), r"`until_accuracy` must lie in (0, 1]"),
+        (("--set", "capsnet.ema_momentum=1.0"), "`ema_momentum` must lie in [0, 1). Received: 1.0"),
         (("--augmentation", "blur"), "`augmentation` must be 'none' or 'shift' or 'efficient'"),
         (("--coefficients", "uniform", "--iterations", "2"), "capsnet.iterations means nothing"),
         (("--set", "capsnet.body=efficient"), "capsnet.filters means nothing here"),

@@ -1,13 +1,11 @@
 """How a classifier is trained, by its settings, and what that takes."""
 
-import keras
-
 from keras_capsule_poe.errors import in_section
 from keras_capsule_poe.families.classifiers.rates import falling
 from keras_capsule_poe.families.classifiers.windows import augmentation, fitting_side
 from keras_capsule_poe.functions.checks import one_of, real_number
+from keras_capsule_poe.training.averages import AveragedAdam, AveragedMuon
 from keras_capsule_poe.training.family import Cost
-from keras_capsule_poe.training.optimizers import ConvolutionMuon
 from keras_capsule_poe.training.schedule import Schedule
 
 BYTES = 4
@@ -21,12 +19,18 @@ def schedule(net):
 def optimizer(net, images):
     """Adam, or `ConvolutionMuon`, with a falling rate, for so many training images.
 
+    With `ema_momentum` it keeps an average of the weights, see `averaged`.
+
     Raises:
         ValueError: If a setting is not in range.
     """
-    made = {"adam": keras.optimizers.Adam, "muon": ConvolutionMuon}
+    made = {"adam": AveragedAdam, "muon": AveragedMuon}
     make = made[one_of("optimizer", net.optimizer, net.CHOICES["optimizer"])]
-    return make(falling(net, *schedule(net).over(images)), epsilon=1e-8)
+    momentum = net.ema_momentum
+    if momentum is not None and not 0 <= real_number("ema_momentum", momentum) < 1:
+        raise ValueError(f"`ema_momentum` must lie in [0, 1). Received: {momentum}")
+    average = {} if momentum is None else {"use_ema": True, "ema_momentum": momentum}
+    return make(falling(net, *schedule(net).over(images)), epsilon=1e-8, **average)
 
 
 def check(config, section, build_model, image_shape=None):
@@ -64,12 +68,14 @@ def cost(net, images, parameters, products, numbers, share):
         share: Share of the machine's product rate that a step reaches.
     """
     epochs, steps = schedule(net).over(images)
+    # Weights, their gradients, Adam's two moments; an average.
+    copies = 4 + (net.ema_momentum is not None)
     return Cost(
         # Forward, and the gradients in the inputs and in the weights.
         flops=6.0 * products * images * epochs,
         share=share,
         epochs=epochs,
         steps=epochs * steps,
-        # Weights, their gradients and Adam's two moments; what each layer gives and its gradient.
-        memory=BYTES * (4 * parameters + 2 * net.batch_size * numbers),
+        # What each layer gives and its gradient, too.
+        memory=BYTES * (copies * parameters + 2 * net.batch_size * numbers),
     )

@@ -8,7 +8,9 @@ class ClassifierSection:
     """Classes, the control, training.
 
     A `network` "cnn" is a control without capsules, of as many parameters as they would have had;
-    then `units`, `dropout` and pooling count.
+    then `units`, `dropout` and pooling count. `ema_momentum` is the share of the average of the
+    weights that is left after a step, where an average is to be judged and saved; None: the
+    weights are.
     """
 
     # What settings of words may be, for those that have options of their own.
@@ -38,6 +40,7 @@ class ClassifierSection:
     decay: float = 0.96
     decay_steps: int | None = 2000
     least_rate: float = 1e-6
+    ema_momentum: float | None = None
     until_accuracy: float | None = None
     precision: str = "auto"
 

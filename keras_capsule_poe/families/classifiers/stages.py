@@ -19,6 +19,7 @@ from keras_capsule_poe.functions.winners import are_longest
 from keras_capsule_poe.generation.grids import image_traversal
 from keras_capsule_poe.generation.parts import named_rows
 from keras_capsule_poe.io.pictures import save_grid
+from keras_capsule_poe.training.averages import averaged
 from keras_capsule_poe.training.soundness import complain, no_better_than_commonest
 
 SHOWN = 12
@@ -58,12 +59,14 @@ def train(run, stage, build, callbacks=None):
         return examples(data.train, net.classes, augment=augment, **order)
 
     def after_epoch():
-        found = are_longest(map_batches(lengths, data.held_out.images), labels)
-        accuracy = np.mean(found.reshape(len(labels), -1).all(axis=1))
-        return {"held_out_accuracy": accuracy, **changes()}
+        with averaged(model):
+            found = are_longest(map_batches(lengths, data.held_out.images), labels)
+            accuracy = np.mean(found.reshape(len(labels), -1).all(axis=1))
+            return {"held_out_accuracy": accuracy, **changes()}
 
     def picture(path):
-        save_grid(path, _reconstructions(model, data.held_out))
+        with averaged(model):
+            save_grid(path, _reconstructions(model, data.held_out))
 
     last = run.fit(
         stage,
@@ -75,7 +78,8 @@ def train(run, stage, build, callbacks=None):
         until=_enough(net.until_accuracy),
         callbacks=callbacks(model, math.prod(schedule.over(len(data.train)))) if callbacks else (),
     )
-    stored.save_model(run, stage, model)
+    with averaged(model):
+        stored.save_model(run, stage, model)
     found = no_better_than_commonest(labels, last["held_out_accuracy"])
     return {**last, **complain(run, stage, found)}
 
