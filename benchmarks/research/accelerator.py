@@ -41,6 +41,7 @@ from keras_capsule_poe.functions.winners import are_longest
 from keras_capsule_poe.io.files import beside
 from keras_capsule_poe.losses import SpreadLoss
 from keras_capsule_poe.training import RunConfig
+from keras_capsule_poe.training.averages import averaged
 
 CHUNK = 250
 BUILDS = {"capsnet": capsnet, "matrix-capsules": matrix_capsules}
@@ -153,7 +154,8 @@ def trained(args, seed, images, held_out):
             examples, steps_per_epoch=steps, shuffle=False, verbose=0, callbacks=callbacks
         ).history
         seconds = time.perf_counter() - begun
-        right = share_right(probabilities(classify, held_out), held_out)
+        with averaged(model):
+            right = share_right(probabilities(classify, held_out), held_out)
         history.append({"loss": found["loss"][0], "held_out": right, "seconds": seconds})
         print(f"seed {seed}, epoch {epoch + 1}: {history[-1]}", flush=True)
         arrays = {str(k): np.asarray(variable) for k, variable in enumerate(variables)}
@@ -204,7 +206,8 @@ def main(given=None):
     rows, votes = [], []
     for seed in args.seeds:
         model, history = trained(args, seed, train, held_out)
-        votes.append(probabilities(_classifier(model), test))
+        with averaged(model):
+            votes.append(probabilities(_classifier(model), test))
         minutes = sum(epoch["seconds"] for epoch in history) / 60
         rows.append({"seed": seed, "epochs": len(history), **error_of(votes[-1], test)})
         rows[-1] |= {"held_out": history[-1]["held_out"], "minutes": minutes}

@@ -4,8 +4,9 @@ Trains a recipe of `matrix-capsules` as it is and with one thing changed: iterat
 none ("uniform": the parents are found once, by the assignment that routing starts from, at the
 temperature that the recipe's iterations end with), none below the classes ("to classes alone"),
 no coordinates, other losses, variational routing at its own learning rate. Printed is the
-accuracy on held-out training images after the last epoch: mean and deviation over the seeds. What
-was measured is kept in FOLDER; what was stopped goes on.
+accuracy on held-out training images after the last epoch, mean and deviation over the seeds, and
+the memory that training took beyond what was there before. What was measured is kept in FOLDER;
+what was stopped goes on.
 
 In full: python benchmarks/research/em_ablation.py build/em_ablation
 Usage: python benchmarks/research/em_ablation.py FOLDER [--dataset NAME] [--recipe NAME]
@@ -69,11 +70,11 @@ def judge(model, data):
 
 def table(figures):
     """Markdown of figures by row and seed."""
-    columns = {"row": "", "seeds": "", "held out %": "", "epochs": "", "minutes": ".1f"}
+    columns = {"row": "", "seeds": "", "held out %": "", "epochs": "", "memory MB": ".0f"}
     lines = [
         (row, len(seeds), spread([found["held_out"] for found in seeds.values()]),
          max(found["epochs"] for found in seeds.values()),
-         sum(found["minutes"] for found in seeds.values()) / len(seeds))
+         max(found["extra_mb"] for found in seeds.values()))
         for row, seeds in figures.items()
     ]  # fmt: skip
     return table_of(columns, lines)

@@ -36,12 +36,17 @@ class AveragedMuon(KeepsAverage, ConvolutionMuon):
 
 @contextlib.contextmanager
 def averaged(model):
-    """While open, a model has the average of its weights, if its optimizer keeps one.
+    """While open, a model has the average of its weights, if its optimizer is to keep one.
 
-    Statistics of normalised batches stay those of the weights as they are.
+    The average begins with the weights after the first step. Statistics of normalised batches, and
+    what the optimizer knows of gradients, stay those of the weights as they are.
 
     Args:
-        model: Compiled Keras model that has been trained by a step or more.
+        model: Compiled Keras model that has been trained by a step or more; with `use_ema` its
+            optimizer must be a `KeepsAverage`.
+
+    Raises:
+        ValueError: If its optimizer has `use_ema` and is of Keras alone.
 
     Examples:
 
@@ -62,6 +67,11 @@ def averaged(model):
     if not model.optimizer.use_ema:
         yield
         return
+    if not isinstance(model.optimizer, KeepsAverage):
+        raise ValueError(
+            "An optimizer with `use_ema` must be a `KeepsAverage`, as `AveragedAdam` is. "
+            f"Received: {type(model.optimizer).__name__}"
+        )
     weights = model.trainable_variables
     before = [ops.convert_to_numpy(weight).copy() for weight in weights]
     model.optimizer.give_average(weights)

@@ -82,16 +82,16 @@ def test_held_out_images_are_judged():
 
 def test_the_table_by_hand():
     figures = {
-        "uniform": {0: {"held_out": 0.5, "epochs": 3, "minutes": 1.0}},
+        "uniform": {0: {"held_out": 0.5, "epochs": 3, "extra_mb": 1.0}},
         "3 iterations": {
-            0: {"held_out": 0.75, "epochs": 3, "minutes": 1.0},
-            1: {"held_out": 0.77, "epochs": 3, "minutes": 2.0},
+            0: {"held_out": 0.75, "epochs": 3, "extra_mb": 7.0},
+            1: {"held_out": 0.77, "epochs": 3, "extra_mb": 9.0},
         },
     }
     # The deviation of 75 and 77, with one degree of freedom less, is the root of two.
     assert script.table(figures).splitlines() == [
-        "| row | seeds | held out % | epochs | minutes |",
+        "| row | seeds | held out % | epochs | memory MB |",
         "|---|---|---|---|---|",
-        "| uniform | 1 | 50.00 | 3 | 1.0 |",
-        "| 3 iterations | 2 | 76.00 ± 1.41 | 3 | 1.5 |",
+        "| uniform | 1 | 50.00 | 3 | 1 |",
+        "| 3 iterations | 2 | 76.00 ± 1.41 | 3 | 9 |",
     ]

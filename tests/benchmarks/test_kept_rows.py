@@ -62,10 +62,16 @@ def test_the_page_has_the_tables_of_novel_viewpoints(split):
 
 def test_the_page_has_the_table_of_the_ablation():
     folder = ROOT / "docs" / "benchmarks" / "em_ablation" / "mnist"
-    rows = json.loads((folder / "rows.json").read_text())
-    assert list(rows) == list(em_ablation.ROWS)
+    rows = shared.Rows(folder, measures=False)
+    assert list(rows.rows) == list(em_ablation.ROWS)
     text = (ROOT / "docs" / "matrix-capsules.md").read_text()
-    assert f"\n\n{em_ablation.table(rows)}\n\n" in text
+    assert f"\n\n{em_ablation.table(rows.rows)}\n\n" in text
+    (command,) = re.findall(r"`python benchmarks/research/em_ablation.py (FOLDER .+)`", text)
+    args = em_ablation.arguments(command.split())
+    for row, seeds in rows.rows.items():
+        for seed, figures in seeds.items():
+            config = em_ablation.config_of(args, row, int(seed))
+            assert rows.figures(row, config, em_ablation.judge) == figures
 
 
 def test_rows_are_of_the_settings_that_there_are():

@@ -76,6 +76,13 @@ def test_weights_come_back_after_an_error_and_where_there_is_no_average():
         np.testing.assert_array_equal(model.get_weights()[0], weights[-1][0])
 
 
+def test_an_optimizer_of_keras_alone_is_refused():
+    model, _ = trained(keras.optimizers.Adam, 1, use_ema=True)
+    with pytest.raises(ValueError, match="must be a `KeepsAverage`.*Received: Adam"):
+        with averaged(model):
+            pass
+
+
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_it_is_saved_with_its_model(optimizer, tmp_path):
     model, _ = trained(optimizer, 1, use_ema=True, ema_momentum=MOMENTUM)

@@ -9,6 +9,7 @@ from keras_capsule_poe.families import get
 from keras_capsule_poe.families.classifiers import fitting
 from keras_capsule_poe.families.features.optimizers import for_autoencoder
 from keras_capsule_poe.training import RunConfig
+from keras_capsule_poe.training.averages import AveragedAdam, AveragedMuon
 from keras_capsule_poe.training.optimizers import ConvolutionMuon, orthogonalized
 
 
@@ -100,6 +101,12 @@ def test_classifiers_may_have_it():
     assert not isinstance(fitting.optimizer(config["capsnet"], 100), ConvolutionMuon)
     config.set("capsnet.optimizer", "muon")
     assert isinstance(fitting.optimizer(config["capsnet"], 100), ConvolutionMuon)
+    assert not fitting.optimizer(config["capsnet"], 100).use_ema
+    config.set("capsnet.ema_momentum", 0.9)
+    for name, kind in (("adam", AveragedAdam), ("muon", AveragedMuon)):
+        config.set("capsnet.optimizer", name)
+        found = fitting.optimizer(config["capsnet"], 100)
+        assert (type(found), found.use_ema, found.ema_momentum) == (kind, True, 0.9)
     config.set("capsnet.optimizer", "sgd")
     with pytest.raises(ConfigError, match="capsnet: `optimizer` must be 'adam' or 'muon'"):
         config.check()

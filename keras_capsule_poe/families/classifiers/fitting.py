@@ -1,11 +1,14 @@
 """How a classifier is trained, by its settings, and what that takes."""
 
+import keras
+
 from keras_capsule_poe.errors import in_section
 from keras_capsule_poe.families.classifiers.rates import falling
 from keras_capsule_poe.families.classifiers.windows import augmentation, fitting_side
 from keras_capsule_poe.functions.checks import one_of, real_number
 from keras_capsule_poe.training.averages import AveragedAdam, AveragedMuon
 from keras_capsule_poe.training.family import Cost
+from keras_capsule_poe.training.optimizers import ConvolutionMuon
 from keras_capsule_poe.training.schedule import Schedule
 
 BYTES = 4
@@ -24,13 +27,14 @@ def optimizer(net, images):
     Raises:
         ValueError: If a setting is not in range.
     """
-    made = {"adam": AveragedAdam, "muon": AveragedMuon}
-    make = made[one_of("optimizer", net.optimizer, net.CHOICES["optimizer"])]
-    momentum = net.ema_momentum
-    if momentum is not None and not 0 <= real_number("ema_momentum", momentum) < 1:
+    made = {"adam": (keras.optimizers.Adam, AveragedAdam), "muon": (ConvolutionMuon, AveragedMuon)}
+    plain, averaging = made[one_of("optimizer", net.optimizer, net.CHOICES["optimizer"])]
+    rate, momentum = falling(net, *schedule(net).over(images)), net.ema_momentum
+    if momentum is None:
+        return plain(rate, epsilon=1e-8)
+    if not 0 <= real_number("ema_momentum", momentum) < 1:
         raise ValueError(f"`ema_momentum` must lie in [0, 1). Received: {momentum}")
-    average = {} if momentum is None else {"use_ema": True, "ema_momentum": momentum}
-    return make(falling(net, *schedule(net).over(images)), epsilon=1e-8, **average)
+    return averaging(rate, epsilon=1e-8, use_ema=True, ema_momentum=momentum)
 
 
 def check(config, section, build_model, image_shape=None):
