@@ -17,10 +17,14 @@ INSTANCES = 10
 TESTED = 5
 ELEVATIONS = np.arange(30, 71, 5)
 AZIMUTHS = np.arange(0, 360, 20)
-# Where the light comes from: azimuth and elevation, in degrees.
+# Where the light comes from: degrees to the right of the cameras, and elevation. As on smallNORB's
+# turntable, solids turn, and cameras and lamps stand.
 LIGHTS = ((20, 50), (110, 35), (200, 50), (290, 35), (65, 75), (245, 65))
 # Degrees between the two cameras.
 STEREO = 6
+# Where the cameras stand at azimuth 0: beside the solid, which goes from back to front along x. So
+# what tells its kind is seen from the familiar azimuths around 0: from behind, stairs are a box.
+BESIDE = 90
 FIELDS = ("instance", "label_elevation", "label_azimuth", "label_lighting")
 
 
@@ -141,9 +145,10 @@ def _part(numbers, sizes, first, size):
     rows_of = [np.flatnonzero(of_place.ravel() == k) for k in range(len(places))]
     for (category, which, above, around), rows in zip(places, rows_of):
         parts, albedo, background = solid(category, first + which)
-        lights = _directions(views[2][rows])
+        middle = BESIDE + AZIMUTHS[around]
+        lights = _directions(views[2][rows], middle)
         for camera, side in enumerate((-STEREO / 2, STEREO / 2)):
-            at = AZIMUTHS[around] + side, ELEVATIONS[above]
+            at = middle + side, ELEVATIONS[above]
             images[rows, :, :, camera] = shaded(parts, *at, SIZE, lights, albedo, background)
     if size is not None:
         images = fit_images(images, size)
@@ -151,7 +156,8 @@ def _part(numbers, sizes, first, size):
     return ImageSet(images, labels, tuple(SOLIDS), "viewpoints", extras)
 
 
-def _directions(lights):
-    around, above = np.deg2rad(np.array(LIGHTS)[lights]).T
+def _directions(lights, cameras):
+    """Directions to lamps, for cameras at an azimuth, (L, 3)."""
+    around, above = np.deg2rad(np.array(LIGHTS)[lights] + (cameras, 0)).T
     level = np.stack([np.cos(around), np.sin(around)]) * np.cos(above)
     return np.concatenate([level, np.sin(above)[None]]).T
