@@ -11,7 +11,7 @@ class SpreadMargin(keras.callbacks.Callback):
     """Lets the margin of a `SpreadLoss` grow, step by step, and goes on where a run was stopped.
 
     Args:
-        loss: The `SpreadLoss`, or None: that of the model.
+        loss: The `SpreadLoss`, or None: that of the model, of which a `MatrixCapsNet` has its own.
         steps: int, over which the margin grows.
         first, last: float in (0, 1], the margin before the first step and after `steps` of them;
             `last` is not less.
@@ -19,7 +19,7 @@ class SpreadMargin(keras.callbacks.Callback):
             x from -4 to 10 over `steps` steps, as in the code published with it.
 
     Raises:
-        ValueError: If an argument is not as above.
+        ValueError: If an argument is not as above; in training, if there is no `SpreadLoss`.
 
     Examples:
 
@@ -61,7 +61,16 @@ class SpreadMargin(keras.callbacks.Callback):
         self._loss().set_margin(self.at(int(self.model.optimizer.iterations)))
 
     def _loss(self):
-        return self.model.loss if self.loss is None else self.loss
+        if self.loss is not None:
+            return self.loss
+        # A `MatrixCapsNet` has its own.
+        loss = self.model.loss or getattr(self.model, "spread", None)
+        if not hasattr(loss, "set_margin"):
+            raise ValueError(
+                "`loss` must be a SpreadLoss, or the model must have one. Received: loss=None, "
+                f"a model with the loss {loss!r}"
+            )
+        return loss
 
 
 class _Margin(keras.metrics.Metric):

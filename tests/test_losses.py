@@ -113,3 +113,8 @@ def test_the_official_margin_is_that_of_the_published_code():
             SpreadMargin(**{"steps": 1, name: value})
     with pytest.raises(ValueError, match="must not fall .*Received: first=0.5, last=0.4"):
         SpreadMargin(steps=1, first=0.5, last=0.4)
+    model, rising = keras.Sequential([keras.layers.Dense(2)]), SpreadMargin(steps=1)
+    model.compile(loss="mse")
+    rising.set_model(model)
+    with pytest.raises(ValueError, match="`loss` must be a SpreadLoss.*with the loss 'mse'"):
+        rising.on_train_batch_begin(0)

@@ -54,9 +54,12 @@ def split_views(data, by):
                 f"Received: extras {listing(part.extras) or 'none'} of {part.name!r}.",
                 mend="leave_out:split",
             )
-    train = data.train.take(np.flatnonzero(np.isin(data.train.extras[name], labels)))
+    train, held_out = (
+        part and part.take(np.flatnonzero(np.isin(part.extras[name], labels)))
+        for part in (data.train, data.held_out)
+    )
     if not len(train):
         raise DataError(f"no training image is of a familiar {by}. Received: {len(data.train)}.")
     novel = 1 - np.isin(data.test.extras[name], labels).astype(np.int64)
     test = dataclasses.replace(data.test, extras={**data.test.extras, "novel": novel})
-    return dataclasses.replace(data, train=train, test=test)
+    return dataclasses.replace(data, train=train, held_out=held_out, test=test)

@@ -12,7 +12,8 @@
 V_ijh is number h of the vote of child i for parent j, a_i the activation of the child. T is 1 in
 the paper; above 1, as in deterministic annealing, no child belongs to one parent alone. The steps
 are of any parents that see the same children; windows that share children have a competition of
-their own (`ReceptiveFields.compete`). All is computed from logarithms, in float32 at least.
+their own (`ReceptiveFields.compete`). The E step is computed from logarithms, and all in float32 at
+least. A parent of less mass than 1e-7 has its mean drawn towards zero, instead of none.
 """
 
 from collections import namedtuple
@@ -115,7 +116,7 @@ def m_step(assignment, activation, votes, beta_u, options=None, previous=0.0):
     votes, assignment = at_least_float32(votes), at_least_float32(assignment)
     weights = assignment * at_least_float32(activation)[..., None]
     mass = ops.sum(weights, axis=-2)[..., None]
-    # Shares of the children, so that nothing depends on how little belongs to a parent.
+    # Shares of the children before sums with votes, which a small mass would round away.
     shares = (weights / ops.maximum(mass, TINY)[..., None, :, 0])[..., None]
     mean = ops.sum(shares * votes, axis=-3)
     mean = (1 - options.damping) * mean + options.damping * previous

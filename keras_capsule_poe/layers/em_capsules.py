@@ -80,8 +80,8 @@ class EMCapsules(MatrixParents):
         coordinates: bool, whether the place of a capsule below is added to its vote: row and
             column, as shares of the grid, to the first two numbers of the last column. Without
             it shared weights forget where things are.
-        iterations, schedule, inverse_temperature, compete, damping, variance_floor,
-            assignment_temperature: See `functions.EMOptions`.
+        iterations, schedule, inverse_temperature, damping, variance_floor,
+            assignment_temperature: See `functions.EMOptions`; `compete` is `"all"`.
         normalize_mass: bool, whether masses in the costs are divided by the children that there
             are for each parent, so that lambda means the same in layers of few and of many.
         activation_scale: float, factor on the weight beta_a; with a large one it learns faster.
@@ -120,6 +120,11 @@ class EMCapsules(MatrixParents):
 
     def __init__(self, types, shared_weights=True, coordinates=True, **kwargs):
         super().__init__(types, **kwargs)
+        if self.options.compete == "places":
+            raise ValueError(
+                "Capsules that see all places have one place, so that their types must compete: "
+                "`compete` must be 'all'. Received: compete='places'"
+            )
         self.shared_weights, self.coordinates = bool(shared_weights), bool(coordinates)
 
     def make_fields(self, height, width):

@@ -73,7 +73,7 @@ class PrimaryMatrixCapsules(keras.layers.Layer):
     def call(self, features):
         pose = ops.matmul(features, self.pose_kernel)
         log_odds = ops.matmul(features, self.activation_kernel) + self.activation_bias
-        shape = (-1, *features.shape[1:3], self.types, self.size, self.size)
+        shape = (-1, *ops.shape(features)[1:3], self.types, self.size, self.size)
         return ops.reshape(pose, shape), ops.sigmoid(log_odds)
 
     def compute_output_shape(self, input_shape):

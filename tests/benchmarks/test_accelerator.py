@@ -63,6 +63,15 @@ def test_a_training_of_other_settings_is_another_one():
     assert digest("--epochs", "1") == digest("--epochs", "2")
     others = {digest(), digest("capsnet.shift=1"), digest("--pairs"), digest("--limit", "50")}
     assert len(others) == 4
+    # Where the margin grows over the run, its length matters from the first step.
+    matrix = ("--model", "matrix-capsules", "--set", "matrix.fall=exponential")
+    args = [
+        script.parser().parse_args(["folder", "digits", *matrix, *more, "--epochs", epochs])
+        for more in ([], ["matrix.margin_steps=50"])
+        for epochs in "12"
+    ]
+    free, also, fixed, same = (script._digest(each, script.config_of(each, 0)) for each in args)
+    assert free != also and fixed == same
 
 
 def test_pairs_come_with_their_targets():

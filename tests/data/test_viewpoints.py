@@ -130,8 +130,8 @@ def test_some_views_are_trained_on_and_all_are_tested(by, name, familiar):
     extras = {"label_azimuth": random.integers(18, size=90), "label_elevation": np.arange(90) % 9}
     images = random.integers(256, size=(90, 4, 4, 2)).astype("uint8")
     whole = ImageSet(images, np.arange(90), name="views", extras=extras)
-    split = split_views(ImageData(whole, whole), by)
-    assert set(split.train.extras[name]) == familiar
+    split = split_views(ImageData(whole, whole, held_out=whole), by)
+    assert set(split.train.extras[name]) == set(split.held_out.extras[name]) == familiar
     assert len(split.train) == np.isin(extras[name], list(familiar)).sum()
     assert len(split.test) == 90
     views = zip(split.test.extras["novel"], split.test.extras[name], strict=True)

@@ -56,6 +56,8 @@ def test_recipes_have_the_published_numbers_of_parameters(recipe, number):
         assert (first.options.compete, first.options.damping) == ("all", 0.0)
         assert not np.any(first.beta_u) and not np.any(last.beta_a)
         assert first.options.iterations == {"small": 2, "paper": 3}[recipe]
+    # Classes have one place.
+    assert last.options.compete == "all"
     assert first.options.assignment_temperature == (1 if recipe == "official" else 4)
     assert first.normalize_mass == (recipe != "official")
 

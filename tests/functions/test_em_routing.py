@@ -160,6 +160,39 @@ def test_its_steps_are_what_fewer_iterations_give(compete):
     np.testing.assert_allclose(np.exp(found), fields.compete(logits, between=compete), **CLOSE)
 
 
+@pytest.mark.parametrize(
+    "schedule, rises",
+    [
+        ("official", [1 - 0.95, 1 - 0.95**2, 1 - 0.95**3]),
+        ("linear", [1, 2, 3]),
+        ("constant", [1, 1, 1]),
+    ],
+)
+def test_lambda_rises(schedule, rises):
+    options = EMOptions(schedule=schedule, inverse_temperature=0.3)
+    found = [options.inverse_temperature_at(t) for t in range(3)]
+    np.testing.assert_allclose(found, np.multiply(0.3, rises), **CLOSE)
+
+
+def test_each_step_alone():
+    """Rejects densities of another parent, weights that are left out, votes counted as points."""
+    random = np.random.default_rng(9)
+    votes, a = random.normal(size=(6, PARENTS, SIZE)), random.uniform(0.1, 1, size=6)
+    r = softmax(random.normal(size=(6, PARENTS)), axis=-1)
+    beta_u, log_a = random.normal(size=PARENTS), random.normal(size=PARENTS)
+    clusters = m_step(r, a, votes, beta_u)
+    logits = e_step(clusters, log_a, votes)
+    for j in range(PARENTS):
+        weights = r[:, j] * a
+        mean = np.average(votes[:, j], axis=0, weights=weights)
+        variance = np.average((votes[:, j] - mean) ** 2, axis=0, weights=weights) + 5e-4
+        cost = (beta_u[j] + np.log(variance) / 2) * weights.sum()
+        for found, expected in zip(clusters, (mean, variance, cost), strict=True):
+            np.testing.assert_allclose(found[j], expected, **CLOSE)
+        density = norm.logpdf(votes[:, j], mean, np.sqrt(variance)).sum(axis=-1)
+        np.testing.assert_allclose(logits[:, j], log_a[j] + density, **CLOSE)
+
+
 def mixture_problem(seed=0, n=200, clusters=3, size=2):
     random = np.random.default_rng(seed)
     means = 4 * random.normal(size=(clusters, size))
@@ -195,11 +228,13 @@ def test_with_mixing_weights_it_is_the_em_of_scikit_learn():
 
 def test_with_mixing_weights_the_likelihood_never_falls():
     points, r = mixture_problem(seed=1)
-    found = []
+    # Children that are half there count half.
+    found, a = [], np.random.default_rng(2).uniform(0.1, 1, size=len(points))
     for _ in range(30):
-        clusters = m_step(r, np.ones(len(points)), points[:, None], 0.0, FLOOR)
-        logs = np.asarray(e_step(clusters, np.log(np.asarray(r).mean(axis=0)), points[:, None]))
-        found.append(logsumexp(logs, axis=-1).sum())
+        clusters = m_step(r, a, points[:, None], 0.0, FLOOR)
+        weights = np.average(r, axis=0, weights=a)
+        logs = np.asarray(e_step(clusters, np.log(weights), points[:, None]))
+        found.append(a @ logsumexp(logs, axis=-1))
         r = softmax(logs, axis=-1)
     # Float64 sums of 200 terms of order one.
     assert np.all(np.diff(found) > -1e-9) and found[-1] - found[0] > 1

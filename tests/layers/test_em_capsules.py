@@ -200,8 +200,16 @@ def test_routing_is_in_float32_in_half_precision():
     layer = ConvEMCapsules(3, dtype="mixed_bfloat16", kernel_initializer=RANDOM)
     found = layer((pose.astype("float32"), activation.astype("float32")))
     assert {keras.backend.standardize_dtype(x.dtype) for x in found} == {"bfloat16"}
-    votes = layer.votes(keras.ops.cast(pose, "bfloat16"))
-    assert keras.backend.standardize_dtype(votes.dtype) == "float32"
+
+    def rounded(x):
+        return keras.ops.cast(keras.ops.cast(x, "bfloat16"), "float32")
+
+    # The same layer of inputs and weights as half precision has them: all but its last rounding.
+    whole = ConvEMCapsules.from_config({**layer.get_config(), "dtype": "float32"})
+    whole.build([pose.shape, activation.shape])
+    whole.set_weights([rounded(weight) for weight in layer.get_weights()])
+    for half, full in zip(found, whole((rounded(pose), rounded(activation))), strict=True):
+        np.testing.assert_array_equal(half, keras.ops.cast(full, "bfloat16"))
 
 
 PROGRAM = """
@@ -246,6 +254,19 @@ model.fit(np.zeros((4, 3)), np.eye(3)[[0, 1, 2, 0]], batch_size=2, epochs=1, ver
 if on_jax:
     np.testing.assert_allclose([logs["margin"] for logs in seen], [0.2, 0.55], rtol=1e-5)
 np.testing.assert_allclose(seen[-1]["loss"], 0.2**2 + 0.55**2, rtol=1e-5)
+
+# The whole model, whose capsules are routed an image at a time, and whose loss is its own.
+from keras_capsule_poe.functions.streamed import em
+em.AT_ONCE = 1
+how = {"iterations": 2, "inverse_temperature": 1.0}
+layers = [PrimaryMatrixCapsules(2, 2), ConvEMCapsules(2, strides=2, **how), EMCapsules(3, **how)]
+model = MatrixCapsNet(keras.layers.Conv2D(4, 3, activation="relu"), layers, (9, 8, 1))
+model.build()
+model.compile(keras.optimizers.Adam(0.02))
+losses = model.fit(x, np.eye(3)[[0, 1, 2, 0, 1, 2]], epochs=12, verbose=0,
+                   callbacks=[SpreadMargin(steps=4)]).history["loss"]
+# After four steps the margin stands.
+assert losses[-1] < losses[5] and abs(model.spread.margin - 0.9) < 1e-6, losses
 """
 
 
@@ -271,6 +292,8 @@ def test_other_shapes_are_refused(shapes):
 def test_bad_arguments_are_refused():
     with pytest.raises(ValueError, match="`kernel_size` must be a positive integer"):
         ConvEMCapsules(3, kernel_size=0)
+    with pytest.raises(ValueError, match="`compete` must be 'all'. Received: compete='places'"):
+        EMCapsules(3, compete="places")
     with pytest.raises(ValueError, match="`iterations` must be a positive integer"):
         EMCapsules(3, iterations=0)
     with pytest.raises(ValueError, match="`coordinates` need poses of at least 2x2"):

@@ -142,7 +142,7 @@ def test_it_learns_while_the_margin_grows_and_is_saved_and_served(tmp_path):
     model, x = network(), images(12)
     labels = LABELS[np.arange(12) % 4]
     model.compile(keras.optimizers.Adam(0.02), jit_compile=False)
-    rising = SpreadMargin(steps=30, loss=model.spread)
+    rising = SpreadMargin(steps=30)
     history = model.fit(x, labels, batch_size=12, epochs=60, callbacks=[rising], verbose=0).history
     assert set(history) == {"accuracy", "loss", "class_loss", "squared_error"}
     # Twelve images of noise are learnt by heart; a guess names a third of them.

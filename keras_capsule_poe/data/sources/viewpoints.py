@@ -13,7 +13,6 @@ from keras_capsule_poe.data.pixels import fit_images
 from keras_capsule_poe.data.solids import box, roof, shaded
 
 SIZE = 48
-INSTANCES = 10
 TESTED = 5
 ELEVATIONS = np.arange(30, 71, 5)
 AZIMUTHS = np.arange(0, 360, 20)

@@ -128,11 +128,13 @@ def _capsule_layers(net, starts):
         inner = whole_number("inner_iterations", net.inner_iterations)
     inside = (inner, 0.3, 0.5, 0.5, net.inverse_temperature)
     last = (net.iterations, 0.01 if official else 0.3, 2.0, 1.0, temperature)
+    # Classes have one place: between places nothing would be shared out.
+    classes = {**more(*last), "compete": "all"}
     return [
         primary,
         ConvEMCapsules(net.types, 3, strides=2, name="first_layer", **more(*inside)),
         ConvEMCapsules(net.last_types, 3, name="second_layer", **more(*inside)),
-        EMCapsules(net.classes, coordinates=net.coordinates, name="class_capsules", **more(*last)),
+        EMCapsules(net.classes, coordinates=net.coordinates, name="class_capsules", **classes),
     ]
 
 
