@@ -7,11 +7,12 @@ DATASET ?= fashion_mnist
 DEMO := demo
 BENCH_OUT ?= build/benchmarks
 
-.PHONY: help demo test test-python train sample bench wheel clean
+.PHONY: help demo test test-all test-python train sample bench wheel clean
 
 help:
 	@echo "make demo     train on the bundled digits, sample, reconstruct and export: minutes"
-	@echo "make test     run the tests"
+	@echo "make test     run the tests, in under ten minutes"
+	@echo "make test-all run the long ones, too: whole runs of every family"
 	@echo "make test-python PY=3.12   run them on that Python, in an environment of its own"
 	@echo "make train    train on DATASET ($(DATASET)), which needs its data or a network"
 	@echo "make sample   draw a grid from the newest model"
@@ -41,7 +42,10 @@ demo: $(VENV)/installed
 test: $(VENV)/installed
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST)
+
+test-all:
+	$(MAKE) test PYTEST="-m ''"
 
 test-python:
 	@python$(PY) --version >/dev/null 2>&1 && test -n "$(PY)" || \

@@ -84,6 +84,7 @@ def test_pairs_come_with_their_targets():
     assert steps == 2 and held_out.labels.shape == (20, 2) and test.labels.shape[1] == 2
 
 
+@pytest.mark.long
 def test_matrix_capsules_of_two_seeds_vote(tmp_path):
     words = [tmp_path, "digits", "--model", "matrix-capsules", "--recipe", "small", "--limit", "60"]
     words += ["--held-out", "20", "--epochs", "1", "--seeds", "0", "1", "--set", "matrix.filters=4"]

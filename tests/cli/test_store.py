@@ -35,6 +35,7 @@ def figures(capspoe, folder, path, *arguments):
     return json.loads(path.read_text())
 
 
+@pytest.mark.long
 def test_a_model_is_judged_alike_from_a_store_and_in_memory(capspoe, trained, tmp_path):
     """Its images have the same fingerprints, and every figure is the same."""
     folder, stores = trained

@@ -118,6 +118,7 @@ def test_bad_use_is_one_line(capspoe, tmp_path, arguments, message):
     assert result.exit_code == 2 and message in result.output.splitlines()[-1], result.output
 
 
+@pytest.mark.long
 def test_an_interrupted_run_goes_on_with_the_same_dropout(tmp_path, goes_on_alike):
     """Another dropout of one batch moves the weights by 1e-3."""
     config = RunConfig(get("capsnet"), "small", dataset="digits", limit=200)

@@ -177,6 +177,7 @@ def test_it_is_served_as_before(folder):
     assert served.reconstruct(images)["images"].shape == images.shape
 
 
+@pytest.mark.long
 def test_an_interrupted_run_sees_the_same_pairs(tmp_path, goes_on_alike):
     """Other pairs in one batch move the weights by 1e-3."""
     goes_on_alike(configuration(decoder="none"), tmp_path)

@@ -168,6 +168,7 @@ def test_it_is_evaluated_shown_and_served(folder, capspoe, tmp_path, refused):
     assert refused(folder / "1")["traverse"] == {"images"}
 
 
+@pytest.mark.long
 def test_an_interrupted_run_goes_on_with_the_margin_where_it_stood(tmp_path, goes_on_alike):
     # Compiling takes longer than all else here; what the others train is compiled.
     plain = {**TINY, "decoder": "none", "iterations": 1, "implementation": "streamed"}

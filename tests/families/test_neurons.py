@@ -45,6 +45,7 @@ def run(capspoe):
     return command
 
 
+@pytest.mark.long
 def test_it_is_killed_and_goes_on_bit_for_bit(model, tmp_path):
     folder = tmp_path / "neurons"
     command = [*CAPSPOE, *TRAIN, "--model-dir", str(folder), "--checkpoint-seconds", "0.05"]

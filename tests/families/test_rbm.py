@@ -53,6 +53,7 @@ def weights(path):
     return {weight.path: np.asarray(weight) for weight in loaded.weights}
 
 
+@pytest.mark.long
 def test_it_is_killed_and_goes_on_bit_for_bit(folder, tmp_path):
     path = tmp_path / "rbm"
     command = [*CAPSPOE, *TRAIN, "--stage", "rbm", "--model-dir", str(path)]

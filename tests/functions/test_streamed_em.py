@@ -1,7 +1,8 @@
 """EM routing a few images at a time against the readable form, and its gradient against autodiff.
 
 Rejected: a gradient that stops at an iteration, at the variance or at the damped mean; children
-that windows share and that get the gradient of one; a slice that leaves images out.
+that windows share and that get the gradient of one; a slice that leaves images out; votes of all
+images kept for the gradient.
 """
 
 import keras
@@ -95,6 +96,31 @@ def test_slices_and_graphs_of_any_batch(monkeypatch):
             np.testing.assert_allclose(a, b[:n], rtol=1e-9, atol=1e-9)
 
 
+def most_numbers(function, arguments):
+    """How many numbers the largest tensor of a graph has, loops and branches included."""
+    graph = tf.function(function, autograph=False).get_concrete_function(*arguments).graph
+    written = graph.as_graph_def(add_shapes=True)
+    nodes = [*written.node, *(node for f in written.library.function for node in f.node_def)]
+    shapes = [shape for node in nodes for shape in node.attr["_output_shapes"].list.shape]
+    sizes = [[side.size for side in shape.dim] for shape in shapes if not shape.unknown_rank]
+    assert len(sizes) == len(shapes) and min(map(min, filter(None, sizes))) >= 0
+    return max(map(np.prod, sizes))
+
+
+def test_no_graph_holds_the_votes_of_all_images(monkeypatch):
+    fields, images, an_image = ReceptiveFields(4, 4, 2), 24, 9 * 8 * OUTPUTS * SIZE**2
+    at, added = problem(fields, shared=False, images=images)
+    monkeypatch.setattr(em, "AT_ONCE", an_image)
+
+    def step(form):
+        return lambda *at: found(form, list(at), fields, OPTIONS[0], added)
+
+    inputs = max(int(tf.size(x)) for x in at)
+    # The inputs, and two slices side by side of an image each.
+    assert most_numbers(step(em.route_matrices), at) <= max(inputs, 3 * an_image)
+    assert most_numbers(step(readable), at) >= images * an_image
+
+
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="JAX compiles all there is")
 def test_compiled_it_is_the_same(monkeypatch):
     fields, options = ReceptiveFields(4, 4, 2), OPTIONS[0]
@@ -102,9 +128,27 @@ def test_compiled_it_is_the_same(monkeypatch):
     # Slices of two images, the last of them half empty.
     monkeypatch.setattr(em, "AT_ONCE", 2 * 9 * 8 * OUTPUTS * SIZE**2)
     plain = found(em.route_matrices, at, fields, options, added)
-    for ours, theirs in zip(found(em.route_matrices, at, fields, options, added, True), plain):
+
+    def compiled(*at):
+        return found(em.route_matrices, list(at), fields, options, added, True)
+
+    graph = tf.function(compiled, autograph=False).get_concrete_function(*at)
+    functions = graph.graph.as_graph_def().library.function
+    assert any(f.attr["_XlaMustCompile"].b for f in functions)
+    for ours, theirs in zip(graph(*at), plain):
         for a, b in zip(ours, theirs, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
+
+
+def test_outside_of_graphs_nothing_is_compiled_at_each_call(monkeypatch):
+    fields, options = ReceptiveFields(4, 4, 2), OPTIONS[0]
+    at, added = problem(fields, shared=False, images=1)
+    calls, function = [], tf.function
+    monkeypatch.setattr(
+        tf, "function", lambda *args, **kw: calls.append(kw) or function(*args, **kw)
+    )
+    em.route_matrices(*at, fields, options, added, compiled=True)
+    assert calls == []
 
 
 def test_in_float32_it_is_as_near_to_float64_as_the_readable_form():

@@ -71,7 +71,7 @@ def trained(model, rate, shape, rounds=20):
     return losses
 
 
-@pytest.mark.parametrize("routing", ["em", "variational"])
+@pytest.mark.parametrize("routing", ["em", pytest.param("variational", marks=pytest.mark.long)])
 def test_many_steps_at_ten_times_the_rate(routing):
     net = SECTIONS["matrix"](routing=routing)
     costs = {name: getattr(net, name) for name in COSTS if routing == "em"}
@@ -81,6 +81,7 @@ def test_many_steps_at_ten_times_the_rate(routing):
     assert min(losses) < 1.1
 
 
+@pytest.mark.long
 def test_the_published_settings_at_ten_times_their_rate():
     """Small variances, sharp assignments, and log-odds that move by thousands."""
     sizes = {

@@ -54,6 +54,12 @@ np.testing.assert_array_equal(first, second)
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-@pytest.mark.parametrize("program", [BOLTZMANN, NEURONS], ids=["boltzmann", "neurons"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(BOLTZMANN, id="boltzmann", marks=pytest.mark.long),
+        pytest.param(NEURONS, id="neurons"),
+    ],
+)
 def test_all_but_training_works(run_on, backend, program):
     run_on(backend, program)

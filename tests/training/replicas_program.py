@@ -1,7 +1,8 @@
 """Trains every stage of every family on one device, and anew on two replicas of one process.
 
 Run in a process of its own, since replicas are set up before TensorFlow computes anything:
-prints, for each stage, by how much its weights and its figures differ, as JSON.
+prints, for each stage, by how much its weights and its figures differ, as JSON; then the same of
+what would be wrong with these runs.
 
 Usage: python tests/training/replicas_program.py FOLDER [NAME ...]
 """
@@ -195,6 +196,8 @@ def main(folder, *chosen):
         found = differences_of(name, Path(folder), two)
         print(json.dumps({name: found}), flush=True)
     for text, (run, name, wrong) in WRONG.items():
+        if chosen and run not in chosen:
+            continue
         right = getattr(replicas, name)
         setattr(replicas, name, wrong(right))
         found = differences_of(run, Path(folder), two)

@@ -21,8 +21,8 @@ TOLERANCE = 1e-5
 # moves weights by up to a hundred times as much.
 NORMALISED = 1e-4
 # One of each family, and of each way to sample; the program has the others, too.
-STAGES = {
-    "capsules": {"autoencoder", "features", "encoder", "decoder"},
+CORE = {"capsules": {"autoencoder", "features", "encoder", "decoder"}, "rbm": {"rbm"}}
+MORE = {
     "neurons": {"experts", "top"},
     "mixture": {"experts"},
     "tempered rbm": {"rbm"},
@@ -31,10 +31,9 @@ STAGES = {
 }
 
 
-@pytest.fixture(scope="module")
-def replicas(tmp_path_factory):
-    """What the program found, by run or by name of what is wrong, and then by stage."""
-    command = [sys.executable, PROGRAM, str(tmp_path_factory.mktemp("replicas")), *STAGES]
+def of_program(folder, names):
+    """What the program finds of some runs, by run or by name of what is wrong, then by stage."""
+    command = [sys.executable, PROGRAM, str(folder), *names]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert shown.returncode == 0, shown.stderr[-3000:]
     found = {}
@@ -43,12 +42,31 @@ def replicas(tmp_path_factory):
     return found
 
 
-@pytest.mark.parametrize("name, stages", STAGES.items())
-def test_two_replicas_learn_what_one_device_does(replicas, name, stages):
-    assert set(replicas[name]) == stages
+@pytest.fixture(scope="module")
+def core(tmp_path_factory):
+    return of_program(tmp_path_factory.mktemp("replicas"), CORE)
+
+
+@pytest.fixture(scope="module")
+def more(tmp_path_factory):
+    return of_program(tmp_path_factory.mktemp("replicas"), MORE)
+
+
+def assert_equal(found, name, stages):
+    assert set(found[name]) == stages
     tolerance = NORMALISED if name == "variational" else TOLERANCE
-    for found in replicas[name].values():
-        assert max(found["weights"], found["figures"]) < tolerance
+    for stage in found[name].values():
+        assert max(stage["weights"], stage["figures"]) < tolerance
+
+
+def assert_seen(found, wrong):
+    (stage,) = found[wrong].values()
+    assert stage["weights"] > 10 * NORMALISED
+
+
+@pytest.mark.parametrize("name, stages", CORE.items())
+def test_two_replicas_learn_what_one_device_does(core, name, stages):
+    assert_equal(core, name, stages)
 
 
 @pytest.mark.parametrize(
@@ -58,12 +76,21 @@ def test_two_replicas_learn_what_one_device_does(replicas, name, stages):
         "the images of the first replica alone",
         "replicas that count equally whatever images they have",
         "noise that each replica draws for itself",
-        "batches that each replica normalises by itself",
     ],
 )
-def test_what_would_be_wrong_is_seen(replicas, wrong):
-    (found,) = replicas[wrong].values()
-    assert found["weights"] > 10 * NORMALISED
+def test_what_would_be_wrong_is_seen(core, wrong):
+    assert_seen(core, wrong)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name, stages", MORE.items())
+def test_so_it_is_with_other_families(more, name, stages):
+    assert_equal(more, name, stages)
+
+
+@pytest.mark.long
+def test_batches_that_each_replica_normalises_by_itself_are_seen(more):
+    assert_seen(more, "batches that each replica normalises by itself")
 
 
 TRAIN = ("train", "--dataset", "digits", "--image-size", "20", "--limit", "90", "--held-out", "10")

@@ -46,8 +46,7 @@ def route_matrices(
         fields: `ReceptiveFields` of N places.
         options: `EMOptions`.
         added: Array (K, P P), what is added to the votes of each place; or None.
-        compiled: bool, whether XLA compiles what is done with a few images, where the backend is
-            TensorFlow: some seconds once, for passes over the votes that are fused from then on.
+        compiled: bool, whether XLA fuses passes over votes in TensorFlow's graphs; seconds, once.
 
     Returns:
         Poses (B, h w, J, P P) and activations (B, h w, J), at least float32.
@@ -265,11 +264,12 @@ class _Machine:
 
 
 def _over_compiled(step, *args, **kwargs):
-    """`over_images` with the step compiled; JAX compiles all there is anyway."""
+    """`over_images`, in TensorFlow's graphs with the step compiled; JAX compiles all anyway."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        step = tf.function(step, autograph=False, jit_compile=True)
+        if not tf.executing_eagerly():
+            step = tf.function(step, autograph=False, jit_compile=True)
     return over_images(step, *args, **kwargs)
 
 
