@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from keras_capsule_poe.errors import RunFailed
+from keras_capsule_poe.io.records import has_record
 
 SAVED_MODELS = Path("saved_models")
 
@@ -17,7 +18,7 @@ def find_model(model_dir):
     """
     if model_dir is not None:
         if not (model_dir / "model.keras").exists():
-            if (model_dir / "run.json").exists():
+            if has_record(model_dir / "run.json"):
                 raise RunFailed(
                     f"{model_dir} has no model.keras: its training has not finished, or the file "
                     "was removed.",
@@ -68,24 +69,34 @@ def load_model(folder):
 
 
 def own_seconds(folder):
-    """How long what a family puts on its features was trained, in seconds."""
+    """How long what a family puts on its features was trained, in seconds.
+
+    Raises:
+        RunFailed: If a stage of it is not done any more.
+    """
     from keras_capsule_poe.families import features
     from keras_capsule_poe.training import RunFolder
 
     stages = [stage for stage in load_config(folder).stages if stage.section]
     own = [stage.name for stage in stages if stage.section not in features.SECTIONS]
-    return sum(RunFolder(folder).done(name)["seconds"] for name in own)
+    found = {name: RunFolder(folder).done(name) for name in own}
+    for name, done in found.items():
+        if done is None:
+            raise RunFailed(f"{folder / name} holds no finished stage.", mend=f"stage_fresh:{name}")
+    return sum(done["seconds"] for done in found.values())
 
 
 def load_history(folder, model):
-    """What was measured after each epoch of a classifier's training; of another model nothing."""
-    import json
+    """What was measured after each epoch of a classifier's training; of another model nothing.
 
+    Raises:
+        RunFailed: If it is damaged, or of another run.
+    """
     from keras_capsule_poe.evaluation.classified import is_classifier
+    from keras_capsule_poe.training import RunFolder
 
     stages = [stage.name for stage in load_config(folder).stages if stage.section]
-    path = folder / stages[-1] / "history.json"
-    return json.loads(path.read_text()) if is_classifier(model) and path.exists() else []
+    return RunFolder(folder).history(stages[-1]) if is_classifier(model) else []
 
 
 def load_run_data(folder, **places):

@@ -64,7 +64,7 @@ def data_options(function):
         click.option(
             "--store",
             metavar="DIR",
-            type=click.Path(file_okay=False),
+            type=NamedPath(file_okay=False),
             help="Keep images in DIR as rows on disk, written there once, and read them from "
             "there: for more of them than memory holds.  [default: in memory]",
         ),

@@ -1,5 +1,7 @@
 """Results of a run as text."""
 
+import re
+
 import click
 
 
@@ -26,10 +28,10 @@ def show_results(folder, family):
         for complaint in done["metrics"].get("complaints", ()):
             click.echo(f"{stage}: {complaint}")
     for stage in family.stages:
-        kept = sorted((folder / stage.name).glob("checkpoints/step-*"))
-        if kept:
-            step = int(kept[-1].name.partition("-")[2])
-            click.echo(f"{stage.name}: not finished; its last checkpoint is of step {step}")
+        names = [path.name for path in (folder / stage.name).glob("checkpoints/step-*")]
+        steps = [int(found[1]) for name in names if (found := re.fullmatch("step-([0-9]+)", name))]
+        if steps:
+            click.echo(f"{stage.name}: not finished; its last checkpoint is of step {max(steps)}")
     for path in sorted(folder.glob("*.png")):
         click.echo(f"Look at {path}")
     version = newest_version(folder)

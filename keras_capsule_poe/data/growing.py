@@ -1,11 +1,13 @@
 """An `.npy` file that grows by rows, and can be gone on with."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 from numpy.lib import format as npy
 
 from keras_capsule_poe.errors import DataError
+from keras_capsule_poe.io.leftovers import temporary_path
 
 _BLOCK = 4096
 
@@ -105,15 +107,21 @@ class GrowingRows:
         return part
 
     def _colour(self):
-        """Writes the grey rows anew as RGB."""
+        """Writes the grey rows anew as RGB; the grey ones stay until all of these are there."""
         done = (self.file.tell() - self.offset) // self._row_bytes
         grey = np.memmap(self.path, self.dtype, "r", self.offset, (done, *self.shape))
+        with temporary_path(Path(self.path)) as beside:
+            rgb = GrowingRows(beside, self.rows, np.empty((0, *self.shape[:-1], 3), self.dtype))
+            try:
+                for start in range(0, done, _BLOCK):
+                    rgb.append(np.repeat(grey[start : start + _BLOCK], 3, axis=-1))
+                rgb.sync()
+                os.replace(beside, self.path)
+            except BaseException:
+                rgb.close()
+                raise
         self.close()
-        # Its pages stay readable until the memory map is gone.
-        os.unlink(self.path)
-        self._create((*self.shape[:-1], 3), self.dtype)
-        for start in range(0, done, _BLOCK):
-            self.append(np.repeat(grey[start : start + _BLOCK], 3, axis=-1))
+        self.shape, self.offset, self.file = rgb.shape, rgb.offset, rgb.file
 
     def sync(self):
         """Brings to disk what is written."""

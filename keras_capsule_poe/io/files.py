@@ -96,7 +96,7 @@ def read_json(path, mend=None):
         return json.loads(Path(path).read_text())
     except OSError as error:
         raise RunFailed(f"Cannot read {path}: {error.strerror or error}.", mend) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RunFailed(f"{path} is damaged, it holds no JSON ({error}).", mend) from error
 
 

@@ -16,6 +16,7 @@ def claim(run, cleared):
 
     Raises:
         RunFailed: If the folder belongs to another configuration or to other images.
+        DataError, ConfigError: If a stage cannot be trained on these images.
     """
     folder, config = run.folder, run.config
     stages = config.stages
@@ -47,6 +48,9 @@ def claim(run, cleared):
             )
         fingerprint = run.data.fingerprints
         config.check(run.data.image_shape)
+        for stage in stages:
+            if stage not in done:
+                stage.fits(config, run.data)
         run.reporter.note(run.data.summary())
     # The last one first: if this is killed, no stage outlives one that it was made from.
     for stage in reversed(cleared):

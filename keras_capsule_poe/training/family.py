@@ -40,6 +40,8 @@ class Stage:
         cost: Function of (configuration, image shape, training images, held-out images) to a
             `Cost`, or None where it takes what it takes.
         when: Function of a configuration to whether its run has this stage.
+        fits: Function of (configuration, `ImageData`); raises DataError or ConfigError for images
+            that it cannot be trained on. It is asked before anything on disk changes.
         alone: bool, whether of several processes the chief alone does it, and the others wait.
     """
 
@@ -52,6 +54,7 @@ class Stage:
     pictures: tuple[str, ...] = ()
     cost: Callable | None = None
     when: Callable = lambda config: True
+    fits: Callable = lambda config, data: None
     alone: bool = False
 
 

@@ -10,9 +10,7 @@ from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.io.files import write_json
 from keras_capsule_poe.training.checkpoints import Checkpoints
 from keras_capsule_poe.training.distribution import Distribution
-from keras_capsule_poe.training.folder import CHECKPOINTS
-
-HISTORY_FILE = "history.json"
+from keras_capsule_poe.training.folder import CHECKPOINTS, HISTORY_FILE
 
 
 class Diverged(RunFailed):

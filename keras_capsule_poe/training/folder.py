@@ -4,15 +4,16 @@ import contextlib
 from pathlib import Path
 
 from keras_capsule_poe.errors import ConfigError, RunFailed
-from keras_capsule_poe.io.files import clear_folder, digest, remove
+from keras_capsule_poe.io.files import clear_folder, digest, read_json, remove
 from keras_capsule_poe.io.leftovers import remove_leftovers
 from keras_capsule_poe.io.locks import locked
 from keras_capsule_poe.io.records import has_record, read_record, remove_record, write_record
 
 RUN_FILE, DONE_FILE, LOCK_FILE = "run.json", "done.json", ".lock"
 PICTURES = "pictures"
-# In a stage's folder, while it trains.
+# In a stage's folder, while it trains; and what was measured after each epoch.
 CHECKPOINTS = "checkpoints"
+HISTORY_FILE = "history.json"
 
 
 class RunFolder:
@@ -70,7 +71,9 @@ class RunFolder:
             return None
         values = read_record(path, mend="model_dir")
         config = values.get("config") if isinstance(values, dict) else None
-        if not isinstance(config, dict) or "dataset" not in config:
+        words = ("dataset", "model", "recipe")
+        is_run = isinstance(config, dict) and "dataset" in config
+        if not is_run or not all(isinstance(config.get(word, ""), str) for word in words):
             raise RunFailed(f"{path} does not describe a training run.", mend="model_dir")
         return values
 
@@ -124,7 +127,9 @@ class RunFolder:
         if not has_record(path):
             return None
         values = read_record(path, mend=f"stage_fresh:{name}")
-        if not isinstance(values, dict) or not {"seconds", "metrics", "files"} <= set(values):
+        kinds = {"seconds": (int, float), "metrics": dict, "files": dict}
+        is_record = isinstance(values, dict) and kinds.keys() <= values.keys()
+        if not is_record or not all(isinstance(values[k], kind) for k, kind in kinds.items()):
             raise RunFailed(
                 f"{path} is damaged; the stage must be trained again.", mend=f"stage_fresh:{name}"
             )
@@ -152,8 +157,27 @@ class RunFolder:
         )
         done = {"seconds": seconds, "metrics": metrics, "files": files, "cache": cache}
         done["run"] = self.saved().get("run")
+        history = self.stage(stage.name) / HISTORY_FILE
+        done["history"] = digest(history) if history.exists() else None
         write_record(self.stage(stage.name) / DONE_FILE, done)
         remove(self.stage(stage.name) / CHECKPOINTS)
+
+    def history(self, name):
+        """What was measured after each epoch of a finished stage, a list of dicts; none: empty.
+
+        Raises:
+            RunFailed: If the file is not what the stage wrote.
+        """
+        path, done = self.stage(name) / HISTORY_FILE, self.done(name)
+        if done is None or not path.exists():
+            return []
+        # Stages of older versions have no digest of it.
+        if done.get("history", digest(path)) != digest(path):
+            raise RunFailed(
+                f"{path} is not what stage {name} wrote: damaged, or of another run. Without it "
+                "all else works."
+            )
+        return read_json(path)
 
     def forget(self, stages):
         """Marks stages as not done and not begun; the files that they left stay until they run."""

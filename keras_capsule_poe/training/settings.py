@@ -21,7 +21,8 @@ def read_toml(path):
     try:
         with open(path, "rb") as file:
             return tomllib.load(file)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    # What is no TOML or UTF-8 are values too, and so is a number of thousands of digits.
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"Cannot read the configuration {path}: {error}") from error
 
 

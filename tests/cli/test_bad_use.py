@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe.cli.main import COMMANDS
+from keras_capsule_poe.cli.models import own_seconds
+from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.io.records import remove_record
 
 
@@ -69,6 +71,13 @@ def test_no_folder_is_not_the_working_folder(capspoe, tmp_path, monkeypatch, com
     # As from `--model-dir "$MODEL"` where MODEL is not set.
     monkeypatch.chdir(tmp_path)
     fails(capspoe(command, "--model-dir", ""), 2, "--model-dir", "must not be empty", "''")
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_store_is_not_the_working_folder(capspoe, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments = ("train", "--dataset", "mnist", "--model-dir", "m", "--store", "")
+    fails(capspoe(*arguments), 2, "--store", "must not be empty", "''")
     assert not list(tmp_path.iterdir())
 
 
@@ -160,7 +169,7 @@ def test_equal_images_are_refused_before_anything_is_trained(capspoe, tmp_path, 
     folder = tmp_path / "m"
     result = capspoe("train", "--dataset", path, "--model-dir", folder, *tiny)
     fails(result, 2, "all equal")
-    assert not list((folder / "autoencoder").iterdir())
+    assert not (folder / "autoencoder").exists()
 
 
 def test_the_flag_that_mends_bad_images_is_named(capspoe, tmp_path):
@@ -223,12 +232,27 @@ def test_unforeseen_errors_take_one_line_and_debug_shows_more(capspoe, tmp_path,
 @pytest.mark.parametrize(
     "command", [("info",), ("sample", "--out", "a.png"), ("reconstruct", "--out", "a.png")]
 )
-def test_a_run_json_of_something_else_is_no_model(capspoe, tiny_model, tmp_path, command):
+@pytest.mark.parametrize("key, value", [(None, None), ("model", ["a"]), ("recipe", {})])
+def test_a_run_json_of_something_else_is_no_model(
+    capspoe, tiny_model, tmp_path, command, key, value
+):
     folder = tmp_path / "copy"
     shutil.copytree(tiny_model, folder)
-    (folder / "run.json").write_text('{"config": {}}')
+    saved = json.loads((folder / "run.json").read_text())
+    del saved["digest"]
+    config = {**saved["config"], key: value} if key else {}
+    (folder / "run.json").write_text(json.dumps({**saved, "config": config}))
     result = capspoe(*command, "--model-dir", folder)
     fails(result, 1, "run.json", "does not describe a training run")
+
+
+def test_a_stage_that_is_gone_is_named_where_its_time_is_asked_for(tiny_model, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(tiny_model, folder)
+    remove_record(folder / "decoder" / "done.json")
+    with pytest.raises(RunFailed, match="decoder holds no finished stage") as failed:
+        own_seconds(folder)
+    assert failed.value.mend == "stage_fresh:decoder"
 
 
 def test_a_model_of_an_older_version_is_named(capspoe, tiny_model, tmp_path):
@@ -290,7 +314,10 @@ def test_a_run_that_is_not_finished_says_how_far_it_is(capspoe, tiny_model, tmp_
     shutil.copytree(tiny_model, folder)
     (folder / "model.keras").unlink()
     remove_record(folder / "decoder" / "done.json")
-    (folder / "decoder" / "checkpoints" / "step-000000003").mkdir(parents=True)
+    # What other programs leave is no checkpoint.
+    for name in ("step-000000003", "step-abc", "step-\u00b2"):
+        (folder / "decoder" / "checkpoints" / name).mkdir(parents=True)
+    (folder / "run.json").unlink()
     shown = capspoe("info", "--model-dir", folder)
     assert shown.exit_code == 0, shown.output
     assert "decoder: not finished; its last checkpoint is of step 3" in shown.output

@@ -41,6 +41,15 @@ def test_a_file_names_its_model_and_its_recipe(capspoe, tmp_path):
     assert "7" in shown.output and "rbm" in shown.output
 
 
+@pytest.mark.parametrize("text", ["seed = 1" + 5000 * "0", "a = " + 3000 * "[", "seed = \xff"])
+def test_a_file_that_cannot_be_read_is_a_line(capspoe, tmp_path, text):
+    path = tmp_path / "settings.toml"
+    path.write_bytes(text.encode("latin1"))
+    refused = capspoe("train", "--dataset", "digits", "--config", path, "--dry-run")
+    assert refused.exit_code == 2
+    assert f"Cannot read the configuration {path}" in refused.output.splitlines()[-1]
+
+
 @pytest.mark.parametrize(
     "name, value, wanted",
     [("model", "rbm", "capsules"), ("recipe", "paper", "affine"), ("recipe", "none", "generation")],

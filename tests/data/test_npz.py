@@ -146,6 +146,17 @@ def test_a_small_file_of_endless_zeros_is_refused_before_it_is_read(tmp_path, mo
         load_images(tmp_path / "a.npz")
 
 
+def test_an_array_by_columns_is_no_way_around_memory(tmp_path, monkeypatch):
+    """Its rows do not lie one after another, so that a store reads it as a whole."""
+    images = np.asfortranarray(np.zeros((3000, 28, 28), np.uint8))
+    np.savez_compressed(tmp_path / "a.npz", images=images)
+    monkeypatch.setattr(pixels, "_memory", lambda: 1e6)
+    with pytest.raises(DataError, match="array images of .*a.npz.* would take 0 GB of memory"):
+        load_images(tmp_path / "a.npz", store=tmp_path / "store")
+    monkeypatch.setattr(pixels, "_memory", lambda: 3e6)
+    assert len(load_images(tmp_path / "a.npz", store=tmp_path / "store").train) == 2700
+
+
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(DataError, match="no such folder or file. Received: .*none.npz"):
         load_images(str(tmp_path / "none.npz"))

@@ -170,6 +170,33 @@ def test_a_full_disk_is_a_line_and_then_it_goes_on(tmp_path):
     assert "goes on after 3 of 7" in lines[0]
 
 
+def test_grey_rows_stay_where_the_disk_is_full_before_they_are_rgb(tmp_path):
+    """A file may hold three grey images, and not these as RGB."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    grey = RANDOM.integers(0, 256, (3, 16, 16, 1), dtype=np.uint8)
+    colour = RANDOM.integers(0, 256, (ROWS - 3, 16, 16, 3), dtype=np.uint8)
+    asked = []
+
+    def read(first):
+        asked.append(first)
+        if not first:
+            yield grey, {}
+        yield colour, {}
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, limits[1]))
+    try:
+        with pytest.raises(RunFailed, match="File too large. 3 of 7 images are kept"):
+            open_store(source(read), tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert sorted(path.name for path in folder_of(tmp_path).iterdir() if path.suffix == ".npy") == [
+        "images.npy"
+    ]
+    images, _ = open_store(source(read), tmp_path)
+    assert asked == [0, 3]
+    assert np.array_equal(images, np.concatenate([np.repeat(grey, 3, -1), colour]))
+
+
 WRITER = textwrap.dedent(
     """
     import sys, time

@@ -247,3 +247,4 @@ def test_images_without_labels_are_refused(capspoe, tmp_path):
     result = capspoe("train", "--model", "capsnet", "--dataset", tmp_path / "plain.npz", *SMALL,
                      "--model-dir", tmp_path / "m")  # fmt: skip
     assert result.exit_code == 2 and "needs images with labels" in result.output
+    assert not (tmp_path / "m" / "capsnet").exists()

@@ -5,11 +5,12 @@ import json
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from keras_capsule_poe.errors import BadUse, ConfigError, RunFailed
+from keras_capsule_poe.errors import BadUse, ConfigError, DataError, RunFailed
 from keras_capsule_poe.io.records import remove_record
 from keras_capsule_poe.training import RunFolder
 
@@ -39,8 +40,6 @@ def test_stages_run_once_and_in_order(engine):
 
 
 def test_a_stage_that_settings_leave_out_is_none_of_the_run(engine, tmp_path):
-    from dataclasses import replace
-
     first, *rest = engine.family.stages
     first = replace(first, when=lambda config: config["first"].size > 1)
     family = replace(engine.family, stages=(first, *rest))
@@ -62,6 +61,48 @@ def test_fresh_with_unknown_data_deletes_nothing(engine, done):
 
 def test_fresh_with_settings_that_cannot_be_deletes_nothing(engine, done):
     engine.refuses("size", ConfigError, fresh=True, second={"size": 0})
+
+
+def test_fresh_with_images_that_a_stage_cannot_take_deletes_nothing(engine, done):
+    def fits(config, data):
+        raise DataError(f"no labels in {len(data.train)} images")
+
+    def family(k):
+        stages = list(engine.family.stages)
+        stages[k] = replace(stages[k], fits=fits)
+        return replace(engine.family, stages=tuple(stages))
+
+    engine.refuses("no labels in 17 images", DataError, fresh=True, family=family(1))
+    engine.refuses("no labels", DataError, fresh=True, stage="second", family=family(1))
+    # A stage that stays is not asked.
+    engine.train(fresh=True, stage="last", family=family(0))
+    assert engine.log == ["last"]
+
+
+def test_a_history_is_of_its_stage(engine, done):
+    run, path = RunFolder(engine.folder), engine.folder / "second" / "history.json"
+    path.write_text('[{"epoch": 1}]')
+    run.mark_done(engine.family.stages[1], 1.0, {})
+    assert run.history("second") == [{"epoch": 1}]
+    for text in ('[{"epoch": 2}]', "["):
+        path.write_text(text)
+        with pytest.raises(RunFailed, match="history.json is not what stage second wrote"):
+            run.history("second")
+    path.unlink()
+    assert run.history("second") == []
+
+
+@pytest.mark.parametrize(
+    "name, value", [("seconds", None), ("seconds", "x"), ("metrics", []), ("files", None)]
+)
+def test_a_record_of_a_stage_that_holds_other_kinds_is_damaged(engine, done, name, value):
+    path = engine.folder / "second" / "done.json"
+    values = {"seconds": 1.0, "metrics": {}, "files": {}, name: value}
+    path.write_text(json.dumps(values))
+    path.with_name(".done.json").write_text(json.dumps(values))
+    with pytest.raises(RunFailed, match="done.json is damaged") as failed:
+        RunFolder(engine.folder).done("second")
+    assert failed.value.mend == "stage_fresh:second"
 
 
 def test_fresh_of_a_stage_checks_the_stages_that_stay(engine, done):
@@ -137,14 +178,10 @@ def test_a_run_of_an_older_version_is_named_and_can_be_started_over(engine, done
 
 
 def test_another_model_s_folder_is_refused(engine, done):
-    from dataclasses import replace
-
     engine.refuses("holds a model 'fake', not 'other'", family=replace(engine.family, name="other"))
 
 
 def test_another_model_s_folder_is_refused_where_no_stage_has_the_same_name(engine):
-    from dataclasses import replace
-
     engine.train(stage="first")
     stages = [replace(s, name=f"other {s.name}", section=None) for s in engine.family.stages]
     other = replace(engine.family, name="other", stages=tuple(stages))
@@ -153,8 +190,6 @@ def test_another_model_s_folder_is_refused_where_no_stage_has_the_same_name(engi
 
 
 def test_a_model_of_which_nothing_began_gives_way(engine):
-    from dataclasses import replace
-
     engine.stop_before = "first"
     with pytest.raises(KeyboardInterrupt):
         engine.train()
@@ -283,8 +318,6 @@ def test_an_unknown_stage_lists_the_known_ones(engine):
 
 @pytest.mark.parametrize("labelled", [True, False])
 def test_other_labels_are_other_data_where_they_are_trained_on(engine, images, labelled):
-    from dataclasses import replace
-
     def load(turn):
         data = images()
         train = replace(data.train, labels=(np.arange(len(data.train)) + turn) % 3)

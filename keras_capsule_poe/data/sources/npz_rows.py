@@ -6,6 +6,7 @@ import zipfile
 import numpy as np
 from numpy.lib import format as npy
 
+from keras_capsule_poe.data.pixels import check_memory
 from keras_capsule_poe.errors import DataError, first_line
 
 _BYTES = 2**24
@@ -53,6 +54,8 @@ class Member:
         """Iterates over its rows from `first` on, arrays (B, ...)."""
         if self.by_columns:
             # Its rows do not lie one after another.
+            size = self.size * self.dtype.itemsize
+            check_memory(f"the array {self.name} of {self.path}, in Fortran order,", size)
             with reading(self.path), np.load(self.path) as archive:
                 yield archive[self.name][first:]
             return

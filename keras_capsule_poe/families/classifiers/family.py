@@ -13,12 +13,19 @@ def classifier_family(name, text, section, module, options, **parts):
         options: Settings that are options of the command line.
         **parts: `sections`, `recipes` and `idle` of the `Family`.
     """
+    labels = lazily("keras_capsule_poe.families.classifiers.examples:class_labels")
+
+    def fits(config, data):
+        for images in (data.train, data.held_out):
+            labels(images, config[section].classes, section)
+
     train = Stage(
         section,
         lazily(f"{module}.stages:{section}"),
         section=section,
         writes=(f"{section}/model.keras",),
         cost=lazily(f"{module}.build:cost"),
+        fits=fits,
     )
     export = Stage(
         "export",

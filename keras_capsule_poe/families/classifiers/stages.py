@@ -42,7 +42,6 @@ def train(run, stage, build, callbacks=None):
     """
     config, data = run.config, run.data
     net, schedule = config[stage], fitting.schedule(config[stage])
-    class_labels(data.train, net.classes, stage)
     labels = class_labels(data.held_out, net.classes, stage)
     keras.utils.set_random_seed(config.seed)
     model = build.build_model(config, data.image_shape)

@@ -17,6 +17,7 @@ STAGES = (
         section="autoencoder",
         writes=("autoencoder/model.keras",),
         cost=lazily(f"{_HERE}.costs:autoencoder"),
+        fits=lazily(f"{_HERE}.build:check_varied"),
     ),
     Stage(
         "features",

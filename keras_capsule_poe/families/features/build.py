@@ -71,19 +71,23 @@ def on_disk(config, feature_shape, images):
     return feature_bytes(feature_shape, images) <= disk_limit(config["features"].limit)
 
 
-def check_varied(images):
+def check_varied(config, data):
     """Refuses images whose features would have no scale.
 
     Args:
-        images: Array (N, H, W, C).
+        config: `RunConfig`.
+        data: `ImageData`.
 
     Raises:
-        DataError: If all are equal.
+        DataError: If all training images are equal.
 
     Examples:
 
-    >>> check_varied([[0, 0], [0, 1]])
+    >>> from keras_capsule_poe.data import ImageData, ImageSet
+    >>> images = ImageSet(np.array([0, 255], "uint8").reshape(2, 1, 1, 1))
+    >>> check_varied(None, ImageData(images, images))
     """
+    images = data.train.images
     if all(np.array_equal(image, images[0]) for image in images):
         raise DataError(
             "Images must differ to train on them. "

@@ -19,7 +19,6 @@ SHOWN = 12
 def autoencoder(run):
     """Trains the convolutional autoencoder on the images."""
     config, data = run.config, run.data
-    build.check_varied(data.train.images)
     model = build.build_autoencoder(config, data.image_shape)
     # XLA makes large convolutions many times slower on a CPU.
     model.compile(
