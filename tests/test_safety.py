@@ -6,6 +6,8 @@ outside of Keras' safe mode, in the sources; and a model with a function of its 
 
 import ast
 import contextlib
+import io
+import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
@@ -103,14 +105,38 @@ def test_names_that_climb_lead_nowhere(tmp_path, monkeypatch):
     assert not list(tmp_path.rglob("evil*"))
 
 
-def test_archives_of_data_sets_lead_nowhere(tmp_path):
+@pytest.mark.parametrize("ending", ["zip", "tar.gz"])
+def test_archives_of_data_sets_lead_nowhere(tmp_path, ending):
     import tensorflow_datasets as tfds
 
     names = ("good.txt", "../evil.txt", "a/../../evil.txt", f"{tmp_path}/evil.txt")
-    with zipfile.ZipFile(tmp_path / "images.zip", "w") as archive:
-        for name in names:
-            archive.writestr(name, "words")
+    path = tmp_path / f"images.{ending}"
+    if ending == "zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            for name in names:
+                archive.writestr(name, "words")
+    else:
+        with tarfile.open(path, "w:gz") as archive:
+            link = tarfile.TarInfo("way")
+            link.type, link.linkname = tarfile.SYMTYPE, str(tmp_path)
+            archive.addfile(link)
+            for name in (*names, "way/evil.txt"):
+                member = tarfile.TarInfo(name)
+                member.size = 5
+                archive.addfile(member, io.BytesIO(b"words"))
     manager = tfds.download.DownloadManager(download_dir=tmp_path / "downloads")
-    folder = Path(manager.extract(tmp_path / "images.zip"))
-    assert [path.name for path in folder.rglob("*.txt")] == ["good.txt"]
-    assert not list(tmp_path.rglob("evil*"))
+    folder = Path(manager.extract(path))
+    assert (folder / "good.txt").read_text() == "words"
+    # Without the link, "way" is a folder like others.
+    outside = [path for path in tmp_path.rglob("evil*") if folder not in path.parents]
+    assert not outside and not (folder / "way").is_symlink()
+    assert {str(path.relative_to(folder)) for path in folder.rglob("evil*")} <= {"way/evil.txt"}
+
+
+def test_model_cards_are_read_by_nothing():
+    """The names of the card's file and of its constant, in what is read of it."""
+    for path in [*(ROOT / "keras_capsule_poe").rglob("*.py"), *(ROOT / "cli").rglob("*.py")]:
+        uses = [line for line in path.read_text().splitlines() if "CARD" in line]
+        assert path.name == "saved_model.py" or not uses
+        assert all("write_json(" in line or "CARD, SUMS =" in line for line in uses), uses
+        assert path.name == "saved_model.py" or "model_card.json" not in path.read_text()

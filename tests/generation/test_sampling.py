@@ -69,6 +69,21 @@ def test_reconstructions_that_are_images_make_rows(model, random_pixels):
     np.testing.assert_allclose(rows["whole_code"], model(images), atol=1e-5)
 
 
+def test_many_images_are_reconstructed_a_chunk_at_a_time(random_pixels):
+    sizes = []
+
+    class Half:
+        def reconstructions(self, images):
+            sizes.append(images.shape[0])
+            return {"half": (images / 2, images)}
+
+    images = random_pixels(600, (3, 4, 1))
+    np.testing.assert_allclose(reconstruction_rows(Half(), images)["half"], images / 2)
+    # Rejected: all of them at once, which took 9 GB of 10,000 digits. The rest, of any size, is
+    # traced apart.
+    assert sizes == [256, None]
+
+
 def test_traversals_go_through_the_code(model, random_pixels):
     image = random_pixels(1)
     code = model.encode(image)

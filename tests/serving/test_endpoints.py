@@ -3,6 +3,7 @@
 import json
 import resource
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import keras
 import numpy as np
@@ -86,6 +87,21 @@ def test_bytes_are_refused_and_rounding_is_not(loaded):
     with pytest.raises(tf.errors.InvalidArgumentError, match="255"):
         loaded.encode(images.astype("float32"))
     loaded.encode(images * np.float32(1.0000001) / 255)
+
+
+def test_threads_are_answered_alike(loaded, random_pixels):
+    images = [random_pixels(2, seed=seed) for seed in range(8)]
+
+    def asked(x):
+        return loaded.encode(x)["capsules"].numpy(), loaded.sample(3, 7)["images"].numpy()
+
+    wanted = [asked(x) for x in images]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(3):
+            for found, alone in zip(pool.map(asked, images), wanted, strict=True):
+                for a, b in zip(found, alone):
+                    # Float32, added up by other threads.
+                    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
 def test_empty_batches_have_empty_results(loaded):

@@ -20,13 +20,16 @@ TOLERANCE = 1e-5
 # Variances of a normalised batch come as E[x^2] - E[x]^2: on one device, too, this formula alone
 # moves weights by up to a hundred times as much.
 NORMALISED = 1e-4
-# One of each family, and of each way to sample; the program has the others, too.
 CORE = {"capsules": {"autoencoder", "features", "encoder", "decoder"}, "rbm": {"rbm"}}
 MORE = {
     "neurons": {"experts", "top"},
+    "latent neurons": {"experts"},
     "mixture": {"experts"},
+    "persistent rbm": {"rbm"},
     "tempered rbm": {"rbm"},
     "capsnet": {"capsnet"},
+    "control": {"capsnet"},
+    "matrix capsules": {"matrix"},
     "variational": {"matrix"},
 }
 
