@@ -90,9 +90,14 @@ def kernel_distance(x, y, subsets=20, size=1000, seed=0):
 
 def _discrepancy(x, y):
     n, k = x.shape
-    xx, yy, xy = ((a @ b.T / k + 1) ** 3 for a, b in ((x, x), (y, y), (x, y)))
+    xx, yy, xy = (_cubes(a @ b.T / k + 1) for a, b in ((x, x), (y, y), (x, y)))
     within = sum((m.sum() - np.trace(m)) / (n * (n - 1)) for m in (xx, yy))
     return within - 2 * xy.mean()
+
+
+def _cubes(x):
+    # A power is some thirty times as slow as two products.
+    return x * x * x
 
 
 def two_sets(x, y):
