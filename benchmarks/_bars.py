@@ -55,6 +55,31 @@ def _routing_layer(result):
     )
 
 
+def _em_routing(result):
+    rows = result["rows"]
+    small = [row for row in rows if row["direction"] == "forward+backward" and row["types"] == 8]
+    (paper,) = [row for row in small if (row["form"], row["iterations"]) == ("compiled", 3)]
+    layer = "EM routing, 3x3, forward+backward:"
+    yield _at_most(f"{layer} time over the plain form", paper["time_ratio"], 1 / 3)
+    yield _at_most(f"{layer} memory over the plain form", paper["memory_ratio"], 0.5)
+    three = [row for row in rows if row["iterations"] == 3]
+    yield _at_most(
+        "EM routing: relative difference from the plain form", _worst(three, "error"), 1e-5
+    )
+
+
+def _convolutions(result):
+    rows = result["rows"]
+    backward = [row for row in rows if row["direction"] == "forward+backward"]
+    yield _at_most(
+        "Large filters with gradients: time over the plain form", _worst(backward, "ratio"), 0.7
+    )
+    # Few points of large filters cost two digits.
+    yield _at_most(
+        "Large filters: relative difference from the plain form", _worst(rows, "error"), 1e-4
+    )
+
+
 def _growth(result):
     for growing in dict.fromkeys(row["growing"] for row in result["rows"]):
         last = [row for row in result["rows"] if row["growing"] == growing][-1]
@@ -86,6 +111,8 @@ def _pipeline(result):
 _BARS = {
     "cd_step": _cd_step,
     "routing_layer": _routing_layer,
+    "em_routing": _em_routing,
+    "convolutions": _convolutions,
     "growth": _growth,
     "quality": _quality,
     "pipeline": _pipeline,

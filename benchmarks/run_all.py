@@ -17,7 +17,16 @@ import _measure as measure
 from _bars import COLUMNS, bars, missed
 
 HERE = Path(__file__).resolve().parent
-NAMES = ("cd_step", "routing_layer", "growth", "quality", "serving", "pipeline")
+NAMES = (
+    "cd_step",
+    "routing_layer",
+    "em_routing",
+    "convolutions",
+    "growth",
+    "quality",
+    "serving",
+    "pipeline",
+)
 
 
 def run(name, out, *options):
