@@ -45,7 +45,7 @@ def paper_row(results):
 def test_what_binds(run_all, results):
     rows = run_all.bars(results)
     free = [row["what"] for row in rows if row["binds"] == "no"]
-    assert len(rows) == 15 and free == [
+    assert len(rows) == 20 and free == [
         "CD step, 128 images: share of the large-product rate",
         "CD step, 1024 images, 4608 inputs: extra MB",
         "Growth: extra MB beyond gradient and results, at most",
@@ -81,6 +81,15 @@ def test_a_benchmark_that_fails_is_named(judge, results):
         judge()
 
 
+def test_what_was_measured_before_stays_on_the_page(run_all, tmp_path):
+    machine = run_all.measure.machine()
+    for name, about in (("cd_step", machine), ("growth", {**machine, "cores": 99})):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"machine": about, "rows": []}))
+    assert run_all.kept("cd_step", tmp_path) == {"machine": machine, "rows": []}
+    # Of another machine, and what never was.
+    assert run_all.kept("growth", tmp_path) is None and run_all.kept("quality", tmp_path) is None
+
+
 def test_what_was_not_measured_is_no_bar(run_all, results):
     paper_row(results)["speedup_over_best"] = None
-    assert len(run_all.bars(results)) == 14
+    assert len(run_all.bars(results)) == 19
