@@ -14,6 +14,7 @@ import _shares as shares
 import classifiers
 import em_ablation
 import ladder
+import routing_iterations
 import viewpoints
 
 sys.path.pop(0)
@@ -72,6 +73,20 @@ def test_the_page_has_the_table_of_the_ablation():
         for seed, figures in seeds.items():
             config = em_ablation.config_of(args, row, int(seed))
             assert rows.figures(row, config, em_ablation.judge) == figures
+
+
+def test_the_page_has_the_tables_of_iterations():
+    folder = ROOT / "docs" / "benchmarks" / "routing_iterations"
+    text = (ROOT / "docs" / "classifiers.md").read_text()
+    (command,) = re.findall(
+        r"`python benchmarks/research/routing_iterations.py (FOLDER .+?)`", text
+    )
+    args = routing_iterations.arguments(command.split())
+    kept = folder / args.dataset / args.recipe / "routing_iterations.json"
+    found = routing_iterations.current(json.loads(kept.read_text()), args)
+    assert all(len(seeds) == 3 for seeds in found.values())
+    tables = [part for part in routing_iterations.report(found).split("\n\n") if part[0] == "|"]
+    assert len(tables) == 3 and all(table in text for table in tables)
 
 
 def test_rows_are_of_the_settings_that_there_are():
