@@ -12,6 +12,9 @@ from keras_capsule_poe.layers.matrix_parents import MatrixParents
 class ConvEMCapsules(MatrixParents):
     """Convolutional matrix capsules: each sees a window of the capsules below, by EM routing.
 
+    The defaults are those of the published code, which trains for long; the recipe `small` has
+    others, with which a network learns within an epoch.
+
     Args:
         types: int, J, capsules at each place.
         kernel_size: int, height and width of a window, in places.
@@ -72,6 +75,8 @@ class ConvEMCapsules(MatrixParents):
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class EMCapsules(MatrixParents):
     """Matrix capsules that each see all capsules below, by EM routing: the last layer, of classes.
+
+    The defaults are those of the published code, see `ConvEMCapsules`.
 
     Args:
         types: int, J, capsules.
