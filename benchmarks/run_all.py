@@ -37,6 +37,9 @@ def run(name, out, *options):
     start = time.perf_counter()
     command = [sys.executable, HERE / f"{name}.py", "--json", path, *options]
     failed = children.run(command).returncode
+    if failed:
+        # Nor may it be taken for what was measured by the next one.
+        path.unlink(missing_ok=True)
     print(f"== {name}: {time.perf_counter() - start:.0f} s", flush=True)
     return None if failed else json.loads(path.read_text())
 
@@ -88,6 +91,9 @@ def main(arguments=None):
     )
     args = parser.parse_args(arguments)
     children.exit_on_sigterm()
+    if args.quick:
+        # The smallest cases are no figures, and lie apart.
+        args.out /= "quick"
     args.out.mkdir(parents=True, exist_ok=True)
     options = ["--quick"] if args.quick else []
     more = {"pipeline": ["--full"] if args.full else []}

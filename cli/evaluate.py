@@ -165,14 +165,16 @@ def evaluate(
         return ask(model, data.test) if crops or compared or is_judged(model, data.test) else None
 
     def figures(folder, model, data, found):
-        seconds = own_seconds(folder)
-        seconds = seconds if vae_seconds is None else min(vae_seconds, seconds)
+        seconds = own[folder] if vae_seconds is None else min(vae_seconds, own[folder])
         measured = measure(model, data, samples, probe_images, seed, seconds, found)
         notes = {"crops": {"of_each_image": len(OFFSETS)}} if crops else {}
         notes |= {"side_by_side": {"images_a_pair": 2}} if pairs else {}
         return notes | measured
 
+    # What is damaged in a folder is told before all that takes minutes.
+    own = {folder: own_seconds(folder) for folder in folders}
     model, data = load(folders[0])
+    history = load_history(folders[0], model) if page_path else ()
     if not is_generative(model):
         _refuse_given("samples", "vae_seconds", "probe_images", title=model.TITLE)
     found = said(model, data)
@@ -196,9 +198,7 @@ def evaluate(
         write_json(json_path, runs[0] if len(runs) == 1 else {"runs": runs})
         click.echo(f"Wrote {json_path}")
     if page_path:
-        write_report(
-            page_path, model, data, dataset, shown, seed, found, load_history(folders[0], model)
-        )
+        write_report(page_path, model, data, dataset, shown, seed, found, history)
         click.echo(f"Wrote {page_path}")
 
 

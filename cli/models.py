@@ -95,7 +95,7 @@ def load_history(folder, model):
     from keras_capsule_poe.evaluation.classified import is_classifier
     from keras_capsule_poe.training import RunFolder
 
-    stages = [stage.name for stage in load_config(folder).stages if stage.section]
+    stages = [stage for stage in load_config(folder).stages if stage.section]
     return RunFolder(folder).history(stages[-1]) if is_classifier(model) else []
 
 

@@ -12,8 +12,8 @@ from keras_capsule_poe.layers.matrix_parents import MatrixParents
 class ConvEMCapsules(MatrixParents):
     """Convolutional matrix capsules: each sees a window of the capsules below, by EM routing.
 
-    The defaults are those of the published code, which trains for long; the recipe `small` has
-    others, with which a network learns within an epoch.
+    The recipes have other values than these defaults, with which a network learns within an epoch
+    (`small`), or those of the published code (`official`).
 
     Args:
         types: int, J, capsules at each place.
@@ -27,8 +27,8 @@ class ConvEMCapsules(MatrixParents):
         kernel_initializer, kernel_regularizer: For the maps W; None: a truncated normal
             distribution of standard deviation 0.3.
         cost_initializer, activation_initializer: For beta_u and beta_a.
-        implementation: `"streamed"`, a few images at a time; `"compiled"`, the same and in
-            training by XLA; or `"plain"`, the readable reference. All give the same numbers.
+        implementation: `"streamed"`, a few images at a time; `"compiled"`, the same and in graphs
+            of training by XLA; or `"plain"`, the readable reference. All give the same numbers.
         routing: `"em"`, or `"variational"`, see `functions.variational_routing`: of the options
             of EM it has `iterations` alone, and no form but the readable one. The poses below
             and the log-odds of the activations are then normalised over the batch.
@@ -76,7 +76,7 @@ class ConvEMCapsules(MatrixParents):
 class EMCapsules(MatrixParents):
     """Matrix capsules that each see all capsules below, by EM routing: the last layer, of classes.
 
-    The defaults are those of the published code, see `ConvEMCapsules`.
+    The recipes have other values than these defaults, see `ConvEMCapsules`.
 
     Args:
         types: int, J, capsules.
@@ -93,8 +93,8 @@ class EMCapsules(MatrixParents):
         kernel_initializer, kernel_regularizer: For the maps W; None: a truncated normal
             distribution of standard deviation 0.3.
         cost_initializer, activation_initializer: For beta_u and beta_a.
-        implementation: `"streamed"`, a few images at a time; `"compiled"`, the same and in
-            training by XLA; or `"plain"`, the readable reference. All give the same numbers.
+        implementation: `"streamed"`, a few images at a time; `"compiled"`, the same and in graphs
+            of training by XLA; or `"plain"`, the readable reference. All give the same numbers.
         routing: `"em"`, or `"variational"`, see `functions.variational_routing`: of the options
             of EM it has `iterations` alone, and no form but the readable one. The poses below
             and the log-odds of the activations are then normalised over the batch.

@@ -127,8 +127,10 @@ class RunFolder:
         if not has_record(path):
             return None
         values = read_record(path, mend=f"stage_fresh:{name}")
-        kinds = {"seconds": (int, float), "metrics": dict, "files": dict}
-        is_record = isinstance(values, dict) and kinds.keys() <= values.keys()
+        # Older versions have no digests of caches.
+        kinds = {"seconds": (int, float), "metrics": dict, "files": dict, "cache": dict}
+        values = {"cache": {}, **values} if isinstance(values, dict) else {}
+        is_record = kinds.keys() <= values.keys()
         if not is_record or not all(isinstance(values[k], kind) for k, kind in kinds.items()):
             raise RunFailed(
                 f"{path} is damaged; the stage must be trained again.", mend=f"stage_fresh:{name}"
@@ -162,20 +164,21 @@ class RunFolder:
         write_record(self.stage(stage.name) / DONE_FILE, done)
         remove(self.stage(stage.name) / CHECKPOINTS)
 
-    def history(self, name):
+    def history(self, stage):
         """What was measured after each epoch of a finished stage, a list of dicts; none: empty.
 
         Raises:
-            RunFailed: If the file is not what the stage wrote.
+            RunFailed: If the file is not what the stage wrote, or the stage is of another run.
         """
-        path, done = self.stage(name) / HISTORY_FILE, self.done(name)
+        path, done = self.stage(stage.name) / HISTORY_FILE, self.done(stage.name)
         if done is None or not path.exists():
             return []
+        self.check_run(stage)
         # Stages of older versions have no digest of it.
         if done.get("history", digest(path)) != digest(path):
             raise RunFailed(
-                f"{path} is not what stage {name} wrote: damaged, or of another run. Without it "
-                "all else works."
+                f"{path} is not what stage {stage.name} wrote: damaged, or of another run. Without "
+                "it all else works."
             )
         return read_json(path)
 
@@ -235,8 +238,7 @@ class RunFolder:
 
     def changed_cache(self, stage, stages):
         """Files of a finished stage's cache that will be read and are not what it wrote."""
-        # Runs of older versions have no digests of them.
-        wanted = self.done(stage.name).get("cache", {})
+        wanted = self.done(stage.name)["cache"]
         known = [name for name in self._needed_cache(stage, stages) if name in wanted]
         return [name for name in known if digest(self.path / name) != wanted[name]]
 

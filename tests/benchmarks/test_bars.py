@@ -90,6 +90,22 @@ def test_what_was_measured_before_stays_on_the_page(run_all, tmp_path):
     assert run_all.kept("growth", tmp_path) is None and run_all.kept("quality", tmp_path) is None
 
 
+def test_those_that_are_not_asked_for_come_from_before(run_all, results, monkeypatch, tmp_path):
+    monkeypatch.setattr(run_all, "run", lambda name, out, *options: results[name])
+    monkeypatch.setattr(run_all.children, "exit_on_sigterm", lambda: None)
+    about = {**results["cd_step"], "machine": run_all.measure.machine()}
+    for folder in (tmp_path, tmp_path / "quick"):
+        folder.mkdir(exist_ok=True)
+        (folder / "cd_step.json").write_text(json.dumps(about))
+    run_all.main(["--only", "growth", "--out", str(tmp_path)])
+    page = (tmp_path / "README.md").read_text()
+    assert "## growth" in page and "## cd_step" in page and "## serving" not in page
+    # The smallest cases lie apart.
+    run_all.main(["--only", "growth", "--quick", "--out", str(tmp_path)])
+    assert (tmp_path / "README.md").read_text() == page
+    assert (tmp_path / "quick" / "README.md").exists()
+
+
 def test_what_was_not_measured_is_no_bar(run_all, results):
     paper_row(results)["speedup_over_best"] = None
     assert len(run_all.bars(results)) == 19

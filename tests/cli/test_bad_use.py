@@ -318,6 +318,7 @@ def test_a_run_that_is_not_finished_says_how_far_it_is(capspoe, tiny_model, tmp_
     # What other programs leave is no checkpoint.
     for name in ("step-000000003", "step-abc", "step-\u00b2"):
         (folder / "decoder" / "checkpoints" / name).mkdir(parents=True)
+    # Its hidden copy stands in for it.
     (folder / "run.json").unlink()
     shown = capspoe("info", "--model-dir", folder)
     assert shown.exit_code == 0, shown.output

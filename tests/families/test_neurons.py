@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from keras_capsule_poe.families import get
+
 TRAIN = [
     "train", "--model", "neurons", "--dataset", "digits", "--limit", "150", "--batch-size", "50",
     "--seed", "3", "--deterministic",
@@ -58,13 +60,14 @@ def test_it_is_killed_and_goes_on_bit_for_bit(model, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "experts: resumed after step" in done.stdout
-    from keras_capsule_poe.families import get
-
     load = get("neurons").load
     whole, parts = (load(path / "model.keras") for path in (model, folder))
     for a, b in zip(whole.get_weights(), parts.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
-    # The second layer models the first one's neurons, and joint samples come from it.
+
+
+def test_the_second_layer_models_the_first_one_s_neurons_and_joint_samples_come_from_it(model):
+    whole = get("neurons").load(model / "model.keras")
     assert whole.top.machine.kernel.shape == (12 // 4, 2, 5, 4)
     before = np.asarray(whole.draw(5, seed=1, mode="joint")["capsules"])
     whole.top.machine.visible_bias.assign_add(20 * np.ones((3, 4)))

@@ -57,7 +57,7 @@ np.testing.assert_array_equal(first, second)
 @pytest.mark.parametrize(
     "program",
     [
-        pytest.param(BOLTZMANN, id="boltzmann", marks=pytest.mark.long),
+        pytest.param(BOLTZMANN, id="boltzmann"),
         pytest.param(NEURONS, id="neurons"),
     ],
 )

@@ -52,17 +52,19 @@ class Member:
 
     def blocks(self, first=0):
         """Iterates over its rows from `first` on, arrays (B, ...)."""
+        row = int(np.prod(self.shape[1:], dtype=int)) * self.dtype.itemsize
+        at_once = max(1, _BYTES // max(row, 1))
         if self.by_columns:
             # Its rows do not lie one after another.
             size = self.size * self.dtype.itemsize
             check_memory(f"the array {self.name} of {self.path}, in Fortran order,", size)
             with reading(self.path), np.load(self.path) as archive:
-                yield archive[self.name][first:]
+                whole = archive[self.name]
+                for start in range(first, len(whole), at_once):
+                    yield whole[start : start + at_once]
             return
         with self._open() as (file, shape, dtype, _):
-            row = int(np.prod(shape[1:], dtype=int)) * dtype.itemsize
             file.seek(first * row, 1)
-            at_once = max(1, _BYTES // max(row, 1))
             for start in range(first, shape[0], at_once):
                 rows = min(at_once, shape[0] - start)
                 read = file.read(rows * row)

@@ -46,7 +46,7 @@ def route_matrices(
         fields: `ReceptiveFields` of N places.
         options: `EMOptions`.
         added: Array (K, P P), what is added to the votes of each place; or None.
-        compiled: bool, whether XLA fuses passes over votes in TensorFlow's graphs; seconds, once.
+        compiled: bool, whether XLA compiles the steps in TensorFlow's graphs, which takes seconds.
 
     Returns:
         Poses (B, h w, J, P P) and activations (B, h w, J), at least float32.
