@@ -43,13 +43,15 @@ def test_the_table_of_classifiers_has_their_figures():
             assert any(held_out in line and shares.share(figures, "test") in line for line in shown)
 
 
-@pytest.mark.parametrize("folder", ["pairs", "pairs_muon"])
-def test_the_page_has_the_shares_of_pairs_side_by_side(folder):
+@pytest.mark.parametrize(
+    "folder, name", [("pairs", "pairs"), ("pairs_muon", "pairs"), ("cifar", "test")]
+)
+def test_the_page_has_the_shares_of_comparisons(folder, name):
     text = (ROOT / "docs" / "classifiers.md").read_text()
     rows = json.loads((ROOT / "docs" / "benchmarks" / folder / "rows.json").read_text())
     for seeds in rows.values():
         for figures in seeds.values():
-            assert shares.share(figures, "pairs") in text
+            assert shares.share(figures, name) in text
 
 
 @pytest.mark.parametrize("split", ["azimuth", "elevation"])
