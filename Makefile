@@ -11,7 +11,7 @@ BENCH_OUT ?= build/benchmarks
 
 help:
 	@echo "make demo     train on the bundled digits, sample, reconstruct and export: minutes"
-	@echo "make test     run the tests, in under ten minutes"
+	@echo "make test     run the tests"
 	@echo "make test-all run those that take long, too"
 	@echo "make test-python PY=3.12   run them on that Python, in an environment of its own"
 	@echo "make train    train on DATASET ($(DATASET)), which needs its data or a network"
