@@ -12,7 +12,7 @@ import pytest
 
 from keras_capsule_poe.errors import BadUse, ConfigError, DataError, RunFailed
 from keras_capsule_poe.io.records import remove_record
-from keras_capsule_poe.training import RunConfig, RunFolder
+from keras_capsule_poe.training import RunFolder
 
 
 def no_images():
@@ -77,40 +77,6 @@ def test_fresh_with_images_that_a_stage_cannot_take_deletes_nothing(engine, done
     # A stage that stays is not asked.
     engine.train(fresh=True, stage="last", family=family(0))
     assert engine.log == ["last"]
-
-
-def test_a_history_is_of_its_stage(engine, done):
-    run, path = RunFolder(engine.folder), engine.folder / "second" / "history.json"
-    path.write_text('[{"epoch": 1}]')
-    stage = engine.family.stages[1]
-    run.mark_done(stage, 1.0, {})
-    assert run.history(stage) == [{"epoch": 1}]
-    for text in ('[{"epoch": 2}]', "["):
-        path.write_text(text)
-        with pytest.raises(RunFailed, match="history.json is not what stage second wrote"):
-            run.history(stage)
-    path.write_text('[{"epoch": 1}]')
-    # A whole stage of another run, as its files say themselves.
-    saved = run.saved()
-    run.save(RunConfig(engine.family), saved["fingerprint"], "another")
-    with pytest.raises(RunFailed, match="second is of another run"):
-        run.history(stage)
-    path.unlink()
-    assert run.history(stage) == []
-
-
-@pytest.mark.parametrize(
-    "name, value",
-    [("seconds", None), ("seconds", "x"), ("metrics", []), ("files", None), ("cache", None)],
-)
-def test_a_record_of_a_stage_that_holds_other_kinds_is_damaged(engine, done, name, value):
-    path = engine.folder / "second" / "done.json"
-    values = {"seconds": 1.0, "metrics": {}, "files": {}, name: value}
-    path.write_text(json.dumps(values))
-    path.with_name(".done.json").write_text(json.dumps(values))
-    with pytest.raises(RunFailed, match="done.json is damaged") as failed:
-        RunFolder(engine.folder).done("second")
-    assert failed.value.mend == "stage_fresh:second"
 
 
 def test_fresh_of_a_stage_checks_the_stages_that_stay(engine, done):
