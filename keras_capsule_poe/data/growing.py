@@ -87,7 +87,7 @@ class GrowingRows:
         """
         if part.shape[1:] != self.shape:
             part = self._fit(part)
-        left = memoryview(np.ascontiguousarray(part, self.dtype)).cast("B")
+        left = np.ascontiguousarray(part, self.dtype).reshape(-1).view("uint8").data
         while len(left):
             left = left[self.file.write(left) :]
 

@@ -1,13 +1,11 @@
 """What a run leaves: a model of its family's kind, one version, arrays that are whole."""
 
-import resource
 from types import SimpleNamespace
 
 import keras
 import numpy as np
 import pytest
 
-from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.families import get
 from keras_capsule_poe.families.features import stored
 from keras_capsule_poe.families.saved import load_as, save_whole
@@ -49,7 +47,10 @@ def test_an_export_that_was_killed_writes_no_second_version(tmp_path):
 def folder(tmp_path):
     """What stands for a run: where its files lie."""
     alone = {"is_chief": True, "distribution": Distribution()}
-    return SimpleNamespace(path=lambda name: tmp_path / name, **alone)
+    config = SimpleNamespace(checkpoint_seconds=60.0)
+    return SimpleNamespace(
+        path=lambda name: tmp_path / name, folder=RunFolder(tmp_path), config=config, **alone
+    )
 
 
 @pytest.mark.parametrize("n", [1, 256, 600])
@@ -60,15 +61,3 @@ def test_rows_are_those_of_the_function(folder, n):
     assert read.dtype == np.float16
     # A product of two is exact, and one rounding is the same in both.
     np.testing.assert_array_equal(read, (2 * rows).astype("float16"))
-
-
-def test_rows_on_a_full_disk_are_one_error_and_no_file(folder, tmp_path):
-    """Rejects writing through a memory map, where the process dies of SIGBUS."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, limits[1]))
-    try:
-        with pytest.raises(RunFailed, match="Cannot write .*train.npy: File too large"):
-            stored.save_rows(folder, "train.npy", lambda x: x, np.zeros((2**10, 2**6), "float32"))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert not list(tmp_path.iterdir())

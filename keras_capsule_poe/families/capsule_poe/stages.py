@@ -59,9 +59,9 @@ def encoder(run):
         return model.experts.route(primary(maps)).z
 
     description = build.build_description(config)
-    with stored.rows_meanwhile(run, "encoder/z.npy", z_of, train) as z:
-        description.turn(model, z, x_of)
-        stored.save_rows(run, "encoder/codes.npy", model.frames, z)
+    z = stored.rows_meanwhile(run, "encoder/z.npy", z_of, train)
+    description.turn(model, z, x_of)
+    stored.save_rows(run, "encoder/codes.npy", model.frames, z)
     codes = stored.load_rows(run, "encoder/codes.npy")
     visits = description.describe(codes, config.seed)
     stored.save_arrays(run, "encoder/visited.npz", **visits)

@@ -1,7 +1,5 @@
 """What the stages leave for later ones."""
 
-import collections
-import contextlib
 import zipfile
 import zlib
 
@@ -9,12 +7,13 @@ import keras
 import numpy as np
 
 from keras_capsule_poe.data import batches
-from keras_capsule_poe.data.mapping import CHUNK, map_batches
+from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.families.features.build import build_primary
 from keras_capsule_poe.families.features.encoded import EncodedRows
+from keras_capsule_poe.families.features.written import write_rows
 from keras_capsule_poe.functions.compiled import compiled
-from keras_capsule_poe.io.files import beside, remove
+from keras_capsule_poe.io.files import beside
 from keras_capsule_poe.models import ConvAutoencoder
 
 # What Keras and NumPy let through when a file is cut short, damaged or of another kind.
@@ -65,7 +64,7 @@ def load_arrays(run, name):
 
 
 def save_rows(run, name, function, rows):
-    """Writes a function of rows to an `.npy` in the run's folder, a chunk at a time.
+    """Writes a function of rows to an `.npy` in the run's folder, see `write_rows`.
 
     Args:
         run: `Run`.
@@ -73,12 +72,21 @@ def save_rows(run, name, function, rows):
         function: See `map_batches`.
         rows: Array (N, ...).
     """
-    graph, at_once = compiled(function), CHUNK * run.distribution.replicas
-    parts = (
-        run.distribution.map(graph, rows[start : start + at_once])
-        for start in range(0, len(rows), at_once)
-    )
-    _write_parts(run, name, len(rows), parts)
+    _write_mapped(run, name, function, rows)
+
+
+def rows_meanwhile(run, name, function, rows):
+    """Memory-mapped rows as of `save_rows`, whose file goes when the stage is done."""
+    return np.load(_write_mapped(run, name, function, rows, stays=False), mmap_mode="r")
+
+
+def _write_mapped(run, name, function, rows, **options):
+    graph = compiled(function)
+
+    def compute(chunk):
+        return run.distribution.map(graph, rows[chunk])
+
+    return write_rows(run, name, len(rows), compute, **options)
 
 
 def save_features(run, part, rows, stays):
@@ -90,34 +98,15 @@ def save_features(run, part, rows, stays):
         rows: `EncodedRows`.
         stays: bool, whether they are kept; if not, `features` computes them anew each time.
     """
-    n, at_once = len(rows) if stays else 0, CHUNK * run.distribution.replicas
 
-    def chunk(start):
-        size = min(at_once, n - start)
+    def compute(chunk):
         # A slice of these rows is computed as it is taken.
         return run.distribution.gathered(
-            lambda own: rows[start + own.start : start + own.stop], size
+            lambda own: rows[chunk.start + own.start : chunk.start + own.stop],
+            chunk.stop - chunk.start,
         )
 
-    _write_parts(run, f"features/{part}.npy", n, map(chunk, range(0, n or 1, at_once)))
-
-
-def _write_parts(run, name, n, parts):
-    """Writes an `.npy` of `n` rows, if this is the chief; then all may read it.
-
-    Not through a memory map: a full disk would kill the process instead of raising.
-    """
-    if not run.is_chief:
-        collections.deque(parts, maxlen=0)
-    else:
-        with beside(run.path(name), suffix=".npy") as temporary, open(temporary, "wb") as file:
-            for k, part in enumerate(parts):
-                if not k:
-                    whole = np.lib.format.header_data_from_array_1_0(part)
-                    whole["shape"] = (n, *part.shape[1:])
-                    np.lib.format.write_array_header_1_0(file, whole)
-                file.write(np.ascontiguousarray(part))
-    run.distribution.from_chief(None)
+    write_rows(run, f"features/{part}.npy", len(rows) if stays else 0, compute)
 
 
 def load_rows(run, name):
@@ -131,19 +120,6 @@ def load_rows(run, name):
         return np.load(path, mmap_mode="r")
     except _UNREADABLE as error:
         raise _unreadable(path, name.partition("/")[0], error) from error
-
-
-@contextlib.contextmanager
-def rows_meanwhile(run, name, function, rows):
-    """Memory-mapped rows as of `save_rows`, while the block is open; the file goes with it."""
-    try:
-        save_rows(run, name, function, rows)
-        yield load_rows(run, name)
-        # Until the last process has read it.
-        run.distribution.from_chief(None)
-    finally:
-        if run.is_chief:
-            remove(run.path(name))
 
 
 def features(run, part):

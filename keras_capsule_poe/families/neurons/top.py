@@ -68,8 +68,8 @@ def top(run):
         return below(primary.to_capsules(maps))
 
     held_out = map_batches(neurons, stored.features(run, "held_out"))
-    with stored.rows_meanwhile(run, "top/neurons.npy", neurons, stored.features(run, "train")) as h:
-        return _fit(run, h, held_out)
+    train = stored.rows_meanwhile(run, "top/neurons.npy", neurons, stored.features(run, "train"))
+    return _fit(run, train, held_out)
 
 
 def _fit(run, train, held_out):
