@@ -27,7 +27,8 @@ def judge(model, data, dataset, manual_dir):
     }
 
 
-def main():
+def arguments(words=None):
+    """What the command line says."""
     parser = classifiers.parser(__doc__)
     parser.add_argument("--dataset", default="mnist", help="what digits are taken from")
     parser.add_argument("--recipe", default="small")
@@ -35,12 +36,20 @@ def main():
     # Of 5,000, 99.23% has an interval of half a percent.
     parser.add_argument("--held-out", type=int, default=5000)
     parser.add_argument("--manual-dir", help="affNIST's own files, instead of digits like them")
-    args = parser.parse_args()
-    # They are moved as they are composed.
-    settings = {"capsnet.augmentation": "none", "capsnet.until_accuracy": args.until}
-    settings["held_out"] = args.held_out
+    return parser.parse_args(words)
+
+
+def settings(args):
+    """Settings of all models, beside those of the recipe."""
+    # Digits are moved as they are composed.
+    found = {"capsnet.augmentation": "none", "capsnet.until_accuracy": args.until}
+    return {**found, "held_out": args.held_out}
+
+
+def main():
+    args = arguments()
     classifiers.compare(
-        args, f"{args.dataset}_translated", args.recipe, settings, judge,
+        args, f"{args.dataset}_translated", args.recipe, settings(args), judge,
         ("translated", "affNIST-like"), args.dataset, args.manual_dir,
     )  # fmt: skip
 

@@ -1,5 +1,6 @@
 """What the documents say of kept rows is what the rows say."""
 
+import itertools
 import json
 import re
 import sys
@@ -11,6 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "research"))
 import _classifiers as shared
 import _shares as shares
+import affnist
 import classifiers
 import em_ablation
 import ladder
@@ -52,6 +54,24 @@ def test_the_page_has_the_shares_of_comparisons(folder, name):
     for seeds in rows.values():
         for figures in seeds.values():
             assert shares.share(figures, name) in text
+
+
+def test_the_page_has_the_figures_and_the_commands_of_affine_digits():
+    text = (ROOT / "docs" / "classifiers.md").read_text()
+    rows = shared.Rows(ROOT / "docs" / "benchmarks" / "affnist", measures=False)
+    commands = re.findall(r"^python benchmarks/research/affnist.py (FOLDER .+)$", text, re.M)
+    left = {(model, int(seed)) for model, seeds in rows.rows.items() for seed in seeds}
+    for args in (affnist.arguments(command.split()) for command in commands):
+        settings = affnist.settings(args)
+        for model, seed in itertools.product(args.models, args.seeds):
+            changed = {**settings, **shared.MODELS[model]}
+            config = shared.config_of(args, "mnist_translated", args.recipe, changed, seed)
+            figures = rows.figures(model, config, affnist.judge, args.dataset, args.manual_dir)
+            for name in ("translated", "affNIST-like"):
+                assert shares.share(figures, name) in text
+            assert f"| {100 * figures['held_out']:.2f} |" in text
+            left.remove((model, seed))
+    assert not left
 
 
 @pytest.mark.parametrize("split", ["azimuth", "elevation"])
