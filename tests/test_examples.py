@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -30,21 +29,9 @@ def run(folder, name, *arguments, **environment):
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory):
-    """What an example prints, as a function; they run two at a time, for most start slowly."""
-    with ThreadPoolExecutor(2) as pool:
-
-        def begin(name, **environment):
-            return pool.submit(run, tmp_path_factory.mktemp("example"), name, **environment)
-
-        running = {
-            "jax": begin("supervised_capsules.py", KERAS_BACKEND="jax"),
-            "unsupervised": begin("unsupervised_capsules.py"),
-            "tensorflow": begin("supervised_capsules.py", KERAS_BACKEND="tensorflow"),
-            "arrays": begin("fit_on_arrays.py"),
-            "boat": begin("boat_or_house.py"),
-        }
-        yield lambda which: running[which].result()
+def unsupervised(tmp_path_factory):
+    """What this example prints, of which another one loads the SavedModel."""
+    return run(tmp_path_factory.mktemp("example"), "unsupervised_capsules.py")
 
 
 def named(line, text):
@@ -52,36 +39,36 @@ def named(line, text):
     return Path(re.search(rf"^{line}.*: (.+)$", text, re.MULTILINE)[1])
 
 
-@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
-def test_supervised_capsules(shown, backend):
-    text = shown(backend)
+@pytest.mark.parametrize("backend", ["tensorflow", pytest.param("jax", marks=pytest.mark.long)])
+def test_supervised_capsules(tmp_path, backend):
+    text = run(tmp_path, "supervised_capsules.py", KERAS_BACKEND=backend)
     assert f"Backend {backend}" in text
     # Ten classes: far above a guess, and it is the loaded file that gives it.
     assert float(re.search(r"Test accuracy (\S+)", text)[1]) > 0.8
 
 
-def test_unsupervised_capsules(shown):
-    text = shown("unsupervised")
-    with Image.open(named("Samples", text)) as grid:
+def test_unsupervised_capsules(unsupervised):
+    with Image.open(named("Samples", unsupervised)) as grid:
         # Six columns and four rows of digits, twice enlarged, with gaps of two pixels.
         assert grid.size == (2 * (6 * 30 + 2), 2 * (4 * 30 + 2))
-    assert "nan" not in text
+    assert "nan" not in unsupervised
 
 
-def test_a_saved_model_elsewhere(shown, tmp_path):
-    text = run(tmp_path, "saved_model_elsewhere.py", named("SavedModel", shown("unsupervised")))
+def test_a_saved_model_elsewhere(unsupervised, tmp_path):
+    text = run(tmp_path, "saved_model_elsewhere.py", named("SavedModel", unsupervised))
     assert "capsules (4, 6, 16) probabilities (4, 6)" in text
     assert "decoded (4, 28, 28, 1)" in text
     assert "samples (8, 28, 28, 1)" in text
     assert "keras" not in (EXAMPLES / "saved_model_elsewhere.py").read_text()
 
 
-def test_fit_on_arrays(shown):
-    assert "codes (500, 5, 4)" in shown("arrays")
+@pytest.mark.long
+def test_fit_on_arrays(tmp_path):
+    assert "codes (500, 5, 4)" in run(tmp_path, "fit_on_arrays.py")
 
 
-def test_boat_or_house(shown):
-    text, found = shown("boat"), {}
+def test_boat_or_house(tmp_path):
+    text, found = run(tmp_path, "boat_or_house.py"), {}
     length = r"house (\S+), boat (\S+)"
     scene = rf"^(a .+): {length}; (.+); (.+)\n  after 100 iterations {length}$"
     for name, *lengths, couplings, verdict, house, boat in re.findall(scene, text, re.MULTILINE):

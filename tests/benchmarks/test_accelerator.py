@@ -44,6 +44,7 @@ def test_importing_it_leaves_the_backend_of_other_programs_alone(monkeypatch):
     assert "KERAS_BACKEND" not in os.environ
 
 
+@pytest.mark.long
 def test_a_stopped_training_goes_on_as_if_it_had_not_been(tmp_path):
     trained(tmp_path / "parts", epochs=1)
     resumed, in_parts = trained(tmp_path / "parts", epochs=2)

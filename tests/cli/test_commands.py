@@ -127,6 +127,7 @@ def test_evaluate_measures_and_writes_json(capspoe, tiny_model, tmp_path, monkey
     assert cell(figures["reconstruction"]["whole_code"]) in result.output
 
 
+@pytest.mark.long
 def test_evaluate_over_seeds_gives_deviations(capspoe, tiny_model, tmp_path):
     path = tmp_path / "figures.json"
     options = ("--samples", 0, "--limit", 20, "--probe-images", 30, "--json", path)

@@ -62,6 +62,7 @@ def test_only_the_first_test_images_and_no_probe_without_labels(model, image_set
     assert found["probe"] == found["clustering"] == {}
 
 
+@pytest.mark.long
 def test_what_is_in_memory_at_once_does_not_grow_with_the_images(model, image_set, monkeypatch):
     """A sample is a sample: the figures are those of a run that is asked for as many images."""
     data = ImageData(image_set(90, 1), image_set(80, 2))

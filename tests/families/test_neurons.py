@@ -149,6 +149,7 @@ def test_endpoints_check_their_arguments(model, refused):
     assert found["sample_joint"] == {"n"} and found["decode"] == {"capsules"}
 
 
+@pytest.mark.long
 def test_a_mixture_is_trained_and_its_nats_are_exact(run, model, tmp_path):
     assert "routing='held' have no likelihood" in run("likelihood", "--model-dir", model, code=2)
     folder, options = tmp_path / "mixture", [*TRAIN, "--recipe", "mixture"]

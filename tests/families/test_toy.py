@@ -137,6 +137,7 @@ def test_it_samples_and_reconstructs(capspoe, model, tmp_path):
     capspoe("traverse", "--model-dir", model, "--out", tmp_path / "t.png", "--steps", 3)
 
 
+@pytest.mark.long
 def test_it_is_evaluated(capspoe, model, tmp_path, monkeypatch):
     monkeypatch.setenv("CAPSPOE_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "figures.json"

@@ -203,6 +203,7 @@ assert losses[-1] < losses[0], losses
 """
 
 
-@pytest.mark.parametrize("backend", ["jax", "torch"])
+# On Jax `test_accelerator` trains one, too.
+@pytest.mark.parametrize("backend", [pytest.param("jax", marks=pytest.mark.long), "torch"])
 def test_it_trains_on_other_backends(run_on, backend):
     run_on(backend, PROGRAM)

@@ -58,7 +58,7 @@ np.testing.assert_array_equal(first, second)
     "program",
     [
         pytest.param(BOLTZMANN, id="boltzmann"),
-        pytest.param(NEURONS, id="neurons"),
+        pytest.param(NEURONS, id="neurons", marks=pytest.mark.long),
     ],
 )
 def test_all_but_training_works(run_on, backend, program):

@@ -51,8 +51,8 @@ def test_digits_end_to_end_learns(tmp_path):
     config = small_config(
         **{
             "autoencoder.epochs": 6, "encoder.epochs": 8, "decoder.epochs": 8,
-            "autoencoder.filters": 16, "encoder.capsules": 8, "encoder.iterations": 3,
-            "encoder.implementation": "streamed", "decoder.implementation": "streamed",
+            "autoencoder.filters": 16, "encoder.capsules": 8,
+            "encoder.implementation": "streamed",
         }
     )  # fmt: skip
     data = digits(400)()
