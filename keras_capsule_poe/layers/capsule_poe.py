@@ -162,7 +162,7 @@ class CapsulePoE(RoutingLayer):
 
     def regularization_gradient(self):
         """Gradient of the regulariser in the maps, by hand: l1 sign(W) + 2 l2 W; or zero."""
-        gradient = ops.zeros_like(self.kernel)
+        gradient = ops.zeros_like(self.kernel.value)
         l1 = getattr(self.kernel_regularizer, "l1", None)
         l2 = getattr(self.kernel_regularizer, "l2", None)
         if l1:

@@ -10,7 +10,7 @@ from keras_capsule_poe.functions.checks import whole_number
 from keras_capsule_poe.functions.randomness import StatelessSeed
 from keras_capsule_poe.functions.rows import drop_rows
 from keras_capsule_poe.layers.convolutions import FastConv2D, FastConv2DTranspose
-from keras_capsule_poe.models.contrastive import TensorFlowTraining
+from keras_capsule_poe.models.pure_steps import FittedModel
 from keras_capsule_poe.models.replicas import SharedOutGradients
 
 SMALLEST_IMAGE = 20
@@ -29,7 +29,7 @@ def outer_kernel(image_shape, kernel_size):
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
-class ConvAutoencoder(SharedOutGradients, TensorFlowTraining, keras.Model):
+class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
     """Two convolutions to a feature map, of 9x9 filters, and their mirror image back to pixels.
 
     conv stride 1, leaky ReLU, dropout, conv stride 2, leaky ReLU; then transposed filters,
@@ -55,7 +55,7 @@ class ConvAutoencoder(SharedOutGradients, TensorFlowTraining, keras.Model):
 
     Raises:
         ValueError: If images have the wrong rank or are too small.
-        RuntimeError: When fitted on another backend than TensorFlow.
+        RuntimeError: When fitted on another backend than TensorFlow and Jax.
 
     Examples:
 
@@ -85,6 +85,7 @@ class ConvAutoencoder(SharedOutGradients, TensorFlowTraining, keras.Model):
         self.negative_slope = negative_slope
         self.seed = seed
         self._fast_contexts = 0
+        self._given_step = None
         self.rectifier = keras.layers.LeakyReLU(
             negative_slope, dtype=self.dtype_policy, name="rectifier"
         )
@@ -164,8 +165,10 @@ class ConvAutoencoder(SharedOutGradients, TensorFlowTraining, keras.Model):
         hidden = self.rectifier(self.convolution(images))
         if training and self.dropout:
             # The step is the optimizer's, so that a resumed run drops what it would have dropped.
-            optimizer = getattr(self, "optimizer", None)
-            step = optimizer.iterations if optimizer else 0
+            step = self._given_step
+            if step is None:
+                optimizer = getattr(self, "optimizer", None)
+                step = optimizer.iterations if optimizer else 0
             hidden = drop_rows(hidden, self.dropout, StatelessSeed(self.seed, step))
         return self.rectifier(self.reduction(hidden, training=training or self._fast_contexts > 0))
 
@@ -211,13 +214,20 @@ class ConvAutoencoder(SharedOutGradients, TensorFlowTraining, keras.Model):
     def compute_loss(self, *arguments, **options):
         return self.whole_loss(super().compute_loss(*arguments, **options))
 
-    def train_step(self, data):
+    def train_step(self, *arguments):
+        *state, data = arguments
         images, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        return super().train_step((images, images))
+        # Jax computes with values that are given; the step is the first of the optimizer's.
+        self._given_step = state[0][2][0] if state else None
+        try:
+            return super().train_step(*state, (images, images))
+        finally:
+            self._given_step = None
 
-    def test_step(self, data):
+    def test_step(self, *arguments):
+        *state, data = arguments
         images, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        return super().test_step((images, images))
+        return super().test_step(*state, (images, images))
 
     def get_config(self):
         return {

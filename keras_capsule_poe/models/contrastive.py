@@ -1,41 +1,15 @@
-"""What models trained by contrastive divergence share: the update, and which backend trains."""
+"""What models trained by contrastive divergence share: the update."""
 
 import keras
 from keras import ops
 
 from keras_capsule_poe.functions.norms import at_least_float32
-from keras_capsule_poe.models.replicas import SharedOut
+from keras_capsule_poe.models.pure_steps import FittedModel, PureSteps
+from keras_capsule_poe.models.replicas import SharedOut, replicas_in_sync
 
 
-class TensorFlowTraining:
-    """A Keras model whose own `train_step` is written for TensorFlow alone.
-
-    On other backends it computes, is saved and loaded, but is not fitted.
-    """
-
-    def fit(self, x=None, *args, **kwargs):
-        """As `keras.Model.fit`; arrays build a model that is not built yet."""
-        self._need_tensorflow()
-        if not self.built and hasattr(x, "shape"):
-            with self.distribute_strategy.scope():
-                self.build((None, *x.shape[1:]))
-        return super().fit(x, *args, **kwargs)
-
-    def evaluate(self, *args, **kwargs):
-        """As `keras.Model.evaluate`."""
-        self._need_tensorflow()
-        return super().evaluate(*args, **kwargs)
-
-    def _need_tensorflow(self):
-        if keras.backend.backend() != "tensorflow":
-            raise RuntimeError(
-                f"{type(self).__name__} is trained on the TensorFlow backend only: set "
-                f"KERAS_BACKEND=tensorflow. Received: backend={keras.backend.backend()!r}"
-            )
-
-
-class ContrastiveModel(SharedOut, TensorFlowTraining, keras.Model):
-    """A model whose `train_step` applies a contrastive-divergence gradient derived by hand.
+class ContrastiveModel(PureSteps, SharedOut, FittedModel, keras.Model):
+    """A model whose `training_step` applies a contrastive-divergence gradient derived by hand.
 
     Subclasses find the gradient and whatever else a step needs as means over images, by
     `over_replicas`, and call `apply_ascent`. No autodiff takes part.
@@ -73,7 +47,7 @@ class ContrastiveModel(SharedOut, TensorFlowTraining, keras.Model):
         pairs = list(pairs)
         variables = [variable for variable, _ in pairs]
         descents = [ops.cast(-ascent, variable.dtype) for variable, ascent in pairs]
-        replicas = self.distribute_strategy.num_replicas_in_sync
+        replicas = replicas_in_sync(self)
         if replicas > 1:
             # Keras sums over the replicas of a strategy, which have the same means.
             descents = [descent / replicas for descent in descents]

@@ -45,8 +45,8 @@ class HarmoniumModel(HarmoniumChains, ContrastiveModel):
 
     Raises:
         ValueError: If an argument is not as above.
-        RuntimeError: When fitted on another backend than TensorFlow, or chains that are not of
-            the data under a strategy of Keras.
+        RuntimeError: When fitted on another backend than TensorFlow and Jax, or chains that are not
+            of the data under a strategy of Keras.
 
     Examples:
 
@@ -154,7 +154,7 @@ class HarmoniumModel(HarmoniumChains, ContrastiveModel):
         x, _ = gibbs_chain(self.machine.harmonium(), x, steps, seed)
         return self.machine.received(x)
 
-    def train_step(self, data):
+    def training_step(self, data):
         v, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         seeds = streams(StatelessSeed(self.seed, self.optimizer.iterations), 5)
         chains, hotter = self._chains(self._binarized(v, seeds[0]), seeds[1:4])
@@ -190,7 +190,7 @@ class HarmoniumModel(HarmoniumChains, ContrastiveModel):
             self._move_offsets(means)
         return self._record(means, images, update)
 
-    def test_step(self, data):
+    def testing_step(self, data):
         v, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         v = self._binarized(v, StatelessSeed(self.seed))
         machine, x = self._harmonium(v), self.machine.sent(v)

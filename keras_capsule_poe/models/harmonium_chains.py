@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_capsule_poe.functions.harmonium import gibbs_chain
 from keras_capsule_poe.functions.tempering import replica_exchange
+from keras_capsule_poe.models.replicas import replicas_in_sync
 
 
 class HarmoniumChains:
@@ -17,7 +18,7 @@ class HarmoniumChains:
         """Where the chains start, centred, or None for the data; and those at less than beta 1."""
         if self.algorithm == "cd" and self.start == "data":
             return None, None
-        if self.distribute_strategy.num_replicas_in_sync > 1:
+        if replicas_in_sync(self) > 1:
             raise RuntimeError(
                 "Under a strategy of Keras chains start from the data: use algorithm='cd' and "
                 f"start='data'. Received: algorithm={self.algorithm!r}, start={self.start!r}"

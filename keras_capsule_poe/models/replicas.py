@@ -8,6 +8,12 @@ from keras import ops, tree
 from keras_capsule_poe.functions.rows import rows_at_hand
 
 
+def replicas_in_sync(model):
+    """Of how many replicas of a strategy Keras sums up what a model's optimizer is given."""
+    strategy = getattr(model, "distribute_strategy", None)
+    return 1 if strategy is None else strategy.num_replicas_in_sync
+
+
 class SharedOut:
     """A model whose training step is one move along means over the images of a batch.
 

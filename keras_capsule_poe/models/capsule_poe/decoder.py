@@ -42,7 +42,7 @@ class CapsuleDecoder(ContrastiveModel):
 
     Raises:
         ValueError: If `feature_scale`, `activity` or `bias_rate` is not positive.
-        RuntimeError: When fitted on another backend than TensorFlow.
+        RuntimeError: When fitted on another backend than TensorFlow and Jax.
 
     Examples:
 
@@ -117,7 +117,7 @@ class CapsuleDecoder(ContrastiveModel):
         share = counted / ops.maximum(ops.sum(counted, axis=1, keepdims=True), 1e-30)
         return capsules * ops.cast(share, capsules.dtype)
 
-    def train_step(self, data):
+    def training_step(self, data):
         capsules, primaries, _ = keras.utils.unpack_x_y_sample_weight(data)
         means, _ = self.over_replicas(
             lambda data, _: (self._means(*data), {}), (capsules, primaries)
@@ -125,7 +125,7 @@ class CapsuleDecoder(ContrastiveModel):
         update = self.apply_ascent(zip(self.primaries.learned, means["ascents"]))
         return self._record(means, update)
 
-    def test_step(self, data):
+    def testing_step(self, data):
         capsules, primaries, _ = keras.utils.unpack_x_y_sample_weight(data)
         return self._record(self._means(capsules, primaries), 0.0)
 

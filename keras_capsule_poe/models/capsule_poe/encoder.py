@@ -46,7 +46,7 @@ class CapsuleEncoder(ContrastiveModel):
     Raises:
         ValueError: If `balance` is above one, or is on and the experts have no routing bias, or
             `bias_rate` or `chain_steps` is not positive.
-        RuntimeError: When fitted on another backend than TensorFlow.
+        RuntimeError: When fitted on another backend than TensorFlow and Jax.
 
     Examples:
 
@@ -112,7 +112,7 @@ class CapsuleEncoder(ContrastiveModel):
             self.build((None, *x.shape[1:]))
         self.experts.start_from_images(x, length)
 
-    def train_step(self, data):
+    def training_step(self, data):
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         means, _ = self.over_replicas(lambda x, _: (self._means(x, self.chain_steps), {}), x)
         update = self.apply_ascent(zip(self.experts.learned, means["ascents"]))
@@ -120,7 +120,7 @@ class CapsuleEncoder(ContrastiveModel):
             self.experts.routing_bias.assign_add(self.balance * (1 - means["usage"]))
         return self._record(means, ops.shape(x)[0], update)
 
-    def test_step(self, data):
+    def testing_step(self, data):
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         return self._record(self._means(x), ops.shape(x)[0], 0.0)
 

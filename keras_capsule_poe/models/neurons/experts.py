@@ -30,7 +30,7 @@ class NeuronExperts(HarmoniumModel):
 
     Raises:
         ValueError: If an argument is not as above.
-        RuntimeError: When fitted on another backend than TensorFlow.
+        RuntimeError: When fitted on another backend than TensorFlow and Jax.
 
     Examples:
 

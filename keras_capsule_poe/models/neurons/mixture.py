@@ -29,7 +29,7 @@ class NeuronMixtureExperts(NeuronExperts):
 
     Raises:
         ValueError: If an argument is not as above.
-        RuntimeError: When fitted on another backend than TensorFlow.
+        RuntimeError: When fitted on another backend than TensorFlow and Jax.
 
     Examples:
 
@@ -57,7 +57,7 @@ class NeuronMixtureExperts(NeuronExperts):
             self.machine.build(input_shape)
         self.built = True
 
-    def train_step(self, data):
+    def training_step(self, data):
         v, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         means, _ = self.over_replicas(lambda v, _: (self._likelihood_step(v), {}), v)
         self._balance(means["usage"])
@@ -75,7 +75,7 @@ class NeuronMixtureExperts(NeuronExperts):
             "ascents": [*ascents, found.hidden_bias, found.visible_bias],
         }
 
-    def test_step(self, data):
+    def testing_step(self, data):
         v, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         means = self._likelihood(self.machine.posterior(v), v)
         return self._record(means, ops.shape(v)[0], 0.0)
