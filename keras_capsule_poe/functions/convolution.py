@@ -3,8 +3,9 @@
 import keras
 from keras import ops
 
-from keras_capsule_poe.functions.fast_convolution import fast_convolution, on_processor
+from keras_capsule_poe.functions.fast_convolution import fast_convolution
 from keras_capsule_poe.functions.laying_down import lay_down, pays
+from keras_capsule_poe.functions.processor import on_processor
 
 
 def convolve(x, kernel, strides=1, padding="valid", fast=False):

@@ -164,22 +164,3 @@ def fast_convolution(sizes, kernel_shape, strides=1):
         return None
     found = FastConvolution(*axes)
     return found if found.share(*kernel_shape[2:]) <= MOST_SHARE else None
-
-
-@functools.cache
-def on_processor():
-    """Whether the backend computes on a processor, where large filters cost most."""
-    backend = keras.backend.backend()
-    if backend == "tensorflow":
-        import tensorflow as tf
-
-        return not any(tf.config.list_logical_devices(kind) for kind in ("GPU", "TPU"))
-    if backend == "jax":
-        import jax
-
-        return jax.default_backend() == "cpu"
-    if backend == "torch":
-        import torch
-
-        return not torch.cuda.is_available()
-    return False

@@ -11,12 +11,8 @@ import pytest
 from keras import ops
 
 from keras_capsule_poe.functions.convolution import convolve, fast_share, transposed
-from keras_capsule_poe.functions.fast_convolution import (
-    FastConvolution,
-    axis,
-    fast_convolution,
-    on_processor,
-)
+from keras_capsule_poe.functions.fast_convolution import FastConvolution, axis, fast_convolution
+from keras_capsule_poe.functions.processor import on_processor
 from keras_capsule_poe.functions.toom_cook import MOST_PRODUCTS, strided, toom_cook
 
 # Rows and columns differ; 1, 2 and 3 outputs of the last tiles are not there.

@@ -20,11 +20,11 @@ from keras import ops
 from keras_capsule_poe.functions.em_routing import TINY, activation_log_odds
 from keras_capsule_poe.functions.gradients import custom_gradient
 from keras_capsule_poe.functions.norms import at_least_float32
+from keras_capsule_poe.functions.processor import at_once, on_processor
 from keras_capsule_poe.functions.slices import over_images
 from keras_capsule_poe.functions.window_children import first_assignment
 
-# Numbers of the votes of the images in a slice, what fits into a processor's cache; and slices that
-# run side by side, as one leaves cores idle.
+# On a processor: numbers of the votes in a slice, which fit its cache; slices run side by side.
 AT_ONCE, TOGETHER = 500_000, 2
 
 MStep = namedtuple("MStep", "assignment inverse mass shares raw mean variance log_odds")
@@ -84,12 +84,12 @@ class _Machine:
     def __init__(self, kernel_shape, fields, options, added, compiled):
         self.fields, self.options, self.added = fields, options, added
         over = _over_compiled if compiled else over_images
-        self.over_images = partial(over, together=TOGETHER)
+        self.over_images = partial(over, together=TOGETHER if on_processor() else 1)
         self.places, self.offsets = fields.children.shape
         self.inputs, self.outputs, self.size = kernel_shape[-4], kernel_shape[-3], kernel_shape[-1]
         self.children, self.numbers = self.offsets * self.inputs, self.size**2
         votes = self.places * self.children * self.outputs * self.numbers
-        self.at_once = max(1, AT_ONCE // votes)
+        self.at_once = max(1, at_once(AT_ONCE) // votes)
 
     def forward(self, pose, activation, kernel, beta_u, beta_a):
         def step(pose, activation):
