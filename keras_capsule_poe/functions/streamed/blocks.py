@@ -88,7 +88,10 @@ class BlockMaps:
         """Groups of the few, as a list of tensors (group, ...)."""
         if self.few == 1:
             return [tensor]
-        return ops.split(tensor, list(range(self._group, self.few, self._group)), axis=0)
+        if self.few % self._group:
+            return ops.split(tensor, list(range(self._group, self.few, self._group)), axis=0)
+        # One operation in TensorFlow's graphs, and not two dozen.
+        return ops.split(tensor, self.few // self._group, axis=0)
 
     def lay_inputs(self, x):
         """(B, I, D) to the layout of its side."""
@@ -162,8 +165,9 @@ class BlockMaps:
     def _over(self, blocks, normalize, within, between):
         if (normalize == "inputs") == self.inputs_are_many:
             return [within(block, axis=3, keepdims=True) for block in blocks]
-        whole = reduce(between, [within(block, axis=0, keepdims=True) for block in blocks])
-        return [whole] * len(blocks)
+        if self._group > 1:
+            blocks = [within(block, axis=0, keepdims=True) for block in blocks]
+        return [reduce(between, blocks)] * len(blocks)
 
     # Sums over pairs; x and y in the layouts of their sides, c as blocks (group, B, 1, M)
 
@@ -234,7 +238,8 @@ class BlockMaps:
         total = 0.0
         for block, products in zip(c, self.products(few)):
             weighted = block * products
-            total = total + (weighted[0] if self._group == 1 else ops.sum(weighted, axis=0))
+            is_alone = self._group == 1
+            total = total + (ops.squeeze if is_alone else ops.sum)(weighted, axis=0)
         return total
 
     def _all_to_few(self, many):
