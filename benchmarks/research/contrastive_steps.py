@@ -1,8 +1,8 @@
 """Steps of contrastive divergence by `fit`, on whatever backend and device Keras has.
 
 The capsule encoder, the decoder and a restricted Boltzmann machine, of the sizes that MNIST has in
-the recipes, on random numbers; the median of some epochs after the first, which compiles. Beside
-each what a large matrix product of the same backend does.
+the recipes, on random numbers; the median of some epochs after the first, which compiles. Before
+them what a large matrix product of the same backend does.
 
 Usage: KERAS_BACKEND=jax python benchmarks/research/contrastive_steps.py [--batch 128] [--steps 20]
            [--epochs 5] [--models NAME ...]

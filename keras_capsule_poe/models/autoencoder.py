@@ -5,6 +5,7 @@ import math
 from collections import namedtuple
 
 import keras
+from keras import ops
 
 from keras_capsule_poe.functions.checks import whole_number
 from keras_capsule_poe.functions.randomness import StatelessSeed
@@ -211,18 +212,29 @@ class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
         # Under a distribution strategy Keras computes a loss before any `train_step`.
         return super().fit(x, x if y is None and hasattr(x, "shape") else y, **kwargs)
 
-    def compute_loss(self, *arguments, **options):
-        return self.whole_loss(super().compute_loss(*arguments, **options))
+    def compute_loss(self, x=None, y=None, *arguments, **options):
+        # Jax has a loss before any step, too.
+        return self.whole_loss(
+            super().compute_loss(x, x if y is None else y, *arguments, **options)
+        )
+
+    def compute_metrics(self, x, y, *arguments, **options):
+        return super().compute_metrics(x, x if y is None else y, *arguments, **options)
 
     def train_step(self, *arguments):
         *state, data = arguments
         images, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        # Jax computes with values that are given; the step is the first of the optimizer's.
-        self._given_step = state[0][2][0] if state else None
+        # Jax computes with values that are given, not with those that variables have.
+        self._given_step = self._step_of(state[0][2]) if state else None
         try:
             return super().train_step(*state, (images, images))
         finally:
             self._given_step = None
+
+    def _step_of(self, values):
+        """The optimizer's step, of the values of its variables."""
+        with keras.StatelessScope(list(zip(self.optimizer.variables, values, strict=True))):
+            return ops.convert_to_tensor(self.optimizer.iterations)
 
     def test_step(self, *arguments):
         *state, data = arguments

@@ -34,17 +34,38 @@ class ContrastiveModel(PureSteps, SharedOut, FittedModel, keras.Model):
         self.update_size = keras.metrics.Mean(name="update_size")
         self.loss_tracker = keras.metrics.Mean(name="loss")
 
+    def compile(self, optimizer="rmsprop", loss=None, *args, **kwargs):
+        """As `keras.Model.compile`, of an optimizer alone.
+
+        Raises:
+            ValueError: If there are a loss or metrics, for which there are no targets.
+        """
+        super().compile(optimizer, loss, *args, **kwargs)
+        if loss is not None or self._compile_metrics is not None:
+            raise ValueError(
+                f"{type(self).__name__} is trained by a rule of its own and reports its own "
+                "figures: compile it with an optimizer and neither `loss` nor `metrics`."
+            )
+
+    def trains(self, *variables):
+        """Whether none of some variables is frozen."""
+        trainable = {id(variable) for variable in self.trainable_variables}
+        return all(id(variable) in trainable for variable in variables)
+
     def apply_ascent(self, pairs):
         """Moves variables along their ascents, through the optimizer, in one step.
 
         Args:
             pairs: Pairs (variable, ascent): a tensor of the variable's shape, the mean over the
-                images of the direction that raises log P, penalties subtracted.
+                images of the direction that raises log P, penalties subtracted. Variables that
+                are not trainable stay.
 
         Returns:
             Scalar, the length of the update relative to that of the variables.
         """
-        pairs = list(pairs)
+        pairs = [pair for pair in pairs if self.trains(pair[0])]
+        if not pairs:
+            return ops.zeros(())
         variables = [variable for variable, _ in pairs]
         descents = [ops.cast(-ascent, variable.dtype) for variable, ascent in pairs]
         replicas = replicas_in_sync(self)

@@ -151,11 +151,13 @@ class DeepBeliefNetwork(keras.Model):
                 "Only built Boltzmann machines of Bernoulli neurons are tied, D neurons above E "
                 f"above D. Received: level={level}"
             )
-        upper.kernel.assign(ops.transpose(lower.kernel))
+        # Copies: Jax, which gives a training step its buffers for good, would share them.
+        upper.kernel.assign(ops.copy(ops.transpose(lower.kernel)))
         names = ["bias", "offset"] if lower.centering else ["bias"]
         for name in names:
-            getattr(upper, f"visible_{name}").assign(getattr(lower, f"hidden_{name}"))
-            getattr(upper, f"hidden_{name}").assign(getattr(lower, f"visible_{name}"))
+            for side, other in (("visible", "hidden"), ("hidden", "visible")):
+                values = getattr(lower, f"{other}_{name}").value
+                getattr(upper, f"{side}_{name}").assign(ops.copy(values))
 
     def sample(self, n, steps=1000, seed=0, mean=False):
         """Draws v: Gibbs steps from noise in the top machine, then all the way down.

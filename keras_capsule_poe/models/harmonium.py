@@ -19,8 +19,9 @@ class HarmoniumModel(HarmoniumChains, ContrastiveModel):
     """Trains a restricted Boltzmann machine on arrays (N, D) by contrastive divergence.
 
     The chains that are not of the data are weights that are not trained, so that a checkpoint
-    holds them. All that is drawn derives from `seed` and the optimizer's step. Compile with
-    `jit_compile=False`: on a CPU, XLA makes a step several times slower.
+    holds them. All that is drawn derives from `seed` and the optimizer's step. On
+    TensorFlow compile with `jit_compile=False`: on a CPU, XLA makes a step several times slower.
+    Jax is slow without it.
 
     Args:
         machine: `RestrictedBoltzmannMachine`, or its config.
@@ -186,7 +187,9 @@ class HarmoniumModel(HarmoniumChains, ContrastiveModel):
 
     def _move(self, means, images):
         update = self.apply_ascent(zip(self._learned, means["ascents"]))
-        if self.machine.centering:
+        # Biases make up for centres that move.
+        rbm = self.machine
+        if rbm.centering and self.trains(rbm.hidden_bias, rbm.visible_bias):
             self._move_offsets(means)
         return self._record(means, images, update)
 

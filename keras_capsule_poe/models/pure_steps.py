@@ -17,19 +17,23 @@ class FittedModel:
 
     def fit(self, x=None, *args, **kwargs):
         """As `keras.Model.fit`; arrays build a model that is not built yet."""
-        self._need_backend()
+        self._begin(x)
+        return super().fit(x, *args, **kwargs)
+
+    def evaluate(self, x=None, *args, **kwargs):
+        """As `keras.Model.evaluate`; arrays build a model that is not built yet."""
+        self._begin(x)
+        return super().evaluate(x, *args, **kwargs)
+
+    def _begin(self, x):
+        self.need_backend()
         if not self.built and hasattr(x, "shape"):
             strategy = getattr(self, "distribute_strategy", None)
             with strategy.scope() if strategy else contextlib.nullcontext():
                 self.build((None, *x.shape[1:]))
-        return super().fit(x, *args, **kwargs)
 
-    def evaluate(self, *args, **kwargs):
-        """As `keras.Model.evaluate`."""
-        self._need_backend()
-        return super().evaluate(*args, **kwargs)
-
-    def _need_backend(self):
+    def need_backend(self):
+        """Raises a RuntimeError on other backends than `BACKENDS`."""
         backend = keras.backend.backend()
         if backend not in BACKENDS:
             raise RuntimeError(
@@ -39,7 +43,7 @@ class FittedModel:
 
 
 class PureSteps:
-    """A Keras model whose steps find what to do themselves and assign it to its variables.
+    """A `FittedModel` whose steps find what to do themselves and assign it to its variables.
 
     Subclasses have `training_step(data)` and `testing_step(data)`, which return logs. TensorFlow
     calls them as they are. Jax, where a compiled function can move nothing, calls each as one of
@@ -55,6 +59,12 @@ class PureSteps:
         return self._at_values(self.testing_step, arguments, with_optimizer=False)
 
     def _at_values(self, step, arguments, with_optimizer):
+        self.need_backend()
+        if not self.built:
+            raise ValueError(
+                f"{type(self).__name__} is not built: call `build((None, ...))` with the shape of "
+                "its inputs, or give arrays."
+            )
         *state, data = arguments
         if not state:
             return step(data)

@@ -1,4 +1,4 @@
-"""Boltzmann machines and expert neurons on Keras' other backends, all but their training."""
+"""Boltzmann machines and expert neurons on Keras' other backends; `test_training_on_jax` fits."""
 
 import pytest
 
@@ -61,5 +61,5 @@ np.testing.assert_array_equal(first, second)
         pytest.param(NEURONS, id="neurons", marks=pytest.mark.long),
     ],
 )
-def test_all_but_training_works(run_on, backend, program):
+def test_they_compute_and_are_saved(run_on, backend, program):
     run_on(backend, program)

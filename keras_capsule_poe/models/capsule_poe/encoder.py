@@ -116,7 +116,7 @@ class CapsuleEncoder(ContrastiveModel):
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         means, _ = self.over_replicas(lambda x, _: (self._means(x, self.chain_steps), {}), x)
         update = self.apply_ascent(zip(self.experts.learned, means["ascents"]))
-        if self.balance:
+        if self.balance and self.trains(self.experts.kernel):
             self.experts.routing_bias.assign_add(self.balance * (1 - means["usage"]))
         return self._record(means, ops.shape(x)[0], update)
 

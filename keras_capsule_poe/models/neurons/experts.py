@@ -126,7 +126,7 @@ class NeuronExperts(HarmoniumModel):
 
     def _balance(self, usage):
         self.rarest_usage.update_state(usage)
-        if self.balance:
+        if self.balance and self.trains(self.machine.kernel):
             bias = self.machine.routing_bias
             bias.assign_add(ops.cast(self.balance * (1 - usage), bias.dtype))
 
