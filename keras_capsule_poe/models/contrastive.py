@@ -34,18 +34,14 @@ class ContrastiveModel(PureSteps, SharedOut, FittedModel, keras.Model):
         self.update_size = keras.metrics.Mean(name="update_size")
         self.loss_tracker = keras.metrics.Mean(name="loss")
 
-    def compile(self, optimizer="rmsprop", loss=None, *args, **kwargs):
-        """As `keras.Model.compile`, of an optimizer alone.
-
-        Raises:
-            ValueError: If there are a loss or metrics, for which there are no targets.
-        """
-        super().compile(optimizer, loss, *args, **kwargs)
-        if loss is not None or self._compile_metrics is not None:
+    def _begin(self, x):
+        # No `compile` of its own: Keras would not call it for a model that is loaded.
+        if self.compiled and not (self.loss is None and self._compile_metrics is None):
             raise ValueError(
                 f"{type(self).__name__} is trained by a rule of its own and reports its own "
                 "figures: compile it with an optimizer and neither `loss` nor `metrics`."
             )
+        super()._begin(x)
 
     def trains(self, *variables):
         """Whether none of some variables is frozen."""
