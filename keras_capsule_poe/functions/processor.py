@@ -11,7 +11,7 @@ ELSEWHERE = 32
 
 @functools.cache
 def on_processor():
-    """Whether the backend computes on a processor, where large filters cost most."""
+    """Whether the backend computes on a processor."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
         import tensorflow as tf

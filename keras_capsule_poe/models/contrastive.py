@@ -4,11 +4,11 @@ import keras
 from keras import ops
 
 from keras_capsule_poe.functions.norms import at_least_float32
-from keras_capsule_poe.models.pure_steps import FittedModel, PureSteps
+from keras_capsule_poe.models.pure_steps import PureSteps
 from keras_capsule_poe.models.replicas import SharedOut, replicas_in_sync
 
 
-class ContrastiveModel(PureSteps, SharedOut, FittedModel, keras.Model):
+class ContrastiveModel(PureSteps, SharedOut, keras.Model):
     """A model whose `training_step` applies a contrastive-divergence gradient derived by hand.
 
     Subclasses find the gradient and whatever else a step needs as means over images, by

@@ -21,7 +21,7 @@ class HarmoniumModel(HarmoniumChains, ContrastiveModel):
     The chains that are not of the data are weights that are not trained, so that a checkpoint
     holds them. All that is drawn derives from `seed` and the optimizer's step. On
     TensorFlow compile with `jit_compile=False`: on a CPU, XLA makes a step several times slower.
-    Jax is slow without it.
+    On Jax, where nothing else makes it fast, leave that out.
 
     Args:
         machine: `RestrictedBoltzmannMachine`, or its config.

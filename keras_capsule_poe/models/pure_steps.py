@@ -26,14 +26,13 @@ class FittedModel:
         return super().evaluate(x, *args, **kwargs)
 
     def _begin(self, x):
-        self.need_backend()
+        self._need_backend()
         if not self.built and hasattr(x, "shape"):
             strategy = getattr(self, "distribute_strategy", None)
             with strategy.scope() if strategy else contextlib.nullcontext():
                 self.build((None, *x.shape[1:]))
 
-    def need_backend(self):
-        """Raises a RuntimeError on other backends than `BACKENDS`."""
+    def _need_backend(self):
         backend = keras.backend.backend()
         if backend not in BACKENDS:
             raise RuntimeError(
@@ -42,7 +41,7 @@ class FittedModel:
             )
 
 
-class PureSteps:
+class PureSteps(FittedModel):
     """A `FittedModel` whose steps find what to do themselves and assign it to its variables.
 
     Subclasses have `training_step(data)` and `testing_step(data)`, which return logs. TensorFlow
@@ -59,7 +58,7 @@ class PureSteps:
         return self._at_values(self.testing_step, arguments, with_optimizer=False)
 
     def _at_values(self, step, arguments, with_optimizer):
-        self.need_backend()
+        self._need_backend()
         if not self.built:
             raise ValueError(
                 f"{type(self).__name__} is not built: call `build((None, ...))` with the shape of "

@@ -12,8 +12,6 @@ from keras_capsule_poe.functions import processor
 from keras_capsule_poe.functions.slices import over_images
 from keras_capsule_poe.functions.streamed import blocks, em, shared
 
-MODULES = (blocks, em, shared)
-
 
 @pytest.fixture
 def elsewhere(monkeypatch):

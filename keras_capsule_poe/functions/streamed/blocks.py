@@ -235,11 +235,9 @@ class BlockMaps:
         return self.transposed_products([block * many for block in c])
 
     def _to_many(self, c, few):
-        total = 0.0
+        total, added_up = 0.0, ops.squeeze if self._group == 1 else ops.sum
         for block, products in zip(c, self.products(few)):
-            weighted = block * products
-            is_alone = self._group == 1
-            total = total + (ops.squeeze if is_alone else ops.sum)(weighted, axis=0)
+            total = total + added_up(block * products, axis=0)
         return total
 
     def _all_to_few(self, many):
