@@ -134,6 +134,7 @@ def trained(args, seed, images, held_out):
     build, net = BUILDS[args.model], section_of(config)
     model = build.build_model(config, held_out.image_shape)
     model.compile(fitting.optimizer(net, len(images)))
+    model.microbatch = net.microbatch
     epochs, steps = fitting.schedule(net).over(len(images))
     spread = getattr(model, "spread", None)
     rises = isinstance(spread, SpreadLoss)

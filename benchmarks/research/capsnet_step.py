@@ -1,10 +1,12 @@
 """A whole training step of a capsule network: time and memory, with routing of several forms.
 
-Ours, uniform coefficients, and the three forms of routing that public implementations use, in the
-same network; autodiff through theirs. Times are the least of some steps, taken in turn. With
+Ours, the same with the gradients of a few images at a time (--microbatch), uniform coefficients,
+and the three forms of routing that public implementations use, in the same network; autodiff
+through theirs. Times are the least of some steps, taken in turn. With
 --quick a batch has 8 images, whose votes are small beside the weights and what TensorFlow takes
 for itself: its ratio of memory says nothing of a batch of 128.
-Usage: python benchmarks/research/capsnet_step.py [--recipe official] [--batch 128] [--json FILE]
+Usage: python benchmarks/research/capsnet_step.py [--recipe official] [--batch 128]
+           [--microbatch 16] [--forms FORM ...] [--json FILE]
 """
 
 import sys
@@ -27,7 +29,7 @@ from keras_capsule_poe.training import RunConfig
 
 SHAPE = (28, 28, 1)
 COLUMNS = "form ms images_per_second extra_mb time_ratio memory_ratio".split()
-FORMS = ("ours", "uniform", *public.FORMS)
+FORMS = ("ours", "microbatches", "uniform", *public.FORMS)
 
 
 class PublicRouting(RoutingLayer):
@@ -49,7 +51,7 @@ class PublicRouting(RoutingLayer):
         )
 
 
-def step(form, recipe, batch):
+def step(form, recipe, batch, microbatch):
     """A function without arguments that takes one training step."""
     config = RunConfig(get("capsnet"), recipe)
     config.set("capsnet.coefficients", "uniform" if form == "uniform" else "routed")
@@ -63,25 +65,26 @@ def step(form, recipe, batch):
         model = CapsNet(model.primary, theirs, SHAPE, model.decoder, model.margin)
         model.build()
     model.compile(fitting.optimizer(config["capsnet"], images=59_000), jit_compile=False)
+    model.microbatch = microbatch if form == "microbatches" else None
     random = np.random.default_rng(0)
     x = random.uniform(size=(batch, *SHAPE)).astype("float32")
     y = np.eye(10, dtype="float32")[random.integers(10, size=batch)]
     return lambda: model.train_on_batch(x, y)
 
 
-def memory(form, recipe, batch):
+def memory(form, recipe, batch, microbatch):
     """Extra megabytes of building the network and of two steps."""
 
     def run():
-        call = step(form, recipe, batch)
+        call = step(form, recipe, batch, microbatch)
         call(), call()
 
     return measure.extra_peak_mb(run)
 
 
-def speed(form, recipe, batch, seconds):
+def speed(form, recipe, batch, microbatch, seconds):
     """Least milliseconds of a step."""
-    call = step(form, recipe, batch)
+    call = step(form, recipe, batch, microbatch)
     call()
     return measure.times({form: call}, seconds, most=20)[form]
 
@@ -90,13 +93,15 @@ def main():
     parser = measure.parser(__doc__)
     parser.add_argument("--recipe", default="official")
     parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--microbatch", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--forms", nargs="+", default=FORMS, choices=FORMS)
     args = parser.parse_args()
-    batch, forms = 8 if args.quick else args.batch, args.forms
+    batch, few = (8, 4) if args.quick else (args.batch, args.microbatch)
+    forms = args.forms
     # One after another: some of them take gigabytes.
-    peaks = [children.in_child(memory, form, args.recipe, batch) for form in forms]
-    cases = [(form, args.recipe, batch, args.seconds) for form in forms]
+    peaks = [children.in_child(memory, form, args.recipe, batch, few) for form in forms]
+    cases = [(form, args.recipe, batch, few, args.seconds) for form in forms]
     least = [children.in_child(speed, *case) for case in cases]
     theirs = [k for k, form in enumerate(forms) if form in public.FORMS]
     best_ms, best_mb = (min((row[k] for k in theirs), default=None) for row in (least, peaks))

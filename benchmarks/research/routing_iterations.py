@@ -23,6 +23,7 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 import tensorflow as tf
 from _cells import cell
+from _kept import is_of
 
 from keras_capsule_poe.families import get
 from keras_capsule_poe.training import Reporter, RunConfig, train
@@ -89,7 +90,7 @@ def current(done, args):
             str(seed): kept[str(seed)]["history"]
             for seed in args.seeds
             if str(seed) in kept
-            and kept[str(seed)]["settings"] == settings_of(config_of(args, iterations, seed))
+            and is_of(kept[str(seed)]["settings"], config_of(args, iterations, seed))
         }
     return found
 

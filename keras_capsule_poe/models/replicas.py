@@ -5,6 +5,8 @@ import contextlib
 import keras
 from keras import ops, tree
 
+from keras_capsule_poe.functions.checks import whole_number
+from keras_capsule_poe.functions.microbatches import mean_of_microbatches
 from keras_capsule_poe.functions.rows import rows_at_hand
 
 
@@ -88,16 +90,48 @@ class SharedOutGradients(SharedOut):
 
     To be mixed into a `keras.Model` whose `compute_loss` gives a mean over images, by
     `whole_loss`. Batches are normalised over the images of all devices.
+
+    Attributes:
+        microbatch: int, for how many images of a batch gradients are found at a time; they are
+            added up, so that a step takes the memory of so few and moves as for all. `None`: for
+            all. On TensorFlow, and where no layer normalises batches. Set it before training.
     """
 
+    _microbatch = None
+
+    @property
+    def microbatch(self):
+        return self._microbatch
+
+    @microbatch.setter
+    def microbatch(self, value):
+        if value is not None:
+            value = whole_number("microbatch", value)
+            if keras.backend.backend() != "tensorflow":
+                raise ValueError(
+                    "`microbatch` is for the TensorFlow backend. Received: "
+                    f"microbatch={value}, backend={keras.backend.backend()!r}"
+                )
+            for layer in _normalizing(self):
+                raise ValueError(
+                    "`microbatch` must be None where batches are normalised, over all of their "
+                    f"images. Received: microbatch={value}, with the layer {layer.name!r}"
+                )
+        self._microbatch = value
+
     def train_step(self, *arguments):
-        if self.share_out is None:
+        if self.share_out is None and self.microbatch is None:
             return super().train_step(*arguments)
         (data,) = arguments
+        if self.share_out is None and _context() is not None:
+            raise ValueError(
+                "`microbatch` must be None under a strategy that Keras shares batches out by. "
+                f"Received: microbatch={self.microbatch}"
+            )
         moved = []
         with _synchronized(self):
             means, same = self.over_replicas(
-                lambda data, share: self._gradients(data, share, moved), data
+                lambda data, share: self._gradients_of(data, share, moved), data
             )
         self.optimizer.apply(means["gradients"], self.trainable_variables)
         for variable, value in zip(moved, same["states"]):
@@ -111,6 +145,14 @@ class SharedOutGradients(SharedOut):
         """A mean loss of Keras', which Keras divides by the number of a strategy's replicas."""
         context = None if self.share_out is None else _context()
         return loss if context is None else context.num_replicas_in_sync * loss
+
+    def _gradients_of(self, data, share, moved):
+        """See `_gradients`; a few images at a time, where `microbatch` says so."""
+        if self.microbatch is None:
+            return self._gradients(data, share, moved)
+        return mean_of_microbatches(
+            lambda rows, part: self._gradients(rows, share * part, moved), data, self.microbatch
+        )
 
     def _gradients(self, data, share, moved):
         """Gradients and what metrics add up, as means over images; and states that have moved."""
@@ -129,6 +171,8 @@ class SharedOutGradients(SharedOut):
             # Before the gradient is taken: where batches are normalised it crosses devices.
             weighted = ops.cast(share, loss.dtype) * loss
         gradients = tape.gradient(weighted, self.trainable_weights)
+        for gradient, weights in zip(gradients, self.trainable_weights):
+            gradient.set_shape(weights.shape)
         sums = [scope.get_current_value(variable) for variable, _ in metrics]
         states = [v for v in self.non_trainable_variables if scope.get_current_value(v) is not None]
         states = [v for v in states if all(v is not metric for metric, _ in metrics)]
@@ -143,11 +187,7 @@ class SharedOutGradients(SharedOut):
 @contextlib.contextmanager
 def _synchronized(model):
     """While open, batches are normalised over all devices; saved models know nothing of it."""
-    layers = [
-        layer
-        for layer in model._flatten_layers()
-        if isinstance(layer, keras.layers.BatchNormalization)
-    ]
+    layers = _normalizing(model)
     before = [layer.synchronized for layer in layers]
     for layer in layers:
         layer.synchronized = True
@@ -156,3 +196,12 @@ def _synchronized(model):
     finally:
         for layer, value in zip(layers, before):
             layer.synchronized = value
+
+
+def _normalizing(model):
+    """The layers of a model that normalise batches."""
+    return [
+        layer
+        for layer in model._flatten_layers()
+        if isinstance(layer, keras.layers.BatchNormalization)
+    ]

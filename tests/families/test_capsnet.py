@@ -21,6 +21,7 @@ from keras_capsule_poe.families.capsnet import build
 from keras_capsule_poe.families.classifiers import fitting
 from keras_capsule_poe.families.classifiers.rates import falling
 from keras_capsule_poe.functions import RoutingOptions
+from keras_capsule_poe.models import replicas
 from keras_capsule_poe.training import RunConfig
 
 SMALL = ("--set", "capsnet.filters=6", "--set", "capsnet.types=2")
@@ -215,14 +216,25 @@ def test_it_is_shown_and_served(done, folder, refused):
     assert refused(folder / "1")["traverse"] == {"images"}
 
 
-def test_an_interrupted_run_goes_on_where_it_stood(tmp_path, goes_on_alike):
-    """Its augmentation, too: of one batch, another one moves the weights by 1e-3; its average."""
+def test_an_interrupted_run_goes_on_where_it_stood(tmp_path, goes_on_alike, monkeypatch):
+    """Its augmentation, too: of one batch, another one moves the weights by 1e-3; its average.
+
+    Gradients are found for as many images at a time as the settings say.
+    """
+    seen, whole = set(), replicas.mean_of_microbatches
+
+    def watched(function, data, microbatch):
+        seen.add(microbatch)
+        return whole(function, data, microbatch)
+
+    monkeypatch.setattr(replicas, "mean_of_microbatches", watched)
     settings = {"coefficients": "uniform", "batch_size": 40, "epochs": 2, "filters": 4, "types": 2}
     # A third epoch is of another call of Keras' `fit` than the one that was cut short.
-    settings |= {"ema_momentum": 0.8, "epochs": 3}
+    settings |= {"ema_momentum": 0.8, "epochs": 3, "microbatch": 16}
     config = configuration("small", decoder="none", **settings)
     config.update({"dataset": "digits", "limit": 200, "checkpoint_seconds": 1e-3})
     goes_on_alike(config, tmp_path)
+    assert seen == {16}
 
 
 @pytest.mark.parametrize(
@@ -230,6 +242,7 @@ def test_an_interrupted_run_goes_on_where_it_stood(tmp_path, goes_on_alike):
     [
         (("--until-accuracy", "2"), r"`until_accuracy` must lie in (0, 1]"),
         (("--set", "capsnet.ema_momentum=1.0"), "`ema_momentum` must lie in [0, 1). Received: 1.0"),
+        (("--set", "capsnet.microbatch=0"), "`microbatch` must be a positive integer"),
         (("--augmentation", "blur"), "`augmentation` must be 'none' or 'shift' or 'efficient'"),
         (("--coefficients", "uniform", "--iterations", "2"), "capsnet.iterations means nothing"),
         (("--set", "capsnet.body=efficient"), "capsnet.filters means nothing here"),

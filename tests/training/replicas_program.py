@@ -57,7 +57,8 @@ RUNS = {
                     "iterations": 1},
     }),
     "control": ("capsnet", "baseline", 28, {
-        "capsnet": {"filters": 3, "precision": "float32", "augmentation": "none"},
+        "capsnet": {"filters": 3, "precision": "float32", "augmentation": "none",
+                    "microbatch": 3},
     }),
     "matrix capsules": ("matrix-capsules", "small", 16, {"matrix": MATRIX}),
     "variational": ("matrix-capsules", "small", 16, {

@@ -54,7 +54,7 @@ def check(config, section, build_model, image_shape=None):
         augmentation(net)
         optimizer(net, images=1)
         side = fitting_side(net)
-        build_model(config, image_shape or (side, side, 1))
+        build_model(config, image_shape or (side, side, 1)).microbatch = net.microbatch
         wanted = net.until_accuracy
         if wanted is not None and not 0 < real_number("until_accuracy", wanted) <= 1:
             raise ValueError(f"`until_accuracy` must lie in (0, 1]. Received: {wanted}")
@@ -73,7 +73,10 @@ def cost(net, images, parameters, products, numbers, share):
     """
     epochs, steps = schedule(net).over(images)
     # Weights, their gradients, Adam's two moments; an average.
-    copies = 4 + (net.ema_momentum is not None)
+    copies, at_once = 4 + (net.ema_momentum is not None), net.batch_size
+    if net.microbatch is not None:
+        # The sum of the gradients beside those that are added to it.
+        copies, at_once = copies + 1, min(at_once, net.microbatch)
     return Cost(
         # Forward, and the gradients in the inputs and in the weights.
         flops=6.0 * products * images * epochs,
@@ -81,5 +84,5 @@ def cost(net, images, parameters, products, numbers, share):
         epochs=epochs,
         steps=epochs * steps,
         # What each layer gives and its gradient, too.
-        memory=BYTES * (copies * parameters + 2 * net.batch_size * numbers),
+        memory=BYTES * (copies * parameters + 2 * at_once * numbers),
     )

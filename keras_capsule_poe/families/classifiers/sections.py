@@ -8,9 +8,10 @@ class ClassifierSection:
     """Classes, the control, training.
 
     A `network` "cnn" is a control without capsules, of as many parameters as they would have had;
-    then `units`, `dropout` and pooling count. `ema_momentum` is the share of the average of the
-    weights that is left after a step, where an average is to be judged and saved; None: the
-    weights are.
+    then `units`, `dropout` and pooling count. `microbatch` images of a batch at a time have their
+    gradients found, which are added up: less memory, the same step; None: all.
+    `ema_momentum` is the share of the average of the weights that is left after a step, where an
+    average is to be judged and saved; None: the weights are.
     """
 
     # What settings of words may be, for those that have options of their own.
@@ -34,6 +35,7 @@ class ClassifierSection:
     epochs: int | None = 5
     steps: int = 1400
     batch_size: int = 128
+    microbatch: int | None = None
     optimizer: str = "adam"
     learning_rate: float = 1e-3
     fall: str = "cosine"

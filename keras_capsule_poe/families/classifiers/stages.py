@@ -47,6 +47,7 @@ def train(run, stage, build, callbacks=None):
     model = build.build_model(config, data.image_shape)
     # XLA makes convolutions several times slower on a CPU.
     model.compile(fitting.optimizer(net, len(data.train)), jit_compile=False)
+    model.microbatch = net.microbatch
     augment = augmentation(net)
     if augment is not None and has_targets(data.train):
         run.reporter.note("Images of several are not augmented: they are composed anew each epoch.")
