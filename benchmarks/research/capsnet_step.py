@@ -6,7 +6,7 @@ through theirs. Times are the least of some steps, taken in turn. With
 --quick a batch has 8 images, whose votes are small beside the weights and what TensorFlow takes
 for itself: its ratio of memory says nothing of a batch of 128.
 Usage: python benchmarks/research/capsnet_step.py [--recipe official] [--batch 128]
-           [--microbatch 16] [--forms FORM ...] [--json FILE]
+           [--microbatch 32] [--forms FORM ...] [--json FILE]
 """
 
 import sys
@@ -93,7 +93,7 @@ def main():
     parser = measure.parser(__doc__)
     parser.add_argument("--recipe", default="official")
     parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--microbatch", type=int, default=16)
+    parser.add_argument("--microbatch", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--forms", nargs="+", default=FORMS, choices=FORMS)
     args = parser.parse_args()

@@ -151,7 +151,9 @@ class SharedOutGradients(SharedOut):
         if self.microbatch is None:
             return self._gradients(data, share, moved)
         return mean_of_microbatches(
-            lambda rows, part: self._gradients(rows, share * part, moved), data, self.microbatch
+            lambda rows, part: self._gradients(rows, part * ops.cast(share, part.dtype), moved),
+            data,
+            self.microbatch,
         )
 
     def _gradients(self, data, share, moved):
