@@ -30,6 +30,7 @@ def mean_of_microbatches(function, data, microbatch):
     """
     import tensorflow as tf
 
+    data = tree.map_structure(lambda x: None if x is None else tf.convert_to_tensor(x), data)
     images = ops.shape(tree.flatten(data)[0])[0]
     first, total = current_rows(images)
 

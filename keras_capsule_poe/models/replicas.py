@@ -8,6 +8,7 @@ from keras import ops, tree
 from keras_capsule_poe.functions.checks import whole_number
 from keras_capsule_poe.functions.microbatches import mean_of_microbatches
 from keras_capsule_poe.functions.rows import rows_at_hand
+from keras_capsule_poe.layers.dropout import BatchDropout
 
 
 def replicas_in_sync(model):
@@ -93,8 +94,10 @@ class SharedOutGradients(SharedOut):
 
     Attributes:
         microbatch: int, for how many images of a batch gradients are found at a time; they are
-            added up, so that a step takes the memory of so few and moves as for all. `None`: for
-            all. On TensorFlow, and where no layer normalises batches. Set it before training.
+            added up, so that a step takes the memory of so few and, but for rounding, moves as for
+            all. `None`: for all. On TensorFlow, and where no layer normalises batches, changes
+            weights of its own or drops by a mask for each call (`BatchDropout` has one for the
+            batch). It is not saved with the model.
     """
 
     _microbatch = None
@@ -105,29 +108,42 @@ class SharedOutGradients(SharedOut):
 
     @microbatch.setter
     def microbatch(self, value):
-        if value is not None:
-            value = whole_number("microbatch", value)
-            if keras.backend.backend() != "tensorflow":
-                raise ValueError(
-                    "`microbatch` is for the TensorFlow backend. Received: "
-                    f"microbatch={value}, backend={keras.backend.backend()!r}"
-                )
-            for layer in _normalizing(self):
-                raise ValueError(
-                    "`microbatch` must be None where batches are normalised, over all of their "
-                    f"images. Received: microbatch={value}, with the layer {layer.name!r}"
-                )
+        self._check_microbatch(None if value is None else whole_number("microbatch", value))
         self._microbatch = value
+        # What was traced for another number.
+        self.train_function = None
+
+    def _check_microbatch(self, value):
+        """Raises `ValueError` where a step cannot be taken so many images at a time."""
+        if value is None:
+            return
+        backend, context = keras.backend.backend(), _context()
+        rule = "`microbatch` must be None"
+        if backend != "tensorflow":
+            raise ValueError(
+                f"{rule} but on TensorFlow. Received: microbatch={value}, backend={backend!r}"
+            )
+        if self.share_out is None and context is not None:
+            raise ValueError(
+                f"{rule} under a strategy that Keras shares batches out by. "
+                f"Received: microbatch={value}"
+            )
+        for layer in self._flatten_layers():
+            draws = hasattr(layer, "seed_generator") and not isinstance(layer, BatchDropout)
+            if draws or isinstance(layer, keras.layers.BatchNormalization):
+                what = "numbers are drawn for each call" if draws else "batches are normalised"
+                raise ValueError(
+                    f"{rule} where {what}, which must be for all of their images. "
+                    f"Received: microbatch={value}, with the layer {layer.name!r}"
+                )
 
     def train_step(self, *arguments):
         if self.share_out is None and self.microbatch is None:
             return super().train_step(*arguments)
         (data,) = arguments
-        if self.share_out is None and _context() is not None:
-            raise ValueError(
-                "`microbatch` must be None under a strategy that Keras shares batches out by. "
-                f"Received: microbatch={self.microbatch}"
-            )
+        if not self.built:
+            self.build(keras.utils.unpack_x_y_sample_weight(data)[0].shape)
+        self._check_microbatch(self.microbatch)
         moved = []
         with _synchronized(self):
             means, same = self.over_replicas(
@@ -150,11 +166,19 @@ class SharedOutGradients(SharedOut):
         """See `_gradients`; a few images at a time, where `microbatch` says so."""
         if self.microbatch is None:
             return self._gradients(data, share, moved)
-        return mean_of_microbatches(
+        found = mean_of_microbatches(
             lambda rows, part: self._gradients(rows, part * ops.cast(share, part.dtype), moved),
             data,
             self.microbatch,
         )
+        for variable in moved:
+            # What was drawn moves once a batch; other states would once for each part.
+            if keras.backend.is_float_dtype(variable.dtype):
+                raise ValueError(
+                    "`microbatch` must be None where a layer changes weights of its own. "
+                    f"Received: microbatch={self.microbatch}, with {variable.path}"
+                )
+        return found
 
     def _gradients(self, data, share, moved):
         """Gradients and what metrics add up, as means over images; and states that have moved."""
@@ -163,18 +187,23 @@ class SharedOutGradients(SharedOut):
         x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
         images = ops.shape(tree.flatten(x)[0])[0]
         metrics = [(variable, ops.zeros_like(variable)) for variable in self.metrics_variables]
-        # Nothing is moved inside: each device would move it again.
-        with keras.StatelessScope(metrics) as scope, tf.GradientTape() as tape:
-            outputs = self(x, training=True)
-            loss = self.compute_loss(x=x, y=y, y_pred=outputs, sample_weight=weight, training=True)
-            tracker = next(metric for metric in self.metrics if metric.name == "loss")
-            tracker.update_state(loss, sample_weight=images)
-            self.compute_metrics(x, y, outputs, weight)
+        # Nothing is moved inside: each device would move it again. Keras asks for the weights, too,
+        # where a layer has a loss of them.
+        with tf.GradientTape() as tape:
+            weights = [(v, tf.convert_to_tensor(v.value)) for v in self.trainable_variables]
+            with keras.StatelessScope([*metrics, *weights]) as scope:
+                outputs = self(x, training=True)
+                loss = self.compute_loss(x, y, outputs, weight, training=True)
+                tracker = next(metric for metric in self.metrics if metric.name == "loss")
+                tracker.update_state(loss, sample_weight=images)
+                self.compute_metrics(x, y, outputs, weight)
             # Before the gradient is taken: where batches are normalised it crosses devices.
-            weighted = ops.cast(share, loss.dtype) * loss
+            weighted = self.optimizer.scale_loss(ops.cast(share, loss.dtype) * loss)
         gradients = tape.gradient(weighted, self.trainable_weights)
-        for gradient, weights in zip(gradients, self.trainable_weights):
-            gradient.set_shape(weights.shape)
+        for gradient, variable in zip(gradients, self.trainable_weights):
+            if gradient is None:
+                raise ValueError(f"The loss must depend on all weights. Received: {variable.path}")
+            gradient.set_shape(variable.shape)
         sums = [scope.get_current_value(variable) for variable, _ in metrics]
         states = [v for v in self.non_trainable_variables if scope.get_current_value(v) is not None]
         states = [v for v in states if all(v is not metric for metric, _ in metrics)]

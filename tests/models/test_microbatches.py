@@ -1,7 +1,8 @@
 """Steps whose gradients are found for a few images at a time: the same steps, in order, refusals.
 
 Rejected: means of microbatches that all count alike; masks of dropout that each one draws for
-itself; metrics of the last one; states that move once for each; images found side by side.
+itself; metrics of the last one; states that move once for each; images found side by side; a
+program that was traced for another number.
 """
 
 import keras
@@ -20,6 +21,7 @@ from keras_capsule_poe import (
     RoutingLayer,
 )
 from keras_capsule_poe.layers.dropout import BatchDropout
+from keras_capsule_poe.models import replicas
 
 SHAPE, CLASSES = (8, 8, 1), 3
 
@@ -111,6 +113,87 @@ def test_images_are_taken_a_few_at_a_time_and_in_order():
     assert seen == [x[k : k + 3, 0, 0, 0].tolist() for k in (0, 3, 6)]
 
 
+def regularized():
+    """Not built, and with a loss of its weights."""
+    layers = [
+        keras.layers.Flatten(),
+        keras.layers.Dense(
+            CLASSES, kernel_initializer=start(1), kernel_regularizer=keras.regularizers.L2(0.1)
+        ),
+    ]
+    return ConvClassifier(keras.Sequential(layers), SHAPE)
+
+
+@pytest.mark.parametrize("dtype, eager", [("float32", False), ("float32", True),
+                                          ("mixed_float16", False)])  # fmt: skip
+def test_losses_of_weights_scaled_losses_and_models_that_are_not_built(dtype, eager):
+    found = []
+    for microbatch in (None, 3):
+        policy = keras.config.dtype_policy()
+        keras.config.set_dtype_policy(dtype)
+        try:
+            model = regularized()
+        finally:
+            keras.config.set_dtype_policy(policy)
+        model.compile(keras.optimizers.SGD(0.1), jit_compile=False, run_eagerly=eager)
+        model.microbatch = microbatch
+        loss = [model.train_on_batch(*images(), return_dict=True)["loss"] for _ in range(3)]
+        assert loss[2] < loss[0] - 0.01
+        found.append((loss, *model.get_weights()))
+    for whole, few in zip(*found):
+        # Half precision has three digits.
+        atol = 2e-6 if dtype == "float32" else 2e-3
+        np.testing.assert_allclose(few, whole, rtol=10 * atol, atol=atol)
+
+
+def test_another_number_is_heeded_after_the_first_step(monkeypatch):
+    model = control()
+    model.build()
+    model.compile("sgd", jit_compile=False)
+    model.train_on_batch(*images())
+    model.microbatch = 2
+    called, whole = [], replicas.mean_of_microbatches
+    monkeypatch.setattr(replicas, "mean_of_microbatches", lambda *a: called.append(a) or whole(*a))
+    model.train_on_batch(*images())
+    assert [microbatch for *_, microbatch in called] == [2]
+
+
+def test_layers_that_move_or_draw_for_each_call_are_refused():
+    def of(layer):
+        layers = [keras.layers.Flatten(), layer, keras.layers.Dense(CLASSES)]
+        model = ConvClassifier(keras.Sequential(layers), SHAPE)
+        model.compile("sgd", jit_compile=False)
+        return model
+
+    model = of(keras.layers.Dropout(0.5, name="mask"))
+    with pytest.raises(ValueError, match="numbers are drawn for each call.*layer 'mask'"):
+        model.microbatch = 2
+    model = of(keras.layers.SpectralNormalization(keras.layers.Dense(4)))
+    model.microbatch = 2
+    with pytest.raises(ValueError, match="where a layer changes weights of its own.*microbatch=2"):
+        model.train_on_batch(*images())
+    # What normalises may be made as the model is built.
+    layers = [
+        PrimaryMatrixCapsules(2, 2),
+        EMCapsules(CLASSES, routing="variational"),
+    ]
+    model = MatrixCapsNet(keras.layers.Conv2D(4, 5), layers, SHAPE)
+    model.compile("sgd", jit_compile=False)
+    model.microbatch = 2
+    with pytest.raises(ValueError, match="where batches are normalised"):
+        model.train_on_batch(*images())
+
+
+def test_weights_that_the_loss_does_not_reach_are_named():
+    model = capsules()
+    model.decoder.spare = model.decoder.add_weight(name="spare", shape=(2,))
+    model.build()
+    model.compile("sgd", jit_compile=False)
+    model.microbatch = 3
+    with pytest.raises(ValueError, match="The loss must depend on all weights. Received.*spare"):
+        model.train_on_batch(*images())
+
+
 def test_what_it_cannot_be(monkeypatch):
     model = capsules()
     for value in (0, -1, 2.5, True):
@@ -124,6 +207,6 @@ def test_what_it_cannot_be(monkeypatch):
     normalized.microbatch = None
     with monkeypatch.context() as patch:
         patch.setattr(keras.backend, "backend", lambda: "jax")
-        with pytest.raises(ValueError, match="for the TensorFlow backend. Received.*'jax'"):
+        with pytest.raises(ValueError, match="but on TensorFlow. Received.*'jax'"):
             model.microbatch = 2
     assert model.microbatch is None
