@@ -16,7 +16,9 @@ PROBE_IMAGES, PROBE_SAMPLE = 60_000, 20_000
 FEATURE_IMAGES, FEATURE_TESTED = 12_000, 10_000
 
 
-def evaluate(model, data, probe_images=None, test_images=None, seed=0, reconstruction=None):
+def evaluate(
+    model, data, probe_images=None, test_images=None, seed=0, reconstruction=None, kept=None
+):
     """Figures of a model on its data set; whatever is fitted is fitted on training images.
 
     Args:
@@ -29,6 +31,8 @@ def evaluate(model, data, probe_images=None, test_images=None, seed=0, reconstru
             codes the first 60,000, and on features the first 10,000.
         seed: int, of the choice of images and of the clusterings.
         reconstruction: dict of `reconstruction_errors`, of the test images, that is known already.
+        kept: dict that gets the `features` of the training images of its probe, if those are as
+            many as there may be; see `chosen_images`.
 
     Returns:
         dict: `reconstruction` (relative squared errors of the model's `reconstructions`),
@@ -56,9 +60,10 @@ def evaluate(model, data, probe_images=None, test_images=None, seed=0, reconstru
     test = whole.head(PROBE_IMAGES)
     if probe_images is None and len(data.train) > PROBE_IMAGES:
         probe_images = PROBE_SAMPLE
-    chosen = np.random.default_rng(seed).permutation(len(data.train))[:probe_images]
-    train = map_batches(model.code, data.train.images[chosen])
-    held_out = map_batches(model.code, test.images)
+    chosen = chosen_images(data, seed)[:probe_images]
+    featured = (FEATURE_IMAGES, FEATURE_TESTED) if has_classes(data) else (0, 0)
+    train = _codes(model, data.train.images[chosen], featured[0])
+    held_out = _codes(model, test.images, featured[1])
     energy, held_out_energy = (float(code["free_energy"].mean()) for code in (train, held_out))
     if reconstruction is None:
         reconstruction, _ = reconstruction_errors(model, whole.images)
@@ -85,12 +90,13 @@ def evaluate(model, data, probe_images=None, test_images=None, seed=0, reconstru
         held_out["probabilities"],
         seed,
     )
-    images = data.train.images[chosen[:FEATURE_IMAGES]], test.head(FEATURE_TESTED).images
-    # Each when its turn comes, so that no two are in memory.
+    if kept is not None and len(train["features"]) == min(FEATURE_IMAGES, len(data.train)):
+        kept["features"] = train["features"]
+    # Each when its turn comes, so that fewer are in memory.
     sets = {
         "capsules": lambda: (train.pop("capsules"), held_out.pop("capsules")),
         "probabilities": lambda: (train.pop("probabilities"), held_out.pop("probabilities")),
-        "features": lambda: [map_batches(model.to_features, rows) for rows in images],
+        "features": lambda: (train.pop("features"), held_out.pop("features")),
         "pixels": lambda: [to_pixels(data.train.images[chosen]), to_pixels(test.images)],
     }
     for name, inputs in sets.items():
@@ -101,6 +107,25 @@ def evaluate(model, data, probe_images=None, test_images=None, seed=0, reconstru
         figures["neighbours"][name] = neighbour_accuracy(x[some], of_train[some], x_test, of_test)
         del x, x_test
     return figures
+
+
+def chosen_images(data, seed):
+    """Which training images are looked at, the first so many of these: all, in random order."""
+    return np.random.default_rng(seed).permutation(len(data.train))
+
+
+def _codes(model, images, featured):
+    """Codes of images, and of the first so many `features`: both are found at once."""
+    # Chunks end where they do for codes alone.
+    first = CHUNK * -(-min(featured, len(images)) // CHUNK)
+    if not first:
+        return map_batches(model.code, images)
+    found = map_batches(model.featured_code, images[:first])
+    features = found.pop("features")[:featured]
+    if first < len(images):
+        rest = map_batches(model.code, images[first:])
+        found = {name: np.concatenate([rows, rest[name]]) for name, rows in found.items()}
+    return {**found, "features": features}
 
 
 def reconstruction_errors(model, images, kept=0):

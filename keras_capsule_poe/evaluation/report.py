@@ -143,14 +143,16 @@ def measure(model, data, samples=10_000, probe_images=None, seed=0, vae_seconds=
 
 
 def _generative_figures(model, data, samples, probe_images, seed, vae_seconds):
-    """`evaluate`, `signs` and `samples`; test images are reconstructed once for all of them."""
+    """`evaluate`, `signs` and `samples`; images are encoded and reconstructed once for all."""
+    shared = {}
     kept = min(samples, len(data.train)) if has_classes(data) else 0
     reconstruction, decoded = reconstruction_errors(model, data.test.images, kept)
-    figures = evaluate(model, data, probe_images, seed=seed, reconstruction=reconstruction)
+    options = {"seed": seed, "reconstruction": reconstruction, "kept": shared}
+    figures = evaluate(model, data, probe_images, **options)
     if has_signs(model):
         figures["signs"] = sign_figures(model, data, min(samples, COMPARED), seed)
     if kept:
-        options = {"vae_seconds": vae_seconds, "decoded": decoded}
+        options = {"vae_seconds": vae_seconds, "decoded": decoded, **shared}
         figures["samples"] = sample_figures(model, data, samples, seed, **options)
     return figures
 

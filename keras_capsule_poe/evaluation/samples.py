@@ -24,7 +24,16 @@ DISTANCES = (
 MEMORISATION_IMAGES = 2_000
 
 
-def sample_figures(model, data, samples=10_000, seed=0, cache=None, vae_seconds=0, decoded=None):
+def sample_figures(
+    model,
+    data,
+    samples=10_000,
+    seed=0,
+    cache=None,
+    vae_seconds=0,
+    decoded=None,
+    features=None,
+):
     """Figures of everything that can stand in for a real image.
 
     Args:
@@ -35,7 +44,7 @@ def sample_figures(model, data, samples=10_000, seed=0, cache=None, vae_seconds=
         cache: Folder of the classifier, see `train_judge`.
         vae_seconds: float, how long a `VariationalControl` of the model's `own_parameters` is
             trained on the same features as the other controls; zero: none.
-        decoded: See `image_sources`.
+        decoded, features: See `image_sources`.
 
     Returns:
         dict: `classifier_accuracy` on the test images; and for each of `image_sources` a dict of
@@ -77,7 +86,7 @@ def sample_figures(model, data, samples=10_000, seed=0, cache=None, vae_seconds=
     more = {}
     if vae_seconds:
         more[VAE] = VariationalControl(model.own_parameters, vae_seconds, seed=seed)
-    sources = image_sources(model, data, len(test), samples, seed, more, decoded)
+    sources = image_sources(model, data, len(test), samples, seed, more, decoded, features)
     for name, draw in sources.items():
         images, capsule = draw()
         features, classes = judge.judge(images)

@@ -1,17 +1,19 @@
 """Where images to be judged come from: the model, its parts, controls, and reality."""
 
-import numpy as np
-
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.boltzmann_control import BoltzmannControl
 from keras_capsule_poe.evaluation.controls import KINDS, FeatureControl
-from keras_capsule_poe.evaluation.figures import FEATURE_IMAGES, reconstruction_errors
+from keras_capsule_poe.evaluation.figures import (
+    FEATURE_IMAGES,
+    chosen_images,
+    reconstruction_errors,
+)
 from keras_capsule_poe.generation.sampling import sample
 
 BOLTZMANN = "boltzmann_machine"
 
 
-def image_sources(model, data, test_images, samples, seed, more=None, decoded=None):
+def image_sources(model, data, test_images, samples, seed, more=None, decoded=None, features=None):
     """Sources of images by name; nothing is drawn before it is asked for.
 
     `real`: training images, the best that samples can be. Then the model's `CEILINGS`, of test
@@ -29,13 +31,16 @@ def image_sources(model, data, test_images, samples, seed, more=None, decoded=No
         more: dict of further controls by name, not fitted yet: anything that has `fit` and
             `sample` as a `FeatureControl` has.
         decoded: dict of `reconstruction_errors`, of these test images or more, if it is known.
+        features: Array (N, ...), those that controls are fitted to, if they are known: of the first
+            12,000 of `chosen_images`.
 
     Returns:
         dict: functions of nothing to images (N, H, W, C) and the capsule of each, or None.
     """
-    chosen = np.random.default_rng(seed).permutation(len(data.train))
+    chosen = chosen_images(data, seed)
     test = data.test.images[:test_images]
-    more, known, ceilings = more or {}, {}, dict(decoded or {})
+    more, ceilings = more or {}, dict(decoded or {})
+    known = [] if features is None else [features]
 
     def ceiling(name):
         if not ceilings:
@@ -49,8 +54,8 @@ def image_sources(model, data, test_images, samples, seed, more=None, decoded=No
     def control(kind):
         if not known:
             rows = data.train.images[chosen[:FEATURE_IMAGES]]
-            known["features"] = map_batches(model.to_features, rows)
-        features = known["features"]
+            known.append(map_batches(model.to_features, rows))
+        (features,) = known
         fitted = unfitted(kind).fit(features.reshape(len(features), -1))
         drawn = fitted.sample(samples, seed).reshape(-1, *features.shape[1:])
         return map_batches(model.from_features, drawn), None

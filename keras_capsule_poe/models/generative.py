@@ -96,6 +96,10 @@ class GenerativeModel:
         """
         raise NotImplementedError
 
+    def featured_code(self, images):
+        """`code`, and the `to_features` that it may rest on as `features`, found once."""
+        return {**self.code(images), "features": self.to_features(images)}
+
     def render(self, capsules):
         """A dict of `images` (B, H, W, C), pixels in [0, 1], of codes (B, J, E), and of more."""
         raise NotImplementedError

@@ -1,10 +1,12 @@
 """The devices and machines that are asked for: told by a number and by `TF_CONFIG`."""
 
+import contextlib
 import json
 import os
 
 from keras_capsule_poe.errors import BadUse, RunFailed
 from keras_capsule_poe.training.distribution import Distribution
+from keras_capsule_poe.training.rendezvous import PATIENCE, meet
 
 
 def start(replicas=1, note=print):
@@ -16,7 +18,9 @@ def start(replicas=1, note=print):
 
     Raises:
         BadUse: If there are not as many devices, or the environment variable `TF_CONFIG`, which
-            tells the workers' addresses, is not as TensorFlow wants it.
+            tells the workers' addresses, is not as TensorFlow wants it, or `CAPSPOE_PATIENCE`, for
+            how many seconds the workers wait for each other, is no number.
+        RunFailed: If another worker does not come.
     """
     worker, workers = cluster()
     if workers == 1 and replicas == 1:
@@ -24,27 +28,36 @@ def start(replicas=1, note=print):
     import tensorflow as tf
 
     number, gpus = count(replicas), tf.config.list_physical_devices("GPU")
-    try:
-        if gpus:
-            tf.config.set_visible_devices(gpus[:number], "GPU")
-        elif number > 1:
-            note(f"No GPU is here: {number} replicas share the processor, which makes none faster.")
-            device = tf.config.list_physical_devices("CPU")[0]
-            parts = [tf.config.LogicalDeviceConfiguration()] * number
-            tf.config.set_logical_device_configuration(device, parts)
+    with contextlib.ExitStack() as stack:
         if workers > 1:
             # Else it waits for a worker that is gone, for ever.
             os.environ.setdefault("GRPC_FAIL_FAST", "true")
-            strategy = tf.distribute.MultiWorkerMirroredStrategy()
-            return Distribution(strategy, worker, workers)
-    except RuntimeError as error:
-        raise RunFailed(
-            "Replicas must be set up before TensorFlow computes anything: start a new process."
-        ) from error
-    if number == 1:
-        return Distribution()
+            stack.enter_context(meet(_addresses(), worker, _patience(), note))
+        try:
+            strategy = _strategy(number, workers, gpus, note)
+        except RuntimeError as error:
+            raise RunFailed(
+                "Replicas must be set up before TensorFlow computes anything: start a new process."
+            ) from error
+    return Distribution() if strategy is None else Distribution(strategy, worker, workers)
+
+
+def _strategy(number, workers, gpus, note):
+    """The strategy of so many devices here and so many workers; None of one device alone."""
+    import tensorflow as tf
+
+    if gpus:
+        tf.config.set_visible_devices(gpus[:number], "GPU")
+    elif number > 1:
+        note(f"No GPU is here: {number} replicas share the processor, which makes none faster.")
+        device = tf.config.list_physical_devices("CPU")[0]
+        parts = [tf.config.LogicalDeviceConfiguration()] * number
+        tf.config.set_logical_device_configuration(device, parts)
+    if workers > 1:
+        return tf.distribute.MultiWorkerMirroredStrategy()
     kind = "GPU" if gpus else "CPU"
-    return Distribution(tf.distribute.MirroredStrategy([f"{kind}:{i}" for i in range(number)]))
+    names = [f"{kind}:{i}" for i in range(number)]
+    return None if number == 1 else tf.distribute.MirroredStrategy(names)
 
 
 def count(replicas):
@@ -97,3 +110,17 @@ def cluster():
             f"`task`, `type` and `index`, of this process. Received: {text[:200]}"
         ) from error
     return index + (sizes.get("chief", 0) if kind == "worker" else 0), sum(sizes.values())
+
+
+def _addresses():
+    """`host:port` of all workers by `TF_CONFIG`, the chief first."""
+    jobs = json.loads(os.environ["TF_CONFIG"])["cluster"]
+    return [*jobs.get("chief", ()), *jobs.get("worker", ())]
+
+
+def _patience():
+    text = os.environ.get("CAPSPOE_PATIENCE") or str(PATIENCE)
+    try:
+        return float(text)
+    except ValueError as error:
+        raise BadUse(f"CAPSPOE_PATIENCE must be seconds. Received: {text[:200]}") from error

@@ -84,8 +84,45 @@ def test_what_is_in_memory_at_once_does_not_grow_with_the_images(model, image_se
         monkeypatch.setattr(figures, name, value)
     monkeypatch.setattr(figures, "map_batches", count)
     evaluate(model, data)
-    # Codes of training and test, reconstructions of all, and features.
-    assert asked == [35, 40, 80, 25, 20]
+    # Codes of training and test, with features, and reconstructions of all.
+    assert asked == [35, 40, 80]
+
+
+@pytest.mark.parametrize("featured", [0, 270, 700])
+def test_images_are_encoded_once_for_codes_and_features(model, image_set, featured):
+    images = image_set(600, 1).images
+    found = figures._codes(model, images, featured)
+    features = found.pop("features", None)
+    # Chunks are the same, and so is every bit.
+    for name, rows in map_batches(model.code, images).items():
+        np.testing.assert_array_equal(found.pop(name), rows)
+    assert not found
+    if featured:
+        expected = map_batches(model.to_features, images[:featured])
+        np.testing.assert_array_equal(features, expected)
+    assert (features is None) == (featured == 0)
+
+
+@pytest.mark.long
+def test_features_are_those_of_the_images_that_are_probed(model, image_set, monkeypatch):
+    """Rejected: features of other images, of more than there may be, of too few for controls."""
+    data = ImageData(image_set(90, 1), image_set(80, 2))
+    monkeypatch.setattr(figures, "FEATURE_IMAGES", 70)
+    kept, few, probed = {}, {}, []
+
+    def probe(*sets):
+        probed.append([len(x) for x in sets])
+        return linear_probe(*sets)
+
+    monkeypatch.setattr(figures, "linear_probe", probe)
+    evaluate(model, data, seed=3, kept=kept)
+    assert probed == [[90, 90, 80, 80]] * 2 + [[70, 70, 80, 80], [90, 90, 80, 80]]
+    rows = np.random.default_rng(3).permutation(90)[:70]
+    features = np.asarray(model.to_features(to_pixels(data.train.images[rows])))
+    # Graph and eager execution round float32 differently.
+    np.testing.assert_allclose(kept["features"], features, atol=1e-5)
+    evaluate(model, data, probe_images=60, seed=3, kept=few)
+    assert few == {}
 
 
 def test_a_linear_probe_finds_a_plane_and_only_that():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe.data import ImageData
+from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.sources import image_sources, nearest_to_training
 
 
@@ -12,7 +13,7 @@ def data(image_set):
     return ImageData(image_set(80, 1), image_set(30, 2))
 
 
-def test_each_source_is_what_it_says(model, data):
+def test_each_source_is_what_it_says(model, data, monkeypatch):
     drawn = {name: draw() for name, draw in image_sources(model, data, 30, 60, seed=4).items()}
     test = data.test.images.astype("float32") / 255
     off = model.decode(model.code(test, coefficients="uniform")["capsules"])["images"]
@@ -35,3 +36,9 @@ def test_each_source_is_what_it_says(model, data):
     assert len({drawn[name][0].tobytes() for name in names}) == 4
     other = image_sources(model, data, 30, 60, seed=5)["full_gaussian"]()[0]
     assert not np.array_equal(other, drawn["full_gaussian"][0])
+    # Features that are known are not computed anew, and are the same.
+    rows = np.random.default_rng(4).permutation(80)
+    features = map_batches(model.to_features, data.train.images[rows])
+    monkeypatch.setattr(type(model), "to_features", None)
+    known = image_sources(model, data, 30, 60, seed=4, features=features)["full_gaussian"]()[0]
+    np.testing.assert_array_equal(known, drawn["full_gaussian"][0])

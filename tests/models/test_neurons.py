@@ -101,6 +101,15 @@ def test_codes_lie_in_the_unit_ball(product):
     np.testing.assert_allclose(lengths, code["probabilities"], atol=1e-6)
 
 
+def test_a_code_with_features_is_both(product):
+    found = product.featured_code(pixels(7))
+    np.testing.assert_array_equal(found.pop("features"), product.to_features(pixels(7)))
+    expected = product.code(pixels(7))
+    assert set(found) == set(expected)
+    for name, rows in expected.items():
+        np.testing.assert_array_equal(found[name], rows)
+
+
 @pytest.mark.parametrize("domain", ["complete", "uniform", "visited"])
 def test_single_codes_are_of_one_capsule(product, domain):
     drawn = product.draw(9, seed=1, mode="single", domain=domain)

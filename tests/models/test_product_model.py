@@ -36,6 +36,15 @@ def test_encode(model):
     np.testing.assert_allclose(got["capsules"], model.encoder(x), rtol=1e-5, atol=1e-6)
 
 
+def test_a_code_with_features_is_both(model):
+    found = model.featured_code(images())
+    np.testing.assert_array_equal(found.pop("features"), model.to_features(images()))
+    expected = model.code(images())
+    assert set(found) == set(expected)
+    for name, rows in expected.items():
+        np.testing.assert_array_equal(found[name], rows)
+
+
 def test_decode(model):
     codes = model.encode(images())["capsules"]
     got = model.decode(codes)

@@ -181,7 +181,7 @@ def test_two_processes_stop_together_and_go_on_together(capspoe, tmp_path):
     (code, out, error), (other, said, problem) = end(begin(folder))
     assert (code, other) == (0, 0), error + problem
     assert "autoencoder: resumed after step" in out
-    assert said.strip() == "Worker 1 of 2, from 0: worker 0 reports and writes."
+    assert said.strip().endswith("\nWorker 1 of 2, from 0: worker 0 reports and writes.")
     found = capspoe(*TRAIN, "--model-dir", whole)
     assert found.exit_code == 0, found.output
     # The optimizer divides by the size of gradients, the small ones too, over 144 steps: what

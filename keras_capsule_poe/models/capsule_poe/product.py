@@ -154,6 +154,10 @@ class ProductOfExpertCapsules(
         """
         return self._code(self.to_visible(images), coefficients)
 
+    def featured_code(self, images):
+        features = self.to_features(images)
+        return {**self._code(self.primary(features)), "features": features}
+
     def _code(self, x, coefficients=None):
         z = self.encoder.experts.route(x, coefficients).z
         capsules = self.encoder.frames(z)

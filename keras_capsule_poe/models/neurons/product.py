@@ -139,6 +139,10 @@ class ProductOfExpertNeurons(
         """
         return self._code(self._features(images), coefficients)[0]
 
+    def featured_code(self, images):
+        features = self.to_features(images)
+        return {**self._code(self.primary.to_capsules(features))[0], "features": features}
+
     def _code(self, v, coefficients=None):
         layer = self.layer
         c, y = layer.infer(v, coefficients)

@@ -1,0 +1,143 @@
+"""How variants of both networks of `viewpoints.py` do on novel views, without any test image.
+
+All images of one solid of each kind are held out (solid SEED modulo five), of familiar and of
+novel views; every variant is trained on the familiar views of the others, and after each epoch
+both kinds of held-out images are named. So settings can be chosen by what the comparison is
+about, from training images alone. Printed is the novel error after the first epoch that names a
+given share of the familiar images rightly. What was measured is kept in FOLDER.
+
+In full: python benchmarks/research/view_curves.py build/view_curves
+Usage: python benchmarks/research/view_curves.py FOLDER [--split NAME ...] [--seeds N ...]
+           [--variants NAME ...] [--epochs N] [--until A] [--table]
+"""
+
+import argparse
+import functools
+import json
+import time
+
+import _classifiers as classifiers
+import keras
+import numpy as np
+import viewpoints
+
+from keras_capsule_poe.data import load_images, split_views
+from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.data.novel_views import FAMILIAR
+from keras_capsule_poe.families.classifiers import fitting
+from keras_capsule_poe.families.classifiers.examples import examples
+from keras_capsule_poe.families.classifiers.windows import augmentation
+from keras_capsule_poe.families.matrix_capsules import build
+from keras_capsule_poe.functions.compiled import compiled
+from keras_capsule_poe.training.averages import averaged
+
+# Settings of the section, beside those of `viewpoints.py`.
+VARIANTS = {
+    "capsules": {},
+    "iterations 1": {"iterations": 1},
+    "iterations 3": {"iterations": 3},
+    "no coordinates": {"coordinates": False},
+    "margin 0.9": {"first_margin": 0.9},
+    "temperature 1": {"assignment_temperature": 1.0},
+    "temperature 16": {"assignment_temperature": 16.0},
+    "floor 0.01": {"variance_floor": 0.01},
+    "floor 1": {"variance_floor": 1.0},
+    "cross-entropy": {"loss": "cross-entropy"},
+    "muon": {"optimizer": "muon", "learning_rate": 0.005},
+    "rate 0.005": {"learning_rate": 0.005},
+    "cosine": {"fall": "cosine", "epochs": 12},
+    "inverse temperature 3": {"inverse_temperature": 3.0},
+    "decoder": {"decoder": "dense"},
+    "16 primary types": {"primary_types": 16},
+    "128 filters": {"filters": 128},
+    "paper": {"filters": 32, "primary_types": 32, "types": 32, "last_types": 32, "iterations": 3},
+    "cnn": {"network": "cnn"},
+    "cnn rate 0.003": {"network": "cnn", "learning_rate": 0.003},
+    "cnn rate 0.0003": {"network": "cnn", "learning_rate": 0.0003},
+    "cnn dropout 0": {"network": "cnn", "dropout": 0.0},
+    "cnn muon": {"network": "cnn", "optimizer": "muon", "learning_rate": 0.002},
+    "cnn without pooling": {"network": "cnn", "max_pooling": False},
+    "cnn cosine": {"network": "cnn", "fall": "cosine", "epochs": 24},
+}
+BATCH = 100
+
+
+def load(split, solid):
+    """`ImageData` of familiar views, and the held-out images of familiar and of novel views."""
+    whole = load_images("viewpoints")
+    instances = np.unique(whole.train.extras["instance"])
+    is_held = whole.train.extras["instance"] == instances[solid % len(instances)]
+    label, familiar = FAMILIAR[split]
+    held = whole.train.take(np.flatnonzero(is_held))
+    is_familiar = np.isin(held.extras[label], familiar)
+    data = split_views(whole, split)
+    kept = data.train.extras["instance"] != instances[solid % len(instances)]
+    parts = (held.take(np.flatnonzero(x)) for x in (is_familiar, ~is_familiar))
+    return data.train.take(np.flatnonzero(kept)), dict(zip(viewpoints.VIEWS, parts))
+
+
+def curve(settings, split, seed, epochs, until):
+    """Errors on held-out images by epoch, and the time of each: list of dicts."""
+    args = argparse.Namespace(set=[], epochs=None, limit=None, until=until)
+    config = viewpoints.config_of(
+        argparse.Namespace(**vars(args), dataset="viewpoints", recipe="small"), split,
+        "capsules", seed,
+    )  # fmt: skip
+    config.update({f"matrix.{name}": value for name, value in settings.items()})
+    net, (train, held) = config["matrix"], load(split, seed)
+    keras.utils.set_random_seed(seed)
+    model = build.build_model(config, train.images.shape[1:])
+    model.compile(fitting.optimizer(net, len(train)), jit_compile=False)
+    whole, steps = fitting.schedule(net).over(len(train))
+    loss = getattr(model, "spread", None)
+    is_spread = net.network == "capsules" and net.loss == "spread"
+    callbacks = [build.spread_margin(config, whole * steps, loss)] if is_spread else []
+    classify = compiled(lambda images: model.classify(images)["probabilities"])
+    found = []
+    for epoch in range(min(epochs, whole)):
+        begun = time.perf_counter()
+        order = {"batch_size": net.batch_size, "seed": seed}
+        stream = examples(
+            train, net.classes, augment=augmentation(net), first_epoch=epoch, epochs=epoch + 1,
+            **order,
+        )  # fmt: skip
+        model.fit(
+            stream, initial_epoch=epoch, epochs=epoch + 1, steps_per_epoch=steps, verbose=0,
+            shuffle=False, callbacks=callbacks,
+        )  # fmt: skip
+        row = {"seconds": time.perf_counter() - begun}
+        with averaged(model):
+            for view, images in held.items():
+                named = map_batches(classify, images.images).argmax(axis=-1)
+                row[view] = float(np.mean(named != images.labels))
+        found.append(row)
+        print(f"  {epoch + 1}: {row}", flush=True)
+        if 1 - row["familiar"] >= until:
+            break
+    return {"parameters": model.count_params(), "curve": found}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=classifiers.Path)
+    parser.add_argument("--split", nargs="+", choices=FAMILIAR, default=list(FAMILIAR))
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--until", type=float, default=0.98)
+    parser.add_argument("--table", action="store_true")
+    args = parser.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    for seed in args.seeds:
+        for variant in args.variants:
+            for split in args.split:
+                path = args.folder / f"{split}-{variant.replace(' ', '-')}-{seed}.json"
+                if path.exists() or args.table:
+                    continue
+                print(f"{split}, {variant}, seed {seed}", flush=True)
+                made = functools.partial(curve, VARIANTS[variant], split, seed)
+                path.write_text(json.dumps(made(args.epochs, args.until), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
