@@ -47,6 +47,7 @@ def test_supervised_capsules(tmp_path, backend):
     assert float(re.search(r"Test accuracy (\S+)", text)[1]) > 0.8
 
 
+@pytest.mark.long
 def test_unsupervised_capsules(unsupervised):
     with Image.open(named("Samples", unsupervised)) as grid:
         # Six columns and four rows of digits, twice enlarged, with gaps of two pixels.
@@ -54,6 +55,7 @@ def test_unsupervised_capsules(unsupervised):
     assert "nan" not in unsupervised
 
 
+@pytest.mark.long
 def test_a_saved_model_elsewhere(unsupervised, tmp_path):
     text = run(tmp_path, "saved_model_elsewhere.py", named("SavedModel", unsupervised))
     assert "capsules (4, 6, 16) probabilities (4, 6)" in text

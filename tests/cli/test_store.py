@@ -45,6 +45,7 @@ def test_a_model_is_judged_alike_from_a_store_and_in_memory(capspoe, trained, tm
     assert stored == figures(capspoe, folder, tmp_path / "b.json")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "command",
     [

@@ -96,6 +96,7 @@ def test_pairs_and_digits_by_hand():
     }  # fmt: skip
 
 
+@pytest.mark.long
 def test_it_is_evaluated(capspoe, folder, tmp_path):
     page, path = tmp_path / "page.html", tmp_path / "figures.json"
     done = capspoe("evaluate", "--model-dir", folder, "--limit", 40, "--json", path,
@@ -112,6 +113,7 @@ def test_it_is_evaluated(capspoe, folder, tmp_path):
     assert "capsule 1, target 1, capsule 2, target 2" in text and "Mistaken" in text
 
 
+@pytest.mark.long
 def test_pictures(capspoe, folder, tmp_path):
     picture = tmp_path / "picture.png"
     done = capspoe("reconstruct", "--model-dir", folder, "--out", picture, "--n", 3)
@@ -125,6 +127,7 @@ def test_pictures(capspoe, folder, tmp_path):
     assert (folder / "reconstructions.png").exists()
 
 
+@pytest.mark.long
 def test_two_digits_are_pulled_apart_in_colour(capspoe, folder, tmp_path):
     picture = tmp_path / "picture.png"
     done = capspoe("segment", "--model-dir", folder, "--out", picture, "--n", 3)
@@ -170,6 +173,7 @@ def test_parts_stand_where_their_labels_do():
             np.testing.assert_allclose(part, alone, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_it_is_served_as_before(folder):
     served = tf.saved_model.load(str(folder / "1"))
     images = np.zeros((2, 36, 36, 1), "float32")

@@ -108,6 +108,7 @@ def folder(capspoe, tmp_path_factory):
     return path
 
 
+@pytest.mark.long
 def test_it_is_trained_saved_and_served(capspoe, folder, tmp_path):
     model = get("capsnet").load(folder / "model.keras")
     assert model.image_shape == (32, 32, 1)

@@ -145,6 +145,7 @@ def folder(capspoe, tmp_path_factory):
     return path
 
 
+@pytest.mark.long
 def test_it_is_evaluated_shown_and_served(folder, capspoe, tmp_path, refused):
     found = tmp_path / "figures.json"
     done = capspoe("evaluate", "--model-dir", folder, "--limit", 40, "--json", found)

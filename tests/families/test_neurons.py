@@ -110,6 +110,7 @@ def test_it_samples(run, model, tmp_path):
             assert np.isfinite(drawn["images"]).all()
 
 
+@pytest.mark.long
 def test_it_is_looked_at_and_judged(run, model, tmp_path, monkeypatch):
     monkeypatch.setenv("CAPSPOE_CACHE", str(tmp_path / "cache"))
     run("reconstruct", "--model-dir", model, "--out", tmp_path / "r.png", "--n", 3)

@@ -62,6 +62,7 @@ def folder(views, capspoe, tmp_path_factory):
     return path
 
 
+@pytest.mark.long
 def test_it_is_remembered(folder, done, capspoe, tmp_path):
     assert json.loads((folder / "run.json").read_text())["config"]["split"] == "azimuth"
     assert "data set viewpoints split by azimuth, seed 0" in done("info")
@@ -75,6 +76,7 @@ def test_it_is_remembered(folder, done, capspoe, tmp_path):
         assert result.exit_code == 1 and "split: 'azimuth' ->" in result.output, result.output
 
 
+@pytest.mark.long
 def test_familiar_and_novel_errors_apart(folder, done, tmp_path):
     test = load_images("viewpoints").test
     model = get("capsnet").load(folder / "model.keras")
@@ -98,6 +100,7 @@ def test_familiar_and_novel_errors_apart(folder, done, tmp_path):
     done("evaluate", "--limit", 10)
 
 
+@pytest.mark.long
 def test_crops_are_averaged_by_all_models(folder, done, tmp_path):
     test = load_images("viewpoints").test.head(100)
     model = get("capsnet").load(folder / "model.keras")
@@ -114,6 +117,7 @@ def test_crops_are_averaged_by_all_models(folder, done, tmp_path):
     assert figures["against"] == expected
 
 
+@pytest.mark.long
 def test_models_of_two_splits_have_no_mean(folder, done, tmp_path):
     twin = tmp_path / "twin"
     shutil.copytree(folder, twin)

@@ -130,7 +130,7 @@ for quick, plain in pairs:
 """
 
 
-@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("backend", [pytest.param("jax", marks=pytest.mark.long), "torch"])
 def test_gradients_on_other_backends(run_on, backend):
     run_on(backend, PROGRAM)
 

@@ -215,7 +215,10 @@ def few_images_at_once(monkeypatch):
     monkeypatch.setattr(blocks, "_BLOCK", 1000)
 
 
-@pytest.mark.parametrize("name, normalize", [("encoder", "inputs"), ("decoder", "outputs")])
+@pytest.mark.parametrize(
+    "name, normalize",
+    [("encoder", "inputs"), pytest.param("decoder", "outputs", marks=pytest.mark.long)],
+)
 def test_slices_and_graphs_of_any_batch(name, normalize, few_images_at_once):
     _, i, j, d, e = SIZES[name]
     options = {"iterations": 2, "normalize": normalize}

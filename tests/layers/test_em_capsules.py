@@ -270,7 +270,7 @@ assert losses[-1] < losses[5] and abs(model.spread.margin - 0.9) < 1e-6, losses
 """
 
 
-@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("backend", [pytest.param("jax", marks=pytest.mark.long), "torch"])
 def test_they_train_on_other_backends(run_on, backend):
     run_on(backend, PROGRAM)
 

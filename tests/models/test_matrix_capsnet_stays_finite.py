@@ -71,7 +71,8 @@ def trained(model, rate, shape, rounds=20):
     return losses
 
 
-@pytest.mark.parametrize("routing", ["em", pytest.param("variational", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("routing", ["em", "variational"])
 def test_many_steps_at_ten_times_the_rate(routing):
     net = SECTIONS["matrix"](routing=routing)
     costs = {name: getattr(net, name) for name in COSTS if routing == "em"}

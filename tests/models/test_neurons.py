@@ -34,7 +34,7 @@ def data(n=60, seed=0):
     "routing, options",
     [
         ("held", {"balance": 0.03}),
-        ("fixed", {}),
+        pytest.param("fixed", {}, marks=pytest.mark.long),
         ("fixed", {"algorithm": "pcd", "chains": 20, "steps": 2}),
         ("latent", {}),
     ],

@@ -120,6 +120,7 @@ RESUME = textwrap.dedent(
 )
 
 
+@pytest.mark.long
 def test_resumed_run_equals_an_uninterrupted_one_bit_for_bit(tmp_path):
     # In a process of its own: TensorFlow's determinism cannot be switched off again.
     here = __file__.rsplit("/", 1)[0]
@@ -138,6 +139,7 @@ def test_nan_stops_and_names_stage_and_step(tmp_path, stage):
     assert not (tmp_path / stage / "model.keras").exists()
 
 
+@pytest.mark.long
 def test_rgb_of_odd_sizes_run_through_all_stages(tmp_path):
     shape = (31, 22, 3)
     random = np.random.default_rng(0)
