@@ -2,7 +2,8 @@
 
 A tiny run of each family, on several processes of this machine. At a moment drawn evenly over the
 time that it takes undisturbed one of them, the chief or another, gets SIGKILL, SIGTERM or SIGINT;
-the others must end by themselves, with exit code 1 and one line. The same command on all of them
+the others must end by themselves, with exit code 1 and one line, half a minute later at most where
+they wait for one that has not come. The same command on all of them
 goes on until the next moment, and at last to its end. Then every number that it left is compared
 bit by bit with those of workers that nothing disturbed. `stopped_s` is the longest time that the
 others took to end; `failed` counts starts that ended in any other way.
@@ -25,10 +26,12 @@ import _measure as measure
 import _tiny as tiny
 import kill
 
+from keras_capsule_poe.families import get
+
 KINDS = ("KILL", "TERM", "INT")
 COLUMNS = "family workers moments chief failed different leftovers stopped_s alone_s".split()
-# Workers wait so long for one that does not come, in seconds.
-PATIENCE, MOST = 30, 4
+# How long workers wait for one that does not come, and until when all must have ended, in seconds.
+PATIENCE, SOON, MOST = 30, 90, 4
 
 
 def main():
@@ -89,8 +92,9 @@ class Crew:
         """
         with contextlib.ExitStack() as stack:
             for number, (process, said) in enumerate(self.start(folder, stack)):
-                if code := ended(process):
-                    raise RuntimeError(f"worker {number}: exit {code}: {last_line(said)}")
+                if code := process.wait():
+                    last = kill.last_line(text(said))
+                    raise RuntimeError(f"worker {number}: exit {code}: {last}")
 
     def disturbed(self, folder, kind, moment, victim):
         """One start of which one worker is ended at a moment.
@@ -102,24 +106,36 @@ class Crew:
         with contextlib.ExitStack() as stack:
             workers = self.start(folder, stack)
             time.sleep(moment)
-            if all(process.poll() == 0 for process, _ in workers):
-                return None
-            workers[victim][0].send_signal(*kill.KINDS[kind])
+            before = [process.poll() for process, _ in workers]
+            # By itself one ends when it has nothing more to do.
+            if not any(code for code in before):
+                workers[victim][0].send_signal(*kill.KINDS[kind])
             began = time.monotonic()
             codes = [ended(process) for process, _ in workers]
             seconds = time.monotonic() - began
-            if codes[victim] == 0:
-                # It had nothing more to do than to end.
-                return None
-            for number, ((_, said), code) in enumerate(zip(workers, codes)):
-                wanted = kill.CODES[kind] if number == victim else {0, 1}
-                if code not in wanted:
-                    what = "did not end" if code is None else f"exit {code}"
-                    why = f"{kind} of {victim}, then worker {number}: {what}"
-                    return seconds, f"{why}: {last_line(said)}"
-                if number != victim and code and not ends_well(said):
-                    return seconds, f"worker {number} did not end in one line: {text(said)}"
+            texts = [text(said) for _, said in workers]
+        if set(codes) == {0}:
+            return None
+        why = f"{kind} of {victim}"
+        for number, code in enumerate(codes):
+            is_last = kill.stage_of(folder) in (self.last_stage, "between")
+            wanted = kill.CODES[kind] if number == victim else {1}
+            if any(before):
+                why, wanted = "undisturbed", {0}
+            elif code == 0 and not is_last:
+                wanted = {1}
+            elif is_last:
+                wanted = wanted | {0}
+            if code not in wanted:
+                what = "did not end" if code is None else f"exit {code}"
+                return seconds, f"{why}: worker {number}: {what}: {kill.last_line(texts[number])}"
+            if number != victim and code and not ends_well(texts[number]):
+                return seconds, f"{why}: worker {number} did not end in one line: {texts[number]}"
         return seconds, None
+
+    @property
+    def last_stage(self):
+        return get(self.family).stages[-1].name
 
 
 def killed(crew, moments, draw, folder):
@@ -165,25 +181,31 @@ def killed(crew, moments, draw, folder):
 def ended(process):
     """The exit code of a process; None if it does not end, and is killed."""
     try:
-        return process.wait(10 * PATIENCE)
+        return process.wait(SOON)
     except kill.subprocess.TimeoutExpired:
         process.kill()
         return None
 
 
-def ends_well(file):
-    """Whether the last line, and no other, tells of an error."""
-    *before, last = text(file).strip().splitlines()
-    return last.startswith("Error: ") and not any("rror" in line for line in before)
+def ends_well(text):
+    """Whether the last line, and no other, tells of an error.
+
+    Examples:
+
+    >>> ends_well("epoch 1\\nError: gone."), ends_well("Traceback\\nError: gone."), ends_well("")
+    (True, False, False)
+    """
+    *before, last = text.strip().splitlines() or [""]
+    return (
+        last.startswith("Error: ")
+        and "Traceback" not in text
+        and not any(line.startswith("Error") for line in before)
+    )
 
 
 def text(file):
     file.seek(0)
     return file.read()
-
-
-def last_line(file):
-    return kill.last_line(text(file))
 
 
 def free_ports(number):

@@ -4,7 +4,8 @@ All images of one solid of each kind are held out (solid SEED modulo five), of f
 novel views; every variant is trained on the familiar views of the others, and after each epoch
 both kinds of held-out images are named. So settings can be chosen by what the comparison is
 about, from training images alone. Printed is the novel error after the first epoch that names a
-given share of the familiar images rightly. What was measured is kept in FOLDER.
+given share of the familiar images rightly. What was measured is kept in FOLDER; with other
+--epochs or --until it is measured anew.
 
 In full: python benchmarks/research/view_curves.py build/view_curves
 Usage: python benchmarks/research/view_curves.py FOLDER [--split NAME ...] [--seeds N ...]
@@ -12,7 +13,7 @@ Usage: python benchmarks/research/view_curves.py FOLDER [--split NAME ...] [--se
 """
 
 import argparse
-import functools
+import itertools
 import json
 import time
 
@@ -20,6 +21,7 @@ import _classifiers as classifiers
 import keras
 import numpy as np
 import viewpoints
+from _shares import table
 
 from keras_capsule_poe.data import load_images, split_views
 from keras_capsule_poe.data.mapping import map_batches
@@ -59,7 +61,6 @@ VARIANTS = {
     "cnn without pooling": {"network": "cnn", "max_pooling": False},
     "cnn cosine": {"network": "cnn", "fall": "cosine", "epochs": 24},
 }
-BATCH = 100
 
 
 def load(split, solid):
@@ -117,26 +118,40 @@ def curve(settings, split, seed, epochs, until):
     return {"parameters": model.count_params(), "curve": found}
 
 
-def main():
+def row(variant, split, seed, found, until):
+    """Cells of a table: at which epoch enough familiar images were named, and both errors then."""
+    enough = [k for k, errors in enumerate(found["curve"]) if 1 - errors["familiar"] >= until]
+    cells = [variant, split, seed, found["parameters"]]
+    if not enough:
+        return [*cells, None, None, None]
+    errors = found["curve"][enough[0]]
+    return [*cells, enough[0] + 1, *(100 * errors[view] for view in viewpoints.VIEWS)]
+
+
+def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=classifiers.Path)
     parser.add_argument("--split", nargs="+", choices=FAMILIAR, default=list(FAMILIAR))
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--epochs", type=int, default=30)
-    parser.add_argument("--until", type=float, default=0.98)
-    parser.add_argument("--table", action="store_true")
-    args = parser.parse_args()
+    parser.add_argument("--until", type=float, default=0.96)
+    parser.add_argument("--table", action="store_true", help="print what is there, train nothing")
+    args = parser.parse_args(arguments)
     args.folder.mkdir(parents=True, exist_ok=True)
-    for seed in args.seeds:
-        for variant in args.variants:
-            for split in args.split:
-                path = args.folder / f"{split}-{variant.replace(' ', '-')}-{seed}.json"
-                if path.exists() or args.table:
-                    continue
-                print(f"{split}, {variant}, seed {seed}", flush=True)
-                made = functools.partial(curve, VARIANTS[variant], split, seed)
-                path.write_text(json.dumps(made(args.epochs, args.until), indent=1) + "\n")
+    rows = []
+    for seed, variant, split in itertools.product(args.seeds, args.variants, args.split):
+        name = f"{split}-{variant.replace(' ', '-')}-{seed}-{args.epochs}-{args.until}.json"
+        path = args.folder / name
+        if not path.exists():
+            if args.table:
+                continue
+            print(f"{split}, {variant}, seed {seed}", flush=True)
+            found = curve(VARIANTS[variant], split, seed, args.epochs, args.until)
+            path.write_text(json.dumps(found, indent=1) + "\n")
+        rows.append(row(variant, split, seed, json.loads(path.read_text()), args.until))
+    columns = {"variant": "", "split": "", "seed": "", "parameters": ",", "epochs": ""}
+    print(table({**columns, "familiar error %": ".2f", "novel error %": ".2f"}, rows))
 
 
 if __name__ == "__main__":

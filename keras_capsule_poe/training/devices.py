@@ -2,11 +2,12 @@
 
 import contextlib
 import json
+import math
 import os
 
 from keras_capsule_poe.errors import BadUse, RunFailed
 from keras_capsule_poe.training.distribution import Distribution
-from keras_capsule_poe.training.rendezvous import PATIENCE, meet
+from keras_capsule_poe.training.rendezvous import PATIENCE, host_and_port, meet
 
 
 def start(replicas=1, note=print):
@@ -104,10 +105,12 @@ def cluster():
         kind, index = task["type"], int(task["index"])
         if set(sizes) - {"chief", "worker"} or not 0 <= index < sizes[kind]:
             raise ValueError
+        for address in _addresses():
+            host_and_port(address)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise BadUse(
-            "TF_CONFIG must be JSON with a `cluster` of `chief` and `worker` addresses and the "
-            f"`task`, `type` and `index`, of this process. Received: {text[:200]}"
+            "TF_CONFIG must be JSON with a `cluster` of `chief` and `worker` addresses, host:port, "
+            f"and the `task`, `type` and `index`, of this process. Received: {text[:200]}"
         ) from error
     return index + (sizes.get("chief", 0) if kind == "worker" else 0), sum(sizes.values())
 
@@ -121,6 +124,9 @@ def _addresses():
 def _patience():
     text = os.environ.get("CAPSPOE_PATIENCE") or str(PATIENCE)
     try:
-        return float(text)
-    except ValueError as error:
-        raise BadUse(f"CAPSPOE_PATIENCE must be seconds. Received: {text[:200]}") from error
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not seconds >= 0:
+        raise BadUse(f"CAPSPOE_PATIENCE must be seconds. Received: {text[:200]}")
+    return seconds

@@ -6,6 +6,7 @@ TensorFlow has joined them.
 """
 
 import contextlib
+import errno
 import json
 import os
 import selectors
@@ -32,27 +33,28 @@ def meet(addresses, worker, patience=PATIENCE, note=print):
         note: Function of a line, told for whom is waited.
 
     Returns:
-        `Watch` over the others; close it when they are joined.
+        `Watch` over the others; as a context it is open until they are joined.
 
     Raises:
-        RunFailed: If they do not come in time, or the chief refuses this worker.
+        RunFailed: If they do not come in time, the chief refuses this worker, or it cannot listen.
     """
     waiting = _Waiting(patience, note)
-    if worker:
-        return Watch([_join(addresses, worker, waiting)], worker, len(addresses))
-    return Watch(_gather(addresses, waiting), worker, len(addresses))
+    peers = [_join(addresses, worker, waiting)] if worker else _gather(addresses, waiting)
+    return Watch(peers, worker, len(addresses))
 
 
 class Watch:
-    """Ends this process if another one ends before `close`; as a context, closes it.
+    """Ends this process if another one ends before all are joined.
+
+    A context: where it ends by an exception, this process is not joined, and the others end.
 
     Args:
-        connections: list of sockets to others.
+        peers: list of `_Peer`.
         worker, workers: int, the number of this one, and how many there are.
     """
 
-    def __init__(self, connections, worker, workers):
-        self._connections, self._about = connections, (worker, workers)
+    def __init__(self, peers, worker, workers):
+        self._peers, self._about = peers, (worker, workers)
         self._closed = threading.Event()
         self._looking = threading.Thread(target=self._look, daemon=True)
         self._looking.start()
@@ -60,29 +62,30 @@ class Watch:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
-        self.close()
+    def __exit__(self, kind, *_):
+        self.close(joined=kind is None)
 
-    def close(self):
-        """Tells the others that this process has joined them."""
+    def close(self, joined=True):
+        """Tells the others that this process has joined them, or lets them see that it has not."""
         self._closed.set()
         self._looking.join()
-        for connection in self._connections:
-            # Whoever is gone by now is missed by TensorFlow.
-            with contextlib.suppress(OSError):
-                connection.sendall(b"joined\n")
-            connection.close()
+        for peer in self._peers:
+            if joined:
+                peer.say(_JOINED)
+            peer.connection.close()
 
     def _look(self):
         with selectors.DefaultSelector() as selector:
-            for connection in self._connections:
-                selector.register(connection, selectors.EVENT_READ)
+            for peer in self._peers:
+                if _JOINED not in peer.unread:
+                    selector.register(peer.connection, selectors.EVENT_READ, peer)
             while selector.get_map() and not self._closed.is_set():
                 for key, _ in selector.select(_LOOKS):
-                    if not _received(key.fileobj) and not self._closed.is_set():
+                    lines = key.data.lines()
+                    if lines is None and not self._closed.is_set():
                         self._end()
-                    # It has joined, and so have all.
-                    selector.unregister(key.fileobj)
+                    if lines is None or _JOINED in lines:
+                        selector.unregister(key.fileobj)
 
     def _end(self):
         print(f"Error: {stopped(*self._about)} {ALL_AGAIN}", file=sys.stderr, flush=True)
@@ -104,12 +107,29 @@ def stopped(worker, workers):
     return f"Worker {worker} of {workers} has stopped because another one did."
 
 
+def host_and_port(address):
+    """The two parts of an address.
+
+    Raises:
+        ValueError: If it has no port from 1 to 65535.
+
+    Examples:
+
+    >>> host_and_port("10.0.0.1:2222"), host_and_port("[::1]:80")
+    (('10.0.0.1', 2222), ('::1', 80))
+    """
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdecimal() and 0 < int(port) < 2**16):
+        raise ValueError(f"an address must be host:port. Received: {address!r}")
+    return host.strip("[]"), int(port)
+
+
 class _Waiting:
-    """Until when, and for what, which is said once."""
+    """Until when; and for what, each of which is said once."""
 
     def __init__(self, patience, note):
         self._until, self._patience = time.monotonic() + patience, patience
-        self._note, self._said = note, None
+        self._note, self._said = note, set()
 
     def wait_for(self, what, advice):
         """Notes what is waited for.
@@ -119,18 +139,53 @@ class _Waiting:
         """
         if time.monotonic() > self._until:
             raise RunFailed(f"Waited {self._patience:g} seconds for {what}. {advice}")
-        if what != self._said:
+        if what not in self._said:
             self._note(f"Waiting for {what}.")
-            self._said = what
+            self._said.add(what)
+
+
+class _Peer:
+    """A connection to another process, which sends lines.
+
+    Attributes:
+        connection: Socket.
+        unread: list of bytes, lines that came behind the one that was waited for.
+    """
+
+    def __init__(self, connection):
+        self.connection, self.unread, self._part = connection, [], b""
+        connection.settimeout(_AGAIN)
+        # A machine without power closes nothing.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def lines(self):
+        """Lines that have come whole, perhaps none yet; None if it is gone, or sends no lines."""
+        try:
+            came = self.connection.recv(_LONGEST)
+        except TimeoutError:
+            return []
+        except OSError:
+            came = b""
+        *whole, self._part = (self._part + came).split(b"\n")
+        return None if not came or len(self._part) > _LONGEST else whole
+
+    def say(self, line):
+        """Sends a line; that it is gone is seen when it is listened to."""
+        with contextlib.suppress(OSError):
+            self.connection.sendall(line + b"\n")
 
 
 def _gather(addresses, waiting):
-    """The chief's connections to all others."""
+    """The chief's peers: all others, by number."""
     workers, present = len(addresses), {}
-    port = _host_and_port(addresses[0])[1]
-    server = _listen(port, waiting)
+    server = _listen(host_and_port(addresses[0])[1], waiting)
     with server, selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
-        stack.callback(lambda: [connection.close() for connection in present.values()])
+
+        def forget(peer):
+            selector.unregister(peer.connection)
+            peer.connection.close()
+
+        stack.callback(lambda: [peer.connection.close() for peer in present.values()])
         selector.register(server, selectors.EVENT_READ)
         while len(present) < workers - 1:
             missing = [str(number) for number in range(1, workers) if number not in present]
@@ -140,95 +195,93 @@ def _gather(addresses, waiting):
                 f"Start the same command there; it must reach this machine as {addresses[0]}.",
             )
             for key, _ in selector.select(_AGAIN):
-                if key.fileobj is server:
-                    _welcome(server, workers, present, selector)
-                elif key.fileobj in selector.get_map() and not _received(key.fileobj):
-                    # One that is gone again, or was never one of ours.
-                    selector.unregister(key.fileobj)
-                    for number in [n for n, c in present.items() if c is key.fileobj]:
-                        present.pop(number)
-                    key.fileobj.close()
+                peer = key.data
+                if peer is None:
+                    peer = _Peer(server.accept()[0])
+                    selector.register(peer.connection, selectors.EVENT_READ, peer)
+                    continue
+                if peer.connection.fileno() < 0:  # its place was taken a moment ago
+                    continue
+                lines = peer.lines()
+                if lines is None:
+                    present = {n: other for n, other in present.items() if other is not peer}
+                    forget(peer)
+                elif lines and peer not in present.values():
+                    number, why = _number(lines[0], workers)
+                    if number is None:
+                        peer.say(b"no " + why.encode())
+                        forget(peer)
+                        continue
+                    if number in present:
+                        # It may be left of a run that was ended.
+                        present[number].say(b"no " + _TWICE.format(number).encode())
+                        forget(present[number])
+                    present[number] = peer
+        for key in list(selector.get_map().values()):
+            if key.data is not None and key.data not in present.values():
+                key.fileobj.close()
         stack.pop_all()
-    for connection in present.values():
-        # Whoever has just gone is missed by the watch.
-        with contextlib.suppress(OSError):
-            connection.sendall(b"go\n")
+    for peer in present.values():
+        peer.say(_GO)
     return list(present.values())
 
 
-def _welcome(server, workers, present, selector):
-    """Takes in one who says which worker it is; the later one of the same number counts."""
-    connection, _ = server.accept()
-    connection.settimeout(_AGAIN)
+_GO, _JOINED = b"go", b"joined"
+_TWICE = "Another process came as worker {}: each needs its own `index`."
+
+
+def _number(hello, workers):
+    """Which worker says hello, and why it is none: one of both is None."""
     try:
-        hello = json.loads(_received(connection))
-        number, said = hello["worker"], hello["workers"]
-        is_right = said == workers and number in range(1, workers)
-    except (ValueError, KeyError, TypeError):
-        return connection.close()
-    if not is_right:
-        why = f"The chief has {workers} workers, and worker {number} has {said}."
-        return _refuse(connection, why)
-    if number in present:
-        before = present.pop(number)
-        selector.unregister(before)
-        _refuse(before, f"Another process came as worker {number}: each needs its own `index`.")
-    present[number] = connection
-    selector.register(connection, selectors.EVENT_READ)
-
-
-def _refuse(connection, why):
-    with contextlib.suppress(OSError):
-        connection.sendall(f"no {why}\n".encode())
-    connection.close()
+        said = json.loads(hello)
+        number, known = said["worker"], said["workers"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None, "This is the chief of a training."
+    if not (type(number) is int and type(known) is int):
+        return None, "This is the chief of a training."
+    if known != workers or not 0 < number < workers:
+        return None, f"The chief has {workers} workers, and worker {number} has {known}."
+    return number, None
 
 
 def _join(addresses, worker, waiting):
-    """A worker's connection to the chief, after all have come."""
-    hello = json.dumps({"worker": worker, "workers": len(addresses)}) + "\n"
+    """A worker's peer: the chief, after all have come."""
+    hello = json.dumps({"worker": worker, "workers": len(addresses)}).encode()
     while True:
         waiting.wait_for(
             f"worker 0 at {addresses[0]}", "Start the same command there, or mend TF_CONFIG."
         )
         with contextlib.ExitStack() as stack:
             try:
-                connection = stack.enter_context(_connection(addresses[0]))
-                connection.sendall(hello.encode())
-            except OSError:
+                peer = _Peer(stack.enter_context(_connection(addresses[0])))
+            except (OSError, UnicodeError):  # a name that is none is not encoded
                 time.sleep(_AGAIN)
                 continue
-            said = _answer(connection, len(addresses), waiting)
-            if said == b"go\n":
+            peer.say(hello)
+            said = _answer(peer, len(addresses), waiting)
+            if said == _GO:
                 stack.pop_all()
-                return connection
+                return peer
         if said.startswith(b"no "):
-            raise RunFailed(said.decode()[3:].strip())
+            raise RunFailed(said[3:].decode(errors="replace"))
         # The chief is gone again; the next one may come.
         time.sleep(_AGAIN)
 
 
 def _connection(address):
-    return socket.create_connection(_host_and_port(address), timeout=_AGAIN)
+    return socket.create_connection(host_and_port(address), timeout=_AGAIN)
 
 
-def _answer(connection, workers, waiting):
+def _answer(peer, workers, waiting):
     """What the chief says when all are here; nothing if it is gone."""
     while True:
         waiting.wait_for(f"all {workers} workers", "Worker 0 says which are missing.")
-        try:
-            return connection.recv(_LONGEST)
-        except TimeoutError:
-            continue
-        except OSError:
+        lines = peer.lines()
+        if lines is None:
             return b""
-
-
-def _received(connection):
-    """What came, or nothing of one that is gone."""
-    try:
-        return connection.recv(_LONGEST)
-    except OSError:
-        return b""
+        if lines:
+            said, *peer.unread = lines
+            return said
 
 
 def _listen(port, waiting):
@@ -239,10 +292,7 @@ def _listen(port, waiting):
         try:
             return socket.create_server(("", port), family=family, dualstack_ipv6=both)
         except OSError as error:
-            waiting.wait_for(f"port {port} of this machine", f"It is taken: {error}.")
+            if error.errno != errno.EADDRINUSE:
+                raise RunFailed(f"The chief cannot listen at port {port}: {error}.") from error
+            waiting.wait_for(f"port {port} of this machine", "Another process listens there.")
             time.sleep(_AGAIN)
-
-
-def _host_and_port(address):
-    host, _, port = address.rpartition(":")
-    return host.strip("[]"), int(port)

@@ -122,16 +122,63 @@ def test_a_port_that_is_taken_is_waited_for(addresses):
         worker.result().close()
 
 
+STRANGE = [
+    b"GET / HTTP/1.1\r\n\r\n",
+    b'{"worker": "one", "workers": 3}\n',
+    b'{"worker": "\\ud800", "workers": 3}\n',
+    b'{"worker": true, "workers": 3}\n',
+    b'{"worker": 1.0, "workers": 3}\n',
+    b'{"worker": 0, "workers": 3}\n',
+    b'{"worker": -1, "workers": 3}\n',
+    b"[1]\n",
+    b"\xff\n",
+    b"[" * 4000 + b"\n",
+    b"x" * 100_000,
+]
+
+
 def test_strangers_and_who_is_gone_again_do_not_count(addresses):
     chief = Worker(addresses, 0)
-    say(addresses[0], b"GET / HTTP/1.1\r\n\r\n").close()
-    say(addresses[0], b'{"worker": "one", "workers": 3}\n').close()
+    for words in STRANGE:
+        with contextlib.suppress(OSError):  # it is cut off in the midst of a long one
+            say(addresses[0], words).close()
+    # Whoever says nothing keeps nobody waiting.
+    silent = [say(addresses[0], b"") for _ in range(30)]
+    began = time.monotonic()
     left = say(addresses[0], b'{"worker": 1, "workers": 3}\n')
     until(lambda: chief.notes[-1:] == ["Waiting for worker 2 of 3."])
     left.close()
-    until(lambda: chief.notes[-1] == "Waiting for workers 1, 2 of 3.")
-    for worker in [Worker(addresses, 1), Worker(addresses, 2), chief]:
+    second = Worker(addresses, 2)
+    until(lambda: chief.notes[-1] == "Waiting for worker 1 of 3.")
+    first = say(addresses[0], b'{"worker": 1, ')
+    time.sleep(0.1)
+    first.sendall(b'"workers": 3}\n')
+    chief.result(), second.result()
+    assert time.monotonic() - began < 10
+    assert first.recv(200) == b"go\n"
+    first.sendall(b"joined\n")
+    for worker in (second, chief):
         worker.result().close()
+    for connection in (first, *silent):
+        connection.close()
+
+
+@pytest.mark.parametrize("said", [b"go\njoined\n", b"g|o\n|joined\n", b"no \xff\n"])
+def test_words_of_the_chief_may_come_in_any_parts(addresses, said):
+    with socket.create_server(("127.0.0.1", int(addresses[0].split(":")[1]))) as chief:
+        worker = Worker(addresses[:2], 1)
+        connection, _ = chief.accept()
+        for part in said.split(b"|"):
+            connection.sendall(part)
+            time.sleep(0.1)
+        watch = worker.result()
+        connection.close()
+    # The chief has joined it, and may end: that is not seen here any more.
+    time.sleep(0.3)
+    if said.startswith(b"no"):
+        assert worker.error == "\ufffd"
+    else:
+        watch.close()
 
 
 def test_a_worker_that_cannot_be_is_refused(addresses):
@@ -159,11 +206,14 @@ import sys, time
 from keras_capsule_poe.training.rendezvous import meet
 with meet(sys.argv[1].split(","), int(sys.argv[2]), 100, print):
     print("here", flush=True)
-    sys.stdin.read()
+    if sys.stdin.readline():
+        raise RuntimeError
+    time.sleep(100)
 """
 
 
-def test_whoever_is_left_alone_before_all_are_joined_ends(addresses):
+@pytest.mark.parametrize("end", ["kill", "raise"])
+def test_whoever_is_left_alone_before_all_are_joined_ends(addresses, end):
     command = [sys.executable, "-c", PROGRAM, ",".join(addresses[:2])]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with contextlib.ExitStack() as stack:
@@ -174,7 +224,10 @@ def test_whoever_is_left_alone_before_all_are_joined_ends(addresses):
             stack.callback(worker.kill)
         for worker in crew:
             assert "here\n" in iter(worker.stdout.readline, "")
-        crew[1].kill()
+        if end == "kill":
+            crew[1].kill()
+        else:
+            crew[1].communicate("raise\n")
         error = crew[0].stderr.read()
     assert crew[0].returncode == 1
     assert error.strip().splitlines()[-1] == (
@@ -190,6 +243,21 @@ def test_how_long_is_waited(monkeypatch, addresses):
     monkeypatch.setenv("CAPSPOE_PATIENCE", "0.1")
     with pytest.raises(RunFailed, match=f"Waited 0.1 seconds for worker 0 at {addresses[0]}"):
         devices.start(note=str)
-    monkeypatch.setenv("CAPSPOE_PATIENCE", "long")
-    with pytest.raises(BadUse, match="CAPSPOE_PATIENCE must be seconds. Received: long"):
+    for wrong in ("long", "nan", "-1"):
+        monkeypatch.setenv("CAPSPOE_PATIENCE", wrong)
+        with pytest.raises(BadUse, match=f"CAPSPOE_PATIENCE must be seconds. Received: {wrong}"):
+            devices.start(note=str)
+
+
+@pytest.mark.parametrize("address", ["here", "here:", ":1", "here:22x", "here:0", "here:65536"])
+def test_addresses_without_a_port_are_refused(monkeypatch, address):
+    task = {"cluster": {"worker": ["b:1", address]}, "task": {"type": "worker", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(task))
+    with pytest.raises(BadUse, match="addresses, host:port"):
         devices.start(note=str)
+
+
+def test_a_name_that_is_none_is_waited_for():
+    worker = Worker(["a..b:2222", "127.0.0.1:1"], 1, patience=0.1)
+    worker.result()
+    assert worker.error.startswith("Waited 0.1 seconds for worker 0 at a..b:2222.")

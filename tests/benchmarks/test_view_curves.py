@@ -1,0 +1,48 @@
+"""Variants of a comparison are compared where they are equally good, and without a test image."""
+
+import importlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+RESEARCH = Path(__file__).parents[2] / "benchmarks" / "research"
+
+
+@pytest.fixture
+def view_curves(monkeypatch):
+    monkeypatch.syspath_prepend(RESEARCH)
+    return importlib.import_module("view_curves")
+
+
+def test_the_first_epoch_that_is_good_enough_counts(view_curves, tmp_path, monkeypatch, capsys):
+    curve = [{"familiar": f, "novel": n} for f, n in ((0.09, 0.3), (0.04, 0.21), (0.01, 0.1))]
+    asked = []
+
+    def measured(*args):
+        asked.append(args)
+        return {"parameters": 1234, "curve": curve}
+
+    monkeypatch.setattr(view_curves, "curve", measured)
+    options = [str(tmp_path), "--variants", "cnn", "--split", "azimuth"]
+    view_curves.main(options)
+    assert "| cnn | azimuth | 0 | 1,234 | 2 | 4.00 | 21.00 |" in capsys.readouterr().out
+    view_curves.main([*options, "--table"])
+    assert "| 21.00 |" in capsys.readouterr().out and len(asked) == 1
+    # What was stopped at another share says nothing of this one.
+    view_curves.main([*options, "--until", "0.999"])
+    assert len(asked) == 2
+    assert "| cnn | azimuth | 0 | 1,234 | - | - | - |" in capsys.readouterr().out
+
+
+def test_held_out_are_all_views_of_one_solid_of_each_kind(view_curves, monkeypatch):
+    from keras_capsule_poe.data import load_images
+
+    whole = load_images("viewpoints", limit=3000)
+    monkeypatch.setattr(view_curves, "load_images", lambda name: whole)
+    train, held = view_curves.load("elevation", solid=1)
+    for images, wanted in ((held["familiar"], True), (held["novel"], False)):
+        assert set(images.extras["instance"]) == {6}
+        assert np.all((images.extras["label_elevation"] < 3) == wanted)
+    assert set(train.extras["instance"]) == {5, 7, 8, 9}
+    assert train.extras["label_elevation"].max() == 2
