@@ -81,7 +81,8 @@ def squared_radii(x, neighbours=5):
     x = np.asarray(x, "float64")
     # The nearest of each is itself.
     at = min(neighbours, len(x) - 1)
-    return np.concatenate([np.partition(d, at, axis=1)[:, at] for d in _squares(x, x)])
+    # A column alone would keep the whole block that it is part of.
+    return np.concatenate([np.partition(d, at, axis=1)[:, at].copy() for d in _squares(x, x)])
 
 
 def _squares(x, y):

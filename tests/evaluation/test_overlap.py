@@ -1,5 +1,7 @@
 """Precision, recall, density and coverage, against their definitions."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -68,19 +70,17 @@ def test_collapse_loses_recall_and_noise_precision():
     assert set(overlap(real, vectors(1500, seed=1, shift=50)).values()) == {0}
 
 
-def test_memory_is_that_of_a_block(monkeypatch):
-    sizes = []
-    whole = module._squares
-
-    def noted(x, y):
-        for block in whole(x, y):
-            sizes.append(block.shape)
-            yield block
-
-    monkeypatch.setattr(module, "_squares", noted)
-    monkeypatch.setattr(module, "ROWS", 8)
-    overlap(vectors(50), vectors(30, seed=1))
-    assert max(rows for rows, _ in sizes) == 8
+def test_memory_is_that_of_a_block():
+    """Rejected: a column of each block that keeps the block, 32 MB of all distances."""
+    real, fake = vectors(2000), vectors(2000, seed=1)
+    tracemalloc.start()
+    try:
+        overlap(real, fake)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # A block of 128 rows is 2 MB, of which there are a few at once.
+    assert most < 10e6
 
 
 def test_sets_that_cannot_be_compared_are_refused():
