@@ -130,7 +130,8 @@ class Crew:
                 what = "did not end" if code is None else f"exit {code}"
                 return seconds, f"{why}: worker {number}: {what}: {kill.last_line(texts[number])}"
             if number != victim and code and not ends_well(texts[number]):
-                return seconds, f"{why}: worker {number} did not end in one line: {texts[number]}"
+                said = texts[number][-300:]
+                return seconds, f"{why}: worker {number} did not end in one line: {said}"
         return seconds, None
 
     @property

@@ -124,7 +124,8 @@ def _codes(model, images, featured):
     features = found.pop("features")[:featured]
     if first < len(images):
         rest = map_batches(model.code, images[first:])
-        found = {name: np.concatenate([rows, rest[name]]) for name, rows in found.items()}
+        for name in found:
+            found[name] = np.concatenate([found[name], rest.pop(name)])
     return {**found, "features": features}
 
 
