@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from keras_capsule_poe.data import ImageData, ImageSet
+
 RESEARCH = Path(__file__).parents[2] / "benchmarks" / "research"
 
 
@@ -36,10 +38,10 @@ def test_the_first_epoch_that_is_good_enough_counts(view_curves, tmp_path, monke
 
 
 def test_held_out_are_all_views_of_one_solid_of_each_kind(view_curves, monkeypatch):
-    from keras_capsule_poe.data import load_images
-
-    whole = load_images("viewpoints", limit=3000)
-    monkeypatch.setattr(view_curves, "load_images", lambda name: whole)
+    instance, elevation = (grid.ravel() for grid in np.mgrid[5:10, 0:9])
+    extras = {"instance": instance, "label_elevation": elevation}
+    views = ImageSet(np.zeros((45, 8, 8, 2), np.uint8), extras=extras)
+    monkeypatch.setattr(view_curves, "load_images", lambda name: ImageData(views, views))
     train, held = view_curves.load("elevation", solid=1)
     for images, wanted in ((held["familiar"], True), (held["novel"], False)):
         assert set(images.extras["instance"]) == {6}

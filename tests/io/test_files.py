@@ -323,7 +323,8 @@ def test_what_cannot_be_deleted_is_named(tmp_path, monkeypatch, delete):
         raise PermissionError(errno.EACCES, "Permission denied", path)
 
     monkeypatch.setattr(os, "unlink", forbidden)
-    with pytest.raises(RunFailed, match="Cannot delete .*a.*: .*Permission denied: .*['/]c'"):
+    # Python 3.13 names the folder that it is in.
+    with pytest.raises(RunFailed, match="Cannot delete .*a.*: .*Permission denied: .*['/][bc]'"):
         delete(tmp_path / "a")
     assert (tmp_path / "a" / "b" / "c").exists()
 
