@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import _children as children
@@ -89,18 +90,29 @@ def killed(family, moments, draw, folder, epochs):
             if problem:
                 row["failed"] += 1
                 problems.append(f"SIG{kind} after {moment:.1f} s: {problem}")
-        try:
-            finish(family, path, epochs)
-        except RuntimeError as error:
-            row["failed"] += 1
-            problems.append(str(error))
-            continue
-        differing, over = tiny.differing(wanted, path), tiny.leftovers(path)
-        row["different"] += bool(differing)
-        row["leftovers"] += len(over)
-        problems += [f"{path.name} differs in {name}" for name in differing]
-        problems += [f"left behind: {name}" for name in over]
+        problems += at_the_end(partial(finish, family, epochs=epochs), path, wanted, row)
     return {**row, "stages": " ".join(f"{name}:{n}" for name, n in stages.items())}, problems
+
+
+def at_the_end(finish, folder, wanted, row):
+    """What is wrong with a run that is finished now, in words; counted in its row.
+
+    Args:
+        finish: Function of the folder, which raises a `RuntimeError` if it fails.
+        folder: Path of the run.
+        wanted: Of `tiny.state`.
+        row: dict, of which `failed`, `different` and `leftovers` are added to.
+    """
+    try:
+        finish(folder)
+    except RuntimeError as error:
+        row["failed"] += 1
+        return [str(error)]
+    differing, over = tiny.differing(wanted, folder), tiny.leftovers(folder)
+    row["different"] += bool(differing)
+    row["leftovers"] += len(over)
+    problems = [f"{folder.name} differs in {name}" for name in differing]
+    return problems + [f"left behind: {name}" for name in over]
 
 
 def finish(family, folder, epochs):

@@ -3,10 +3,10 @@
 A tiny run of each family, on several processes of this machine. At a moment drawn evenly over the
 time that it takes undisturbed one of them, the chief or another, gets SIGKILL, SIGTERM or SIGINT;
 the others must end by themselves, with exit code 1 and one line, half a minute later at most where
-they wait for one that has not come. The same command on all of them
-goes on until the next moment, and at last to its end. Then every number that it left is compared
-bit by bit with those of workers that nothing disturbed. `stopped_s` is the longest time that the
-others took to end; `failed` counts starts that ended in any other way.
+they wait for one that has not come. The same command on all of them goes on until the next moment,
+and at last to its end. Then every number that it left is compared bit by bit with those of workers
+that nothing disturbed. `stopped_s` is the longest time that the others took to end; `failed` counts
+starts that ended in any other way.
 Usage: python benchmarks/kill_workers.py [--families rbm ...] [--moments 20] [--workers 2]
            [--seed 0] [--epochs 20] [--json FILE]
 """
@@ -16,6 +16,7 @@ import json
 import os
 import random
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -108,7 +109,7 @@ class Crew:
             time.sleep(moment)
             before = [process.poll() for process, _ in workers]
             # By itself one ends when it has nothing more to do.
-            if not any(code for code in before):
+            if not any(before):
                 workers[victim][0].send_signal(*kill.KINDS[kind])
             began = time.monotonic()
             codes = [ended(process) for process, _ in workers]
@@ -116,17 +117,12 @@ class Crew:
             texts = [text(said) for _, said in workers]
         if set(codes) == {0}:
             return None
-        why = f"{kind} of {victim}"
+        why = "undisturbed" if any(before) else f"{kind} of {victim}"
+        # Before the last stage nobody has done all that it has to do.
+        done = {0} if kill.stage_of(folder) in (self.last_stage, "between") else set()
         for number, code in enumerate(codes):
-            is_last = kill.stage_of(folder) in (self.last_stage, "between")
-            wanted = kill.CODES[kind] if number == victim else {1}
-            if any(before):
-                why, wanted = "undisturbed", {0}
-            elif code == 0 and not is_last:
-                wanted = {1}
-            elif is_last:
-                wanted = wanted | {0}
-            if code not in wanted:
+            wanted = done | (kill.CODES[kind] if number == victim else {1})
+            if code not in ({0} if any(before) else wanted):
                 what = "did not end" if code is None else f"exit {code}"
                 return seconds, f"{why}: worker {number}: {what}: {kill.last_line(texts[number])}"
             if number != victim and code and not ends_well(texts[number]):
@@ -165,17 +161,7 @@ def killed(crew, moments, draw, folder):
             if problem:
                 row["failed"] += 1
                 problems.append(f"{moment:.1f} s after the start: {problem}")
-        try:
-            crew.finish(path)
-        except RuntimeError as error:
-            row["failed"] += 1
-            problems.append(str(error))
-            continue
-        differing, over = tiny.differing(wanted, path), tiny.leftovers(path)
-        row["different"] += bool(differing)
-        row["leftovers"] += len(over)
-        problems += [f"{path.name} differs in {name}" for name in differing]
-        problems += [f"left behind: {name}" for name in over]
+        problems += kill.at_the_end(crew.finish, path, wanted, row)
     return row, problems
 
 
@@ -183,7 +169,7 @@ def ended(process):
     """The exit code of a process; None if it does not end, and is killed."""
     try:
         return process.wait(SOON)
-    except kill.subprocess.TimeoutExpired:
+    except subprocess.TimeoutExpired:
         process.kill()
         return None
 

@@ -64,7 +64,7 @@ VARIANTS = {
 
 
 def load(split, solid):
-    """`ImageData` of familiar views, and the held-out images of familiar and of novel views."""
+    """Training images, an `ImageSet` of familiar views; a dict of the held-out ones by view."""
     whole = load_images("viewpoints")
     instances = np.unique(whole.train.extras["instance"])
     is_held = whole.train.extras["instance"] == instances[solid % len(instances)]

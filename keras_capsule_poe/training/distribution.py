@@ -12,6 +12,7 @@ import numpy as np
 
 from keras_capsule_poe.data.mapping import CHUNK, map_batches
 from keras_capsule_poe.errors import RunFailed
+from keras_capsule_poe.training.rendezvous import stopped
 
 
 class Distribution:
@@ -214,10 +215,8 @@ class Distribution:
             yield
         except Exception as error:
             if self.workers > 1 and type(error).__name__ in _LOST:
-                raise RunFailed(
-                    f"Worker {self.worker} of {self.workers} has stopped because another one did.",
-                    mend="all_workers",
-                ) from error
+                said = stopped(self.worker, self.workers)
+                raise RunFailed(said, mend="all_workers") from error
             raise
 
 

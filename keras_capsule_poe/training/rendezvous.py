@@ -88,12 +88,10 @@ class Watch:
                         selector.unregister(key.fileobj)
 
     def _end(self):
-        print(f"Error: {stopped(*self._about)} {ALL_AGAIN}", file=sys.stderr, flush=True)
+        said = f"Error: {stopped(*self._about)} Start the same command on all of them again."
+        print(said, file=sys.stderr, flush=True)
         # The main thread waits inside of TensorFlow, where nothing reaches it; nothing is begun.
         os._exit(1)
-
-
-ALL_AGAIN = "Start the same command on all of them again."
 
 
 def stopped(worker, workers):
@@ -155,8 +153,6 @@ class _Peer:
     def __init__(self, connection):
         self.connection, self.unread, self._part = connection, [], b""
         connection.settimeout(_AGAIN)
-        # A machine without power closes nothing.
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     def lines(self):
         """Lines that have come whole, perhaps none yet; None if it is gone, or sends no lines."""
