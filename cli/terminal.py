@@ -12,8 +12,6 @@ import warnings
 
 import click
 
-from keras_capsule_poe.cli.allocator import keep_freed_memory
-
 # What the words of `CapspoeError.mend` mean on the command line.
 MENDS = {
     "image_size": "resize the images with --image-size",
@@ -49,7 +47,6 @@ def import_tensorflow():
     """
     if "tensorflow" in sys.modules:
         return
-    keep_freed_memory()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     # Off by default without AVX512, where it makes steps 1.2 to 2 times as fast, too.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
