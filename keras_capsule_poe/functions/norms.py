@@ -1,5 +1,6 @@
 """Vector lengths that neither overflow, underflow nor divide by zero."""
 
+import numpy as np
 from keras import backend, ops
 
 
@@ -32,10 +33,10 @@ def length(x, axis=-1, keepdims=False):
     x = at_least_float32(x)
     # With a first value, an empty batch has a largest number, too.
     largest = ops.stop_gradient(ops.max(ops.abs(x), axis=axis, keepdims=True, initial=0.0))
-    is_zero = ops.equal(largest, 0)
-    unit = ops.where(is_zero, ops.ones_like(largest), largest)
-    total = ops.sum(ops.square(x / unit), axis=axis, keepdims=True)
-    root = largest * ops.sqrt(ops.where(is_zero, ops.ones_like(total), total))
+    # One for the zero vector, where the square root has no slope, and else zero.
+    one = ops.cast(ops.equal(largest, 0), largest.dtype)
+    total = ops.sum(ops.square(x / (largest + one)), axis=axis, keepdims=True)
+    root = largest * ops.sqrt(total + one)
     return root if keepdims else ops.squeeze(root, axis=axis)
 
 
@@ -55,11 +56,14 @@ def direction(x, axis=-1):
     [[0.6, 0.8], [0.0, 0.0]]
     """
     x = at_least_float32(x)
-    n = length(x, axis=axis, keepdims=True)
-    is_zero = ops.equal(n, 0)
-    return ops.where(is_zero, ops.zeros_like(x), x / ops.where(is_zero, ops.ones_like(n), n))
+    return over_length(x, length(x, axis=axis, keepdims=True))
+
+
+def over_length(x, n):
+    """x/n of vectors and their lengths (..., 1); zero, with gradient zero, where n is zero."""
+    return x / ops.where(ops.equal(n, 0), np.inf, n)
 
 
 def folded(n):
     """min(n, 1/n), which lies in [0, 1] and never overflows: n/(1+n^2) is the same at n and 1/n."""
-    return ops.where(n > 1, 1 / ops.maximum(n, 1), ops.minimum(n, 1))
+    return ops.minimum(n, 1 / ops.maximum(n, 1))

@@ -3,7 +3,7 @@
 import numpy as np
 from keras import backend, ops
 
-from keras_capsule_poe.functions.norms import at_least_float32, direction, folded, length
+from keras_capsule_poe.functions.norms import at_least_float32, folded, length, over_length
 
 
 def squash(z, axis=-1):
@@ -32,9 +32,13 @@ def squash(z, axis=-1):
     z = ops.convert_to_tensor(z)
     wide = at_least_float32(z)
     n = length(wide, axis=axis, keepdims=True)
+    return ops.cast(squashed_length(n) * over_length(wide, n), z.dtype)
+
+
+def squashed_length(n):
+    """n^2/(1+n^2), the length of a squashed vector of length n."""
     s2 = ops.square(folded(n))
-    size = ops.where(n > 1, 1 / (1 + s2), s2 / (1 + s2))
-    return ops.cast(size * direction(wide, axis=axis), z.dtype)
+    return ops.where(n > 1, 1, s2) / (1 + s2)
 
 
 def exponential_squash(z, axis=-1):
@@ -60,8 +64,8 @@ def exponential_squash(z, axis=-1):
     """
     z = ops.convert_to_tensor(z)
     wide = at_least_float32(z)
-    size = -ops.expm1(-length(wide, axis=axis, keepdims=True))
-    return ops.cast(size * direction(wide, axis=axis), z.dtype)
+    n = length(wide, axis=axis, keepdims=True)
+    return ops.cast(-ops.expm1(-n) * over_length(wide, n), z.dtype)
 
 
 def unsquash(x, axis=-1):

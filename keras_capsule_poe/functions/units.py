@@ -10,8 +10,8 @@ import keras
 import numpy as np
 from keras import backend, ops
 
-from keras_capsule_poe.functions.norms import at_least_float32, direction, folded, length
-from keras_capsule_poe.functions.squash import squash
+from keras_capsule_poe.functions.norms import at_least_float32, folded, length, over_length
+from keras_capsule_poe.functions.squash import squash, squashed_length
 
 
 class CapsuleUnits:
@@ -58,9 +58,7 @@ class CapsuleUnits:
 
     def probability(self, z, axis=-1):
         """|z|^2/(1 + |z|^2), that the capsule is on: the length of its mean."""
-        n = length(z, axis=axis)
-        s2 = ops.square(folded(n))
-        return ops.where(n > 1, 1 / (1 + s2), s2 / (1 + s2))
+        return squashed_length(length(z, axis=axis))
 
     def laid(self, lay):
         """The same units in a layout of maps, see `functions.maps`."""
@@ -69,7 +67,7 @@ class CapsuleUnits:
     def mean_gradient(self, z, upstream, axis=-1):
         """Gradient in z, from that in `mean`."""
         n = length(z, axis, keepdims=True)
-        unit = direction(z, axis)
+        unit = over_length(at_least_float32(z), n)
         along = unit * ops.sum(unit * upstream, axis=axis, keepdims=True)
         # squash(z) = f(n) z with f = n/(1+n^2), which is the same at n and at 1/n.
         s = folded(n)
@@ -79,7 +77,7 @@ class CapsuleUnits:
     def log_odds_gradient(self, z, upstream, axis=-1):
         """Gradient in z, from that in `log_odds`; zero at the zero vector."""
         n = length(z, axis, keepdims=True)
-        slope = 2 * direction(z, axis) / ops.where(ops.equal(n, 0), ops.ones_like(n), n)
+        slope = 2 * over_length(over_length(at_least_float32(z), n), n)
         return slope * ops.expand_dims(upstream, axis)
 
 

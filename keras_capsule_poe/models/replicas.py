@@ -33,6 +33,12 @@ class SharedOut:
 
     share_out = None
 
+    def make_train_function(self, force=False):
+        """As Keras'. TensorFlow traces a step twice that makes the optimizer's variables."""
+        if self.built and self.optimizer is not None and not self.optimizer.built:
+            self.optimizer.build(self.trainable_variables)
+        return super().make_train_function(force)
+
     def over_replicas(self, function, data):
         """Means over the images of a batch, of what a function finds for part of it.
 

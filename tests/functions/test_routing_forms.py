@@ -227,6 +227,7 @@ def test_inputs_of_shared_maps_may_be_any_number_and_in_any_order():
     call = tf.function(
         lambda x: route(x, kernel, shared=True, **options),
         input_signature=[tf.TensorSpec((None, None, D), "float64")],
+        autograph=False,
     )
     for inputs in (1, 4, 7):
         expected = numpy_routing(x[:, :inputs], kernel, agreement="projection")

@@ -283,7 +283,7 @@ def test_chains_of_a_batch_whose_size_is_not_known():
         return contrastive_divergence(maps, x, c, chains=STATES[2:4, None], **BINARY).gradient
 
     sizes = [tf.TensorSpec((None, 1, D), "float64"), tf.TensorSpec((None, 1, 1), "float64")]
-    graph = tf.function(step, input_signature=sizes)
+    graph = tf.function(step, input_signature=sizes, autograph=False)
     np.testing.assert_allclose(graph(x, np.ones((2, 1, 1))), step(x, np.ones((2, 1, 1))))
 
 

@@ -125,7 +125,7 @@ def test_maps_of_zero_give_experts_that_are_off(x):
 def test_climbing_the_update_makes_the_chain_reproduce_the_data(x):
     layer = built(kernel_initializer=keras.initializers.RandomNormal(stddev=0.1, seed=2))
 
-    @tf.function
+    @tf.function(autograph=False)
     def climb():
         step = layer.contrastive_divergence(x)
         layer.kernel.assign_add(step.gradient)

@@ -168,7 +168,9 @@ def test_dynamic_batch_and_count(model):
             **model.free_energy(batch),
         }
 
-    @tf.function(input_signature=[tf.TensorSpec([], "int32"), tf.TensorSpec([], "int64")])
+    @tf.function(
+        input_signature=[tf.TensorSpec([], "int32"), tf.TensorSpec([], "int64")], autograph=False
+    )
     def sample(n, seed):
         return model.sample(n, seed)
 

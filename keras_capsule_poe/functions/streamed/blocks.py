@@ -31,6 +31,8 @@ from keras_capsule_poe.functions.streamed.votes import BlockAgreement
 _largest = partial(ops.max, initial=-1e30)
 # Groups, at most, into which the side with few capsules is cut: more make the graph larger.
 _MOST_GROUPS = 32
+# Numbers of an image in a group, about, at least: of fewer, operations take longer to begin.
+_LEAST_NUMBERS = 1024
 # Numbers, about, in one intermediate tensor on a processor: 8 MiB in float32.
 _BLOCK = 1 << 21
 
@@ -62,7 +64,9 @@ class BlockMaps:
         self._order = (1, 2, 3, 0) if self.inputs_are_many else (0, 3, 2, 1)
         maps = ops.transpose(kernel, self._order)
         self.few, self.few_dim, self.many_dim, self.many = maps.shape
-        self._group = -(-self.few // _MOST_GROUPS)
+        whole = self.few * self.many_dim * self.many
+        groups = min(max(whole // _LEAST_NUMBERS, 1), _MOST_GROUPS)
+        self._group = -(-self.few // groups)
         self._flat_maps = ops.reshape(maps, (self.few, self.few_dim, -1))
         self.flat_shape = tuple(self._flat_maps.shape)
         self._blocks = self.split(self._flat_maps)
@@ -86,7 +90,7 @@ class BlockMaps:
 
     def split(self, tensor):
         """Groups of the few, as a list of tensors (group, ...)."""
-        if self.few == 1:
+        if self.few == self._group:
             return [tensor]
         if self.few % self._group:
             return ops.split(tensor, list(range(self._group, self.few, self._group)), axis=0)

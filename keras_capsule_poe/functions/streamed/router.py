@@ -8,7 +8,7 @@ from functools import partial
 from keras import ops
 
 from keras_capsule_poe.functions.gradients import custom_gradient
-from keras_capsule_poe.functions.norms import at_least_float32, direction, length
+from keras_capsule_poe.functions.norms import at_least_float32, direction, length, over_length
 from keras_capsule_poe.functions.routing import (
     Numbers,
     Router,
@@ -191,11 +191,9 @@ class BlockRouter(Router):
         if self._options.agreement == "dot":
             return self._units.mean_gradient(z, upstream, self._axis)
         n = length(z, self._axis, keepdims=True)
-        unit = direction(z, self._axis)
+        unit = over_length(z, n)
         along = unit * ops.sum(unit * upstream, axis=self._axis, keepdims=True)
-        is_zero = ops.equal(n, 0)
-        slope = (upstream - along) / ops.where(is_zero, ops.ones_like(n), n)
-        return ops.where(is_zero, ops.zeros_like(slope), slope)
+        return over_length(upstream - along, n)
 
 
 def _added(blocks, more):
