@@ -39,7 +39,8 @@ def named(line, text):
     return Path(re.search(rf"^{line}.*: (.+)$", text, re.MULTILINE)[1])
 
 
-@pytest.mark.parametrize("backend", ["tensorflow", pytest.param("jax", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_supervised_capsules(tmp_path, backend):
     text = run(tmp_path, "supervised_capsules.py", KERAS_BACKEND=backend)
     assert f"Backend {backend}" in text

@@ -217,6 +217,7 @@ def test_export_lists_the_domains_there_are(capspoe, tiny_model):
     assert "'complete', 'restricted', 'visited'" in result.output.strip().splitlines()[-1]
 
 
+@pytest.mark.long
 def test_evaluate_with_one_sample_of_each_kind(capspoe, tiny_model, tmp_path, monkeypatch, cache):
     monkeypatch.setenv("CAPSPOE_CACHE", str(cache))
     options = ("--limit", 20, "--samples", 1, "--json", tmp_path / "figures.json")

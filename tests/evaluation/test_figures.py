@@ -41,7 +41,7 @@ def test_figures_are_those_of_the_methods(model, image_set):
 
 
 @pytest.mark.parametrize(
-    "kept", [0, 7, *(pytest.param(n, marks=pytest.mark.long) for n in (30, 40))]
+    "kept", [7, *(pytest.param(n, marks=pytest.mark.long) for n in (0, 30, 40))]
 )
 def test_what_is_decoded_is_kept_and_changes_no_error(model, image_set, kept):
     images = image_set(30, 2).images
@@ -90,7 +90,10 @@ def test_what_is_in_memory_at_once_does_not_grow_with_the_images(model, image_se
     assert asked == [35, 40, 80]
 
 
-@pytest.mark.parametrize("featured", [0, 270, 700])
+@pytest.mark.parametrize(
+    "featured",
+    [pytest.param(0, marks=pytest.mark.long), 270, pytest.param(700, marks=pytest.mark.long)],
+)
 def test_images_are_encoded_once_for_codes_and_features(model, image_set, featured):
     images = image_set(600, 1).images
     found = figures._codes(model, images, featured)

@@ -102,6 +102,7 @@ def test_wilsons_interval_holds_the_shares_that_are_not_refused(right, n):
     assert wilson_interval(right, n) == pytest.approx((inside.min(), inside.max()), abs=1e-5)
 
 
+@pytest.mark.long
 def test_a_model_of_both_kinds_one_test_image_and_labels_below_zero(model, image_set, tmp_path):
     sets = image_set(40, 1), image_set(1, 2)
     data = ImageData(*(ImageSet(images.images, images.labels - 3) for images in sets))

@@ -101,6 +101,7 @@ def accuracy_after_one_epoch(data, **options):
     return np.mean(np.asarray(named) == data.held_out.labels)
 
 
+@pytest.mark.long
 def test_one_epoch_on_digits_tells_a_softmax_over_the_wrong_capsules():
     """Of three seeds the right one gave 0.81 to 0.83, the other 0.05 to 0.28.
 

@@ -31,6 +31,7 @@ def folder(capspoe, tmp_path_factory):
     return path
 
 
+@pytest.mark.long
 def test_pairs_are_judged(folder, done, tmp_path):
     path = tmp_path / "figures.json"
     shown = done("evaluate", "--pairs", "--limit", 60, "--json", path)

@@ -116,6 +116,7 @@ def test_models_without_iterations_have_no_couplings(done, monkeypatch, recipe, 
     assert "with uniform coefficients or routing in one pass. It is a Capsule network." in said
 
 
+@pytest.mark.long
 def test_models_vote(done, folder, twin, model, tmp_path):
     page, path = tmp_path / "page.html", tmp_path / "figures.json"
     shown = done("evaluate", "--ensemble", twin, "--json", path, "--page", page, "--limit", LIMIT)

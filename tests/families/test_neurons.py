@@ -30,10 +30,8 @@ CAPSPOE = [sys.executable, "-c", "from keras_capsule_poe.cli.main import main; m
 def model(capspoe, tmp_path_factory):
     """Folder of a model that nothing disturbed."""
     folder = tmp_path_factory.mktemp("models") / "neurons"
-    done = subprocess.run(
-        [*CAPSPOE, *TRAIN, "--model-dir", str(folder)], capture_output=True, text=True, timeout=240
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    done = capspoe(*TRAIN, "--model-dir", folder)
+    assert done.exit_code == 0, done.output
     return folder
 
 
@@ -125,6 +123,7 @@ def test_it_is_looked_at_and_judged(run, model, tmp_path, monkeypatch):
     )
 
 
+@pytest.mark.long
 def test_it_is_served_without_the_package(run, model):
     assert "model neurons" in run("info", "--model-dir", model)
     program = (

@@ -25,12 +25,11 @@ CELL, EDGE = 7 * (8 + 2), 14
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Folder of a machine that nothing disturbed, trained in a process of its own."""
+def folder(capspoe, tmp_path_factory):
+    """Folder of a machine that nothing disturbed."""
     path = tmp_path_factory.mktemp("models") / "digits-rbm"
-    command = [*CAPSPOE, *TRAIN, "--model-dir", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr[-2000:]
+    done = capspoe(*TRAIN, "--model-dir", path)
+    assert done.exit_code == 0, done.output
     return path
 
 

@@ -39,19 +39,7 @@ def environment(plugin):
 
 
 @pytest.fixture(scope="module")
-def model(plugin, environment, tmp_path_factory):
-    """Folder of a model that nothing disturbed."""
-    folder = tmp_path_factory.mktemp("models") / "toy"
-    command = [*CAPSPOE, *TRAIN, "--model-dir", str(folder)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr[-2000:]
-    sys.path.insert(0, str(plugin))
-    yield folder
-    sys.path.remove(str(plugin))
-
-
-@pytest.fixture
-def capspoe(model):
+def capspoe(plugin):
     from keras_capsule_poe.cli.main import main
 
     def run(*arguments, code=0):
@@ -59,7 +47,17 @@ def capspoe(model):
         assert result.exit_code == code, result.output
         return result.output
 
-    return run
+    sys.path.insert(0, str(plugin))
+    yield run
+    sys.path.remove(str(plugin))
+
+
+@pytest.fixture(scope="module")
+def model(capspoe, tmp_path_factory):
+    """Folder of a model that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("models") / "toy"
+    capspoe(*TRAIN, "--model-dir", folder)
+    return folder
 
 
 def test_no_file_of_the_package_knows_it():
@@ -72,6 +70,7 @@ def test_no_file_of_the_package_knows_it():
             assert "linearcode" not in text and '"toy' not in text, path
 
 
+@pytest.mark.long
 def test_it_is_killed_and_goes_on_bit_for_bit(model, environment, tmp_path):
     folder = tmp_path / "toy"
     command = [*CAPSPOE, *TRAIN, "--model-dir", str(folder)]

@@ -122,7 +122,16 @@ class Lengths(CapsuleUnits):
         return -ops.log1p(ops.sqrt(ops.sum(ops.square(z), axis=axis)))
 
 
-@pytest.mark.parametrize("wrong", ["beta", "sign", "no noise", "length", "frozen routing"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "beta",
+        pytest.param("sign", marks=pytest.mark.long),
+        pytest.param("no noise", marks=pytest.mark.long),
+        "length",
+        "frozen routing",
+    ],
+)
 def test_wrong_acceptance_leaves_the_law(wrong, monkeypatch):
     log_weight, values = weight("routed")
     if wrong == "beta":

@@ -38,7 +38,8 @@ def classifier(normalize="outputs", implementation="streamed"):
 
 
 @pytest.mark.parametrize(
-    "normalize, implementation", [("outputs", "streamed"), ("inputs", "plain")]
+    "normalize, implementation",
+    [pytest.param("outputs", "streamed", marks=pytest.mark.long), ("inputs", "plain")],
 )
 def test_stacked_layers_learn_and_are_saved(normalize, implementation, tmp_path):
     keras.utils.set_random_seed(0)

@@ -128,6 +128,7 @@ def test_samples_are_of_the_enumerated_law(routing):
     np.testing.assert_allclose(mean.mean(axis=0), truth, atol=5 * 0.5 / np.sqrt(2000))
 
 
+@pytest.mark.long
 def test_a_latent_top_is_drawn_with_its_parents():
     top = capsules("latent", seed=4)
     model = NeuronExperts(top)

@@ -79,7 +79,7 @@ WEIGHTS = np.array([3, 0, 1, 0.5, 2], "float32")
 @pytest.mark.parametrize(
     "make, microbatch, weights",
     [(capsules, 3, WEIGHTS), (control, 3, None), (control, 1, None), (control, 8, None),
-     (matrices, 3, None)],
+     pytest.param(matrices, 3, None, marks=pytest.mark.long)],
 )  # fmt: skip
 def test_a_step_is_that_of_the_whole_batch(make, microbatch, weights):
     whole, told = trained(make, None, weights)

@@ -35,8 +35,10 @@ def data(n=60, seed=0):
     [
         ("held", {"balance": 0.03}),
         pytest.param("fixed", {}, marks=pytest.mark.long),
-        ("fixed", {"algorithm": "pcd", "chains": 20, "steps": 2}),
-        ("latent", {}),
+        pytest.param(
+            "fixed", {"algorithm": "pcd", "chains": 20, "steps": 2}, marks=pytest.mark.long
+        ),
+        pytest.param("latent", {}, marks=pytest.mark.long),
     ],
 )
 def test_training_finds_the_groups(routing, options, no_autodiff):

@@ -53,12 +53,13 @@ np.testing.assert_array_equal(first, second)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 @pytest.mark.parametrize(
     "program",
     [
         pytest.param(BOLTZMANN, id="boltzmann"),
-        pytest.param(NEURONS, id="neurons", marks=pytest.mark.long),
+        pytest.param(NEURONS, id="neurons"),
     ],
 )
 def test_they_compute_and_are_saved(run_on, backend, program):

@@ -81,7 +81,7 @@ def undisturbed(tmp_path_factory):
     return run(tmp_path_factory.mktemp("whole"))
 
 
-@pytest.mark.parametrize("at", [3, 5, 13])
+@pytest.mark.parametrize("at", [pytest.param(3, marks=pytest.mark.long), 5, 13])
 def test_a_run_stopped_at_any_step_goes_on_as_if_it_had_not(tmp_path, at, undisturbed):
     whole, weights = undisturbed
     with pytest.raises(Stop):
@@ -165,12 +165,12 @@ def damage(path, how):
 @pytest.mark.parametrize(
     "name, how",
     [
-        ("weights.npz", "cut"),
+        pytest.param("weights.npz", "cut", marks=pytest.mark.long),
         ("weights.npz", "flipped"),
-        ("weights.npz", "gone"),
-        ("state.json", "empty"),
+        pytest.param("weights.npz", "gone", marks=pytest.mark.long),
+        pytest.param("state.json", "empty", marks=pytest.mark.long),
         ("state.json", "other"),
-        ("state.json", "flipped"),
+        pytest.param("state.json", "flipped", marks=pytest.mark.long),
     ],
 )
 def test_a_damaged_checkpoint_is_named_and_the_older_one_is_used(tmp_path, name, how, undisturbed):

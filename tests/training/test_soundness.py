@@ -65,7 +65,7 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("recipe", ["generation", "paper"])
+@pytest.mark.parametrize("recipe", ["generation", pytest.param("paper", marks=pytest.mark.long)])
 def test_experts_that_came_undone(tmp_path, capspoe, recipe):
     settings = {**SMALL, "encoder.epochs": 2, "encoder.learning_rate": 1e4}
     found = told(tmp_path, settings, recipe=recipe, stage="encoder")
@@ -82,7 +82,9 @@ def test_experts_that_came_undone(tmp_path, capspoe, recipe):
 MACHINE = {"rbm.hidden": 10, "rbm.binarize": "stochastic", "rbm.batch_size": 20, "rbm.chains": 20}
 
 
-@pytest.mark.parametrize("rate, complains", [(0.05, False), (1000.0, True)])
+@pytest.mark.parametrize(
+    "rate, complains", [pytest.param(0.05, False, marks=pytest.mark.long), (1000.0, True)]
+)
 def test_a_machine_that_came_undone(tmp_path, rate, complains):
     settings = {**MACHINE, "rbm.epochs": 20, "rbm.learning_rate": rate}
     small = load_images("digits", limit=150, image_size=(8, 8))

@@ -33,10 +33,7 @@ def encoder(run):
     at_once = config["encoder"].batch_size
 
     def after_epoch():
-        known, new = (
-            model.evaluate(x, batch_size=at_once, verbose=0, return_dict=True)
-            for x in (seen, held_out)
-        )
+        known, new = (model.figures(x, at_once) for x in (seen, held_out))
         return {
             "held_out_free_energy": new["free_energy"],
             "free_energy_gap": new["free_energy"] - known["free_energy"],

@@ -33,10 +33,7 @@ def experts(run):
     at_once = config["experts"].batch_size
 
     def after_epoch():
-        known, new = (
-            model.evaluate(v, batch_size=at_once, verbose=0, return_dict=True)
-            for v in (seen, held_out)
-        )
+        known, new = (model.figures(v, at_once) for v in (seen, held_out))
         return {
             "held_out_free_energy": new["free_energy"],
             "free_energy_gap": new["free_energy"] - known["free_energy"],

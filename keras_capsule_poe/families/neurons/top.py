@@ -80,10 +80,8 @@ def _fit(run, train, held_out):
     model.compile(features.optimizer(config, "top", len(train)), jit_compile=False)
 
     def after_epoch():
-        known, new = (
-            model.evaluate(h, batch_size=config["top"].batch_size, verbose=0, return_dict=True)
-            for h in (train[: len(held_out)], held_out)
-        )
+        at_once = config["top"].batch_size
+        known, new = (model.figures(h, at_once) for h in (train[: len(held_out)], held_out))
         return {
             "free_energy_gap": new["free_energy"] - known["free_energy"],
             "held_out_relative_error": new["loss"],

@@ -48,10 +48,7 @@ def rbm(run):
     seen, held_out = flat(train[: len(new)]), flat(new)
 
     def after_epoch():
-        known, new = (
-            model.evaluate(x, batch_size=len(held_out), verbose=0, return_dict=True)
-            for x in (seen, held_out)
-        )
+        known, new = (model.figures(x, len(held_out)) for x in (seen, held_out))
         return {
             "free_energy_gap": new["free_energy"] - known["free_energy"],
             "held_out_relative_error": new["loss"],

@@ -8,7 +8,7 @@ from functools import partial
 from keras import ops
 
 from keras_capsule_poe.functions.gradients import custom_gradient
-from keras_capsule_poe.functions.norms import at_least_float32, direction, length, over_length
+from keras_capsule_poe.functions.norms import at_least_float32, length, over_length
 from keras_capsule_poe.functions.routing import (
     Numbers,
     Router,
