@@ -16,7 +16,7 @@ help:
 	@echo "make test-python PY=3.12   run them on that Python, in an environment of its own"
 	@echo "make train    train on DATASET ($(DATASET)), which needs its data or a network"
 	@echo "make sample   draw a grid from the newest model"
-	@echo "make bench    measure speed and memory, in a quarter of an hour; Fashion-MNIST is needed"
+	@echo "make bench    measure speed and memory, in half an hour; Fashion-MNIST is needed"
 	@echo "make wheel    build a wheel in dist/"
 	@echo "make clean    remove the virtual environment and the demo"
 

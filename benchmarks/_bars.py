@@ -102,6 +102,14 @@ def _quality(result):
         )
 
 
+def _memory(result):
+    rows, more = result["rows"], "Ten times the images: memory of a stage or of evaluation"
+    yield _at_most(f"{more}, ratio", _worst(rows, "ratio"), 1.05)
+    yield _at_most(f"{more}, MB", _worst(rows, "anon_mb"), 2000.0)
+    shares = [row["step_share"] for row in rows if row.get("step_share")]
+    yield _at_least("Images from a store: rate over that from memory", min(shares), 0.95)
+
+
 def _pipeline(result):
     total, command = result["rows"][-1], "capspoe train, 60,000 images:"
     yield _at_most(f"{command} minutes", total["minutes_full"], 15.0, **REPORTED)
@@ -116,6 +124,7 @@ _BARS = {
     "convolutions": _convolutions,
     "growth": _growth,
     "quality": _quality,
+    "memory": _memory,
     "pipeline": _pipeline,
 }
 _YES_NO = {True: "yes", False: "no"}

@@ -45,7 +45,7 @@ def paper_row(results):
 def test_what_binds(run_all, results):
     rows = run_all.bars(results)
     free = [row["what"] for row in rows if row["binds"] == "no"]
-    assert len(rows) == 20 and free == [
+    assert len(rows) == 23 and free == [
         "CD step, 128 images: share of the large-product rate",
         "CD step, 1024 images, 4608 inputs: extra MB",
         "Growth: extra MB beyond gradient and results, at most",

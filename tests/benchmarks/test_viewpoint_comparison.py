@@ -75,6 +75,7 @@ def test_views_are_judged_apart():
     assert unpacked(found, "novel").tolist() == [True, False]
 
 
+@pytest.mark.long
 def test_a_network_is_trained_until_it_is_good_enough_and_kept(few, tmp_path, monkeypatch):
     """In this process: a fork of one with TensorFlow's threads would hang."""
     calls = []

@@ -125,6 +125,7 @@ def test_a_model_of_both_kinds_one_test_image_and_labels_below_zero(model, image
     assert "Samples: single, visited" in page and "Reconstructions" in page
 
 
+@pytest.mark.long
 def test_figures_are_of_the_fast_form_and_the_model_is_as_it_was(model, image_set, monkeypatch):
     data = ImageData(image_set(40, 1), image_set(20, 2))
     kind, said = type(model.autoencoder), []

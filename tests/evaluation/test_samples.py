@@ -50,6 +50,7 @@ def test_a_cache_that_cannot_be_written_costs_nothing(digits, tmp_path, monkeypa
     assert judge.accuracy(few) > 0
 
 
+@pytest.mark.long
 def test_other_labels_get_another_classifier(digits, tmp_path, monkeypatch):
     monkeypatch.setattr("keras_capsule_poe.evaluation.classifier.EPOCHS", 1)
     few = ImageSet(digits.train.images[:400], digits.train.labels[:400])

@@ -9,6 +9,7 @@ from keras_capsule_poe.evaluation.report import measure, tables
 from keras_capsule_poe.evaluation.signs import area_under_curve, negative_share, sign_figures
 
 
+@pytest.mark.long
 def test_without_a_bias_the_free_energy_tells_nothing(model, image_set):
     data = ImageData(image_set(40, 1), image_set(300, 2))
     found = sign_figures(model, data, samples=20)

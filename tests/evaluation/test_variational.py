@@ -81,6 +81,7 @@ def test_its_samples_lie_where_the_features_do():
     )
 
 
+@pytest.mark.long
 def test_equal_seeds_and_steps_give_equal_samples():
     first, again = (
         VariationalControl(500, steps=5, code=2, seed=1).fit(curve(64, 0)) for _ in range(2)

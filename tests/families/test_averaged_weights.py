@@ -8,6 +8,7 @@ import json
 
 import keras
 import numpy as np
+import pytest
 
 from keras_capsule_poe.families import get
 from keras_capsule_poe.training import Reporter, RunConfig, train
@@ -29,6 +30,7 @@ def trained(folder, momentum):
     return model.get_weights(), history, np.mean(found == data.labels)
 
 
+@pytest.mark.long
 def test_it_is_judged_and_saved_and_training_goes_on_without_it(tmp_path):
     plain, history, right = trained(tmp_path / "plain", None)
     # Nearly the weights after the first of sixty steps, which know nothing yet.

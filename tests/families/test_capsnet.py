@@ -217,6 +217,7 @@ def test_it_is_shown_and_served(done, folder, refused):
     assert refused(folder / "1")["traverse"] == {"images"}
 
 
+@pytest.mark.long
 def test_an_interrupted_run_goes_on_where_it_stood(tmp_path, goes_on_alike, monkeypatch):
     """Its augmentation, too: of one batch, another one moves the weights by 1e-3; its average.
 

@@ -53,6 +53,7 @@ def test_pairs_are_judged(folder, done, tmp_path):
     assert single["accuracy"]["images"] == 60 and "pairs" not in single
 
 
+@pytest.mark.long
 def test_the_savedmodel_takes_pairs(folder, done):
     test = to_pixels(load_images("digits").test.images[:6])
     pairs = np.concatenate([test[:3], test[3:]], axis=2)

@@ -91,6 +91,7 @@ def test_it_is_evaluated_shown_and_served(capspoe, folder, refused):
     assert "no images. It is a Convolutional network" in refused.output
 
 
+@pytest.mark.long
 def test_it_has_no_vote_among_capsules(capspoe, folder, tmp_path):
     path = tmp_path / "capsules"
     done = capspoe("train", "--model", "capsnet", "--dataset", "digits", "--limit", 100,

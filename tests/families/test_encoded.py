@@ -81,6 +81,7 @@ def runs(tmp_path_factory):
     ]
 
 
+@pytest.mark.long
 def test_training_on_them_gives_the_same_numbers(runs):
     """Every weight, code and mixture, bit for bit, and every batch in any order."""
     kept, anew = (stored.features(run, "train") for run in runs)
@@ -115,6 +116,7 @@ def test_the_plan_says_which_way_and_why(tmp_path):
     assert seconds[1] > seconds[0]
 
 
+@pytest.mark.long
 def test_a_run_goes_on_under_another_limit(runs):
     """Where features lie changes nothing, so the setting may change; what is there stays."""
     run = small_run(runs[1].folder.path, features={"limit": 1})

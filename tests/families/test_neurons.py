@@ -16,7 +16,7 @@ from keras_capsule_poe.families import get
 TRAIN = [
     "train", "--model", "neurons", "--dataset", "digits", "--limit", "150", "--batch-size", "50",
     "--seed", "3", "--deterministic",
-    "--autoencoder-epochs", "1", "--experts-epochs", "12",
+    "--autoencoder-epochs", "1", "--experts-epochs", "6",
     "--set", "autoencoder.filters=8", "--set", "autoencoder.precision=float32",
     "--set", "experts.capsules=3", "--set", "experts.dim=4", "--set", "experts.remembered=9",
     "--set", "experts.joint_steps=3", "--set", "experts.implementation=plain",

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
-TRAIN = ("train", "--model", "toy", "--dataset", "digits", "--limit", "200", "--axes-epochs", "80")
+TRAIN = ("train", "--model", "toy", "--dataset", "digits", "--limit", "200", "--axes-epochs", "40")
 TRAIN += ("--deterministic", "--seed", "3", "--checkpoint-seconds", "0.05")
 CAPSPOE = [sys.executable, "-c", "from keras_capsule_poe.cli.main import main; main()"]
 

@@ -92,7 +92,7 @@ def test_no_step_raises_the_loss(distance, own, sharpness):
     for seed in range(3):
         votes, centres = problem(seed, own)
         losses = []
-        for _ in range(30):
+        for _ in range(12):
             losses.append(float(soft_k_means_loss(votes, centres, sharpness, distance)))
             centres = soft_k_means_step(votes, centres, sharpness, distance).z
         # Rounding of sums of a few hundred.

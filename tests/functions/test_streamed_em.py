@@ -54,7 +54,9 @@ def found(function, at, *more):
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("grid", [(5, 4, 3, 2), (4, 4, 2, 1), (3, 2, None, 1)])
+@pytest.mark.parametrize(
+    "grid", [(5, 4, 3, 2), pytest.param((4, 4, 2, 1), marks=pytest.mark.long), (3, 2, None, 1)]
+)
 @pytest.mark.parametrize("shared", [True, False])
 def test_it_and_its_gradient_are_those_of_the_readable_form(grid, shared, options, monkeypatch):
     # An image at a time.

@@ -204,7 +204,8 @@ def test_offset_appends_the_length_and_learns_a_constant():
     assert decoder(offset=True).weigh(codes).shape == (256, J, E + 1)
     errors = {}
     for offset in (False, True):
-        model = decoder(1.0, 0.9, offset=offset, conditional=True, feature_scale=0.5)
+        options = {"conditional": True, "feature_scale": 0.5, "eager": False}
+        model = decoder(1.0, 0.9, offset=offset, **options)
         fit(model, data, passes=8)
         errors[offset] = evaluate(model, data)["loss"]
     assert errors[True] < 0.1 < 0.8 < errors[False]

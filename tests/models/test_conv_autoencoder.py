@@ -162,6 +162,7 @@ def test_dropout_without_an_optimizer():
     assert np.array_equal(model(images(), training=True), trained(images(), training=True))
 
 
+@pytest.mark.long
 def test_two_runs_with_one_seed_are_identical():
     runs = {}
     for run, seed in enumerate((3, 3, 4)):

@@ -59,7 +59,7 @@ def weights(model):
 
 
 KINDS = [
-    {"algorithm": "cd", "steps": 2},
+    pytest.param({"algorithm": "cd", "steps": 2}, marks=pytest.mark.long),
     {"algorithm": "pcd", "chains": 10, "start": "noise", "binarize": "stochastic"},
     {"algorithm": "pt", "chains": 5, "temperatures": 2},
 ]
@@ -95,7 +95,12 @@ def test_other_chains_or_another_seed_end_elsewhere():
 
 @pytest.mark.parametrize(
     "algorithm, visible",
-    [("cd", "bernoulli"), ("pt", "bernoulli"), ("pcd", "gaussian"), ("pcd", "unit")],
+    [
+        ("cd", "bernoulli"),
+        pytest.param("pt", "bernoulli", marks=pytest.mark.long),
+        ("pcd", "gaussian"),
+        pytest.param("pcd", "unit", marks=pytest.mark.long),
+    ],
 )
 def test_training_raises_the_likelihood(algorithm, visible, no_autodiff):
     v = data()

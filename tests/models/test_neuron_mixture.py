@@ -52,6 +52,7 @@ def test_training_finds_the_groups(no_autodiff):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.long
 def test_without_balance_shares_stay_equal():
     assert np.all(np.asarray(fitted(balance=0)[0].machine.routing_bias) == 0)
 

@@ -49,6 +49,7 @@ def test_training_finds_the_groups(routing, options, no_autodiff):
     assert np.isfinite(history["free_energy"]).all()
 
 
+@pytest.mark.long
 def test_equal_seeds_train_equal_models():
     found = []
     for _ in range(2):

@@ -160,7 +160,7 @@ def test_winners():
 
 
 def test_dynamic_batch_and_count(model):
-    @tf.function(input_signature=[tf.TensorSpec([None, 20, 22, 1])])
+    @tf.function(input_signature=[tf.TensorSpec([None, 20, 22, 1])], autograph=False)
     def ends(batch):
         return {
             **model.reconstruct(batch),
@@ -168,9 +168,7 @@ def test_dynamic_batch_and_count(model):
             **model.free_energy(batch),
         }
 
-    @tf.function(
-        input_signature=[tf.TensorSpec([], "int32"), tf.TensorSpec([], "int64")], autograph=False
-    )
+    @tf.function(input_signature=[tf.TensorSpec([], "int32"), tf.TensorSpec([], "int64")])
     def sample(n, seed):
         return model.sample(n, seed)
 

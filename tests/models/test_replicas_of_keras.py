@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 REPLICAS = """
 import sys; sys.modules.update(dict.fromkeys(("jax", "matplotlib", "sklearn")))
 import keras, numpy as np, tensorflow as tf
@@ -50,6 +52,7 @@ def run(program, folder, **environment):
     )
 
 
+@pytest.mark.long
 def test_replicas_end_with_one_routing_bias(tmp_path):
     shown = run(REPLICAS, tmp_path)
     assert shown.stdout.strip().endswith("fine"), shown.stderr

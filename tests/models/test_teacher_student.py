@@ -8,6 +8,7 @@ import itertools
 
 import keras
 import numpy as np
+import pytest
 from scipy.special import softmax
 
 from keras_capsule_poe import HarmoniumModel, RestrictedBoltzmannMachine
@@ -27,6 +28,7 @@ def moments(p):
     return second[np.triu_indices(NEURONS)]  # v_i^2 = v_i
 
 
+@pytest.mark.long
 def test_pcd_recovers_the_moments_of_a_teacher():
     random = np.random.default_rng(1)
     teacher = RestrictedBoltzmannMachine(HIDDEN, centering=False)

@@ -94,6 +94,7 @@ def assert_equal(program, arrays, names):
             np.testing.assert_allclose(value, expected[key], atol=2e-5, err_msg=f"{name} {key}")
 
 
+@pytest.mark.long
 def test_persistent_chains_are_fitted(program, tmp_path):
     assert_equal(program, on_jax(tmp_path, FAST), FAST)
 

@@ -169,10 +169,8 @@ def weights(folder, stage):
     return model.get_weights()
 
 
-@pytest.mark.parametrize("family", ["rbm", pytest.param("capsules", marks=pytest.mark.long)])
-def test_two_processes_stop_together_and_go_on_together(capspoe, tmp_path, family):
-    (command, tolerances), (first, *_) = COMMANDS[family], COMMANDS[family][1]
-    folder, whole = tmp_path / "two", tmp_path / "one"
+def begun_and_killed(command, folder, first):
+    """Two processes, of which one is killed once there is a checkpoint of the first stage."""
     processes = begin(command, folder)
     until = time.time() + 120
     while not list(folder.glob(f"{first}/checkpoints/step-*")) and time.time() < until:
@@ -181,14 +179,24 @@ def test_two_processes_stop_together_and_go_on_together(capspoe, tmp_path, famil
     os.kill(processes[1].pid, signal.SIGKILL)
     (code, out, error), (killed, _, _) = end(processes)
     assert (code, killed) == (1, -signal.SIGKILL), error
-    *_, last = tolerances
-    assert not (folder / last / "done.json").exists()
     # One line and no more.
     assert error.strip().splitlines() == [
         "Error: Worker 0 of 2 has stopped because another one did. The same capspoe train on "
         "all of them goes on from the last checkpoint."
     ]
 
+
+def test_a_process_whose_other_one_is_killed_stops_and_says_so(tmp_path):
+    begun_and_killed(MACHINE, tmp_path, "rbm")
+    assert not (tmp_path / "rbm" / "done.json").exists()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("family", COMMANDS)
+def test_two_processes_go_on_together(capspoe, tmp_path, family):
+    (command, tolerances), (first, *_) = COMMANDS[family], COMMANDS[family][1]
+    folder, whole = tmp_path / "two", tmp_path / "one"
+    begun_and_killed(command, folder, first)
     (code, out, error), (other, said, problem) = end(begin(command, folder))
     assert (code, other) == (0, 0), error + problem
     assert f"{first}: resumed after step" in out

@@ -47,6 +47,7 @@ def last_epoch(folder, stage):
     return json.loads((folder / stage / "history.json").read_text())[-1]
 
 
+@pytest.mark.long
 def test_digits_end_to_end_learns(tmp_path):
     config = small_config(
         **{

@@ -92,7 +92,9 @@ def test_a_machine_that_came_undone(tmp_path, rate, complains):
     assert [line.split(":")[0] for line in found] == (["rbm"] if complains else [])
 
 
-@pytest.mark.parametrize("rate, complains", [(1e-3, False), (10.0, True)])
+@pytest.mark.parametrize(
+    "rate, complains", [pytest.param(1e-3, False, marks=pytest.mark.long), (10.0, True)]
+)
 def test_a_classifier_that_came_undone(tmp_path, rate, complains):
     settings = {
         "capsnet.filters": 4,
