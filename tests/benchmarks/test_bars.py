@@ -108,4 +108,4 @@ def test_those_that_are_not_asked_for_come_from_before(run_all, results, monkeyp
 
 def test_what_was_not_measured_is_no_bar(run_all, results):
     paper_row(results)["speedup_over_best"] = None
-    assert len(run_all.bars(results)) == 19
+    assert len(run_all.bars(results)) == 22
