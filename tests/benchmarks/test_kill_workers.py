@@ -68,7 +68,10 @@ def test_what_ends_before_it_is_disturbed(disturbed):
     assert disturbed("true", "true", stage="export", moment=0.5) is None
 
 
-@pytest.mark.parametrize("first, second", [("true", CRASHES), ("true", WAITS), (WAITS, "exit 3")])
+@pytest.mark.parametrize(
+    "first, second",
+    [("true", CRASHES), pytest.param("true", WAITS, marks=pytest.mark.long), (WAITS, "exit 3")],
+)
 def test_failures_without_a_kill_are_failures(disturbed, first, second):
     seconds, found = disturbed(first, second, stage="export", moment=0.8)
     assert "worker" in found

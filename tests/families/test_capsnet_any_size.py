@@ -70,6 +70,7 @@ def test_the_savedmodel_takes_pairs(folder, done):
     assert card["any_size"] is True and card["image_shape"] == [28, 28, 1]
 
 
+@pytest.mark.long
 def test_of_one_size_only_is_said(folder, capspoe, monkeypatch):
     config = RunConfig(get("capsnet"), "small")
     config.update({"capsnet": {"coefficients": "uniform", "decoder": "none"}})

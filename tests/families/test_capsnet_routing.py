@@ -69,6 +69,7 @@ def test_changes_of_the_logits_are_in_the_history(folder, model):
     np.testing.assert_allclose(found, changes, rtol=1e-4)
 
 
+@pytest.mark.long
 def test_couplings_are_drawn(done, model, tmp_path):
     path = tmp_path / "couplings.png"
     shown = done("traverse", "--couplings", "--image", 2, "--image", 5, "--out", path)

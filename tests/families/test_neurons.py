@@ -64,6 +64,7 @@ def test_it_is_killed_and_goes_on_bit_for_bit(model, tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.long
 def test_the_second_layer_models_the_first_one_s_neurons_and_joint_samples_come_from_it(model):
     whole = get("neurons").load(model / "model.keras")
     assert whole.top.machine.kernel.shape == (12 // 4, 2, 5, 4)
@@ -87,6 +88,7 @@ def test_its_settings_are_its_constructors_(run, tmp_path):
         assert "expert neurons     20 x 16" in run(*train, "--recipe", recipe, "--dry-run")
 
 
+@pytest.mark.long
 def test_it_samples(run, model, tmp_path):
     for options in (("--domain", "uniform"), ("--domain", "visited"), ()):
         picture = tmp_path / "grid.png"
@@ -143,6 +145,7 @@ def test_it_is_served_without_the_package(run, model):
     assert done.stdout.strip() == shapes, done.stderr[-2000:]
 
 
+@pytest.mark.long
 def test_endpoints_check_their_arguments(model, refused):
     found = refused(model / "1")
     assert found["sample_capsule"] == {"capsule", "n"} and found["gibbs"] == {"images", "steps"}

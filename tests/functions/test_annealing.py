@@ -180,7 +180,14 @@ def on_the_ball(log_partition=20, units=None, chains=400, temperatures=30):
 
 
 # Nats, and how well 400 chains over 30 temperatures know them: the first to 0.02 in any case.
-@pytest.mark.parametrize("log_partition, known", [(2, 0.005), (20, 0.04), (90, 0.06)])
+@pytest.mark.parametrize(
+    "log_partition, known",
+    [
+        pytest.param(2, 0.005, marks=pytest.mark.long),
+        (20, 0.04),
+        pytest.param(90, 0.06, marks=pytest.mark.long),
+    ],
+)
 def test_disjoint_experts_on_the_ball(log_partition, known):
     found, closed = on_the_ball(log_partition)
     assert closed == pytest.approx(log_partition, rel=0.02)

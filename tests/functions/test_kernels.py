@@ -96,7 +96,7 @@ def drift(log_weight, values, beta, blocks, steps):
     return variation(walked(kernel, log_weight, start, beta, steps), p) / floor(p)
 
 
-@pytest.mark.parametrize("steps", [1, 4, 16])
+@pytest.mark.parametrize("steps", [1, pytest.param(4, marks=pytest.mark.long), 16])
 @pytest.mark.parametrize(
     "kind, beta, blocks", [("fixed", 1, 1), ("routed", 1, 2), ("fixed", 0.4, 2)]
 )
@@ -212,7 +212,7 @@ def gaussian_weight(z):
     return -free_energy(z)
 
 
-@pytest.mark.parametrize("steps", [1, 4, 16])
+@pytest.mark.parametrize("steps", [1, pytest.param(4, marks=pytest.mark.long), 16])
 def test_elliptical_slices_stay_at_the_law(steps):
     covariance, _ = gaussian()
     start = draw_independent_experts(covariance, CHAINS, 5, dtype="float64")

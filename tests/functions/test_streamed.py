@@ -119,7 +119,7 @@ MATRIX = [
 
 
 @pytest.mark.parametrize("options", MATRIX, ids=lambda o: "-".join(map(str, o.values())))
-@pytest.mark.parametrize("name", ["encoder", "decoder"])
+@pytest.mark.parametrize("name", ["encoder", pytest.param("decoder", marks=pytest.mark.long)])
 def test_every_option_gives_the_plain_numbers(name, options):
     x, z, kernel = data(name, gain=0.3)
     options = options_for(name, **options)

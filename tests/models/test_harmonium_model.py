@@ -61,7 +61,7 @@ def weights(model):
 KINDS = [
     pytest.param({"algorithm": "cd", "steps": 2}, marks=pytest.mark.long),
     {"algorithm": "pcd", "chains": 10, "start": "noise", "binarize": "stochastic"},
-    {"algorithm": "pt", "chains": 5, "temperatures": 2},
+    pytest.param({"algorithm": "pt", "chains": 5, "temperatures": 2}, marks=pytest.mark.long),
 ]
 
 

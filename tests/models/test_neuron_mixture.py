@@ -47,7 +47,11 @@ def test_training_finds_the_groups(no_autodiff):
     assert history["free_energy"][-1] < history["free_energy"][0] - 5
     winners = np.argmax(model.machine.posterior(data()).parent, axis=1)
     assert len(set(winners.tolist())) == J
-    again, _ = fitted()
+
+
+@pytest.mark.long
+def test_equal_seeds_train_equal_models():
+    (model, _), (again, _) = fitted(), fitted()
     for a, b in zip(model.get_weights(), again.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
 

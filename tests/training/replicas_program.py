@@ -1,10 +1,10 @@
 """Trains every stage of every family on one device, and anew on two replicas of one process.
 
 Run in a process of its own, since replicas are set up before TensorFlow computes anything:
-prints, for each stage, by how much its weights and its figures differ, as JSON; then the same of
-what would be wrong with these runs.
+prints, for each stage, by how much its weights and its figures differ, as JSON; then, without
+--right, the same of what would be wrong with these runs.
 
-Usage: python tests/training/replicas_program.py FOLDER [NAME ...]
+Usage: python tests/training/replicas_program.py FOLDER [--right] [NAME ...]
 """
 
 import contextlib
@@ -191,13 +191,14 @@ def main(folder, *chosen):
 
     fitting.optimizer = gradient_descent
     two = devices.start(2, note=lambda line: None)
+    is_right, chosen = "--right" in chosen, [name for name in chosen if name != "--right"]
     for name in RUNS:
         if chosen and name not in chosen:
             continue
         found = differences_of(name, Path(folder), two)
         print(json.dumps({name: found}), flush=True)
     for text, (run, name, wrong) in WRONG.items():
-        if chosen and run not in chosen:
+        if is_right or (chosen and run not in chosen):
             continue
         right = getattr(replicas, name)
         setattr(replicas, name, wrong(right))

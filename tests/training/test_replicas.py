@@ -48,12 +48,12 @@ def of_program(folder, names):
 
 @pytest.fixture(scope="module")
 def core(tmp_path_factory):
-    return of_program(tmp_path_factory.mktemp("replicas"), CORE)
+    return of_program(tmp_path_factory.mktemp("replicas"), ["--right", *CORE])
 
 
 @pytest.fixture(scope="module")
 def more(tmp_path_factory):
-    return of_program(tmp_path_factory.mktemp("replicas"), MORE)
+    return of_program(tmp_path_factory.mktemp("replicas"), [*CORE, *MORE])
 
 
 def assert_equal(found, name, stages):
@@ -73,6 +73,7 @@ def test_two_replicas_learn_what_one_device_does(core, name, stages):
     assert_equal(core, name, stages)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -82,8 +83,8 @@ def test_two_replicas_learn_what_one_device_does(core, name, stages):
         "noise that each replica draws for itself",
     ],
 )
-def test_what_would_be_wrong_is_seen(core, wrong):
-    assert_seen(core, wrong)
+def test_what_would_be_wrong_is_seen(more, wrong):
+    assert_seen(more, wrong)
 
 
 @pytest.mark.long

@@ -65,7 +65,8 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("recipe", ["generation", pytest.param("paper", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("recipe", ["generation", "paper"])
 def test_experts_that_came_undone(tmp_path, capspoe, recipe):
     settings = {**SMALL, "encoder.epochs": 2, "encoder.learning_rate": 1e4}
     found = told(tmp_path, settings, recipe=recipe, stage="encoder")
