@@ -45,7 +45,10 @@ def kill():
     sys.path.remove(str(BENCHMARKS))
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    "fault",
+    ["different", *(pytest.param(x, marks=pytest.mark.long) for x in FAULTS if x != "different")],
+)
 def test_what_goes_wrong_is_counted_and_told(kill, tmp_path, monkeypatch, fault):
     text, loss = FAULTS[fault]
     program = PROGRAM.format(fault=text, loss=loss)

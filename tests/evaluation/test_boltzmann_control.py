@@ -43,6 +43,7 @@ def test_it_has_the_groups_of_the_features():
     assert outside.std() < 0.15
 
 
+@pytest.mark.long
 def test_it_follows_its_seeds_alone():
     features, _, _ = groups(n=200)
     drawn = []

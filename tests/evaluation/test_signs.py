@@ -56,6 +56,7 @@ def test_half_of_what_an_even_law_draws_is_negative():
     assert negative_share(np.repeat(mixed, 10, axis=0), training) == 0.5
 
 
+@pytest.mark.long
 def test_the_figures_are_in_the_report(model, image_set):
     data = ImageData(image_set(40, 1, labels=False), image_set(30, 2, labels=False))
     found = measure(model, data, samples=10)

@@ -60,6 +60,7 @@ def test_the_loss_is_the_bound_at_the_best_variance():
     assert float(model.compute_loss(x, y_pred=pred)) + 6 == pytest.approx(bound.min(), rel=1e-5)
 
 
+@pytest.mark.long
 def test_its_samples_lie_where_the_features_do():
     features, others = curve(2000, 0), curve(2000, 0)[::2]
     control = VariationalControl(2000, steps=400, code=2).fit(features)

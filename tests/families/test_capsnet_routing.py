@@ -137,6 +137,7 @@ def test_models_vote(done, folder, twin, model, tmp_path):
     assert confidence == pytest.approx(lengths.max(axis=1).mean(), rel=1e-4)
 
 
+@pytest.mark.long
 def test_models_that_cannot_vote_are_refused_in_a_line(done, folder, twin, other, tmp_path):
     again = ("evaluate", "--ensemble")
     said = done(*again, folder, code=2)

@@ -182,6 +182,7 @@ def test_burn_in_and_noise(done, tmp_path):
     assert "the model has joint, gibbs, meanfield" in shown
 
 
+@pytest.mark.long
 def test_samples_are_of_the_machine(model):
     """20,000 draws against p(h) by enumeration: a chain at another temperature would differ."""
     machine = model.machine
@@ -244,6 +245,7 @@ def test_what_judges_samples_finds_its_own(model, digits):
         assert images.min() >= 0 and images.max() <= 1
 
 
+@pytest.mark.long
 def test_it_is_looked_at_and_evaluated(done, tmp_path):
     shown = done("reconstruct", "--out", tmp_path / "r.png", "--n", 5)
     assert "r.png" in shown

@@ -228,7 +228,7 @@ def few_images_at_once(monkeypatch):
 )
 def test_slices_and_graphs_of_any_batch(name, normalize, few_images_at_once):
     _, i, j, d, e = SIZES[name]
-    options = {"iterations": 2, "normalize": normalize}
+    options = {"iterations": 1, "normalize": normalize}
 
     def everything(implementation, x, z, kernel):
         with tf.GradientTape() as tape:

@@ -144,6 +144,7 @@ def test_learning_rate_zero_leaves_the_maps_unchanged():
     assert got["update_size"] == 0 and np.isfinite(got["loss"])
 
 
+@pytest.mark.long
 def test_the_penalty_shrinks_the_maps():
     l2 = 0.5
     model = encoder(
@@ -174,6 +175,7 @@ def test_the_loss_is_nan_when_the_update_overflows():
     assert np.isnan(fit(model, primaries(32))["loss"])
 
 
+@pytest.mark.long
 def test_load_balancing_raises_the_rarest_usage():
     x = primaries(96)
     options = {"activation_prior": 1.0, "use_routing_bias": True, "scale": 5.0}

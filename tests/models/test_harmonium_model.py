@@ -78,6 +78,7 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(kind, tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.long
 def test_other_chains_or_another_seed_end_elsewhere():
     """So that equal ends are no accident."""
     v, runs = data(), []
