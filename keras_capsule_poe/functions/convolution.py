@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_capsule_poe.functions.fast_convolution import fast_convolution
+from keras_capsule_poe.functions.fast_convolution import HALF, SINGLE, fast_convolution
 from keras_capsule_poe.functions.laying_down import lay_down, pays
 from keras_capsule_poe.functions.processor import on_processor
 
@@ -17,8 +17,8 @@ def convolve(x, kernel, strides=1, padding="valid", fast=False):
         strides: int, along both axes.
         padding: `"valid"` or `"same"`.
         fast: bool, whether by few multiplications, where that pays: on a processor, for many
-            channels and large filters, in float32. It transforms the filters each time, which
-            large batches are worth. The same numbers but for rounding.
+            channels and large filters. It transforms the filters each time, which large batches
+            are worth. The same numbers but for rounding; half precision is computed in float32.
 
     Returns:
         Tensor (B, h, w, O).
@@ -37,7 +37,7 @@ def convolve(x, kernel, strides=1, padding="valid", fast=False):
     if quick is None:
         return ops.conv(x, kernel, strides=strides, padding=padding, data_format="channels_last")
     around = ((0, 0), *zip(before, after), (0, 0))
-    return quick(ops.pad(x, around) if any(map(sum, around)) else x, kernel)
+    return _in_full(quick, ops.pad(x, around) if any(map(sum, around)) else x, kernel)
 
 
 def transposed(y, kernel, strides=1, fast=False):
@@ -53,24 +53,25 @@ def transposed(y, kernel, strides=1, fast=False):
         Tensor (B, H, W, C), H = strides (h - 1) + max(K, strides).
     """
     y, kernel = ops.convert_to_tensor(y), ops.convert_to_tensor(kernel)
-    if fast and None not in y.shape[1:3] and _is_exact(y) and pays(kernel.shape, strides):
-        return lay_down(y, kernel)
+    if fast and None not in y.shape[1:3] and on_processor() and pays(kernel.shape, strides):
+        return _in_full(lay_down, y, kernel)
     sizes = [strides * (size - 1) + k for size, k in zip(y.shape[1:3], kernel.shape[:2]) if size]
     quick = _fast(y, kernel.shape, sizes, strides) if fast and len(sizes) == 2 else None
     if quick is None or strides > min(kernel.shape[:2]):
         return ops.conv_transpose(
             y, kernel, strides=strides, padding="valid", data_format="channels_last"
         )
-    return quick.transpose(y, kernel)
+    return _in_full(quick.transpose, y, kernel)
 
 
-def fast_share(sizes, kernel_shape, strides=1, padding="valid"):
+def fast_share(sizes, kernel_shape, strides=1, padding="valid", dtype="float32"):
     """What `convolve` takes in training, as a share of the plain form's multiplications.
 
     Args:
         sizes: (H, W) of the maps.
         kernel_shape: (K, K, C, O).
         strides, padding: See `convolve`.
+        dtype: str, of the maps.
 
     Examples:
 
@@ -79,18 +80,32 @@ def fast_share(sizes, kernel_shape, strides=1, padding="valid"):
     """
     before, after = _padding(sizes, kernel_shape[:2], strides, padding)
     padded = tuple(a + size + b for a, size, b in zip(before, sizes, after))
-    quick = fast_convolution(padded, tuple(kernel_shape), strides) if on_processor() else None
+    quick = _quick(padded, kernel_shape, strides, dtype)
     return quick.share(*kernel_shape[2:]) if quick else 1.0
 
 
 def _fast(x, kernel_shape, sizes, strides):
-    return fast_convolution(tuple(sizes), tuple(kernel_shape), strides) if _is_exact(x) else None
+    return _quick(sizes, kernel_shape, strides, keras.backend.standardize_dtype(x.dtype))
 
 
-def _is_exact(x):
-    """Whether numbers have bits to lose to rounding, and are a processor's."""
+def _quick(sizes, kernel_shape, strides, dtype):
+    if not on_processor():
+        return None
+    limits = HALF if _is_half(dtype) else SINGLE
+    return fast_convolution(tuple(sizes), tuple(kernel_shape), strides, limits)
+
+
+def _is_half(dtype):
+    return dtype in ("bfloat16", "float16")
+
+
+def _in_full(function, x, kernel):
+    """A function of maps and filters whose sums half precision would have no digits for."""
     dtype = keras.backend.standardize_dtype(x.dtype)
-    return dtype in ("float32", "float64") and on_processor()
+    if not _is_half(dtype):
+        return function(x, kernel)
+    y = function(ops.cast(x, "float32"), ops.cast(kernel, "float32"))
+    return ops.cast(y, dtype)
 
 
 def _padding(sizes, taps, strides, padding):

@@ -8,13 +8,27 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_capsule_poe.functions.toom_cook import MOST_PRODUCTS, strided
+from keras_capsule_poe.functions.toom_cook import strided
 
-# Outputs along an axis that are made together.
-MOST_OUTPUTS = 4
-# What it takes to move a number to and from the products, in multiplications; and the share of
-# the plain form's that is not worth it.
-MOVED, MOST_SHARE = 50, 0.6
+# What it takes to move a number to and from the products, in multiplications.
+MOVED = 50
+
+
+class Limits(NamedTuple):
+    """How far multiplications are saved: for digits, and for time.
+
+    `products` of a tile along an axis, and `outputs` that it makes, at most; and the share of the
+    plain form's multiplications above which it is not worth it.
+    """
+
+    products: int
+    outputs: int
+    share: float
+
+
+# All is computed in float32. Half precision has but three digits to lose, and a plain form that
+# takes about half the time, on a processor that has it.
+SINGLE, HALF = Limits(8, 4, 0.6), Limits(10, 6, 0.3)
 
 
 class Axis(NamedTuple):
@@ -37,13 +51,14 @@ class Axis(NamedTuple):
 
 
 @functools.lru_cache
-def axis(size, taps, stride):
+def axis(size, taps, stride, limits=SINGLE):
     """The `Axis` with the fewest products; or None, if none is accurate.
 
     Args:
         size: int, inputs.
         taps: int, of the filters.
         stride: int.
+        limits: `Limits`.
 
     Examples:
 
@@ -54,7 +69,7 @@ def axis(size, taps, stride):
     length, longest = (size - taps) // stride + 1, -(-taps // stride)
     if length < 1:
         return None
-    known = range(1, min(MOST_OUTPUTS, length, MOST_PRODUCTS + 1 - longest) + 1)
+    known = range(1, min(limits.outputs, length, limits.products + 1 - longest) + 1)
     found = [_axis(size, length, strided(m, taps, stride), stride) for m in known]
     return min(found, key=lambda each: each.tiles * each.products, default=None)
 
@@ -76,7 +91,8 @@ class FastConvolution:
 
     As Y = Aᵀ [(G k Gᵀ) * (Bᵀ x B)] A along both axes, tile by tile: 9x9 filters of stride 2 take a
     quarter of the multiplications and become one large product for each of 169 points, which a
-    processor does at its best rate. Float32 keeps four to five digits.
+    processor does at its best rate. Float32 keeps four to five digits, or those of half precision,
+    see `Limits`.
 
     Args:
         rows, columns: `Axis`.
@@ -146,21 +162,23 @@ def _both(rows, columns, x):
     return ops.matmul(columns.astype(dtype), ops.reshape(x, (len(rows), columns.shape[1], -1)))
 
 
-def fast_convolution(sizes, kernel_shape, strides=1):
+def fast_convolution(sizes, kernel_shape, strides=1, limits=SINGLE):
     """The `FastConvolution` of maps of a fixed size, or None where none is accurate or pays.
 
     Args:
         sizes: (H, W) of the maps, padded.
         kernel_shape: (K, K, C, O) of the filters.
         strides: int.
+        limits: `Limits`.
 
     Examples:
 
     >>> fast_convolution((28, 28), (9, 9, 1, 256)) is None  # one channel
     True
     """
-    axes = [axis(size, taps, strides) for size, taps in zip(sizes, kernel_shape[:2], strict=True)]
+    sides = zip(sizes, kernel_shape[:2], strict=True)
+    axes = [axis(size, taps, strides, limits) for size, taps in sides]
     if None in axes:
         return None
     found = FastConvolution(*axes)
-    return found if found.share(*kernel_shape[2:]) <= MOST_SHARE else None
+    return found if found.share(*kernel_shape[2:]) <= limits.share else None

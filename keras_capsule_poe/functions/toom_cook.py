@@ -7,9 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Small numbers first: powers of large ones, and their inverses, cost digits.
-POINTS = tuple(Fraction(p) for p in ("0", "1", "-1", "2", "-2", "1/2", "-1/2"))
-# With one more point, at infinity. Of eight, float32 keeps four to five digits.
+# Small numbers first: powers of large ones, and their inverses, cost digits. The last two are
+# those that cost fewest of ten.
+POINTS = tuple(Fraction(p) for p in ("0", "1", "-1", "2", "-2", "1/2", "-1/2", "3/4", "-3/4"))
+# With one more point, at infinity. Float32 keeps four to five digits of eight products, three to
+# four of ten.
 MOST_PRODUCTS = len(POINTS) + 1
 
 

@@ -22,9 +22,10 @@ class _Fast:
 class FastConv2D(_Fast, keras.layers.Conv2D):
     """A `keras.layers.Conv2D` that takes a fraction of the multiplications in training.
 
-    Large filters of many channels are computed by few products, on a processor in float32, and so
-    are transposed ones that lead to few channels, see `lay_down`; all else, and whatever is not
-    training, as Keras does. The numbers differ by rounding.
+    Large filters of many channels are computed by few products, on a processor, and so are
+    transposed ones that lead to few channels, see `lay_down`; all else, and whatever is not
+    training, as Keras does. The numbers differ by rounding; half precision is computed in float32,
+    by still fewer products, and then rounded.
 
     Args:
         filters, kernel_size, **kwargs: As `keras.layers.Conv2D` has them.

@@ -2,8 +2,11 @@
 
 Rejected: points that are used twice; fractions on one side only; residue classes of a stride that
 are taken for another; a last tile that reaches beyond the map and wraps; rows and columns
-exchanged; zeros of "same" padding on the wrong side; the transpose without its padding.
+exchanged; zeros of "same" padding on the wrong side; the transpose without its padding; sums in
+half precision.
 """
+
+import functools
 
 import keras
 import numpy as np
@@ -11,7 +14,13 @@ import pytest
 from keras import ops
 
 from keras_capsule_poe.functions.convolution import convolve, fast_share, transposed
-from keras_capsule_poe.functions.fast_convolution import FastConvolution, axis, fast_convolution
+from keras_capsule_poe.functions.fast_convolution import (
+    HALF,
+    SINGLE,
+    FastConvolution,
+    axis,
+    fast_convolution,
+)
 from keras_capsule_poe.functions.processor import on_processor
 from keras_capsule_poe.functions.toom_cook import MOST_PRODUCTS, strided, toom_cook
 
@@ -41,8 +50,8 @@ def by_definition(x, kernel, stride):
     )
 
 
-def fast(sizes, taps, stride):
-    return FastConvolution(*(axis(size, taps, stride) for size in sizes))
+def fast(sizes, taps, stride, limits=SINGLE):
+    return FastConvolution(*(axis(size, taps, stride, limits) for size in sizes))
 
 
 @pytest.mark.parametrize("outputs", range(1, MOST_PRODUCTS))
@@ -51,11 +60,11 @@ def test_a_correlation_takes_as_many_products_as_it_has_outputs_and_taps_but_one
         a, g, b = toom_cook(outputs, taps)
         k, d = values(taps), values(outputs + taps - 1)
         assert len(a) == len(g) == len(b) == outputs + taps - 1
-        # Powers of two up to the seventh cost three of sixteen digits.
+        # Powers of two up to the ninth cost three of sixteen digits.
         np.testing.assert_allclose(a.T @ ((g @ k) * (b @ d)), np.correlate(d, k), atol=1e-11)
 
 
-@pytest.mark.parametrize("outputs, taps", [(0, 3), (4, 6)])
+@pytest.mark.parametrize("outputs, taps", [(0, 3), (5, 7)])
 def test_more_products_than_are_accurate_are_refused(outputs, taps):
     with pytest.raises(ValueError, match=f"outputs={outputs}, taps={taps}"):
         toom_cook(outputs, taps)
@@ -69,10 +78,11 @@ def test_a_stride_takes_the_taps_apart(outputs, taps, stride):
     np.testing.assert_allclose(a.T @ ((g @ k) * (b @ d)), expected, atol=1e-11)
 
 
+@pytest.mark.parametrize("limits", [SINGLE, HALF], ids=["single", "half"])
 @pytest.mark.parametrize("sizes, taps, stride", SHAPES)
-def test_maps_and_both_gradients_are_those_of_the_sum(sizes, taps, stride):
+def test_maps_and_both_gradients_are_those_of_the_sum(sizes, taps, stride, limits):
     x, kernel = values((2, *sizes, 3)), values((taps, taps, 3, 4), seed=1)
-    convolution = fast(sizes, taps, stride)
+    convolution = fast(sizes, taps, stride, limits)
     expected = by_definition(x, kernel, stride)
     np.testing.assert_allclose(convolution(x, kernel), expected, atol=1e-9)
     # Both are linear: <y, F(x, k)> is <F'(y, k), x>, and its gradient in k that of any other k.
@@ -102,13 +112,15 @@ def test_autodiff_through_it_gives_the_gradients_of_the_plain_form(sizes, taps, 
         np.testing.assert_allclose(ours, plain, atol=1e-9)
 
 
-def test_float32_keeps_four_digits():
-    # As behind a ReLU; errors as a share of the outputs' deviation.
+# The largest errors, as a share of the outputs' deviation. Half precision rounds at 4e-3.
+@pytest.mark.parametrize("limits, most", [(SINGLE, 1e-4), (HALF, 2e-3)], ids=["single", "half"])
+def test_float32_keeps_its_digits(limits, most):
+    # As behind a ReLU.
     x = np.maximum(values((4, 20, 20, 64)), 0).astype("float32")
     kernel = values((9, 9, 64, 96), seed=1).astype("float32")
     exact = by_definition(x.astype("float64"), kernel.astype("float64"), 2)
-    error = np.abs(np.asarray(fast((20, 20), 9, 2)(x, kernel)) - exact).max() / exact.std()
-    assert error < 1e-4
+    found = np.asarray(fast((20, 20), 9, 2, limits)(x, kernel))
+    assert np.abs(found - exact).max() < most * exact.std()
 
 
 @pytest.mark.parametrize("padding", ["valid", "same"])
@@ -142,8 +154,62 @@ def test_it_is_not_taken_where_it_does_not_pay(sizes, kernel_shape, strides):
     assert fast_share(sizes, kernel_shape, strides) == 1
 
 
-def test_half_precision_is_left_to_the_plain_form():
-    x = ops.cast(values((2, 20, 20, 64)), "bfloat16")
-    kernel = ops.cast(values((9, 9, 64, 96)), "bfloat16")
-    forms = [convolve(x, kernel, 2, fast=which) for which in (False, True)]
-    np.testing.assert_array_equal(*(np.asarray(ops.cast(y, "float32")) for y in forms))
+def rounded(array):
+    """Numbers that bfloat16 has, as such and in float64."""
+    half = ops.cast(array, "bfloat16")
+    return half, np.asarray(ops.cast(half, "float32")).astype("float64")
+
+
+def as_float64(y):
+    assert keras.backend.standardize_dtype(y.dtype) == "bfloat16"
+    return np.asarray(ops.cast(y, "float32")).astype("float64")
+
+
+def test_half_precision_rounds_what_is_computed_in_float32():
+    x, exact_x = rounded(np.maximum(values((2, 19, 19, 64)), 0))
+    kernel, exact_kernel = rounded(values((9, 9, 64, 96), seed=1))
+    exact = by_definition(exact_x, exact_kernel, 2)
+    found = as_float64(convolve(x, kernel, 2, fast=True))
+    # Half a unit of eight bits, and what ten products cost; not the bits of the plain form.
+    np.testing.assert_allclose(found, exact, rtol=2**-8, atol=2e-3 * exact.std())
+    assert (found != as_float64(convolve(x, kernel, 2))).any()
+    y, exact_y = rounded(values(exact.shape, seed=2))
+    back = as_float64(transposed(y, kernel, 2, fast=True))
+    other = values(exact_x.shape, seed=3)
+    whole = np.sum(exact_y * by_definition(other, exact_kernel, 2))
+    assert np.sum(back * other) == pytest.approx(whole, abs=2**-8 * np.linalg.norm(back * other))
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="TensorFlow differentiates")
+def test_gradients_in_half_precision_are_no_worse_than_those_of_the_plain_form():
+    import tensorflow as tf
+
+    x, exact_x = rounded(np.maximum(values((4, 19, 19, 64)), 0))
+    kernel, exact_kernel = rounded(values((9, 9, 64, 96), seed=1) / 9)
+    upstream, exact_upstream = rounded(values((4, 6, 6, 96), seed=2))
+
+    def gradients(form, x, kernel, upstream):
+        with tf.GradientTape() as tape:
+            tape.watch([x, kernel])
+            y = form(x, kernel)
+        return tape.gradient(y, [x, kernel], upstream)
+
+    exact = gradients(
+        lambda x, k: tf.nn.conv2d(x, k, 2, "VALID"),
+        *map(tf.constant, (exact_x, exact_kernel, exact_upstream)),
+    )
+    forms = (functools.partial(convolve, strides=2, fast=which) for which in (True, False))
+    ours, plain = (gradients(form, x, kernel, upstream) for form in forms)
+    for a, b, truth in zip(ours, plain, exact, strict=True):
+        errors = [np.abs(as_float64(g) - truth.numpy()).max() for g in (a, b)]
+        assert errors[0] < 1.1 * errors[1]
+
+
+def test_half_precision_pays_by_its_own_limit():
+    shape = (28, 28), (5, 5, 64, 64), 1, "same"
+    assert fast_share(*shape) < 0.5
+    assert fast_share(*shape, dtype="bfloat16") == 1
+    large = (19, 19), (9, 9, 128, 128), 2
+    # Ten products for six outputs, where eight are for three.
+    ratio = fast_share(*large, dtype="bfloat16") / fast_share(*large)
+    assert ratio == pytest.approx((19 / 26) ** 2)

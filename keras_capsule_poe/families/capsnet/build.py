@@ -167,8 +167,8 @@ def _forward(network, image_shape):
 
 def _share(layer, shape):
     """What a layer takes in training, as a share of its plain multiplications."""
-    is_fast = isinstance(layer, (ConvCapsules, FastConv2D)) and layer.compute_dtype == "float32"
-    if not is_fast:
+    if not isinstance(layer, (ConvCapsules, FastConv2D)):
         return 1.0
     strides = layer.strides if isinstance(layer, ConvCapsules) else layer.strides[0]
-    return fast_share(shape[1:3], layer.kernel.shape, strides, layer.padding)
+    dtype = layer.compute_dtype
+    return fast_share(shape[1:3], layer.kernel.shape, strides, layer.padding, dtype)

@@ -11,7 +11,7 @@ from keras_capsule_poe.training.family import Cost
 # cores, what comes between the steps included; convolutions in bfloat16 exceed it, and so do those
 # that take fewer multiplications in training.
 SHARE = {"autoencoder": 1.1, "features": 0.6}
-BFLOAT16_SHARE = {"autoencoder": 0.9, "features": 1.3}
+BFLOAT16_SHARE = {"autoencoder": 1.1, "features": 1.3}
 BYTES, CHUNK = 4, 256
 
 
