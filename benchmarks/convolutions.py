@@ -1,8 +1,8 @@
 """Large filters in their fast form against the plain one: forward, and a training step's way.
 
-Batches of 128 maps, float32; `backward` has both gradients. `share` is the rate of the plain form's
-operations, as a share of a large product's: the fast form's may pass 1.
-Usage: python benchmarks/convolutions.py [--json FILE] [--quick]
+Batches of 128 maps; `backward` has both gradients. `share` is the rate of the plain form's
+operations, as a share of a large product's in float32: the fast form's may pass 1.
+Usage: python benchmarks/convolutions.py [--dtype float32|bfloat16] [--json FILE] [--quick]
 """
 
 import _children as children
@@ -25,7 +25,7 @@ BATCH = 128
 COLUMNS = "case direction plain_ms fast_ms ratio plain_share fast_share error".split()
 
 
-def calls(case, is_backward):
+def calls(case, is_backward, dtype):
     """Both forms as functions without arguments, and the operations of the plain one."""
     size, channels, taps, filters, strides, padding = CASES[case]
     random = np.random.default_rng(0)
@@ -34,7 +34,7 @@ def calls(case, is_backward):
     is_back = padding == "transposed"
     sides = (filters, channels) if is_back else (channels, filters)
     kernel = random.normal(size=(taps, taps, *sides)) / taps
-    x, kernel = tf.constant(x, "float32"), tf.constant(kernel, "float32")
+    x, kernel = tf.cast(x, dtype), tf.cast(kernel, dtype)
 
     def convolved(x, fast):
         if is_back:
@@ -51,7 +51,7 @@ def calls(case, is_backward):
             with tf.GradientTape() as tape:
                 tape.watch([x, kernel])
                 y = convolved(x, fast)
-                loss = tf.reduce_sum(tf.square(y))
+                loss = tf.reduce_sum(tf.square(tf.cast(y, "float32")))
             return tape.gradient(loss, [x, kernel])
 
         return backward if is_backward else forward
@@ -62,10 +62,10 @@ def calls(case, is_backward):
     return found, operations * (3 if is_backward else 1)
 
 
-def row(case, is_backward):
+def row(case, is_backward, dtype):
     """Times, rates and the largest difference of a case."""
-    forms, operations = calls(case, is_backward)
-    plain, fast = (forms[name]() for name in ("plain", "fast"))
+    forms, operations = calls(case, is_backward, dtype)
+    plain, fast = ([tf.cast(y, "float32") for y in forms[name]()] for name in ("plain", "fast"))
     error = max(measure.relative_error(a, b) for a, b in zip(fast, plain))
     product, of_product = measure.large_product()
     least = measure.times({**forms, "product": product}, seconds=8.0)
@@ -83,10 +83,14 @@ def row(case, is_backward):
 
 
 def main():
-    args = measure.parser(__doc__).parse_args()
+    parser = measure.parser(__doc__)
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    args = parser.parse_args()
     cases = ["primary capsules, small"] if args.quick else CASES
-    rows = [children.in_child(row, case, way) for case in cases for way in (False, True)]
-    measure.report(rows, COLUMNS, args.json)
+    rows = [
+        children.in_child(row, case, way, args.dtype) for case in cases for way in (False, True)
+    ]
+    measure.report(rows, COLUMNS, args.json, dtype=args.dtype)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,16 @@ from keras_capsule_poe.models import HarmoniumModel
 ROWS = 1_000
 
 
+class _Machine(HarmoniumModel):
+    """Without the figures of a step, which nobody reads here, and which take a product of seven."""
+
+    def _figures(self, machine, x, z):
+        return {}
+
+    def _record(self, means, images, update):
+        return {"update_size": update}
+
+
 class BoltzmannControl(FeatureModel):
     """A Gaussian-Bernoulli restricted Boltzmann machine fitted to features.
 
@@ -72,9 +82,7 @@ class BoltzmannControl(FeatureModel):
         machine = RestrictedBoltzmannMachine(
             neurons, "gaussian", learn_variance=False, kernel_initializer=start
         )
-        self.model = HarmoniumModel(
-            machine, algorithm=algorithm, chains=chains, steps=steps, seed=seed
-        )
+        self.model = _Machine(machine, algorithm=algorithm, chains=chains, steps=steps, seed=seed)
         self.noise, self.gibbs_steps = noise, gibbs_steps
         self.epochs, self.batch_size = epochs, batch_size
         self.learning_rate, self.momentum = learning_rate, momentum

@@ -8,7 +8,7 @@ from keras_capsule_poe.functions.laying_down import lay_down, pays
 from keras_capsule_poe.functions.processor import on_processor
 
 
-def convolve(x, kernel, strides=1, padding="valid", fast=False):
+def convolve(x, kernel, strides=1, padding="valid", fast=False, limits=None):
     """Filters over maps.
 
     Args:
@@ -19,6 +19,7 @@ def convolve(x, kernel, strides=1, padding="valid", fast=False):
         fast: bool, whether by few multiplications, where that pays: on a processor, for many
             channels and large filters. It transforms the filters each time, which large batches
             are worth. The same numbers but for rounding; half precision is computed in float32.
+        limits: `Limits` of the fast form; None: those of the dtype.
 
     Returns:
         Tensor (B, h, w, O).
@@ -33,21 +34,21 @@ def convolve(x, kernel, strides=1, padding="valid", fast=False):
     x, kernel = ops.convert_to_tensor(x), ops.convert_to_tensor(kernel)
     before, after = _padding(x.shape[1:3], kernel.shape[:2], strides, padding)
     sizes = [a + size + b for a, size, b in zip(before, x.shape[1:3], after) if size]
-    quick = _fast(x, kernel.shape, sizes, strides) if fast and len(sizes) == 2 else None
+    quick = _fast(x, kernel.shape, sizes, strides, limits) if fast and len(sizes) == 2 else None
     if quick is None:
         return ops.conv(x, kernel, strides=strides, padding=padding, data_format="channels_last")
     around = ((0, 0), *zip(before, after), (0, 0))
     return _in_full(quick, ops.pad(x, around) if any(map(sum, around)) else x, kernel)
 
 
-def transposed(y, kernel, strides=1, fast=False):
+def transposed(y, kernel, strides=1, fast=False, limits=None):
     """The transpose of `convolve` without padding: each number of y lays down its filters.
 
     Args:
         y: Tensor (B, h, w, O).
         kernel: Tensor (K, K, C, O).
         strides: int.
-        fast: See `convolve`; also for few channels, see `lay_down`.
+        fast, limits: See `convolve`; also fast for few channels, see `lay_down`.
 
     Returns:
         Tensor (B, H, W, C), H = strides (h - 1) + max(K, strides).
@@ -56,7 +57,7 @@ def transposed(y, kernel, strides=1, fast=False):
     if fast and None not in y.shape[1:3] and on_processor() and pays(kernel.shape, strides):
         return _in_full(lay_down, y, kernel)
     sizes = [strides * (size - 1) + k for size, k in zip(y.shape[1:3], kernel.shape[:2]) if size]
-    quick = _fast(y, kernel.shape, sizes, strides) if fast and len(sizes) == 2 else None
+    quick = _fast(y, kernel.shape, sizes, strides, limits) if fast and len(sizes) == 2 else None
     if quick is None or strides > min(kernel.shape[:2]):
         return ops.conv_transpose(
             y, kernel, strides=strides, padding="valid", data_format="channels_last"
@@ -84,14 +85,15 @@ def fast_share(sizes, kernel_shape, strides=1, padding="valid", dtype="float32")
     return quick.share(*kernel_shape[2:]) if quick else 1.0
 
 
-def _fast(x, kernel_shape, sizes, strides):
-    return _quick(sizes, kernel_shape, strides, keras.backend.standardize_dtype(x.dtype))
+def _fast(x, kernel_shape, sizes, strides, limits):
+    dtype = keras.backend.standardize_dtype(x.dtype)
+    return _quick(sizes, kernel_shape, strides, dtype, limits)
 
 
-def _quick(sizes, kernel_shape, strides, dtype):
+def _quick(sizes, kernel_shape, strides, dtype, limits=None):
     if not on_processor():
         return None
-    limits = HALF if _is_half(dtype) else SINGLE
+    limits = limits or (HALF if _is_half(dtype) else SINGLE)
     return fast_convolution(tuple(sizes), tuple(kernel_shape), strides, limits)
 
 

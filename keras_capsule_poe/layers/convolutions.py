@@ -6,7 +6,13 @@ from keras_capsule_poe.functions.convolution import convolve, transposed
 
 
 class _Fast:
-    """A convolution whose training has a fast form, where its arguments are the usual ones."""
+    """A convolution whose training has a fast form, where its arguments are the usual ones.
+
+    Attributes:
+        limits: `Limits` of the fast form; None: those of the dtype.
+    """
+
+    limits = None
 
     def call(self, inputs, training=None):
         is_usual = self.data_format == "channels_last" and len(set(self.strides)) == 1
@@ -49,7 +55,7 @@ class FastConv2D(_Fast, keras.layers.Conv2D):
         return self.groups == 1
 
     def _fast(self, inputs, kernel, strides):
-        return convolve(inputs, kernel, strides, self.padding, fast=True)
+        return convolve(inputs, kernel, strides, self.padding, fast=True, limits=self.limits)
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -76,4 +82,4 @@ class FastConv2DTranspose(_Fast, keras.layers.Conv2DTranspose):
         return self.padding == "valid" and self.output_padding is None
 
     def _fast(self, inputs, kernel, strides):
-        return transposed(inputs, kernel, strides, fast=True)
+        return transposed(inputs, kernel, strides, fast=True, limits=self.limits)

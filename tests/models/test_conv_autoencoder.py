@@ -59,8 +59,11 @@ def test_what_is_fast_differs_by_rounding_and_ends():
         quick = [np.asarray(x) for x in (model.encode(batch), model(batch))]
         raise KeyError
     for ours, plain, after in zip(quick, exact, (model.encode(batch), model(batch))):
-        assert 0 < np.abs(ours - plain).max() < 2e-4 * plain.std()
+        # What ten products cost, see `test_fast_convolution`.
+        assert 0 < np.abs(ours - plain).max() < 2e-3 * plain.std()
         np.testing.assert_array_equal(after, plain)
+    # Training in float32 has its own digits again.
+    assert model.reduction.limits is model.expansion.limits is None
 
 
 @pytest.mark.parametrize("size", range(20, 41))
