@@ -4,7 +4,8 @@ import functools
 
 import numpy as np
 
-CHUNK = 256
+# A divisor of the sizes that sets of images have, so that no graph is made for a rest of them.
+CHUNK = 250
 
 
 def to_pixels(images):

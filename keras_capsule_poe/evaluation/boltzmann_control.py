@@ -22,7 +22,8 @@ class _Machine(HarmoniumModel):
         return {}
 
     def _record(self, means, images, update):
-        return {"update_size": update}
+        # Keras needs one. What makes up `update` is then in no graph either.
+        return {"step": self.optimizer.iterations}
 
 
 class BoltzmannControl(FeatureModel):

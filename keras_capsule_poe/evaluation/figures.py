@@ -8,6 +8,7 @@ import numpy as np
 from keras_capsule_poe.data.mapping import CHUNK, map_batches, to_pixels
 from keras_capsule_poe.evaluation.clusters import clustering_figures
 from keras_capsule_poe.evaluation.neighbours import neighbour_accuracy
+from keras_capsule_poe.functions.compiled import compiled
 from keras_capsule_poe.metrics import error_and_size
 
 # Of more training images than all that are in memory at once, a sample; and so many test images.
@@ -62,8 +63,10 @@ def evaluate(
         probe_images = PROBE_SAMPLE
     chosen = chosen_images(data, seed)[:probe_images]
     featured = (FEATURE_IMAGES, FEATURE_TESTED) if has_classes(data) else (0, 0)
-    train = _codes(model, data.train.images[chosen], featured[0])
-    held_out = _codes(model, test.images, featured[1])
+    # Of both sets by the same graphs.
+    graphs = compiled(lambda x: model.featured_code(x)), compiled(lambda x: model.code(x))
+    train = _codes(graphs, data.train.images[chosen], featured[0])
+    held_out = _codes(graphs, test.images, featured[1])
     energy, held_out_energy = (float(code["free_energy"].mean()) for code in (train, held_out))
     if reconstruction is None:
         reconstruction, _ = reconstruction_errors(model, whole.images)
@@ -114,16 +117,23 @@ def chosen_images(data, seed):
     return np.random.default_rng(seed).permutation(len(data.train))
 
 
-def _codes(model, images, featured):
-    """Codes of images, and of the first so many `features`: both are found at once."""
+def _codes(graphs, images, featured):
+    """Codes of images, and of the first so many `features`: both are found at once.
+
+    Args:
+        graphs: Pair of functions of images, to codes with features and to codes alone.
+        images: Array (N, H, W, C).
+        featured: int.
+    """
+    featured_code, code = graphs
     # Chunks end where they do for codes alone.
     first = CHUNK * -(-min(featured, len(images)) // CHUNK)
     if not first:
-        return map_batches(model.code, images)
-    found = map_batches(model.featured_code, images[:first])
+        return map_batches(code, images)
+    found = map_batches(featured_code, images[:first])
     features = found.pop("features")[:featured]
     if first < len(images):
-        rest = map_batches(model.code, images[first:])
+        rest = map_batches(code, images[first:])
         for name in found:
             found[name] = np.concatenate([found[name], rest.pop(name)])
     return {**found, "features": features}

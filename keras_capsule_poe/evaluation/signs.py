@@ -4,6 +4,7 @@ import numpy as np
 
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.sources import draws
+from keras_capsule_poe.functions.compiled import compiled
 
 # Enough for shares of a few percent; every row is compared with all training images.
 TRAINING_IMAGES, COMPARED = 10_000, 2_000
@@ -55,9 +56,10 @@ def sign_figures(model, data, samples=COMPARED, seed=0):
     (0.0, 0.5, 0.0)
     """
     chosen = np.random.default_rng(seed).permutation(len(data.train))[:TRAINING_IMAGES]
-    train = map_batches(model.to_visible, data.train.images[np.sort(chosen)])
-    test = map_batches(model.to_visible, data.test.images[: samples or COMPARED])
-    energies = [map_batches(model.visible_free_energy, sign * test) for sign in (1, -1)]
+    to_visible, free_energy = compiled(model.to_visible), compiled(model.visible_free_energy)
+    train = map_batches(to_visible, data.train.images[np.sort(chosen)])
+    test = map_batches(to_visible, data.test.images[: samples or COMPARED])
+    energies = [map_batches(free_energy, sign * test) for sign in (1, -1)]
     directions = _directions(train)
     figures = {
         "energy_gap": float(np.mean(energies[1].astype("float64") - energies[0])),

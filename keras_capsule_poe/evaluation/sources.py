@@ -8,6 +8,7 @@ from keras_capsule_poe.evaluation.figures import (
     chosen_images,
     reconstruction_errors,
 )
+from keras_capsule_poe.functions.compiled import compiled
 from keras_capsule_poe.generation.sampling import sample
 
 BOLTZMANN = "boltzmann_machine"
@@ -41,6 +42,7 @@ def image_sources(model, data, test_images, samples, seed, more=None, decoded=No
     test = data.test.images[:test_images]
     more, ceilings = more or {}, dict(decoded or {})
     known = [] if features is None else [features]
+    from_features = compiled(lambda features: model.from_features(features))
 
     def ceiling(name):
         if not ceilings:
@@ -58,7 +60,7 @@ def image_sources(model, data, test_images, samples, seed, more=None, decoded=No
         (features,) = known
         fitted = unfitted(kind).fit(features.reshape(len(features), -1))
         drawn = fitted.sample(samples, seed).reshape(-1, *features.shape[1:])
-        return map_batches(model.from_features, drawn), None
+        return map_batches(from_features, drawn), None
 
     def unfitted(kind):
         if kind == BOLTZMANN:

@@ -95,7 +95,7 @@ def test_what_is_in_memory_at_once_does_not_grow_with_the_images(model, image_se
 )
 def test_images_are_encoded_once_for_codes_and_features(model, image_set, featured):
     images = image_set(600, 1).images
-    found = figures._codes(model, images, featured)
+    found = figures._codes((model.featured_code, model.code), images, featured)
     features = found.pop("features", None)
     # Chunks are the same, and so is every bit.
     for name, rows in map_batches(model.code, images).items():

@@ -2,6 +2,7 @@
 
 import math
 
+from keras_capsule_poe.data.mapping import CHUNK
 from keras_capsule_poe.families.features import build
 from keras_capsule_poe.families.features.encoded import feature_bytes
 from keras_capsule_poe.models import ConvAutoencoder
@@ -12,7 +13,7 @@ from keras_capsule_poe.training.family import Cost
 # that take fewer multiplications in training.
 SHARE = {"autoencoder": 1.1, "features": 0.6}
 BFLOAT16_SHARE = {"autoencoder": 1.1, "features": 1.3}
-BYTES, CHUNK = 4, 256
+BYTES = 4
 
 
 def autoencoder(config, image_shape, images, held_out):
