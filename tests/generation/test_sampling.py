@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 
-from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.data.mapping import CHUNK, map_batches
 from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.generation.grids import (
     image_traversal,
@@ -77,11 +77,11 @@ def test_many_images_are_reconstructed_a_chunk_at_a_time(random_pixels):
             sizes.append(images.shape[0])
             return {"half": (images / 2, images)}
 
-    images = random_pixels(600, (3, 4, 1))
+    images = random_pixels(2 * CHUNK + 88, (3, 4, 1))
     np.testing.assert_allclose(reconstruction_rows(Half(), images)["half"], images / 2)
     # Rejected: all of them at once, which took 9 GB of 10,000 digits. The rest, of any size, is
     # traced apart.
-    assert sizes == [256, None]
+    assert sizes == [CHUNK, None]
 
 
 def test_traversals_go_through_the_code(model, random_pixels):
