@@ -16,7 +16,7 @@ def error(decoded, original):
 
 
 def test_figures_are_those_of_the_methods(model, image_set):
-    # More than one chunk of 256 test images, so that sums run over chunks.
+    # More than one chunk of 250 test images, so that sums run over chunks.
     data = ImageData(image_set(30, 1), image_set(300, 2))
     found = evaluate(model, data, probe_images=20, seed=3)
     images = data.test.images.astype("float32") / 255
