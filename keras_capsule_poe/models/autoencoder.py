@@ -178,7 +178,7 @@ class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
     def fast(self):
         """While it lasts, `encode` and `decode` compute nearly as training does, see `FastConv2D`.
 
-        On a processor in float32, of which they keep three to four digits, `decode` takes a fifth
+        On a processor in float32, of which they keep three to four digits, `decode` takes a part
         of the time. It is of all threads, and of graphs that are traced meanwhile: `predict` keeps
         the form that it had first.
 

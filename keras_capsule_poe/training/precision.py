@@ -26,8 +26,8 @@ def best_precision():
     """`"mixed_bfloat16"` where the processor or GPU multiplies bfloat16 itself, else `"float32"`.
 
     On a processor with AVX512-BF16 plain convolutions ran about twice as fast in bfloat16, and
-    large filters, which training computes in float32 either way, take a third fewer products than
-    for float32's digits (`functions.fast_convolution`). Without such instructions the format is
+    large filters, which training computes in float32 either way, take about half the products that
+    float32's digits take (`functions.fast_convolution`). Without such instructions the format is
     emulated, and slower than float32.
     """
     import tensorflow as tf
