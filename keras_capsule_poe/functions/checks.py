@@ -40,19 +40,21 @@ def real_number(name, value, above=-math.inf, besides=""):
     return float(value)
 
 
-def share(name, value):
+def share(name, value, or_zero=False):
     """`value` as a float.
 
     Raises:
-        ValueError: If it is no number in (0, 1].
+        ValueError: If it is no number in (0, 1], or in [0, 1] where it may be zero: `or_zero`.
 
     Examples:
 
     >>> share("margin", 1)
     1.0
     """
-    if not 0 < real_number(name, value) <= 1:
-        raise ValueError(f"`{name}` must lie in (0, 1]. Received: {name}={value!r}")
+    number = real_number(name, value)
+    if not (0 < number <= 1 or or_zero and number == 0):
+        interval = "[0, 1]" if or_zero else "(0, 1]"
+        raise ValueError(f"`{name}` must lie in {interval}. Received: {name}={value!r}")
     return float(value)
 
 

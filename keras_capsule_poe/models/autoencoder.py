@@ -56,7 +56,7 @@ class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
         Tensor (B, H, W, C), pixels in [0, 1], float32.
 
     Raises:
-        ValueError: If images have the wrong rank or are too small.
+        ValueError: If an argument is out of range, or images have the wrong rank or are too small.
         RuntimeError: When fitted on another backend than TensorFlow and Jax.
 
     Examples:
@@ -81,6 +81,10 @@ class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
         kernel_size = whole_number("kernel_size", kernel_size)
         if not 0 <= dropout < 1:
             raise ValueError(f"`dropout` must lie in [0, 1). Received: dropout={dropout!r}")
+        if not 0 <= negative_slope <= 1:
+            raise ValueError(
+                f"`negative_slope` must lie in [0, 1]. Received: negative_slope={negative_slope!r}"
+            )
         self.filters = filters
         self.kernel_size = kernel_size
         self.dropout = dropout

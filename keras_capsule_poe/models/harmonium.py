@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_capsule_poe.functions.checks import one_of, real_number, whole_number
+from keras_capsule_poe.functions.checks import one_of, real_number, share, whole_number
 from keras_capsule_poe.functions.harmonium import gibbs_chain, gibbs_step
 from keras_capsule_poe.functions.randomness import streams
 from keras_capsule_poe.functions.rows import draw_rows
@@ -97,7 +97,11 @@ class HarmoniumModel(HarmoniumChains, ContrastiveModel):
         self.temperatures = whole_number("temperatures", temperatures, least=2)
         self.binarize = binarize and one_of("binarize", binarize, ("stochastic", "threshold"))
         self.weight_decay = real_number("weight_decay", weight_decay)
-        self.offset_rate = real_number("offset_rate", offset_rate)
+        if self.weight_decay < 0:
+            raise ValueError(
+                f"`weight_decay` must be zero or more. Received: weight_decay={weight_decay!r}"
+            )
+        self.offset_rate = share("offset_rate", offset_rate, or_zero=True)
         self.free_energy_tracker = keras.metrics.Mean(name="free_energy")
         if self.algorithm == "pt":
             self.exchange_tracker = keras.metrics.Mean(name="exchange_rate")

@@ -39,6 +39,8 @@ class RunSettings:
 _FREE = ("recipe", "checkpoint_seconds")
 _LARGEST_SEED = 2**31 - 1
 _LARGEST_RATE = 3e38
+# A graph holds each of them: of many more it would take hours to make.
+_UNROLLED, _MOST_UNROLLED = ("iterations", "inner_iterations", "chain_steps"), 1000
 
 
 class RunConfig:
@@ -154,23 +156,36 @@ class RunConfig:
             if not right:
                 value = getattr(settings, name)
                 raise ConfigError(f"{name} must be {wanted}. Received: {value!r}")
-        for name, section in self.sections.items():
-            # Keras' optimizers take any number.
-            rate = getattr(section, "learning_rate", None)
-            if rate is not None and not 0 < rate < _LARGEST_RATE:
-                raise ConfigError(
-                    f"{name}: `learning_rate` must be above zero and below {_LARGEST_RATE:.0e}, "
-                    f"for numbers of 32 bits. Received: learning_rate={rate!r}"
-                )
         for name, why in self.family.idle(self).items():
             if name in self.given:
                 raise ConfigError(f"{name} means nothing here: {why}. Leave it out.")
+        for name, section in self.sections.items():
+            _check_rates(name, section, self.given)
+            _check_unrolled(name, section)
         try:
             self.family.check(self, image_shape)
         except ConfigError:
             raise
         except ValueError as error:
             raise ConfigError(" ".join(str(error).split())) from error
+
+    def numbers_given(self, stage):
+        """The fractional numbers that were given, beside learning rates: text, maybe empty.
+
+        They are what may be at fault, too, where training comes to nothing.
+
+        Args:
+            stage: str; sections after the one of its name do not matter to it.
+        """
+        names = list(self.sections)
+        names = names[: names.index(stage) + 1] if stage in names else names
+        found = []
+        for name in sorted(self.given):
+            section, _, key = name.rpartition(".")
+            value = getattr(self[section], key) if section in names else None
+            if isinstance(value, float) and key != "learning_rate":
+                found.append(f"{name}={value:g}")
+        return ", ".join(found)
 
     def to_dict(self):
         """All of it as nested dicts of plain values."""
@@ -202,6 +217,35 @@ class RunConfig:
             for name in dict.fromkeys([*mine, *theirs])
             if name not in _FREE and mine.get(name) != theirs.get(name)
         }
+
+
+def _check_rates(name, section, given):
+    """Refuses rates of a section with which no training can go well; Keras takes any number."""
+    rate = getattr(section, "learning_rate", None)
+    if rate is None:
+        return
+    if not 0 < rate < _LARGEST_RATE:
+        raise ConfigError(
+            f"{name}: `learning_rate` must be above zero and below {_LARGEST_RATE:.0e}, "
+            f"for numbers of 32 bits. Received: learning_rate={rate!r}"
+        )
+    for decay in ("l2", "weight_decay"):
+        value = getattr(section, decay, 0.0)
+        if f"{name}.{decay}" in given and rate * value >= 1:
+            raise ConfigError(
+                f"{name}: `{decay}` must be below {1 / rate:g}, one by the learning rate: each "
+                f"step takes their product off every weight, a share of it. "
+                f"Received: {decay}={value!r} and learning_rate={rate!r}"
+            )
+
+
+def _check_unrolled(name, section):
+    for key in _UNROLLED:
+        value = getattr(section, key, None)
+        if value is not None and value > _MOST_UNROLLED:
+            raise ConfigError(
+                f"{name}: `{key}` must be at most {_MOST_UNROLLED}. Received: {key}={value!r}"
+            )
 
 
 def _flat(values, prefix=""):

@@ -103,26 +103,34 @@ class Run:
         Returns:
             dict, the metrics of the last epoch.
         """
-        from keras_capsule_poe.training.fitting import fit
+        from keras_capsule_poe.training.fitting import Diverged, fit
 
         epochs, steps = schedule.over(len(self.data.train))
         order = {"batch_size": schedule.batch_size, "seed": self.config.seed, "epochs": epochs}
         self.reporter.batch_size = schedule.batch_size
-        history = fit(
-            model,
-            lambda epoch, step: stream(first_epoch=epoch, first_step=step, **order),
-            stage=stage,
-            folder=self.folder.stage(stage),
-            length=(epochs, steps),
-            reporter=self.reporter,
-            checkpoint_seconds=self.config.checkpoint_seconds,
-            run=self.folder.saved().get("run"),
-            after_epoch=after_epoch,
-            picture=picture and (lambda name: picture(self.path(PICTURES) / name)),
-            until=until,
-            callbacks=callbacks,
-            distribution=self.distribution,
-        )
+        try:
+            history = fit(
+                model,
+                lambda epoch, step: stream(first_epoch=epoch, first_step=step, **order),
+                stage=stage,
+                folder=self.folder.stage(stage),
+                length=(epochs, steps),
+                reporter=self.reporter,
+                checkpoint_seconds=self.config.checkpoint_seconds,
+                run=self.folder.saved().get("run"),
+                after_epoch=after_epoch,
+                picture=picture and (lambda name: picture(self.path(PICTURES) / name)),
+                until=until,
+                callbacks=callbacks,
+                distribution=self.distribution,
+            )
+        except Diverged as error:
+            given = self.config.numbers_given(stage)
+            if not given:
+                raise
+            raise Diverged(
+                f"{error} What was given may be why: {given}.", mend=error.mend
+            ) from error
         return history[-1]
 
 

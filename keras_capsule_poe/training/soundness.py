@@ -94,7 +94,9 @@ def complain(run, stage, found):
     Returns:
         dict for the metrics of the stage: `complaints`, a list of str; empty where there are none.
     """
-    lines = [f"{text}; a lower learning rate of the {stage} may help" for text in found]
+    given = run.config.numbers_given(stage)
+    more = f", or other numbers than {given}" if given else ""
+    lines = [f"{text}; a lower learning rate of the {stage} may help{more}" for text in found]
     for line in lines:
         run.reporter.note(f"{stage}: {line}")
     return {"complaints": lines} if lines else {}

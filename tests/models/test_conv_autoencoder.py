@@ -107,7 +107,15 @@ def test_a_kernel_that_does_not_fit_is_refused():
 
 @pytest.mark.parametrize(
     "name, value",
-    [("filters", 0), ("filters", 8.0), ("kernel_size", -1), ("dropout", 1.0), ("dropout", -0.1)],
+    [
+        ("filters", 0),
+        ("filters", 8.0),
+        ("kernel_size", -1),
+        ("dropout", 1.0),
+        ("dropout", -0.1),
+        ("negative_slope", -0.1),
+        ("negative_slope", 1.1),
+    ],  # fmt: skip
 )
 def test_bad_arguments_are_refused(name, value):
     with pytest.raises(ValueError, match=rf"`{name}` must .*Received: {name}="):

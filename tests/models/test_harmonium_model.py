@@ -215,6 +215,10 @@ def test_samples_are_binary_and_follow_the_seed():
     assert np.array_equal(one, same) and not np.array_equal(one, other)
 
 
+def test_offsets_may_stay_where_they_are():
+    assert build("cd", offset_rate=0).offset_rate == 0.0
+
+
 def test_what_is_refused():
     layer = RestrictedBoltzmannMachine(3)
     with pytest.raises(ValueError, match="`machine` must be.*Received: machine=3"):
@@ -222,6 +226,7 @@ def test_what_is_refused():
     for name, value in (
         ("algorithm", "ml"), ("steps", 0), ("chains", 0), ("start", "here"),
         ("temperatures", 1), ("binarize", "round"), ("weight_decay", "no"),
+        ("weight_decay", -0.1), ("offset_rate", -0.1), ("offset_rate", 1.1),
     ):  # fmt: skip
-        with pytest.raises(ValueError, match=f"`{name}` must be.*Received: {name}={value!r}"):
+        with pytest.raises(ValueError, match=f"`{name}` must .*Received: {name}={value!r}"):
             HarmoniumModel(layer, **{name: value})

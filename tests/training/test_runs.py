@@ -140,6 +140,16 @@ def test_nan_stops_and_names_stage_and_step(tmp_path, stage):
     assert not (tmp_path / stage / "model.keras").exists()
 
 
+def test_a_number_that_was_given_is_named_where_training_comes_to_nothing(tmp_path):
+    # Not the learning rate is to blame, and who gave the number should hear of it.
+    config = small_config(**{"encoder.image_length": 1e30, "encoder.learning_rate": 0.1})
+    with pytest.raises(RunFailed, match=r"encoder diverged.*may be why: encoder.*\.$") as failed:
+        train(config, tmp_path, digits(100), Reporter(**SILENT))
+    assert "encoder.image_length=1e+30" in str(failed.value)
+    assert "encoder.learning_rate=" not in str(failed.value)
+    assert failed.value.mend == "learning_rate:encoder"
+
+
 @pytest.mark.long
 def test_rgb_of_odd_sizes_run_through_all_stages(tmp_path):
     shape = (31, 22, 3)

@@ -80,6 +80,21 @@ def test_experts_that_came_undone(tmp_path, capspoe, recipe):
     assert all(line in shown.output.splitlines() for line in of_encoder), shown.output
 
 
+def test_numbers_that_were_given_are_named_beside_the_learning_rate(tmp_path):
+    settings = {**MACHINE, "rbm.epochs": 1, "rbm.learning_rate": 1000.0, "rbm.offset_rate": 0.02}
+    (line,) = told(tmp_path, settings, family="rbm")
+    assert line.endswith("may help, or other numbers than rbm.offset_rate=0.02")
+
+
+def test_only_what_a_stage_depends_on_is_named():
+    config = RunConfig(get("capsules"))
+    config.set("primary.target_length", 0.3)
+    config.set("encoder.l2", 0.002)
+    config.set("encoder.capsules", 4)
+    assert config.numbers_given("autoencoder") == ""
+    assert config.numbers_given("encoder") == "encoder.l2=0.002, primary.target_length=0.3"
+
+
 MACHINE = {"rbm.hidden": 10, "rbm.binarize": "stochastic", "rbm.batch_size": 20, "rbm.chains": 20}
 
 
