@@ -5,7 +5,7 @@ import functools
 import numpy as np
 
 # A divisor of the sizes that sets of images have, so that no graph is made for a rest of them.
-CHUNK = 250
+CHUNK = 125
 
 
 def to_pixels(images):

@@ -5,14 +5,12 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe.data import batches, steps_per_epoch
-from keras_capsule_poe.evaluation.feature_model import FeatureModel
+from keras_capsule_poe.evaluation.feature_model import ROWS, FeatureModel, of_columns
 from keras_capsule_poe.functions.compiled import compiled
 from keras_capsule_poe.functions.hidden_chain import hidden_chain
 from keras_capsule_poe.functions.randomness import StatelessSeed, step_seed
 from keras_capsule_poe.layers import RestrictedBoltzmannMachine
 from keras_capsule_poe.models import HarmoniumModel
-
-ROWS = 1_000
 
 
 class _Machine(HarmoniumModel):
@@ -102,7 +100,7 @@ class BoltzmannControl(FeatureModel):
         options = {"epochs": self.epochs, "steps_per_epoch": steps, "shuffle": False}
         model.fit(batches(features, **order), **options, verbose=0)
 
-    def _draw(self, n, seed):
+    def _blocks(self, n, seed):
         machine = self.model.machine
 
         def drawn(seed):
@@ -112,12 +110,12 @@ class BoltzmannControl(FeatureModel):
             return machine.decode(y + machine.hidden_offset)
 
         draw = compiled(drawn)
-        parts = [ops.convert_to_numpy(draw(step_seed(seed, k))) for k in range(-(-n // ROWS))]
-        return np.concatenate(parts)[:n]
+        for k, start in enumerate(range(0, n, ROWS)):
+            yield ops.convert_to_numpy(draw(step_seed(seed, k)))[: n - start]
 
     def _set_noise(self, features):
         machine = self.model.machine
-        variance = max(float(features.var(axis=0).mean()), 1e-12)
+        variance = max(float(of_columns(lambda some: some.var(axis=0), features).mean()), 1e-12)
         machine.log_variance.assign(np.full(features.shape[1], np.log(self.noise * variance)))
         bias, mean = machine.independent(features)
         machine.visible_bias.assign(bias)

@@ -3,10 +3,8 @@
 import numpy as np
 from sklearn.decomposition import PCA
 
-from keras_capsule_poe.evaluation.feature_model import FeatureModel
+from keras_capsule_poe.evaluation.feature_model import ROWS, FeatureModel, of_columns
 from keras_capsule_poe.generation.mixtures import fit_mixture
-
-ROWS = 1_000
 
 
 class FeatureControl(FeatureModel):
@@ -41,15 +39,15 @@ class FeatureControl(FeatureModel):
     def _fit(self, features):
         self._drawn = KINDS[self.kind](np.asarray(features, "float32"), self)
 
-    def _draw(self, n, seed):
+    def _blocks(self, n, seed):
         random = np.random.default_rng(seed)
-        parts = [self._drawn(random, min(ROWS, n - start)) for start in range(0, n, ROWS)]
-        return np.concatenate(parts)
+        return (self._drawn(random, min(ROWS, n - start)) for start in range(0, n, ROWS))
 
 
 def _diagonal_gaussian(features, control):
     mean = _mean(features)
-    deviation = features.std(axis=0, ddof=1, dtype="float64").astype("float32")
+    deviation = of_columns(lambda some: some.std(axis=0, ddof=1, dtype="float64"), features)
+    deviation = deviation.astype("float32")
 
     def draw(random, n):
         return mean + deviation * random.standard_normal((n, len(mean)), dtype="float32")
@@ -61,7 +59,8 @@ def _full_gaussian(features, control):
     mean = _mean(features)
     # For independent standard e, sum_n e_n (x_n - mean)/sqrt(N - 1) has the covariance of the
     # features: no large matrix is decomposed, and fewer features than dimensions do no harm.
-    root = (features - mean) / np.float32(np.sqrt(len(features) - 1))
+    root = features - mean
+    root /= np.float32(np.sqrt(len(features) - 1))
 
     def draw(random, n):
         return mean + random.standard_normal((n, len(root)), dtype="float32") @ root

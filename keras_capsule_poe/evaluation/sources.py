@@ -1,5 +1,7 @@
 """Where images to be judged come from: the model, its parts, controls, and reality."""
 
+import numpy as np
+
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.boltzmann_control import BoltzmannControl
 from keras_capsule_poe.evaluation.controls import KINDS, FeatureControl
@@ -30,7 +32,7 @@ def image_sources(model, data, test_images, samples, seed, more=None, decoded=No
         samples: int, how many images are drawn.
         seed: int.
         more: dict of further controls by name, not fitted yet: anything that has `fit` and
-            `sample` as a `FeatureControl` has.
+            `blocks` as a `FeatureControl` has.
         decoded: dict of `reconstruction_errors`, of these test images or more, if it is known.
         features: Array (N, ...), those that controls are fitted to, if they are known: of the first
             12,000 of `chosen_images`.
@@ -59,8 +61,9 @@ def image_sources(model, data, test_images, samples, seed, more=None, decoded=No
             known.append(map_batches(model.to_features, rows))
         (features,) = known
         fitted = unfitted(kind).fit(features.reshape(len(features), -1))
-        drawn = fitted.sample(samples, seed).reshape(-1, *features.shape[1:])
-        return map_batches(from_features, drawn), None
+        # Decoded as they are drawn: all of them would be as many features again.
+        drawn = (block.reshape(-1, *features.shape[1:]) for block in fitted.blocks(samples, seed))
+        return np.concatenate([map_batches(from_features, block) for block in drawn]), None
 
     def unfitted(kind):
         if kind == BOLTZMANN:

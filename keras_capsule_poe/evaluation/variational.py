@@ -7,9 +7,9 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe.data import batches
-from keras_capsule_poe.evaluation.feature_model import FeatureModel
+from keras_capsule_poe.evaluation.feature_model import ROWS, FeatureModel, of_columns
 
-BATCH, RATE, ROWS = 128, 1e-3, 1_000
+BATCH, RATE = 128, 1e-3
 # More than any budget of time allows.
 _EPOCHS = 100_000
 
@@ -65,7 +65,7 @@ class VariationalControl(FeatureModel):
             features = features.astype("float32")
         size = features.shape[1]
         self._mean = features.mean(axis=0, dtype="float64").astype("float32")
-        self._unit = float(np.sqrt(np.mean(features.var(axis=0, dtype="float64")))) or 1.0
+        self._unit = float(np.sqrt(of_columns(_variance, features).mean())) or 1.0
         hidden = hidden_width(self.parameters, size, self.code)
         model = VariationalAutoencoder(size, hidden, self.code, self.seed)
         model.compile(keras.optimizers.Adam(RATE), jit_compile=False)
@@ -81,12 +81,13 @@ class VariationalControl(FeatureModel):
             "steps": budget.done,
         }
 
-    def _draw(self, n, seed):
+    def _blocks(self, n, seed):
         mean, root = self._codes
         z = np.random.default_rng(seed).standard_normal((n, self.code), dtype="float32")
         z = mean + z @ root.T
-        x = [self._model.generator(z[start : start + ROWS]) for start in range(0, n, ROWS)]
-        return self._mean + self._unit * np.concatenate([np.asarray(part) for part in x])
+        for start in range(0, n, ROWS):
+            x = np.asarray(self._model.generator(z[start : start + ROWS]))
+            yield self._mean + self._unit * x
 
     def _aggregate(self, features):
         """Mean (E,) and root (E, E) of the covariance of the codes of features."""
@@ -101,6 +102,10 @@ class VariationalControl(FeatureModel):
         covariance += np.diag(np.concatenate(noise).mean(axis=0))
         root = np.linalg.cholesky(covariance)
         return codes.mean(axis=0).astype("float32"), root.astype("float32")
+
+
+def _variance(columns):
+    return columns.var(axis=0, dtype="float64")
 
 
 def hidden_width(parameters, size, code):

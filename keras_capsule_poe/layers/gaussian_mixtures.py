@@ -4,6 +4,12 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_capsule_poe.functions.processor import at_once
+from keras_capsule_poe.functions.slices import over_images
+
+# Numbers, about, in one intermediate tensor on a processor.
+_BLOCK = 1 << 21
+
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class GaussianMixtures(keras.layers.Layer):
@@ -63,6 +69,13 @@ class GaussianMixtures(keras.layers.Layer):
         return layer
 
     def call(self, noise, choice, group):
+        # The factors of as many draws as fit: of 10,000 whole codes they would take 0.8 GB.
+        fitting = max(1, at_once(_BLOCK) // (self.dim * self.rank))
+        arrays = [noise, choice, group]
+        (drawn,), _ = over_images(self._some, arrays, fitting, [(self.dim,)], [])
+        return drawn
+
+    def _some(self, noise, choice, group):
         weights = ops.take(self.weights_of, group, axis=0)
         reached = ops.cumsum(weights, axis=-1) / ops.sum(weights, axis=-1, keepdims=True)
         component = ops.sum(ops.cast(reached <= choice[:, None], "int32"), axis=-1)
@@ -70,7 +83,7 @@ class GaussianMixtures(keras.layers.Layer):
         means = ops.reshape(self.means, (-1, self.dim))
         factors = ops.reshape(self.factors, (-1, self.dim, self.rank))
         spread = ops.einsum("ner,nr->ne", ops.take(factors, index, axis=0), noise)
-        return ops.take(means, index, axis=0) + spread
+        return [ops.take(means, index, axis=0) + spread], []
 
     def get_config(self):
         return {

@@ -61,7 +61,7 @@ class Neurons:
 
     def independent(self, data):
         """Visible biases and means, two arrays, of `standardised` data (N, ...) without W."""
-        mean = np.asarray(data, "float64").mean(axis=0)
+        mean = np.asarray(data).mean(axis=0, dtype="float64")
         if self.visible == "gaussian":
             mean = mean / np.exp(ops.convert_to_numpy(self.log_variance).astype("float64") / 2)
             return mean, mean

@@ -1,6 +1,7 @@
 """Controls against the means, covariances and mixtures that their features come from."""
 
 import functools
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -103,6 +104,38 @@ def test_many_samples_are_not_one_part_repeated(monkeypatch):
     monkeypatch.setattr("keras_capsule_poe.evaluation.controls.ROWS", 4)
     sample = FeatureControl("full_gaussian").fit(correlated()).sample(10, seed=0)
     assert len(np.unique(sample.round(3), axis=0)) == 10
+
+
+@pytest.mark.parametrize(
+    "kind, copies",
+    # What is kept is a root as large as the features; decompositions work on a copy of them.
+    [("diagonal_gaussian", 0.5), ("full_gaussian", 1.1), ("gaussian_mixture", 2.5)],
+)
+def test_no_needless_copies_of_features_are_made(kind, copies):
+    """Rejected: features in float64, twice their size; all samples at once, as many again."""
+    features = np.random.default_rng(0).normal(size=(2000, 4096)).astype("float32")
+    control = FeatureControl(kind, rank=5, components=2)
+    _, fitting = of_memory(lambda: control.fit(features))
+    assert fitting < copies * features.nbytes
+    drawn, drawing = of_memory(lambda: sum(len(x) for x in control.blocks(8000, 0)))
+    # A block of 1,000 samples, the noise that it is made of, and the block before.
+    assert drawn == 8000 and drawing < 4.5 * 1000 * 4096 * 4
+
+
+def test_blocks_are_the_sample():
+    control = FeatureControl("full_gaussian").fit(correlated())
+    parts = list(control.blocks(2300, seed=4))
+    assert [len(part) for part in parts] == [1000, 1000, 300]
+    np.testing.assert_array_equal(np.concatenate(parts), control.sample(2300, seed=4))
+
+
+def of_memory(call):
+    """What a call gives, and the most bytes that NumPy held while it ran."""
+    tracemalloc.start()
+    try:
+        return call(), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def test_what_cannot_be_fitted_or_drawn_is_refused():
