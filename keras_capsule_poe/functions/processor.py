@@ -7,6 +7,8 @@ import keras
 # A processor is fast with what stays in its cache, other devices with what keeps thousands of
 # units busy; their memory is thousands of times a cache.
 ELSEWHERE = 32
+# Numbers, about, in one intermediate tensor on a processor: 8 MiB in float32.
+BLOCK = 1 << 21
 
 
 @functools.cache

@@ -4,11 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_capsule_poe.functions.processor import at_once
+from keras_capsule_poe.functions.processor import BLOCK, at_once
 from keras_capsule_poe.functions.slices import over_images
-
-# Numbers, about, in one intermediate tensor on a processor.
-_BLOCK = 1 << 21
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -70,7 +67,7 @@ class GaussianMixtures(keras.layers.Layer):
 
     def call(self, noise, choice, group):
         # The factors of as many draws as fit: of 10,000 whole codes they would take 0.8 GB.
-        fitting = max(1, at_once(_BLOCK) // (self.dim * self.rank))
+        fitting = max(1, at_once(BLOCK) // (self.dim * self.rank))
         arrays = [noise, choice, group]
         (drawn,), _ = over_images(self._some, arrays, fitting, [(self.dim,)], [])
         return drawn

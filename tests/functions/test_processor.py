@@ -46,7 +46,7 @@ def capsules():
 
 
 def test_the_numbers_are_the_same(elsewhere, monkeypatch):
-    for module, name in ((blocks, "_BLOCK"), (em, "AT_ONCE")):
+    for module, name in ((blocks, "BLOCK"), (em, "AT_ONCE")):
         monkeypatch.setattr(module, name, 700)
     calls = []
 

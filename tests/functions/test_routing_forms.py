@@ -217,7 +217,7 @@ def test_a_few_images_at_a_time_give_the_same_numbers(monkeypatch):
 
     expected = whole()
     for module in (blocks, shared):
-        monkeypatch.setattr(module, "_BLOCK", 100)
+        monkeypatch.setattr(module, "BLOCK", 100)
     assert_close(whole(), expected)
 
 

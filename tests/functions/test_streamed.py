@@ -219,7 +219,7 @@ def test_gradients_are_finite_and_zero_for_zero_vectors():
 
 @pytest.fixture
 def few_images_at_once(monkeypatch):
-    monkeypatch.setattr(blocks, "_BLOCK", 2000)
+    monkeypatch.setattr(blocks, "BLOCK", 2000)
 
 
 @pytest.mark.parametrize(

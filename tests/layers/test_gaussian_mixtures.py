@@ -37,7 +37,7 @@ def one_by_one(noise, choice, group):
 
 @pytest.mark.parametrize("at_once", [1, 4, 1000])
 def test_draws_are_those_of_numpy_however_many_at_once(monkeypatch, at_once):
-    monkeypatch.setattr(gaussian_mixtures, "_BLOCK", at_once * DIM * RANK)
+    monkeypatch.setattr(gaussian_mixtures, "BLOCK", at_once * DIM * RANK)
     drawn = keras.ops.convert_to_numpy(GaussianMixtures.of(*mixtures())(*inputs()))
     # Sums of three numbers of size one, in float32.
     np.testing.assert_allclose(drawn, list(one_by_one(*inputs())), atol=2e-6)
@@ -50,7 +50,7 @@ def test_the_factors_of_all_draws_are_never_there(monkeypatch):
         gathered.append(noise.shape[0])
         return some(self, noise, *arrays)
 
-    monkeypatch.setattr(gaussian_mixtures, "_BLOCK", 7 * DIM * RANK)
+    monkeypatch.setattr(gaussian_mixtures, "BLOCK", 7 * DIM * RANK)
     monkeypatch.setattr(GaussianMixtures, "_some", spied)
     drawn = GaussianMixtures.of(*mixtures())(*inputs(100))
     assert drawn.shape == (100, DIM)

@@ -24,7 +24,7 @@ from functools import partial, reduce
 from keras import ops
 
 from keras_capsule_poe.functions.norms import at_least_float32
-from keras_capsule_poe.functions.processor import at_once
+from keras_capsule_poe.functions.processor import BLOCK, at_once
 from keras_capsule_poe.functions.streamed.votes import BlockAgreement
 
 # With a first value, an empty batch has a largest logit, too.
@@ -33,8 +33,6 @@ _largest = partial(ops.max, initial=-1e30)
 _MOST_GROUPS = 32
 # Numbers of an image in a group, about, at least: of fewer, operations take longer to begin.
 _LEAST_NUMBERS = 1024
-# Numbers, about, in one intermediate tensor on a processor: 8 MiB in float32.
-_BLOCK = 1 << 21
 
 
 class BlockMaps:
@@ -84,7 +82,7 @@ class BlockMaps:
         """
         per_capsule = max(self._group * self.many_dim, self.few // 4, self.many_dim**2 // 8)
         per_image = self.many * per_capsule
-        return max(1, at_once(_BLOCK) // (held * per_image))
+        return max(1, at_once(BLOCK) // (held * per_image))
 
     # Layouts
 

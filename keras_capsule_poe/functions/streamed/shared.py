@@ -17,12 +17,10 @@ from keras import ops
 
 from keras_capsule_poe.functions.maps import Identity
 from keras_capsule_poe.functions.norms import at_least_float32, length
-from keras_capsule_poe.functions.processor import at_once
+from keras_capsule_poe.functions.processor import BLOCK, at_once
 
 # Outputs whose votes are taken at once, to find their lengths: so many groups at most.
 _MOST_GROUPS = 32
-# Numbers, about, in one intermediate tensor on a processor: 8 MiB in float32.
-_BLOCK = 1 << 21
 
 # Inputs, a divisor of theirs that is one here, and 1/|vote| (B, J, I); None for dots.
 Lengths = namedtuple("Lengths", ["x", "size", "inverse"])
@@ -59,7 +57,7 @@ class SharedMaps(Identity):
         """How many images to take at a time, so that memory grows with neither B nor I J."""
         per_input = max(self.outputs, self.group * self.out_dim, self.in_dim)
         per_image = self.inputs * per_input
-        images = at_once(_BLOCK) // (held * per_image)
+        images = at_once(BLOCK) // (held * per_image)
         return max(1, images) if isinstance(images, int) else ops.maximum(images, 1)
 
     def lay_pairs(self, c):
