@@ -50,6 +50,38 @@ def over_images(step, arrays, at_once, results, sums, together=1):
     return [result[:size] for result in whole], added
 
 
+def in_parts(draw, n, at_once, shape):
+    """Rows drawn a part at a time, so that what they are drawn from does not grow with them.
+
+    Args:
+        draw: Function of a part's number, and how many rows it has, to these, (count, ...).
+        n: int or scalar integer tensor, how many rows in all.
+        at_once: int, rows of a part, at most; up to so many are drawn as part zero.
+        shape: Shape of a row.
+
+    Returns:
+        float32 tensor (n, ...).
+
+    Examples:
+
+    >>> in_parts(lambda part, count: ops.full((count, 1), part), 5, 2, (1,))[:, 0].numpy()
+    array([0., 0., 1., 1., 2.], dtype=float32)
+    """
+    parts = (n + at_once - 1) // at_once
+    least = max(parts, 1) if isinstance(n, int) else ops.maximum(parts, 1)
+    count = (n + least - 1) // least
+
+    def body(part, whole):
+        rows = ops.cast(draw(part, count), "float32")
+        return part + 1, ops.scatter_update(
+            whole, (part * count + ops.arange(count))[:, None], rows
+        )
+
+    whole = ops.zeros((parts * count, *shape), "float32")
+    start = ops.zeros((), "int32"), whole
+    return ops.while_loop(lambda part, _: part < parts, body, start)[1][:n]
+
+
 def _fitting(within, array):
     """`within` (B,) as numbers of the array's type, in a shape that multiplies its rows."""
     return ops.reshape(ops.cast(within, array.dtype), (-1,) + (1,) * (len(array.shape) - 1))

@@ -7,6 +7,7 @@ each other, chains that lose their routing, an optimizer that is given autodiff'
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_capsule_poe import (
     ConvAutoencoder,
@@ -15,6 +16,7 @@ from keras_capsule_poe import (
     PrimaryCapsules,
     ProductOfExpertNeurons,
 )
+from keras_capsule_poe.models.neurons import draws
 
 J, E = 3, 4
 
@@ -135,6 +137,29 @@ def test_complete_draws_are_of_the_capsule_s_law(product):
     p /= p.sum()
     floor = np.sqrt(p * (1 - p) / number).sum() / 2
     assert np.abs(found - p).sum() / 2 < 4 * floor
+
+
+def test_chains_of_joint_draws_are_walked_a_part_at_a_time(product, monkeypatch):
+    few = np.asarray(product.joint_code(4, seed=5))
+    monkeypatch.setattr(draws, "_AT_ONCE", 4)
+    walked, noise = [], product.noise
+
+    def counted(n, seed):
+        walked.append(n)
+        return noise(n, seed)
+
+    monkeypatch.setattr(product, "noise", counted)
+    np.testing.assert_array_equal(product.joint_code(4, seed=5), few)
+    many = np.asarray(product.joint_code(12, seed=5))
+    assert max(walked) <= 4
+    # The first part is what is drawn alone; the others are draws of their own. Rounding of a
+    # graph may turn a neuron over, of which one in fifty would be much.
+    assert np.mean(many[:4] != few) < 0.02
+    for first, second in ((0, 4), (4, 8), (0, 8)):
+        assert np.mean(many[first : first + 4] != many[second : second + 4]) > 0.1
+    # In a SavedModel their number is a tensor.
+    graph = tf.function(lambda n: product.joint_code(n, 5), autograph=False)
+    assert np.mean(graph(tf.constant(12)) != many) < 0.02
 
 
 def test_a_chain_keeps_what_it_stands_on(product):

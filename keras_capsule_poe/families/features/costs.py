@@ -76,9 +76,10 @@ def trained(config, section, share, flops, images, memory):
         images: int.
         memory: float, bytes.
     """
-    epochs, steps = build.schedule(config, section).over(images)
+    schedule = build.schedule(config, section)
+    epochs, steps = schedule.over(images)
     return Cost(
-        flops=float(flops) * images * epochs,
+        flops=float(flops) * schedule.seen(images),
         share=share,
         epochs=epochs,
         steps=epochs * steps,

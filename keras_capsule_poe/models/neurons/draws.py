@@ -6,9 +6,14 @@ import keras
 from keras import ops
 
 from keras_capsule_poe.errors import BadUse
+from keras_capsule_poe.functions.compiled import compiled
 from keras_capsule_poe.functions.exact_draws import draw_states
 from keras_capsule_poe.functions.randomness import draw_index, streams
+from keras_capsule_poe.functions.slices import in_parts
 from keras_capsule_poe.models.randomness import StatelessSeed, capsule_order
+
+# Chains that are walked together: noise of all of them would take gigabytes.
+_AT_ONCE = 250
 
 
 class NeuronDraws:
@@ -103,12 +108,21 @@ class NeuronDraws:
         if self.layer.routing == "mixture":
             _, h, _ = self.layer.draw(n, StatelessSeed(seed))
             return h / self.dim**0.5
-        first, second, third = streams(StatelessSeed(seed), 3)
+
+        def walk(part, count):
+            return self._walked(count, StatelessSeed(seed, part))
+
+        is_one = not isinstance(n, Integral) or n <= _AT_ONCE
+        rows = in_parts(walk if is_one else compiled(walk), n, _AT_ONCE, (self.capsules, self.dim))
+        return (rows - self.rest()) / self.dim**0.5
+
+    def _walked(self, n, seed):
+        """Neurons (N, J, E) after Gibbs steps from noise."""
+        first, second, third = streams(seed, 3)
         logits = ops.log(ops.maximum(self.shares, 1e-30))
         winner = draw_index(ops.broadcast_to(logits, (n, self.capsules)), first)
         c, v = self.layer.coefficients_of_winner(winner), self.noise(n, second)
-        _, h, _ = self.layer.gibbs(v, c, self.joint_steps, third)
-        return (h - self.rest()) / self.dim**0.5
+        return self.layer.gibbs(v, c, self.joint_steps, third)[1]
 
     def noise(self, n, seed):
         """Visible neurons (N, I, D) of the machine without maps."""
