@@ -7,12 +7,15 @@ image than to any; `flip` the cosine of the primary capsules decoded from x_j an
 is -1 of an odd decoder; `flip_pixels` that of the images, about the mean image; `last` and
 `real_last` the mean of the last row and column of draws and of test images. Models of one name
 are taken for seeds: their mean and standard deviation. `auc` is of free energies of test images
-against those of their negatives: one half where F is even. All models are of one data set.
+against those of their negatives: one half where F is even. All models are of one data set. With
+--held-out training images that were held out stand in for test images: to choose by.
 
-Usage: python benchmarks/research/claims.py NAME=MODEL_DIR [NAME=MODEL_DIR ...] [--json FILE]
+Usage: python benchmarks/research/claims.py NAME=MODEL_DIR [NAME=MODEL_DIR ...] [--held-out]
+           [--json FILE]
 """
 
 import argparse
+import dataclasses
 import json
 import os
 from pathlib import Path
@@ -97,6 +100,7 @@ def line(name, found):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="+", metavar="NAME=MODEL_DIR")
+    parser.add_argument("--held-out", action="store_true")
     parser.add_argument("--json", type=Path, help="kept, and what it has is not made anew")
     args = parser.parse_args()
     kept = json.loads(args.json.read_text()) if args.json and args.json.exists() else {}
@@ -105,6 +109,8 @@ def main():
         name, _, folder = text.partition("=")
         if folder not in kept:
             data = load_run_data(folder)
+            if args.held_out:
+                data = dataclasses.replace(data, test=data.held_out)
             judge = judge or train_judge(data.train)
             kept[folder] = rows(load_model(Path(folder)), data, judge)
             if args.json:
