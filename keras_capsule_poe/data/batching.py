@@ -5,6 +5,10 @@ import math
 from keras_capsule_poe.data.mapping import to_stream
 from keras_capsule_poe.data.ordering import epoch_order
 
+# Batches that are made ahead of their use: a fixed number, since tf.data's own tuning of it has a
+# thread that may sleep for up to a minute, for which the end of a stream then waits.
+AHEAD = 4
+
 
 def steps_per_epoch(n, batch_size):
     """Number of batches in which `n` images are visited once, the last one maybe smaller.
@@ -154,8 +158,11 @@ def pipeline(gather, rows, steps):
         return tf.TensorSpec((None, *array.shape[1:]), to_stream(array[:0]).dtype)
 
     signatures = tuple(map(signature, rows)) if isinstance(rows, tuple) else signature(rows)
+    options = tf.data.Options()
+    options.autotune.enabled = False
     return (
         tf.data.Dataset.from_generator(streamed, output_signature=signatures)
         .apply(tf.data.experimental.assert_cardinality(steps))
-        .prefetch(tf.data.AUTOTUNE)
+        .prefetch(AHEAD)
+        .with_options(options)
     )

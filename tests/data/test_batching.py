@@ -1,9 +1,13 @@
 """Streams of batches."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+import keras_capsule_poe
 from keras_capsule_poe.data import batches, epoch_order, sequential_batches, steps_per_epoch
+from keras_capsule_poe.data.batching import AHEAD
 
 
 @pytest.fixture
@@ -139,3 +143,17 @@ def test_arrays_that_do_not_match_are_refused(arrays, received):
 def test_numbers_out_of_range_are_refused(numbers, wrong):
     with pytest.raises(ValueError, match="Received: batch_size="):
         batches(numbers, **{"batch_size": 2, "seed": 0, "epochs": 1} | wrong)
+
+
+def test_tf_data_tunes_nothing(numbers):
+    """Its thread sleeps for up to a minute, and the end of a stream waits for it."""
+    streams = [batches(numbers, batch_size=4, seed=0), sequential_batches(numbers, 4)]
+    streams += [stream.map(lambda x: 2 * x, AHEAD).prefetch(1) for stream in streams]
+    for stream in streams:
+        assert stream.options().autotune.enabled is False
+
+
+def test_no_source_asks_tf_data_to_tune():
+    package = Path(keras_capsule_poe.__file__).parent
+    for path in package.rglob("*.py"):
+        assert "AUTOTUNE" not in path.read_text(), path

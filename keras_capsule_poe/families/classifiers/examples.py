@@ -3,6 +3,7 @@
 import numpy as np
 
 from keras_capsule_poe.data import stream
+from keras_capsule_poe.data.batching import AHEAD
 from keras_capsule_poe.errors import ConfigError, DataError
 
 
@@ -64,4 +65,4 @@ def examples(images, classes, **order):
         whole = parts if labels.shape.rank == 1 else tf.reduce_max(parts, axis=1)
         return pixels, (whole, *targets, parts) if targets else whole
 
-    return stream(images, names, **order).map(hot, tf.data.AUTOTUNE)
+    return stream(images, names, **order).map(hot, AHEAD)

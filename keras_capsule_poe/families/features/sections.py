@@ -15,7 +15,7 @@ class AutoencoderSection:
     negative_slope: float = 0.2
     epochs: int | None = None
     steps: int = 900
-    least_epoch: float = 0.5
+    least_epoch: float = 1.0
     batch_size: int = 32
     learning_rate: float = 2e-3
     final_rate: float = 0.02

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from keras_capsule_poe.data import batches
+from keras_capsule_poe.data.batching import AHEAD
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.families.features.build import build_primary
@@ -145,12 +146,10 @@ def load_primary(run):
 
 def primary_batches(primary, arrays, **options):
     """Batches whose last array, of features, is turned into primary capsules on the way."""
-    import tensorflow as tf
-
     stream = batches(arrays, **options)
     if isinstance(arrays, tuple):
-        return stream.map(lambda codes, maps: (codes, primary(maps)), tf.data.AUTOTUNE)
-    return stream.map(primary, tf.data.AUTOTUNE)
+        return stream.map(lambda codes, maps: (codes, primary(maps)), AHEAD)
+    return stream.map(primary, AHEAD)
 
 
 def primary_of(primary, feature_maps):
