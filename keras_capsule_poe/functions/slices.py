@@ -2,6 +2,8 @@
 
 from keras import ops
 
+from keras_capsule_poe.functions.compiled import compiled
+
 
 def over_images(step, arrays, at_once, results, sums, together=1):
     """Runs `step` on a few images at a time.
@@ -54,7 +56,8 @@ def in_parts(draw, n, at_once, shape):
     """Rows drawn a part at a time, so that what they are drawn from does not grow with them.
 
     Args:
-        draw: Function of a part's number, and how many rows it has, to these, (count, ...).
+        draw: Function of a part's number, and how many rows it has, to these, (count, ...);
+            of several parts a graph is made, where the backend has graphs.
         n: int or scalar integer tensor, how many rows in all.
         at_once: int, rows of a part, at most; up to so many are drawn as part zero.
         shape: Shape of a row.
@@ -71,11 +74,15 @@ def in_parts(draw, n, at_once, shape):
     least = max(parts, 1) if isinstance(n, int) else ops.maximum(parts, 1)
     count = (n + least - 1) // least
 
+    def one(part):
+        return ops.cast(draw(part, count), "float32")
+
+    # In a graph, where their number may be a tensor, that is done already.
+    one = compiled(one) if isinstance(n, int) and n > at_once else one
+
     def body(part, whole):
-        rows = ops.cast(draw(part, count), "float32")
-        return part + 1, ops.scatter_update(
-            whole, (part * count + ops.arange(count))[:, None], rows
-        )
+        rows = (part * count + ops.arange(count))[:, None]
+        return part + 1, ops.scatter_update(whole, rows, one(part))
 
     whole = ops.zeros((parts * count, *shape), "float32")
     start = ops.zeros((), "int32"), whole

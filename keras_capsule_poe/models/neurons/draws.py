@@ -6,7 +6,6 @@ import keras
 from keras import ops
 
 from keras_capsule_poe.errors import BadUse
-from keras_capsule_poe.functions.compiled import compiled
 from keras_capsule_poe.functions.exact_draws import draw_states
 from keras_capsule_poe.functions.randomness import draw_index, streams
 from keras_capsule_poe.functions.slices import in_parts
@@ -112,8 +111,7 @@ class NeuronDraws:
         def walk(part, count):
             return self._walked(count, StatelessSeed(seed, part))
 
-        is_one = not isinstance(n, Integral) or n <= _AT_ONCE
-        rows = in_parts(walk if is_one else compiled(walk), n, _AT_ONCE, (self.capsules, self.dim))
+        rows = in_parts(walk, n, _AT_ONCE, (self.capsules, self.dim))
         return (rows - self.rest()) / self.dim**0.5
 
     def _walked(self, n, seed):
