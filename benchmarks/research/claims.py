@@ -107,15 +107,16 @@ def main():
     named, judge = {}, None
     for text in args.models:
         name, _, folder = text.partition("=")
-        if folder not in kept:
+        key = f"{folder}, held out" if args.held_out else folder
+        if key not in kept:
             data = load_run_data(folder)
             if args.held_out:
                 data = dataclasses.replace(data, test=data.held_out)
             judge = judge or train_judge(data.train)
-            kept[folder] = rows(load_model(Path(folder)), data, judge)
+            kept[key] = rows(load_model(Path(folder)), data, judge)
             if args.json:
                 args.json.write_text(json.dumps(kept, indent=1) + "\n")
-        named.setdefault(name, []).append(kept[folder])
+        named.setdefault(name, []).append(kept[key])
     print("| | " + " | ".join(COLUMNS) + " |\n" + "|---" * (1 + len(COLUMNS)) + "|")
     for name, found in named.items():
         for domain in DOMAINS:
