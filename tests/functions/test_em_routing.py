@@ -1,18 +1,16 @@
-"""EM routing against loops in NumPy (float64) that list children and parents, and as an EM.
+"""EM routing against loops in NumPy (float64) that list children and parents.
 
 Rejected: a competition over the children, or within a window only; parents that count children
 twice; masses without the children's activations; a variance around another mean; a standard
-deviation for a variance; a temperature of another iteration; a mixture whose likelihood falls.
+deviation for a variance; a temperature of another iteration.
 """
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from scipy.special import expit, logsumexp, softmax
+from scipy.special import expit, softmax
 from scipy.stats import norm
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.mixture import GaussianMixture
 
 from keras_capsule_poe.functions import (
     EMOptions,
@@ -21,7 +19,6 @@ from keras_capsule_poe.functions import (
     em_routing,
     em_steps,
     m_step,
-    soft_k_means_step,
 )
 from keras_capsule_poe.functions.em_routing import activation_log_odds
 
@@ -191,65 +188,6 @@ def test_each_step_alone():
             np.testing.assert_allclose(found[j], expected, **CLOSE)
         density = norm.logpdf(votes[:, j], mean, np.sqrt(variance)).sum(axis=-1)
         np.testing.assert_allclose(logits[:, j], log_a[j] + density, **CLOSE)
-
-
-def mixture_problem(seed=0, n=200, clusters=3, size=2):
-    random = np.random.default_rng(seed)
-    means = 4 * random.normal(size=(clusters, size))
-    points = means[random.integers(clusters, size=n)] + random.normal(size=(n, size))
-    return points, softmax(random.normal(size=(n, clusters)), axis=-1)
-
-
-# The options ask for a floor above zero; this one is far below all that is compared.
-FLOOR = EMOptions(variance_floor=1e-12)
-
-
-def test_with_mixing_weights_it_is_the_em_of_scikit_learn():
-    points, r = mixture_problem()
-
-    def step(r):
-        clusters = m_step(r, np.ones(len(points)), points[:, None], 0.0, FLOOR)
-        weights = np.asarray(r).mean(axis=0)
-        logits = e_step(clusters, np.log(weights), points[:, None])
-        return clusters, weights, softmax(logits, axis=-1)
-
-    start, weights, r = step(r)
-    for _ in range(6):
-        clusters, _, r = step(r)
-    theirs = GaussianMixture(
-        3, covariance_type="diag", reg_covar=0, tol=0, max_iter=6, weights_init=weights,
-        means_init=np.asarray(start.mean), precisions_init=1 / np.asarray(start.variance),
-    )  # fmt: skip
-    with pytest.warns(ConvergenceWarning):
-        theirs.fit(points)
-    np.testing.assert_allclose(clusters.mean, theirs.means_, rtol=1e-7)
-    np.testing.assert_allclose(clusters.variance, theirs.covariances_, rtol=1e-7)
-
-
-def test_with_mixing_weights_the_likelihood_never_falls():
-    points, r = mixture_problem(seed=1)
-    # Children that are half there count half.
-    found, a = [], np.random.default_rng(2).uniform(0.1, 1, size=len(points))
-    for _ in range(30):
-        clusters = m_step(r, a, points[:, None], 0.0, FLOOR)
-        weights = np.average(r, axis=0, weights=a)
-        logs = np.asarray(e_step(clusters, np.log(weights), points[:, None]))
-        found.append(a @ logsumexp(logs, axis=-1))
-        r = softmax(logs, axis=-1)
-    # Float64 sums of 200 terms of order one.
-    assert np.all(np.diff(found) > -1e-9) and found[-1] - found[0] > 1
-
-
-def test_with_equal_activations_and_variances_it_is_soft_k_means():
-    random = np.random.default_rng(2)
-    votes, centres = random.normal(size=(40, PARENTS, SIZE)), random.normal(size=(PARENTS, SIZE))
-    variance = np.full((PARENTS, SIZE), 0.25)
-    clusters = m_step(np.ones((40, PARENTS)), np.ones(40), votes, 0.0)
-    clusters = clusters._replace(mean=centres, variance=variance)
-    r = softmax(e_step(clusters, np.zeros(PARENTS), votes), axis=-1)
-    theirs = soft_k_means_step(votes, centres, sharpness=1 / (2 * 0.25))
-    np.testing.assert_allclose(r, theirs.coefficients, **CLOSE)
-    np.testing.assert_allclose(m_step(r, np.ones(40), votes, 0.0).mean, theirs.z, **CLOSE)
 
 
 def test_costs_and_activations_are_as_written():
