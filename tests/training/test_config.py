@@ -221,19 +221,6 @@ def test_schedule_keeps_the_number_of_steps_about_the_same():
         Schedule(batch_size=0)
 
 
-def test_an_epoch_of_more_steps_than_are_needed_may_end_before_all_images_were_seen():
-    schedule = Schedule(steps=900, batch_size=32, least_epoch=0.5)
-    # Half of the images; as many steps as are needed; more than one epoch.
-    assert schedule.over(60_000) == (1, 938) and schedule.seen(60_000) == 30_016
-    assert schedule.over(40_000) == (1, 900)
-    assert schedule.over(12_000) == (2, 375) and schedule.seen(12_010) == 24_020
-    assert Schedule(epochs=1, steps=900, batch_size=32, least_epoch=0.5).over(60_000) == (1, 1875)
-    assert Schedule(steps=900, batch_size=32).over(60_000) == (1, 1875)
-    for share in (0, 1.1):
-        with pytest.raises(ValueError, match="least_epoch"):
-            Schedule(least_epoch=share)
-
-
 def test_unreadable_toml_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="missing.toml"):
         read_toml(tmp_path / "missing.toml")

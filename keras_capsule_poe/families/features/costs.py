@@ -76,10 +76,9 @@ def trained(config, section, share, flops, images, memory):
         images: int.
         memory: float, bytes.
     """
-    schedule = build.schedule(config, section)
-    epochs, steps = schedule.over(images)
+    epochs, steps = build.schedule(config, section).over(images)
     return Cost(
-        flops=float(flops) * schedule.seen(images),
+        flops=float(flops) * images * epochs,
         share=share,
         epochs=epochs,
         steps=epochs * steps,

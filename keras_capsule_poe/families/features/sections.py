@@ -15,7 +15,6 @@ class AutoencoderSection:
     negative_slope: float = 0.2
     epochs: int | None = None
     steps: int = 900
-    least_epoch: float = 1.0
     batch_size: int = 32
     learning_rate: float = 2e-3
     final_rate: float = 0.02
@@ -49,11 +48,9 @@ OPTIONS = {"features-limit": "features.limit"}
 
 
 def idle_steps(config, *sections):
-    """What says how long beside the `epochs` of those sections, and that these do: a dict."""
+    """The `steps` of those sections whose `epochs` say how long, and that: a dict."""
     return {
-        f"{name}.{other}": f"{name}.epochs says how long"
+        f"{name}.steps": f"{name}.epochs says how long"
         for name in sections
         if config[name].epochs is not None
-        for other in ("steps", "least_epoch")
-        if hasattr(config[name], other)
     }
