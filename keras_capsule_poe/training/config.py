@@ -41,6 +41,8 @@ _LARGEST_SEED = 2**31 - 1
 _LARGEST_RATE = 3e38
 # A graph holds each of them: of many more it would take hours to make.
 _UNROLLED, _MOST_UNROLLED = ("iterations", "inner_iterations", "chain_steps"), 1000
+# Settings that are gone, with the value at which they did nothing: folders may still name them.
+_RETIRED = {"autoencoder": {"least_epoch": 1.0}}
 
 
 class RunConfig:
@@ -198,12 +200,16 @@ class RunConfig:
 
     @classmethod
     def from_dict(cls, family, values):
-        """The configuration that `to_dict` gave.
+        """The configuration that `to_dict` gave, maybe that of an earlier version.
 
         Raises:
             ConfigError: If a setting is unknown or of the wrong kind.
         """
         values = {name: value for name, value in values.items() if name != "model"}
+        for section, retired in _RETIRED.items():
+            if isinstance(kept := values.get(section), dict):
+                gone = retired.items()
+                values[section] = {k: v for k, v in kept.items() if (k, v) not in gone}
         config = cls(family, values.pop("recipe", None))
         config.update(values)
         config.given.clear()

@@ -35,6 +35,17 @@ def test_recipes_are_valid_and_survive_a_round_trip(recipe):
     }[recipe]
 
 
+def test_a_setting_that_is_gone_is_passed_over_where_it_did_nothing():
+    kept = config().to_dict()
+    kept["autoencoder"]["least_epoch"] = 1.0
+    assert RunConfig.from_dict(FAMILY, kept).to_dict() == config().to_dict()
+    for name, value in {"least_epoch": 0.5, "filters": [8]}.items():
+        # A value of any kind, as a damaged file may have it.
+        spoilt = {**kept, "autoencoder": {**kept["autoencoder"], name: value}}
+        with pytest.raises(ConfigError, match=name):
+            RunConfig.from_dict(FAMILY, spoilt)
+
+
 def test_only_the_affine_recipe_builds_capsules_with_a_bias():
     for recipe in FAMILY.recipes:
         made, is_affine = config(recipe), recipe == "affine"
