@@ -53,7 +53,7 @@ class ConvolutionMuon(keras.optimizers.Adam):
         matrix = ops.reshape(gradient + self.momentum * momentum, (-1, variable.shape[-1]))
         # As long as a step of Adam, in which an entry moves by about 0.2 of the rate.
         size = 0.2 * math.sqrt(max(matrix.shape)) * ops.cast(learning_rate, variable.dtype)
-        step = size * orthogonalized(matrix, self.newton_schulz)
+        step = orthogonalized(matrix, self.newton_schulz, size)
         self.assign_sub(variable, ops.reshape(step, variable.shape))
 
     def get_config(self):
@@ -61,27 +61,29 @@ class ConvolutionMuon(keras.optimizers.Adam):
         return {**super().get_config(), **more}
 
 
-def orthogonalized(matrix, iterations=5):
-    """About the nearest matrix of orthogonal columns (or rows, where those are fewer).
+def orthogonalized(matrix, iterations=5, size=1.0):
+    """About the nearest matrix of orthogonal columns (or rows, where those are fewer), times size.
 
     Quintic Newton-Schulz iterations with the coefficients of Jordan et al., which bring singular
     values near one, and not to one. Each iteration multiplies X by a polynomial of X^T X, and all
-    of these commute: they are taken on the small X^T X, and X is multiplied once.
+    of these commute: they are taken on the small X^T X, whose trace is the squared length by which
+    X is divided, and X is gone through twice.
 
     Args:
         matrix: Tensor (N, M).
         iterations: int.
+        size: float or scalar tensor.
 
     Returns:
         Tensor (N, M).
     """
     if matrix.shape[0] < matrix.shape[1]:
-        return ops.transpose(orthogonalized(ops.transpose(matrix), iterations))
-    length = ops.sqrt(ops.sum(ops.square(matrix))) + 1e-7
-    matrix = matrix / length
+        return ops.transpose(orthogonalized(ops.transpose(matrix), iterations, size))
     gram = ops.matmul(ops.transpose(matrix), matrix)
+    length = ops.sqrt(ops.trace(gram)) + 1e-7
+    gram = gram / length / length
     unit = ops.eye(matrix.shape[1], dtype=matrix.dtype)
-    factor = unit
+    factor = unit * (size / length)
     for _ in range(iterations):
         step = 3.4445 * unit - 4.7750 * gram + 2.0315 * ops.matmul(gram, gram)
         factor = ops.matmul(factor, step)

@@ -18,7 +18,8 @@ _UNITS = {"MB": 1e6, "GB": 1e9, "TB": 1e12}
 class EncodedRows:
     """Feature maps of images, as an array whose rows are computed each time they are asked for.
 
-    The same rows always have the same numbers, whatever is asked with them.
+    The same rows always have the same numbers, whatever is asked with them. Large filters take few
+    multiplications, see `ConvAutoencoder.fast`.
 
     Args:
         autoencoder: `ConvAutoencoder`.
@@ -42,9 +43,12 @@ class EncodedRows:
         self.images = images
         self.shape = (len(images), *autoencoder.feature_shape)
         self._at_once = AT_ONCE * distribution.devices
-        self._encode = distribution.on_devices(
-            compiled(lambda pixels: keras.ops.cast(autoencoder.encode(pixels), "float16"))
-        )
+
+        def encode(pixels):
+            with autoencoder.fast():
+                return keras.ops.cast(autoencoder.encode(pixels), self.dtype.name)
+
+        self._encode = distribution.on_devices(compiled(encode))
 
     def __len__(self):
         return len(self.images)
