@@ -53,8 +53,6 @@ VARIANTS = {
     "16 primary types": {"primary_types": 16},
     "128 filters": {"filters": 128},
     "paper": {"filters": 32, "primary_types": 32, "types": 32, "last_types": 32, "iterations": 3},
-    "variational": {"routing": "variational"},
-    "no coordinates, variational": {"coordinates": False, "routing": "variational"},
     "no coordinates, sharp": {
         "coordinates": False,
         "assignment_temperature": 1.0,

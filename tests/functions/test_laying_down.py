@@ -83,11 +83,15 @@ def test_steps_small_filters_and_much_memory_are_not_for_it(strides, kernel):
     assert plain.shape == (2, *(2 * [strides * 4 + len(kernel)]), kernel.shape[2])
 
 
-def test_half_precision_is_left_to_the_library():
+def test_half_precision_is_computed_in_full_and_rounded():
     y, kernel = (values(shape).astype("float32") for shape in ((2, 5, 5, 32), (5, 5, 1, 32)))
-    y, kernel = ops.cast(y, "bfloat16"), ops.cast(kernel, "bfloat16")
-    found, plain = (ops.cast(transposed(y, kernel, fast=f), "float32") for f in (True, False))
-    np.testing.assert_array_equal(found, plain)
+    half = [ops.cast(tensor, "bfloat16") for tensor in (y, kernel)]
+    found = transposed(*half, fast=True)
+    full = transposed(*(ops.cast(tensor, "float32") for tensor in half), fast=True)
+    assert found.dtype == "bfloat16"
+    np.testing.assert_array_equal(
+        *(ops.cast(ops.cast(x, "bfloat16"), "float32") for x in (found, full))
+    )
 
 
 def test_an_unknown_number_of_images():
