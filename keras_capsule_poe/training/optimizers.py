@@ -62,12 +62,12 @@ class ConvolutionMuon(keras.optimizers.Adam):
 
 
 def orthogonalized(matrix, iterations=5, size=1.0):
-    """About the nearest matrix of orthogonal columns (or rows, where those are fewer), times size.
+    """`size` times about the nearest matrix of orthogonal columns (or rows, where those are fewer).
 
     Quintic Newton-Schulz iterations with the coefficients of Jordan et al., which bring singular
     values near one, and not to one. Each iteration multiplies X by a polynomial of X^T X, and all
-    of these commute: they are taken on the small X^T X, whose trace is the squared length by which
-    X is divided, and X is gone through twice.
+    of these commute: they are taken on the small X^T X, and X is multiplied once. The length that X
+    is divided by is known from the trace, so that no more passes over X are made.
 
     Args:
         matrix: Tensor (N, M).
@@ -81,7 +81,7 @@ def orthogonalized(matrix, iterations=5, size=1.0):
         return ops.transpose(orthogonalized(ops.transpose(matrix), iterations, size))
     gram = ops.matmul(ops.transpose(matrix), matrix)
     length = ops.sqrt(ops.trace(gram)) + 1e-7
-    gram = gram / length / length
+    gram = gram / ops.square(length)
     unit = ops.eye(matrix.shape[1], dtype=matrix.dtype)
     factor = unit * (size / length)
     for _ in range(iterations):

@@ -57,7 +57,7 @@ def kill():
 def test_what_goes_wrong_is_counted_and_told(kill, tmp_path, monkeypatch, fault):
     text, loss = FAULTS[fault]
     program = PROGRAM.format(fault=text, loss=loss)
-    # Without its packages Python starts sooner: a Ctrl-C before the program ends it with 1.
+    # Without its packages Python starts sooner: a Ctrl-C while it starts ends it with 1.
     monkeypatch.setattr(kill.tiny, "CAPSPOE", [sys.executable, "-S", "-c", program])
     row, problems = kill.killed("rbm", 4, random.Random(0), tmp_path, epochs=1)
     counted = {name: row[name] for name in ("failed", "different", "leftovers") if row[name]}

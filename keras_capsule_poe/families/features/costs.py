@@ -10,7 +10,7 @@ from keras_capsule_poe.training.family import Cost
 
 # Shares of the machine's large float32 product rate that each stage was seen to reach on two
 # cores, what comes between the steps included; convolutions in bfloat16 exceed it, and so do those
-# that take fewer multiplications in training.
+# that take fewer multiplications.
 SHARE = {"autoencoder": 1.1, "features": 0.9}
 BFLOAT16_SHARE = {"autoencoder": 1.1, "features": 1.3}
 BYTES = 4
