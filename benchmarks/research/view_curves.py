@@ -33,6 +33,8 @@ from keras_capsule_poe.families.matrix_capsules import build
 from keras_capsule_poe.functions.compiled import compiled
 from keras_capsule_poe.training.averages import averaged
 
+# What the recipe of that name has: 316,650 parameters.
+PAPER = {"filters": 32, "primary_types": 32, "types": 32, "last_types": 32, "iterations": 3}
 # Settings of the section, beside those of `viewpoints.py`.
 VARIANTS = {
     "capsules": {},
@@ -52,7 +54,8 @@ VARIANTS = {
     "decoder": {"decoder": "dense"},
     "16 primary types": {"primary_types": 16},
     "128 filters": {"filters": 128},
-    "paper": {"filters": 32, "primary_types": 32, "types": 32, "last_types": 32, "iterations": 3},
+    "paper": PAPER,
+    "paper, no coordinates": {**PAPER, "coordinates": False},
     "no coordinates, sharp": {
         "coordinates": False,
         "assignment_temperature": 1.0,
@@ -63,6 +66,7 @@ VARIANTS = {
     "no coordinates, classes alone": {"coordinates": False, "inner_iterations": 1},
     "no coordinates, cross-entropy": {"coordinates": False, "loss": "cross-entropy"},
     "cnn": {"network": "cnn"},
+    "cnn paper": {"network": "cnn", **PAPER},
     "cnn rate 0.003": {"network": "cnn", "learning_rate": 0.003},
     "cnn rate 0.0003": {"network": "cnn", "learning_rate": 0.0003},
     "cnn dropout 0": {"network": "cnn", "dropout": 0.0},

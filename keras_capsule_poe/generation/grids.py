@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.data.mapping import CHUNK, map_batches, to_pixels
 from keras_capsule_poe.functions.winners import winners
 from keras_capsule_poe.generation.sampling import render, sample
 
@@ -80,6 +80,9 @@ def reconstruction_rows(model, images):
         shown = {name: x for name, (x, of) in found.items() if x.shape[1:] == seen.shape[1:]}
         return {"original": seen, **shown}
 
+    # Of a few images a graph would take longer to make than to answer.
+    if len(images) <= CHUNK:
+        return {name: np.asarray(x) for name, x in rows(to_pixels(images)).items()}
     return map_batches(rows, images)
 
 

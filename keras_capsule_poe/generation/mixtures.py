@@ -56,9 +56,11 @@ def fit_mixture(x, components, seed=0, **options):
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.mixture import GaussianMixture
+    from threadpoolctl import threadpool_limits
 
     mixture = GaussianMixture(components, random_state=seed, **options)
-    with warnings.catch_warnings():
+    # Its products are so small that threads would wait for each other most of the time.
+    with warnings.catch_warnings(), threadpool_limits(1, "blas"):
         # How many steps is the caller's choice: a mixture need not be at its optimum.
         warnings.filterwarnings("ignore", "Best performing initialization", ConvergenceWarning)
         mixture.fit(x)

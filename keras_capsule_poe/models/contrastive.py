@@ -43,15 +43,6 @@ class ContrastiveModel(PureSteps, SharedOut, keras.Model):
             )
         super()._begin(x)
 
-    def figures(self, x, at_once):
-        """Means of what `evaluate` reports, over inputs (N, ...) taken `at_once` at a time: dict.
-
-        Where these are all of them no pipeline is set up, which takes longer than small models.
-        """
-        if len(x) <= at_once:
-            return self.test_on_batch(x, return_dict=True)
-        return self.evaluate(x, batch_size=at_once, verbose=0, return_dict=True)
-
     def trains(self, *variables):
         """Whether none of some variables is frozen."""
         trainable = {id(variable) for variable in self.trainable_variables}

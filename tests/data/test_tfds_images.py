@@ -126,6 +126,19 @@ def test_splits_columns_and_labels(made_up):
     assert data.train.labels.dtype == np.int64
 
 
+def test_tf_data_tunes_nothing(made_up, monkeypatch):
+    """Its thread sleeps for up to a minute, and the end of a split waits for it."""
+    as_dataset, streams = tfds.core.DatasetBuilder.as_dataset, []
+
+    def watched(*args, **options):
+        streams.append(as_dataset(*args, **options))
+        return streams[-1]
+
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "as_dataset", watched)
+    made_up("made_up_grey")
+    assert streams and all(s.options().autotune.enabled is False for s in streams)
+
+
 def test_images_without_a_label_have_none(made_up):
     """Rejected: -1 as one more class, of which figures would be made."""
     with pytest.warns(UserWarning, match="3 of the 3 images in split 'test' .*no label"):

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+import sklearn.mixture
+from threadpoolctl import threadpool_info
 
 from keras_capsule_poe.generation.mixtures import Mixture, fit_mixture
 
@@ -33,3 +35,21 @@ def test_a_fit_finds_blobs_and_their_roots():
         covariance = found.factors[k] @ found.factors[k].T
         # scikit-learn divides by N and adds 1e-6 to the variances.
         np.testing.assert_allclose(covariance, np.cov(part.T, ddof=0), atol=2e-6)
+
+
+def test_a_fit_has_one_thread_of_the_linear_algebra(monkeypatch):
+    """With two, products of sixteen dimensions took six times as long."""
+    fit, seen = sklearn.mixture.GaussianMixture.fit, []
+
+    def threads():
+        return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+    def watched(mixture, x):
+        seen.extend(threads())
+        return fit(mixture, x)
+
+    monkeypatch.setattr(sklearn.mixture.GaussianMixture, "fit", watched)
+    before = threads()
+    fit_mixture(np.random.default_rng(0).normal(size=(50, 2)), 2)
+    assert seen == [1] * len(before)
+    assert threads() == before

@@ -77,6 +77,27 @@ def test_endpoints_equal_the_library_without_it(tiny_model, tmp_path):
     assert not loaded, "endpoints give more than the contract says"
 
 
+def test_gradients_go_through_it(tiny_model):
+    import keras
+    import tensorflow as tf
+
+    product = keras.models.load_model(tiny_model / "model.keras", compile=False)
+    served = tf.saved_model.load(str(tiny_model / "1"))
+    images = tf.constant(np.random.default_rng(0).uniform(size=(5, 28, 28, 1)), "float32")
+
+    def slope(encode):
+        with tf.GradientTape() as tape:
+            tape.watch(images)
+            first = encode(images)["probabilities"][:, 0]
+        return np.asarray(tape.gradient(first, images))
+
+    expected = slope(product.encode)
+    assert np.abs(expected).max() > 0
+    # Float32 sums of a thousand terms, in another order.
+    atol = 1e-5 * np.abs(expected).max()
+    np.testing.assert_allclose(slope(served.encode), expected, rtol=0, atol=atol)
+
+
 def test_card_tells_what_the_model_is(tiny_model):
     card = json.loads((tiny_model / "1" / "model_card.json").read_text())
     assert card["data"] == "digits" and card["seed"] == 0

@@ -201,6 +201,8 @@ class _Columns:
         others = set(self._features(object)) - set(wanted)
         # The cache would hold a second copy of what is kept here anyway.
         config = tfds.ReadConfig(try_autocache=False)
+        # For whose thread the end of a stream may wait, see `batching.AHEAD`.
+        config.options.autotune.enabled = False
         if None not in self.shape and self.shape[0] * self.shape[1] <= _SMALL:
             # Handing such an image from thread to thread costs more than decoding it.
             config.options.threading.private_threadpool_size = 1

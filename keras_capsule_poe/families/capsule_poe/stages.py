@@ -3,6 +3,7 @@
 Each takes a `Run`, leaves its files in the run's folder and returns what it measured.
 """
 
+from keras_capsule_poe.data import sequential_batches
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.families.capsule_poe import build
 from keras_capsule_poe.families.capsule_poe.codes import usage
@@ -10,8 +11,10 @@ from keras_capsule_poe.families.capsule_poe.stored import assemble
 from keras_capsule_poe.families.features import build as features
 from keras_capsule_poe.families.features import stored
 from keras_capsule_poe.families.features.stages import SHOWN, export_model
+from keras_capsule_poe.functions.compiled import compiled
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.metrics import relative_error
+from keras_capsule_poe.training.figures import figures
 from keras_capsule_poe.training.soundness import complain, saturated, worse_than_mean
 
 
@@ -22,18 +25,20 @@ def encoder(run):
     train = stored.features(run, "train")
     model = build.build_encoder(config, primary.capsules)
 
+    to_primary = compiled(primary)
+
     def x_of(rows):
-        return stored.primary_of(primary, train[rows])
+        return stored.primary_of(to_primary, train[rows])
 
     build.build_start(config).apply(model.experts, x_of, len(train), config.seed)
     model.compile(features.optimizer(config, "encoder", len(train)), jit_compile=False)
     new = stored.features(run, "held_out")
-    seen, held_out = (stored.primary_of(primary, maps) for maps in (train[: len(new)], new))
+    seen, held_out = (stored.primary_of(to_primary, maps) for maps in (train[: len(new)], new))
     images = stored.load_model(run, "autoencoder")
     at_once = config["encoder"].batch_size
 
     def after_epoch():
-        known, new = (model.figures(x, at_once) for x in (seen, held_out))
+        known, new = (figures(model, x, at_once) for x in (seen, held_out))
         return {
             "held_out_free_energy": new["free_energy"],
             "free_energy_gap": new["free_energy"] - known["free_energy"],
@@ -41,9 +46,11 @@ def encoder(run):
             "held_out_probability_mean": new["probability_mean"],
         }
 
+    one_step = compiled(model.experts.mean_field_step)
+
     def picture(path):
         x = held_out[:SHOWN]
-        rows = (x, model.experts.mean_field_step(x))
+        rows = (x, one_step(x))
         save_grid(path, [images.decode(primary.to_features(row)) for row in rows])
 
     def stream(**order):
@@ -82,7 +89,7 @@ def decoder(run):
     at_once = config["decoder"].batch_size
 
     def after_epoch():
-        decoded = model.predict(held_out_codes, batch_size=at_once, verbose=0)
+        decoded = model.predict(sequential_batches(held_out_codes, at_once), verbose=0)
         return {"held_out_relative_error": float(relative_error(decoded, held_out))}
 
     def picture(path):

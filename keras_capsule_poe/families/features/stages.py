@@ -3,7 +3,7 @@
 Each takes a `Run`, leaves its files in the run's folder and returns what it measured.
 """
 
-from keras_capsule_poe.data import batches
+from keras_capsule_poe.data import batches, sequential_batches
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.families.features import build, stored
 from keras_capsule_poe.families.features.encoded import EncodedRows
@@ -30,12 +30,12 @@ def autoencoder(run):
     at_once = config["autoencoder"].batch_size
 
     def after_epoch():
-        decoded = model.predict(held_out, batch_size=at_once, verbose=0)
+        decoded = model.predict(sequential_batches(held_out, at_once), verbose=0)
         return {"held_out_relative_error": float(relative_error(decoded, held_out))}
 
     def picture(path):
         shown = held_out[:SHOWN]
-        save_grid(path, [shown, model.predict(shown, verbose=0)])
+        save_grid(path, [shown, model.predict_on_batch(shown)])
 
     def stream(**order):
         return batches(data.train.images, **order)

@@ -11,6 +11,7 @@ from keras_capsule_poe.families.neurons import build
 from keras_capsule_poe.families.neurons.top_section import has_top
 from keras_capsule_poe.families.neurons.visits import settle_shares, visits
 from keras_capsule_poe.io.pictures import save_grid
+from keras_capsule_poe.training.figures import figures
 from keras_capsule_poe.training.soundness import complain, worse_than_mean
 
 
@@ -33,7 +34,7 @@ def experts(run):
     at_once = config["experts"].batch_size
 
     def after_epoch():
-        known, new = (model.figures(v, at_once) for v in (seen, held_out))
+        known, new = (figures(model, v, at_once) for v in (seen, held_out))
         return {
             "held_out_free_energy": new["free_energy"],
             "free_energy_gap": new["free_energy"] - known["free_energy"],

@@ -10,6 +10,7 @@ from keras_capsule_poe.families.features import costs, stored
 from keras_capsule_poe.families.features.build import arguments
 from keras_capsule_poe.layers import NeuronPoE
 from keras_capsule_poe.models import NeuronExperts
+from keras_capsule_poe.training.figures import figures
 
 # Share of the machine's large float32 product rate, see `features.costs`.
 SHARE = 0.1
@@ -81,7 +82,7 @@ def _fit(run, train, held_out):
 
     def after_epoch():
         at_once = config["top"].batch_size
-        known, new = (model.figures(h, at_once) for h in (train[: len(held_out)], held_out))
+        known, new = (figures(model, h, at_once) for h in (train[: len(held_out)], held_out))
         return {
             "free_energy_gap": new["free_energy"] - known["free_energy"],
             "held_out_relative_error": new["loss"],

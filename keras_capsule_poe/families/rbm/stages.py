@@ -19,6 +19,7 @@ from keras_capsule_poe.io.pictures import save_grid
 
 # Makes the classes known to Keras.
 from keras_capsule_poe.models import ImageBoltzmannMachine
+from keras_capsule_poe.training.figures import figures
 from keras_capsule_poe.training.soundness import complain, worse_than_mean
 
 # Enough images for biases, and steps after which chains are the model's.
@@ -48,7 +49,7 @@ def rbm(run):
     seen, held_out = flat(train[: len(new)]), flat(new)
 
     def after_epoch():
-        known, new = (model.figures(x, len(held_out)) for x in (seen, held_out))
+        known, new = (figures(model, x, len(held_out)) for x in (seen, held_out))
         return {
             "free_energy_gap": new["free_energy"] - known["free_energy"],
             "held_out_relative_error": new["loss"],
