@@ -30,11 +30,12 @@ from keras_capsule_poe.families.classifiers import fitting
 from keras_capsule_poe.families.classifiers.examples import examples
 from keras_capsule_poe.families.classifiers.windows import augmentation
 from keras_capsule_poe.families.matrix_capsules import build
+from keras_capsule_poe.families.matrix_capsules.sections import RECIPES
 from keras_capsule_poe.functions.compiled import compiled
 from keras_capsule_poe.training.averages import averaged
 
-# What the recipe of that name has: 316,650 parameters.
-PAPER = {"filters": 32, "primary_types": 32, "types": 32, "last_types": 32, "iterations": 3}
+# The recipe of that name, 316,650 parameters, in the place of `small`, which has two iterations.
+PAPER = {**RECIPES["paper"].settings["matrix"], "iterations": 3}
 # Settings of the section, beside those of `viewpoints.py`.
 VARIANTS = {
     "capsules": {},
@@ -55,7 +56,6 @@ VARIANTS = {
     "16 primary types": {"primary_types": 16},
     "128 filters": {"filters": 128},
     "paper": PAPER,
-    "paper, no coordinates": {**PAPER, "coordinates": False},
     "no coordinates, sharp": {
         "coordinates": False,
         "assignment_temperature": 1.0,

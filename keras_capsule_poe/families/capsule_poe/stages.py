@@ -24,8 +24,8 @@ def encoder(run):
     primary = stored.load_primary(run)
     train = stored.features(run, "train")
     model = build.build_encoder(config, primary.capsules)
-
-    to_primary = compiled(primary)
+    # Graphs that are called many times, each made once.
+    to_primary, one_step = compiled(primary), compiled(model.experts.mean_field_step)
 
     def x_of(rows):
         return stored.primary_of(to_primary, train[rows])
@@ -45,8 +45,6 @@ def encoder(run):
             "held_out_relative_error": new["loss"],
             "held_out_probability_mean": new["probability_mean"],
         }
-
-    one_step = compiled(model.experts.mean_field_step)
 
     def picture(path):
         x = held_out[:SHOWN]
