@@ -35,7 +35,7 @@ _HOMES = {
         "Standardize",
     ),
     "losses": ("MarginLoss", "SpreadLoss"),
-    "metrics": ("ExpertUsage", "OrientationConcentration", "relative_error"),
+    "metrics": ("ExpertUsage", "OrientationConcentration", "RelativeError", "relative_error"),
     "models": (
         "CapsNet",
         "CapsuleDecoder",

@@ -64,7 +64,7 @@ class SpreadMargin(keras.callbacks.Callback):
         if self.loss is not None:
             return self.loss
         # A `MatrixCapsNet` has its own.
-        loss = self.model.loss or getattr(self.model, "spread", None)
+        loss = getattr(self.model, "spread", None) or self.model.loss
         if not hasattr(loss, "set_margin"):
             raise ValueError(
                 "`loss` must be a SpreadLoss, or the model must have one. Received: loss=None, "

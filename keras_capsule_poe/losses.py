@@ -161,7 +161,8 @@ def _like(y_true, y_pred):
         ValueError: If their shapes differ.
     """
     y_true = ops.cast(y_true, y_pred.dtype)
-    if len(y_true.shape) != len(y_pred.shape) or y_true.shape[-1] != y_pred.shape[-1]:
+    known = [pair for pair in zip(y_true.shape, y_pred.shape) if None not in pair]
+    if len(y_true.shape) != len(y_pred.shape) or any(a != b for a, b in known):
         raise ValueError(
             "`y_true` must have the shape of `y_pred`, (batch, classes); "
             "keras.utils.to_categorical makes it from integers. "

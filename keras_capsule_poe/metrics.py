@@ -14,7 +14,7 @@ def relative_error(x_model, x):
         x: Tensor of the same shape.
 
     Returns:
-        Scalar tensor; one for a model that gives zeros.
+        Scalar tensor; one for a model that gives zeros, |x~|^2 where x is zero itself.
 
     Examples:
 
@@ -35,8 +35,13 @@ def mean_error(x_model, x):
     >>> [float(part) for part in mean_error(np.ones((2, 3)), 2 * np.ones((2, 3)))]
     [3.0, 12.0]
     """
-    images = ops.cast(ops.shape(x)[0], "float32")
+    images = _images(x)
     return [part / ops.cast(images, part.dtype) for part in error_and_size(x_model, x)]
+
+
+def _images(x):
+    # Of no images the sums are zero, and so shall be the means.
+    return ops.maximum(ops.shape(x)[0], 1)
 
 
 def relative_error_of(error, size):
@@ -47,7 +52,12 @@ def relative_error_of(error, size):
     >>> float(relative_error_of(3.0, 12.0))
     0.25
     """
-    return error / ops.maximum(size, keras.config.epsilon())
+    return error / _or_one(size)
+
+
+def _or_one(size):
+    # No floor: what is small all the same has a relative error.
+    return ops.where(ops.equal(size, 0), ops.ones_like(size), size)
 
 
 def error_and_size(x_model, x, axis=None):
@@ -86,6 +96,48 @@ def expert_usage(p):
     """
     share = ops.mean(p / ops.maximum(ops.sum(p, axis=-1, keepdims=True), 1e-30), axis=0)
     return share * p.shape[-1]
+
+
+@keras.saving.register_keras_serializable("keras_capsule_poe")
+class RelativeError(keras.metrics.Metric):
+    """|x~ - x|^2 / |x|^2 of all images, however they are parted into batches.
+
+    Args:
+        name: str.
+        **kwargs: Base metric arguments.
+
+    Examples:
+
+    >>> metric = RelativeError()
+    >>> metric.update_state(np.zeros((3, 2)), np.ones((3, 2)))
+    >>> metric.update_state(np.ones((1, 2)), np.ones((1, 2)))
+    >>> float(metric.result())
+    0.75
+    """
+
+    def __init__(self, name="relative_error", **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.error = self.add_variable((), "zeros", name="error")
+        self.size = self.add_variable((), "zeros", name="size")
+
+    def update_state(self, x_model, x, sample_weight=None):
+        """Takes what a model makes of a batch, and the batch; weights (B,) are of its images."""
+        if sample_weight is None:
+            self.add(1, *error_and_size(x_model, x))
+            return
+        axes = tuple(range(1, len(ops.shape(x))))
+        weights = ops.cast(sample_weight, self.dtype)
+        parts = [ops.cast(part, self.dtype) for part in error_and_size(x_model, x, axes)]
+        self.add(1, *(ops.sum(weights * part) for part in parts))
+
+    def add(self, images, error, size):
+        """Takes the `mean_error` of so many images."""
+        images = ops.cast(images, self.dtype)
+        self.error.assign(self.error + images * ops.cast(error, self.dtype))
+        self.size.assign(self.size + images * ops.cast(size, self.dtype))
+
+    def result(self):
+        return relative_error_of(self.error, self.size)
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -140,13 +192,22 @@ class OrientationConcentration(keras.metrics.Metric):
         self.lengths = self.add_variable((capsules,), "zeros", name="lengths")
 
     def update_state(self, x, sample_weight=None):
-        """Takes the capsules of a batch, (B, J, E)."""
-        self.add(ops.shape(x)[0], *self.means(ops.cast(x, self.dtype)))
+        """Takes the capsules of a batch, (B, J, E); weights (B,) are of its images."""
+        x = ops.cast(x, self.dtype)
+        if tuple(x.shape[1:]) != (self.capsules, self.dim):
+            raise ValueError(
+                f"`x` must be {self.capsules} capsules of {self.dim} dimensions for each image. "
+                f"Received: x.shape={tuple(x.shape)}"
+            )
+        if sample_weight is not None:
+            x = x * ops.cast(sample_weight, x.dtype)[:, None, None]
+        self.add(_images(x), *self.means(x))
 
     @staticmethod
     def means(x):
         """Means over the images of capsules (B, J, E): of x_j (J, E), and of |x_j| (J,)."""
-        return ops.mean(x, axis=0), ops.mean(ops.sqrt(ops.sum(ops.square(x), axis=-1)), axis=0)
+        lengths = ops.sqrt(ops.sum(ops.square(x), axis=-1))
+        return [ops.sum(part, 0) / ops.cast(_images(x), part.dtype) for part in (x, lengths)]
 
     def add(self, images, resultant, lengths):
         """Takes the `means` of so many images."""
@@ -156,7 +217,7 @@ class OrientationConcentration(keras.metrics.Metric):
 
     def result(self):
         resultant = ops.sqrt(ops.sum(ops.square(self.resultant), axis=-1))
-        return ops.mean(resultant / ops.maximum(self.lengths, keras.config.epsilon()))
+        return ops.mean(resultant / _or_one(self.lengths))
 
     def get_config(self):
         return {**super().get_config(), "capsules": self.capsules, "dim": self.dim}

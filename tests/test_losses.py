@@ -118,3 +118,10 @@ def test_the_official_margin_is_that_of_the_published_code():
     rising.set_model(model)
     with pytest.raises(ValueError, match="`loss` must be a SpreadLoss.*with the loss 'mse'"):
         rising.on_train_batch_begin(0)
+
+
+@pytest.mark.parametrize("loss", [MarginLoss(), SpreadLoss()])
+def test_labels_of_other_images_are_refused(loss):
+    """Rejects one prediction that stands for all."""
+    with pytest.raises(ValueError, match="`y_true` must have the shape of `y_pred`"):
+        loss(np.eye(3), np.eye(3)[:1])

@@ -136,8 +136,8 @@ def graph_clusters(train, test, clusters, neighbours=10, images=10_000, seed=0):
 
     - [Damle et al., 2019](https://arxiv.org/abs/1708.07481), clusters from eigenvectors
     """
-    neighbours = min(neighbours, len(train) - 1)
     chosen = _some_rows(train, images, clusters + 1, seed)
+    neighbours = min(neighbours, len(chosen) - 1)
     components = PCA(min(COMPONENTS, *train[chosen].shape), random_state=seed).fit(train[chosen])
     train, test = components.transform(train), components.transform(test)
     spectral = SpectralClustering(

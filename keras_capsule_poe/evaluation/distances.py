@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from keras_capsule_poe.functions.checks import whole_number
+
 
 def frechet_distance(x, y):
     """Frechet distance of the Gaussians fitted to two sets of vectors.
@@ -73,6 +75,9 @@ def kernel_distance(x, y, subsets=20, size=1000, seed=0):
     if n < 4:
         raise ValueError(f"`x` and `y` must have four vectors or more. Received: {n}")
     random = np.random.default_rng(seed)
+
+    whole_number("subsets", subsets, least=2)
+    whole_number("size", size, least=2)
 
     def estimates(size):
         return [

@@ -81,12 +81,12 @@ def likelihood(model, data, images=None, temperatures=None, chains=None, seed=0,
         title = getattr(model, "TITLE", type(model).__name__)
         raise BadUse(f"The model has no likelihood. It is a {title}.")
     density = model.density(data.train.images, seed, **named)
-    temperatures = temperatures or density.TEMPERATURES
-    chains = chains or density.CHAINS
-    if chains < 2 or temperatures < 1:
+    temperatures = density.TEMPERATURES if temperatures is None else temperatures
+    chains = density.CHAINS if chains is None else chains
+    if chains < 2 or temperatures < 1 or (images is not None and images < 1):
         raise BadUse(
-            "`chains` must be at least 2, `temperatures` at least 1. "
-            f"Received: chains={chains}, temperatures={temperatures}"
+            "`chains` must be at least 2, `temperatures` and `images` at least 1. "
+            f"Received: chains={chains}, temperatures={temperatures}, images={images}"
         )
     values = density.log_weights(data.test.images[:images])
     begun = time.perf_counter()

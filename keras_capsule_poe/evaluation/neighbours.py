@@ -18,7 +18,7 @@ def neighbour_accuracy(x_train, y_train, x_test, y_test, neighbours=5):
         y_train: Integer array (N,).
         x_test: Array (M, K).
         y_test: Integer array (M,).
-        neighbours: int.
+        neighbours: int, at most.
 
     Returns:
         float in [0, 1].
@@ -30,7 +30,7 @@ def neighbour_accuracy(x_train, y_train, x_test, y_test, neighbours=5):
     1.0
     """
     # In hundreds of dimensions search trees are slower than all distances.
-    nearest = KNeighborsClassifier(neighbours, algorithm="brute")
+    nearest = KNeighborsClassifier(min(neighbours, len(x_train)), algorithm="brute")
     return float(
         make_pipeline(StandardScaler(), nearest).fit(x_train, y_train).score(x_test, y_test)
     )

@@ -206,6 +206,9 @@ def log_mean(log_weights):
             f"Received: shape {log_weights.shape}"
         )
     largest = log_weights.max()
+    if largest == -np.inf:
+        # Of nothing but zeros.
+        return Estimate(-np.inf, 0.0)
     weights = np.exp(log_weights - largest)
     mean = weights.mean()
     # A small error of log x is the error of x over x.

@@ -6,6 +6,7 @@ side sends. Given one side the units of the other are independent.
 
 from keras import ops
 
+from keras_capsule_poe.functions.checks import whole_number
 from keras_capsule_poe.functions.harmonium_units import TemperedUnits
 from keras_capsule_poe.functions.maps import DenseMaps
 from keras_capsule_poe.functions.norms import at_least_float32
@@ -194,6 +195,9 @@ def gibbs_chain(harmonium, x, steps, seed):
     Returns:
         Tensors x, and the y that it was drawn from.
 
+    Raises:
+        ValueError: If `steps` is an int below one.
+
     Examples:
 
     >>> from keras_capsule_poe.functions import DenseMaps
@@ -201,6 +205,8 @@ def gibbs_chain(harmonium, x, steps, seed):
     >>> gibbs_chain(machine, ops.ones((2, 4)), steps=10, seed=0)[0].shape
     TensorShape([2, 4])
     """
+    if isinstance(steps, int):
+        whole_number("steps", steps)
     x = ops.cast(x, harmonium.maps.kernel.dtype)
     stream = None if seed is None else streams(seed, 1)[0]
 

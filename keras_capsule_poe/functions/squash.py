@@ -17,7 +17,7 @@ def squash(z, axis=-1):
         axis: The axis that holds the vector.
 
     Returns:
-        Tensor of the shape and dtype of `z`, of length in [0, 1).
+        Tensor of the shape and dtype of `z`, float32 if that are integers, of length in [0, 1).
 
     Examples:
 
@@ -29,10 +29,15 @@ def squash(z, axis=-1):
     - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Equation 1
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643)
     """
-    z = ops.convert_to_tensor(z)
+    z = _floating(z)
     wide = at_least_float32(z)
     n = length(wide, axis=axis, keepdims=True)
     return ops.cast(squashed_length(n) * over_length(wide, n), z.dtype)
+
+
+def _floating(z):
+    z = ops.convert_to_tensor(z)
+    return z if backend.is_float_dtype(z.dtype) else ops.cast(z, "float32")
 
 
 def squashed_length(n):
@@ -51,7 +56,7 @@ def exponential_squash(z, axis=-1):
         axis: The axis that holds the vector.
 
     Returns:
-        Tensor of the shape and dtype of `z`, of length in [0, 1).
+        Tensor of the shape and dtype of `z`, float32 if that are integers, of length in [0, 1).
 
     Examples:
 
@@ -62,7 +67,7 @@ def exponential_squash(z, axis=-1):
 
     - [Mazzia et al., 2021](https://doi.org/10.1038/s41598-021-93977-0), Equation 3
     """
-    z = ops.convert_to_tensor(z)
+    z = _floating(z)
     wide = at_least_float32(z)
     n = length(wide, axis=axis, keepdims=True)
     return ops.cast(-ops.expm1(-n) * over_length(wide, n), z.dtype)

@@ -80,6 +80,7 @@ class RestrictedBoltzmannMachine(Neurons, keras.layers.Layer):
                 f"Received: input_shape={tuple(input_shape)}"
             )
         neurons = input_shape[-1]
+        self.input_spec = keras.layers.InputSpec(ndim=2, axes={1: neurons})
         self.kernel = self.add_weight(
             (self.units, neurons),
             self.kernel_initializer,

@@ -65,10 +65,11 @@ class CapsuleMask(keras.layers.Layer):
         capsules = inputs.shape[1]
         if labels is None:
             labels = ops.one_hot(winners(inputs), capsules)
-        elif len(labels.shape) != 2 or labels.shape[1] != capsules:
+        elif len(labels.shape) != 2 or labels.shape[1] != capsules or _differ(labels, inputs):
             raise ValueError(
-                f"`labels` must have shape (batch, {capsules}); keras.utils.to_categorical makes "
-                f"it from integers. Received: shape {tuple(labels.shape)}"
+                f"`labels` must have shape (batch, {capsules}), one row for each of the inputs; "
+                "keras.utils.to_categorical makes it from integers. "
+                f"Received: shape {tuple(labels.shape)}, inputs of {tuple(inputs.shape)}"
             )
         # A choice and not a product, which would keep the NaN of a capsule that is left out.
         is_kept = ops.cast(labels, "float32")[:, :, None] > 0
@@ -76,3 +77,8 @@ class CapsuleMask(keras.layers.Layer):
 
     def compute_output_shape(self, inputs_shape, labels_shape=None):
         return tuple(inputs_shape)
+
+
+def _differ(labels, inputs):
+    """Whether there are known to be more of the ones than of the others."""
+    return len({labels.shape[0], inputs.shape[0]} - {None}) > 1

@@ -1,6 +1,7 @@
 """Convolutions that take fewer multiplications in training."""
 
 import keras
+from keras import ops
 
 from keras_capsule_poe.functions.convolution import convolve, transposed
 
@@ -17,10 +18,13 @@ class _Fast:
     def call(self, inputs, training=None):
         is_usual = self.data_format == "channels_last" and len(set(self.strides)) == 1
         is_usual = is_usual and set(self.dilation_rate) == {1} and self._has_fast_form()
-        if not (training and is_usual):
+        if not training:
             return super().call(inputs)
-        y = self._fast(inputs, self.kernel, self.strides[0])
-        y = y if self.bias is None else y + self.bias
+        y = self._fast(inputs, self.kernel, self.strides[0]) if is_usual else self._plain(inputs)
+        if self.bias is not None:
+            # Not `ops.add`, whose gradient TensorFlow adds up in half precision.
+            last = self.data_format == "channels_last"
+            y = y + (self.bias if last else ops.reshape(self.bias, (-1, 1, 1)))
         return y if self.activation is None else self.activation(y)
 
 
@@ -31,7 +35,8 @@ class FastConv2D(_Fast, keras.layers.Conv2D):
     Large filters of many channels are computed by few products, on a processor, and so are
     transposed ones that lead to few channels, see `lay_down`; all else, and whatever is not
     training, as Keras does. The numbers differ by rounding; half precision is computed in float32,
-    by still fewer products, and then rounded.
+    by still fewer products, and then rounded. A bias' gradient is added up in float32; that of
+    Keras' layer is in half precision, by TensorFlow on a processor, and stays at 256 ones.
 
     Args:
         filters, kernel_size, **kwargs: As `keras.layers.Conv2D` has them.
@@ -53,6 +58,9 @@ class FastConv2D(_Fast, keras.layers.Conv2D):
 
     def _has_fast_form(self):
         return self.groups == 1
+
+    def _plain(self, inputs):
+        return self.convolution_op(inputs, self.kernel)
 
     def _fast(self, inputs, kernel, strides):
         return convolve(inputs, kernel, strides, self.padding, fast=True, limits=self.limits)
@@ -80,6 +88,17 @@ class FastConv2DTranspose(_Fast, keras.layers.Conv2DTranspose):
 
     def _has_fast_form(self):
         return self.padding == "valid" and self.output_padding is None
+
+    def _plain(self, inputs):
+        return ops.conv_transpose(
+            inputs,
+            self.kernel,
+            strides=list(self.strides),
+            padding=self.padding,
+            output_padding=self.output_padding,
+            dilation_rate=self.dilation_rate,
+            data_format=self.data_format,
+        )
 
     def _fast(self, inputs, kernel, strides):
         return transposed(inputs, kernel, strides, fast=True, limits=self.limits)

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_capsule_poe.functions.checks import whole_number
+from keras_capsule_poe.layers.convolutions import FastConv2D, FastConv2DTranspose
 
 
 class _Decoder(keras.layers.Layer):
@@ -158,7 +159,7 @@ class ConvDecoder(_Decoder):
         )
         sizes = ((self.filters, "relu"), (-(-self.filters // 2), "relu"))
         self.convolutions = [
-            keras.layers.Conv2DTranspose(
+            Conv2DTranspose(
                 filters,
                 self.kernel_size,
                 strides=2,
@@ -170,7 +171,7 @@ class ConvDecoder(_Decoder):
             )
             for k, (filters, activation) in enumerate(sizes)
         ]
-        self.last = keras.layers.Conv2D(
+        self.last = FastConv2D(
             self.image_shape[2],
             self.kernel_size,
             padding="same",
@@ -201,6 +202,12 @@ class ConvDecoder(_Decoder):
         }
 
 
+class Conv2DTranspose(FastConv2DTranspose):
+    """Called as Keras' layer is: files name the layers of a list by their class."""
+
+
 def _copy(initializer):
-    config = keras.initializers.serialize(initializer)
-    return keras.initializers.get(config)
+    if isinstance(initializer, keras.initializers.Initializer):
+        return initializer.clone()
+    # A function has no state.
+    return initializer

@@ -135,6 +135,10 @@ class EMCapsules(MatrixParents):
     def make_fields(self, height, width):
         return ReceptiveFields(height, width)
 
+    @property
+    def _any_size(self):
+        return self.shared_weights
+
     def _maps(self, height, width):
         return () if self.shared_weights else super()._maps(height, width)
 

@@ -36,6 +36,7 @@ class ExpertFrames(keras.layers.Layer):
 
     def build(self, input_shape):
         capsules, dim = input_shape[1:]
+        self.input_spec = keras.layers.InputSpec(ndim=3, axes={1: capsules, 2: dim})
         self.center = self.add_weight(
             shape=(capsules, dim), initializer="zeros", trainable=False, name="center"
         )

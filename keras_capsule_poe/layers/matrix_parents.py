@@ -67,6 +67,11 @@ class MatrixParents(keras.layers.Layer):
 
     def build(self, input_shape):
         (_, height, width, inputs, size, _), _ = self._checked(input_shape)
+        place = {} if self._any_size else {1: height, 2: width}
+        self.input_spec = [
+            keras.layers.InputSpec(ndim=6, axes={**place, 3: inputs, 4: size, 5: size}),
+            keras.layers.InputSpec(ndim=4, axes={**place, 3: inputs}),
+        ]
         self.kernel = self.add_weight(
             shape=(*self._maps(height, width), inputs, self.types, size, size),
             initializer=self.kernel_initializer,
@@ -88,7 +93,13 @@ class MatrixParents(keras.layers.Layer):
             self.pose_normalization.build(input_shape[0])
             self.log_odds_normalization.build((None, None, self.types))
 
+    @property
+    def _any_size(self):
+        """Whether there are maps for as many places as there may be."""
+        return True
+
     def call(self, inputs, training=None):
+        self._checked([tuple(part.shape) for part in inputs])
         if self.implementation == "plain" or self.routing == "variational":
             pose, activation, _ = self.route(inputs, training)
         else:
@@ -217,7 +228,8 @@ class MatrixParents(keras.layers.Layer):
         is_pair = isinstance(input_shape, (tuple, list)) and len(input_shape) == 2
         pose, activation = map(tuple, input_shape) if is_pair else ((), ())
         known = len(pose) == 6 and None not in pose[1:] and pose[1:4] == activation[1:]
-        if not known or pose[4] != pose[5]:
+        batches = {*pose[:1], *activation[:1]} - {None}
+        if not known or pose[4] != pose[5] or len(batches) > 1:
             raise ValueError(
                 f"{type(self).__name__} needs poses (batch, height, width, types, size, size) and "
                 "activations (batch, height, width, types), all sizes but the batch known. "

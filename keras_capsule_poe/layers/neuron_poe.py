@@ -163,12 +163,13 @@ class NeuronPoE(Neurons, RoutingLayer):
         machine = self.harmonium()
         c = ops.cast(machine.coefficients, x.dtype)
         c = ops.broadcast_to(c[None], (ops.shape(x)[0], *c.shape))
-        return Routing(c, machine.fields(x) - self.hidden_bias)
+        z = machine.fields(x)
+        return Routing(c, z - self.bias_of(z))
 
     def infer(self, inputs, coefficients=None):
         """c (B, I, J) and p(h = 1 | v) - lambda (B, J, E) of images, see `route`."""
         c, z = self.route(inputs, coefficients)
-        return c, self.neuron_units()[0].mean(z + self.hidden_bias)
+        return c, self.neuron_units()[0].mean(z + self.bias_of(z))
 
     def latent_router(self):
         """The `LatentRouter` of the layer."""
@@ -181,8 +182,8 @@ class NeuronPoE(Neurons, RoutingLayer):
         )
 
     def call(self, inputs):
-        z = self.route(inputs).z + self.hidden_bias
-        return ops.cast(BinaryUnits().mean(z), self.compute_dtype)
+        z = self.route(inputs).z
+        return ops.cast(BinaryUnits().mean(z + self.bias_of(z)), self.compute_dtype)
 
     def free_energy(self, v, coefficients=None):
         """F(v), (B,), h summed out, nats, given the routing; with latent parents its upper bound.

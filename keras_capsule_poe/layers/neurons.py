@@ -70,6 +70,10 @@ class Neurons:
         is_binary = self.visible == "bernoulli"
         return np.log(mean / (1 - mean)) if is_binary else UnitIntervalUnits().field(mean), mean
 
+    def bias_of(self, z):
+        """The hidden bias as numbers of the type of what it is added to."""
+        return ops.cast(self.hidden_bias, z.dtype)
+
     def neuron_units(self):
         """Units of the hidden and of the visible neurons, centred or not."""
         hidden, visible = BinaryUnits(), VISIBLE[self.visible]()
@@ -93,6 +97,16 @@ class Neurons:
         return x if self.log_variance is None else x * ops.exp(self.log_variance / 2)
 
     def standardised(self, v):
-        """v/s."""
-        v = ops.cast(v, self.variable_dtype)
+        """v/s.
+
+        Raises:
+            ValueError: If v are not the visible neurons of the layer.
+        """
+        v, neurons = ops.cast(v, self.variable_dtype), tuple(self.visible_bias.shape)
+        # One neuron would stand for all.
+        if tuple(v.shape[-len(neurons) :]) != neurons:
+            raise ValueError(
+                f"`v` must have shape (..., {', '.join(map(str, neurons))}), the visible neurons. "
+                f"Received: shape {tuple(v.shape)}"
+            )
         return v if self.log_variance is None else v * ops.exp(-self.log_variance / 2)

@@ -30,7 +30,8 @@ class RoutingLayer(keras.layers.Layer):
             `functions.RoutingOptions`; the attribute `options` holds them. Zero iterations leave
             the coefficients uniform.
         use_routing_bias: bool, whether the logits have a bias per output capsule. It is not
-            trained by backpropagation; whoever balances the load moves it.
+            trained by backpropagation; whoever balances the load moves it. A softmax over the
+            inputs (`normalize="inputs"`) cancels it.
         kernel_initializer, kernel_regularizer, kernel_constraint: For the prediction maps W.
         implementation: `"streamed"`, in blocks and without storing the votes, or `"plain"`,
             the readable reference. Both give the same numbers.

@@ -213,20 +213,35 @@ class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
         return self.sigmoid(self.deconvolution(hidden, training=training))
 
     def call(self, images, training=False):
-        return self.decode(self.encode(images, training=training), training=training)
+        made = self.decode(self.encode(images, training=training), training=training)
+        sizes = images.shape[1:3], made.shape[1:3]
+        if None not in (*sizes[0], *sizes[1]) and sizes[0] != sizes[1]:
+            raise ValueError(
+                "`images` must be an even number of pixels larger or smaller than those that the "
+                f"model was built for, of {'x'.join(map(str, self.image_shape[:2]))}. "
+                f"Received: {'x'.join(map(str, sizes[0]))}"
+            )
+        return made
 
     def compute_output_shape(self, input_shape):
         return tuple(input_shape)
 
     def fit(self, x=None, y=None, **kwargs):
         """As `keras.Model.fit`; images are their own targets."""
-        # Under a distribution strategy Keras computes a loss before any `train_step`.
+        # Under a distribution strategy Keras computes a loss before any `train_step`. Without
+        # targets it leaves out weights.
         return super().fit(x, x if y is None and hasattr(x, "shape") else y, **kwargs)
 
-    def compute_loss(self, x=None, y=None, *arguments, **options):
+    def evaluate(self, x=None, y=None, **kwargs):
+        """As `keras.Model.evaluate`; images are their own targets."""
+        return super().evaluate(x, x if y is None and hasattr(x, "shape") else y, **kwargs)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, **options):
         # Jax has a loss before any step, too.
         return self.whole_loss(
-            super().compute_loss(x, x if y is None else y, *arguments, **options)
+            super().compute_loss(
+                x, x if y is None else y, y_pred, _of_pixels(sample_weight), **options
+            )
         )
 
     def compute_metrics(self, x, y, *arguments, **options):
@@ -234,11 +249,11 @@ class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
 
     def train_step(self, *arguments):
         *state, data = arguments
-        images, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        images, _, weights = keras.utils.unpack_x_y_sample_weight(data)
         # Jax computes with values that are given, not with those that variables have.
         self._given_step = self._step_of(state[0][2]) if state else None
         try:
-            return super().train_step(*state, (images, images))
+            return super().train_step(*state, _pair(images, weights))
         finally:
             self._given_step = None
 
@@ -249,8 +264,8 @@ class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
 
     def test_step(self, *arguments):
         *state, data = arguments
-        images, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        return super().test_step(*state, (images, images))
+        images, _, weights = keras.utils.unpack_x_y_sample_weight(data)
+        return super().test_step(*state, _pair(images, weights))
 
     def get_config(self):
         return {
@@ -261,3 +276,13 @@ class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
             "negative_slope": self.negative_slope,
             "seed": self.seed,
         }
+
+
+def _pair(images, weights):
+    return keras.utils.pack_x_y_sample_weight(images, images, weights)
+
+
+def _of_pixels(weights):
+    """Weights of images (B,) as those of the errors of their pixels."""
+    is_row = weights is not None and len(weights.shape) == 1
+    return ops.reshape(weights, (-1, 1, 1)) if is_row else weights

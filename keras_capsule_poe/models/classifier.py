@@ -31,6 +31,14 @@ class CapsuleClassifier:
     iterations = 0
     view = None
 
+    def check_compiled(self):
+        """Raises `ValueError` if the model was compiled with a loss, which it would not heed."""
+        if self.compiled and self.loss is not None:
+            raise ValueError(
+                f"{type(self).__name__} has a loss of its own, which it is given when it is made: "
+                f"compile it with an optimizer and no `loss`. Received: loss={self.loss!r}"
+            )
+
     def classify(self, images):
         """The classes of images.
 

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_capsule_poe.functions.norms import at_least_float32
+from keras_capsule_poe.metrics import RelativeError
 from keras_capsule_poe.models.pure_steps import PureSteps
 from keras_capsule_poe.models.replicas import SharedOut, replicas_in_sync
 
@@ -32,7 +33,7 @@ class ContrastiveModel(PureSteps, SharedOut, keras.Model):
             )
         self.seed = seed
         self.update_size = keras.metrics.Mean(name="update_size")
-        self.loss_tracker = keras.metrics.Mean(name="loss")
+        self.loss_tracker = RelativeError(name="loss")
 
     def _begin(self, x):
         # No `compile` of its own: Keras would not call it for a model that is loaded.
@@ -68,21 +69,60 @@ class ContrastiveModel(PureSteps, SharedOut, keras.Model):
         if replicas > 1:
             # Keras sums over the replicas of a strategy, which have the same means.
             descents = [descent / replicas for descent in descents]
+        is_known = _moves_by_momentums(self.optimizer)
+        before = [] if is_known else [ops.copy(variable) for variable in variables]
         self.optimizer.apply(descents, variables)
-        momentums = getattr(self.optimizer, "momentums", None)
-        if momentums:
-            update = _length(momentums)
-        else:
-            update = self.optimizer.learning_rate * _length(descents)
+        moved = [variable - start for variable, start in zip(variables, before)]
+        update = _length(self.optimizer.momentums if is_known else moved)
         return update / ops.maximum(_length(variables), keras.config.epsilon())
 
-    def track(self, loss, update):
-        """Records the loss, which is NaN when the update is not finite, and the update's size."""
+    def fit(self, x=None, *args, sample_weight=None, **kwargs):
+        """As `keras.Model.fit`, but that images cannot be weighed."""
+        # Keras leaves out weights where there are no targets.
+        self._refuse_weights(sample_weight)
+        return super().fit(x, *args, **kwargs)
+
+    def evaluate(self, x=None, *args, sample_weight=None, **kwargs):
+        """As `keras.Model.evaluate`, but that images cannot be weighed."""
+        self._refuse_weights(sample_weight)
+        return super().evaluate(x, *args, **kwargs)
+
+    def images_of(self, data):
+        """Inputs and targets of a step.
+
+        Raises:
+            ValueError: If there are weights.
+        """
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        self._refuse_weights(sample_weight)
+        return x, y
+
+    def _refuse_weights(self, sample_weight):
+        if sample_weight is not None:
+            raise ValueError(
+                f"{type(self).__name__} is trained by a rule in which all images count alike: it "
+                "takes no `sample_weight`. Repeat the images that shall count more."
+            )
+
+    def track(self, error, update, images):
+        """Records the `mean_error` of so many images and the update's size.
+
+        The loss, their relative error, is NaN when the update is not finite.
+        """
         self.update_size.update_state(update)
-        self.loss_tracker.update_state(loss + 0 * ops.cast(update, loss.dtype))
+        error = [part + 0 * ops.cast(update, part.dtype) for part in error]
+        self.loss_tracker.add(images, *error)
 
     def get_config(self):
         return {**super().get_config(), "seed": self.seed}
+
+
+def _moves_by_momentums(optimizer):
+    """Whether an optimizer's momentums are what its variables move by: those of plain SGD."""
+    changed = ("nesterov", "clipnorm", "clipvalue", "global_clipnorm", "weight_decay", "use_ema")
+    changed = (*changed, "gradient_accumulation_steps")
+    is_plain = type(optimizer) is keras.optimizers.SGD and optimizer.momentum
+    return bool(is_plain) and not any(getattr(optimizer, name, None) for name in changed)
 
 
 def _length(tensors):

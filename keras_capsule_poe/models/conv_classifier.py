@@ -75,8 +75,10 @@ class ConvClassifier(SharedOutGradients, CapsuleClassifier, keras.Model):
         return self.network(seen, training=training)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        self.check_compiled()
         labels = ops.cast(_whole(y), "float32")
-        shares = labels / ops.sum(labels, axis=-1, keepdims=True)
+        # An image of no class has no share in the loss, as one of weight zero.
+        shares = labels / ops.maximum(ops.sum(labels, axis=-1, keepdims=True), 1)
         loss = keras.losses.CategoricalCrossentropy(from_logits=True)
         found = self.whole_loss(loss(shares, ops.cast(y_pred, "float32"), sample_weight))
         return found + sum(self.losses) if self.losses else found

@@ -58,6 +58,7 @@ class DecodedClassifier(SharedOutGradients, CapsuleClassifier):
     # Training
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        self.check_compiled()
         labels, targets, parts = _parted(x, y)
         capsules, probabilities = self.found(y_pred)
         loss = self.whole_loss(self.class_loss(labels, probabilities, sample_weight))
@@ -69,7 +70,10 @@ class DecodedClassifier(SharedOutGradients, CapsuleClassifier):
                 images = self.decoder(self.mask(capsules, parts[:, part]), training=training)
                 target = self._seen(targets[:, part])
                 gap = ops.cast(images, "float32") - ops.cast(target, "float32")
-                error = error + ops.mean(ops.sum(ops.square(gap), axis=(1, 2, 3)))
+                squared = ops.sum(ops.square(gap), axis=(1, 2, 3))
+                if sample_weight is not None:
+                    squared = ops.cast(sample_weight, squared.dtype) * squared
+                error = error + ops.mean(squared)
             self.error_tracker.update_state(error, number)
             loss = loss + self.reconstruction_weight * error
         return loss + sum(self.losses) if self.losses else loss

@@ -8,7 +8,7 @@ from keras_capsule_poe.functions.harmonium import gibbs_chain, gibbs_step
 from keras_capsule_poe.functions.randomness import streams
 from keras_capsule_poe.functions.rows import draw_rows
 from keras_capsule_poe.layers.boltzmann import RestrictedBoltzmannMachine
-from keras_capsule_poe.metrics import mean_error, relative_error_of
+from keras_capsule_poe.metrics import mean_error
 from keras_capsule_poe.models.contrastive import ContrastiveModel
 from keras_capsule_poe.models.harmonium_chains import HarmoniumChains
 from keras_capsule_poe.models.randomness import StatelessSeed
@@ -95,7 +95,14 @@ class HarmoniumModel(HarmoniumChains, ContrastiveModel):
         self.chains = whole_number("chains", chains)
         self.start = one_of("start", start, ("data", "noise"))
         self.temperatures = whole_number("temperatures", temperatures, least=2)
-        self.binarize = binarize and one_of("binarize", binarize, ("stochastic", "threshold"))
+        self.binarize = binarize
+        if binarize is not None:
+            one_of("binarize", binarize, ("stochastic", "threshold"))
+            if machine.visible != "bernoulli":
+                raise ValueError(
+                    f"`binarize` must be None where neurons are {machine.visible!r}. "
+                    f"Received: binarize={binarize!r}"
+                )
         self.weight_decay = real_number("weight_decay", weight_decay)
         if self.weight_decay < 0:
             raise ValueError(
@@ -160,7 +167,7 @@ class HarmoniumModel(HarmoniumChains, ContrastiveModel):
         return self.machine.received(x)
 
     def training_step(self, data):
-        v, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        v, _ = self.images_of(data)
         seeds = streams(StatelessSeed(self.seed, self.optimizer.iterations), 5)
         chains, hotter = self._chains(self._binarized(v, seeds[0]), seeds[1:4])
         options = {"steps": self.steps, "seed": seeds[4], "chains": chains}
@@ -198,7 +205,7 @@ class HarmoniumModel(HarmoniumChains, ContrastiveModel):
         return self._record(means, images, update)
 
     def testing_step(self, data):
-        v, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        v, _ = self.images_of(data)
         v = self._binarized(v, StatelessSeed(self.seed))
         machine, x = self._harmonium(v), self.machine.sent(v)
         return self._record(self._figures(machine, x, machine.fields(x)), ops.shape(v)[0], 0.0)
@@ -254,7 +261,7 @@ class HarmoniumModel(HarmoniumChains, ContrastiveModel):
         return self.machine.free_energy_of(x, z)
 
     def _record(self, means, images, update):
-        self.track(relative_error_of(*means["error"]), update)
+        self.track(means["error"], update, images)
         self.free_energy_tracker.update_state(means["free_energy"], images)
         return {metric.name: metric.result() for metric in self.metrics}
 

@@ -130,3 +130,9 @@ def test_what_cannot_be_clustered_is_refused():
         kmeans_clusters(np.zeros((5, 2)), np.zeros((5, 2)), 6)
     with pytest.raises(ValueError, match="6 or more training rows"):
         graph_clusters(np.zeros((5, 2)), np.zeros((5, 2)), 5)
+
+
+def test_a_graph_of_few_rows_has_few_neighbours():
+    x = np.random.default_rng(0).normal(size=(50, 3))
+    of_train, of_test = graph_clusters(x, x[:7], 2, neighbours=10, images=8)
+    assert of_train.shape == (50,) and of_test.shape == (7,)

@@ -78,3 +78,10 @@ def test_kernel_distance_is_about_zero_for_the_same_distribution_and_grows():
 def test_sets_that_cannot_be_compared_are_refused(shapes):
     with pytest.raises(ValueError, match="Received: shapes"):
         frechet_distance(*(np.zeros(shape) for shape in shapes))
+
+
+@pytest.mark.parametrize("name", ["subsets", "size"])
+def test_of_one_there_is_no_spread(name):
+    x = np.random.default_rng(0).normal(size=(20, 3))
+    with pytest.raises(ValueError, match=f"`{name}` must be an integer of at least 2"):
+        kernel_distance(x, x, **{name: 1})

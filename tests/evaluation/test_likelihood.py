@@ -66,6 +66,10 @@ def test_what_has_no_likelihood_is_refused(image_set):
         likelihood(3, data)
     with pytest.raises(BadUse, match="`chains` must be at least 2.*chains=1"):
         likelihood(Known(), data, chains=1)
+    for name in ("chains", "temperatures", "images"):
+        # Zero is not the default.
+        with pytest.raises(BadUse, match=f"`images` at least 1.*{name}=0"):
+            likelihood(Known(), data, **{name: 0})
 
 
 @pytest.mark.parametrize("base, routing", [("ball", "routed"), ("gaussian", "fixed")])

@@ -98,3 +98,8 @@ def test_neighbour_accuracy_is_the_vote_of_the_nearest():
 def test_images_that_cannot_be_compared_are_refused(shapes):
     with pytest.raises(ValueError, match="Received: shapes"):
         nearest_training_distance(*(np.zeros(shape) for shape in shapes))
+
+
+def test_of_few_rows_all_are_neighbours():
+    x, y = np.array([[0.0], [1.0], [1.1]]), np.array([0, 1, 1])
+    assert neighbour_accuracy(x, y, x, y) == pytest.approx(2 / 3)

@@ -271,3 +271,7 @@ def test_states_may_be_structures():
     run = annealed_importance(log_weight, kernel, start, linear(4), seed=0)
     np.testing.assert_allclose(run.log_weights, np.arange(3.0))
     assert np.asarray(run.states["steps"]).tolist() == [4, 4, 4]
+
+
+def test_the_mean_of_nothing_is_nothing():
+    assert log_mean(np.full(3, -np.inf)) == (-np.inf, 0)

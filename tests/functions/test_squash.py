@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from keras_capsule_poe.functions import length, probability, squash, unsquash
+from keras_capsule_poe.functions import exponential_squash, length, probability, squash, unsquash
 
 EPS = np.finfo("float64").eps
 
@@ -146,3 +146,10 @@ def test_a_saturated_capsule_gives_a_long_vector(dtype):
     lengths = np.linalg.norm(np.asarray(unsquash(x), "float64"), axis=-1)
     # |x| is limited to 1 - 2 eps: sqrt((1 - 2 eps)/(2 eps)), rounded.
     np.testing.assert_allclose(lengths, np.sqrt((1 - 2 * eps) / (2 * eps)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("function", [squash, exponential_squash])
+def test_whole_numbers_are_numbers(function):
+    found = np.asarray(function(np.array([[3, 4]])))
+    assert found.dtype == "float32"
+    np.testing.assert_array_equal(found, function(np.array([[3, 4]], "float32")))

@@ -196,3 +196,21 @@ def test_official_scaling_is_half_of_the_mean():
 def test_bad_arguments_are_refused(make, name):
     with pytest.raises(ValueError, match=rf"`{name}` must .*Received: "):
         make()
+
+
+class Tenths(keras.initializers.Initializer):
+    """Of a program that registers nothing."""
+
+    def __call__(self, shape, dtype=None):
+        return keras.ops.full(shape, 0.1, dtype)
+
+
+@pytest.mark.parametrize("start", [Tenths(), lambda shape, dtype=None: Tenths()(shape, dtype)])
+@pytest.mark.parametrize("kind", [DenseDecoder, ConvDecoder])
+def test_decoders_start_from_what_any_layer_does(kind, start):
+    decoder = kind((4, 4, 1), kernel_initializer=start)
+    decoder.build((None, 2, 3))
+    kernels = [weight for weight in decoder.weights if weight.name == "kernel"]
+    assert len(kernels) >= 3 and all(
+        np.all(np.asarray(kernel) == np.float32(0.1)) for kernel in kernels
+    )

@@ -1,14 +1,15 @@
 """Layers with a fast form in training against the Keras layers that they extend.
 
 Rejected: training with another bias, activation or padding; arguments that the fast form does not
-know and that it would leave out; a model file that comes back as the Keras layer.
+know and that it would leave out; a model file that comes back as the Keras layer; a bias whose
+gradient stays at 256 ones in half precision.
 """
 
 import keras
 import numpy as np
 import pytest
 
-from keras_capsule_poe import ConvCapsules, FastConv2D, FastConv2DTranspose
+from keras_capsule_poe import ConvCapsules, ConvDecoder, FastConv2D, FastConv2DTranspose
 
 RANDOM = keras.initializers.RandomNormal(stddev=0.1, seed=1)
 
@@ -62,6 +63,32 @@ def test_the_usual_arguments_take_the_fast_form():
         x = values(shape)
         trained, used = np.asarray(layer(x, training=True)), np.asarray(layer(x))
         assert 0 < np.abs(trained - used).max() < 2e-4 * used.std()
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="by TensorFlow's tape")
+@pytest.mark.parametrize(
+    "make, shape",
+    [
+        (lambda how: FastConv2D(3, 3, **how), (4, 20, 20, 2)),
+        (lambda how: FastConv2D(3, 3, dilation_rate=2, **how), (4, 20, 20, 2)),
+        (lambda how: FastConv2DTranspose(3, 3, 2, "same", **how), (4, 10, 10, 2)),
+        (lambda how: ConvDecoder((20, 20, 3), 8, **how).convolutions[0], (4, 10, 10, 2)),
+        (lambda how: ConvDecoder((20, 20, 3), 8, **how).last, (4, 20, 20, 2)),
+    ],
+)
+def test_a_bias_of_half_precision_has_a_gradient_of_all_places(make, shape):
+    import tensorflow as tf
+
+    layer = make({"dtype": "mixed_bfloat16"})
+    layer.activation = None
+    layer.build((None, *shape[1:]))
+    with tf.GradientTape() as tape:
+        y = layer(values(shape), training=True)
+        total = tf.reduce_sum(tf.cast(y, "float32"))
+    # Each number of a map adds one; bfloat16 has eight bits.
+    places = np.prod(y.shape) / layer.bias.shape[0]
+    assert y.dtype == "bfloat16" and places > 1000
+    np.testing.assert_allclose(tape.gradient(total, layer.bias.value), places, rtol=0.01)
 
 
 def test_a_model_file_keeps_the_layer(tmp_path):

@@ -207,3 +207,13 @@ assert losses[-1] < losses[0], losses
 @pytest.mark.parametrize("backend", [pytest.param("jax", marks=pytest.mark.long), "torch"])
 def test_it_trains_on_other_backends(run_on, backend):
     run_on(backend, PROGRAM)
+
+
+def test_an_image_of_weight_zero_trains_nothing():
+    """Rejects a reconstruction that counts all the same."""
+    model, x = network(), np.random.default_rng(0).uniform(size=(3, *SHAPE)).astype("float32")
+    labels, weights = np.eye(CLASSES, dtype="float32"), np.array([1.0, 0.0, 0.5], "float32")
+    found = float(model.compute_loss(x, labels, model(x), weights))
+    each = [float(model.compute_loss(x[k : k + 1], labels[k : k + 1], model(x[k : k + 1])))
+            for k in range(3)]  # fmt: skip
+    assert found == pytest.approx(np.mean(weights * each), rel=1e-5)

@@ -9,6 +9,7 @@ from keras_capsule_poe.functions import squash
 from keras_capsule_poe.metrics import (
     ExpertUsage,
     OrientationConcentration,
+    RelativeError,
     expert_usage,
     relative_error,
 )
@@ -24,6 +25,37 @@ def test_relative_error():
     assert float(relative_error(-x, x)) == pytest.approx(4, rel=1e-6)
     assert np.isfinite(relative_error(x, 0 * x))
     assert np.isnan(relative_error(np.nan * x, x))
+
+
+def test_the_relative_error_of_small_numbers_is_as_relative():
+    """Rejects a floor under the size."""
+    small = np.full((1, 3), 1e-4, "float32")
+    assert float(relative_error(0 * small, small)) == 1
+
+
+def test_relative_error_of_all_batches():
+    random = np.random.default_rng(0)
+    x, made = random.normal(size=(2, 7, 3)).astype("float32")
+    weights = random.uniform(size=7)
+    metric, weighed = RelativeError(), RelativeError()
+    for rows in (slice(0, 5), slice(5, 7)):
+        metric.update_state(made[rows], x[rows])
+        weighed.update_state(made[rows], x[rows], weights[rows])
+    error, size = ((made - x) ** 2).sum(axis=1), (x**2).sum(axis=1)
+    # float32 sums in another order.
+    assert float(metric.result()) == pytest.approx(error.sum() / size.sum(), rel=1e-5)
+    assert float(weighed.result()) == pytest.approx(weights @ error / (weights @ size), rel=1e-5)
+    metric.reset_state()
+    assert float(metric.result()) == 0
+
+
+def test_concentration_of_weighed_images_and_of_none():
+    metric = OrientationConcentration(1, 2)
+    metric.update_state(np.zeros((0, 1, 2), "float32"))
+    metric.update_state(np.array([[[1.0, 0.0]], [[-1.0, 0.0]]]), sample_weight=[1.0, 0.0])
+    assert float(metric.result()) == pytest.approx(1)
+    with pytest.raises(ValueError, match=r"`x` must be 1 capsules of 2 .*Received: .*\(2, 3, 2\)"):
+        metric.update_state(np.ones((2, 3, 2)))
 
 
 def concentration(*batches):

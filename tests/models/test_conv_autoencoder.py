@@ -224,3 +224,25 @@ def test_arrays_build_and_train_the_model():
     model.compile("sgd", "mse", jit_compile=False)
     model.fit(images(4), verbose=0)
     assert model(images()).shape == (2, 20, 20, 1)
+
+
+def test_images_weigh_as_they_are_said_to():
+    """Rejects weights that are left out, and those of columns of pixels."""
+    x, model = images(3), built()
+    model.compile("sgd", "mse", jit_compile=False)
+    made = np.asarray(model(x), "float64")
+    weights = np.array([0.5, 0.0, 2.0])
+    expected = np.mean(weights * ((made - x) ** 2).mean(axis=(1, 2, 3)))
+    found = model.evaluate(x, sample_weight=weights, verbose=0)
+    assert found == pytest.approx(expected, rel=1e-5)
+    before = model.get_weights()
+    model.fit(x, sample_weight=np.zeros(3), verbose=0)
+    for a, b in zip(model.get_weights(), before):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_images_that_would_come_back_smaller_are_refused():
+    model = built()
+    assert model(images(shape=(22, 20, 1))).shape == (2, 22, 20, 1)
+    with pytest.raises(ValueError, match="an even number of pixels larger.*20x20.*Received: 21x20"):
+        model(images(shape=(21, 20, 1)))

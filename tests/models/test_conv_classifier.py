@@ -84,3 +84,12 @@ def test_images_of_any_size():
 def test_a_part_must_be_a_layer():
     with pytest.raises(ValueError, match="`network` must be a Keras layer. Received: network=3"):
         ConvClassifier(3, SHAPE)
+
+
+def test_an_image_of_no_class_has_no_share_in_the_loss():
+    """Rejects the NaN of zero over zero."""
+    model, x = network(), images()
+    labels = np.array([[0, 0, 0], [0, 1, 1], [0, 0, 1], [1, 0, 0]], "float32")
+    logits = np.asarray(model(x), "float64")
+    rest = float(model.compute_loss(x[1:], labels[1:], logits[1:]))
+    assert float(model.compute_loss(x, labels, logits)) == pytest.approx(rest * 3 / 4, rel=1e-5)

@@ -230,3 +230,22 @@ def test_what_is_refused():
     ):  # fmt: skip
         with pytest.raises(ValueError, match=f"`{name}` must .*Received: {name}={value!r}"):
             HarmoniumModel(layer, **{name: value})
+
+
+def test_only_what_is_to_be_made_binary_is():
+    """Rejects False as a way to make data binary, and densities of data that are."""
+    layer = RestrictedBoltzmannMachine(3)
+    for value in (False, "", 0):
+        with pytest.raises(ValueError, match="`binarize` must be 'stochastic' or 'threshold'"):
+            HarmoniumModel(layer, binarize=value)
+    with pytest.raises(ValueError, match="`binarize` must be None where neurons are 'gaussian'"):
+        HarmoniumModel(RestrictedBoltzmannMachine(3, "gaussian"), binarize="stochastic")
+
+
+@pytest.mark.parametrize("steps", [0, -5])
+def test_no_steps_are_refused(steps):
+    """Rejects one step in the place of none."""
+    model = build()
+    model.build((None, 4))
+    with pytest.raises(ValueError, match=f"`steps` must be a positive.*Received: steps={steps}"):
+        model.sample(3, steps=steps)

@@ -3,7 +3,7 @@
 import keras
 
 from keras_capsule_poe.functions.checks import one_of
-from keras_capsule_poe.layers import ConvCapsules, Squash, Standardize
+from keras_capsule_poe.layers import ConvCapsules, FastConv2D, Squash, Standardize
 
 # The least height and width of images, in pixels, of each body.
 SMALLEST = {"capsules": 17, "efficient": 11, "places": 14}
@@ -39,7 +39,7 @@ def build_body(net, image_shape, dtype, starts, standardized=False):
 def _capsules(net, image_shape, dtype, starts):
     padding = one_of("padding", net.padding, net.CHOICES["padding"])
     return [
-        keras.layers.Conv2D(
+        FastConv2D(
             net.filters,
             9,
             padding=padding,
@@ -88,7 +88,7 @@ def efficient_convolutions(dtype, starts):
     for size, filters, stride in _EFFICIENT:
         start = starts.kernel(0.1)
         layers += [
-            keras.layers.Conv2D(
+            FastConv2D(
                 filters,
                 size,
                 strides=stride,
@@ -111,8 +111,6 @@ def place_convolutions(dtype, starts):
         size, filters = convolution
         start = starts.kernel(0.1)
         layers.append(
-            keras.layers.Conv2D(
-                filters, size, activation="relu", kernel_initializer=start, dtype=dtype
-            )
+            FastConv2D(filters, size, activation="relu", kernel_initializer=start, dtype=dtype)
         )
     return layers

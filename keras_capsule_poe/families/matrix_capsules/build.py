@@ -16,6 +16,7 @@ from keras_capsule_poe.layers import (
     ConvEMCapsules,
     DenseDecoder,
     EMCapsules,
+    FastConv2D,
     PrimaryMatrixCapsules,
     Standardize,
 )
@@ -60,7 +61,7 @@ def build_model(config, image_shape, dtype=None):
 
 def _capsules(net, image_shape, view, dtype, starts):
     seen = seen_shape(view, image_shape)
-    convolution = keras.layers.Conv2D(
+    convolution = FastConv2D(
         net.filters,
         5,
         strides=2,

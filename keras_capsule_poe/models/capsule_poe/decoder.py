@@ -7,7 +7,7 @@ from keras_capsule_poe.functions.checks import real_number
 from keras_capsule_poe.functions.norms import length
 from keras_capsule_poe.functions.squash import unsquash
 from keras_capsule_poe.layers.capsule_poe import CapsulePoE
-from keras_capsule_poe.metrics import mean_error, relative_error_of
+from keras_capsule_poe.metrics import mean_error
 from keras_capsule_poe.models.contrastive import ContrastiveModel
 
 
@@ -118,16 +118,16 @@ class CapsuleDecoder(ContrastiveModel):
         return capsules * ops.cast(share, capsules.dtype)
 
     def training_step(self, data):
-        capsules, primaries, _ = keras.utils.unpack_x_y_sample_weight(data)
+        capsules, primaries = self.images_of(data)
         means, _ = self.over_replicas(
             lambda data, _: (self._means(*data), {}), (capsules, primaries)
         )
         update = self.apply_ascent(zip(self.primaries.learned, means["ascents"]))
-        return self._record(means, update)
+        return self._record(means, ops.shape(primaries)[0], update)
 
     def testing_step(self, data):
-        capsules, primaries, _ = keras.utils.unpack_x_y_sample_weight(data)
-        return self._record(self._means(capsules, primaries), 0.0)
+        capsules, primaries = self.images_of(data)
+        return self._record(self._means(capsules, primaries), ops.shape(primaries)[0], 0.0)
 
     def _means(self, capsules, primaries):
         """The gradient and the error, as means over images."""
@@ -140,8 +140,8 @@ class CapsuleDecoder(ContrastiveModel):
             "error": mean_error(decoded, primaries),
         }
 
-    def _record(self, means, update):
-        self.track(relative_error_of(*means["error"]), update)
+    def _record(self, means, images, update):
+        self.track(means["error"], update, images)
         return {metric.name: metric.result() for metric in self.metrics}
 
     def get_config(self):

@@ -12,7 +12,6 @@ from keras_capsule_poe.metrics import (
     OrientationConcentration,
     expert_usage,
     mean_error,
-    relative_error_of,
 )
 from keras_capsule_poe.models.contrastive import ContrastiveModel
 
@@ -113,7 +112,7 @@ class CapsuleEncoder(ContrastiveModel):
         self.experts.start_from_images(x, length)
 
     def training_step(self, data):
-        x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        x, _ = self.images_of(data)
         means, _ = self.over_replicas(lambda x, _: (self._means(x, self.chain_steps), {}), x)
         update = self.apply_ascent(zip(self.experts.learned, means["ascents"]))
         if self.balance and self.trains(self.experts.kernel):
@@ -121,7 +120,7 @@ class CapsuleEncoder(ContrastiveModel):
         return self._record(means, ops.shape(x)[0], update)
 
     def testing_step(self, data):
-        x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        x, _ = self.images_of(data)
         return self._record(self._means(x), ops.shape(x)[0], 0.0)
 
     def _means(self, x, steps=1):
@@ -140,12 +139,12 @@ class CapsuleEncoder(ContrastiveModel):
         }
 
     def _record(self, means, images, update):
-        self.track(relative_error_of(*means["error"]), update)
+        self.track(means["error"], update, images)
         p = means["probability"]
         self.free_energy_tracker.update_state(means["free_energy"], images)
         self.probability_mean.update_state(ops.mean(p), images)
         variance = means["probability_squared"] - ops.square(p)
-        self.probability_spread.update_state(ops.sqrt(ops.maximum(variance, 0)))
+        self.probability_spread.update_state(ops.sqrt(ops.maximum(variance, 0)), images)
         self.rarest_usage.update_state(means["usage"])
         self.concentration.add(images, *means["orientations"])
         return {metric.name: metric.result() for metric in self.metrics}

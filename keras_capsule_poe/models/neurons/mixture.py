@@ -58,7 +58,7 @@ class NeuronMixtureExperts(NeuronExperts):
         self.built = True
 
     def training_step(self, data):
-        v, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        v, _ = self.images_of(data)
         means, _ = self.over_replicas(lambda v, _: (self._likelihood_step(v), {}), v)
         self._balance(means["usage"])
         update = self.apply_ascent(zip(self._learned, means["ascents"]))
@@ -76,7 +76,7 @@ class NeuronMixtureExperts(NeuronExperts):
         }
 
     def testing_step(self, data):
-        v, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        v, _ = self.images_of(data)
         means = self._likelihood(self.machine.posterior(v), v)
         return self._record(means, ops.shape(v)[0], 0.0)
 
