@@ -17,6 +17,7 @@ from keras_capsule_poe.cli.options import (
     NamedPath,
     data_options,
     model_option,
+    place_checker,
     seed_option,
     suffix_checker,
 )
@@ -79,6 +80,7 @@ from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
 @click.option(
     "--json",
     "json_path",
+    callback=place_checker,
     type=NamedPath(dir_okay=False, path_type=Path),
     help="Write the figures to a file as well.",
 )
@@ -125,11 +127,13 @@ def evaluate(
     dataset = config.dataset
     compared = [("--against", find_model(against))] if against else []
     compared += [("--ensemble", find_model(folder)) for folder in ensemble]
-    voters = [folder.resolve() for folder in (folders[0], *ensemble)]
-    if twice := [folder for folder in voters if voters.count(folder) > 1]:
-        raise click.BadParameter(
-            f"{twice[0]} is given twice: each model has one vote.", param_hint="--ensemble"
-        )
+    for flag, more, why in (
+        ("--ensemble", ensemble, "each model has one vote"),
+        ("--also", folders[1:], "a mean of one model with itself says nothing"),
+    ):
+        asked = [folder.resolve() for folder in (folders[0], *more)]
+        if twice := [folder for folder in asked if asked.count(folder) > 1]:
+            raise click.BadParameter(f"{twice[0]} is given twice: {why}.", param_hint=flag)
     for flag, folder in [*(("--also", folder) for folder in folders[1:]), *compared]:
         name = load_config(folder).dataset
         if name != dataset:
@@ -137,7 +141,14 @@ def evaluate(
                 f"{folder} was trained on {name}, not {dataset}.", param_hint=flag
             )
     for folder in folders[1:]:
-        if (split := load_config(folder).split) != config.split:
+        other = load_config(folder)
+        if other.family.name != config.family.name:
+            raise click.BadParameter(
+                f"{folder} holds a model {other.family.name!r}, the first one is "
+                f"{config.family.name!r}: means are of models of one kind.",
+                param_hint="--also",
+            )
+        if (split := other.split) != config.split:
             raise click.BadParameter(
                 f"{folder} has the split {split or 'none'}, not {config.split or 'none'}.",
                 param_hint="--also",
@@ -227,13 +238,17 @@ def _other(flag, folder, load, model, data, ask):
     kinds = [measure_of(each) for each in (other, model)]
     if flag == "--ensemble" and kinds[0] != kinds[1]:
         raise click.BadParameter(
-            f"{folder} gives each class a {kinds[0]}, the first model a {kinds[1]}: there is no "
-            "mean of the two.",
+            f"{folder} gives each class {_article(kinds[0])}, the first model "
+            f"{_article(kinds[1])}: there is no mean of the two.",
             param_hint=flag,
         )
     if theirs.test.fingerprint != data.test.fingerprint:
         raise click.BadParameter(f"{folder} has other test images.", param_hint=flag)
     return ask(other, data.test)
+
+
+def _article(noun):
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
 def _against(folder, found, other, labels):

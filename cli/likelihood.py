@@ -5,7 +5,13 @@ from pathlib import Path
 import click
 
 from keras_capsule_poe.cli.models import find_model, load_model, load_run_data
-from keras_capsule_poe.cli.options import NamedPath, data_options, model_option, seed_option
+from keras_capsule_poe.cli.options import (
+    NamedPath,
+    data_options,
+    model_option,
+    place_checker,
+    seed_option,
+)
 from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
 from keras_capsule_poe.errors import RunFailed
 
@@ -38,6 +44,7 @@ _NAMED = ("base", "routing")
 @click.option(
     "--json",
     "json_path",
+    callback=place_checker,
     type=NamedPath(dir_okay=False, path_type=Path),
     help="Write the figures to a file as well.",
 )

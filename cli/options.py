@@ -1,5 +1,6 @@
 """Options that the commands share."""
 
+import os
 from pathlib import Path
 
 import click
@@ -73,10 +74,24 @@ def data_options(function):
     return function
 
 
+def place_checker(context, parameter, path):
+    """Refuses a file that cannot be written before what it is to hold takes minutes."""
+    if path is None:
+        return path
+    place = path.absolute().parent
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir():
+        raise click.BadParameter(f"{place} is no folder. Received: {path}")
+    if not os.access(place, os.W_OK):
+        raise click.BadParameter(f"{place} cannot be written to. Received: {path}")
+    return path
+
+
 def suffix_checker(kinds):
     def check(context, parameter, path):
         if path is not None and path.suffix.lower() not in kinds:
             raise click.BadParameter(f"must end in {' or '.join(kinds)}. Received: {path}")
-        return path
+        return place_checker(context, parameter, path)
 
     return check

@@ -111,6 +111,8 @@ def train(
 
         data = load_data(run_config, data_dir, manual_dir, store, click.echo)
         run_config.check(data.image_shape)
+        for part in run_config.stages:
+            part.fits(run_config, data)
         return show_plan(run_config, data, devices.count(replicas))
     from keras_capsule_poe import training
     from keras_capsule_poe.cli.views.progress import reporter
@@ -141,8 +143,12 @@ def _configuration(family, recipe, path, settings, flags):
     """
     config = RunConfig(family, recipe)
     values = read_toml(path) if path else {}
+    known = {"model": registry.names(), "recipe": tuple(family.recipes)}
     for name, wanted in (("model", family.name), ("recipe", recipe)):
         found = values.pop(name, wanted)
+        if found not in known[name] and wanted != found:
+            listed = ", ".join(known[name])
+            raise ConfigError(f"{path}: {name} must be one of {listed}. Received: {found!r}")
         if found != wanted:
             raise ConfigError(f"{path} is for the {name} {found!r}. Received: --{name} {wanted}")
     config.update(values)

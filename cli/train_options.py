@@ -149,4 +149,8 @@ class ReplicasType(click.ParamType):
     def convert(self, value, parameter, context):
         if value == "auto":
             return value
-        return click.IntRange(min=1).convert(value, parameter, context)
+        try:
+            return click.IntRange(min=1).convert(value, parameter, context)
+        except click.BadParameter:
+            rule = "must be a whole number of at least 1, or auto"
+            self.fail(f"{rule}. Received: {value}", parameter, context)

@@ -36,7 +36,9 @@ def show_results(folder, family):
         click.echo(f"Look at {path}")
     version = newest_version(folder)
     if version:
-        click.echo(f"SavedModel: {version}")
+        # It stays where it is served from until the next one is there.
+        is_own = family.stages[-1].name in stages
+        click.echo(f"SavedModel{'' if is_own else ' of an earlier training'}: {version}")
 
 
 def _done(folder, family):

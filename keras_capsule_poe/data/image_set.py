@@ -196,7 +196,7 @@ class ImageData:
             raise DataError(
                 "`held_out` must be at least 1 and leave an image to train on. "
                 f"Received: held_out={kept} of {every} training images.",
-                mend="held_out",
+                mend="held_out" if kept >= 1 else None,
             )
         train, held_out = self.train.split(every - kept)
         return dataclasses.replace(self, train=train, held_out=held_out)

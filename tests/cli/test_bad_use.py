@@ -147,7 +147,7 @@ def test_sample_refuses_bad_outputs(capspoe, tiny_model, tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("x")
     result = capspoe("sample", "--model-dir", tiny_model, "--out", blocked / "grid.png")
-    fails(result, 1, "grid.png")
+    fails(result, 2, f"{blocked} is no folder", "grid.png")
 
 
 def test_traverse_refuses_what_is_not_there(capspoe, tiny_model):

@@ -13,6 +13,9 @@ from keras_capsule_poe.data.sources.npz_rows import Member, reading
 from keras_capsule_poe.data.store import Source, joined, open_store
 from keras_capsule_poe.errors import DataError, listing
 
+# How a single array, of an .npy file, begins.
+_ARRAY = b"\x93N"
+
 
 def load_npz(path, options):
     """`x_train` and `x_test` (with `y_train`, `y_test`), or `images` (with `labels`)."""
@@ -20,6 +23,10 @@ def load_npz(path, options):
     path = Path(path)
     of_images = ("x_train", "x_test", "images", options.column)
     with reading(path), open(path, "rb") as file:
+        if file.read(2) not in (b"PK", _ARRAY):
+            # NumPy would take it for a pickle.
+            raise ValueError("no archive")
+        file.seek(0)
         # Opened here because NumPy leaves the file of a damaged archive open.
         archive = np.load(file, allow_pickle=False)
         if isinstance(archive, np.ndarray):
