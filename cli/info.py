@@ -8,6 +8,9 @@ from keras_capsule_poe.cli.models import find_model, load_config
 from keras_capsule_poe.cli.options import model_option
 from keras_capsule_poe.cli.terminal import guarded
 
+# Of the settings of all stages, those that are always shown.
+_SAID = ("model", "recipe", "dataset", "split", "seed")
+
 
 @click.command()
 @model_option
@@ -16,7 +19,7 @@ from keras_capsule_poe.cli.terminal import guarded
 def info(model_dir, as_json):
     """Show a model's configuration, stages and results."""
     from keras_capsule_poe.cli.views.summary import show_results
-    from keras_capsule_poe.training import RunFolder
+    from keras_capsule_poe.training import RunConfig, RunFolder
 
     folder = model_dir or find_model(None)
     config = load_config(folder)
@@ -27,9 +30,15 @@ def info(model_dir, as_json):
         click.echo(json.dumps(shown, indent=2))
         return
     split = f" split by {config.split}" if config.split else ""
+    usual = RunConfig(config.family, config.recipe).to_dict()
+    other = [
+        f", {name} {value}"
+        for name, value in values.items()
+        if name not in (*_SAID, *config.sections) and value != usual[name]
+    ]
     click.echo(
         f"{folder}: model {config.family.name}, recipe {config.recipe}, data set "
-        f"{config.dataset}{split}, seed {config.seed}"
+        f"{config.dataset}{split}, seed {config.seed}{''.join(other)}"
     )
     for section in config.sections:
         shown = ", ".join(f"{key} {value}" for key, value in values[section].items())

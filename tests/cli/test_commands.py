@@ -148,6 +148,7 @@ def test_export_writes_the_next_version(capspoe, tiny_model):
 
 def test_info_shows_configuration_and_stages(capspoe, tiny_model):
     shown = capspoe("info", "--model-dir", tiny_model)
+    assert "seed 0, limit 96" in shown.output.splitlines()[0]
     assert shown.exit_code == 0, shown.output
     assert "capsules 3" in shown.output
     as_json = json.loads(capspoe("info", "--model-dir", tiny_model, "--json").output)
