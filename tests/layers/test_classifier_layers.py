@@ -5,6 +5,7 @@ convolution; the squash of one capsule's numbers over another axis; coefficients
 over the inputs; a decoder that is not of the flat capsules.
 """
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -214,3 +215,13 @@ def test_decoders_start_from_what_any_layer_does(kind, start):
     assert len(kernels) >= 3 and all(
         np.all(np.asarray(kernel) == np.float32(0.1)) for kernel in kernels
     )
+
+
+def test_files_call_its_convolutions_as_older_ones_do(tmp_path):
+    """Rejects the name of a class that older files do not have: they could not be read."""
+    model = keras.Sequential([keras.Input((2, 3)), ConvDecoder((4, 4, 1), 4)])
+    model.save_weights(tmp_path / "model.weights.h5")
+    with h5py.File(tmp_path / "model.weights.h5") as file:
+        assert sorted(file["layers/conv_decoder/convolutions"]) == [
+            "conv2d_transpose", "conv2d_transpose_1",
+        ]  # fmt: skip
