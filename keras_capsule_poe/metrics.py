@@ -57,6 +57,7 @@ def relative_error_of(error, size):
 
 def _or_one(size):
     # No floor: what is small all the same has a relative error.
+    size = ops.convert_to_tensor(size)
     return ops.where(ops.equal(size, 0), ops.ones_like(size), size)
 
 

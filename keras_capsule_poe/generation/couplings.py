@@ -134,6 +134,8 @@ def _spread(panel, c, name, steps):
         panel.stairs(counts, edges, color=colour, linewidth=1.6, label=step)
     panel.set_yscale("log")
     panel.set_ylim(bottom=0.7)
+    # Couplings that are close have long numbers.
+    panel.locator_params(axis="x", nbins=4)
     panel.set_title(f"couplings of the input capsules to {name}", fontsize=10)
     panel.set_ylabel("input capsules")
     panel.legend(title="iteration", fontsize=8, title_fontsize=8)

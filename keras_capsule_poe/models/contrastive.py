@@ -70,7 +70,7 @@ class ContrastiveModel(PureSteps, SharedOut, keras.Model):
             # Keras sums over the replicas of a strategy, which have the same means.
             descents = [descent / replicas for descent in descents]
         is_known = _moves_by_momentums(self.optimizer)
-        before = [] if is_known else [ops.copy(variable) for variable in variables]
+        before = [] if is_known else [ops.copy(variable.value) for variable in variables]
         self.optimizer.apply(descents, variables)
         moved = [variable - start for variable, start in zip(variables, before)]
         update = _length(self.optimizer.momentums if is_known else moved)

@@ -90,11 +90,6 @@ def test_what_would_not_help_is_not_advised(capspoe):
     assert "`held_out` must be at least 1" in found and "fewer" not in found
 
 
-def test_replicas_are_a_number_or_auto(capspoe):
-    found = line(capspoe("train", "--replicas", "foo"))
-    assert "must be a whole number of at least 1, or auto. Received: foo" in found
-
-
 def test_an_old_saved_model_is_called_so(tmp_path, capsys):
     (tmp_path / "2").mkdir()
     (tmp_path / "2" / "saved_model.pb").touch()

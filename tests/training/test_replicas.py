@@ -214,9 +214,10 @@ def test_replicas_that_cannot_be(capspoe, tmp_path, monkeypatch):
 
     options = ("train", "--dataset", "digits", "--model-dir", tmp_path / "m")
     done = capspoe(*options, "--replicas", "none")
-    assert done.exit_code == 2 and "'none' is not a valid integer" in done.output
+    rule = "must be a whole number of at least 1, or auto"
+    assert done.exit_code == 2 and f"{rule}. Received: none" in done.output
     done = capspoe(*options, "--replicas", "0")
-    assert done.exit_code == 2 and "0 is not in the range" in done.output
+    assert done.exit_code == 2 and f"{rule}. Received: 0" in done.output
     # Devices are as they are once a process has computed.
     keras.ops.zeros(1)
     done = capspoe(*options, "--replicas", "2")
