@@ -99,6 +99,11 @@ def expert_usage(p):
     return share * p.shape[-1]
 
 
+def _add(total, images, mean):
+    """Adds to a variable the sum over so many images that have this mean."""
+    total.assign(total + ops.cast(images, total.dtype) * ops.cast(mean, total.dtype))
+
+
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class RelativeError(keras.metrics.Metric):
     """|x~ - x|^2 / |x|^2 of all images, however they are parted into batches.
@@ -123,19 +128,15 @@ class RelativeError(keras.metrics.Metric):
 
     def update_state(self, x_model, x, sample_weight=None):
         """Takes what a model makes of a batch, and the batch; weights (B,) are of its images."""
-        if sample_weight is None:
-            self.add(1, *error_and_size(x_model, x))
-            return
         axes = tuple(range(1, len(ops.shape(x))))
-        weights = ops.cast(sample_weight, self.dtype)
+        weights = ops.cast(1 if sample_weight is None else sample_weight, self.dtype)
         parts = [ops.cast(part, self.dtype) for part in error_and_size(x_model, x, axes)]
         self.add(1, *(ops.sum(weights * part) for part in parts))
 
     def add(self, images, error, size):
         """Takes the `mean_error` of so many images."""
-        images = ops.cast(images, self.dtype)
-        self.error.assign(self.error + images * ops.cast(error, self.dtype))
-        self.size.assign(self.size + images * ops.cast(size, self.dtype))
+        _add(self.error, images, error)
+        _add(self.size, images, size)
 
     def result(self):
         return relative_error_of(self.error, self.size)
@@ -212,9 +213,8 @@ class OrientationConcentration(keras.metrics.Metric):
 
     def add(self, images, resultant, lengths):
         """Takes the `means` of so many images."""
-        images = ops.cast(images, self.dtype)
-        self.resultant.assign(self.resultant + images * ops.cast(resultant, self.dtype))
-        self.lengths.assign(self.lengths + images * ops.cast(lengths, self.dtype))
+        _add(self.resultant, images, resultant)
+        _add(self.lengths, images, lengths)
 
     def result(self):
         resultant = ops.sqrt(ops.sum(ops.square(self.resultant), axis=-1))

@@ -230,11 +230,11 @@ class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
         """As `keras.Model.fit`; images are their own targets."""
         # Under a distribution strategy Keras computes a loss before any `train_step`. Without
         # targets it leaves out weights.
-        return super().fit(x, x if y is None and hasattr(x, "shape") else y, **kwargs)
+        return super().fit(x, _targets(x, y), **kwargs)
 
     def evaluate(self, x=None, y=None, **kwargs):
         """As `keras.Model.evaluate`; images are their own targets."""
-        return super().evaluate(x, x if y is None and hasattr(x, "shape") else y, **kwargs)
+        return super().evaluate(x, _targets(x, y), **kwargs)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, **options):
         # Jax has a loss before any step, too.
@@ -276,6 +276,11 @@ class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
             "negative_slope": self.negative_slope,
             "seed": self.seed,
         }
+
+
+def _targets(x, y):
+    # Those of a stream are found step by step.
+    return x if y is None and hasattr(x, "shape") else y
 
 
 def _pair(images, weights):

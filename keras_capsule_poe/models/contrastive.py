@@ -117,12 +117,22 @@ class ContrastiveModel(PureSteps, SharedOut, keras.Model):
         return {**super().get_config(), "seed": self.seed}
 
 
+# Options of an optimizer by which its momentums are not the update.
+_CHANGES_UPDATES = (
+    "nesterov",
+    "clipnorm",
+    "clipvalue",
+    "global_clipnorm",
+    "weight_decay",
+    "use_ema",
+    "gradient_accumulation_steps",
+)
+
+
 def _moves_by_momentums(optimizer):
     """Whether an optimizer's momentums are what its variables move by: those of plain SGD."""
-    changed = ("nesterov", "clipnorm", "clipvalue", "global_clipnorm", "weight_decay", "use_ema")
-    changed = (*changed, "gradient_accumulation_steps")
-    is_plain = type(optimizer) is keras.optimizers.SGD and optimizer.momentum
-    return bool(is_plain) and not any(getattr(optimizer, name, None) for name in changed)
+    is_plain = type(optimizer) is keras.optimizers.SGD and optimizer.momentum > 0
+    return is_plain and not any(getattr(optimizer, name) for name in _CHANGES_UPDATES)
 
 
 def _length(tensors):

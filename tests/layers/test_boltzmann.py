@@ -174,15 +174,3 @@ def test_what_is_refused():
         RestrictedBoltzmannMachine(3, visible="real")
     with pytest.raises(ValueError, match="must be flat.*Received: input_shape"):
         RestrictedBoltzmannMachine(3).build((None, 28, 28))
-
-
-def test_other_neurons_are_refused():
-    """Rejects one number that stands for all neurons."""
-    rbm = RestrictedBoltzmannMachine(3)
-    rbm.build((None, 4))
-    for shape in ((2, 1), (2, 5, 4), (1, 5)):
-        with pytest.raises(ValueError, match="incompatible with the layer"):
-            rbm(np.ones(shape, "float32"))
-    for shape in ((2, 1), (1, 5)):
-        with pytest.raises(ValueError, match=r"`v` must have shape \(\.\.\., 4\).*Received"):
-            rbm.free_energy(np.ones(shape, "float32"))

@@ -73,9 +73,3 @@ print("loaded")
         [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=200
     )
     assert shown.stdout.strip() == "loaded", shown.stderr
-
-
-def test_a_mask_of_other_images_is_refused():
-    """Rejects one row of labels that stands for all images."""
-    with pytest.raises(ValueError, match="`labels` must .* one row for each of the inputs"):
-        CapsuleMask()(np.ones((3, 6, 2), "float32"), np.eye(6, dtype="float32")[:1])

@@ -300,27 +300,3 @@ def test_bad_arguments_are_refused():
         EMCapsules(3).build(((None, 2, 2, 1, 1, 1), (None, 2, 2, 1)))
     with pytest.raises(ValueError, match="`kernel_size` must fit"):
         ConvEMCapsules(3, kernel_size=5).build(((None, 4, 5, 2, 4, 4), (None, 4, 5, 2)))
-
-
-@pytest.mark.parametrize(
-    "layer, others",
-    [
-        (ConvEMCapsules(3), [{"types": 1}, {"types": 4}, {"size": 2}]),
-        (EMCapsules(3), [{"types": 1}, {"types": 4}]),
-        (EMCapsules(3, shared_weights=False), [{"height": 2, "width": 10}, {"height": 8}]),
-    ],
-)
-def test_other_capsules_than_it_was_built_for_are_refused(layer, others):
-    """Rejects two images that become one of twice the types."""
-    layer(capsules())
-    for other in others:
-        with pytest.raises(ValueError, match="incompatible with the layer"):
-            layer(capsules(**other))
-
-
-def test_poses_and_activations_are_of_the_same_images():
-    layer = EMCapsules(3)
-    (pose, activation), (_, fewer) = capsules(), capsules(images=1)
-    layer((pose, activation))
-    with pytest.raises(ValueError, match="EMCapsules needs poses .* and activations"):
-        layer((pose, fewer))

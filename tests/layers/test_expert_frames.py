@@ -117,10 +117,3 @@ def test_save_and_load(tmp_path):
     model.save(tmp_path / "m.keras")
     loaded = keras.models.load_model(tmp_path / "m.keras")
     np.testing.assert_array_equal(loaded(z), model(z))
-
-
-@pytest.mark.parametrize("shape", [(1, 1, E), (1, J, 1), (J, E)])
-def test_other_experts_are_refused(shape):
-    """Rejects one expert that stands for all."""
-    with pytest.raises(ValueError, match="incompatible with the layer"):
-        layer()(np.ones(shape, "float32"))

@@ -287,15 +287,6 @@ def test_mutants_of_the_chain(neuron_layer, neuron_images):
         check_detailed_balance(other, c, transition(experts, c))
 
 
-@pytest.mark.parametrize("shape", [(2, 6, 1), (2, 1, 4), (2, 6, 5)])
-def test_other_neurons_are_refused(shape):
-    """Rejects one number that stands for all neurons of a capsule."""
-    layer = NeuronPoE(3, 2)
-    layer.build((None, 6, 4))
-    with pytest.raises(ValueError, match=r"`v` must have shape \(\.\.\., 6, 4\).*Received"):
-        layer.free_energy(np.ones(shape, "float32"))
-
-
 @pytest.mark.parametrize("routing", ["held", "fixed", "latent"])
 def test_half_precision(routing):
     layer, wide = (
