@@ -17,7 +17,10 @@ _SAID = ("model", "recipe", "dataset", "split", "seed")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @guarded
 def info(model_dir, as_json):
-    """Show a model's configuration, stages and results."""
+    """Show a model's configuration, stages and results.
+
+    Settings that mean nothing beside others are left out; --json has all of them.
+    """
     from keras_capsule_poe.cli.views.summary import show_results
     from keras_capsule_poe.training import RunConfig, RunFolder
 
@@ -40,7 +43,13 @@ def info(model_dir, as_json):
         f"{folder}: model {config.family.name}, recipe {config.recipe}, data set "
         f"{config.dataset}{split}, seed {config.seed}{''.join(other)}"
     )
+    idle = config.family.idle(config)
     for section in config.sections:
-        shown = ", ".join(f"{key} {value}" for key, value in values[section].items())
-        click.echo(f"{section}: {shown}")
+        shown = ", ".join(
+            f"{key} {value}"
+            for key, value in values[section].items()
+            if f"{section}.{key}" not in idle
+        )
+        if shown:
+            click.echo(f"{section}: {shown}")
     show_results(folder, config.family)

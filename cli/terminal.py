@@ -25,6 +25,7 @@ MENDS = {
         "folder with its hand-downloaded archives, or use --dataset digits, which needs no download"
     ),
     "leave_out": "leave --{option} out",
+    "name": "name it with --{option}",
     "fresh": "start over with --fresh",
     "stage_fresh": "train that stage again with --stage {name} --fresh",
     "learning_rate": "start it over, --stage {name} --fresh, with a lower --{name}-learning-rate",

@@ -91,4 +91,7 @@ class LikelihoodModel:
                 raise BadUse(f"The likelihood of this model has no `{name}` to name.")
             if word not in choices:
                 listed = ", ".join(map(repr, choices))
-                raise BadUse(f"`{name}` must be one of {listed}. Received: {name}={word!r}")
+                raise BadUse(
+                    f"`{name}` must be one of {listed}. Received: {name}={word!r}",
+                    mend=f"name:{name}",
+                )

@@ -37,7 +37,7 @@ def fail(error):
 def test_every_flag_of_the_advice_is_one_of_train(word):
     from keras_capsule_poe.cli.train import train
 
-    name = "data_dir" if word == "leave_out" else "encoder"
+    name = {"leave_out": "data_dir", "name": "dataset"}.get(word, "encoder")
     flags = re.findall(r"--[a-z-]+", advice(f"{word}:{name}"))
     context = train.make_context("train", [], resilient_parsing=True)
     known = {flag for parameter in train.get_params(context) for flag in parameter.opts}

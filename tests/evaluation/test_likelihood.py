@@ -117,4 +117,4 @@ def test_the_command(capspoe, tiny_model, tmp_path):
     result = capspoe("likelihood", *options)
     assert result.exit_code == 2
     last = result.output.strip().splitlines()[-1]
-    assert "`base` must be one of" in last and "None" in last
+    assert "`base` must be one of" in last and last.endswith("None. Name it with --base.")

@@ -123,6 +123,8 @@ def test_what_it_would_take(capspoe, tmp_path):
 def test_it_says_what_it_is(done, folder):
     shown = done("info")
     assert "model rbm" in shown and "hidden 10" in shown and "free_energy_gap" in shown
+    # Nothing of what it stands on without features, nor of other ways to train.
+    assert "autoencoder" not in shown and "temperatures" not in shown
     card = json.loads((folder / "1" / "model_card.json").read_text())
     assert card["capsules"] == [1, 10] and card["endpoints"]["gibbs"] == ["images", "steps", "seed"]
 

@@ -35,6 +35,19 @@ _MOST_GROUPS = 32
 _LEAST_NUMBERS = 1024
 
 
+class EqualPairs(list):
+    """Blocks of coefficients c_ij = share_j, whose sums over pairs are single products.
+
+    Args:
+        blocks: The coefficients, blocks (group, B, 1, M).
+        share: Tensor that fits outputs laid out; None: what the blocks hold is not known.
+    """
+
+    def __init__(self, blocks, share=None):
+        super().__init__(blocks)
+        self.share = share
+
+
 class BlockMaps:
     """Prediction maps W_ij, the sums over pairs of capsules taken in blocks.
 
@@ -113,7 +126,7 @@ class BlockMaps:
 
     def unlay_pairs(self, blocks):
         """Blocks (group, B, 1, M) to (B, I, J)."""
-        c = ops.squeeze(ops.concatenate(blocks, axis=0), axis=2)
+        c = ops.squeeze(ops.concatenate(list(blocks), axis=0), axis=2)
         return ops.transpose(c, (1, 2, 0) if self.inputs_are_many else (1, 0, 2))
 
     def unlay_maps(self, blocks):
@@ -138,8 +151,8 @@ class BlockMaps:
         """The coefficients c_ij = share_j of all inputs; share as from `lay_numbers`."""
         images = ops.shape(x)[0 if self.inputs_are_many else 1]
         share = ops.expand_dims(share, self.output_axis)
-        share = ops.broadcast_to(share, (self.few, images, self.many))
-        return self.split(share[:, :, None])
+        pairs = ops.broadcast_to(share, (self.few, images, self.many))
+        return EqualPairs(self.split(pairs[:, :, None]), share)
 
     def add_to_outputs(self, blocks, values):
         """Blocks with a number per image and output, laid out, added."""
@@ -175,10 +188,14 @@ class BlockMaps:
 
     def up(self, c, x):
         """z_j = sum_i c_ij W_ij x_i, laid out."""
+        if (share := _share(c)) is not None:
+            return self.equal_up(x) * share
         return self._to_few(c, x) if self.inputs_are_many else self._to_many(c, x)
 
     def down(self, c, y):
         """z~_i = sum_j c_ij W_ij^T y_j, laid out."""
+        if (share := _share(c)) is not None:
+            return self.equal_down(y * share)
         return self._to_many(c, y) if self.inputs_are_many else self._to_few(c, y)
 
     def agreements(self, kind):
@@ -192,6 +209,8 @@ class BlockMaps:
 
     def correlation(self, c, y, x):
         """The sum over images of c_ij y_j x_i^T, as blocks of maps (group, P, R*M)."""
+        if (share := _share(c)) is not None:
+            return self.equal_correlation(y * share, x)
         few, many = (y, x) if self.inputs_are_many else (x, y)
         return [
             ops.matmul(ops.transpose(f, (0, 2, 1)), self.flat(block * many))
@@ -253,3 +272,8 @@ class BlockMaps:
 
     def _few_rows(self, few):
         return ops.reshape(ops.transpose(few, (1, 0, 2)), (-1, self.few * self.few_dim))
+
+
+def _share(c):
+    """The share of each output where all inputs have the same one, else None."""
+    return getattr(c, "share", None)
