@@ -24,7 +24,7 @@ help:
 $(VENV)/installed: pyproject.toml requirements.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --no-compile --editable '.[test]'
-	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
+	@$(BIN)/python -m compileall -qq -j 0 -x /tests/ $(VENV)/lib || true
 	@touch $@
 
 demo: $(VENV)/installed

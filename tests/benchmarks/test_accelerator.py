@@ -101,6 +101,7 @@ def test_matrix_capsules_of_two_seeds_vote(tmp_path):
     assert model.spread.margin == pytest.approx(0.2)
 
 
+@pytest.mark.long
 def test_it_runs_on_jax_without_tensorflow(tmp_path):
     if importlib.util.find_spec("jax") is None:
         pytest.skip("jax is not installed")

@@ -32,6 +32,7 @@ def last_line(result):
     return result.output.strip().splitlines()[-1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["cut", "empty", "zeroed", "flipped"])
 @pytest.mark.parametrize("name", ["model.keras", "encoder/codes.npy", "features/primary.npz"])
 def test_damaged_weights_and_arrays_are_named(capspoe, folder, tiny, damage, name, how):
@@ -67,6 +68,7 @@ def undamaged(drawn, tiny_model):
     return drawn(tiny_model)
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("how", ["cut", "empty", "zeroed", "flipped", "deleted"])
 def test_a_damaged_run_json_changes_nothing(drawn, undamaged, folder, damage, how):
     assert damage.damage(folder / "run.json", how)

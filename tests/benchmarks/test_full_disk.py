@@ -55,6 +55,7 @@ def full_disk():
     sys.path.remove(str(BENCHMARKS))
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_goes_wrong_is_counted_and_told(full_disk, monkeypatch, fault):
     right = {"fault": "", "redo": False, "loss": 0.5, "said": "No space left on device"}

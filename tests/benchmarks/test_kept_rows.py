@@ -124,6 +124,7 @@ def test_rows_are_of_the_settings_that_there_are():
             assert rows.figures(case, config, classifiers.judge) is None
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("dataset", ["fashion_mnist", "mnist"])
 def test_the_page_of_the_ladder_has_the_tables_of_its_rows(dataset):
     kept = ROOT / "docs" / "benchmarks" / "ladder" / dataset / "ladder.json"

@@ -45,6 +45,7 @@ def kill():
     sys.path.remove(str(BENCHMARKS))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "fault",
     [

@@ -45,6 +45,7 @@ def disturbed(monkeypatch, tmp_path):
     return call
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     "other, stage, problem",
     [

@@ -19,6 +19,7 @@ def arguments(*more):
     return script.arguments(["folder", "--dataset", "digits", "--seeds", "0", "1", *more])
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("recipe", script.RECIPES)
 def test_every_row_can_be_trained(recipe):
     args = arguments("--recipe", recipe, "--epochs", "2")

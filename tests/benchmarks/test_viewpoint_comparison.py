@@ -49,6 +49,7 @@ def test_both_networks_can_be_trained_and_are_of_one_size(split):
     assert sizes[0] == 68_618 and abs(sizes[0] - sizes[1]) < 400
 
 
+@pytest.mark.long
 def test_the_last_solid_of_each_kind_is_held_out(few):
     data = script.load(script.config_of(ARGS, "azimuth", "cnn", seed=0))
     assert (len(data.train), len(data.held_out), len(data.test)) == (60, 30, 270)

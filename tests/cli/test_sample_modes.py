@@ -19,6 +19,7 @@ def size(path):
         return picture.size
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("start", ["noise", "data"])
 def test_chain_picture_has_a_row_a_state_and_a_column_a_chain(capspoe, tiny_model, tmp_path, start):
     out = tmp_path / "chain.png"
@@ -94,6 +95,7 @@ def test_joint_samples_have_all_capsules(capspoe, tiny_model, tmp_path):
     assert np.abs(arrays(out)["capsules"] - found["capsules"]).max() > 1e-3
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     "arguments, columns, endpoint",
     [

@@ -143,6 +143,7 @@ import matplotlib.figure, sklearn.mixture
 """
 
 
+@pytest.mark.long
 def test_packages_that_no_command_uses_of_keras_are_not_imported_with_it():
     done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -37,6 +37,7 @@ def test_a_resumed_stream_is_the_tail_of_the_full_one(numbers):
         assert np.array_equal(a, b)
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize(("epoch", "step"), [(0, 0), (0, 2), (1, 1), (1, 3), (3, 4), (4, 0)])
 def test_a_stream_resumed_inside_an_epoch_is_exactly_the_rest(numbers, epoch, step, shuffle):

@@ -156,6 +156,7 @@ def test_some_images_without_a_label_are_told(made_up, monkeypatch):
         assert made_up("made_up_unlabelled").test.labels is None
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -177,6 +178,7 @@ def test_a_store_holds_the_same_images(made_up, tmp_path, name, options):
             assert ours.class_names == theirs.class_names
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("left", [0, 1, 29, 30, 33])
 def test_an_interrupted_store_goes_on_in_the_midst_of_a_split(made_up, tmp_path, monkeypatch, left):
     """Blocks of one image, of which the reader stops at one."""

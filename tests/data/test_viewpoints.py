@@ -79,6 +79,7 @@ def data():
         yield load_images("viewpoints"), load_images("viewpoints", limit=7, image_size=32)
 
 
+@pytest.mark.long
 def test_every_view_of_every_solid_is_there_once(data):
     whole, _ = data
     assert whole.train.images.shape == whole.test.images.shape == (5 * 5 * 6 * 2 * 2, 48, 48, 2)

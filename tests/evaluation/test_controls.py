@@ -106,6 +106,7 @@ def test_many_samples_are_not_one_part_repeated(monkeypatch):
     assert len(np.unique(sample.round(3), axis=0)) == 10
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     "kind, copies",
     # What is kept is a root as large as the features; decompositions work on a copy of them.

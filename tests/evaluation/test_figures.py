@@ -15,6 +15,7 @@ def error(decoded, original):
     return np.square(decoded - original).sum() / np.square(original).sum()
 
 
+@pytest.mark.some(2)
 def test_figures_are_those_of_the_methods(model, image_set):
     # More than one chunk of 250 test images, so that sums run over chunks.
     data = ImageData(image_set(30, 1), image_set(300, 2))

@@ -72,6 +72,7 @@ def test_what_has_no_likelihood_is_refused(image_set):
             likelihood(Known(), data, **{name: 0})
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("base, routing", [("ball", "routed"), ("gaussian", "fixed")])
 def test_capsules_over_a_named_base(model, image_set, base, routing):
     data = ImageData(image_set(9, 0), image_set(6, 1))

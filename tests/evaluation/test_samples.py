@@ -24,6 +24,7 @@ def test_the_classifier_learns(cached, digits):
     assert cached[0].accuracy(digits.test) > 0.9
 
 
+@pytest.mark.long
 def test_the_classifier_is_pinned_and_cached(cached, digits, monkeypatch):
     judge, folder = cached
     (path,) = folder.iterdir()

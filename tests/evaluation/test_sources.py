@@ -13,6 +13,7 @@ def data(image_set):
     return ImageData(image_set(80, 1), image_set(30, 2))
 
 
+@pytest.mark.long
 def test_each_source_is_what_it_says(model, data, monkeypatch):
     drawn = {name: draw() for name, draw in image_sources(model, data, 30, 60, seed=4).items()}
     test = data.test.images.astype("float32") / 255

@@ -148,6 +148,7 @@ def test_it_is_evaluated(capspoe, model, tmp_path, monkeypatch):
     assert {"real", "whole_code", "single", "variational_autoencoder"} <= set(figures["samples"])
 
 
+@pytest.mark.long
 def test_it_is_shown_and_served(capspoe, model):
     shown = capspoe("info", "--model-dir", model)
     assert "model toy" in shown and "axes: axes 4" in shown

@@ -154,6 +154,7 @@ def test_the_decoder_rule_moves_its_bias(form, conditional):
     assert relative(got.gradient, data - model) < 1e-12
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("agreement", ["cosine", "dot"])
 @pytest.mark.parametrize("normalize, iterations", [("inputs", 2), ("outputs", 3), ("outputs", 0)])
 @pytest.mark.parametrize("sizes", [(4, 12, 3, 8, 16), (3, 4, 11, 6, 5)])

@@ -194,6 +194,7 @@ def test_disjoint_experts_on_the_ball(log_partition, known):
     assert abs(found.value - closed) < 4 * found.error and found.error < known
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("wrong", ["radius", "length"])
 def test_wrong_bases_and_weights_are_seen(wrong, monkeypatch):
     units = None
@@ -213,6 +214,7 @@ class Lengths(CapsuleUnits):
         return -ops.log1p(ops.sqrt(ops.sum(ops.square(z), axis=axis)))
 
 
+@pytest.mark.long
 def test_overlapping_experts_under_a_gaussian():
     """Eight experts of 16 dimensions on all of 576 inputs: log Z, and how often each is on."""
     random = np.random.default_rng(1)

@@ -62,6 +62,7 @@ def assert_finite(tensors):
         assert np.all(np.isfinite(np.asarray(tensor, "float32")))
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("name", VECTOR)
 def test_values_and_gradients_are_finite_in_float32(name):
     # One vector at a time: a sum over the batch could itself overflow.
@@ -140,6 +141,7 @@ def test_the_pull_of_a_very_long_vector_is_twice_its_inverse():
         np.testing.assert_allclose(got, [[2 / size, 0.0]], rtol=1e-6)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("implementation, kind, normalize", ROUTES)
 def test_routing_is_finite(implementation, kind, normalize):
     random = np.random.default_rng(0)

@@ -88,6 +88,7 @@ def test_the_schedule_of_salakhutdinov_and_murray():
         np.testing.assert_allclose(part, step, rtol=1e-8)
 
 
+@pytest.mark.some(5)
 @every_kind
 def test_annealing_finds_log_z(enumerated, kind):
     truth = machine(enumerated, kind, scale=1.5)
@@ -102,6 +103,7 @@ def test_annealing_finds_log_z(enumerated, kind):
         assert 0 < found.error < 0.03
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("shape", [(12, 15), (16, 784)])
 def test_annealing_larger_machines(shape):
     random = np.random.default_rng(0)

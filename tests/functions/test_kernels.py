@@ -96,6 +96,7 @@ def drift(log_weight, values, beta, blocks, steps):
     return variation(walked(kernel, log_weight, start, beta, steps), p) / floor(p)
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("steps", [1, pytest.param(4, marks=pytest.mark.long), 16])
 @pytest.mark.parametrize(
     "kind, beta, blocks", [("fixed", 1, 1), ("routed", 1, 2), ("fixed", 0.4, 2)]
@@ -122,6 +123,7 @@ class Lengths(CapsuleUnits):
         return -ops.log1p(ops.sqrt(ops.sum(ops.square(z), axis=axis)))
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -223,6 +225,7 @@ def test_elliptical_slices_stay_at_the_law(steps):
     assert (z != np.asarray(start)).all(axis=(1, 2)).all()
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("wrong", ["no noise", "beta", "base"])
 def test_wrong_slices_leave_the_law(wrong, monkeypatch):
     covariance, _ = gaussian()
@@ -236,6 +239,7 @@ def test_wrong_slices_leave_the_law(wrong, monkeypatch):
     assert min(p_values(walked(kernel, gaussian_weight, start, beta, 6))) < 1e-6
 
 
+@pytest.mark.long
 def test_two_kernels_of_one_law_agree():
     """Squashed noise: blocks of x, and elliptical slices of what is squashed."""
     kernel, c = maps()

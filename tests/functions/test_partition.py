@@ -54,6 +54,7 @@ def test_enumeration_of_one_expert_is_a_closed_form():
     assert found == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("seed", range(3))
 def test_annealing_finds_the_partition_function(seed):
     estimate, error = annealed_log_partition(*model(seed), seed=seed)

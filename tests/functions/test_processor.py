@@ -45,6 +45,7 @@ def capsules():
     return [routing(images), *layer((matrices, activations))]
 
 
+@pytest.mark.long
 def test_the_numbers_are_the_same(elsewhere, monkeypatch):
     for module, name in ((blocks, "BLOCK"), (em, "AT_ONCE")):
         monkeypatch.setattr(module, name, 700)

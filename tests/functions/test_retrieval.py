@@ -56,6 +56,7 @@ def climbed(kernel, x, c, chain_maps, form=EinsumMaps, steps=100, coefficients=N
     return np.diff(values, axis=0)
 
 
+@pytest.mark.some(5)
 @FORMS
 @pytest.mark.parametrize("scale", [0.3, 1.0, 5.0])
 def test_the_mean_field_chain_climbs(form, scale):

@@ -37,6 +37,7 @@ def reconstruction(maps, x, latent, seed=3):
     return np.asarray(found.reconstruction)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("latent", [False, True])
 @pytest.mark.parametrize("blocks", [False, True])
 def test_slices_and_devices_draw_what_a_whole_batch_does(arrays, monkeypatch, latent, blocks):

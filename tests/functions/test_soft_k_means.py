@@ -85,6 +85,7 @@ def test_the_step_follows_the_gradient(distance):
         )
 
 
+@pytest.mark.some(5)
 @DISTANCES
 @pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize("sharpness", [0.3, 2.0, 20.0])
@@ -133,6 +134,7 @@ def rest(votes, centres, distance):
     raise AssertionError("has not settled")
 
 
+@pytest.mark.some(2)
 @DISTANCES
 def test_where_the_step_rests_the_gradient_vanishes(distance):
     for seed in range(3):
@@ -142,6 +144,7 @@ def test_where_the_step_rests_the_gradient_vanishes(distance):
         assert np.abs(slope(votes, start, K, distance)).max() > 0.1
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     "wrong, distance",
     [

@@ -231,6 +231,7 @@ def test_one_capsule_a_side_is_a_boltzmann_machine(steps):
             np.testing.assert_allclose(np.reshape(one, np.shape(other)), other, atol=1e-12)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("units", [CapsuleUnits(), BinaryUnits()], ids=lambda u: type(u).__name__)
 @pytest.mark.parametrize("shape", [(9, 3, 2, 8), (3, 9, 8, 2)])
 def test_blocks_in_slices_are_einsums(units, shape, monkeypatch):

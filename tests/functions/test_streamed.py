@@ -118,6 +118,7 @@ MATRIX = [
 ]
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("options", MATRIX, ids=lambda o: "-".join(map(str, o.values())))
 @pytest.mark.parametrize("name", ["encoder", pytest.param("decoder", marks=pytest.mark.long)])
 def test_every_option_gives_the_plain_numbers(name, options):
@@ -274,6 +275,7 @@ def test_an_empty_batch_has_empty_results():
     assert route(tf.zeros((0, 40, 8))).z.shape == (0, 6, 16)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("least", [1, 10**9])
 @pytest.mark.parametrize("name", SIZES)
 def test_sizes(name, least, monkeypatch):
@@ -353,6 +355,7 @@ def test_options_without_meaning_are_refused(options):
         streamed.route(x, kernel, **options)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("name", ["encoder", "decoder"])
 @pytest.mark.parametrize("x_size, kernel_size", [(1, 1e-20), (1e-20, 1), (1, 1e18), (1e18, 1)])
 def test_gradients_for_inputs_and_maps_of_any_size(name, x_size, kernel_size):

@@ -53,6 +53,7 @@ def found(function, at, *more):
     return results, tape.gradient(loss, at)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize(
     "grid", [(5, 4, 3, 2), pytest.param((4, 4, 2, 1), marks=pytest.mark.long), (3, 2, None, 1)]
@@ -123,6 +124,7 @@ def test_no_graph_holds_the_votes_of_all_images(monkeypatch):
     assert most_numbers(step(readable), at) >= images * an_image
 
 
+@pytest.mark.long
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="JAX compiles all there is")
 def test_compiled_it_is_the_same(monkeypatch):
     fields, options = ReceptiveFields(4, 4, 2), OPTIONS[0]

@@ -145,6 +145,7 @@ def test_step_by_step_it_is_the_mixture_of_scikit_learn(mixture):
     assert len(set(np.round(others, 6))) > 2
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("grid", [(4, 5, 3, 1), (5, 4, 2, 2), (3, 2, None, 1)])
 @pytest.mark.parametrize("options", [PRIORS, VariationalOptions(iterations=6)])
 def test_each_update_is_the_maximum_of_the_bound(grid, options):

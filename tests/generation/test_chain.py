@@ -30,6 +30,7 @@ def test_each_step_is_one_of_the_model(model):
     assert all(np.abs(states[done + 1] - states[done]).max() > 1e-3 for done in range(4))
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     "steps, every, shown", [(6, 3, [0, 3, 6]), (7, 3, [0, 3, 6, 7]), (2, 5, [0, 2]), (0, 1, [0])]
 )

@@ -16,6 +16,7 @@ from keras_capsule_poe.generation.grids import (
 from keras_capsule_poe.generation.sampling import sample
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("mode", ["single", "joint"])
 def test_samples_are_those_of_the_model_in_any_chunks(model, monkeypatch, mode):
     found = sample(model, 12, 3, mode)

@@ -52,6 +52,7 @@ def folder(tmp_path_factory):
     return path
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     "first", [pytest.param("keras", marks=pytest.mark.long), "keras_capsule_poe"]
 )

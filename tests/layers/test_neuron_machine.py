@@ -33,6 +33,7 @@ def flat(x):
     return np.asarray(x).reshape(len(x), -1)
 
 
+@pytest.mark.some(5)
 @every_centre
 @every_visible
 def test_fixed_coefficients_are_a_boltzmann_machine(

@@ -92,6 +92,7 @@ def statistics(experts, v, c):
     return np.einsum("ij,je,id->ijed", coefficients, pull, x), pull, x
 
 
+@pytest.mark.some(3)
 @every_centre
 @pytest.mark.parametrize("routing", ["fixed", "held"])
 def test_gradient_of_the_likelihood_given_the_routing(
@@ -269,6 +270,7 @@ def routed_anew(experts, data, held, every):
     return exact_gradient(experts, data, held, every, route="anew")
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("wrong", [no_bias, routed_anew])
 def test_mutants_of_the_gradient(neuron_layer, neuron_images, wrong):
     with pytest.raises(AssertionError):

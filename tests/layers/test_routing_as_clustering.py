@@ -97,6 +97,7 @@ def test_where_routing_rests_the_loss_is_stationary():
     np.testing.assert_allclose(np.linalg.norm(z, axis=-1), tightness, **CLOSE)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     "options",
     [

@@ -92,6 +92,7 @@ def test_scale(scale, normalize, expected):
     np.testing.assert_allclose(c.sum(axis=1 if normalize == "inputs" else 2), expected, rtol=1e-5)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("layer_class", BOTH)
 @pytest.mark.parametrize("implementation", ["plain", "streamed"])
 def test_dynamic_batch_size(layer_class, implementation):

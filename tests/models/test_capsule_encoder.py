@@ -311,6 +311,7 @@ def test_arrays_build_and_train_the_model():
     assert model(primaries(3)).shape == (3, J, E)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("momentum", [0.5, 0.0])
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
 def test_policies_of_one_type_train(dtype, momentum):

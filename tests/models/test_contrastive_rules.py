@@ -91,6 +91,7 @@ def test_images_cannot_be_weighed(model):
                 call(x, verbose=0, **more)
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize(
     "optimizer",
     [

@@ -82,6 +82,7 @@ def distance(v, p):
     return np.abs(found - p).sum() / np.sqrt(2 / np.pi * p * (1 - p) / len(v)).sum()
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("centering", [False, True])
 @pytest.mark.parametrize("routing", ["fixed", "latent", "held"])
 def test_the_way_down_is_the_law_given_hidden_neurons(routing, centering):
@@ -107,6 +108,7 @@ def _with_equal_parents(layer, h):
     return p
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("routing", ["fixed", "latent"])
 def test_samples_are_of_the_enumerated_law(routing):
     bottom, top = capsules(routing), machine(J * E, 3, seed=8)
@@ -162,6 +164,7 @@ def bound(network, v):
     return np.mean(np.sum(np.exp(log_q) * (log_given.T + log_p - log_q), axis=1))
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("centering", [False, True])
 def test_a_better_top_raises_the_bound(centering):
     random = np.random.default_rng(0)
@@ -186,6 +189,7 @@ def test_a_better_top_raises_the_bound(centering):
     assert bound(network, v) > known + 0.02
 
 
+@pytest.mark.long
 def test_layers_are_fitted_from_the_bottom_up(tmp_path):
     random = np.random.default_rng(0)
     v = (random.uniform(size=(64, 3, 2)) < 0.3).astype("float32")

@@ -41,6 +41,7 @@ def data(n=64, neurons=6):
     return (random.uniform(size=(n, neurons)) < np.linspace(0.1, 0.9, neurons)).astype("float32")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))]
 )
@@ -94,6 +95,7 @@ def test_other_chains_or_another_seed_end_elsewhere():
         assert np.abs(runs[0] - run).max() > 1e-4
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     "algorithm, visible",
     [
@@ -144,11 +146,13 @@ def particles_from_the_law(algorithm, scale, seed=0):
     return distance / (np.sqrt(2 / np.pi * p * (1 - p) / chains).sum() / 2)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("algorithm, scale", [("pcd", 1.5), ("pt", 4.0)])
 def test_persistent_chains_go_to_the_law(algorithm, scale):
     assert particles_from_the_law(algorithm, scale) < 4
 
 
+@pytest.mark.long
 def test_wrong_exchanges_are_noticed(monkeypatch):
     """Chains that exchange always, whatever their temperatures."""
 

@@ -38,6 +38,7 @@ def case(request):
     return request.param, *built(request.param)
 
 
+@pytest.mark.some(3)
 def test_a_saved_one_is_the_same(case, tmp_path):
     _, model, images = case
     model.save(tmp_path / "model.keras")
@@ -83,6 +84,7 @@ def test_gibbs_is_its_steps(case):
     )
 
 
+@pytest.mark.some(3)
 def test_densities_are_of_what_is_modelled(case):
     kind, model, images = case
     density = model.density(images, seed=5)

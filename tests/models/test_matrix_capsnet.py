@@ -138,7 +138,7 @@ def test_of_each_layer_the_capsule_that_gives_most_is_followed():
         assert int(primary["followed"][b]) == np.nanargmax(given)
 
 
-def test_it_learns_while_the_margin_grows_and_is_saved_and_served(tmp_path):
+def test_it_learns_while_the_margin_grows_and_is_saved(tmp_path):
     model, x = network(), images(12)
     labels = LABELS[np.arange(12) % 4]
     model.compile(keras.optimizers.Adam(0.02), jit_compile=False)
@@ -158,10 +158,15 @@ def test_it_learns_while_the_margin_grows_and_is_saved_and_served(tmp_path):
     for a, b in zip(model(x), again(x), strict=True):
         np.testing.assert_array_equal(a, b)
     assert again.spread.margin == pytest.approx(0.9) and again.decoder is not None
-    version = export_saved_model(again, tmp_path / "served", card={})
+
+
+@pytest.mark.long
+def test_it_is_served(tmp_path):
+    model, x = network(), images(12)
+    version = export_saved_model(model, tmp_path / "served", card={})
     served = tf.saved_model.load(str(version))
     for name in ("classify", "encode", "reconstruct", "traverse"):
-        found, expected = getattr(served, name)(x[:3]), getattr(again, name)(x[:3])
+        found, expected = getattr(served, name)(x[:3]), getattr(model, name)(x[:3])
         assert set(found) == set(expected)
         for key, value in expected.items():
             np.testing.assert_allclose(found[key], value, rtol=1e-4, atol=1e-5)

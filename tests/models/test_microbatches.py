@@ -77,6 +77,7 @@ WEIGHTS = np.array([3, 0, 1, 0.5, 2], "float32")
 
 
 # Of 5 images: 3 and 2; one by one; all at once. Images count as they weigh, or alike.
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     "make, microbatch, weights",
     [(capsules, 3, WEIGHTS), (control, 3, None), (control, 1, None), (control, 8, None),
@@ -125,6 +126,7 @@ def regularized():
     return ConvClassifier(keras.Sequential(layers), SHAPE)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("dtype, eager", [("float32", False), ("float32", True),
                                           ("mixed_float16", False)])  # fmt: skip
 def test_losses_of_weights_scaled_losses_and_models_that_are_not_built(dtype, eager):

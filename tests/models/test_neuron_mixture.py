@@ -41,6 +41,7 @@ def fitted(balance=0.1, seed=5):
     return model, history
 
 
+@pytest.mark.long
 def test_training_finds_the_groups(no_autodiff):
     model, history = fitted()
     assert history["loss"][-1] < 0.5 * history["loss"][0]

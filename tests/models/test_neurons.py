@@ -32,6 +32,7 @@ def data(n=60, seed=0):
     return (centres[random.integers(3, size=n)] + random.normal(size=(n, 6, 4))).astype("float32")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "routing, options",
     [
@@ -139,6 +140,7 @@ def test_complete_draws_are_of_the_capsule_s_law(product):
     assert np.abs(found - p).sum() / 2 < 4 * floor
 
 
+@pytest.mark.some(2)
 def test_chains_of_joint_draws_are_walked_a_part_at_a_time(product, monkeypatch):
     few = np.asarray(product.joint_code(4, seed=5))
     monkeypatch.setattr(draws, "_AT_ONCE", 4)

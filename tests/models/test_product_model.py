@@ -187,6 +187,7 @@ def test_dynamic_batch_and_count(model):
         assert drawn["images"].shape == (n, 20, 22, 1)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("shape", [(20, 22, 1), (21, 34, 3)])
 def test_save_and_load(small_product, shape, tmp_path):
     model = small_product(shape)

@@ -40,6 +40,7 @@ def machine():
     return HarmoniumModel(RestrictedBoltzmannMachine(3)), np.ones((4, 6), "float32"), None
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("begin", [capsnet, autoencoder, encoder, machine])
 def test_a_step_is_traced_once(begin, monkeypatch):
     model, x, y = begin()

@@ -46,6 +46,7 @@ def loaded(version):
     return tf.saved_model.load(str(version))
 
 
+@pytest.mark.some(2)
 def test_every_argument_of_every_endpoint_is_checked(version, refused):
     found = refused(version)
     assert found["sample_capsule"] == {"capsule", "n"} and found["sample_joint"] == {"n"}

@@ -6,6 +6,7 @@ import sys
 import textwrap
 
 import numpy as np
+import pytest
 
 PROGRAM = textwrap.dedent(
     """
@@ -77,6 +78,7 @@ def test_endpoints_equal_the_library_without_it(tiny_model, tmp_path):
     assert not loaded, "endpoints give more than the contract says"
 
 
+@pytest.mark.long
 def test_gradients_go_through_it(tiny_model):
     import keras
     import tensorflow as tf

@@ -43,6 +43,7 @@ def trained(optimizer, calls, **average):
     return model, recorded.weights
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("calls", [1, pytest.param(3, marks=pytest.mark.long)])
 def test_the_average_is_of_all_steps_so_far(optimizer, calls):

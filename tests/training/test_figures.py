@@ -11,6 +11,7 @@ from keras_capsule_poe import CapsuleEncoder, CapsulePoE
 from keras_capsule_poe.training.figures import figures
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("at_once", [7, 3])
 def test_they_are_those_of_evaluate(at_once):
     random = np.random.default_rng(0)

@@ -91,6 +91,7 @@ def test_all_meet_in_whatever_order_they_come(addresses):
     socket.create_server((host, int(port))).close()
 
 
+@pytest.mark.long
 def test_who_does_not_come_is_named(addresses):
     second = Worker(addresses, 2, patience=4)
     until(lambda: second.notes)

@@ -187,6 +187,7 @@ def begun_and_killed(command, folder, first):
     ]
 
 
+@pytest.mark.long
 def test_a_process_whose_other_one_is_killed_stops_and_says_so(tmp_path):
     begun_and_killed(MACHINE, tmp_path, "rbm")
     assert not (tmp_path / "rbm" / "done.json").exists()

@@ -130,6 +130,7 @@ def test_resumed_run_equals_an_uninterrupted_one_bit_for_bit(tmp_path):
     assert done.stdout.strip().endswith("equal"), done.stderr[-3000:]
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("stage", ["autoencoder", "encoder"])
 def test_nan_stops_and_names_stage_and_step(tmp_path, stage):
     config = small_config(**{f"{stage}.learning_rate": 1e30})

@@ -80,6 +80,7 @@ def test_experts_that_came_undone(tmp_path, capspoe, recipe):
     assert all(line in shown.output.splitlines() for line in of_encoder), shown.output
 
 
+@pytest.mark.long
 def test_numbers_that_were_given_are_named_beside_the_learning_rate(tmp_path):
     settings = {**MACHINE, "rbm.epochs": 1, "rbm.learning_rate": 1000.0, "rbm.offset_rate": 0.02}
     (line,) = told(tmp_path, settings, family="rbm")
