@@ -126,6 +126,7 @@ class BlockMaps:
 
     def unlay_pairs(self, blocks):
         """Blocks (group, B, 1, M) to (B, I, J)."""
+        # Keras would take `EqualPairs` for an array.
         c = ops.squeeze(ops.concatenate(list(blocks), axis=0), axis=2)
         return ops.transpose(c, (1, 2, 0) if self.inputs_are_many else (1, 0, 2))
 
