@@ -74,10 +74,9 @@ def kernel_distance(x, y, subsets=20, size=1000, seed=0):
     n = min(len(x), len(y))
     if n < 4:
         raise ValueError(f"`x` and `y` must have four vectors or more. Received: {n}")
-    random = np.random.default_rng(seed)
-
     whole_number("subsets", subsets, least=2)
     whole_number("size", size, least=2)
+    random = np.random.default_rng(seed)
 
     def estimates(size):
         return [

@@ -20,6 +20,7 @@ which element-wise work runs through fast.
 """
 
 from functools import partial, reduce
+from typing import Any, NamedTuple
 
 from keras import ops
 
@@ -35,17 +36,14 @@ _MOST_GROUPS = 32
 _LEAST_NUMBERS = 1024
 
 
-class EqualPairs(list):
-    """Blocks of coefficients c_ij = share_j, whose sums over pairs are single products.
+class EqualPairs(NamedTuple):
+    """Coefficients c_ij = share_j of so many images: a sum over pairs is a single product.
 
-    Args:
-        blocks: The coefficients, blocks (group, B, 1, M).
-        share: Tensor that fits outputs laid out; None: what the blocks hold is not known.
+    `share`: tensor that fits outputs laid out.
     """
 
-    def __init__(self, blocks, share=None):
-        super().__init__(blocks)
-        self.share = share
+    share: Any
+    images: Any
 
 
 class BlockMaps:
@@ -125,9 +123,11 @@ class BlockMaps:
         return self.split(c[:, :, None])
 
     def unlay_pairs(self, blocks):
-        """Blocks (group, B, 1, M) to (B, I, J)."""
-        # Keras would take `EqualPairs` for an array.
-        c = ops.squeeze(ops.concatenate(list(blocks), axis=0), axis=2)
+        """Blocks (group, B, 1, M), or `EqualPairs`, to (B, I, J)."""
+        if isinstance(blocks, EqualPairs):
+            c = ops.broadcast_to(blocks.share, (self.few, blocks.images, self.many))
+        else:
+            c = ops.squeeze(ops.concatenate(blocks, axis=0), axis=2)
         return ops.transpose(c, (1, 2, 0) if self.inputs_are_many else (1, 0, 2))
 
     def unlay_maps(self, blocks):
@@ -149,11 +149,9 @@ class BlockMaps:
     # Numbers per pair, as blocks
 
     def equal_pairs(self, share, x):
-        """The coefficients c_ij = share_j of all inputs; share as from `lay_numbers`."""
+        """`EqualPairs` c_ij = share_j of all inputs; share as from `lay_numbers`."""
         images = ops.shape(x)[0 if self.inputs_are_many else 1]
-        share = ops.expand_dims(share, self.output_axis)
-        pairs = ops.broadcast_to(share, (self.few, images, self.many))
-        return EqualPairs(self.split(pairs[:, :, None]), share)
+        return EqualPairs(ops.expand_dims(share, self.output_axis), images)
 
     def add_to_outputs(self, blocks, values):
         """Blocks with a number per image and output, laid out, added."""
@@ -185,18 +183,18 @@ class BlockMaps:
             blocks = [within(block, axis=0, keepdims=True) for block in blocks]
         return [reduce(between, blocks)] * len(blocks)
 
-    # Sums over pairs; x and y in the layouts of their sides, c as blocks (group, B, 1, M)
+    # Sums over pairs; x and y in the layouts of their sides, c as blocks (group, B, 1, M) or equal
 
     def up(self, c, x):
         """z_j = sum_i c_ij W_ij x_i, laid out."""
-        if (share := _share(c)) is not None:
-            return self.equal_up(x) * share
+        if isinstance(c, EqualPairs):
+            return self.equal_up(x) * c.share
         return self._to_few(c, x) if self.inputs_are_many else self._to_many(c, x)
 
     def down(self, c, y):
         """z~_i = sum_j c_ij W_ij^T y_j, laid out."""
-        if (share := _share(c)) is not None:
-            return self.equal_down(y * share)
+        if isinstance(c, EqualPairs):
+            return self.equal_down(y * c.share)
         return self._to_many(c, y) if self.inputs_are_many else self._to_few(c, y)
 
     def agreements(self, kind):
@@ -210,8 +208,8 @@ class BlockMaps:
 
     def correlation(self, c, y, x):
         """The sum over images of c_ij y_j x_i^T, as blocks of maps (group, P, R*M)."""
-        if (share := _share(c)) is not None:
-            return self.equal_correlation(y * share, x)
+        if isinstance(c, EqualPairs):
+            return self.equal_correlation(y * c.share, x)
         few, many = (y, x) if self.inputs_are_many else (x, y)
         return [
             ops.matmul(ops.transpose(f, (0, 2, 1)), self.flat(block * many))
@@ -273,8 +271,3 @@ class BlockMaps:
 
     def _few_rows(self, few):
         return ops.reshape(ops.transpose(few, (1, 0, 2)), (-1, self.few * self.few_dim))
-
-
-def _share(c):
-    """The share of each output where all inputs have the same one, else None."""
-    return getattr(c, "share", None)
