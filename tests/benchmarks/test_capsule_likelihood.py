@@ -12,7 +12,7 @@ from keras_capsule_poe.models.capsule_poe.density import visible
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.some(2)
+@pytest.mark.long
 @pytest.mark.parametrize("base, routing", [("ball", "routed"), ("gaussian", "fixed")])
 def test_rows(base, routing, monkeypatch, small_product, random_pixels):
     monkeypatch.syspath_prepend(ROOT / "benchmarks" / "research")

@@ -23,6 +23,7 @@ def groups(n=1500, unit=1.0, seed=0):
     return (unit * (scores @ plane.T + noise + 1)).astype("float32"), corners, plane
 
 
+@pytest.mark.long
 def test_it_has_the_groups_of_the_features():
     unit = 1e-3  # the noise follows it
     features, corners, plane = groups(unit=unit)

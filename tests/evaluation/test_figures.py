@@ -90,10 +90,8 @@ def test_what_is_in_memory_at_once_does_not_grow_with_the_images(model, image_se
     assert asked == [35, 40, 80]
 
 
-@pytest.mark.parametrize(
-    "featured",
-    [pytest.param(0, marks=pytest.mark.long), 270, pytest.param(700, marks=pytest.mark.long)],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("featured", [0, 270, 700])
 def test_images_are_encoded_once_for_codes_and_features(model, image_set, featured):
     images = image_set(600, 1).images
     found = figures._codes((model.featured_code, model.code), images, featured)

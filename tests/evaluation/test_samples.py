@@ -63,6 +63,7 @@ def test_other_labels_get_another_classifier(digits, tmp_path, monkeypatch):
     assert other.accuracy(few) < 0.2
 
 
+@pytest.mark.long
 def test_labels_may_be_any_whole_numbers(digits, tmp_path, monkeypatch):
     monkeypatch.setattr("keras_capsule_poe.evaluation.classifier.EPOCHS", 1)
     two = digits.train.labels < 2

@@ -74,6 +74,7 @@ def folder(capspoe, tmp_path_factory):
     return path
 
 
+@pytest.mark.long
 def test_it_is_evaluated_shown_and_served(capspoe, folder, refused):
     shown = capspoe("evaluate", "--model-dir", folder, "--against", folder, "--limit", 40)
     assert shown.exit_code == 0 and "Against" in shown.output, shown.output

@@ -18,6 +18,7 @@ from keras_capsule_poe.families import get
 from keras_capsule_poe.families.capsnet import build
 from keras_capsule_poe.training import RunConfig
 
+pytestmark = pytest.mark.long
 LIMIT = 40
 
 
@@ -69,7 +70,6 @@ def test_changes_of_the_logits_are_in_the_history(folder, model):
     np.testing.assert_allclose(found, changes, rtol=1e-4)
 
 
-@pytest.mark.long
 def test_couplings_are_drawn(done, model, tmp_path):
     path = tmp_path / "couplings.png"
     shown = done("traverse", "--couplings", "--image", 2, "--image", 5, "--out", path)
@@ -117,7 +117,6 @@ def test_models_without_iterations_have_no_couplings(done, monkeypatch, recipe, 
     assert "with uniform coefficients or routing in one pass. It is a Capsule network." in said
 
 
-@pytest.mark.long
 def test_models_vote(done, folder, twin, model, tmp_path):
     page, path = tmp_path / "page.html", tmp_path / "figures.json"
     shown = done("evaluate", "--ensemble", twin, "--json", path, "--page", page, "--limit", LIMIT)
@@ -137,7 +136,6 @@ def test_models_vote(done, folder, twin, model, tmp_path):
     assert confidence == pytest.approx(lengths.max(axis=1).mean(), rel=1e-4)
 
 
-@pytest.mark.long
 def test_models_that_cannot_vote_are_refused_in_a_line(done, folder, twin, other, tmp_path):
     again = ("evaluate", "--ensemble")
     said = done(*again, folder, code=2)

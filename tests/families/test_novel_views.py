@@ -129,6 +129,7 @@ def test_models_of_two_splits_have_no_mean(folder, done, tmp_path):
     assert "twin has the split elevation, not azimuth" in said.splitlines()[-1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["set", "file"])
 def test_every_way_to_settings(views, way, capspoe, tmp_path):
     config = tmp_path / "settings.toml"

@@ -139,7 +139,7 @@ def pictured(path, number, columns):
     return np.stack([shown[y : y + 56 : 7, x : x + 56 : 7] for y, x in corners])
 
 
-@pytest.mark.some(2)
+@pytest.mark.long
 @pytest.mark.parametrize(
     "mode, columns",
     [(("--mode", "joint"), 20), (("--mode", "gibbs", "--start", "data", "--steps", "7"), 12)],

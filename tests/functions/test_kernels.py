@@ -106,6 +106,7 @@ def test_block_resampling_stays_at_the_law(kind, beta, blocks, steps):
     assert drift(*weight(kind), beta, blocks, steps) < 2
 
 
+@pytest.mark.long
 def test_block_resampling_reaches_the_law():
     """Standing still would pass the test above: chains that start at the base do not."""
     log_weight, values = weight("routed")

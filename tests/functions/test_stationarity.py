@@ -288,6 +288,7 @@ def test_chains_of_a_batch_whose_size_is_not_known():
     np.testing.assert_allclose(graph(x, np.ones((2, 1, 1))), step(x, np.ones((2, 1, 1))))
 
 
+@pytest.mark.long
 def test_draws_depend_on_the_seed_and_differ_between_slices(monkeypatch):
     monkeypatch.setattr("keras_capsule_poe.functions.streamed.blocks.BLOCK", 50)
     x, c = np.full((40, 3, 4), 0.5), np.ones((40, 3, 5))

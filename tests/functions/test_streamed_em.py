@@ -110,6 +110,7 @@ def most_numbers(function, arguments):
     return max(map(np.prod, sizes))
 
 
+@pytest.mark.long
 def test_no_graph_holds_the_votes_of_all_images(monkeypatch):
     fields, images, an_image = ReceptiveFields(4, 4, 2), 24, 9 * 8 * OUTPUTS * SIZE**2
     at, added = problem(fields, shared=False, images=images)

@@ -52,10 +52,8 @@ def folder(tmp_path_factory):
     return path
 
 
-@pytest.mark.some(2)
-@pytest.mark.parametrize(
-    "first", [pytest.param("keras", marks=pytest.mark.long), "keras_capsule_poe"]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("first", ["keras", "keras_capsule_poe"])
 def test_a_supervised_model_loads_in_a_clean_process(first, folder):
     second = {"keras": "keras_capsule_poe", "keras_capsule_poe": "keras"}[first]
     # TensorFlow would import these three where they are installed, and not use them.

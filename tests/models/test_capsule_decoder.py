@@ -115,6 +115,7 @@ def test_the_loss_is_nan_when_the_update_overflows():
     assert np.isnan(fit(model, pairs(32))["loss"])
 
 
+@pytest.mark.long
 def test_float16_is_refused_and_bfloat16_trains():
     with pytest.raises(ValueError, match="float16.*Received: dtype='mixed_float16'"):
         CapsuleDecoder(CapsulePoE(I, D), dtype="mixed_float16")

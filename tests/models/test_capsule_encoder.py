@@ -230,6 +230,7 @@ def test_two_runs_with_one_seed_are_identical():
     assert all(np.array_equal(a, b) for a, b in zip(*weights, strict=True))
 
 
+@pytest.mark.long
 def test_both_implementations_train_alike():
     x = primaries()
     kernels = []

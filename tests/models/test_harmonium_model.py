@@ -60,12 +60,13 @@ def weights(model):
 
 
 KINDS = [
-    pytest.param({"algorithm": "cd", "steps": 2}, marks=pytest.mark.long),
+    {"algorithm": "cd", "steps": 2},
     {"algorithm": "pcd", "chains": 10, "start": "noise", "binarize": "stochastic"},
-    pytest.param({"algorithm": "pt", "chains": 5, "temperatures": 2}, marks=pytest.mark.long),
+    {"algorithm": "pt", "chains": 5, "temperatures": 2},
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(map(str, kind.values())))
 def test_a_run_that_was_stopped_ends_as_one_that_was_not(kind, tmp_path):
     v = data()
@@ -196,6 +197,7 @@ def test_data_are_made_binary(binarize):
         assert (np.ptp(mean) > 1e-3) == (binarize == "stochastic")
 
 
+@pytest.mark.long
 def test_weight_decay_pulls_the_weights_alone():
     v, kernels, biases = data(), [], []
     for decay in (0.0, 0.1):

@@ -194,6 +194,7 @@ def test_the_margin_that_grows_is_that_of_the_loss_in_use():
     assert model.spread.margin == pytest.approx(0.2) and model.loss.margin == pytest.approx(0.9)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("loss", ["mse", SpreadLoss(0.5)])
 def test_a_loss_that_would_not_be_heeded_is_refused(loss):
     model = network()

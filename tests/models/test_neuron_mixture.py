@@ -134,6 +134,7 @@ def test_nats_are_exact(mixture):
     assert "log Z is exact" in likelihood_text(found)
 
 
+@pytest.mark.long
 def test_a_boltzmann_machine_is_annealed():
     model = product(NeuronExperts(NeuronPoE(J, E, routing="fixed", implementation="plain")))
     found = likelihood(model, images(), temperatures=400, chains=60)

@@ -159,6 +159,7 @@ def test_winners():
     np.testing.assert_array_equal(winner_alone(codes), expected)
 
 
+@pytest.mark.long
 def test_dynamic_batch_and_count(model):
     @tf.function(input_signature=[tf.TensorSpec([None, 20, 22, 1])], autograph=False)
     def ends(batch):

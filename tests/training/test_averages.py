@@ -61,6 +61,7 @@ def test_the_average_is_of_all_steps_so_far(optimizer, calls):
         np.testing.assert_array_equal(value, last)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("optimizer", FEWER)
 def test_training_does_not_see_it(optimizer):
     alone, _ = trained(optimizer, 1)
@@ -71,6 +72,7 @@ def test_training_does_not_see_it(optimizer):
             np.testing.assert_allclose(value, same, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.long
 def test_weights_come_back_after_an_error_and_where_there_is_no_average():
     model, weights = trained(AveragedAdam, 1, use_ema=True, ema_momentum=MOMENTUM)
     with pytest.raises(KeyError), averaged(model):
