@@ -108,11 +108,10 @@ def train(
 
     if dry_run:
         from keras_capsule_poe.cli.views.plan import show_plan
+        from keras_capsule_poe.training import images
 
         data = load_data(run_config, data_dir, manual_dir, store, click.echo)
-        run_config.check(data.image_shape)
-        for part in run_config.stages:
-            part.fits(run_config, data)
+        images.check(data, run_config, run_config.stages)
         return show_plan(run_config, data, devices.count(replicas))
     from keras_capsule_poe import training
     from keras_capsule_poe.cli.views.progress import reporter

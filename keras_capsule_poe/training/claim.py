@@ -47,10 +47,7 @@ def claim(run, cleared):
                 mend=("model_dir", "fresh"),
             )
         fingerprint = run.data.fingerprints
-        config.check(run.data.image_shape)
-        for stage in stages:
-            if stage not in done:
-                stage.fits(config, run.data)
+        images.check(run.data, config, [stage for stage in stages if stage not in done])
         run.reporter.note(run.data.summary())
     # The last one first: if this is killed, no stage outlives one that it was made from.
     for stage in reversed(cleared):

@@ -63,6 +63,22 @@ def changed(data, config, fingerprints):
     return "labels" if others and config.family.labelled else None
 
 
+def check(data, config, stages):
+    """Whether stages can be trained on images.
+
+    Args:
+        data: `ImageData`.
+        config: `RunConfig`.
+        stages: Sequence of `Stage`.
+
+    Raises:
+        DataError, ConfigError: If one cannot.
+    """
+    config.check(data.image_shape)
+    for stage in stages:
+        stage.fits(config, data)
+
+
 def watched(data, config):
     """Images with those set apart that training is watched on, as a `RunConfig` asks.
 

@@ -190,6 +190,11 @@ def train(
     first = names.index(stage) if fresh and stage else 0
     last = names.index(stage) if stage else len(names) - 1
     if run.is_chief:
+        if not folder.path.exists():
+            # What cannot be trained leaves no folder.
+            check_writable(next(path for path in folder.path.absolute().parents if path.exists()))
+            run.load()
+            images.check(run.data, config, stages)
         check_writable(folder.path)
     with folder.locked(run.reporter.note) if run.is_chief else contextlib.nullcontext():
         if run.is_chief:

@@ -166,6 +166,7 @@ def test_images_that_cannot_be_used(capspoe, tmp_path):
     path = tmp_path / "images.npz"
     np.savez(path, images=np.full((4, 28, 28), np.nan, "float32"))
     fails(capspoe("train", "--dataset", path, "--model-dir", tmp_path / "m"), 2, "NaN")
+    assert not (tmp_path / "m").exists()
 
 
 @pytest.mark.parametrize("n", [3, 40])
@@ -175,7 +176,15 @@ def test_equal_images_are_refused_before_anything_is_trained(capspoe, tmp_path, 
     folder = tmp_path / "m"
     result = capspoe("train", "--dataset", path, "--model-dir", folder, *tiny)
     fails(result, 2, "all equal")
-    assert not (folder / "autoencoder").exists()
+    assert not folder.exists()
+
+
+def test_a_folder_that_cannot_be_made_is_told_of_before_images_are_read(capspoe, tmp_path):
+    (tmp_path / "file").touch()
+    folder = tmp_path / "file" / "models" / "m"
+    # Images that there are not: reading them would fail first.
+    result = capspoe("train", "--dataset", tmp_path / "none.npz", "--model-dir", folder)
+    fails(result, 1, f"Cannot write in the folder {tmp_path / 'file'}")
 
 
 def test_the_flag_that_mends_bad_images_is_named(capspoe, tmp_path):
