@@ -117,11 +117,7 @@ def sample(
 
     folder = find_model(model_dir)
     model = load_generative(folder)
-    known = [*model.MODES, *model.CHAINS]
-    if mode is not None and CHAINS.get(mode, mode) not in known:
-        raise click.BadParameter(
-            f"the model has {', '.join(known)}. Received: {mode}", param_hint="--mode"
-        )
+    _check_choice(model, mode, domain)
     if mode in CHAINS:
         test = load_run_data(folder, **places).test if start == "data" else None
         every = every or -(-steps // (_CHAIN_ROWS - 1))
@@ -170,6 +166,23 @@ def _check_options(mode, start, as_arrays):
     else:
         for option in given("n"):
             raise click.UsageError(f"{option} goes with an .npz; a picture has --rows rows.")
+
+
+def _check_choice(model, mode, domain):
+    """Refuses a mode or a domain that the model has not got."""
+    known = [*model.MODES, *model.CHAINS]
+    if mode is not None and CHAINS.get(mode, mode) not in known:
+        raise click.BadParameter(
+            f"the model has {', '.join(known)}. Received: {mode}", param_hint="--mode"
+        )
+    if domain is not None:
+        mode, _ = model.resolve_mode(mode)
+        domains = model.MODES[mode].domains
+        if domain not in domains:
+            raise click.BadParameter(
+                f"mode {mode} has {', '.join(domains) or 'none'}. Received: {domain}",
+                param_hint="--domain",
+            )
 
 
 def _chain(model, as_arrays, test, n, steps, every, kind, seed, burn_in):

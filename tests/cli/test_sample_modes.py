@@ -169,8 +169,11 @@ def test_options_that_mean_nothing_are_refused(capspoe, tmp_path, out, arguments
     "arguments, words",
     [
         (["--mode", "gibbs"], ["single, joint, meanfield", "gibbs"]),
-        (["--domain", "half"], ["'complete', 'restricted', 'visited'", "half"]),
-        (["--mode", "joint", "--domain", "visited"], ["domain", "joint", "visited"]),
+        (
+            ["--domain", "half"],
+            ["--domain: mode single has complete, restricted, visited.", "half"],
+        ),
+        (["--mode", "joint", "--domain", "visited"], ["--domain: mode joint has none.", "visited"]),
     ],
 )
 def test_modes_and_domains_that_the_model_does_not_have(
