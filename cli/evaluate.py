@@ -127,8 +127,11 @@ def evaluate(
     dataset = config.dataset
     compared = [("--against", find_model(against))] if against else []
     compared += [("--ensemble", find_model(folder)) for folder in ensemble]
+    if json_path and page_path and json_path.resolve() == page_path.resolve():
+        raise click.BadParameter(f"--json writes {json_path}, too.", param_hint="--page")
     for flag, more, why in (
         ("--ensemble", ensemble, "each model has one vote"),
+        ("--against", [against] if against else [], "a model does not differ from itself"),
         ("--also", folders[1:], "a mean of one model with itself says nothing"),
     ):
         asked = [folder.resolve() for folder in (folders[0], *more)]

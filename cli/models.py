@@ -117,6 +117,24 @@ def load_run_data(folder, **places):
     return data
 
 
+def first_images(images, n):
+    """The first `n` of an `ImageSet` of test images; if there are fewer, a line says so."""
+    if len(images) < n:
+        click.echo(f"There are {len(images)} test images, not {n}.")
+    return images.head(n)
+
+
+def check_domain(model, mode, domain):
+    """Refuses a domain that a mode of a generative model, or of `None` its first, has not got."""
+    mode, _ = model.resolve_mode(mode)
+    domains = model.MODES[mode].domains
+    if domain is not None and domain not in domains:
+        raise click.BadParameter(
+            f"mode {mode} has {', '.join(domains) or 'none'}. Received: {domain}",
+            param_hint="--domain",
+        )
+
+
 def load_generative(folder):
     """The model of a folder, which generates images.
 

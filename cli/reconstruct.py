@@ -2,7 +2,12 @@
 
 import click
 
-from keras_capsule_poe.cli.models import find_model, load_reconstructing, load_run_data
+from keras_capsule_poe.cli.models import (
+    find_model,
+    first_images,
+    load_reconstructing,
+    load_run_data,
+)
 from keras_capsule_poe.cli.options import PICTURES, data_options, model_option, out_option
 from keras_capsule_poe.cli.terminal import echo_classes, guarded, with_tensorflow
 
@@ -31,7 +36,7 @@ def reconstruct(out, model_dir, n, **places):
 
     folder = find_model(model_dir)
     model = load_reconstructing(folder)
-    test = load_run_data(folder, **places).test.head(n)
+    test = first_images(load_run_data(folder, **places).test, n)
     check_grid(out, 1, len(test), model.image_shape)
     labels, captions = test.labels if is_classifier(model) else None, ()
     if labels is None:

@@ -3,7 +3,13 @@
 import click
 from click.core import ParameterSource
 
-from keras_capsule_poe.cli.models import find_model, load_generative, load_run_data
+from keras_capsule_poe.cli.models import (
+    check_domain,
+    find_model,
+    first_images,
+    load_generative,
+    load_run_data,
+)
 from keras_capsule_poe.cli.options import (
     PICTURES,
     data_options,
@@ -117,7 +123,11 @@ def sample(
 
     folder = find_model(model_dir)
     model = load_generative(folder)
-    _check_choice(model, mode, domain)
+    known = [*model.MODES, *model.CHAINS]
+    if mode is not None and CHAINS.get(mode, mode) not in known:
+        raise click.BadParameter(
+            f"the model has {', '.join(known)}. Received: {mode}", param_hint="--mode"
+        )
     if mode in CHAINS:
         test = load_run_data(folder, **places).test if start == "data" else None
         every = every or -(-steps // (_CHAIN_ROWS - 1))
@@ -128,6 +138,7 @@ def sample(
     else:
         from keras_capsule_poe.generation import grids, sampling
 
+        check_domain(model, mode, domain)
         if not as_arrays:
             columns = model.MODES[model.resolve_mode(mode, domain)[0]].columns
             check_grid(out, rows, columns, model.image_shape)
@@ -168,29 +179,12 @@ def _check_options(mode, start, as_arrays):
             raise click.UsageError(f"{option} goes with an .npz; a picture has --rows rows.")
 
 
-def _check_choice(model, mode, domain):
-    """Refuses a mode or a domain that the model has not got."""
-    known = [*model.MODES, *model.CHAINS]
-    if mode is not None and CHAINS.get(mode, mode) not in known:
-        raise click.BadParameter(
-            f"the model has {', '.join(known)}. Received: {mode}", param_hint="--mode"
-        )
-    if domain is not None:
-        mode, _ = model.resolve_mode(mode)
-        domains = model.MODES[mode].domains
-        if domain not in domains:
-            raise click.BadParameter(
-                f"mode {mode} has {', '.join(domains) or 'none'}. Received: {domain}",
-                param_hint="--domain",
-            )
-
-
 def _chain(model, as_arrays, test, n, steps, every, kind, seed, burn_in):
     """Chains from the first `n` of the images `test`, or from noise where there are none."""
     from keras_capsule_poe.generation import chain
 
     x = (
-        chain.start_from_images(model, test.head(n).images)
+        chain.start_from_images(model, first_images(test, n).images)
         if test
         else chain.start_from_noise(model, n, seed)
     )

@@ -2,7 +2,7 @@
 
 import click
 
-from keras_capsule_poe.cli.models import find_model, load_naming, load_run_data
+from keras_capsule_poe.cli.models import find_model, first_images, load_naming, load_run_data
 from keras_capsule_poe.cli.options import PICTURES, data_options, model_option, out_option
 from keras_capsule_poe.cli.terminal import echo_classes, guarded, with_tensorflow
 
@@ -28,7 +28,7 @@ def segment(out, model_dir, n, **places):
 
     folder = find_model(model_dir)
     model = load_naming(folder)
-    test = load_run_data(folder, **places).test.head(n)
+    test = first_images(load_run_data(folder, **places).test, n)
     check_grid(out, 1, len(test), model.image_shape)
     pairs = test.labels if test.labels is not None and test.labels.shape[1:] == (2,) else None
     named, rows = segmented(model, test.images, pairs, test.extras.get("targets"))

@@ -24,7 +24,7 @@ from keras_capsule_poe.training.settings import read_toml
 )
 @click.option(
     "--model-dir",
-    type=NamedPath(path_type=Path),
+    type=NamedPath(file_okay=False, path_type=Path),
     help="Where the model goes.  [default: saved_models/DATASET, or DATASET-MODEL]",
 )
 @click.option("--limit", type=int, help="Use only the first N training images.")
@@ -110,6 +110,7 @@ def train(
         from keras_capsule_poe.cli.views.plan import show_plan
         from keras_capsule_poe.training import images
 
+        run_config.check()
         data = load_data(run_config, data_dir, manual_dir, store, click.echo)
         images.check(data, run_config, run_config.stages)
         return show_plan(run_config, data, devices.count(replicas))

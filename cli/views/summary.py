@@ -35,7 +35,9 @@ def show_results(folder, family):
     for path in sorted(folder.glob("*.png")):
         click.echo(f"Look at {path}")
     version = newest_version(folder)
-    if version:
+    if version and not (version / "saved_model.pb").exists():
+        click.echo(f"{version} is no SavedModel any more: its saved_model.pb is missing")
+    elif version:
         # It stays where it is served from until the next one is there.
         is_own = family.stages[-1].name in stages
         click.echo(f"SavedModel{'' if is_own else ' of an earlier training'}: {version}")

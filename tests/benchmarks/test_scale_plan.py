@@ -6,6 +6,7 @@ added to a step beside which it is done; a sum whose bytes grow with the machine
 
 import doctest
 import math
+import re
 import sys
 from pathlib import Path
 
@@ -76,3 +77,30 @@ def test_what_grows_with_the_images():
     # Features are computed anew where they would take more than `features.limit`.
     assert large[0]["features"] == 0
     assert large[1]["labels and order"] == pytest.approx(16)
+
+
+def hours(command, monkeypatch, capsys):
+    """Hours in all that a command prints, one for each number of machines."""
+    monkeypatch.setattr("sys.argv", ["scale_plan.py", *command.split()])
+    scale_plan.main()
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "Hours in all" in line)
+    return [
+        float(found.replace(",", "")) for found in re.findall(r"machines ([^ ]+?)(?:, |$)", line)
+    ]
+
+
+def test_the_page_has_these_hours(monkeypatch, capsys):
+    text = (Path(__file__).parents[2] / "docs" / "scale.md").read_text()
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    head, *rows = rows[-5:]
+    assert [row[0] for row in rows] == ["1", "8", "64", "512"]
+    for column, title in enumerate(head[1:], 1):
+        command = re.search("`python benchmarks/scale_plan.py ([^`]*)`", title)[1]
+        for row, expected in zip(rows, hours(command, monkeypatch, capsys)):
+            if len(row) > column:
+                shown = float(row[column].partition(";")[0].replace(",", ""))
+                # To the digits that the page has, two at least.
+                assert shown == pytest.approx(expected, rel=0.03), (command, row)
+    fast = f"{command} --shared-input --machines 512"
+    (shown,) = re.findall(r"([0-9.]+) hours instead of 0.87", text)
+    assert hours(fast, monkeypatch, capsys) == [pytest.approx(float(shown), rel=0.05)]

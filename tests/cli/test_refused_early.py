@@ -7,7 +7,9 @@ beside itself or one of another kind; a folder's old SavedModel as that of its n
 import numpy as np
 import pytest
 
+from keras_capsule_poe.cli.models import first_images
 from keras_capsule_poe.cli.views.summary import show_results
+from keras_capsule_poe.data import load_images
 from keras_capsule_poe.families import registry
 from keras_capsule_poe.training import RunConfig, RunFolder
 
@@ -33,6 +35,28 @@ def two(tmp_path):
 def test_what_is_given_twice_is_refused(capspoe, two):
     found = line(capspoe("evaluate", "--model-dir", two[0], "--also", two[0]))
     assert "--also" in found and "is given twice: a mean of one model with itself" in found
+    found = line(capspoe("evaluate", "--model-dir", two[1], "--against", two[1]))
+    assert "--against" in found and "a model does not differ from itself" in found
+
+
+def test_one_file_is_not_written_twice(capspoe, two, tmp_path):
+    page = tmp_path / "figures.html"
+    also = tmp_path / "rbm" / ".." / "figures.html"
+    found = line(capspoe("evaluate", "--model-dir", two[0], "--json", also, "--page", page))
+    assert "--page" in found and "--json writes" in found and not page.exists()
+
+
+def test_a_model_folder_that_is_a_file(capspoe, tmp_path):
+    (tmp_path / "file").write_text("kept")
+    found = line(capspoe("train", "--dataset", "digits", "--model-dir", tmp_path / "file"))
+    assert "--model-dir" in found and "is a file" in found
+
+
+def test_fewer_images_than_were_asked_for_are_told_of(capsys):
+    images = load_images("digits", limit=20).test.head(5)
+    assert len(first_images(images, 5)) == 5 and capsys.readouterr().out == ""
+    assert len(first_images(images, 6)) == 5
+    assert capsys.readouterr().out == "There are 5 test images, not 6.\n"
 
 
 def test_there_is_no_mean_of_models_of_two_kinds(capspoe, two):
@@ -87,7 +111,7 @@ def test_text_is_no_pickle(capspoe, tmp_path):
 
 def test_what_would_not_help_is_not_advised(capspoe):
     found = line(capspoe("train", "--dataset", "digits", "--held-out", 0, "--dry-run"))
-    assert "`held_out` must be at least 1" in found and "fewer" not in found
+    assert "held_out must be above zero" in found and "fewer" not in found
 
 
 def test_an_old_saved_model_is_called_so(tmp_path, capsys):
@@ -95,3 +119,10 @@ def test_an_old_saved_model_is_called_so(tmp_path, capsys):
     (tmp_path / "2" / "saved_model.pb").touch()
     show_results(tmp_path, registry.get("rbm"))
     assert f"SavedModel of an earlier training: {tmp_path / '2'}" in capsys.readouterr().out
+
+
+def test_half_a_saved_model_is_not_called_one(tmp_path, capsys):
+    (tmp_path / "2").mkdir()
+    show_results(tmp_path, registry.get("rbm"))
+    shown = capsys.readouterr().out
+    assert "its saved_model.pb is missing" in shown and "SavedModel:" not in shown
