@@ -47,6 +47,15 @@ def test_no_flipped_bit_goes_unseen(path):
     assert seen > 0.6 * len(whole)
 
 
+def test_it_is_changed_by_hand_without_the_line_of_its_digest(path):
+    write_record(path, VALUES)
+    lines = path.read_text().replace('"seed": 7', '"seed": 8').splitlines(keepends=True)
+    path.write_text("".join(lines))
+    assert read_record(path)["seed"] == 7  # of the copy
+    path.write_text("".join(line for line in lines if '"digest"' not in line))
+    assert read_record(path)["seed"] == 8
+
+
 @pytest.mark.parametrize("content", ["", "\0" * 100, "{", '{"seed": 8, "digest": "0"}'])
 def test_the_copy_stands_in_for_a_damaged_file(path, content):
     write_record(path, VALUES)
