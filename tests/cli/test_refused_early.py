@@ -46,12 +46,6 @@ def test_one_file_is_not_written_twice(capspoe, two, tmp_path):
     assert "--page" in found and "--json writes" in found and not page.exists()
 
 
-def test_a_model_folder_that_is_a_file(capspoe, tmp_path):
-    (tmp_path / "file").write_text("kept")
-    found = line(capspoe("train", "--dataset", "digits", "--model-dir", tmp_path / "file"))
-    assert "--model-dir" in found and "is a file" in found
-
-
 def test_fewer_images_than_were_asked_for_are_told_of(capsys):
     images = load_images("digits", limit=20).test.head(5)
     assert len(first_images(images, 5)) == 5 and capsys.readouterr().out == ""

@@ -6,6 +6,7 @@ draws that go on from where a run was interrupted and not from the step (the wei
 """
 
 import json
+import shutil
 from types import SimpleNamespace
 
 import keras
@@ -185,11 +186,12 @@ def test_it_is_evaluated(done, tmp_path):
 
 
 def test_it_is_compared_with_a_control(done, folder, tmp_path):
-    path = tmp_path / "figures.json"
-    done("evaluate", "--against", folder, "--json", path, "--limit", 40)
+    path, twin = tmp_path / "figures.json", tmp_path / "twin"
+    shutil.copytree(folder, twin)
+    done("evaluate", "--against", twin, "--json", path, "--limit", 40)
     found = json.loads(path.read_text())["against"]
-    assert found == {"other": str(folder), "only_this_right": 0, "only_other_right": 0, "p": 1}
-    said = done("evaluate", "--against", folder, "--also", folder, code=2)
+    assert found == {"other": str(twin), "only_this_right": 0, "only_other_right": 0, "p": 1}
+    said = done("evaluate", "--against", twin, "--also", twin, code=2)
     assert "--against goes with one model" in said
 
 

@@ -5,6 +5,7 @@ a resumed training whose dropout begins anew.
 """
 
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -75,8 +76,10 @@ def folder(capspoe, tmp_path_factory):
 
 
 @pytest.mark.long
-def test_it_is_evaluated_shown_and_served(capspoe, folder, refused):
-    shown = capspoe("evaluate", "--model-dir", folder, "--against", folder, "--limit", 40)
+def test_it_is_evaluated_shown_and_served(capspoe, folder, refused, tmp_path):
+    twin = tmp_path / "twin"
+    shutil.copytree(folder, twin)
+    shown = capspoe("evaluate", "--model-dir", folder, "--against", twin, "--limit", 40)
     assert shown.exit_code == 0 and "Against" in shown.output, shown.output
     # A softmax is no length of a capsule, and sums to one as it is.
     assert "\nProbability " in shown.output and "ormalised" not in shown.output
