@@ -145,6 +145,8 @@ def main():
     parser.add_argument("--model-dir", type=Path, help="a trained model")
     parser.add_argument("--calls", type=int, metavar="N", help="memory over N calls, and threads")
     args = parser.parse_args()
+    if args.calls is not None and args.calls < 4:
+        parser.error(f"--calls must be 4 or more. Received: {args.calls}")
     samples = 256 if args.quick else SAMPLES
     with tempfile.TemporaryDirectory() as folder:
         model = args.model_dir or Path(folder) / "model"

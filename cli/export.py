@@ -2,7 +2,7 @@
 
 import click
 
-from keras_capsule_poe.cli.models import check_domain, find_model, load_config, load_model
+from keras_capsule_poe.cli.models import find_model, load_config, load_model
 from keras_capsule_poe.cli.options import model_option
 from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
 
@@ -30,7 +30,6 @@ def export(model_dir, domain):
     if domain is not None:
         if not hasattr(model, "resolve_mode"):
             raise click.UsageError("--domain goes with models that generate images.")
-        check_domain(model, None, domain)
-        options["domain"] = domain
+        options["domain"] = model.resolve_mode(domain=domain)[1]
     card = RunFolder(folder).card(config)
     click.echo(f"Wrote {export_saved_model(model, folder, card, options)}")

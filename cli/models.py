@@ -124,17 +124,6 @@ def first_images(images, n):
     return images.head(n)
 
 
-def check_domain(model, mode, domain):
-    """Refuses a domain that a mode of a generative model, or of `None` its first, has not got."""
-    mode, _ = model.resolve_mode(mode)
-    domains = model.MODES[mode].domains
-    if domain is not None and domain not in domains:
-        raise click.BadParameter(
-            f"mode {mode} has {', '.join(domains) or 'none'}. Received: {domain}",
-            param_hint="--domain",
-        )
-
-
 def load_generative(folder):
     """The model of a folder, which generates images.
 

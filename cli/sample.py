@@ -4,7 +4,6 @@ import click
 from click.core import ParameterSource
 
 from keras_capsule_poe.cli.models import (
-    check_domain,
     find_model,
     first_images,
     load_generative,
@@ -138,7 +137,6 @@ def sample(
     else:
         from keras_capsule_poe.generation import grids, sampling
 
-        check_domain(model, mode, domain)
         if not as_arrays:
             columns = model.MODES[model.resolve_mode(mode, domain)[0]].columns
             check_grid(out, rows, columns, model.image_shape)

@@ -240,8 +240,8 @@ class GenerativeModel:
         if domain is None:
             return mode, domains[0] if domains else None
         if domain not in domains:
-            wanted = _listed(domains) if domains else "None"
-            raise BadUse(f"`domain` must be {wanted} in mode {mode!r}. Received: domain={domain!r}")
+            wanted = f"be {_listed(domains)}" if domains else "be left out: there is none"
+            raise BadUse(f"`domain` must {wanted} in mode {mode!r}. Received: domain={domain!r}")
         return mode, domain
 
 

@@ -216,7 +216,7 @@ def test_export_lists_the_domains_there_are(capspoe, tiny_model):
     result = capspoe("export", "--model-dir", tiny_model, "--domain", "half")
     assert result.exit_code == 2
     last = result.output.strip().splitlines()[-1]
-    assert "--domain: mode single has complete, restricted, visited. Received: half" in last
+    assert "'complete', 'restricted', 'visited' in mode 'single'" in last
 
 
 @pytest.mark.long

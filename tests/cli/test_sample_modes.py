@@ -171,9 +171,12 @@ def test_options_that_mean_nothing_are_refused(capspoe, tmp_path, out, arguments
         (["--mode", "gibbs"], ["single, joint, meanfield", "gibbs"]),
         (
             ["--domain", "half"],
-            ["--domain: mode single has complete, restricted, visited.", "half"],
+            ["'complete', 'restricted', 'visited' in mode 'single'", "half"],
         ),
-        (["--mode", "joint", "--domain", "visited"], ["--domain: mode joint has none.", "visited"]),
+        (
+            ["--mode", "joint", "--domain", "visited"],
+            ["`domain` must be left out: there is none in mode 'joint'.", "visited"],
+        ),
     ],
 )
 def test_modes_and_domains_that_the_model_does_not_have(

@@ -137,7 +137,7 @@ def test_modes_are_named_where_there_is_none_such(model):
     assert model.resolve_mode("joint") == ("joint", None)
     with pytest.raises(BadUse, match="one of 'single', 'joint'. Received: mode='chain'"):
         model.sample(2, 0, "chain")
-    with pytest.raises(BadUse, match="`domain` must be None in mode 'joint'"):
+    with pytest.raises(BadUse, match="`domain` must be left out: there is none in mode 'joint'"):
         model.draw(2, 0, "joint", "visited")
 
 
