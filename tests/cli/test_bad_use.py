@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 from keras_capsule_poe.cli.main import COMMANDS
@@ -159,60 +158,12 @@ def test_only_classifiers_pull_things_apart(capspoe, tiny_model):
     fails(capspoe("segment", "--model-dir", tiny_model), 1, "names and decodes no images")
 
 
-def test_images_that_cannot_be_used(capspoe, tmp_path):
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    fails(capspoe("train", "--dataset", empty, "--model-dir", tmp_path / "m"), 2, "empty")
-    path = tmp_path / "images.npz"
-    np.savez(path, images=np.full((4, 28, 28), np.nan, "float32"))
-    fails(capspoe("train", "--dataset", path, "--model-dir", tmp_path / "m"), 2, "NaN")
-    assert not (tmp_path / "m").exists()
-
-
-@pytest.mark.parametrize("n", [3, 40])
-def test_equal_images_are_refused_before_anything_is_trained(capspoe, tmp_path, n, tiny):
-    path = tmp_path / "images.npz"
-    np.savez(path, images=np.full((n, 28, 28), 7, "uint8"))
-    folder = tmp_path / "m"
-    result = capspoe("train", "--dataset", path, "--model-dir", folder, *tiny)
-    fails(result, 2, "all equal")
-    assert not folder.exists()
-
-
 def test_a_folder_that_cannot_be_made_is_told_of_before_images_are_read(capspoe, tmp_path):
     (tmp_path / "file").touch()
     folder = tmp_path / "file" / "models" / "m"
     # Images that there are not: reading them would fail first.
     result = capspoe("train", "--dataset", tmp_path / "none.npz", "--model-dir", folder)
     fails(result, 1, f"Cannot write in the folder {tmp_path / 'file'}")
-
-
-def test_the_flag_that_mends_bad_images_is_named(capspoe, tmp_path):
-    def refused(dataset, *words, arguments=()):
-        folder = tmp_path / "m"
-        result = capspoe("train", "--dataset", dataset, "--model-dir", folder, *arguments)
-        fails(result, 2, *words)
-
-    path = tmp_path / "images.npz"
-    np.savez(path, a=np.zeros((4, 28, 28), "uint8"), b=np.zeros(4))
-    refused(path, "arrays a, b", "with --column")
-    np.savez(path, images=np.zeros((4, 10, 28), "uint8"))
-    refused(path, "20x20", "10x28", "with --image-size")
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    for name in ("a.png", "b.png"):
-        (folder / name).write_bytes(b"no image")
-    refused(folder, "is broken or no image", "with --skip-broken")
-    refused("digits", "`data_dir`", "Leave --data-dir out", arguments=("--data-dir", tmp_path))
-    refused("digits", "9999", "image_size", arguments=("--image-size", "9" * 400))
-
-
-def test_data_that_cannot_be_had_exit_2_with_ways_out(capspoe, tmp_path, monkeypatch):
-    monkeypatch.setattr("keras_capsule_poe.data.sources.network.is_online", lambda: False)
-    result = capspoe(
-        *("train", "--dataset", "mnist", "--data-dir", tmp_path, "--model-dir", tmp_path / "m")
-    )
-    fails(result, 2, "TFDS_DATA_DIR", "--data-dir", "--manual-dir", "--dataset digits")
 
 
 def test_interrupt_exits_130_and_says_how_to_go_on(capspoe, tmp_path, monkeypatch):
@@ -287,20 +238,6 @@ def test_fresh_with_a_mistyped_word_costs_nothing(capspoe, tiny_model, tiny, tmp
     result = capspoe("train", "--dataset", "digtis", "--model-dir", folder, "--fresh", *tiny)
     fails(result, 2, "digtis", "digits")
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
-
-
-def test_what_is_left_out_is_said(capspoe, tmp_path):
-    from PIL import Image
-
-    random = np.random.default_rng(0)
-    for i in range(12):
-        pixels = random.integers(0, 256, (20, 20)).astype("uint8")
-        Image.fromarray(pixels).save(tmp_path / f"{i}.png")
-    (tmp_path / "torn.png").write_bytes(b"no image")
-    arguments = ("train", "--dataset", tmp_path, "--skip-broken", "--dry-run")
-    result = capspoe(*arguments, "--model-dir", tmp_path / "m")
-    assert result.exit_code == 0, result.output
-    assert "1 unreadable file left out" in result.output
 
 
 def test_a_setting_that_means_nothing_is_refused(capspoe, tmp_path):

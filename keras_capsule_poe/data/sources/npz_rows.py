@@ -9,7 +9,8 @@ from numpy.lib import format as npy
 from keras_capsule_poe.data.pixels import check_memory
 from keras_capsule_poe.errors import DataError, first_line
 
-_BYTES = 2**24
+# Of a block; whoever uses one still holds it while the next is read.
+_BYTES = 2**22
 
 
 class Member:
