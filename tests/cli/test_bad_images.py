@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from PIL import Image
 
 
 @pytest.fixture
@@ -58,8 +59,6 @@ def test_data_that_cannot_be_had_name_ways_out(refused, tmp_path, monkeypatch):
 
 
 def test_what_is_left_out_is_said(capspoe, tmp_path):
-    from PIL import Image
-
     random = np.random.default_rng(0)
     for i in range(12):
         pixels = random.integers(0, 256, (20, 20)).astype("uint8")
