@@ -5,6 +5,9 @@ import warnings
 
 import numpy as np
 
+# From so many dimensions on products are large enough for threads to pay.
+_THREADED = 128
+
 
 @dataclasses.dataclass(frozen=True)
 class Mixture:
@@ -59,8 +62,9 @@ def fit_mixture(x, components, seed=0, **options):
     from threadpoolctl import threadpool_limits
 
     mixture = GaussianMixture(components, random_state=seed, **options)
-    # Its products are so small that threads would wait for each other most of the time.
-    with warnings.catch_warnings(), threadpool_limits(1, "blas"):
+    # Threads of small products wait for each other most of the time.
+    threads = 1 if x.shape[1] < _THREADED else None
+    with warnings.catch_warnings(), threadpool_limits(threads, "blas"):
         # How many steps is the caller's choice: a mixture need not be at its optimum.
         warnings.filterwarnings("ignore", "Best performing initialization", ConvergenceWarning)
         mixture.fit(x)
