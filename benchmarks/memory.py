@@ -80,14 +80,14 @@ def stage_row(config, folder, store, name, steps):
 
 
 def evaluate_row(family, folder, store):
-    """The peak of `capspoe evaluate`, with its defaults but for the trained control."""
+    """The peak of `capspoe evaluate`, with all controls but the one whose time is a choice."""
     from keras_capsule_poe.cli.main import main
 
     os.environ["CAPSPOE_CACHE"] = str(folder / "cache")
     words = ["evaluate", "--model-dir", str(folder), "--store", str(store)]
     words += ["--json", str(folder / "figures.json")]
     if not get(family).labelled:
-        words += ["--vae-seconds", "0"]
+        words += ["--controls", "trained", "--vae-seconds", "0"]
     with contextlib.redirect_stdout(io.StringIO()):
         return {"stage": "evaluate", **measured(lambda: main(words, standalone_mode=False))}
 

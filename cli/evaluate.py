@@ -66,10 +66,18 @@ from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
     help="Images of each kind, judged by a classifier that is trained once and cached; 0: none.",
 )
 @click.option(
+    "--controls",
+    type=click.Choice(["none", "plain", "trained"]),
+    default="plain",
+    show_default=True,
+    help="What samples are compared with: `plain`, Gaussians of the features; `trained`, besides "
+    "them a Boltzmann machine and a variational autoencoder of as many parameters.",
+)
+@click.option(
     "--vae-seconds",
     type=click.FloatRange(min=0),
-    help="A control among the samples, a variational autoencoder of as many parameters, is trained "
-    "for as long as the model's own were, at most this; 0: none.  [default: as long]",
+    help="Of `--controls trained` the variational autoencoder is trained for as long as the "
+    "model's own parameters were, at most this; 0: it is left out.  [default: as long]",
 )
 @click.option(
     "--probe-images",
@@ -103,6 +111,7 @@ def evaluate(
     crops,
     pairs,
     samples,
+    controls,
     vae_seconds,
     probe_images,
     limit,
@@ -180,7 +189,8 @@ def evaluate(
 
     def figures(folder, model, data, found):
         seconds = own[folder] if vae_seconds is None else min(vae_seconds, own[folder])
-        measured = measure(model, data, samples, probe_images, seed, seconds, found)
+        options = {"controls": controls, "vae_seconds": seconds}
+        measured = measure(model, data, samples, probe_images, seed, found, **options)
         notes = {"crops": {"of_each_image": len(OFFSETS)}} if crops else {}
         notes |= {"side_by_side": {"images_a_pair": 2}} if pairs else {}
         return notes | measured
@@ -190,7 +200,11 @@ def evaluate(
     model, data = load(folders[0])
     history = load_history(folders[0], model) if page_path else ()
     if not is_generative(model):
-        _refuse_given("samples", "vae_seconds", "probe_images", title=model.TITLE)
+        _refuse_given("samples", "controls", "vae_seconds", "probe_images", title=model.TITLE)
+    if vae_seconds and controls != "trained":
+        raise click.UsageError(
+            f"--vae-seconds goes with --controls trained. Received: --controls {controls}"
+        )
     found = said(model, data)
     others = [_other(flag, folder, load, model, data, ask) for flag, folder in compared]
     beside = {}

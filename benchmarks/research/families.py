@@ -44,15 +44,15 @@ def judged(models, data, samples, seconds, shared=SHARED):
         shared: Which of the rows of the first model, beside those of its draws.
     """
     from keras_capsule_poe.evaluation.classifier import train_judge
+    from keras_capsule_poe.evaluation.control_sets import control_set
     from keras_capsule_poe.evaluation.samples import distances, purity, recognition
     from keras_capsule_poe.evaluation.sources import image_sources
-    from keras_capsule_poe.evaluation.variational import VariationalControl
 
     judge = train_judge(data.train)
     real, _ = judge.judge(data.test.images[:samples])
     for number, (name, model) in enumerate(models.items()):
-        more = {"variational_autoencoder": VariationalControl(model.own_parameters, seconds)}
-        sources = image_sources(model, data, samples, samples, 0, more)
+        controls = control_set("trained", model, vae_seconds=seconds)
+        sources = image_sources(model, data, samples, samples, 0, controls)
         for kind in (*(shared if number == 0 else ()), *DRAWS):
             if kind not in sources:
                 continue

@@ -12,6 +12,7 @@ from keras_capsule_poe.evaluation.classified import (
     measure_of,
     shows_several,
 )
+from keras_capsule_poe.evaluation.control_sets import BOLTZMANN, VAE
 from keras_capsule_poe.evaluation.figures import evaluate, has_classes, reconstruction_errors
 from keras_capsule_poe.evaluation.pairs import pair_figures
 from keras_capsule_poe.evaluation.routing import IMAGES, logit_changes
@@ -31,14 +32,11 @@ _NOTES = {
     "clustering": "Without labels, fitted on training images and scored on test images, the same "
     "as the probe's; k-means is fitted on at most 20,000 of them, the graph on 10,000.",
     "samples": "As a classifier trained on the data set sees them, against test images. Under "
-    "`real`, training images. The controls are fitted to features of at most 12,000 training "
-    "images, the model to all. The Boltzmann machine has as many hidden neurons as a code has "
-    "numbers. The variational autoencoder stands in the place of what the model puts on its "
-    "features: a Gaussian code of 16 numbers, as many parameters, and as much time to train, up "
-    "to a cap. Precision is the share of samples in the ball of a test image that reaches to its "
-    "fifth nearest other one, recall that of test images in such a ball of a sample. The kernel "
-    "distance is a mean over sets of 1,000, or of all where there are fewer, which moves its "
-    "error only. Frechet distance, precision, recall, density and coverage depend on how many "
+    "`real`, training images. Controls are fitted to features of at most 12,000 training images, "
+    "the model to all. Precision is the share of samples in the ball of a test image that reaches "
+    "to its fifth nearest other one, recall that of test images in such a ball of a sample. The "
+    "kernel distance is a mean over sets of 1,000, or of all where there are fewer, which moves "
+    "its error only. Frechet distance, precision, recall, density and coverage depend on how many "
     "images there are: compare rows of one table.",
     "signs": "F of test images x and of their negatives -x, nats; and which share of images lies "
     "nearer to the negative of a training image than to any.",
@@ -69,6 +67,12 @@ _NOTES = {
     "model (other), names rightly, and the probability of numbers as unequal if both were equally "
     "good (McNemar).",
 }
+# What is said of a section where it has such a row.
+_ROW_NOTES = {
+    BOLTZMANN: "The Boltzmann machine has as many hidden neurons as a code has numbers.",
+    VAE: "The variational autoencoder stands in the place of what the model puts on its features: "
+    "a Gaussian code of 16 numbers, as many parameters, and as much time to train, up to a cap.",
+}
 # Sections whose rows are names already; and those whose columns are.
 _NAMED_ROWS = ("confusion", "errors", "reliability", "ensemble")
 _NAMED_COLUMNS = ("confusion", "errors")
@@ -96,7 +100,7 @@ def is_judged(model, images):
     return is_classifier(model) and images.labels is not None
 
 
-def measure(model, data, samples=10_000, probe_images=None, seed=0, vae_seconds=0, found=None):
+def measure(model, data, samples=10_000, probe_images=None, seed=0, found=None, **controls):
     """All figures of a model: of what it generates, of what it names, or of both.
 
     Args:
@@ -104,8 +108,8 @@ def measure(model, data, samples=10_000, probe_images=None, seed=0, vae_seconds=
         data: `ImageData`.
         samples: int, of each kind; zero: none.
         probe_images, seed: See `evaluate`.
-        vae_seconds: See `sample_figures`.
         found: dict of `classified`, what the model says of the test images; None: it is asked.
+        **controls: `controls` and `vae_seconds` of `sample_figures`.
 
     Returns:
         dict of `evaluate`; of a model that `has_signs` also `signs`, see `sign_figures`; with
@@ -128,7 +132,7 @@ def measure(model, data, samples=10_000, probe_images=None, seed=0, vae_seconds=
     figures = {}
     if is_generative(model):
         with getattr(model, "fast", contextlib.nullcontext)():
-            figures |= _generative_figures(model, data, samples, probe_images, seed, vae_seconds)
+            figures |= _generative_figures(model, data, samples, probe_images, seed, controls)
     if is_judged(model, data.test):
         found = classified(model, data.test) if found is None else found
         if has_views(data.test):
@@ -142,7 +146,7 @@ def measure(model, data, samples=10_000, probe_images=None, seed=0, vae_seconds=
     return figures
 
 
-def _generative_figures(model, data, samples, probe_images, seed, vae_seconds):
+def _generative_figures(model, data, samples, probe_images, seed, controls):
     """`evaluate`, `signs` and `samples`; images are encoded and reconstructed once for all."""
     shared = {}
     kept = min(samples, len(data.train)) if has_classes(data) else 0
@@ -152,7 +156,7 @@ def _generative_figures(model, data, samples, probe_images, seed, vae_seconds):
     if has_signs(model):
         figures["signs"] = sign_figures(model, data, min(samples, COMPARED), seed)
     if kept:
-        options = {"vae_seconds": vae_seconds, "decoded": decoded, **shared}
+        options = {"decoded": decoded, **shared, **controls}
         figures["samples"] = sample_figures(model, data, samples, seed, **options)
     return figures
 
@@ -205,11 +209,16 @@ def tables(runs):
             titles = (
                 str if section in named else _title for named in (_NAMED_ROWS, _NAMED_COLUMNS)
             )
-            found.append((_title(section), _NOTES[section], *_nested(values, *titles)))
+            found.append((_title(section), _note(section, values), *_nested(values, *titles)))
         else:
             rows = [(_title(name), value) for name, value in values.items()]
             found.append((_title(section), _NOTES[section], ["value"], rows))
     return found
+
+
+def _note(section, values):
+    more = [text for row, text in _ROW_NOTES.items() if row in values]
+    return " ".join([_NOTES[section], *more])
 
 
 def _nested(values, title, column_title):

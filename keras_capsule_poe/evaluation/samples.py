@@ -3,14 +3,13 @@
 import numpy as np
 
 from keras_capsule_poe.evaluation.classifier import train_judge
+from keras_capsule_poe.evaluation.control_sets import VAE, control_set
 from keras_capsule_poe.evaluation.distances import frechet_distance, kernel_distance
 from keras_capsule_poe.evaluation.neighbours import memorisation, nearest_training_distance
 from keras_capsule_poe.evaluation.overlap import overlap, squared_radii
 from keras_capsule_poe.evaluation.sources import image_sources, nearest_to_training
-from keras_capsule_poe.evaluation.variational import VariationalControl
 
 CONFIDENT = 0.9
-VAE = "variational_autoencoder"
 DISTANCES = (
     "frechet",
     "kernel_distance",
@@ -30,6 +29,7 @@ def sample_figures(
     samples=10_000,
     seed=0,
     cache=None,
+    controls="plain",
     vae_seconds=0,
     decoded=None,
     features=None,
@@ -42,8 +42,8 @@ def sample_figures(
         samples: int, how many of each kind, and how many test images; at most those there are.
         seed: int.
         cache: Folder of the classifier, see `train_judge`.
-        vae_seconds: float, how long a `VariationalControl` of the model's `own_parameters` is
-            trained on the same features as the other controls; zero: none.
+        controls: str, which `control_set` to compare with.
+        vae_seconds: float, how long the variational autoencoder of `"trained"` ones is trained.
         decoded, features: See `image_sources`.
 
     Returns:
@@ -83,10 +83,8 @@ def sample_figures(
     usual, _ = nearest_training_distance(test.images[some], data.train.images)
     figures = {"classifier_accuracy": judge.accuracy(test)}
     near = (*nearest_to_training(model), "gaussian_mixture", VAE)
-    more = {}
-    if vae_seconds:
-        more[VAE] = VariationalControl(model.own_parameters, vae_seconds, seed=seed)
-    sources = image_sources(model, data, len(test), samples, seed, more, decoded, features)
+    made = control_set(controls, model, seed, vae_seconds)
+    sources = image_sources(model, data, len(test), samples, seed, made, decoded, features)
     for name, draw in sources.items():
         images, capsule = draw()
         features, classes = judge.judge(images)
@@ -95,8 +93,8 @@ def sample_figures(
             figures[name] |= purity(classes, capsule)
         if name in near:
             figures[name] |= memorisation(images[some], usual, data.train.images)
-    for vae in more.values():
-        figures |= {f"vae_{name}": value for name, value in vae.about.items()}
+    if VAE in made:
+        figures |= {f"vae_{name}": value for name, value in made[VAE]().about.items()}
     return figures
 
 

@@ -3,8 +3,6 @@
 import numpy as np
 
 from keras_capsule_poe.data.mapping import map_batches
-from keras_capsule_poe.evaluation.boltzmann_control import BoltzmannControl
-from keras_capsule_poe.evaluation.controls import KINDS, FeatureControl
 from keras_capsule_poe.evaluation.figures import (
     FEATURE_IMAGES,
     chosen_images,
@@ -13,17 +11,16 @@ from keras_capsule_poe.evaluation.figures import (
 from keras_capsule_poe.functions.compiled import compiled
 from keras_capsule_poe.generation.sampling import sample
 
-BOLTZMANN = "boltzmann_machine"
 
-
-def image_sources(model, data, test_images, samples, seed, more=None, decoded=None, features=None):
+def image_sources(
+    model, data, test_images, samples, seed, controls=None, decoded=None, features=None
+):
     """Sources of images by name; nothing is drawn before it is asked for.
 
     `real`: training images, the best that samples can be. Then the model's `CEILINGS`, of test
     images; its modes by the names of their domains, the ones nearest to training first, or by
-    their own where they have none. The rest are controls, see `FeatureControl` and
-    `BoltzmannControl`, this with as many hidden neurons as a code has numbers, fitted to features
-    of training images and decoded as the model's own features are.
+    their own where they have none. The rest are controls, fitted to features of training images and
+    decoded as the model's own features are.
 
     Args:
         model: `GenerativeModel`.
@@ -31,8 +28,7 @@ def image_sources(model, data, test_images, samples, seed, more=None, decoded=No
         test_images: int, how many test images are reconstructed.
         samples: int, how many images are drawn.
         seed: int.
-        more: dict of further controls by name, not fitted yet: anything that has `fit` and
-            `blocks` as a `FeatureControl` has.
+        controls: dict of functions by name, as of `control_set`; None: no controls.
         decoded: dict of `reconstruction_errors`, of these test images or more, if it is known.
         features: Array (N, ...), those that controls are fitted to, if they are known: of the first
             12,000 of `chosen_images`.
@@ -42,7 +38,7 @@ def image_sources(model, data, test_images, samples, seed, more=None, decoded=No
     """
     chosen = chosen_images(data, seed)
     test = data.test.images[:test_images]
-    more, ceilings = more or {}, dict(decoded or {})
+    controls, ceilings = controls or {}, dict(decoded or {})
     known = [] if features is None else [features]
     from_features = compiled(lambda features: model.from_features(features))
 
@@ -55,26 +51,21 @@ def image_sources(model, data, test_images, samples, seed, more=None, decoded=No
         found = sample(model, samples, seed, mode, domain)
         return found["images"], found.get("capsule")
 
-    def control(kind):
+    def control(unfitted):
         if not known:
             rows = data.train.images[chosen[:FEATURE_IMAGES]]
             known.append(map_batches(model.to_features, rows))
         (features,) = known
-        fitted = unfitted(kind).fit(features.reshape(len(features), -1))
+        fitted = unfitted().fit(features.reshape(len(features), -1))
         # Decoded as they are drawn: all of them would be as many features again.
         drawn = (block.reshape(-1, *features.shape[1:]) for block in fitted.blocks(samples, seed))
         return np.concatenate([map_batches(from_features, block) for block in drawn]), None
-
-    def unfitted(kind):
-        if kind == BOLTZMANN:
-            return BoltzmannControl(model.capsules * model.dim, seed=seed)
-        return more[kind] if kind in more else FeatureControl(kind, seed=seed)
 
     return {
         "real": lambda: (data.train.images[chosen[:samples]], None),
         **{name: lambda name=name: ceiling(name) for name in model.CEILINGS},
         **{name: lambda pair=pair: drawn(*pair) for name, pair in draws(model).items()},
-        **{kind: lambda kind=kind: control(kind) for kind in (*KINDS, BOLTZMANN, *more)},
+        **{name: lambda make=make: control(make) for name, make in controls.items()},
     }
 
 

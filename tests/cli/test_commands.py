@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from keras_capsule_poe.cli.main import COMMANDS
+from keras_capsule_poe.evaluation.control_sets import SETS
 from keras_capsule_poe.evaluation.tables import cell
 
 
@@ -92,9 +93,6 @@ def test_reconstruct_and_traverse_draw_grids(capspoe, tiny_model, tmp_path):
 
 def test_evaluate_measures_and_writes_json(capspoe, tiny_model, tmp_path, monkeypatch, cache):
     monkeypatch.setenv("CAPSPOE_CACHE", str(cache))
-    # The control takes the model's own time if nothing is said.
-    command = importlib.import_module("keras_capsule_poe.cli.evaluate")
-    monkeypatch.setattr(command, "own_seconds", lambda folder: 0.3)
     path = tmp_path / "figures.json"
     page = tmp_path / "page.html"
     options = (
@@ -117,14 +115,56 @@ def test_evaluate_measures_and_writes_json(capspoe, tiny_model, tmp_path, monkey
     assert set(figures) == sections
     assert cell(figures["samples"]["visited"]["frechet"]) in result.output
     assert cell(figures["samples"]["gaussian_mixture"]["coverage"]) in page.read_text()
-    assert 0.3 <= figures["samples"]["vae_seconds"] < 30 and figures["samples"]["vae_steps"] > 0
-    assert "Variational autoencoder" in result.output
+    assert {"boltzmann_machine", "variational_autoencoder"}.isdisjoint(figures["samples"])
     energy = figures["free_energy"]
     # Sums of float32 means: the gap is their difference to rounding.
     assert energy["gap"] == pytest.approx(energy["test"] - energy["train"], abs=1e-4)
     # Pixels of digits are separable, so a probe on them beats chance (0.1) by far.
     assert figures["probe"]["pixels"] > 0.5
     assert cell(figures["reconstruction"]["whole_code"]) in result.output
+
+
+@pytest.mark.long
+def test_evaluate_trains_controls(capspoe, tiny_model, tmp_path, monkeypatch, cache):
+    monkeypatch.setenv("CAPSPOE_CACHE", str(cache))
+    # One takes the model's own time if nothing is said.
+    command = importlib.import_module("keras_capsule_poe.cli.evaluate")
+    monkeypatch.setattr(command, "own_seconds", lambda folder: 0.3)
+    path = tmp_path / "figures.json"
+    options = ("--limit", 40, "--samples", 30, "--controls", "trained", "--json", path)
+    result = capspoe("evaluate", "--model-dir", tiny_model, *options)
+    assert result.exit_code == 0, result.output
+    figures = json.loads(path.read_text())["samples"]
+    assert "boltzmann_machine" in figures
+    assert 0.3 <= figures["vae_seconds"] < 30 and figures["vae_steps"] > 0
+    assert "Variational autoencoder" in result.output
+
+
+@pytest.mark.parametrize("options, seconds", [((), 7.0), (("--vae-seconds", 2), 2.0)])
+def test_a_control_takes_the_models_own_time_at_most(
+    capspoe, tiny_model, monkeypatch, options, seconds
+):
+    asked = []
+    command = importlib.import_module("keras_capsule_poe.cli.evaluate")
+    monkeypatch.setattr(command, "own_seconds", lambda folder: 7.0)
+    report = importlib.import_module("keras_capsule_poe.evaluation.report")
+    monkeypatch.setattr(report, "measure", lambda *args, **given: asked.append(given) or {})
+    options = ("--model-dir", tiny_model, "--controls", "trained", *options)
+    assert capspoe("evaluate", *options).exit_code == 0
+    assert asked == [{"controls": "trained", "vae_seconds": seconds}]
+
+
+def test_time_for_a_control_that_is_not_asked_for_is_refused(capspoe, tiny_model):
+    result = capspoe("evaluate", "--model-dir", tiny_model, "--vae-seconds", 1)
+    assert result.exit_code == 2
+    said = "--vae-seconds goes with --controls trained. Received: --controls plain"
+    assert said in " ".join(result.output.split())
+
+
+def test_the_command_has_the_sets_of_controls_that_there_are():
+    command = importlib.import_module("keras_capsule_poe.cli.evaluate").evaluate
+    (option,) = (each for each in command.params if each.name == "controls")
+    assert tuple(option.type.choices) == SETS
 
 
 @pytest.mark.long
@@ -223,9 +263,10 @@ def test_export_lists_the_domains_there_are(capspoe, tiny_model):
 def test_evaluate_with_one_sample_of_each_kind(capspoe, tiny_model, tmp_path, monkeypatch, cache):
     monkeypatch.setenv("CAPSPOE_CACHE", str(cache))
     options = ("--limit", 20, "--samples", 1, "--json", tmp_path / "figures.json")
-    options = (*options, "--vae-seconds", 0)
+    options = (*options, "--controls", "trained", "--vae-seconds", 0)
     result = capspoe("evaluate", "--model-dir", tiny_model, *options)
     assert result.exit_code == 0, result.output
     figures = json.loads((tmp_path / "figures.json").read_text())["samples"]
     assert figures["visited"]["frechet"] is None and figures["real"]["recognised"] in (0, 1)
+    assert figures["boltzmann_machine"]["recognised"] in (0, 1)
     assert "variational_autoencoder" not in figures

@@ -29,7 +29,7 @@ def trained(capspoe, archive, tiny):
 
 
 def figures(capspoe, folder, path, *arguments):
-    arguments = ("--samples", "10", "--vae-seconds", "0", "--json", path, *arguments)
+    arguments = ("--samples", "10", "--json", path, *arguments)
     result = capspoe("evaluate", "--model-dir", folder, *arguments)
     assert result.exit_code == 0, result.output
     return json.loads(path.read_text())

@@ -5,6 +5,7 @@ import pytest
 
 from keras_capsule_poe.data import ImageData
 from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.evaluation.control_sets import control_set
 from keras_capsule_poe.evaluation.sources import image_sources, nearest_to_training
 
 
@@ -15,7 +16,11 @@ def data(image_set):
 
 @pytest.mark.long
 def test_each_source_is_what_it_says(model, data, monkeypatch):
-    drawn = {name: draw() for name, draw in image_sources(model, data, 30, 60, seed=4).items()}
+    def sources(seed, **options):
+        controls = control_set("trained", model, seed)
+        return image_sources(model, data, 30, 60, seed, controls, **options)
+
+    drawn = {name: draw() for name, draw in sources(seed=4).items()}
     test = data.test.images.astype("float32") / 255
     off = model.decode(model.code(test, coefficients="uniform")["capsules"])["images"]
     expected = {"autoencoder": model.autoencoder(test), "whole_code": model(test)}
@@ -35,11 +40,11 @@ def test_each_source_is_what_it_says(model, data, monkeypatch):
     # Controls differ, and are drawn anew with another seed.
     names = ("diagonal_gaussian", "full_gaussian", "gaussian_mixture", "boltzmann_machine")
     assert len({drawn[name][0].tobytes() for name in names}) == 4
-    other = image_sources(model, data, 30, 60, seed=5)["full_gaussian"]()[0]
+    other = sources(seed=5)["full_gaussian"]()[0]
     assert not np.array_equal(other, drawn["full_gaussian"][0])
     # Features that are known are not computed anew, and are the same.
     rows = np.random.default_rng(4).permutation(80)
     features = map_batches(model.to_features, data.train.images[rows])
     monkeypatch.setattr(type(model), "to_features", None)
-    known = image_sources(model, data, 30, 60, seed=4, features=features)["full_gaussian"]()[0]
+    known = sources(seed=4, features=features)["full_gaussian"]()[0]
     np.testing.assert_array_equal(known, drawn["full_gaussian"][0])

@@ -141,7 +141,8 @@ def test_it_is_evaluated(capspoe, model, tmp_path, monkeypatch):
     monkeypatch.setenv("CAPSPOE_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "figures.json"
     options = ("--limit", 40, "--samples", 30, "--probe-images", 60, "--json", path)
-    capspoe("evaluate", "--model-dir", model, *options, "--vae-seconds", 0.2)
+    options = (*options, "--controls", "trained", "--vae-seconds", 0.2)
+    capspoe("evaluate", "--model-dir", model, *options)
     figures = json.loads(path.read_text())
     # Four axes hold more of the images than their mean alone does.
     assert 0 < figures["reconstruction"]["whole_code"] < 0.7
