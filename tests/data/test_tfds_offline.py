@@ -143,6 +143,7 @@ def test_missing_archives_are_named(offline, archives, tmp_path):
         load_images("mnist", data_dir=tmp_path, manual_dir=tmp_path / "none")
 
 
+@pytest.mark.long
 def test_fashion_mnist_itself(offline):
     root = Path(os.environ.get("TFDS_DATA_DIR", "~/tensorflow_datasets")).expanduser()
     if not list(root.glob("fashion_mnist/*/dataset_info.json")):

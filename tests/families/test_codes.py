@@ -8,7 +8,7 @@ import pytest
 
 from keras_capsule_poe import ExpertFrames
 from keras_capsule_poe.families.capsule_poe import codes as visits
-from keras_capsule_poe.families.features.starts import starting_images
+from keras_capsule_poe.families.features.starts import clustered, starting_images
 
 J, E = 3, 2
 
@@ -123,6 +123,16 @@ def test_starting_images_are_training_images_of_one_cluster(start):
         assert sorted(groups[:, 0]) == [0, 1, 2]
     again = starting_images(lambda chosen: x[chosen], 90, experts=3, dim=5, start=start, seed=1)
     np.testing.assert_array_equal(rows, again)
+
+
+def test_of_several_clusterings_the_closest_is_taken():
+    """One k-means of this seed leaves two of twelve groups in one cluster."""
+    random = np.random.default_rng(0)
+    x = random.uniform(0, 10, size=(12, 1, 2)) + 0.05 * random.normal(size=(12, 20, 2))
+    x = x.reshape(-1, 1, 2)
+    _, _, clusters = clustered(lambda chosen: x[chosen], len(x), experts=12, seed=5)
+    found = clusters.labels_.reshape(12, 20)
+    assert (found == found[:, :1]).all() and len(set(found[:, 0])) == 12
 
 
 def test_a_small_cluster_takes_in_its_neighbours_and_repeats_none():
