@@ -1,7 +1,7 @@
 """Seconds of whole commands on a trained model, each in a process of its own.
 
-`import tensorflow` is what each of those below it waits for, whatever it does. The classifier of
-`evaluate` is trained before, unless it is in the cache. Least of some rounds, one of `evaluate`.
+`import tensorflow` is what each of those below it waits for, whatever it does. `evaluate`
+trains its classifier, too, unless that is in the cache. Least of some rounds, one of `evaluate`.
 Usage: python benchmarks/commands.py MODEL_DIR [--rounds 3] [--only NAME ...] [--json FILE]
 """
 

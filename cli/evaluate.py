@@ -70,8 +70,9 @@ from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
     type=click.Choice(["none", "plain", "trained"]),
     default="plain",
     show_default=True,
-    help="What samples are compared with: `plain`, Gaussians of the features; `trained`, besides "
-    "them a Boltzmann machine and a variational autoencoder of as many parameters.",
+    help="What samples are compared with: `none`, no controls; `plain`, Gaussians of the features "
+    "and a mixture of them; `trained`, besides these a Boltzmann machine and a variational "
+    "autoencoder of as many parameters.",
 )
 @click.option(
     "--vae-seconds",
@@ -188,15 +189,17 @@ def evaluate(
         return ask(model, data.test) if crops or compared or is_judged(model, data.test) else None
 
     def figures(folder, model, data, found):
-        seconds = own[folder] if vae_seconds is None else min(vae_seconds, own[folder])
-        options = {"controls": controls, "vae_seconds": seconds}
-        measured = measure(model, data, samples, probe_images, seed, found, **options)
+        options = {"controls": controls, "vae_seconds": seconds.get(folder, 0)}
+        measured = measure(model, data, samples, probe_images, seed, found=found, **options)
         notes = {"crops": {"of_each_image": len(OFFSETS)}} if crops else {}
         notes |= {"side_by_side": {"images_a_pair": 2}} if pairs else {}
         return notes | measured
 
     # What is damaged in a folder is told before all that takes minutes.
-    own = {folder: own_seconds(folder) for folder in folders}
+    seconds = {}
+    if controls == "trained":
+        longest = float("inf") if vae_seconds is None else vae_seconds
+        seconds = {folder: min(longest, own_seconds(folder)) for folder in folders}
     model, data = load(folders[0])
     history = load_history(folders[0], model) if page_path else ()
     if not is_generative(model):

@@ -11,34 +11,40 @@ SETS = ("none", "plain", "trained")
 BOLTZMANN, VAE = "boltzmann_machine", "variational_autoencoder"
 
 
-def control_set(name, model, seed=0, vae_seconds=0):
+def control_set(controls, model, seed=0, vae_seconds=0):
     """Controls by name, as functions of nothing that make one which is not fitted yet.
 
     Args:
-        name: str. `"none"`; `"plain"`: every kind of `FeatureControl`; `"trained"`: these, a
+        controls: str. `"none"`; `"plain"`: every kind of `FeatureControl`; `"trained"`: these, a
             `BoltzmannControl` with as many hidden neurons as a code has numbers, and a
             `VariationalControl` of as many parameters as the model has of its own.
         model: `GenerativeModel`.
         seed: int, of their training.
-        vae_seconds: float, how long the last is trained; zero: it is left out.
+        vae_seconds: float, how long the last is trained; zero: it is left out, as it must be
+            where controls are not `"trained"`.
 
     Returns:
         dict of functions; that of the variational autoencoder gives the same one each time, which
         can be asked `about` itself when it is fitted.
 
     Raises:
-        ValueError: If there is no such set.
+        ValueError: If there is no such set, or it has nothing to train for so long.
 
     Examples:
 
     >>> list(control_set("plain", model=None))
     ['diagonal_gaussian', 'full_gaussian', 'gaussian_mixture']
     """
-    one_of("name", name, SETS)
+    one_of("controls", controls, SETS)
+    if vae_seconds and controls != "trained":
+        raise ValueError(
+            "`vae_seconds` goes with controls='trained'. "
+            f"Received: vae_seconds={vae_seconds!r}, controls={controls!r}"
+        )
     made = {}
-    if name != "none":
+    if controls != "none":
         made |= {kind: functools.partial(FeatureControl, kind, seed=seed) for kind in KINDS}
-    if name == "trained":
+    if controls == "trained":
         neurons = model.capsules * model.dim
         made[BOLTZMANN] = functools.partial(BoltzmannControl, neurons, seed=seed)
         if vae_seconds:

@@ -12,7 +12,7 @@ from keras_capsule_poe.evaluation.classified import (
     measure_of,
     shows_several,
 )
-from keras_capsule_poe.evaluation.control_sets import BOLTZMANN, VAE
+from keras_capsule_poe.evaluation.control_sets import BOLTZMANN, VAE, control_set
 from keras_capsule_poe.evaluation.figures import evaluate, has_classes, reconstruction_errors
 from keras_capsule_poe.evaluation.pairs import pair_figures
 from keras_capsule_poe.evaluation.routing import IMAGES, logit_changes
@@ -100,7 +100,16 @@ def is_judged(model, images):
     return is_classifier(model) and images.labels is not None
 
 
-def measure(model, data, samples=10_000, probe_images=None, seed=0, found=None, **controls):
+def measure(
+    model,
+    data,
+    samples=10_000,
+    probe_images=None,
+    seed=0,
+    vae_seconds=0,
+    found=None,
+    controls="plain",
+):
     """All figures of a model: of what it generates, of what it names, or of both.
 
     Args:
@@ -108,8 +117,8 @@ def measure(model, data, samples=10_000, probe_images=None, seed=0, found=None, 
         data: `ImageData`.
         samples: int, of each kind; zero: none.
         probe_images, seed: See `evaluate`.
+        vae_seconds, controls: See `control_set`; of a model that generates images.
         found: dict of `classified`, what the model says of the test images; None: it is asked.
-        **controls: `controls` and `vae_seconds` of `sample_figures`.
 
     Returns:
         dict of `evaluate`; of a model that `has_signs` also `signs`, see `sign_figures`; with
@@ -132,7 +141,8 @@ def measure(model, data, samples=10_000, probe_images=None, seed=0, found=None, 
     figures = {}
     if is_generative(model):
         with getattr(model, "fast", contextlib.nullcontext)():
-            figures |= _generative_figures(model, data, samples, probe_images, seed, controls)
+            compared = {"controls": controls, "vae_seconds": vae_seconds}
+            figures |= _generative_figures(model, data, samples, probe_images, seed, compared)
     if is_judged(model, data.test):
         found = classified(model, data.test) if found is None else found
         if has_views(data.test):
@@ -146,8 +156,10 @@ def measure(model, data, samples=10_000, probe_images=None, seed=0, found=None, 
     return figures
 
 
-def _generative_figures(model, data, samples, probe_images, seed, controls):
+def _generative_figures(model, data, samples, probe_images, seed, compared):
     """`evaluate`, `signs` and `samples`; images are encoded and reconstructed once for all."""
+    # What there is not is told before what takes minutes.
+    control_set(model=model, **compared)
     shared = {}
     kept = min(samples, len(data.train)) if has_classes(data) else 0
     reconstruction, decoded = reconstruction_errors(model, data.test.images, kept)
@@ -156,7 +168,7 @@ def _generative_figures(model, data, samples, probe_images, seed, controls):
     if has_signs(model):
         figures["signs"] = sign_figures(model, data, min(samples, COMPARED), seed)
     if kept:
-        options = {"decoded": decoded, **shared, **controls}
+        options = {"decoded": decoded, **shared, **compared}
         figures["samples"] = sample_figures(model, data, samples, seed, **options)
     return figures
 

@@ -29,10 +29,10 @@ def sample_figures(
     samples=10_000,
     seed=0,
     cache=None,
-    controls="plain",
     vae_seconds=0,
     decoded=None,
     features=None,
+    controls="plain",
 ):
     """Figures of everything that can stand in for a real image.
 
@@ -42,15 +42,18 @@ def sample_figures(
         samples: int, how many of each kind, and how many test images; at most those there are.
         seed: int.
         cache: Folder of the classifier, see `train_judge`.
-        controls: str, which `control_set` to compare with.
-        vae_seconds: float, how long the variational autoencoder of `"trained"` ones is trained.
+        vae_seconds: See `control_set`.
         decoded, features: See `image_sources`.
+        controls: str, which `control_set` to compare with.
 
     Returns:
         dict: `classifier_accuracy` on the test images; and for each of `image_sources` a dict of
         `recognition`, `distances` to the test images, where each image is of one capsule
         `purity`, and of draws nearest to training `memorisation`. Of a variational autoencoder
         also `vae_parameters`, `vae_seconds` and `vae_steps`.
+
+    Raises:
+        ValueError: See `control_set`.
 
     Examples:
 
@@ -73,6 +76,7 @@ def sample_figures(
     ...     list(sample_figures(Half(), ImageData(images, images), cache=folder))[:3]
     ['classifier_accuracy', 'real', 'half']
     """
+    made = control_set(controls, model, seed, vae_seconds)
     judge = train_judge(data.train, cache)
     # Coverage and distances depend on how many are compared: as many of each kind.
     samples = min(samples, len(data.test), len(data.train))
@@ -83,7 +87,6 @@ def sample_figures(
     usual, _ = nearest_training_distance(test.images[some], data.train.images)
     figures = {"classifier_accuracy": judge.accuracy(test)}
     near = (*nearest_to_training(model), "gaussian_mixture", VAE)
-    made = control_set(controls, model, seed, vae_seconds)
     sources = image_sources(model, data, len(test), samples, seed, made, decoded, features)
     for name, draw in sources.items():
         images, capsule = draw()

@@ -151,7 +151,7 @@ def test_a_control_takes_the_models_own_time_at_most(
     monkeypatch.setattr(report, "measure", lambda *args, **given: asked.append(given) or {})
     options = ("--model-dir", tiny_model, "--controls", "trained", *options)
     assert capspoe("evaluate", *options).exit_code == 0
-    assert asked == [{"controls": "trained", "vae_seconds": seconds}]
+    assert asked == [{"found": None, "controls": "trained", "vae_seconds": seconds}]
 
 
 def test_time_for_a_control_that_is_not_asked_for_is_refused(capspoe, tiny_model):

@@ -13,11 +13,13 @@ MODEL = Model(capsules=2, dim=3, own_parameters=500)
 
 
 def test_each_set_holds_the_one_before():
-    found = [list(control_set(name, MODEL, vae_seconds=1)) for name in SETS]
-    assert found == [[], list(KINDS), [*KINDS, BOLTZMANN, VAE]]
-    assert list(control_set("trained", MODEL, vae_seconds=0)) == [*KINDS, BOLTZMANN]
-    with pytest.raises(ValueError, match="`name` must be 'none' or .*Received: name='all'"):
+    found = [list(control_set(name, MODEL)) for name in SETS]
+    assert found == [[], list(KINDS), [*KINDS, BOLTZMANN]]
+    assert list(control_set("trained", MODEL, vae_seconds=1)) == [*KINDS, BOLTZMANN, VAE]
+    with pytest.raises(ValueError, match="`controls` must be 'none' or .*Received: controls='all'"):
         control_set("all", MODEL)
+    with pytest.raises(ValueError, match="`vae_seconds` goes with controls='trained'.*seconds=1"):
+        control_set("plain", MODEL, vae_seconds=1)
 
 
 def test_controls_are_as_large_as_the_model():

@@ -1,11 +1,16 @@
 """The classifier that judges samples, and what is counted of its verdicts."""
 
+import functools
+
 import numpy as np
 import pytest
 
-from keras_capsule_poe.data import ImageSet, load_images
+from keras_capsule_poe.data import ImageData, ImageSet, load_images
+from keras_capsule_poe.evaluation.boltzmann_control import BoltzmannControl
 from keras_capsule_poe.evaluation.classifier import train_judge
-from keras_capsule_poe.evaluation.samples import distances, purity, recognition
+from keras_capsule_poe.evaluation.control_sets import BOLTZMANN, VAE
+from keras_capsule_poe.evaluation.controls import KINDS
+from keras_capsule_poe.evaluation.samples import distances, purity, recognition, sample_figures
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +87,32 @@ def test_uint8_and_pixels_are_judged_alike(cached, digits):
 def test_a_classifier_needs_labels(digits, tmp_path):
     with pytest.raises(ValueError, match="needs labels"):
         train_judge(ImageSet(digits.train.images[:5]), tmp_path)
+
+
+class Halves:
+    """A model of no capsules, whose features are pixels."""
+
+    CEILINGS, MODES, capsules, dim, own_parameters = (), {}, 1, 2, 500
+
+    def to_features(self, images):
+        return images
+
+    from_features = to_features
+
+
+def test_trained_controls_are_judged(tmp_path, monkeypatch):
+    monkeypatch.setattr("keras_capsule_poe.evaluation.classifier.EPOCHS", 1)
+    quick = functools.partial(BoltzmannControl, epochs=1, gibbs_steps=2)
+    monkeypatch.setattr("keras_capsule_poe.evaluation.control_sets.BoltzmannControl", quick)
+    pixels = np.random.default_rng(0).integers(256, size=(40, 8, 8, 1)).astype("uint8")
+    data = ImageData(*[ImageSet(pixels, np.arange(40) % 2)] * 2)
+    options = {"cache": tmp_path, "controls": "trained", "vae_seconds": 0.05}
+    found = sample_figures(Halves(), data, **options)
+    kinds = [*KINDS, BOLTZMANN, VAE]
+    assert list(found)[1:7] == ["real", *kinds]
+    assert all(np.isfinite(found[kind]["frechet"]) for kind in kinds)
+    assert found["vae_seconds"] >= 0.05 and found["vae_steps"] > 0
+    assert abs(found["vae_parameters"] - Halves.own_parameters) < 0.2 * Halves.own_parameters
 
 
 def test_recognition_counts():

@@ -198,8 +198,9 @@ def test_it_is_compared_with_a_control(done, folder, tmp_path):
 def test_what_it_cannot_do_is_said_in_a_line(done):
     assert "generates no images. It is a Capsule network" in done("sample", code=1)
     assert "has no likelihood. It is a Capsule network" in done("likelihood", code=1)
-    for flag in ("--samples", "--probe-images", "--vae-seconds"):
-        said = done("evaluate", flag, 50, code=2)
+    given = {"--samples": 50, "--probe-images": 50, "--vae-seconds": 50, "--controls": "trained"}
+    for flag, value in given.items():
+        said = done("evaluate", flag, value, code=2)
         assert f"{flag} is for a model that generates images. Received: a Capsule network" in said
 
 

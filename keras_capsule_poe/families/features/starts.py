@@ -8,8 +8,8 @@ from keras_capsule_poe.data import epoch_order
 CLUSTERED = 10_000
 CLUSTERED_BYTES = 200e6
 STARTS = ("clusters", "random", "noise")
-# Of as many k-means the closest is taken.
-STARTED = 5
+# One k-means now and then ends far from the closest.
+CLUSTERINGS = 5
 
 
 class MapStart:
@@ -81,7 +81,7 @@ def starting_images(x_of, images, experts, dim, start, seed):
 
 
 def clustered(x_of, images, experts, seed):
-    """k-means of training images, as many as there is memory for.
+    """The closest of several k-means of training images, as many as there is memory for.
 
     Args:
         x_of, images, seed: See `starting_images`.
@@ -96,4 +96,4 @@ def clustered(x_of, images, experts, seed):
     bytes_each = 4 * x_of(order[:1]).size
     chosen = np.sort(order[: max(experts, min(CLUSTERED, int(CLUSTERED_BYTES / bytes_each)))])
     x = x_of(chosen).reshape(len(chosen), -1)
-    return chosen, x, KMeans(experts, n_init=STARTED, random_state=seed).fit(x)
+    return chosen, x, KMeans(experts, n_init=CLUSTERINGS, random_state=seed).fit(x)
