@@ -39,7 +39,9 @@ def test_what_the_default_draws_after_an_autoencoder_in_float32():
 
 def test_what_the_default_draws_from_the_closest_of_five_clusterings():
     reproduction = (DOCS / "reproduction.md").read_text()
-    (line,) = (line for line in reproduction.splitlines() if line.startswith("Part of it was the start"))
+    (line,) = (
+        line for line in reproduction.splitlines() if line.startswith("Part of it was the start")
+    )
     readme = (DOCS.parent / "README.md").read_text()
     for domain in ("complete", "visited"):
         for figure in ("recognised", "purity"):
