@@ -89,7 +89,7 @@ def test_a_classifier_needs_labels(digits, tmp_path):
         train_judge(ImageSet(digits.train.images[:5]), tmp_path)
 
 
-class Halves:
+class Pixels:
     """A model of no capsules, whose features are pixels."""
 
     CEILINGS, MODES, capsules, dim, own_parameters = (), {}, 1, 2, 500
@@ -107,12 +107,12 @@ def test_trained_controls_are_judged(tmp_path, monkeypatch):
     pixels = np.random.default_rng(0).integers(256, size=(40, 8, 8, 1)).astype("uint8")
     data = ImageData(*[ImageSet(pixels, np.arange(40) % 2)] * 2)
     options = {"cache": tmp_path, "controls": "trained", "vae_seconds": 0.05}
-    found = sample_figures(Halves(), data, **options)
+    found = sample_figures(Pixels(), data, **options)
     kinds = [*KINDS, BOLTZMANN, VAE]
     assert list(found)[1:7] == ["real", *kinds]
     assert all(np.isfinite(found[kind]["frechet"]) for kind in kinds)
     assert found["vae_seconds"] >= 0.05 and found["vae_steps"] > 0
-    assert abs(found["vae_parameters"] - Halves.own_parameters) < 0.2 * Halves.own_parameters
+    assert abs(found["vae_parameters"] - Pixels.own_parameters) < 0.2 * Pixels.own_parameters
 
 
 def test_recognition_counts():
