@@ -94,8 +94,9 @@ def start_maps(config, layer, x_of, images):
     if start.start != "clusters" or not isinstance(layer, NeuronMixture):
         start.apply(layer, x_of, images, config.seed)
     elif images > layer.capsules:
-        _, x, found = clustered(x_of, images, layer.capsules, config.seed)
-        groups = [x[found.labels_ == capsule] for capsule in range(layer.capsules)]
+        _, x, distances = clustered(x_of, images, layer.capsules, config.seed)
+        nearest = distances.argmin(axis=1)
+        groups = [x[nearest == capsule] for capsule in range(layer.capsules)]
         layer.start_from_groups(groups)
 
 
