@@ -1,12 +1,12 @@
 """What training on more images and more machines than are at hand would cost, by simulation.
 
 Of each stage of `capsules`: operations and parameters as in `capspoe train --dry-run`, at the rate
-of this machine's products (or `--rate`, of another); each replica takes `--batch` images a step,
-and epochs are as many as the recipe has. A step is simulated as it is done: replicas compute, each
-as long as its share of luck makes it (`--jitter`), wait for the slowest, add up their means in a
-ring, and take the next batch, of which every process reads all images while the last step runs
-(`--shared-input`: each its own). A machine that fails, once in `--mtbf` hours, costs all of them
-half the time between checkpoints and a start. Machines have one replica.
+of this machine's products (or `--rate`, of another, in float32); each replica takes `--batch`
+images a step, and epochs are as many as the recipe has. A step is simulated as it is done: replicas
+compute, each as long as its share of luck makes it (`--jitter`), wait for the slowest, add up their
+means in a ring, and take the next batch, of which every process reads all images while the last
+step runs (`--shared-input`: each its own). A machine that fails, once in `--mtbf` hours, costs all
+of them half the time between checkpoints and a start. Machines have one replica.
 
 The columns: seconds a step, of them computing and adding up; images a second over those of as
 many machines that need not wait; hours. Then what lies on disk and in the memory of each process.
@@ -147,7 +147,9 @@ def parse(arguments=None):
     parser.add_argument("--images", type=float, default=1e9)
     parser.add_argument("--machines", type=int, nargs="+", default=[1, 8, 64, 512])
     parser.add_argument("--batch", type=int, default=128, help="images a replica and step")
-    parser.add_argument("--rate", type=float, help="FLOP/s of a large product; as measured here")
+    parser.add_argument(
+        "--rate", type=float, help="FLOP/s of a large product in float32; as measured here"
+    )
     parser.add_argument("--bandwidth", type=float, default=1.25e9, help="bytes/s of a link")
     parser.add_argument("--latency", type=float, default=50e-6, help="seconds of a message")
     parser.add_argument("--disk", type=float, default=1e9, help="bytes/s that a process reads")
@@ -165,6 +167,9 @@ def main():
     measured = args.rate is None
     args.rate = args.rate or product_rate()
     config = RunConfig(get("capsules"), args.recipe)
+    if not measured:
+        # What this machine would choose is nothing to another.
+        config["autoencoder"].precision = "float32"
     _, parameters = config.family.outline(config, SHAPE)
     print(f"{args.images:,} images of {SHAPE}, {args.batch} a replica and step")
     print(f"{args.rate / 1e9:,.0f} GFLOP/s a replica, {'measured here' if measured else 'given'}")

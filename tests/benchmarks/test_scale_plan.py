@@ -89,7 +89,9 @@ def hours(command, monkeypatch, capsys):
     ]
 
 
-def test_the_page_has_these_hours(monkeypatch, capsys):
+@pytest.mark.parametrize("here", ["float32", "mixed_bfloat16"])
+def test_the_page_has_these_hours_whatever_this_processor_has(here, monkeypatch, capsys):
+    monkeypatch.setattr("keras_capsule_poe.training.precision.best_precision", lambda: here)
     text = (Path(__file__).parents[2] / "docs" / "scale.md").read_text()
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
     head, *rows = rows[-5:]

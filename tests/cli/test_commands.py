@@ -170,8 +170,9 @@ def test_the_command_has_the_sets_of_controls_that_there_are():
 @pytest.mark.long
 def test_evaluate_over_seeds_gives_deviations(capspoe, tiny_model, tmp_path):
     path = tmp_path / "figures.json"
+    other = shutil.copytree(tiny_model, tmp_path / "other")
     options = ("--samples", 0, "--limit", 20, "--probe-images", 30, "--json", path)
-    result = capspoe("evaluate", "--model-dir", tiny_model, "--also", tiny_model, *options)
+    result = capspoe("evaluate", "--model-dir", tiny_model, "--also", other, *options)
     assert result.exit_code == 0, result.output
     one, other = json.loads(path.read_text())["runs"]
     assert one == other
