@@ -25,29 +25,34 @@ def test_shares_that_are_recognised(model, name, domain, claim):
         assert line.split("|")[column].strip() == _of_seeds(data, name, domain, "recognised")
 
 
-def test_what_the_default_draws_after_an_autoencoder_in_float32():
-    text = (DOCS / "reproduction.md").read_text()
-    (line,) = (line for line in text.splitlines() if line.startswith("The default again"))
-    for domain in ("complete", "visited"):
-        for figure in ("recognised", "purity"):
-            assert _of_seeds("fashion_mnist", "float32", domain, figure) in line
-    rows = [f"{seed}-float32" for seed in (0, 1, 2)] + ["0-bfloat16"]
-    for row in rows:
-        complete = KEPT["fashion_mnist"][f"fashion_mnist-{row}"]["complete"]
-        assert f"{complete['recognised']:.3f}" in line and f"{complete['purity']:.3f}" in line
-
-
-def test_what_the_default_draws_from_the_closest_of_five_clusterings():
-    reproduction = (DOCS / "reproduction.md").read_text()
-    (line,) = (
-        line for line in reproduction.splitlines() if line.startswith("Part of it was the start")
-    )
+def test_what_single_capsules_of_the_default_draw():
     readme = (DOCS.parent / "README.md").read_text()
-    for domain in ("complete", "visited"):
-        for figure in ("recognised", "purity"):
-            said = _of_seeds("fashion_mnist", "five starts", domain, figure)
-            assert said in line and said in readme
-        assert _of_seeds("fashion_mnist", "five starts", domain, "frechet", digits=1) in readme
+    begun = readme.index("Three seeds of `capsules, complete`")
+    said = readme[begun : readme.index("Three seeds of", begun + 1)]
+    for data in KEPT:
+        for domain in ("complete", "visited"):
+            for figure, digits in (("recognised", 3), ("purity", 3), ("frechet", 1)):
+                assert _of_seeds(data, "default", domain, figure, digits) in said
+
+
+def test_what_the_default_drew_from_other_starts():
+    text = (DOCS / "reproduction.md").read_text()
+    (line,) = (line for line in text.splitlines() if line.startswith("What the default drew"))
+    rows = [(data, "older") for data in KEPT]
+    rows += [("fashion_mnist", name) for name in ("float32", "five starts")]
+    for data, name in rows:
+        for domain in ("complete", "visited"):
+            for figure in ("recognised", "purity"):
+                assert _of_seeds(data, name, domain, figure) in line
+
+
+def test_what_it_draws_from_twenty_and_from_five():
+    text = (DOCS / "reproduction.md").read_text()
+    (line,) = (line for line in text.splitlines() if line.startswith("Twenty of components"))
+    for name in ("default, held out", "from five, held out"):
+        for domain in ("complete", "visited"):
+            for figure in ("recognised", "purity"):
+                assert _of_seeds("fashion_mnist", name, domain, figure) in line
 
 
 def _of_seeds(data, name, domain, figure, digits=3):
