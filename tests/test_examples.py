@@ -70,6 +70,7 @@ def test_fit_on_arrays(tmp_path):
     assert "codes (500, 5, 4)" in run(tmp_path, "fit_on_arrays.py")
 
 
+@pytest.mark.long
 def test_boat_or_house(tmp_path):
     text, found = run(tmp_path, "boat_or_house.py"), {}
     length = r"house (\S+), boat (\S+)"

@@ -100,6 +100,7 @@ class Pixels:
     from_features = to_features
 
 
+@pytest.mark.long
 def test_trained_controls_are_judged(tmp_path, monkeypatch):
     monkeypatch.setattr("keras_capsule_poe.evaluation.classifier.EPOCHS", 1)
     quick = functools.partial(BoltzmannControl, epochs=1, gibbs_steps=2)
