@@ -1,6 +1,7 @@
 """What docs/reproduction.md and README.md say of three seeds' draws is what was kept of them."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -29,30 +30,62 @@ def test_what_single_capsules_of_the_default_draw():
     readme = (DOCS.parent / "README.md").read_text()
     begun = readme.index("Three seeds of `capsules, complete`")
     said = readme[begun : readme.index("Three seeds of", begun + 1)]
-    for data in KEPT:
-        for domain in ("complete", "visited"):
-            for figure, digits in (("recognised", 3), ("purity", 3), ("frechet", 1)):
-                assert _of_seeds(data, "default", domain, figure, digits) in said
+    figures = (("recognised", 3), ("purity", 3), ("frechet", 1))
+    assert _means_and_deviations(said) == [
+        _of_seeds(data, "default", domain, figure, digits)
+        for domain in ("complete", "visited")
+        for data in KEPT
+        for figure, digits in figures
+    ]
 
 
 def test_what_the_default_drew_from_other_starts():
-    text = (DOCS / "reproduction.md").read_text()
-    (line,) = (line for line in text.splitlines() if line.startswith("What the default drew"))
-    rows = [(data, "older") for data in KEPT]
-    rows += [("fashion_mnist", name) for name in ("float32", "five starts")]
-    for data, name in rows:
-        for domain in ("complete", "visited"):
-            for figure in ("recognised", "purity"):
-                assert _of_seeds(data, name, domain, figure) in line
+    line = _line("What the default drew")
+    both = [
+        _of_seeds(data, "older", domain, figure)
+        for figure in ("recognised", "purity")
+        for domain in ("complete", "visited")
+        for data in KEPT
+    ]
+    clothes = [
+        _of_seeds("fashion_mnist", name, domain, figure)
+        for name in ("float32", "five starts")
+        for figure in ("recognised", "purity")
+        for domain in ("complete", "visited")
+    ]
+    assert _means_and_deviations(line) == both + clothes
 
 
 def test_what_it_draws_from_twenty_and_from_five():
-    text = (DOCS / "reproduction.md").read_text()
-    (line,) = (line for line in text.splitlines() if line.startswith("Twenty of components"))
-    for name in ("default, held out", "from five, held out"):
-        for domain in ("complete", "visited"):
-            for figure in ("recognised", "purity"):
-                assert _of_seeds("fashion_mnist", name, domain, figure) in line
+    line = _line("Twenty of components")
+    assert _means_and_deviations(line) == [
+        _of_seeds("fashion_mnist", f"{name}, held out", domain, figure, digits)
+        for domain in ("complete", "visited")
+        for figure, digits in (("recognised", 3), ("purity", 3), ("frechet", 1))
+        for name in ("default", "from five")
+    ]
+    one = KEPT["fashion_mnist"]["fashion_mnist-0-bfloat16"]
+    for domain in ("complete", "visited"):
+        assert "{recognised:.3f} and {purity:.3f}".format(**one[domain]) in line
+
+
+def test_the_purity_of_the_default():
+    lines = (DOCS / "reproduction.md").read_text().splitlines()
+    (row,) = (line for line in lines if line.startswith("| | partly, default |"))
+    for cell, data in zip(row.split("|")[3:5], KEPT):
+        modal = [KEPT[data][f"{data}-{s}-default"]["complete"]["modal_classes"] for s in (0, 1, 2)]
+        purity = _of_seeds(data, "default", "complete", "purity")
+        assert cell.strip() == f"{purity}; {', '.join(map(str, modal))}"
+
+
+def _line(start):
+    lines = (DOCS / "reproduction.md").read_text().splitlines()
+    (line,) = (line for line in lines if line.startswith(start))
+    return line
+
+
+def _means_and_deviations(text):
+    return re.findall(r"[0-9.]+ ± [0-9.]*[0-9]", text)
 
 
 def _of_seeds(data, name, domain, figure, digits=3):

@@ -9,6 +9,7 @@ from sklearn.cluster import KMeans
 
 from keras_capsule_poe import ExpertFrames
 from keras_capsule_poe.families.capsule_poe import codes as visits
+from keras_capsule_poe.families.features import starts
 from keras_capsule_poe.families.features.starts import clustered, starting_images
 
 J, E = 3, 2
@@ -126,8 +127,8 @@ def test_starting_images_are_training_images_of_one_cluster(start):
     np.testing.assert_array_equal(rows, again)
 
 
-def test_of_several_clusterings_the_closest_is_taken():
-    """Rejects one k-means, which for some seeds leaves two of twelve groups in one cluster."""
+def test_of_several_clusterings_the_closest_is_taken(monkeypatch):
+    """Rejects one k-means, which for some seeds leaves two groups in one, and too few axes."""
     random = np.random.default_rng(0)
     x = np.zeros((12, 20, 200))
     x[..., :2] = random.uniform(0, 10, size=(12, 1, 2))
@@ -138,6 +139,9 @@ def test_of_several_clusterings_the_closest_is_taken():
     for seed in seeds:
         _, _, distances = clustered(lambda chosen: x[chosen], len(x), experts=12, seed=seed)
         assert _tells_apart(distances.argmin(axis=1))
+    monkeypatch.setattr(starts, "PRINCIPAL_AXES", 1)
+    _, _, distances = clustered(lambda chosen: x[chosen], len(x), experts=12, seed=0)
+    assert not _tells_apart(distances.argmin(axis=1))
 
 
 def _tells_apart(labels):

@@ -54,9 +54,10 @@ class MapStart:
 def starting_images(x_of, images, experts, dim, start, seed):
     """Indices of J E training images, those of one expert together.
 
-    `"clusters"`: k-means of primary capsules makes one group for each expert, and its images
-    come from there, so that experts differ from the first step. `"random"`: any images. No
-    image comes twice before all have: equal maps would stay equal for good.
+    `"clusters"`: k-means of principal components of primary capsules makes one group for each
+    expert, and its images come from there, so that experts differ from the first step.
+    `"random"`: any images. No image comes twice before all have: equal maps would stay equal for
+    good.
 
     Args:
         x_of: Function of indices to primary capsules (N, I, D).
@@ -86,8 +87,8 @@ def starting_images(x_of, images, experts, dim, start, seed):
 def clustered(x_of, images, experts, seed):
     """Training images, as many as there is memory for, and their distances to clusters of them.
 
-    The clusters are those of the closest of 20 k-means of the images' 64 strongest principal
-    components. An image belongs to the nearest.
+    The clusters are those of the closest of `CLUSTERINGS` k-means of the images' strongest
+    `PRINCIPAL_AXES` principal components. An image belongs to the nearest.
 
     Args:
         x_of, images, seed: See `starting_images`.
