@@ -1,1 +1,1 @@
-"""The command line `capspoe`."""
+"""Command line `capspoe`."""

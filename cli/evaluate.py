@@ -123,11 +123,13 @@ def evaluate(
 ):
     """Measure a trained model on its test images.
 
-    A model that names classes: its accuracy, and the errors of each class; trained on familiar
-    viewpoints alone, its errors on these and on novel ones. One that generates images:
-    reconstruction, representation and samples, which are judged by a small classifier of the
-    same data set, beside controls decoded as its own features are. The classifier is kept in
-    CAPSPOE_CACHE, or ~/.cache/keras_capsule_poe.
+    For a classifier: the accuracy, and the errors of each class. If it was trained on familiar
+    viewpoints only, errors on familiar and on novel viewpoints are shown separately.
+
+    For a model that generates images: reconstruction, representation and samples. A small
+    classifier of the same data set judges the samples, and those of baselines that are decoded
+    in the same way (see --controls). It is cached in CAPSPOE_CACHE, or
+    ~/.cache/keras_capsule_poe.
     """
     if also and (against or ensemble):
         flag = "--against" if against else "--ensemble"
@@ -175,7 +177,7 @@ def evaluate(
     from keras_capsule_poe.evaluation.tables import text_table
 
     def load(folder):
-        # What is held out for testing may depend on the model's own seed.
+        # The test images may depend on the model's seed.
         data = load_run_data(folder, **places)
         if limit:
             data = ImageData(data.train, data.test.head(limit))
@@ -185,7 +187,7 @@ def evaluate(
     ask = classified_crops if crops else classified
 
     def said(model, data):
-        # The test images are classified once, for all that is made of it.
+        # Classify the test images once, for all results.
         return ask(model, data.test) if crops or compared or is_judged(model, data.test) else None
 
     def figures(folder, model, data, found):
@@ -195,7 +197,7 @@ def evaluate(
         notes |= {"side_by_side": {"images_a_pair": 2}} if pairs else {}
         return notes | measured
 
-    # What is damaged in a folder is told before all that takes minutes.
+    # Detect damaged folders before the slow computations.
     seconds = {}
     if controls == "trained":
         longest = float("inf") if vae_seconds is None else vae_seconds
@@ -234,7 +236,7 @@ def evaluate(
 
 
 def _refuse_given(*names, title):
-    """Refuses options of what generates images, for a model that does not."""
+    """Raise for options of generative models, if the model does not generate images."""
     context = click.get_current_context()
     for name in names:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
@@ -245,7 +247,7 @@ def _refuse_given(*names, title):
 
 
 def _other(flag, folder, load, model, data, ask):
-    """What another model says of the same test images."""
+    """Return another model's classification of the same test images."""
     from keras_capsule_poe.evaluation.classified import measure_of
 
     other, theirs = load(folder)
@@ -254,7 +256,7 @@ def _other(flag, folder, load, model, data, ask):
         raise click.BadParameter(
             f"{folder} takes images of {sizes[0]}, not {sizes[1]}.", param_hint=flag
         )
-    # One that names no classes is refused where it is asked for them.
+    # `ask` raises for a model that is not a classifier.
     kinds = [measure_of(each) for each in (other, model)]
     if flag == "--ensemble" and kinds[0] != kinds[1]:
         raise click.BadParameter(

@@ -19,7 +19,7 @@ from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
 def export(model_dir, domain):
     """Write a SavedModel, as the next version in the model folder.
 
-    Any TensorFlow program loads it with `tf.saved_model.load`, without this package.
+    Any TensorFlow program can load it with `tf.saved_model.load`, without this package.
     """
     from keras_capsule_poe.serving.saved_model import export_saved_model
     from keras_capsule_poe.training import RunFolder

@@ -8,7 +8,7 @@ from keras_capsule_poe.cli.models import find_model, load_config
 from keras_capsule_poe.cli.options import model_option
 from keras_capsule_poe.cli.terminal import guarded
 
-# Of the settings of all stages, those that are always shown.
+# Run settings that are always shown.
 _SAID = ("model", "recipe", "dataset", "split", "seed")
 
 
@@ -19,7 +19,7 @@ _SAID = ("model", "recipe", "dataset", "split", "seed")
 def info(model_dir, as_json):
     """Show a model's configuration, stages and results.
 
-    Settings that mean nothing beside others are left out; --json has all of them.
+    The text leaves out settings that have no effect; --json shows all of them.
     """
     from keras_capsule_poe.cli.views.summary import show_results
     from keras_capsule_poe.training import RunConfig, RunFolder

@@ -15,7 +15,7 @@ from keras_capsule_poe.cli.options import (
 from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
 from keras_capsule_poe.errors import RunFailed
 
-# Words that a density may have to be told, where the model's has such.
+# Options that some models' `density` takes.
 _NAMED = ("base", "routing")
 
 
@@ -53,11 +53,12 @@ _NAMED = ("base", "routing")
 @guarded
 @with_tensorflow
 def likelihood(model_dir, base, routing, temperatures, chains, images, json_path, seed, **places):
-    """Measure the log-likelihood of test images, in nats.
+    """Estimate the log-likelihood of test images, in nats.
 
-    log Z comes from annealed importance sampling, forward and reverse, which lie on either
-    side of it, and exactly where a layer is small enough. The nats use the exact one, or else
-    the middle; their error counts the images and half of the width.
+    Annealed importance sampling, forward and reverse, gives estimates of log Z from both
+    sides. If a layer is small enough, log Z is also computed exactly. The result uses the
+    exact value, or else the middle of the two estimates. Its error includes the spread of
+    the images and half the distance between the estimates.
     """
     from keras_capsule_poe.evaluation import likelihood as measured
 

@@ -1,4 +1,4 @@
-"""`capspoe`: train, sample, look at and export models of capsules."""
+"""`capspoe`, the command line for capsule models."""
 
 import importlib
 
@@ -20,7 +20,7 @@ COMMANDS = {
 
 
 class LazyGroup(click.Group):
-    """Imports a command's module when it is called, so that `--help` is quick."""
+    """Group that imports the module of a command when it is called, so that `--help` is quick."""
 
     def list_commands(self, context):
         return list(COMMANDS)
@@ -38,9 +38,9 @@ class LazyGroup(click.Group):
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="capspoe")
 def main():
-    """Models of capsules that learn images and draw them.
+    """Train capsule models on images, and generate images with them.
 
     Start with `capspoe train --dataset digits`, which needs no network, then
-    `capspoe sample --out grid.png`. Exit codes: 0 done, 1 failed, 2 bad use,
+    `capspoe sample --out grid.png`. Exit codes: 0 success, 1 failure, 2 bad use,
     130 interrupted.
     """

@@ -1,4 +1,4 @@
-"""How the commands find a trained model, its configuration and its images."""
+"""Loading of trained models, their configurations and their images for the commands."""
 
 from pathlib import Path
 
@@ -11,11 +11,7 @@ SAVED_MODELS = Path("saved_models")
 
 
 def find_model(model_dir):
-    """Folder of a finished model: `model_dir`, or the newest below saved_models/.
-
-    Raises:
-        RunFailed: If there is none.
-    """
+    """Return `model_dir`, or the newest folder of a finished model in saved_models/."""
     if model_dir is not None:
         if not (model_dir / "model.keras").exists():
             if has_record(model_dir / "run.json"):
@@ -33,11 +29,7 @@ def find_model(model_dir):
 
 
 def load_config(folder):
-    """The `RunConfig` that a model folder was trained with.
-
-    Raises:
-        RunFailed: If the folder holds no run, or one that this version does not read.
-    """
+    """Return the `RunConfig` of a model folder."""
     from keras_capsule_poe.families import get
     from keras_capsule_poe.training import RunConfig, RunFolder
 
@@ -46,11 +38,7 @@ def load_config(folder):
 
 
 def load_model(folder):
-    """The trained model of a folder, as its family loads it.
-
-    Raises:
-        RunFailed: If its file is damaged, of another kind, or not what training wrote.
-    """
+    """Return the trained model of a folder, after a check of its file."""
     from keras_capsule_poe.training import RunFolder
 
     family, run = load_config(folder).family, RunFolder(folder)
@@ -69,11 +57,7 @@ def load_model(folder):
 
 
 def own_seconds(folder):
-    """How long what a family puts on its features was trained, in seconds.
-
-    Raises:
-        RunFailed: If a stage of it is not done any more.
-    """
+    """Return the training seconds of the stages after the family's shared features."""
     from keras_capsule_poe.families import features
     from keras_capsule_poe.training import RunFolder
 
@@ -87,11 +71,7 @@ def own_seconds(folder):
 
 
 def load_history(folder, model):
-    """What was measured after each epoch of a classifier's training; of another model nothing.
-
-    Raises:
-        RunFailed: If it is damaged, or of another run.
-    """
+    """Return the metrics of each epoch of a classifier's training; empty for other models."""
     from keras_capsule_poe.evaluation.classified import is_classifier
     from keras_capsule_poe.training import RunFolder
 
@@ -100,11 +80,7 @@ def load_history(folder, model):
 
 
 def load_run_data(folder, **places):
-    """The `ImageData` that a model was trained on; `places` are those of `data_options`.
-
-    Raises:
-        RunFailed: If the images are others now.
-    """
+    """Return the `ImageData` of a model folder; raise if the images have changed."""
     from keras_capsule_poe.training import RunFolder, changed, load_data
 
     config = load_config(folder)
@@ -118,36 +94,24 @@ def load_run_data(folder, **places):
 
 
 def first_images(images, n):
-    """The first `n` of an `ImageSet` of test images; if there are fewer, a line says so."""
+    """Return the first `n` images of an `ImageSet`, with a message if there are fewer."""
     if len(images) < n:
         click.echo(f"There are {len(images)} test images, not {n}.")
     return images.head(n)
 
 
 def load_generative(folder):
-    """The model of a folder, which generates images.
-
-    Raises:
-        RunFailed: If it cannot be loaded, or only names classes.
-    """
+    """Return the model of a folder, or raise if it does not generate images."""
     return _loaded(folder, lambda model: callable(getattr(model, "draw", None)), "generates")
 
 
 def load_reconstructing(folder):
-    """The model of a folder, which makes images of codes.
-
-    Raises:
-        RunFailed: If it cannot be loaded, or makes none.
-    """
+    """Return the model of a folder, or raise if it does not reconstruct images."""
     return _loaded(folder, lambda model: "reconstruct" in model.ENDPOINTS, "reconstructs")
 
 
 def load_naming(folder):
-    """The model of a folder, which names classes and makes images of their codes.
-
-    Raises:
-        RunFailed: If it cannot be loaded, or does not.
-    """
+    """Return the model of a folder, or raise if it is not a classifier with a decoder."""
 
     from keras_capsule_poe.evaluation.classified import is_classifier
 
@@ -158,11 +122,7 @@ def load_naming(folder):
 
 
 def load_routed(folder):
-    """The model of a folder, which names classes and routes in iterations.
-
-    Raises:
-        RunFailed: If it cannot be loaded, or does not.
-    """
+    """Return the model of a folder, or raise if it is not a classifier with iterative routing."""
     from keras_capsule_poe.evaluation.classified import is_classifier
 
     model = load_model(folder)

@@ -9,7 +9,7 @@ PICTURES = (".png", ".jpg", ".jpeg", ".webp")
 
 
 class NamedPath(click.Path):
-    """A path that is not empty: from a variable that is not set, it would be where one works."""
+    """Path type that rejects the empty path, for instance from an unset shell variable."""
 
     def convert(self, value, parameter, context):
         if value == "":
@@ -50,7 +50,7 @@ def out_option(default, kinds):
 
 
 def data_options(function):
-    """Where the images of a data set are, for every command that needs them."""
+    """Add the options for the location of the images."""
     for option in (
         click.option(
             "--data-dir",
@@ -75,7 +75,7 @@ def data_options(function):
 
 
 def place_checker(context, parameter, path):
-    """Refuses a file that cannot be written before what it is to hold takes minutes."""
+    """Reject a path that cannot be written, before a computation of minutes."""
     if path is None:
         return path
     place = path.absolute().parent

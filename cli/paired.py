@@ -1,23 +1,10 @@
-"""Two test images side by side, for what was trained on single ones."""
+"""Pairs of test images side by side, for models trained on single images."""
 
 import click
 
 
 def side_by_side(model, data, folder):
-    """The images of a data set in pairs, to be named by a model that takes any size.
-
-    Args:
-        model: Classifier.
-        data: `ImageData`, of single images.
-        folder: Path of the model, for messages.
-
-    Returns:
-        `ImageData` whose test images are pairs, each (H, 2 W, C), always the same.
-
-    Raises:
-        click.BadParameter: If the model takes images of one size only, or the images show
-            several classes already.
-    """
+    """Return `ImageData` whose test images are fixed pairs (H, 2 W, C); raise if not possible."""
     from keras_capsule_poe.data import ComposedSet, ImageData
     from keras_capsule_poe.data.composed import SideBySide
     from keras_capsule_poe.evaluation.classified import shows_several

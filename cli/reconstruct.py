@@ -22,12 +22,13 @@ from keras_capsule_poe.cli.terminal import echo_classes, guarded, with_tensorflo
 @guarded
 @with_tensorflow
 def reconstruct(out, model_dir, n, **places):
-    """Show test images and what the model makes of them.
+    """Show test images and their reconstructions.
 
-    The first row shows the originals; below it is a row for each way down that the model has.
-    A model that names classes also tells their labels, and what it takes them for, `5 as 3`; if
-    one is taken for another class, a third row shows the capsules of the labels decoded. Of
-    images of two classes, it shows the two most probable ones, each alone, above the true ones.
+    The first row shows the originals. Each further row shows one way in which the model
+    decodes images. For classifiers the picture also shows the labels and the predictions,
+    `5 as 3`. If a prediction is wrong, a third row shows the decoded capsules of the labels.
+    For images of two classes, the rows show the two most probable classes, each decoded alone,
+    above the true ones.
     """
     from keras_capsule_poe.evaluation.classified import is_classifier
     from keras_capsule_poe.generation.grids import reconstruction_rows

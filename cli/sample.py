@@ -18,11 +18,11 @@ from keras_capsule_poe.cli.options import (
 )
 from keras_capsule_poe.cli.terminal import guarded, import_tensorflow
 
-# Modes that are Markov chains, by the names of their kinds; the last is an old name.
+# Modes that are Markov chains, with their kinds; `chain` is an old name.
 CHAINS = {"gibbs": "gibbs", "meanfield": "meanfield", "chain": "meanfield"}
 _CHAIN_COLUMNS = 12
 _CHAIN_ROWS = 8
-# Options of chains alone, and of all other modes.
+# Options of chains only, and of all other modes only.
 _PLACES = ("data_dir", "manual_dir", "store")
 _OF_CHAINS = ("steps", "every", "burn_in", "start", *_PLACES)
 _OF_DRAWS = ("domain", "rows")
@@ -98,22 +98,24 @@ def sample(
     seed,
     **places,
 ):
-    """Draw images from a trained model.
+    """Generate images with a trained model.
 
     \b
-    single     each from ONE capsule, all others zero; a picture is the paper's
-               grid, one column a capsule. Domains: complete, restricted, visited
-    joint      each from all capsules, drawn together
-    gibbs      states of the model's Markov chain, drawn at random step by step;
-               a picture has one column a chain, its first state in the first row
-    meanfield  the same with means instead of draws (also called chain)
+    single     each image from ONE capsule, with all others zero; a picture is the
+               paper's grid, with one column for each capsule.
+               Domains: complete, restricted, visited
+    joint      each image from all capsules, which are sampled together
+    gibbs      states of the model's Markov chain, with a random sample at each
+               step; a picture has one column for each chain, first state on top
+    meanfield  the same with means instead of random samples (also called chain)
 
-    Models of other kinds may have other modes; an unknown one is answered with
-    those there are. A picture and an .npz of as many images and the same seed
-    hold the same images.
+    Models of other kinds may have other modes. For an unknown mode, the error
+    message lists the modes of the model. A picture and an .npz of as many images
+    hold the same images if the seed is the same.
 
-    An .npz holds `images` (N, H, W, C) in [0, 1] and `capsules` (N, J, E), with
-    single also `capsule` (N,); with chains `images` (S, N, H, W, C) and `step` (S,).
+    An .npz holds `images` (N, H, W, C) in [0, 1] and `capsules` (N, J, E). Mode
+    single adds `capsule` (N,). For chains it holds `images` (S, N, H, W, C) and
+    `step` (S,).
     """
     as_arrays = out.suffix.lower() == ".npz"
     _check_options(mode, start, as_arrays)
@@ -150,7 +152,7 @@ def sample(
 
 
 def _check_options(mode, start, as_arrays):
-    """Refuses options that were given and mean nothing here."""
+    """Raise for options that were given and have no effect here."""
 
     def given(*names):
         source = click.get_current_context().get_parameter_source
@@ -178,7 +180,7 @@ def _check_options(mode, start, as_arrays):
 
 
 def _chain(model, as_arrays, test, n, steps, every, kind, seed, burn_in):
-    """Chains from the first `n` of the images `test`, or from noise where there are none."""
+    """Return states of `n` chains that start from test images, or from noise without them."""
     from keras_capsule_poe.generation import chain
 
     x = (
@@ -192,7 +194,7 @@ def _chain(model, as_arrays, test, n, steps, every, kind, seed, burn_in):
 
 
 def _write(out, content):
-    """A dict of arrays as .npz, rows of images as a picture."""
+    """Write a dict of arrays as .npz, or rows of images as a picture."""
     import numpy as np
 
     from keras_capsule_poe.io.files import beside

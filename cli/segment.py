@@ -17,11 +17,11 @@ from keras_capsule_poe.cli.terminal import echo_classes, guarded, with_tensorflo
 @guarded
 @with_tensorflow
 def segment(out, model_dir, n, **places):
-    """Pull two overlapping things apart in colour.
+    """Separate two overlapping objects by colour.
 
-    The first row shows test images; below it are the two most probable classes of each, decoded
-    one by one, the first in red and the second in green, and yellow where they overlap. Where the
-    data set has each thing alone, the last row shows these.
+    The first row shows test images. The second row shows the two most probable classes of
+    each image, decoded one by one: the first in red, the second in green, and yellow where
+    they overlap. If the data set has each object alone, the last row shows the true objects.
     """
     from keras_capsule_poe.generation.parts import segmented
     from keras_capsule_poe.io.pictures import check_grid, save_grid

@@ -1,4 +1,4 @@
-"""The terminal: TensorFlow without its start-up lines, errors as one line, exit codes."""
+"""Terminal behaviour: no start-up lines of TensorFlow, one-line errors, exit codes."""
 
 import contextlib
 import functools
@@ -12,7 +12,7 @@ import warnings
 
 import click
 
-# What the words of `CapspoeError.mend` mean on the command line.
+# Hints for the words of `CapspoeError.mend`.
 MENDS = {
     "image_size": "resize the images with --image-size",
     "store": "keep them on disk with --store",
@@ -35,21 +35,18 @@ MENDS = {
     "all_workers": "the same capspoe train on all of them goes on from the last checkpoint",
     "go_on": "the same capspoe train goes on with it",
 }
-# What Keras and TensorFlow import where it is installed, for parts of theirs that no command uses:
-# wrappers, galleries and conversions. It is two fifths of their time.
+# Keras and TensorFlow import these if they are installed, for features that no command uses. This
+# takes two fifths of their import time.
 _UNUSED = ("jax", "matplotlib", "sklearn")
 GO_ON = "every checkpoint is kept. Run the same command{change} to go on."
 
 
 def import_tensorflow():
-    """Imports TensorFlow without its start-up lines on the terminal.
-
-    They come before any logging level counts, straight from C++, hence the file descriptor.
-    """
+    """Import TensorFlow without its start-up lines on the terminal."""
     if "tensorflow" in sys.modules:
         return
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    # Off by default without AVX512, where it makes steps 1.2 to 2 times as fast, too.
+    # Off by default without AVX512, although steps are faster with it there, too.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     backend = os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     if backend != "tensorflow":
@@ -57,6 +54,7 @@ def import_tensorflow():
             f"capspoe needs Keras' TensorFlow backend. Received: KERAS_BACKEND={backend}"
         )
     sys.stderr.flush()
+    # The lines come from C++ before any log level applies, so redirect the file descriptor.
     kept = os.dup(2)
     with tempfile.TemporaryFile() as lines:
         try:
@@ -67,13 +65,13 @@ def import_tensorflow():
         finally:
             os.dup2(kept, 2)
             os.close(kept)
-    # Its warnings are for programmers: that a function was traced for each of many models.
+    # Its warnings, for instance about repeated tracing, are for programmers.
     tensorflow.get_logger().setLevel("ERROR")
 
 
 @contextlib.contextmanager
 def _hidden(*names):
-    """Packages that are not imported yet cannot be, within the context."""
+    """Context in which packages that are not imported yet cannot be imported."""
     names = [name for name in names if name not in sys.modules]
     sys.modules.update(dict.fromkeys(names))
     try:
@@ -84,11 +82,7 @@ def _hidden(*names):
 
 
 def guarded(function, resumes=False):
-    """Turns failures into one line and an exit code: 2 bad use, 1 failure, 130 interrupt.
-
-    `--debug` shows the traceback as well. `resumes`: whether the command goes on where it was
-    stopped when it is called again.
-    """
+    """Turn errors into one line and an exit code: 2 bad use, 1 failure, 130 interrupt."""
 
     @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
     @functools.wraps(function)
@@ -100,12 +94,12 @@ def guarded(function, resumes=False):
             except click.ClickException:
                 raise
             except BrokenPipeError:
-                # Nobody reads on; click ends the command quietly, with exit code 1.
+                # The reader is gone; click ends the command quietly, with exit code 1.
                 if resumes:
                     click.echo(f"The output was closed; {_go_on()}", err=True)
                 raise
             except (Exception, KeyboardInterrupt) as error:
-                # C code that is being imported turns an interrupt into an error of its own.
+                # An interrupt during the import of C code becomes another error.
                 if interrupted.is_set() or isinstance(error, KeyboardInterrupt):
                     click.echo(f"Interrupted; {_go_on()}" if resumes else "Interrupted.", err=True)
                     sys.exit(130)
@@ -121,7 +115,7 @@ resumable = functools.partial(guarded, resumes=True)
 
 
 def with_tensorflow(function):
-    """For commands that need it from the start."""
+    """Import TensorFlow before the command runs."""
 
     @functools.wraps(function)
     def command(*args, **kwargs):
@@ -132,12 +126,7 @@ def with_tensorflow(function):
 
 
 def advice(mend):
-    """The sentence that tells which flags mend an error, or nothing where none is known.
-
-    Args:
-        mend: A word of `MENDS`, with a name after a colon where it needs one; a tuple of such
-            words; or None.
-    """
+    """Return the hint for remedies from `MENDS` (a word, a tuple of words or None), maybe empty."""
     words = mend if isinstance(mend, tuple) else (mend or "",)
     pairs = [word.partition(":") for word in words]
     known = [
@@ -154,7 +143,7 @@ def advice(mend):
 
 
 def _flags():
-    """The flags of the command that runs."""
+    """Return the flags of the current command."""
     context = click.get_current_context(silent=True)
     parameters = context.command.get_params(context) if context else ()
     return {flag for parameter in parameters for flag in parameter.opts}
@@ -167,14 +156,14 @@ def _go_on():
 
 @contextlib.contextmanager
 def _interrupts():
-    """An event that tells whether the user interrupted, whatever became of the exception."""
+    """Context with an event that is set when the user interrupts, for any exception."""
     seen = threading.Event()
 
     def interrupt(*arguments):
         seen.set()
         signal.default_int_handler(*arguments)
 
-    # A command in the background of a script ignores interrupts, and only the main thread may ask.
+    # A background command ignores interrupts, and only the main thread may set a handler.
     mine = threading.current_thread() is threading.main_thread()
     if not mine or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield seen
@@ -188,7 +177,7 @@ def _interrupts():
 
 @contextlib.contextmanager
 def _plain_warnings():
-    """Warnings as one line, without the place in a program."""
+    """Context that prints warnings as one line, without the place in the code."""
     before = warnings.formatwarning
     warnings.formatwarning = lambda message, *_, **__: (
         f"Warning: {' '.join(str(message).split())}\n"
@@ -200,7 +189,7 @@ def _plain_warnings():
 
 
 def _fill_closed_outputs():
-    """Lets what is printed on a closed output vanish, instead of in the next file opened."""
+    """Replace closed standard outputs, so that no file opened later takes their numbers."""
     if None not in (sys.stdout, sys.stderr):
         return
     while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:
@@ -212,7 +201,7 @@ def _fill_closed_outputs():
 
 def _one_line(error):
     text = " ".join(str(error).split()) or type(error).__name__
-    # TensorFlow's own has no base that tells it.
+    # TensorFlow's memory error is not a MemoryError.
     if isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError":
         return f"There is not enough memory ({text[:200]}). Ask for less at once."
     if isinstance(error, OSError) and error.filename and error.strerror:
@@ -236,7 +225,7 @@ def _is_expected(error):
 
 
 def echo_classes(**lines):
-    """Prints the classes of images, an array (N,), or (N, T) as `3+8`, a line a name."""
+    """Print the classes of images (N,), or (N, T) as `3+8`, in one line for each name."""
     for name, classes in lines.items():
         words = ("+".join(map(str, image.ravel())) for image in classes)
         click.echo(f"{name} {' '.join(words)}")

@@ -96,8 +96,8 @@ def train(
 ):
     """Train a model on images, stage by stage.
 
-    Checkpoints are written as it goes; the same command again goes on where it stopped and
-    skips the stages that are done.
+    Training writes checkpoints. After an interruption, the same command resumes from the
+    last checkpoint and skips finished stages.
     """
     run_config = _configuration(registry.get(model), recipe, config, settings, flags)
     folder = model_dir or SAVED_MODELS / _folder_name(run_config)
@@ -138,9 +138,7 @@ def train(
 
 
 def _configuration(family, recipe, path, settings, flags):
-    """Defaults, the recipe, what suits the data set, the TOML file, `--set`, and the named flags:
-    the last wins.
-    """
+    """Return the `RunConfig`: recipe, `suits`, TOML file, `--set` and flags, the last one wins."""
     config = RunConfig(family, recipe)
     values = read_toml(path) if path else {}
     known = {"model": registry.names(), "recipe": tuple(family.recipes)}
@@ -172,7 +170,7 @@ def _configuration(family, recipe, path, settings, flags):
 
 def _folder_name(config):
     path = Path(config.dataset)
-    # A data set's settings are part of its name.
+    # The settings of a data set are part of the folder's name.
     name = path.resolve().name if path.is_dir() else config.dataset.replace("/", "-")
     name = path.stem if path.suffix == ".npz" else name
     model = config.family.name

@@ -1,4 +1,4 @@
-"""The options of `capspoe train`, which are those of the model and the recipe that is asked for."""
+"""Options of `capspoe train`, which depend on the model and the recipe."""
 
 import click
 
@@ -7,13 +7,13 @@ from keras_capsule_poe.families import registry
 from keras_capsule_poe.training import RunConfig
 from keras_capsule_poe.training.settings import read_toml
 
-# Settings of sections that have options of their own.
+# Settings with their own options in each section.
 _PER_SECTION = {
     "epochs": (int, "passes over the images"),
     "batch_size": (int, "images a step"),
     "learning_rate": (float, "learning rate at the start"),
 }
-# What stands for none.
+# Descriptions of the default None.
 _NONE = {
     "epochs": "enough for {0.steps} steps",
     "learning_rate": "{0.first_rate:g}, other networks and routing their own",
@@ -22,7 +22,7 @@ OF_ALL = ("epochs", "batch_size")
 
 
 class TrainCommand(click.Command):
-    """Has the options of the model and the recipe that its arguments, or its file, ask for."""
+    """Command with the options of the model and recipe that the arguments or the file name."""
 
     def parse_args(self, context, args):
         path, known = _peek(args, "--config"), registry.names()
@@ -74,7 +74,7 @@ class TrainCommand(click.Command):
 
 
 def _peek(args, option):
-    """The value of an option among arguments that are not parsed yet, or None."""
+    """Return the value of an option in arguments that are not parsed yet, or None."""
     value = None
     for i, argument in enumerate(args):
         if argument == option and i + 1 < len(args):
@@ -85,17 +85,17 @@ def _peek(args, option):
 
 
 def _named_by_file(path, name, known):
-    """What a TOML file says of a name, or None where there is no file or nothing known in it."""
+    """Return the known value of a name in a TOML file, or None."""
     try:
         value = read_toml(path).get(name) if path else None
     except ConfigError:
-        # It is said when the file is read for its settings.
+        # The error is reported later, when the settings are read.
         return None
     return value if value in known else None
 
 
 def _section_options(family, recipe):
-    """Options of the sections that are trained, their defaults those of the recipe."""
+    """Return options for the settings of trained sections, with the recipe's defaults."""
     config, options = RunConfig(family, recipe), []
     trained = trained_sections(config)
     for section, settings in trained.items():
@@ -123,26 +123,26 @@ def _section_options(family, recipe):
 
 
 def trained_sections(config):
-    """The sections of the stages that a run has, by name."""
+    """Return the sections of the run's stages, by name."""
     names = dict.fromkeys(stage.section for stage in config.stages)
     return {name: config[name] for name in names if name}
 
 
 def _shown(settings, key):
-    """A setting's value as one would give it."""
+    """Return a setting's value as a user would write it."""
     value = getattr(settings, key)
     return str(value).lower() if value is None or isinstance(value, bool) else value
 
 
 def _example(family):
-    """A setting of the family, with its default."""
+    """Return a setting of the family with its default."""
     section, settings = next(iter(RunConfig(family).sections.items()))
     key, value = next(iter(vars(settings).items()))
     return f"{section}.{key}={value}"
 
 
 class ReplicasType(click.ParamType):
-    """A number from one, or `auto`."""
+    """A whole number of at least 1, or `auto`."""
 
     name = "N|auto"
 

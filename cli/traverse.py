@@ -12,9 +12,9 @@ from keras_capsule_poe.cli.models import (
 from keras_capsule_poe.cli.options import PICTURES, data_options, model_option, out_option
 from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
 
-# Codes are shorter than one: beyond twice that every one ends at the edge.
+# Capsules are shorter than 1, so a larger span moves every code to the edge.
 WIDEST = 2.0
-# How far a dimension is moved, of models that do not say it.
+# Default for models without a `SPAN`.
 SPAN = 0.5
 
 
@@ -74,9 +74,10 @@ def _check_span(context, parameter, span):
 @guarded
 @with_tensorflow
 def traverse(out, model_dir, chosen, capsule, steps, span, rows, couplings, **places):
-    """Vary one capsule's dimensions one at a time: a row a dimension.
+    """Vary the dimensions of one capsule, one at a time.
 
-    With --couplings, show how an image is routed to the classes: a row an image.
+    The picture has one row for each dimension. With --couplings it shows instead how
+    routing couples each image to the classes, with one row for each image.
     """
     folder = find_model(model_dir)
     _check_arguments(couplings, chosen)
@@ -106,7 +107,7 @@ def traverse(out, model_dir, chosen, capsule, steps, span, rows, couplings, **pl
 
 
 def _check_arguments(couplings, chosen):
-    """Refuses what would mean nothing."""
+    """Raise for options that have no effect here."""
     if not couplings:
         if len(chosen) > 1:
             raise click.UsageError("Several --image go with --couplings.")

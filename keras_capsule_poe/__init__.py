@@ -1,7 +1,8 @@
-"""Products of expert capsules: capsule layers trained without labels by contrastive divergence.
+"""Capsule networks, products of expert capsules and restricted Boltzmann machines for Keras.
 
-`import keras_capsule_poe` is quick: Keras is imported when a name is first used. Once Keras is
-imported too, before or after, `keras.models.load_model` knows the classes of this package.
+Importing this package is quick, because it imports Keras only at the first use of a name.
+Importing Keras, before or after, registers the classes of this package for
+`keras.models.load_model`.
 """
 
 import importlib

@@ -1,7 +1,7 @@
-"""Registers this package's classes with Keras as soon as Keras is there, and not before.
+"""Registration of this package's classes with Keras, after Keras is imported.
 
-Keras finds a saved model's classes only if their modules were imported; but importing them here
-would import TensorFlow, which takes seconds, with the first `import keras_capsule_poe`.
+Keras finds the classes of a saved model only if their modules are imported. These modules import
+TensorFlow, which takes seconds, so `import keras_capsule_poe` must not import them.
 """
 
 import importlib
@@ -13,7 +13,7 @@ _PACKAGE = __name__.rpartition(".")[0]
 
 
 def register_with_keras(modules):
-    """Imports `modules`, which register their classes, now or right after Keras is imported."""
+    """Import `modules`, which register their classes, now or right after Keras is imported."""
     if "keras" in sys.modules:
         _import(modules)
     else:
@@ -26,7 +26,7 @@ def _import(modules):
 
 
 class _AfterKeras(importlib.abc.MetaPathFinder):
-    """Finds Keras as Python does, and has modules imported after it."""
+    """Import hook that imports modules after Keras."""
 
     def __init__(self, modules):
         self._modules = modules
@@ -36,7 +36,7 @@ class _AfterKeras(importlib.abc.MetaPathFinder):
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec("keras")
-        # Where a module of this package imports Keras, it is on its way to register.
+        # A module of this package that imports Keras registers its classes itself.
         if spec is None or any(module.startswith(f"{_PACKAGE}.") for module in _loading()):
             return spec
         run = spec.loader.exec_module
@@ -50,7 +50,7 @@ class _AfterKeras(importlib.abc.MetaPathFinder):
 
 
 def _loading():
-    """Names of the modules whose import has begun and not ended."""
+    """Yield the names of the modules whose import is in progress."""
     for name, module in list(sys.modules.items()):
         if getattr(getattr(module, "__spec__", None), "_initializing", False):
             yield name

@@ -1,4 +1,4 @@
-"""What happens to losses while a model is trained."""
+"""Training callbacks."""
 
 import math
 
@@ -8,28 +8,27 @@ from keras_capsule_poe.functions.checks import one_of, share, whole_number
 
 
 class SpreadMargin(keras.callbacks.Callback):
-    """Lets the margin of a `SpreadLoss` grow, step by step, and goes on where a run was stopped.
+    """Schedule that increases the margin of a `SpreadLoss` during training.
+
+    The margin depends on the optimizer's step count, so that resumed runs continue the schedule.
 
     Args:
-        loss: The `SpreadLoss`, or None: that of the model, of which a `MatrixCapsNet` has its own.
-        steps: int, over which the margin grows.
-        first, last: float in (0, 1], the margin before the first step and after `steps` of them;
-            `last` is not less.
-        rise: `"linear"`, as in the paper; or `"official"`, first + (last - first) sigmoid(x),
-            x from -4 to 10 over `steps` steps, as in the code published with it.
+        steps: int, number of training steps until the margin reaches `last`.
+        loss: `SpreadLoss`. None uses the loss of the model.
+        first, last: float in `(0, 1]`, initial and final margin. `last` must not be smaller.
+        rise: `"linear"`, as in the paper; or `"official"`, a sigmoid of x from -4 to 10, as in the
+            published code.
 
     Raises:
-        ValueError: If an argument is not as above; in training, if there is no `SpreadLoss`.
+        ValueError: If an argument is invalid, or in training if there is no `SpreadLoss`.
 
-    Examples:
-
-    >>> margin = SpreadMargin(steps=100)
-    >>> [round(margin.at(step), 2) for step in (0, 50, 100, 500)]
-    [0.2, 0.55, 0.9, 0.9]
+    Example:
+        >>> margin = SpreadMargin(steps=100)
+        >>> [round(margin.at(step), 2) for step in (0, 50, 100, 500)]
+        [0.2, 0.55, 0.9, 0.9]
 
     Reference:
-
-    - [Hinton et al., 2018](https://openreview.net/forum?id=HJWLfGWRb), Section 3.1
+        [Hinton et al., 2018](https://openreview.net/forum?id=HJWLfGWRb), Section 3.1.
     """
 
     def __init__(self, steps, loss=None, first=0.2, last=0.9, rise="linear"):
@@ -44,7 +43,7 @@ class SpreadMargin(keras.callbacks.Callback):
         self.loss = loss
 
     def at(self, step):
-        """The margin after so many steps."""
+        """Return the margin after `step` training steps."""
         done = min(step / self.steps, 1.0)
         if self.rise == "official":
             done = 1 / (1 + math.exp(4 - 14 * done))
@@ -56,14 +55,14 @@ class SpreadMargin(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch, logs=None):
         if keras.backend.backend() == "jax":
-            # Within an epoch its trainer keeps all state to itself.
+            # Within an epoch the JAX trainer does not update the variables.
             self.model.jax_state_sync()
         self._loss().set_margin(self.at(int(self.model.optimizer.iterations)))
 
     def _loss(self):
         if self.loss is not None:
             return self.loss
-        # A `MatrixCapsNet` has its own.
+        # `MatrixCapsNet` has its own.
         loss = getattr(self.model, "spread", None) or self.model.loss
         if not hasattr(loss, "set_margin"):
             raise ValueError(
@@ -74,7 +73,7 @@ class SpreadMargin(keras.callbacks.Callback):
 
 
 class _Margin(keras.metrics.Metric):
-    """The margin as one of a model's metrics, which are state that a compiled step is given."""
+    """Metric that carries the margin as state of a compiled training step."""
 
     def __init__(self, variable):
         super().__init__(name="margin")
@@ -91,12 +90,12 @@ class _Margin(keras.metrics.Metric):
 
 
 def _carry(model, loss):
-    """Makes the margin of a loss part of a model's state: else Jax compiles it in as it stands."""
+    """Add the margin to the state of a model. Otherwise JAX compiles it in as a constant."""
     carried = getattr(model, "spread_margin", None)
     if carried is not None and carried.now is loss.margin_variable:
         return
     if carried is not None:
-        # Of another loss, which the model was compiled with before.
+        # The model was compiled with another loss before.
         model._tracker.untrack(carried)
     model._tracker.unlock()
     model.spread_margin = _Margin(loss.margin_variable)

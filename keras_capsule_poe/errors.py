@@ -1,56 +1,37 @@
-"""What can go wrong, in words that name the cause: what and why, never which flag mends it."""
+"""Errors of this package. A message names the cause, never a command-line flag."""
 
 from contextlib import contextmanager
 
 
 class CapspoeError(Exception):
-    """The root of every error that this package raises on purpose; its message is one line.
-
-    Args:
-        message: str, what is wrong and why.
-        mend: What would mend it, for a program that has a way to: a word such as `"image_size"`,
-            with a name after a colon where it needs one, `"stage_fresh:encoder"`; or a tuple of
-            such words, any of which would do.
-
-    Examples:
-
-    >>> error = DataError("the images differ in size", mend="image_size")
-    >>> str(error), error.mend
-    ('the images differ in size', 'image_size')
-    """
+    """Base class of all errors that this package raises on purpose, with one-line messages."""
 
     def __init__(self, message, mend=None):
         super().__init__(message)
+        # A remedy such as "image_size" or "stage_fresh:encoder", or a tuple of alternatives. The
+        # command line translates it into a hint.
         self.mend = mend
 
 
 class BadUse(CapspoeError, ValueError):
-    """Something was asked for that cannot be: nothing was begun, nothing is lost."""
+    """Invalid request; nothing was started and no file has changed."""
 
 
 class DataError(BadUse):
-    """Images that cannot be used, or an argument that asks for the impossible."""
+    """Images that cannot be used, or an invalid argument."""
 
 
 class ConfigError(BadUse):
-    """A configuration that cannot be used; the message names the setting."""
+    """Invalid configuration; the message names the setting."""
 
 
 class RunFailed(CapspoeError, RuntimeError):
-    """What was begun cannot go on; what is on disk stays as it was."""
+    """A run that cannot continue; the files on disk stay as they were."""
 
 
 @contextmanager
 def in_section(section):
-    """What a constructor says of an argument, as a `ConfigError` that names the section.
-
-    Examples:
-
-    >>> with in_section("encoder"):
-    ...     raise ValueError("`dim` must be at least 1.\\n Received: dim=0")
-    Traceback (most recent call last):
-    keras_capsule_poe.errors.ConfigError: encoder: `dim` must be at least 1. Received: dim=0
-    """
+    """Context that turns a constructor's error into a `ConfigError` that names the section."""
     try:
         yield
     except (ValueError, TypeError) as error:
@@ -58,13 +39,7 @@ def in_section(section):
 
 
 def first_line(error):
-    """The first line with words of another library's error, for a message of ours.
-
-    Examples:
-
-    >>> first_line(ValueError("no such column.\\nTraceback ..."))
-    'no such column'
-    """
+    """Return the first non-empty line of another library's error message."""
     for line in str(error).splitlines():
         if line.strip():
             return line.strip().rstrip(".")
@@ -72,13 +47,7 @@ def first_line(error):
 
 
 def listing(names, most=10):
-    """`a, b, c`, cut after `most` names so that a message stays one readable line.
-
-    Examples:
-
-    >>> listing(["a", "b", "c"], most=2)
-    'a, b and 1 more'
-    """
+    """Return `a, b, c` as text, with at most `most` names so that a message stays short."""
     names = list(names)
     shown = ", ".join(str(name) for name in names[:most])
     return f"{shown} and {len(names) - most} more" if len(names) > most else shown

@@ -8,43 +8,36 @@ from keras_capsule_poe.functions.checks import one_of, real_number, share
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class MarginLoss(keras.losses.Loss):
-    """Margin loss of class capsules' lengths.
+    """Margin loss on the lengths of class capsules, for images with any number of labels.
 
-    L = sum_k T_k max(0, m+ - |v_k|)^2 + w (1 - T_k) max(0, |v_k| - m-)^2. Each class has a loss
-    of its own, so that an image may have several labels.
-
-    The code that was published with the paper takes half of the mean over the classes instead of
-    the sum, 1/20 of it for ten of them, so that what is added to it counts as much more.
+    `L = sum_k T_k max(0, m+ - |v_k|)^2 + w (1 - T_k) max(0, |v_k| - m-)^2`
 
     Args:
-        positive: float, m+, the length that a present class should reach.
-        negative: float, m-, the length that an absent class should stay below.
-        absent_weight: float, w, on the absent classes; it keeps early learning from shrinking
-            all capsules.
-        reduction: See `keras.losses.Loss`.
-        name: str.
-        dtype: See `keras.losses.Loss`.
-        scaling: `"sum"`, as above; or `"official"`, half of the mean over the classes.
+        positive: float, m+, target length of a present class.
+        negative: float, m-, length above which an absent class is penalized.
+        absent_weight: float, w, weight of the absent classes. A small weight keeps early learning
+            from shrinking all capsules.
+        reduction, name, dtype: See `keras.losses.Loss`.
+        scaling: `"sum"` over the classes, or `"official"`, half of their mean, as in the published
+            code. Then added losses, such as a reconstruction loss, count more.
 
     Call arguments:
-        y_true: Tensor (B, classes) of zeros and ones.
-        y_pred: Tensor (B, classes), lengths in [0, 1].
+        y_true: Tensor (B, J) of zeros and ones.
+        y_pred: Tensor (B, J), lengths in `[0, 1]`.
 
     Returns:
-        Scalar; (B,) with `reduction=None`.
+        Scalar, or (B,) with `reduction=None`.
 
     Raises:
-        ValueError: If an argument is no positive number, or labels and lengths differ in shape.
+        ValueError: If an argument is not positive, or if the shapes differ.
 
-    Examples:
-
-    >>> loss = MarginLoss()(np.array([[1.0, 0.0]]), np.array([[0.4, 0.3]]))
-    >>> round(float(loss), 4)  # 0.5^2 + 0.5 * 0.2^2
-    0.27
+    Example:
+        >>> loss = MarginLoss()(np.array([[1.0, 0.0]]), np.array([[0.4, 0.3]]))
+        >>> round(float(loss), 4)  # 0.5^2 + 0.5 * 0.2^2
+        0.27
 
     Reference:
-
-    - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Equation 4
+        [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Equation 4.
     """
 
     def __init__(
@@ -83,38 +76,33 @@ class MarginLoss(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class SpreadLoss(keras.losses.Loss):
-    """Spread loss of class capsules' activations: the right one above each other by a margin.
+    """Spread loss: each present class must exceed each absent class by a margin.
 
-    L = sum_{k != t} max(0, m - (a_t - a_k))^2, with t the right class. Of an image that shows
-    several classes it is the sum over them, k being those that it does not show. The margin grows
-    while the network learns (`SpreadMargin`): with a large one from the start, capsules die.
+    `L = sum_t sum_k max(0, m - (a_t - a_k))^2` over present classes t and absent classes k. A
+    large margin at the start lets capsules die, so `SpreadMargin` increases it during training.
 
     Args:
-        margin: float in (0, 1], m; see `set_margin`.
-        scaling: `"sum"` over the classes, as above; or `"official"`, their mean.
-        reduction: See `keras.losses.Loss`.
-        name: str.
-        dtype: See `keras.losses.Loss`.
+        margin: float in `(0, 1]`, m.
+        scaling: `"sum"` over the classes, or `"official"`, their mean.
+        reduction, name, dtype: See `keras.losses.Loss`.
 
     Call arguments:
-        y_true: Tensor (B, classes) of zeros and, for each class that is shown, a one.
-        y_pred: Tensor (B, classes), activations in [0, 1].
+        y_true: Tensor (B, J) of zeros and ones.
+        y_pred: Tensor (B, J), activations in `[0, 1]`.
 
     Returns:
-        Scalar; (B,) with `reduction=None`.
+        Scalar, or (B,) with `reduction=None`.
 
     Raises:
-        ValueError: If an argument is not as above, or labels and activations differ in shape.
+        ValueError: If an argument is invalid, or if the shapes differ.
 
-    Examples:
-
-    >>> loss = SpreadLoss(margin=0.5)(np.array([[1.0, 0.0, 0.0]]), np.array([[0.4, 0.3, 0.0]]))
-    >>> round(float(loss), 4)  # (0.5 - 0.1)^2 + (0.5 - 0.4)^2
-    0.17
+    Example:
+        >>> loss = SpreadLoss(margin=0.5)(np.array([[1.0, 0.0, 0.0]]), np.array([[0.4, 0.3, 0.0]]))
+        >>> round(float(loss), 4)  # (0.5 - 0.1)^2 + (0.5 - 0.4)^2
+        0.17
 
     Reference:
-
-    - [Hinton et al., 2018](https://openreview.net/forum?id=HJWLfGWRb), Equation 3
+        [Hinton et al., 2018](https://openreview.net/forum?id=HJWLfGWRb), Equation 3.
     """
 
     def __init__(
@@ -127,18 +115,18 @@ class SpreadLoss(keras.losses.Loss):
     ):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.scaling = one_of("scaling", scaling, ("sum", "official"))
-        # A variable, so that graphs that were traced see it change.
+        # A variable, so that traced graphs see changes.
         self.margin_variable = keras.Variable(
             share("margin", margin), trainable=False, name="margin"
         )
 
     @property
     def margin(self):
-        """m, as it is now."""
+        """Current margin m."""
         return float(self.margin_variable)
 
     def set_margin(self, margin):
-        """From here on m is `margin`."""
+        """Set the margin m, a float in `(0, 1]`."""
         self.margin_variable.assign(share("margin", margin))
 
     def call(self, y_true, y_pred):
@@ -155,11 +143,7 @@ class SpreadLoss(keras.losses.Loss):
 
 
 def _like(y_true, y_pred):
-    """Labels as numbers of the type of what is predicted.
-
-    Raises:
-        ValueError: If their shapes differ.
-    """
+    """Cast labels to the dtype of the predictions. Raise a ValueError if the shapes differ."""
     y_true = ops.cast(y_true, y_pred.dtype)
     known = [pair for pair in zip(y_true.shape, y_pred.shape) if None not in pair]
     if len(y_true.shape) != len(y_pred.shape) or any(a != b for a, b in known):

@@ -1,1 +1,1 @@
-"""What the commands show while and after they work."""
+"""Terminal output of the commands."""

@@ -1,4 +1,4 @@
-"""What `capspoe train --dry-run` shows."""
+"""Output of `capspoe train --dry-run`."""
 
 import click
 
@@ -6,7 +6,7 @@ from keras_capsule_poe.training.plan import plan
 
 
 def show_plan(config, data, replicas=1):
-    """Prints shapes, parameter counts, memory and time of a run on so many devices."""
+    """Print the shapes, parameter counts, memory and time of a run."""
     planned = plan(config, data)
     views = f", familiar {config.split}s" if config.split else ""
     click.echo(f"{config.dataset}{views}: {data.summary()}")

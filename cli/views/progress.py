@@ -13,7 +13,7 @@ from keras_capsule_poe.training.reporter import describe
 
 @contextlib.contextmanager
 def reporter(log_dir=None):
-    """A `Reporter` that suits standard output."""
+    """Context that gives a `Reporter` for standard output."""
     if sys.stdout is None or not sys.stdout.isatty():
         yield Reporter(click.echo, log_dir)
         return
@@ -32,7 +32,7 @@ def reporter(log_dir=None):
 
 
 class _Bars(Reporter):
-    """A bar for the epoch that runs, and a line for each that is done."""
+    """Reporter with a bar for the current epoch and a line for each finished one."""
 
     SHOWN = ("loss", "free_energy", "update_size")
 

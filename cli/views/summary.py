@@ -6,7 +6,7 @@ import click
 
 
 def show_results(folder, family):
-    """Prints seconds and figures of each stage, and the files to look at."""
+    """Print the seconds and metrics of each stage, and the files to look at."""
     from rich.console import Console
     from rich.table import Table
 
@@ -38,7 +38,7 @@ def show_results(folder, family):
     if version and not (version / "saved_model.pb").exists():
         click.echo(f"{version} is no SavedModel any more: its saved_model.pb is missing")
     elif version:
-        # It stays where it is served from until the next one is there.
+        # An earlier SavedModel stays until the next one is complete.
         is_own = family.stages[-1].name in stages
         click.echo(f"SavedModel{'' if is_own else ' of an earlier training'}: {version}")
 

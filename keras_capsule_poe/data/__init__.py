@@ -1,7 +1,6 @@
-"""Images: where they come from, and how they are streamed to training.
+"""Image sources, and streams of image batches for training.
 
-Importing this package imports neither TensorFlow nor Pillow nor scikit-learn; the functions
-that need them do.
+TensorFlow, Pillow and scikit-learn are imported only by the functions that need them.
 """
 
 from keras_capsule_poe.data.batching import batches, sequential_batches, steps_per_epoch

@@ -1,17 +1,24 @@
-"""Batches of arrays, streamed epoch after epoch."""
+"""Batches of arrays, in an order that depends on the seed and the epoch alone."""
 
 import math
 
 from keras_capsule_poe.data.mapping import to_stream
 from keras_capsule_poe.data.ordering import epoch_order
 
-# Batches that are made ahead of their use: a fixed number, since tf.data's own tuning of it has a
-# thread that may sleep for up to a minute, for which the end of a stream then waits.
+# Number of prefetched batches. It is fixed, because the thread of tf.data's autotuning may sleep
+# for up to a minute and delay the end of a stream.
 AHEAD = 4
 
 
 def steps_per_epoch(n, batch_size):
-    """Number of batches in which `n` images are visited once, the last one maybe smaller.
+    """Return the number of batches in an epoch.
+
+    Args:
+        n: int, number of images.
+        batch_size: int, images per batch; the last batch may be smaller.
+
+    Returns:
+        int.
 
     Examples:
 
@@ -22,29 +29,28 @@ def steps_per_epoch(n, batch_size):
 
 
 def batches(arrays, *, batch_size, seed, first_epoch=0, first_step=0, epochs=1, shuffle=True):
-    """Streams the epochs `first_epoch` .. `epochs - 1`, one after another.
+    """Stream the epochs from `first_epoch` to `epochs - 1`, one after another.
 
-    A run resumed at `first_epoch=k`, `first_step=s` gets exactly what a full run gets from step s
-    of epoch k on. No batch holds images of two epochs, so the last one of an epoch may be
-    smaller. Only the images of a batch are copied, so an array may be a `np.memmap` larger than
-    the memory.
+    A run that resumes at (`first_epoch`, `first_step`) gets the same batches as an uninterrupted
+    run. A batch never mixes two epochs, so the last batch of an epoch may be smaller. Only the
+    rows of a batch are copied, so an array may be an `np.memmap` larger than memory.
 
     Args:
-        arrays: `(N, ...)` array, or a tuple of arrays with the same N.
-        batch_size: integer of at least 1.
-        seed: integer of at least 0; see `epoch_order`.
-        first_epoch: integer of at least 0.
-        first_step: number of batches of `first_epoch` to leave out, at most `steps_per_epoch`.
-        epochs: number of epochs of the full run, at least `first_epoch`.
-        shuffle: whether to visit images in `epoch_order`, instead of as they lie.
+        arrays: array (N, ...), or a tuple of arrays with the same N.
+        batch_size: positive int.
+        seed: non-negative int; determines the order, see `epoch_order`.
+        first_epoch: non-negative int.
+        first_step: int, number of batches of `first_epoch` to skip.
+        epochs: int, number of epochs of the full run.
+        shuffle: bool; if False, images come in their stored order.
 
     Returns:
-        `tf.data.Dataset` of `(B, ...)` tensors, or of tuples of them if `arrays` is a tuple,
-        with a known number of batches. uint8 pixels become float32 in [0, 1], float16 become
-        float32, and other dtypes stay.
+        `tf.data.Dataset` of tensors (B, ...) with known length, or of tuples of tensors if
+        `arrays` is a tuple. uint8 becomes float32 in [0, 1], float16 becomes float32, and other
+        dtypes are unchanged.
 
     Raises:
-        ValueError: if the arrays are empty or differ in N, or a number is out of range.
+        ValueError: If the arrays are empty or differ in N, or a number is out of range.
 
     Examples:
 
@@ -74,7 +80,14 @@ def batches(arrays, *, batch_size, seed, first_epoch=0, first_step=0, epochs=1, 
 
 
 def sequential_batches(array, batch_size):
-    """Streams an array, or a tuple of arrays, once and in order; otherwise as `batches`.
+    """Stream an array once, in its stored order.
+
+    Args:
+        array: array (N, ...), or a tuple of arrays with the same N.
+        batch_size: positive int.
+
+    Returns:
+        `tf.data.Dataset`, see `batches`.
 
     Examples:
 
@@ -86,26 +99,7 @@ def sequential_batches(array, batch_size):
 
 
 def visits(n, batch_size, seed, first, epochs, shuffle=True):
-    """Which images each batch holds, of the epochs from `first` on.
-
-    Args:
-        n: number of images, at least 1.
-        batch_size, seed, epochs, shuffle: see `batches`.
-        first: pair, the epoch to begin with and the batches of it to leave out.
-
-    Returns:
-        The number of batches, and a function that gives an iterator of `(epoch, step, index)`;
-        `index` is an array of numbers of images, or a slice without shuffling.
-
-    Raises:
-        ValueError: if a number is out of range.
-
-    Examples:
-
-    >>> steps, slices = visits(5, 2, seed=0, first=(0, 1), epochs=1, shuffle=False)
-    >>> steps, list(slices())
-    (2, [(0, 1, slice(2, 4, None)), (0, 2, slice(4, 5, None))])
-    """
+    """Return the number of batches, and a function that iterates over (epoch, step, index)."""
     first_epoch, first_step = first
     if batch_size < 1 or seed < 0 or not 0 <= first_epoch <= epochs:
         raise ValueError(
@@ -132,21 +126,7 @@ def visits(n, batch_size, seed, first, epochs, shuffle=True):
 
 
 def pipeline(gather, rows, steps):
-    """NumPy batches as a `tf.data.Dataset` of tensors, gathered ahead of their use.
-
-    Args:
-        gather: Function that gives an iterator of tuples of arrays `(B, ...)`; uint8 and float16
-            ones are streamed as `to_stream` says.
-        rows: Tuple of arrays of any length that have their dtypes and shapes, or one array:
-            then the stream is one of tensors, not of tuples.
-        steps: int, number of batches.
-
-    Examples:
-
-    >>> zeros = np.zeros((2, 3), np.uint8)
-    >>> [batch.dtype.name for batch in pipeline(lambda: iter([(zeros,)]), zeros, steps=1)]
-    ['float32']
-    """
+    """Wrap an iterator of NumPy batches in a prefetching `tf.data.Dataset` of `steps` batches."""
     import tensorflow as tf
 
     def streamed():

@@ -1,4 +1,4 @@
-"""An `.npy` file that grows by rows, and can be gone on with."""
+"""Resumable `.npy` files that grow by rows."""
 
 import os
 from pathlib import Path
@@ -13,25 +13,7 @@ _BLOCK = 4096
 
 
 class GrowingRows:
-    """Rows of an `.npy` file, appended one block after another.
-
-    Not written through a memory map: on a full disk that kills the process instead of raising.
-
-    Args:
-        path: The file; what is there is overwritten.
-        rows: int, N, how many it will have.
-        like: Array (B, ...) of the shape and dtype of its rows.
-
-    Examples:
-
-    >>> import pathlib, tempfile
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "rows.npy"
-    >>> rows = GrowingRows(path, 3, np.zeros((1, 2)))
-    >>> rows.append(np.ones((3, 2)))
-    >>> rows.close()
-    >>> np.load(path).shape
-    (3, 2)
-    """
+    """Writer of an `.npy` file with a fixed number of rows, appended in blocks."""
 
     def __init__(self, path, rows, like):
         self.path, self.rows = path, rows
@@ -39,6 +21,7 @@ class GrowingRows:
 
     def _create(self, shape, dtype):
         self.shape, self.dtype = tuple(shape), dtype
+        # No memory map: writing to one on a full disk kills the process instead of raising.
         self.file = open(self.path, "w+b", buffering=0)
         about = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False}
         npy.write_array_header_1_0(self.file, {**about, "shape": (self.rows, *shape)})
@@ -46,11 +29,7 @@ class GrowingRows:
 
     @classmethod
     def resume(cls, path, done):
-        """A file that has `done` rows, or more, which are overwritten.
-
-        Raises:
-            ValueError: If it has fewer, or is none.
-        """
+        """Reopen a file after its first `done` rows; drop the rows after them."""
         self = cls.__new__(cls)
         self.path, self.file = path, open(path, "r+b", buffering=0)
         try:
@@ -76,15 +55,7 @@ class GrowingRows:
         return int(np.prod(self.shape, dtype=int)) * self.dtype.itemsize
 
     def append(self, part):
-        """Writes further rows; a file of grey images turns RGB with the first RGB ones.
-
-        Args:
-            part: Array (B, ...).
-
-        Raises:
-            DataError: If its rows have another shape.
-            OSError: If it cannot be written.
-        """
+        """Append rows (B, ...); a grey file becomes RGB at its first RGB rows."""
         if part.shape[1:] != self.shape:
             part = self._fit(part)
         left = np.ascontiguousarray(part, self.dtype).reshape(-1).view("uint8").data
@@ -107,7 +78,7 @@ class GrowingRows:
         return part
 
     def _colour(self):
-        """Writes the grey rows anew as RGB; the grey ones stay until all of these are there."""
+        """Rewrite all grey rows as RGB, then replace the file atomically."""
         done = (self.file.tell() - self.offset) // self._row_bytes
         grey = np.memmap(self.path, self.dtype, "r", self.offset, (done, *self.shape))
         with temporary_path(Path(self.path)) as beside:
@@ -124,7 +95,7 @@ class GrowingRows:
         self.shape, self.offset, self.file = rgb.shape, rgb.offset, rgb.file
 
     def sync(self):
-        """Brings to disk what is written."""
+        """Flush the written rows to disk."""
         os.fsync(self.file.fileno())
 
     def close(self):

@@ -1,4 +1,4 @@
-"""Images in memory or on disk, and the training and test pair of them."""
+"""Image sets, in memory or on disk."""
 
 import dataclasses
 import functools
@@ -9,25 +9,25 @@ import numpy as np
 from keras_capsule_poe.data.rows import RowView, view
 from keras_capsule_poe.errors import DataError
 
-# Enough images for a stable mean; more would only cost time.
+# Largest default size; enough for a stable mean.
 HELD_OUT = 1000
 _CHUNK = 4096
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ImageSet:
-    """Images of one size, held once.
+    """Images of one size, with optional labels and further data per image.
 
     Attributes:
-        images: `(N, H, W, C)` uint8 array in [0, 255], C is 1 (grey), 2 (a stereo pair, left
-            and right) or 3 (RGB). A memory-mapped one, or a `RowView`, stays on disk.
-        labels: `(N,)` int64 array, or `(N, K)` where each image shows K things, or `None`.
-        class_names: tuple of str, `class_names[label]` names a label, or `None`.
-        name: where the images come from, for people to read.
-        extras: dict by name of arrays `(N, ...)`, what else belongs to each image.
+        images: uint8 array (N, H, W, C) in [0, 255]. C is 1 (grey), 2 (stereo pair: left, right)
+            or 3 (RGB). A memory-mapped array or a `RowView` stays on disk.
+        labels: int64 array (N,), or (N, K) for K objects per image, or `None`.
+        class_names: tuple of str, the name of each label, or `None`.
+        name: str, describes the source.
+        extras: dict of name to array (N, ...), further data per image.
 
     Raises:
-        DataError: if an array has another shape or dtype.
+        DataError: If an array has another shape or dtype.
 
     Examples:
 
@@ -70,12 +70,12 @@ class ImageSet:
 
     @property
     def image_shape(self):
-        """`(H, W, C)` of one image."""
+        """Shape (H, W, C) of one image."""
         return self.images.shape[1:]
 
     @functools.cached_property
     def fingerprint(self):
-        """16 hex digits that change with the shape or any pixel: a prefix of a SHA-256 sum."""
+        """Hash of the shape and the pixels: a truncated SHA-256 sum in hexadecimal."""
         digest = hashlib.sha256(repr(self.images.shape).encode())
         for start in range(0, len(self), _CHUNK):
             digest.update(np.ascontiguousarray(self.images[start : start + _CHUNK]))
@@ -83,20 +83,24 @@ class ImageSet:
 
     @functools.cached_property
     def label_fingerprint(self):
-        """16 hex digits that change with any label, or `None` where there are none."""
+        """Hash of the labels, or `None` without labels."""
         if self.labels is None:
             return None
         return hashlib.sha256(self.labels.astype("int64").tobytes()).hexdigest()[:16]
 
     @property
     def nbytes(self):
-        """Bytes of memory that the images take: none of those on disk."""
+        """Memory used by the images in bytes; zero for images on disk."""
         return 0 if isinstance(self.images, (np.memmap, RowView)) else self.images.nbytes
 
     def take(self, index):
-        """The images `index`, a slice or an integer array.
+        """Return the images at `index`.
 
-        A slice shares memory with this set; of images on disk, whatever is taken stays there.
+        Args:
+            index: slice, or integer or boolean array. A slice shares memory with this set.
+
+        Returns:
+            `ImageSet`. Images on disk stay on disk.
         """
         images = view(self.images, index)
         labels = None if self.labels is None else self.labels[index]
@@ -104,23 +108,27 @@ class ImageSet:
         return dataclasses.replace(self, images=images, labels=labels, extras=extras)
 
     def head(self, n):
-        """The first `n` images, or all where there are fewer. Shares memory with this set."""
+        """Return the first `n` images, or all if there are fewer, sharing memory."""
         return self.take(slice(n))
 
     def tail(self, n):
-        """What `head(n)` leaves. Shares memory with this set."""
+        """Return all images after the first `n`, sharing memory."""
         return self.take(slice(n, None))
 
     def split(self, n):
-        """`head(n)` and `tail(n)`: two sets that share no image."""
+        """Return `head(n)` and `tail(n)`."""
         return self.head(n), self.tail(n)
 
     def epoch(self, seed, epoch):
-        """The images of an epoch, the same in every one.
+        """Return the images of an epoch; they do not depend on the epoch, unlike a `ComposedSet`'s.
+
+        Args:
+            seed: int, ignored.
+            epoch: int, ignored.
 
         Returns:
-            Function of an int64 array (B,), the numbers of images, to a dict of arrays (B, ...):
-            `images`, `labels` and extras.
+            Function of an int64 array (B,) of image indices. It returns a dict of arrays (B, ...):
+            `images`, `labels` if known, and extras.
         """
         arrays = {"images": self.images, "labels": self.labels, **self.extras}
         known = {name: array for name, array in arrays.items() if array is not None}
@@ -129,19 +137,18 @@ class ImageSet:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ImageData:
-    """What `load_images` returns: images to train on and images to test with.
+    """Training, test and optional held-out images.
 
-    Training is watched, and settings are chosen, on neither: `hold_out` keeps some of the
-    training images for that.
+    Use the held-out images to monitor training and to choose settings; `hold_out` creates them.
 
     Attributes:
-        train: `ImageSet`, or `ComposedSet` of images that are composed anew each epoch.
+        train: `ImageSet`, or `ComposedSet` whose images change every epoch.
         test: `ImageSet` with images of the same shape.
-        skipped: tuple of str, paths of the image files that could not be read and were left out.
-        held_out: `ImageSet` of training images that are not trained on, or `None`.
+        skipped: tuple of str, paths of unreadable image files that were skipped.
+        held_out: `ImageSet` of images removed from the training images, or `None`.
 
     Raises:
-        DataError: if the images of the sets differ in shape.
+        DataError: If training and test images differ in shape.
 
     Examples:
 
@@ -164,7 +171,7 @@ class ImageData:
             )
 
     def summary(self):
-        """How many images there are, of which shape, and how many were left out: one line."""
+        """Return one line with the image counts, the image shape and the skipped files."""
         shape = "x".join(map(str, self.image_shape))
         kept = "" if self.held_out is None else f", {len(self.held_out)} held-out"
         line = f"{len(self.train)} training{kept} and {len(self.test)} test images of {shape}"
@@ -173,16 +180,16 @@ class ImageData:
         return f"{line}, {left_out} unreadable {files} left out" if left_out else line
 
     def hold_out(self, n=None):
-        """These images, the last `n` of the training images kept out of training.
+        """Move the last `n` training images to `held_out`.
 
         Args:
-            n: int, at least 1; `None`: 5%, at least one and at most 1000.
+            n: positive int, or `None` for 5% of the images, but at least 1 and at most 1000.
 
         Returns:
-            `ImageData` with `held_out`; it shares memory with this one.
+            `ImageData` that shares memory with this one.
 
         Raises:
-            DataError: if no image would be left to train on.
+            DataError: If `n` is below 1 or no training image would remain.
 
         Examples:
 
@@ -203,7 +210,7 @@ class ImageData:
 
     @property
     def fingerprints(self):
-        """The fingerprint of each set, by name, and of labels, as `NAME_labels`."""
+        """Dict of each set's fingerprint as `NAME`, and of its labels' as `NAME_labels`."""
         sets = {"train": self.train, "held_out": self.held_out, "test": self.test}
         known = {name: images for name, images in sets.items() if images is not None}
         found = {name: images.fingerprint for name, images in known.items()}
@@ -211,10 +218,10 @@ class ImageData:
 
     @property
     def name(self):
-        """Where the images come from."""
+        """Source of the training images, str."""
         return self.train.name
 
     @property
     def image_shape(self):
-        """`(H, W, C)` of one image."""
+        """Shape (H, W, C) of one image."""
         return self.train.image_shape

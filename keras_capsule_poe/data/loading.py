@@ -1,4 +1,4 @@
-"""`load_images`: one door to all sources of images."""
+"""Load images by the name or path of a data set."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ from keras_capsule_poe.data.sources.tfds_prepare import is_known
 from keras_capsule_poe.data.sources.viewpoints import load_viewpoints
 from keras_capsule_poe.errors import DataError
 
-# What needs no files.
+# Sources without files.
 GENERATED = {"digits": load_digits, "viewpoints": load_viewpoints}
 
 
@@ -33,65 +33,61 @@ def load_images(
     store=None,
     report=None,
 ):
-    """Reads images to train on and images to test with.
+    """Load training and test images.
+
+    `dataset` is one of:
+
+    - `"digits"`: 1797 digits of scikit-learn, enlarged from 8x8 to 28x28.
+    - `"viewpoints"`: rendered stereo pairs (N, 48, 48, 2) of five kinds of solids, 24,300 for
+      training and as many of other solids for testing. It has the extras of smallNORB.
+    - A folder of image files, searched recursively. Hidden files are ignored, links are followed,
+      and animations give their first frame. Images in sub-folders `train` and `test` (or
+      `validation`, or `val`) define the split, and other images are ignored. First-level
+      sub-folders are the classes, unless an image lies outside them.
+    - An `.npz` file with `x_train` and `x_test` (optionally `y_train`, `y_test`), with `images`
+      (optionally `labels`), or with the array named by `column`. Arrays (N, H, W) or (N, H, W, C)
+      are uint8, or floats in [0, 1].
+    - A tensorflow-datasets name, `NAME[/CONFIG][:VERSION]`. The test split is `test`, else
+      `validation`. `smallnorb` gives stereo pairs (N, 96, 96, 2) with viewpoints as extras.
+    - `digits`, `viewpoints` or a plain tensorflow-datasets name with a suffix. Training images
+      are composed anew every epoch. Test images are composed once, from test images. `NAME_multi`
+      overlaps two images of different classes: `labels` (N, 2), and the extra `targets` has each
+      image alone. `NAME_translated` shifts images on a larger canvas (extra `shifts`).
+      `NAME_affine` trains on shifted images and tests on affine maps (extra `affine`). Append
+      `/shift=6,copies=10` for the largest shift in pixels and the number of test images made
+      from each original.
+    - `"multimnist"` (`mnist_multi`), or `"affnist"` (`mnist_affine`). The latter tests on the
+      original affNIST files if `manual_dir` is given.
+
+    A plain word is first looked up in tensorflow-datasets, then as a folder. `./WORD` is a path.
 
     Args:
-        dataset: one of
-            - `"digits"`: the 1797 digits of scikit-learn, enlarged from 8x8 to 28x28;
-            - `"viewpoints"`: 24,300 stereo pairs, `(N, 48, 48, 2)`, of five kinds of solids from
-              all sides, and as many of other solids to test with, with smallNORB's extras;
-            - a folder of image files, searched recursively, hidden ones left out. If every
-              image lies in a sub-folder, the first-level sub-folders are the classes. If
-              images lie in the sub-folders `train` and `test` (or `validation`, or `val`),
-              these are the split and others are left out. Links are followed. Of animations,
-              the first picture counts;
-            - an `.npz` file with `x_train` and `x_test` (`y_train` and `y_test`), with
-              `images` (`labels`), or with the array that `column` names: uint8, or floats
-              in [0, 1], of shape `(N, H, W)` or `(N, H, W, C)`;
-            - a tensorflow-datasets name, `NAME[/CONFIG][:VERSION]`. `"train"` and `"test"`,
-              or `"validation"`, are the split. `smallnorb` gives stereo pairs, `(N, 96, 96, 2)`,
-              and its viewpoints as extras; `emnist` stands upright;
-            - such a name, or `digits`, with an ending: training images are composed anew each
-              epoch, test images are fixed, and no image is in both. `NAME_multi`: two overlapping
-              ones of different classes (`labels` (N, 2); the extra `targets` has each alone);
-              `NAME_translated`: one, moved on a larger canvas (extra `shifts`); `NAME_affine`:
-              that to train on, and to test with one under an affine map (extra `affine`, its six
-              numbers). `multimnist` and `affnist` are those of MNIST; the latter's test images
-              are affNIST's own where `manual_dir` holds them, as `test.mat` or `1.mat`, `2.mat`
-              and so on, and else affNIST-like. `NAME_multi/shift=6,copies=10`: pixels that
-              training images move at most, and test images made of each one.
-
-            A plain word is a tensorflow-datasets name first and a folder second; `./WORD` is
-            always a path.
-        data_dir: where tensorflow-datasets keeps prepared data; for its data sets only.
-            Default: the environment variable TFDS_DATA_DIR, else its own default.
-        manual_dir: folder with archives downloaded by hand, for such data not yet prepared, or
-            with the files of affNIST.
-        column: name of the column or array of images. Default: the only one.
-        image_size: int or `(height, width)`, in pixels. Resizes each image to exactly this
-            size, whatever its proportions. Default: leave the size as it is. Not for images
-            that are composed.
-        grey: whether to turn RGB images grey. A folder of nothing but grey images is grey
-            anyway.
-        limit: use the first `limit` training images only.
-        skip_broken: whether to leave files of a folder that cannot be read out, instead of
-            failing; `ImageData.skipped` names them.
-        test_fraction: share of the images to test with, where the data have no such split.
-            The choice depends on the number of images and `seed` only.
-        seed: integer of at least 0.
-        smallest: least height and width in pixels that the model can take, or `None`.
-        store: folder to keep the images of a folder, an `.npz` or a tensorflow-datasets name in,
-            as rows on disk; see `data.store.open_store`. They are written once, all of them
-            whatever the `limit`, and then read from there instead of being held in memory; the
-            images are the same. Default: hold them in memory.
-        report: function of a line, told how writing a store goes. Default: nobody is.
+        dataset: str or path, see above.
+        data_dir: path of the prepared tensorflow-datasets data. Default: the environment variable
+            TFDS_DATA_DIR, else the default of tensorflow-datasets.
+        manual_dir: path of archives downloaded by hand, or of affNIST's `test.mat` or `1.mat`,
+            `2.mat`, ...
+        column: str, name of the image column or array. Default: the only one.
+        image_size: int or (height, width) in pixels. Resizes without keeping the aspect ratio.
+            Not available for composed images.
+        grey: bool, converts RGB images to grey. Folders of grey images are always grey.
+        limit: int, number of training images to use. Default: all.
+        skip_broken: bool, skips unreadable files of a folder and lists them in
+            `ImageData.skipped`, instead of failing.
+        test_fraction: float in (0, 1), fraction of test images if the data have no split.
+        seed: non-negative int. Determines a random split and the order of a folder's images.
+        smallest: int, smallest height and width in pixels that the model accepts, or `None`.
+        store: path of a folder that keeps the images as rows on disk. All images are written once
+            and then memory-mapped. Available for folders, `.npz` files and tensorflow-datasets.
+            Default: images are loaded into memory.
+        report: function of a str, called with progress messages while a store is written.
 
     Returns:
-        `ImageData` with uint8 images in [0, 255]; from a store, memory-mapped, see `RowView`.
+        `ImageData` with uint8 images in [0, 255].
 
     Raises:
-        DataError: if the data cannot be found or used, or an argument is unsound.
-        RunFailed: if the store cannot be written.
+        DataError: If the data cannot be found or used, or an argument is invalid.
+        RunFailed: If the store cannot be written.
 
     Examples:
 
@@ -121,7 +117,7 @@ def load_images(
 
 
 def _reader(dataset):
-    """A function of `Options` that reads `dataset`."""
+    """Return the function of `Options` that reads `dataset`."""
     name = os.fspath(dataset)
     if name in GENERATED:
         return GENERATED[name]
@@ -133,7 +129,7 @@ def _reader(dataset):
 
         return lambda options: load_composed(composed, load, options)
     path = Path(name).expanduser()
-    # `mnist_corrupted/fog` is a data set, so a slash alone does not make a path.
+    # A slash alone does not make a path: `mnist_corrupted/fog` is a data set.
     is_path = isinstance(dataset, os.PathLike) or name.startswith((".", "~", os.sep))
     if path.is_dir() and (is_path or not is_known(name)):
         return lambda options: load_folder(path, options)

@@ -1,27 +1,15 @@
-"""Pixels as numbers in [0, 1]; and a function over a long array, a chunk at a time."""
+"""Pixel scaling, and functions applied to long arrays in chunks."""
 
 import functools
 
 import numpy as np
 
-# A divisor of the sizes that sets of images have, so that no graph is made for a rest of them.
+# Divides common data set sizes, which saves tracing a graph for a smaller last chunk.
 CHUNK = 125
 
 
 def to_pixels(images):
-    """Images as float32 pixels in [0, 1], the numbers that `batches` streams.
-
-    Args:
-        images: Array (..., C), uint8 in [0, 255], or floats in [0, 1].
-
-    Returns:
-        float32 array of the same shape.
-
-    Examples:
-
-    >>> to_pixels(np.array([0, 51, 255], np.uint8)).tolist()
-    [0.0, 0.20000000298023224, 1.0]
-    """
+    """Return images as float32 pixels in [0, 1]; uint8 values are divided by 255."""
     images = np.asarray(images)
     pixels = images.astype("float32")
     if images.dtype == np.uint8:
@@ -30,49 +18,21 @@ def to_pixels(images):
 
 
 def to_stream(rows):
-    """Rows as `batches` streams them: uint8 as `to_pixels`, float16 as float32, others as is.
-
-    Args:
-        rows: Array.
-
-    Examples:
-
-    >>> to_stream(np.ones(2, "float16")).dtype, to_stream(np.ones(2, "int64")).dtype
-    (dtype('float32'), dtype('int64'))
-    """
+    """Convert uint8 to float32 in [0, 1] and float16 to float32; keep other dtypes."""
     if rows.dtype in (np.uint8, np.float16):
         return to_pixels(rows)
     return np.asarray(rows)
 
 
 def map_batches(function, rows, chunk=CHUNK):
-    """`function` of a long array, compiled once and called a chunk at a time.
-
-    Args:
-        function: Takes a tensor (B, ...), or as many as `rows` has arrays, and gives a tensor
-            (B, ...) or a dict of them. A `tf.function` is taken as it is, so that several calls
-            share its graphs.
-        rows: Array (N, ...), or a memory-mapped one, or a tuple of them; uint8 pixels come as
-            float32 in [0, 1], float16 as float32.
-        chunk: int, rows at a time.
-
-    Returns:
-        Array (N, ...), or a dict of them.
-
-    Examples:
-
-    >>> images = np.zeros((600, 28, 28, 1), np.uint8)
-    >>> map_batches(lambda pixels: pixels[:, ::2, ::2], images).shape
-    (600, 14, 14, 1)
-    """
+    """Compile `function`, apply it to arrays (N, ...) in chunks and join the results."""
     import keras
     import tensorflow as tf
 
     structure = keras.tree.map_structure
     arrays = rows if isinstance(rows, tuple) else (rows,)
     n = len(arrays[0])
-    # Traced for whole chunks, of known size, and once more for the rest: a graph for any size
-    # would do, but rounds differently in the last bits.
+    # Traced once per chunk size: one graph for any size would round the last bits differently.
     compiled = function
     if not hasattr(function, "get_concrete_function"):
         compiled = tf.function(function, reduce_retracing=True, autograph=False)
@@ -92,5 +52,4 @@ def map_batches(function, rows, chunk=CHUNK):
 
 
 def _write(array, part, start):
-    """Writes `part` to the rows of `array` from `start` on."""
     array[start : start + len(part)] = part

@@ -1,4 +1,4 @@
-"""Training on some viewpoints, to test on others."""
+"""Training on familiar viewpoints and testing on novel ones."""
 
 import dataclasses
 
@@ -6,8 +6,7 @@ import numpy as np
 
 from keras_capsule_poe.errors import DataError, listing
 
-# Which views are trained on, by the labels that smallNORB gives them: azimuths of 300 to 40
-# degrees, and the three lowest elevations.
+# smallNORB labels of the training views: azimuths 300 to 40 degrees, or the 3 lowest elevations.
 FAMILIAR = {
     "azimuth": ("label_azimuth", (15, 16, 17, 0, 1, 2)),
     "elevation": ("label_elevation", (0, 1, 2)),
@@ -15,21 +14,21 @@ FAMILIAR = {
 
 
 def split_views(data, by):
-    """Images to train on from familiar viewpoints alone; test images are of all.
+    """Keep only training images from familiar viewpoints, and mark novel ones among test images.
 
-    A third of the viewpoints is familiar. Networks are compared on the novel ones where they are
-    equally good on the familiar ones.
+    A third of the viewpoints is familiar. Compare networks on novel viewpoints at equal accuracy
+    on familiar ones.
 
     Args:
         data: `ImageData` whose sets have the extras of smallNORB.
         by: `"azimuth"` or `"elevation"`.
 
     Returns:
-        `ImageData`: to train on, images of familiar views; to test with, all, and as the extra
-        `novel` whether a view is not trained on, int64 of 0 or 1.
+        `ImageData`. Training and held-out images show familiar viewpoints. Test images are
+        complete, and their extra `novel` (N,) int64 is 1 for novel viewpoints, else 0.
 
     Raises:
-        DataError: If `by` is none of these, or the data have no such extra or no familiar views.
+        DataError: If `by` is unknown, or the data have no such extra or no familiar viewpoint.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""The options that every source of images understands, checked once."""
+"""Options common to all image sources."""
 
 import dataclasses
 import numbers
@@ -7,22 +7,13 @@ from collections.abc import Callable
 
 from keras_capsule_poe.errors import DataError
 
-# A single grey image of this size takes 64 MiB.
+# A grey image of this size takes 64 MiB.
 LARGEST = 8192
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """The keyword arguments of `load_images`; `image_size` is `(height, width)` or `None`.
-
-    Raises:
-        DataError: if an argument is unsound.
-
-    Examples:
-
-    >>> Options(image_size=28).image_size
-    (28, 28)
-    """
+    """Validated keyword arguments of `load_images`; an int `image_size` becomes a pair."""
 
     data_dir: str | os.PathLike | None = None
     manual_dir: str | os.PathLike | None = None
@@ -56,13 +47,13 @@ class Options:
             )
         if not _is_int(self.seed) or self.seed < 0:
             raise DataError(f"`seed` must be an integer of at least 0. Received: seed={self.seed}.")
-        # A frozen dataclass can only be completed through object.__setattr__.
+        # The only way to assign in a frozen dataclass.
         object.__setattr__(self, "image_size", _image_size(self.image_size))
         if self.image_size is not None:
             self.check_size(*self.image_size)
 
     def refuse(self, source, *names):
-        """Raises `DataError` if one of the options `names` is given for a source without use."""
+        """Raise `DataError` if an option in `names`, which `source` does not support, is set."""
         for name in names:
             value = getattr(self, name)
             if value not in (None, False):
@@ -73,7 +64,7 @@ class Options:
                 )
 
     def check_size(self, height, width):
-        """Raises `DataError` for images smaller than `smallest`."""
+        """Raise `DataError` for images smaller than `smallest`."""
         if self.smallest is not None and min(height, width) < self.smallest:
             raise DataError(
                 f"images must be at least {self.smallest}x{self.smallest} pixels for this model. "

@@ -1,4 +1,4 @@
-"""Random orders that depend on their arguments alone, never on a global state."""
+"""Random orders and generators that depend on their arguments alone."""
 
 import numpy as np
 
@@ -6,19 +6,21 @@ from keras_capsule_poe.errors import DataError
 
 
 def epoch_order(n, seed, epoch):
-    """The order in which epoch `epoch` visits `n` images.
+    """Return the order in which an epoch visits the images.
+
+    The order depends on the arguments alone, so a resumed run visits the same images as an
+    uninterrupted run.
 
     Args:
-        n: number of images, at least 0.
-        seed: integer of at least 0.
-        epoch: integer of at least 0.
+        n: int, number of images.
+        seed: non-negative int.
+        epoch: non-negative int.
 
     Returns:
-        `(n,)` int64 permutation of 0 .. n-1. The same three arguments always give the same
-        permutation, so that a resumed run visits what the uninterrupted one would have.
+        int64 array (n,), a permutation of 0 .. n - 1.
 
     Raises:
-        ValueError: if an argument is negative.
+        ValueError: If an argument is negative.
 
     Examples:
 
@@ -35,56 +37,19 @@ def epoch_order(n, seed, epoch):
 
 
 def generator(seed, epoch, step, purpose):
-    """A random generator that depends on its arguments alone.
-
-    Args:
-        seed, epoch, step: Integers of at least 0.
-        purpose: Integer of at least 1, so that what is drawn for different ends, and the order
-            of `epoch_order`, have nothing to do with each other.
-
-    Returns:
-        `np.random.Generator`.
-
-    Raises:
-        ValueError: if an argument is out of range.
-
-    Examples:
-
-    >>> first, again = (generator(0, epoch=2, step=5, purpose=1) for _ in range(2))
-    >>> bool(first.random() == again.random())
-    True
-    """
+    """Return a random generator for these arguments; each `purpose` has its own stream."""
     if min(seed, epoch, step) < 0 or purpose < 1:
         raise ValueError(
             "`seed`, `epoch` and `step` must be at least 0, and `purpose` at least 1. "
             f"Received: seed={seed}, epoch={epoch}, step={step}, purpose={purpose}."
         )
-    # A last word of zero would be no word: [seed, epoch, 0, 0] is [seed, epoch].
+    # Zeros at the end have no effect: [seed, epoch, 0, 0] would repeat `epoch_order`.
     words = np.random.SeedSequence([seed, epoch, step, purpose])
     return np.random.Generator(np.random.Philox(words))
 
 
 def hold_out(n, fraction, seed):
-    """Splits `n` images at random into training and test images.
-
-    Args:
-        n: number of images, at least 2.
-        fraction: share of test images, in (0, 1); both parts get at least one image.
-        seed: integer of at least 0.
-
-    Returns:
-        A pair of int64 arrays, the indices of the training and of the test images, in random
-        order. They depend on `n`, `fraction` and `seed` only.
-
-    Raises:
-        DataError: if there are fewer than 2 images.
-
-    Examples:
-
-    >>> train, test = hold_out(10, fraction=0.3, seed=0)
-    >>> len(train), len(test)
-    (7, 3)
-    """
+    """Split `n` images at random into training and test indices, at least one of each."""
     if n < 2:
         raise DataError(
             f"there must be at least 2 images, so that one can be kept to test with. Received: {n}."

@@ -1,36 +1,20 @@
-"""Rows of a long array that stays where it is, by their numbers."""
+"""Views of rows of long arrays."""
 
 import numpy as np
 
 
 class RowView:
-    """Some rows of an array, in some order; nothing is read or copied before it is asked for.
-
-    It has `shape`, `dtype`, `len` and what `batches` and `map_batches` ask of an array, and turns
-    into one where NumPy wants one. A slice of it is another view.
-
-    Args:
-        rows: Array (M, ...), mostly a memory-mapped one.
-        index: Integer array (N,), numbers of rows.
-
-    Examples:
-
-    >>> view = RowView(np.arange(10) ** 2, np.array([5, 3, 1]))
-    >>> view.shape, int(view[1]), np.asarray(view[1:]).tolist(), view[np.array([2, 0])].tolist()
-    ((3,), 9, [9, 1], [1, 25])
-    """
+    """Lazy view of rows of an array (M, ...), read only when indexed or converted."""
 
     def __init__(self, rows, index):
         self.rows, self.index = rows, index
 
     @property
     def shape(self):
-        """Tuple of int."""
         return (len(self.index), *self.rows.shape[1:])
 
     @property
     def dtype(self):
-        """Of the rows."""
         return self.rows.dtype
 
     def __len__(self):
@@ -49,17 +33,7 @@ class RowView:
 
 
 def view(rows, index):
-    """`rows[index]`, without a copy where the rows lie on disk.
-
-    Args:
-        rows: Array (M, ...), a memory-mapped one, or a `RowView`.
-        index: Slice, or integer or boolean array.
-
-    Examples:
-
-    >>> view(np.arange(4), np.array([3, 0])).tolist()
-    [3, 0]
-    """
+    """Return `rows[index]`, without a copy if the rows lie on disk."""
     if isinstance(index, slice) or not isinstance(rows, (np.memmap, RowView)):
         return rows[index]
     index = np.flatnonzero(index) if np.asarray(index).dtype == bool else np.asarray(index)
@@ -69,12 +43,6 @@ def view(rows, index):
 
 
 def spread(n, most):
-    """Numbers of at most `most` of `n` rows, evenly spread over them; all where there are fewer.
-
-    Examples:
-
-    >>> spread(10, 3).tolist(), spread(2, 3).tolist()
-    ([0, 3, 6], [0, 1])
-    """
+    """Return at most `most` evenly spaced indices of `n` rows."""
     kept = min(n, most)
     return np.arange(kept) * n // max(kept, 1)

@@ -1,4 +1,9 @@
-"""Images as rows on disk: a source writes them once, and whoever comes later maps them."""
+"""Images as rows on disk, written once and memory-mapped afterwards.
+
+A store is the folder `DIRECTORY/NAME-FINGERPRINT` with one `.npy` file per array.
+The record `store.json` with their checksums is written last.
+An interrupted write resumes after the last saved row; damaged files are written again.
+"""
 
 import contextlib
 import dataclasses
@@ -20,65 +25,30 @@ from keras_capsule_poe.io.locks import locked
 from keras_capsule_poe.io.records import has_record, read_record, remove_record, write_record
 
 RECORD, PROGRESS, LOCK = "store.json", "progress.json", ".lock"
-# What a kill may cost, and how often one hears of it.
+# Maximum time of writing lost on interruption, and the interval of progress messages.
 SECONDS = 10.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Images that a store can be written of.
-
-    Attributes:
-        name: str, what the store's folder begins with.
-        about: dict of plain values: all that the images depend on. Other values, another store.
-        rows: int, how many images there are.
-        read: Function of the number of a row to an iterator of blocks from it on, in the same
-            order each time: uint8 images (B, H, W, C), and a dict by name of what is known of
-            each, arrays (B,).
-    """
+    """Images from which a store can be written."""
 
     name: str
+    # All values that determine the images; other values give another store.
     about: Mapping
     rows: int
+    # read(first) yields blocks from row `first` on: uint8 (B, H, W, C), dict of arrays (B,).
     read: Callable
 
     @property
     def fingerprint(self):
-        """16 hex digits that change with `about` and the number of rows."""
+        """Hash of `about` and the number of rows."""
         words = json.dumps([self.rows, self.about], sort_keys=True)
         return hashlib.sha256(words.encode()).hexdigest()[:16]
 
 
 def open_store(source, directory, report=None):
-    """The images of a source as memory-mapped rows, written first where they are not there yet.
-
-    They lie in `DIRECTORY/NAME-FINGERPRINT`, a file `.npy` for the images and for whatever is
-    known of them, and `store.json` with the sums of these files, written last. Writing that was
-    cut short goes on with the row where it stopped; files that are not what was written are
-    written again. A file whose size and time of writing are as they were is taken to be what was
-    written, and is not read for its sum. Another process that writes the same store is waited for.
-
-    Args:
-        source: `Source`.
-        directory: Folder of stores; it need not exist.
-        report: Function of a line, told how writing goes; `None`: nobody is.
-
-    Returns:
-        Memory-mapped images (N, H, W, C), uint8, and a dict by name of arrays (N,), in memory.
-
-    Raises:
-        DataError: If the images differ in size, or are not as many as they should be.
-        RunFailed: If the store cannot be written; what is written stays.
-
-    Examples:
-
-    >>> import tempfile
-    >>> def read(first):
-    ...     yield np.zeros((3 - first, 8, 8, 1), np.uint8), {"labels": np.arange(first, 3)}
-    >>> images, known = open_store(Source("zeros", {}, 3, read), tempfile.mkdtemp())
-    >>> type(images).__name__, images.shape, known["labels"].tolist()
-    ('memmap', (3, 8, 8, 1), [0, 1, 2])
-    """
+    """Return memory-mapped images (N, H, W, C) and a dict of arrays (N,), written if needed."""
     report = report or (lambda line: None)
     folder = Path(directory).expanduser() / f"{_plain(source.name)}-{source.fingerprint}"
     if has_record(folder / RECORD) and (found := _opened(folder)):
@@ -100,18 +70,7 @@ def open_store(source, directory, report=None):
 
 
 def joined(parts):
-    """`Source.read` of several parts, one after another.
-
-    Args:
-        parts: Sequence of pairs: rows, and a function as `Source.read`.
-
-    Examples:
-
-    >>> def read(first):
-    ...     yield np.arange(first, 3), {}
-    >>> [block.tolist() for block, _ in joined([(3, read), (3, read)])(first=1)]
-    [[1, 2], [0, 1, 2]]
-    """
+    """Return a `Source.read` over several parts, pairs (rows, read), in sequence."""
 
     def read(first):
         for rows, of_part in parts:
@@ -123,12 +82,12 @@ def joined(parts):
 
 
 def _plain(name):
-    """A name that any file system takes."""
+    """Return a name that any file system accepts."""
     return re.sub(r"[^\w.-]+", "-", name).strip("-.")[-80:] or "images"
 
 
 def _opened(folder):
-    """What lies in a finished store; None where a file is not what was written."""
+    """Return the arrays of a finished store, or `None` if a file does not match its record."""
     try:
         record = read_record(folder / RECORD)
         sums = record["files"]
@@ -137,12 +96,12 @@ def _opened(folder):
         if any(digest(folder / name) != sums[name] for name in changed):
             return None
         if changed:
-            # A copy of a store is read for its sums once; where nothing can be written, each time.
+            # A copied store is checked once; a read-only copy at every opening.
             with contextlib.suppress(RunFailed, OSError):
                 write_record(folder / RECORD, {**record, "stamps": stamps})
         known = {name.removesuffix(".npy"): np.load(folder / name, mmap_mode="r") for name in sums}
         images = known.pop("images")
-        # Rows are read in any order: what lies around one would be read from disk for nothing.
+        # Rows are read in random order, so reading ahead would be wasted.
         if hasattr(mmap, "MADV_RANDOM"):
             images._mmap.madvise(mmap.MADV_RANDOM)
     except (RunFailed, OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -151,13 +110,13 @@ def _opened(folder):
 
 
 def _stamp(path):
-    """What changes when a file is written: its size, and when that was, nanoseconds."""
+    """Return the size and the modification time (ns) of a file."""
     found = path.stat()
     return [found.st_size, found.st_mtime_ns]
 
 
 def _write(source, folder, report):
-    """Writes what is not written yet, and the record last."""
+    """Write the missing rows, then the record."""
     remove_leftovers(folder)
     writer = _Writer(source, folder, report)
     try:
@@ -180,7 +139,7 @@ def _write(source, folder, report):
 
 
 class _Writer:
-    """The files of a store while it is written; `done` rows are there, `kept` of them for good."""
+    """Files of an unfinished store: `done` rows are written, `kept` rows are synced to disk."""
 
     def __init__(self, source, folder, report):
         self.source, self.folder, self.report = source, folder, report
@@ -189,7 +148,7 @@ class _Writer:
         self._saved = self._told = time.perf_counter()
 
     def _resumed(self):
-        """How many rows an earlier process left; its files are open then."""
+        """Reopen the files of an earlier process and return its number of saved rows."""
         if not has_record(self.folder / PROGRESS):
             return 0
         try:
@@ -222,7 +181,7 @@ class _Writer:
             self.report(f"{self.folder}: {self.done:,} of {self.source.rows:,} images")
 
     def save(self):
-        """Brings to disk what is written, and then says so: in this order it is true."""
+        """Sync the rows, then record their number; this order keeps the record true."""
         for column in self.columns.values():
             column.sync()
         progress = {"rows": self.done, "columns": list(self.columns)}

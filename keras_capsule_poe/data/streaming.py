@@ -1,4 +1,4 @@
-"""Images, labels and what belongs to them, streamed; composed and augmented on the way."""
+"""Streams of images, labels and extras, composed and augmented on the fly."""
 
 import numpy as np
 
@@ -20,25 +20,29 @@ def stream(
     shuffle=True,
     augment=None,
 ):
-    """Streams the epochs `first_epoch` .. `epochs - 1` of a set, one after another.
+    """Stream the epochs from `first_epoch` to `epochs - 1` of an image set.
 
-    As `batches`: in `epoch_order`, and a run resumed in the midst gets what a full run gets.
-    What is composed derives from (seed, epoch), what is augmented from (seed, epoch, step), so
-    that the same arguments always give the same stream.
+    Order and resumption work as in `batches`. Composition depends on (seed, epoch) and augmentation
+    on (seed, epoch, step), so the same arguments always give the same stream.
 
     Args:
         images: `ImageSet` or `ComposedSet`.
-        names: tuple of str, what to stream: `images`, `labels` and names of extras.
-        batch_size, seed, first_epoch, first_step, epochs, shuffle: see `batches`.
-        augment: function of images `(B, H, W, C)` and an `np.random.Generator` to images, uint8
-            or float32, applied to `images` alone; see `data.augmentation`. `None`: as they are.
+        names: tuple of str, the arrays to stream: `images`, `labels` or names of extras.
+        batch_size: See `batches`, also for all arguments up to `shuffle`.
+        seed: int.
+        first_epoch: int.
+        first_step: int.
+        epochs: int.
+        shuffle: bool.
+        augment: function of images (B, H, W, C) and an `np.random.Generator` that returns uint8
+            or float32 images, see `data.augmentation`. Default: no augmentation.
 
     Returns:
-        `tf.data.Dataset` of tuples of `(B, ...)` tensors in the order of `names`, with a known
-        number of batches. uint8 pixels become float32 in [0, 1].
+        `tf.data.Dataset` of tuples of tensors (B, ...) in the order of `names`, with known length.
+        uint8 pixels become float32 in [0, 1].
 
     Raises:
-        ValueError: if a number is out of range or there is nothing of such a name.
+        ValueError: If a number is out of range or a name is unknown.
 
     Examples:
 
@@ -72,18 +76,16 @@ def gathered(
     shuffle=True,
     augment=None,
 ):
-    """What `stream` streams, as arrays, without TensorFlow.
+    """Return the batches of `stream` as NumPy arrays, without TensorFlow.
 
-    Args:
-        images, names, batch_size, seed, first_epoch, first_step, epochs, shuffle, augment: See
-            `stream`.
+    All arguments are those of `stream`.
 
     Returns:
-        The number of batches, and a function that gives an iterator of tuples of arrays
-        `(B, ...)`; pixels are as they are held, uint8 or float32.
+        int, the number of batches, and a function that returns an iterator over tuples of arrays
+        (B, ...). Pixels are not rescaled.
 
     Raises:
-        ValueError: if a number is out of range or there is nothing of such a name.
+        ValueError: If a number is out of range or a name is unknown.
 
     Examples:
 

@@ -1,25 +1,11 @@
-"""Affine maps of images, all of a batch at once, bilinear."""
+"""Bilinear affine maps of image batches."""
 
 import numpy as np
 
 
 def affine_matrix(rotation, shear, scale):
-    """The linear part of an affine map of (row, column): first scales, then shears, then turns.
-
-    Args:
-        rotation: Array (B,), degrees, counter-clockwise as seen.
-        shear: Array (B,), columns that a row moves to the right for each row that it lies higher.
-        scale: Array (B, 2), vertical and horizontal; above 1 enlarges.
-
-    Returns:
-        float64 array (B, 2, 2), to multiply a column (row, column) from the left.
-
-    Examples:
-
-    >>> quarter = affine_matrix(np.array([90.0]), np.zeros(1), np.ones((1, 2)))
-    >>> np.round(quarter @ [0.0, 1.0]).tolist()  # what points right points up
-    [[-1.0, 0.0]]
-    """
+    """Return matrices (B, 2, 2) of (row, column) that scale, then shear, then rotate."""
+    # Degrees counter-clockwise, columns to the right per row up, (vertical, horizontal) factors.
     angle = np.radians(rotation)
     cos, sin = np.cos(angle), np.sin(angle)
     turn = np.moveaxis(np.array([[cos, -sin], [sin, cos]]), -1, 0)
@@ -29,33 +15,14 @@ def affine_matrix(rotation, shear, scale):
 
 
 def warp(images, matrices, translations, size=None):
-    """Images under affine maps about the centre: q = matrix (p - centre) + centre' + translation.
-
-    A pixel q of the result takes the value of the point p, bilinear between the four pixels
-    around it; outside an image all is dark.
-
-    Args:
-        images: Array (B, H, W, C) of integers or floats.
-        matrices: Array (B, 2, 2) of (row, column), see `affine_matrix`, invertible.
-        translations: Array (B, 2), rows down and columns to the right, in pixels.
-        size: Pair (H', W') of the result, whose centre is centre'; `None`: that of the images.
-
-    Returns:
-        float32 array (B, H', W', C), in units of the images' pixels.
-
-    Examples:
-
-    >>> image = np.zeros((1, 3, 3, 1), np.uint8)
-    >>> image[0, 1, 1] = 200
-    >>> warp(image, np.eye(2)[np.newaxis], np.array([[0, 0.5]]))[0, 1, :, 0].tolist()
-    [0.0, 100.0, 100.0]
-    """
+    """Map images affinely about their centre; return float32 images (B, H', W', C)."""
     batch, height, width, channels = images.shape
     tall, wide = size or (height, width)
+    # Pixel q = matrix (p - centre) + centre' + translation samples the image at p; outside it is 0.
     inverse = np.linalg.inv(matrices)
     down = np.arange(tall) - (tall - 1) / 2 - translations[:, :1]
     right = np.arange(wide) - (wide - 1) / 2 - translations[:, 1:]
-    # One dark pixel before an image and two after: then no point needs a case of its own.
+    # With this dark border, no sample point needs a special case.
     framed = np.pad(images, ((0, 0), (1, 2), (1, 2), (0, 0)))
     index, weights = 0, []
     for axis, length in enumerate((height, width)):
@@ -70,7 +37,7 @@ def warp(images, matrices, translations, size=None):
     below, beside = weights
 
     def between(index):
-        # Several times as fast as indexing, where a row is one channel.
+        # `take` is several times as fast as indexing for a single channel.
         left = pixels.take(index, axis=0)
         return left + beside * (pixels.take(index + 1, axis=0) - left)
 

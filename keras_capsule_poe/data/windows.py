@@ -1,29 +1,11 @@
-"""Windows of whole pixels: images set into larger ones, and parts cut out of them."""
+"""Whole-pixel placement and cropping of images."""
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 
 def place(images, size, top, left):
-    """Each image on a dark canvas, nothing interpolated; what lies beyond the canvas is lost.
-
-    Args:
-        images: Array (B, H, W, C).
-        size: Pair (H', W') of the canvas, at least (H, W).
-        top, left: Integer arrays (B,), where the image's first row and column go; may be below
-            zero or too large.
-
-    Returns:
-        Array (B, H', W', C) of the images' dtype.
-
-    Examples:
-
-    >>> ones = np.ones((1, 1, 2, 1), np.uint8)
-    >>> place(ones, (1, 4), np.array([0]), np.array([1]))[0, 0, :, 0].tolist()
-    [0, 1, 1, 0]
-    >>> place(ones, (1, 4), np.array([0]), np.array([-1]))[0, 0, :, 0].tolist()
-    [1, 0, 0, 0]
-    """
+    """Place each image at (top, left) on a zero canvas; cut off what exceeds the canvas."""
     batch, height, width, channels = images.shape
     beyond = _beyond(top, size[0] - height), _beyond(left, size[1] - width)
     canvas = np.zeros(
@@ -35,27 +17,12 @@ def place(images, size, top, left):
 
 
 def _beyond(at, room):
-    """How far the farthest of positions `at` lies outside 0 .. room."""
+    """Return the largest distance of positions `at` from the interval from zero to `room`."""
     at = np.asarray(at)
     return int(max(0, -at.min(), (at - room).max())) if at.size else 0
 
 
 def cut(images, size, top, left):
-    """A window of each image.
-
-    Args:
-        images: Array (B, H, W, C).
-        size: Pair (H', W') of the windows, at most (H, W).
-        top, left: Integer arrays (B,), the window's first row and column.
-
-    Returns:
-        Array (B, H', W', C).
-
-    Examples:
-
-    >>> row = np.arange(4).reshape(1, 1, 4, 1)
-    >>> cut(row, (1, 2), np.array([0]), np.array([1]))[0, 0, :, 0].tolist()
-    [1, 2]
-    """
+    """Cut a window of `size` at (top, left) out of each image."""
     windows = sliding_window_view(images, size, axis=(1, 2))
     return np.moveaxis(windows[np.arange(len(images)), top, left], 1, -1)

@@ -1,4 +1,4 @@
-"""What a trained model is worth: reconstruction, representation, and the quality of its samples."""
+"""Metrics of trained models: reconstruction, representation and sample quality."""
 
 from keras_capsule_poe.evaluation.figures import evaluate, linear_probe
 from keras_capsule_poe.evaluation.samples import sample_figures

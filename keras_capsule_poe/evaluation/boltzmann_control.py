@@ -1,4 +1,4 @@
-"""A restricted Boltzmann machine of an autoencoder's features, for samples to be compared with."""
+"""A restricted Boltzmann machine as a trained baseline, fitted to an autoencoder's features."""
 
 import keras
 import numpy as np
@@ -14,51 +14,20 @@ from keras_capsule_poe.models import HarmoniumModel
 
 
 class _Machine(HarmoniumModel):
-    """Without the figures of a step, which nobody reads here, and which take a product of seven."""
+    """RBM model without metrics of a training step, which the baseline does not read."""
 
     def _figures(self, machine, x, z):
         return {}
 
     def _record(self, means, images, update):
-        # Keras needs one. What makes up `update` is then in no graph either.
+        # Keras needs one metric. Without `update`, its computation leaves the graph.
         return {"step": self.optimizer.iterations}
 
 
 class BoltzmannControl(FeatureModel):
-    """A Gaussian-Bernoulli restricted Boltzmann machine fitted to features.
+    """Gaussian-Bernoulli RBM of features, with one fixed conditional variance."""
 
-    Given the hidden neurons all features have one variance, `noise` times the mean of their own.
-    The machine is centred, and trained by persistent contrastive divergence at a rate that falls
-    along a line. A sample is E[v | h] after Gibbs steps from random neurons, of which nothing is
-    known of the data. The defaults were chosen on held-out training images, of which
-    `benchmarks/research/boltzmann_control.py` prints the table.
-
-    Args:
-        neurons: int, E, hidden neurons: with J E of them the machine has as many weights as the
-            maps from I x D features to J capsules of E dimensions.
-        noise: float, above zero.
-        algorithm, chains, steps: See `HarmoniumModel`.
-        epochs, batch_size: int.
-        learning_rate, momentum: float.
-        initial_stddev: float, of the weights, above zero.
-        gibbs_steps: int, from random neurons to a sample.
-        seed: int, of the training.
-
-    Raises:
-        ValueError: If an argument is not as above.
-
-    Examples:
-
-    >>> features = np.random.default_rng(0).normal(size=(20, 3))
-    >>> BoltzmannControl(neurons=4, epochs=1).fit(features).sample(5, seed=0).shape
-    (5, 3)
-
-    Reference:
-
-    - [Hinton & Salakhutdinov, 2006](https://doi.org/10.1126/science.1127647), Gaussian neurons
-    - [Tieleman, 2008](https://doi.org/10.1145/1390156.1390290), persistent chains
-    """
-
+    # `benchmarks/research/boltzmann_control.py` chose the defaults on held-out training images.
     def __init__(
         self,
         neurons,
@@ -115,6 +84,7 @@ class BoltzmannControl(FeatureModel):
 
     def _set_noise(self, features):
         machine = self.model.machine
+        # Given the hidden neurons, each feature has `noise` times the mean feature variance.
         variance = max(float(of_columns(lambda some: some.var(axis=0), features).mean()), 1e-12)
         machine.log_variance.assign(np.full(features.shape[1], np.log(self.noise * variance)))
         bias, mean = machine.independent(features)

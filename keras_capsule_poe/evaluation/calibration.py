@@ -1,4 +1,4 @@
-"""How far what a classifier says of a class may be read as the probability of being right."""
+"""Calibration of a classifier's confidence."""
 
 import numpy as np
 
@@ -8,31 +8,11 @@ BINS = 15
 
 
 def calibration_figures(lengths, labels, measure="length"):
-    """Calibration of the longest capsules, as they are and normalised to sum one.
-
-    The margin loss trains lengths towards 0.9 and 0.1 and no further: they are no probabilities
-    of a softmax, and nothing but these figures says how often a length of 0.8 is right.
-
-    Args:
-        lengths: Array (N, J), probabilities of a classifier.
-        labels: Integer array (N,); or (N, T), of which the T longest capsules are judged, each on
-            its own, as they are only.
-        measure: str, what these numbers are, a classifier's `MEASURE`; a `"probability"` sums to
-            one as it is.
-
-    Returns:
-        dict: `calibration`, of the measure, `length`, and of `normalised_length` the `reliability`
-        without its bins; and `reliability`, by bin the numbers of both.
-
-    Examples:
-
-    >>> found = calibration_figures(np.array([[0.9, 0.1], [0.7, 0.6]]), np.array([0, 1]))
-    >>> round(found["calibration"]["length"]["error"], 3)  # (0.1 + 0.7) / 2
-    0.4
-    """
+    """Return calibration metrics of the longest capsules, also normalised to sum to one."""
     named = labels.reshape(len(labels), -1)
     is_right = are_among(longest(lengths, named.shape[1]), named)
     kinds = {measure: _longest(lengths, named.shape[1])}
+    # The margin loss does not train lengths to be probabilities, so show normalised ones too.
     if named.shape[1] == 1 and measure != "probability":
         total = np.maximum(lengths.sum(axis=1, keepdims=True, dtype="float64"), 1e-300)
         kinds[f"normalised_{measure}"] = _longest(lengths / total, 1)
@@ -47,32 +27,11 @@ def calibration_figures(lengths, labels, measure="length"):
 
 
 def reliability(confidence, is_right, bins=BINS):
-    """Confidence against the share that is right, in bins of equal width.
-
-    Args:
-        confidence: Array (N,), in [0, 1].
-        is_right: Boolean array (N,).
-        bins: int, M; bin m holds what is above (m - 1)/M and at most m/M.
-
-    Returns:
-        dict: `error`, the expected calibration error, sum over bins of n_m/N |accuracy_m -
-        confidence_m|; `confidence` and `accuracy`, means over all; and `bins`, by their limits
-        dicts of `images` (n_m), and the means `confidence` and `accuracy`, None where there are
-        none.
-
-    Examples:
-
-    >>> found = reliability(np.array([0.2, 0.9, 1.0]), np.array([False, True, False]), bins=2)
-    >>> round(found["error"], 3), found["bins"]["0.00-0.50"]["accuracy"]
-    (0.367, 0.0)
-
-    Reference:
-
-    - [Guo et al., 2017](https://arxiv.org/abs/1706.04599), Equation 3
-    """
+    """Return the expected calibration error and its bins (Guo et al., 2017, eq. 3)."""
     confidence = np.asarray(confidence, "float64")
     is_right = np.asarray(is_right, "float64")
     edges = np.linspace(0, 1, bins + 1)
+    # A bin includes its upper edge only.
     which = np.searchsorted(edges[1:-1], confidence)
     counts = np.bincount(which, minlength=bins)
     sums, rights = (np.bincount(which, of, minlength=bins) for of in (confidence, is_right))
@@ -92,14 +51,7 @@ def reliability(confidence, is_right, bins=BINS):
 
 
 def reliability_chart(table):
-    """The reliability diagram: in each bin what share is right, beside the length itself.
-
-    Args:
-        table: dict, `reliability` of `calibration_figures`.
-
-    Returns:
-        matplotlib `Figure`, a panel for each kind of confidence.
-    """
+    """Return the reliability diagram of `table`, one panel for each kind of confidence."""
     from matplotlib.figure import Figure
 
     first = next(iter(table.values()))

@@ -1,4 +1,4 @@
-"""The small classifier that judges samples: trained here, with a fixed seed, and cached."""
+"""The evaluation classifier of samples, trained with a fixed seed and cached."""
 
 import os
 import warnings
@@ -12,26 +12,13 @@ from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.errors import BadUse, RunFailed
 from keras_capsule_poe.io.files import beside
 
-# Part of the cached file's name: another number for another architecture or training.
+# Part of the cached file's name. Change it with the architecture or the training.
 VERSION = 1
 SEED, EPOCHS, BATCH = 0, 4, 128
 
 
 class Judge:
-    """A classifier of images and the feature space of its last hidden layer.
-
-    Args:
-        model: Keras model from images to (features (B, K), logits (B, classes)).
-        labels: Array (classes,), the label that each class stands for, in order.
-
-    Examples:
-
-    >>> inputs = keras.Input((2, 2, 1))
-    >>> features = keras.layers.Flatten()(inputs)
-    >>> model = keras.Model(inputs, [features, keras.layers.Dense(3)(features)])
-    >>> [x.shape for x in Judge(model, np.arange(3)).judge(np.zeros((5, 2, 2, 1)))]
-    [(5, 4), (5, 3)]
-    """
+    """Classifier of images with the feature space of its last hidden layer."""
 
     def __init__(self, model, labels):
         import tensorflow as tf
@@ -46,36 +33,18 @@ class Judge:
         self._both = tf.function(both, reduce_retracing=True, autograph=False)
 
     def judge(self, images):
-        """Features and class probabilities of images.
-
-        Args:
-            images: Array (N, H, W, C), uint8, or pixels in [0, 1].
-
-        Returns:
-            Arrays (N, K) and (N, classes), float32.
-        """
+        """Return float32 features (N, K) and class probabilities (N, classes) of images."""
         found = map_batches(self._both, images)
         return found["features"], found["classes"]
 
     def accuracy(self, images):
-        """Share of an `ImageSet` with labels that the classifier names rightly."""
+        """Return the accuracy on a labelled `ImageSet`."""
         named = self.labels[self.judge(images.images)[1].argmax(axis=-1)]
         return float(np.mean(named == images.labels))
 
 
 def train_judge(images, cache=None):
-    """The `Judge` of a labelled training set, from the cache if it was trained before.
-
-    Args:
-        images: `ImageSet` with labels.
-        cache: Folder; `None`: `CAPSPOE_CACHE`, or `~/.cache/keras_capsule_poe`.
-
-    Warns:
-        UserWarning: If the cache cannot be written.
-
-    Raises:
-        BadUse: If there are no labels.
-    """
+    """Return the evaluation classifier of a labelled `ImageSet`, from the cache if possible."""
     if images.labels is None:
         raise BadUse("A classifier needs labels. Received: images without labels")
     labels, classes = np.unique(images.labels, return_inverse=True)
@@ -83,20 +52,20 @@ def train_judge(images, cache=None):
     try:
         return Judge(keras.models.load_model(path, compile=False), labels)
     except Exception:
-        # It is not there, or damaged in one of many ways: its file's sums are checked.
+        # The file is missing or damaged, and damage raises many kinds of errors.
         pass
     model = _fit(images, classes.astype("int32"), len(labels))
     try:
         with beside(path, suffix=".keras") as temporary:
             model.save(temporary)
     except RunFailed as error:
-        # It only saves time: what was asked for does not hang on it.
+        # The cache only saves time, so a failed write is no error.
         warnings.warn(f"the classifier is not kept for later: {error}", stacklevel=2)
     return Judge(model, labels)
 
 
 def _cache_path(images, classes, cache):
-    """A file for these images with these labels, and for no others."""
+    """Return the path of the cache file, which is unique to these images and labels."""
     home = os.environ.get("CAPSPOE_CACHE") or Path.home() / ".cache" / "keras_capsule_poe"
     return Path(cache or home) / (
         f"classifier-{VERSION}-{images.fingerprint}-{classes}-{images.label_fingerprint}.keras"

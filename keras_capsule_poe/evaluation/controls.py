@@ -1,4 +1,4 @@
-"""Plain generative models of an autoencoder's features, for samples to be compared with."""
+"""Gaussian baselines of an autoencoder's features."""
 
 import numpy as np
 from sklearn.decomposition import PCA
@@ -8,28 +8,7 @@ from keras_capsule_poe.generation.mixtures import fit_mixture
 
 
 class FeatureControl(FeatureModel):
-    """A distribution fitted to features.
-
-    - `"diagonal_gaussian"`: independent features.
-    - `"full_gaussian"`: a Gaussian of their mean and covariance.
-    - `"gaussian_mixture"`: a mixture of Gaussians of full covariance, of the first principal
-      components; what lies outside of these is left at its mean.
-
-    Args:
-        kind: str, one of the above.
-        rank: int, principal components of the mixture, at most.
-        components: int, Gaussians in the mixture, at most one for each row.
-        seed: int, of the mixture's fit.
-
-    Raises:
-        ValueError: If `kind` is none of the above.
-
-    Examples:
-
-    >>> features = np.random.default_rng(0).normal(size=(20, 3))
-    >>> FeatureControl("full_gaussian").fit(features).sample(5, seed=0).shape
-    (5, 3)
-    """
+    """Diagonal Gaussian, full Gaussian or mixture of Gaussians, fitted to features (N, K)."""
 
     def __init__(self, kind, rank=200, components=50, seed=0):
         if kind not in KINDS:
@@ -57,8 +36,8 @@ def _diagonal_gaussian(features, control):
 
 def _full_gaussian(features, control):
     mean = _mean(features)
-    # For independent standard e, sum_n e_n (x_n - mean)/sqrt(N - 1) has the covariance of the
-    # features: no large matrix is decomposed, and fewer features than dimensions do no harm.
+    # For standard normal e, sum_n e_n (x_n - mean)/sqrt(N - 1) has the covariance of the features.
+    # This decomposes no large matrix, and works with fewer rows than dimensions.
     root = features - mean
     root /= np.float32(np.sqrt(len(features) - 1))
 
@@ -71,10 +50,10 @@ def _full_gaussian(features, control):
 def _gaussian_mixture(features, control):
     rank = min(control.rank, features.shape[1], len(features) - 1)
     axes = PCA(rank, svd_solver="randomized", random_state=control.seed).fit(features)
-    # In these units the floor of the variances is relative to the features' own.
+    # In these units `reg_covar` is relative to the variance of the features.
     unit = np.float32(np.sqrt(axes.explained_variance_.mean()))
     components = min(control.components, len(features))
-    # Thirty steps are a choice: a control need not be at its optimum.
+    # A baseline need not be at its optimum, so 30 EM iterations are enough.
     mixture = fit_mixture(
         axes.transform(features) / unit, components, control.seed, reg_covar=1e-3, max_iter=30
     )

@@ -1,4 +1,4 @@
-"""Classifiers that see a window of an image, asked about several windows of each."""
+"""Classification of images by several crops of each."""
 
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.errors import BadUse
@@ -6,7 +6,8 @@ from keras_capsule_poe.evaluation.classified import is_classifier
 from keras_capsule_poe.evaluation.ensemble import vote
 from keras_capsule_poe.functions.compiled import compiled
 
-# Pixels down and to the right from the window in the middle: none, then along both diagonals.
+# Offsets (down, right) in pixels from the central window: none, then along both diagonals.
+# The published code (google-research/capsule_em) uses these crops.
 FARTHEST = 3
 OFFSETS = (
     (0, 0),
@@ -20,42 +21,7 @@ OFFSETS = (
 
 
 def classified_crops(model, images):
-    """The classes of images by 13 crops of each: the mean of the probabilities of all.
-
-    Hinton et al. average over several crops. These are those of the code that was published for
-    it: the window in the middle, which the model sees by itself, and that window moved by 1, 2
-    and 3 pixels towards each corner.
-
-    Args:
-        model: `CapsuleClassifier` that sees a window of images, its `view`.
-        images: `ImageSet`.
-
-    Returns:
-        dict of arrays, as `classified` gives: `probabilities` (N, J) and `classes` (N,).
-
-    Raises:
-        BadUse: If the model names no classes or sees whole images, or these are too small for
-            the window to move.
-
-    Examples:
-
-    >>> import numpy as np
-    >>> from keras_capsule_poe.data import ImageSet
-    >>> class Left:
-    ...     view = keras.layers.CenterCrop(2, 2, data_format="channels_last")
-    ...     def classify(self, images):
-    ...         p = images[:, 0, :, 0]
-    ...         return {"probabilities": p, "classes": ops.argmax(p, axis=-1)}
-    >>> pixels = np.zeros((1, 8, 8, 1), np.uint8)
-    >>> pixels[:, :, :3] = 255
-    >>> np.round(13 * classified_crops(Left(), ImageSet(pixels))["probabilities"]).tolist()
-    [[6.0, 4.0]]
-
-    Reference:
-
-    - [Hinton et al., 2018](https://openreview.net/forum?id=HJWLfGWRb), Section 5
-    - [The published code](https://github.com/google-research/google-research/tree/master/capsule_em)
-    """
+    """Return mean `probabilities` and `classes` over 13 crops (Hinton et al., 2018, Sec. 5)."""
     view = getattr(model, "view", None)
     if not is_classifier(model) or view is None:
         raise BadUse(

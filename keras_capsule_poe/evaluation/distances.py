@@ -1,4 +1,4 @@
-"""How far one set of vectors lies from another: Frechet and kernel distance."""
+"""FID and KID formulas for any two sets of feature vectors."""
 
 import numpy as np
 
@@ -6,30 +6,7 @@ from keras_capsule_poe.functions.checks import whole_number
 
 
 def frechet_distance(x, y):
-    """Frechet distance of the Gaussians fitted to two sets of vectors.
-
-    |mu_x - mu_y|^2 + tr(C_x + C_y - 2 (C_x C_y)^(1/2)).
-
-    Args:
-        x: Array (N, K).
-        y: Array (M, K).
-
-    Returns:
-        float, zero for equal means and covariances.
-
-    Raises:
-        ValueError: If a set has fewer than two vectors, or the dimensions differ.
-
-    Examples:
-
-    >>> x = np.array([[0.0], [1.0]])
-    >>> frechet_distance(x, x + 2)
-    4.0
-
-    Reference:
-
-    - [Heusel et al., 2017](https://arxiv.org/abs/1706.08500)
-    """
+    """Return |mu_x - mu_y|^2 + tr(C_x + C_y - 2 (C_x C_y)^(1/2)) (Heusel et al., 2017)."""
     x, y = two_sets(x, y)
     mean = x.mean(axis=0) - y.mean(axis=0)
     cov_x, cov_y = (np.atleast_2d(np.cov(a, rowvar=False)) for a in (x, y))
@@ -42,34 +19,7 @@ def frechet_distance(x, y):
 
 
 def kernel_distance(x, y, subsets=20, size=1000, seed=0):
-    """Squared maximum mean discrepancy with the kernel (x.y / K + 1)^3, without bias.
-
-    Args:
-        x: Array (N, K).
-        y: Array (M, K).
-        subsets: int, how many random subsets to average over.
-        size: int, vectors in a subset, at most. Where the smaller set has fewer, each subset is
-            all of that set: the estimate keeps its mean, and has the error of fewer vectors.
-        seed: int.
-
-    Returns:
-        float mean over the subsets, which may be slightly below zero, and its float standard
-        error: that of other draws of both sets, not of other subsets of these.
-
-    Raises:
-        ValueError: If a set has fewer than four vectors.
-
-    Examples:
-
-    >>> x = np.random.default_rng(0).normal(size=(50, 3))
-    >>> kernel_distance(x, x + 1)[0] > kernel_distance(x, x)[0]
-    True
-
-    Reference:
-
-    - [Binkowski et al., 2018](https://arxiv.org/abs/1801.01401)
-    - [Shao & Wu, 1989](https://doi.org/10.1214/aos/1176347263), the standard error
-    """
+    """Return the unbiased squared MMD with kernel (x.y / K + 1)^3, and its standard error."""
     x, y = two_sets(x, y)
     n = min(len(x), len(y))
     if n < 4:
@@ -85,8 +35,8 @@ def kernel_distance(x, y, subsets=20, size=1000, seed=0):
         ]
 
     found = estimates(min(size, n))
-    # Subsets overlap, so their spread is not that of fresh draws: the delete-d jackknife, from
-    # halves where the subsets are larger.
+    # Subsets overlap, so their spread is not that of fresh draws. The delete-d jackknife
+    # (Shao & Wu, 1989) corrects for this. It uses subsets of at most half a set.
     part = min(size, n // 2)
     spread = np.std(found if part == size else estimates(part), ddof=1)
     return float(np.mean(found)), float(spread * np.sqrt(part / (n - part)))
@@ -100,21 +50,12 @@ def _discrepancy(x, y):
 
 
 def _cubes(x):
-    # NumPy takes a power number by number, which is slower than two products.
+    # NumPy's power is slower than two products.
     return x * x * x
 
 
 def two_sets(x, y):
-    """Two sets of vectors as float64 arrays (N, K) and (M, K).
-
-    Raises:
-        ValueError: If one has fewer than two, or the dimensions differ.
-
-    Examples:
-
-    >>> [x.dtype for x in two_sets([[1], [2]], [[3], [4]])]
-    [dtype('float64'), dtype('float64')]
-    """
+    """Return two sets of vectors as float64 arrays (N, K) and (M, K), or raise ValueError."""
     x, y = np.asarray(x, "float64"), np.asarray(y, "float64")
     if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or min(len(x), len(y)) < 2:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Several classifiers that vote: the mean of what each says of a class."""
+"""Ensembles of classifiers by mean probability."""
 
 import numpy as np
 
@@ -9,29 +9,7 @@ from keras_capsule_poe.evaluation.mcnemar import mcnemar
 
 
 def vote(members):
-    """Probabilities that are means over models, and the classes that these name.
-
-    Sabour et al. voted with seven models on CIFAR-10, and do not say how they counted.
-
-    Args:
-        members: dict by name of dicts of `classified`, all of the same images.
-
-    Returns:
-        dict like each of them.
-
-    Raises:
-        BadUse: If they name different numbers of classes.
-
-    Examples:
-
-    >>> first, second = np.array([[0.6, 0.5, 0.0]]), np.array([[0.0, 0.4, 0.5]])
-    >>> vote({"a": {"probabilities": first}, "b": {"probabilities": second}})["classes"].tolist()
-    [1]
-
-    Reference:
-
-    - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Section 7
-    """
+    """Return the mean `probabilities` (N, J) of several classifiers, and their `classes` (N,)."""
     lengths = {name: found["probabilities"] for name, found in members.items()}
     (first, classes), *others = ((name, found.shape[1]) for name, found in lengths.items())
     for name, other in others:
@@ -45,29 +23,7 @@ def vote(members):
 
 
 def ensemble_figures(members, labels):
-    """How often each of several models is right, and all together.
-
-    Args:
-        members: dict by name of dicts of `classified`, the one to be compared with first.
-        labels: Integer array (N,), or (N, T): all classes of an image must be named.
-
-    Returns:
-        dict: `ensemble`, for each member and for the `ensemble` its `accuracy_of`; and
-        `ensemble_against_first`, McNemar's test, where "this" is the ensemble and "other" the
-        first member.
-
-    Raises:
-        BadUse: If there are no labels, or the models name different numbers of classes.
-
-    Examples:
-
-    >>> def sure_of(label):
-    ...     return {"probabilities": np.eye(3)[[label] * 4], "classes": np.full(4, label)}
-    >>> members = {"a": sure_of(0), "b": sure_of(1), "c": sure_of(1)}
-    >>> found = ensemble_figures(members, np.array([0, 1, 1, 1]))
-    >>> found["ensemble"]["ensemble"]["accuracy"], found["ensemble_against_first"]["p"]
-    (0.75, 0.625)
-    """
+    """Return the accuracy of members and ensemble, and McNemar's test against the first."""
     together = vote(members)
     right = {name: are_right(found, labels) for name, found in members.items()}
     first, whole = next(iter(right.values())), are_right(together, labels)

@@ -1,29 +1,19 @@
-"""What every plain model of features is asked: to be fitted, then to draw."""
+"""The base class of generative baselines of features."""
 
 import numpy as np
 
-# Of samples at a time; and of features, where a figure of each is found.
+# Block sizes: rows of samples, and columns for `of_columns`.
 ROWS = 1_000
 _COLUMNS = 256
 
 
 class FeatureModel:
-    """A generative model of features (N, K), of which a subclass has `_fit` and `_blocks`."""
+    """Generative model of features (N, K). A subclass implements `_fit` and `_blocks`."""
 
     _is_fitted = False
 
     def fit(self, features):
-        """Fits the model.
-
-        Args:
-            features: Array (N, K), floating point of any precision.
-
-        Returns:
-            self.
-
-        Raises:
-            ValueError: If it is not a matrix of two or more rows.
-        """
+        """Fit the model to features (N, K) of any floating point type, and return it."""
         features = np.asarray(features)
         if features.ndim != 2 or len(features) < 2:
             raise ValueError(
@@ -34,34 +24,17 @@ class FeatureModel:
         return self
 
     def sample(self, n, seed):
-        """Draws features.
-
-        Args:
-            n: int, one or more.
-            seed: int.
-
-        Returns:
-            float32 array (n, K).
-
-        Raises:
-            RuntimeError: If nothing is fitted yet.
-        """
+        """Return random features (n, K), float32."""
         return np.concatenate(list(self.blocks(n, seed)))
 
     def blocks(self, n, seed):
-        """As `sample`, a part at a time: an iterator of arrays of `ROWS` rows, the last of less."""
+        """Return an iterator over the rows of `sample` in blocks of at most `ROWS`."""
         if not self._is_fitted:
             raise RuntimeError("This control is not fitted: call `fit` first")
         return self._blocks(n, seed)
 
 
 def of_columns(function, features):
-    """A function of the columns of features (N, K), to (K,), without a copy of all of them.
-
-    Examples:
-
-    >>> of_columns(lambda some: some.max(axis=0), np.eye(3)).tolist()
-    [1.0, 1.0, 1.0]
-    """
+    """Apply a column statistic to features (N, K) in blocks, without copying all of them."""
     starts = range(0, features.shape[1], _COLUMNS)
     return np.concatenate([function(features[:, start : start + _COLUMNS]) for start in starts])

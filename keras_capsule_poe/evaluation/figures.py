@@ -1,4 +1,4 @@
-"""Figures of a generative model on its data: reconstruction, free energy and representation."""
+"""Metrics of a generative model: reconstruction, free energy and representation."""
 
 import warnings
 
@@ -11,38 +11,46 @@ from keras_capsule_poe.evaluation.neighbours import neighbour_accuracy
 from keras_capsule_poe.functions.compiled import compiled
 from keras_capsule_poe.metrics import error_and_size
 
-# Of more training images than all that are in memory at once, a sample; and so many test images.
+# Of more training images than the first number, use a sample of the second, to save memory.
+# The first number also limits the test images.
 PROBE_IMAGES, PROBE_SAMPLE = 60_000, 20_000
-# Feature maps are an order larger than codes, and so are neighbours slower than planes.
+# Features take more memory than codes, and neighbours more time than linear probes.
 FEATURE_IMAGES, FEATURE_TESTED = 12_000, 10_000
 
 
 def evaluate(
     model, data, probe_images=None, test_images=None, seed=0, reconstruction=None, kept=None
 ):
-    """Figures of a model on its data set; whatever is fitted is fitted on training images.
+    """Evaluate a model on its data set: reconstruction, free energy, probes and clusters.
+
+    Probes and clusterings are fitted on training images and scored on test images.
 
     Args:
         model: `GenerativeModel`.
         data: `ImageData`.
-        probe_images: int, training images to learn from, chosen at random; `None`: all, or of
-            more than 60,000 a sample of 20,000. Probes of features and nearest neighbours take
-            at most 12,000 of them.
-        test_images: int, the first so many test images; `None`: all, but for whatever rests on
-            codes the first 60,000, and on features the first 10,000.
-        seed: int, of the choice of images and of the clusterings.
-        reconstruction: dict of `reconstruction_errors`, of the test images, that is known already.
-        kept: dict that gets the `features` of the training images of its probe, if those are as
-            many as there may be; see `chosen_images`.
+        probe_images: int, number of training images for the fits, chosen at random. `None`
+            means all, or 20,000 of more than 60,000. Probes of features and nearest neighbours
+            use at most 12,000 of them.
+        test_images: int, number of test images, the first ones. `None` means all. Metrics of
+            codes use at most 60,000 of them, and metrics of features at most 10,000.
+        seed: int, seed of the random choice and of the clusterings.
+        reconstruction: dict of relative errors of the test images, if already known.
+        kept: dict, filled with the `features` of the probe's training images. It stays empty if
+            `probe_images` or missing labels limit their number.
 
     Returns:
-        dict: `reconstruction` (relative squared errors of the model's `reconstructions`),
-        `free_energy` (mean of training and test images and their gap, nats), `probe` and
-        `neighbours` (accuracy on test images from capsules, their probabilities, features and
-        pixels) and `clustering`, see `clustering_figures`; the last three empty without labels
-        of two classes.
+        dict of dicts:
 
-    Examples:
+        - `reconstruction`: relative squared error of each of the model's `reconstructions`.
+        - `free_energy`: means of `train` and `test` images and their `gap`, in nats.
+        - `probe`: test accuracy of `linear_probe` on capsules, their probabilities, features
+          and pixels.
+        - `neighbours`: test accuracy of the nearest training images, on the same inputs.
+        - `clustering`: accuracy and mutual information of four clusterings.
+
+        The last three are empty unless each image has one label and there are two classes.
+
+    Example:
 
     >>> from keras_capsule_poe.data import ImageData, ImageSet
     >>> class Corner:
@@ -63,7 +71,7 @@ def evaluate(
         probe_images = PROBE_SAMPLE
     chosen = chosen_images(data, seed)[:probe_images]
     featured = (FEATURE_IMAGES, FEATURE_TESTED) if has_classes(data) else (0, 0)
-    # Of both sets by the same graphs.
+    # Both sets share the same graphs.
     graphs = compiled(lambda x: model.featured_code(x)), compiled(lambda x: model.code(x))
     train = _codes(graphs, data.train.images[chosen], featured[0])
     held_out = _codes(graphs, test.images, featured[1])
@@ -95,7 +103,7 @@ def evaluate(
     )
     if kept is not None and len(train["features"]) == min(FEATURE_IMAGES, len(data.train)):
         kept["features"] = train["features"]
-    # Each when its turn comes, so that fewer are in memory.
+    # Each pair is freed after its use, to save memory.
     sets = {
         "capsules": lambda: (train.pop("capsules"), held_out.pop("capsules")),
         "probabilities": lambda: (train.pop("probabilities"), held_out.pop("probabilities")),
@@ -113,20 +121,14 @@ def evaluate(
 
 
 def chosen_images(data, seed):
-    """Which training images are looked at, the first so many of these: all, in random order."""
+    """Return the indices of all training images in random order."""
     return np.random.default_rng(seed).permutation(len(data.train))
 
 
 def _codes(graphs, images, featured):
-    """Codes of images, and of the first so many `features`: both are found at once.
-
-    Args:
-        graphs: Pair of functions of images, to codes with features and to codes alone.
-        images: Array (N, H, W, C).
-        featured: int.
-    """
+    """Return the codes of images, and the `features` of the first `featured` ones."""
     featured_code, code = graphs
-    # Chunks end where they do for codes alone.
+    # Whole chunks, because graphs of other batch sizes round differently.
     first = CHUNK * -(-min(featured, len(images)) // CHUNK)
     if not first:
         return map_batches(code, images)
@@ -140,29 +142,7 @@ def _codes(graphs, images, featured):
 
 
 def reconstruction_errors(model, images, kept=0):
-    """Relative squared errors of a model's reconstructions, over all images together.
-
-    Args:
-        model: `GenerativeModel`.
-        images: Array (N, H, W, C), uint8, or pixels in [0, 1].
-        kept: int, of how many images to keep what is decoded, the first ones.
-
-    Returns:
-        dict of float: |decoded - original|^2 / |original|^2 by the names of
-        `GenerativeModel.reconstructions`; dict of arrays (kept, H, W, C) by those of
-        `GenerativeModel.CEILINGS`, of fewer images if there are no more; empty if none is kept.
-
-    Examples:
-
-    >>> class Half:
-    ...     CEILINGS = ("half",)
-    ...
-    ...     def reconstructions(self, images):
-    ...         return {"half": (images / 2, images)}
-    >>> errors, decoded = reconstruction_errors(Half(), np.ones((4, 2, 2, 1), "float32"), kept=3)
-    >>> errors, decoded["half"].shape
-    ({'half': 0.25}, (3, 2, 2, 1))
-    """
+    """Return |decoded - original|^2 / |original|^2 by name, and the first decoded images."""
 
     def squares(found):
         return {
@@ -178,7 +158,7 @@ def reconstruction_errors(model, images, kept=0):
         }
 
     parts, decoded = [], {}
-    # Chunks end where they do if nothing is kept.
+    # Whole chunks, as in `_codes`.
     whole = CHUNK * -(-kept // CHUNK)
     if kept:
         first = map_batches(with_images, images[:whole])
@@ -189,21 +169,13 @@ def reconstruction_errors(model, images, kept=0):
     errors = {}
     for name in parts[0]:
         error, size = (sum(part[name][k].sum() for part in parts) for k in (0, 1))
-        # As `relative_error` of images that are all black.
+        # Like `relative_error`, stay finite for images that are all black.
         errors[name] = float(error / max(size, keras.config.epsilon()))
     return errors, decoded
 
 
 def has_classes(data):
-    """Whether an `ImageData` has labels of two classes or more, one an image.
-
-    Examples:
-
-    >>> from keras_capsule_poe.data import ImageData, ImageSet
-    >>> images = ImageSet(np.zeros((2, 4, 4, 1), "uint8"), np.array([0, 1]))
-    >>> has_classes(ImageData(images, images))
-    True
-    """
+    """Return True if images have one label each and training has two or more classes."""
     return (
         data.train.labels is not None
         and data.test.labels is not None
@@ -213,22 +185,29 @@ def has_classes(data):
 
 
 def linear_probe(x_train, y_train, x_test, y_test):
-    """Test accuracy of multinomial logistic regression on standardised inputs.
+    """Return the test accuracy of multinomial logistic regression on standardised inputs.
+
+    The regression has an L2 penalty (C = 0.1) and at most 100 iterations. Mean and variance of
+    the standardisation are those of the training inputs.
 
     Args:
-        x_train: Array (N, K).
-        y_train: Integer array (N,).
-        x_test: Array (M, K).
-        y_test: Integer array (M,).
+        x_train: Array (N, K), training inputs.
+        y_train: Integer array (N,), training labels.
+        x_test: Array (M, K), test inputs.
+        y_test: Integer array (M,), test labels.
 
     Returns:
         float in [0, 1].
 
-    Examples:
+    Example:
 
     >>> x = np.linspace(-1, 1, 20)[:, None]
     >>> linear_probe(x, x[:, 0] > 0, x, x[:, 0] > 0)
     1.0
+
+    Reference:
+
+    - [Alain & Bengio, 2016](https://arxiv.org/abs/1610.01644)
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
@@ -237,7 +216,7 @@ def linear_probe(x_train, y_train, x_test, y_test):
 
     probe = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=100))
     with warnings.catch_warnings():
-        # More steps change the last digits of the accuracy and take minutes on many features.
+        # More iterations change only the last digits, and take minutes on many features.
         warnings.simplefilter("ignore", ConvergenceWarning)
         probe.fit(np.asarray(x_train, "float32"), y_train)
     return float(probe.score(np.asarray(x_test, "float32"), y_test))

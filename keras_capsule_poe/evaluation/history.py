@@ -1,6 +1,6 @@
-"""What was measured after each epoch of training, as a chart."""
+"""Chart of the measurements after each epoch of training."""
 
-# Panels, by what the names of their measurements begin with.
+# Panel titles, and prefixes of the measurements in each panel.
 PANELS = {
     "loss": ("loss", "margin_loss", "class_loss"),
     "share named rightly": ("accuracy", "held_out_accuracy"),
@@ -9,26 +9,7 @@ PANELS = {
 
 
 def history_chart(history):
-    """A panel each of the loss, the accuracy and, where there is routing, how far it moves logits.
-
-    The last is what the 2017 paper's Figure A.1 shows.
-
-    Args:
-        history: list of dicts of numbers, one an epoch.
-
-    Returns:
-        matplotlib `Figure`.
-
-    Examples:
-
-    >>> epochs = [{"loss": 0.3, "accuracy": 0.9}, {"loss": 0.1, "accuracy": 0.95}]
-    >>> len(history_chart(epochs).axes)
-    2
-
-    Reference:
-
-    - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Appendix A
-    """
+    """Return a figure with a panel each for loss, accuracy and change of routing logits."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 

@@ -1,4 +1,4 @@
-"""What a model's density says of test images: log Z from both sides, and nats an image."""
+"""Log-likelihood of test images, with bidirectional bounds on log Z."""
 
 import time
 
@@ -7,76 +7,17 @@ import numpy as np
 from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.functions.annealing import Bracket
 
-# A side's error is one where a single chain has all the weight: then it says nothing any more.
+# A standard error of one means that a single chain has all the weight.
 _UNSURE = 0.5
 
 
 def has_likelihood(model):
-    """Whether a model can be asked what a `LikelihoodModel` can.
-
-    Examples:
-
-    >>> has_likelihood(object())
-    False
-    """
+    """Return True if a model has the `density` of a `LikelihoodModel`."""
     return callable(getattr(model, "density", None))
 
 
 def likelihood(model, data, images=None, temperatures=None, chains=None, seed=0, **named):
-    """Mean log-likelihood of test images, and how sure it is.
-
-    log Z is exact where it can be summed. Else it is the middle of the two sides of annealed
-    importance sampling: the forward side is low on average, so that nats are too high with it,
-    and the reverse one high.
-
-    Args:
-        model: `LikelihoodModel`.
-        data: `ImageData`.
-        images: int, the first so many test images; `None`: all.
-        temperatures: int, steps of an annealing; `None`: as many as the density says.
-        chains: int, two or more; `None`: likewise.
-        seed: int.
-        **named: What must be named for there to be a density, see `LikelihoodModel.DENSITIES`.
-
-    Returns:
-        dict: `about`, what the nats are of, and `named`; `images`, `temperatures`, `chains`;
-        `forward`, `reverse`, `exact` (or None), log Z in nats, with `forward_error` and
-        `reverse_error`, standard errors, and `width` = reverse - forward; `nats`, the mean over
-        test images, `nats_error` of images and log Z together; `nats_forward` and `nats_reverse`,
-        the same with either side alone; `seconds` that annealing took. What annealing gives is None
-        where the density is exact and nothing is annealed.
-
-    Raises:
-        BadUse: If the model has no likelihood, or a number is too small.
-
-    Examples:
-
-    >>> from keras_capsule_poe.data import ImageData, ImageSet
-    >>> from keras_capsule_poe.functions import Bracket
-    >>> class Even:
-    ...     about, TEMPERATURES, CHAINS = "pixels, all as likely", 1, 2
-    ...
-    ...     def density(self, images, seed=0):
-    ...         return self
-    ...
-    ...     def log_weights(self, images):
-    ...         return np.zeros(len(images))
-    ...
-    ...     def exact(self):
-    ...         return 2.0
-    ...
-    ...     def bracket(self, temperatures, chains, seed):
-    ...         return Bracket(1.5, 0.1, 2.5, 0.1)
-    >>> dark = ImageSet(np.zeros((4, 8, 8, 1), "uint8"))
-    >>> found = likelihood(Even(), ImageData(dark, dark))
-    >>> found["nats"], found["nats_error"], found["width"]
-    (-2.0, 0.0, 1.0)
-
-    Reference:
-
-    - [Salakhutdinov & Murray, 2008](https://doi.org/10.1145/1390156.1390266)
-    - [Grosse et al., 2015](https://arxiv.org/abs/1511.02543)
-    """
+    """Return the mean log-likelihood of test images and the estimates of log Z, in nats."""
     if not has_likelihood(model):
         title = getattr(model, "TITLE", type(model).__name__)
         raise BadUse(f"The model has no likelihood. It is a {title}.")
@@ -99,6 +40,7 @@ def likelihood(model, data, images=None, temperatures=None, chains=None, seed=0,
         annealed |= {
             f"nats_{side}": float(values.mean()) - annealed[side] for side in ("forward", "reverse")
         }
+    # AIS is low on average and reverse AIS is high, so take the middle if no exact value exists.
     if exact is None:
         log_z = (found.forward + found.reverse) / 2
         uncertain = max(found.forward_error, found.reverse_error, abs(found.width) / 2)
@@ -121,18 +63,7 @@ def likelihood(model, data, images=None, temperatures=None, chains=None, seed=0,
 
 
 def likelihood_text(figures):
-    """The dict of `likelihood` as lines for people to read.
-
-    Examples:
-
-    >>> figures = dict.fromkeys(("forward", "forward_error", "reverse", "reverse_error"), 1.0)
-    >>> figures |= {"forward_error": 0.1, "reverse_error": 0.1}
-    >>> figures |= {"about": "pixels", "temperatures": 5, "chains": 2, "width": 0.0, "exact": None}
-    >>> figures |= {"images": 10, "nats": -2.0, "nats_error": 0.1, "seconds": 3.0}
-    >>> figures |= {"nats_forward": -2.0, "nats_reverse": -2.0}
-    >>> print(likelihood_text(figures).splitlines()[-1])
-    test images  -2.000 +- 0.100 nats an image, of 10 (-2.000 by forward, -2.000 by reverse)
-    """
+    """Format the dict of `likelihood` as lines of text."""
     shown = figures
     lines = [f"Nats of {shown['about']}"]
     by_side = ""

@@ -1,4 +1,4 @@
-"""The page of one model: its tables, and pictures of what it makes of images."""
+"""The HTML page of one model: tables and pictures."""
 
 import numpy as np
 
@@ -22,27 +22,12 @@ from keras_capsule_poe.generation.parts import as_words, named_rows
 from keras_capsule_poe.io.charts import chart_pixels
 
 SHOWN, ROWS, MISTAKEN = 20, 4, 10
-# Rows of the samples that are shown beside each capsule.
+# Number of samples shown for each capsule.
 CAPSULE_ROWS = 10
 
 
 def write_report(path, model, data, dataset, tables, seed=0, found=None, history=()):
-    """A page of the tables; of a model that generates the grids and each capsule; of one that
-    names classes what it makes of images, and images that it takes for another class.
-
-    Args:
-        path: The .html file.
-        model: `GenerativeModel` or `CapsuleClassifier`.
-        data: `ImageData`.
-        dataset: str.
-        tables: list of tables, of `report.tables`.
-        seed: int.
-        found: dict of `classified`, what it says of the test images; None: it is asked.
-        history: list of dicts, what was measured after each epoch of training, to be drawn.
-
-    Raises:
-        RunFailed: If it cannot be written.
-    """
+    """Write the page with the tables and the pictures that the kind of model allows."""
     pictures, capsules = [], []
     if is_generative(model):
         pictures = [*_sample_pictures(model, seed), _reconstruction_picture(model, data.test)]
@@ -83,7 +68,7 @@ def _reconstruction_picture(model, test):
 
 
 def _mistaken_pictures(found, test):
-    """Images that are taken for another class, the surest first: of each class its own."""
+    """Return a picture of wrong images, the most confident first, with one row per class."""
     if shows_several(test):
         wrong, labels, named = worst_pairs(found, test.labels, SHOWN)
         words = ", ".join(
@@ -122,11 +107,11 @@ def _history_picture(history):
 
 
 def _capsules(model, test, seed):
-    """What each capsule means, with the pictures of it."""
+    """Return the meaning of each capsule, with its pictures."""
     codes = map_batches(model.encode, test.images)
     labels, names = _classes(test)
     mode, domain = next(iter(draws(model).values()))
-    # Only an image of one capsule says what that capsule is.
+    # Samples describe a capsule only if each sample is of one capsule.
     alone = "capsule" in model.draw(1, seed, mode, domain)
     columns = sample_rows(model, CAPSULE_ROWS, seed, mode, domain) if alone else None
     traversals = mean_traversals(model, codes["capsules"])
@@ -142,7 +127,7 @@ def _capsules(model, test, seed):
 
 
 def _classes(images):
-    """Labels from zero up, and their names, where there are any of either."""
+    """Return non-negative labels and their names, if there are any."""
     if images.labels is None or images.class_names or images.labels.min() >= 0:
         return images.labels, images.class_names
     values, labels = np.unique(images.labels, return_inverse=True)

@@ -1,4 +1,4 @@
-"""One self-contained HTML page of a model: tables, pictures, and what its capsules mean."""
+"""A self-contained HTML page of a model: tables, pictures and capsules."""
 
 import base64
 import html
@@ -14,32 +14,7 @@ CLASSES_SHOWN = 10
 
 
 def write_page(path, title, tables, pictures, capsules):
-    """Writes the page, whole or not at all; it needs no other file, no network and no script.
-
-    Args:
-        path: The .html file.
-        title: str.
-        tables: list of (heading, note, columns, rows), `columns` and `rows` as for
-            `tables.cells`; a note may be empty.
-        pictures: list of (heading, caption, rows), `rows` as for `pictures.grid`; a caption may
-            be empty.
-        capsules: list of dicts as `capsule_meaning` gives them, each with any of `images`
-            (N, H, W, C), the ones at `top`; `samples` (N, H, W, C); `traversal`, a list of
-            arrays (steps, H, W, C); `class_names`, which else are the numbers of the classes.
-            Pixels are in [0, 1].
-
-    Raises:
-        RunFailed: If it cannot be written.
-
-    Examples:
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     page = Path(folder) / "page.html"
-    ...     write_page(page, "Digits", [("Probe", "", ["value"], [("Pixels", 0.9)])], [], [])
-    ...     "<h1>Digits</h1>" in page.read_text()
-    True
-    """
+    """Write the page atomically. It needs no other file, no network and no script."""
     body = [f"<h1>{_text(title)}</h1>"]
     body += [
         _section(heading, _figure(rows, caption, heading)) for heading, caption, rows in pictures
@@ -82,7 +57,7 @@ def _section(heading, content):
 
 def _table(heading, note, columns, rows):
     header, *body = cells(columns, rows)
-    # The corner is no heading of anything.
+    # The corner cell is no header.
     head = "<td></td>" + "".join(f'<th scope="col">{_text(name)}</th>' for name in header[1:])
     lines = "\n".join(
         f'<tr><th scope="row">{_text(row[0])}</th>'
@@ -98,7 +73,7 @@ def _table(heading, note, columns, rows):
 
 
 def _figure(rows, caption, name):
-    """A grid of images, `name` being what it is called where it is not seen."""
+    """Return a grid of images as HTML, with `name` as alternative text."""
     image = picture(rows)
     data = io.BytesIO()
     image.save(data, "PNG", optimize=True)
@@ -150,7 +125,7 @@ def _capsule(capsule):
 
 
 def _histogram(capsule):
-    """The most frequent classes among the images that a capsule wins, as bars."""
+    """Return bars of the most frequent classes among the images that a capsule wins."""
     counts = capsule["classes"]
     if not counts or not any(counts):
         return ""

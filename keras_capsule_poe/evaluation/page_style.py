@@ -1,4 +1,4 @@
-"""How the page of a model looks: light and dark, narrow and wide."""
+"""Style sheet of the model page, with light and dark mode."""
 
 STYLE = """
 :root { --ink: #1c1e21; --soft: #5d646d; --paper: #fcfcfb; --line: #d9dce0; --bar: #3a6ea5; }

@@ -1,4 +1,4 @@
-"""The figures of one model, or of several seeds of it, as tables."""
+"""Metrics of one model, or of several seeds of it, as tables."""
 
 import contextlib
 
@@ -67,36 +67,24 @@ _NOTES = {
     "model (other), names rightly, and the probability of numbers as unequal if both were equally "
     "good (McNemar).",
 }
-# What is said of a section where it has such a row.
+# Extra notes for sections with such a row.
 _ROW_NOTES = {
     BOLTZMANN: "The Boltzmann machine has as many hidden neurons as a code has numbers.",
     VAE: "The variational autoencoder stands in the place of what the model puts on its features: "
     "a Gaussian code of 16 numbers, as many parameters, and as much time to train, up to a cap.",
 }
-# Sections whose rows are names already; and those whose columns are.
+# Sections whose row or column keys are names, which must not become titles.
 _NAMED_ROWS = ("confusion", "errors", "reliability", "ensemble")
 _NAMED_COLUMNS = ("confusion", "errors")
 
 
 def is_generative(model):
-    """Whether a model can be asked what a `GenerativeModel` can.
-
-    Examples:
-
-    >>> is_generative(object())
-    False
-    """
+    """Return True if a model has the `draw` of a `GenerativeModel`."""
     return callable(getattr(model, "draw", None))
 
 
 def is_judged(model, images):
-    """Whether a model names classes, and images have labels that say which are right.
-
-    Examples:
-
-    >>> is_judged(object(), None)
-    False
-    """
+    """Return True if a model is a classifier and the images have labels."""
     return is_classifier(model) and images.labels is not None
 
 
@@ -110,34 +98,7 @@ def measure(
     found=None,
     controls="plain",
 ):
-    """All figures of a model: of what it generates, of what it names, or of both.
-
-    Args:
-        model: `GenerativeModel` or `CapsuleClassifier`, or of both kinds.
-        data: `ImageData`.
-        samples: int, of each kind; zero: none.
-        probe_images, seed: See `evaluate`.
-        vae_seconds, controls: See `control_set`; of a model that generates images.
-        found: dict of `classified`, what the model says of the test images; None: it is asked.
-
-    Returns:
-        dict of `evaluate`; of a model that `has_signs` also `signs`, see `sign_figures`; with
-        labels `samples`, of `sample_figures`; and with labels of `classification_figures`, or,
-        of images that show several classes, of `pair_figures`, and of `calibration_figures`;
-        where images tell whether their viewpoint is novel, `views`, of `view_figures`; of a
-        classifier with iterations of routing `logit_changes`.
-
-    Examples:
-
-    >>> class Dark:
-    ...     def classify(self, images):
-    ...         p = images[:, 0, :, 0]
-    ...         return {"probabilities": p, "classes": ops.argmax(p, axis=-1)}
-    >>> from keras_capsule_poe.data import ImageData, ImageSet
-    >>> images = ImageSet(np.zeros((4, 2, 2, 1), "uint8"), np.zeros(4, "int64"))
-    >>> list(measure(Dark(), ImageData(images, images)))
-    ['accuracy', 'errors', 'confusion', 'calibration', 'reliability']
-    """
+    """Return all metrics that a model allows: of its samples, its predictions or both."""
     figures = {}
     if is_generative(model):
         with getattr(model, "fast", contextlib.nullcontext)():
@@ -157,8 +118,8 @@ def measure(
 
 
 def _generative_figures(model, data, samples, probe_images, seed, compared):
-    """`evaluate`, `signs` and `samples`; images are encoded and reconstructed once for all."""
-    # What there is not is told before what takes minutes.
+    """Return `evaluate`, `signs` and `samples`, with images encoded and decoded only once."""
+    # Check the arguments before the slow part.
     control_set(model=model, **compared)
     shared = {}
     kept = min(samples, len(data.train)) if has_classes(data) else 0
@@ -174,19 +135,7 @@ def _generative_figures(model, data, samples, probe_images, seed, compared):
 
 
 def over_seeds(runs):
-    """Figures of several models as one: (mean, standard deviation) of each number.
-
-    Args:
-        runs: list of nested dicts of numbers; what only some of them have is left out.
-
-    Returns:
-        The one dict, or a dict like it of pairs.
-
-    Examples:
-
-    >>> over_seeds([{"accuracy": 1.0}, {"accuracy": 3.0}])
-    {'accuracy': (2.0, 1.4142135623730951)}
-    """
+    """Merge the metrics of several models into one dict of (mean, standard deviation)."""
     if len(runs) == 1:
         return runs[0]
     if isinstance(runs[0], dict):
@@ -198,20 +147,7 @@ def over_seeds(runs):
 
 
 def tables(runs):
-    """Figures as tables.
-
-    Args:
-        runs: list of dicts of `measure`, one a model.
-
-    Returns:
-        list of (heading, note, columns, rows), see `page.write_page`.
-
-    Examples:
-
-    >>> ((heading, _, columns, rows),) = tables([{"free_energy": {"gap": 0.1}}])
-    >>> heading, columns, rows
-    ('Free energy', ['value'], [('Gap', 0.1)])
-    """
+    """Return metrics of one or several models as tables (heading, note, columns, rows)."""
     figures = over_seeds(runs)
     found = []
     for section, values in figures.items():
@@ -234,7 +170,7 @@ def _note(section, values):
 
 
 def _nested(values, title, column_title):
-    """A dict of dicts as columns and rows; what is no dict comes as a row of one value."""
+    """Return columns and rows of a dict of dicts, other values as rows of one value."""
     inner = {name: v for name, v in values.items() if isinstance(v, dict)}
     columns = list(dict.fromkeys(key for v in inner.values() for key in v))
     rows = [(title(name), *(v.get(key) for key in columns)) for name, v in inner.items()]

@@ -1,4 +1,4 @@
-"""How good samples are, as a classifier of the data set sees them."""
+"""Quality of samples, measured with the evaluation classifier."""
 
 import numpy as np
 
@@ -19,7 +19,7 @@ DISTANCES = (
     "density",
     "coverage",
 )
-# Enough samples for a median and a small quantile; each is compared with all training images.
+# Enough for a median and a small quantile. Each one is compared with all training images.
 MEMORISATION_IMAGES = 2_000
 
 
@@ -34,28 +34,48 @@ def sample_figures(
     features=None,
     controls="plain",
 ):
-    """Figures of everything that can stand in for a real image.
+    """Evaluate samples with a classifier that is trained on the data set.
+
+    The metrics cover real training images, the model's reconstruction upper bounds, its samples
+    and the baselines. Distances and overlap use the features of this classifier, not of an
+    Inception network, and compare with the test images.
 
     Args:
         model: `GenerativeModel`.
         data: `ImageData` with labels.
-        samples: int, how many of each kind, and how many test images; at most those there are.
-        seed: int.
-        cache: Folder of the classifier, see `train_judge`.
-        vae_seconds: See `control_set`.
-        decoded, features: See `image_sources`.
-        controls: str, which `control_set` to compare with.
+        samples: int, number of images of each kind, limited by the size of the data set.
+        seed: int, seed of the samples and the baselines.
+        cache: folder of trained classifiers. `None` means the environment variable
+            `CAPSPOE_CACHE`, or else `~/.cache/keras_capsule_poe`.
+        vae_seconds: float, seconds to train a variational autoencoder as a baseline. Zero omits
+            it. It needs `controls="trained"`.
+        decoded: dict of arrays (N, H, W, C), reconstructions of the test images, if already known.
+        features: Array (N, ...), training features for the baselines, if already known.
+        controls: str, the baselines: `"none"`, `"plain"` (Gaussians and a mixture) or
+            `"trained"` (these and a Boltzmann machine).
 
     Returns:
-        dict: `classifier_accuracy` on the test images; and for each of `image_sources` a dict of
-        `recognition`, `distances` to the test images, where each image is of one capsule
-        `purity`, and of draws nearest to training `memorisation`. Of a variational autoencoder
-        also `vae_parameters`, `vae_seconds` and `vae_steps`.
+        dict: `classifier_accuracy` on the test images, and for each kind of image a dict of:
+
+        - `recognised`: fraction of images whose largest probability is above 0.9.
+        - `classes`: number of classes predicted for at least 1% of the images.
+        - `label_entropy`: entropy of the mean class probabilities, in nats.
+        - `frechet`, `kernel_distance`: the FID and KID formulas, the latter with its standard
+          error `kernel_distance_error`.
+        - `precision`, `recall`, `density`, `coverage`: overlap with the test images.
+        - `purity`, `modal_classes`: capsule purity and class coverage. They exist if each image
+          is of one capsule.
+        - `sample_distance`, `held_out_distance`, `relative_distance`, `copies`: distances to
+          training images. They exist for draws near the training data, the mixture and the
+          autoencoder.
+
+        With an autoencoder, `vae_parameters`, `vae_seconds` and `vae_steps` describe it.
 
     Raises:
-        ValueError: See `control_set`.
+        BadUse: If the images have no labels.
+        ValueError: If `controls` is unknown, or `vae_seconds` does not go with it.
 
-    Examples:
+    Example:
 
     >>> import tempfile
     >>> from keras_capsule_poe.data import ImageData, ImageSet
@@ -75,10 +95,17 @@ def sample_figures(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     list(sample_figures(Half(), ImageData(images, images), cache=folder))[:3]
     ['classifier_accuracy', 'real', 'half']
+
+    Reference:
+
+    - [Heusel et al., 2017](https://arxiv.org/abs/1706.08500), FID
+    - [Binkowski et al., 2018](https://arxiv.org/abs/1801.01401), KID
+    - [Kynkaanniemi et al., 2019](https://arxiv.org/abs/1904.06991), precision and recall
+    - [Naeem et al., 2020](https://arxiv.org/abs/2002.09797), density and coverage
     """
     made = control_set(controls, model, seed, vae_seconds)
     judge = train_judge(data.train, cache)
-    # Coverage and distances depend on how many are compared: as many of each kind.
+    # Coverage and distances depend on the number of images, so it is the same for all kinds.
     samples = min(samples, len(data.test), len(data.train))
     test = data.test.head(samples)
     real, _ = judge.judge(test.images)
@@ -102,20 +129,7 @@ def sample_figures(
 
 
 def recognition(classes):
-    """What class probabilities say of a set of images.
-
-    Args:
-        classes: Array (N, classes).
-
-    Returns:
-        dict: `recognised`, the share whose highest probability is over 0.9; `classes`, how
-        many have 1% of the images or more; `label_entropy` of the mean, nats.
-
-    Examples:
-
-    >>> recognition(np.array([[0.95, 0.05], [0.6, 0.4]]))["recognised"]
-    0.5
-    """
+    """Return confident fraction, class count and label entropy of probabilities (N, classes)."""
     share = np.bincount(classes.argmax(axis=-1), minlength=classes.shape[1]) / len(classes)
     mean = classes.mean(axis=0, dtype="float64")
     return {
@@ -126,21 +140,7 @@ def recognition(classes):
 
 
 def purity(classes, capsule):
-    """How far each capsule shows one class.
-
-    Args:
-        classes: Array (N, classes), probabilities.
-        capsule: Integer array (N,).
-
-    Returns:
-        dict: `purity`, the mean over capsules of the share of their most frequent class;
-        `modal_classes`, how many different classes are a capsule's most frequent one.
-
-    Examples:
-
-    >>> purity(np.eye(2)[[0, 0, 1, 1]], np.array([3, 3, 3, 5]))["modal_classes"]
-    2
-    """
+    """Return the mean share of each capsule's main class, and the number of main classes."""
     named = classes.argmax(axis=-1)
     counts = [
         np.bincount(named[capsule == j], minlength=classes.shape[1]) for j in np.unique(capsule)
@@ -152,21 +152,7 @@ def purity(classes, capsule):
 
 
 def distances(real, fake, of_real=None):
-    """Distances between two sets of features (N, K) and (M, K), and their `overlap`.
-
-    Args:
-        real: Array (N, K).
-        fake: Array (M, K).
-        of_real: See `overlap`.
-
-    Returns:
-        dict of float, or of `None` where a set has fewer than four.
-
-    Examples:
-
-    >>> distances(np.eye(4), np.eye(4))["coverage"]
-    1.0
-    """
+    """Return distances and `overlap` of two feature sets, or None values for tiny sets."""
     if min(len(real), len(fake)) < 4:
         return dict.fromkeys(DISTANCES)
     kernel, error = kernel_distance(real, fake)

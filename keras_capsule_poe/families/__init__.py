@@ -1,4 +1,4 @@
-"""Families of models: the only room that knows how a model is trained."""
+"""Model families: settings, presets, training stages and loading of each kind of model."""
 
 from keras_capsule_poe.families.registry import get, names, register
 

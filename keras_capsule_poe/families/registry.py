@@ -1,7 +1,7 @@
-"""Families of models by name: our own, those that other packages bring, and those of a notebook.
+"""Model families by name: built in, from entry points, or registered in this process.
 
-A package brings one with an entry point of the group `keras_capsule_poe.families`, whose name is
-the model's and whose value the place of its `Family`.
+A package adds a family with an entry point in the group `keras_capsule_poe.families`. The entry
+point's name is the model's name. Its value is the location `module:attribute` of the `Family`.
 """
 
 import importlib
@@ -22,12 +22,15 @@ _registered = {}
 
 
 def register(family):
-    """Makes a `Family` known in this process, under its name.
+    """Register a model family under its name, in this process only.
+
+    Args:
+        family: `Family`. Registering the same object again has no effect.
 
     Raises:
-        ConfigError: If there is another one of its name.
+        ConfigError: If another family has this name.
 
-    Examples:
+    Example:
 
     >>> from keras_capsule_poe.training import Family, Recipe
     >>> register(Family("none", "nothing", {}, (), {"plain": Recipe("")}, load=None))
@@ -40,9 +43,13 @@ def register(family):
 
 
 def names():
-    """Names of all families, the default first.
+    """Return the names of all model families.
 
-    Examples:
+    Returns:
+        list of str: built-in families with the default first, then entry points, then registered
+        families.
+
+    Example:
 
     >>> "capsules" in names()
     True
@@ -51,12 +58,18 @@ def names():
 
 
 def get(name):
-    """The `Family` called `name`, imported when it is first asked for.
+    """Return a model family by name, imported at first use.
+
+    Args:
+        name: str, one of `names()`.
+
+    Returns:
+        `Family`.
 
     Raises:
-        ConfigError: If there is none.
+        ConfigError: If no family has this name.
 
-    Examples:
+    Example:
 
     >>> [stage.name for stage in get("capsules").stages]
     ['autoencoder', 'features', 'encoder', 'decoder', 'export']

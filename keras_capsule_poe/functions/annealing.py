@@ -1,9 +1,7 @@
-"""Annealed importance sampling: log Z of P(x) = P_0(x) w(x)/Z, for any weight and any kernel.
+"""Annealed importance sampling for P(x) = P_0(x) w(x)/Z along the path P_b = P_0 w^b / Z_b.
 
-P_b is proportional to P_0 w^b, with b from zero to one and back. A log weight takes states to
-log w, (N,). A kernel takes (states, log w of them, b, seed) to (states, log w of them) and leaves
-P_b as it is. States are a tensor or a structure of tensors whose first axis is the chain. On paths
-between P_0 and P that are no powers of one weight, a function says what a step of b weighs.
+A log weight maps states to log w (N,). An MCMC transition maps (states, log w, b, seed) to
+(states, log w) and leaves P_b invariant. States are tensors whose first axis is the chain.
 """
 
 import math
@@ -18,12 +16,7 @@ from keras_capsule_poe.functions.randomness import StatelessSeed, split, streams
 
 
 class Annealed(NamedTuple):
-    """Where annealed chains have come to.
-
-    `log_weights`: log importance weights of the chains, (N,), nats.
-    `states`: their states at the last b, which count by these weights.
-    `values`: log w of these states, (N,), nats; on other paths what stands for them.
-    """
+    """Log importance weights (N,) of annealed chains, their last states, and log w of these."""
 
     log_weights: Any
     states: Any
@@ -31,14 +24,14 @@ class Annealed(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """A value and its standard error, nats."""
+    """An estimate in nats and its standard error."""
 
     value: float
     error: float
 
 
 class Bracket(NamedTuple):
-    """log Z from both sides: `forward` is low on average, `reverse` high; standard errors, nats."""
+    """Bidirectional bounds on log Z, low and high on average, with standard errors (nats)."""
 
     forward: float
     forward_error: float
@@ -47,21 +40,21 @@ class Bracket(NamedTuple):
 
     @property
     def width(self):
-        """How far the two sides are apart, reverse less forward."""
+        """Gap between the two bounds, reverse minus forward, in nats."""
         return self.reverse - self.forward
 
 
 def annealing_schedule(*pieces):
-    """Inverse temperatures from zero to one.
+    """Return inverse temperatures from zero to one.
 
     Args:
-        *pieces: (beta, number) each: so many equal steps up to beta. Default: the 14,500 steps
-            of Salakhutdinov & Murray, 500 to 0.5, 4,000 to 0.9 and 10,000 to 1.
+        *pieces: Pairs (beta, number): `number` equal steps up to `beta`. Default:
+            `(0.5, 500), (0.9, 4000), (1.0, 10000)`, as in the reference.
 
     Returns:
-        float64 array, one longer than there are steps.
+        float64 array, one longer than the number of steps.
 
-    Examples:
+    Example:
 
     >>> annealing_schedule((0.5, 2), (1.0, 1)).tolist(), len(annealing_schedule())
     ([0.0, 0.25, 0.5, 1.0], 14501)
@@ -78,50 +71,37 @@ def annealing_schedule(*pieces):
 
 
 def linear_gain(states, values, before, after):
-    """Log weight of a step of b where P_b is P_0 w^b: the step times log w.
-
-    Args:
-        states: States of the chains.
-        values: Tensor (N,), log w of them.
-        before, after: Scalar tensors, b.
-
-    Returns:
-        Tensor (N,), nats.
-
-    Examples:
-
-    >>> linear_gain(None, np.ones(2), 0.25, 0.75).tolist()
-    [0.5, 0.5]
-    """
+    """Return the log-weight increment (N,) of a step along the path P_0 w^b."""
     return (after - before) * values
 
 
 def annealed_importance(log_weight, kernel, start, betas, seed, gain=linear_gain):
-    """Carries chains from P_b of the first b to that of the last, by importance weights.
+    """Annealed importance sampling from the first P_b to the last.
 
-    The mean of exp(`log_weights`) is Z of the last b over Z of the first, without bias, if the
-    chains start as independent draws of the first: from b = 0 that is log Z, and from b = 1
-    down to 0 it is -log Z. One step is plain importance sampling. Both functions become a graph
-    that is used again for them: what they refer to should not change.
+    `mean(exp(log_weights))` is an unbiased estimate of Z of the last b over Z of the first. The
+    chains must start at independent draws from the first P_b. The log of the mean estimates log Z
+    if b rises from zero to one, and -log Z if b falls from one to zero.
+
+    The functions are compiled once and cached, so they must not depend on values that change.
 
     Args:
-        log_weight: Function of states to log w, (N,).
-        kernel: Function of (states, values, b, seed) to (states, values) that leaves P_b as it
-            is, see `functions.kernels`; `values` are the states' log w.
-        start: States of N chains, drawn from P_b of the first b.
-        betas: Array of two or more b, rising or falling, of [0, 1].
+        log_weight: Function that maps states to log w (N,), nats.
+        kernel: MCMC transition that leaves P_b invariant. It maps (states, values, b, seed) to
+            (states, values), where values are log w of the states.
+        start: Tensor, or structure of tensors, with N states drawn from the first P_b.
+        betas: Array of two or more b in `[0, 1]`, strictly rising or falling.
         seed: int, scalar integer tensor or `keras.random.SeedGenerator`.
-        gain: Function of (states, values, b, next b) to the log of P_next/P_b of these states,
-            unnormalised, (N,). Where it is not `linear_gain`, `values` are whatever `log_weight`
-            and `kernel` make of the states for it.
+        gain: Function that maps (states, values, b, next b) to the log-weight increment (N,).
+            The default is right for P_b = P_0 w^b. For other paths pass your own. `values` may
+            then be any tensors that `log_weight` and `kernel` return.
 
     Returns:
-        `Annealed`.
+        Named tuple: `log_weights` (N,), `states` at the last b, and their `values`.
 
     Raises:
-        ValueError: If `betas` are not as they must be.
+        ValueError: If `betas` has another shape, order or range.
 
-    Examples:
+    Example:
 
     >>> from keras_capsule_poe.functions import UniformBall, block_resampling
     >>> base, log_weight = UniformBall(6, 4), lambda x: ops.sum(x, axis=(1, 2))
@@ -143,33 +123,23 @@ def annealed_importance(log_weight, kernel, start, betas, seed, gain=linear_gain
         )
     start = tree.map_structure(ops.convert_to_tensor, start)
     seeds, betas = split(seed, len(steps)), ops.convert_to_tensor(betas)
-    # The same functions again, another seed or another direction: the same graph.
     return Annealed(*_compiled(log_weight, kernel, gain)(start, betas, seeds))
 
 
-# A graph keeps what its functions refer to: no more of them than there and back need.
+# A cached graph keeps its functions' tensors alive, so the cache is small.
 @lru_cache(maxsize=2)
 def _compiled(log_weight, kernel, gain):
     return compiled(partial(anneal, log_weight, kernel, gain))
 
 
 def anneal(log_weight, kernel, gain, start, betas, seeds):
-    """The loop of `annealed_importance`, of tensors only.
-
-    Args:
-        log_weight, kernel, gain, start: See `annealed_importance`.
-        betas: Tensor (K + 1,).
-        seeds: Integer tensor (K, 2), see `functions.randomness.split`.
-
-    Returns:
-        Tuple: log weights, states and their values.
-    """
+    """Run the loop of `annealed_importance` on tensors: betas `(K + 1,)`, seeds `(K, 2)`."""
     values = log_weight(start)
     first = tree.flatten(values)[0]
     betas = ops.cast(betas, first.dtype)
 
     def body(k, states, values, total):
-        # The weight is that of the state before it moves.
+        # AIS weighs a state before the transition moves it.
         total = total + gain(states, values, betas[k], betas[k + 1])
         seed = StatelessSeed(seeds[k, 0], seeds[k, 1])
         states, values = kernel(states, values, betas[k + 1], seed)
@@ -183,22 +153,7 @@ def anneal(log_weight, kernel, gain, start, betas, seeds):
 
 
 def log_mean(log_weights):
-    """log of the mean of exp(log_weights), and its standard error by the delta method.
-
-    Args:
-        log_weights: Array (N,), N two or more, nats.
-
-    Returns:
-        `Estimate`.
-
-    Raises:
-        ValueError: If there are fewer than two.
-
-    Examples:
-
-    >>> log_mean(np.zeros(3)) == (0, 0)
-    True
-    """
+    """Return the log of the mean of exp(log_weights) (N,), with its delta-method error."""
     log_weights = np.asarray(ops.convert_to_numpy(log_weights), "float64")
     if log_weights.ndim != 1 or len(log_weights) < 2:
         raise ValueError(
@@ -207,35 +162,34 @@ def log_mean(log_weights):
         )
     largest = log_weights.max()
     if largest == -np.inf:
-        # Of nothing but zeros.
         return Estimate(-np.inf, 0.0)
     weights = np.exp(log_weights - largest)
     mean = weights.mean()
-    # A small error of log x is the error of x over x.
     error = weights.std(ddof=1) / (math.sqrt(len(weights)) * mean)
     return Estimate(float(largest + np.log(mean)), float(error))
 
 
 def log_partition_bracket(log_weight, kernel, start, betas, seed, ends=None):
-    """log Z from below and from above: forward and reverse annealed importance sampling.
+    """Bidirectional bounds on log Z by forward and reverse annealed importance sampling.
 
-    By Jensen's inequality the forward estimate is low on average and the reverse one high, if
-    the reverse chains start at exact draws of P_1. Without such draws they start where the
-    forward chains ended, drawn anew by their weights: then the upper side is trusted only as
-    far as these ends are, and a width near zero says that neither side has far to go.
+    The forward estimate is low on average (Jensen's inequality). The reverse estimate is high on
+    average if its chains start at exact draws from P_1. Without `ends` the reverse chains start
+    at the forward chains' last states, resampled by weight. The upper bound is then only as good
+    as these states.
 
     Args:
         log_weight, kernel, start, seed: See `annealed_importance`.
         betas: Array, rising from zero to one.
-        ends: States drawn from P_1, or None.
+        ends: States drawn from P_1; `None`: resampled forward chains.
 
     Returns:
-        `Bracket`.
+        Named tuple in nats: `forward`, `forward_error`, `reverse`, `reverse_error`; the property
+        `width` is their gap.
 
     Raises:
-        ValueError: If `betas` do not rise from zero to one.
+        ValueError: If `betas` does not rise from zero to one.
 
-    Examples:
+    Example:
 
     >>> from keras_capsule_poe.functions import UniformBall, block_resampling
     >>> base, log_weight = UniformBall(6, 4), lambda x: ops.sum(x, axis=(1, 2))
@@ -248,7 +202,7 @@ def log_partition_bracket(log_weight, kernel, start, betas, seed, ends=None):
     Reference:
 
     - [Burda et al., 2015](https://arxiv.org/abs/1412.8566), reverse annealing
-    - [Grosse et al., 2015](https://arxiv.org/abs/1511.02543), bracketing from both sides
+    - [Grosse et al., 2015](https://arxiv.org/abs/1511.02543), bidirectional bounds
     """
     betas = np.asarray(betas, "float64")
     if betas.ndim != 1 or len(betas) < 2 or (betas[0], betas[-1]) != (0, 1):
@@ -264,7 +218,7 @@ def log_partition_bracket(log_weight, kernel, start, betas, seed, ends=None):
 
 
 def _resampled(log_weights, seed):
-    """Indices (N,) of chains, each about as often as its weight says: systematic resampling."""
+    """Return chain indices (N,), resampled systematically by weight."""
     log_weights = np.asarray(ops.convert_to_numpy(log_weights), "float64")
     heights = np.cumsum(np.exp(log_weights - log_weights.max()))
     offset = np.random.default_rng(int(seed)).uniform()

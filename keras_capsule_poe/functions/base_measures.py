@@ -1,11 +1,4 @@
-"""Base measures P_0 of the visible capsules: what a product of experts tilts.
-
-The free energy says how much more probable one x is than another *against a measure*, and
-Equation 18 of the paper does not name one. P(x) = P_0(x) w(x)/Z is a density, and its nats mean
-something, only once P_0 is named.
-
-Shapes: N draws, I input capsules of D dimensions.
-"""
+"""Reference distributions P_0 of the visible capsules, with P(x) = P_0(x) w(x)/Z."""
 
 import keras
 import numpy as np
@@ -20,7 +13,7 @@ from keras_capsule_poe.functions.squash import squash
 
 
 class _IndependentCapsules:
-    """Input capsules that are independent and alike; what `block_resampling` needs."""
+    """Independent, identically distributed input capsules (I, D)."""
 
     is_gaussian = False
 
@@ -28,7 +21,7 @@ class _IndependentCapsules:
         self.inputs, self.dim = whole_number("inputs", inputs), whole_number("dim", dim)
 
     def draw(self, n, seed, dtype=None):
-        """Independent draws (n, I, D); equal seeds draw the same."""
+        """Return independent draws (n, I, D)."""
         return self.draw_capsules(n, self.inputs, seed, dtype)
 
     def __repr__(self):
@@ -36,15 +29,15 @@ class _IndependentCapsules:
 
 
 class UniformBall(_IndependentCapsules):
-    """`ball`: each capsule uniform on |x_i| < 1, all that a squash can give.
+    """Reference distribution with each capsule uniform in the unit ball.
 
-    Nearly all of it is near the surface: the mean of |x_i| is D/(D+1).
+    The ball `|x_i| < 1` is the range of the squash function.
 
     Args:
-        inputs: int, I.
-        dim: int, D.
+        inputs: int, I, input capsules.
+        dim: int, D, dimensions of a capsule.
 
-    Examples:
+    Example:
 
     >>> base = UniformBall(6, 4)
     >>> base.draw(3, seed=0).shape, round(base.variance, 3)
@@ -55,11 +48,11 @@ class UniformBall(_IndependentCapsules):
 
     @property
     def variance(self):
-        """Of each coordinate: 1/(D+2)."""
+        """Variance of each coordinate, `1/(D + 2)`."""
         return 1 / (self.dim + 2)
 
     def draw_capsules(self, n, capsules, seed, dtype=None):
-        """So many capsules, (n, capsules, D)."""
+        """Return draws (n, capsules, D)."""
         dtype = dtype or keras.config.floatx()
         one, two = streams(seed, 2)
         noise = keras.random.normal((n, capsules, self.dim), dtype=dtype, seed=one)
@@ -67,24 +60,26 @@ class UniformBall(_IndependentCapsules):
         return radius(u, self.dim) * direction(noise)
 
     def describe(self):
-        """The measure in words."""
         return f"uniform on the balls |x_i| < 1, {self.inputs} of {self.dim} dimensions"
 
 
 def radius(u, dim):
-    """Length of a uniform draw of the unit ball whose volume share is u: u^(1/D)."""
+    """Return the radius `u^(1/D)` of a uniform draw from the unit ball, u uniform in `[0, 1]`."""
     return u ** (1 / dim)
 
 
 class SquashedGaussian(_IndependentCapsules):
-    """`isotropic`: x = squash(zeta), zeta ~ N(0, t^2/D) in each dimension: noise as long as data.
+    """Reference distribution of squashed Gaussian noise, `x = squash(zeta)`.
+
+    `zeta` is `N(0, t^2/D)` in each dimension. The attribute `latent` is its distribution.
 
     Args:
-        inputs: int, I.
-        dim: int, D.
-        length: float, t, root mean square of |zeta_i|; `PrimaryCapsules.target_length`.
+        inputs: int, I, input capsules.
+        dim: int, D, dimensions of a capsule.
+        length: float, t, root mean square of `|zeta_i|`. Use `PrimaryCapsules.target_length` for
+            noise as long as the data.
 
-    Examples:
+    Example:
 
     >>> base = SquashedGaussian(6, 4, length=0.5)
     >>> base.draw(3, seed=0).shape, bool(ops.all(base.latent.draw(3, seed=0) != 0))
@@ -100,21 +95,20 @@ class SquashedGaussian(_IndependentCapsules):
 
     @property
     def variance(self):
-        """Of each coordinate of x, by quadrature over |zeta|: E |squash(zeta)|^2 / D."""
+        """Variance of each coordinate of x, by quadrature over `|zeta|`."""
 
         def integrand(n):
             square = (self.length * n) ** 2 / self.dim
             return (square / (1 + square)) ** 2 * _chi(n, self.dim)
 
-        # No mass to speak of is this far out: a chi of D dimensions is sqrt(D) long, give or take.
+        # A chi variable of D dimensions concentrates around sqrt(D), so the rest is negligible.
         return quad(integrand, 0, self.dim**0.5 + 12, epsabs=0, limit=200)[0] / self.dim
 
     def draw_capsules(self, n, capsules, seed, dtype=None):
-        """So many capsules, (n, capsules, D)."""
+        """Return draws (n, capsules, D)."""
         return squash(self.latent.draw_capsules(n, capsules, seed, dtype))
 
     def describe(self):
-        """The measure in words."""
         return (
             f"squash of Gaussian noise of length {self.length:g}, {self.inputs} capsules of "
             f"{self.dim} dimensions"
@@ -125,13 +119,13 @@ class SquashedGaussian(_IndependentCapsules):
 
 
 def _chi(n, dim):
-    """Density of the length of a standard Gaussian."""
+    """Return the density at n of the length of a standard Gaussian vector."""
     constant = (dim / 2 - 1) * np.log(2) + gammaln(dim / 2)
     return n ** (dim - 1) * np.exp(-(n**2) / 2 - constant)
 
 
 class _Isotropic(_IndependentCapsules):
-    """zeta ~ N(0, t^2/D), capsules before the squash."""
+    """Capsules before the squash, `N(0, t^2/D)` in each dimension."""
 
     is_gaussian = True
 
@@ -147,18 +141,18 @@ class _Isotropic(_IndependentCapsules):
 
 
 class CentredGaussian:
-    """`gaussian`: x ~ N(0, F F^T), of any covariance, on x itself.
+    """Reference distribution `N(0, F F^T)` of x, with any covariance.
 
-    It also gives lengths above one, which no squash does; with the covariance of data few are.
-    What experts receive from it is Gaussian too: `of_experts`.
+    Draws can be longer than one, unlike squashed capsules. The pre-activations of experts with
+    fixed coupling coefficients are Gaussian too, see `of_experts`.
 
     Args:
         factor: Array (I, D, R), F.
 
     Raises:
-        ValueError: If `factor` is of another rank or not finite.
+        ValueError: If `factor` has another rank or is not finite.
 
-    Examples:
+    Example:
 
     >>> base = CentredGaussian(np.ones((6, 4, 2), "float32"))
     >>> base.draw(3, seed=0).shape, base.covariance.shape
@@ -176,16 +170,16 @@ class CentredGaussian:
                 f"Received: an array of shape {factor.shape}"
             )
         self.inputs, self.dim, self.rank = factor.shape
-        # A tensor from the start: a graph then refers to it and holds no copy of it.
+        # A graph holds a reference to a tensor, but a copy of an array.
         columns = np.ascontiguousarray(factor.reshape(-1, self.rank).T)
         self._columns = ops.convert_to_tensor(columns, dtype=columns.dtype.name)
 
     @classmethod
     def from_covariance(cls, covariance):
-        """The Gaussian of a covariance (I, D, I, D), which may be singular.
+        """Return the Gaussian with a covariance (I, D, I, D), which may be singular.
 
         Raises:
-            ValueError: If it is no covariance.
+            ValueError: If the array is not symmetric or has a negative eigenvalue.
         """
         covariance = np.asarray(covariance)
         rounding = 1e3 * np.finfo(np.result_type(covariance, "float32")).eps
@@ -206,39 +200,36 @@ class CentredGaussian:
 
     @classmethod
     def from_samples(cls, x):
-        """The Gaussian of mean zero with the second moments of samples (N, I, D)."""
+        """Return the zero-mean Gaussian with the second moments of x (N, I, D)."""
         x = np.asarray(x)
         return cls(np.moveaxis(x, 0, -1) / np.sqrt(len(x)).astype(x.dtype))
 
     @property
     def factor(self):
-        """F, (I, D, R)."""
+        """Array F (I, D, R)."""
         columns = ops.convert_to_numpy(self._columns)
         return columns.T.reshape(self.inputs, self.dim, self.rank)
 
     @property
     def covariance(self):
-        """F F^T, (I, D, I, D)."""
+        """Array F F^T (I, D, I, D)."""
         return np.tensordot(self.factor, self.factor, axes=(2, 2))
 
     def of_experts(self, kernel, coefficients):
-        """The Gaussian of z_j = sum_i c_ij W_ij x_i, with the routing coefficients fixed.
+        """Return the `CentredGaussian` (J, E) of the pre-activations `z_j = sum_i c_ij W_ij x_i`.
 
         Args:
             kernel: Array (I, J, E, D), the maps W_ij.
-            coefficients: Array (I, J), c_ij.
-
-        Returns:
-            `CentredGaussian` of (J, E): exactly, at all sizes, what the base is to the experts.
+            coefficients: Array (I, J), fixed coupling coefficients c_ij.
         """
-        # Squares in float64: in float32 their rounding may be a negative variance.
+        # In float32, rounding may give negative variances.
         factor = self._to_experts(kernel, coefficients).astype("float64")
         return type(self).from_covariance(np.tensordot(factor, factor, axes=(2, 2)))
 
     def given_experts(self, z, kernel, coefficients, seed):
-        """Draws of x given what the experts receive from it, so that sum_i c_ij W_ij x_i = z_j.
+        """Draw x from the reference distribution given the experts' pre-activations z.
 
-        P tilts x by a function of z alone: z from P, and x from the base given z, is x from P.
+        The importance weight depends on z alone. So x is a draw from P if z is a draw from P.
 
         Args:
             z: Tensor (N, J, E), drawn from P or from `of_experts`.
@@ -249,7 +240,7 @@ class CentredGaussian:
             Tensor (N, I, D).
         """
         z = ops.convert_to_tensor(z)
-        # z = B u with u ~ N(0, 1): a draw of u is moved by the least that makes it fit.
+        # z = B u with u ~ N(0, 1): project a draw of u onto the solutions of z = B u.
         up = self._to_experts(kernel, coefficients).reshape(-1, self.rank).astype("float64")
         back = np.linalg.pinv(up, rcond=1e-7)
         up, back = (ops.convert_to_tensor(array.T, dtype=z.dtype) for array in (up, back))
@@ -260,19 +251,18 @@ class CentredGaussian:
         return ops.reshape(drawn, (-1, self.inputs, self.dim))
 
     def _to_experts(self, kernel, coefficients):
-        """F carried up, (J, E, R)."""
+        """Return the factor of the experts' pre-activations (J, E, R)."""
         maps = np.asarray(coefficients)[:, :, None, None] * np.asarray(kernel)
         return np.tensordot(maps, self.factor, axes=((0, 3), (0, 1)))
 
     def draw(self, n, seed, dtype=None):
-        """Independent draws (n, I, D); equal seeds draw the same."""
+        """Return independent draws (n, I, D)."""
         dtype = dtype or keras.config.floatx()
         noise = keras.random.normal((n, self.rank), dtype=dtype, seed=seed)
         drawn = ops.matmul(noise, ops.cast(self._columns, dtype))
         return ops.reshape(drawn, (-1, self.inputs, self.dim))
 
     def describe(self):
-        """The measure in words."""
         return f"Gaussian of mean zero on x, {self.inputs} capsules of {self.dim} dimensions"
 
     def __repr__(self):

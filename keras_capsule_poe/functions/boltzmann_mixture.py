@@ -1,12 +1,4 @@
-"""A mixture of small Boltzmann machines over the same visible units, exact throughout.
-
-One of J capsules, the parent k, makes the whole of v; its E binary neurons are all that is on:
-
-    P(k) = pi_k,    P(v, h | k) = exp(b.v + h.(a_k + W_k v) - |v|^2/2)/Z_k
-
-With at most 20 neurons a capsule Z_k, P(k | v), log P(v) and the gradient of log P(v) are exact: it
-is contrastive divergence whose chain is infinitely long.
-"""
+"""A mixture of small Boltzmann machines with exact likelihoods, posteriors and gradients."""
 
 from typing import Any, NamedTuple
 
@@ -21,11 +13,7 @@ from keras_capsule_poe.functions.units import BinaryUnits, GaussianUnits
 
 
 class MixtureGradient(NamedTuple):
-    """The gradient of the mean of log P(v) over a batch.
-
-    `kernel` (J, E, N), `hidden_bias` (J, E), `visible_bias` (N,), `shares` (J,): of log pi before
-    they are normalised.
-    """
+    """Gradient of the mean log P(v): kernel (J, E, N), biases (J, E), (N,), log shares (J,)."""
 
     kernel: Any
     hidden_bias: Any
@@ -34,10 +22,7 @@ class MixtureGradient(NamedTuple):
 
 
 class Posterior(NamedTuple):
-    """What a mixture infers: log P(v) (B,), P(k | v) (B, J) and P(h = 1 | v) (B, J, E).
-
-    Neurons of a capsule that is not the parent are off.
-    """
+    """log P(v) (B,), P(k | v) (B, J) and `P(h = 1, k | v)` (B, J, E)."""
 
     log_density: Any
     parent: Any
@@ -45,18 +30,25 @@ class Posterior(NamedTuple):
 
 
 class BoltzmannMixture:
-    """P(v) = sum_k pi_k P(v | k), of J machines with Gaussian v of deviation one.
+    """Mixture of J small RBMs over Gaussian visible units of unit variance.
+
+    One capsule k, the parent, generates all of v. The neurons of the other capsules are off:
+
+    ```
+    P(k) = pi_k
+    P(v, h | k) = exp(b.v + h.(a_k + W_k v) - |v|^2/2)/Z_k
+    ```
+
+    A capsule has at most 20 neurons, so all its states are enumerated. The likelihood, the
+    posterior and the gradient are exact.
 
     Args:
         kernel: Tensor (J, E, N), W.
         hidden_bias: Tensor (J, E), a; `None`: zero.
         visible_bias: Tensor (N,), b; `None`: zero.
-        log_shares: Tensor (J,), log pi up to a constant; `None`: all as likely.
+        log_shares: Tensor (J,), log pi up to a constant; `None`: uniform.
 
-    Raises:
-        ValueError: If E is more than 20.
-
-    Examples:
+    Example:
 
     >>> mixture = BoltzmannMixture(ops.zeros((3, 2, 4)))
     >>> v = ops.zeros((5, 4))
@@ -65,8 +57,7 @@ class BoltzmannMixture:
 
     Reference:
 
-    - [Nair & Hinton, 2008](https://papers.nips.cc/paper/3536), implicit mixtures of restricted
-      Boltzmann machines; here the normalisers are known
+    - [Nair & Hinton, 2008](https://papers.nips.cc/paper/3536), implicit mixtures of RBMs
     """
 
     def __init__(self, kernel, hidden_bias=None, visible_bias=None, log_shares=None):
@@ -85,8 +76,12 @@ class BoltzmannMixture:
         self.log_shares = shares - ops.logsumexp(shares)
 
     def table(self):
-        """-F(h) of all states of each capsule, v summed out, a `state_table`, nats.
-        The density of v without W and b is that of N(0, 1).
+        """Return -F(h) in nats of all states of each capsule, v summed out: `(J, 2^U, 2^L)`.
+
+        `U + L = E`, and F is relative to the standard Gaussian density of v.
+
+        Raises:
+            ValueError: If E is more than 20.
         """
         kernel, b = self.kernel, self.visible_bias
         gram = ops.einsum("jen,jfn->jef", kernel, kernel)
@@ -94,21 +89,12 @@ class BoltzmannMixture:
         return state_table(gram, field) + ops.sum(b * b) / 2
 
     def fields(self, v):
-        """a_k + W_k v of every capsule, (B, J, E)."""
+        """Return the pre-activations a_k + W_k v (B, J, E) for data v (B, N)."""
         v = ops.cast(v, self.kernel.dtype)
         return ops.einsum("bn,jen->bje", v, self.kernel) + self.hidden_bias
 
     def log_joint(self, v, fields=None, log_z=None):
-        """log P(k, v), h summed out.
-
-        Args:
-            v: Tensor (B, N).
-            fields: `fields(v)`, where they are known.
-            log_z: Tensor (J,), where they are known.
-
-        Returns:
-            Tensor (B, J), nats.
-        """
+        """Return log P(k, v) (B, J) in nats, h summed out; pass known `fields` or `log_z` (J,)."""
         fields = self.fields(v) if fields is None else fields
         log_z = state_moments(self.table()).log_z if log_z is None else log_z
         v = ops.cast(v, fields.dtype)
@@ -116,11 +102,16 @@ class BoltzmannMixture:
         return self.log_shares - log_z - BinaryUnits().free_energy(fields) - base[:, None]
 
     def log_density(self, v):
-        """log P(v), (B,), nats."""
+        """Return log P(v) (B,) in nats for data v (B, N)."""
         return ops.logsumexp(self.log_joint(v), axis=-1)
 
     def infer(self, v, log_z=None):
-        """The `Posterior` of data (B, N); `log_z` as for `log_joint`."""
+        """Return the posterior of data v (B, N); pass `log_z` (J,) if it is known.
+
+        Returns:
+            Named tuple: `log_density` (B,), `parent` = P(k | v) (B, J) and `neurons`, the
+            probabilities (B, J, E) that k is the parent and its neuron is one.
+        """
         fields = self.fields(v)
         joint = self.log_joint(v, fields, log_z)
         log_density = ops.logsumexp(joint, axis=-1)
@@ -128,10 +119,12 @@ class BoltzmannMixture:
         return Posterior(log_density, parent, parent[..., None] * BinaryUnits().mean(fields))
 
     def gradient(self, v):
-        """`MixtureGradient` of data (B, N), and its `Posterior`.
+        """Return the exact gradient of the mean log P(v) over data (B, N), and the posterior.
 
-        dW_k = <r_k p_k v^T> - <r_k> (E[h] b^T + E[h h^T] W_k), with r = P(k | v), p_k = P(h = 1 |
-        v, k) and the moments of capsule k on its own.
+        Returns:
+            Named tuple of gradients: `kernel` (J, E, N), `hidden_bias` (J, E), `visible_bias` (N,)
+            and `shares` (J,), with respect to log pi before normalisation. Second, the tuple
+            of `infer`.
         """
         v = ops.cast(v, self.kernel.dtype)
         count = ops.cast(ops.shape(v)[0], v.dtype)
@@ -139,6 +132,7 @@ class BoltzmannMixture:
         posterior = self.infer(v, log_z)
         on, share = posterior.neurons, ops.mean(posterior.parent, axis=0)[:, None]
         sent = ops.einsum("jef,jfn->jen", second, self.kernel)
+        # E[h v^T] of capsule k is E[h] b^T + E[h h^T] W_k.
         model = sent + mean[..., None] * self.visible_bias
         from_above = ops.einsum("je,jen->n", share * mean, self.kernel)
         gradient = MixtureGradient(
@@ -150,20 +144,12 @@ class BoltzmannMixture:
         return gradient, posterior
 
     def decode(self, neurons):
-        """E[v | h] of neurons (B, J, E), (B, N)."""
+        """Return E[v | h] (B, N) for neurons (B, J, E)."""
         neurons = ops.cast(neurons, self.kernel.dtype)
         return ops.einsum("bje,jen->bn", neurons, self.kernel) + self.visible_bias
 
     def draw(self, n, seed):
-        """Exact draws of P(k, h, v).
-
-        Args:
-            n: int.
-            seed: int, scalar integer tensor or `keras.random.SeedGenerator`.
-
-        Returns:
-            Tensors v (n, N), h (n, J, E) and k (n,).
-        """
+        """Draw n exact samples from P(k, h, v): v (n, N), h (n, J, E) and k (n,)."""
         first, second, third = streams(seed, 3)
         table = self.table()
         parent = draw_index(ops.broadcast_to(self.log_shares, (n, self.kernel.shape[0])), first)
@@ -171,7 +157,7 @@ class BoltzmannMixture:
         return self._below(parent, h, third)
 
     def gibbs_step(self, v, seed):
-        """One step of Gibbs sampling: k and h given v, h summed out for k; then v given both.
+        """One Gibbs step: draw k given v with h summed out, then h, then v given both.
 
         Args:
             v: Tensor (B, N).
@@ -187,7 +173,7 @@ class BoltzmannMixture:
         return self._below(parent, BinaryUnits().sample(own, second), third)
 
     def _below(self, parent, own, seed):
-        """v drawn given the parent (B,) and its own neurons (B, E); with h and k."""
+        """Draw v given the parent (B,) and its neurons (B, E); return v, h and k."""
         own = ops.cast(own, self.kernel.dtype)
         one_hot = ops.one_hot(parent, self.kernel.shape[0], dtype=own.dtype)
         h = one_hot[..., None] * own[:, None]
@@ -195,28 +181,7 @@ class BoltzmannMixture:
 
 
 def fit_shares(log_likelihoods, log_shares, steps=100):
-    """The log shares pi under which data are most probable, their components as they are.
-
-    Expectation maximisation: no step lowers the likelihood, which has one maximum.
-
-    Args:
-        log_likelihoods: Array (N, J), log P(v | k).
-        log_shares: Array (J,), where to start; one at zero probability stays there.
-        steps: int.
-
-    Returns:
-        Array (J,), normalised.
-
-    Examples:
-
-    >>> sure = np.array([[0.0, -99.0], [0.0, -99.0], [-99.0, 0.0]])
-    >>> np.exp(fit_shares(sure, np.zeros(2))).round(3).tolist()
-    [0.667, 0.333]
-
-    Reference:
-
-    - [Dempster et al., 1977](https://doi.org/10.1111/j.2517-6161.1977.tb01600.x)
-    """
+    """Return the log shares (J,) that EM finds for fixed components, log P(v | k) (N, J)."""
     for _ in range(steps):
         joint = log_likelihoods + log_shares
         parent = np.exp(joint - joint.max(axis=1, keepdims=True))

@@ -1,9 +1,4 @@
-"""log Z of products of expert capsules, exactly: closed forms, to judge samplers by.
-
-Z = E_P0 prod_j (1 + |z_j|^2) = sum over sets T of experts of E prod_{j in T} |z_j|^2, with the
-routing coefficients fixed. Under a Gaussian base z is Gaussian, and these moments have a closed
-form at every number of inputs and every size of experts.
-"""
+"""Exact log Z of products of expert capsules in closed form, with fixed coupling coefficients."""
 
 from typing import Any, NamedTuple
 
@@ -18,58 +13,20 @@ MOST_EXPERTS = 12
 
 
 class CapsulePartition(NamedTuple):
-    """`log_partition`, nats, and `on` (J,), the probability of each expert to be on."""
+    """log Z in nats, and the probability (J,) that each expert is on."""
 
     log_partition: float
     on: Any
 
 
 def expert_covariance(kernel, coefficients, variance):
-    """Covariance of the experts' z_j = sum_i c_ij W_ij x_i, where all x have one variance.
-
-    S_jk = variance sum_i c_ij c_ik W_ij W_ik^T. For a full covariance of x, see
-    `CentredGaussian.of_experts`.
-
-    Args:
-        kernel: Array (I, J, E, D), the maps W_ij.
-        coefficients: Array (I, J), the routing coefficients c_ij.
-        variance: float, of each coordinate of x, uncorrelated; a base measure's `variance`.
-
-    Returns:
-        Array (J, E, J, E).
-
-    Examples:
-
-    >>> expert_covariance(np.ones((6, 5, 3, 4)), np.ones((6, 5)), 0.1).shape
-    (5, 3, 5, 3)
-    """
+    """Return the covariance (J, E, J, E) of z_j = sum_i c_ij W_ij x_i, x of one variance."""
     maps = _weighted(kernel, coefficients)
     return variance * np.tensordot(maps, maps, axes=((0, 3), (0, 3)))
 
 
 def disjoint_log_partition(kernel, coefficients, variance, hidden_bias=None):
-    """log Z where no two experts share an input.
-
-    sum_j log(1 + |b_j|^2 + variance sum_i c_ij^2 |W_ij|^2), with b_j the experts' bias. Exact
-    for every base with independent, uncorrelated input capsules of mean zero, as
-    `UniformBall` and `SquashedGaussian` are, and at every size.
-
-    Args:
-        kernel, coefficients, variance: See `expert_covariance`.
-        hidden_bias: Array (J, E), b; or None.
-
-    Returns:
-        float, nats.
-
-    Raises:
-        ValueError: If an input has a map that is not zero to more than one expert.
-
-    Examples:
-
-    >>> kernel, c = np.ones((2, 2, 3, 4)), np.eye(2)
-    >>> bool(np.isclose(disjoint_log_partition(kernel, c, 0.5), 2 * np.log(7)))
-    True
-    """
+    """Return log Z in nats of experts that share no input; exact for any zero-mean base."""
     squares = np.sum(np.square(_weighted(kernel, coefficients)), axis=(2, 3))
     shared = np.sum(squares > 0, axis=1) > 1
     if shared.any():
@@ -82,35 +39,7 @@ def disjoint_log_partition(kernel, coefficients, variance, hidden_bias=None):
 
 
 def gaussian_partition(covariance, hidden_bias=None):
-    """log Z of overlapping experts under a Gaussian base, and how often each expert is on.
-
-    Joint cumulants of |z_j|^2 over a set T of n experts are 2^(n-1) times the sum over the cyclic
-    orders of T, in both directions, of tr(S_12 S_23 ... S_n1), and over all orders of
-    b_1 S_12 S_23 ... b_n, b_j the mean of z_j: a dynamic program over subsets. Moments follow
-    from cumulants, and Z is the sum of all 2^J moments, none of them negative;
-    the share of those with expert j in T is P(on_j).
-
-    Args:
-        covariance: Array (J, E, J, E), of the experts' z.
-        hidden_bias: Array (J, E), their mean b; `None`: zero.
-
-    Returns:
-        `CapsulePartition`.
-
-    Raises:
-        ValueError: If a shape is another, or there are more than 12 experts.
-
-    Examples:
-
-    >>> found = gaussian_partition(np.eye(6).reshape(2, 3, 2, 3))
-    >>> bool(np.isclose(found.log_partition, 2 * np.log(4))), found.on.round(2).tolist()
-    (True, [0.75, 0.75])
-
-    Reference:
-
-    - [Magnus, 1978](https://doi.org/10.1111/j.1467-9574.1978.tb01399.x), moments of products of
-      quadratic forms in normal variables
-    """
+    """Return the `CapsulePartition` of at most 12 experts whose z is Gaussian."""
     blocks = np.asarray(covariance, "float64")
     if blocks.ndim != 4 or blocks.shape[:2] != blocks.shape[2:]:
         raise ValueError(
@@ -130,6 +59,7 @@ def gaussian_partition(covariance, hidden_bias=None):
                 f"`hidden_bias` must be of shape {blocks.shape[:2]}. Received: shape {mean.shape}"
             )
         cumulants = cumulants + _mean_cumulants(blocks.transpose(0, 2, 1, 3), mean)
+    # Z = E prod_j (1 + |z_j|^2) is the sum of all 2^J moments (Magnus, 1978); none is negative.
     moments = _moments(cumulants)
     total = moments.sum()
     members = np.arange(len(moments))[:, None] >> np.arange(experts) & 1
@@ -137,10 +67,11 @@ def gaussian_partition(covariance, hidden_bias=None):
 
 
 def _cumulants(blocks):
-    """Joint cumulants of |z_j|^2 for every set of experts, (2^J,); blocks S_jk (J, J, E, E)."""
+    """Return joint cumulants of `|z_j|^2` for every set of experts; blocks S_jk (J, J, E, E)."""
     experts = len(blocks)
     cumulants = np.zeros(1 << experts)
-    # Products S_ab ... S_yz along all paths through a set, from its lowest expert a to z.
+    # Cumulant of a set of n: 2^(n-1) times the sum over its cyclic orders of tr(S_12 ... S_n1).
+    # `paths` holds the products S_ab ... S_yz from the set's lowest expert to each other one.
     paths = {}
     for members in range(1, 1 << experts):
         listed = [j for j in range(experts) if members >> j & 1]
@@ -162,7 +93,7 @@ def _cumulants(blocks):
 
 
 def _mean_cumulants(blocks, mean):
-    """What means of z (J, E) add to the cumulants: open paths through a set, from b to b."""
+    """Return the cumulants that means of z (J, E) add: open paths through a set of experts."""
     experts = len(blocks)
     cumulants, paths = np.zeros(1 << experts), {}
     for members in range(1, 1 << experts):
@@ -180,12 +111,12 @@ def _mean_cumulants(blocks, mean):
 
 
 def cyclic_factor(experts):
-    """2^(n-1), of the joint cumulant of n quadratic forms."""
+    """Return `2^(n-1)`, the factor of the joint cumulant of n quadratic forms."""
     return 2.0 ** (experts - 1)
 
 
 def _moments(cumulants):
-    """E prod_{j in T} |z_j|^2 for every set T: the sum over the block that its lowest is in."""
+    """Return `E prod_{j in T} |z_j|^2` for every set T, from the joint cumulants."""
     moments = np.zeros_like(cumulants)
     moments[0] = 1
     for members in range(1, len(cumulants)):
@@ -201,29 +132,7 @@ def _moments(cumulants):
 
 
 def draw_independent_experts(covariance, n, seed, dtype=None):
-    """Independent draws of z from P where experts are uncorrelated under a Gaussian base.
-
-    P(z_j) is proportional to N(z_j; 0, S_j) (1 + |z_j|^2): with probability 1/(1 + tr S_j) the
-    Gaussian itself, else that Gaussian weighted by |z_j|^2, in which one principal direction,
-    drawn by its variance, has the length of a chi of three dimensions.
-
-    Args:
-        covariance: Array (J, E, J, E), with S_jk = 0 between experts.
-        n: int, how many.
-        seed: int, scalar integer tensor or `keras.random.SeedGenerator`.
-        dtype: Of the draws, Keras' float by default.
-
-    Returns:
-        Tensor (n, J, E), exact draws: the start of reverse annealing, or of a test.
-
-    Raises:
-        ValueError: If experts are correlated.
-
-    Examples:
-
-    >>> draw_independent_experts(np.eye(6).reshape(2, 3, 2, 3), n=5, seed=0).shape
-    TensorShape([5, 2, 3])
-    """
+    """Draw exact z (n, J, E) from P for experts uncorrelated under a Gaussian base."""
     covariance = np.asarray(covariance, "float64")
     experts, dim = covariance.shape[:2]
     between = covariance * (1 - np.eye(experts))[:, None, :, None]
@@ -235,10 +144,10 @@ def draw_independent_experts(covariance, n, seed, dtype=None):
     dtype = keras.backend.standardize_dtype(dtype or keras.config.floatx())
     values, vectors = np.linalg.eigh(np.einsum("jejf->jef", covariance))
     values = np.maximum(values, 0)
-    # E + 1 cases for each expert: off, or on along one direction.
+    # P(z_j) mixes E + 1 cases: off (Gaussian), or on along one principal direction (chi of 3).
     cases = np.concatenate([np.ones((experts, 1)), values], axis=1)
     seeds = streams(seed, 3)
-    # Nothing is gained by the directions of no variance: their log is merely finite.
+    # Directions without variance get a finite logit that is never drawn.
     logits = ops.convert_to_tensor(np.log(np.maximum(cases, 1e-30)), dtype=dtype)
     case = ops.transpose(keras.random.categorical(logits, n, seed=seeds[0]))
     is_long = ops.one_hot(case, dim + 1, dtype="bool")[..., 1:]

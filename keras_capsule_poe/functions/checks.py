@@ -1,20 +1,11 @@
-"""What arguments may be, in words."""
+"""Validation of arguments."""
 
 import math
 from numbers import Integral, Real
 
 
 def whole_number(name, value, least=1):
-    """`value` as an int, NumPy's integers included.
-
-    Raises:
-        ValueError: If it is no integer, a boolean, or below `least`.
-
-    Examples:
-
-    >>> whole_number("capsules", np.int64(10))
-    10
-    """
+    """Return `value` as an int; raise ValueError unless it is an integer of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         rule = "a positive integer" if least == 1 else f"an integer of at least {least}"
         raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")
@@ -22,17 +13,7 @@ def whole_number(name, value, least=1):
 
 
 def real_number(name, value, above=-math.inf, besides=""):
-    """`value` as a float, NumPy's numbers included.
-
-    Raises:
-        ValueError: If it is no finite number, a boolean, or not above `above`; `besides` is what
-            the message says may be given instead.
-
-    Examples:
-
-    >>> real_number("temperature", 2, above=0)
-    2.0
-    """
+    """Return `value` as a float; raise ValueError unless it is finite and above `above`."""
     is_number = isinstance(value, Real) and not isinstance(value, bool)
     if not (is_number and above < value < math.inf):
         rule = "a finite number" if above == -math.inf else f"a number above {above:g}"
@@ -41,16 +22,7 @@ def real_number(name, value, above=-math.inf, besides=""):
 
 
 def share(name, value, or_zero=False):
-    """`value` as a float.
-
-    Raises:
-        ValueError: If it is no number in (0, 1], or in [0, 1] where it may be zero: `or_zero`.
-
-    Examples:
-
-    >>> share("margin", 1)
-    1.0
-    """
+    """Return `value` as a float; raise ValueError unless it is in (0, 1] (or zero, `or_zero`)."""
     number = real_number(name, value)
     if not (0 < number <= 1 or or_zero and number == 0):
         interval = "[0, 1]" if or_zero else "(0, 1]"
@@ -59,16 +31,7 @@ def share(name, value, or_zero=False):
 
 
 def one_of(name, value, choices):
-    """`value`, which must be one of the strings `choices`.
-
-    Raises:
-        ValueError: If it is not.
-
-    Examples:
-
-    >>> one_of("normalize", "inputs", ("inputs", "outputs"))
-    'inputs'
-    """
+    """Return `value`; raise ValueError unless it is one of the strings `choices`."""
     if not isinstance(value, str) or value not in choices:
         listed = " or ".join(repr(choice) for choice in choices)
         raise ValueError(f"`{name}` must be {listed}. Received: {name}={value!r}")

@@ -1,9 +1,4 @@
-"""Contrastive divergence, by hand and for all units and maps.
-
-One pass of the chain goes up, z_j = sum_i c_ij W_ij x_i, and down again. Each expert pulls on
-its maps by -dF/dz: the rule raises log P at the data and lowers it where the chain has come to.
-With capsules every pass uses the same routing coefficients c (Algorithm 1 of Hauser, 2019).
-"""
+"""Contrastive divergence for any units and maps, with an explicit gradient."""
 
 from typing import Any, NamedTuple
 
@@ -16,13 +11,7 @@ from keras_capsule_poe.functions.units import CAPSULES
 
 
 class Divergence(NamedTuple):
-    """What contrastive divergence gives.
-
-    `gradient`: ascent direction on log P, of the kernel's shape, averaged over the batch.
-    `reconstruction`: the visible side at the end of the chain.
-    `z`, `z_model`: what the hidden units receive from the data and at the end of the chain.
-    `hidden_bias`, `visible_bias`: ascent directions of the biases that were given, else None.
-    """
+    """Result of contrastive divergence."""
 
     gradient: Any
     reconstruction: Any
@@ -44,40 +33,43 @@ def contrastive_divergence(
     hidden_bias=None,
     visible_bias=None,
 ):
-    """CD-k: the gradient of log P, its model term taken after k steps of a Markov chain.
+    """Estimate the gradient of log P by contrastive divergence with k steps (CD-k).
 
-    dW_ij = c_ij (pull(z_j) x_i^T - pull(z~_j) x~_i^T), averaged over the batch. For capsules
-    z_j = sum_i c_ij W_ij x_i, x~_i = squash(sum_j c_ij W_ij^T squash(z_j)), z~_j from x~_i, and
-    pull(z) = 2 z/(1 + |z|^2). With c held fixed the first term is exactly the gradient of the
-    mean log-probability -F(x) in W. With c routed from x it is not: c then depends on W.
+        dW_ij = c_ij (s(z_j) x_i^T - s(z~_j) x~_i^T)        averaged over the batch
+
+    The score of the hidden units is s(z) = -dF/dz, for capsules 2 z/(1 + |z|^2). The
+    pre-activations are z_j = sum_i c_ij W_ij x_i. The chain ends in x~ and z~. A mean-field step
+    of capsules is x~_i = squash(sum_j c_ij W_ij^T squash(z_j)).
+
+    For fixed c, the first term is exactly the gradient of the mean of -F(x) in W. If c is routed
+    from x it is not, because c then depends on W.
 
     Args:
         maps: `EinsumMaps`, `BlockMaps` or `DenseMaps`.
-        x: Tensor (B, I, D), visible units of the data, (B, D) with `DenseMaps`.
-        coefficients: Tensor (B, I, J), the same in every pass, or (I, J), the same for all
-            images; or a `Router` of the same maps, which routes the start of each chain, and
-            whose `hidden_bias` counts; or a `LatentRouter`, with which each pass draws them
-            too; or None with `DenseMaps`.
-        hidden, visible: Units of the two sides, see `functions.units`.
-        steps: int, k, passes of the chain.
-        seed: int, scalar integer tensor or `keras.random.SeedGenerator`: both sides are drawn
-            at random. `None`: mean field, they send on their means.
-        chains: Tensor (N, I, D), visible units that the chains start from, as `reconstruction`
-            left them (persistent contrastive divergence); as many as images where coefficients
-            are a tensor. `None`: the data.
-        hidden_bias: Tensor (J, E), added to what the hidden units receive; or None.
-        visible_bias: Tensor (I, D), likewise.
+        x: Tensor (B, I, D), visible units of the data; (B, D) for `DenseMaps`.
+        coefficients: Tensor (B, I, J) or (I, J), the same in every step. Or a `Router` of the
+            same maps, which routes the start of each chain. Or a `LatentRouter`, which updates
+            the coefficients in every step. None for `DenseMaps`.
+        hidden, visible: Units of the two sides, such as `CapsuleUnits`.
+        steps: int, k, Gibbs steps of the chain.
+        seed: int, scalar integer tensor or `keras.random.SeedGenerator`, to sample all units.
+            None: mean field, without sampling.
+        chains: Tensor (N, I, D), persistent chains: the `reconstruction` of the last call. N must
+            be B if `coefficients` is a tensor (B, I, J). None: the chains start from the data.
+        hidden_bias: Tensor (J, E), added to the hidden pre-activations; or None. It must be None
+            if a `Router` has one.
+        visible_bias: Tensor (I, D), added to the visible pre-activations; or None.
 
     Returns:
-        `Divergence`: gradient of the kernel's shape, reconstruction (N, I, D), z (B, J, E) and
-        z~ (N, J, E), and the gradients of the biases.
+        `Divergence` with `gradient` (shape of the kernel, an ascent direction), `reconstruction`
+        x~ (N, I, D), `z` (B, J, E), `z_model` z~ (N, J, E), and the ascent directions
+        `hidden_bias` and `visible_bias`, or None.
 
     Raises:
-        ValueError: If `steps` is not positive, coefficients are missing or do not fit the maps
-            or the chains, there are two biases of the hidden units, or a seed and units of
-            which no p(x | z) is known.
+        ValueError: If `steps` is not positive, `coefficients` is missing or does not fit the maps
+            or the chains, there are two hidden biases, or the units cannot be sampled.
 
-    Examples:
+    Example:
 
     >>> from keras_capsule_poe.functions import BinaryUnits, DenseMaps
     >>> x = np.array([[0.0, 1.0, 1.0, 0.0]], "float32")
@@ -139,30 +131,33 @@ def contrastive_divergence(
 def decoder_rule(
     maps, x, z, coefficients=None, units=CAPSULES, visible=CAPSULES, conditional=False
 ):
-    """One step of contrastive divergence for decoder maps U, what they decode to given.
+    """Estimate the gradient of decoder maps U by one step of contrastive divergence.
 
-    z~_i = sum_j e_ji U_ji x_j; x~_j = squash(sum_i e_ji U_ji^T z~_i); and
-    dU_ji = e_ji (pull(z_i) x_j^T - pull(z~_i) x~_j^T), averaged over the batch, where for
-    capsules pull(z) = 2 z/(1 + |z|^2). With a bias z~_i = b_i + ..., db_i = pull(z_i) - pull(z~_i).
+        z~_i  = b_i + sum_j e_ji U_ji x_j
+        x~_j  = squash(sum_i e_ji U_ji^T z~_i)
+        dU_ji = e_ji (s(z_i) x_j^T - s(z~_i) x~_j^T)        averaged over the batch
+        db_i  = s(z_i) - s(z~_i)
+
+    The score is s(z) = -dF/dz, for capsules 2 z/(1 + |z|^2).
 
     Args:
         maps: Maps from the J experts to the I primary capsules.
         x: Tensor (B, J, E), experts of the data.
-        z: Tensor (B, I, D), what the primary capsules of the data receive.
-        coefficients: Tensor (B, J, I), routing coefficients e_ji; or a `Router` of the same
-            maps, whose `hidden_bias` (I, D) counts; or None with `DenseMaps`.
+        z: Tensor (B, I, D), pre-activations of the primary capsules of the data.
+        coefficients: Tensor (B, J, I), e_ji; or a `Router` of the same maps, whose `hidden_bias`
+            is b (I, D); or None for `DenseMaps`.
         units, visible: Units of the primary capsules and of the experts.
-        conditional: bool, whether the second term keeps the data's experts, x~_j = x_j. Then
-            the rule learns the primary capsules given the experts, and not the experts.
+        conditional: bool, whether the second term uses the experts of the data, x~_j = x_j. The
+            rule then models the primary capsules given the experts.
 
     Returns:
-        `Divergence`: gradient (J, I, D, E), reconstruction x~ (B, J, E) of the experts, z the
-        data's and z_model = z~ (B, I, D), decoded; `hidden_bias` (I, D), if there is one.
+        `Divergence` with `gradient` (J, I, D, E), `reconstruction` x~ (B, J, E), `z`,
+        `z_model` z~ (B, I, D), and `hidden_bias` (I, D) or None.
 
     Raises:
-        ValueError: If coefficients are missing.
+        ValueError: If `coefficients` is missing.
 
-    Examples:
+    Example:
 
     >>> from keras_capsule_poe.functions import EinsumMaps
     >>> x, z, e = ops.ones((2, 5, 3)), ops.ones((2, 6, 4)), ops.ones((2, 5, 6))
@@ -182,7 +177,7 @@ def decoder_rule(
         x, c, z_model, image = chain.start(x, *more)
         if conditional:
             results = chain.unlay(x, z_model)
-            # Both terms have the same inputs: one correlation of their difference.
+            # Both terms have the same inputs, so one correlation gives their difference.
             pull = units.pull(z) - units.pull(results[1])
             return results, chain.sums(c, pull, x, image, images)
         x_model = visible.mean(maps.down(c, z_model), axis=maps.input_axis)
@@ -205,18 +200,18 @@ def chain_step(
     hidden_bias=None,
     visible_bias=None,
 ):
-    """The visible units after one pass of the Markov chain, up and down.
+    """Return the visible units after one Gibbs step, up and down.
 
     Args:
         maps, x, coefficients, hidden, visible, hidden_bias, visible_bias: See
             `contrastive_divergence`.
-        seed: int, scalar integer tensor or `keras.random.SeedGenerator`: both sides are drawn
-            at random (a Gibbs step). `None`: mean field.
+        seed: int, scalar integer tensor or `keras.random.SeedGenerator`, to sample all units.
+            None: mean field.
 
     Returns:
         Tensor of the shape of `x`.
 
-    Examples:
+    Example:
 
     >>> from keras_capsule_poe.functions import EinsumMaps
     >>> x, c = ops.ones((2, 6, 4)), ops.ones((2, 6, 5))

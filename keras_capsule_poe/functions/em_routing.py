@@ -1,20 +1,4 @@
-"""EM routing: parents as Gaussian clusters of their children's votes.
-
-    mass_j = sum_i r_ij a_i                                                        M step
-    mean_jh = sum_i r_ij a_i V_ijh / mass_j
-    variance_jh = sum_i r_ij a_i (V_ijh - mean_jh)^2 / mass_j
-    cost_jh = (beta_u + ln sqrt(variance_jh)) mass_j
-    a_j = sigmoid(lambda (beta_a - sum_h cost_jh))
-
-    ln p_ij = -1/2 sum_h [(V_ijh - mean_jh)^2 / variance_jh + ln(2 pi variance_jh)]   E step
-    r_ij = (a_j p_ij)^(1/T) / sum_k (a_k p_ik)^(1/T)      over all parents k that see i
-
-V_ijh is number h of the vote of child i for parent j, a_i the activation of the child. T is 1 in
-the paper; above 1, as in deterministic annealing, no child belongs to one parent alone. The steps
-are of any parents that see the same children; windows that share children have a competition of
-their own (`ReceptiveFields.compete`). The E step is computed from logarithms, and all in float32 at
-least. A parent of less mass than 1e-7 has its mean drawn towards zero, instead of none.
-"""
+"""EM routing between matrix capsules (Hinton et al., 2018), computed in log space."""
 
 from collections import namedtuple
 from dataclasses import dataclass
@@ -30,31 +14,32 @@ Clusters = namedtuple("Clusters", ["mean", "variance", "cost"])
 Clusters.__doc__ = "Means and variances (..., J, H) of parents, and the costs of their numbers."
 
 SCHEDULES = ("official", "linear", "constant")
-# What stands in for the mass of a parent that no child belongs to.
+# Lower bound on a parent's mass; the mean of a parent with less mass shrinks towards zero.
 TINY = 1e-7
 
 
 @dataclass(frozen=True)
 class EMOptions:
-    """How matrix capsules are routed.
+    """Options of EM routing.
 
     Args:
-        iterations: int, M steps, at least one; an E step lies between two of them.
-        schedule: How the inverse temperature lambda rises with the iterations t = 0, 1, ...:
-            `"official"`, lambda (1 - 0.95^(t + 1)), as in the code published with the paper;
-            `"linear"`, lambda (t + 1); or `"constant"`.
+        iterations: int, number of M steps, at least one. An E step lies between two M steps.
+        schedule: Schedule of the inverse temperature over iterations t:
+            `"official"`, `lambda (1 - 0.95^(t + 1))` as in the authors' code; `"linear"`,
+            `lambda (t + 1)`; or `"constant"`.
         inverse_temperature: float, lambda, above zero.
-        compete: Which parents share a child: `"all"` that see it, as the paper has it; or
-            `"places"`, those of one type, as in the published convolutional layers.
-        damping: float in [0, 1), the share of the mean of the iteration before (at first zero)
-            that is kept; 0.1 in the published code.
+        compete: Parents that compete for a child: `"all"` that see it, as in the paper; or
+            `"places"`, those of one type, as in the authors' code of convolutional layers.
+        damping: float in `[0, 1)`, weight of the previous mean (at first zero) in the new mean.
+            The authors' code uses 0.1.
         variance_floor: float, above zero, added to the variances.
-        assignment_temperature: float, T, above zero: assignments are softmaxes of ln(a_j p_ij)/T.
+        assignment_temperature: float, T, above zero. Assignment probabilities are softmaxes of
+            `ln(a_j p_ij)/T`.
 
     Raises:
-        ValueError: If an option has no meaning.
+        ValueError: If an option is out of range.
 
-    Examples:
+    Example:
 
     >>> [round(EMOptions().inverse_temperature_at(t), 6) for t in range(3)]
     [0.0005, 0.000975, 0.001426]
@@ -62,7 +47,7 @@ class EMOptions:
     Reference:
 
     - [Hinton et al., 2018](https://openreview.net/forum?id=HJWLfGWRb), Procedure 1
-    - [its code](https://github.com/google-research/google-research/tree/master/capsule_em)
+    - [Authors' code](https://github.com/google-research/google-research/tree/master/capsule_em)
     - [Ueda & Nakano, 1998](https://doi.org/10.1016/S0893-6080(97)00133-0), the temperature T
     """
 
@@ -85,38 +70,18 @@ class EMOptions:
             raise ValueError(f"`damping` must lie in [0, 1). Received: damping={self.damping!r}")
 
     def inverse_temperature_at(self, iteration):
-        """Lambda at an iteration, from 0."""
+        """Return lambda at an iteration, counted from zero."""
         rises = {"official": 1 - 0.95 ** (iteration + 1), "linear": iteration + 1, "constant": 1}
         return self.inverse_temperature * rises[self.schedule]
 
 
 def m_step(assignment, activation, votes, beta_u, options=None, previous=0.0):
-    """The Gaussian of each parent from the votes that belong to it, and what it costs.
-
-    Args:
-        assignment: Tensor (..., I, J), r_ij.
-        activation: Tensor (..., I), a_i of the children.
-        votes: Tensor (..., I, J, H), V_ijh; or (..., I, 1, H), points that are the same for all.
-        beta_u: Tensor of a shape that multiplies (..., J), cost of describing nothing.
-        options: `EMOptions`, of which the floor and the damping are used; None: as it is.
-        previous: Tensor (..., J, H), the mean of the iteration before, for the damping.
-
-    Returns:
-        `Clusters`, each (..., J, H); costs are nats times children.
-
-    Examples:
-
-    >>> points = np.array([[0.0], [2.0], [9.0]])[:, None]
-    >>> r = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    >>> found = m_step(r, np.ones(3), points, beta_u=0.0)
-    >>> np.round(found.mean, 3).tolist(), np.round(found.variance, 4).tolist()
-    ([[1.0], [9.0]], [[1.0005], [0.0005]])
-    """
+    """Return the `Clusters` (..., J, H) of votes (..., I, J, H) under assignment probabilities."""
     options = options or EMOptions()
     votes, assignment = at_least_float32(votes), at_least_float32(assignment)
     weights = assignment * at_least_float32(activation)[..., None]
     mass = ops.sum(weights, axis=-2)[..., None]
-    # Shares of the children before sums with votes, which a small mass would round away.
+    # Normalise before the sum over votes: a small mass would lose precision.
     shares = (weights / ops.maximum(mass, TINY)[..., None, :, 0])[..., None]
     mean = ops.sum(shares * votes, axis=-3)
     mean = (1 - options.damping) * mean + options.damping * previous
@@ -127,28 +92,12 @@ def m_step(assignment, activation, votes, beta_u, options=None, previous=0.0):
 
 
 def activation_log_odds(cost, beta_a, inverse_temperature):
-    """lambda (beta_a - sum_h cost_jh) of parents, (..., J)."""
+    """Return lambda (beta_a - sum_h cost_jh) of parents (..., J)."""
     return inverse_temperature * (beta_a - ops.sum(cost, axis=-1))
 
 
 def e_step(clusters, log_activation, votes):
-    """ln(a_j p_ij), of which, over T, the assignment is the softmax over the parents of a child.
-
-    Args:
-        clusters: `Clusters` of the parents, (..., J, H).
-        log_activation: Tensor (..., J), ln a_j; or of other weights of the clusters.
-        votes: Tensor (..., I, J, H) or (..., I, 1, H).
-
-    Returns:
-        Tensor (..., I, J), nats.
-
-    Examples:
-
-    >>> parent = Clusters(np.zeros((1, 2)), np.ones((1, 2)), None)
-    >>> found = e_step(parent, np.zeros(1), np.zeros((1, 1, 2)))
-    >>> round(float(np.exp(found[0, 0])), 4)  # 1 / (2 pi)
-    0.1592
-    """
+    """Return ln(a_j p_ij) (..., I, J) in nats, the logits of the assignment probabilities."""
     votes = at_least_float32(votes)
     gap = votes - clusters.mean[..., None, :, :]
     distance = ops.sum(ops.square(gap) / clusters.variance[..., None, :, :], axis=-1)
@@ -158,23 +107,34 @@ def e_step(clusters, log_activation, votes):
 
 
 def em_routing(votes, activation, beta_u, beta_a, fields, options=None):
-    """Parents of windows of children, by EM on their votes.
+    """EM routing in windows of child capsules.
 
-    The readable form: all votes are stored, once for each iteration where gradients are asked.
+    ```
+    mass_j = sum_i r_ij a_i                                                        M step
+    mean_jh = sum_i r_ij a_i V_ijh / mass_j
+    variance_jh = sum_i r_ij a_i (V_ijh - mean_jh)^2 / mass_j + variance_floor
+    cost_jh = (beta_u + ln sqrt(variance_jh)) mass_j
+    a_j = sigmoid(lambda (beta_a - sum_h cost_jh))
+
+    ln p_ij = -1/2 sum_h [(V_ijh - mean_jh)^2 / variance_jh + ln(2 pi variance_jh)]  E step
+    r_ij = (a_j p_ij)^(1/T) / sum_k (a_k p_ik)^(1/T)     over all parents k that see i
+    ```
+
+    This reference version stores all votes. It computes in float32 or wider.
 
     Args:
-        votes: Tensor (B, P, K, I, J, H): at each of P parent places, of the I children at each
-            of K places of its window, for each of J parents.
-        activation: Tensor (B, P, K, I), a_i of these children.
+        votes: Tensor (B, P, K, I, J, H): P parent places, K places of a window, I child types,
+            J parent types and H numbers of a pose.
+        activation: Tensor (B, P, K, I), activations a_i of the children in each window.
         beta_u, beta_a: Tensors (J,).
-        fields: `ReceptiveFields`, with the P and K above.
-        options: `EMOptions`; None: as it is without arguments.
+        fields: `ReceptiveFields` with these P and K.
+        options: `EMOptions`; `None`: the defaults.
 
     Returns:
-        `EMRouting`: (B, P, J, H), (B, P, J) and (B, P, K, I, J), at least float32. Of one
-        iteration the assignment is the first one: shares of its parents.
+        Named tuple: `pose` (B, P, J, H), `activation` (B, P, J), and `assignment`
+        (B, P, K, I, J), the r_ij of the last M step.
 
-    Examples:
+    Example:
 
     >>> from keras_capsule_poe.functions import ReceptiveFields
     >>> fields = ReceptiveFields(4, 4, kernel_size=3)
@@ -191,17 +151,7 @@ def em_routing(votes, activation, beta_u, beta_a, fields, options=None):
 
 
 def em_steps(votes, activation, beta_u, beta_a, fields, options=None):
-    """The iterations of `em_routing`, of the same arguments: a list of `RoutingStep`.
-
-    Examples:
-
-    >>> from keras_capsule_poe.functions import ReceptiveFields
-    >>> fields = ReceptiveFields(1, 2)
-    >>> votes = np.array([0.0, 1.0, 1.0, 3.0]).reshape(1, 1, 2, 1, 2, 1)
-    >>> steps = em_steps(votes, np.ones((1, 1, 2, 1)), np.zeros(2), np.zeros(2), fields)
-    >>> [np.round(step.routing.assignment[0, 0, 1, 0], 2).tolist() for step in steps]
-    [[0.5, 0.5], [0.67, 0.33], [0.67, 0.33]]
-    """
+    """Return the `RoutingStep` of each iteration of `em_routing`."""
     options, steps = options or EMOptions(), []
     children = WindowChildren(votes, activation, fields, options.compete)
     log_assignment, clusters, log_odds, mean = children.first(), None, None, 0.0

@@ -1,12 +1,4 @@
-"""Exact draws of a small layer of binary units: all of its states enumerated.
-
-A capsule of 16 neurons has 65,536 states. With the visible units summed out
-
-    P(h) is proportional to exp(-F(h)),    -F(h) = y.(a + W (b - mu)) + |W^T y|^2/2 + constant
-
-for Gaussian visible units, where y = h - lambda is what the capsule sends, so that an E x E
-matrix is all that it takes, see `state_tables`. For others each state goes down the maps once.
-"""
+"""Exact draws from small layers of binary units, by enumeration of all states."""
 
 from keras import ops
 
@@ -21,24 +13,7 @@ _BLOCK = 4096
 
 
 def state_log_weights(harmonium):
-    """-F(h) of every state of the hidden layer, the visible one summed out.
-
-    Args:
-        harmonium: `Harmonium` with `DenseMaps` and at most 20 hidden neurons, binary.
-
-    Returns:
-        Tensor (2^E,), nats, in the order of `binary_states`.
-
-    Raises:
-        ValueError: If the hidden layer is larger, or not binary.
-
-    Examples:
-
-    >>> from keras_capsule_poe.functions import DenseMaps, Harmonium
-    >>> machine = Harmonium(DenseMaps(ops.zeros((3, 4))), visible=GaussianUnits())
-    >>> ops.convert_to_numpy(state_log_weights(machine)).tolist()
-    [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
-    """
+    """Return -F(h) `(2^E,)` of all states of a small binary hidden layer, v summed out."""
     maps, hidden = harmonium.maps, plain_units(harmonium.hidden)
     neurons = maps.output_shape[0]
     if len(maps.output_shape) != 1 or neurons > MOST_NEURONS or not isinstance(hidden, BinaryUnits):
@@ -52,7 +27,7 @@ def state_log_weights(harmonium):
         b, mu = harmonium.visible_bias, offset_of(harmonium.visible, dtype)
         gram = ops.matmul(maps.kernel, ops.transpose(maps.kernel))
         field = harmonium.hidden_bias + ops.matmul(maps.kernel, b - mu)
-        # y^T gram y/2 of y = h - lambda, in powers of h.
+        # Expand y^T gram y/2 with y = h - lambda in powers of h.
         lam = ops.broadcast_to(lam, (neurons,))
         bent = ops.matmul(gram, lam)
         table = state_table(gram[None], (field - bent)[None])
@@ -69,25 +44,7 @@ def state_log_weights(harmonium):
 
 
 def draw_states(log_weights, groups, seed):
-    """States drawn from the laws P(h) that are proportional to exp(log weight), exactly.
-
-    Args:
-        log_weights: Tensor (G, 2^E), a law a row, nats.
-        groups: Integer tensor (N,), the law of each draw.
-        seed: int, scalar integer tensor or `keras.random.SeedGenerator`.
-
-    Returns:
-        Tensor (N, E) of zeros and ones, of the type of the weights.
-
-    Raises:
-        ValueError: If there are not 2^E weights in a row, E from 1 to 20.
-
-    Examples:
-
-    >>> sure = ops.convert_to_tensor([[-1e9, -1e9, 0.0, -1e9]])
-    >>> ops.convert_to_numpy(draw_states(sure, ops.zeros((2,), "int32"), seed=0)).tolist()
-    [[0.0, 1.0], [0.0, 1.0]]
-    """
+    """Draw binary states (N, E) exactly; row g of log weights `(G, 2^E)` defines P_g."""
     log_weights = at_least_float32(log_weights)
     laws, states = log_weights.shape
     neurons = whole_number("neurons", states.bit_length() - 1)
@@ -96,7 +53,7 @@ def draw_states(log_weights, groups, seed):
             f"`log_weights` must have 2^E columns, E of 1 to {MOST_NEURONS}. "
             f"Received: shape {tuple(log_weights.shape)}"
         )
-    # First the upper neurons, then the lower ones given these: short rows instead of 2^E.
+    # Draw the upper neurons first, then the lower ones given them: rows are short, not 2^E.
     few = 2 ** (neurons // 2)
     table = ops.reshape(log_weights, (laws, states // few, few))
     first, second = streams(seed, 2)

@@ -1,4 +1,4 @@
-"""A machine of capsules as one of flat neurons, and the machine of one capsule alone."""
+"""Conversions of an RBM of capsules: to flat neurons, and to one of its capsules."""
 
 from keras import ops
 
@@ -8,21 +8,7 @@ from keras_capsule_poe.functions.maps import DenseMaps
 
 
 def flattened(harmonium):
-    """The same machine over flat neurons: one matrix, of maps c_ij W_ij.
-
-    Args:
-        harmonium: `Harmonium` of maps between capsules, of coefficients (I, J).
-
-    Returns:
-        `Harmonium` with `DenseMaps`, of (B, J E) hidden and (B, I D) visible neurons.
-
-    Examples:
-
-    >>> from keras_capsule_poe.functions import EinsumMaps
-    >>> maps, c = EinsumMaps(ops.ones((6, 5, 3, 4))), ops.ones((6, 5))
-    >>> flattened(Harmonium(maps, coefficients=c)).maps.kernel.shape
-    TensorShape([15, 24])
-    """
+    """Return the same RBM over flat neurons, with one matrix of the maps c_ij W_ij."""
     maps = harmonium.maps
     c = ops.cast(harmonium.coefficients, maps.kernel.dtype)
     kernel = ops.transpose(c[:, :, None, None] * maps.kernel, (1, 2, 0, 3))
@@ -35,22 +21,7 @@ def flattened(harmonium):
 
 
 def one_capsule(harmonium, capsule):
-    """The machine of one hidden capsule; all others send nothing.
-
-    Args:
-        harmonium: `Harmonium` of maps between capsules, of coefficients (I, J).
-        capsule: int, its index.
-
-    Returns:
-        `Harmonium` of J = 1.
-
-    Examples:
-
-    >>> from keras_capsule_poe.functions import EinsumMaps
-    >>> maps, c = EinsumMaps(ops.ones((6, 5, 3, 4))), ops.ones((6, 5))
-    >>> one_capsule(Harmonium(maps, coefficients=c), 2).maps.output_shape
-    (1, 3)
-    """
+    """Return the RBM with a single hidden capsule, chosen by its index."""
     one = slice(capsule, capsule + 1)
     hidden = harmonium.hidden
     if isinstance(hidden, CentredUnits):

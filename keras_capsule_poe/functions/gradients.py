@@ -1,29 +1,12 @@
-"""Functions that bring their gradient with them, on every backend."""
+"""Functions with custom gradients on every backend."""
 
 import keras
 from keras import ops
 
 
 def custom_gradient(function):
-    """`keras.ops.custom_gradient` of functions with several results.
-
-    Keras hands the gradients in these to each backend in another way, and on Torch one only.
-
-    Args:
-        function: Of tensors to a tuple of tensors and a function, which takes a gradient in each
-            of these and gives a sequence of those in the arguments. Not twice differentiable.
-
-    Returns:
-        A function of the same arguments to the tuple.
-
-    Examples:
-
-    >>> @custom_gradient
-    ... def halves(x):
-    ...     return (x / 2, x / 2), lambda first, second: [(first + second) / 2]
-    >>> [float(half) for half in halves(ops.ones(()))]
-    [0.5, 0.5]
-    """
+    """Wrap a function that returns (tuple of results, gradient); first derivatives only."""
+    # Keras passes several upstream gradients differently on each backend, and Torch gets only one.
     if keras.backend.backend() == "torch":
         return _on_torch(function)
 

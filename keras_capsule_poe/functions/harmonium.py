@@ -1,8 +1,4 @@
-"""A harmonium: two layers of units, connected by maps and not within themselves.
-
-Hidden units receive z = a + W x, visible ones z~ = b + W^T y, where x and y are what the other
-side sends. Given one side the units of the other are independent.
-"""
+"""RBMs with any exponential-family units (harmoniums), and Gibbs sampling from them."""
 
 from keras import ops
 
@@ -16,23 +12,30 @@ from keras_capsule_poe.functions.units import BinaryUnits
 
 
 class Harmonium:
-    """Energy -E(x, y) = b.x + y.(a + W x), less the base energies of the units' states.
+    """RBM with any exponential-family units on either side.
 
-    F(x) = base_energy(x) - b.x + sum of the hidden units' free energies at a + W x; so
-    p(x) = exp(-F(x))/Z, a density where x is real. Capsules have maps c_ij W_ij, with fixed c.
+    The two layers are connected by maps W. Units of one layer are independent given the other:
+
+    ```
+    -E(x, y) = b.x + y.(a + W x) - base_energy(x) - base_energy(y)
+    p(x) = exp(-F(x))/Z,  F(x) = base_energy(x) - b.x + sum over hidden units of F(a + W x)
+    ```
+
+    `p(x)` is a density if x is real. Capsules have the maps `c_ij W_ij` with fixed coupling
+    coefficients c. Methods take and return states as the units send them, less any offset.
 
     Args:
         maps: `DenseMaps`, `EinsumMaps` or `BlockMaps`.
-        hidden, visible: Units of an exponential family, see `functions.units`.
-        hidden_bias: Tensor of the shape of one image's hidden units, a; `None`: zero.
-        visible_bias: Tensor of the shape of one image's visible units, b; `None`: zero.
-        coefficients: Tensor (I, J), c, for maps between capsules, or (B, I, J), those of each
-            image; `None` with `DenseMaps`.
+        hidden, visible: Units of an exponential family; `None`: `BinaryUnits`.
+        hidden_bias: Tensor a of the shape of one image's hidden units; `None`: zero.
+        visible_bias: Tensor b of the shape of one image's visible units; `None`: zero.
+        coefficients: Tensor c (I, J) or (B, I, J) for maps between capsules; `None` with
+            `DenseMaps`.
 
     Raises:
         ValueError: If coefficients are missing.
 
-    Examples:
+    Example:
 
     >>> machine = Harmonium(DenseMaps(ops.ones((3, 4))))
     >>> v = np.array([[0.0, 1.0, 1.0, 0.0]], "float32")
@@ -71,28 +74,13 @@ class Harmonium:
             )
 
     def fields(self, x):
-        """What the hidden units receive, a + W x.
-
-        Args:
-            x: Tensor (B, ...), what the visible units send.
-
-        Returns:
-            Tensor (B, ...) of the hidden units' shape.
-        """
+        """Return the hidden units' pre-activations a + W x (B, ...) for x (B, ...)."""
         maps, x = self.maps, ops.cast(at_least_float32(x), self.maps.kernel.dtype)
         up = maps.up(self.pairs(ops.shape(x)[0]), maps.lay_inputs(x))
         return maps.unlay_outputs(up) + self.hidden_bias
 
     def free_energy(self, x, fields=None):
-        """F(x), the hidden units summed out.
-
-        Args:
-            x: Tensor (B, ...), what the visible units send.
-            fields: Tensor, `fields(x)` where it is known.
-
-        Returns:
-            Tensor (B,), nats.
-        """
+        """Return F(x) (B,) in nats for x (B, ...); pass `fields(x)` if it is known."""
         fields = self.fields(x) if fields is None else fields
         x = ops.cast(x, fields.dtype)
         visible = self.visible.energy(x, self.visible_bias)
@@ -100,7 +88,7 @@ class Harmonium:
         return _total(visible, self.maps.input_shape) + _total(hidden, self.maps.output_shape)
 
     def transposed(self):
-        """The same machine with its sides exchanged, whose free energy is F(y)."""
+        """Return the same RBM with its sides exchanged, whose free energy is F(y)."""
         maps, c = self.maps, self.coefficients
         axes = (1, 0) if len(maps.kernel.shape) == 2 else (1, 0, 3, 2)
         return Harmonium(
@@ -113,16 +101,13 @@ class Harmonium:
         )
 
     def tempered(self, beta, base_bias=None):
-        """The machine at inverse temperature beta, of energy (1 - beta) E_base + beta E.
+        """Return the RBM at inverse temperature beta, with energy `(1 - beta) E_base + beta E`.
 
-        E_base has neither maps nor hidden biases. The fields are those of this machine.
+        E_base has neither maps nor hidden biases. `fields` of both RBMs are the same.
 
         Args:
-            beta: Scalar, or a tensor that broadcasts to both sides, in [0, 1].
-            base_bias: Tensor, the visible biases of E_base; `None`: those of the machine.
-
-        Returns:
-            `Harmonium`.
+            beta: Scalar, or tensor that broadcasts to both sides, in `[0, 1]`.
+            base_bias: Tensor, visible biases of E_base; `None`: the RBM's own.
         """
         base = self.visible_bias if base_bias is None else base_bias
         return Harmonium(
@@ -135,12 +120,12 @@ class Harmonium:
         )
 
     def passes(self):
-        """`Passes` of the machine, which are given `pairs`."""
+        """Return the Gibbs chain (`Passes`) of the RBM, used with `pairs`."""
         biases = self.hidden_bias, self.visible_bias
         return Passes(self.maps, self.coefficients, self.hidden, self.visible, *biases)
 
     def pairs(self, images):
-        """The coefficients of so many images, as the maps lay them, or None."""
+        """Return the coupling coefficients of a number of images in the maps' layout, or None."""
         c = self.coefficients
         if c is None:
             return None
@@ -151,19 +136,18 @@ class Harmonium:
 
 
 def gibbs_step(harmonium, x, seed, fields=None):
-    """Both sides drawn once, y of p(y | x) and then x of p(x | y): all images at once.
+    """One Gibbs step: draw y from p(y | x), then x from p(x | y).
 
     Args:
         harmonium: `Harmonium`.
-        x: Tensor (B, ...), what the visible units send.
-        seed: int, scalar integer tensor or `keras.random.SeedGenerator`; `None`: means instead
-            of draws.
-        fields: Tensor, `harmonium.fields(x)` where it is known.
+        x: Tensor (B, ...), states of the visible units.
+        seed: int, scalar integer tensor or `keras.random.SeedGenerator`; `None`: mean field.
+        fields: Tensor, `harmonium.fields(x)`; `None`: computed.
 
     Returns:
         Tensors x and y.
 
-    Examples:
+    Example:
 
     >>> from keras_capsule_poe.functions import DenseMaps
     >>> x, y = gibbs_step(Harmonium(DenseMaps(ops.ones((3, 4)))), ops.ones((2, 4)), seed=0)
@@ -184,21 +168,21 @@ def gibbs_step(harmonium, x, seed, fields=None):
 
 
 def gibbs_chain(harmonium, x, steps, seed):
-    """What both sides are after some steps of Gibbs sampling.
+    """Gibbs sampling of an RBM for a number of steps.
 
     Args:
         harmonium: `Harmonium`.
-        x: Tensor (B, ...), what the visible units send at the start.
-        steps: int or scalar integer tensor, one or more.
+        x: Tensor (B, ...), states of the visible units at the start.
+        steps: int or scalar integer tensor, at least one.
         seed: int, scalar integer tensor or `keras.random.SeedGenerator`; `None`: mean field.
 
     Returns:
-        Tensors x, and the y that it was drawn from.
+        Tensors x, and the y from which x was drawn.
 
     Raises:
         ValueError: If `steps` is an int below one.
 
-    Examples:
+    Example:
 
     >>> from keras_capsule_poe.functions import DenseMaps
     >>> machine = Harmonium(DenseMaps(ops.ones((3, 4))))
@@ -217,27 +201,8 @@ def gibbs_chain(harmonium, x, steps, seed):
 
 
 def log_variance_gradient(harmonium, x):
-    """Gradient of the mean log p(v) in log s^2, where v = s x and x is what is modelled.
-
-    log p(v) = -F(v/s) - log Z - sum log s, and Z does not depend on s: with the parameters of
-    the standardised machine held no samples of the model are needed,
-
-    d/d log s^2 = <x (x - E[x | p(y | x)])>/2 - 1/2, mean field, for Gaussian visible units.
-
-    Args:
-        harmonium: `Harmonium` with `GaussianUnits`, or these centred, as visible units.
-        x: Tensor (B, D), what the visible units send.
-
-    Returns:
-        Tensor (D,), nats.
-
-    Examples:
-
-    >>> from keras_capsule_poe.functions import DenseMaps, GaussianUnits
-    >>> machine = Harmonium(DenseMaps(ops.zeros((3, 1))), visible=GaussianUnits())
-    >>> float(log_variance_gradient(machine, np.array([[-2.0], [2.0]], "float32"))[0])
-    1.5
-    """
+    """Return the gradient (D,) of the mean log p(v) in `log s^2`, Gaussian units, v = s x."""
+    # log p(v) = -F(v/s) - log Z - sum log s, and Z does not depend on s: no samples needed.
     x = ops.cast(x, harmonium.maps.kernel.dtype)
     offset = ops.cast(getattr(harmonium.visible, "offset", 0), x.dtype)
     expected, _ = gibbs_step(harmonium, x, seed=None)
@@ -245,6 +210,6 @@ def log_variance_gradient(harmonium, x):
 
 
 def _total(energy, shape):
-    """The sum over a side of energies that have its last axis summed out."""
+    """Sum energies over the side's remaining axes."""
     axes = len(shape) - 1
     return ops.sum(energy, axis=tuple(range(-axes, 0))) if axes else energy

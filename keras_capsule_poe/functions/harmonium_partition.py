@@ -1,8 +1,4 @@
-"""The partition function of a harmonium: exact for a small layer, else by annealing.
-
-log Z = log of the sum of exp(-F(x)). Annealed importance sampling goes from a machine without
-maps, whose Z is known, to the harmonium; from samples of the harmonium it goes back.
-"""
+"""The partition function of an RBM: by enumeration, or by annealed importance sampling."""
 
 from typing import Any, NamedTuple
 
@@ -26,13 +22,7 @@ _BLOCK = 4096
 
 
 class AnnealedPartition(NamedTuple):
-    """What annealing says of log Z.
-
-    `log_z`: the estimate, nats.
-    `error`: its standard error.
-    `log_weights`: array (N,), the estimate of each chain; on average they are below log Z where
-        the annealing goes forward, and above it where it goes back.
-    """
+    """Estimate of log Z, its standard error, and the estimates (N,) of single chains (nats)."""
 
     log_z: float
     error: float
@@ -40,18 +30,18 @@ class AnnealedPartition(NamedTuple):
 
 
 def enumerated_log_partition(harmonium):
-    """log Z, the states of the smaller layer of binary units enumerated.
+    """Return the exact log Z of an RBM, by enumeration of the smaller binary layer.
 
     Args:
-        harmonium: `Harmonium`, of which a side has at most 20 neurons, all binary.
+        harmonium: `Harmonium` with at most 20 neurons on one side, all binary.
 
     Returns:
         float, nats.
 
     Raises:
-        ValueError: If no side is small and binary.
+        ValueError: If no binary side is small enough.
 
-    Examples:
+    Example:
 
     >>> from keras_capsule_poe.functions import DenseMaps, Harmonium
     >>> machine = Harmonium(DenseMaps(ops.zeros((3, 1000))))
@@ -63,25 +53,7 @@ def enumerated_log_partition(harmonium):
 
 
 def draw_enumerated(harmonium, n, seed=0):
-    """Independent draws of p(x), the states of the smaller layer of binary units enumerated.
-
-    Args:
-        harmonium: See `enumerated_log_partition`.
-        n: int.
-        seed: int.
-
-    Returns:
-        Tensor (n, ...), as the visible units send them.
-
-    Raises:
-        ValueError: If no side is small and binary.
-
-    Examples:
-
-    >>> from keras_capsule_poe.functions import DenseMaps, Harmonium
-    >>> draw_enumerated(Harmonium(DenseMaps(ops.zeros((3, 1000)))), 5).shape
-    TensorShape([5, 1000])
-    """
+    """Draw n independent x (n, ...) from p(x), by enumeration of the smaller binary layer."""
     is_visible, states = _enumerated(harmonium)
     states, logs = (np.concatenate(parts) for parts in zip(*states))
     p = np.exp(logs - logsumexp(logs))
@@ -93,27 +65,28 @@ def draw_enumerated(harmonium, n, seed=0):
 
 
 def annealed_partition(harmonium, betas=None, chains=100, base_bias=None, seed=0):
-    """log Z by annealed importance sampling, hidden units summed out.
+    """Annealed importance sampling of log Z of an RBM, hidden units summed out.
 
-    Chains start at the machine without maps and with visible biases `base_bias`, and go through
-    `harmonium.tempered(beta)`, a step of Gibbs sampling at each. The weights are those of Z/Z_0,
-    unbiased; their logarithms are too low.
+    Chains start at the RBM without maps, whose visible biases are `base_bias`. They pass through
+    `harmonium.tempered(beta)` with one Gibbs step at each beta. The estimate of Z is unbiased,
+    so the estimate of log Z is low on average.
 
     Args:
         harmonium: `Harmonium`.
-        betas: Array, from zero to one; `None`: `annealing_schedule()`.
-        chains: int, N, two or more.
-        base_bias: Tensor, of the visible shape, b_0: log p/(1 - p) of the data's means p is best.
-            `None`: the visible biases.
+        betas: Array, rising from zero to one; `None`: `annealing_schedule()`.
+        chains: int, N, at least two.
+        base_bias: Tensor of the visible shape; `None`: the visible biases. For binary units the
+            log-odds of the data's means are best.
         seed: int.
 
     Returns:
-        `AnnealedPartition`.
+        Named tuple in nats: `log_z`, its standard `error`, and `log_weights` (N,), the estimate
+        of each chain.
 
     Raises:
-        ValueError: If `betas` does not go from zero to one or there are fewer chains than two.
+        ValueError: If `betas` does not rise from zero to one, or `chains` is below two.
 
-    Examples:
+    Example:
 
     >>> from keras_capsule_poe.functions import DenseMaps, Harmonium
     >>> machine = Harmonium(DenseMaps(ops.ones((3, 4))))
@@ -136,23 +109,23 @@ def annealed_partition(harmonium, betas=None, chains=100, base_bias=None, seed=0
 
 
 def reverse_annealed_partition(harmonium, x, betas=None, base_bias=None, seed=0):
-    """log Z by annealing from samples of the harmonium back to the machine without maps.
+    """Reverse annealed importance sampling of log Z, from samples back to the RBM without maps.
 
-    If x are exact samples the weights are those of Z_0/Z, unbiased, and the logarithms of their
-    inverses too high: with `annealed_partition` they bracket log Z.
+    If x are exact samples, the estimate of log Z is high on average. Together with
+    `annealed_partition` it gives bidirectional bounds.
 
     Args:
         harmonium: `Harmonium`.
-        x: Tensor (N, ...), samples of p(x), as the visible units send them.
+        x: Tensor (N, ...), samples of the visible units, N at least two.
         betas, base_bias, seed: See `annealed_partition`.
 
     Returns:
-        `AnnealedPartition`.
+        Named tuple as of `annealed_partition`.
 
     Raises:
-        ValueError: If `betas` does not go from zero to one or there are fewer samples than two.
+        ValueError: If `betas` does not rise from zero to one, or there are too few samples.
 
-    Examples:
+    Example:
 
     >>> from keras_capsule_poe.functions import DenseMaps, Harmonium
     >>> machine, x = Harmonium(DenseMaps(ops.zeros((3, 4)))), np.zeros((2, 4), "float32")
@@ -174,17 +147,17 @@ def reverse_annealed_partition(harmonium, x, betas=None, base_bias=None, seed=0)
 
 
 def log_likelihood(harmonium, x, log_z):
-    """Mean log p(x) over images, and its standard error over them.
+    """Return the mean log p(x) over images in nats, and its standard error.
 
     Args:
         harmonium: `Harmonium`.
-        x: Array (B, ...), what the visible units send.
+        x: Array (B, ...), states of the visible units.
         log_z: float, nats.
 
     Returns:
-        float mean, float standard error, nats.
+        float mean and float standard error; the error is NaN for a single image.
 
-    Examples:
+    Example:
 
     >>> from keras_capsule_poe.functions import DenseMaps, Harmonium
     >>> machine = Harmonium(DenseMaps(ops.zeros((3, 4))))
@@ -200,7 +173,7 @@ def log_likelihood(harmonium, x, log_z):
 
 
 def _enumerated(harmonium):
-    """Whether the visible side is the smaller; and blocks of states and their -F, both arrays."""
+    """Return whether the visible side is enumerated, and blocks of states with their -F."""
     sides = [
         side
         for side in (harmonium, harmonium.transposed())
@@ -226,10 +199,10 @@ def _enumerated(harmonium):
 
 
 def _anneal(harmonium, x, betas, base, seed):
-    """Log weights of chains that start at betas[0] and go through the others."""
+    """Return log weights of chains that start at the first beta."""
 
-    # F_b is not linear in b, the hidden units being summed out: a step weighs F_b - F_next. What
-    # the hidden units receive is the same at each b, and is carried from step to step.
+    # F_b is not linear in b, so the increment is F_b - F_next. Pre-activations do not depend on
+    # b, so they are carried as `values` from step to step.
     def gain(x, fields, before, after):
         here, there = (harmonium.tempered(beta, base) for beta in (before, after))
         return here.free_energy(x, fields) - there.free_energy(x, fields)
@@ -248,7 +221,7 @@ def _base(harmonium, bias):
 
 
 def _base_log_partition(harmonium, base):
-    """log Z of the machine without maps."""
+    """Return log Z of the RBM without maps."""
     nothing = ops.zeros(harmonium.maps.output_shape, base.dtype)
     logs = harmonium.visible.free_energy(base), harmonium.hidden.free_energy(nothing)
     return -sum(_numbers(part).sum() for part in logs)

@@ -1,10 +1,7 @@
-"""Gibbs sampling of hidden neurons alone, where visible ones are Gaussian.
+"""Gibbs sampling of hidden neurons alone, with Gaussian visible neurons integrated out.
 
-What the visible neurons give the hidden ones is Gaussian given these:
-
-    z = a + W x,    x ~ N(b + W^T y, 1) - mu,    so    z ~ N(a + W (b - mu) + W W^T y, W W^T)
-
-so that a step takes E x E matrices, however many visible neurons there are.
+`z = a + W x` is Gaussian given y, with mean `a + W (b - mu) + W W^T y` and covariance `W W^T`.
+So a step costs E x E matrices, independent of the number of visible neurons.
 """
 
 import keras
@@ -16,33 +13,7 @@ from keras_capsule_poe.functions.units import GaussianUnits
 
 
 def hidden_chain(harmonium, y, steps, seed):
-    """Hidden neurons after some steps of Gibbs sampling, the visible ones drawn and forgotten.
-
-    The same law as `gibbs_chain` with its sides exchanged.
-
-    Args:
-        harmonium: `Harmonium` with `DenseMaps` and Gaussian visible units, centred or not.
-        y: Tensor (B, E), what the hidden units send at the start.
-        steps: int or scalar integer tensor, zero or more.
-        seed: int, scalar integer tensor or `keras.random.SeedGenerator`.
-
-    Returns:
-        Tensor (B, E), what they send.
-
-    Raises:
-        ValueError: If the visible units are not Gaussian, or a side is not flat.
-
-    Examples:
-
-    >>> from keras_capsule_poe.functions import DenseMaps, Harmonium
-    >>> machine = Harmonium(DenseMaps(ops.ones((3, 400))), visible=GaussianUnits())
-    >>> hidden_chain(machine, ops.zeros((2, 3)), steps=10, seed=0).shape
-    TensorShape([2, 3])
-
-    Reference:
-
-    - [Geman & Geman, 1984](https://doi.org/10.1109/TPAMI.1984.4767596)
-    """
+    """Run Gibbs steps on hidden states y (B, E), like `gibbs_chain` from the hidden side."""
     visible, kernel = plain_units(harmonium.visible), harmonium.maps.kernel
     if len(kernel.shape) != 2 or not isinstance(visible, GaussianUnits):
         raise ValueError(
@@ -52,7 +23,7 @@ def hidden_chain(harmonium, y, steps, seed):
     away = harmonium.visible_bias - offset_of(harmonium.visible, kernel.dtype)
     field = harmonium.hidden_bias + ops.matmul(kernel, away)
     gram = ops.matmul(kernel, ops.transpose(kernel))
-    # Where neurons are more than visible ones it has zeros, and rounding makes them negative.
+    # Zero eigenvalues (more hidden than visible neurons) may round to negative ones.
     variances, axes = ops.linalg.eigh(gram)
     root = ops.sqrt(ops.maximum(variances, 0))[:, None] * ops.transpose(axes)
     noises, draws = streams(seed, 2)

@@ -1,4 +1,4 @@
-"""Gibbs sampling of visible units, hidden units and their latent parents."""
+"""Gibbs sampling of visible units, hidden units and latent parents."""
 
 from keras import ops
 
@@ -7,29 +7,7 @@ from keras_capsule_poe.functions.randomness import streams
 
 
 def latent_chain(router, harmonium, x, coefficients, steps, seed):
-    """What all three layers are after some sweeps: h of p(h | v, c), v, and then c, in turn.
-
-    Args:
-        router: `LatentRouter` of the harmonium's maps.
-        harmonium: `Harmonium` of the same maps; its coefficients are not used.
-        x: Tensor (B, I, D), what the visible units send at the start.
-        coefficients: Tensor (B, I, J), s times the parents at the start, one-hot.
-        steps: int or scalar integer tensor, one or more.
-        seed: int, scalar integer tensor or `keras.random.SeedGenerator`; `None`: mean field.
-
-    Returns:
-        Tensors x, the y that it was drawn from, and the coefficients drawn given both.
-
-    Examples:
-
-    >>> from keras_capsule_poe.functions import EinsumMaps, Harmonium, LatentRouter
-    >>> maps, x = EinsumMaps(ops.ones((6, 5, 3, 4))), ops.ones((2, 6, 4))
-    >>> router = LatentRouter(maps)
-    >>> c, _ = router.route(x)
-    >>> machine = Harmonium(maps, coefficients=c)
-    >>> [state.shape for state in latent_chain(router, machine, x, c, steps=3, seed=0)]
-    [TensorShape([2, 6, 4]), TensorShape([2, 5, 3]), TensorShape([2, 6, 5])]
-    """
+    """Return x, y and coefficients after Gibbs steps over all three layers; no seed: mean field."""
     maps = harmonium.maps
     biases = harmonium.hidden_bias, harmonium.visible_bias
     chain = Passes(maps, router, harmonium.hidden, harmonium.visible, *biases)

@@ -1,13 +1,4 @@
-"""Routing as inference: each visible capsule has one parent among the hidden ones, which is latent.
-
-c_i is one-hot over the J hidden capsules, all as likely beforehand, and
-
-    -E(v, h, c) = b.v + a.h + s sum_ij c_ij h_j^T W_ij v_i      less the base energy of v
-
-so that all three conditionals factorise; P(c_i = j | v, h) = softmax_j(s h_j.W_ij v_i) is the
-agreement of vote and capsule. Mean field in (h, c) is dynamic routing with dot agreement and
-a softmax over the outputs, whose logits are not added up over the iterations.
-"""
+"""Routing as inference: each visible capsule has one latent parent among the hidden capsules."""
 
 import math
 
@@ -21,19 +12,27 @@ from keras_capsule_poe.functions.units import BinaryUnits
 
 
 class LatentRouter:
-    """Parents of the visible capsules: found by mean field, or drawn given both layers.
+    """Inference of the latent parents of visible capsules, by mean field or by sampling.
+
+    The parent c_i of a visible capsule is one-hot over the J hidden capsules, uniform a priori:
+
+        -E(v, h, c) = b.v + a.h + s sum_ij c_ij h_j^T W_ij v_i - base_energy(v)
+        P(c_i = j | v, h) = softmax_j(s h_j^T W_ij v_i)
+
+    Mean field in (h, c) is dynamic routing with dot agreement, a softmax over the outputs and
+    replaced logits.
 
     Args:
-        maps: Maps, see `functions.maps`.
-        hidden: Units of the hidden capsules, see `functions.units`.
-        hidden_bias: Tensor (J, E), a; `None`: zero.
+        maps: Maps such as `EinsumMaps`.
+        hidden: Units of the hidden capsules; None: `BinaryUnits`.
+        hidden_bias: Tensor (J, E), a; None: zero.
         iterations: int, mean-field updates of the parents, zero or more.
         scale: float, s, above zero.
 
     Raises:
         ValueError: If a number is out of range.
 
-    Examples:
+    Example:
 
     >>> from keras_capsule_poe.functions import EinsumMaps
     >>> router = LatentRouter(EinsumMaps(ops.ones((6, 5, 3, 4))))
@@ -57,13 +56,21 @@ class LatentRouter:
         self._agreement = maps.agreements("dot")
 
     def route(self, x):
-        """`Routing` of inputs (B, I, D): s times the parents' probabilities, and sum_i c W x."""
+        """Infer the parents of inputs by mean field.
+
+        Args:
+            x: Tensor (B, I, D), states of the visible units.
+
+        Returns:
+            `Routing`: s times the probabilities of the parents (B, I, J), and the pre-activations
+            z_j = sum_i c_ij W_ij x_i (B, J, E), without the hidden bias.
+        """
         maps = self.maps
         c, steps = self.steps(maps.lay_inputs(ops.cast(at_least_float32(x), maps.kernel.dtype)))
         return Routing(maps.unlay_pairs(c), maps.unlay_outputs(steps[-1]))
 
     def steps(self, x):
-        """Coefficients and the list of collectives, all laid out, from inputs laid out."""
+        """Return c and the list of pre-activations, for inputs in the layout of the maps."""
         maps = self.maps
         share = self.scale * maps.lay_numbers(ops.full((maps.outputs,), 1 / maps.outputs, x.dtype))
         c = maps.equal_pairs(share, x)
@@ -75,15 +82,7 @@ class LatentRouter:
         return c, steps
 
     def given(self, x, y, noise=None):
-        """s times the parents, given both layers: their probabilities, or one-hot draws.
-
-        Args:
-            x, y: Tensors, what visible and hidden units send, laid out.
-            noise: Tensor (B, I, J), see `noise`; `None`: probabilities.
-
-        Returns:
-            Pairs, laid out.
-        """
+        """Return s times the parents given both layers: probabilities, or samples with `noise`."""
         maps = self.maps
         agreement = self._agreement.of(self._agreement.measure(x), y)
         scaled = tree.map_structure(lambda pairs: self.scale * pairs, agreement)
@@ -94,25 +93,25 @@ class LatentRouter:
         return maps.lay_pairs(self.scale * drawn)
 
     def noise(self, shape, dtype, seed):
-        """What is random in a draw of parents, see `functions.randomness.index_noise`."""
+        """Return the noise of a sample of parents, see `index_noise`."""
         return index_noise(shape, dtype, seed)
 
 
 def latent_free_energy(harmonium, x, scale=1.0):
-    """Minus the ELBO: an upper bound of F(v), the hidden units and the parents summed out.
+    """Return minus the ELBO, an upper bound on the free energy F(v) of the visible units.
 
-    ELBO = -F(v; c) + sum_i H(c_i/s) - I log J, of probabilities c/s of the parents, the hidden
-    units' given these. No update of the mean field raises this bound.
+    The bound sums out the hidden units and the parents. With probabilities c/s of the parents,
+    ELBO = -F(v; c) + sum_i H(c_i/s) - I log J. Mean-field updates never increase the bound.
 
     Args:
-        harmonium: `Harmonium` whose coefficients (B, I, J) are s times probabilities.
-        x: Tensor (B, I, D), what the visible units send.
+        harmonium: `Harmonium` with coefficients (B, I, J), s times probabilities.
+        x: Tensor (B, I, D), states of the visible units.
         scale: float, s.
 
     Returns:
-        Tensor (B,), nats; F(v) itself where J is one.
+        Tensor (B,), in nats. It is exact if J is one.
 
-    Examples:
+    Example:
 
     >>> from keras_capsule_poe.functions import EinsumMaps, Harmonium
     >>> c = ops.ones((2, 6, 5)) / 5

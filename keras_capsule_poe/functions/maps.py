@@ -1,18 +1,8 @@
-"""Maps between two layers, and the sums over pairs of capsules that they stand for.
+"""Maps between two layers of capsules.
 
-Routing and contrastive divergence ask maps for nothing else than
-
-    up(c, x)              z_j  = sum_i c_ij W_ij x_i
-    down(c, y)            z~_i = sum_j c_ij W_ij^T y_j
-    agreements(kind)      y_j . W_ij x_i, or the cosine
-    correlation(c, y, x)  sum_b c_ij y_j x_i^T
-
-of tensors in the maps' own layout: `lay_inputs`, `lay_outputs`, `lay_pairs` lead there from
-(B, I, D), (B, J, E) and (B, I, J), and `unlay_...` back. `correlation` gives a list of blocks,
-of shapes `map_shapes`, that `unlay_maps` puts together in the shape of the kernel; they may be
-added and subtracted before. `images_at_once` says how many images to take at a time.
-
-Shapes: B images, I input capsules of D dimensions, J output capsules of E dimensions.
+Maps have the methods `up`, `down`, `agreements` and `correlation`, for tensors in the layout of
+the maps. `lay_...` converts tensors to this layout and `unlay_...` converts them back.
+`correlation` returns blocks of shapes `map_shapes`; `unlay_maps` joins them to a kernel.
 """
 
 from keras import ops
@@ -21,37 +11,44 @@ from keras_capsule_poe.functions.norms import at_least_float32, direction
 
 
 class Identity:
-    """Layouts in which everything stays as it is, and all images at once."""
+    """Maps whose layout is that of the caller, and which take all images at once."""
 
     input_axis = output_axis = -1
 
     def images_at_once(self, held=1):
-        """None: all."""
+        """Return None: all images."""
         return None
 
     def lay_inputs(self, tensor):
-        """The tensor itself."""
+        """Return the tensor itself."""
         return tensor
 
     lay_outputs = unlay_inputs = unlay_outputs = lay_pairs = unlay_pairs = lay_inputs
 
     def unlay_maps(self, blocks):
-        """The one block."""
+        """Return the only block."""
         return blocks[0]
 
 
 class EinsumMaps(Identity):
-    """Prediction maps W_ij, every sum an einsum: the readable form, in which all votes are held.
+    """Prediction maps W_ij, with an einsum for every sum (the reference implementation).
+
+    These maps store all votes W_ij x_i. `BlockMaps` computes the same numbers in less memory.
 
     Args:
-        kernel: Tensor (I, J, E, D), prediction maps W_ij.
+        kernel: Tensor (I, J, E, D), maps from I input capsules of D dimensions to J output
+            capsules of E dimensions.
 
-    Examples:
+    Example:
 
     >>> maps = EinsumMaps(ops.ones((6, 5, 3, 4)))
     >>> x, c = ops.ones((2, 6, 4)), ops.ones((2, 6, 5))
     >>> maps.up(c, x).shape, maps.votes(x).shape
     (TensorShape([2, 5, 3]), TensorShape([2, 6, 5, 3]))
+
+    Reference:
+
+    - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Equation 2
     """
 
     def __init__(self, kernel):
@@ -64,91 +61,79 @@ class EinsumMaps(Identity):
         self.map_shapes = [tuple(self.kernel.shape)]
 
     def votes(self, x):
-        """What each input capsule predicts for each output, W_ij x_i: (B, I, J, E).
-
-        Reference:
-
-        - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Equation 2
-        """
+        """Return the votes W_ij x_i, of shape (B, I, J, E)."""
         return ops.einsum("bid,ijed->bije", x, self.kernel)
 
     def up(self, c, x):
-        """z_j = sum_i c_ij W_ij x_i: (B, J, E)."""
+        """Return the pre-activations z_j = sum_i c_ij W_ij x_i, of shape (B, J, E)."""
         return ops.einsum("bij,bije->bje", c, self.votes(x))
 
     def down(self, c, y):
-        """z~_i = sum_j c_ij W_ij^T y_j: (B, I, D)."""
+        """Return the pre-activations z~_i = sum_j c_ij W_ij^T y_j, of shape (B, I, D)."""
         return ops.einsum("bij,bijd->bid", c, ops.einsum("bje,ijed->bijd", y, self.kernel))
 
     def equal_up(self, x):
-        """sum_i W_ij x_i: (B, J, E)."""
+        """Return sum_i W_ij x_i, of shape (B, J, E)."""
         return ops.einsum("bid,ijed->bje", x, self.kernel)
 
     def agreements(self, kind):
-        """`EinsumAgreement` of `kind`."""
+        """Return the `EinsumAgreement` of the given kind."""
         return EinsumAgreement(self, kind)
 
     def correlation(self, c, y, x):
-        """The sum over images of c_ij y_j x_i^T: [(I, J, E, D)]."""
+        """Return [sum_b c_ij y_j x_i^T], of shape (I, J, E, D), summed over images b."""
         weighted = ops.einsum("bij,bje->bije", c, y)
         return [ops.einsum("bije,bid->ijed", weighted, x)]
 
-    # Numbers per pair, (B, I, J), and per output
-
     def lay_numbers(self, values):
-        """Numbers per output, (J,), to a shape that fits outputs, less their vectors."""
+        """Return values (J,) in a shape that broadcasts to (B, J)."""
         return values[None]
 
     def equal_pairs(self, share, x):
-        """The coefficients c_ij = share_j of all inputs; share (1, J)."""
+        """Return coefficients (B, I, J) that are `share` (1, J) for every input."""
         return ops.broadcast_to(share[:, None], (ops.shape(x)[0], self.inputs, self.outputs))
 
     def add_to_outputs(self, pairs, values):
-        """Pairs with a number per image and output, (B, J), added."""
+        """Add values (B, J) to pairs (B, I, J)."""
         return pairs + values[:, None]
 
     def softmax(self, logits, normalize, scale, leaky=False):
-        """Softmax over the inputs or the outputs, maybe with a logit of zero, times `scale`."""
+        """Return `scale` times the softmax; `leaky` adds a logit of zero and drops its share."""
         axis = 1 if normalize == "inputs" else 2
         if leaky:
             logits = ops.concatenate([logits, ops.zeros_like(logits[:, :, :1])], axis=2)
             return scale * ops.softmax(logits, axis=2)[:, :, :-1]
-        if logits.shape[axis] == 1:  # Keras warns of a softmax over one value
+        if logits.shape[axis] == 1:  # Keras warns about a softmax over one value.
             return scale * ops.ones_like(logits)
         return scale * ops.softmax(logits, axis=axis)
 
 
 class EinsumAgreement:
-    """Agreement y_j . W_ij x_i, or with `kind="cosine"` y_j . W_ij x_i/|W_ij x_i|.
-
-    Args:
-        maps: `EinsumMaps`.
-        kind: `"cosine"` or `"dot"`.
-    """
+    """Agreement y_j . W_ij x_i, or y_j . W_ij x_i/|W_ij x_i| for `kind="cosine"`."""
 
     def __init__(self, maps, kind):
         self._maps = maps
         self._is_cosine = kind == "cosine"
 
     def measure(self, x):
-        """The votes of x, or their directions."""
+        """Return the votes of x, or their directions for cosines."""
         votes = self._maps.votes(x)
         return direction(votes) if self._is_cosine else votes
 
     def of(self, votes, y):
-        """Agreements of y with what `measure` gave: (B, I, J)."""
+        """Return the agreements (B, I, J) of y with the result of `measure`."""
         return ops.einsum("bije,bje->bij", votes, y)
 
 
 class DenseMaps(Identity):
-    """One matrix between two layers of neurons, without routing: a Boltzmann machine's.
+    """A weight matrix between two layers of neurons, without routing (as in an RBM).
 
-    The same as one capsule a side with c = 1.
+    It is the same as one capsule on each side with c = 1.
 
     Args:
         kernel: Tensor (E, D), from D visible to E hidden neurons.
 
-    Examples:
+    Example:
 
     >>> DenseMaps(ops.ones((3, 4))).up(None, ops.ones((2, 4))).shape
     TensorShape([2, 3])
@@ -160,13 +145,13 @@ class DenseMaps(Identity):
         self.map_shapes = [tuple(self.kernel.shape)]
 
     def up(self, c, x):
-        """z = W x: (B, E)."""
+        """Return the pre-activations z = W x, of shape (B, E)."""
         return ops.matmul(x, ops.transpose(self.kernel))
 
     def down(self, c, y):
-        """z~ = W^T y: (B, D)."""
+        """Return the pre-activations z~ = W^T y, of shape (B, D)."""
         return ops.matmul(y, self.kernel)
 
     def correlation(self, c, y, x):
-        """The sum over images of y x^T: [(E, D)]."""
+        """Return [sum_b y x^T], of shape (E, D), summed over images b."""
         return [ops.matmul(ops.transpose(y), x)]

@@ -1,9 +1,4 @@
-"""The partition function of a small product of expert capsules: exact, and by annealing.
-
-With fixed routing coefficients c, and visible capsules v_i of finitely many values,
-p(v) = exp(-F(v)) / Z with z_j = b_j + sum_i c_ij W_ij v_i. For capsules exp(-F) is
-prod_j (1 + |z_j|^2).
-"""
+"""log Z of small products of expert capsules with discrete visible capsules."""
 
 from functools import lru_cache
 
@@ -21,27 +16,7 @@ MOST_STATES = 1_000_000
 
 
 def exact_log_partition(kernel, coefficients, values, units=CAPSULES, hidden_bias=None):
-    """log Z by enumeration of all S^I states.
-
-    Args:
-        kernel: Array (I, J, E, D), the maps W_ij.
-        coefficients: Array (I, J), the routing coefficients c_ij.
-        values: Array (S, D), what each visible capsule may be.
-        units: The experts' units, see `functions.units`.
-        hidden_bias: Array (J, E), b; or None.
-
-    Returns:
-        float, nats.
-
-    Raises:
-        ValueError: If the shapes do not fit, or there are more than 1,000,000 states.
-
-    Examples:
-
-    >>> kernel, values = np.zeros((3, 2, 4, 2)), np.eye(2)
-    >>> bool(np.isclose(exact_log_partition(kernel, np.ones((3, 2)), values), 3 * np.log(2)))
-    True
-    """
+    """Return log Z in nats by enumeration of all S^I states of I capsules with S values."""
     votes = _votes(kernel, coefficients, values)
     inputs, states = votes.shape[:2]
     if states**inputs > MOST_STATES:
@@ -58,38 +33,7 @@ def exact_log_partition(kernel, coefficients, values, units=CAPSULES, hidden_bia
 def annealed_log_partition(
     kernel, coefficients, values, chains=1000, temperatures=100, seed=0, units=CAPSULES
 ):
-    """log Z by annealed importance sampling, from the uniform to the model's distribution.
-
-    Each chain starts uniformly, where log Z_0 = I log S, and goes through p_b(v) proportional
-    to exp(-b F(v)) for b up to one, a sweep of Gibbs sampling at each.
-
-    Args:
-        kernel: Array (I, J, E, D), the maps W_ij.
-        coefficients: Array (I, J), the routing coefficients c_ij.
-        values: Array (S, D), what each visible capsule may be.
-        chains: int, two or more.
-        temperatures: int, steps of b; one: plain importance sampling.
-        seed: int.
-        units: The experts' units, see `functions.units`.
-
-    Returns:
-        float estimate, float standard error, nats.
-
-    Raises:
-        ValueError: If the shapes do not fit, or `chains` or `temperatures` is too small.
-
-    Examples:
-
-    >>> kernel, values = np.zeros((3, 2, 4, 2)), np.eye(2)
-    >>> found, error = annealed_log_partition(kernel, np.ones((3, 2)), values, chains=10)
-    >>> bool(np.isclose(found, 3 * np.log(2))), error
-    (True, 0.0)
-
-    Reference:
-
-    - [Neal, 2001](https://arxiv.org/abs/physics/9803008)
-    - [Salakhutdinov & Murray, 2008](https://doi.org/10.1145/1390156.1390266)
-    """
+    """Return log Z in nats and its error by AIS from the uniform distribution."""
     if chains < 2 or temperatures < 1:
         raise ValueError(
             "`chains` must be two or more and `temperatures` one or more. "
@@ -107,11 +51,9 @@ def annealed_log_partition(
 
 @lru_cache(maxsize=8)
 def _discrete(units):
-    """Annealing of discrete capsules: states are which values, (I, N), and z, (J, E, N).
+    """Compile AIS of discrete capsules; states are value indices (I, N) and z (J, E, N)."""
 
-    The chains come last: sums over few experts of few dimensions are then of long rows.
-    """
-
+    # The chains are the last axis, so that sums over small axes run over long rows.
     def log_weight(z):
         return -ops.sum(units.free_energy(z, axis=1), axis=0)
 
@@ -120,7 +62,7 @@ def _discrete(units):
         votes = ops.transpose(votes, (0, 2, 3, 1))
 
         def sweep(state, _, beta, seed):
-            """Draws each visible capsule of p_b, given the others."""
+            """Draw each visible capsule from p_b given the others."""
             seeds = split(seed, inputs)
 
             def body(i, index, z):
@@ -144,7 +86,7 @@ def _discrete(units):
 
 
 def _votes(kernel, coefficients, values):
-    """c_ij W_ij v of every visible capsule and value, (I, S, J, E)."""
+    """Return the votes c_ij W_ij v (I, S, J, E) of every visible capsule and value."""
     kernel, coefficients, values = (
         np.asarray(a, "float64") for a in (kernel, coefficients, values)
     )

@@ -1,4 +1,4 @@
-"""Passes between visible and hidden units, which contrastive divergence is made of."""
+"""Gibbs steps between visible and hidden units, as contrastive divergence uses them."""
 
 from keras import ops
 
@@ -12,11 +12,7 @@ from keras_capsule_poe.functions.slices import over_images
 
 
 class Passes:
-    """Passes between visible and hidden units, for a few images at a time, all laid out.
-
-    What is drawn is drawn for all images, each time, and the few at hand are taken: so an image
-    gets the same numbers however they are cut, into slices here or among devices.
-    """
+    """Gibbs steps for a few images at a time, in the layout of the maps."""
 
     def __init__(self, maps, coefficients, hidden, visible, hidden_bias=None, visible_bias=None):
         self._maps, self._hidden, self._visible = maps, hidden, visible
@@ -36,7 +32,7 @@ class Passes:
                 "`coefficients` must be a Router over maps of the same kind. Received: a Router "
                 f"over {type(self._router.maps).__name__}, and {type(maps).__name__}"
             )
-        # A router whose collectives have the outputs' bias brings it along.
+        # A router with a hidden bias has already added it to the pre-activations.
         self._is_routed_bias = getattr(self._router, "hidden_bias", None) is not None
         if self._is_routed_bias:
             if hidden_bias is not None:
@@ -49,11 +45,11 @@ class Passes:
         ]
 
     def cast(self, x):
-        """`x` as a tensor of the maps' type."""
+        """Return `x` as a tensor of the maps' dtype."""
         return ops.cast(at_least_float32(x), self._maps.kernel.dtype)
 
     def seeds(self, seed, steps):
-        """For each step None, or seeds of hidden units, visible ones and, if latent, parents."""
+        """Return per step None, or seeds for hidden units, visible units and latent parents."""
         if seed is None:
             return [None] * steps
         for units in (self._hidden, self._visible):
@@ -64,13 +60,13 @@ class Passes:
                 )
         each = 3 if self._is_latent else 2
         pairs = split(seed, each * steps)
-        # A list: in a graph a tensor is not iterated over.
+        # A list, because a graph cannot iterate over a tensor.
         return [[pairs[each * step + k] for k in range(each)] for step in range(steps)]
 
     def check_chains(self, chains, x):
-        """Raises ValueError where chains would need coefficients of images that are not there."""
+        """Raise ValueError if per-image coefficients do not fit the number of chains."""
         c, sizes = self._coefficients, {chains.shape[0], x.shape[0]}
-        # In a graph a size may not be known.
+        # A size may be unknown in a graph.
         if c is not None and len(c.shape) == 3 and len(sizes - {None}) > 1:
             raise ValueError(
                 "`chains` must be as many as there are images where coefficients are given: each "
@@ -79,30 +75,21 @@ class Passes:
             )
 
     def all_at_once(self, x):
-        """Nothing is cut: as many images, or chains, as x has; they have no numbers, None."""
+        """Use all images of `x` at once; their image numbers are then None."""
         self._whole = ops.shape(x)[: len(x.shape) - len(self._maps.input_shape)]
 
-    # A few images
-
     def arrays(self, x, *more, of_batch=True):
-        """What `over_images` cuts: x and more, coefficients, and the images' numbers from 1.
-
-        Args:
-            x: Tensor (B, ...).
-            *more: Tensors (B, ...).
-            of_batch: bool, whether x are the images of a batch, of which other devices may have
-                a part; else they are chains, and all are here.
-        """
+        """Return the arrays that `over_images` slices; chains (not `of_batch`) have no shards."""
         images = ops.shape(x)[0]
         self._rows = current_rows(images) if of_batch else (0, images)
         c = [] if self._coefficients is None else [self.cast(self._coefficients)]
         if c and len(c[0].shape) == 2:
             c = [ops.broadcast_to(c[0][None], (ops.shape(x)[0], *c[0].shape))]
-        # Where a slice is filled up, the number is zero.
+        # Image numbers start at one: padding of a slice has number zero.
         return [x, *more, *c, ops.arange(ops.shape(x)[0], dtype="int32") + 1]
 
     def start(self, x, *more):
-        """Inputs, coefficients, what the hidden units receive, and the images' numbers."""
+        """Return inputs, coefficients, hidden pre-activations and image numbers."""
         *c, image = more
         x = self._maps.lay_inputs(x)
         if self._router:
@@ -113,17 +100,14 @@ class Passes:
         return x, c, self._with_bias(self._maps.up(c, x), 0), image
 
     def step(self, c, z, seeds, image):
-        """Visible units, coefficients and what the hidden units receive, after one pass.
-
-        Coefficients stay as they are, unless they are random variables of the model.
-        """
+        """Return visible units, coefficients and hidden pre-activations after one Gibbs step."""
         x, y = self.states(c, z, seeds, image)
         if self._is_latent:
             c = self._parents(x, y, seeds, image)
         return x, c, self._with_bias(self._maps.up(c, x), 0)
 
     def sweep(self, c, x, seeds, image):
-        """Visible units, the hidden ones that they come from, and parents given both."""
+        """Return visible units, the hidden units that gave them, and parents given both."""
         x, y = self.states(c, self._with_bias(self._maps.up(c, x), 0), seeds, image)
         return x, y, self._parents(x, y, seeds, image)
 
@@ -135,11 +119,11 @@ class Passes:
         return self._router.given(x, y, noise)
 
     def down(self, c, z, seeds, image):
-        """Visible units, of what the hidden ones receive."""
+        """Return visible units, given the hidden pre-activations."""
         return self.states(c, z, seeds, image)[0]
 
     def states(self, c, z, seeds, image):
-        """Visible units and the hidden ones that they come from, of what these receive."""
+        """Return visible and hidden units, given the hidden pre-activations."""
         maps, (first, second) = self._maps, (None, None) if seeds is None else (seeds[0], seeds[1])
         hidden, visible = self._laid
         if seeds is None:
@@ -154,10 +138,10 @@ class Passes:
         return visible.drawn(field, maps.lay_inputs(noise)), y
 
     def _own(self, draw, shape, dtype, seed, image):
-        """What is drawn for the images at hand, (B, ...), cut from a draw for all of them."""
         seed = StatelessSeed(seed[0], seed[1] + 1)
         if image is None:
             return draw((*self._whole, *shape), dtype, seed)
+        # Draw for all images and select: the noise depends on neither slices nor shards.
         start, total = self._rows
         noise = draw((total, *shape), dtype, seed)
         return ops.take(noise, start + ops.maximum(image - 1, 0), axis=0)
@@ -169,11 +153,11 @@ class Passes:
         return z + (self._maps.lay_inputs if side else self._maps.lay_outputs)(bias[None])
 
     def statistics(self, c, z, x, image, images):
-        """Sums over images, of z as it came, that make the gradients."""
+        """Return the sums over images for the gradients, given z (B, J, E)."""
         return self.sums(c, self._hidden.pull(z), x, image, images)
 
     def sums(self, c, pull, x, image, images):
-        """Sums over images that make the gradients, of what the hidden units pull with."""
+        """Return the sums over images for the gradients, given scores (B, J, E)."""
         pull = self.mean(pull, image, images)
         sums = list(self._maps.correlation(c, self._maps.lay_outputs(pull), x))
         if self._biases[0] is not None:
@@ -184,26 +168,24 @@ class Passes:
         return sums
 
     def mean(self, rows, image, images):
-        """Rows over how many `images` there are; zero where a slice is filled up."""
+        """Divide rows by the number of images; rows of padding become zero."""
         rows = (1 / images) * rows
         is_image = ops.reshape(image > 0, (-1,) + (1,) * (len(rows.shape) - 1))
         return ops.where(is_image, rows, ops.zeros_like(rows))
 
     def unlay(self, x, *z):
-        """Inputs and outputs as they came."""
+        """Return inputs and outputs in their original layout."""
         return [self._maps.unlay_inputs(x), *(self._maps.unlay_outputs(each) for each in z)]
 
-    # All images
-
     def over(self, step, outputs, x, *more, of_batch=True):
-        """Results of `step`, inputs and so many outputs, and its sums over all images."""
+        """Run `step` on slices of all images; return per-image results and sums over images."""
         maps, arrays = self._maps, self.arrays(x, *more, of_batch=of_batch)
         shapes = [maps.input_shape] + outputs * [maps.output_shape]
         sums = [*maps.map_shapes, *(bias.shape for bias in self._biases if bias is not None)]
         return over_images(step, arrays, maps.images_at_once(), shapes, sums)
 
     def gradients(self, sums):
-        """Gradients of the kernel and the biases, of the sums over images."""
+        """Return the gradients of the kernel and the two biases from sums over images."""
         blocks = len(self._maps.map_shapes)
         kernel, biases = self._maps.unlay_maps(sums[:blocks]), iter(sums[blocks:])
         biases = [None if bias is None else next(biases) for bias in self._biases]

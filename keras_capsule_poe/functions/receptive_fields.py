@@ -1,4 +1,4 @@
-"""Which places of a grid each place of a convolution sees, and by which places each is seen."""
+"""Receptive fields of capsule convolutions: the child places that each parent place sees."""
 
 import numpy as np
 from keras import ops
@@ -7,25 +7,24 @@ from keras_capsule_poe.functions.checks import whole_number
 
 
 class ReceptiveFields:
-    """The places of a grid that each parent place sees: windows of K x K places, or the whole.
+    """Child places that each parent place sees: windows of a grid, or the whole grid.
 
     Args:
-        height, width: int, of the grid of the children.
-        kernel_size: int, height and width of a window, in places; None: one parent sees all.
-        strides: int, places from one window to the next.
+        height, width: int, size of the grid of children, in places.
+        kernel_size: int, height and width of a window; None: one parent sees the whole grid.
+        strides: int, distance between windows, in places.
 
     Attributes:
-        shape: (h, w), the grid of the parents, of P = h w places.
-        children: int array (P, K), which child place each parent sees at each of the K places of
-            its window, row by row.
-        windows: int array (N, L), for each of the N child places the windows that it lies in, as
-            indices into the flat (P, K); P K where there is no further one.
-        parents: int array (N,), how many parent places see each child.
+        shape: (h, w), the grid of the P = h w parents.
+        children: int array (P, K), the K children in the window of each parent, row by row.
+        windows: int array (N, L), for each of the N children its positions in the flattened
+            `children`, padded with P K.
+        parents: int array (N,), number of parents that see each child.
 
     Raises:
-        ValueError: If an argument is not as above or the window is larger than the grid.
+        ValueError: If an argument is invalid or the window is larger than the grid.
 
-    Examples:
+    Example:
 
     >>> fields = ReceptiveFields(3, 4, kernel_size=3)
     >>> fields.shape, fields.children.shape, fields.parents.reshape(3, 4)[0].tolist()
@@ -55,12 +54,12 @@ class ReceptiveFields:
             row[: len(each)] = each
 
     def gather(self, children):
-        """What each window sees: of (B, N, ...) its places (B, P, K, ...)."""
+        """Return the children (B, P, K, ...) of each window, from a grid (B, N, ...)."""
         found = ops.take(children, self.children.ravel(), axis=1)
         return ops.reshape(found, (-1, *self.children.shape, *children.shape[2:]))
 
     def scatter(self, seen):
-        """The transpose of `gather`: of (B, P, K, ...) the sums (B, N, ...) over all windows."""
+        """Return sums over windows (B, N, ...) of (B, P, K, ...), the transpose of `gather`."""
         shape = seen.shape[3:]
         flat = ops.reshape(seen, (-1, self.children.size, *shape))
         flat = ops.concatenate([flat, ops.zeros_like(flat[:, :1])], axis=1)
@@ -68,34 +67,33 @@ class ReceptiveFields:
         return ops.sum(ops.reshape(of_child, (-1, *self.windows.shape, *shape)), axis=2)
 
     def total(self, parts, between="all"):
-        """Sums over all that `compete` with each: tensors (B, P, K, I, J), or what broadcasts."""
+        """Return the sums of (B, P, K, I, J) over all parents that `compete` for a child."""
         parts = ops.sum(parts, axis=-1, keepdims=True) if between == "all" else parts
         return self.gather(self.scatter(parts))
 
     def compete(self, logits, between="all"):
-        """A softmax for each child, over all parents that see it.
+        """Return the softmax for each child over all parents that see it.
 
         Args:
-            logits: Tensor (B, P, K, I, J), of child type i at a place of a window and parent
-                type j.
-            between: `"all"`: parents of all types at all places; or `"places"`: those of one
-                type, so that types do not compete.
+            logits: Tensor (B, P, K, I, J), for child type i in a window and parent type j.
+            between: `"all"`: parents of all types compete. `"places"`: only parents of one type
+                at different places compete.
 
         Returns:
-            Tensor of that shape: non-negative, and for each child of one sum over all windows
-            that it lies in (and over j).
+            Tensor of that shape, non-negative. For each child, it sums to one over all parents that
+            compete.
         """
         return ops.exp(self.log_compete(logits, between))
 
     def log_compete(self, logits, between="all"):
-        """Logarithms of what `compete` gives, of which none is too small to be told from zero."""
-        # Types first: a window then holds one number of each child, or one of each pair.
+        """Return the logarithm of `compete`, without underflow."""
+        # Reduce over the types first, so that less is gathered.
         weights = ops.logsumexp(logits, axis=-1, keepdims=True) if between == "all" else logits
         flat = ops.reshape(weights, (-1, self.children.size, *weights.shape[3:]))
         none = ops.full_like(flat[:, :1], -np.inf)
         of_child = ops.take(ops.concatenate([flat, none], axis=1), self.windows.ravel(), axis=1)
         of_child = ops.reshape(of_child, (-1, *self.windows.shape, *weights.shape[3:]))
-        # Children outside of all windows have no parents, and what becomes of them is not used.
+        # Children outside of all windows have no parents; their values are not used.
         highest = ops.max(of_child, axis=2, keepdims=True, initial=-1e30)
         total = ops.sum(ops.exp(of_child - highest), axis=2)
         total = highest[:, :, 0] + ops.log(ops.maximum(total, 1e-30))

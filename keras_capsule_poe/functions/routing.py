@@ -1,20 +1,4 @@
-"""Dynamic routing between two layers of capsules, over any maps.
-
-    z_0 = b_j + sum_i c_ij W_ij x_i                   c the same for all i
-    p_t = p_{t-1} + T g(z_{t-1})                      the sum of the directions so far
-    c_t = scale softmax(A(p_t) + prior log|z_{t-1}|^2 + bias),
-    z_t = b_j + sum_i c_t,ij W_ij x_i
-
-with g(z) the direction of z (or its squash, for dot agreement), T the temperature, prior the
-activation prior and A the agreement with the votes. Agreements add up over the iterations, so
-that one small sum is carried and not the logits; or each replaces the one before, p_t =
-T g(z_{t-1}), as in soft k-means. Leaky routing has one more output in the softmax, of logit
-zero, that takes a share of each input and is then dropped.
-
-Routing sees the outputs' own bias b_j, where they have one: the log-odds in the logits are those
-of the model only with all of z_j, and the same holds of the mean field of latent parents, whose
-agreement is with what the output sends.
-"""
+"""Dynamic routing between two layers of capsules, over any maps."""
 
 from collections import namedtuple
 from dataclasses import dataclass
@@ -38,35 +22,32 @@ LOGITS = ("accumulated", "replaced")
 
 @dataclass(frozen=True)
 class RoutingOptions:
-    """How capsules are routed.
+    """Options of dynamic routing.
+
+    `temperature`, `activation_prior` and `scale` may be scalar tensors.
 
     Args:
-        iterations: int, agreement updates; 0 leaves the coefficients as they start.
-            ("r iterations" in Sabour et al. are r - 1 here: their last update is not used.)
-        temperature: float, factor T on the agreement, above zero: near zero it counts for
-            nothing, a large one is winner-take-all.
-        normalize: `"inputs"`: sum_i c_ij is constant, each output is a weighted mean of its
-            votes; `"outputs"`: sum_j c_ij is constant, each input splits a budget.
-        agreement: `"cosine"`, as in Hauser's paper; `"dot"`, the inner product with the
-            squashed collective, as in Sabour et al.; or `"projection"`, with its direction.
-        activation_prior: float, factor b on an output's own log-odds log |z_j|^2 in its logits:
-            outputs compete for the whole image, as EM routing multiplies by the activation.
-            Without effect with `normalize="inputs"`, where the softmax cancels it.
-        scale: float, what the coefficients sum to; or `"mean"`: the mean coefficient is one
-            (they sum to the number of capsules that `normalize` names). A unit of measure:
-            multiplying it by s is the same as multiplying the maps by s.
-        leaky: bool, whether an input may belong to no output: one more logit, zero, stands in
-            the softmax over the outputs, so that sum_j c_ij is less than the scale.
-        logits: `"accumulated"`, agreements add up over the iterations, which sharpens the
-            coefficients; or `"replaced"`, the last agreement counts alone. With projections
-            an iteration is then one of soft k-means.
-
-    The temperature, the prior and the scale may be scalar tensors.
+        iterations: int, number of updates of the coupling coefficients. Zero keeps the initial
+            ones. The "r iterations" of Sabour et al. are r - 1 here: their last update is unused.
+        temperature: float above zero, factor T on the agreement. A value near zero ignores the
+            agreement; a large value gives winner-take-all.
+        normalize: `"inputs"` for a softmax over the inputs: each output is a weighted mean of its
+            votes. `"outputs"` for a softmax over the outputs: each input splits its coefficients.
+        agreement: `"cosine"` as in Hauser (2019), `"dot"` for the inner product with the squashed
+            output as in Sabour et al., or `"projection"` for that with the output's direction.
+        activation_prior: float, weight of an output's log-odds log |z_j|^2 in its logits. It has
+            no effect for `normalize="inputs"`, because that softmax cancels it.
+        scale: float, sum of the coefficients, or `"mean"` for a mean coefficient of one. A factor
+            on `scale` has the same effect as the same factor on the maps.
+        leaky: bool, whether to add a zero logit to the softmax over the outputs. An input then
+            does not have to belong to any output.
+        logits: `"accumulated"` to sum the agreements over the iterations, or `"replaced"` to use
+            only the last. With projections, the latter is soft k-means.
 
     Raises:
-        ValueError: If an option has no meaning.
+        ValueError: If an option is invalid.
 
-    Examples:
+    Example:
 
     >>> RoutingOptions(iterations=1, scale="mean").total(inputs=6, outputs=5)
     6.0
@@ -76,7 +57,7 @@ class RoutingOptions:
     - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Procedure 1
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643), Algorithm 1
     - [Hinton et al., 2018](https://openreview.net/forum?id=HJWLfGWRb), the activation prior
-    - [Su, 2018](https://github.com/bojone/Capsule), logits replaced
+    - [Su, 2018](https://github.com/bojone/Capsule), replaced logits
     """
 
     iterations: int = 3
@@ -114,7 +95,7 @@ class RoutingOptions:
             object.__setattr__(self, name, value)
 
     def total(self, inputs, outputs):
-        """What the coefficients of I inputs and J outputs sum to: `scale`, "mean" resolved."""
+        """Return the sum of the coefficients for I inputs and J outputs, with `"mean"` resolved."""
         if isinstance(self.scale, str):
             number = inputs if self.normalize == "inputs" else outputs
             return ops.cast(number, "float32") if ops.is_tensor(number) else float(number)
@@ -122,17 +103,27 @@ class RoutingOptions:
 
 
 class Router:
-    """Routing with one set of maps and options.
+    """Dynamic routing with one set of maps and options.
+
+    Let v_ij = W_ij x_i be the votes and g(z) the direction of z (its squash for dot agreement).
+    An iteration t = 1, 2, ... computes
+
+        p_t    = p_{t-1} + T g(z_{t-1})                  or T g(z_{t-1}) with replaced logits
+        c_t,ij = scale softmax(agreement(v_ij, p_t,j) + prior log-odds(z_{t-1},j) + bias_j)
+        z_t,j  = b_j + sum_i c_t,ij v_ij
+
+    The initial coefficients are the same for all inputs: uniform over the inputs, or the softmax
+    of `bias` over the outputs.
 
     Args:
-        maps: Maps, see `functions.maps`.
+        maps: Maps such as `EinsumMaps`.
         options: `RoutingOptions`.
         bias: Tensor (J,), added to the logits of each output capsule; or None.
-        numbers: `Numbers`, tensors that replace those of the options and the bias.
-        units: What the outputs are, see `functions.units`.
-        hidden_bias: Tensor (J, E), b_j, added to what each output receives; or None.
+        numbers: `Numbers`, tensors that replace those of the options and the bias; or None.
+        units: Units of the outputs, such as `CapsuleUnits`.
+        hidden_bias: Tensor (J, E), b_j, added to the pre-activations; or None.
 
-    Examples:
+    Example:
 
     >>> from keras_capsule_poe.functions import EinsumMaps
     >>> router = Router(EinsumMaps(ops.ones((6, 5, 3, 4))), RoutingOptions(iterations=1))
@@ -149,7 +140,7 @@ class Router:
         self._numbers = numbers
         prior = options.activation_prior
         no_prior = isinstance(prior, float) and prior == 0
-        # Over the inputs the softmax cancels what is the same for all of them.
+        # A softmax over the inputs cancels an offset that all inputs share.
         self._is_offset = options.normalize == "outputs" and not (no_prior and bias is None)
         self._is_cosine = options.agreement == "cosine"
         self._is_replaced = options.logits == "replaced"
@@ -165,18 +156,26 @@ class Router:
             leak = ops.exp(-largest) if options.leaky else 0
             share = share / (ops.sum(share) + leak)
         self._share = maps.lay_numbers(share)
+        # The log-odds in the logits need all of z_j, so routing adds b_j in each iteration.
         self.hidden_bias = self._laid_bias = None
         if hidden_bias is not None:
             self.hidden_bias = ops.cast(at_least_float32(hidden_bias), maps.kernel.dtype)
             self._laid_bias = maps.lay_outputs(self.hidden_bias[None])
 
     def route(self, x):
-        """`Routing` of inputs (B, I, D)."""
+        """Route input capsules.
+
+        Args:
+            x: Tensor (B, I, D), input capsules.
+
+        Returns:
+            `Routing`: coupling coefficients (B, I, J) and pre-activations z (B, J, E).
+        """
         c, *steps = self.all_images(ops.cast(at_least_float32(x), self.maps.kernel.dtype))
         return Routing(c, steps[-1])
 
     def all_images(self, x):
-        """Coefficients (B, I, J) and the collectives z_0 to z_last, each (B, J, E)."""
+        """Return the list [c, z_0, ..., z_last], of shapes (B, I, J) and (B, J, E)."""
         maps = self.maps
 
         def step(x):
@@ -188,11 +187,11 @@ class Router:
         return over_images(step, [x], maps.images_at_once(), shapes, [])[0]
 
     def all_logits(self, x):
-        """Logits (B, I, J) of the coefficients that each iteration makes: a list."""
+        """Return the list of the logits (B, I, J) of each iteration."""
         return self._all_pairs(x, self._options.iterations, self._laid_logits)
 
     def all_coefficients(self, x):
-        """Coefficients (B, I, J) as they start, and those that each iteration makes: a list."""
+        """Return the list of the initial coefficients (B, I, J) and those of each iteration."""
 
         def coefficients(x):
             start = self.maps.equal_pairs(self._numbers.scale * self._share, x)
@@ -201,7 +200,7 @@ class Router:
         return self._all_pairs(x, self._options.iterations + 1, coefficients)
 
     def _all_pairs(self, x, n, function):
-        """A list of `n` numbers of each pair, (B, I, J), of a function of inputs laid out."""
+        """Return the `n` tensors (B, I, J) that `function` computes from inputs."""
         maps = self.maps
 
         def step(x):
@@ -212,7 +211,7 @@ class Router:
         return over_images(step, [x], maps.images_at_once(), shapes, [])[0]
 
     def _laid_logits(self, x):
-        """Logits that each iteration makes, laid out, of inputs laid out: a list."""
+        """Return the list of the logits of each iteration, in the layout of the maps."""
         measured, pull, found = self._agreement.measure(x), 0.0, []
         for z in self.steps(x)[1][:-1]:
             pull = self._pulled(pull, z)
@@ -220,7 +219,7 @@ class Router:
         return found
 
     def steps(self, x):
-        """Coefficients and the list of collectives, all laid out, from inputs laid out."""
+        """Return c and the list [z_0, ..., z_last] for inputs, all in the layout of the maps."""
         scale = self._numbers.scale
         z = self.maps.equal_up(x) * ops.expand_dims(scale * self._share, self._axis)
         z = self._with_bias(z)
@@ -236,7 +235,6 @@ class Router:
         return c, steps
 
     def _pulled(self, pull, z):
-        """p_t, from p_{t-1} and z_{t-1}."""
         more = self._numbers.temperature * self._direction(z)
         return more if self._is_replaced else pull + more
 
@@ -263,7 +261,7 @@ class Router:
 
 
 def numbers_of(kernel, options, bias, inputs):
-    """`Numbers` of options and a bias (or None), as tensors of the kernel's type."""
+    """Return the `Numbers` of options and a bias as tensors of the kernel's dtype."""
     outputs = kernel.shape[1]
     bias = ops.zeros((outputs,)) if bias is None else bias
     numbers = (

@@ -1,8 +1,4 @@
-"""Which rows of a batch are at hand where its images are shared out among several devices.
-
-What is drawn at random is drawn for the whole batch, and cut: so an image gets the same numbers
-wherever it lies, and several devices learn what one would.
-"""
+"""Shards of a batch on several devices, with random draws that do not depend on the shards."""
 
 import contextlib
 import contextvars
@@ -15,19 +11,7 @@ _current = contextvars.ContextVar("rows", default=None)
 
 @contextlib.contextmanager
 def rows_at_hand(start, total):
-    """While open, batches are rows `start`, `start + 1`, ... of one of `total`.
-
-    Args:
-        start, total: int or scalar integer tensors.
-
-    Examples:
-
-    >>> with rows_at_hand(2, 5):
-    ...     part = draw_rows(keras.random.uniform, (3, 4), seed=0)
-    >>> whole = draw_rows(keras.random.uniform, (5, 4), seed=0)
-    >>> bool(ops.all(part == whole[2:]))
-    True
-    """
+    """Declare that batches are a shard: rows `start`, `start + 1`, ... of `total` rows."""
     token = _current.set((start, total))
     try:
         yield
@@ -36,50 +20,24 @@ def rows_at_hand(start, total):
 
 
 def current_rows(images):
-    """The first row at hand and how many there are in all: a batch of its own by default.
-
-    Args:
-        images: int or scalar integer tensor, how many are at hand.
-    """
+    """Return the shard offset and the total number of rows; by default (0, images)."""
     return _current.get() or (0, images)
 
 
 def draw_rows(draw, shape, **options):
-    """What `draw` gives for the rows at hand.
-
-    Args:
-        draw: Function of a shape and options, as `keras.random.uniform`.
-        shape: Tuple, of the rows at hand; the first number is how many they are.
-        **options: Of `draw`, among them `seed`.
-
-    Returns:
-        Tensor of that shape.
-    """
+    """Return the shard's rows of `draw(shape, **options)`; shape[0] is the shard's size."""
     if _current.get() is None:
         return draw(shape, **options)
+    # Draw for the whole batch, so that an image gets the same numbers on any device.
     start, total = _current.get()
     return ops.take(draw((total, *shape[1:]), **options), start + ops.arange(shape[0]), axis=0)
 
 
 def drop_rows(x, rate, seed):
-    """Dropout: each number is zero with probability `rate`, the others are over `1 - rate`.
-
-    Args:
-        x: Tensor (B, ...).
-        rate: float in [0, 1).
-        seed: int or `keras.random.SeedGenerator`.
-
-    Returns:
-        Tensor of the shape of `x`.
-
-    Examples:
-
-    >>> sorted(set(np.ravel(drop_rows(np.ones((9, 9), "float32"), 0.5, seed=0)).tolist()))
-    [0.0, 2.0]
-    """
+    """Apply dropout to x (B, ...) with the same mask for any number of devices."""
     if _current.get() is None:
         return keras.random.dropout(x, rate, seed=seed)
-    # As Keras makes its mask, so that one device and several drop the same.
+    # The mask is made as Keras makes it, so that one device and several drop the same numbers.
     mask = draw_rows(_dropped_ones, tuple(ops.shape(x)), rate=rate, dtype=x.dtype, seed=seed)
     return x * mask
 

@@ -1,13 +1,4 @@
-"""Self-attention routing between two layers of capsules, in one pass, over any maps.
-
-    s_j  = sum_k W_kj x_k
-    p_ij = softmax over j of (W_ij x_i . s_j) / sqrt(E)     how an input agrees with all others
-    c_ij = p_ij + b_ij                                      b, learned
-    z_j  = sum_i c_ij W_ij x_i
-
-With s_j the sum of all votes, s_j . W_ij x_i is the sum of the inner products of one vote with
-each of them. So this is one iteration of routing that starts from the bare sums.
-"""
+"""Self-attention routing between two layers of capsules, over any maps."""
 
 import math
 
@@ -19,13 +10,20 @@ from keras_capsule_poe.functions.slices import over_images
 
 
 class SelfAttention:
-    """Self-attention routing with one set of maps.
+    """Self-attention routing, in one step without iterations.
+
+        s_j  = sum_k W_kj x_k
+        p_ij = softmax_j(W_ij x_i . s_j / sqrt(E))
+        c_ij = p_ij + b_ij
+        z_j  = sum_i c_ij W_ij x_i
+
+    The logit sums the inner products of one vote with all votes for the same output.
 
     Args:
-        maps: Maps, see `functions.maps`.
-        bias: Tensor (I, J), b_ij, added to the coefficients; or None.
+        maps: Maps such as `EinsumMaps`.
+        bias: Tensor (I, J), b, added to the coefficients; or None.
 
-    Examples:
+    Example:
 
     >>> from keras_capsule_poe.functions import EinsumMaps
     >>> attention = SelfAttention(EinsumMaps(ops.ones((6, 5, 3, 4))))
@@ -43,7 +41,7 @@ class SelfAttention:
         self._share = 1 / math.sqrt(maps.output_shape[1])
 
     def route(self, x):
-        """`Routing` of inputs (B, I, D): c (B, I, J), z (B, J, E)."""
+        """Return the `Routing` of inputs (B, I, D): c (B, I, J) and z (B, J, E)."""
         maps = self.maps
 
         def step(x):
@@ -56,7 +54,7 @@ class SelfAttention:
         return Routing(*over_images(step, [x], maps.images_at_once(), shapes, [])[0])
 
     def coefficients(self, sums, x):
-        """Shares p and coefficients c, as pairs of the maps, from s and inputs laid out."""
+        """Return p and c as pairs, from s and inputs in the layout of the maps."""
         share = self.maps.softmax(self._agreement(sums * self._share, x), "outputs", 1.0)
         if self.bias is None:
             return share, share

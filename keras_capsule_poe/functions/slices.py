@@ -1,4 +1,4 @@
-"""A few images at a time, so that memory does not grow with the batch."""
+"""Loops over slices of a batch, so that memory does not grow with the batch."""
 
 from keras import ops
 
@@ -6,25 +6,13 @@ from keras_capsule_poe.functions.compiled import compiled
 
 
 def over_images(step, arrays, at_once, results, sums, together=1):
-    """Runs `step` on a few images at a time.
-
-    The last images are made up with zeros, for which `step` must add nothing to the sums.
-
-    Args:
-        step: Takes a slice of each array; gives a list of per-image results and a list of sums.
-        arrays: List of tensors (B, ...).
-        at_once: int or scalar integer tensor, images in a slice, at most; or None: all.
-        results: Shapes, without B, of the per-image results.
-        sums: Shapes of the sums.
-        together: int, slices that run side by side, where one does not fill all cores.
-
-    Returns:
-        List of the per-image results of the whole batch, list of the sums over it.
-    """
+    """Run `step` on slices of at most `at_once` images; return (per-image results, sums)."""
     size, dtype = ops.shape(arrays[0])[0], arrays[0].dtype
     is_known = isinstance(size, int) and isinstance(at_once, int)
     if at_once is None or (is_known and size <= at_once):
         return step(*arrays)
+    # Zeros pad the last slice, so `step` must add nothing to the sums for zeros. `together`
+    # slices run in parallel.
     slices = (size + at_once - 1) // at_once
     slices = together * ((slices + together - 1) // together)
     slices = slices if isinstance(size, int) else ops.maximum(slices, together)
@@ -40,8 +28,8 @@ def over_images(step, arrays, at_once, results, sums, together=1):
         for where, new, more in [sliced(done + k * length) for k in range(together)]:
             totals = [ops.scatter_update(t, where[:, None], n) for t, n in zip(totals, new)]
             added = [a + m for a, m in zip(added, more)]
-        # Waiting for this slice's numbers keeps TensorFlow from running many slices side by side,
-        # which would take the memory of all of them.
+        # Depend on this slice's results: TensorFlow would otherwise run many slices in parallel,
+        # which needs the memory of all of them.
         numbers = [ops.ravel(result)[0] for result in (*new[:1], *added[-1:])]
         waited = sum(ops.cast(ops.isnan(number), done.dtype) // 2 for number in numbers)
         return done + together * length + waited, totals, added
@@ -53,23 +41,7 @@ def over_images(step, arrays, at_once, results, sums, together=1):
 
 
 def in_parts(draw, n, at_once, shape):
-    """Rows drawn a part at a time, so that what they are drawn from does not grow with them.
-
-    Args:
-        draw: Function of a part's number, and how many rows it has, to these, (count, ...);
-            of several parts a graph is made, where the backend has graphs.
-        n: int or scalar integer tensor, how many rows in all.
-        at_once: int, rows of a part, at most; up to so many are drawn as part zero.
-        shape: Shape of a row.
-
-    Returns:
-        float32 tensor (n, ...).
-
-    Examples:
-
-    >>> in_parts(lambda part, count: ops.full((count, 1), part), 5, 2, (1,))[:, 0].numpy()
-    array([0., 0., 1., 1., 2.], dtype=float32)
-    """
+    """Return `n` rows from `draw(part, count)`, called for at most `at_once` rows at a time."""
     parts = (n + at_once - 1) // at_once
     least = max(parts, 1) if isinstance(n, int) else ops.maximum(parts, 1)
     count = (n + least - 1) // least
@@ -77,7 +49,7 @@ def in_parts(draw, n, at_once, shape):
     def one(part):
         return ops.cast(draw(part, count), "float32")
 
-    # In a graph, where their number may be a tensor, that is done already.
+    # If `n` is a tensor, this code already runs in a graph.
     one = compiled(one) if isinstance(n, int) and n > at_once else one
 
     def body(part, whole):
@@ -90,5 +62,4 @@ def in_parts(draw, n, at_once, shape):
 
 
 def _fitting(within, array):
-    """`within` (B,) as numbers of the array's type, in a shape that multiplies its rows."""
     return ops.reshape(ops.cast(within, array.dtype), (-1,) + (1,) * (len(array.shape) - 1))

@@ -1,4 +1,4 @@
-"""The squashing non-linearity of capsules and its exact inverse."""
+"""Squashing of capsules, and its exact inverse."""
 
 import numpy as np
 from keras import backend, ops
@@ -7,19 +7,19 @@ from keras_capsule_poe.functions.norms import at_least_float32, folded, length, 
 
 
 def squash(z, axis=-1):
-    """Shrinks a vector to a length below one: |z|^2/(1+|z|^2) * z/|z|.
+    """Shrink a vector to a length below one: |z|^2/(1 + |z|^2) * z/|z|.
 
-    The length of the result is the probability that the capsule is on,
-    sigmoid(log |z|^2). Values and gradients are finite from the zero vector up.
+    The length of the result is the probability that the capsule is on, sigmoid(log |z|^2).
+    Values and gradients are finite, also at the zero vector.
 
     Args:
         z: Tensor (..., E), any real values.
-        axis: The axis that holds the vector.
+        axis: int, the axis of the vector.
 
     Returns:
-        Tensor of the shape and dtype of `z`, float32 if that are integers, of length in [0, 1).
+        Tensor of the shape and dtype of `z` (float32 for integers), of length in [0, 1).
 
-    Examples:
+    Example:
 
     >>> np.asarray(squash(np.array([[1.0, 0.0], [0.0, 3.0]]))).round(3).tolist()
     [[0.5, 0.0], [0.0, 0.9]]
@@ -41,24 +41,24 @@ def _floating(z):
 
 
 def squashed_length(n):
-    """n^2/(1+n^2), the length of a squashed vector of length n."""
+    """Return n^2/(1 + n^2), the length of a squashed vector of length n."""
     s2 = ops.square(folded(n))
     return ops.where(n > 1, 1, s2) / (1 + s2)
 
 
 def exponential_squash(z, axis=-1):
-    """Shrinks a vector to a length below one: (1 - exp(-|z|)) z/|z|.
+    """Shrink a vector to a length below one: (1 - exp(-|z|)) z/|z|.
 
-    Short vectors keep their length, where `squash` squares it.
+    Short vectors keep their length, while `squash` squares it.
 
     Args:
         z: Tensor (..., E), any real values.
-        axis: The axis that holds the vector.
+        axis: int, the axis of the vector.
 
     Returns:
-        Tensor of the shape and dtype of `z`, float32 if that are integers, of length in [0, 1).
+        Tensor of the shape and dtype of `z` (float32 for integers), of length in [0, 1).
 
-    Examples:
+    Example:
 
     >>> np.asarray(exponential_squash(np.array([[0.001, 0.0], [0.0, 3.0]]))).round(3).tolist()
     [[0.001, 0.0], [0.0, 0.95]]
@@ -74,19 +74,19 @@ def exponential_squash(z, axis=-1):
 
 
 def unsquash(x, axis=-1):
-    """Inverse of `squash`: sqrt(|x|/(1-|x|)) * x/|x|.
+    """Return the inverse of `squash`: sqrt(|x|/(1 - |x|)) * x/|x|.
 
-    Lengths are limited to just below one (to 1 - 2 epsilon of the dtype), so that a saturated
-    capsule gives a long vector and not an infinite one.
+    Lengths are limited to 1 - 2 epsilon of the dtype. A saturated capsule thus gives a long
+    vector instead of an infinite one.
 
     Args:
         x: Tensor (..., E) of length below one.
-        axis: The axis that holds the vector.
+        axis: int, the axis of the vector.
 
     Returns:
         Tensor of the shape and dtype of `x`.
 
-    Examples:
+    Example:
 
     >>> np.asarray(unsquash(squash(np.array([[1.0, 0.0]])))).round(3).tolist()
     [[1.0, 0.0]]
@@ -95,7 +95,7 @@ def unsquash(x, axis=-1):
     wide = at_least_float32(x)
     info = np.finfo(backend.standardize_dtype(wide.dtype))
     n = length(wide, axis=axis, keepdims=True)
-    # The slope of unsquash grows as 1/sqrt|x|: below this length it is held, and so stays finite.
+    # The gradient grows as 1/sqrt|x|; a minimum length keeps it finite.
     n_held = ops.maximum(n, float(info.tiny) ** 0.75)
     n_below_one = ops.minimum(n_held, 1 - 2 * float(info.eps))
     root = ops.sqrt(n_below_one / (1 - n_below_one))

@@ -1,32 +1,11 @@
-"""Replica exchange: chains at several temperatures that trade places."""
+"""Replica exchange between Markov chains at several temperatures."""
 
 import keras
 from keras import ops
 
 
 def exchange_log_odds(free_energy, x, betas, odd=False):
-    """Log of p(exchanged)/p of each neighbouring pair of replicas.
-
-    (F_b(x) + F_b'(x')) - (F_b(x') + F_b'(x)) for replicas x at beta b and x' at b'.
-
-    Args:
-        free_energy: Function of x and a tensor (T, N) of inverse temperatures, giving F (T, N).
-        x: Tensor (T, N, ...), N chains at each temperature.
-        betas: Tensor (T,).
-        odd: bool or scalar tensor, whether the pairs are (1, 2), (3, 4), ... and not (0, 1),
-            (2, 3), ...
-
-    Returns:
-        int tensor (T,), the partner of each temperature, itself where it has none; tensor
-        (T, N), the log odds, the same for both of a pair.
-
-    Examples:
-
-    >>> x = np.array([[0.0], [1.0], [3.0]])
-    >>> partner, odds = exchange_log_odds(lambda x, b: b * x, x, np.array([0.0, 0.5, 1.0]))
-    >>> np.asarray(partner).tolist(), np.asarray(odds).tolist()
-    ([1, 0, 2], [[0.5], [0.5], [0.0]])
-    """
+    """Return the partner (T,) of each temperature, and the log odds (T, N) of the exchange."""
     x = ops.convert_to_tensor(x)
     number = x.shape[0]
     shift = ops.cast(odd, "int32")
@@ -35,24 +14,27 @@ def exchange_log_odds(free_energy, x, betas, odd=False):
     partner = ops.where((partner < 0) | (partner >= number), index, partner)
     betas = ops.broadcast_to(ops.cast(betas, x.dtype)[:, None], ops.shape(x)[:2])
     own, swapped = free_energy(x, betas), free_energy(x, ops.take(betas, partner, axis=0))
+    # Log odds: (F_b(x) + F_b'(x')) - (F_b'(x) + F_b(x')).
     gain = own - swapped
     return partner, gain + ops.take(gain, partner, axis=0)
 
 
 def replica_exchange(free_energy, x, betas, seed, odd=False):
-    """Neighbouring replicas exchange places with the probability that keeps their law.
+    """Metropolis exchange of neighbouring replicas, which keeps their joint distribution.
 
-    A Metropolis step whose target is the product of p_b over the temperatures; call it with
-    `odd` false and true in turn.
+    Call it with `odd` false and true in turn.
 
     Args:
-        free_energy, x, betas, odd: See `exchange_log_odds`.
+        free_energy: Function that maps x and a tensor (T, N) of inverse temperatures to F (T, N).
+        x: Tensor (T, N, ...), N chains at each of T temperatures.
+        betas: Tensor (T,), inverse temperatures.
         seed: int, scalar integer tensor or `keras.random.SeedGenerator`.
+        odd: bool or scalar tensor. False pairs `(0, 1), (2, 3), ...`; true pairs `(1, 2), ...`
 
     Returns:
-        Tensor of the shape of `x`; bool tensor (T, N), whether a replica has moved.
+        Tensor of the shape of `x`; bool tensor (T, N), true for replicas that moved.
 
-    Examples:
+    Example:
 
     >>> x = np.array([[1.0], [0.0]])
     >>> moved, has_moved = replica_exchange(lambda x, b: b * x, x, np.array([1.0, 0.5]), seed=0)
@@ -68,7 +50,7 @@ def replica_exchange(free_energy, x, betas, seed, odd=False):
     partner, log_odds = exchange_log_odds(free_energy, x, betas, odd)
     index = ops.arange(x.shape[0], dtype="int32")
     u = keras.random.uniform(ops.shape(log_odds), dtype=log_odds.dtype, seed=seed)
-    # Both of a pair look at one number.
+    # Both replicas of a pair share one random number.
     u = ops.take(u, ops.minimum(index, partner), axis=0)
     has_partner = ops.not_equal(partner, index)[:, None]
     accepted = has_partner & (u < ops.exp(ops.minimum(log_odds, 0)))

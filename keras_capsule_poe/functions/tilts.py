@@ -1,4 +1,4 @@
-"""How far experts tilt a base measure: their log weight of x, and the likelihood's gradient."""
+"""Importance weights that experts give to a reference distribution, and likelihood gradients."""
 
 from typing import Any, NamedTuple
 
@@ -12,30 +12,7 @@ from keras_capsule_poe.functions.units import CAPSULES, free_energy
 
 
 def expert_log_weight(kernel, coefficients, units=CAPSULES, hidden_bias=None):
-    """The function x -> log w(x) = -F(x), sum_j log(1 + |z_j|^2) for capsules.
-
-    P(x) = P_0(x) w(x)/Z is one density of x where the coefficients are the same for all x, and
-    where they are routed from x. It is not where each image keeps its own.
-
-    Args:
-        kernel: Tensor (I, J, E, D), the maps W_ij.
-        coefficients: Tensor (I, J), the same for every x; or a `Router` of the same maps, whose
-            `hidden_bias` counts.
-        units: The experts' units, see `functions.units`.
-        hidden_bias: Tensor (J, E), added to what the experts receive; or None.
-
-    Returns:
-        Function of x (N, I, D) to log w, (N,), nats.
-
-    Raises:
-        ValueError: If the coefficients are of another shape, or there are two biases.
-
-    Examples:
-
-    >>> log_weight = expert_log_weight(ops.ones((6, 5, 3, 4)), ops.ones((6, 5)))
-    >>> log_weight(ops.zeros((2, 6, 4))).shape
-    TensorShape([2])
-    """
+    """Return the function x (N, I, D) -> log w(x) = -F(x) (N,) in nats, of a product of experts."""
     kernel = at_least_float32(kernel)
     if isinstance(coefficients, Router):
         if hidden_bias is not None:
@@ -48,7 +25,7 @@ def expert_log_weight(kernel, coefficients, units=CAPSULES, hidden_bias=None):
             f"Received: shape {tuple(coefficients.shape)}"
         )
     inputs, experts, out_dim, in_dim = kernel.shape
-    # With the same coefficients for every x all of the maps are one matrix.
+    # With coefficients that do not depend on x, all maps form one matrix.
     weighted = ops.transpose(coefficients[:, :, None, None] * kernel, (1, 2, 0, 3))
     maps = DenseMaps(ops.reshape(weighted, (experts * out_dim, inputs * in_dim)))
     bias = 0.0 if hidden_bias is None else ops.cast(hidden_bias, kernel.dtype)
@@ -61,12 +38,7 @@ def expert_log_weight(kernel, coefficients, units=CAPSULES, hidden_bias=None):
 
 
 class ImportanceGradient(NamedTuple):
-    """What `importance_gradient` gives.
-
-    `gradient`: ascent direction on the mean log P of the data, of the kernel's shape.
-    `hidden_bias`: that of the experts' bias (J, E), None where they have none.
-    `effective`: how many equally weighted draws the draws of the base are worth.
-    """
+    """Gradients of mean log P for kernel and bias, and the effective number of draws."""
 
     gradient: Any
     effective: Any
@@ -74,38 +46,10 @@ class ImportanceGradient(NamedTuple):
 
 
 def importance_gradient(maps, x, draws, coefficients, units=CAPSULES, hidden_bias=None):
-    """The likelihood's gradient, its model term an importance average over draws of the base.
-
-    dW_ij = <c_ij pull(z_j) x_i^T> of the data less the same of P, where P's mean is taken over
-    draws of P_0 with weights w(x)/sum w. No chain takes part. It is consistent, and near exact
-    where w varies little under the base, which `effective` says.
-
-    Args:
-        maps: `EinsumMaps` or `BlockMaps`.
-        x: Tensor (B, I, D), visible capsules of the data.
-        draws: Tensor (N, I, D), independent draws of the base measure.
-        coefficients: Tensor (I, J), the same for every x. With a `Router` of the same maps the
-            derivative of the coefficients is missing, as in `contrastive_divergence`.
-        units: The experts' units.
-        hidden_bias: Tensor (J, E), b; or None, as beside a Router, whose own counts.
-
-    Returns:
-        `ImportanceGradient`.
-
-    Examples:
-
-    >>> from keras_capsule_poe.functions import EinsumMaps, UniformBall
-    >>> maps, draws = EinsumMaps(ops.ones((6, 5, 3, 4))), UniformBall(6, 4).draw(9, seed=0)
-    >>> importance_gradient(maps, draws[:2], draws, ops.ones((6, 5))).gradient.shape
-    TensorShape([6, 5, 3, 4])
-
-    Reference:
-
-    - [Hauser, 2019](https://arxiv.org/abs/1907.11643), Equation 18
-    """
+    """Estimate the likelihood gradient; the model term is an importance average over draws."""
 
     def pulled(x, weights):
-        """The weighted sum over x of c_ij pull(z_j) x_i^T, given the weights of log w."""
+        """Return sums over x of weight times c_ij score(z_j) x_i^T."""
         rows = coefficients
         if not isinstance(coefficients, Router):
             shape = (ops.shape(x)[0], *coefficients.shape)
@@ -117,11 +61,12 @@ def importance_gradient(maps, x, draws, coefficients, units=CAPSULES, hidden_bia
             (z,) = chain.unlay(inputs, z)[1:]
             share = weights(-free_energy(z, units))
             pull = share[:, None, None] * units.pull(z)
-            # The weights have the mean in them already.
+            # The weights already contain the mean.
             return chain, share, chain.sums(c, pull, inputs, ops.ones_like(share), 1)
 
         return step(*chain.arrays(chain.cast(x)))
 
+    # Consistent, and accurate while w varies little under the draws; see `effective`.
     images = ops.shape(x)[0]
     *_, data = pulled(x, lambda values: ops.ones_like(values) / ops.cast(images, values.dtype))
     chain, share, model = pulled(draws, ops.softmax)

@@ -1,1 +1,1 @@
-"""What a trained model draws: samples, chains, and grids of images."""
+"""Images that a trained model draws, reconstructs and decodes."""

@@ -1,4 +1,4 @@
-"""How routing couples the parts of an image to its classes, iteration by iteration: a picture."""
+"""Chart of the coupling coefficients of images, by routing iteration."""
 
 import numpy as np
 
@@ -8,34 +8,12 @@ from keras_capsule_poe.generation.layer_maps import CAPTION, FRAME, draw_layers,
 from keras_capsule_poe.io.pictures import grid
 
 BINS = 40
-# From before routing to the last iteration.
+# Shades of the curves, from before routing to the last iteration.
 _LIGHTEST, _DARKEST = 0.25, 0.95
 
 
 def couplings(model, images, capsule=None):
-    """Routing coefficients of images, and the capsule of each that is looked at.
-
-    Args:
-        model: `CapsuleClassifier` with `iterations`.
-        images: Array (N, H, W, C), uint8, or pixels in [0, 1].
-        capsule: int, the same for all, or `None` for the longest one of each.
-
-    Returns:
-        (coefficients, capsules): array (N, T + 1, I, J), c_ij of input capsule i and class j as
-        they start and after each of T iterations; integer array (N,).
-
-    Examples:
-
-    >>> class Even:
-    ...     def classify(self, images):
-    ...         return {"probabilities": images[:, 0, :, 0]}
-    ...
-    ...     def couplings(self, images):
-    ...         return ops.ones((images.shape[0], 3, 5, 2)) / 2
-    >>> c, capsules = couplings(Even(), np.array([0.1, 0.9]).reshape(1, 1, 2, 1))
-    >>> c.shape, capsules.tolist()
-    ((1, 3, 5, 2), [1])
-    """
+    """Return coupling coefficients (N, T + 1, I, J) of images, and a capsule of each (N,)."""
     coefficients = map_batches(model.couplings, images)
     if capsule is not None:
         return coefficients, np.full(len(images), capsule)
@@ -44,29 +22,7 @@ def couplings(model, images, capsule=None):
 
 
 def coupling_chart(images, coefficients, capsules, titles=None, names=None, layers=None):
-    """Couplings as a chart, a row an image: it, the mean coupling to each class by iteration, and
-    how the couplings of its input capsules to one class are spread, by iteration.
-
-    Args:
-        images: Array (N, H, W, C), uint8, or pixels in [0, 1].
-        coefficients, capsules: Of `couplings`.
-        titles: Sequence of N str, what the images are called; or `None`.
-        names: Sequence of str, what the classes are called, or `None`: their numbers.
-        layers: dict of `layer_maps`, of which each image has a further row; none without.
-
-    Returns:
-        matplotlib `Figure`.
-
-    Examples:
-
-    >>> c = np.full((1, 3, 5, 2), 0.5)
-    >>> len(coupling_chart(np.zeros((1, 4, 4, 1)), c, np.array([0])).axes)
-    3
-
-    Reference:
-
-    - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Appendix A
-    """
+    """Return a figure of coupling coefficients by iteration, one or two rows per image."""
     from matplotlib.figure import Figure
 
     rows, iterations, _, classes = coefficients.shape
@@ -101,11 +57,11 @@ def _show(panel, image, title):
 
 
 def _mean_couplings(panel, means, capsule, names, steps):
-    """Means (T + 1, J) as shades with numbers, the class that is looked at framed."""
+    """Draw mean coefficients (T + 1, J) as shades with numbers, the chosen class framed."""
     from matplotlib.patches import Rectangle
 
     change = means - means[0]
-    # Small changes stay pale, however small all are.
+    # The lower limit keeps small changes pale.
     most = max(np.abs(change).max(), 0.3 * means[0].mean())
     panel.imshow(change, cmap="RdBu", vmin=-1.3 * most, vmax=1.3 * most, aspect="auto")
     for (t, j), mean in np.ndenumerate(means):
@@ -123,7 +79,7 @@ def _mean_couplings(panel, means, capsule, names, steps):
 
 
 def _spread(panel, c, name, steps):
-    """Couplings (T + 1, I) to one class as a histogram an iteration, outlined."""
+    """Draw a histogram of the coefficients (T + 1, I) to one class for each iteration."""
     import matplotlib
 
     low, high = float(c.min()), float(c.max())
@@ -134,7 +90,7 @@ def _spread(panel, c, name, steps):
         panel.stairs(counts, edges, color=colour, linewidth=1.6, label=step)
     panel.set_yscale("log")
     panel.set_ylim(bottom=0.7)
-    # Couplings that are close have long numbers.
+    # Close values have long tick labels.
     panel.locator_params(axis="x", nbins=4)
     panel.set_title(f"couplings of the input capsules to {name}", fontsize=10)
     panel.set_ylabel("input capsules")

@@ -1,4 +1,4 @@
-"""What each layer of a network found in an image, and what of it led to a class: maps of places."""
+"""Maps of each layer's activations, and of its coupling coefficients on the path to a class."""
 
 import numpy as np
 
@@ -14,46 +14,19 @@ _UNSEEN, _BAR = "#d4d4d4", "#6a9fcb"
 
 
 def layer_maps(model, images, capsules):
-    """Activations of all layers' capsules, and couplings of those that led to one class.
-
-    Args:
-        model: `CapsuleClassifier`.
-        images: Array (N, H, W, C), uint8, or pixels in [0, 1].
-        capsules: Integer array (N,), a class of each image.
-
-    Returns:
-        dict of dicts of arrays, see `MatrixCapsNet.layer_maps`; empty of a model without them.
-
-    Examples:
-
-    >>> layer_maps(object(), np.zeros((1, 4, 4, 1)), np.array([0]))
-    {}
-    """
+    """Return the model's `layer_maps` of images and one class each, or {} if it has none."""
     if not callable(getattr(model, "layer_maps", None)):
         return {}
     return map_batches(model.layer_maps, (images, capsules))
 
 
 def panels(layers):
-    """How many panels `draw_layers` fills: two of each layer but the last, and one of that.
-
-    Examples:
-
-    >>> panels({"primary": {}, "classes": {}})
-    3
-    """
+    """Return the number of panels of `draw_layers`: one for the last layer, two for others."""
     return 2 * len(layers) - 1
 
 
 def draw_layers(axes, layers, image, names):
-    """Fills panels with what was found in an image, from the first layer to the classes.
-
-    Args:
-        axes: Sequence of matplotlib `Axes`, as many as `panels` says.
-        layers: dict of `layer_maps`.
-        image: int, which image.
-        names: Sequence of str, what the classes are called.
-    """
+    """Draw activations and coupling coefficients of one image, from first layer to classes."""
     titles = [name.replace("_", " ") for name in layers]
     found = [{key: each[image] for key, each in maps.items()} for maps in layers.values()]
     for n, maps in enumerate(found[:-1]):
@@ -78,21 +51,7 @@ def draw_layers(axes, layers, image, names):
 
 
 def mosaic(maps, gap=1):
-    """Maps of types side by side on white, in rows of equal length.
-
-    Args:
-        maps: Array (h, w, I, C), colours in [0, 1].
-        gap: int, places between two maps.
-
-    Returns:
-        (mosaic, corners): array (height, width, C); integer array (I, 2), where each map begins.
-
-    Examples:
-
-    >>> found, corners = mosaic(np.zeros((2, 3, 4, 3)))
-    >>> found.shape, corners.tolist()
-    ((5, 7, 3), [[0, 0], [0, 4], [3, 0], [3, 4]])
-    """
+    """Return maps (h, w, I, C) side by side on white, and the corner (I, 2) of each."""
     height, width, types, channels = maps.shape
     columns = next(n for n in range(int(np.ceil(np.sqrt(types))), types + 1) if types % n == 0)
     corners = np.stack(np.divmod(np.arange(types), columns), axis=1) * (height + gap, width + gap)
@@ -103,7 +62,7 @@ def mosaic(maps, gap=1):
 
 
 def _draw_maps(panel, maps, followed):
-    """Maps (h, w, I) as shades from their least to their largest number, one capsule framed."""
+    """Draw maps (h, w, I) as shades from minimum to maximum, one capsule framed."""
     import matplotlib
     from matplotlib.colors import to_rgb
     from matplotlib.patches import Rectangle

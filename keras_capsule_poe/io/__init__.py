@@ -1,1 +1,1 @@
-"""Files written whole or not at all, and pictures of arrays."""
+"""Atomic file writing, and pictures of arrays."""

@@ -1,4 +1,4 @@
-"""Files that are never half-written: written beside, brought to disk, then renamed."""
+"""Atomic writing: to a temporary file, then to disk, then renamed to its final path."""
 
 import contextlib
 import errno
@@ -18,32 +18,11 @@ from keras_capsule_poe.io.leftovers import put_aside, remove_leftovers, temporar
 
 @contextlib.contextmanager
 def beside(path, suffix=""):
-    """A path next to `path` to write to, renamed to `path` when the block ends without error.
-
-    Whatever stood at `path` is replaced, after the new bytes have reached the disk; after an error
-    it is as it was and nothing is left behind. A link stays and what it points to is replaced; a
-    FIFO, a device or the program's own output is written into. What killed processes left of the
-    same `path` is removed.
-
-    Args:
-        path: The file or folder to end up with; folders above it are made.
-        suffix: Ending of the temporary name, where a writer insists on one.
-
-    Raises:
-        RunFailed: If it cannot be written, for instance because the disk is full.
-
-    Examples:
-
-    >>> import pathlib, tempfile
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "deep" / "notes.txt"
-    >>> with beside(path) as temporary:
-    ...     _ = temporary.write_text("whole")
-    >>> path.read_text(), len(list(path.parent.iterdir()))
-    ('whole', 1)
-    """
+    """Yield a temporary path; rename it to `path` if the block succeeds, else delete it."""
     try:
         with contextlib.ExitStack() as stack:
             stream = _stream(path)
+            # A FIFO, a device or the program's output cannot be replaced: copy the bytes into it.
             if stream:
                 stack.enter_context(stream)
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -52,6 +31,7 @@ def beside(path, suffix=""):
                 with open(temporary, "rb") as written:
                     shutil.copyfileobj(written, stream)
             else:
+                # Keep a symbolic link, and replace its target.
                 target = Path(os.path.realpath(path))
                 target.parent.mkdir(parents=True, exist_ok=True)
                 temporary = stack.enter_context(temporary_path(target, suffix))
@@ -65,33 +45,13 @@ def beside(path, suffix=""):
 
 
 def write_json(path, values):
-    """Writes `values` as JSON, whole or not at all; NaN and infinity, which JSON has not, as null.
-
-    Raises:
-        RunFailed: If it cannot be written.
-
-    Examples:
-
-    >>> import pathlib, tempfile
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.json"
-    >>> write_json(path, {"seed": 7})
-    >>> read_json(path)
-    {'seed': 7}
-    """
+    """Write `values` as JSON atomically; NaN and infinity become null."""
     with beside(path) as temporary:
         temporary.write_text(json.dumps(_finite(values), indent=2) + "\n")
 
 
 def read_json(path, mend=None):
-    """The values in a JSON file.
-
-    Args:
-        path: The file.
-        mend: What the error says would mend it; see `CapspoeError`.
-
-    Raises:
-        RunFailed: If the file is not readable JSON.
-    """
+    """Return the values of a JSON file; raise `RunFailed` with the hint `mend` on failure."""
     try:
         return json.loads(Path(path).read_text())
     except OSError as error:
@@ -101,17 +61,7 @@ def read_json(path, mend=None):
 
 
 def digest(path):
-    """SHA-256 of a file's bytes, 64 hex digits.
-
-    Raises:
-        RunFailed: If it cannot be read.
-
-    Examples:
-
-    >>> import os
-    >>> digest(os.devnull)[:8]
-    'e3b0c442'
-    """
+    """Return the SHA-256 of a file as 64 hex digits."""
     found = hashlib.sha256()
     try:
         with open(path, "rb") as file:
@@ -123,19 +73,7 @@ def digest(path):
 
 
 def remove(path):
-    """Deletes a file, a link, or a folder with all that is in it; nothing where there is none.
-
-    Raises:
-        RunFailed: If something cannot be deleted.
-
-    Examples:
-
-    >>> import os, tempfile
-    >>> folder = tempfile.mkdtemp()
-    >>> remove(folder)
-    >>> os.path.exists(folder)
-    False
-    """
+    """Delete a file, a link or a whole folder, if it exists."""
     try:
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path)
@@ -147,22 +85,7 @@ def remove(path):
 
 
 def clear_folder(path):
-    """Deletes all that is in a folder, which may stand behind a link; the folder itself stays.
-
-    Nothing is to be cleared where there is no folder.
-
-    Raises:
-        RunFailed: If something cannot be deleted, or `path` is a file.
-
-    Examples:
-
-    >>> import os, tempfile
-    >>> folder = tempfile.mkdtemp()
-    >>> open(os.path.join(folder, "a"), "w").close()
-    >>> clear_folder(folder)
-    >>> os.listdir(folder)
-    []
-    """
+    """Delete everything in a folder, which may be a link; keep the folder itself."""
     try:
         entries = os.listdir(path)
     except FileNotFoundError:
@@ -174,20 +97,7 @@ def clear_folder(path):
 
 
 def check_writable(folder, mend="model_dir"):
-    """Makes `folder` if need be.
-
-    Args:
-        folder: Path.
-        mend: What the error says would mend it; see `CapspoeError`.
-
-    Raises:
-        RunFailed: If it is a file, or nothing can be written in it.
-
-    Examples:
-
-    >>> import tempfile
-    >>> check_writable(tempfile.mkdtemp())
-    """
+    """Create `folder` if needed; raise `RunFailed` if it is not writable."""
     folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -208,7 +118,7 @@ def _finite(values):
 
 
 def _stream(path):
-    """A binary file of what takes bytes as they come, a FIFO or a device; None for all else."""
+    """Open a FIFO, a device or the program's own output for writing; None for other paths."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -216,7 +126,7 @@ def _stream(path):
     for output in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):
             if os.path.samestat(found, os.fstat(output.fileno())):
-                # Another handle would write from the beginning, over what the program printed.
+                # A new handle would start at offset zero and overwrite earlier output.
                 output.flush()
                 return os.fdopen(os.dup(output.fileno()), "wb")
     if stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode):
@@ -228,7 +138,7 @@ def _replace(target, temporary):
     if not target.is_dir():
         os.replace(temporary, target)
         return
-    # No folder can be renamed onto one that is not empty.
+    # A folder cannot be renamed onto one that is not empty, so set the old one aside.
     old = put_aside(temporary)
     os.rename(target, old)
     try:
@@ -240,7 +150,7 @@ def _replace(target, temporary):
 
 
 def _sync(path):
-    """Brings a file, or a folder with all its files, to disk: a power cut cannot empty them."""
+    """Flush a file, or all files of a folder, to disk, so that they survive a power cut."""
     for parent, _, names in os.walk(path):
         for name in (*names, "."):
             _sync_one(os.path.join(parent, name))
@@ -253,7 +163,7 @@ def _sync_one(path):
     try:
         os.fsync(handle)
     except OSError as error:
-        # Some file systems cannot do it for folders.
+        # Some file systems do not support fsync for folders.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
     finally:

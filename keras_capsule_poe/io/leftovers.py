@@ -1,4 +1,4 @@
-"""Temporary names that tell which process writes there, and what killed processes left."""
+"""Temporary paths that name their process, and removal of stale ones."""
 
 import contextlib
 import os
@@ -7,28 +7,16 @@ import shutil
 import uuid
 from pathlib import Path
 
-# Six digits of the process, two at random; then the ending that a writer insists on, and whether
-# it is what stood there before.
+# Six hex digits of the process id, two random ones, then a suffix if the writer needs one.
 _NAME = re.compile(r"\.(?P<target>.+)\.(?P<process>[0-9a-f]{6})[0-9a-f]{2}(\.\w+)?")
-_OLD = ".old"
-# Temporary paths that blocks of this process are writing to.
+_OLD = ".old"  # marks a folder that was set aside
+# Temporary paths in use by this process.
 _writing = set()
 
 
 @contextlib.contextmanager
 def temporary_path(target, suffix=""):
-    """A name beside `target` that tells whose it is; nothing stands there afterwards.
-
-    Args:
-        target: Path of what will be replaced.
-        suffix: Ending of the name.
-
-    Examples:
-
-    >>> with temporary_path(Path("notes.txt"), ".txt") as path:
-    ...     path.name.startswith(".notes.txt."), path.suffix
-    (True, '.txt')
-    """
+    """Yield a hidden path next to `target` that names this process; delete it afterwards."""
     token = f"{os.getpid():06x}{uuid.uuid4().hex[:2]}"
     temporary = target.with_name(f".{target.name}.{token}{suffix}")
     _writing.add(temporary)
@@ -40,31 +28,13 @@ def temporary_path(target, suffix=""):
 
 
 def put_aside(temporary):
-    """Where a folder goes for the moment in which the one at `temporary` takes its place.
-
-    Examples:
-
-    >>> put_aside(Path(".1.0000beef")).name
-    '.1.0000beef.old'
-    """
+    """Return the path for an old folder while the one at `temporary` replaces it."""
     return temporary.with_name(f"{temporary.name}{_OLD}")
 
 
 def remove_leftovers(folder, target=None):
-    """Removes what killed processes left in a folder, as far as that is allowed.
-
-    What was put aside by a process that was killed before it had put anything in its place is
-    put back.
-
-    Args:
-        folder: Path; nothing is done where there is no such folder.
-        target: str, the file or folder that they were writing; None: any. Other hidden files may
-            have such names, so leave it out in folders of our own alone.
-
-    Examples:
-
-    >>> remove_leftovers(Path("nowhere"))
-    """
+    """Remove stale temporary files of dead processes from a folder, if permitted."""
+    # Without `target`, any matching hidden file is removed: only do this in the package's folders.
     with contextlib.suppress(OSError):
         for path in sorted(Path(folder).iterdir()):
             temporary = path.with_name(path.name.removesuffix(_OLD))
@@ -74,6 +44,7 @@ def remove_leftovers(folder, target=None):
             if temporary in _writing or _is_alive(int(match["process"], 16)):
                 continue
             home = path.with_name(match["target"])
+            # The process died between the two renames: restore the old folder.
             if path != temporary and not home.exists():
                 with contextlib.suppress(OSError):
                     path.rename(home)
@@ -89,7 +60,7 @@ def _delete(path):
 
 
 def _is_alive(process):
-    """Whether another process of this number runs, which may be writing."""
+    """Return whether another process with this id runs."""
     if process == os.getpid():
         return False
     try:

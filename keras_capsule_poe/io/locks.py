@@ -1,4 +1,4 @@
-"""Locks between processes, which end with the process that holds them."""
+"""File locks between processes, released when a process ends."""
 
 import contextlib
 import errno
@@ -6,30 +6,13 @@ from pathlib import Path
 
 from keras_capsule_poe.errors import RunFailed
 
-# What a file system that has no locks says.
+# Errors of file systems without locks; `note` then gets a warning.
 _LOCKLESS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
 
 
 @contextlib.contextmanager
 def locked(path, held, note):
-    """While open, no other process has this block open for the same file.
-
-    Args:
-        path: The lock's file, which stays; its folder exists.
-        held: Function of nothing, called if another process holds it: it raises an error, or
-            returns, and then the lock is waited for.
-        note: Function of a line, told where the file system has no locks.
-
-    Raises:
-        RunFailed: If the file cannot be written.
-
-    Examples:
-
-    >>> import tempfile
-    >>> with locked(Path(tempfile.mkdtemp()) / ".lock", held=None, note=print):
-    ...     print("alone")
-    alone
-    """
+    """Lock the file `path`; if another process has the lock, call `held`, then wait."""
     import filelock
 
     path = Path(path)
@@ -46,7 +29,7 @@ def locked(path, held, note):
         if error.errno not in _LOCKLESS:
             raise RunFailed(f"Cannot lock {path.parent}: {error.strerror or error}.") from error
         note(f"{path.parent} cannot be locked here: see that nothing else writes in it.")
-    # Its file stays: whoever removed it could remove the lock of the next process.
+    # Keep the lock file: another process may already hold a lock on it.
     try:
         yield
     finally:

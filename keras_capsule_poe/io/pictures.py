@@ -1,4 +1,4 @@
-"""Grids of images, and image files of them."""
+"""Grids of images, as arrays and image files."""
 
 from pathlib import Path
 
@@ -7,29 +7,17 @@ import numpy as np
 from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.io.files import beside
 
+# Pixels between images, and the minimum height to which small images are magnified.
 GAP, LEAST_HEIGHT = 2, 56
-# Of the text above columns, pixels.
+# Font sizes and line height of captions, in pixels.
 TEXT, LEAST_TEXT, LINE = 13, 7, 18
-# What each kind of file can hold, pixels a side; and what any may: 600 MB in memory.
+# Maximum pixels per side of each format, and maximum pixels of any picture (600 MB as RGB).
 LARGEST_SIDE = {".jpg": 65_535, ".jpeg": 65_535, ".webp": 16_383}
 LARGEST = 200_000_000
 
 
 def check_grid(path, rows, columns, image_shape):
-    """Refuses a `grid` that its file could not hold, before anything is computed for it.
-
-    Args:
-        path: The file; its ending says which kind.
-        rows, columns: int, images.
-        image_shape: (H, W, C) of an image; those of stereo pairs, C = 2, are side by side.
-
-    Raises:
-        BadUse: If it is too large.
-
-    Examples:
-
-    >>> check_grid("a.png", rows=6, columns=20, image_shape=(28, 28, 1))
-    """
+    """Raise `BadUse` if a grid of images (H, W, C) is too large for its file format."""
     height, width, channels = image_shape
     sizes = ((rows, height), (columns, 2 * width if channels == 2 else width))
     factor = _magnification(height)
@@ -47,22 +35,7 @@ def _magnification(height):
 
 
 def grid(rows, gap=GAP, magnify=None):
-    """Images side by side in one array.
-
-    Args:
-        rows: list of arrays (N, H, W, C), pixels in [0, 1], NaN shown black; one array a row. The
-            images of a stereo pair, C = 2, are shown side by side.
-        gap: int, pixels between images before magnification.
-        magnify: int factor; `None` makes images at least 56 pixels high.
-
-    Returns:
-        uint8 array (height, width, C).
-
-    Examples:
-
-    >>> grid([np.zeros((3, 4, 4, 1))], magnify=1).shape
-    (8, 20, 1)
-    """
+    """Tile rows of images (N, H, W, C) in [0, 1] into one uint8 array; NaN becomes black."""
     rows = [_side_by_side(np.asarray(row)) for row in rows]
     height, width, channels = rows[0].shape[1:]
     columns = max(len(row) for row in rows)
@@ -79,24 +52,12 @@ def grid(rows, gap=GAP, magnify=None):
 
 
 def _side_by_side(row):
-    """Images (N, H, W, 2) as (N, H, 2 W, 1), others as they are."""
+    """Return stereo pairs (N, H, W, 2) as (N, H, 2 W, 1), other images unchanged."""
     return np.concatenate([row[..., :1], row[..., 1:]], axis=2) if row.shape[-1] == 2 else row
 
 
 def picture(rows, captions=(), **options):
-    """A `grid` as a Pillow image, grey or RGB.
-
-    Args:
-        rows, **options: See `grid`.
-        captions: Sequence of str, above each column; smaller where they would not fit.
-
-    Examples:
-
-    >>> picture([np.zeros((3, 4, 4, 1))], magnify=1).size
-    (20, 8)
-    >>> picture([np.zeros((3, 28, 28, 1))], captions=["4", "9", "5 as 3"]).size
-    (184, 82)
-    """
+    """Return a `grid` as a Pillow image, grey or RGB, with optional captions above columns."""
     from PIL import Image, ImageDraw
 
     pixels = grid(rows, **options)
@@ -118,7 +79,7 @@ def _grey(mode, value):
 
 
 def _font(pen, texts, width):
-    """The largest font in which no text is wider, or the smallest that can be read."""
+    """Return the largest font in which all texts fit `width`, or the smallest readable one."""
     from PIL import ImageFont
 
     for size in range(TEXT, LEAST_TEXT, -1):
@@ -129,22 +90,6 @@ def _font(pen, texts, width):
 
 
 def save_grid(path, rows, **options):
-    """Writes a `picture` as an image file, whole or not at all.
-
-    Args:
-        path: The file; its ending says which kind.
-        rows, **options: See `picture`.
-
-    Raises:
-        RunFailed: If it cannot be written.
-
-    Examples:
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     save_grid(Path(folder) / "a.png", [np.zeros((3, 4, 4, 1))])
-    ...     (Path(folder) / "a.png").exists()
-    True
-    """
+    """Write a `picture` to an image file atomically; the file ending sets the format."""
     with beside(path, suffix=Path(path).suffix) as temporary:
         picture(rows, **options).save(temporary)

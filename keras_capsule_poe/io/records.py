@@ -1,4 +1,4 @@
-"""JSON files that a program cannot do without: each knows what it holds, and has a copy."""
+"""JSON files with a digest and a copy, for data that a run cannot lose."""
 
 import contextlib
 import hashlib
@@ -12,25 +12,8 @@ _SEAL = "digest"
 
 
 def write_record(path, values, copy=True):
-    """Writes a dict as JSON with its digest, whole or not at all, and a hidden copy beside it.
-
-    Args:
-        path: The file.
-        values: dict of plain values.
-        copy: bool, whether it gets a copy, too.
-
-    Raises:
-        RunFailed: If it cannot be written.
-
-    Examples:
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "run.json"
-    >>> write_record(path, {"seed": 7})
-    >>> read_record(path)
-    {'seed': 7}
-    """
-    # First: whoever takes its line out by hand leaves JSON behind.
+    """Write a dict as JSON with its digest atomically, and by default a hidden copy of it."""
+    # The digest comes first, so that its line can be removed by hand without breaking the JSON.
     sealed = {_SEAL: _digest(values), **values}
     write_json(path, sealed)
     if copy:
@@ -38,20 +21,7 @@ def write_record(path, values, copy=True):
 
 
 def read_record(path, mend=None):
-    """What `write_record` wrote; from the copy where the file is damaged or gone.
-
-    A file without a digest, written by hand, is taken as it is.
-
-    Args:
-        path: The file.
-        mend: What the error says would mend it; see `CapspoeError`.
-
-    Returns:
-        dict, or what else JSON can hold where it is not from `write_record`.
-
-    Raises:
-        RunFailed: If both are damaged, or the file is and has no copy.
-    """
+    """Return a record's values; use its copy if the file is damaged or missing."""
     try:
         return _read(path, mend)
     except RunFailed:
@@ -61,44 +31,25 @@ def read_record(path, mend=None):
 
 
 def has_record(path):
-    """Whether a record or its copy is there.
-
-    Examples:
-
-    >>> has_record("nowhere/run.json")
-    False
-    """
+    """Return whether a record or its copy exists."""
     return Path(path).exists() or copy_of(path).exists()
 
 
 def remove_record(path):
-    """Removes a record and its copy; nothing where there is none.
-
-    Raises:
-        RunFailed: If one cannot be deleted.
-
-    Examples:
-
-    >>> remove_record("nowhere/run.json")
-    """
-    # The file last: killed in between, it is there or it is not.
+    """Delete a record and its copy, if they exist."""
+    # Delete the copy first: a copy alone would still count as the record.
     remove(copy_of(path))
     remove(path)
 
 
 def copy_of(path):
-    """Path of a record's copy.
-
-    Examples:
-
-    >>> copy_of("model/run.json").name
-    '.run.json'
-    """
+    """Return the path of a record's copy."""
     return Path(path).with_name(f".{Path(path).name}")
 
 
 def _read(path, mend):
     values = read_json(path, mend)
+    # A file without a digest was written by hand and is accepted.
     if isinstance(values, dict) and _SEAL in values:
         seal = values.pop(_SEAL)
         if seal != _digest(values):

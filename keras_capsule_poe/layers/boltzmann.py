@@ -1,4 +1,4 @@
-"""A restricted Boltzmann machine: binary hidden neurons over binary, real or grey visible ones."""
+"""Restricted Boltzmann machine with Bernoulli, Gaussian or unit-interval visible units."""
 
 import keras
 from keras import ops
@@ -14,21 +14,18 @@ from keras_capsule_poe.layers.neurons import VISIBLE, Neurons
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class RestrictedBoltzmannMachine(Neurons, keras.layers.Layer):
-    """Hidden neurons h in {0, 1} over visible neurons v, without connections within a side.
+    """Restricted Boltzmann machine (RBM): binary hidden units h over visible units v.
 
-    -E(v, h) = (v - mu).b + (h - lambda).(a + W (v - mu)), less base energies of v: none for
-    Bernoulli and unit-interval neurons; Gaussian ones have unit variance after division by s,
-    the standard deviations that the machine learns too. Without centring mu = lambda = 0.
+    `-E(v, h) = b.x + y.(a + W x)`, with `x = v/s - mu` and `y = h - lambda`. Gaussian units add
+    `-|v/s|^2/2`, up to a constant, and have standard deviations s. The other units have `s = 1`.
 
     Args:
-        units: int, E, hidden neurons.
-        visible: `"bernoulli"` in {0, 1}, `"gaussian"`, or `"unit"` in [0, 1].
-        centering: bool, whether the machine is centred, which training then is not slowed by
-            means far from zero.
-        learn_variance: bool, whether s^2 of Gaussian neurons is trained, or stays as
-            `adapt` sets it.
-        kernel_initializer: Of W.
-        **kwargs: Base layer arguments.
+        units: int, E, number of hidden units.
+        visible: `"bernoulli"` for v in `{0, 1}`, `"gaussian"`, or `"unit"` for v in `[0, 1]`.
+        centering: bool, use the offsets mu and lambda. Otherwise they are zero, and means far
+            from zero slow down training.
+        learn_variance: bool, train s^2 of Gaussian units. Otherwise only `adapt` sets it.
+        kernel_initializer: Initializer of W. None is normal with standard deviation 0.01.
 
     Call arguments:
         inputs: Tensor (B, D), v.
@@ -37,22 +34,19 @@ class RestrictedBoltzmannMachine(Neurons, keras.layers.Layer):
         Tensor (B, E), p(h = 1 | v).
 
     Raises:
-        ValueError: If an argument or the input's shape is not as above.
+        ValueError: If an argument is invalid or the input is not of shape (B, D).
 
-    Examples:
-
-    >>> machine = RestrictedBoltzmannMachine(3)
-    >>> v = np.array([[0.0, 1.0, 1.0, 0.0]], "float32")
-    >>> machine(v).shape, machine.free_energy(v).shape
-    (TensorShape([1, 3]), TensorShape([1]))
-    >>> [side.shape for side in machine.gibbs(v, steps=5, seed=0)]
-    [TensorShape([1, 4]), TensorShape([1, 3])]
+    Example:
+        >>> machine = RestrictedBoltzmannMachine(3)
+        >>> v = np.array([[0.0, 1.0, 1.0, 0.0]], "float32")
+        >>> machine(v).shape, machine.free_energy(v).shape
+        (TensorShape([1, 3]), TensorShape([1]))
+        >>> [side.shape for side in machine.gibbs(v, steps=5, seed=0)]
+        [TensorShape([1, 4]), TensorShape([1, 3])]
 
     Reference:
-
-    - [Smolensky, 1986](https://stanford.edu/~jlmcc/papers/PDP/Volume%201/Chap6_PDP86.pdf)
-    - [Hinton, 2012](https://doi.org/10.1007/978-3-642-35289-8_32), practical guide
-    - [Melchior et al., 2016](https://jmlr.org/papers/v17/14-237.html), centring
+        - [Hinton, 2012](https://doi.org/10.1007/978-3-642-35289-8_32), practical guide.
+        - [Melchior et al., 2016](https://jmlr.org/papers/v17/14-237.html), centring.
     """
 
     def __init__(
@@ -92,7 +86,7 @@ class RestrictedBoltzmannMachine(Neurons, keras.layers.Layer):
         self.built = True
 
     def harmonium(self, dtype=None):
-        """The machine as `functions.Harmonium`, of `standardised` neurons less their centre."""
+        """Return the machine as a `functions.Harmonium` over x and y."""
         biases = self.hidden_bias, self.visible_bias
         kernel = ops.cast(self.kernel, dtype or self.kernel.dtype)
         return Harmonium(DenseMaps(kernel), *self.neuron_units(), *biases)
@@ -105,89 +99,58 @@ class RestrictedBoltzmannMachine(Neurons, keras.layers.Layer):
         return (*input_shape[:-1], self.units)
 
     def free_energy(self, v):
-        """F(v), h summed out, nats: p(v) = exp(-F(v))/Z, a density where v is real.
-
-        Args:
-            v: Tensor (B, D).
-
-        Returns:
-            Tensor (B,).
-        """
+        """Return the free energy F(v) (B,) of v (B, D), in nats: p(v) = exp(-F(v)) / Z."""
         return self.free_energy_of(self.sent(v))
 
     def free_energy_of(self, x, fields=None):
-        """F of the neurons v that send x; `fields`: what the hidden ones receive, if known."""
+        """Return F (B,) from x = `sent(v)`. `fields` are the hidden pre-activations, if known."""
         energy = self.harmonium().free_energy(x, fields)
         return energy if self.log_variance is None else energy + ops.sum(self.log_variance) / 2
 
     def log_likelihood(self, v, log_z):
-        """Mean log p(v) over images, and its standard error over them, nats.
+        """Return the mean of log p(v) over v (B, D) and its standard error, two floats in nats.
 
-        Args:
-            v: Array (B, D).
-            log_z: float, of `functions.enumerated_log_partition` or `annealed_partition`.
-
-        Returns:
-            float mean, float standard error.
+        `log_z` comes from `functions.enumerated_log_partition` or `annealed_partition`.
         """
         mean, error = log_likelihood(self.harmonium(), self.sent(v), log_z)
         log_s = 0.0 if self.log_variance is None else float(ops.sum(self.log_variance)) / 2
         return mean - log_s, error
 
     def hidden_free_energy(self, h):
-        """F(h), v summed out, nats.
-
-        Args:
-            h: Tensor (B, E).
-
-        Returns:
-            Tensor (B,).
-        """
+        """Return the free energy F(h) (B,) of hidden units h (B, E) with v summed out, in nats."""
         h = ops.cast(h, self.variable_dtype)
         h = h if self.hidden_offset is None else h - self.hidden_offset
         return self.harmonium().transposed().free_energy(h)
 
     def decode(self, h):
-        """The mean of v given hidden neurons h (B, E), of any values: (B, D)."""
+        """Return the mean of v (B, D) given real numbers h (B, E) as hidden units."""
         y = h if self.hidden_offset is None else h - self.hidden_offset
         machine = self.harmonium()
         return self.received(machine.visible.mean(machine.transposed().fields(y)))
 
     def reconstruct(self, v):
-        """The mean of v given p(h | v), mean field.
-
-        Args:
-            v: Tensor (B, D).
-
-        Returns:
-            Tensor (B, D).
-        """
+        """Return the mean-field reconstruction (B, D) of v (B, D) from p(h | v)."""
         return self.gibbs(v, 1, seed=None)[0]
 
     def gibbs(self, v, steps=1, seed=0):
-        """Visible and hidden neurons after some steps of Gibbs sampling.
+        """Run Gibbs chains from v.
 
         Args:
-            v: Tensor (B, D), where the chains start.
-            steps: int.
-            seed: int, scalar integer tensor or `keras.random.SeedGenerator`; `None`: mean field.
+            v: Tensor (B, D), initial states.
+            steps: int, number of Gibbs steps.
+            seed: int, scalar integer tensor or `keras.random.SeedGenerator`. None is mean field.
 
         Returns:
-            Tensors (B, D), v, and (B, E), the h that it was drawn from.
+            Tensors v (B, D) and h (B, E). The last v is sampled from this h.
         """
         x, y = gibbs_chain(self.harmonium(), self.sent(v), steps, seed)
         return self.received(x), y if self.hidden_offset is None else y + self.hidden_offset
 
     def contrastive_divergence(self, v, **options):
-        """Contrastive divergence of the machine's parameters.
+        """Return the `functions.Divergence` of data v (B, D).
 
-        Args:
-            v: Tensor (B, D), the data.
-            **options: `steps`, `seed`, `chains`, see `functions.contrastive_divergence`; the
-                chains are as its `reconstruction` left them, see `sent`.
-
-        Returns:
-            `functions.Divergence`.
+        The options are those of `functions.contrastive_divergence`. Persistent chains are in the
+        coordinates of `sent`, as its `reconstruction` returns them.
         """
         machine = self.harmonium()
         return contrastive_divergence(
@@ -201,17 +164,13 @@ class RestrictedBoltzmannMachine(Neurons, keras.layers.Layer):
         )
 
     def log_variance_gradient(self, v):
-        """Gradient of the mean log p(v) in log s^2, (D,), the other parameters held."""
+        """Return the gradient (D,) of the mean log p(v) with respect to log s^2."""
         return log_variance_gradient(self.harmonium(), self.sent(v))
 
     def move_offsets(self, visible, hidden):
-        """Moves the centre, and the biases so that p(v, h) stays what it is.
+        """Add `visible` (D,) to mu and `hidden` (E,) to lambda, and keep p(v, h) unchanged.
 
-        -E is the same function, less a constant, if a grows by W d_mu and b by W^T d_lambda.
-
-        Args:
-            visible: Tensor (D,), by how much mu moves.
-            hidden: Tensor (E,), by how much lambda moves.
+        The biases absorb the change: a grows by W d_mu, and b by W^T d_lambda.
         """
         self.hidden_bias.assign_add(ops.matmul(self.kernel, visible))
         self.visible_bias.assign_add(ops.matmul(hidden, self.kernel))

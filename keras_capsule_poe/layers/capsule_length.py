@@ -1,4 +1,4 @@
-"""What comes after the last layer of capsules: their lengths, and one of them alone."""
+"""Layers after the last capsules: lengths and masking."""
 
 import keras
 from keras import ops
@@ -9,7 +9,7 @@ from keras_capsule_poe.functions.winners import winners
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class CapsuleLength(keras.layers.Layer):
-    """Lengths of capsules: the probabilities that they are on.
+    """Lengths of capsules, which are the probabilities that they are on.
 
     Call arguments:
         inputs: Tensor (..., E), capsules.
@@ -17,14 +17,12 @@ class CapsuleLength(keras.layers.Layer):
     Returns:
         Tensor (...).
 
-    Examples:
-
-    >>> CapsuleLength()(np.array([[[0.6, 0.8], [0.0, 0.0]]])).numpy().round(3).tolist()
-    [[1.0, 0.0]]
+    Example:
+        >>> CapsuleLength()(np.array([[[0.6, 0.8], [0.0, 0.0]]])).numpy().round(3).tolist()
+        [[1.0, 0.0]]
 
     Reference:
-
-    - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Section 2
+        [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Section 2.
     """
 
     def call(self, inputs):
@@ -36,29 +34,27 @@ class CapsuleLength(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class CapsuleMask(keras.layers.Layer):
-    """Keeps the capsules of the labels, or the longest where none are given; the rest are zero.
+    """Mask that keeps the labelled capsules, or the longest one, and sets the others to zero.
 
     Call arguments:
         inputs: Tensor (B, J, E), capsules.
-        labels: Tensor (B, J) of zeros and ones; or None: the longest capsule of each image.
+        labels: Tensor (B, J) of zeros and ones. None keeps the longest capsule of each image.
 
     Returns:
         Tensor (B, J, E).
 
     Raises:
-        ValueError: If labels are not of shape (B, J).
+        ValueError: If `labels` is not of shape (B, J).
 
-    Examples:
-
-    >>> capsules = np.array([[[0.5, 0.0], [0.0, 0.25]]], "float32")
-    >>> CapsuleMask()(capsules).numpy().tolist()
-    [[[0.5, 0.0], [0.0, 0.0]]]
-    >>> CapsuleMask()(capsules, np.array([[0.0, 1.0]])).numpy().tolist()
-    [[[0.0, 0.0], [0.0, 0.25]]]
+    Example:
+        >>> capsules = np.array([[[0.5, 0.0], [0.0, 0.25]]], "float32")
+        >>> CapsuleMask()(capsules).numpy().tolist()
+        [[[0.5, 0.0], [0.0, 0.0]]]
+        >>> CapsuleMask()(capsules, np.array([[0.0, 1.0]])).numpy().tolist()
+        [[[0.0, 0.0], [0.0, 0.25]]]
 
     Reference:
-
-    - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Section 4.1, reconstruction
+        [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Section 4.1.
     """
 
     def call(self, inputs, labels=None):
@@ -71,7 +67,7 @@ class CapsuleMask(keras.layers.Layer):
                 "keras.utils.to_categorical makes it from integers. "
                 f"Received: shape {tuple(labels.shape)}, inputs of {tuple(inputs.shape)}"
             )
-        # A choice and not a product, which would keep the NaN of a capsule that is left out.
+        # Not a product: it would keep the NaN of a masked capsule.
         is_kept = ops.cast(labels, "float32")[:, :, None] > 0
         return ops.where(is_kept, inputs, ops.zeros_like(inputs))
 
@@ -80,5 +76,5 @@ class CapsuleMask(keras.layers.Layer):
 
 
 def _differ(labels, inputs):
-    """Whether there are known to be more of the ones than of the others."""
+    """Return whether both batch sizes are known and differ."""
     return len({labels.shape[0], inputs.shape[0]} - {None}) > 1

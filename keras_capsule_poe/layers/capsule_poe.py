@@ -1,4 +1,4 @@
-"""A product of expert capsules: routing, energy and the hand-derived update."""
+"""Product of expert capsules: routing, free energy and contrastive divergence."""
 
 import keras
 from keras import ops
@@ -14,46 +14,44 @@ from keras_capsule_poe.layers.routing_layer import RoutingLayer
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class CapsulePoE(RoutingLayer):
-    """Expert capsules that model their inputs as a product: a `RoutingLayer` with an energy.
+    """Product of expert capsules: a `RoutingLayer` with an energy.
 
-    E(x, on) = -sum_j on_j log |z_j|^2, so |x_j| is the probability that expert j is on, and
-    F(x) = -sum_j log(1 + |z_j|^2) is the free energy of the visible capsules. The layer gives
-    the contrastive-divergence gradient of its maps, derived by hand. Other energies need only a
-    subclass with other `units` (the experts') and `visible_units` (the inputs').
+    `F(x) = -sum_j log(1 + |z_j|^2)` is the free energy of the visible capsules in nats, with the
+    pre-activations `z_j = b_j + sum_i c_ij W_ij x_i`. The length `|squash(z_j)|` is the
+    probability that expert j is on. The contrastive divergence gradient is computed without
+    autodiff. For another energy, override `units` (experts) and `visible_units` (inputs).
 
-    With `use_bias` capsules are affine, z_j = b_j + sum_i c_ij W_ij x_i. Without, F(-x) = F(x):
-    inputs and their negatives are equally probable, and W_j and -W_j are the same expert.
+    Without `use_bias` the model has sign symmetry, F(-x) = F(x): an image and its negative are
+    equally probable. `use_bias` breaks the symmetry.
 
     Args:
-        capsules: int, J, the number of experts.
-        dim: int, E, the size of an expert.
-        iterations: int, agreement updates of the routing.
-        kernel_initializer: Small against the learned maps, or samples stay noise.
-        kernel_regularizer: `None` or `keras.regularizers.L1`, `L2` or `L1L2`, whose gradients
-            are known without autodiff.
-        **kwargs: `RoutingLayer` arguments.
+        capsules: int, J, number of experts.
+        dim: int, E, dimension of an expert.
+        iterations: int, routing updates of the coupling coefficients.
+        kernel_initializer: None is normal with standard deviation 0.001. Initial weights that
+            are not small compared with the learned maps add noise to the samples.
+        kernel_regularizer: None, `keras.regularizers.L1`, `L2` or `L1L2`.
+        **kwargs: Arguments of `RoutingLayer`.
 
     Call arguments:
         inputs: Tensor (B, I, D), squashed primary capsules.
 
     Returns:
-        Tensor (B, J, E), squashed experts; their lengths are probabilities.
+        Tensor (B, J, E), squashed experts.
 
     Raises:
-        ValueError: As `RoutingLayer`, or if the regulariser's gradient is not known.
+        ValueError: As `RoutingLayer`; also for shared weights or another regularizer.
 
-    Examples:
-
-    >>> experts = CapsulePoE(capsules=10, dim=16)
-    >>> x = keras.random.uniform((2, 6, 8), maxval=0.3, seed=0)
-    >>> experts(x).shape, experts.free_energy(x).shape
-    (TensorShape([2, 10, 16]), TensorShape([2]))
-    >>> experts.contrastive_divergence(x).gradient.shape
-    TensorShape([6, 10, 16, 8])
+    Example:
+        >>> experts = CapsulePoE(capsules=10, dim=16)
+        >>> x = keras.random.uniform((2, 6, 8), maxval=0.3, seed=0)
+        >>> experts(x).shape, experts.free_energy(x).shape
+        (TensorShape([2, 10, 16]), TensorShape([2]))
+        >>> experts.contrastive_divergence(x).gradient.shape
+        TensorShape([6, 10, 16, 8])
 
     Reference:
-
-    - [Hauser, 2019](https://arxiv.org/abs/1907.11643)
+        [Hauser, 2019](https://arxiv.org/abs/1907.11643).
     """
 
     units = CapsuleUnits()
@@ -82,26 +80,22 @@ class CapsulePoE(RoutingLayer):
             )
 
     def log_odds(self, inputs):
-        """Log-odds that each expert is on, (B, J), nats."""
+        """Return the log-odds (B, J) that each expert is on, in nats."""
         return self.units.log_odds(self.route(inputs).z)
 
     def probability(self, inputs):
-        """Probability that each expert is on, (B, J)."""
+        """Return the probability (B, J) that each expert is on."""
         return self.units.probability(self.route(inputs).z)
 
     def free_energy(self, inputs):
-        """Free energy F of the visible capsules, (B,), nats, at their own routing."""
+        """Return the free energy (B,) of visible capsules (B, I, D), routed per image, in nats."""
         return free_energy(self.route(inputs).z, self.units)
 
     def contrastive_divergence(self, inputs, **options):
-        """Contrastive divergence mixed by dynamic routing (Algorithm 1).
+        """Return the `functions.Divergence` of squashed primary capsules (B, I, D).
 
-        Args:
-            inputs: Tensor (B, I, D), squashed primary capsules.
-            **options: `steps`, `seed`, `chains`, see `functions.contrastive_divergence`.
-
-        Returns:
-            `functions.Divergence`.
+        The options are `steps`, `seed` and `chains` of `functions.contrastive_divergence`. All
+        Gibbs steps of a chain use the coupling coefficients of its start.
         """
         router = self.router()
         return contrastive_divergence(
@@ -109,15 +103,12 @@ class CapsulePoE(RoutingLayer):
         )
 
     def decoder_divergence(self, inputs, z, conditional=False):
-        """One step of the decoder rule, where this layer decodes.
+        """Return one update of the decoder rule, see `functions.decoder_rule`.
 
         Args:
             inputs: Tensor (B, J, E), squashed expert capsules of the data.
-            z: Tensor (B, I, D), primary capsules of the data, before the squash.
-            conditional: bool, whether the model's term keeps the data's experts.
-
-        Returns:
-            `functions.Divergence`, see `functions.decoder_rule`.
+            z: Tensor (B, I, D), primary capsules of the data before the squash.
+            conditional: bool, use the experts of the data in the model term, too.
         """
         router = self.router()
         return decoder_rule(
@@ -125,43 +116,27 @@ class CapsulePoE(RoutingLayer):
         )
 
     def mean_field_step(self, inputs):
-        """The visible capsules after one pass of the chain: up and down with one routing.
-
-        Nothing is drawn at random: both sides send on their means.
-
-        Args:
-            inputs: Tensor (B, I, D), squashed primary capsules.
-
-        Returns:
-            Tensor (B, I, D), squashed.
-        """
+        """Return the visible capsules (B, I, D) after one mean-field Gibbs step from `inputs`."""
         router = self.router()
         return chain_step(router.maps, inputs, router, self.units, self.visible_units)
 
     def ascent(self, divergence):
-        """The direction in which training moves the maps: up log P, down the regulariser."""
+        """Return the update of the maps: the gradient of log P minus that of the regularizer."""
         gradient = divergence.gradient
         return gradient - ops.cast(self.regularization_gradient(), gradient.dtype)
 
     @property
     def learned(self):
-        """What training moves: the maps, and the bias if there is one."""
+        """Trained weights: the maps, and the bias if there is one."""
         return [self.kernel, self.bias] if self.use_bias else [self.kernel]
 
     def ascents(self, divergence, bias_rate=1.0):
-        """The directions in which training moves what is `learned`.
-
-        Nothing decays the bias: no votes stand behind it that would have to outweigh noise.
-
-        Args:
-            divergence: `functions.Divergence`.
-            bias_rate: float, the learning rate of the bias over that of the maps.
-        """
+        """Return the updates of the `learned` weights. `bias_rate` scales that of the bias."""
         ascents = [self.ascent(divergence)]
         return [*ascents, bias_rate * divergence.hidden_bias] if self.use_bias else ascents
 
     def regularization_gradient(self):
-        """Gradient of the regulariser in the maps, by hand: l1 sign(W) + 2 l2 W; or zero."""
+        """Return the gradient of the regularizer, l1 sign(W) + 2 l2 W."""
         gradient = ops.zeros_like(self.kernel.value)
         l1 = getattr(self.kernel_regularizer, "l1", None)
         l2 = getattr(self.kernel_regularizer, "l2", None)

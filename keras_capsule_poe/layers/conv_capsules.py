@@ -1,4 +1,4 @@
-"""Primary capsules by convolution."""
+"""Primary capsules from a convolution."""
 
 import keras
 from keras import ops
@@ -10,42 +10,38 @@ from keras_capsule_poe.functions.squash import squash
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class ConvCapsules(keras.layers.Layer):
-    """A convolution whose channels are cut into capsules: so many types of them at each place.
+    """Convolution whose output channels are grouped into capsules, `types` at each position.
 
-    x = squash(share (k * features) + b), with k the filters and share one, or 1/types. The
-    latter is what the official code computes: each place's vote is routed to all types, once,
-    with equal coefficients.
+    `x = squash(k * features + b)`, with filters k. With `divide` the convolution is divided by
+    `types`, as in the official code, where each vote is routed uniformly to all types.
 
     Args:
-        types: int, capsules at each place.
-        dim: int, D, the size of one.
-        kernel_size: int, height and width of the filters, in places.
-        strides: int, places.
+        types: int, capsules at each position.
+        dim: int, D, dimension of a capsule.
+        kernel_size: int, height and width of the filters.
+        strides: int.
         padding: `"valid"` or `"same"`.
-        divide: bool, whether the convolution is divided by `types`, before the bias.
+        divide: bool, divide the convolution by `types` before the bias is added.
         use_bias: bool.
         kernel_initializer, kernel_regularizer: For the filters.
         bias_initializer: For b.
-        **kwargs: Base layer arguments.
 
     Call arguments:
-        features: Tensor (B, H, W, F), of any height and width that the filters fit in.
-        training: bool; then the convolution is that of `FastConv2D`.
+        features: Tensor (B, H, W, F).
+        training: bool, use the fast convolution of `FastConv2D`.
 
     Returns:
-        Tensor (B, h * w * types, D), of lengths below one, place by place.
+        Tensor (B, h * w * types, D), of lengths below one.
 
     Raises:
-        ValueError: If an argument is not as above, or the input is no feature map.
+        ValueError: If an argument is invalid or `features` is not a feature map.
 
-    Examples:
-
-    >>> ConvCapsules(types=32, dim=8)(np.ones((2, 20, 20, 16))).shape
-    TensorShape([2, 1152, 8])
+    Example:
+        >>> ConvCapsules(types=32, dim=8)(np.ones((2, 20, 20, 16))).shape
+        TensorShape([2, 1152, 8])
 
     Reference:
-
-    - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Section 4
+        [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Section 4.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Convolutions that take fewer multiplications in training."""
+"""Convolutions that need fewer multiplications in training."""
 
 import keras
 from keras import ops
@@ -7,11 +7,7 @@ from keras_capsule_poe.functions.convolution import convolve, transposed
 
 
 class _Fast:
-    """A convolution whose training has a fast form, where its arguments are the usual ones.
-
-    Attributes:
-        limits: `Limits` of the fast form; None: those of the dtype.
-    """
+    """Convolution with a fast form in training, bounded by `limits` (None: by the dtype)."""
 
     limits = None
 
@@ -22,7 +18,7 @@ class _Fast:
             return super().call(inputs)
         y = self._fast(inputs, self.kernel, self.strides[0]) if is_usual else self._plain(inputs)
         if self.bias is not None:
-            # Not `ops.add`, whose gradient TensorFlow adds up in half precision.
+            # Not `ops.add`: TensorFlow sums its gradient in half precision.
             last = self.data_format == "channels_last"
             y = y + (self.bias if last else ops.reshape(self.bias, (-1, 1, 1)))
         return y if self.activation is None else self.activation(y)
@@ -30,30 +26,20 @@ class _Fast:
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class FastConv2D(_Fast, keras.layers.Conv2D):
-    """A `keras.layers.Conv2D` that takes a fraction of the multiplications in training.
+    """`keras.layers.Conv2D` that needs fewer multiplications in training on a CPU.
 
-    Large filters of many channels are computed by few products, on a processor, and so are
-    transposed ones that lead to few channels, see `lay_down`; all else, and whatever is not
-    training, as Keras does. The numbers differ by rounding; half precision is computed in float32,
-    by still fewer products, and then rounded. A bias' gradient is added up in float32; that of
-    Keras' layer is in half precision, by TensorFlow on a processor, and stays at 256 ones.
+    All arguments and shapes are those of the Keras layer. In training, large filters with many
+    channels use a fast algorithm. Other cases run as in Keras. Results differ only by rounding.
+    Half precision is computed in float32 and then rounded. The bias gradient is summed in
+    float32, because long half-precision sums stop growing.
 
-    Args:
-        filters, kernel_size, **kwargs: As `keras.layers.Conv2D` has them.
-
-    Call arguments:
-        inputs: Tensor (B, H, W, C).
-        training: bool.
-
-    Examples:
-
-    >>> layer = FastConv2D(64, 5, padding="same", activation="relu")
-    >>> layer(np.ones((2, 28, 28, 32)), training=True).shape
-    TensorShape([2, 28, 28, 64])
+    Example:
+        >>> layer = FastConv2D(64, 5, padding="same", activation="relu")
+        >>> layer(np.ones((2, 28, 28, 32)), training=True).shape
+        TensorShape([2, 28, 28, 64])
 
     Reference:
-
-    - [Lavin and Gray, 2015](https://arxiv.org/abs/1509.09308)
+        [Lavin and Gray, 2015](https://arxiv.org/abs/1509.09308).
     """
 
     def _has_fast_form(self):
@@ -68,22 +54,15 @@ class FastConv2D(_Fast, keras.layers.Conv2D):
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class FastConv2DTranspose(_Fast, keras.layers.Conv2DTranspose):
-    """A `keras.layers.Conv2DTranspose` that takes a fraction of the multiplications in training.
+    """`keras.layers.Conv2DTranspose` that needs fewer multiplications in training on a CPU.
 
-    See `FastConv2D`.
+    The rules of `FastConv2D` apply. Large filters with few output channels are fast, too.
+    All arguments and shapes are those of the Keras layer.
 
-    Args:
-        filters, kernel_size, **kwargs: As `keras.layers.Conv2DTranspose` has them.
-
-    Call arguments:
-        inputs: Tensor (B, h, w, C).
-        training: bool.
-
-    Examples:
-
-    >>> layer = FastConv2DTranspose(32, 9, strides=2)
-    >>> layer(np.ones((2, 6, 6, 64)), training=True).shape
-    TensorShape([2, 19, 19, 32])
+    Example:
+        >>> layer = FastConv2DTranspose(32, 9, strides=2)
+        >>> layer(np.ones((2, 6, 6, 64)), training=True).shape
+        TensorShape([2, 19, 19, 32])
     """
 
     def _has_fast_form(self):

@@ -1,4 +1,4 @@
-"""Images from capsules: the reconstruction decoders of supervised capsules."""
+"""Reconstruction decoders from capsules to images."""
 
 import math
 
@@ -10,7 +10,7 @@ from keras_capsule_poe.layers.convolutions import FastConv2D, FastConv2DTranspos
 
 
 class _Decoder(keras.layers.Layer):
-    """What both decoders share: the shape of the images, and the last activation."""
+    """Base of both decoders: image shape and initializers."""
 
     def __init__(self, image_shape, kernel_initializer, bias_initializer, **kwargs):
         super().__init__(**kwargs)
@@ -25,7 +25,7 @@ class _Decoder(keras.layers.Layer):
         self.bias_initializer = keras.initializers.get(bias_initializer)
 
     def _initializers(self):
-        # A copy each: one initializer gives the same numbers every time.
+        # One copy per layer: an initializer returns the same numbers at each call.
         return {
             "kernel_initializer": _copy(self.kernel_initializer),
             "bias_initializer": _copy(self.bias_initializer),
@@ -49,32 +49,31 @@ class _Decoder(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class DenseDecoder(_Decoder):
-    """Images from capsules by fully connected layers: ReLU, and a sigmoid at the end.
+    """Fully connected decoder from capsules to images.
+
+    The hidden layers use ReLU, and the output layer uses a sigmoid.
 
     Args:
-        image_shape: (H, W, C).
-        units: Sequence of int, the sizes of the hidden layers.
-        kernel_initializer, bias_initializer: Of each layer.
-        **kwargs: Base layer arguments.
+        image_shape: Tuple (H, W, C).
+        units: Sequence of int, sizes of the hidden layers.
+        kernel_initializer, bias_initializer: For all layers.
 
     Call arguments:
-        inputs: Tensor (B, J, E), capsules, all but one of them usually zero.
+        inputs: Tensor (B, J, E), capsules, usually masked by `CapsuleMask`.
 
     Returns:
-        Tensor (B, H, W, C), pixels in [0, 1].
+        Tensor (B, H, W, C), pixels in `[0, 1]`.
 
     Raises:
         ValueError: If a size is not positive.
 
-    Examples:
-
-    >>> decoder = DenseDecoder((28, 28, 1))
-    >>> decoder(np.ones((2, 10, 16), "float32")).shape, decoder.count_params()
-    (TensorShape([2, 28, 28, 1]), 1411344)
+    Example:
+        >>> decoder = DenseDecoder((28, 28, 1))
+        >>> decoder(np.ones((2, 10, 16), "float32")).shape, decoder.count_params()
+        (TensorShape([2, 28, 28, 1]), 1411344)
 
     Reference:
-
-    - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Figure 2
+        [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Figure 2.
     """
 
     def __init__(
@@ -112,33 +111,32 @@ class DenseDecoder(_Decoder):
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class ConvDecoder(_Decoder):
-    """Images from capsules by transposed convolutions of stride two, from a quarter of the size.
+    """Decoder from capsules to images by two transposed convolutions of stride two.
+
+    A dense layer makes feature maps of a quarter of the image size. The output is cropped to the
+    image size, and its activation is a sigmoid.
 
     Args:
-        image_shape: (H, W, C), of any size; what is too much is cut off.
-        filters: int, of the first convolution; the second has half as many.
-        kernel_size: int, pixels.
-        kernel_initializer, bias_initializer: Of each layer.
-        **kwargs: Base layer arguments.
+        image_shape: Tuple (H, W, C).
+        filters: int, filters of the first convolution. The second has half as many.
+        kernel_size: int, in pixels.
+        kernel_initializer, bias_initializer: For all layers.
 
     Call arguments:
-        inputs: Tensor (B, J, E), capsules, all but one of them usually zero.
+        inputs: Tensor (B, J, E), capsules, usually masked by `CapsuleMask`.
 
     Returns:
-        Tensor (B, H, W, C), pixels in [0, 1].
+        Tensor (B, H, W, C), pixels in `[0, 1]`.
 
     Raises:
         ValueError: If a size is not positive.
 
-    Examples:
-
-    >>> ConvDecoder((30, 21, 3))(np.ones((2, 10, 16), "float32")).shape
-    TensorShape([2, 30, 21, 3])
+    Example:
+        >>> ConvDecoder((30, 21, 3))(np.ones((2, 10, 16), "float32")).shape
+        TensorShape([2, 30, 21, 3])
 
     Reference:
-
-    - [Rajasegaran et al., 2019](https://arxiv.org/abs/1904.09546), Section 3.2, a decoder of
-      transposed convolutions
+        [Rajasegaran et al., 2019](https://arxiv.org/abs/1904.09546), Section 3.2.
     """
 
     def __init__(
@@ -203,11 +201,11 @@ class ConvDecoder(_Decoder):
 
 
 class Conv2DTranspose(FastConv2DTranspose):
-    """Called as Keras' layer is: files name the layers of a list by their class."""
+    """`FastConv2DTranspose` under Keras' class name, which names the weights in saved files."""
 
 
 def _copy(initializer):
     if isinstance(initializer, keras.initializers.Initializer):
         return initializer.clone()
-    # A function has no state.
+    # A function has no state to copy.
     return initializer

@@ -1,4 +1,4 @@
-"""Layers of matrix capsules, whose parents are found by EM routing."""
+"""Matrix capsule layers with EM routing."""
 
 import keras
 import numpy as np
@@ -10,50 +10,47 @@ from keras_capsule_poe.layers.matrix_parents import MatrixParents
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class ConvEMCapsules(MatrixParents):
-    """Convolutional matrix capsules: each sees a window of the capsules below, by EM routing.
+    """Convolutional matrix capsules: each parent routes a window of the capsules below.
 
-    The recipes have other values than these defaults, with which a network learns within an epoch
-    (`small`), or those of the published code (`official`).
+    EM routing fits a Gaussian cluster to the votes `V_ij = M_i W_ij` for each parent. The presets
+    do not use these defaults, see the documentation of matrix capsules.
 
     Args:
-        types: int, J, capsules at each place.
-        kernel_size: int, height and width of a window, in places.
-        strides: int, places from one window to the next.
+        types: int, J, capsules at each position.
+        kernel_size: int, height and width of a window, in positions.
+        strides: int, positions between windows.
         iterations, schedule, inverse_temperature, compete, damping, variance_floor,
             assignment_temperature: See `functions.EMOptions`.
-        normalize_mass: bool, whether masses in the costs are divided by the children that there
-            are for each parent, so that lambda means the same in layers of few and of many.
-        activation_scale: float, factor on the weight beta_a; with a large one it learns faster.
-        kernel_initializer, kernel_regularizer: For the maps W; None: a truncated normal
+        normalize_mass: bool, divide the mass in the costs by its mean with all children active.
+            Then the inverse temperature has the same effect in layers of any size.
+        activation_scale: float, factor on beta_a. A large factor speeds up learning.
+        kernel_initializer, kernel_regularizer: For the maps W. None is a truncated normal
             distribution of standard deviation 0.3.
         cost_initializer, activation_initializer: For beta_u and beta_a.
-        implementation: `"streamed"`, a few images at a time; `"compiled"`, the same and in graphs
-            of training by XLA; or `"plain"`, the readable reference. All give the same numbers.
-        routing: `"em"`, or `"variational"`, see `functions.variational_routing`: of the options
-            of EM it has `iterations` alone, and no form but the readable one. The poses below
-            and the log-odds of the activations are then normalised over the batch.
-        **kwargs: Base layer arguments.
+        implementation: `"streamed"` (fused, a few images at a time), `"compiled"` (the same, with
+            XLA in training) or `"plain"` (the readable reference). The results agree.
+        routing: `"em"`, or `"variational"`, see `functions.variational_routing`. The latter uses
+            only `iterations`, and normalizes input poses and output log-odds over the batch.
 
     Call arguments:
         inputs: Poses (B, H, W, I, P, P) and activations (B, H, W, I).
+        training: bool.
 
     Returns:
-        Poses (B, h, w, J, P, P) and activations (B, h, w, J) in [0, 1].
+        Poses (B, h, w, J, P, P) and activations (B, h, w, J) in `[0, 1]`.
 
     Raises:
-        ValueError: If an argument is not as above, or the inputs' shapes are not.
+        ValueError: If an argument or an input shape is invalid.
 
-    Examples:
-
-    >>> from keras_capsule_poe import PrimaryMatrixCapsules
-    >>> primary = PrimaryMatrixCapsules(8)(np.ones((2, 7, 6, 16)))
-    >>> pose, activation = ConvEMCapsules(5, kernel_size=3, strides=2)(primary)
-    >>> pose.shape, activation.shape
-    (TensorShape([2, 3, 2, 5, 4, 4]), TensorShape([2, 3, 2, 5]))
+    Example:
+        >>> from keras_capsule_poe import PrimaryMatrixCapsules
+        >>> primary = PrimaryMatrixCapsules(8)(np.ones((2, 7, 6, 16)))
+        >>> pose, activation = ConvEMCapsules(5, kernel_size=3, strides=2)(primary)
+        >>> activation.shape, pose.shape == (*activation.shape, 4, 4)
+        (TensorShape([2, 3, 2, 5]), True)
 
     Reference:
-
-    - [Hinton et al., 2018](https://openreview.net/forum?id=HJWLfGWRb), Section 4
+        [Hinton et al., 2018](https://openreview.net/forum?id=HJWLfGWRb), Section 4.
     """
 
     def __init__(self, types, kernel_size=3, strides=1, **kwargs):
@@ -74,53 +71,36 @@ class ConvEMCapsules(MatrixParents):
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class EMCapsules(MatrixParents):
-    """Matrix capsules that each see all capsules below, by EM routing: the last layer, of classes.
-
-    The recipes have other values than these defaults, see `ConvEMCapsules`.
+    """Matrix capsules that each route all capsules below: the class capsules of a network.
 
     Args:
         types: int, J, capsules.
-        shared_weights: bool, whether capsules of one type below have one map, wherever they are;
-            else each has its own.
-        coordinates: bool, whether the place of a capsule below is added to its vote: row and
-            column, as shares of the grid, to the first two numbers of the last column. Without
-            it shared weights forget where things are.
-        iterations, schedule, inverse_temperature, damping, variance_floor,
-            assignment_temperature: See `functions.EMOptions`; `compete` is `"all"`.
-        normalize_mass: bool, whether masses in the costs are divided by the children that there
-            are for each parent, so that lambda means the same in layers of few and of many.
-        activation_scale: float, factor on the weight beta_a; with a large one it learns faster.
-        kernel_initializer, kernel_regularizer: For the maps W; None: a truncated normal
-            distribution of standard deviation 0.3.
-        cost_initializer, activation_initializer: For beta_u and beta_a.
-        implementation: `"streamed"`, a few images at a time; `"compiled"`, the same and in graphs
-            of training by XLA; or `"plain"`, the readable reference. All give the same numbers.
-        routing: `"em"`, or `"variational"`, see `functions.variational_routing`: of the options
-            of EM it has `iterations` alone, and no form but the readable one. The poses below
-            and the log-odds of the activations are then normalised over the batch.
-        **kwargs: Base layer arguments.
+        shared_weights: bool, use one map for each type below at all positions. Otherwise each
+            capsule below has its own map.
+        coordinates: bool, add the relative row and column of a capsule to the first two entries
+            of its vote's last column. Without them, shared weights ignore the position.
+        **kwargs: Routing arguments of `ConvEMCapsules`; `compete` must be `"all"`.
 
     Call arguments:
         inputs: Poses (B, H, W, I, P, P) and activations (B, H, W, I).
+        training: bool.
 
     Returns:
-        Poses (B, 1, 1, J, P, P) and activations (B, 1, 1, J) in [0, 1].
+        Poses `(B, 1, 1, J, P, P)` and activations `(B, 1, 1, J)` in `[0, 1]`.
 
     Raises:
-        ValueError: If an argument is not as above, the inputs' shapes are not, or coordinates are
-            to be added to poses of less than 2 x 2.
+        ValueError: If an argument or an input shape is invalid, or if `coordinates` is used with
+            poses smaller than 2 x 2.
 
-    Examples:
-
-    >>> from keras_capsule_poe import PrimaryMatrixCapsules
-    >>> primary = PrimaryMatrixCapsules(8)(np.ones((2, 4, 4, 16)))
-    >>> pose, activation = EMCapsules(10)(primary)
-    >>> pose.shape, activation.shape
-    (TensorShape([2, 1, 1, 10, 4, 4]), TensorShape([2, 1, 1, 10]))
+    Example:
+        >>> from keras_capsule_poe import PrimaryMatrixCapsules
+        >>> primary = PrimaryMatrixCapsules(8)(np.ones((2, 4, 4, 16)))
+        >>> pose, activation = EMCapsules(10)(primary)
+        >>> activation.shape, pose.shape == (*activation.shape, 4, 4)
+        (TensorShape([2, 1, 1, 10]), True)
 
     Reference:
-
-    - [Hinton et al., 2018](https://openreview.net/forum?id=HJWLfGWRb), Section 4
+        [Hinton et al., 2018](https://openreview.net/forum?id=HJWLfGWRb), Section 4.
     """
 
     def __init__(self, types, shared_weights=True, coordinates=True, **kwargs):

@@ -1,4 +1,4 @@
-"""Expert frames: coordinates in which each expert's orientations fill the whole sphere."""
+"""Whitening of expert capsules, one transform for each expert."""
 
 import keras
 import numpy as np
@@ -10,14 +10,12 @@ from keras_capsule_poe.functions.units import probability
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class ExpertFrames(keras.layers.Layer):
-    """Turns expert capsules into the frame of the images that each of them explains.
+    """Squash of expert capsules with one whitening transform for each expert.
 
-    x_j = |squash(z_j)| n_j with n_j the direction of A_j (z_j - m_j). The length stays the
-    probability that the expert is on. After `adapt`, m_j and A_j = C_j^(-1/2) are the mean and
-    the whitening of the expert's own images, so that its orientations are spread evenly and a
-    plain Gaussian, squashed, lands where training went. That leaves a rotation free: given what
-    the experts are caused by, the dimensions follow what varies most in it. Without `adapt` the
-    layer is the squash.
+    `x_j = |squash(z_j)| n_j`, where n_j is the direction of `A_j (z_j - m_j)`. After `adapt`, m_j
+    and `A_j = C_j^(-1/2)` whiten the expert's own images, so their orientations cover the sphere
+    evenly. The length stays the probability that the expert is on. Before `adapt` the layer is
+    the plain squash.
 
     Call arguments:
         z: Tensor (B, J, E), experts before the squash.
@@ -25,13 +23,12 @@ class ExpertFrames(keras.layers.Layer):
     Returns:
         Tensor (B, J, E), of lengths below one.
 
-    Examples:
-
-    >>> frames = ExpertFrames()
-    >>> z = np.random.default_rng(0).normal(size=(100, 2, 3)).astype("float32")
-    >>> tuple(frames(z).shape)
-    (100, 2, 3)
-    >>> frames.adapt([z[:50, 0], z[50:, 1]])
+    Example:
+        >>> frames = ExpertFrames()
+        >>> z = np.random.default_rng(0).normal(size=(100, 2, 3)).astype("float32")
+        >>> tuple(frames(z).shape)
+        (100, 2, 3)
+        >>> frames.adapt([z[:50, 0], z[50:, 1]])
     """
 
     def build(self, input_shape):
@@ -56,24 +53,23 @@ class ExpertFrames(keras.layers.Layer):
         return ops.cast(probability(z)[..., None] * direction(turned), self.compute_dtype)
 
     def is_identity(self):
-        """One for each expert that has no frame of its own, else zero: a tensor (J,)."""
+        """Return ones for the experts without a fitted transform and zeros for the others, (J,)."""
         moved = ops.any(ops.not_equal(self.center, 0), axis=1)
         turned = ops.any(ops.not_equal(self.whitening, ops.eye(self.center.shape[1])), axis=(1, 2))
         return ops.cast(ops.logical_not(ops.logical_or(moved, turned)), "float32")
 
     def adapt(self, explained, causes=None, floor=1e-3):
-        """Sets each expert's frame from the images that it explains.
+        """Fit the whitening of each expert to the images that it explains.
 
         Args:
-            explained: list of J arrays (N_j, E), the experts before the squash of the images on
-                which they were the most probable. One of fewer than 2 E rows keeps its frame.
-            causes: Function of an expert's index to an array (n, K), what its first n rows are
-                caused by, for its dimensions to follow, see `shared_axes`; `None`: whitening
-                turns nothing.
-            floor: float, the smallest variance of a direction, relative to the largest.
+            explained: List of J arrays (N_j, E), pre-squash capsules of the images whose most
+                probable expert is j. An expert with fewer than 2 E rows keeps its transform.
+            causes: Function from an expert's index to an array (n, K), inputs of its first n rows.
+                The whitened axes are rotated to follow their covariance with it. None: no rotation.
+            floor: float, smallest variance of a direction, relative to the largest.
 
         Raises:
-            ValueError: If there are not J arrays, or a value is not finite.
+            ValueError: If there are not J arrays, or if a value is not finite.
         """
         center, whitening = np.array(self.center), np.array(self.whitening)
         if len(explained) != len(center):
@@ -106,25 +102,7 @@ class ExpertFrames(keras.layers.Layer):
 
 
 def shared_axes(causes, z):
-    """The axes of z along which it varies most with its causes, the strongest first.
-
-    Right singular vectors of their covariance, as in partial least squares. A whitened capsule
-    can be turned at will; so turned, its first dimensions are what changes the image most.
-
-    Args:
-        causes: Array (N, K).
-        z: Array (N, E).
-
-    Returns:
-        Array (E, E), orthonormal columns; each points to where its largest entry is positive.
-
-    Examples:
-
-    >>> causes = np.array([[2.0, 0.0], [-2.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
-    >>> shared_axes(causes, causes @ np.array([[0.0, 1.0], [1.0, 0.0]]))
-    array([[0., 1.],
-           [1., 0.]])
-    """
+    """Return axes (E, E) of z (N, E) sorted by covariance with `causes` (N, K), as in PLS."""
     z = np.asarray(z, "float64")
     shared = (np.asarray(causes, "float64") - np.mean(causes, axis=0)).T @ (z - z.mean(axis=0))
     axes = np.linalg.svd(shared.T @ shared)[0]

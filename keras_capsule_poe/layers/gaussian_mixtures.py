@@ -1,4 +1,4 @@
-"""Mixtures of Gaussians whose parameters are weights of a model."""
+"""Gaussian mixtures whose parameters are weights of a layer."""
 
 import keras
 import numpy as np
@@ -10,32 +10,7 @@ from keras_capsule_poe.functions.slices import over_images
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class GaussianMixtures(keras.layers.Layer):
-    """One mixture of Gaussians for each of G groups, all of one dimension.
-
-    y = m_gk + F_gk n, with n standard Gaussian and k drawn by the weights of group g.
-
-    Args:
-        groups: int, G.
-        components: int, K.
-        dim: int, E, of what is drawn.
-        rank: int, R, of the factors; `None`: E.
-        **kwargs: Base layer arguments.
-
-    Call arguments:
-        noise: Tensor (N, R), standard Gaussian.
-        choice: Tensor (N,), uniform in [0, 1); picks the component.
-        group: Integer tensor (N,).
-
-    Returns:
-        Tensor (N, E).
-
-    Examples:
-
-    >>> mixtures = GaussianMixtures(groups=3, components=2, dim=4)
-    >>> draws = mixtures(np.zeros((5, 4)), np.zeros(5), np.zeros(5, "int32"))
-    >>> tuple(draws.shape)
-    (5, 4)
-    """
+    """Sampler of G Gaussian mixtures: y = m_gk + F_gk noise, component k of group g."""
 
     def __init__(self, groups, components, dim, rank=None, **kwargs):
         super().__init__(**kwargs)
@@ -53,20 +28,14 @@ class GaussianMixtures(keras.layers.Layer):
 
     @classmethod
     def of(cls, weights, means, factors, **kwargs):
-        """The mixtures of arrays (G, K), (G, K, E) and (G, K, E, R).
-
-        Examples:
-
-        >>> GaussianMixtures.of(np.ones((1, 2)), np.zeros((1, 2, 3)), np.zeros((1, 2, 3, 1))).rank
-        1
-        """
+        """Return a layer with weights (G, K), means (G, K, E) and factors (G, K, E, R)."""
         layer = cls(*np.shape(means), rank=np.shape(factors)[-1], **kwargs)
         layer.build()
         layer.set_weights([weights, means, factors])
         return layer
 
     def call(self, noise, choice, group):
-        # The factors of as many draws as fit: of 10,000 whole codes they would take 0.8 GB.
+        # Draw in slices: the factors of 10,000 codes at once would take 0.8 GB.
         fitting = max(1, at_once(BLOCK) // (self.dim * self.rank))
         arrays = [noise, choice, group]
         (drawn,), _ = over_images(self._some, arrays, fitting, [(self.dim,)], [])

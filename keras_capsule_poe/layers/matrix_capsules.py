@@ -1,4 +1,4 @@
-"""Capsules of a pose matrix and an activation, made of features."""
+"""Primary matrix capsules."""
 
 import keras
 from keras import ops
@@ -8,34 +8,31 @@ from keras_capsule_poe.functions.checks import real_number, whole_number
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class PrimaryMatrixCapsules(keras.layers.Layer):
-    """The first capsules: at each place of a feature map linear maps to poses and activations.
+    """Primary matrix capsules: linear maps from features to poses and activations.
 
     Args:
-        types: int, capsules at each place.
-        size: int, height and width of a pose matrix.
-        activation_bias: float, what is added to the log-odds of the activations.
+        types: int, I, capsules at each position.
+        size: int, P, height and width of a pose matrix.
+        activation_bias: float, added to the log-odds of the activations.
         pose_initializer, activation_initializer: For the maps to poses and to log-odds.
-        kernel_regularizer: For both.
-        **kwargs: Base layer arguments.
+        kernel_regularizer: For both maps.
 
     Call arguments:
         features: Tensor (B, H, W, F).
 
     Returns:
-        Poses (B, H, W, I, P, P) and activations (B, H, W, I) in (0, 1).
+        Poses (B, H, W, I, P, P) and activations (B, H, W, I) in `(0, 1)`.
 
     Raises:
-        ValueError: If an argument is not as above.
+        ValueError: If an argument is invalid.
 
-    Examples:
-
-    >>> pose, activation = PrimaryMatrixCapsules(8)(np.ones((2, 6, 5, 16)))
-    >>> pose.shape, activation.shape
-    (TensorShape([2, 6, 5, 8, 4, 4]), TensorShape([2, 6, 5, 8]))
+    Example:
+        >>> pose, activation = PrimaryMatrixCapsules(8)(np.ones((2, 6, 5, 16)))
+        >>> activation.shape, pose.shape == (*activation.shape, 4, 4)
+        (TensorShape([2, 6, 5, 8]), True)
 
     Reference:
-
-    - [Hinton et al., 2018](https://openreview.net/forum?id=HJWLfGWRb), Section 4
+        [Hinton et al., 2018](https://openreview.net/forum?id=HJWLfGWRb), Section 4.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What layers of matrix capsules share: parents that EM routing finds for windows of children."""
+"""Base layer of matrix capsules: parents of windows of children."""
 
 import dataclasses
 
@@ -16,7 +16,7 @@ IMPLEMENTATIONS = ("streamed", "compiled", "plain")
 
 
 class MatrixParents(keras.layers.Layer):
-    """Parents of windows of matrix capsules; how large the windows are is the subclass's."""
+    """Base of matrix capsule layers. Subclasses define the windows in `make_fields`."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class MatrixParents(keras.layers.Layer):
         self.activation_initializer = keras.initializers.get(activation_initializer)
 
     def make_fields(self, height, width):
-        """The `ReceptiveFields` of the parents of so many places."""
+        """Return the `ReceptiveFields` of the parents of a height x width grid of children."""
         raise NotImplementedError
 
     def build(self, input_shape):
@@ -85,7 +85,7 @@ class MatrixParents(keras.layers.Layer):
             shape=(self.types,), initializer=self.activation_initializer, name="beta_a"
         )
         if self.routing == "variational":
-            # Without weights, as published; the priors are of votes of about one.
+            # No scale or offset, as published: the priors expect votes of size about one.
             how = {"momentum": 0.9, "epsilon": 1e-5, "center": False, "scale": False}
             how["dtype"] = self.variable_dtype
             self.pose_normalization = keras.layers.BatchNormalization(axis=3, **how)
@@ -95,7 +95,7 @@ class MatrixParents(keras.layers.Layer):
 
     @property
     def _any_size(self):
-        """Whether there are maps for as many places as there may be."""
+        """True if the maps fit a grid of any size."""
         return True
 
     def call(self, inputs, training=None):
@@ -111,16 +111,7 @@ class MatrixParents(keras.layers.Layer):
         return ops.cast(mean, self.compute_dtype), ops.cast(activation, self.compute_dtype)
 
     def route(self, inputs, training=False):
-        """Poses, activations and assignments of the parents, see `functions.em_routing`.
-
-        Args:
-            inputs: Poses (B, H, W, I, P, P) and activations (B, H, W, I).
-            training: bool, whether variational routing normalises by the batch at hand.
-
-        Returns:
-            `EMRouting`: (B, h w, J, P P), (B, h w, J) and (B, h w, K, I, J), of h x w parent
-            places that see K child places each.
-        """
+        """Return `EMRouting`: poses, activations, assignment probabilities (B, h w, K, I, J)."""
         last = self.steps(inputs, training)[-1]
         if self.routing == "variational":
             log_odds = self.log_odds_normalization(last.log_odds, training=training)
@@ -128,7 +119,7 @@ class MatrixParents(keras.layers.Layer):
         return last.routing
 
     def steps(self, inputs, training=False):
-        """The iterations of `route`, a list of `RoutingStep`."""
+        """Return the `RoutingStep` of each iteration, a list."""
         pose, activation = inputs
         fields = self.fields(pose)
         activation = fields.gather(_in_a_row(at_least_float32(activation)))
@@ -139,16 +130,7 @@ class MatrixParents(keras.layers.Layer):
         return variational_steps(votes, *more, VariationalOptions(self.options.iterations))
 
     def couplings_to(self, parent, inputs):
-        """How capsules are coupled to one parent of each image, iteration by iteration.
-
-        Args:
-            parent: Integer tensor (B,), which of the h w J parents, place by place.
-            inputs: Poses (B, H, W, I, P, P) and activations (B, H, W, I).
-
-        Returns:
-            Tensor (B, T, H, W, I), the assignments r_ij by which each M step began; NaN where
-            the parent does not see.
-        """
+        """Return the assignment probabilities to a parent (B,), (B, T, H, W, I); NaN if unseen."""
         fields, types = self.fields(inputs[0]), inputs[0].shape[3]
         place = ops.one_hot(parent // self.types, len(fields.children))
         j = ops.one_hot(parent % self.types, self.types)
@@ -156,7 +138,7 @@ class MatrixParents(keras.layers.Layer):
             ops.einsum("bpkij,bp,bj->bki", ops.cast(step.routing.assignment, "float32"), place, j)
             for step in self.steps(inputs)
         ]
-        # Which child place each place of its window is.
+        # One-hot grid position of each position in the parent's window.
         windows = ops.one_hot(fields.children, fields.grid[0] * fields.grid[1])
         windows = ops.einsum("bp,pkn->bkn", place, windows)
         is_seen = ops.max(windows, axis=1, initial=0.0)[:, None, :, None] > 0
@@ -177,12 +159,12 @@ class MatrixParents(keras.layers.Layer):
         )
 
     def _options(self, pose):
-        """The `EMOptions` of these poses: how many there are may divide lambda."""
+        """Return the `EMOptions` with lambda divided by the usual mass."""
         temperature = self.options.inverse_temperature / self._usual_mass(pose)
         return dataclasses.replace(self.options, inverse_temperature=temperature)
 
     def _usual_mass(self, pose):
-        """What masses are divided by: their mean over the parents if all children are active."""
+        """Return the mean mass of a parent with all children active; 1 without `normalize_mass`."""
         if not self.normalize_mass or self.routing != "em":
             return 1.0
         fields = self.fields(pose)
@@ -191,20 +173,16 @@ class MatrixParents(keras.layers.Layer):
         return children / parents
 
     def _betas(self, pose):
-        # Lambda is divided for the costs alone: beta_a is multiplied.
+        # Only the costs are divided by the mass, so undo the division of lambda for beta_a.
         scale = self.activation_scale * self._usual_mass(pose)
         return at_least_float32(self.beta_u), scale * at_least_float32(self.beta_a)
 
     def _added(self, pose):
-        """What is added to the votes of each place, (K, P P); None: nothing."""
+        """Return an array (K, P P) to add to the votes of each position, or None."""
         return None
 
     def votes(self, pose):
-        """V_ij = M_i W_ij of each child, (B, h w, K, I, J, P P), at least float32.
-
-        Args:
-            pose: Tensor (B, H, W, I, P, P).
-        """
+        """Return the votes V_ij = M_i W_ij (B, h w, K, I, J, P P) of poses (B, H, W, I, P, P)."""
         seen = self.fields(pose).gather(_in_a_row(at_least_float32(pose)))
         kernel = at_least_float32(self.kernel)
         maps = "kijno" if len(kernel.shape) == 5 else "ijno"
@@ -214,14 +192,14 @@ class MatrixParents(keras.layers.Layer):
         return votes if added is None else votes + ops.cast(added[:, None, None], votes.dtype)
 
     def fields(self, pose):
-        """The `ReceptiveFields` of the parents of poses (B, H, W, I, P, P)."""
+        """Return the cached `ReceptiveFields` for poses (B, H, W, I, P, P)."""
         grid = tuple(pose.shape[1:3])
         if grid not in self._known:
             self._known[grid] = self.make_fields(*grid)
         return self._known[grid]
 
     def _maps(self, height, width):
-        """How many places of a window have maps of their own; () where all share them."""
+        """Return the window positions with their own maps, a shape; () if they share maps."""
         return self.make_fields(height, width).children.shape[1:]
 
     def _checked(self, input_shape):
@@ -259,5 +237,5 @@ class MatrixParents(keras.layers.Layer):
 
 
 def _in_a_row(x):
-    """(B, H, W, ...) as (B, H W, ...)."""
+    """Reshape (B, H, W, ...) to (B, H W, ...)."""
     return ops.reshape(x, (-1, x.shape[1] * x.shape[2], *x.shape[3:]))

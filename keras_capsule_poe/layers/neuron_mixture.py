@@ -1,4 +1,4 @@
-"""Capsules of neurons of which one makes the whole image: a mixture of Boltzmann machines."""
+"""Mixture of Boltzmann machines: one capsule of binary units generates the whole image."""
 
 import keras
 import numpy as np
@@ -10,25 +10,25 @@ from keras_capsule_poe.functions.routing import Routing
 from keras_capsule_poe.functions.state_tables import MOST_NEURONS
 from keras_capsule_poe.layers.neuron_poe import NeuronPoE
 
-# By how many nats a capsule's first neuron is on rather than off at the start.
+# Initial log-odds, in nats, that the first unit of a capsule is on.
 _ON = 5.0
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class NeuronMixture(NeuronPoE):
-    """A `NeuronPoE` in which all parts of an image have the same parent, a latent capsule.
+    """Mixture of restricted Boltzmann machines in which one capsule generates the whole image.
 
-    The coefficients of an image are P(k | v) for all of its parts, and only the parent's neurons
-    are on. The routing is then exact inference, and so are log P(v), its gradient and the draws:
-    see `functions.BoltzmannMixture`. What capsules are drawn with on their own is the model itself.
+    This is a `NeuronPoE` whose parts all have the same latent parent k, and only the units of
+    capsule k are on. The routing is the posterior P(k | v), and log P(v), its gradient and samples
+    are exact, see `functions.BoltzmannMixture`.
 
     Args:
         capsules: int, J.
-        dim: int, E, neurons of a capsule, at most 20.
+        dim: int, E, binary units of a capsule, at most 20.
         routing: `"mixture"`.
-        scale: float, s, that multiplies the maps of the parent.
-        **kwargs: `NeuronPoE` arguments, but for those of routing, a centre and variances:
-            visible neurons are Gaussian of deviation one.
+        scale: float, factor on the maps of the parent.
+        **kwargs: Other arguments of `NeuronPoE`. Visible units are Gaussian of unit variance
+            and not centred.
 
     Call arguments:
         inputs: Tensor (B, I, D), v.
@@ -37,21 +37,18 @@ class NeuronMixture(NeuronPoE):
         Tensor (B, J, E), P(h = 1 | v).
 
     Raises:
-        ValueError: If an argument or the input's shape is not as above.
+        ValueError: If an argument or the input shape is invalid.
 
-    Examples:
-
-    >>> experts = NeuronMixture(capsules=5, dim=3)
-    >>> v = keras.random.normal((2, 6, 4), seed=0)
-    >>> experts(v).shape, experts.free_energy(v).shape
-    (TensorShape([2, 5, 3]), TensorShape([2]))
-    >>> experts.likelihood_gradient(v)[0].kernel.shape
-    TensorShape([6, 5, 3, 4])
+    Example:
+        >>> experts = NeuronMixture(capsules=5, dim=3)
+        >>> v = keras.random.normal((2, 6, 4), seed=0)
+        >>> experts(v).shape, experts.free_energy(v).shape
+        (TensorShape([2, 5, 3]), TensorShape([2]))
+        >>> experts.likelihood_gradient(v)[0].kernel.shape
+        TensorShape([6, 5, 3, 4])
 
     Reference:
-
-    - [Nair & Hinton, 2008](https://papers.nips.cc/paper/3536), implicit mixtures of restricted
-      Boltzmann machines
+        [Nair & Hinton, 2008](https://papers.nips.cc/paper/3536), implicit mixtures of RBMs.
     """
 
     READINGS = ("mixture",)
@@ -81,7 +78,7 @@ class NeuronMixture(NeuronPoE):
             )
 
     def mixture(self):
-        """The `functions.BoltzmannMixture` over flat visible neurons, of maps s W_j."""
+        """Return the `functions.BoltzmannMixture` over flat visible units."""
         kernel = ops.cast(self.kernel, self.variable_dtype)
         kernel = ops.reshape(ops.transpose(kernel, (1, 2, 0, 3)), (self.capsules, self.dim, -1))
         return BoltzmannMixture(
@@ -92,14 +89,10 @@ class NeuronMixture(NeuronPoE):
         )
 
     def start_from_groups(self, groups):
-        """Sets the maps and hidden biases so that each capsule is like a group of images.
+        """Initialize each capsule to the mean and principal axes of one of J groups (n, I, D).
 
-        Its first neuron is the mean image, and on; each other one moves v along one of the
-        principal axes by two standard deviations, as often on as off. So v has the group's mean,
-        and its variance along the axes.
-
-        Args:
-            groups: List of J arrays (n, I, D).
+        The first unit is almost always on. Every other unit is on with probability 1/2 and moves
+        v along one principal axis by two standard deviations.
         """
         from sklearn.utils.extmath import randomized_svd
 
@@ -114,7 +107,7 @@ class NeuronMixture(NeuronPoE):
             maps[1 : 1 + len(axes)] = 2 / np.sqrt(len(x)) * sizes[:, None] * axes
             maps[0] = mean - maps[1:].sum(axis=0) / 2
             own[1:] = -maps[1:] @ maps[0] - np.square(maps[1:]).sum(axis=1) / 2
-            # Where the first is off the others count 1 + exp(-w_0'w_e), where it is on 2.
+            # Summing out unit e gives 1 + exp(-w_0.w_e) if the first unit is off, 2 if it is on.
             off = np.logaddexp(0.0, -maps[1:] @ maps[0]) - np.log(2.0)
             own[0] = _ON + off.sum() - np.square(maps[0]).sum() / 2
         kernel = kernel.reshape(shape).transpose(2, 0, 1, 3) / self.coefficient_scale
@@ -122,15 +115,7 @@ class NeuronMixture(NeuronPoE):
         self.hidden_bias.assign(bias)
 
     def likelihood_gradient(self, v):
-        """The gradient of the mean log P(v), exact.
-
-        Args:
-            v: Tensor (B, I, D).
-
-        Returns:
-            `functions.MixtureGradient`, its `kernel` (I, J, E, D) and `visible_bias` (I, D); and
-            its `functions.Posterior`.
-        """
+        """Return the exact `MixtureGradient` of the mean log P(v), and the `Posterior`."""
         found, posterior = self.mixture().gradient(self._flat(v))
         inputs, *_, dim = self.kernel.shape
         kernel = ops.reshape(found.kernel, (self.capsules, self.dim, inputs, dim))
@@ -142,16 +127,16 @@ class NeuronMixture(NeuronPoE):
         ), posterior
 
     def posterior(self, v):
-        """The `functions.Posterior` of v (B, I, D)."""
+        """Return the `functions.Posterior` of v (B, I, D)."""
         return self.mixture().infer(self._flat(v))
 
     def log_likelihoods(self, v):
-        """log P(v | k) of v (B, I, D), (B, J), nats."""
+        """Return log P(v | k) (B, J) of v (B, I, D), in nats."""
         mixture = self.mixture()
         return mixture.log_joint(self._flat(v)) - mixture.log_shares
 
     def decode_neurons(self, neurons):
-        """E[v | h] of neurons (B, J, E), (B, I, D)."""
+        """Return E[v | h] (B, I, D) of hidden units (B, J, E)."""
         return ops.reshape(self.mixture().decode(neurons), (-1, *self.visible_bias.shape))
 
     def route(self, inputs, coefficients=None):
@@ -172,20 +157,20 @@ class NeuronMixture(NeuronPoE):
         return ops.cast(self.infer(inputs)[1], self.compute_dtype)
 
     def free_energy(self, v, coefficients=None):
-        """-log P(v), (B,), nats, of v (B, I, D); the routing is summed out."""
+        """Return -log P(v) (B,) of v (B, I, D), in nats. `coefficients` are ignored."""
         return -self.mixture().log_density(self._flat(v))
 
     def free_energy_of(self, machine, x, fields=None):
         return self.free_energy(x)
 
     def reconstruct(self, v, coefficients=None):
-        """The mean of v given P(h | v), (B, I, D), mean field."""
+        """Return the mean of v (B, I, D) given P(h | v)."""
         if coefficients is not None:
             return super().reconstruct(v, coefficients)
         return self.decode_neurons(self.posterior(v).neurons)
 
     def draw(self, n, seed):
-        """Exact draws of the model: v (n, I, D), h (n, J, E), and the parents (n,)."""
+        """Draw n exact samples: v (n, I, D), h (n, J, E) and the parents (n,)."""
         v, h, parent = self.mixture().draw(n, seed)
         return ops.reshape(v, (n, *self.visible_bias.shape)), h, parent
 

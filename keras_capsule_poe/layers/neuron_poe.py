@@ -1,4 +1,4 @@
-"""A product of expert neurons, grouped into capsules whose maps are weighted by routing."""
+"""Product of expert units, grouped into capsules whose maps are weighted by routing."""
 
 import keras
 from keras import ops
@@ -18,32 +18,27 @@ from keras_capsule_poe.layers.routing_layer import RoutingLayer
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class NeuronPoE(Neurons, RoutingLayer):
-    """Capsules of binary neurons that model their inputs as a product of experts.
+    """Product of binary experts, grouped into capsules with routed maps.
 
-    -E(v, h; c) = b.x + a.y + sum_ij c_ij y_j^T W_ij x_i, less the base energies of v, where
-    x = v/s - mu and y = h - lambda; s is one but for Gaussian v, and without centring
-    mu = lambda = 0. Given the routing coefficients c it is a restricted Boltzmann machine with
-    the maps c_ij W_ij, p(h = 1 | v) = sigmoid(phi) with phi_j = a_j + sum_i c_ij W_ij x_i, and
-    each neuron is an expert: P(v; c) is proportional to exp(b.x) prod (1 + exp(phi)).
+    `-E(v, h; c) = b.x + a.y + sum_ij c_ij y_j^T W_ij x_i`, with `x = v/s - mu` and
+    `y = h - lambda`. Gaussian units add `-|v/s|^2/2`, up to a constant. Given the coupling
+    coefficients c, this is an RBM with the maps `c_ij W_ij`. The option `routing` defines c:
 
-    What c is, `routing` says:
-
-    - `"held"`: found from the image by dynamic routing, and kept wherever a chain goes from
-      there. Exact given c; there is one normaliser an image, and so no likelihood of v.
-    - `"fixed"`: `mean_coefficients`, the same for all images: a Boltzmann machine, exact.
-    - `"latent"`: each visible capsule has one parent c_i, a latent variable; exact in (v, h, c),
-      and its mean field is dynamic routing, see `functions.LatentRouter`. `iterations` and
-      `scale` are the routing options that it has.
+    - `"held"`: per-image dynamic routing, constant along a Gibbs chain. Each image has its own
+      partition function, so v has no likelihood.
+    - `"fixed"`: averaged, `mean_coefficients` for all images. An exact Boltzmann machine.
+    - `"latent"`: each visible capsule has one latent parent c_i. Exact in (v, h, c). Mean field
+      is dynamic routing, see `functions.LatentRouter`, which uses `iterations` and `scale`.
 
     Args:
         capsules: int, J.
-        dim: int, E, neurons of a capsule.
-        visible: `"gaussian"`, `"bernoulli"` in {0, 1}, or `"unit"` in [0, 1].
+        dim: int, E, binary units of a capsule.
+        visible: `"gaussian"`, `"bernoulli"` for v in `{0, 1}`, or `"unit"` for v in `[0, 1]`.
         routing: `"held"`, `"fixed"` or `"latent"`.
-        centering: bool, whether the machine is centred.
-        learn_variance: bool, whether s of Gaussian neurons is trained, or stays as it is.
-        kernel_initializer, bias_initializer: Of W and a.
-        **kwargs: `RoutingLayer` arguments.
+        centering: bool, use the offsets mu and lambda. Otherwise they are zero.
+        learn_variance: bool, train s^2 of Gaussian units.
+        kernel_initializer, bias_initializer: For W and a.
+        **kwargs: Arguments of `RoutingLayer`.
 
     Call arguments:
         inputs: Tensor (B, I, D), v.
@@ -52,20 +47,18 @@ class NeuronPoE(Neurons, RoutingLayer):
         Tensor (B, J, E), p(h = 1 | v).
 
     Raises:
-        ValueError: If an argument or the input's shape is not as above.
+        ValueError: If an argument or the input shape is invalid.
 
-    Examples:
-
-    >>> experts = NeuronPoE(capsules=5, dim=3)
-    >>> v = keras.random.normal((2, 6, 4), seed=0)
-    >>> experts(v).shape, experts.free_energy(v).shape
-    (TensorShape([2, 5, 3]), TensorShape([2]))
-    >>> experts.contrastive_divergence(v, seed=0).gradient.shape
-    TensorShape([6, 5, 3, 4])
+    Example:
+        >>> experts = NeuronPoE(capsules=5, dim=3)
+        >>> v = keras.random.normal((2, 6, 4), seed=0)
+        >>> experts(v).shape, experts.free_energy(v).shape
+        (TensorShape([2, 5, 3]), TensorShape([2]))
+        >>> experts.contrastive_divergence(v, seed=0).gradient.shape
+        TensorShape([6, 5, 3, 4])
 
     Reference:
-
-    - [Hauser, 2019](https://arxiv.org/abs/1907.11639), products of expert neurons
+        [Hauser, 2019](https://arxiv.org/abs/1907.11639), products of expert neurons.
     """
 
     READINGS = ("held", "fixed", "latent")
@@ -106,25 +99,21 @@ class NeuronPoE(Neurons, RoutingLayer):
         side = inputs if self.options.normalize == "inputs" else self.capsules
         uniform = keras.initializers.Constant(self.coefficient_scale / side)
         options = {"trainable": False, "dtype": self.variable_dtype, "autocast": False}
-        # The first for all images, then of those that each capsule wins.
+        # Row 0 is the mean over all images, row 1 + j over the images that capsule j wins.
         self.mean_coefficients = self.add_weight(
             (1 + self.capsules, inputs, self.capsules), uniform, name="mean_coefficients", **options
         )
         self.built = True
 
     def harmonium(self, coefficients=None):
-        """The Boltzmann machine of coefficients (I, J) or (B, I, J), or of the fixed ones."""
+        """Return the `functions.Harmonium` of coefficients ([B,] I, J). None: the averaged ones."""
         c = self.mean_coefficients[0] if coefficients is None else coefficients
         return Harmonium(self.maps(), *self.neuron_units(), self.hidden_bias, self.visible_bias, c)
 
     def coefficients_of_winner(self, winner):
-        """Coefficients that stand for those of images that a capsule wins.
+        """Return typical coefficients ([N,] I, J) of images whose longest capsule is `winner`.
 
-        Args:
-            winner: int or integer tensor (N,), the capsule.
-
-        Returns:
-            Tensor (I, J) or (N, I, J): means; with latent parents every part is its child.
+        They are averages over training images. With latent parents the winner is every parent.
         """
         if self.routing in ("latent", "mixture"):
             child = ops.one_hot(winner, self.capsules, dtype=self.variable_dtype)[..., None, :]
@@ -133,27 +122,19 @@ class NeuronPoE(Neurons, RoutingLayer):
         return ops.take(self.mean_coefficients, case, axis=0)
 
     def capsule_machine(self, capsule):
-        """The `functions.Harmonium` of one capsule alone, over flat neurons."""
+        """Return the `functions.Harmonium` of one capsule alone, over flat units."""
         c = self.coefficients_of_winner(capsule)
         return flattened(one_capsule(self.harmonium(c), capsule))
 
     def state_log_weights(self):
-        """-F(h_j) of every state of each capsule alone, (J, 2^E), nats."""
+        """Return -F(h_j) (J, 2^E) of all states of each capsule alone, in nats."""
         machines = map(self.capsule_machine, range(self.capsules))
         return ops.stack([state_log_weights(machine) for machine in machines])
 
     def route(self, inputs, coefficients=None):
-        """Routing coefficients of images and what they give.
+        """Return `Routing(coefficients, z)`, (B, I, J) and (B, J, E), of v (B, I, D).
 
-        Args:
-            inputs: Tensor (B, I, D), v.
-            coefficients: None; or `"uniform"`: all the same, as if nothing were routed.
-
-        Returns:
-            `Routing(coefficients, z)`: (B, I, J), and sum_i c_ij W_ij x_i (B, J, E).
-
-        Raises:
-            ValueError: If `coefficients` is something else.
+        `z_j = sum_i c_ij W_ij x_i` excludes the bias. `coefficients="uniform"` disables routing.
         """
         x = self.sent(inputs)
         if self.routing == "held" or coefficients is not None:
@@ -167,12 +148,12 @@ class NeuronPoE(Neurons, RoutingLayer):
         return Routing(c, z - self.bias_of(z))
 
     def infer(self, inputs, coefficients=None):
-        """c (B, I, J) and p(h = 1 | v) - lambda (B, J, E) of images, see `route`."""
+        """Return c (B, I, J) and p(h = 1 | v) - lambda (B, J, E). See `route` for the arguments."""
         c, z = self.route(inputs, coefficients)
         return c, self.neuron_units()[0].mean(z + self.bias_of(z))
 
     def latent_router(self):
-        """The `LatentRouter` of the layer."""
+        """Return the `LatentRouter` of the layer."""
         return LatentRouter(
             self.maps(),
             self.neuron_units()[0],
@@ -186,50 +167,42 @@ class NeuronPoE(Neurons, RoutingLayer):
         return ops.cast(BinaryUnits().mean(z + self.bias_of(z)), self.compute_dtype)
 
     def free_energy(self, v, coefficients=None):
-        """F(v), (B,), h summed out, nats, given the routing; with latent parents its upper bound.
+        """Return the free energy F(v) (B,) of v (B, I, D) in nats, given the routing.
 
-        Args:
-            v: Tensor (B, I, D).
-            coefficients: Tensor (B, I, J); `None`: those of `route`.
+        `coefficients` (B, I, J) default to those of `route`. With latent parents the result is an
+        upper bound.
         """
         routed = self.routing != "fixed" and coefficients is None
         c = self.route(v).coefficients if routed else coefficients
         return self.free_energy_of(self.harmonium(c), self.sent(v))
 
     def free_energy_of(self, machine, x, fields=None):
-        """`free_energy` of neurons that send x, of a machine of `harmonium`."""
+        """Return `free_energy` from x = `sent(v)` for a machine of `harmonium`."""
         if self.routing == "latent":
             return latent_free_energy(machine, x, self.coefficient_scale) + self.log_scale()
         return machine.free_energy(x, fields) + self.log_scale()
 
     def reconstruct(self, v, coefficients=None):
-        """The mean of v given p(h | v), (B, I, D), mean field, one routing throughout.
-
-        Args:
-            v: Tensor (B, I, D).
-            coefficients: Tensor (B, I, J); `None`: those of `route`.
-        """
+        """Return the mean-field reconstruction (B, I, D) of v, with constant coefficients."""
         c = self.route(v).coefficients if coefficients is None else coefficients
         return self.received(gibbs_chain(self.harmonium(c), self.sent(v), 1, None)[0])
 
     def decode(self, y, coefficients):
-        """The mean of v given what hidden neurons send, y (B, J, E), and c (B, I, J)."""
+        """Return the mean of v (B, I, D) given y = h - lambda (B, J, E) and c (B, I, J)."""
         machine = self.harmonium(coefficients).transposed()
         return self.received(machine.hidden.mean(machine.fields(y)))
 
     def gibbs(self, v, coefficients, steps=1, seed=0):
-        """Neurons and coefficients after some steps of Gibbs sampling.
-
-        Coefficients stay as they are, unless parents are latent, which are drawn too.
+        """Run Gibbs chains. Coefficients are constant, except that latent parents are sampled.
 
         Args:
-            v: Tensor (B, I, D), where the chains start.
-            coefficients: Tensor (B, I, J), c there.
-            steps: int or scalar integer tensor.
-            seed: int, scalar integer tensor or `keras.random.SeedGenerator`; `None`: mean field.
+            v: Tensor (B, I, D), initial states.
+            coefficients: Tensor (B, I, J), initial coefficients.
+            steps: int or scalar integer tensor, number of Gibbs steps.
+            seed: int, scalar integer tensor or `keras.random.SeedGenerator`. None is mean field.
 
         Returns:
-            Tensors v (B, I, D), the h (B, J, E) that it was drawn from, and c (B, I, J).
+            Tensors v (B, I, D), h (B, J, E) and c (B, I, J). The last v is sampled from this h.
         """
         machine, x = self.harmonium(coefficients), self.sent(v)
         if self.routing == "latent":
@@ -239,19 +212,16 @@ class NeuronPoE(Neurons, RoutingLayer):
         return self.received(x), y if self.hidden_offset is None else y + self.hidden_offset, c
 
     def contrastive_divergence(self, v, coefficients=None, **options):
-        """Contrastive divergence of the layer's parameters.
+        """Return the `functions.Divergence` of data v (B, I, D).
 
         Args:
-            v: Tensor (B, I, D), the data.
-            coefficients: Tensor (B, I, J) or (I, J), held; `None`: as `routing` says.
-            **options: `steps`, `seed`, `chains`, see `functions.contrastive_divergence`; the
-                chains are as its `reconstruction` left them, see `sent`.
-
-        Returns:
-            `functions.Divergence`.
+            v: Tensor (B, I, D).
+            coefficients: Tensor (B, I, J) or (I, J), kept constant. None: as `routing` says.
+            **options: See `functions.contrastive_divergence`. Persistent chains are in the
+                coordinates of `sent`, as its `reconstruction` returns them.
 
         Raises:
-            ValueError: If chains go on that are not of fixed coefficients.
+            ValueError: If `chains` are given and `routing` is not `"fixed"`.
         """
         if options.get("chains") is not None and self.routing != "fixed":
             raise ValueError(
@@ -275,13 +245,7 @@ class NeuronPoE(Neurons, RoutingLayer):
         )
 
     def move_offsets(self, visible, hidden, coefficients=None):
-        """Moves the centre, and the biases so that the machine of c stays what it is.
-
-        Args:
-            visible: Tensor (I, D), by how much mu moves.
-            hidden: Tensor (J, E), by how much lambda moves.
-            coefficients: Tensor (I, J), c; `None`: the fixed ones.
-        """
+        """Add `visible` (I, D) to mu and `hidden` (J, E) to lambda; keep the model of c (I, J)."""
         machine = self.harmonium(coefficients)
         up, down = machine.fields(visible[None]), machine.transposed().fields(hidden[None])
         self.hidden_bias.assign(up[0])

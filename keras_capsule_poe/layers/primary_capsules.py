@@ -1,4 +1,4 @@
-"""Primary capsules: a feature map cut into small vectors, centred, scaled and squashed."""
+"""Primary capsules: a feature map split into small vectors."""
 
 import keras
 import numpy as np
@@ -9,20 +9,18 @@ from keras_capsule_poe.functions.squash import squash, unsquash
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class PrimaryCapsules(keras.layers.Layer):
-    """Cuts a feature map (B, H, W, F) into I = H*W*F/D capsules of D dimensions and squashes them.
+    """Primary capsules: a feature map, centred, scaled, split into vectors and squashed.
 
-    z = gain * (features - mean), x = squash(z). The mean and the gain are stored with the
-    weights, are estimated from data by `adapt`, and are undone by `to_features`, so that the
-    scale of the features is part of the model. The decoder rule of contrastive divergence is
-    stable only where nearly all |z_i| are below one: the slope of log(1+|z|^2) peaks there.
+    `z = gain * (features - mean)`, `x = squash(z)`, with I = H W F / D capsules. `adapt` estimates
+    the mean and the gain from data, and `to_features` inverts the layer. The decoder rule is
+    stable only if nearly all `|z_i|` are below one, where the slope of `log(1 + |z|^2)` peaks.
 
     Args:
-        dim: int, D, the size of one capsule; must divide H*W*F.
-        gain: float, the factor on the features until `adapt` replaces it.
-        center: bool, whether to subtract the mean feature. Without it every capsule carries
-            the mean image, and a single one cannot be decoded into anything else.
-        target_length: float, root mean square length |z_i| that `adapt` aims at.
-        **kwargs: Base layer arguments.
+        dim: int, D, dimension of a capsule. It must divide H W F.
+        gain: float, factor on the features before `adapt`.
+        center: bool, subtract the mean feature. Otherwise every capsule carries the mean image,
+            and a single capsule cannot be decoded into anything else.
+        target_length: float, root mean square of `|z_i|` after `adapt`.
 
     Call arguments:
         features: Tensor (B, H, W, F).
@@ -31,20 +29,17 @@ class PrimaryCapsules(keras.layers.Layer):
         Tensor (B, I, D), of lengths below one.
 
     Raises:
-        ValueError: If `dim` does not divide the feature map, or a size is not known.
+        ValueError: If `dim` does not divide the feature map, or if a size is unknown.
 
-    Examples:
-
-    >>> features = np.random.default_rng(0).normal(size=(10, 6, 6, 16)).astype("float32")
-    >>> primary = PrimaryCapsules(8)
-    >>> primary.adapt([features])
-    >>> tuple(primary(features).shape)
-    (10, 72, 8)
+    Example:
+        >>> features = np.random.default_rng(0).normal(size=(10, 6, 6, 16)).astype("float32")
+        >>> primary = PrimaryCapsules(8)
+        >>> primary.adapt([features])
+        >>> tuple(primary(features).shape)
+        (10, 72, 8)
 
     Reference:
-
-    - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), primary capsules
-    - [Hauser, 2019](https://arxiv.org/abs/1907.11643)
+        [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Section 4.
     """
 
     def __init__(self, dim=8, gain=1.0, center=True, target_length=0.5, **kwargs):
@@ -76,35 +71,34 @@ class PrimaryCapsules(keras.layers.Layer):
 
     @property
     def capsules(self):
-        """Number of primary capsules, I; known once built."""
+        """Number of primary capsules, I, known after `build`."""
         return int(np.prod(self.feature_shape)) // self.dim
 
     def call(self, features):
         return squash(self.to_capsules(features))
 
     def to_capsules(self, features):
-        """Features (B, H, W, F) as capsules before the squash, z (B, I, D)."""
+        """Return capsules z (B, I, D) before the squash from features (B, H, W, F)."""
         z = (ops.cast(features, self.compute_dtype) - self.mean) * self.feature_gain
         return ops.reshape(z, (-1, self.capsules, self.dim))
 
     def to_features(self, x):
-        """Squashed capsules (B, I, D) back to features (B, H, W, F): the inverse of the call."""
+        """Return features (B, H, W, F) from squashed capsules (B, I, D). Inverts the call."""
         return self.from_capsules(unsquash(x))
 
     def from_capsules(self, z):
-        """Capsules before the squash, z (B, I, D), to features: the inverse of `to_capsules`."""
+        """Return features (B, H, W, F) from capsules z (B, I, D) before the squash."""
         features = ops.reshape(z, (-1, *self.feature_shape))
         return features / self.feature_gain + self.mean
 
     def adapt(self, batches):
-        """Estimates the mean feature and the gain from data, in one pass.
+        """Estimate the mean feature and the gain from data.
 
         Args:
             batches: Array (N, H, W, F), or an iterable of arrays (B, H, W, F).
 
         Raises:
-            ValueError: If there are no features, they are all equal or not finite, or batches
-                differ in shape.
+            ValueError: If the data are empty, constant or not finite, or of different shapes.
         """
         count, total, square = 0, 0.0, 0.0
         for batch in [batches] if getattr(batches, "ndim", None) == 4 else batches:
@@ -127,10 +121,10 @@ class PrimaryCapsules(keras.layers.Layer):
         if not count:
             raise ValueError("`adapt` needs at least one batch of features. Received none.")
         mean = total / count if self.center else np.zeros(self.feature_shape)
-        # Sum over the features of E[(f - mean)^2], the mean possibly fixed at zero.
+        # `spread` is the sum over features of E[(f - mean)^2].
         energy = (square / count).sum()
         spread = energy - np.square(mean).sum()
-        # Below this the difference is rounding and not a scale.
+        # A smaller spread is a rounding error.
         if not spread > 1e-12 * energy:
             raise ValueError(
                 "`adapt` needs finite features that differ between images. "

@@ -1,4 +1,4 @@
-"""A fully connected layer of capsules with routing by agreement."""
+"""Fully connected capsule layer with dynamic routing."""
 
 from dataclasses import asdict, replace
 
@@ -16,30 +16,25 @@ from keras_capsule_poe.functions.units import CapsuleUnits
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class RoutingLayer(keras.layers.Layer):
-    """Output capsules from input capsules by dynamic routing.
+    """Fully connected capsules with dynamic routing.
 
-    z_j = b_j + sum_i c_ij W_ij x_i, x_j = squash(z_j), where the routing coefficients c_ij are
-    found per image by agreement between the votes W_ij x_i and the collectives z_j, bias (if
-    there is one) included. Any number and size of capsules; layers stack, and train by
-    backpropagation like any other.
+    `z_j = b_j + sum_i c_ij W_ij x_i` and `x_j = squash(z_j)`. The coupling coefficients c_ij depend
+    on the image: they follow the agreement between the votes `W_ij x_i` and the pre-activation z_j.
 
     Args:
-        capsules: int, J, the number of output capsules.
-        dim: int, E, the size of an output capsule.
-        iterations, temperature, normalize, agreement, activation_prior, scale, leaky, logits: See
-            `functions.RoutingOptions`; the attribute `options` holds them. Zero iterations leave
-            the coefficients uniform.
-        use_routing_bias: bool, whether the logits have a bias per output capsule. It is not
-            trained by backpropagation; whoever balances the load moves it. A softmax over the
-            inputs (`normalize="inputs"`) cancels it.
-        kernel_initializer, kernel_regularizer, kernel_constraint: For the prediction maps W.
-        implementation: `"streamed"`, in blocks and without storing the votes, or `"plain"`,
-            the readable reference. Both give the same numbers.
-        use_bias: bool, whether output capsules are affine, each with a bias b_j of E numbers.
+        capsules: int, J, number of output capsules.
+        dim: int, E, dimension of an output capsule.
+        iterations: int, updates of the coefficients. Sabour et al. count one more.
+        temperature, normalize, agreement, activation_prior, scale, leaky, logits: See
+            `functions.RoutingOptions`.
+        use_routing_bias: bool, add a bias per output capsule to the routing logits. It is changed
+            by load balancing, not by backpropagation. `normalize="inputs"` cancels it.
+        kernel_initializer, kernel_regularizer, kernel_constraint: For the maps W.
+        implementation: `"streamed"` (fused, does not store the votes) or `"plain"` (the readable
+            reference). The results agree.
+        use_bias: bool, add a bias b_j to each output capsule.
         bias_initializer: For b.
-        shared_weights: bool, whether all inputs share the maps W_j of a kernel (1, J, E, D).
-            There may then be any number of them, also another one in each call.
-        **kwargs: Base layer arguments.
+        shared_weights: bool, use the same maps W_j for all inputs, whose number may then vary.
 
     Call arguments:
         inputs: Tensor (B, I, D), capsules.
@@ -48,19 +43,16 @@ class RoutingLayer(keras.layers.Layer):
         Tensor (B, J, E), of lengths below one.
 
     Raises:
-        ValueError: If an option is unknown, a size is not positive, or the input's rank or
-            size is not (batch, capsules, dim).
+        ValueError: If an option is invalid, or if the input is not of shape (B, I, D).
 
-    Examples:
-
-    >>> layer = RoutingLayer(capsules=10, dim=16, agreement="dot")
-    >>> layer(keras.random.uniform((2, 6, 8), seed=0)).shape
-    TensorShape([2, 10, 16])
+    Example:
+        >>> layer = RoutingLayer(capsules=10, dim=16, agreement="dot")
+        >>> layer(keras.random.uniform((2, 6, 8), seed=0)).shape
+        TensorShape([2, 10, 16])
 
     Reference:
-
-    - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Procedure 1
-    - [Hauser, 2019](https://arxiv.org/abs/1907.11643), Algorithm 1
+        - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Procedure 1.
+        - [Hauser, 2019](https://arxiv.org/abs/1907.11643), Algorithm 1.
     """
 
     units = CapsuleUnits()
@@ -132,40 +124,30 @@ class RoutingLayer(keras.layers.Layer):
                 initializer="zeros",
                 trainable=False,
                 autocast=False,
-                # Under `tf.distribute` every replica moves it, by its own images.
+                # Under `tf.distribute` each replica updates it from its own images.
                 aggregation="mean",
                 name="routing_bias",
             )
 
     @property
     def coefficient_scale(self):
-        """What the routing coefficients sum to, `"mean"` resolved; known once built.
-
-        Of shared weights, whose inputs may be any number, only without that word.
-        """
+        """Sum of the coefficients, known after `build`, with `"mean"` replaced by its number."""
+        # The input count of shared weights is unknown: it counts as one here.
         return self.options.total(*self.kernel.shape[:2])
 
     def call(self, inputs):
         return ops.cast(self.units.mean(self.route(inputs).z), self.compute_dtype)
 
     def route(self, inputs, coefficients=None):
-        """Routing coefficients and collectives of a batch.
+        """Return `Routing(coefficients, z)`, (B, I, J) and (B, J, E), of inputs (B, I, D).
 
-        Args:
-            inputs: Tensor (B, I, D), squashed capsules.
-            coefficients: None; or `"uniform"`: all the same, as if nothing were routed.
-
-        Returns:
-            `Routing(coefficients, z)`: (B, I, J) and (B, J, E).
-
-        Raises:
-            ValueError: If `coefficients` is something else.
+        `coefficients="uniform"` switches routing off.
         """
         options, bias = self.options, self.routing_bias
         if coefficients is not None:
             one_of("coefficients", coefficients, ("uniform",))
             options, bias = replace(options, iterations=0), None
-        # The gradient by hand is that of capsules.
+        # The fused gradient holds for capsules only.
         if self._is_streamed and isinstance(self.units, CapsuleUnits):
             kernel = ops.cast(self.kernel, self.compute_dtype)
             more = {"hidden_bias": self.bias, "shared": self.shared_weights}
@@ -173,23 +155,13 @@ class RoutingLayer(keras.layers.Layer):
         return self.router(options, bias, ops.shape(inputs)[1]).route(inputs)
 
     def router(self, options=None, bias=None, inputs=None):
-        """The layer's `functions.Router`, for sums that need it beside its maps.
-
-        Args:
-            options: `RoutingOptions`, the layer's own by default, then with its routing bias.
-            bias: Tensor (J,), the routing bias beside these options; or None.
-            inputs: See `maps`.
-        """
+        """Return the `functions.Router`; default options and routing bias are the layer's."""
         if options is None:
             options, bias = self.options, self.routing_bias
         return Router(self.maps(inputs), options, bias, units=self.units, hidden_bias=self.bias)
 
     def maps(self, inputs=None):
-        """The layer's maps, see `functions.maps`.
-
-        Args:
-            inputs: int or scalar integer tensor, how many inputs share the weights, where they do.
-        """
+        """Return the maps, see `functions.maps`. `inputs` is the input count of shared weights."""
         kernel, is_streamed = ops.cast(self.kernel, self.compute_dtype), self._is_streamed
         if not self.shared_weights:
             return BlockMaps(kernel) if is_streamed else EinsumMaps(kernel)
@@ -202,11 +174,9 @@ class RoutingLayer(keras.layers.Layer):
         return self.implementation == "streamed"
 
     def start_from_images(self, x, length):
-        """Sets the maps to images: row e of output j is one image's input capsules.
+        """Initialize the maps from capsules of images, an array (J * E, I, D).
 
-        Args:
-            x: Array (J * E, I, D), capsules of images.
-            length: float, the Euclidean length of each row.
+        Each row of W is one image, scaled to the Euclidean length `length`.
         """
         x = ops.cast(x, self.kernel.dtype)
         sizes = ops.sqrt(ops.sum(ops.square(x), axis=(1, 2), keepdims=True))
@@ -247,6 +217,6 @@ class RoutingLayer(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        if config.get("scale", 1.0) is None:  # as older versions wrote it
+        if config.get("scale", 1.0) is None:  # written by older versions
             config = {**config, "scale": "mean" if config["normalize"] == "inputs" else 1.0}
         return super().from_config(config)

@@ -1,4 +1,4 @@
-"""A fully connected layer of capsules with routing by self-attention."""
+"""Fully connected capsule layer with self-attention routing."""
 
 import keras
 from keras import ops
@@ -14,21 +14,20 @@ from keras_capsule_poe.functions.streamed.attention import attend
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class SelfAttentionRouting(keras.layers.Layer):
-    """Output capsules from input capsules, in one pass, by how much each vote agrees with all.
+    """Fully connected capsules with self-attention routing, which needs no iterations.
 
-    z_j = sum_i (p_ij + b_ij) W_ij x_i with p_i the softmax over the outputs of the votes' inner
-    products; x_j = (1 - exp(-|z_j|)) z_j/|z_j|. See `functions.SelfAttention`.
+    `z_j = sum_i (p_ij + b_ij) W_ij x_i`, with `p_i` the softmax over the outputs of the agreement
+    of vote i with the sum of all votes. `x_j = (1 - exp(-|z_j|)) z_j/|z_j|`.
 
     Args:
-        capsules: int, J, the number of output capsules.
-        dim: int, E, the size of an output capsule.
-        use_bias: bool, whether the coefficients have a bias b_ij.
-        routing: `"attention"`; or `"uniform"`, the control: p_ij is 1/J for all.
-        kernel_initializer, kernel_regularizer: For the prediction maps W.
+        capsules: int, J, number of output capsules.
+        dim: int, E, dimension of an output capsule.
+        use_bias: bool, add a bias b_ij to the coupling coefficients.
+        routing: `"attention"`, or the ablation `"uniform"`, in which all p_ij are `1/J`.
+        kernel_initializer, kernel_regularizer: For the maps W.
         bias_initializer: For b.
-        implementation: `"streamed"`, in blocks and without storing the votes, or `"plain"`,
-            the readable reference. Both give the same numbers.
-        **kwargs: Base layer arguments.
+        implementation: `"streamed"` (fused, does not store the votes) or `"plain"` (the readable
+            reference). The results agree.
 
     Call arguments:
         inputs: Tensor (B, I, D), capsules.
@@ -37,17 +36,14 @@ class SelfAttentionRouting(keras.layers.Layer):
         Tensor (B, J, E), of lengths below one.
 
     Raises:
-        ValueError: If an argument is not as above, or the input's rank or size is not (batch,
-            capsules, dim).
+        ValueError: If an argument is invalid, or if the input is not of shape (B, I, D).
 
-    Examples:
-
-    >>> SelfAttentionRouting(10, 16)(keras.random.uniform((2, 6, 8), seed=0)).shape
-    TensorShape([2, 10, 16])
+    Example:
+        >>> SelfAttentionRouting(10, 16)(keras.random.uniform((2, 6, 8), seed=0)).shape
+        TensorShape([2, 10, 16])
 
     Reference:
-
-    - [Mazzia et al., 2021](https://doi.org/10.1038/s41598-021-93977-0), Equations 4 to 6
+        [Mazzia et al., 2021](https://doi.org/10.1038/s41598-021-93977-0), Equations 4 to 6.
     """
 
     def __init__(
@@ -94,14 +90,7 @@ class SelfAttentionRouting(keras.layers.Layer):
         return ops.cast(exponential_squash(self.route(inputs).z), self.compute_dtype)
 
     def route(self, inputs):
-        """Coefficients and collectives of a batch.
-
-        Args:
-            inputs: Tensor (B, I, D).
-
-        Returns:
-            `Routing(coefficients, z)`: (B, I, J) and (B, J, E).
-        """
+        """Return `Routing(coefficients, z)`, (B, I, J) and (B, J, E), of inputs (B, I, D)."""
         kernel = ops.cast(self.kernel, self.compute_dtype)
         if self.routing == "uniform":
             return self._uniform(at_least_float32(inputs), at_least_float32(kernel))
@@ -112,7 +101,7 @@ class SelfAttentionRouting(keras.layers.Layer):
     def _uniform(self, x, kernel):
         share = ops.ones(kernel.shape[:2], dtype=kernel.dtype) / self.capsules
         share = share if self.bias is None else share + ops.cast(self.bias, kernel.dtype)
-        # Coefficients that no image changes are a part of the maps.
+        # Constant coefficients can be folded into the maps.
         z = EinsumMaps(kernel * share[:, :, None, None]).equal_up(ops.cast(x, kernel.dtype))
         return Routing(ops.broadcast_to(share, (ops.shape(x)[0], *share.shape)), z)
 

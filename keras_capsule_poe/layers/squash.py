@@ -1,4 +1,4 @@
-"""The squash as a layer, for capsules made by other layers."""
+"""Squash as a layer."""
 
 import keras
 
@@ -10,12 +10,11 @@ SQUASHES = {"quadratic": squash, "exponential": exponential_squash}
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class Squash(keras.layers.Layer):
-    """Shrinks vectors to lengths below one.
+    """Squash, which shrinks vectors to lengths below one.
 
     Args:
-        kind: `"quadratic"`, |z|^2/(1+|z|^2), see `functions.squash`; or `"exponential"`,
-            1 - exp(-|z|).
-        **kwargs: Base layer arguments.
+        kind: `"quadratic"` for the length `|z|^2/(1 + |z|^2)`, or `"exponential"` for
+            `1 - exp(-|z|)`.
 
     Call arguments:
         inputs: Tensor (..., E).
@@ -24,17 +23,15 @@ class Squash(keras.layers.Layer):
         Tensor (..., E).
 
     Raises:
-        ValueError: If the kind is unknown.
+        ValueError: If `kind` is unknown.
 
-    Examples:
-
-    >>> Squash()(np.array([[0.0, 1.0]], "float32")).numpy().tolist()
-    [[0.0, 0.5]]
+    Example:
+        >>> Squash()(np.array([[0.0, 1.0]], "float32")).numpy().tolist()
+        [[0.0, 0.5]]
 
     Reference:
-
-    - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Equation 1
-    - [Mazzia et al., 2021](https://doi.org/10.1038/s41598-021-93977-0), Equation 3
+        - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Equation 1.
+        - [Mazzia et al., 2021](https://doi.org/10.1038/s41598-021-93977-0), Equation 3.
     """
 
     def __init__(self, kind="quadratic", **kwargs):

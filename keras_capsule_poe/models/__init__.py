@@ -1,4 +1,4 @@
-"""Keras models: autoencoder, capsule encoder, decoder and product; harmoniums; classifiers."""
+"""Keras models: autoencoders, products of expert capsules, RBMs and classifiers."""
 
 from keras_capsule_poe.models.autoencoder import ConvAutoencoder
 from keras_capsule_poe.models.boltzmann import ImageBoltzmannMachine

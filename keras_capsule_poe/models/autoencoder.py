@@ -22,44 +22,38 @@ AutoencoderShapes = namedtuple("AutoencoderShapes", ["inner", "features", "opera
 
 
 def outer_kernel(image_shape, kernel_size):
-    """Height and width of the first filter, for images (H, W, ...) and inner filters of K.
-
-    A feature sees K1 + K - 1 pixels, its neighbour those two pixels further. With K1 = K that
-    leaves the last of an even number of pixels under no feature; K1 = K + 1 there covers all.
-    """
+    """Return the outer kernel's height and width: K, or K + 1 along an axis of even size."""
     return tuple(kernel_size + (size - 1) % STRIDE for size in image_shape[:2])
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
-    """Two convolutions to a feature map, of 9x9 filters, and their mirror image back to pixels.
+    """Convolutional autoencoder with two convolutions and two transposed convolutions.
 
-    conv stride 1, leaky ReLU, dropout, conv stride 2, leaky ReLU; then transposed filters,
-    leaky ReLU and a sigmoid. A 28x28 image gives a feature map of 6x6x128. Along an axis of even
-    size the first filter is one pixel longer, 10, so that the last row of pixels reaches the
-    features and is drawn from them. Trained by backpropagation on its own input; the capsules
-    come after and leave it frozen.
+    The encoder has convolutions of stride 1 and 2, with leaky ReLUs, and dropout between them. The
+    decoder mirrors it and ends with a sigmoid. Training is by backpropagation with the input as
+    the target. The capsule models then keep the weights frozen.
 
     Args:
-        filters: int, F, channels of both convolutions.
-        kernel_size: int, K; the first convolution and its mirror image have K + 1 along an axis
-            of even size.
-        dropout: float in [0, 1), on the first convolution's output.
-        negative_slope: float, of the leaky ReLU.
-        seed: int, of the initial filters and the dropout.
-        **kwargs: Base model arguments.
+        filters: Integer F, the channels of the feature map.
+        kernel_size: Integer K, the filter size. The outer filters have size K + 1 along an axis of
+            even size, so that they cover the last row of pixels.
+        dropout: Float in `[0, 1)`, the dropout rate after the first convolution.
+        negative_slope: Float in `[0, 1]`, the slope of the leaky ReLU.
+        seed: Integer, for the initial weights and the dropout.
+        **kwargs: `keras.Model` arguments.
 
     Call arguments:
-        images: Tensor (B, H, W, C), pixels in [0, 1], H and W at least 20.
+        images: Tensor (B, H, W, C), pixels in `[0, 1]`. H and W are at least 20.
 
     Returns:
-        Tensor (B, H, W, C), pixels in [0, 1], float32.
+        Tensor (B, H, W, C), float32, pixels in `[0, 1]`.
 
     Raises:
-        ValueError: If an argument is out of range, or images have the wrong rank or are too small.
-        RuntimeError: When fitted on another backend than TensorFlow and Jax.
+        ValueError: If an argument is out of range, or the images have a wrong rank or size.
+        RuntimeError: If `fit` runs on another backend than TensorFlow and JAX.
 
-    Examples:
+    Example:
 
     >>> model = ConvAutoencoder(filters=4)
     >>> model.compile("sgd", "binary_crossentropy", jit_compile=False)
@@ -99,24 +93,18 @@ class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
 
     @staticmethod
     def shapes(image_shape, filters=128, kernel_size=9):
-        """Shapes inside the autoencoder of images, known without building it.
-
-        Args:
-            image_shape: Tuple (H, W, C).
-            filters: int, F.
-            kernel_size: int.
+        """Compute the shapes inside the autoencoder without building it.
 
         Returns:
-            `AutoencoderShapes(inner, features, operations)`: (h, w, F) after the first
-            convolution and after the second, and the additions and multiplications of encoding
-            and decoding one image.
+            Named tuple `(inner, features, operations)`: the shapes (h, w, F) after both
+            convolutions, and the arithmetic operations that encode and decode one image.
 
         Raises:
-            ValueError: If images have the wrong rank or are too small, for the filters too.
+            ValueError: If the images have a wrong rank or are too small for the filters.
 
-        Examples:
+        Example:
 
-        >>> ConvAutoencoder.shapes((28, 28, 1)).features
+        >>> ConvAutoencoder.shapes((28, 28, 1), filters=128).features
         (6, 6, 128)
         """
         shape = tuple(image_shape)
@@ -133,7 +121,7 @@ class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
                 f"kernel_size={kernel_size}, image_shape={shape}"
             )
         reduced = tuple((size - kernel_size) // STRIDE + 1 for size in inner)
-        # Each convolution and its mirror image take the same.
+        # A convolution and its transposed convolution cost the same.
         outer = 2 * math.prod(kernel) * filters * shape[2] * math.prod(inner)
         middle = 2 * kernel_size**2 * filters * filters * math.prod(reduced)
         return AutoencoderShapes((*inner, filters), (*reduced, filters), 2 * (outer + middle))
@@ -167,10 +155,10 @@ class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
         )
 
     def encode(self, images, training=False):
-        """Images (B, H, W, C), pixels in [0, 1], to the feature map (B, h, w, F)."""
+        """Encode images (B, H, W, C), pixels in `[0, 1]`, to feature maps (B, h, w, F)."""
         hidden = self.rectifier(self.convolution(images))
         if training and self.dropout:
-            # The step is the optimizer's, so that a resumed run drops what it would have dropped.
+            # Use the optimizer's step: a resumed run then repeats the same dropout masks.
             step = self._given_step
             if step is None:
                 optimizer = getattr(self, "optimizer", None)
@@ -180,24 +168,16 @@ class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
 
     @contextlib.contextmanager
     def fast(self):
-        """While it lasts, `encode` and `decode` compute nearly as training does, see `FastConv2D`.
+        """Context manager: use fast approximate convolutions in `encode` and `decode`.
 
-        On a processor in float32, of which they keep three to four digits, `decode` takes a part
-        of the time. It is of all threads, and of graphs that are traced meanwhile: `predict` keeps
-        the form that it had first.
-
-        Examples:
-
-        >>> model = ConvAutoencoder(filters=4)
-        >>> model.build((None, 20, 20, 1))
-        >>> with model.fast():
-        ...     model.encode(np.zeros((1, 20, 20, 1))).shape
-        TensorShape([1, 2, 2, 4])
+        Results keep three to four digits in float32 on a CPU, see `FastConv2D`. The setting
+        affects all threads, and all graphs traced inside the context. `predict` keeps the form of
+        its first trace.
         """
         self._fast_contexts += 1
         large = self.reduction, self.expansion
         for layer in large:
-            # Half precision has limits of its own.
+            # None: half precision keeps its default limits.
             layer.limits = ROUGH if layer.compute_dtype == "float32" else None
         try:
             yield
@@ -207,7 +187,7 @@ class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
                 layer.limits = None
 
     def decode(self, features, training=False):
-        """Feature map (B, h, w, F) to images (B, H, W, C), pixels in [0, 1], float32."""
+        """Decode feature maps (B, h, w, F) to float32 images (B, H, W, C), pixels in `[0, 1]`."""
         training = training or self._fast_contexts > 0
         hidden = self.rectifier(self.expansion(features, training=training))
         return self.sigmoid(self.deconvolution(hidden, training=training))
@@ -227,17 +207,17 @@ class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
         return tuple(input_shape)
 
     def fit(self, x=None, y=None, **kwargs):
-        """As `keras.Model.fit`; images are their own targets."""
-        # Under a distribution strategy Keras computes a loss before any `train_step`. Without
-        # targets it leaves out weights.
+        """Train as `keras.Model.fit`, with the images as default targets."""
+        # Keras needs targets here: a strategy computes a loss before `train_step`, and without
+        # targets Keras drops the sample weights.
         return super().fit(x, _targets(x, y), **kwargs)
 
     def evaluate(self, x=None, y=None, **kwargs):
-        """As `keras.Model.evaluate`; images are their own targets."""
+        """Evaluate as `keras.Model.evaluate`, with the images as default targets."""
         return super().evaluate(x, _targets(x, y), **kwargs)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, **options):
-        # Jax has a loss before any step, too.
+        # JAX also computes a loss before the first step, without targets.
         return self.whole_loss(
             super().compute_loss(
                 x, x if y is None else y, y_pred, _of_pixels(sample_weight), **options
@@ -250,7 +230,7 @@ class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
     def train_step(self, *arguments):
         *state, data = arguments
         images, _, weights = keras.utils.unpack_x_y_sample_weight(data)
-        # Jax computes with values that are given, not with those that variables have.
+        # On JAX the current step is in the given state, not in the variables.
         self._given_step = self._step_of(state[0][2]) if state else None
         try:
             return super().train_step(*state, _pair(images, weights))
@@ -258,7 +238,7 @@ class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
             self._given_step = None
 
     def _step_of(self, values):
-        """The optimizer's step, of the values of its variables."""
+        """Return the step count stored in the values of the optimizer's variables."""
         with keras.StatelessScope(list(zip(self.optimizer.variables, values, strict=True))):
             return ops.convert_to_tensor(self.optimizer.iterations)
 
@@ -279,7 +259,7 @@ class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
 
 
 def _targets(x, y):
-    # Those of a stream are found step by step.
+    # Datasets get their targets in `train_step`.
     return x if y is None and hasattr(x, "shape") else y
 
 
@@ -288,6 +268,6 @@ def _pair(images, weights):
 
 
 def _of_pixels(weights):
-    """Weights of images (B,) as those of the errors of their pixels."""
+    """Reshape image weights (B,) to (B, 1, 1), to multiply pixel errors."""
     is_row = weights is not None and len(weights.shape) == 1
     return ops.reshape(weights, (-1, 1, 1)) if is_row else weights

@@ -1,4 +1,4 @@
-"""A restricted Boltzmann machine of images: one capsule, whose dimensions are hidden neurons."""
+"""An RBM of images as a generative model: one capsule whose dimensions are hidden neurons."""
 
 import math
 
@@ -19,33 +19,34 @@ BINARIZE = ("stochastic", "threshold")
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class ImageBoltzmannMachine(LikelihoodModel, GenerativeModel, keras.Model):
-    """Images of a trained machine over pixels, or over the features of an autoencoder.
+    """Generative model of images with a trained RBM over pixels or autoencoder features.
 
-    A code is one capsule, (B, 1, E): p(h = 1 | v) of the hidden neurons, or neurons drawn. What
-    is drawn is computed in 64 bits, so that a number which two programs round differently turns
-    no neuron over, and the same seed gives the same images everywhere.
+    A code is one capsule (B, 1, E): the probabilities `p(h = 1 | v)`, or drawn neurons. Gibbs
+    sampling runs in float64. Rounding then cannot flip a neuron, and equal seeds give equal
+    images on every machine.
 
     Args:
         machine: `RestrictedBoltzmannMachine`, trained, or its config.
         image_shape: (H, W, C).
-        binarize: `"stochastic"`, pixels are probabilities of visible neurons: codes are of the
-            pixels themselves, likelihoods of draws; `"threshold"`, a neuron is one where a pixel
-            is above a half; `None`, neurons are pixels, or features.
-        autoencoder: `ConvAutoencoder`, trained, whose features are the visible neurons; or None.
-        particles: int, how many visible states of the model are kept, from which samples start.
-        burn_in: int, Gibbs steps that samples are away from them.
+        binarize: `"stochastic"` uses pixels as probabilities of visible neurons. Codes use these
+            probabilities and likelihoods use draws. `"threshold"` sets pixels above 0.5 to one.
+            `None` uses pixels or features as they are.
+        autoencoder: `ConvAutoencoder`, trained, whose features are the visible neurons.
+            `None`: pixels are the visible neurons.
+        particles: int, number of stored visible states (persistent chains) that start sampling.
+        burn_in: int, Gibbs steps from a stored state to a sample.
         **kwargs: Base model arguments.
 
     Call arguments:
-        images: Tensor (B, H, W, C), pixels in [0, 1].
+        images: Tensor (B, H, W, C), pixels in `[0, 1]`.
 
     Returns:
         Tensor (B, H, W, C), mean-field reconstructions.
 
     Raises:
-        ValueError: If an argument is not as above.
+        ValueError: If an argument has a wrong value.
 
-    Examples:
+    Example:
 
     >>> machine = RestrictedBoltzmannMachine(3)
     >>> model = ImageBoltzmannMachine(machine, (4, 4, 1), particles=2, burn_in=5)
@@ -55,7 +56,6 @@ class ImageBoltzmannMachine(LikelihoodModel, GenerativeModel, keras.Model):
 
     Reference:
 
-    - [Smolensky, 1986](https://stanford.edu/~jlmcc/papers/PDP/Volume%201/Chap6_PDP86.pdf)
     - [Hinton, 2012](https://doi.org/10.1007/978-3-642-35289-8_32), practical guide
     """
 
@@ -98,12 +98,10 @@ class ImageBoltzmannMachine(LikelihoodModel, GenerativeModel, keras.Model):
 
     @property
     def CEILINGS(self):
-        """The mean-field reconstruction; over features those decoded, too."""
         return ("whole_code",) if self.autoencoder is None else ("autoencoder", "whole_code")
 
     @property
     def own_parameters(self):
-        """How many parameters model the pixels or the features."""
         return self.machine.count_params()
 
     def build(self, input_shape=None):
@@ -118,14 +116,10 @@ class ImageBoltzmannMachine(LikelihoodModel, GenerativeModel, keras.Model):
         self.built = True
 
     def code(self, images, coefficients=None):
-        """Hidden neurons of images.
-
-        Args:
-            images: Tensor (B, H, W, C), pixels in [0, 1].
-            coefficients: Of no use here: nothing is routed.
+        """Return the hidden code of images (B, H, W, C); `coefficients` is ignored.
 
         Returns:
-            dict: `capsules` (B, 1, E), p(h = 1 | v); `probabilities` (B, 1), their mean;
+            dict: `capsules` (B, 1, E), `p(h = 1 | v)`; `probabilities` (B, 1), their mean;
             `free_energy` (B,), nats.
         """
         x = self.machine.sent(self.to_visible(images))
@@ -138,20 +132,14 @@ class ImageBoltzmannMachine(LikelihoodModel, GenerativeModel, keras.Model):
         }
 
     def render(self, capsules):
-        """The mean of `images` (B, H, W, C) given hidden neurons (B, 1, E), of any values."""
+        """Return a dict with the mean `images` (B, H, W, C) given hidden neurons (B, 1, E)."""
         return {"images": self.from_visible(self.machine.decode(capsules[:, 0]))}
 
     def draw(self, n, seed, mode=None, domain=None):
-        """Hidden neurons drawn by Gibbs sampling, each chain from one of the particles.
-
-        Args:
-            n, seed, mode, domain: See `GenerativeModel.draw`.
+        """Draw hidden neurons by Gibbs sampling from the stored states, see `GenerativeModel.draw`.
 
         Returns:
             dict: `capsules` (n, 1, E), zeros and ones.
-
-        Raises:
-            BadUse: If the mode or the domain is unknown.
         """
         self.resolve_mode(mode, domain)
         chosen = keras.random.randint((n,), 0, self.kept, seed=StatelessSeed(seed))
@@ -159,52 +147,49 @@ class ImageBoltzmannMachine(LikelihoodModel, GenerativeModel, keras.Model):
         _, y = gibbs_chain(self._exact(), x, self.burn_in, StatelessSeed(seed, 1))
         offset = self.machine.hidden_offset
         y = y if offset is None else y + ops.cast(offset, y.dtype)
-        # Zeros and ones, whatever the centre has left of them.
+        # Adding the offset back may leave rounding errors.
         return {"capsules": ops.cast(ops.round(y), "float32")[:, None]}
 
     def to_visible(self, images):
-        """Visible neurons (B, D) of images (B, H, W, C); probabilities where they are drawn."""
+        """Return visible neurons (B, D) of images, probabilities if they are stochastic."""
         v = ops.cast(self.to_features(images), "float32")
         v = ops.reshape(v, (-1, math.prod(self._feature_shape)))
         return ops.cast(v > 0.5, v.dtype) if self.binarize == "threshold" else v
 
     def from_visible(self, x):
-        """Images (B, H, W, C), pixels in [0, 1], of visible neurons (B, D)."""
+        """Return images (B, H, W, C) for visible neurons (B, D)."""
         return self.from_features(ops.reshape(x, (-1, *self._feature_shape)))
 
     def visible_noise(self, n, seed):
-        """Visible neurons (n, D) of the machine without maps."""
+        """Return visible neurons (n, D) of the RBM without maps."""
         machine = self.machine.harmonium()
         bias = machine.visible_bias
         fields = ops.broadcast_to(bias, (n, *bias.shape))
         return self.machine.received(machine.visible.sample(fields, StatelessSeed(seed)))
 
     def chain_step(self, x, seed=None):
-        """Visible neurons (B, D) after one step: drawn with a `seed`, else their mean field."""
+        """One step from visible neurons (B, D): Gibbs with a `seed`, else mean field."""
         if seed is None:
             return self.machine.reconstruct(x)
         x, _ = gibbs_step(self._exact(), self.machine.sent(x), seed)
         return self.machine.received(ops.cast(x, "float32"))
 
     def to_features(self, images):
-        """Pixels, or the autoencoder's feature maps."""
+        """Return the autoencoder's feature maps, or the pixels without one."""
         return images if self.autoencoder is None else self.autoencoder.encode(images)
 
     def from_features(self, features):
-        """Images (B, H, W, C), pixels in [0, 1], of features."""
+        """Return images (B, H, W, C) for features, pixels clipped or decoded to `[0, 1]`."""
         if self.autoencoder is None:
             return ops.clip(features, 0, 1)
         return self.autoencoder.decode(features)
 
     def reconstructions(self, images):
-        """Images decoded from hidden neurons, and what these are decoded to.
-
-        Args:
-            images: Tensor (B, H, W, C), pixels in [0, 1].
+        """Return reconstructions of images (B, H, W, C) next to their originals.
 
         Returns:
-            dict of pairs (decoded, original): `whole_code`, images; `visible`, neurons (B, D);
-            over features also `autoencoder`, images.
+            dict of pairs (decoded, original): `whole_code`, images; `visible`, neurons (B, D); with
+            an autoencoder also `autoencoder`, images.
         """
         v = self.to_visible(images)
         decoded = self.machine.decode(self.machine(v))
@@ -214,7 +199,7 @@ class ImageBoltzmannMachine(LikelihoodModel, GenerativeModel, keras.Model):
         return {"autoencoder": (self.from_features(self.to_features(images)), images), **found}
 
     def density(self, images, seed=0, **named):
-        """See `LikelihoodModel.density`; nothing is to be named."""
+        """Return the density of v, see `LikelihoodModel.density`; takes no named words."""
         self.check_named(**named)
         return HarmoniumDensity(self, images, seed)
 

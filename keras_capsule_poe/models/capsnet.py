@@ -1,4 +1,4 @@
-"""A supervised capsule network: images to capsules of classes, and back to images."""
+"""A supervised capsule network with one capsule per class."""
 
 import keras
 from keras import ops
@@ -13,37 +13,36 @@ from keras_capsule_poe.models.decoded_classifier import DecodedClassifier
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class CapsNet(DecodedClassifier, keras.Model):
-    """Images to capsules of classes, whose lengths are the classes' probabilities.
+    """Capsule network whose class probabilities are the lengths of its class capsules.
 
-    Trained by the margin loss of the lengths, and where there is a decoder by the squared error,
-    summed over the pixels, of the image that it makes of the labels' capsules alone. Compile it
-    with an optimizer and no loss; it is fitted to images and to labels (B, J) of zeros and ones.
-    Where an image is made of several, labels are a tuple (labels, targets, parts): the images
-    (B, T, H, W, C) of its parts and labels (B, T, J), by which each is decoded on its own.
+    The loss is the margin loss of the lengths. A decoder adds `reconstruction_weight` times the
+    squared error, summed over pixels, of the image decoded from the labels' capsules. Compile with
+    an optimizer and no loss. Fit on images and labels (B, J) of zeros and ones.
+
+    For images composed of T parts, the labels are a tuple `(labels, targets, parts)`. The decoder
+    then gets the capsules of each row of `parts` (B, T, J), compared with `targets`
+    (B, T, H, W, C).
 
     Args:
-        primary: Layer or model from images (B, H, W, C) to capsules (B, I, D), or its config.
-        routing: Layer from these to capsules (B, J, E), one a class, or its config.
-        image_shape: (H, W, C). With weights that all inputs of `routing` share, and neither decoder
-            nor view, images of other heights and widths may be given, too: `any_size`.
-        decoder: Layer from capsules (B, J, E) to images, or its config; or None.
-        margin: `MarginLoss`, or its config.
-        reconstruction_weight: float, of the squared error.
-        view: Layer from images to what `primary` sees of them and the decoder makes, for instance
-            a `keras.layers.CenterCrop`, or its config; None: all of it. What is seen already must
-            stay as it is: a training stream may give windows of its own.
-        **kwargs: Base model arguments.
+        primary: Layer from images (B, H, W, C) to capsules (B, I, D), or its config.
+        routing: Layer from these to class capsules (B, J, E), or its config.
+        image_shape: Tuple (H, W, C).
+        decoder: Layer from class capsules to images, or its config, or None.
+        margin: `MarginLoss`, or its config. None means `MarginLoss()`.
+        reconstruction_weight: Float, the weight of the squared error.
+        view: Layer that crops images, or its config, or None. It must be idempotent.
+        **kwargs: `keras.Model` arguments.
 
     Call arguments:
-        images: Tensor (B, H, W, C), pixels in [0, 1].
+        images: Tensor (B, H, W, C), pixels in `[0, 1]`.
 
     Returns:
-        Tensor (B, J, E), capsules of classes.
+        Tensor (B, J, E), the class capsules.
 
     Raises:
-        ValueError: If a part is no layer, or the weight no number.
+        ValueError: If a part is not a layer or `reconstruction_weight` is not a number.
 
-    Examples:
+    Example:
 
     >>> from keras_capsule_poe import ConvCapsules, DenseDecoder, RoutingLayer
     >>> primary = keras.Sequential([keras.layers.Conv2D(4, 5), ConvCapsules(2, 4, 5)])
@@ -94,7 +93,7 @@ class CapsNet(DecodedClassifier, keras.Model):
         sizes = (None, None) if self.any_size else self.image_shape[:2]
         shape = (None, *sizes, self.image_shape[2])
         for part in (self.view, self.primary, self.routing, self.decoder):
-            # A part that was saved was built as it was loaded.
+            # Loading has already built the saved parts.
             if part is not None and not part.built:
                 part.build(shape)
             shape = shape if part is None else part.compute_output_shape(shape)
@@ -102,18 +101,18 @@ class CapsNet(DecodedClassifier, keras.Model):
 
     @property
     def any_size(self):
-        """Whether it names the classes of images of other heights and widths, too."""
+        """True if the model accepts other image sizes: shared weights, no decoder, no view."""
         shared = getattr(self.routing, "shared_weights", False)
         return shared and self.view is None and self.decoder is None
 
     @property
     def capsules(self):
-        """How many classes there are, J."""
+        """Number of classes J."""
         return self.routing.capsules
 
     @property
     def dim(self):
-        """The size of a capsule of a class, E."""
+        """Size E of a class capsule."""
         return self.routing.dim
 
     def call(self, images, training=None):
@@ -135,28 +134,25 @@ class CapsNet(DecodedClassifier, keras.Model):
 
     @property
     def iterations(self):
-        """How often routing updates its coefficients: never where it is uniform or in one pass."""
+        """Number T of updates of the coupling coefficients; zero without iterations."""
         options = getattr(self.routing, "options", None)
         return 0 if options is None else options.iterations
 
     def couplings(self, images):
-        """Routing coefficients c_ij of input capsule i and class j, iteration by iteration.
-
-        Args:
-            images: Tensor (B, H, W, C), pixels in [0, 1].
+        """Return the coupling coefficients c_ij of each image before and after every update.
 
         Returns:
-            Tensor (B, T + 1, I, J): as they start, and after each of T iterations. Sabour et al.
-            count one more, whose update they do not use.
+            Tensor (B, T + 1, I, J). Sabour et al. count T + 1 iterations and do not use the last
+            update.
 
         Raises:
-            ValueError: If there are no iterations.
+            ValueError: If the routing has no iterations.
         """
         x = self.primary(self._seen(images), training=False)
         return ops.stack(self._router(x).all_coefficients(x), axis=1)
 
     def coupling_changes(self, images):
-        """How far each iteration moves the logits of each image, (B, T), see the function."""
+        """Return the mean absolute change of the routing logits per update, (B, T)."""
         x = self.primary(self._seen(images), training=False)
         return coupling_changes(self._router(x), x, each=True)
 
@@ -187,11 +183,7 @@ def _is_config(value):
 
 
 def as_layer(name, value):
-    """A Keras layer, or that of a config.
-
-    Raises:
-        ValueError: If it is none.
-    """
+    """Return a Keras layer, deserialized if `value` is a config."""
     value = keras.saving.deserialize_keras_object(value) if _is_config(value) else value
     if not isinstance(value, keras.layers.Layer):
         raise ValueError(f"`{name}` must be a Keras layer. Received: {name}={value!r}")

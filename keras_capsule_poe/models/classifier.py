@@ -1,27 +1,26 @@
-"""What one can ask of a model that names the classes of images."""
+"""The protocol of models that classify images."""
 
 
 class CapsuleClassifier:
-    """A classifier of images by capsules, one a class, asked in the same words whatever it is.
+    """Protocol of classifiers that the tools of this package train, evaluate and export.
 
-    To be mixed into a `keras.Model` that has `image_shape` (H, W, C) and the methods below. A
-    model that both generates and classifies is of both kinds, and joins their tables.
+    It is a mixin for a `keras.Model` with an `image_shape` (H, W, C).
 
     Attributes:
-        TITLE: str, what the model is, for people to read.
-        MEASURE: str, what its `probabilities` are: the `"length"` or `"activation"` of a class's
-            capsule, or the `"probability"` that a softmax gives.
-        ENDPOINTS: dict, what a SavedModel of it answers, by name; the names of the arguments.
-        SHARED: dict, likewise, methods that several endpoints call.
-        iterations: int, how often routing updates its coefficients; where it does, the model
-            brings `couplings` and `coupling_changes` of images, see `CapsNet`. One of several
-            layers of capsules in places may bring `layer_maps`, see `MatrixCapsNet`.
-        view: Layer from images to the window of them that it sees, or None: all of it.
+        TITLE: String, a readable title.
+        MEASURE: String, the meaning of `probabilities`: the `"length"` or `"activation"` of a
+            class capsule, or the `"probability"` of a softmax.
+        ENDPOINTS, SHARED: Dicts from SavedModel endpoints and the methods they share to argument
+            names.
+        iterations: Integer, the number of updates of the coupling coefficients. If positive, the
+            model has `couplings` and `coupling_changes`, see `CapsNet`.
+        view: Layer that crops images, or None.
 
-    Examples:
+    Example:
 
-    >>> list(CapsuleClassifier.ENDPOINTS)
-    ['classify', 'reconstruct']
+    >>> from keras_capsule_poe import ConvClassifier
+    >>> issubclass(ConvClassifier, CapsuleClassifier), ConvClassifier.ENDPOINTS
+    (True, {'classify': ('images',)})
     """
 
     TITLE = "Capsule classifier"
@@ -32,7 +31,7 @@ class CapsuleClassifier:
     view = None
 
     def check_compiled(self):
-        """Raises `ValueError` if the model was compiled with a loss, which it would not heed."""
+        """Raise `ValueError` if the model was compiled with a loss."""
         if self.compiled and self.loss is not None:
             raise ValueError(
                 f"{type(self).__name__} has a loss of its own, which it is given when it is made: "
@@ -40,16 +39,9 @@ class CapsuleClassifier:
             )
 
     def classify(self, images):
-        """The classes of images.
-
-        Args:
-            images: Tensor (B, H, W, C), pixels in [0, 1].
-
-        Returns:
-            dict: `probabilities` (B, classes); `classes` (B,), the most probable one of each.
-        """
+        """Return `probabilities` (B, J) and `classes` (B,) of images, a dict."""
         raise NotImplementedError
 
     def reconstruct(self, images):
-        """Images (B, H, W, C), under the key `images`, decoded from the capsules of images."""
+        """Return the `images` (B, H, W, C) decoded from the class capsules, a dict."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""What models trained by contrastive divergence share: the update."""
+"""The shared update of models trained by contrastive divergence."""
 
 import keras
 from keras import ops
@@ -10,18 +10,35 @@ from keras_capsule_poe.models.replicas import SharedOut, replicas_in_sync
 
 
 class ContrastiveModel(PureSteps, SharedOut, keras.Model):
-    """A model whose `training_step` applies a contrastive-divergence gradient derived by hand.
+    """Base model whose training step applies a hand-derived gradient, without autodiff.
 
-    Subclasses find the gradient and whatever else a step needs as means over images, by
-    `over_replicas`, and call `apply_ascent`. No autodiff takes part.
+    A subclass defines `training_step(data)` and `testing_step(data)`. They compute means over the
+    batch by `over_replicas`, which works on several devices, and return the logs. The training
+    step calls `apply_ascent`. Compile with an optimizer, without `loss` and `metrics`.
 
     Args:
-        seed: int, what every random choice while training derives from.
-        **kwargs: Base model arguments.
+        seed: Integer, the seed of all random numbers in training.
+        **kwargs: `keras.Model` arguments.
 
     Raises:
-        ValueError: With the policy `mixed_float16`, which would divide a hand-made gradient by
-            the loss scale.
+        ValueError: If the dtype policy is `mixed_float16`, whose loss scaling would divide the
+            gradient.
+
+    Example:
+
+    >>> class Centre(ContrastiveModel):
+    ...     def build(self, input_shape):
+    ...         self.centre = self.add_weight(input_shape[1:], "zeros")
+    ...         self.built = True
+    ...     def training_step(self, data):
+    ...         x, _ = self.images_of(data)
+    ...         means, _ = self.over_replicas(lambda x, _: ({"x": ops.mean(x, axis=0)}, {}), x)
+    ...         return {"update": self.apply_ascent([(self.centre, means["x"] - self.centre)])}
+    >>> model = Centre()
+    >>> model.compile(keras.optimizers.SGD(1.0), jit_compile=False)
+    >>> history = model.fit(np.full((8, 2), 0.5, "float32"), verbose=0)
+    >>> ops.convert_to_numpy(model.centre).tolist()
+    [0.5, 0.5]
     """
 
     def __init__(self, seed=0, **kwargs):
@@ -36,7 +53,7 @@ class ContrastiveModel(PureSteps, SharedOut, keras.Model):
         self.loss_tracker = RelativeError(name="loss")
 
     def _begin(self, x):
-        # No `compile` of its own: Keras would not call it for a model that is loaded.
+        # Check here and not in `compile`, which Keras does not call for a loaded model.
         if self.compiled and not (self.loss is None and self._compile_metrics is None):
             raise ValueError(
                 f"{type(self).__name__} is trained by a rule of its own and reports its own "
@@ -45,20 +62,19 @@ class ContrastiveModel(PureSteps, SharedOut, keras.Model):
         super()._begin(x)
 
     def trains(self, *variables):
-        """Whether none of some variables is frozen."""
+        """Return True if all given variables are trainable."""
         trainable = {id(variable) for variable in self.trainable_variables}
         return all(id(variable) in trainable for variable in variables)
 
     def apply_ascent(self, pairs):
-        """Moves variables along their ascents, through the optimizer, in one step.
+        """Apply ascent directions to their variables through the optimizer.
 
         Args:
-            pairs: Pairs (variable, ascent): a tensor of the variable's shape, the mean over the
-                images of the direction that raises log P, penalties subtracted. Variables that
-                are not trainable stay.
+            pairs: Iterable of (variable, ascent). The ascent is the mean over the batch of the
+                gradient of log P minus penalties. Variables that are not trainable stay unchanged.
 
         Returns:
-            Scalar, the length of the update relative to that of the variables.
+            Scalar, the norm of the update divided by the norm of the variables.
         """
         pairs = [pair for pair in pairs if self.trains(pair[0])]
         if not pairs:
@@ -67,7 +83,7 @@ class ContrastiveModel(PureSteps, SharedOut, keras.Model):
         descents = [ops.cast(-ascent, variable.dtype) for variable, ascent in pairs]
         replicas = replicas_in_sync(self)
         if replicas > 1:
-            # Keras sums over the replicas of a strategy, which have the same means.
+            # Keras sums gradients over replicas, but all replicas have the same means.
             descents = [descent / replicas for descent in descents]
         is_known = _moves_by_momentums(self.optimizer)
         before = [] if is_known else [ops.copy(variable.value) for variable in variables]
@@ -77,22 +93,18 @@ class ContrastiveModel(PureSteps, SharedOut, keras.Model):
         return update / ops.maximum(_length(variables), keras.config.epsilon())
 
     def fit(self, x=None, *args, sample_weight=None, **kwargs):
-        """As `keras.Model.fit`, but that images cannot be weighed."""
-        # Keras leaves out weights where there are no targets.
+        """Train as `keras.Model.fit`, without sample weights."""
+        # Without targets Keras would drop the weights silently.
         self._refuse_weights(sample_weight)
         return super().fit(x, *args, **kwargs)
 
     def evaluate(self, x=None, *args, sample_weight=None, **kwargs):
-        """As `keras.Model.evaluate`, but that images cannot be weighed."""
+        """Evaluate as `keras.Model.evaluate`, without sample weights."""
         self._refuse_weights(sample_weight)
         return super().evaluate(x, *args, **kwargs)
 
     def images_of(self, data):
-        """Inputs and targets of a step.
-
-        Raises:
-            ValueError: If there are weights.
-        """
+        """Return inputs and targets of a batch; raise `ValueError` if it has sample weights."""
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         self._refuse_weights(sample_weight)
         return x, y
@@ -105,11 +117,9 @@ class ContrastiveModel(PureSteps, SharedOut, keras.Model):
             )
 
     def track(self, error, update, images):
-        """Records the `mean_error` of so many images and the update's size.
-
-        The loss, their relative error, is NaN when the update is not finite.
-        """
+        """Record the `mean_error` of a number of images and the relative size of the update."""
         self.update_size.update_state(update)
+        # A non-finite update makes the loss NaN.
         error = [part + 0 * ops.cast(update, part.dtype) for part in error]
         self.loss_tracker.add(images, *error)
 
@@ -117,7 +127,7 @@ class ContrastiveModel(PureSteps, SharedOut, keras.Model):
         return {**super().get_config(), "seed": self.seed}
 
 
-# Options of an optimizer by which its momentums are not the update.
+# Optimizer options that make the update differ from the momentums.
 _CHANGES_UPDATES = (
     "nesterov",
     "clipnorm",
@@ -130,11 +140,11 @@ _CHANGES_UPDATES = (
 
 
 def _moves_by_momentums(optimizer):
-    """Whether an optimizer's momentums are what its variables move by: those of plain SGD."""
+    """Return True for plain SGD with momentum, whose momentums are the updates."""
     is_plain = type(optimizer) is keras.optimizers.SGD and optimizer.momentum > 0
     return is_plain and not any(getattr(optimizer, name) for name in _CHANGES_UPDATES)
 
 
 def _length(tensors):
-    # Eight bits of bfloat16 are too few to add up so many squares.
+    # bfloat16 is too coarse for a sum of so many squares.
     return ops.sqrt(sum(ops.sum(ops.square(at_least_float32(tensor))) for tensor in tensors))

@@ -1,4 +1,4 @@
-"""A convolutional network that names classes: what capsules are compared with."""
+"""A plain classifier, the baseline for capsule networks."""
 
 import keras
 from keras import ops
@@ -11,34 +11,32 @@ from keras_capsule_poe.models.replicas import SharedOutGradients
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class ConvClassifier(SharedOutGradients, CapsuleClassifier, keras.Model):
-    """Any network from images to logits of classes, asked and trained as a `CapsNet` is.
+    """Classifier around any network from images to logits, with the interface of `CapsNet`.
 
-    Trained by the cross-entropy of the softmax of its logits. Compile it with an optimizer and no
-    loss; it is fitted to images and to labels (B, J) of zeros and ones, of which those of an
-    image count equally, or to what else a `CapsNet` takes.
+    The loss is the cross-entropy of the softmax. Compile with an optimizer and no loss. Fit on
+    images and labels (B, J) of zeros and ones, or on the label tuples of a `CapsNet`. The classes
+    of one image have equal target probabilities.
 
     Args:
         network: Layer or model from images (B, H, W, C) to logits (B, J), or its config.
-        image_shape: (H, W, C), of images as they are given to it.
-        any_size: bool, whether the network takes images of other heights and widths, too.
-        view: See `CapsNet`.
-        **kwargs: Base model arguments.
+        image_shape: Tuple (H, W, C), before `view`.
+        any_size: Boolean, whether the network accepts images of other sizes.
+        view: Layer that crops images, or its config, or None. See `CapsNet`.
+        **kwargs: `keras.Model` arguments.
 
     Call arguments:
-        images: Tensor (B, H, W, C), pixels in [0, 1].
+        images: Tensor (B, H, W, C), pixels in `[0, 1]`.
 
     Returns:
-        Tensor (B, J), logits.
+        Tensor (B, J), the logits.
 
     Raises:
-        ValueError: If a part is no layer.
+        ValueError: If `network` or `view` is not a layer.
 
-    Examples:
+    Example:
 
-    >>> import numpy as np
     >>> layers = [keras.layers.Conv2D(4, 5), keras.layers.Flatten(), keras.layers.Dense(3)]
     >>> model = ConvClassifier(keras.Sequential(layers), (8, 8, 1))
-    >>> model.build()
     >>> model.compile("adam", jit_compile=False)
     >>> images, labels = np.ones((6, 8, 8, 1), "float32"), np.eye(3)[[0, 1, 2, 0, 1, 2]]
     >>> history = model.fit(images, labels, verbose=0)
@@ -62,7 +60,7 @@ class ConvClassifier(SharedOutGradients, CapsuleClassifier, keras.Model):
     def build(self, input_shape=None):
         if self.built:
             return
-        # A network that was saved was built as it was loaded.
+        # Loading has already built a saved network.
         if not self.network.built:
             shape = (None, *self.image_shape)
             shape = shape if self.view is None else self.view.compute_output_shape(shape)
@@ -77,7 +75,7 @@ class ConvClassifier(SharedOutGradients, CapsuleClassifier, keras.Model):
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         self.check_compiled()
         labels = ops.cast(_whole(y), "float32")
-        # An image of no class has no share in the loss, as one of weight zero.
+        # An image without a class adds zero to the loss.
         shares = labels / ops.maximum(ops.sum(labels, axis=-1, keepdims=True), 1)
         loss = keras.losses.CategoricalCrossentropy(from_logits=True)
         found = self.whole_loss(loss(shares, ops.cast(y_pred, "float32"), sample_weight))
@@ -104,5 +102,5 @@ class ConvClassifier(SharedOutGradients, CapsuleClassifier, keras.Model):
 
 
 def _whole(y):
-    """Labels (B, J) of whole images, of what a `CapsNet` is fitted to."""
+    """Return the labels (B, J) of whole images from labels or a `CapsNet` label tuple."""
     return y[0] if isinstance(y, (tuple, list)) else y

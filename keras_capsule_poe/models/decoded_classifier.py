@@ -8,41 +8,29 @@ from keras_capsule_poe.functions.winners import named_rightly, winners
 from keras_capsule_poe.models.classifier import CapsuleClassifier
 from keras_capsule_poe.models.replicas import SharedOutGradients
 
-# Values of a dimension in a traversal, the paper's: -0.25 to 0.25 in steps of 0.05.
+# Values per dimension in a traversal: -0.25 to 0.25 in steps of 0.05, as in the paper.
 STEPS = 11
 
 
 class DecodedClassifier(SharedOutGradients, CapsuleClassifier):
-    """Capsules of classes, trained by a loss of their probabilities and one of what they decode to.
+    """Mixin for classifiers trained by a class loss and the error of decoded images."""
 
-    To be mixed into a `keras.Model` with the attributes `decoder` (a layer from capsules (B, J, E)
-    to images, or None), `reconstruction_weight`, `mask` (a `CapsuleMask`), `view` (see `CapsNet`),
-    `capsules`, J, and `dim`, E; and with the methods `found` and `class_loss`.
-
-    Attributes:
-        LOSS: str, what the loss of the probabilities is called among the metrics.
-
-    Examples:
-
-    >>> DecodedClassifier.CODES, DecodedClassifier.SPAN
-    ('alone', 0.25)
-    """
-
-    # In a traversal all capsules but one are zero, and that one's numbers are moved as they are.
+    # A subclass sets decoder, reconstruction_weight, mask, view, capsules and dim.
+    # A traversal zeroes all other capsules and adds up to SPAN to one value.
     CODES, SPAN = "alone", 0.25
     SHARED = {"encode": ("images",)}
     LOSS = "class_loss"
 
     def found(self, outputs):
-        """Capsules (B, J, E) and probabilities (B, J) of what the model's `call` gives."""
+        """Return capsules (B, J, E) and probabilities (B, J) from the outputs of `call`."""
         raise NotImplementedError
 
     def class_loss(self, labels, probabilities, sample_weight=None):
-        """The loss of probabilities (B, J) by labels (B, J), a scalar."""
+        """Return the scalar loss of probabilities (B, J) for labels (B, J)."""
         raise NotImplementedError
 
     def make_trackers(self):
-        """The metrics; to be called by the constructor, when there is a decoder or None."""
+        """Create the metrics. Call it after `decoder` is set."""
         self.accuracy_tracker = keras.metrics.Mean(name="accuracy")
         self.loss_of_classes = keras.metrics.Mean(name=self.LOSS)
         if self.decoder is not None:
@@ -50,12 +38,10 @@ class DecodedClassifier(SharedOutGradients, CapsuleClassifier):
 
     @property
     def ENDPOINTS(self):
-        """What a SavedModel answers: without a decoder there are no images."""
+        """SavedModel endpoints; those that return images need a decoder."""
         names = ("classify", "encode")
         more = () if self.decoder is None else ("reconstruct", "traverse")
         return {name: ("images",) for name in (*names, *more)}
-
-    # Training
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         self.check_compiled()
@@ -84,10 +70,8 @@ class DecodedClassifier(SharedOutGradients, CapsuleClassifier):
         self.accuracy_tracker.update_state(named_rightly(labels, probabilities))
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
-    # What one can ask
-
     def encode(self, images):
-        """Capsules of classes (B, J, E), and their `probabilities` (B, J)."""
+        """Return a dict with class `capsules` (B, J, E) and their `probabilities` (B, J)."""
         capsules, probabilities = self.found(self(images, training=False))
         return {"capsules": capsules, "probabilities": probabilities}
 
@@ -96,36 +80,29 @@ class DecodedClassifier(SharedOutGradients, CapsuleClassifier):
         return {"probabilities": probabilities, "classes": winners(probabilities)}
 
     def render(self, capsules):
-        """Images (B, H, W, C), under the key `images`, of capsules (B, J, E) as they are."""
+        """Return a dict with the `images` (B, H, W, C) decoded from capsules (B, J, E)."""
         return {"images": ops.cast(self._decoder(capsules, training=False), "float32")}
 
     def reconstruct(self, images):
-        """The images that the decoder makes of the most probable capsule of each image alone."""
+        """Decode each image from its most probable capsule alone."""
         capsules, classes = self._most_probable(images)
         return self.render(self.mask(capsules, ops.one_hot(classes, self.capsules)))
 
     def _most_probable(self, images):
-        """Capsules (B, J, E), and which is the most probable one (B,)."""
+        """Return capsules (B, J, E) and the index (B,) of the most probable one."""
         encoded = self.encode(images)
         return encoded["capsules"], winners(encoded["probabilities"])
 
     def reconstructions(self, images):
-        """See `GenerativeModel.reconstructions`: of the most probable capsule."""
+        """Return the pair (decoded, original) of images as `longest_capsule`."""
         return {"longest_capsule": (self.reconstruct(images)["images"], self._seen(images))}
 
     def traverse(self, images):
-        """Each dimension of each image's most probable capsule moved, one at a time.
-
-        Args:
-            images: Tensor (B, H, W, C), pixels in [0, 1].
+        """Vary each dimension of each image's most probable capsule, as Sabour et al. (Figure 4).
 
         Returns:
-            dict: `images` (B, E, 11, H, W, C), a row a dimension, moved by -0.25 to 0.25 of the
-            capsule as it is; `classes` (B,), which capsule.
-
-        Reference:
-
-        - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Figure 4
+            Dict with the decoded `images` (B, E, 11, H, W, C), one row per dimension, offset by
+            -0.25 to 0.25, and `classes` (B,), the index of the capsule.
         """
         (capsules, chosen), dim = self._most_probable(images), self.dim
         moves = np.linspace(-self.SPAN, self.SPAN, STEPS, dtype="float32")
@@ -150,7 +127,7 @@ class DecodedClassifier(SharedOutGradients, CapsuleClassifier):
 
 
 def _parted(x, y):
-    """Labels (B, J), target images (B, T, H, W, C) and the labels (B, T, J) of their parts."""
+    """Return labels (B, J), targets (B, T, H, W, C) and labels (B, T, J) of the parts."""
     if isinstance(y, (tuple, list)):
         return tuple(y)
     return y, x[:, None], y[:, None]

@@ -1,4 +1,4 @@
-"""Layers of hidden neurons stacked greedily: a deep belief network."""
+"""A deep belief network of RBMs, trained greedily."""
 
 import math
 
@@ -14,28 +14,27 @@ from keras_capsule_poe.models.randomness import StatelessSeed
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class DeepBeliefNetwork(keras.Model):
-    """Machines each of which models the hidden neurons of the one below.
+    """Deep belief network: a stack of RBMs, each a model of the hidden neurons below it.
 
-    The visible neurons of layer l + 1 are p(h | v) of layer l: J capsules of E neurons feed a
-    `NeuronPoE` as they are, a `RestrictedBoltzmannMachine` side by side. The top layer and the
-    way down from it are the model: h of the top machine's law, then v of p(v | h), layer after
-    layer.
+    The visible neurons of layer l + 1 are p(h | v) of layer l. A `NeuronPoE` takes them as
+    J capsules of E neurons, a `RestrictedBoltzmannMachine` as one flat vector. To generate, the
+    top RBM draws its neurons, and the layers below draw their v from p(v | h) in turn.
 
     Args:
-        layers: list of `HarmoniumModel` or `NeuronExperts`, the bottom first. Those above it have
-            `"bernoulli"` visible neurons.
+        layers: list of two or more `HarmoniumModel` or `NeuronExperts`, the bottom first. Layers
+            above the bottom need `"bernoulli"` visible neurons.
         **kwargs: Base model arguments.
 
     Call arguments:
-        inputs: Tensor, v, as the bottom layer takes it.
+        inputs: Tensor v, as the bottom layer takes it.
 
     Returns:
-        Tensor, p(h = 1) of the top layer's hidden neurons.
+        Tensor, `p(h = 1)` of the top layer's hidden neurons.
 
     Raises:
-        ValueError: If an argument is not as above.
+        ValueError: If a layer has a wrong type or wrong visible neurons, or there is only one.
 
-    Examples:
+    Example:
 
     >>> from keras_capsule_poe.models import NeuronExperts
     >>> from keras_capsule_poe.layers import NeuronPoE
@@ -89,7 +88,7 @@ class DeepBeliefNetwork(keras.Model):
         return self.recognition(inputs)[-1]
 
     def recognition(self, v):
-        """p(h = 1 | v) of each layer, of those of the layer below, mean field: a list."""
+        """Return the list of mean-field `p(h = 1 | v)` of all layers, bottom first."""
         found = []
         for level, layer in enumerate(self.stack):
             v = layer(self._as_visible(v, level) if level else v)
@@ -97,20 +96,20 @@ class DeepBeliefNetwork(keras.Model):
         return found
 
     def fit(self, x, epochs=1, batch_size=None, verbose="auto"):
-        """Trains layer after layer, each on p(h | v) of the one below; all must be compiled.
+        """Train layer after layer, each on p(h | v) of the one below; compile all layers first.
 
-        A layer that is not built yet gets its biases and centre from its data first.
+        A layer that is not built first gets its biases and offsets from its data.
 
         Args:
             x: Array (N, ...), v.
-            epochs: int, or a list of them, one a layer.
-            batch_size, verbose: As of `keras.Model.fit`.
+            epochs: int, or a list with one int per layer.
+            batch_size, verbose: As in `keras.Model.fit`.
 
         Returns:
-            list of `keras.callbacks.History`, one a layer.
+            list of `keras.callbacks.History`, one per layer.
 
         Raises:
-            ValueError: If `epochs` are not as many as layers.
+            ValueError: If `epochs` has the wrong length.
         """
         epochs = [epochs] * len(self.stack) if isinstance(epochs, int) else list(epochs)
         if len(epochs) != len(self.stack):
@@ -131,17 +130,15 @@ class DeepBeliefNetwork(keras.Model):
         return histories
 
     def tie(self, level):
-        """Starts a layer as the one below upside down, so that the model of v stays what it was.
+        """Initialize layer `level` as the transpose of the one below, which keeps the model of v.
 
-        With this start the variational bound of log p(v) is log p(v) of the layers below, and
-        whatever raises the log-probability that the layer gives to h of the data, raises it.
-
-        Args:
-            level: int, one or more.
+        The variational bound on log p(v) is then tight. Training raises the bound if it makes the
+        hidden states of the data more probable under this layer.
 
         Raises:
-            ValueError: If the two are not `RestrictedBoltzmannMachine`s of mirrored sizes over
-                Bernoulli neurons, alike in centring.
+            ValueError: If `level` is below one, or the two layers are not built
+                `RestrictedBoltzmannMachine`s of mirrored sizes over Bernoulli neurons, with equal
+                centring.
         """
         upper, lower = self.stack[level].machine, self.stack[level - 1].machine
         fits = all(isinstance(m, RestrictedBoltzmannMachine) for m in (upper, lower))
@@ -151,7 +148,7 @@ class DeepBeliefNetwork(keras.Model):
                 "Only built Boltzmann machines of Bernoulli neurons are tied, D neurons above E "
                 f"above D. Received: level={level}"
             )
-        # Copies: Jax, which gives a training step its buffers for good, would share them.
+        # Copy, because JAX donates buffers to the training step and must not share them.
         upper.kernel.assign(ops.copy(ops.transpose(lower.kernel)))
         names = ["bias", "offset"] if lower.centering else ["bias"]
         for name in names:
@@ -160,31 +157,18 @@ class DeepBeliefNetwork(keras.Model):
                 getattr(upper, f"{side}_{name}").assign(ops.copy(values))
 
     def sample(self, n, steps=1000, seed=0, mean=False):
-        """Draws v: Gibbs steps from noise in the top machine, then all the way down.
+        """Draw v (n, ...): Gibbs steps from noise in the top RBM, then one pass down.
 
         Args:
-            n: int.
-            steps: int, of Gibbs sampling.
+            n, steps: int, number of samples and of Gibbs steps.
             seed: int or scalar integer tensor.
-            mean: bool, whether the bottom layer gives E[v | h] instead of a draw.
-
-        Returns:
-            Tensor (n, ...), v.
+            mean: bool, return E[v | h] of the bottom layer instead of a draw.
         """
         first, second = streams(StatelessSeed(seed), 2)
         return self.descend(self.stack[-1].sample(n, steps, first), second, mean)
 
     def descend(self, v, seed=0, mean=False):
-        """Draws v of the bottom layer given the visible neurons of the top one.
-
-        Args:
-            v: Tensor (B, ...), the top layer's visible neurons.
-            seed: int, scalar integer tensor or `keras.random.SeedGenerator`.
-            mean: See `sample`.
-
-        Returns:
-            Tensor (B, ...).
-        """
+        """Draw v of the bottom layer given visible neurons v (B, ...) of the top one."""
         for level, stream in reversed(list(enumerate(streams(seed, len(self.stack) - 1)))):
             layer = self.stack[level].machine
             h = ops.reshape(v, (-1, *layer.hidden_bias.shape))
@@ -192,7 +176,7 @@ class DeepBeliefNetwork(keras.Model):
         return v
 
     def _visible_shape(self, level, hidden):
-        """The shape in which a layer takes what the one below has as hidden neurons."""
+        """Return the shape in which a layer takes the hidden neurons below it."""
         is_flat = isinstance(self.stack[level].machine, RestrictedBoltzmannMachine)
         return (math.prod(hidden),) if is_flat else hidden
 

@@ -1,4 +1,4 @@
-"""What one can ask of a model that generates images; every tool asks this and nothing else."""
+"""The protocol of models that generate images."""
 
 import contextlib
 import dataclasses
@@ -11,48 +11,38 @@ from keras_capsule_poe.functions.randomness import step_seed
 
 @dataclasses.dataclass(frozen=True)
 class Mode:
-    """One way in which a model draws images.
+    """One way in which a model samples images."""
 
-    Attributes:
-        domains: tuple of str, where it can draw from: first the widest, which is the default,
-            last what training visited. Empty: there is no choice.
-        columns: int, images in a row of a picture.
-        note: str, what one sees, for people to read.
-        domain_notes: dict of str, where the draws of a domain come from, for people to read.
-
-    Examples:
-
-    >>> Mode(("complete", "visited"), columns=5).domains[0]
-    'complete'
-    """
-
+    # The widest domain comes first and is the default; the one of the training data comes last.
     domains: tuple[str, ...] = ()
-    columns: int = 20
+    columns: int = 20  # images per row of a picture
     note: str = ""
     domain_notes: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 class GenerativeModel:
-    """A model of images by codes of capsules, asked in the same words whatever it is made of.
+    """Protocol of image models with capsule codes that the tools of this package use.
 
-    To be mixed into a `keras.Model`. A model that implements what raises `NotImplementedError`
-    here, and has `image_shape` (H, W, C), `capsules` (J), `dim` (E) and `MODES`, can be sampled,
-    evaluated and exported.
+    It is a mixin for a `keras.Model`. A subclass implements the methods that raise
+    `NotImplementedError` here. It sets `image_shape` (H, W, C), `capsules` J, `dim` E and `MODES`.
 
     Attributes:
-        TITLE: str, what the model is, for people to read.
-        MODES: dict of `Mode` by name; the first is the default.
-        CHAINS: tuple of str, the Markov chains that it has: `"meanfield"`, `"gibbs"`.
-        CODES: str, where a capsule's vector can lie: in the unit `"ball"`, its length then being
-            its probability, or in the unit `"cube"`, each dimension a probability.
-        CEILINGS: tuple of str, the reconstructions that are judged beside samples.
-        ENDPOINTS: dict, what a SavedModel of it answers, by name; the names of the arguments.
-        SHARED: dict, likewise, methods that several endpoints call.
+        TITLE: String, a readable title.
+        MODES: Dict of `Mode` by name. The first is the default.
+        CHAINS: Tuple of strings, the Markov chains of the model: `"meanfield"`, `"gibbs"`.
+        CODES: String, the range of a capsule: the unit `"ball"`, if its length is a probability,
+            or the unit `"cube"`, if each dimension is one.
+        CEILINGS: Tuple of strings, the `reconstructions` that serve as upper bounds in the
+            evaluation of samples.
+        ENDPOINTS, SHARED: Dicts from SavedModel endpoints and the methods they share to argument
+            names.
 
-    Examples:
+    Example:
 
-    >>> GenerativeModel.ENDPOINTS["sample"]
-    ('n', 'seed')
+    >>> class Digits(GenerativeModel):
+    ...     MODES = {"single": Mode(("complete", "visited")), "joint": Mode()}
+    >>> Digits().resolve_mode(), Digits().resolve_mode("joint")
+    (('single', 'complete'), ('joint', None))
     """
 
     TITLE = "Generative model"
@@ -71,51 +61,49 @@ class GenerativeModel:
 
     @property
     def own_parameters(self):
-        """How many parameters model the features: those of the features themselves do not count."""
+        """Number of parameters, without those of a feature extractor."""
         return self.count_params()
 
     def call(self, images):
-        """As a Keras layer: the images of `reconstruct`."""
+        """Return the reconstructed images."""
         return self.reconstruct(images)["images"]
 
     def compute_output_shape(self, input_shape):
         return tuple(input_shape)
 
     def code(self, images, coefficients=None):
-        """Everything that one pass up gives.
+        """Encode images.
 
         Args:
-            images: Tensor (B, H, W, C), pixels in [0, 1].
-            coefficients: `"uniform"` turns routing off, where there is routing; `None`: the
-                model's own.
+            images: Tensor (B, H, W, C), pixels in `[0, 1]`.
+            coefficients: `"uniform"` turns routing off. None is the model's own routing.
 
         Returns:
-            dict: `capsules` (B, J, E), see `CODES`; their `probabilities` (B, J); `free_energy`
-            (B,), nats; and where clusterings should see something else than `capsules`, that
-            as `experts` (B, J, E).
+            Dict with `capsules` (B, J, E), `probabilities` (B, J) and `free_energy` (B,) in nats.
+            Models whose clustering needs other features add `experts` (B, J, E).
         """
         raise NotImplementedError
 
     def featured_code(self, images):
-        """`code`, and the `to_features` that it may rest on as `features`, found once."""
+        """Return `code` plus the `features` (B, ...), computed once."""
         return {**self.code(images), "features": self.to_features(images)}
 
     def render(self, capsules):
-        """A dict of `images` (B, H, W, C), pixels in [0, 1], of codes (B, J, E), and of more."""
+        """Decode codes (B, J, E) to a dict with `images` (B, H, W, C) and model-specific extras."""
         raise NotImplementedError
 
     def draw(self, n, seed, mode=None, domain=None):
-        """Codes drawn at random.
+        """Sample codes.
 
         Args:
-            n: int or scalar integer tensor, how many.
-            seed: int or scalar integer tensor.
-            mode: str, one of `MODES`; `None`: the first.
-            domain: str, one of the mode's; `None`: its first.
+            n: Integer or scalar integer tensor, the number of codes.
+            seed: Integer or scalar integer tensor.
+            mode: String, a key of `MODES`. None is the first.
+            domain: String, a domain of the mode. None is its first.
 
         Returns:
-            dict: `capsules` (N, J, E); where each image is of one capsule also `capsule` (N,),
-            which one: each block of J shows each capsule once, in random order.
+            Dict with `capsules` (N, J, E). If each image has one active capsule, `capsule` (N,) is
+            its index. Each block of J images then has every capsule once, in random order.
 
         Raises:
             BadUse: If the mode or the domain is unknown.
@@ -123,82 +111,69 @@ class GenerativeModel:
         raise NotImplementedError
 
     def to_visible(self, images):
-        """What the model's Markov chain moves on, (B, ...), of images (B, H, W, C)."""
+        """Encode images (B, H, W, C) to the state (B, ...) of the Markov chain."""
         raise NotImplementedError
 
     def from_visible(self, x):
-        """Images (B, H, W, C), pixels in [0, 1], of visible units (B, ...)."""
+        """Decode states (B, ...) of the Markov chain to images (B, H, W, C)."""
         raise NotImplementedError
 
     def visible_noise(self, n, seed):
-        """Visible units (N, ...) that a chain can start from, drawn at random."""
+        """Sample initial states (N, ...) of the Markov chain."""
         raise NotImplementedError
 
     def chain_step(self, x, seed=None):
-        """Visible units (B, ...) after one step: mean field, or with a `seed` Gibbs sampling."""
+        """Return the next state (B, ...): a Gibbs step with `seed`, else mean field."""
         raise NotImplementedError
 
     def to_features(self, images):
-        """Features (B, ...) that plain models of images are fitted to and probes look at."""
+        """Return the features (B, ...) that baselines and linear probes use."""
         raise NotImplementedError
 
     def from_features(self, features):
-        """Images (B, H, W, C), pixels in [0, 1], of features (B, ...)."""
+        """Decode features (B, ...) to images (B, H, W, C)."""
         raise NotImplementedError
 
     def fast(self):
-        """A context in which features and images take less time, see `ConvAutoencoder.fast`."""
+        """Context manager: use faster, less precise convolutions. See `ConvAutoencoder.fast`."""
         autoencoder = getattr(self, "autoencoder", None)
         return getattr(autoencoder, "fast", contextlib.nullcontext)()
 
     def reconstructions(self, images):
-        """What is left of images on the ways down from each height.
-
-        Args:
-            images: Tensor (B, H, W, C), pixels in [0, 1].
+        """Reconstruct images from each level of the model.
 
         Returns:
-            dict of pairs (decoded, original) of tensors of one shape (B, ...), in the order in
-            which they are shown; those of the images' shape are shown as pictures.
+            Dict of pairs (decoded, original) of tensors (B, ...), in display order.
         """
         raise NotImplementedError
 
     def encode(self, images):
-        """Capsules of images.
-
-        Args:
-            images: Tensor (B, H, W, C), pixels in [0, 1].
-
-        Returns:
-            dict: `capsules` (B, J, E); their `probabilities` (B, J).
-        """
+        """Return a dict with `capsules` (B, J, E) and their `probabilities` (B, J)."""
         code = self.code(images)
         return {name: code[name] for name in ("capsules", "probabilities")}
 
     def free_energy(self, images):
-        """Free energy of images, (B,) under the key `free_energy`, nats; lower is likelier."""
+        """Return a dict with the `free_energy` (B,) of images, in nats."""
         return {"free_energy": self.code(images)["free_energy"]}
 
     def decode(self, capsules):
-        """Images (B, H, W, C), under the key `images`, of codes (B, J, E)."""
+        """Return a dict with the `images` (B, H, W, C) of codes (B, J, E)."""
         return {"images": self.render(capsules)["images"]}
 
     def reconstruct(self, images):
-        """What `render` makes of the whole code of images (B, H, W, C), pixels in [0, 1]."""
+        """Decode the whole code of images (B, H, W, C). See `render`."""
         return self.render(self.code(images)["capsules"])
 
     def gibbs(self, images, steps, seed):
-        """Images after some steps of the Markov chain that start from others.
-
-        Only where `CHAINS` has `"gibbs"`; to be named in `ENDPOINTS` there.
+        """Run the Markov chain from images, for models with `"gibbs"` in `CHAINS`.
 
         Args:
-            images: Tensor (B, H, W, C), pixels in [0, 1].
-            steps: int or scalar integer tensor, zero or more.
-            seed: int or scalar integer tensor.
+            images: Tensor (B, H, W, C), pixels in `[0, 1]`.
+            steps: Integer or scalar integer tensor, zero or more.
+            seed: Integer or scalar integer tensor.
 
         Returns:
-            dict: `images` (B, H, W, C), pixels in [0, 1].
+            Dict with `images` (B, H, W, C), pixels in `[0, 1]`.
         """
 
         def step(done, x):
@@ -207,32 +182,12 @@ class GenerativeModel:
         return {"images": self.from_visible(ops.fori_loop(0, steps, step, self.to_visible(images)))}
 
     def sample(self, n, seed, mode=None, domain=None):
-        """Images drawn at random.
-
-        Args:
-            n, seed, mode, domain: See `draw`.
-
-        Returns:
-            dict: `images` (N, H, W, C), pixels in [0, 1], and what `draw` gives.
-
-        Raises:
-            BadUse: If the mode or the domain is unknown.
-        """
+        """Return the result of `draw` and the decoded `images` (N, H, W, C), pixels in `[0, 1]`."""
         drawn = self.draw(n, seed, mode, domain)
         return {**self.decode(drawn["capsules"]), **drawn}
 
     def resolve_mode(self, mode=None, domain=None):
-        """A mode and its domain, defaults filled in.
-
-        Args:
-            mode, domain: See `draw`.
-
-        Returns:
-            (str, str or `None`), the latter where the mode has no domains.
-
-        Raises:
-            BadUse: If the model has none such; lists those it has.
-        """
+        """Fill in the default mode and domain; raise `BadUse` if one is unknown."""
         mode = next(iter(self.MODES), None) if mode is None else mode
         if mode not in self.MODES:
             raise BadUse(f"`mode` must be {_listed(self.MODES)}. Received: mode={mode!r}")

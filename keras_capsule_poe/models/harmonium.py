@@ -1,4 +1,4 @@
-"""A restricted Boltzmann machine that is fitted to arrays, without labels and without autodiff."""
+"""A Keras model that trains an RBM on arrays by contrastive divergence."""
 
 import keras
 from keras import ops
@@ -16,25 +16,26 @@ from keras_capsule_poe.models.randomness import StatelessSeed
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class HarmoniumModel(HarmoniumChains, ContrastiveModel):
-    """Trains a restricted Boltzmann machine on arrays (N, D) by contrastive divergence.
+    """RBM trained on arrays (N, D) by CD, persistent CD or parallel tempering.
 
-    The chains that are not of the data are weights that are not trained, so that a checkpoint
-    holds them. All that is drawn derives from `seed` and the optimizer's step. On
-    TensorFlow compile with `jit_compile=False`: on a CPU, XLA makes a step several times slower.
-    On Jax, where nothing else makes it fast, leave that out.
+    Persistent chains are non-trainable weights, so checkpoints contain them. All random numbers
+    derive from `seed` and the optimizer's step.
+
+    On TensorFlow compile with `jit_compile=False`, because XLA makes a step on a CPU several
+    times slower. On JAX keep the default.
 
     Args:
         machine: `RestrictedBoltzmannMachine`, or its config.
-        algorithm: `"cd"`, chains start anew at each step; `"pcd"`, they go on where they were;
-            `"pt"`, so do they, at several temperatures, and exchange places.
-        steps: int, k, Gibbs steps of each chain at each training step.
-        chains: int, N, persistent chains, at each temperature.
-        start: `"data"` or `"noise"`, where chains start; noise is what W = 0 would give.
-        temperatures: int, of `"pt"`, equally spaced in the inverse temperature from 1 to 0.
-        binarize: `"stochastic"`, each neuron of the data is one with its value as
-            probability, drawn anew at each step; `"threshold"`, one above a half; or `None`.
-        weight_decay: float, times W is subtracted from the ascent.
-        offset_rate: float, share by which the centre moves towards the batch's mean.
+        algorithm: `"cd"` restarts chains at each step. `"pcd"` keeps persistent chains.
+            `"pt"` keeps them at several temperatures, with replica exchange.
+        steps: int, the k of CD-k.
+        chains: int, number of persistent chains at each temperature.
+        start: `"data"` or `"noise"`, where chains start. Noise is drawn from the RBM with W = 0.
+        temperatures: int, number of `"pt"` temperatures, equally spaced in beta.
+        binarize: `"stochastic"` draws each neuron with its value as probability at each step;
+            `"threshold"` sets values above 0.5 to one; `None` keeps the values.
+        weight_decay: float, multiple of W that is subtracted from its gradient.
+        offset_rate: float, step size of the centring offsets towards the batch mean.
         seed: int.
         **kwargs: Base model arguments.
 
@@ -42,14 +43,14 @@ class HarmoniumModel(HarmoniumChains, ContrastiveModel):
         inputs: Tensor (B, D), v.
 
     Returns:
-        Tensor (B, E), p(h = 1 | v).
+        Tensor (B, E), `p(h = 1 | v)`.
 
     Raises:
-        ValueError: If an argument is not as above.
-        RuntimeError: When fitted on another backend than TensorFlow and Jax, or chains that are not
-            of the data under a strategy of Keras.
+        ValueError: If an argument has a wrong value.
+        RuntimeError: If trained on a backend other than TensorFlow or JAX. Also if trained under
+            a Keras distribution strategy with chains that do not start at the data.
 
-    Examples:
+    Example:
 
     >>> model = HarmoniumModel(RestrictedBoltzmannMachine(3), algorithm="pcd", chains=5)
     >>> model.compile(keras.optimizers.SGD(0.05), jit_compile=False)
@@ -119,7 +120,7 @@ class HarmoniumModel(HarmoniumChains, ContrastiveModel):
         if self.algorithm != "cd":
             levels = self.temperatures if self.algorithm == "pt" else 1
             options = {"trainable": False, "dtype": self.variable_dtype, "autocast": False}
-            # Uncentred, so that they stay what they are where the centre moves.
+            # Uncentred, so that they do not change when the offset moves.
             self.particles = self.add_weight(
                 (levels, self.chains, *input_shape[1:]), "zeros", name="particles", **options
             )
@@ -134,31 +135,22 @@ class HarmoniumModel(HarmoniumChains, ContrastiveModel):
         return self.machine.compute_output_shape(input_shape)
 
     def adapt(self, data):
-        """Sets biases and the centre from data, see `RestrictedBoltzmannMachine.adapt`."""
+        """Set biases and centring offsets from data, see `RestrictedBoltzmannMachine.adapt`."""
         self.machine.adapt(data)
 
     def free_energy(self, v):
-        """F(v) of the machine, (B,), nats."""
+        """Return F(v) (B,) in nats for v (B, D)."""
         return self.machine.free_energy(v)
 
     def sample(self, n, steps=1000, seed=0):
-        """Visible neurons after some Gibbs steps from noise.
-
-        Args:
-            n: int.
-            steps: int.
-            seed: int, scalar integer tensor or `keras.random.SeedGenerator`.
-
-        Returns:
-            Tensor (n, D).
-        """
+        """Return visible neurons (n, D) after a number of Gibbs steps from noise."""
         first, second = streams(seed, 2)
         machine = self.machine.harmonium()
         x, _ = gibbs_chain(machine, self._noise(machine, (n,), first), steps, second)
         return self.machine.received(x)
 
     def fantasies(self, n, steps=1000, seed=0):
-        """Visible neurons (n, D), some Gibbs steps from the persistent chains, or from noise."""
+        """Return visible neurons (n, D), Gibbs steps from the persistent chains, or from noise."""
         if self.algorithm == "cd":
             return self.sample(n, steps, seed)
         rows = ops.arange(n) % self.chains
@@ -181,7 +173,7 @@ class HarmoniumModel(HarmoniumChains, ContrastiveModel):
         return self._move(means, ops.shape(v)[0])
 
     def _step(self, v, **options):
-        """What a step needs: means over images, and where chains that are of none have come to."""
+        """Return the means over images that an update needs, and the chains not tied to images."""
         machine = self._harmonium(v)
         divergence = self._divergence(machine, v, **options)
         x, y = self.machine.sent(v), machine.hidden.mean(divergence.z)
@@ -193,12 +185,12 @@ class HarmoniumModel(HarmoniumChains, ContrastiveModel):
         return means, {} if self.algorithm == "cd" else {"chains": divergence.reconstruction}
 
     def _statistics(self, machine, y):
-        """Further means over images, of what the hidden neurons y send."""
+        """Return further means over images of the hidden states y; for subclasses."""
         return {}
 
     def _move(self, means, images):
         update = self.apply_ascent(zip(self._learned, means["ascents"]))
-        # Biases make up for centres that move.
+        # Moving the offsets also changes the biases, so frozen biases freeze the offsets.
         rbm = self.machine
         if rbm.centering and self.trains(rbm.hidden_bias, rbm.visible_bias):
             self._move_offsets(means)
@@ -211,7 +203,7 @@ class HarmoniumModel(HarmoniumChains, ContrastiveModel):
         return self._record(self._figures(machine, x, machine.fields(x)), ops.shape(v)[0], 0.0)
 
     def _harmonium(self, v):
-        """The machine of a batch."""
+        """Return the `Harmonium` for a batch; subclasses may use v."""
         return self.machine.harmonium()
 
     def _divergence(self, machine, v, **options):
@@ -225,8 +217,6 @@ class HarmoniumModel(HarmoniumChains, ContrastiveModel):
         if self.binarize == "stochastic":
             bar = draw_rows(keras.random.uniform, tuple(ops.shape(v)), dtype=v.dtype, seed=seed)
         return ops.cast(v > bar, v.dtype)
-
-    # Updates
 
     @property
     def _learned(self):
@@ -248,11 +238,10 @@ class HarmoniumModel(HarmoniumChains, ContrastiveModel):
         return [*ascents, rbm.log_variance_gradient(v)] if self._learns_variance else ascents
 
     def _move_offsets(self, means):
-        """The centre towards where the data's visible and hidden neurons are, as seen from it."""
         self.machine.move_offsets(*(self.offset_rate * side for side in means["sides"]))
 
     def _figures(self, machine, x, z):
-        """Means of the mean-field reconstruction's error, and of the data's free energies."""
+        """Return means of the mean-field reconstruction error and of the free energy."""
         reconstruction, _ = gibbs_step(machine, x, seed=None, fields=z)
         error = mean_error(self._uncentred(reconstruction), self._uncentred(x))
         return {"error": error, "free_energy": ops.mean(self._free_energy(machine, x, z))}

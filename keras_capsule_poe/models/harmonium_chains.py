@@ -1,4 +1,4 @@
-"""The chains of a harmonium that is trained: where they start, and those at other temperatures."""
+"""Markov chains of an RBM in training: initial states, persistence and tempering."""
 
 import numpy as np
 from keras import ops
@@ -9,13 +9,10 @@ from keras_capsule_poe.models.replicas import replicas_in_sync
 
 
 class HarmoniumChains:
-    """To be mixed into a model with a `machine` and, but for `"cd"`, `particles` and their `age`.
-
-    On several devices each walks all persistent chains, by the same noise: they are few.
-    """
+    """Mixin for a model with a `machine` and persistent chains; each device runs all of them."""
 
     def _chains(self, v, seeds):
-        """Where the chains start, centred, or None for the data; and those at less than beta 1."""
+        """Return centred initial states, or None for the data, and those of hotter chains."""
         if self.algorithm == "cd" and self.start == "data":
             return None, None
         if replicas_in_sync(self) > 1:
@@ -38,10 +35,10 @@ class HarmoniumChains:
         return self._tempered(machine, chains, seeds[1:])
 
     def _tempered(self, machine, chains, seeds):
-        """Chains at beta 1, and the others a few steps on, after an exchange."""
+        """Step the hotter chains, exchange replicas, and return the chains at beta 1 and below."""
         levels = self.temperatures
         betas = ops.cast(np.linspace(1, 0, levels), chains.dtype)
-        # Of two levels there is one pair, which is not odd.
+        # Two levels have only the even pair (0, 1).
         odd = self.age % (1 if levels == 2 else 2)
         hot = machine.tempered(betas[1:, None, None])
         hotter, _ = gibbs_chain(hot, chains[1:], self.steps, seeds[0])
@@ -57,7 +54,7 @@ class HarmoniumChains:
         return chains[0], chains[1:]
 
     def _noise(self, machine, shape, seed):
-        """Visible neurons of the machine without maps, centred."""
+        """Draw centred visible neurons of the RBM without maps."""
         bias = machine.visible_bias
         return machine.visible.sample(ops.broadcast_to(bias, (*shape, *bias.shape)), seed)
 

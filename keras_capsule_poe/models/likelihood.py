@@ -1,61 +1,34 @@
-"""What one can ask of a model that is a density of images, known up to its constant Z."""
+"""The interface of models with a likelihood of images, known up to log Z."""
 
 from keras_capsule_poe.errors import BadUse
 
 
 class Density:
-    """log p = log weight - log Z of what a model models, and what is known of log Z.
-
-    Attributes:
-        about: str, what the nats are of, for people to read.
-        TEMPERATURES, CHAINS: int, enough of them for most models of this kind.
-
-    Examples:
-
-    >>> Density().exact() is None
-    True
-    """
+    """Base class of densities, log p = log weight - log Z; `about` says what the nats refer to."""
 
     about = ""
     TEMPERATURES, CHAINS = 100, 100
 
     def log_weights(self, images):
-        """log p + log Z of images.
-
-        Args:
-            images: Array (N, H, W, C), uint8, or pixels in [0, 1].
-
-        Returns:
-            Array (N,), nats.
-        """
+        """Return log p + log Z (N,) in nats of images (N, H, W, C), uint8 or pixels."""
         raise NotImplementedError
 
     def exact(self):
-        """log Z, float, nats, where it can be summed; else None."""
+        """Return log Z in nats if it can be summed, else None."""
         return None
 
     def bracket(self, temperatures, chains, seed):
-        """log Z from both sides, by annealing; `None` where it is exact and nothing is annealed.
-
-        Args:
-            temperatures: int, steps of an annealing.
-            chains: int, two or more.
-            seed: int.
-
-        Returns:
-            `functions.Bracket`.
-        """
+        """Return the `functions.Bracket` of log Z by annealing, or None if nothing is annealed."""
         raise NotImplementedError
 
 
 class LikelihoodModel:
-    """A model of images that has a likelihood; to be mixed into a `GenerativeModel`.
+    """Mixin for a `GenerativeModel` that has a likelihood.
 
     Attributes:
-        DENSITIES: dict, what may have to be named for there to be a density, by names of the
-            arguments of `density`: tuples of words.
+        DENSITIES: dict that maps each extra argument of `density` to its allowed words.
 
-    Examples:
+    Example:
 
     >>> LikelihoodModel.DENSITIES
     {}
@@ -64,27 +37,24 @@ class LikelihoodModel:
     DENSITIES: dict[str, tuple[str, ...]] = {}
 
     def density(self, images, seed=0, **named):
-        """The model's density.
+        """Return the model's density of images.
 
         Args:
-            images: Array (N, H, W, C), uint8, training images, to which a base may be fitted.
-            seed: int, of what is drawn to make images what the model models.
-            **named: See `DENSITIES`.
+            images: Array (N, H, W, C), uint8 training images, to which a reference distribution may
+                be fitted.
+            seed: int, for random preprocessing of images, such as binarization.
+            **named: Words as in `DENSITIES`.
 
         Returns:
-            `Density`.
+            `Density` with the methods `log_weights`, `exact` and `bracket`.
 
         Raises:
-            BadUse: If what must be named is not, or there is none such.
+            BadUse: If a required word is missing or unknown.
         """
         raise NotImplementedError
 
     def check_named(self, **named):
-        """Refuses names and words that `DENSITIES` does not have.
-
-        Raises:
-            BadUse: If there are such.
-        """
+        """Raise `BadUse` for arguments or words that `DENSITIES` does not allow."""
         for name, word in named.items():
             choices = self.DENSITIES.get(name)
             if choices is None:

@@ -1,4 +1,4 @@
-"""A network of matrix capsules: images to poses and activations of classes."""
+"""A network of matrix capsules with EM routing."""
 
 import math
 
@@ -14,38 +14,37 @@ from keras_capsule_poe.models.decoded_classifier import DecodedClassifier
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class MatrixCapsNet(DecodedClassifier, keras.Model):
-    """Images to matrix capsules of classes, routed by EM; their activations name the class.
+    """Network of matrix capsules whose class activations come from EM routing.
 
-    Trained by the spread loss of the activations, and where there is a decoder by the squared
-    error, summed over the pixels, of the image that it makes of the labels' poses alone. Compile
-    it with an optimizer and no loss; it is fitted to what a `CapsNet` is.
+    The loss is the spread loss of the activations. A decoder adds `reconstruction_weight` times
+    the squared error, summed over pixels, of the image decoded from the labels' poses. Compile
+    with an optimizer and no loss. Fit on the same data as a `CapsNet`.
 
     Args:
         features: Layer or model from images (B, H, W, C) to a feature map, or its config.
-        layers: List of layers or their configs: the first from a feature map to poses and
-            activations, such as `PrimaryMatrixCapsules`; each further one from these to those of
-            its parents; the last one has a single place, and a capsule for each class.
-        image_shape: (H, W, C).
-        loss: Keras loss of activations (B, J) by labels (B, J), or its config; None:
-            `SpreadLoss()`, whose margin `SpreadMargin` lets grow.
-        decoder: Layer from poses (B, J, P P) to images, or its config; or None.
-        reconstruction_weight: float, of the squared error.
-        view: See `CapsNet`.
-        **kwargs: Base model arguments.
+        layers: List of layers or configs. The first returns poses and activations, as
+            `PrimaryMatrixCapsules` does. The last returns one capsule per class at a single
+            position.
+        image_shape: Tuple (H, W, C).
+        loss: Keras loss of activations (B, J), or its config. None means `SpreadLoss()`. The
+            callback `SpreadMargin` increases its margin.
+        decoder: Layer from poses (B, J, P P) to images, or its config, or None.
+        reconstruction_weight: Float, the weight of the squared error.
+        view: Layer that crops images, or its config, or None. See `CapsNet`.
+        **kwargs: `keras.Model` arguments.
 
     Call arguments:
-        images: Tensor (B, H, W, C), pixels in [0, 1].
+        images: Tensor (B, H, W, C), pixels in `[0, 1]`.
 
     Returns:
-        Poses (B, J, P P) and activations (B, J) of classes.
+        Tuple of poses (B, J, P P) and activations (B, J) of the classes.
 
     Raises:
-        ValueError: If a part is no layer, the weight no number, or the last layer has several
-            places.
+        ValueError: If a part is not a layer, `reconstruction_weight` is not a number, or the last
+            layer has several positions.
 
-    Examples:
+    Example:
 
-    >>> import numpy as np
     >>> from keras_capsule_poe import ConvEMCapsules, EMCapsules, PrimaryMatrixCapsules
     >>> layers = [PrimaryMatrixCapsules(2), ConvEMCapsules(3, strides=2), EMCapsules(5)]
     >>> model = MatrixCapsNet(keras.layers.Conv2D(8, 5, 2, activation="relu"), layers, (16, 16, 2))
@@ -91,7 +90,7 @@ class MatrixCapsNet(DecodedClassifier, keras.Model):
         for part in (self.view, self.features, *self.capsule_layers):
             if part is None:
                 continue
-            # A part that was saved was built as it was loaded.
+            # Loading has already built the saved parts.
             if not part.built:
                 part.build(shape)
             shape = part.compute_output_shape(shape)
@@ -112,37 +111,25 @@ class MatrixCapsNet(DecodedClassifier, keras.Model):
         return ops.reshape(pose, shape), ops.reshape(activation, shape[:2])
 
     def layer_by_layer(self, images, training=None):
-        """Poses (B, h, w, I, P, P) and activations (B, h, w, I) of each layer, a list."""
+        """Return a list of poses (B, h, w, I, P, P) and activations (B, h, w, I) per layer."""
         found, x = [], self.features(self._seen(images), training=training)
         for layer in self.capsule_layers:
             x = layer(x)
             found.append(x)
         return found
 
-    # Couplings
-
     @property
     def iterations(self):
-        """How often routing to the classes updates its assignments: never of one iteration."""
+        """Number T of updates of the assignment probabilities: the EM iterations minus one."""
         options = getattr(self.capsule_layers[-1], "options", None)
         return 0 if options is None else options.iterations - 1
 
     def couplings(self, images):
-        """Assignments r_ij of each capsule i of the last layer but one to each class j.
-
-        Args:
-            images: Tensor (B, H, W, C), pixels in [0, 1].
-
-        Returns:
-            Tensor (B, T + 1, I, J): as they start, and after each of T E steps.
-        """
+        """Return the assignment probabilities r_ij to the classes per E step, (B, T + 1, I, J)."""
         return ops.exp(self._log_couplings(images))
 
     def coupling_changes(self, images):
-        """How far each E step moves ln r_ij, the logit of each image's assignments, (B, T).
-
-        Means of |ln r_ij - ln r_ij before| over all i and j, in nats.
-        """
+        """Return the mean absolute change of ln r_ij per E step, (B, T), nats."""
         logs = self._log_couplings(images)
         return ops.mean(ops.abs(logs[:, 1:] - logs[:, :-1]), axis=(2, 3))
 
@@ -153,19 +140,16 @@ class MatrixCapsNet(DecodedClassifier, keras.Model):
         return ops.reshape(logs, (-1, len(steps), math.prod(logs.shape[2:-1]), self.capsules))
 
     def layer_maps(self, images, classes):
-        """What was found of each image in each layer, and what of it led to one of the classes.
-
-        From that class down, of each layer one capsule is followed: the one that gives most to
-        the one above, by its activation times its coupling.
+        """Trace a class down the layers, to the child with the largest activation times coupling.
 
         Args:
-            images: Tensor (B, H, W, C), pixels in [0, 1].
-            classes: Integer tensor (B,).
+            images: Tensor (B, H, W, C), pixels in `[0, 1]`.
+            classes: Integer tensor (B,), the class of each image.
 
         Returns:
-            dict by the layers' names, the first one first, of dicts: `activation` (B, h, w, I);
-            `followed` (B,), which of the h w I capsules; and but in the last one `coupling`
-            (B, T, h, w, I), that to the one followed above, see `MatrixParents.couplings_to`.
+            Dict by layer name, first layer first, of dicts. `activation` is (B, h, w, I).
+            `followed` (B,) is the flat index of the traced capsule. All but the last layer add
+            `coupling` (B, T, h, w, I), to the traced parent, with NaN outside its receptive field.
         """
         found, maps = self.layer_by_layer(images), {}
         _, activation = found.pop()
@@ -181,8 +165,6 @@ class MatrixCapsNet(DecodedClassifier, keras.Model):
                 "activation": activation, "followed": followed, "coupling": coupling,
             }  # fmt: skip
         return dict(reversed(maps.items()))
-
-    # Training
 
     def found(self, outputs):
         return tuple(ops.cast(x, "float32") for x in outputs)

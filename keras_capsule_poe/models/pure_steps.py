@@ -1,27 +1,24 @@
-"""Training steps that assign to variables; for Jax, as pure functions of what these are."""
+"""Training steps that assign variables, also as pure functions for JAX."""
 
 import contextlib
 import itertools
 
 import keras
 
-# Torch's own autodiff watches every variable that a step assigns to.
+# PyTorch is not supported: its autograd tracks the variables that a step assigns.
 BACKENDS = ("tensorflow", "jax")
 
 
 class FittedModel:
-    """A Keras model that is fitted on the backends `BACKENDS`.
-
-    On others it computes, is saved and loaded.
-    """
+    """Mixin for a `keras.Model` that can be fitted on the backends `BACKENDS` only."""
 
     def fit(self, x=None, *args, **kwargs):
-        """As `keras.Model.fit`; arrays build a model that is not built yet."""
+        """Train as `keras.Model.fit`; arrays also build an unbuilt model."""
         self._begin(x)
         return super().fit(x, *args, **kwargs)
 
     def evaluate(self, x=None, *args, **kwargs):
-        """As `keras.Model.evaluate`; arrays build a model that is not built yet."""
+        """Evaluate as `keras.Model.evaluate`; arrays also build an unbuilt model."""
         self._begin(x)
         return super().evaluate(x, *args, **kwargs)
 
@@ -42,19 +39,14 @@ class FittedModel:
 
 
 class PureSteps(FittedModel):
-    """A `FittedModel` whose steps find what to do themselves and assign it to its variables.
-
-    Subclasses have `training_step(data)` and `testing_step(data)`, which return logs. TensorFlow
-    calls them as they are. Jax, where a compiled function can move nothing, calls each as one of
-    the values of all variables, to logs and the values that the step leaves.
-    """
+    """A `FittedModel` whose `training_step` and `testing_step` assign variables themselves."""
 
     def train_step(self, *arguments):
-        """As Keras' trainer of the backend calls it: (data), or (state, data)."""
+        """Run `training_step` on (data), or on (state, data) under JAX."""
         return self._at_values(self.training_step, arguments, with_optimizer=True)
 
     def test_step(self, *arguments):
-        """See `train_step`."""
+        """Run `testing_step` on (data), or on (state, data) under JAX."""
         return self._at_values(self.testing_step, arguments, with_optimizer=False)
 
     def _at_values(self, step, arguments, with_optimizer):
@@ -67,6 +59,7 @@ class PureSteps(FittedModel):
         *state, data = arguments
         if not state:
             return step(data)
+        # JAX cannot assign inside a compiled function, so the step returns the new values.
         groups = [self.trainable_variables, self.non_trainable_variables]
         groups += [self.optimizer.variables] if with_optimizer else []
         groups += [self.metrics_variables]

@@ -1,4 +1,4 @@
-"""Seeds, and the order in which capsules are drawn."""
+"""Seeds, and the random order in which capsules are drawn."""
 
 import keras
 from keras import ops
@@ -9,16 +9,7 @@ __all__ = ["StatelessSeed", "capsule_order"]
 
 
 def capsule_order(n, capsules, seed):
-    """The capsule of each of `n` images: each block of J has every one once, in random order.
-
-    Args:
-        n: int or scalar integer tensor.
-        capsules: int, J.
-        seed: `keras.random.SeedGenerator`.
-
-    Returns:
-        int32 tensor (N,).
-    """
+    """Return capsules (n,) of n images; each block of J has every capsule once, in random order."""
     blocks = (n + capsules - 1) // capsules
     rank = keras.random.uniform((blocks, capsules), seed=seed)
     return ops.cast(ops.reshape(ops.argsort(rank, axis=-1), (-1,))[:n], "int32")

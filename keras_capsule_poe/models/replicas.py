@@ -1,4 +1,4 @@
-"""Training steps whose images are shared out among devices: means over all of them."""
+"""Training steps on several devices, with means over the whole batch."""
 
 import contextlib
 
@@ -12,43 +12,34 @@ from keras_capsule_poe.layers.dropout import BatchDropout
 
 
 def replicas_in_sync(model):
-    """Of how many replicas of a strategy Keras sums up what a model's optimizer is given."""
+    """Return the number of replicas over which Keras sums a model's gradients."""
     strategy = getattr(model, "distribute_strategy", None)
     return 1 if strategy is None else strategy.num_replicas_in_sync
 
 
 class SharedOut:
-    """A model whose training step is one move along means over the images of a batch.
+    """Mixin for models whose training step is one update with means over the whole batch."""
 
-    What is found for part of the images depends on the weights, the images and the step alone,
-    and moves nothing. So it can be found on several devices, each for its own images; the means
-    over all of these, and the one move, are those that a single device would make.
-
-    Attributes:
-        share_out: Function of (function of part, data) to what the function of part gives on the
-            first device; it calls that function on each device with the device's rows of `data`,
-            where they begin, of how many, and their share of the sum. `None`: one device, or a
-            `tf.distribute` strategy under which Keras itself shares out batches.
-    """
-
+    # The training engine sets it to share_out(of_part, data) to run of_part on several devices.
     share_out = None
 
     def make_train_function(self, force=False):
-        """As Keras'. TensorFlow traces a step twice that makes the optimizer's variables."""
+        """Build the optimizer before tracing, to avoid a second trace."""
         if self.built and self.optimizer is not None and not self.optimizer.built:
             self.optimizer.build(self.trainable_variables)
         return super().make_train_function(force)
 
     def over_replicas(self, function, data):
-        """Means over the images of a batch, of what a function finds for part of it.
+        """Return batch means of a function that runs once per device.
 
         Args:
-            function: Of tensors like `data`, rows of it, and of their share of a mean over all. It
-                gives a dict of means over these images, and a dict of what is the same for all.
+            function: Function of (rows of `data`, their share of the batch). It returns a dict of
+                means over its rows, and a dict of values that are the same for all rows. It must
+                not assign variables.
             data: Tensor (B, ...), or a tuple of them.
 
         Returns:
-            Both dicts, for all images of the batch.
+            Tuple of the dict of means over the whole batch and the dict of common values.
         """
 
         def of_part(part, start, total, share):
@@ -70,20 +61,20 @@ class SharedOut:
 
 
 def _all_reduced(means, same, share):
-    """Means over all images of means over those of each replica; and the first one's `same`."""
+    """Return the means over all replicas and the values of the first replica."""
     context = _context()
     if context is None:
         return means, same
     is_first = ops.equal(context.replica_id_in_sync_group, 0)
     parts = tree.map_structure(lambda mean: ops.cast(share, mean.dtype) * mean, means)
     firsts = tree.map_structure(lambda x: ops.where(is_first, x, ops.zeros_like(x)), same)
-    # Of nothing there is no sum.
+    # all_reduce does not accept an empty dict.
     summed = context.all_reduce("SUM", firsts) if tree.flatten(firsts) else firsts
     return context.all_reduce("SUM", parts), summed
 
 
 def _context():
-    """The replica's context where there is more than one, else None."""
+    """Return the replica context if there are several replicas, else None."""
     if keras.backend.backend() != "tensorflow":
         return None
     import tensorflow as tf
@@ -93,34 +84,29 @@ def _context():
 
 
 class SharedOutGradients(SharedOut):
-    """A model that Keras trains by backpropagation, and by the same step where it is shared out.
-
-    To be mixed into a `keras.Model` whose `compute_loss` gives a mean over images, by
-    `whole_loss`. Batches are normalised over the images of all devices.
-
-    Attributes:
-        microbatch: int, for how many images of a batch gradients are found at a time; they are
-            added up, so that a step takes the memory of so few and, but for rounding, moves as for
-            all. `None`: for all. On TensorFlow, and where no layer normalises batches, changes
-            weights of its own or drops by a mask for each call (`BatchDropout` has one for the
-            batch). It is not saved with the model.
-    """
+    """Mixin for models trained by backpropagation, on one or several devices."""
 
     _microbatch = None
 
     @property
     def microbatch(self):
+        """Maximum number of images per gradient computation; None takes the whole batch.
+
+        The gradients are accumulated. A step equals the full-batch step up to rounding and needs
+        less memory. It needs TensorFlow. It excludes batch normalization, random layers other than
+        `BatchDropout`, and layers that update their own weights. Models are saved without it.
+        """
         return self._microbatch
 
     @microbatch.setter
     def microbatch(self, value):
         self._check_microbatch(None if value is None else whole_number("microbatch", value))
         self._microbatch = value
-        # What was traced for another number.
+        # Drop the function traced for another size.
         self.train_function = None
 
     def _check_microbatch(self, value):
-        """Raises `ValueError` where a step cannot be taken so many images at a time."""
+        """Raise `ValueError` if the step cannot use micro-batches."""
         if value is None:
             return
         backend, context = keras.backend.backend(), _context()
@@ -164,12 +150,12 @@ class SharedOutGradients(SharedOut):
         return self.get_metrics_result()
 
     def whole_loss(self, loss):
-        """A mean loss of Keras', which Keras divides by the number of a strategy's replicas."""
+        """Undo Keras' division of a mean loss by the number of replicas."""
         context = None if self.share_out is None else _context()
         return loss if context is None else context.num_replicas_in_sync * loss
 
     def _gradients_of(self, data, share, moved):
-        """See `_gradients`; a few images at a time, where `microbatch` says so."""
+        """Compute `_gradients`, in micro-batches if `microbatch` is set."""
         if self.microbatch is None:
             return self._gradients(data, share, moved)
         found = mean_of_microbatches(
@@ -178,7 +164,7 @@ class SharedOutGradients(SharedOut):
             self.microbatch,
         )
         for variable in moved:
-            # What was drawn moves once a batch; other states would once for each part.
+            # Random states advance once per batch; float states would change once per part.
             if keras.backend.is_float_dtype(variable.dtype):
                 raise ValueError(
                     "`microbatch` must be None where a layer changes weights of its own. "
@@ -187,14 +173,14 @@ class SharedOutGradients(SharedOut):
         return found
 
     def _gradients(self, data, share, moved):
-        """Gradients and what metrics add up, as means over images; and states that have moved."""
+        """Return means of gradients and metric sums, and the new states of the model."""
         import tensorflow as tf
 
         x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
         images = ops.shape(tree.flatten(x)[0])[0]
         metrics = [(variable, ops.zeros_like(variable)) for variable in self.metrics_variables]
-        # Nothing is moved inside: each device would move it again. Keras asks for the weights, too,
-        # where a layer has a loss of them.
+        # Assign nothing inside: each device would repeat it. The scope includes the weights for
+        # weight regularizers.
         with tf.GradientTape() as tape:
             weights = [(v, tf.convert_to_tensor(v.value)) for v in self.trainable_variables]
             with keras.StatelessScope([*metrics, *weights]) as scope:
@@ -203,7 +189,7 @@ class SharedOutGradients(SharedOut):
                 tracker = next(metric for metric in self.metrics if metric.name == "loss")
                 tracker.update_state(loss, sample_weight=images)
                 self.compute_metrics(x, y, outputs, weight)
-            # Before the gradient is taken: where batches are normalised it crosses devices.
+            # Scale the loss, not the gradient: batch normalization mixes gradients of devices.
             weighted = self.optimizer.scale_loss(ops.cast(share, loss.dtype) * loss)
         gradients = tape.gradient(weighted, self.trainable_weights)
         for gradient, variable in zip(gradients, self.trainable_weights):
@@ -223,7 +209,7 @@ class SharedOutGradients(SharedOut):
 
 @contextlib.contextmanager
 def _synchronized(model):
-    """While open, batches are normalised over all devices; saved models know nothing of it."""
+    """Context manager: synchronize batch normalization over devices."""
     layers = _normalizing(model)
     before = [layer.synchronized for layer in layers]
     for layer in layers:
@@ -236,7 +222,6 @@ def _synchronized(model):
 
 
 def _normalizing(model):
-    """The layers of a model that normalise batches."""
     return [
         layer
         for layer in model._flatten_layers()

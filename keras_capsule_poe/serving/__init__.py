@@ -1,1 +1,1 @@
-"""Trained models for programs that know nothing of this package."""
+"""Export of trained models for programs without this package."""

@@ -1,4 +1,4 @@
-"""The SavedModel that any TensorFlow program can load without this package."""
+"""SavedModel that any TensorFlow program can load without this package."""
 
 import contextlib
 import functools
@@ -13,55 +13,19 @@ from keras_capsule_poe.io.files import beside, digest, write_json
 
 PACKAGES = ("keras-capsule-poe", "tensorflow", "keras", "numpy", "tensorflow-datasets")
 CARD, SUMS = "model_card.json", "SHA256SUMS"
-# A byte divided by 255 in another order of operations may round to slightly above one.
+# Rounding of byte / 255 may give slightly more than one.
 ROUNDING = 1e-3
 
 
 def export_saved_model(model, folder, card, options=None, version=None):
-    """Writes `folder/VERSION`, whole or not at all.
-
-    Endpoints, of those that the model's `ENDPOINTS` name, have dict results and a dynamic batch,
-    which may be empty; images are of any size where the model `takes_any_size`. They check their
-    arguments: pixels lie in [0, 1], codes are finite, `n` and `steps` are not negative and
-    `capsule` is the index of one; a call with others fails.
-    `sha256sum -c SHA256SUMS` tells whether its files are whole.
-
-    Args:
-        model: Built `GenerativeModel` or `CapsuleClassifier`.
-        folder: Where versions lie.
-        card: dict, what the model card tells of this model; image shape, endpoints and versions
-            of packages are added to it.
-        options: dict, arguments that those endpoints get whose methods take them and whose
-            signatures do not name them, for instance `{"domain": "visited"}`.
-        version: int, replaced where it exists; `None`: the next free number.
-
-    Returns:
-        Path of the version.
-
-    Raises:
-        RunFailed: If it cannot be written.
-
-    Examples:
-
-    >>> import tempfile
-    >>> import keras
-    >>> class Dark(keras.Model):
-    ...     TITLE, image_shape, SHARED = "Dark", (2, 2, 1), {}
-    ...     ENDPOINTS = {"reconstruct": ("images",)}
-    ...
-    ...     def reconstruct(self, images):
-    ...         return {"images": 0 * images}
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     export_saved_model(Dark(), folder, card={"data": "none"}).name
-    '1'
-    """
+    """Write `folder/VERSION` atomically, a SavedModel with a model card, and return its path."""
     import tensorflow as tf
 
     folder, options = Path(folder), options or {}
     version = str(version or max(versions(folder), default=0) + 1)
     with _traced_once(model):
         module = tf.Module()
-        # Variables only: the loaded object then has no class but TensorFlow's own.
+        # Only variables, so that the loaded object needs no class of this package.
         module.model_variables = [variable.value for variable in model.variables]
         endpoints = {
             name: _endpoint(model, name, arguments, options)
@@ -74,7 +38,7 @@ def export_saved_model(model, folder, card, options=None, version=None):
             try:
                 tf.saved_model.save(module, str(temporary), signatures=endpoints)
             except tf.errors.OpError as error:
-                # Such as a full disk.
+                # For instance, the disk is full.
                 raise OSError(first_line(error.message)) from error
             write_json(temporary / CARD, {**model_card(model), "options": options, **card})
             _write_sums(temporary)
@@ -82,15 +46,7 @@ def export_saved_model(model, folder, card, options=None, version=None):
 
 
 def model_card(model):
-    """What every model card tells: the model's shapes and endpoints, and the packages' versions.
-
-    Examples:
-
-    >>> from types import SimpleNamespace as Model
-    >>> card = model_card(Model(TITLE="Dark", image_shape=(4, 4, 1), ENDPOINTS={}))
-    >>> card["model"], card["image_shape"]
-    ('Dark', [4, 4, 1])
-    """
+    """Return the common part of model cards: shapes, endpoints and package versions."""
     shapes = {"image_shape": list(model.image_shape)}
     if takes_any_size(model):
         shapes["any_size"] = True
@@ -106,48 +62,24 @@ def model_card(model):
 
 
 def takes_any_size(model):
-    """Whether a model takes images of other heights and widths than it was trained on.
-
-    Examples:
-
-    >>> takes_any_size(object())
-    False
-    """
+    """Return whether a model takes images of any height and width."""
     return getattr(model, "any_size", False) and model.view is None
 
 
 def versions(folder):
-    """Numbers of the SavedModels in a folder, in order.
-
-    Examples:
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     for name in ("1", "12", "²", "notes"):
-    ...         (Path(folder) / name).mkdir()
-    ...     versions(folder)
-    [1, 12]
-    """
+    """Return the version numbers of the SavedModels in a folder, in order."""
     names = (entry.name for entry in Path(folder).glob("*"))
     return sorted(int(name) for name in names if re.fullmatch("[0-9]+", name))
 
 
 def newest_version(folder):
-    """Path of the newest SavedModel in a folder, or None.
-
-    Examples:
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     newest_version(folder) is None
-    True
-    """
+    """Return the path of the newest SavedModel in a folder, or None."""
     found = versions(folder)
     return Path(folder) / str(found[-1]) if found else None
 
 
 def _write_sums(folder):
-    """Writes the digests of all files in a folder, for `sha256sum -c`."""
+    """Write the digests of all files in a folder, for `sha256sum -c`."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     lines = [f"{digest(path)}  {path.relative_to(folder)}\n" for path in files]
     (folder / SUMS).write_text("".join(lines))
@@ -161,7 +93,7 @@ def _version(package):
 
 
 def _signature(model, arguments):
-    """What the arguments of an endpoint are, by their names."""
+    """Return the `tf.TensorSpec` of each argument of an endpoint."""
     import tensorflow as tf
 
     sizes = (None, None) if takes_any_size(model) else model.image_shape[:2]
@@ -178,10 +110,10 @@ def _signature(model, arguments):
 
 @contextlib.contextmanager
 def _traced_once(model):
-    """While open, what the model's endpoints share is a graph that they call, and do not repeat."""
+    """Context in which the model's `SHARED` methods are graphs that all endpoints call."""
     import tensorflow as tf
 
-    # Routing makes a large graph, and half of the endpoints route.
+    # Routing makes a large graph, and half of the endpoints need it.
     for name, arguments in model.SHARED.items():
         graph = tf.function(
             getattr(model, name), autograph=False, input_signature=_signature(model, arguments)
@@ -195,7 +127,7 @@ def _traced_once(model):
 
 
 def _endpoint(model, name, arguments, options):
-    """A method of the model as a function of TensorFlow alone, its arguments checked."""
+    """Return a method of the model as a `tf.function` that checks its arguments."""
     import tensorflow as tf
 
     method = getattr(model, name)
@@ -206,7 +138,7 @@ def _endpoint(model, name, arguments, options):
         values = [_checked(model, *pair) for pair in zip(arguments, values)]
         if not values[0].shape.rank:
             return method(*values)
-        # Convolutions refuse an empty batch: it gets an image of zeros, whose results are dropped.
+        # Convolutions reject an empty batch: add an image of zeros and drop its results.
         count = tf.shape(values[0])[0]
         spare = tf.cast(tf.equal(count, 0), tf.int32)
         filled = [
@@ -217,12 +149,12 @@ def _endpoint(model, name, arguments, options):
         ]
         return {key: value[:count] for key, value in method(*filled).items()}
 
-    # What AutoGraph would make of all that an endpoint calls took longer than the rest.
+    # Without AutoGraph, which took longer than the rest of the export.
     return tf.function(endpoint, autograph=False, input_signature=_signature(model, arguments))
 
 
 def _checked(model, name, value):
-    """The value of an argument, which nothing uses before it is found to be in range."""
+    """Return the value of an argument after an assertion that it is in range."""
     import tensorflow as tf
 
     if name == "images":

@@ -1,4 +1,4 @@
-"""The engine of training: configuration, stages, checkpoints. Importing it is quick."""
+"""Training engine: configuration, stages and checkpoints. Importing it is quick."""
 
 from keras_capsule_poe.training.config import RunConfig
 from keras_capsule_poe.training.family import Cost, Family, Recipe, Stage, lazily

@@ -1,4 +1,4 @@
-"""Checkpoints of a model that trains: written whole, checked when they are read."""
+"""Checkpoints of a model in training: atomic writes, and digests that are checked on reading."""
 
 import shutil
 from pathlib import Path
@@ -15,20 +15,7 @@ KEPT = 2
 
 
 class Checkpoints:
-    """Every variable of a model, its optimizer and its metrics, after some step.
-
-    Each lies in a folder of its own, `step-NUMBER`, with the digest of its variables; the two
-    newest are kept. What is restored is bit for bit what was saved.
-
-    Args:
-        model: Built and compiled Keras model whose optimizer is built.
-        folder: Where they lie.
-        mend: What errors say would mend them, see `CapspoeError`.
-        run: str, a number that no other run has, or None.
-
-    Attributes:
-        variables: list, those that are kept.
-    """
+    """All variables of a model, its optimizer and its metrics, in folders `step-NUMBER`."""
 
     def __init__(self, model, folder, mend=None, run=None):
         self.folder, self.mend, self.run = Path(folder), mend, run
@@ -38,17 +25,7 @@ class Checkpoints:
         self._metrics = [i for i, v in enumerate(self.variables) if id(v) in metrics]
 
     def restore(self, note):
-        """Restores the newest checkpoint that is whole, of this run and of this model.
-
-        Args:
-            note: Function of a line, told of those that are passed over.
-
-        Returns:
-            dict that `save` was given, with `step`; or None where there is no checkpoint.
-
-        Raises:
-            RunFailed: If there are checkpoints, and none is whole and of this run and model.
-        """
+        """Restore the newest intact checkpoint of this run and model; return its state, or None."""
         problems = []
         for path in reversed(self._paths()):
             try:
@@ -65,19 +42,10 @@ class Checkpoints:
         return None
 
     def save(self, step, state):
-        """Writes a checkpoint.
-
-        Args:
-            step: int, steps done.
-            state: dict of plain values, kept beside the variables.
-
-        Raises:
-            RunFailed: If it cannot be written; the ones before are kept.
-            FloatingPointError: If a variable is not finite.
-        """
+        """Write a checkpoint with `state`, a dict of plain values; keep the newest two."""
         values = [ops.convert_to_numpy(variable) for variable in self.variables]
         for variable, value in zip(self.variables, values):
-            # The kind of bfloat16, which NumPy has not, is "V".
+            # NumPy has no bfloat16: such arrays have kind "V" and are not checked.
             if value.dtype.kind == "f" and not np.isfinite(value).all():
                 raise FloatingPointError(variable.path)
         with beside(self.folder / f"step-{step:09d}") as temporary:
@@ -92,11 +60,11 @@ class Checkpoints:
             shutil.rmtree(old, ignore_errors=True)
 
     def metric_values(self):
-        """The values of the metrics' variables as they are."""
+        """Return copies of the metrics' variables."""
         return [np.array(ops.convert_to_numpy(self.variables[i])) for i in self._metrics]
 
     def assign_metrics(self, values):
-        """Gives the metrics' variables the values that `metric_values` gave."""
+        """Assign the result of `metric_values` to the metrics' variables."""
         for i, value in zip(self._metrics, values):
             self.variables[i].assign(value)
 

@@ -1,4 +1,4 @@
-"""Whether a folder is, or may become, that of a run: asked before anything in it changes."""
+"""Checks that a folder may hold a run, before anything in it changes."""
 
 import uuid
 
@@ -8,16 +8,7 @@ from keras_capsule_poe.training.config import RunConfig
 
 
 def claim(run, cleared):
-    """Claims the folder for this run, or refuses; then clears the stages that start over.
-
-    Args:
-        run: `Run`.
-        cleared: Stages that start over.
-
-    Raises:
-        RunFailed: If the folder belongs to another configuration or to other images.
-        DataError, ConfigError: If a stage cannot be trained on these images.
-    """
+    """Acquire the folder for this run, or raise; then delete the stages that start over."""
     folder, config = run.folder, run.config
     stages = config.stages
     if folder.is_foreign():
@@ -35,7 +26,7 @@ def claim(run, cleared):
         _refuse_differences(run, saved["config"], begun)
     done = [stage for stage in stays if folder.is_done(stage, stages, cleared)]
     if cleared:
-        # What is damaged among them would stop the run after the others were deleted.
+        # A damaged file would stop the run only after the cleared stages were deleted.
         for stage in done:
             folder.check(stage)
     if len(done) < len(stages):
@@ -49,7 +40,7 @@ def claim(run, cleared):
         fingerprint = run.data.fingerprints
         images.check(run.data, config, [stage for stage in stages if stage not in done])
         run.reporter.note(run.data.summary())
-    # The last one first: if this is killed, no stage outlives one that it was made from.
+    # In reverse order: if the process is killed, no stage outlives one that it depends on.
     for stage in reversed(cleared):
         folder.clear(stage)
     folder.tidy(stages)
@@ -57,7 +48,7 @@ def claim(run, cleared):
 
 
 def _refuse_another_model(run, saved):
-    """A folder that holds anything of another model is left alone, whatever it is asked for."""
+    """Raise if the folder holds files of another model."""
     name, folder = run.config.family.name, run.folder
     model = saved["config"].get("model", name) if saved else name
     if model != name and folder.contents():
@@ -65,7 +56,7 @@ def _refuse_another_model(run, saved):
 
 
 def _refuse_differences(run, saved, begun):
-    """Settings of a stage that has begun must stay; those of stages to come may change."""
+    """Raise if settings of a started stage differ; those of later stages may change."""
     family, folder = run.config.family, run.folder
     sections = {stage.section for stage in begun}
     differences = run.config.differences(RunConfig.from_dict(family, saved))
@@ -83,21 +74,14 @@ def _refuse_differences(run, saved, begun):
 
 
 def _first_stage(stages, held):
-    """The first stage that must start over for these settings to change."""
+    """Return the first stage that must start over for these settings to change."""
     changed = {name.partition(".")[0] for name in held}
     of_changed = [stage.name for stage in stages if stage.section in changed]
     return of_changed[0] if all("." in name for name in held) else stages[0].name
 
 
 def follow(run):
-    """Lets every process train what the chief does, or refuses.
-
-    Args:
-        run: `Run`, whose folder the chief has claimed.
-
-    Raises:
-        RunFailed: If this process has other settings or other images than the chief.
-    """
+    """Check that every process has the chief's settings and images; raise where one does not."""
     who, config = f"Worker {run.distribution.worker}", run.config
     settings = run.distribution.from_chief(config.to_dict())
     if run.is_chief:

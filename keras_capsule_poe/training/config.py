@@ -1,4 +1,4 @@
-"""What a training run is made of: plain data, no TensorFlow."""
+"""Configuration of a training run, as plain data without TensorFlow."""
 
 import dataclasses
 import typing
@@ -9,18 +9,7 @@ from keras_capsule_poe.training.settings import convert
 
 @dataclasses.dataclass
 class RunSettings:
-    """The settings that every run has, whatever the model.
-
-    Attributes:
-        dataset, column, image_size, grey, limit, skip_broken: See `load_images`.
-        split: str, by which viewpoints only the familiar ones of these images are trained on,
-            see `split_views`; None: all are.
-        held_out: int, how many of the training images, the last, are not trained on but watch
-            the training; None: 5%, at most 1000. See `ImageData.hold_out`.
-        seed: int, what every random choice derives from.
-        deterministic: bool, whether numbers are the same bit for bit on the same machine.
-        checkpoint_seconds: float, training that an interrupt may cost at most.
-    """
+    """Settings that every run has, for any model; see `RunConfig`."""
 
     dataset: str = "fashion_mnist"
     column: str | None = None
@@ -35,28 +24,46 @@ class RunSettings:
     checkpoint_seconds: float = 60.0
 
 
-# They change nothing of what a run computes, so they may differ when it is resumed.
+# These settings do not affect the results, so they may differ when a run is resumed.
 _FREE = ("recipe", "checkpoint_seconds")
 _LARGEST_SEED = 2**31 - 1
 _LARGEST_RATE = 3e38
-# A graph holds each of them: of many more it would take hours to make.
+# The graph unrolls these iterations: tracing many more would take hours.
 _UNROLLED, _MOST_UNROLLED = ("iterations", "inner_iterations", "chain_steps"), 1000
-# Settings that are gone, with the value at which they did nothing: folders may still name them.
+# Removed settings that old folders still name, with the value that had no effect.
 _RETIRED = {"autoencoder": {"least_epoch": 1.0}}
 
 
 class RunConfig:
-    """A whole run: the model, its recipe, the run's settings and the family's sections.
+    """Configuration of a run: model family, recipe, run settings and the family's sections.
 
-    `config.seed` is a setting of the run, `config["encoder"].dim` one of a section.
+    `config.seed` reads a setting of the run, and `config["encoder"].dim` one of a section.
+    A recipe changes the defaults, and `given` holds the names of the settings set after that.
 
     Args:
-        family: `Family`.
-        recipe: str, or None for the family's first.
-        **settings: Of the run, by name.
+        family: `Family`, for instance `families.get("capsules")`.
+        recipe: str, or None for the family's first recipe.
+        **settings: Settings of the run, by name:
+
+            - `dataset`, `column`, `image_size`, `grey`, `limit`, `skip_broken`: See `load_images`.
+            - `split`: `"azimuth"` or `"elevation"`, to train on familiar viewpoints only, see
+              `split_views`; None: train on all images.
+            - `held_out`: int, number of training images, the last ones, that only monitor the
+              training; None: 5%, at most 1000.
+            - `seed`: int, the seed of all random numbers.
+            - `deterministic`: bool, same results bit for bit on the same machine, but slower.
+            - `checkpoint_seconds`: float, maximum seconds of training lost on interruption.
 
     Raises:
-        ConfigError: If there is no such recipe or setting, or a value has the wrong kind.
+        ConfigError: If the recipe or a setting does not exist, or a value has the wrong type.
+
+    Example:
+
+    >>> from keras_capsule_poe.families import get
+    >>> config = RunConfig(get("capsules"), "representation", dataset="digits")
+    >>> config.set("encoder.capsules", "16")
+    >>> config["encoder"].capsules, config.dataset, sorted(config.given)
+    (16, 'digits', ['dataset', 'encoder.capsules'])
     """
 
     def __init__(self, family, recipe=None, **settings):
@@ -89,19 +96,19 @@ class RunConfig:
         return self.sections[section]
 
     def update(self, values):
-        """Sets everything in nested dicts, as a TOML file holds them.
-
-        Raises:
-            ConfigError: If a setting is unknown or of the wrong kind.
-        """
+        """Set all values of nested dicts, such as those of a TOML file, as `set` does."""
         for name, value in values.items():
             self.set(name, value)
 
     def set(self, name, value):
-        """Sets `name`, a setting of the run or a `section.setting`; a section takes a dict.
+        """Set a run setting, a section's setting or a whole section.
+
+        Args:
+            name: str, `"setting"`, `"section.setting"` or `"section"`.
+            value: The value, or its text; for a section, a dict.
 
         Raises:
-            ConfigError: If it is unknown or the value is of the wrong kind.
+            ConfigError: If the setting does not exist or the value has the wrong type.
         """
         if isinstance(value, dict):
             if name not in self.sections:
@@ -124,7 +131,7 @@ class RunConfig:
         self.given.add(name)
 
     def suit(self):
-        """Takes what the data set asks for of the family's `suits`, where nothing else is given."""
+        """Apply the family's `suits` for the data set, except to settings in `given`."""
         given = set(self.given)
         for name, value in self.family.suits.get(self.dataset.partition(":")[0], {}).items():
             if name not in given:
@@ -133,17 +140,17 @@ class RunConfig:
 
     @property
     def stages(self):
-        """Tuple of those `Stage` of the family that a run of these settings has."""
+        """Tuple of the family's stages that a run with these settings has."""
         return tuple(stage for stage in self.family.stages if stage.when(self))
 
     def check(self, image_shape=None):
-        """Builds what the settings describe, without training it.
+        """Check all values, and that the model can be built with them.
 
         Args:
-            image_shape: (H, W, C), or None where it is not known yet.
+            image_shape: (H, W, C), or None if it is not known yet.
 
         Raises:
-            ConfigError: If a setting is out of range, or one was given that means nothing here.
+            ConfigError: If a value is out of range, or a given setting has no effect here.
         """
         from keras_capsule_poe.data.novel_views import FAMILIAR
 
@@ -172,12 +179,10 @@ class RunConfig:
             raise ConfigError(" ".join(str(error).split())) from error
 
     def numbers_given(self, stage):
-        """The fractional numbers that were given, beside learning rates: text, maybe empty.
-
-        They are what may be at fault, too, where training comes to nothing.
+        """Return the float settings in `given`, except learning rates: `"encoder.l2=0.1"`.
 
         Args:
-            stage: str; sections after the one of its name do not matter to it.
+            stage: str; settings of sections after the one with this name are left out.
         """
         names = list(self.sections)
         names = names[: names.index(stage) + 1] if stage in names else names
@@ -190,7 +195,7 @@ class RunConfig:
         return ", ".join(found)
 
     def to_dict(self):
-        """All of it as nested dicts of plain values."""
+        """Return the configuration as nested dicts of plain values."""
         return {
             "model": self.family.name,
             "recipe": self.recipe,
@@ -200,10 +205,14 @@ class RunConfig:
 
     @classmethod
     def from_dict(cls, family, values):
-        """The configuration that `to_dict` gave, maybe that of an earlier version.
+        """Create the configuration from a result of `to_dict`, also one of an earlier version.
+
+        Args:
+            family: `Family` of the configuration.
+            values: dict.
 
         Raises:
-            ConfigError: If a setting is unknown or of the wrong kind.
+            ConfigError: If a setting does not exist or a value has the wrong type.
         """
         values = {name: value for name, value in values.items() if name != "model"}
         for section, retired in _RETIRED.items():
@@ -216,7 +225,7 @@ class RunConfig:
         return config
 
     def differences(self, other):
-        """Settings in which two configurations differ, as {name: (mine, theirs)}."""
+        """Return the settings that differ and affect the results, as {name: (mine, theirs)}."""
         mine, theirs = _flat(self.to_dict()), _flat(other.to_dict())
         return {
             name: (mine.get(name), theirs.get(name))
@@ -226,7 +235,7 @@ class RunConfig:
 
 
 def _check_rates(name, section, given):
-    """Refuses rates of a section with which no training can go well; Keras takes any number."""
+    """Raise for learning rates and weight decays with which training cannot succeed."""
     rate = getattr(section, "learning_rate", None)
     if rate is None:
         return

@@ -1,4 +1,4 @@
-"""The devices and machines that are asked for: told by a number and by `TF_CONFIG`."""
+"""Devices and machines of a run, from the number of replicas and `TF_CONFIG`."""
 
 import contextlib
 import json
@@ -11,18 +11,7 @@ from keras_capsule_poe.training.rendezvous import PATIENCE, host_and_port, meet
 
 
 def start(replicas=1, note=print):
-    """The `Distribution` of this process, made before TensorFlow has done anything.
-
-    Args:
-        replicas: int, devices of this machine; or `"auto"`: all of its GPUs.
-        note: Function of a line, told where replicas are not GPUs.
-
-    Raises:
-        BadUse: If there are not as many devices, or the environment variable `TF_CONFIG`, which
-            tells the workers' addresses, is not as TensorFlow wants it, or `CAPSPOE_PATIENCE`, for
-            how many seconds the workers wait for each other, is no number.
-        RunFailed: If another worker does not come.
-    """
+    """Return this process's `Distribution`; call it before TensorFlow computes anything."""
     worker, workers = cluster()
     if workers == 1 and replicas == 1:
         return Distribution()
@@ -31,7 +20,7 @@ def start(replicas=1, note=print):
     number, gpus = count(replicas), tf.config.list_physical_devices("GPU")
     with contextlib.ExitStack() as stack:
         if workers > 1:
-            # Else it waits for a worker that is gone, for ever.
+            # Otherwise gRPC waits forever for a worker that is gone.
             os.environ.setdefault("GRPC_FAIL_FAST", "true")
             stack.enter_context(meet(_addresses(), worker, _patience(), note))
         try:
@@ -44,7 +33,7 @@ def start(replicas=1, note=print):
 
 
 def _strategy(number, workers, gpus, note):
-    """The strategy of so many devices here and so many workers; None of one device alone."""
+    """Return the strategy for these devices and workers, or None for one device."""
     import tensorflow as tf
 
     if gpus:
@@ -62,11 +51,7 @@ def _strategy(number, workers, gpus, note):
 
 
 def count(replicas):
-    """How many replicas one process has, of an int or `"auto"`.
-
-    Raises:
-        BadUse: If there are not as many devices.
-    """
+    """Return the number of replicas of one process, from an int or `"auto"`."""
     if replicas == 1:
         return 1
     import tensorflow as tf
@@ -85,16 +70,7 @@ def count(replicas):
 
 
 def cluster():
-    """The number of this worker, from 0, the chief; and how many there are, by `TF_CONFIG`.
-
-    Raises:
-        BadUse: If it is not as TensorFlow wants it.
-
-    Examples:
-
-    >>> os.environ.get("TF_CONFIG"), cluster()
-    (None, (0, 1))
-    """
+    """Return this worker's index (0 is the chief) and the number of workers, from `TF_CONFIG`."""
     text = os.environ.get("TF_CONFIG") or "{}"
     try:
         values = json.loads(text)
@@ -116,12 +92,13 @@ def cluster():
 
 
 def _addresses():
-    """`host:port` of all workers by `TF_CONFIG`, the chief first."""
+    """Return `host:port` of all workers, the chief first."""
     jobs = json.loads(os.environ["TF_CONFIG"])["cluster"]
     return [*jobs.get("chief", ()), *jobs.get("worker", ())]
 
 
 def _patience():
+    """Return how many seconds workers wait for each other, from `CAPSPOE_PATIENCE`."""
     text = os.environ.get("CAPSPOE_PATIENCE") or str(PATIENCE)
     try:
         seconds = float(text)

@@ -1,8 +1,7 @@
-"""Several devices, and several machines, that train as one.
+"""Data-parallel training over several devices and machines.
 
-Every process has the whole model. In each step every device finds means over its own images of
-the batch, `tf.distribute` adds them up over devices and machines, and each process makes the
-same move. The chief, the first worker, is the only one that writes.
+Every process has the whole model. Each device computes the gradients of its shard of the batch,
+`tf.distribute` sums them, and all processes make the same update. Only the chief, worker 0, writes.
 """
 
 import contextlib
@@ -16,19 +15,7 @@ from keras_capsule_poe.training.rendezvous import stopped
 
 
 class Distribution:
-    """The devices of a run: by default the one that this process has.
-
-    Args:
-        strategy: `tf.distribute.Strategy`; or None: one device.
-        worker: int, the number of this process, from 0, the chief.
-        workers: int, how many there are.
-
-    Examples:
-
-    >>> one = Distribution()
-    >>> one.replicas, one.is_chief, one.from_chief({"step": 3})
-    (1, True, {'step': 3})
-    """
+    """Devices of a run; by default the one device of this process."""
 
     def __init__(self, strategy=None, worker=0, workers=1):
         self.strategy, self.worker, self.workers = strategy, worker, workers
@@ -36,24 +23,15 @@ class Distribution:
 
     @property
     def is_chief(self):
-        """Whether this process writes."""
+        """True if this process writes files."""
         return self.worker == 0
 
     def share_out(self, function, data):
-        """What a function gives where every device has its own rows of a batch.
-
-        A batch of fewer rows than there are devices goes to each of them whole.
-
-        Args:
-            function: Of the rows, where they begin, how many there are in all, and the device's
-                share of a mean over all; it adds up over the devices itself.
-            data: Tensor (B, ...), or a nest of them: the whole batch, the same in every process.
-
-        Returns:
-            What the function gives on the first device here.
-        """
+        """Run `function(shard, offset, total, share)` on all devices; return the first result."""
         import tensorflow as tf
 
+        # `share` is the weight of a shard in a mean, and `function` sums over the devices itself.
+        # A batch with fewer rows than devices goes to every device whole.
         total, number = tf.shape(tf.nest.flatten(data)[0])[0], self.replicas
 
         def replica():
@@ -73,11 +51,7 @@ class Distribution:
 
     @contextlib.contextmanager
     def sharing_out(self, model):
-        """While open, a model's training steps are shared out.
-
-        Raises:
-            RunFailed: If the model cannot, or another process has stopped.
-        """
+        """Context in which a model's training steps are sharded over the devices."""
         if self.strategy is None:
             yield
             return
@@ -92,31 +66,16 @@ class Distribution:
 
     @property
     def devices(self):
-        """How many replicas this process has."""
+        """Number of replicas in this process."""
         return max(1, self.replicas // self.workers)
 
     def map(self, function, rows):
-        """`map_batches`, shared out among the processes and their devices.
-
-        Args:
-            function, rows: See `map_batches`; the function gives one tensor.
-
-        Returns:
-            Array (N, ...), in every process.
-        """
+        """Return `map_batches(function, rows)` (N, ...), computed by all processes together."""
         graph, chunk = self.on_devices(function), CHUNK * self.devices
         return self.gathered(lambda own: map_batches(graph, rows[own], chunk=chunk), len(rows))
 
     def gathered(self, compute, n):
-        """Rows of which each process computes its share.
-
-        Args:
-            compute: Function of a slice of the rows to an array of these.
-            n: int, N, how many rows there are.
-
-        Returns:
-            Array (N, ...), in every process.
-        """
+        """Return an array (N, ...) of which each process computes one slice with `compute`."""
         bounds = [n * worker // self.workers for worker in range(self.workers + 1)]
         found = compute(slice(bounds[self.worker], bounds[self.worker + 1]))
         if self.workers == 1:
@@ -129,7 +88,7 @@ class Distribution:
         return whole
 
     def on_devices(self, function):
-        """The same function of rows, each device of this process computing it for some of them."""
+        """Return a version of `function` that shards its rows over the devices of this process."""
         if self.devices == 1:
             return function
         import tensorflow as tf
@@ -147,17 +106,10 @@ class Distribution:
 
         return mapped
 
-    # Among processes
+    # Communication between processes
 
     def from_chief(self, value):
-        """The chief's plain value, in every process; all wait until each has come here.
-
-        Args:
-            value: What JSON can hold; only the chief's counts.
-
-        Raises:
-            RunFailed: If another process has stopped.
-        """
+        """Return the chief's JSON value in every process; this is also a barrier."""
         if self.workers == 1:
             return value
         text = np.frombuffer(json.dumps(value).encode(), "uint8")
@@ -166,18 +118,15 @@ class Distribution:
         return json.loads(text.tobytes())
 
     def give_variables(self, variables):
-        """Gives variables the values that the chief's have.
-
-        Raises:
-            RunFailed: If another process has stopped.
-        """
+        """Assign the chief's values to the variables of every process."""
         if self.workers == 1:
             return
         for variable, value in zip(variables, self._from(0, [np.array(v) for v in variables])):
             variable.assign(value)
 
     def _from(self, worker, arrays):
-        """Arrays as a worker has them, bit for bit; every process gives some of these shapes."""
+        """Return one worker's arrays, bit for bit; all processes pass arrays of these shapes."""
+        # The other processes add zeros, and sums of integers are exact.
         data = b"".join(array.tobytes() for array in arrays)
         words = np.frombuffer(data + bytes(-len(data) % 8), "int64")
         words = self._summed(words if worker == self.worker else np.zeros_like(words))
@@ -210,7 +159,7 @@ class Distribution:
 
     @contextlib.contextmanager
     def told(self):
-        """Says in one line that another process has stopped, where TensorFlow says it in many."""
+        """Context that replaces the error of a lost process by a one-line `RunFailed`."""
         try:
             yield
         except Exception as error:
@@ -220,6 +169,6 @@ class Distribution:
             raise
 
 
-# What TensorFlow raises where the process at the other end is gone.
+# Errors that TensorFlow raises when another process is gone.
 _LOST = ("UnavailableError", "AbortedError", "CancelledError", "FailedPreconditionError",
          "DeadlineExceededError", "InternalError")  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the engine must know of a family of models. Plain data: importing a family is quick."""
+"""Descriptions of model families, as plain data that imports quickly."""
 
 import dataclasses
 import importlib
@@ -6,11 +6,17 @@ from collections.abc import Callable, Mapping
 
 
 def lazily(path):
-    """A function by its place `"module:name"`, imported when it is first called.
+    """Return a function that is imported at its first call.
 
-    So a family can be listed, and its settings shown, without TensorFlow.
+    A family can then be listed without TensorFlow.
 
-    Examples:
+    Args:
+        path: str, `"module:name"`.
+
+    Returns:
+        Function with the arguments and the result of the imported one.
+
+    Example:
 
     >>> lazily("math:sqrt")(9.0)
     3.0
@@ -25,24 +31,24 @@ def lazily(path):
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """One stage of training; its folder in the run's is called as it is.
+    """One stage of training. See `train` for an example.
 
     Attributes:
-        name: str.
-        run: Function of a `Run` to a dict of what it measured; it leaves the files of `writes`.
-        section: str, the section of the configuration that it reads, or None. It depends on
-            those of the stages before it, too.
-        writes: Files that it leaves, relative to the run's folder: later stages and commands
-            trust them only as they were written.
-        cache: Files that it leaves for later stages alone, removed when all are done.
-        reads: Files of earlier stages' `cache` that it needs.
-        pictures: Patterns of pictures that it leaves in the run's folder.
-        cost: Function of (configuration, image shape, training images, held-out images) to a
-            `Cost`, or None where it takes what it takes.
-        when: Function of a configuration to whether its run has this stage.
-        fits: Function of (configuration, `ImageData`); raises DataError or ConfigError for images
-            that it cannot be trained on. It is asked before anything on disk changes.
-        alone: bool, whether of several processes the chief alone does it, and the others wait.
+        name: str, also the name of the stage's folder in the run folder.
+        run: Function of a `Run`; it writes the files in `writes` and returns a dict of metrics.
+        section: str, the configuration section that it reads, or None. The stage also depends on
+            the sections of earlier stages.
+        writes: Names of its output files, relative to the run folder. Their digests are recorded,
+            and later stages and commands reject changed files.
+        cache: Names of files for later stages only, deleted when all stages are done.
+        reads: Names of the files in the `cache` of earlier stages that it needs.
+        pictures: Glob patterns of the pictures that it writes in the run folder.
+        cost: Function of (configuration, image shape, number of training images, number of
+            held-out images) to a `Cost`; None: no estimate.
+        when: Function of a configuration; whether its run has this stage.
+        fits: Function of (configuration, `ImageData`) that raises DataError or ConfigError for
+            unsuitable images. It is called before any file changes.
+        alone: bool, whether only the chief runs the stage while other processes wait.
     """
 
     name: str
@@ -60,15 +66,16 @@ class Stage:
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """What a stage would take.
+    """Estimated cost of a stage.
 
     Attributes:
-        flops: float, floating-point operations in all.
-        share: float, of the machine's large float32 product rate that the stage reaches.
-        epochs, steps: int, in all.
-        memory: float, bytes that it holds beyond the images.
-        disk: float, bytes that it leaves on disk while training lasts.
-        note: str, what a person should know of how it is done.
+        flops: float, total number of floating-point operations.
+        share: float, fraction of the machine's float32 matrix-product rate that it reaches.
+        epochs: int, number of epochs.
+        steps: int, total number of steps.
+        memory: float, bytes of memory, images not counted.
+        disk: float, bytes on disk during training.
+        note: str, a remark for the user.
     """
 
     flops: float
@@ -82,7 +89,12 @@ class Cost:
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """A named set of settings: what it is for, and its differences from the defaults."""
+    """Named set of settings.
+
+    Attributes:
+        text: str, its purpose.
+        settings: dict, its differences from the defaults, as `RunConfig.update` takes them.
+    """
 
     text: str
     settings: Mapping = dataclasses.field(default_factory=dict)
@@ -90,29 +102,33 @@ class Recipe:
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """A family of models: how they are set up, trained and loaded.
+    """Model family: how its models are configured, trained and loaded.
 
     Attributes:
-        name: str, as in the command line.
-        text: str, one line on what it is.
-        sections: dict of the name of a section to its dataclass, whose fields are keyword
-            arguments of what is built from it.
-        stages: tuple of `Stage`, in order; the last one leaves `model.keras`.
-        recipes: dict of `Recipe`, the default first.
-        check: Function of (configuration, image shape); raises ValueError for settings that
-            cannot be built. The image shape is None where it is not known yet.
+        name: str, the value of `--model`.
+        text: str, one line of description.
+        sections: dict, name of a configuration section to its dataclass. The fields are keyword
+            arguments of the object that is built from the section.
+        stages: tuple of `Stage`, in order; the last one writes `model.keras`.
+        recipes: dict of `Recipe` by name, the default first.
         load: Function of the path of `model.keras` to the trained model.
-        outline: Function of (configuration, image shape) to two dicts, shapes and numbers of
-            parameters, for people to read.
-        smallest: Function of a configuration to the least height and width of images in pixels
-            that it can take, or None where any will do.
-        idle: Function of a configuration to a dict of the settings that mean nothing beside its
-            others, and why.
-        labelled: bool, whether it is trained on labels, so that a run is of these labels, too.
-        options: dict of short names of settings, `{"capsules": "encoder.capsules"}`, that the
-            command line has as options of their own.
-        suits: dict of a data set's name to the settings that it asks for, by name, as
-            `RunConfig.suit` takes them.
+        check: Function of (configuration, image shape or None) that raises ValueError for
+            settings with which the model cannot be built.
+        outline: Function of (configuration, image shape) to two dicts for display: shapes and
+            parameter counts.
+        smallest: Function of a configuration to the minimum image height and width in pixels, or
+            None.
+        idle: Function of a configuration to a dict of settings without effect, with the reasons.
+        labelled: bool, whether training uses labels.
+        options: dict, name of an extra command-line option to its setting, for instance
+            `{"capsules": "encoder.capsules"}`.
+        suits: dict, name of a data set to the settings that suit it, see `RunConfig.suit`.
+
+    Example:
+
+    >>> from keras_capsule_poe.families import get
+    >>> [stage.name for stage in get("capsules").stages]
+    ['autoencoder', 'features', 'encoder', 'decoder', 'export']
     """
 
     name: str
@@ -130,5 +146,5 @@ class Family:
     suits: Mapping = dataclasses.field(default_factory=dict)
 
     def stage(self, name):
-        """The stage of that name, or None."""
+        """Return the stage with this name, or None."""
         return next((stage for stage in self.stages if stage.name == name), None)

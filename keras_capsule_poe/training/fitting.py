@@ -1,4 +1,4 @@
-"""Fitting one model with checkpoints: what stops is taken up again at the step where it stood."""
+"""Fitting of one model with checkpoints; an interrupted fit resumes at the same step."""
 
 import math
 import time
@@ -14,7 +14,7 @@ from keras_capsule_poe.training.folder import CHECKPOINTS, HISTORY_FILE
 
 
 class Diverged(RunFailed):
-    """Training produced a value that is not a number."""
+    """Training produced a value that is not finite."""
 
 
 def fit(
@@ -33,33 +33,7 @@ def fit(
     callbacks=(),
     distribution=None,
 ):
-    """Fits `model`, resuming from the newest checkpoint in `folder`.
-
-    Args:
-        model: Compiled and built Keras model that reports a `loss`.
-        stream: Function of an epoch and a step of it to a `tf.data.Dataset` of what is left.
-        stage: str, what the stage is called in messages.
-        folder: Where `checkpoints/` and `history.json` lie.
-        length: Pair of int, epochs and steps an epoch.
-        reporter: Is told of steps and epochs, see `Reporter`.
-        checkpoint_seconds: float, a checkpoint is written at least so often.
-        run: str, the number of the run, which its checkpoints carry.
-        after_epoch: Function of nothing to a dict of further metrics, called each epoch.
-        picture: Function of a file name, called a few times a stage; draws what was learned.
-        until: Function of an epoch's metrics to whether they are good enough to stop; or None.
-        callbacks: Keras callbacks that follow from the step alone, so that they may be new in a
-            run that goes on.
-        distribution: `Distribution` of which this process has a part; None: all on one device.
-            Of several processes the chief alone writes, reports and measures.
-
-    Returns:
-        list of dict, the metrics of each epoch.
-
-    Raises:
-        Diverged: If the loss or a weight is not a number; the last checkpoint is kept.
-        RunFailed: If a checkpoint cannot be read or does not belong to the model, or another
-            process has stopped.
-    """
+    """Fit `model`, resuming from the newest checkpoint in `folder`; return metrics per epoch."""
     distribution = distribution or Distribution()
     folder, (epochs, steps) = Path(folder), length
     model.optimizer.build(model.trainable_variables)
@@ -82,7 +56,7 @@ def fit(
     with distribution.sharing_out(model):
         while monitor.done < epochs * steps and not enough:
             epoch, step = divmod(monitor.done, steps)
-            # An epoch that was cut short ends in a call of its own: the next ones are whole.
+            # The rest of an interrupted epoch needs its own call, because it has fewer steps.
             last = epoch + 1 if step else epochs
             model.fit(
                 stream(epoch, step),
@@ -100,7 +74,7 @@ def fit(
 
 
 def _build_metrics(model, stream):
-    """Metrics that `compile` names get variables with the first batch; checkpoints hold them."""
+    """Create the variables of `compile`'s metrics with one batch; checkpoints include them."""
     if (model.get_compile_config() or {}).get("metrics"):
         for batch in stream(0, 0).take(1):
             model.test_on_batch(*batch)
@@ -108,7 +82,7 @@ def _build_metrics(model, stream):
 
 
 class _Follower(keras.callbacks.Callback):
-    """Counts steps, and stops when the chief does."""
+    """Callback of a worker that counts steps and stops when the chief does."""
 
     def __init__(self, state, distribution):
         super().__init__()
@@ -123,12 +97,12 @@ class _Follower(keras.callbacks.Callback):
         self.model.stop_training = self.enough
 
     def is_enough(self):
-        """Whether the chief has said so."""
+        """Return whether the chief has stopped."""
         return self.enough
 
 
 class _Monitor(keras.callbacks.Callback):
-    """Stops at NaN, saves in time, keeps the history and reports."""
+    """Callback of the chief: stops at NaN, saves checkpoints, records the history and reports."""
 
     PICTURES = 8
 
@@ -150,7 +124,7 @@ class _Monitor(keras.callbacks.Callback):
         self.every = math.ceil(self.epochs * self.steps / self.PICTURES)
         self.saved = self.started = time.perf_counter()
         self.kept = self.done
-        # Keras resets the metrics when an epoch begins, also one that was cut short.
+        # Keras resets the metrics when an epoch begins, also when it resumes one.
         inside = self.done % self.steps
         self.metrics = checkpoints.metric_values() if inside else None
         self.before = state.get("epoch_seconds", 0.0) if inside else 0.0
@@ -168,7 +142,7 @@ class _Monitor(keras.callbacks.Callback):
         self.reporter.step(self.stage, epoch, step + 1, logs)
         if self.picture and (self.done % self.every == 0 or self._is_last()):
             self.picture(f"{self.stage}-{self.done:05d}.png")
-        # At an epoch's end the history comes first.
+        # The last step of an epoch is saved in `on_epoch_end`, after its history.
         if step + 1 < self.steps:
             self._save_in_time()
 
@@ -178,9 +152,9 @@ class _Monitor(keras.callbacks.Callback):
         if self.after_epoch:
             more = {name: float(value) for name, value in self.after_epoch().items()}
             metrics.update(more)
-            # The callbacks that come after this one, as TensorBoard's, see them there.
+            # Later callbacks, such as TensorBoard, read `logs`.
             logs.update(more)
-        # A loss is taken before its step: the last step of an epoch shows in what follows it.
+        # A loss precedes its update, so only these metrics show the last update of an epoch.
         for name, value in metrics.items():
             self._check(name, value)
         self.history.append({"epoch": epoch + 1, **metrics})
@@ -191,7 +165,7 @@ class _Monitor(keras.callbacks.Callback):
         self._save_in_time()
 
     def is_enough(self):
-        """Whether an epoch has ended with metrics that were waited for; so after a resume, too."""
+        """Return whether the last epoch is complete and its metrics satisfy `until`."""
         at_end = self.history and self.done == self.history[-1]["epoch"] * self.steps
         return bool(self.until and at_end and self.until(self.history[-1]))
 

@@ -1,4 +1,4 @@
-"""A run's folder: what it is, what its stages left, and whether that is still what they wrote."""
+"""Folder of a run: its configuration, its stages' files, and the digests that verify them."""
 
 import contextlib
 from pathlib import Path
@@ -11,23 +11,30 @@ from keras_capsule_poe.io.records import has_record, read_record, remove_record,
 
 RUN_FILE, DONE_FILE, LOCK_FILE = "run.json", "done.json", ".lock"
 PICTURES = "pictures"
-# In a stage's folder, while it trains; and what was measured after each epoch.
+# In a stage's folder: checkpoints during training, and the metrics of each epoch.
 CHECKPOINTS = "checkpoints"
 HISTORY_FILE = "history.json"
 
 
 class RunFolder:
-    """The folder of one run.
+    """Folder of one run.
 
-    `run.json` holds the configuration, the images' fingerprints and a number that no other run
-    has; each stage has a folder of its name, and `done.json` in it once it is done, with the
-    run's number and the digests of the files that it wrote.
+    `run.json` holds the configuration, the images' fingerprints and a unique run number. Each
+    stage has a folder of its name. A finished stage has a `done.json` in it, with the run number
+    and the digests of its output files.
 
     Args:
-        path: The folder; it need not exist.
+        path: Path of the folder; it need not exist.
 
     Raises:
-        ConfigError: If TensorFlow could not work in a folder of this name.
+        ConfigError: If the path has characters that TensorFlow takes for patterns.
+
+    Example:
+
+    >>> import tempfile
+    >>> folder = RunFolder(tempfile.mkdtemp())
+    >>> folder.saved() is None, folder.is_foreign(), folder.contents()
+    (True, False, [])
     """
 
     def __init__(self, path):
@@ -42,13 +49,9 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self, note):
-        """While open, no other process trains here; the lock ends with the process.
+        """Context in which no other process trains here; raise RunFailed if one does.
 
-        Args:
-            note: Function of a line, told where the file system has no locks.
-
-        Raises:
-            RunFailed: If another process holds it.
+        `note` is called with a line of text if the file system has no locks.
         """
 
         def held():
@@ -61,11 +64,7 @@ class RunFolder:
             yield
 
     def saved(self):
-        """What `run.json` holds, `config` and `fingerprint`; None where there is none.
-
-        Raises:
-            RunFailed: If it is damaged, or not of this program.
-        """
+        """Return the dict in `run.json`, or None without one; raise RunFailed if it is damaged."""
         path = self.path / RUN_FILE
         if not has_record(path):
             return None
@@ -78,11 +77,7 @@ class RunFolder:
         return values
 
     def readable(self):
-        """What `saved` gives, of a run whose files this version reads.
-
-        Raises:
-            RunFailed: If there is none, or an older version trained it.
-        """
+        """Return the result of `saved`; raise RunFailed if this version cannot read the run."""
         values = self.saved()
         if values is None:
             raise RunFailed(f"{self.path} holds no training run.", mend="train")
@@ -95,39 +90,38 @@ class RunFolder:
         return values
 
     def save(self, config, fingerprint, run):
-        """Writes `run.json`; `run` is the run's number."""
+        """Write `run.json` from a `RunConfig`, fingerprints and the run number."""
         values = {"config": config.to_dict(), "fingerprint": fingerprint, "run": run}
         write_record(self.path / RUN_FILE, values)
 
     def is_foreign(self):
-        """Whether it holds files, but no run."""
+        """Return whether the folder holds files but no run."""
         return not has_record(self.path / RUN_FILE) and bool(self.contents())
 
     def contents(self):
-        """Names of what it holds, but for `run.json` and what is hidden."""
+        """Return the names in the folder, except `run.json` and hidden files."""
         names = (entry.name for entry in self.path.iterdir())
         return sorted(name for name in names if name != RUN_FILE and not name.startswith("."))
 
     def stage(self, name):
-        """Path of a stage's folder."""
+        """Return the path of a stage's folder."""
         return self.path / name
 
     def has_begun(self, stage):
-        """Whether a stage left anything here."""
+        """Return whether the folder of a `Stage` holds any file."""
         folder = self.stage(stage.name)
         return folder.is_dir() and any(folder.iterdir())
 
     def done(self, name):
-        """What a finished stage left in `done.json`: `seconds`, `metrics` and `files`; or None.
+        """Return the `done.json` of the stage `name`, or None; raise RunFailed if it is damaged.
 
-        Raises:
-            RunFailed: If it is damaged.
+        It has `seconds` and `metrics`, and the digests of `files` and `cache` by name.
         """
         path = self.stage(name) / DONE_FILE
         if not has_record(path):
             return None
         values = read_record(path, mend=f"stage_fresh:{name}")
-        # Older versions have no digests of caches.
+        # Older versions wrote no digests of caches.
         kinds = {"seconds": (int, float), "metrics": dict, "files": dict, "cache": dict}
         values = {"cache": {}, **values} if isinstance(values, dict) else {}
         is_record = kinds.keys() <= values.keys()
@@ -138,12 +132,12 @@ class RunFolder:
         return values
 
     def metrics(self, family):
-        """What each finished stage of a family measured, by stage."""
+        """Return the metrics of each finished stage of a `Family`, by the stage's name."""
         found = {stage.name: self.done(stage.name) for stage in family.stages}
         return {name: done["metrics"] for name, done in found.items() if done}
 
     def card(self, config):
-        """What a model card tells of a run: its `RunConfig`, images, seed and figures."""
+        """Return the run's part of a model card: configuration, data set, seed and metrics."""
         return {
             "config": config.to_dict(),
             "data": config.dataset,
@@ -152,7 +146,7 @@ class RunFolder:
         }
 
     def mark_done(self, stage, seconds, metrics):
-        """Writes `done.json`; what only an unfinished stage needs goes afterwards."""
+        """Write the `done.json` of a `Stage`, then delete its checkpoints."""
         files, cache = (
             {name: digest(self.path / name) for name in names}
             for names in (stage.writes, stage.cache)
@@ -165,16 +159,12 @@ class RunFolder:
         remove(self.stage(stage.name) / CHECKPOINTS)
 
     def history(self, stage):
-        """What was measured after each epoch of a finished stage, a list of dicts; none: empty.
-
-        Raises:
-            RunFailed: If the file is not what the stage wrote, or the stage is of another run.
-        """
+        """Return the metrics of each epoch of a finished `Stage`; raise RunFailed if changed."""
         path, done = self.stage(stage.name) / HISTORY_FILE, self.done(stage.name)
         if done is None or not path.exists():
             return []
         self.check_run(stage)
-        # Stages of older versions have no digest of it.
+        # Older versions wrote no digest of it.
         if done.get("history", digest(path)) != digest(path):
             raise RunFailed(
                 f"{path} is not what stage {stage.name} wrote: damaged, or of another run. Without "
@@ -183,22 +173,18 @@ class RunFolder:
         return read_json(path)
 
     def forget(self, stages):
-        """Marks stages as not done and not begun; the files that they left stay until they run."""
+        """Mark stages as not started; their output files stay until they run again."""
         for stage in stages:
             remove_record(self.stage(stage.name) / DONE_FILE)
-            # They would be taken up again, with other weights below them.
+            # Otherwise they would be resumed on top of other weights.
             remove(self.stage(stage.name) / CHECKPOINTS)
 
     def missing(self, stage):
-        """Files of a finished stage that are gone."""
+        """Return the names of missing output files of a finished `Stage`."""
         return [name for name in stage.writes if not (self.path / name).exists()]
 
     def check_run(self, stage):
-        """Compares the run of a stage, if it is done, with the folder's.
-
-        Raises:
-            RunFailed: If it is another one.
-        """
+        """Raise RunFailed if a finished `Stage` has another run number than the folder."""
         done = self.done(stage.name)
         if done and done.get("run") != self.saved().get("run"):
             raise RunFailed(
@@ -207,11 +193,7 @@ class RunFolder:
             )
 
     def check(self, stage):
-        """Compares the files of a finished stage with what it wrote.
-
-        Raises:
-            RunFailed: If one is gone, or another, or the whole stage is of another run.
-        """
+        """Raise RunFailed if files of a finished `Stage` are missing, changed or of another run."""
         self.check_run(stage)
         for name, wanted in self.done(stage.name)["files"].items():
             path = self.path / name
@@ -224,12 +206,9 @@ class RunFolder:
             raise RunFailed(f"{path} {problem}.", mend=f"stage_fresh:{stage.name}")
 
     def is_done(self, stage, stages, cleared=()):
-        """Whether nothing of a stage is left to do; caches may be gone once nobody reads them.
+        """Return whether a stage is finished, with all files that unfinished stages still need.
 
-        Args:
-            stage: `Stage`.
-            stages: Sequence of all of the run.
-            cleared: Those that count as not done, whatever they left.
+        `stages` are all stages of the run, and those in `cleared` count as unfinished.
         """
         if self.done(stage.name) is None or (stage is stages[-1] and self.missing(stage)):
             return False
@@ -237,19 +216,19 @@ class RunFolder:
         return all((self.path / name).exists() for name in needed)
 
     def changed_cache(self, stage, stages):
-        """Files of a finished stage's cache that will be read and are not what it wrote."""
+        """Return the names of cache files that have changed and that later stages need."""
         wanted = self.done(stage.name)["cache"]
         known = [name for name in self._needed_cache(stage, stages) if name in wanted]
         return [name for name in known if digest(self.path / name) != wanted[name]]
 
     def _needed_cache(self, stage, stages, cleared=()):
-        """Files of a stage's cache that stages which are not done, or are `cleared`, will read."""
+        """Return the names of cache files that unfinished or `cleared` later stages read."""
         later = stages[stages.index(stage) + 1 :]
         waiting = [s for s in later if s in cleared or self.done(s.name) is None]
         return [name for name in stage.cache if any(name in other.reads for other in waiting)]
 
     def tidy(self, stages):
-        """Removes what processes that were killed left, and finishes what they were removing."""
+        """Delete the stale temporary files and checkpoints that killed processes left."""
         folders = [self.stage(stage.name) for stage in stages]
         checkpoints = [folder / CHECKPOINTS for folder in folders]
         for folder in (self.path, self.path / PICTURES, *folders, *checkpoints):
@@ -259,12 +238,8 @@ class RunFolder:
                 remove(self.stage(stage.name) / CHECKPOINTS)
 
     def clear(self, stage):
-        """Removes all that a stage left.
-
-        Raises:
-            RunFailed: If something cannot be removed.
-        """
-        # First: a stage half removed must not count as done.
+        """Delete all files of a `Stage`; raise RunFailed if one cannot be deleted."""
+        # First, because a partly deleted stage must not count as done.
         remove_record(self.stage(stage.name) / DONE_FILE)
         for name in (*stage.writes, *stage.cache):
             remove(self.path / name)
@@ -275,7 +250,7 @@ class RunFolder:
             clear_folder(self.stage(stage.name))
 
     def drop_cache(self, stages):
-        """Removes what stages left for later ones alone."""
+        """Delete the cache files of stages."""
         for stage in stages:
             for name in stage.cache:
                 remove(self.path / name)

@@ -1,17 +1,20 @@
-"""The images that a configuration names."""
+"""Images that a configuration names."""
 
 
 def load_data(config, data_dir=None, manual_dir=None, store=None, report=None):
-    """The `ImageData` of a `RunConfig`, split by viewpoints and its held-out images set apart.
+    """Return the `ImageData` of a configuration, with its split and its held-out images.
 
     Args:
         config: `RunConfig`.
         data_dir, manual_dir, store, report: See `load_images`.
 
+    Returns:
+        `ImageData`.
+
     Raises:
         DataError: If the data cannot be found or used.
 
-    Examples:
+    Example:
 
     >>> from keras_capsule_poe.families import get
     >>> from keras_capsule_poe.training import RunConfig
@@ -37,18 +40,18 @@ def load_data(config, data_dir=None, manual_dir=None, store=None, report=None):
 
 
 def changed(data, config, fingerprints):
-    """What of some images is not as it was when a run was trained on them.
+    """Return which part of the data differs from the data of a run.
 
     Args:
         data: `ImageData`.
         config: `RunConfig`.
-        fingerprints: dict, `ImageData.fingerprints` of the run's, or None where it has none yet;
-            those of older versions say nothing of labels.
+        fingerprints: dict, the run's `ImageData.fingerprints`, or None. Missing entries, such as
+            labels in runs of older versions, count as equal.
 
     Returns:
-        `"images"`; or `"labels"`, where the model is trained on these; or `None`.
+        `"images"`; `"labels"` if only these differ and the model is trained on them; or None.
 
-    Examples:
+    Example:
 
     >>> from types import SimpleNamespace as Data
     >>> config = Data(family=Data(labelled=True))
@@ -64,29 +67,12 @@ def changed(data, config, fingerprints):
 
 
 def check(data, config, stages):
-    """Whether stages can be trained on images.
-
-    Args:
-        data: `ImageData`.
-        config: `RunConfig`.
-        stages: Sequence of `Stage`.
-
-    Raises:
-        DataError, ConfigError: If one cannot.
-    """
+    """Raise DataError or ConfigError if a stage cannot be trained on these images."""
     config.check(data.image_shape)
     for stage in stages:
         stage.fits(config, data)
 
 
 def watched(data, config):
-    """Images with those set apart that training is watched on, as a `RunConfig` asks.
-
-    Args:
-        data: `ImageData`, whose own `held_out` stay where it has some.
-        config: `RunConfig`.
-
-    Raises:
-        DataError: If no image would be left to train on.
-    """
+    """Return `ImageData` with held-out images, as the `RunConfig` asks if it has none yet."""
     return data if data.held_out is not None else data.hold_out(config.held_out)

@@ -1,4 +1,8 @@
-"""Muon for convolutions."""
+"""Muon for convolutions (Jordan et al., 2024, https://kellerjordan.github.io/posts/muon/).
+
+`keras.optimizers.Muon` updates only matrices. Here filters (h, w, C, F) and maps (I, J, E, D) are
+updated as matrices, too: (h w C, F). Step size: Liu et al., 2025, https://arxiv.org/abs/2502.16982.
+"""
 
 import math
 
@@ -8,25 +12,7 @@ from keras import ops
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class ConvolutionMuon(keras.optimizers.Adam):
-    """Muon for convolutions: the momentum of filters is made orthogonal before they move.
-
-    `keras.optimizers.Muon` does that for matrices alone, and leaves all filters to Adam.
-    Filters (h, w, C, F) are moved as the matrix (h w C, F): by the nearest matrix of orthogonal
-    columns to their momentum, so that all directions learn at the same speed. Maps of capsules
-    (I, J, E, D) are such weights, too. Biases, and weights whose last two axes are not both 8 or
-    more, have no such matrix to speak of and move by Adam.
-
-    Args:
-        learning_rate: float or schedule, for both.
-        momentum: float in [0, 1).
-        newton_schulz: int, iterations of the orthogonalisation.
-        **kwargs: `keras.optimizers.Adam` arguments.
-
-    Reference:
-
-    - [Jordan et al., 2024](https://kellerjordan.github.io/posts/muon/)
-    - [Liu et al., 2025](https://arxiv.org/abs/2502.16982), the size of a step
-    """
+    """Muon for 4D weights whose last two axes are 8 or more, Adam for all others."""
 
     def __init__(self, learning_rate=2e-3, momentum=0.95, newton_schulz=5, **kwargs):
         super().__init__(learning_rate, **{"name": "convolution_muon", **kwargs})
@@ -51,7 +37,7 @@ class ConvolutionMuon(keras.optimizers.Adam):
         gradient = ops.cast(gradient, variable.dtype)
         self.assign(momentum, self.momentum * momentum + gradient)
         matrix = ops.reshape(gradient + self.momentum * momentum, (-1, variable.shape[-1]))
-        # As long as a step of Adam, in which an entry moves by about 0.2 of the rate.
+        # As long as an Adam step, which changes an entry by about 0.2 times the learning rate.
         size = 0.2 * math.sqrt(max(matrix.shape)) * ops.cast(learning_rate, variable.dtype)
         step = orthogonalized(matrix, self.newton_schulz, size)
         self.assign_sub(variable, ops.reshape(step, variable.shape))
@@ -62,23 +48,12 @@ class ConvolutionMuon(keras.optimizers.Adam):
 
 
 def orthogonalized(matrix, iterations=5, size=1.0):
-    """`size` times about the nearest matrix of orthogonal columns (or rows, where those are fewer).
-
-    Quintic Newton-Schulz iterations with the coefficients of Jordan et al., which bring singular
-    values near one, and not to one. Each iteration multiplies X by a polynomial of X^T X, and all
-    of these commute: they are taken on the small X^T X, and X is multiplied once. The length that X
-    is divided by is known from the trace, so that no more passes over X are made.
-
-    Args:
-        matrix: Tensor (N, M).
-        iterations: int.
-        size: float or scalar tensor.
-
-    Returns:
-        Tensor (N, M).
-    """
+    """Return `size` times an approximation of the nearest orthogonal matrix to (N, M)."""
     if matrix.shape[0] < matrix.shape[1]:
         return ops.transpose(orthogonalized(ops.transpose(matrix), iterations, size))
+    # Quintic Newton-Schulz iterations with coefficients of Jordan et al. bring the singular values
+    # near one. They multiply X by polynomials of X^T X, which commute: the product of these is
+    # computed on the small X^T X, and X is multiplied only once.
     gram = ops.matmul(ops.transpose(matrix), matrix)
     length = ops.sqrt(ops.trace(gram)) + 1e-7
     gram = gram / ops.square(length)

@@ -1,25 +1,15 @@
-"""What a run would take: shapes, parameters, memory and time, without training."""
+"""Estimates of the shapes, parameters, memory and time of a run, without training."""
 
 import time
 
 from keras_capsule_poe.training.images import watched
 
-# What TensorFlow itself takes once it runs.
+# Memory of TensorFlow itself.
 RUNTIME_BYTES = 700e6
 
 
 def plan(config, data):
-    """Estimates a run.
-
-    Args:
-        config: `RunConfig`.
-        data: `ImageData`.
-
-    Returns:
-        dict: `shapes` and `parameters`, each {name: value}; `stages`, {name: dict with epochs,
-        steps, gflop, seconds and note}; `peak_bytes`, `disk_bytes` and `seconds`. The times are
-        FLOPs over this machine's measured rate and the share of it usually reached.
-    """
+    """Return a dict of shapes, parameters, costs of stages, seconds and bytes of a run."""
     data = watched(data, config)
     shapes, parameters = config.family.outline(config, data.image_shape)
     costs = {
@@ -46,14 +36,14 @@ def plan(config, data):
         "parameters": parameters,
         "stages": stages,
         "seconds": sum(stage["seconds"] for stage in stages.values()),
-        # What is stored is mapped, which counts as memory while it is read.
+        # Stored data are memory-mapped, and count as memory while they are read.
         "peak_bytes": int(RUNTIME_BYTES + images + disk + memory),
         "disk_bytes": int(disk),
     }
 
 
 def product_rate():
-    """FLOP/s of a large float32 matrix product here, the best of three."""
+    """Return the float32 matrix-product rate of this machine in FLOP/s, the best of four runs."""
     import tensorflow as tf
 
     a = tf.ones((1024, 1024))

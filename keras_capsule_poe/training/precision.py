@@ -1,4 +1,4 @@
-"""Which number format convolutions train fastest in on this machine."""
+"""Choice of the number format in which convolutions train fastest on this machine."""
 
 from pathlib import Path
 
@@ -6,14 +6,7 @@ POLICIES = ("float32", "mixed_bfloat16")
 
 
 def policy(precision="auto"):
-    """The dtype policy of a precision.
-
-    Args:
-        precision: `"float32"`, `"mixed_bfloat16"`, or `"auto"` for the faster one here.
-
-    Raises:
-        ValueError: If it is none of these.
-    """
+    """Return the dtype policy for a precision; `"auto"` stands for `best_precision()`."""
     if precision == "auto":
         return best_precision()
     if precision not in POLICIES:
@@ -23,13 +16,8 @@ def policy(precision="auto"):
 
 
 def best_precision():
-    """`"mixed_bfloat16"` where the processor or GPU multiplies bfloat16 itself, else `"float32"`.
-
-    On a processor with AVX512-BF16 plain convolutions ran about twice as fast in bfloat16, and
-    large filters, which training computes in float32 either way, take about half the products that
-    float32's digits take (`functions.fast_convolution`). Without such instructions the format is
-    emulated, and slower than float32.
-    """
+    """Return `"mixed_bfloat16"` if the hardware multiplies bfloat16, else `"float32"`."""
+    # Hardware without such instructions emulates bfloat16, which is slower than float32.
     import tensorflow as tf
 
     for device in tf.config.list_physical_devices("GPU"):

@@ -1,8 +1,7 @@
-"""Processes that train together find each other before TensorFlow waits for them.
+"""Rendezvous of the processes that train together.
 
-TensorFlow waits for an hour for a worker that does not come, says nothing, and hears no Ctrl-C.
-So all meet here first, at the address where the chief will listen, and know of each other until
-TensorFlow has joined them.
+TensorFlow waits an hour for a missing worker, without a message and without reaction to Ctrl-C.
+The workers therefore connect to the chief first, and watch each other until TensorFlow joins them.
 """
 
 import contextlib
@@ -18,40 +17,20 @@ import time
 from keras_capsule_poe.errors import RunFailed, listing
 
 PATIENCE = 600.0
-# How often is tried anew what failed, and looked whether all is done, in seconds.
+# Seconds between two attempts, and between two checks whether the watch is closed.
 _AGAIN, _LOOKS = 0.5, 0.1
 _LONGEST = 4096
 
 
 def meet(addresses, worker, patience=PATIENCE, note=print):
-    """Waits until all workers are here.
-
-    Args:
-        addresses: list of str, `host:port` of every worker, the chief first.
-        worker: int, the number of this one.
-        patience: float, for how many seconds at most.
-        note: Function of a line, told for whom is waited.
-
-    Returns:
-        `Watch` over the others; as a context it is open until they are joined.
-
-    Raises:
-        RunFailed: If they do not come in time, the chief refuses this worker, or it cannot listen.
-    """
+    """Wait for all workers (`host:port`, the chief first); return a `Watch` over the others."""
     waiting = _Waiting(patience, note)
     peers = [_join(addresses, worker, waiting)] if worker else _gather(addresses, waiting)
     return Watch(peers, worker, len(addresses))
 
 
 class Watch:
-    """Ends this process if another one ends before all are joined.
-
-    A context: where it ends by an exception, this process is not joined, and the others end.
-
-    Args:
-        peers: list of `_Peer`.
-        worker, workers: int, the number of this one, and how many there are.
-    """
+    """Context that ends this process if another one ends before all have joined."""
 
     def __init__(self, peers, worker, workers):
         self._peers, self._about = peers, (worker, workers)
@@ -66,7 +45,7 @@ class Watch:
         self.close(joined=kind is None)
 
     def close(self, joined=True):
-        """Tells the others that this process has joined them, or lets them see that it has not."""
+        """Close the connections, after a message that this process has joined if it has."""
         self._closed.set()
         self._looking.join()
         for peer in self._peers:
@@ -90,32 +69,17 @@ class Watch:
     def _end(self):
         said = f"Error: {stopped(*self._about)} Start the same command on all of them again."
         print(said, file=sys.stderr, flush=True)
-        # The main thread waits inside of TensorFlow, where nothing reaches it; nothing is begun.
+        # The main thread waits inside TensorFlow and takes no signal; no training has begun.
         os._exit(1)
 
 
 def stopped(worker, workers):
-    """What a worker says where another one is gone.
-
-    Examples:
-
-    >>> stopped(0, 2)
-    'Worker 0 of 2 has stopped because another one did.'
-    """
+    """Return the message of a worker that stops because another one is gone."""
     return f"Worker {worker} of {workers} has stopped because another one did."
 
 
 def host_and_port(address):
-    """The two parts of an address.
-
-    Raises:
-        ValueError: If it has no port from 1 to 65535.
-
-    Examples:
-
-    >>> host_and_port("10.0.0.1:2222"), host_and_port("[::1]:80")
-    (('10.0.0.1', 2222), ('::1', 80))
-    """
+    """Return (host, port) of `host:port`; raise ValueError if there is no valid port."""
     host, _, port = address.rpartition(":")
     if not (host and port.isdecimal() and 0 < int(port) < 2**16):
         raise ValueError(f"an address must be host:port. Received: {address!r}")
@@ -123,18 +87,14 @@ def host_and_port(address):
 
 
 class _Waiting:
-    """Until when; and for what, each of which is said once."""
+    """Deadline of the rendezvous; prints each thing that it waits for once."""
 
     def __init__(self, patience, note):
         self._until, self._patience = time.monotonic() + patience, patience
         self._note, self._said = note, set()
 
     def wait_for(self, what, advice):
-        """Notes what is waited for.
-
-        Raises:
-            RunFailed: If time is up.
-        """
+        """Note what this process waits for; raise RunFailed after the deadline."""
         if time.monotonic() > self._until:
             raise RunFailed(f"Waited {self._patience:g} seconds for {what}. {advice}")
         if what not in self._said:
@@ -143,19 +103,14 @@ class _Waiting:
 
 
 class _Peer:
-    """A connection to another process, which sends lines.
-
-    Attributes:
-        connection: Socket.
-        unread: list of bytes, lines that came behind the one that was waited for.
-    """
+    """Connection to another process that sends lines; `unread` holds lines not yet processed."""
 
     def __init__(self, connection):
         self.connection, self.unread, self._part = connection, [], b""
         connection.settimeout(_AGAIN)
 
     def lines(self):
-        """Lines that have come whole, perhaps none yet; None if it is gone, or sends no lines."""
+        """Return the complete lines received, or None if the peer is gone or sends no lines."""
         try:
             came = self.connection.recv(_LONGEST)
         except TimeoutError:
@@ -166,13 +121,13 @@ class _Peer:
         return None if not came or len(self._part) > _LONGEST else whole
 
     def say(self, line):
-        """Sends a line; that it is gone is seen when it is listened to."""
+        """Send a line; the next call of `lines` shows whether the peer is gone."""
         with contextlib.suppress(OSError):
             self.connection.sendall(line + b"\n")
 
 
 def _gather(addresses, waiting):
-    """The chief's peers: all others, by number."""
+    """Return the chief's peers, once all other workers are present."""
     workers, present = len(addresses), {}
     server = _listen(host_and_port(addresses[0])[1], waiting)
     with server, selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
@@ -196,7 +151,7 @@ def _gather(addresses, waiting):
                     peer = _Peer(server.accept()[0])
                     selector.register(peer.connection, selectors.EVENT_READ, peer)
                     continue
-                if peer.connection.fileno() < 0:  # its place was taken a moment ago
+                if peer.connection.fileno() < 0:  # a newer connection has replaced it
                     continue
                 lines = peer.lines()
                 if lines is None:
@@ -209,7 +164,7 @@ def _gather(addresses, waiting):
                         forget(peer)
                         continue
                     if number in present:
-                        # It may be left of a run that was ended.
+                        # The old connection may be from an earlier run.
                         present[number].say(b"no " + _TWICE.format(number).encode())
                         forget(present[number])
                     present[number] = peer
@@ -227,7 +182,7 @@ _TWICE = "Another process came as worker {}: each needs its own `index`."
 
 
 def _number(hello, workers):
-    """Which worker says hello, and why it is none: one of both is None."""
+    """Return (worker's number, None), or (None, reason) if the greeting is not valid."""
     try:
         said = json.loads(hello)
         number, known = said["worker"], said["workers"]
@@ -241,7 +196,7 @@ def _number(hello, workers):
 
 
 def _join(addresses, worker, waiting):
-    """A worker's peer: the chief, after all have come."""
+    """Return a worker's peer, the chief, once all workers are present."""
     hello = json.dumps({"worker": worker, "workers": len(addresses)}).encode()
     while True:
         waiting.wait_for(
@@ -250,7 +205,7 @@ def _join(addresses, worker, waiting):
         with contextlib.ExitStack() as stack:
             try:
                 peer = _Peer(stack.enter_context(_connection(addresses[0])))
-            except (OSError, UnicodeError):  # a name that is none is not encoded
+            except (OSError, UnicodeError):  # UnicodeError: invalid host name
                 time.sleep(_AGAIN)
                 continue
             peer.say(hello)
@@ -260,7 +215,7 @@ def _join(addresses, worker, waiting):
                 return peer
         if said.startswith(b"no "):
             raise RunFailed(said[3:].decode(errors="replace"))
-        # The chief is gone again; the next one may come.
+        # The chief is gone, but a new one may start.
         time.sleep(_AGAIN)
 
 
@@ -269,7 +224,7 @@ def _connection(address):
 
 
 def _answer(peer, workers, waiting):
-    """What the chief says when all are here; nothing if it is gone."""
+    """Return the chief's line once all workers are present, or b"" if the chief is gone."""
     while True:
         waiting.wait_for(f"all {workers} workers", "Worker 0 says which are missing.")
         lines = peer.lines()
@@ -281,7 +236,7 @@ def _answer(peer, workers, waiting):
 
 
 def _listen(port, waiting):
-    """A server at a port, as soon as that is free: what listened there may just be ending."""
+    """Return a server at this port, once no other process uses the port."""
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
     while True:

@@ -1,4 +1,4 @@
-"""How training tells of its progress; the base class prints lines."""
+"""Progress reports of training; the base class prints lines."""
 
 import contextlib
 import threading
@@ -6,14 +6,20 @@ import time
 
 
 class Reporter:
-    """Prints a line when a stage starts, after each epoch, when it ends, and in between.
+    """Prints a line when a stage starts and ends, after each epoch, and after a long silence.
 
     Subclass it to show progress in another way.
 
     Args:
         write: Function of one line of text.
-        log_dir: Folder for TensorBoard logs, or `None`.
-        silence: float, seconds after which a stage that works without a line says so.
+        log_dir: Folder for TensorBoard logs, or None.
+        silence: float, seconds without output after which a line shows the progress.
+
+    Example:
+
+    >>> reporter = Reporter(write=print)
+    >>> reporter.epoch("encoder", 1, {"loss": 0.25, "seconds": 3.0})
+    encoder: epoch 1: loss 0.25  seconds 3
     """
 
     def __init__(self, write=print, log_dir=None, silence=25.0):
@@ -24,14 +30,14 @@ class Reporter:
         self._stage, self._where, self._pulse = None, None, None
 
     def stage_began(self, stage):
-        """A stage begins, before it has loaded anything."""
+        """Report that a stage begins, before it loads anything."""
         self._stage, self._where = stage, None
         self._began = self._last = time.perf_counter()
         self._pulse = threading.Event()
         threading.Thread(target=self._beat, args=(self._pulse,), daemon=True).start()
 
     def stage_started(self, stage, epochs, steps, first_step=0):
-        """Training of a stage starts, or goes on after `first_step` steps."""
+        """Report that training starts, or resumes after `first_step` steps."""
         self._length = epochs, steps
         self._counted, self._since = first_step, time.perf_counter()
         if first_step:
@@ -41,52 +47,52 @@ class Reporter:
             self.say(f"{stage}: {epochs} epoch{plural} of {steps} steps")
 
     def stage_skipped(self, stage):
-        """A stage was done before."""
+        """Report that a stage was finished before."""
         self.say(f"{stage}: done before")
 
     def stage_ended(self):
-        """A stage ends, one way or the other."""
+        """Stop the progress lines of a stage, also after an error."""
         if self._pulse:
             self._pulse.set()
         self._pulse = None
 
     def step(self, stage, epoch, step, logs):
-        """After each step; `logs` holds the running metrics of the epoch."""
+        """Record a step, `epoch` counted from 0, and the running metrics `logs` of the epoch."""
         self._where = epoch, step, logs["loss"]
 
     def epoch(self, stage, epoch, metrics):
-        """After each epoch."""
+        """Report the metrics of an epoch, counted from 1."""
         self.say(f"{stage}: epoch {epoch}: {describe(metrics)}")
 
     def stage_finished(self, stage, seconds):
-        """A stage is done."""
+        """Report that a stage is finished."""
         self.say(f"{stage}: finished in {seconds:.0f} s")
 
     def note(self, line):
-        """Something that a person should know."""
+        """Report a message for the user."""
         self.say(line)
 
     def callbacks(self, stage):
-        """Further Keras callbacks for a stage: TensorBoard, when asked for."""
+        """Return further Keras callbacks for a stage: TensorBoard if `log_dir` is set."""
         if self.log_dir is None:
             return []
         import keras
 
         class TensorBoard(keras.callbacks.TensorBoard):
             def on_epoch_end(self, epoch, logs=None):
-                # Keras would write an epoch only where it ends with a step that is written.
+                # Keras would write an epoch only if its last step is a logged one.
                 with self.summary.record_if(True):
                     super().on_epoch_end(epoch, logs)
 
         return [TensorBoard(f"{self.log_dir}/{stage}", update_freq=10)]
 
     def say(self, line):
-        """Writes a line."""
+        """Write a line."""
         self._last = time.perf_counter()
         self.write(line)
 
     def progress(self):
-        """Where the stage stands, as a line."""
+        """Return a line about the progress of the current stage."""
         seconds = time.perf_counter() - self._began
         where = self._where
         if where is None:
@@ -105,11 +111,11 @@ class Reporter:
     def _beat(self, ended):
         while not ended.wait(min(1.0, self.silence)):
             if time.perf_counter() - self._last >= self.silence:
-                # A closed output ends training where that writes, and with a message.
+                # If the output is closed, the main thread ends training with a message.
                 with contextlib.suppress(OSError, ValueError):
                     self.say(self.progress())
 
 
 def describe(metrics):
-    """Metrics as text: `loss 0.123  seconds 4.56`."""
+    """Return metrics as text: `loss 0.123  seconds 4.56`."""
     return "  ".join(f"{name} {value:.4g}" for name, value in metrics.items())

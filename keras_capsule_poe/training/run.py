@@ -1,4 +1,4 @@
-"""A training run: the stages of a family in order, each resumed or skipped as it stands."""
+"""A training run: the stages of a family in order, each of them run, resumed or skipped."""
 
 import contextlib
 import dataclasses
@@ -16,7 +16,7 @@ from keras_capsule_poe.training.reporter import Reporter
 
 
 def _one_device():
-    # With NumPy, which `capspoe --help` does without.
+    # Imported here because it imports NumPy, which would slow down `capspoe --help`.
     from keras_capsule_poe.training.distribution import Distribution
 
     return Distribution()
@@ -24,16 +24,14 @@ def _one_device():
 
 @dataclasses.dataclass
 class Run:
-    """What the stages of a run share.
+    """State that the stages of a run share. `train` creates it; see there for an example.
 
     Attributes:
         config: `RunConfig`.
         folder: `RunFolder`.
         reporter: `Reporter`.
-        load_data: Function of nothing to an `ImageData`, called once, when images are needed.
+        load_data: Function without arguments that returns an `ImageData`; called at most once.
         distribution: `Distribution`, the devices and processes that train together.
-        data: That `ImageData`; `data.train.images` (N, H, W, C), uint8, are trained on, and
-            `data.held_out.images`, other training images, watched.
     """
 
     config: RunConfig
@@ -44,18 +42,18 @@ class Run:
 
     @property
     def is_chief(self):
-        """Whether this process is the one that writes."""
+        """True if this process writes files and reports."""
         return self.distribution.is_chief
 
     @property
     def data(self):
-        """The images."""
+        """`ImageData`, loaded at first use. Its `train.images` are uint8 (N, H, W, C)."""
         if not hasattr(self, "_data"):
             self._data = self.load_data()
         return self._data
 
     def load(self):
-        """Loads the images, which may take long."""
+        """Load the images, with progress lines, and return the `ImageData`."""
         self.reporter.stage_began("images")
         try:
             return self.data
@@ -63,19 +61,19 @@ class Run:
             self.reporter.stage_ended()
 
     def path(self, name):
-        """Path of a file in the run's folder."""
+        """Return the path of a file in the run's folder."""
         return self.folder.path / name
 
     def once(self, stage, name, make):
-        """A plain value that a stage makes once, however often it is killed and begun again.
+        """Return a value that a stage computes once, also if the stage is interrupted and resumed.
 
         Args:
-            stage: str, its name.
-            name: str, of the value.
-            make: Function of nothing to the value.
+            stage: str, name of the stage.
+            name: str, name of the value.
+            make: Function without arguments that returns the value, which must fit into JSON.
 
         Returns:
-            The value; it is made anew when the stage was done and is done again.
+            The value. A finished stage that runs again computes a new one.
         """
         path = self.folder.stage(stage) / CHECKPOINTS / f"{name}.json"
         if not path.exists():
@@ -83,25 +81,35 @@ class Run:
         return read_record(path, mend=f"stage_fresh:{stage}")[name]
 
     def metrics(self):
-        """What each finished stage measured, by stage."""
+        """Return the metrics of each finished stage, by its name."""
         return self.folder.metrics(self.config.family)
 
     def fit(
         self, stage, model, stream, schedule, after_epoch=None, picture=None, until=None,
         callbacks=(),
     ):  # fmt: skip
-        """Fits the model of a stage with checkpoints, see `fitting.fit`.
+        """Fit the model of a stage with checkpoints, resuming from the newest one.
 
         Args:
-            stage: str, its name.
-            model: Built Keras model, compiled.
-            stream: Function of keyword arguments of `batches` to a `tf.data.Dataset`.
+            stage: str, name of the stage.
+            model: Built and compiled Keras model that reports a `loss`.
+            stream: Function with the keyword arguments of `batches` that returns a
+                `tf.data.Dataset`.
             schedule: `Schedule`.
-            after_epoch, picture, until, callbacks: See `fitting.fit`; `picture` is a function of
-                a path.
+            after_epoch: Function without arguments, called after each epoch, that returns a dict of
+                further metrics.
+            picture: Function of a path that draws what the model has learned, called about eight
+                times in a stage.
+            until: Function of an epoch's metrics that returns whether training may stop.
+            callbacks: Keras callbacks that depend on the step only, because a resumed run has new
+                ones.
 
         Returns:
             dict, the metrics of the last epoch.
+
+        Raises:
+            RunFailed: If a loss or weight is not finite, no checkpoint can be used, or another
+                process has stopped. The last checkpoint stays.
         """
         from keras_capsule_poe.training.fitting import Diverged, fit
 
@@ -137,31 +145,32 @@ class Run:
 def train(
     config, model_dir, load_data=None, reporter=None, stage=None, fresh=False, distribution=None
 ):
-    """Runs every stage that is not done yet.
+    """Run all stages that are not finished yet.
 
-    Nothing on disk changes before the configuration, the images and the folder are known to fit.
+    No file changes before the configuration, the images and the folder are known to fit together.
 
     Args:
         config: `RunConfig`.
         model_dir: Folder of the run.
-        load_data: Function of nothing to an `ImageData`, called when images are needed; `None`:
-            the images that the configuration names.
-        reporter: `Reporter`; `None`: one that prints.
-        stage: Name of the last stage to run; `None`: all. With `fresh`, the first to do anew.
-        fresh: Starts over: all of it, or from `stage` on.
-        distribution: `Distribution` that `devices.start` gave; `None`: one device. Every
-            process of it must call this alike, with a folder that all of them see.
+        load_data: Function without arguments that returns an `ImageData`, called if images are
+            needed; None: load the images that `config` names.
+        reporter: `Reporter`; None: one that prints.
+        stage: str, name of the last stage to run; None: run all. With `fresh` it is also the
+            first stage to start over.
+        fresh: bool, start over from `stage`, or from the first stage.
+        distribution: `Distribution` that `devices.start` returned; None: one device. All its
+            processes must make the same call, with a folder that all of them can read.
 
     Returns:
         `Run`.
 
     Raises:
-        RunFailed: If the folder belongs to another configuration or to other images, or a stage
+        RunFailed: If the folder belongs to another configuration or to other images, a stage
             fails, or another process has stopped.
-        ConfigError: If the configuration has values out of range, there is no such stage, or
-            Keras runs on another backend than TensorFlow.
+        ConfigError: If a value is out of range, there is no such stage, or Keras does not use
+            the TensorFlow backend.
 
-    Examples:
+    Example:
 
     >>> import tempfile
     >>> from keras_capsule_poe.training import Family, Recipe, Stage
@@ -191,7 +200,7 @@ def train(
     last = names.index(stage) if stage else len(names) - 1
     if run.is_chief:
         if not folder.path.exists():
-            # What cannot be trained leaves no folder.
+            # Check first, so that a run that cannot be trained leaves no folder.
             check_writable(next(path for path in folder.path.absolute().parents if path.exists()))
             run.load()
             images.check(run.data, config, stages)
@@ -221,7 +230,7 @@ def _check_backend():
 
 
 def _follower(reporter, distribution):
-    """What reports in this process: the chief's alone has something to say."""
+    """Return this process's reporter: a silent one unless it is the chief."""
     if distribution.is_chief:
         return reporter
     number, workers = distribution.worker, distribution.workers
@@ -246,12 +255,12 @@ def _run_stages(run, wanted):
         finally:
             run.reporter.stage_ended()
         run.reporter.stage_finished(stage.name, seconds)
-        # What a stage leaves is there before the next one begins.
+        # Barrier: a stage's files must exist before the next stage begins.
         run.distribution.from_chief(None)
 
 
 def _is_left(run, stage):
-    """Whether a stage is to be done; what was made of an earlier version of it counts no more."""
+    """Return whether a stage must run; mark later stages as not started if it is new."""
     folder, reporter, stages = run.folder, run.reporter, run.config.stages
     if folder.is_done(stage, stages):
         folder.check(stage)
@@ -263,6 +272,6 @@ def _is_left(run, stage):
             return False
         reporter.note(f"{folder.path / changed[0]} is damaged: {stage.name} makes it again")
     if folder.done(stage.name) is None:
-        # Even if this one is killed.
+        # Now, so that it also holds if this stage is killed.
         folder.forget(stages[stages.index(stage) + 1 :])
     return True

@@ -1,4 +1,4 @@
-"""How long a stage trains."""
+"""Duration of the training of a stage."""
 
 import dataclasses
 import math
@@ -6,19 +6,20 @@ import math
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """Epochs and batches of a stage.
+    """Epochs and batch size of a stage.
 
-    Without `epochs`, as many as make about `steps` steps: more of them on a small data set.
+    If `epochs` is None, the number of epochs gives about `steps` steps. Small data sets then get
+    more epochs.
 
     Attributes:
         epochs: int, or None.
-        steps: int, about how many, where `epochs` is None.
-        batch_size: int, images a step.
+        steps: int, approximate number of steps if `epochs` is None.
+        batch_size: int, images in a step.
 
     Raises:
-        ValueError: If one is below one.
+        ValueError: If a value is below 1.
 
-    Examples:
+    Example:
 
     >>> Schedule(steps=900, batch_size=32).over(60_000)
     (1, 1875)
@@ -34,6 +35,6 @@ class Schedule:
                 raise ValueError(f"`{name}` must be at least 1. Received: {name}={value!r}")
 
     def over(self, images):
-        """Epochs, and steps an epoch, for so many training images: a pair of int."""
+        """Return (epochs, steps of an epoch) for this number of training images."""
         steps = math.ceil(images / self.batch_size)
         return self.epochs or max(1, round(self.steps / steps)), steps

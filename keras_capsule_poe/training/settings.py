@@ -1,4 +1,4 @@
-"""Settings as they come from files and the command line: reading them, and their kinds."""
+"""Conversion of settings from files and the command line."""
 
 import math
 import types
@@ -13,38 +13,17 @@ from keras_capsule_poe.errors import ConfigError
 
 
 def read_toml(path):
-    """The settings in a TOML file, as nested dicts.
-
-    Raises:
-        ConfigError: If the file cannot be read or is not TOML.
-    """
+    """Return a TOML file as nested dicts; raise ConfigError if it is not readable."""
     try:
         with open(path, "rb") as file:
             return tomllib.load(file)
-    # What is no TOML or UTF-8 are values too, and so is a number of thousands of digits.
+    # ValueError: not TOML, not UTF-8, or a number with thousands of digits.
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"Cannot read the configuration {path}: {error}") from error
 
 
 def convert(name, value, kind):
-    """A setting's value as of its kind, for instance the text `"3"` as the number 3.
-
-    Args:
-        name: str, for the message.
-        value: As TOML or a person gives it.
-        kind: Type annotation of the setting: `bool`, `int`, `float`, `str` or `tuple[int, int]`,
-            maybe with `| None`.
-
-    Raises:
-        ConfigError: If it cannot be.
-
-    Examples:
-
-    >>> convert("encoder.capsules", "20", int)
-    20
-    >>> convert("encoder.epochs", "none", int | None) is None
-    True
-    """
+    """Convert a value, maybe text, to the type of its setting, or raise ConfigError."""
     kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     optional = type(None) in kinds
     if optional and value in (None, "none"):
@@ -96,13 +75,13 @@ def _number_or_text(value):
         return _text(value)
 
 
-# What a kind is called, and how a value becomes one.
+# For each type, its description in messages and its conversion.
 _KINDS = {
     bool: ("true or false", _truth),
     int: ("a whole number", _whole),
     float: ("a number", _number),
     str: ("text", _text),
     tuple[int, int]: ("a whole number of pixels, or height and width as HxW", _pair),
-    # What takes a number or the name of a rule for it.
+    # Settings that take a number or the name of a rule for it.
     float | str: ("a number or a word", _number_or_text),
 }

@@ -1,4 +1,4 @@
-"""Images composed of others while training asks for them, the same for the same seed and epoch."""
+"""Images composed of others on the fly, reproducible from the seed and the epoch."""
 
 from keras_capsule_poe.data.composed.affine import Affine
 from keras_capsule_poe.data.composed.composed_set import ComposedSet

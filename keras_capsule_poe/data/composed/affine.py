@@ -1,4 +1,4 @@
-"""Images turned, sheared, scaled and moved on a larger canvas, as those of affNIST."""
+"""Images under random affine maps on a larger canvas, like affNIST."""
 
 import dataclasses
 
@@ -7,7 +7,7 @@ import numpy as np
 from keras_capsule_poe.data.composed.composition import Composition, one_label
 from keras_capsule_poe.data.warping import affine_matrix, warp
 
-# The six numbers of an image, in the order of the array `affine`.
+# Columns of `affine`: degrees counter-clockwise, columns per row up, two factors, pixels.
 NUMBERS = (
     "rotation",
     "shear",
@@ -20,34 +20,10 @@ NUMBERS = (
 
 @dataclasses.dataclass(frozen=True)
 class Affine(Composition):
-    """Each image under a random affine map on a dark canvas, so that no ink leaves it.
+    """Random affine map of each image on a dark canvas that keeps all ink, like affNIST."""
 
-    It is affNIST-like, not affNIST: ranges and rules are that data set's as far as they are
-    known, the images are drawn anew. Bilinear, rounded to whole grey levels.
-
-    Args:
-        pad: int, dark pixels on each side of an image that lies in the middle.
-        rotation: float, degrees at most, to either side.
-        shear: float, columns a row at most, to either side.
-        scale: float, how far both scales may be from 1.
-
-    All are uniform in their ranges, and the translation among those that keep all ink on the
-    canvas. Ink that is too large for the canvas comes to its middle and is cut off.
-
-    Examples:
-
-    >>> affine = Affine()
-    >>> digits = np.zeros((2, 28, 28, 1), np.uint8)
-    >>> digits[:, 10:18, 12:16] = 255
-    >>> batch = affine(digits, np.array([1, 1]), np.random.default_rng(0))
-    >>> {name: array.shape for name, array in batch.items()}
-    {'images': (2, 40, 40, 1), 'labels': (2,), 'affine': (2, 6)}
-
-    Reference:
-
-    - [affNIST](https://www.cs.toronto.edu/~tijmen/affNIST/)
-    """
-
+    # Uniform ranges like affNIST's (https://www.cs.toronto.edu/~tijmen/affNIST/) as far as known:
+    # pixels per side, degrees, columns per row, and distance of both factors from 1.
     pad: int = 6
     rotation: float = 20.0
     shear: float = 0.2
@@ -62,21 +38,18 @@ class Affine(Composition):
             "rotation": rng.uniform(-self.rotation, self.rotation, n),
             "shear": rng.uniform(-self.shear, self.shear, n),
             "scale": rng.uniform(1 - self.scale, 1 + self.scale, (n, 2)),
-            # From one edge of the canvas to the other, as far as the ink can go.
+            # Position within `translation_range`.
             "place": rng.random((n, 2)),
         }
 
     def compose(self, images, labels, index, drawn):
-        """`images`, `labels`, and `affine` (B, 6) float32, in the order of `NUMBERS`.
-
-        Degrees counter-clockwise, columns to the right a row up, two factors, and pixels down
-        and to the right; `affine_matrix` and `warp` say how they apply.
-        """
+        """Return `images`, `labels` and `affine` (B, 6) float32 in the order of `NUMBERS`."""
         images = images[index]
         rotation, shear, scale = (drawn[name][index] for name in ("rotation", "shear", "scale"))
         matrices = affine_matrix(rotation, shear, scale)
         size = self.shape(images.shape[1:])[:2]
         low, high = translation_range(images, matrices, size)
+        # Ink larger than the canvas has low > high; it is centred and cut off.
         translations = np.where(
             low < high, low + drawn["place"][index] * (high - low), (low + high) / 2
         )
@@ -90,26 +63,9 @@ class Affine(Composition):
 
 
 def translation_range(images, matrices, size):
-    """The least and largest translations that keep all ink on the canvas.
-
-    Args:
-        images: Array (B, H, W, C).
-        matrices: Array (B, 2, 2) of (row, column).
-        size: Pair (H', W') of the canvas.
-
-    Returns:
-        Two float arrays (B, 2), down and to the right, in pixels. Where the ink is larger than
-        the canvas the first is above the second; without ink they are as for a single pixel.
-
-    Examples:
-
-    >>> dot = np.zeros((1, 3, 3, 1), np.uint8)
-    >>> dot[0, 1, 1] = 255
-    >>> low, high = translation_range(dot, np.eye(2)[np.newaxis], (5, 5))
-    >>> low.tolist(), high.tolist()
-    ([[-2.0, -2.0]], [[2.0, 2.0]])
-    """
+    """Return the least and largest translations (B, 2) in pixels that keep all ink."""
     ink = images.any(axis=-1)
+    # An image without ink counts as one pixel in the middle.
     ink |= ~ink.any(axis=(1, 2), keepdims=True) & _middle(ink.shape[1:])
     down, right = (np.arange(length) - (length - 1) / 2 for length in ink.shape[1:])
     lows, highs = [], []
@@ -118,7 +74,7 @@ def translation_range(images, matrices, size):
         points = row * down[:, None] + column * right
         least = np.where(ink, points, np.inf).min(axis=(1, 2))
         most = np.where(ink, points, -np.inf).max(axis=(1, 2))
-        # A pixel's bilinear tent reaches one pixel in each direction before it is mapped.
+        # Bilinear interpolation spreads a pixel by one pixel in each direction before the map.
         reach = np.abs(matrices[:, axis]).sum(axis=-1)
         half = (size[axis] + 1) / 2
         lows.append(reach - half - least)
@@ -127,7 +83,6 @@ def translation_range(images, matrices, size):
 
 
 def _middle(shape):
-    """A boolean array whose middle pixel is True."""
     middle = np.zeros(shape, bool)
     middle[shape[0] // 2, shape[1] // 2] = True
     return middle

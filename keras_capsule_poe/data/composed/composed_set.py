@@ -1,4 +1,4 @@
-"""Images to train on that are composed anew each epoch, held as the images they are made of."""
+"""Training sets whose images are composed anew every epoch."""
 
 import dataclasses
 import functools
@@ -17,18 +17,18 @@ _CHUNK = 256
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ComposedSet:
-    """As many images as it is made of, composed anew for each epoch; otherwise as an `ImageSet`.
+    """Images composed anew every epoch, as many as the base has.
 
-    `images`, `labels` and `extras` are those of `fixed()`, composed when first asked for, so
-    that whatever takes an `ImageSet` takes this one, too. `epoch` is what training asks.
+    Training calls `epoch`. For code that expects an `ImageSet`, the attributes `images`, `labels`
+    and `extras` are those of `fixed()`, composed at first use.
 
     Attributes:
-        base: `ImageSet` to compose of.
-        composition: `Composition`.
-        name: where the images come from, for people to read.
+        base: `ImageSet`, the originals.
+        composition: `Composition`, for example `Overlapping()`.
+        name: str, describes the source.
 
     Raises:
-        DataError: if the composition needs images of two classes and there are none.
+        DataError: If the composition needs images of two classes and there are none.
 
     Examples:
 
@@ -62,7 +62,7 @@ class ComposedSet:
 
     @property
     def image_shape(self):
-        """`(H, W, C)` of one composed image."""
+        """Shape (H, W, C) of one composed image."""
         return self.composition.shape(self.base.image_shape)
 
     @property
@@ -72,42 +72,45 @@ class ComposedSet:
 
     @property
     def nbytes(self):
-        """Bytes that the images take that it is composed of."""
+        """Memory used by the originals in bytes."""
         return self.base.nbytes
 
     @functools.cached_property
     def fingerprint(self):
-        """16 hex digits that change with the composition and with any pixel."""
+        """Hash of the composition and the originals' pixels."""
         words = f"{self.composition!r} {self.base.fingerprint}"
         return hashlib.sha256(words.encode()).hexdigest()[:16]
 
     @property
     def label_fingerprint(self):
-        """See `ImageSet.label_fingerprint`: that of the images that it is composed of."""
+        """Hash of the originals' labels, or `None`, see `ImageSet`."""
         return self.base.label_fingerprint
 
     def epoch(self, seed, epoch):
-        """The images of an epoch.
+        """Return the images of an epoch.
 
         Args:
-            seed, epoch: integers of at least 0.
+            seed: non-negative int.
+            epoch: non-negative int.
 
         Returns:
-            Function of an int64 array (B,), the numbers of images, to a dict of arrays (B, ...):
-            `images`, `labels` and extras. Image i of an epoch is always the same, whatever is
-            asked with it.
+            Function of an int64 array (B,) of image indices. It returns a dict of arrays (B, ...):
+            `images`, `labels` if known, and extras. An image does not depend on the other indices.
         """
         images, labels = self.base.images, self.base.labels
         drawn = self.composition.draw(len(self), labels, generator(seed, epoch, 0, _COMPOSING))
         return functools.partial(self.composition.compose, images, labels, drawn=drawn)
 
     def fixed(self, seed=0, copies=1, extras=True):
-        """An `ImageSet` of `copies` epochs, one after another, from the first on.
+        """Compose the first `copies` epochs and join them.
 
         Args:
-            seed: integer of at least 0.
-            copies: int, at least 1.
-            extras: whether to keep what belongs to an image besides its labels.
+            seed: non-negative int.
+            copies: positive int.
+            extras: bool; if False, only images and labels are kept.
+
+        Returns:
+            `ImageSet` of `copies * len(self)` images.
         """
         n, whole = len(self), {}
         for epoch in range(copies):
@@ -129,24 +132,24 @@ class ComposedSet:
 
     @property
     def images(self):
-        """`(N, H, W, C)` uint8 array, see the class."""
+        """uint8 array (N, H, W, C) of `fixed()`."""
         return self._fixed.images
 
     @property
     def labels(self):
-        """`(N,)` or `(N, K)` int64 array, or `None`, see the class."""
+        """int64 array (N,) or (N, K) of `fixed()`, or `None`."""
         return self._fixed.labels
 
     @property
     def extras(self):
-        """What belongs to the images besides labels, a dict of arrays, see the class."""
+        """Dict of the extra arrays of `fixed()`."""
         return self.fixed().extras
 
     def head(self, n):
-        """The first `n` images of `fixed()`, as an `ImageSet`."""
+        """Return the first `n` images of `fixed()` as an `ImageSet`."""
         return self.fixed().head(n)
 
     def split(self, n):
-        """Two sets that share no image: composed of the first `n`, and, fixed, of the others."""
+        """Compose sets of the first `n` originals and, as a fixed `ImageSet`, of the others."""
         first, rest = self.base.split(n)
         return dataclasses.replace(self, base=first), dataclasses.replace(self, base=rest).fixed()

@@ -1,4 +1,4 @@
-"""What a composition of images is: a seeded, pure function of images and their labels."""
+"""Compositions: seeded, pure functions from images and labels to new images."""
 
 import abc
 
@@ -6,62 +6,29 @@ import numpy as np
 
 
 class Composition(abc.ABC):
-    """Composes images out of others, by randomness that is handed in.
+    """Seeded composition of images from others."""
 
-    What is random is drawn for all images of an epoch at once, and little; what is large is
-    composed from it a batch at a time, the same however the epoch is cut into batches. Calling
-    it does both: `composition(images, labels, rng)` is a batch, a dict of arrays.
-
-    Attributes:
-        needs_classes: bool, whether it needs labels of two classes.
-    """
-
+    # Called once per epoch (`draw`) and once per batch (`compose`); batching must not matter.
     needs_classes = False
 
     @abc.abstractmethod
     def shape(self, image_shape):
-        """`(H', W', C)` of what is composed of images `(H, W, C)`."""
+        """Return the shape of images composed from images of shape (H, W, C)."""
 
     @abc.abstractmethod
     def draw(self, n, labels, rng):
-        """What is random about `n` images.
-
-        Args:
-            n: int.
-            labels: int64 array (n,), or None.
-            rng: `np.random.Generator`.
-
-        Returns:
-            dict of arrays (n, ...).
-        """
+        """Draw the random numbers of `n` images, a dict of arrays (n, ...)."""
 
     @abc.abstractmethod
     def compose(self, images, labels, index, drawn):
-        """The composed images number `index`.
-
-        Args:
-            images: uint8 array (n, H, W, C), all there are to compose of.
-            labels: int64 array (n,), or None.
-            index: int64 array (B,).
-            drawn: What `draw` drew.
-
-        Returns:
-            dict of arrays (B, ...): `images` (B, H', W', C) uint8, `labels` int64 where there are
-            any, and whatever else belongs to an image.
-        """
+        """Return `images`, any `labels` and extras (B, ...) of the images at `index`."""
 
     def __call__(self, images, labels, rng):
-        """All of `images` composed: a dict of arrays, see `compose`."""
+        """Compose all of `images`."""
         drawn = self.draw(len(images), labels, rng)
         return self.compose(images, labels, np.arange(len(images)), drawn)
 
 
 def one_label(labels, index):
-    """The dict of the labels of images `index`, empty where there are none.
-
-    Examples:
-
-    >>> one_label(None, np.array([0]))
-    {}
-    """
+    """Return the labels at `index` as a dict, empty without labels."""
     return {} if labels is None else {"labels": labels[index]}

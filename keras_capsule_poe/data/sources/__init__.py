@@ -1,1 +1,1 @@
-"""Readers of images, one a kind of source."""
+"""Readers of images, one module per kind of source."""

@@ -1,4 +1,4 @@
-"""The affNIST data set itself, from the MATLAB files that its authors offer."""
+"""The original affNIST test images, from MATLAB files."""
 
 import re
 from pathlib import Path
@@ -13,22 +13,7 @@ FIELDS = ("image", "label_int", "human_readable_transform")
 
 
 def read_affnist(folder):
-    """The transformed images of a folder: its `test.mat`, or else its batches `1.mat`, `2.mat`, ...
-
-    Args:
-        folder: path of a folder with files of `transformed/`, unpacked.
-
-    Returns:
-        `ImageSet` of `(N, 40, 40, 1)` images, whose extra `affine` (N, 6) float32 is
-        `human_readable_transform` as the files have it.
-
-    Raises:
-        DataError: if there are no such files, or they hold something else.
-
-    Reference:
-
-    - [affNIST](https://www.cs.toronto.edu/~tijmen/affNIST/)
-    """
+    """Read a folder's `test.mat`, else its batches `1.mat`, `2.mat`, ..., as an `ImageSet`."""
     folder = Path(folder).expanduser()
     numbered = [path for path in folder.glob("*.mat") if re.fullmatch(r"\d+", path.stem)]
     files = [folder / "test.mat"] if (folder / "test.mat").is_file() else numbered
@@ -44,11 +29,11 @@ def read_affnist(folder):
 
 
 def _read(path):
-    """Images (N, 40, 40, 1), labels (N,) and transformations (N, 6) of one file."""
+    """Read images (N, 40, 40, 1), labels (N,) and transformations (N, 6) of one file."""
     from scipy.io import loadmat
 
     try:
-        # What is no MATLAB file, or half of one, fails in many ways.
+        # Invalid and truncated files raise many kinds of errors.
         data = loadmat(path, variable_names=["affNISTdata"])["affNISTdata"]
         images, labels, affine = (np.asarray(data[name][0, 0]) for name in FIELDS)
         n = labels.size
@@ -62,6 +47,6 @@ def _read(path):
             f"{path} must be a file of affNIST: a struct affNISTdata with {', '.join(FIELDS)} of "
             f"1600, 1 and 6 rows; download it again. Received: {received}."
         )
-    # A column an image, whose pixels lie row after row.
+    # Each column is an image in row-major order.
     pixels = np.ascontiguousarray(images.T).reshape(n, SIDE, SIDE, 1)
     return pixels, labels.ravel().astype(np.int64), affine.T.astype(np.float32)

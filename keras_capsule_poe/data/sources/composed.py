@@ -1,4 +1,4 @@
-"""Data sets that are composed of another: what their names mean, and how they are loaded."""
+"""Data sets composed of another, selected by their name."""
 
 import dataclasses
 import re
@@ -11,7 +11,7 @@ from keras_capsule_poe.data.image_set import ImageData
 from keras_capsule_poe.data.sources.affnist import read_affnist
 from keras_capsule_poe.errors import DataError
 
-# What each ending of a name trains on and what it tests with, as S17 has them.
+# Compositions for training and testing (Sabour et al., 2017), by suffix.
 KINDS = {
     "multi": (Overlapping, Overlapping),
     "translated": (Translated, Translated),
@@ -23,47 +23,18 @@ SETTINGS = ("shift", "copies")
 
 @dataclasses.dataclass(frozen=True)
 class Composed:
-    """What the name of a composed data set means.
-
-    Attributes:
-        name: str, the name itself.
-        base: str, the data set whose images it is composed of.
-        kind: str, a key of `KINDS`.
-        shift: int, pixels that a training image (and each of a pair) moves at most, or `None`:
-            as S17 has it.
-        copies: int, how many test images are made of each one of the base.
-    """
+    """Parsed name of a composed data set."""
 
     name: str
     base: str
     kind: str
+    # Largest shift in pixels (None: the composition's default), and test images per original.
     shift: int | None = None
     copies: int = 1
 
 
 def find_composed(name):
-    """What `NAME[/SETTING=NUMBER,...]` means, as far as its form says.
-
-    Args:
-        name: str, such as `"multimnist"`, `"fashion_mnist_translated"` or
-            `"affnist/copies=32"`.
-
-    Returns:
-        `Composed`, whose base may not exist, or `None` for a name of another form.
-
-    Raises:
-        DataError: if it has settings that there are not.
-
-    Examples:
-
-    >>> found = find_composed("multimnist/shift=6")
-    >>> found.base, found.kind, found.shift
-    ('mnist', 'multi', 6)
-    >>> find_composed("fashion_mnist_affine").base
-    'fashion_mnist'
-    >>> find_composed("mnist_corrupted") is None
-    True
-    """
+    """Parse `NAME[/SETTING=NUMBER,...]`; return `None` for names of another form."""
     plain, slash, settings = name.partition("/")
     match = re.fullmatch(rf"(\w+)_({'|'.join(KINDS)})", ALIASES.get(plain, plain))
     if not match:
@@ -81,18 +52,12 @@ def find_composed(name):
 
 
 def load_composed(composed, load, options):
-    """Images composed anew each epoch to train on, and fixed ones, of test images, to test with.
-
-    Args:
-        composed: `Composed`.
-        load: function of the name of a data set and `Options` to an `ImageData`.
-        options: `Options`.
-    """
+    """Load composed training images and fixed composed test images as `ImageData`."""
     options.refuse("a data set that is composed of another", "column", "image_size", "skip_broken")
     real = None
     affnist = ALIASES["affnist"] == f"{composed.base}_{composed.kind}"
     if affnist and options.manual_dir is not None:
-        # Before the images of the base, since that is where a wrong folder shows.
+        # Before the base is loaded, so that a wrong folder fails early.
         real = read_affnist(options.manual_dir)
     base = load(composed.base, options)
     train, test = (kind() for kind in KINDS[composed.kind])
@@ -102,7 +67,7 @@ def load_composed(composed, load, options):
     trained = ComposedSet(base.train, train, composed.name)
     if real is not None:
         return ImageData(trained, real)
-    # Always of one seed, so that test figures of different seeds compare.
+    # Fixed seed, so that test metrics of different training seeds are comparable.
     name = "affNIST-like" if affnist else composed.name
     tested = ComposedSet(base.test, test, name).fixed(seed=0, copies=composed.copies)
     return ImageData(trained, tested, base.skipped)

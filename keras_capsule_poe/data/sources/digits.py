@@ -1,4 +1,4 @@
-"""The small handwritten digits that scikit-learn brings along: no network, no files."""
+"""Scikit-learn's handwritten digits, available without network or files."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ BRIGHTEST = 16
 
 
 def load_digits(options):
-    """1797 digits of 8x8 pixels, enlarged to 28x28: 1500 to train on and 297 to test with."""
+    """Load the training and test digits of 8x8 pixels, enlarged to 28x28."""
     from sklearn import datasets
 
     options.refuse(
@@ -19,8 +19,8 @@ def load_digits(options):
     )
     digits = datasets.load_digits()
     images = floats_to_bytes(digits.images / BRIGHTEST, "digits")[..., np.newaxis]
-    # The same split whatever the seed, so that test figures of different seeds compare. The
-    # data come in order of their writers, hence the shuffling.
+    # Shuffled, because the data are sorted by writer. The seed is fixed, so that test metrics
+    # of different training seeds are comparable.
     order = epoch_order(len(images), seed=0, epoch=0)
     names = tuple(str(name) for name in digits.target_names)
 

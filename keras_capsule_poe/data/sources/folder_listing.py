@@ -1,4 +1,4 @@
-"""Which image files a folder holds, without their paths: a million of these would fill memory."""
+"""Image files of a folder, listed without keeping millions of paths in memory."""
 
 import array
 import functools
@@ -14,25 +14,7 @@ EXTENSIONS = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff")
 
 
 class Listing:
-    """The image files below a folder, in sorted order, hidden ones left out.
-
-    Args:
-        root: The folder; it need not exist.
-
-    Attributes:
-        root: The folder, str.
-        class_names: tuple of str, the first-level sub-folders in sorted order; `None` if a file
-            lies in none.
-        classes: `(N,)` int64 array, the number of each file's sub-folder.
-
-    Raises:
-        DataError: if a folder cannot be read.
-
-    Examples:
-
-    >>> len(Listing("nowhere"))
-    0
-    """
+    """Image files below a folder in sorted order, without hidden ones."""
 
     def __init__(self, root):
         self.root = os.fspath(root)
@@ -42,19 +24,19 @@ class Listing:
             is_flat = is_flat or not inside
             classes.append(numbers.setdefault(top, len(numbers)) if inside else 0)
         self.classes = np.frombuffer(classes, np.int64) if classes else np.empty(0, np.int64)
-        # Sub-folders come in sorted order.
+        # First-level sub-folders in sorted order; None if a file lies outside them.
         self.class_names = None if is_flat else tuple(numbers)
 
     def __len__(self):
         return len(self.classes)
 
     def paths(self, first=0):
-        """Iterates over paths, str, from the file number `first` on."""
+        """Iterate over the paths (str) from file number `first` on."""
         return itertools.islice(_walk(self.root), first, None)
 
     @functools.cached_property
     def fingerprint(self):
-        """Hex digits that change with the name, size or time of change of any file."""
+        """Hash of the name, size and modification time of each file."""
         digest = hashlib.sha256()
         for path in self.paths():
             try:
@@ -67,7 +49,7 @@ class Listing:
 
 
 def _walk(folder, above=()):
-    """Paths of image files, also behind links, unless these lead back to a folder `above`."""
+    """Iterate over paths of image files; follow links, except back to a folder in `above`."""
     if not above and not os.path.isdir(folder):
         return
     try:
@@ -75,7 +57,7 @@ def _walk(folder, above=()):
         here = status.st_dev, status.st_ino
         if here in above:
             return
-        # Names alone: entries of a folder of a million files take ten times as much.
+        # Names only: directory entries take ten times as much memory.
         names, folders = [], set()
         with os.scandir(folder) as entries:
             for entry in entries:

@@ -1,4 +1,4 @@
-"""One image file, of whatever format and colour mode, as an array."""
+"""Decoding of one image file to an array."""
 
 import os
 import stat
@@ -11,34 +11,22 @@ from keras_capsule_poe.errors import DataError
 
 
 class UnreadableImage(Exception):
-    """A file that no image can be read from; the message says why, as what the file is."""
+    """Error of a file that holds no readable image; its message follows the path."""
 
 
 def read_image(path):
-    """Reads the first image of a file, upright and without transparency.
-
-    Args:
-        path: path of the file.
-
-    Returns:
-        `(H, W, C)` uint8 array; C is 1 for a grey image (also one of 16 bit, or with a grey
-        palette) and 3 for any other. Transparent pixels are blended with black.
-
-    Raises:
-        UnreadableImage: if the file may not be read, cannot be decoded or is far too large.
-        DataError: if its pixels have no known range.
-    """
+    """Read the first image of a file, upright and on black, as uint8 (H, W, C), C 1 or 3."""
     from PIL import Image, ImageOps
 
     try:
-        # To open a FIFO would wait for whoever writes into it.
+        # Opening a FIFO would wait for a writer.
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise UnreadableImage("is no file")
         file = open(path, "rb")
     except OSError as error:
         raise UnreadableImage(f"cannot be read: {error.strerror or error}") from error
     with file, warnings.catch_warnings():
-        # Pillow warns of odd metadata and of images that are merely large.
+        # Pillow warns of odd metadata and of large images.
         warnings.simplefilter("ignore")
         try:
             with Image.open(file) as image:
@@ -49,14 +37,14 @@ def read_image(path):
         except Image.DecompressionBombError as error:
             most = 2 * Image.MAX_IMAGE_PIXELS
             raise UnreadableImage(f"is too large, it holds more than {most:,} pixels") from error
-        # Decoders fail in many ways on damaged files: OSError, SyntaxError, struct.error and more.
+        # Damaged files raise OSError, SyntaxError, struct.error and more.
         except Exception as error:
             raise UnreadableImage("is broken or no image") from error
     return _deep(path, array) if deep else array
 
 
 def _shallow(image):
-    """An image of 8 bit or less as `(H, W, C)` uint8."""
+    """Convert an image of at most 8 bits to uint8 (H, W, C)."""
     from PIL import Image
 
     grey = image.mode in ("1", "L", "LA", "La")
@@ -69,7 +57,8 @@ def _shallow(image):
 
 
 def _deep(path, array):
-    """A grey image of more than 8 bit; Pillow itself would cut it off at 255."""
+    """Convert a grey image of more than 8 bits to uint8."""
+    # Pillow itself would clip at 255.
     if array.dtype.kind != "f":
         low, high = array.min(), array.max()
         if low < 0 or high > 65535:

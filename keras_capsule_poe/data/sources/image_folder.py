@@ -15,14 +15,14 @@ from keras_capsule_poe.errors import DataError
 
 
 def load_folder(folder, options):
-    """All images below `folder`, in random order, split into training and test images."""
+    """Load all images below `folder` in random order, split into training and test images."""
     options.refuse("a folder of images", "column", "data_dir", "manual_dir")
     folder = Path(folder)
     tests = [folder / name for name in ("test", "validation", "val")]
     test = next((root for root in tests if root.is_dir()), tests[0])
     parts = [Listing(folder / "train"), Listing(test)]
     if all(map(len, parts)):
-        # In random order, so that `limit` takes from every class.
+        # Random order, so that `limit` takes images of every class.
         orders = [epoch_order(len(part), options.seed, 0) for part in parts]
     else:
         whole = Listing(folder)
@@ -48,7 +48,7 @@ def load_folder(folder, options):
 
 
 def _read(folder, parts, orders, options):
-    """Images in memory, and the numbers of their files, of each part; and paths left out."""
+    """Read each part into memory: pairs (images, file numbers), and the skipped paths."""
     reader = _Reader(options)
     found = []
     for part, order, limit in zip(parts, orders, (options.limit, None)):
@@ -58,14 +58,14 @@ def _read(folder, parts, orders, options):
 
 
 def _stored(folder, parts, orders, options):
-    """As `_read`, but the images of all files lie in a store."""
+    """Read each part as `_read` does, through a store on disk."""
     parts = parts[:1] if parts[0] is parts[1] else parts
     sizes = [len(part) for part in parts]
 
     def read(part):
         def blocks(first):
             reader = _Reader(options)
-            # What stands for files that cannot be read.
+            # A blank image fills the rows of unreadable files.
             readable = reader.images(path for each in parts for path in each.paths())
             if (blank := next(readable, None)) is None:
                 raise _none_left(sum(sizes), reader.skipped[0])
@@ -107,7 +107,7 @@ def _none_left(files, first):
 
 
 class _Reader:
-    """Reads files one after another and sees to it that their images fit together."""
+    """Reader of image files that checks that all images have one size."""
 
     def __init__(self, options):
         self.options = options
@@ -116,7 +116,7 @@ class _Reader:
         self.skipped = []
 
     def image(self, path):
-        """The image of a file; None, and `skipped` grows, if it is broken."""
+        """Read one image, or record a broken file in `skipped` and return `None`."""
         try:
             image = read_image(path)
         except UnreadableImage as error:
@@ -131,11 +131,11 @@ class _Reader:
         return image
 
     def images(self, paths):
-        """Those of `paths` that can be read."""
+        """Iterate over the readable images of `paths`."""
         return (image for path in paths if (image := self.image(path)) is not None)
 
     def read(self, paths, order, limit):
-        """A list of images, at most `limit`, and the numbers of their files."""
+        """Read at most `limit` images; return them and the numbers of their files."""
         images, files = [], []
         for number in order:
             if len(images) == limit:
@@ -144,7 +144,7 @@ class _Reader:
             if image is None:
                 continue
             if not images:
-                # One by one, and then side by side.
+                # Two copies: the list of images, then the stacked array.
                 check_room(min(len(order), limit or len(order)), image.shape, copies=2)
             images.append(image)
             files.append(number)
@@ -166,7 +166,7 @@ class _Reader:
             )
 
     def stack(self, images):
-        """The images as `(N, H, W, C)`, grey only if every image read was grey."""
+        """Stack images to (N, H, W, C), grey only if every image read was grey."""
         channels = 1 if self.grey else 3
         stacked = np.empty((len(images), *self.first[1], channels), np.uint8)
         for i, image in enumerate(images):

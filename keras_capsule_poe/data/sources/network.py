@@ -1,19 +1,16 @@
-"""Whether there is a network at all, found out fast."""
+"""Network check with a short timeout."""
 
 import socket
 import threading
 import urllib.parse
 import urllib.request
 
+# tensorflow-datasets retries for more than three minutes when offline.
 TIMEOUT_SECONDS = 3.0
 
 
 def is_online():
-    """Whether the host that serves most data sets, or the user's proxy, accepts connections.
-
-    Takes no more than `TIMEOUT_SECONDS`. tensorflow-datasets without a network repeats each
-    download for more than three minutes before it fails, so this must be known beforehand.
-    """
+    """Return whether the main data host, or the proxy, accepts connections."""
     proxy = urllib.request.getproxies().get("https")
     address = urllib.parse.urlsplit(proxy or "https://storage.googleapis.com")
     host = address.hostname, address.port or 443
@@ -26,7 +23,7 @@ def is_online():
         except OSError:
             pass
 
-    # In a thread, since looking up a name has no timeout of its own.
+    # In a thread, because name resolution has no timeout.
     thread = threading.Thread(target=connect, daemon=True)
     thread.start()
     thread.join(TIMEOUT_SECONDS)

@@ -13,21 +13,21 @@ from keras_capsule_poe.data.sources.npz_rows import Member, reading
 from keras_capsule_poe.data.store import Source, joined, open_store
 from keras_capsule_poe.errors import DataError, listing
 
-# How a single array, of an .npy file, begins.
+# First bytes of an .npy file.
 _ARRAY = b"\x93N"
 
 
 def load_npz(path, options):
-    """`x_train` and `x_test` (with `y_train`, `y_test`), or `images` (with `labels`)."""
+    """Load `x_train` and `x_test`, or `images`, or the array `column`, with any labels."""
     options.refuse("an .npz file", "data_dir", "manual_dir", "skip_broken")
     path = Path(path)
     of_images = ("x_train", "x_test", "images", options.column)
     with reading(path), open(path, "rb") as file:
         if file.read(2) not in (b"PK", _ARRAY):
-            # NumPy would take it for a pickle.
+            # NumPy would try to unpickle it.
             raise ValueError("no archive")
         file.seek(0)
-        # Opened here because NumPy leaves the file of a damaged archive open.
+        # Opened here, because NumPy does not close a damaged archive.
         archive = np.load(file, allow_pickle=False)
         if isinstance(archive, np.ndarray):
             raise ValueError("a single array; store it with numpy.savez")
@@ -75,14 +75,14 @@ def load_npz(path, options):
 
 
 def _check_size(path, archive, wanted):
-    """A small file may hold zeros without end; how many is known before they are read."""
+    """Raise `DataError` if the unpacked arrays exceed memory, before reading them."""
     members = {info.filename.removesuffix(".npy"): info for info in archive.zip.infolist()}
     sizes = [info.file_size for name, info in members.items() if name in wanted]
     check_memory(f"the arrays of {path}", sum(sizes), mend="store")
 
 
 def _stored(path, members, options):
-    """The images of each named `Member`, fitted, in a store."""
+    """Return the fitted images of each named `Member`, from a store."""
     status = path.stat()
     about = {
         "file": [str(path.resolve()), status.st_size, status.st_mtime_ns],
@@ -105,7 +105,7 @@ def _stored(path, members, options):
 
 
 def _check_pixels(path, name, array):
-    """Refuses an array, or a `Member`, that cannot be images."""
+    """Raise `DataError` if an array or `Member` cannot be images."""
     what = f"array {name!r} of {path}"
     received = f"Received: shape {array.shape} and dtype {array.dtype}."
     if array.ndim not in (3, 4):
@@ -121,7 +121,7 @@ def _check_pixels(path, name, array):
 
 
 def _pixels(path, name, array):
-    """`array` as `(N, H, W, C)` uint8."""
+    """Convert `array` to uint8 (N, H, W, C)."""
     if array.ndim == 3:
         array = array[..., np.newaxis]
     if array.dtype == np.uint8:
@@ -130,10 +130,10 @@ def _pixels(path, name, array):
 
 
 def _labels(path, name, array, n):
-    """`array` as `(N,)` int64, or `None` where there is none."""
+    """Convert `array` to int64 (N,); return `None` for `None`."""
     if array is None:
         return None
-    # Keras' own data sets store a column, (N, 1).
+    # Keras' data sets store labels as (N, 1).
     if array.shape not in ((n,), (n, 1)) or array.dtype.kind not in "iu":
         raise DataError(
             f"array {name!r} of {path} must be integers of shape ({n},), one label an image. "

@@ -1,4 +1,4 @@
-"""Rows of the arrays in an `.npz` archive, read one block after another."""
+"""Blockwise reading of arrays in an `.npz` archive."""
 
 import contextlib
 import zipfile
@@ -9,29 +9,12 @@ from numpy.lib import format as npy
 from keras_capsule_poe.data.pixels import check_memory
 from keras_capsule_poe.errors import DataError, first_line
 
-# Of a block; whoever uses one still holds it while the next is read.
+# Size of a block. Two blocks are in memory while the next one is read.
 _BYTES = 2**22
 
 
 class Member:
-    """An array in an `.npz` archive that is never in memory as a whole.
-
-    Args:
-        path: Path of the archive.
-        name: str, of the array.
-
-    Raises:
-        DataError: if it cannot be read.
-
-    Examples:
-
-    >>> import pathlib, tempfile
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "some.npz"
-    >>> np.savez(path, rows=np.arange(6).reshape(3, 2))
-    >>> member = Member(path, "rows")
-    >>> member.shape, [block.tolist() for block in member.blocks(first=1)]
-    ((3, 2), [[[2, 3], [4, 5]]])
-    """
+    """Array in an `.npz` archive that is read in blocks of rows."""
 
     def __init__(self, path, name):
         self.path, self.name = path, name
@@ -41,7 +24,7 @@ class Member:
 
     @contextlib.contextmanager
     def _open(self):
-        """The member's file after its header, and what the header says."""
+        """Open the member's data after its header; yield file, shape, dtype and order."""
         with reading(self.path), zipfile.ZipFile(self.path) as archive:
             with archive.open(f"{self.name}.npy") as file:
                 version = npy.read_magic(file)
@@ -52,11 +35,11 @@ class Member:
                 yield file, shape, dtype, by_columns
 
     def blocks(self, first=0):
-        """Iterates over its rows from `first` on, arrays (B, ...)."""
+        """Iterate over blocks (B, ...) of rows from row `first` on."""
         row = int(np.prod(self.shape[1:], dtype=int)) * self.dtype.itemsize
         at_once = max(1, _BYTES // max(row, 1))
         if self.by_columns:
-            # Its rows do not lie one after another.
+            # In Fortran order, rows are not contiguous.
             size = self.size * self.dtype.itemsize
             check_memory(f"the array {self.name} of {self.path}, in Fortran order,", size)
             with reading(self.path), np.load(self.path) as archive:
@@ -74,12 +57,12 @@ class Member:
 
 @contextlib.contextmanager
 def reading(path):
-    """Whatever a damaged archive makes its parsers raise, as one `DataError`."""
+    """Convert every error of a damaged archive to a `DataError`."""
     try:
         yield
     except DataError:
         raise
-    # NumPy lets it all through.
+    # NumPy does not wrap the errors of its parsers.
     except Exception as error:
         raise DataError(
             f"{path} cannot be read as an .npz archive of plain arrays: it is damaged or of "

@@ -1,4 +1,4 @@
-"""Images from a data set that tensorflow-datasets knows."""
+"""Images from a tensorflow-datasets data set."""
 
 import functools
 import warnings
@@ -14,15 +14,15 @@ from keras_capsule_poe.errors import DataError, first_line, listing
 
 _BATCH = 1024
 _SMALL = 64 * 64
-# Both cameras of a stereo pair as two channels, and what else is known of each image.
+# Columns of the two cameras of a stereo pair, and extra columns.
 _STEREO = {"smallnorb": ("image", "image2")}
 _EXTRAS = {"smallnorb": ("instance", "label_elevation", "label_azimuth", "label_lighting")}
-# Stored with rows and columns exchanged.
+# Data sets stored with rows and columns exchanged.
 _LYING = ("emnist",)
 
 
 def load_tfds(name, options):
-    """The splits `train` and `test` of data set `name`, or the nearest to them it has."""
+    """Load the splits `train` and `test` of data set `name`, or its nearest equivalents."""
     options.refuse("a data set of tensorflow-datasets", "skip_broken")
     builder = prepared_builder(name, options)
     columns = _Columns(builder, options)
@@ -42,7 +42,7 @@ def load_tfds(name, options):
 
 
 class _Columns:
-    """The columns of a data set: images (of both cameras), labels if there are any, extras."""
+    """Columns of a data set: images (of one or two cameras), any labels, and extras."""
 
     def __init__(self, builder, options):
         self.builder, self.options = builder, options
@@ -67,7 +67,7 @@ class _Columns:
 
     def _features(self, kind):
         features = self.builder.info.features
-        # A data set without named columns has a single feature, which is no mapping.
+        # A data set without named columns has a single feature instead of a mapping.
         named = features.items() if hasattr(features, "items") else ()
         return {name: feature for name, feature in named if isinstance(feature, kind)}
 
@@ -99,7 +99,7 @@ class _Columns:
         return name, name and tuple(labels[name].names)
 
     def read(self, splits, limit=None):
-        """Each of `splits` as an `ImageSet`, of the first at most `limit` images of the first."""
+        """Read each split as an `ImageSet`, the first one up to `limit` images."""
         limits = (limit, *(None for _ in splits[1:]))
         return [self._read(*part) for part in zip(splits, limits)]
 
@@ -121,7 +121,7 @@ class _Columns:
         return self._known(split, self._image_set(images, numbers))
 
     def stored(self, splits, limit=None):
-        """As `read`, but the images of all splits lie in a store."""
+        """Read each split as `read` does, through a store on disk."""
         info, options = self.builder.info, self.options
         sizes = [self._count(split) for split in splits]
         about = {
@@ -149,7 +149,7 @@ class _Columns:
         return ImageSet(images, labels, self.class_names, self.name, extras)
 
     def _blocks(self, split, n, first=0):
-        """Of the first `n` images those from `first` on: fitted images, and numbers by name."""
+        """Iterate over images `first` .. `n - 1` in blocks: fitted images, dict of numbers."""
         size, grey = self.options.image_size, self.options.grey
         done = first
         try:
@@ -176,7 +176,7 @@ class _Columns:
             )
 
     def _known(self, split, images):
-        """The same `ImageSet`, without labels where not every image has one: -1 stands for none."""
+        """Return `images` without labels, with a warning, if any label is unknown (-1)."""
         unknown = 0 if images.labels is None else np.count_nonzero(images.labels < 0)
         if not unknown:
             return images
@@ -188,23 +188,23 @@ class _Columns:
         return ImageSet(images.images, None, images.class_names, self.name, images.extras)
 
     def _pixels(self, batch):
-        """The uint8 images of a batch, upright, the cameras of a stereo pair as channels."""
+        """Return upright uint8 images of a batch, stereo cameras as channels."""
         pixels = [self._as_bytes(batch[name]) for name in self.cameras]
         whole = pixels[0] if len(pixels) == 1 else np.concatenate(pixels, axis=-1)
         return np.swapaxes(whole, -3, -2) if self.name in _LYING else whole
 
     def _batches(self, split, n, first):
-        """Dictionaries of NumPy arrays: of one image each where sizes differ, else of many."""
+        """Iterate over dicts of NumPy arrays: single images if sizes differ, else batches."""
         import tensorflow_datasets as tfds
 
         wanted = {name: True for name in (*self.cameras, self.label, *self.extras) if name}
         others = set(self._features(object)) - set(wanted)
-        # The cache would hold a second copy of what is kept here anyway.
+        # The cache would be a second copy in memory.
         config = tfds.ReadConfig(try_autocache=False)
-        # For whose thread the end of a stream may wait, see `batching.AHEAD`.
+        # Its thread may delay the end of a stream, see `batching.AHEAD`.
         config.options.autotune.enabled = False
         if None not in self.shape and self.shape[0] * self.shape[1] <= _SMALL:
-            # Handing such an image from thread to thread costs more than decoding it.
+            # For small images, switching threads costs more than decoding.
             config.options.threading.private_threadpool_size = 1
         dataset = self.builder.as_dataset(
             split=split,
@@ -212,12 +212,12 @@ class _Columns:
             decoders=tfds.decode.PartialDecoding(wanted) if others else None,
             read_config=config,
         )
-        # By parts of the split they would come in another order.
+        # Slices of the split would give another order.
         dataset = dataset.take(n).skip(first)
         return tfds.as_numpy(dataset if None in self.shape else dataset.batch(_BATCH))
 
     def _as_bytes(self, pixels):
-        """Pixels as uint8, also where a data set stores 16 bit or floats in [0, 1]."""
+        """Convert 16-bit pixels, or floats in [0, 1], to uint8."""
         if pixels.dtype == np.uint8:
             return pixels
         units = pixels / 65535 if pixels.dtype == np.uint16 else pixels
@@ -225,5 +225,5 @@ class _Columns:
 
 
 def _files(split):
-    """How many images each file of a split holds, and the bytes of all."""
+    """Return the number of images in each of a split's files, and their total bytes."""
     return list(split.shard_lengths), split.num_bytes

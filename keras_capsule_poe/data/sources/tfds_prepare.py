@@ -1,4 +1,4 @@
-"""Finds a tensorflow-datasets data set and makes sure that its files are on this machine."""
+"""Lookup and preparation of tensorflow-datasets data sets."""
 
 import difflib
 import re
@@ -10,20 +10,16 @@ from keras_capsule_poe.errors import DataError, first_line, listing
 
 
 def prepared_builder(name, options):
-    """The builder of data set `name`, its data downloaded and prepared.
-
-    Raises:
-        DataError: if there is no such data set, or its data cannot be had.
-    """
+    """Return the builder of data set `name` with its data downloaded and prepared."""
     builder = _find(name, options)
-    # Asked for in this order because tensorflow-datasets logs a warning for a missing folder.
+    # In this order, because tensorflow-datasets logs a warning for a missing folder.
     if not builder.data_path.exists() or not builder.is_prepared():
         _prepare(builder, options)
     return builder
 
 
 def is_known(name):
-    """Whether tensorflow-datasets knows the plain name `name`."""
+    """Return whether tensorflow-datasets knows the plain name `name`."""
     import tensorflow_datasets as tfds
 
     return name in tfds.list_builders(with_community_datasets=False)
@@ -32,7 +28,7 @@ def is_known(name):
 def _find(name, options):
     import tensorflow_datasets as tfds
 
-    # `NAMESPACE:NAME` would be looked up over the network.
+    # tensorflow-datasets would look up `NAMESPACE:NAME` over the network.
     namespaced = re.match(r"\w*:[A-Za-z_]", name)
     try:
         if namespaced or not re.match(r"\w+", name):
@@ -60,7 +56,7 @@ def _find(name, options):
 
 
 def _plain_name(name):
-    """`mnist` of `mnist/config:3.0.1`."""
+    """Return `mnist` for `mnist/config:3.0.1`."""
     return re.split("[/:]", name)[0]
 
 
@@ -72,8 +68,8 @@ def _prepare(builder, options):
     if options.manual_dir is not None:
         _check_archives(builder, options.manual_dir)
         config = tfds.download.DownloadConfig(manual_dir=options.manual_dir)
-        # Unpacked archives are cached under their bare file name, and MNIST and Fashion-MNIST
-        # use the same ones: in a common folder, the second would get the first one's images.
+        # One folder per data set: unpacked archives are cached by file name, and MNIST and
+        # Fashion-MNIST use the same names.
         download_dir = builder.data_dir_root / "downloads" / "manual_archives" / builder.name
     elif not network.is_online():
         raise DataError(
@@ -87,7 +83,7 @@ def _prepare(builder, options):
         raise DataError(
             f"data set {name!r} could not be prepared ({first_line(error)}).", mend="data_dir"
         ) from error
-    # An existing folder is taken for prepared data, whatever it holds.
+    # tensorflow-datasets accepts any existing folder as prepared data.
     if not builder.is_prepared():
         raise DataError(
             f"data set {name!r} is incomplete; delete {builder.data_path} and try again."
@@ -95,13 +91,13 @@ def _prepare(builder, options):
 
 
 def _check_archives(builder, manual_dir):
-    """Refuses a folder that lacks archives which only a network could supply."""
+    """Raise `DataError` if archives are missing and there is no network."""
     folder = Path(manual_dir).expanduser()
     if not folder.is_dir():
         raise DataError(f"`manual_dir` must be an existing folder. Received: {manual_dir}.")
     wanted = {info.filename for info in (builder.url_infos or {}).values() if info.filename}
     missing = sorted(name for name in wanted if not (folder / name).exists())
-    # Archives are listed for all variants of a data set together: some may rightly be absent.
+    # The list covers all configurations of a data set, so some archives may not be needed.
     needless = builder.builder_config is not None and len(missing) < len(wanted)
     if missing and not needless and not network.is_online():
         raise DataError(

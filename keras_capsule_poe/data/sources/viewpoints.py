@@ -1,8 +1,7 @@
-"""`viewpoints`: stereo pairs of five kinds of solids from all sides, named as smallNORB's are.
+"""`viewpoints`: rendered stereo pairs of five kinds of solids, a substitute for smallNORB.
 
-For whoever has no smallNORB at hand: the same categories x instances x elevations x azimuths x
-lights, generated here and the same for everyone. Instances to test with are others than those to
-train on.
+They have smallNORB's categories x instances x elevations x azimuths x lights and its labels.
+Test instances differ from training instances.
 """
 
 import numpy as np
@@ -16,13 +15,13 @@ SIZE = 48
 TESTED = 5
 ELEVATIONS = np.arange(30, 71, 5)
 AZIMUTHS = np.arange(0, 360, 20)
-# Where the light comes from: degrees to the right of the cameras, and elevation. As on smallNORB's
-# turntable, solids turn, and cameras and lamps stand.
+# Degrees to the right of the cameras, and elevation. Lamps stand still relative to the cameras,
+# as in smallNORB, where solids turn on a turntable.
 LIGHTS = ((20, 50), (110, 35), (200, 50), (290, 35), (65, 75), (245, 65))
-# Degrees between the two cameras.
+# Degrees between the cameras.
 STEREO = 6
-# Where the cameras stand at azimuth 0: beside the solid, which goes from back to front along x. So
-# what tells its kind is seen from the familiar azimuths around 0: from behind, stairs are a box.
+# Position of the cameras at azimuth 0. This side view shows the kind of solid at the familiar
+# azimuths around 0; from behind, stairs look like a box.
 BESIDE = 90
 FIELDS = ("instance", "label_elevation", "label_azimuth", "label_lighting")
 
@@ -93,18 +92,7 @@ SOLIDS = {
 
 
 def solid(category, instance):
-    """The parts of a solid, around the origin, and its and the background's brightness.
-
-    Args:
-        category: int, of `SOLIDS`.
-        instance: int from 0 to 9, always the same solid.
-
-    Examples:
-
-    >>> parts, albedo, background = solid(category=2, instance=0)
-    >>> len(parts), 0 <= background < albedo <= 1
-    (3, True)
-    """
+    """Return the parts of a solid around the origin, its albedo and the background brightness."""
     random = np.random.default_rng([category, instance])
     parts = list(SOLIDS.values())[category](lambda low, high: float(random.uniform(low, high)))
     corners = np.concatenate([part.corners for part in parts])
@@ -117,7 +105,7 @@ def solid(category, instance):
 
 
 def load_viewpoints(options):
-    """24,300 pairs of 5 instances of each solid to train on and as many of others to test with."""
+    """Load pairs of five instances per solid for training, and of five others for testing."""
     options.refuse(
         "the data set 'viewpoints'",
         "column",
@@ -128,17 +116,17 @@ def load_viewpoints(options):
         "store",
     )
     sizes = (len(SOLIDS), TESTED, len(ELEVATIONS), len(AZIMUTHS), len(LIGHTS))
-    # The same split and order whatever the seed, so that figures of different seeds compare.
+    # Fixed seed, so that test metrics of different training seeds are comparable.
     order = epoch_order(int(np.prod(sizes)), seed=0, epoch=0)
     train = _part(order[: options.limit], sizes, first=TESTED, size=options.image_size)
     return ImageData(train, _part(order, sizes, first=0, size=options.image_size))
 
 
 def _part(numbers, sizes, first, size):
-    """The pairs of these numbers, of instances from `first` on."""
+    """Render the pairs `numbers`, with instances from `first` on."""
     labels, instance, *views = (x.astype(np.int64) for x in np.unravel_index(numbers, sizes))
     images = np.empty((len(numbers), SIZE, SIZE, 2), np.uint8)
-    # All that are seen from one place at once: they differ in their light alone.
+    # Images from one place differ only in their light, so they are rendered together.
     places = np.stack([labels, instance, *views[:2]], axis=1)
     places, of_place = np.unique(places, axis=0, return_inverse=True)
     rows_of = [np.flatnonzero(of_place.ravel() == k) for k in range(len(places))]
@@ -156,7 +144,7 @@ def _part(numbers, sizes, first, size):
 
 
 def _directions(lights, cameras):
-    """Directions to lamps, for cameras at an azimuth, (L, 3)."""
+    """Return unit vectors (L, 3) to the lamps, relative to cameras at an azimuth."""
     around, above = np.deg2rad(np.array(LIGHTS)[lights] + (cameras, 0)).T
     level = np.stack([np.cos(around), np.sin(around)]) * np.cos(above)
     return np.concatenate([level, np.sin(above)[None]]).T

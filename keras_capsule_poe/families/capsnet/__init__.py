@@ -1,4 +1,4 @@
-"""Supervised capsule networks: their settings, recipes and stages. Plain data."""
+"""Supervised capsule networks: settings, presets and stages."""
 
 from keras_capsule_poe.families.capsnet.sections import RECIPES, SECTIONS, idle
 from keras_capsule_poe.families.classifiers.family import classifier_family

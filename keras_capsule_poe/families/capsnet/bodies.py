@@ -1,30 +1,19 @@
-"""What stands before the class capsules: three ways from images to input capsules."""
+"""Bodies of capsule networks: three ways from images to input capsules."""
 
 import keras
 
 from keras_capsule_poe.functions.checks import one_of
 from keras_capsule_poe.layers import ConvCapsules, FastConv2D, Squash, Standardize
 
-# The least height and width of images, in pixels, of each body.
+# Minimum height and width of images in pixels, for each body.
 SMALLEST = {"capsules": 17, "efficient": 11, "places": 14}
-# Filters (pixels, number, stride) of the other two bodies' convolutions.
+# Convolutions as (kernel size, filters, stride); in `_PLACES` None is average pooling.
 _EFFICIENT = ((5, 32, 1), (3, 64, 1), (3, 64, 1), (3, 128, 2))
 _PLACES = ((3, 64), (3, 64), None, (3, 128), (3, 128))
 
 
 def build_body(net, image_shape, dtype, starts, standardized=False):
-    """A `keras.Sequential` from images (B, H, W, C) to capsules (B, I, D).
-
-    Args:
-        net: `CapsNetSection`.
-        image_shape: (H, W, C).
-        dtype: Policy of the convolutions.
-        starts: `Starts`.
-        standardized: bool, whether each image is standardised first.
-
-    Raises:
-        ValueError: If an image is too small, or there is no such body.
-    """
+    """Return a `keras.Sequential` from images (B, H, W, C) to capsules (B, I, D)."""
     makers = {"capsules": _capsules, "efficient": _efficient, "places": _places}
     make, least = makers[one_of("body", net.body, tuple(makers))], SMALLEST[net.body]
     if min(image_shape[:2]) < least:
@@ -66,7 +55,7 @@ def _efficient(net, image_shape, dtype, starts):
     layers, sizes = efficient_convolutions(dtype, starts), image_shape[:2]
     for size, _, stride in _EFFICIENT:
         sizes = [(length - size) // stride + 1 for length in sizes]
-    # Filters of the whole map, one a channel, leave one place.
+    # A depthwise filter as large as the feature map leaves one position.
     return [
         *layers,
         keras.layers.DepthwiseConv2D(
@@ -83,7 +72,7 @@ def _places(net, image_shape, dtype, starts):
 
 
 def efficient_convolutions(dtype, starts):
-    """The convolutions of the body `efficient`, a list of layers."""
+    """Return the convolutional layers of the body "efficient"."""
     layers = []
     for size, filters, stride in _EFFICIENT:
         start = starts.kernel(0.1)
@@ -102,7 +91,7 @@ def efficient_convolutions(dtype, starts):
 
 
 def place_convolutions(dtype, starts):
-    """The convolutions of the body `places`, a list of layers."""
+    """Return the convolutional layers of the body "places"."""
     layers = []
     for convolution in _PLACES:
         if convolution is None:

@@ -1,4 +1,4 @@
-"""A supervised capsule network from its settings, and what it would take."""
+"""A supervised capsule network, built from settings, and its training cost."""
 
 import functools
 import math
@@ -27,23 +27,14 @@ from keras_capsule_poe.losses import MarginLoss
 from keras_capsule_poe.models import CapsNet, ConvClassifier
 from keras_capsule_poe.training.precision import policy
 
-# Share of the machine's large float32 product rate that a step was seen to reach on two cores.
+# Fraction of the machine's large float32 product rate that a step reached on two cores.
 SHARE = 0.5
-# Passes over all votes in one pass forward, of three iterations: two agreements, three sums.
+# Times that three routing iterations read all votes: two agreements and three weighted sums.
 ROUTED = 5
 
 
 def build_model(config, image_shape, dtype=None):
-    """The `CapsNet`, or `ConvClassifier`, of a configuration, built but not compiled.
-
-    Args:
-        config: `RunConfig`.
-        image_shape: (H, W, C).
-        dtype: Policy of the convolutions; None: that of the settings.
-
-    Raises:
-        ValueError: If a setting cannot be.
-    """
+    """Return the `CapsNet`, or the baseline `ConvClassifier`, built but not compiled."""
     net, dtype = config["capsnet"], dtype or policy(config["capsnet"].precision)
     make = _cnn if one_of("network", net.network, net.CHOICES["network"]) == "cnn" else _capsules
     view = view_of(net, image_shape)
@@ -102,18 +93,18 @@ def _decoder(net, image_shape, starts):
 
 
 def check(config, image_shape=None):
-    """Builds every part; see `fitting.check`."""
+    """Build every part to validate the settings; see `fitting.check`."""
     fitting.check(config, "capsnet", build_model, image_shape)
 
 
 def smallest(config):
-    """The least height and width of images, in pixels."""
+    """Return the minimum height and width of images in pixels."""
     net = config["capsnet"]
     return windows.smallest(net, SMALLEST.get(net.body, 0))
 
 
 def outline(config, image_shape):
-    """Shapes and numbers of parameters, two dicts, for people to read."""
+    """Return two dicts for display: shapes and parameter counts."""
     model = build_model(config, image_shape)
     if isinstance(model, ConvClassifier):
         shapes = {"image": tuple(image_shape), "classes": (config["capsnet"].classes,)}
@@ -131,13 +122,13 @@ def outline(config, image_shape):
 
 
 def cost(config, image_shape, images, held_out):
-    """The `Cost` of the training."""
+    """Return the `Cost` of the training."""
     model = build_model(config, image_shape)
     return fitting.cost(config["capsnet"], images, model.count_params(), *_sizes(model), SHARE)
 
 
 def _sizes(model):
-    """Multiplications of one image forward, and numbers that the layers give."""
+    """Return the multiplications and the number of activations of one image's forward pass."""
     seen = seen_shape(model.view, model.image_shape)
     if isinstance(model, ConvClassifier):
         _, products, numbers = _forward(model.network, seen)
@@ -151,7 +142,7 @@ def _sizes(model):
 
 
 def _forward(network, image_shape):
-    """The shape (1, ...) of what one image becomes, and the two numbers of `_sizes`."""
+    """Return a network's output shape (1, ...), multiplications and activations for one image."""
     shape, products, numbers = (1, *image_shape), 0, 0
     for layer in network.layers:
         seen, shape = shape, layer.compute_output_shape(shape)
@@ -166,7 +157,7 @@ def _forward(network, image_shape):
 
 
 def _share(layer, shape):
-    """What a layer takes in training, as a share of its plain multiplications."""
+    """Return a layer's training cost as a fraction of its plain multiplications."""
     if not isinstance(layer, (ConvCapsules, FastConv2D)):
         return 1.0
     strides = layer.strides if isinstance(layer, ConvCapsules) else layer.strides[0]

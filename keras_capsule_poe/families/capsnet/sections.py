@@ -1,4 +1,4 @@
-"""The settings of a supervised capsule network, and its recipes."""
+"""Settings and presets of a supervised capsule network."""
 
 from dataclasses import dataclass
 
@@ -9,10 +9,7 @@ from keras_capsule_poe.training.family import Recipe
 
 @dataclass
 class CapsNetSection(ClassifierSection):
-    """The network, its loss, and its training.
-
-    `iterations` counts as Sabour et al. do: one leaves the coefficients uniform.
-    """
+    """Settings of a capsule network: layers, loss and training."""
 
     CHOICES = {
         **ClassifierSection.CHOICES,
@@ -28,6 +25,7 @@ class CapsNetSection(ClassifierSection):
     divide: bool = False
     dim: int = 16
     coefficients: str = "routed"
+    # Counted as Sabour et al. do: with one iteration the coupling coefficients stay uniform.
     iterations: int = 3
     agreement: str = "dot"
     logits: str = "accumulated"
@@ -50,7 +48,7 @@ _OFFICIAL = {
     "loss": "official",
 }
 
-# The size that the paper trained on house numbers, with a decoder.
+# The size of the paper's network for SVHN, with a decoder.
 _SMALL = {
     "filters": 64,
     "types": 16,
@@ -63,7 +61,7 @@ _SMALL = {
 _EFFICIENT = {
     "body": "efficient",
     "initial": "he",
-    # Truncated, of the fans that Keras reads out of (J, I, D, E): 10 * 16 * 8 inputs.
+    # He normal: Keras computes a fan-in of 10 * 16 * 8 from the shape (J, I, D, E).
     "initial_stddev": (2 / 1280) ** 0.5,
     "augmentation": "efficient",
     "epochs": 10,
@@ -101,7 +99,7 @@ RECIPES = {
 }
 
 
-# What a network without capsules has not; and what only says how many parameters it is to have.
+# Settings that the baseline ignores, and settings that only set its number of parameters.
 _OF_CAPSULES = (
     "coefficients iterations agreement logits leaky divide initial_stddev loss absent_weight"
 ).split()
@@ -109,11 +107,7 @@ _COUNTED = "types primary_dim padding dim use_bias decoder".split()
 
 
 def idle(config):
-    """Settings that mean nothing beside others, and why: a dict.
-
-    Args:
-        config: `RunConfig` of these sections.
-    """
+    """Return the settings without effect, each with the reason (a dict)."""
     net, found = config["capsnet"], {}
 
     def leave_out(why, *names):

@@ -1,4 +1,4 @@
-"""The stages of a supervised capsule network: its training, and the whole."""
+"""Training, export and loading of a supervised capsule network."""
 
 from keras_capsule_poe.families.capsnet import build
 from keras_capsule_poe.families.classifiers import stages
@@ -7,15 +7,15 @@ from keras_capsule_poe.models import CapsNet, ConvClassifier
 
 
 def capsnet(run):
-    """Trains the network by the margin loss and the error of its reconstructions."""
+    """Train the network by the margin loss and the reconstruction error."""
     return stages.train(run, "capsnet", build)
 
 
 def export(run):
-    """Saves the network for Keras and as a SavedModel, and draws what it makes of images."""
+    """Export the network for Keras and as a SavedModel, and draw reconstructions."""
     return stages.export(run, "capsnet", build)
 
 
 def load(path):
-    """The `CapsNet` or `ConvClassifier` of a `model.keras`; see `load_as`."""
+    """Load the `CapsNet` or `ConvClassifier` of a `model.keras`."""
     return load_as((CapsNet, ConvClassifier), path)

@@ -1,4 +1,4 @@
-"""Products of expert capsules: their settings, recipes and stages. Plain data until trained."""
+"""Products of expert capsules: settings, presets and stages."""
 
 from keras_capsule_poe.families import features
 from keras_capsule_poe.families.capsule_poe.recipes import RECIPES

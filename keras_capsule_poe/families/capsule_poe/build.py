@@ -1,4 +1,4 @@
-"""The parts of a product of expert capsules from their settings."""
+"""The parts of a product of expert capsules, built from settings."""
 
 import keras
 
@@ -14,28 +14,19 @@ from keras_capsule_poe.training.schedule import Schedule
 
 
 def initial_maps(initial_stddev, l2, seed):
-    """Keyword arguments of a `CapsulePoE`: its maps as Gaussian noise, and their decay.
-
-    Args:
-        initial_stddev: float, above zero.
-        l2: float, the rate of decay, in units of the learning rate; zero or more.
-        seed: int.
-
-    Raises:
-        ValueError: If a number is out of range.
-    """
+    """Return a `CapsulePoE`'s arguments for Gaussian initial maps and weight decay `l2`."""
     if not initial_stddev > 0:
         raise ValueError(f"`initial_stddev` must be above zero. Received: {initial_stddev!r}")
     if not l2 >= 0:
         raise ValueError(f"`l2` must be zero or more. Received: l2={l2!r}")
     return {
         "kernel_initializer": keras.initializers.RandomNormal(stddev=initial_stddev, seed=seed),
-        # The update subtracts 2 * l2 * W of this regulariser, hence half: the rate is `l2`.
+        # The gradient of L2(l) is 2 l W, so half of `l2` gives a decay rate of `l2`.
         "kernel_regularizer": keras.regularizers.L2(l2 / 2),
     }
 
 
-# What takes the settings of each section, by name.
+# Functions and classes that take the settings of each section.
 USES = {
     **features.USES,
     "encoder": (
@@ -47,7 +38,7 @@ USES = {
 
 
 def build_encoder(config, primary_capsules):
-    """The capsule encoder of I primary capsules."""
+    """Return the capsule encoder, built for I primary capsules."""
     settings = config["encoder"]
     experts = CapsulePoE(
         **arguments(config, "encoder", CapsulePoE),
@@ -63,7 +54,7 @@ def build_encoder(config, primary_capsules):
 
 
 def build_decoder(config, primary_capsules):
-    """The capsule decoder, onto I primary capsules."""
+    """Return the capsule decoder, built for I primary capsules."""
     primaries = CapsulePoE(
         primary_capsules,
         config["primary"].dim,
@@ -79,25 +70,17 @@ def build_decoder(config, primary_capsules):
 
 
 def build_start(config):
-    """How the encoder's maps start."""
+    """Return the initialization of the encoder's maps."""
     return MapStart(**arguments(config, "encoder", MapStart))
 
 
 def build_description(config):
-    """How the codes of training are described."""
+    """Return the `CodeDescription` of the settings."""
     return CodeDescription(**arguments(config, "encoder", CodeDescription))
 
 
 def check(config, image_shape=None):
-    """Builds every part, so that its constructor says what it cannot be.
-
-    Args:
-        config: `RunConfig`.
-        image_shape: (H, W, C), or None for one that always fits.
-
-    Raises:
-        ConfigError: That names the section.
-    """
+    """Build every part to validate the settings; raise `ConfigError` that names the section."""
 
     def contrastive(section, build):
         def built(primary):

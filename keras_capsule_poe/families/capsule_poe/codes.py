@@ -1,4 +1,4 @@
-"""Where training takes the capsules: the codes of all training images, and what describes them."""
+"""Statistics of the codes of all training images, for whitening and for samples."""
 
 import functools
 
@@ -8,26 +8,15 @@ from keras_capsule_poe.data.rows import spread
 from keras_capsule_poe.functions.winners import winners
 from keras_capsule_poe.generation.mixtures import fit_mixture
 
-# Of each expert; enough for the directions of sixteen dimensions.
+# Images per expert: enough for the axes of sixteen dimensions.
 AXES_IMAGES = 1_000
-# Of each capsule; enough for Gaussians of some hundred dimensions, and a limit on memory.
+# Images per capsule: enough for Gaussians of some hundred dimensions, and a limit on memory.
 DESCRIBED = 20_000
 _CHUNK = 4096
 
 
 class CodeDescription:
-    """How the codes of training are described, for capsules to be drawn where training went.
-
-    Args:
-        frames: bool, whether codes are turned into each expert's own frame.
-        visited_components: int, Gaussians that describe the codes of one capsule, at most.
-        joint_components: int, Gaussians that describe the whole codes of the images that one
-            capsule wins, at most.
-        joint_rank: int, principal axes of each of those.
-
-    Raises:
-        ValueError: If a number is below one.
-    """
+    """Whitening of the training codes, and Gaussian mixtures from which capsules are drawn."""
 
     def __init__(self, frames=True, visited_components=10, joint_components=3, joint_rank=64):
         numbers = {
@@ -43,21 +32,12 @@ class CodeDescription:
         self.joint_components, self.joint_rank = joint_components, joint_rank
 
     def turn(self, encoder, z, x_of):
-        """Sets the encoder's frames, if codes are turned; arguments as of `adapt_frames`."""
+        """Fit the encoder's whitening to codes z if `frames` is set."""
         if self.frames:
             adapt_frames(encoder, z, x_of)
 
     def describe(self, codes, seed):
-        """What describes codes: of each capsule at most 20,000 images that it wins are looked at.
-
-        Args:
-            codes: Array (N, J, E), squashed; may be memory-mapped.
-            seed: int.
-
-        Returns:
-            dict of arrays: `mean_direction`, and `visited_` and `joint_` with `weights`, `means`
-            and `factors` each, for `GaussianMixtures.of`.
-        """
+        """Return `mean_direction` and the arrays of both mixtures for codes (N, J, E)."""
         found = {"mean_direction": mean_directions(codes)}
         for name, mixture in (
             ("visited", visited_mixtures(codes, self.visited_components, seed)),
@@ -68,14 +48,7 @@ class CodeDescription:
 
 
 def adapt_frames(encoder, z, x_of):
-    """Gives each expert the frame of the images that it wins.
-
-    Args:
-        encoder: `CapsuleEncoder`.
-        z: Array (N, J, E), the experts of all training images, before the squash; may be
-            memory-mapped.
-        x_of: Function of indices to the primary capsules (n, I, D) of those images.
-    """
+    """Fit each expert's whitening to the images that it wins, from z (N, J, E)."""
     winner = _winners(z)
     won = [_some(np.flatnonzero(winner == expert)) for expert in range(z.shape[1])]
 
@@ -87,15 +60,12 @@ def adapt_frames(encoder, z, x_of):
 
 
 def mean_directions(codes):
-    """Mean of each capsule's `won_codes`, (J, E)."""
+    """Return the mean (J, E) of each capsule's `won_codes`."""
     return np.stack([won.mean(axis=0) for won in won_codes(codes)])
 
 
 def won_codes(codes):
-    """For each capsule its codes (n, E) on the images that it wins.
-
-    A capsule that hardly ever wins is described by its codes on all images.
-    """
+    """Yield each capsule's codes (n, E) on images that it wins, or on all if it wins too few."""
     winner = _winners(codes)
     for capsule in range(codes.shape[1]):
         won = np.flatnonzero(winner == capsule)
@@ -112,25 +82,15 @@ def _winners(codes):
 
 
 def _in_chunks(function, codes):
-    """A function of codes (N, ...), which may be memory-mapped, a few at a time."""
+    """Apply a function to codes (N, ...) in chunks; the codes may be memory-mapped."""
     starts = range(0, len(codes), _CHUNK)
     return np.concatenate([function(codes[start : start + _CHUNK]) for start in starts])
 
 
 def visited_mixtures(codes, components, seed=0):
-    """For each capsule the mixture of Gaussians of its codes on the images that it wins.
-
-    Args:
-        codes: Array (N, J, E), squashed.
-        components: int, K, at most; a capsule that wins few images gets fewer.
-        seed: int.
-
-    Returns:
-        dict of arrays for `GaussianMixtures.of`: J groups of K components of dimension E, or of
-        fewer where there are few codes.
-    """
+    """Fit a Gaussian mixture to each capsule's `won_codes`, with at most `components` each."""
     n, capsules, dim = codes.shape
-    # No more than all codes could fill: what is asked for may be more than memory holds.
+    # Limit the components to those that all codes can fill, since more may exceed the memory.
     components = int(np.clip(n // (4 * dim), 1, components))
     weights = np.zeros((capsules, components))
     means = np.zeros((capsules, components, dim))
@@ -138,7 +98,7 @@ def visited_mixtures(codes, components, seed=0):
     for capsule, won in enumerate(won_codes(codes)):
         x = won.astype("float64")
         k = int(np.clip(len(x) // (4 * dim), 1, components))
-        # The covariance of a few codes is not of full rank without the addition.
+        # `reg_covar` gives the covariance of a few codes full rank.
         mixture = fit_mixture(x, k, seed, reg_covar=1e-4, tol=1e-2)
         weights[capsule, :k], means[capsule, :k] = mixture.weights, mixture.means
         factors[capsule, :k] = mixture.factors
@@ -146,22 +106,7 @@ def visited_mixtures(codes, components, seed=0):
 
 
 def joint_mixture(codes, components, rank, seed=0):
-    """A mixture of Gaussians of whole codes, those that one capsule wins apart from the others.
-
-    The codes that a capsule wins are split by k-means, and each part is described by its mean
-    and its principal axes.
-
-    Args:
-        codes: Array (N, J, E), squashed.
-        components: int, K, for each capsule, at most.
-        rank: int, R; the principal axes that each component keeps.
-        seed: int.
-
-    Returns:
-        dict of arrays for `GaussianMixtures.of`: one group of J K components of dimension J E
-        and rank R, or fewer where there are not as many codes or dimensions. A component
-        without codes has weight zero.
-    """
+    """Fit one Gaussian mixture to whole codes (N, J, E), from k-means per winning capsule."""
     from sklearn.cluster import KMeans
 
     n, capsules, dim = codes.shape
@@ -196,9 +141,9 @@ def joint_mixture(codes, components, rank, seed=0):
 
 
 def _principal_axes(x, rank):
-    """The strongest axes of rows (N, K), each of the length of its deviation, (K, rank)."""
+    """Return the strongest principal axes (K, rank) of rows (N, K), times their deviations."""
     if len(x) < x.shape[1]:
-        # Few rows have few axes: those of a covariance as large would take minutes.
+        # Few rows have few axes. The eigenvectors of the large covariance would take minutes.
         _, deviations, axes = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)
         variances, axes = np.square(deviations) / (len(x) - 1), axes.T
     else:
@@ -210,7 +155,7 @@ def _principal_axes(x, rank):
 
 
 def usage(codes):
-    """For each capsule: mean and spread of its probability, and how often it is the highest."""
+    """Return each capsule's mean probability, its deviation, and the fraction of images won."""
     probabilities = _in_chunks(functools.partial(np.linalg.norm, axis=-1), codes)
     won = np.bincount(winners(probabilities), minlength=codes.shape[1]) / len(codes)
     return {

@@ -1,4 +1,4 @@
-"""What the stages would take, and what the model would look like."""
+"""Training cost and outline of a product of expert capsules."""
 
 import math
 
@@ -6,12 +6,12 @@ from keras_capsule_poe.families.capsule_poe import build
 from keras_capsule_poe.families.features.build import build_autoencoder, build_primary
 from keras_capsule_poe.families.features.costs import BYTES, recomputed, shapes_of, trained
 
-# Shares of the machine's large float32 product rate, see `features.costs`.
+# Fraction of the machine's large float32 product rate; see `features.costs`.
 SHARE = {"encoder": 0.14, "decoder": 0.2}
 
 
 def outline(config, image_shape):
-    """Shapes and numbers of parameters, two dicts, for people to read."""
+    """Return two dicts for display: shapes and parameter counts."""
     model = build_autoencoder(config, image_shape)
     primary = build_primary(config, model.feature_shape)
     encoder = build.build_encoder(config, primary.capsules)
@@ -31,19 +31,19 @@ def outline(config, image_shape):
 
 
 def encoder(config, image_shape, images, held_out):
-    """The `Cost` of training the encoder."""
+    """Return the `Cost` of training the encoder."""
     return _contrastive(config, "encoder", image_shape, images, held_out)
 
 
 def decoder(config, image_shape, images, held_out):
-    """The `Cost` of training the decoder."""
+    """Return the `Cost` of training the decoder."""
     return _contrastive(config, "decoder", image_shape, images, held_out)
 
 
 def _contrastive(config, section, image_shape, images, held_out):
     experts = config["encoder"]
     maps = math.prod(shapes_of(config, image_shape).features) * experts.capsules * experts.dim
-    # Products of routing, reconstruction and the two correlations; two more for a further pass.
+    # Products of routing, reconstruction and two correlations; two more per further CD step.
     further = getattr(config[section], "chain_steps", 1) - 1
     flops = 2 * maps * (2 * config[section].iterations + 1 + 4 + 2 * further)
     flops += recomputed(config, image_shape, images, held_out, SHARE[section])

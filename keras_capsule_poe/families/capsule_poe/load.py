@@ -1,11 +1,11 @@
-"""The trained product of a file."""
+"""Loading of a trained product of expert capsules."""
 
 from keras_capsule_poe.families.saved import load_as
 
-# Makes the classes known to Keras.
+# This import registers the classes with Keras.
 from keras_capsule_poe.models import ProductOfExpertCapsules
 
 
 def load(path):
-    """The `ProductOfExpertCapsules` of a `model.keras`; see `load_as`."""
+    """Load the `ProductOfExpertCapsules` of a `model.keras`."""
     return load_as(ProductOfExpertCapsules, path)

@@ -1,4 +1,4 @@
-"""Named sets of settings, each as its differences from the defaults."""
+"""Presets of expert capsules, as differences from the defaults."""
 
 from keras_capsule_poe.training.family import Recipe
 
@@ -51,7 +51,7 @@ _PAPER = {
     },
 }
 
-# The plain form with the pole that its future work asks for.
+# The paper's model with the expert bias that its future work proposes.
 _AFFINE = {**_PAPER, "encoder": {**_PAPER["encoder"], "use_bias": True, "bias_rate": 0.3}}
 
 RECIPES = {
@@ -59,7 +59,7 @@ RECIPES = {
     "representation": Recipe(
         "all capsules code every image, for reconstruction and classification", _REPRESENTATION
     ),
-    # Nothing that the paper does not have, but for the units of its learning rates.
+    # Only the units of the learning rates differ from the paper.
     "paper": Recipe(
         "its plain form, without centring, competition and frames: whole codes are decoded well, "
         "single capsules draw little",

@@ -1,7 +1,4 @@
-"""The settings of a product of expert capsules, a section a stage.
-
-Each field is a keyword argument of what is built from its section; see `build.USES`.
-"""
+"""Settings of a product of expert capsules: arguments of the functions in `build.USES`."""
 
 from dataclasses import dataclass
 
@@ -10,7 +7,7 @@ from keras_capsule_poe.families.features import sections as features
 
 @dataclass
 class ContrastiveSection:
-    """What encoder and decoder share: routing, and training by contrastive divergence."""
+    """Settings of encoder and decoder: routing and training by contrastive divergence."""
 
     iterations: int = 3
     temperature: float = 1.0
@@ -31,7 +28,7 @@ class ContrastiveSection:
 
 @dataclass
 class EncoderSection(ContrastiveSection):
-    """The capsule encoder, maps W, and what describes the codes that it gives."""
+    """Settings of the capsule encoder with maps W, and of the statistics of its codes."""
 
     capsules: int = 20
     dim: int = 16
@@ -51,7 +48,7 @@ class EncoderSection(ContrastiveSection):
 
 @dataclass
 class DecoderSection(ContrastiveSection):
-    """The capsule decoder, maps U."""
+    """Settings of the capsule decoder with maps U."""
 
     iterations: int = 0
     learning_rate: float = 0.5
@@ -67,11 +64,7 @@ SECTIONS = {**features.SECTIONS, "encoder": EncoderSection, "decoder": DecoderSe
 
 
 def idle(config):
-    """Settings that mean nothing beside others, and why: a dict.
-
-    Args:
-        config: `RunConfig` of these sections.
-    """
+    """Return the settings without effect, each with the reason (a dict)."""
     found = features.idle_steps(config, "autoencoder", "encoder", "decoder")
     encoder = config["encoder"]
     for name in ("encoder", "decoder"):

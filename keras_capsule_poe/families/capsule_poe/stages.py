@@ -1,6 +1,6 @@
-"""The stages of a product of expert capsules after its features: W, U, and the whole.
+"""Training and export of a product of expert capsules, after its features.
 
-Each takes a `Run`, leaves its files in the run's folder and returns what it measured.
+A stage takes a `Run`, writes files and returns metrics.
 """
 
 from keras_capsule_poe.data import sequential_batches
@@ -19,12 +19,12 @@ from keras_capsule_poe.training.soundness import complain, saturated, worse_than
 
 
 def encoder(run):
-    """Trains the expert capsules by contrastive divergence, then records what they visit."""
+    """Train the expert capsules by contrastive divergence, then record their codes."""
     config = run.config
     primary = stored.load_primary(run)
     train = stored.features(run, "train")
     model = build.build_encoder(config, primary.capsules)
-    # Graphs that are called many times, each made once.
+    # Trace each graph once, since both are called many times.
     to_primary, one_step = compiled(primary), compiled(model.experts.mean_field_step)
 
     def x_of(rows):
@@ -74,7 +74,7 @@ def encoder(run):
 
 
 def decoder(run):
-    """Trains the maps from expert capsules back to primary capsules, the encoder frozen."""
+    """Train the maps from expert capsules to primary capsules, with the encoder frozen."""
     config = run.config
     primary = stored.load_primary(run)
     train = stored.features(run, "train")
@@ -107,6 +107,6 @@ def decoder(run):
 
 
 def export(run):
-    """Puts the product together, saves it for Keras and as a SavedModel, and draws its grids."""
+    """Export the whole product for Keras and as a SavedModel, and draw its images."""
     primary, decoder = stored.load_primary(run), stored.load_model(run, "decoder")
     return export_model(run, assemble(run, primary, decoder))

@@ -1,4 +1,4 @@
-"""Putting together what the stages leave."""
+"""Assembly of a product from the files of its stages."""
 
 from keras_capsule_poe.families.features.stored import as_float32, load_arrays, load_model
 from keras_capsule_poe.layers import GaussianMixtures
@@ -8,11 +8,7 @@ _PARTS = ("weights", "means", "factors")
 
 
 def assemble(run, primary, decoder):
-    """The product of a run's parts, in float32, with what describes where training took it.
-
-    Raises:
-        RunFailed: If a part is missing or damaged, or the parts do not fit together.
-    """
+    """Return a run's product in float32, with the statistics of its training codes."""
     visits = load_arrays(run, "encoder/visited.npz")
     mixtures = [
         GaussianMixtures.of(*(visits[f"{name}_{part}"] for part in _PARTS), name=name)

@@ -1,1 +1,1 @@
-"""What families of classifiers share: examples, windows, rates, and their two stages."""
+"""Shared parts of the classifier families."""

@@ -1,4 +1,4 @@
-"""The control of any recipe: a convolutional network of as many parameters, without capsules."""
+"""Baseline of every preset: a convolutional network without capsules, of equal size."""
 
 import math
 
@@ -10,32 +10,16 @@ from keras_capsule_poe.functions.checks import real_number, whole_number
 from keras_capsule_poe.layers import BatchDropout, FastConv2D, Standardize
 from keras_capsule_poe.models import ConvClassifier
 
-# The second hidden layer of the network that Sabour et al. compare theirs with.
+# Units of the second dense layer in the baseline of Sabour et al.
 LAST_UNITS = 192
 
 
 def build_control(
     net, image_shape, view, dtype, starts, capsules, convolutions, standardized=False
 ):
-    """A `ConvClassifier`: convolutions, then two hidden layers with dropout after the second.
-
-    The first hidden layer has as many units as bring the whole nearest to the parameters of the
-    network of capsules, where the settings do not say it.
-
-    Args:
-        net: `ClassifierSection`.
-        image_shape: (H, W, C).
-        view: See `windows.view_of`.
-        dtype: Policy of the convolutions.
-        starts: `Starts`.
-        capsules: Function of the other arguments, before this one, to the network of capsules.
-        convolutions: Function of a policy and `Starts` to a list of layers.
-        standardized: bool, whether each image is standardised first; windows always are.
-
-    Raises:
-        ValueError: If a setting is out of range.
-    """
+    """Return the baseline: convolutions, then two dense layers with dropout."""
     seen, parameters = seen_shape(view, image_shape), 0
+    # By default, the first dense layer makes up for the parameters of the capsule network.
     if net.units is None:
         counted = capsules(net, seen, None, dtype, Starts(net.initial, 0))
         counted.build()
@@ -57,7 +41,7 @@ def _network(net, image_shape, parameters, dtype, starts, layers):
     if units is None:
         left = parameters - trained(body) - LAST_UNITS - (LAST_UNITS + 1) * net.classes
         units = max(1, round(left / (body.output_shape[-1] + 1 + LAST_UNITS)))
-    # Anew: a network of images of any size is not one that was built for these.
+    # Reuse the layers in a new model: `body` is built for this image size only.
     return keras.Sequential(
         [
             *layers,
@@ -74,12 +58,12 @@ def _network(net, image_shape, parameters, dtype, starts, layers):
 
 
 def trained(model):
-    """How many numbers of a model are trained."""
+    """Return the number of trainable parameters of a model."""
     return sum(math.prod(weight.shape) for weight in model.trainable_weights)
 
 
 def plain_convolutions(filters, max_pooling, dtype, starts):
-    """The convolutions that Sabour et al. compare with; maximum pooling as theirs on affNIST."""
+    """Return the baseline convolutions of Sabour et al., with max pooling if set."""
     layers, filters = [], whole_number("filters", filters)
     for k, number in enumerate((filters, filters, max(1, filters // 2))):
         start = starts.kernel(0.05)

@@ -1,18 +1,10 @@
-"""The family of a classifier."""
+"""Model family of a classifier."""
 
 from keras_capsule_poe.training.family import Family, Stage, lazily
 
 
 def classifier_family(name, text, section, module, options, **parts):
-    """The `Family` of a classifier: it is trained in one stage, then it is exported.
-
-    Args:
-        name, text: See `Family`.
-        section: str, of the settings, which its stage is called, too.
-        module: str, the package that has `build` and `stages`.
-        options: Settings that are options of the command line.
-        **parts: `sections`, `recipes` and `idle` of the `Family`.
-    """
+    """Return a classifier's `Family`, with one training stage called `section` and an export."""
     labels = lazily("keras_capsule_poe.families.classifiers.examples:class_labels")
 
     def fits(config, data):
@@ -34,7 +26,7 @@ def classifier_family(name, text, section, module, options, **parts):
         pictures=("reconstructions.png", "traverse.png"),
         alone=True,
     )
-    # Stereo pairs of toys, or of solids, as the 2017 code has them.
+    # Stereo pairs of toys or solids, augmented as in the code of Sabour et al.
     stereo = {f"{section}.classes": 5, f"{section}.augmentation": "norb"}
     return Family(
         name=name,

@@ -1,4 +1,4 @@
-"""How a classifier is trained, by its settings, and what that takes."""
+"""Optimizer, validation and training cost of classifiers."""
 
 import keras
 
@@ -15,18 +15,12 @@ BYTES = 4
 
 
 def schedule(net):
-    """The `Schedule` of a section's training."""
+    """Return the training `Schedule` of a section."""
     return Schedule(net.epochs, net.steps, net.batch_size)
 
 
 def optimizer(net, images):
-    """Adam, or `ConvolutionMuon`, with a falling rate, for so many training images.
-
-    With `ema_momentum` it keeps an average of the weights, see `averaged`.
-
-    Raises:
-        ValueError: If a setting is not in range.
-    """
+    """Return Adam or Muon with a learning-rate schedule, and a weight average if set."""
     made = {"adam": (keras.optimizers.Adam, AveragedAdam), "muon": (ConvolutionMuon, AveragedMuon)}
     plain, averaging = made[one_of("optimizer", net.optimizer, net.CHOICES["optimizer"])]
     rate, momentum = falling(net, *schedule(net).over(images)), net.ema_momentum
@@ -38,17 +32,7 @@ def optimizer(net, images):
 
 
 def check(config, section, build_model, image_shape=None):
-    """Builds every part, so that its constructor says what it cannot be.
-
-    Args:
-        config: `RunConfig`.
-        section: str, the section of the settings.
-        build_model: Function of `config` and the shape of an image.
-        image_shape: (H, W, C), or None for one that always fits.
-
-    Raises:
-        ConfigError: That names the section.
-    """
+    """Build the model to validate a section; raise `ConfigError` that names the section."""
     net = config[section]
     with in_section(section):
         augmentation(net)
@@ -61,28 +45,19 @@ def check(config, section, build_model, image_shape=None):
 
 
 def cost(net, images, parameters, products, numbers, share):
-    """The `Cost` of the training.
-
-    Args:
-        net: `ClassifierSection`.
-        images: int, those that are trained on.
-        parameters: int, of the model.
-        products: Multiplications of one image forward.
-        numbers: How many numbers the layers give of one image.
-        share: Share of the machine's product rate that a step reaches.
-    """
+    """Return the training `Cost`, from the multiplications and activations of one image."""
     epochs, steps = schedule(net).over(images)
-    # Weights, their gradients, Adam's two moments; an average.
+    # Weights, gradients, Adam's two moments and, if used, the weight average.
     copies, at_once = 4 + (net.ema_momentum is not None), net.batch_size
     if net.microbatch is not None:
-        # The sum of the gradients beside those that are added to it.
+        # Gradient accumulation needs one more copy.
         copies, at_once = copies + 1, min(at_once, net.microbatch)
     return Cost(
-        # Forward, and the gradients in the inputs and in the weights.
+        # Two operations in three passes: forward, input gradients and weight gradients.
         flops=6.0 * products * images * epochs,
         share=share,
         epochs=epochs,
         steps=epochs * steps,
-        # What each layer gives and its gradient, too.
+        # Parameter copies, and activations with their gradients.
         memory=BYTES * (copies * parameters + 2 * at_once * numbers),
     )

@@ -1,4 +1,4 @@
-"""How the learning rate of a classifier falls."""
+"""Learning-rate schedules of classifiers."""
 
 import keras
 from keras import ops
@@ -8,19 +8,7 @@ from keras_capsule_poe.functions.checks import one_of
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class FlooredDecay(keras.optimizers.schedules.ExponentialDecay):
-    """Keras' `ExponentialDecay`, but never below a floor.
-
-    Args:
-        initial_learning_rate, decay_steps, decay_rate: See `ExponentialDecay`.
-        least: float, the floor.
-        **kwargs: `ExponentialDecay` arguments.
-
-    Examples:
-
-    >>> rate = FlooredDecay(1e-3, decay_steps=2000, decay_rate=0.96, least=1e-6)
-    >>> [round(float(rate(step)), 7) for step in (0, 2000, 10**6)]
-    [0.001, 0.00096, 1e-06]
-    """
+    """Keras' `ExponentialDecay` with a lower bound `least`."""
 
     def __init__(self, initial_learning_rate, decay_steps, decay_rate, least=0.0, **kwargs):
         super().__init__(initial_learning_rate, decay_steps, decay_rate, **kwargs)
@@ -34,11 +22,7 @@ class FlooredDecay(keras.optimizers.schedules.ExponentialDecay):
 
 
 def falling(net, epochs, steps):
-    """The learning rate by a section's settings, for so many epochs of so many steps.
-
-    Raises:
-        ValueError: If a setting is not in range.
-    """
+    """Return a section's learning-rate schedule for `epochs` epochs of `steps` steps."""
     first, least = net.first_rate, net.least_rate
     by = steps if net.decay_steps is None else net.decay_steps
     for name, value, is_right in (

@@ -1,31 +1,26 @@
-"""The settings that the networks of all classifiers have."""
+"""Settings of all classifiers."""
 
 from dataclasses import dataclass
 
 
 @dataclass
 class ClassifierSection:
-    """Classes, the control, training.
+    """Settings of a classifier: network, augmentation and training."""
 
-    A `network` "cnn" is a control without capsules, of as many parameters as they would have had;
-    then `units`, `dropout` and pooling count. `microbatch` images of a batch at a time have their
-    gradients found, which are added up: less memory, the same step; None: all.
-    `ema_momentum` is the share of the average of the weights that is left after a step, where an
-    average is to be judged and saved; None: the weights are.
-    """
-
-    # What settings of words may be, for those that have options of their own.
+    # Valid words of the settings that are also command-line options.
     CHOICES = {
         "network": ("capsules", "cnn"),
         "optimizer": ("adam", "muon"),
         "augmentation": ("none", "shift", "efficient", "flip", "cifar", "norb"),
     }
 
-    network: str = "capsules"
+    network: str = "capsules"  # "cnn" is the baseline without capsules
     classes: int = 10
     initial: str = "glorot"
     decoder: str = "none"
     reconstruction_weight: float = 0.0005
+    # The next four settings apply to the baseline only. Without `units` it has as many parameters
+    # as the capsule network.
     units: int | None = None
     dropout: float = 0.5
     max_pooling: bool = True
@@ -35,6 +30,7 @@ class ClassifierSection:
     epochs: int | None = 5
     steps: int = 1400
     batch_size: int = 128
+    # Images per gradient accumulation step, to save memory. None: the whole batch.
     microbatch: int | None = None
     optimizer: str = "adam"
     learning_rate: float = 1e-3
@@ -42,25 +38,19 @@ class ClassifierSection:
     decay: float = 0.96
     decay_steps: int | None = 2000
     least_rate: float = 1e-6
+    # Decay of the weight average, which is evaluated and saved. None: no average.
     ema_momentum: float | None = None
     until_accuracy: float | None = None
     precision: str = "auto"
 
     @property
     def first_rate(self):
-        """The learning rate at the start."""
+        """The initial learning rate."""
         return self.learning_rate
 
 
 def idle(section, net, of_capsules, counted):
-    """Settings that mean nothing beside others, and why: a dict.
-
-    Args:
-        section: str, its name.
-        net: `ClassifierSection`.
-        of_capsules: Names of settings that a network without capsules has not.
-        counted: Names of those that only say how many parameters it is to have.
-    """
+    """Return the settings without effect, each with the reason (a dict)."""
     found = {}
 
     def leave_out(name, *names):
@@ -73,6 +63,7 @@ def idle(section, net, of_capsules, counted):
             leave_out("decoder", "reconstruction_weight")
     else:
         leave_out("network", "reconstruction_weight", *of_capsules)
+        # `counted` settings only set the number of parameters of the baseline.
         if net.units is not None:
             found |= {f"{section}.{name}": f"{section}.units is given" for name in counted}
     if net.augmentation != "shift":

@@ -1,7 +1,4 @@
-"""The stages of a classifier: its training, and the whole.
-
-Each takes a `Run`, leaves its files in the run's folder and returns what it measured.
-"""
+"""Training and export of classifiers. A stage takes a `Run`, writes files and returns metrics."""
 
 import math
 
@@ -23,23 +20,12 @@ from keras_capsule_poe.training.averages import averaged
 from keras_capsule_poe.training.soundness import complain, no_better_than_commonest
 
 SHOWN = 12
-# Held-out images whose couplings are looked at after each epoch.
+# Held-out images on which routing is measured after each epoch.
 WATCHED = 128
 
 
 def train(run, stage, build, callbacks=None):
-    """Trains a classifier by the loss that it brings; its stage is called as its settings are.
-
-    Args:
-        run: `Run`.
-        stage: str, the stage, and the section of the settings, which has `classes`,
-            `augmentation`, `shift` and `until_accuracy`.
-        build: Module with `build_model`.
-        callbacks: Function of the model and the number of steps to a list of Keras callbacks.
-
-    Returns:
-        dict, the metrics of the last epoch.
-    """
+    """Train a classifier and return the metrics of the last epoch."""
     config, data = run.config, run.data
     net, schedule = config[stage], fitting.schedule(config[stage])
     labels = class_labels(data.held_out, net.classes, stage)
@@ -85,13 +71,9 @@ def train(run, stage, build, callbacks=None):
 
 
 def export(run, stage, build):
-    """Saves the network for Keras and as a SavedModel, and draws what it makes of images.
-
-    Args:
-        run, stage, build: See `train`.
-    """
+    """Export the model for Keras and as a SavedModel, and draw reconstructions."""
     trained = stored.load_model(run, stage)
-    # In float32, whatever it was trained in.
+    # The exported model computes in float32, also after training in bfloat16.
     model = build.build_model(run.config, run.data.image_shape, dtype="float32")
     model.set_weights(trained.get_weights())
     version = save_whole(run, model)
@@ -104,12 +86,10 @@ def export(run, stage, build):
 
 
 def _logit_changes(model, images):
-    """A function of nothing to how far each iteration of routing moves the logits of images.
-
-    On the same few images after each epoch: the 2017 paper's Appendix A, for next to nothing.
-    """
+    """Return a function that measures each routing iteration's change of the logits."""
     if not model.iterations:
         return dict
+    # Sabour et al. (2017), Appendix A. A few images keep this cheap.
     changes = compiled(model.coupling_changes)
 
     def measured():
@@ -124,13 +104,13 @@ def _makes_images(model):
 
 
 def _enough(accuracy):
-    """Whether an epoch's metrics reach an accuracy on held-out images; None where none is asked."""
+    """Return a stopping test for the held-out accuracy, or None."""
     if accuracy is None:
         return None
     return lambda metrics: metrics["held_out_accuracy"] >= accuracy
 
 
 def _reconstructions(model, images):
-    """Rows of images and what is made of them; of images of several classes, of each part."""
+    """Return rows of images and of reconstructions; for composed images, one row per part."""
     _, rows = named_rows(model, images.head(SHOWN))
     return list(rows.values())

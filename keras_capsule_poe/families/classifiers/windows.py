@@ -1,4 +1,4 @@
-"""What classifiers see of images: windows, and how training images are changed."""
+"""Image windows and augmentation of classifiers."""
 
 import functools
 
@@ -8,21 +8,13 @@ from keras_capsule_poe.data.augmentation import cifar, flip, norb, shift
 from keras_capsule_poe.data.digit_augmentation import efficient
 from keras_capsule_poe.functions.checks import one_of, whole_number
 
-# Windows that a training image is cut to, at a random place, and a test image in its middle:
-# the function, its size, and the size of images that it is for.
+# Crops, random in training and central in evaluation: (function, window size, required image
+# size or None).
 WINDOWS = {"cifar": (cifar, 24, None), "norb": (norb, 32, 48)}
 
 
 def view_of(net, image_shape):
-    """The window of images that a network sees, a layer; or None: all.
-
-    Args:
-        net: Section of settings with `augmentation`.
-        image_shape: (H, W, C).
-
-    Raises:
-        ValueError: If images have another size than the window is for.
-    """
+    """Return the layer that crops images (H, W, C) to the network's window, or None."""
     if net.augmentation not in WINDOWS:
         return None
     _, size, whole = WINDOWS[net.augmentation]
@@ -37,19 +29,12 @@ def view_of(net, image_shape):
 
 
 def seen_shape(view, image_shape):
-    """The shape of what the network sees of an image."""
+    """Return the shape of the image window that the network receives."""
     return image_shape if view is None else (view.height, view.width, image_shape[2])
 
 
 def augmentation(net):
-    """What happens to images that are trained on: a function for `data.stream`, or None.
-
-    Args:
-        net: Section of settings with `augmentation` and `shift`, in pixels.
-
-    Raises:
-        ValueError: If there is no such augmentation.
-    """
+    """Return the augmentation function for `data.stream`, or None."""
     kind = one_of("augmentation", net.augmentation, net.CHOICES["augmentation"])
     if kind in WINDOWS:
         return functools.partial(_window, WINDOWS[kind][0])
@@ -58,16 +43,16 @@ def augmentation(net):
 
 
 def _window(change, images, random):
-    """As the network takes pixels, which standardises them: 255 grey levels are 1."""
+    """Return augmented windows with 255 grey levels as 1; the network standardizes them."""
     return change(images, random, standardized=False) / 255
 
 
 def smallest(net, least=0):
-    """The least height and width of images, in pixels; None: any."""
+    """Return the minimum height and width of images in pixels, or None."""
     _, window, whole = WINDOWS.get(net.augmentation, (None, 0, 0))
     return max(least, whole or window) or None
 
 
 def fitting_side(net):
-    """Height and width of images that always fit."""
+    """Return an image height and width that the augmentation accepts."""
     return 48 if net.augmentation in WINDOWS else 28

@@ -1,6 +1,6 @@
-"""The first stages of every family that models features: the autoencoder, and its features.
+"""First stages of each family that models features: the autoencoder and its features.
 
-A family puts `SECTIONS` and `STAGES` before its own.
+Each such family puts `SECTIONS` and `STAGES` before its own.
 """
 
 from keras_capsule_poe.families.features.sections import OPTIONS, SECTIONS
@@ -8,7 +8,7 @@ from keras_capsule_poe.training.family import Stage, lazily
 
 _HERE = "keras_capsule_poe.families.features"
 
-# What the stage `features` leaves for later ones.
+# Files of the stage `features` that later stages read.
 CACHE = ("features/train.npy", "features/held_out.npy")
 STAGES = (
     Stage(

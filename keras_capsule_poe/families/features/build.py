@@ -1,4 +1,4 @@
-"""The autoencoder and the primary capsules from their settings, and how sections are read."""
+"""The autoencoder and the primary capsules, built from settings."""
 
 import inspect
 
@@ -13,7 +13,7 @@ from keras_capsule_poe.models.autoencoder import SMALLEST_IMAGE
 from keras_capsule_poe.training.precision import policy
 from keras_capsule_poe.training.schedule import Schedule
 
-# What takes the settings of each section, by name.
+# Functions and classes that take the settings of each section.
 USES = {
     "autoencoder": (ConvAutoencoder, policy, Schedule, optimizers.for_autoencoder),
     "primary": (PrimaryCapsules,),
@@ -22,13 +22,13 @@ USES = {
 
 
 def arguments(config, section, function):
-    """The settings of a section that `function` takes, as its keyword arguments."""
+    """Return the settings of a section that `function` accepts, as keyword arguments."""
     names = parameters(function)
     return {name: value for name, value in vars(config[section]).items() if name in names}
 
 
 def parameters(function):
-    """Names of the keyword arguments of a function, or of a class and those it extends."""
+    """Return the argument names of a function, or of a class and its bases in this package."""
     if not inspect.isclass(function):
         return set(inspect.signature(function).parameters)
     ours = [c for c in function.__mro__ if c.__module__.startswith("keras_capsule_poe")]
@@ -36,7 +36,7 @@ def parameters(function):
 
 
 def build_autoencoder(config, image_shape):
-    """The autoencoder, built for images (H, W, C) but not compiled."""
+    """Return the autoencoder, built for images (H, W, C) but not compiled."""
     model = ConvAutoencoder(
         **arguments(config, "autoencoder", ConvAutoencoder),
         seed=config.seed,
@@ -48,45 +48,32 @@ def build_autoencoder(config, image_shape):
 
 
 def build_primary(config, feature_shape):
-    """The primary capsules for feature maps (h, w, F), not yet adapted."""
+    """Return the primary capsules, built for feature maps (h, w, F) but not adapted."""
     layer = PrimaryCapsules(**arguments(config, "primary", PrimaryCapsules), name="primary")
     layer.build((None, *feature_shape))
     return layer
 
 
 def schedule(config, section):
-    """The `Schedule` of a section."""
+    """Return the training `Schedule` of a section."""
     return Schedule(**arguments(config, section, Schedule))
 
 
 def optimizer(config, section, images):
-    """The optimizer of a section, for so many training images."""
+    """Return the optimizer of a section for `images` training images."""
     epochs, steps = schedule(config, section).over(images)
     function = optimizers.for_autoencoder if section == "autoencoder" else optimizers.for_capsules
     return function(decay_steps=epochs * steps, **arguments(config, section, function))
 
 
 def on_disk(config, feature_shape, images):
-    """Whether the feature maps (h, w, F) of so many images are few enough to be kept on disk."""
+    """Return whether the feature maps (h, w, F) of all images fit the disk limit."""
     return feature_bytes(feature_shape, images) <= disk_limit(config["features"].limit)
 
 
 def check_varied(config, data):
-    """Refuses images whose features would have no scale.
-
-    Args:
-        config: `RunConfig`.
-        data: `ImageData`.
-
-    Raises:
-        DataError: If all training images are equal.
-
-    Examples:
-
-    >>> from keras_capsule_poe.data import ImageData, ImageSet
-    >>> images = ImageSet(np.array([0, 255], "uint8").reshape(2, 1, 1, 1))
-    >>> check_varied(None, ImageData(images, images))
-    """
+    """Raise `DataError` if all training images are equal."""
+    # The features of equal images have no scale.
     images = data.train.images
     if all(np.array_equal(image, images[0]) for image in images):
         raise DataError(
@@ -96,22 +83,12 @@ def check_varied(config, data):
 
 
 def smallest(config):
-    """The least height and width of images, in pixels."""
+    """Return the minimum height and width of images in pixels."""
     return SMALLEST_IMAGE
 
 
 def check(config, image_shape, later):
-    """Builds every part, so that its constructor says what it cannot be.
-
-    Args:
-        config: `RunConfig`.
-        image_shape: (H, W, C), or None for one that always fits.
-        later: Pairs (section, function of the primary capsules) in the order in which they are
-            built after the primary capsules.
-
-    Raises:
-        ConfigError: That names the section.
-    """
+    """Build every part to validate the settings; raise `ConfigError` that names the section."""
     shape = image_shape or (28, 28, 1)
     if min(shape[:2]) < SMALLEST_IMAGE:
         raise ConfigError(
@@ -126,6 +103,7 @@ def check(config, image_shape, later):
         disk_limit(config["features"].limit)
     with in_section("primary"):
         primary = build_primary(config, feature_shape)
+    # `later` has pairs (section, function of the primary capsules), in build order.
     for section, build in later:
         with in_section(section):
             build(primary)

@@ -1,4 +1,4 @@
-"""What the autoencoder and its features would take."""
+"""Training cost of the autoencoder and its features."""
 
 import math
 
@@ -8,25 +8,24 @@ from keras_capsule_poe.families.features.encoded import feature_bytes
 from keras_capsule_poe.models import ConvAutoencoder
 from keras_capsule_poe.training.family import Cost
 
-# Shares of the machine's large float32 product rate that each stage was seen to reach on two
-# cores, what comes between the steps included; convolutions in bfloat16 exceed it, and so do those
-# that take fewer multiplications.
+# Fraction of the machine's large float32 product rate that each stage reached on two cores. It
+# exceeds 1 with bfloat16 convolutions or fast convolution algorithms.
 SHARE = {"autoencoder": 1.1, "features": 0.9}
 BFLOAT16_SHARE = {"autoencoder": 1.1, "features": 1.3}
 BYTES = 4
 
 
 def autoencoder(config, image_shape, images, held_out):
-    """The `Cost` of training the autoencoder."""
+    """Return the `Cost` of training the autoencoder."""
     shapes = shapes_of(config, image_shape)
     activations = 6 * config["autoencoder"].batch_size * math.prod(shapes.inner) * BYTES
-    # Backward, a convolution takes twice what it takes forward.
+    # A convolution's backward pass costs twice its forward pass.
     share = _share(config, "autoencoder")
     return trained(config, "autoencoder", share, 3 * shapes.operations, images, activations)
 
 
 def features(config, image_shape, images, held_out):
-    """The `Cost` of writing the feature maps."""
+    """Return the `Cost` of computing the feature maps."""
     shapes = shapes_of(config, image_shape)
     every = images + held_out
     stays = build.on_disk(config, shapes.features, every)
@@ -45,15 +44,7 @@ def features(config, image_shape, images, held_out):
 
 
 def recomputed(config, image_shape, images, held_out, share):
-    """Operations for the features of an image, where they are not kept on disk.
-
-    Args:
-        config, image_shape, images, held_out: See `features`.
-        share: float, of the stage that computes them; what they take is given at its rate.
-
-    Returns:
-        float, zero where they are kept.
-    """
+    """Return the operations per image to recompute features, at the rate `share`; 0 if cached."""
     shapes = shapes_of(config, image_shape)
     if build.on_disk(config, shapes.features, images + held_out):
         return 0.0
@@ -61,21 +52,12 @@ def recomputed(config, image_shape, images, held_out, share):
 
 
 def shapes_of(config, image_shape):
-    """The shapes of the autoencoder, see `ConvAutoencoder.shapes`."""
+    """Return the shapes of the autoencoder; see `ConvAutoencoder.shapes`."""
     return ConvAutoencoder.shapes(image_shape, config["autoencoder"].filters)
 
 
 def trained(config, section, share, flops, images, memory):
-    """The `Cost` of a section that is trained over its `Schedule`.
-
-    Args:
-        config: `RunConfig`.
-        section: str.
-        share: float, see `Cost`.
-        flops: float, of one image.
-        images: int.
-        memory: float, bytes.
-    """
+    """Return the `Cost` of training a section, from the operations `flops` of one image."""
     epochs, steps = build.schedule(config, section).over(images)
     return Cost(
         flops=float(flops) * images * epochs,

@@ -1,4 +1,4 @@
-"""Features of images: computed when they are asked for, and where they are kept on disk."""
+"""Feature maps of images: recomputed when read, or cached on disk."""
 
 import math
 import re
@@ -10,31 +10,13 @@ from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.functions.compiled import compiled
 from keras_capsule_poe.training.distribution import Distribution
 
-# Images that a device encodes together, always as many: graphs for other numbers round differently.
+# Images per device and call. The number is fixed because other batch sizes round differently.
 AT_ONCE = 128
 _UNITS = {"MB": 1e6, "GB": 1e9, "TB": 1e12}
 
 
 class EncodedRows:
-    """Feature maps of images, as an array whose rows are computed each time they are asked for.
-
-    The same rows always have the same numbers, whatever is asked with them. Large filters take few
-    multiplications, see `ConvAutoencoder.fast`.
-
-    Args:
-        autoencoder: `ConvAutoencoder`.
-        images: Array (N, H, W, C), uint8, or what is indexed as one.
-        distribution: `Distribution` whose devices compute them; None: the first one.
-
-    Examples:
-
-    >>> from keras_capsule_poe import ConvAutoencoder
-    >>> autoencoder = ConvAutoencoder(filters=4)
-    >>> autoencoder.build((None, 28, 28, 1))
-    >>> rows = EncodedRows(autoencoder, np.zeros((10, 28, 28, 1), np.uint8))
-    >>> rows.shape, rows[2:5].shape, rows[np.array([7])].dtype
-    ((10, 6, 6, 4), (3, 6, 6, 4), dtype('float16'))
-    """
+    """Float16 feature maps (N, h, w, F) of images, computed each time that rows are read."""
 
     dtype = np.dtype("float16")
 
@@ -68,30 +50,12 @@ class EncodedRows:
 
 
 def feature_bytes(feature_shape, images):
-    """Bytes that the feature maps (h, w, F) of so many images take on disk.
-
-    Examples:
-
-    >>> feature_bytes((6, 6, 128), images=1000)
-    9216000
-    """
+    """Return the bytes on disk of the feature maps (h, w, F) of `images` images."""
     return EncodedRows.dtype.itemsize * math.prod(feature_shape) * images
 
 
 def disk_limit(limit=100.0):
-    """What features may take on disk, in bytes; above, they are recomputed for each batch.
-
-    Args:
-        limit: float, in GB, or text with a unit, `"500 MB"`, `"20GB"` or `"2TB"`.
-
-    Raises:
-        ValueError: If it is none of these, or below zero.
-
-    Examples:
-
-    >>> disk_limit("500 MB"), disk_limit(2)
-    (500000000.0, 2000000000.0)
-    """
+    """Return the disk limit of features in bytes, from a number of GB or text like "500 MB"."""
     found = re.fullmatch(r"([\d.]+) ?([MGT]B)?", str(limit).upper())
     try:
         return float(found[1]) * _UNITS[found[2] or "GB"]

@@ -1,4 +1,4 @@
-"""The optimizers of the stages, with their learning-rate schedules."""
+"""Optimizers of the stages, with their learning-rate schedules."""
 
 import keras
 
@@ -6,18 +6,7 @@ from keras_capsule_poe.training.optimizers import ConvolutionMuon
 
 
 def for_autoencoder(decay_steps, learning_rate=2e-3, final_rate=0.02, weight_decay=2.0):
-    """Muon with a short warm-up and a cosine decay.
-
-    Args:
-        decay_steps: int, how many steps training takes in all.
-        learning_rate: float, the highest.
-        final_rate: float, the last rate over the highest.
-        weight_decay: float, how fast weights that nothing holds up shrink, in units of the
-            learning rate; it keeps the features in few directions.
-
-    Raises:
-        ValueError: If a number is out of range.
-    """
+    """Return Muon with a short warm-up and a cosine decay to `final_rate * learning_rate`."""
     _check_rates(learning_rate, final_rate)
     if not weight_decay >= 0:
         raise ValueError(f"`weight_decay` must be zero or more. Received: {weight_decay!r}")
@@ -29,21 +18,12 @@ def for_autoencoder(decay_steps, learning_rate=2e-3, final_rate=0.02, weight_dec
         warmup_target=learning_rate,
         warmup_steps=warm_up,
     )
+    # Weight decay keeps the features in few directions.
     return ConvolutionMuon(rate, weight_decay=weight_decay or None)
 
 
 def for_capsules(decay_steps, learning_rate=0.2, momentum=0.9, final_rate=0.1):
-    """SGD with momentum whose rate decays along a cosine.
-
-    Args:
-        decay_steps: int, how many steps training takes in all.
-        learning_rate: float, the first.
-        momentum: float in [0, 1).
-        final_rate: float, the last rate over the first.
-
-    Raises:
-        ValueError: If a number is out of range.
-    """
+    """Return SGD with momentum and a cosine decay to `final_rate * learning_rate`."""
     _check_rates(learning_rate, final_rate)
     if not 0 <= momentum < 1:
         raise ValueError(f"`momentum` must lie in [0, 1). Received: momentum={momentum!r}")

@@ -1,14 +1,11 @@
-"""The settings of the autoencoder and of its features.
-
-Each field is a keyword argument of what is built from its section; see `build.USES`.
-"""
+"""Settings of the autoencoder and its features: arguments of the functions in `build.USES`."""
 
 from dataclasses import dataclass
 
 
 @dataclass
 class AutoencoderSection:
-    """The convolutional autoencoder and its training by backpropagation."""
+    """Settings of the convolutional autoencoder and its training."""
 
     filters: int = 128
     dropout: float = 0.1
@@ -24,7 +21,7 @@ class AutoencoderSection:
 
 @dataclass
 class PrimarySection:
-    """Primary capsules: how features are cut, centred and scaled."""
+    """Settings of the primary capsules: grouping, centering and scaling of features."""
 
     dim: int = 8
     center: bool = True
@@ -33,7 +30,7 @@ class PrimarySection:
 
 @dataclass
 class FeaturesSection:
-    """Where features are kept; it changes none of their numbers."""
+    """Settings of the feature cache; they do not change any feature."""
 
     limit: float | str = 100.0
 
@@ -43,12 +40,12 @@ SECTIONS = {
     "primary": PrimarySection,
     "features": FeaturesSection,
 }
-# What the command line has as options of their own.
+# Settings that are also command-line options.
 OPTIONS = {"features-limit": "features.limit"}
 
 
 def idle_steps(config, *sections):
-    """The `steps` of those sections whose `epochs` say how long, and that: a dict."""
+    """Return the `steps` settings that `epochs` overrides, each with the reason (a dict)."""
     return {
         f"{name}.steps": f"{name}.epochs says how long"
         for name in sections

@@ -1,6 +1,6 @@
-"""The first stages: the autoencoder, and its features.
+"""Training of the autoencoder and computation of its features.
 
-Each takes a `Run`, leaves its files in the run's folder and returns what it measured.
+A stage takes a `Run`, writes files and returns metrics.
 """
 
 from keras_capsule_poe.data import batches, sequential_batches
@@ -17,7 +17,7 @@ SHOWN = 12
 
 
 def autoencoder(run):
-    """Trains the convolutional autoencoder on the images."""
+    """Train the convolutional autoencoder."""
     config, data = run.config, run.data
     model = build.build_autoencoder(config, data.image_shape)
     # XLA makes large convolutions many times slower on a CPU.
@@ -48,7 +48,7 @@ def autoencoder(run):
 
 
 def features(run):
-    """Computes the feature maps, once where disk is enough, and adapts the primary capsules."""
+    """Compute the feature maps, cached if the disk limit allows, and adapt the primary capsules."""
     model = stored.load_model(run, "autoencoder")
     data = run.data
     every = len(data.train) + len(data.held_out)
@@ -64,8 +64,8 @@ def features(run):
 
 
 def export_model(run, model):
-    """Saves a whole model for Keras and as a SavedModel, and draws its grids; the last stage."""
-    # Before anything is replaced: parts that do not fit fail here.
+    """Export the whole model for Keras and as a SavedModel, and draw its images."""
+    # Parts that do not fit together fail here, before any file is replaced.
     shown = reconstruction_rows(model, run.data.test.images[:SHOWN])
     version = save_whole(run, model)
     save_grid(run.path("reconstructions.png"), list(shown.values()))

@@ -1,30 +1,21 @@
-"""Which images the maps of the experts start from."""
+"""Initialization of the experts' maps from training images."""
 
 import numpy as np
 
 from keras_capsule_poe.data import epoch_order
 
-# Enough for k-means to find twenty groups, and a limit on the memory that it takes.
+# Images for k-means: enough for twenty clusters, and a limit on memory.
 CLUSTERED = 10_000
 CLUSTERED_BYTES = 200e6
 STARTS = ("clusters", "random", "noise")
-# One k-means now and then ends far from the closest. Many of a few principal components end closer,
-# and sooner, than a few of all numbers: what is left out hardly tells groups apart.
+# A single k-means run may end in a poor optimum. Many runs on a few principal components find
+# tighter clusters in less time than a few runs on all dimensions.
 CLUSTERINGS = 20
 PRINCIPAL_AXES = 64
 
 
 class MapStart:
-    """How the maps of the experts start.
-
-    Args:
-        start: `"clusters"` or `"random"`: from images of clusters, or of any, see
-            `starting_images`; `"noise"`: as their initialiser leaves them.
-        image_length: float, the length of the images as maps.
-
-    Raises:
-        ValueError: If `start` is unknown or `image_length` is not positive.
-    """
+    """Initialization of the experts' maps from clusters, from random images or from noise."""
 
     def __init__(self, start="clusters", image_length=0.5):
         if start not in STARTS:
@@ -37,14 +28,7 @@ class MapStart:
         self.start, self.image_length = start, image_length
 
     def apply(self, experts, x_of, images, seed):
-        """Sets the maps of a layer of experts.
-
-        Args:
-            experts: `RoutingLayer`, built.
-            x_of: Function of indices to what the layer takes (N, I, D).
-            images: int, how many there are.
-            seed: int.
-        """
+        """Initialize the maps of a built layer from primary capsules `x_of(rows)` (N, I, D)."""
         if self.start == "noise":
             return
         rows = starting_images(x_of, images, experts.capsules, experts.dim, self.start, seed)
@@ -52,25 +36,9 @@ class MapStart:
 
 
 def starting_images(x_of, images, experts, dim, start, seed):
-    """Indices of J E training images, those of one expert together.
-
-    `"clusters"`: k-means of principal components of primary capsules makes one group for each
-    expert, and its images come from there, so that experts differ from the first step.
-    `"random"`: any images. No image comes twice before all have: equal maps would stay equal for
-    good.
-
-    Args:
-        x_of: Function of indices to primary capsules (N, I, D).
-        images: int, how many there are.
-        experts: int, J.
-        dim: int, E.
-        start: `"clusters"` or `"random"`.
-        seed: int.
-
-    Returns:
-        Integer array (J E,).
-    """
+    """Return the indices (J E,) of training images for the E maps of each of J experts."""
     if start == "random" or images <= experts:
+        # Images repeat only after all are used: equal maps would stay equal for good.
         return np.resize(epoch_order(images, seed, epoch=0), experts * dim)
     chosen, _, distances = clustered(x_of, images, experts, seed)
     nearest = distances.argmin(axis=1)
@@ -78,26 +46,14 @@ def starting_images(x_of, images, experts, dim, start, seed):
     rows = []
     for expert, distance in enumerate(distances.T):
         inside = random.permutation(np.flatnonzero(nearest == expert))
-        # A small cluster takes in the nearest of the others.
+        # Fill a small cluster with the nearest images of other clusters.
         others = np.argsort(np.where(nearest == expert, np.inf, distance))
         rows.append(np.resize(np.concatenate([inside, others])[:dim], dim))
     return chosen[np.concatenate(rows)]
 
 
 def clustered(x_of, images, experts, seed):
-    """Training images, as many as there is memory for, and their distances to clusters of them.
-
-    The clusters are those of the closest of `CLUSTERINGS` k-means of the images' strongest
-    `PRINCIPAL_AXES` principal components. An image belongs to the nearest.
-
-    Args:
-        x_of, images, seed: See `starting_images`.
-        experts: int, J, clusters, at most as many as images.
-
-    Returns:
-        Indices (n,) of the images, their primary capsules (n, I D), and the distances (n, J) of
-        their principal components to the clusters' means.
-    """
+    """Return image indices (n,), primary capsules (n, I D) and cluster distances (n, J)."""
     from sklearn.cluster import KMeans
     from sklearn.utils.extmath import randomized_svd
 

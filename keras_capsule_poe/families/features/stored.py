@@ -1,4 +1,4 @@
-"""What the stages leave for later ones."""
+"""Files that one stage writes and later stages read."""
 
 import zipfile
 import zlib
@@ -17,12 +17,12 @@ from keras_capsule_poe.functions.compiled import compiled
 from keras_capsule_poe.io.files import beside
 from keras_capsule_poe.models import ConvAutoencoder
 
-# What Keras and NumPy let through when a file is cut short, damaged or of another kind.
+# Errors of Keras and NumPy for truncated, damaged or unexpected files.
 _UNREADABLE = (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile, zlib.error)
 
 
 def save_model(run, stage, model):
-    """Saves a stage's trained Keras model."""
+    """Save a stage's trained Keras model."""
     if not run.is_chief:
         return
     with beside(run.path(f"{stage}/model.keras"), suffix=".keras") as temporary:
@@ -30,11 +30,7 @@ def save_model(run, stage, model):
 
 
 def load_model(run, stage):
-    """The trained Keras model of a stage.
-
-    Raises:
-        RunFailed: If it is missing or damaged.
-    """
+    """Load a stage's trained Keras model; raise `RunFailed` if it is missing or damaged."""
     path = run.path(f"{stage}/model.keras")
     try:
         return keras.models.load_model(path, compile=False)
@@ -43,7 +39,7 @@ def load_model(run, stage):
 
 
 def save_arrays(run, name, **arrays):
-    """Writes named arrays to a file in the run's folder."""
+    """Write named arrays to a file in the run's folder."""
     if not run.is_chief:
         return
     with beside(run.path(name), suffix=".npz") as temporary:
@@ -51,11 +47,7 @@ def save_arrays(run, name, **arrays):
 
 
 def load_arrays(run, name):
-    """The named arrays of a file in the run's folder.
-
-    Raises:
-        RunFailed: If it is missing or damaged.
-    """
+    """Load named arrays; raise `RunFailed` if the file is missing or damaged."""
     path = run.path(name)
     try:
         with np.load(path) as stored:
@@ -65,19 +57,12 @@ def load_arrays(run, name):
 
 
 def save_rows(run, name, function, rows):
-    """Writes a function of rows to an `.npy` in the run's folder, see `write_rows`.
-
-    Args:
-        run: `Run`.
-        name: str, the file.
-        function: See `map_batches`.
-        rows: Array (N, ...).
-    """
+    """Write `function` of all rows to an `.npy` file in the run's folder."""
     _write_mapped(run, name, function, rows)
 
 
 def rows_meanwhile(run, name, function, rows):
-    """Memory-mapped rows as of `save_rows`, whose file goes when the stage is done."""
+    """Return `function` of all rows, memory-mapped from a file that lasts until the stage ends."""
     return np.load(_write_mapped(run, name, function, rows, stays=False), mmap_mode="r")
 
 
@@ -91,17 +76,10 @@ def _write_mapped(run, name, function, rows, **options):
 
 
 def save_features(run, part, rows, stays):
-    """Writes features to the run's folder, or in their place a file of no rows.
-
-    Args:
-        run: `Run`.
-        part: `"train"` or `"held_out"`.
-        rows: `EncodedRows`.
-        stays: bool, whether they are kept; if not, `features` computes them anew each time.
-    """
+    """Write the feature maps, or a file without rows if they are not cached."""
 
     def compute(chunk):
-        # A slice of these rows is computed as it is taken.
+        # Slicing `EncodedRows` computes the features.
         return run.distribution.gathered(
             lambda own: rows[chunk.start + own.start : chunk.start + own.stop],
             chunk.stop - chunk.start,
@@ -111,11 +89,7 @@ def save_features(run, part, rows, stays):
 
 
 def load_rows(run, name):
-    """The rows of an `.npy` in the run's folder, memory-mapped.
-
-    Raises:
-        RunFailed: If it is missing or damaged.
-    """
+    """Load memory-mapped rows; raise `RunFailed` if the file is missing or damaged."""
     path = run.path(name)
     try:
         return np.load(path, mmap_mode="r")
@@ -124,10 +98,7 @@ def load_rows(run, name):
 
 
 def features(run, part):
-    """The float16 feature maps (N, h, w, F) of `"train"` or `"held_out"`, indexed as an array.
-
-    They are memory-mapped, or, where they are not kept, `EncodedRows`.
-    """
+    """Return feature maps (N, h, w, F), memory-mapped or, if not cached, as `EncodedRows`."""
     rows = load_rows(run, f"features/{part}.npy")
     if len(rows):
         return rows
@@ -135,7 +106,7 @@ def features(run, part):
 
 
 def load_primary(run):
-    """The adapted primary capsules of a run."""
+    """Load the adapted primary capsules of a run."""
     feature_shape = load_model(run, "autoencoder").feature_shape
     primary = build_primary(run.config, feature_shape)
     stored = load_arrays(run, "features/primary.npz")
@@ -145,7 +116,7 @@ def load_primary(run):
 
 
 def primary_batches(primary, arrays, **options):
-    """Batches whose last array, of features, is turned into primary capsules on the way."""
+    """Stream batches with the last array, feature maps, replaced by primary capsules."""
     stream = batches(arrays, **options)
     if isinstance(arrays, tuple):
         return stream.map(lambda codes, maps: (codes, primary(maps)), AHEAD)
@@ -153,12 +124,12 @@ def primary_batches(primary, arrays, **options):
 
 
 def primary_of(primary, feature_maps):
-    """Squashed primary capsules (N, I, D) of feature maps, as an array."""
+    """Return the squashed primary capsules (N, I, D) of feature maps, as an array."""
     return map_batches(primary, feature_maps)
 
 
 def as_float32(autoencoder):
-    """The same autoencoder computing in float32, whatever it was trained in."""
+    """Return a copy of an autoencoder that computes in float32."""
     copy = ConvAutoencoder.from_config({**autoencoder.get_config(), "dtype": "float32"})
     copy.build((None, *autoencoder.image_shape))
     copy.set_weights(autoencoder.get_weights())

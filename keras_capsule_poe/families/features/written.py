@@ -1,4 +1,4 @@
-"""Rows that a stage computes once, however often it is killed and begun again."""
+"""Resumable writing of computed rows."""
 
 import contextlib
 import os
@@ -15,27 +15,9 @@ _BLOCK = 2**20
 
 
 def write_rows(run, name, n, compute, stays=True):
-    """Writes an `.npy` of computed rows, from where an earlier process of the stage stopped.
-
-    They are computed in chunks. What is written lies in the stage's checkpoints, with how many
-    rows that are and their sum, and goes with them: when the stage is done, or begins anew. Bytes
-    that have another sum are computed anew.
-
-    Args:
-        run: `Run`.
-        name: str, the file: `STAGE/NAME.npy`.
-        n: int, N, how many rows there are.
-        compute: Function of a slice of them to an array, called alike in every process.
-        stays: bool, whether the file moves to its place when it is whole; if not, it stays among
-            the checkpoints.
-
-    Returns:
-        Path of the whole file.
-
-    Raises:
-        RunFailed: If it cannot be written; what is written stays.
-    """
+    """Write `n` rows of `compute` to an `.npy` file, resuming after an interruption."""
     stage, _, file = name.partition("/")
+    # Checkpoints last until the stage is done or restarts. Without `stays`, so does the file.
     path = run.folder.stage(stage) / CHECKPOINTS / file
     target = run.path(name) if stays else path
     at_once = CHUNK * run.distribution.replicas
@@ -51,13 +33,13 @@ def write_rows(run, name, n, compute, stays=True):
             start, is_whole = end, end == n
         if rows:
             rows.finish()
-    # All may read it now.
+    # Barrier: every process may read the file from here on.
     run.distribution.from_chief(None)
     return target
 
 
 class _Rows:
-    """The file while it is written; `done` rows are there."""
+    """An `.npy` file in progress, with `done` rows so far."""
 
     def __init__(self, path, target, n, run):
         self.path, self.target, self.n = path, target, n
@@ -88,14 +70,14 @@ class _Rows:
         return RunFailed(f"Cannot write {self.target}: {error.strerror or error}.")
 
     def _go_on(self):
-        """Takes up what an earlier process left, if it is what that one wrote."""
+        """Resume an interrupted file if its bytes match the recorded checksum."""
         if not has_record(self.progress):
             return
         try:
             kept = read_record(self.progress)
             done, wanted = int(kept["rows"]), kept["sum"]
             is_whole = done == self.n
-            # Whole, it may have moved to its place already.
+            # A complete file may already be at its final path.
             there = self.target if is_whole and not self.path.exists() else self.path
             file = GrowingRows.resume(there, done)
         except (RunFailed, OSError, ValueError, KeyError, TypeError):
@@ -110,7 +92,7 @@ class _Rows:
             self.file = GrowingRows(self.path, self.n, part)
             self.sum = _sum(self.path)
         self.file.append(part)
-        # Of the bytes as they were given, not as a disk may give them back.
+        # Checksum the bytes in memory: a faulty disk may return different ones.
         self.sum = zlib.crc32(part.tobytes(), self.sum)
         self.done += len(part)
         if time.perf_counter() - self.saved >= self.seconds:
@@ -118,7 +100,7 @@ class _Rows:
             self.saved = time.perf_counter()
 
     def _save(self):
-        """Brings to disk what is written, and then says so: in this order it is true."""
+        """Flush the rows before recording the progress, so that the record is never ahead."""
         self.file.sync()
         write_record(self.progress, {"rows": self.done, "sum": self.sum}, copy=False)
 
@@ -130,7 +112,7 @@ class _Rows:
 
 
 def _sum(path):
-    """CRC-32 of a file's bytes."""
+    """Return the CRC-32 of a file's bytes."""
     found = 0
     with open(path, "rb") as file:
         while block := file.read(_BLOCK):

@@ -1,4 +1,4 @@
-"""Networks of matrix capsules: their settings, recipes and stages. Plain data."""
+"""Networks of matrix capsules: settings, presets and stages."""
 
 from keras_capsule_poe.families.classifiers.family import classifier_family
 from keras_capsule_poe.families.matrix_capsules.sections import RECIPES, SECTIONS, idle

@@ -1,4 +1,4 @@
-"""A network of matrix capsules from its settings, and what it would take."""
+"""A network of matrix capsules, built from settings, and its training cost."""
 
 import functools
 import math
@@ -24,26 +24,18 @@ from keras_capsule_poe.losses import MarginLoss, SpreadLoss
 from keras_capsule_poe.models import ConvClassifier, MatrixCapsNet
 from keras_capsule_poe.training.precision import policy
 
-# Two convolutional layers of 3x3 windows after a stride of two, the first at a stride of two.
+# Minimum image size for a stride of two and two layers of 3x3 windows, the first with stride 2.
 SMALLEST = 13
+# Fraction of the machine's large float32 product rate; see `features.costs`.
 SHARE = 0.25
-# Passes over all votes of an iteration, forward.
+# Times that a routing iteration reads all votes.
 PASSES = 4
-# Of the control: those of the networks here, five pixels wide, would have more parameters alone.
+# Filters of the baseline. With `net.filters`, its 5x5 convolutions alone would be too large.
 CONTROL_FILTERS = 16
 
 
 def build_model(config, image_shape, dtype=None):
-    """The `MatrixCapsNet`, or `ConvClassifier`, of a configuration, built but not compiled.
-
-    Args:
-        config: `RunConfig`.
-        image_shape: (H, W, C).
-        dtype: Policy of the convolutions; None: that of the settings.
-
-    Raises:
-        ValueError: If a setting cannot be.
-    """
+    """Return the `MatrixCapsNet`, or the baseline `ConvClassifier`, built but not compiled."""
     net, dtype = config["matrix"], dtype or policy(config["matrix"].precision)
     known = net.CHOICES["network"]
     make = {"capsules": _capsules, "cnn": _cnn}[one_of("network", net.network, known)]
@@ -104,7 +96,7 @@ def _capsule_layers(net, starts):
         "variance_floor": net.variance_floor,
         "assignment_temperature": net.assignment_temperature,
         "normalize_mass": net.normalize_mass,
-        # Variational routing has no such costs.
+        # Variational routing has no costs to scale.
         "activation_scale": net.activation_scale if net.routing == "em" else 1.0,
         "implementation": net.implementation,
         "dtype": "float32",
@@ -113,7 +105,7 @@ def _capsule_layers(net, starts):
     temperature *= net.inverse_temperature
 
     def more(iterations, stddev, cost, activation, inverse_temperature):
-        # In the published code costs are s (ln 2 pi + 1) + ln variance, and ours a half of them.
+        # In the published code, costs are s (ln 2 pi + 1) + ln variance. Ours are half of that.
         cost = cost * (math.log(2 * math.pi) + 1) / 2 if official else 0.0
         return {
             **options,
@@ -129,7 +121,7 @@ def _capsule_layers(net, starts):
         inner = whole_number("inner_iterations", net.inner_iterations)
     inside = (inner, 0.3, 0.5, 0.5, net.inverse_temperature)
     last = (net.iterations, 0.01 if official else 0.3, 2.0, 1.0, temperature)
-    # Classes have one place: between places nothing would be shared out.
+    # Class capsules have one position, so "places" would remove all competition.
     classes = {**more(*last), "compete": "all"}
     return [
         primary,
@@ -162,14 +154,14 @@ def _cnn(net, image_shape, view, dtype, starts):
 
 
 def check(config, image_shape=None):
-    """Builds every part; see `fitting.check`."""
+    """Build every part to validate the settings; see `fitting.check`."""
     with in_section("matrix"):
         spread_margin(config, 1)
     fitting.check(config, "matrix", build_model, image_shape)
 
 
 def spread_margin(config, steps, loss=None):
-    """The `SpreadMargin` of a training of so many steps."""
+    """Return the `SpreadMargin` callback for a training of `steps` steps."""
     net = config["matrix"]
     over = whole_number("margin_steps", steps if net.margin_steps is None else net.margin_steps)
     first, last = share("first_margin", net.first_margin), share("last_margin", net.last_margin)
@@ -177,12 +169,12 @@ def spread_margin(config, steps, loss=None):
 
 
 def smallest(config):
-    """The least height and width of images, in pixels."""
+    """Return the minimum height and width of images in pixels."""
     return windows.smallest(config["matrix"], SMALLEST)
 
 
 def outline(config, image_shape):
-    """Shapes and numbers of parameters, two dicts, for people to read."""
+    """Return two dicts for display: shapes and parameter counts."""
     model = build_model(config, image_shape)
     shapes = {"image": tuple(image_shape)}
     if isinstance(model, ConvClassifier):
@@ -198,7 +190,7 @@ def outline(config, image_shape):
 
 
 def cost(config, image_shape, images, held_out):
-    """The `Cost` of the training."""
+    """Return the `Cost` of the training."""
     model = build_model(config, image_shape)
     parameters = model.count_params()
     is_control = isinstance(model, ConvClassifier)
@@ -207,7 +199,7 @@ def cost(config, image_shape, images, held_out):
 
 
 def _shapes(model):
-    """Shapes of the poses and activations that each layer gives of one image."""
+    """Return the shapes of each capsule layer's poses and activations for one image."""
     shape = model.features.compute_output_shape(
         (1, *seen_shape(model.view, tuple(model.image_shape)))
     )
@@ -219,7 +211,7 @@ def _shapes(model):
 
 
 def _sizes(model):
-    """Multiplications of one image forward, and numbers that the layers give."""
+    """Return the multiplications and the number of activations of one image's forward pass."""
     seen = (1, *seen_shape(model.view, tuple(model.image_shape)))
     places = math.prod(model.features.compute_output_shape(seen)[1:3])
     products = places * model.features.count_params()

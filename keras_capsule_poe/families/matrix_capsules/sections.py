@@ -1,4 +1,4 @@
-"""The settings of a network of matrix capsules, and its recipes."""
+"""Settings and presets of a network of matrix capsules."""
 
 from dataclasses import dataclass
 
@@ -6,20 +6,13 @@ from keras_capsule_poe.families.classifiers import sections as classifiers
 from keras_capsule_poe.families.classifiers.sections import ClassifierSection
 from keras_capsule_poe.training.family import Recipe
 
-# Learning rates, where none is given.
+# Default learning rates.
 RATES = {"em": 0.02, "variational": 0.003, "cnn": 1e-3}
 
 
 @dataclass
 class MatrixSection(ClassifierSection):
-    """The network, its loss, and its training.
-
-    `filters`, `primary_types`, `types` and `last_types` are A, B, C and D of Hinton et al.
-    `inner_iterations` are those of the layers below the classes, None: as many as `iterations`;
-    `class_temperature` is the share of the inverse temperature that the class capsules have,
-    `spread_scaling` the `scaling` of the `SpreadLoss`. A control has filters of its own. Without
-    a `learning_rate` it is the one of `RATES` that suits the network.
-    """
+    """Settings of a network of matrix capsules: layers, routing, loss and training."""
 
     CHOICES = {
         **ClassifierSection.CHOICES,
@@ -28,6 +21,7 @@ class MatrixSection(ClassifierSection):
         "spread_scaling": ("sum", "official"),
     }
 
+    # A, B, C and D of Hinton et al.
     filters: int = 64
     primary_types: int = 8
     types: int = 16
@@ -36,11 +30,11 @@ class MatrixSection(ClassifierSection):
     coordinates: bool = True
     routing: str = "em"
     iterations: int = 3
-    inner_iterations: int | None = None
+    inner_iterations: int | None = None  # below the class capsules; None: `iterations`
     schedule: str = "official"
     inverse_temperature: float = 1.0
     normalize_mass: bool = True
-    class_temperature: float = 1.0
+    class_temperature: float = 1.0  # factor on `inverse_temperature` for the class capsules
     compete: str = "all"
     damping: float = 0.0
     variance_floor: float = 0.1
@@ -48,7 +42,7 @@ class MatrixSection(ClassifierSection):
     activation_scale: float = 10.0
     implementation: str = "compiled"
     loss: str = "spread"
-    spread_scaling: str = "sum"
+    spread_scaling: str = "sum"  # `scaling` of the `SpreadLoss`
     first_margin: float = 0.2
     last_margin: float = 0.9
     margin_steps: int | None = None
@@ -57,7 +51,7 @@ class MatrixSection(ClassifierSection):
     steps: int = 4600
     batch_size: int = 64
     initial: str = "he"
-    learning_rate: float | None = None
+    learning_rate: float | None = None  # None: the one in `RATES` for the network
     decay_steps: int | None = 20_000
 
     @property
@@ -66,18 +60,18 @@ class MatrixSection(ClassifierSection):
             return self.learning_rate
         if self.network == "cnn":
             return RATES["cnn"]
-        # Another routing is refused where the layers are built.
+        # The layers' constructors reject an unknown routing.
         return RATES.get(self.routing, RATES["em"])
 
 
 SECTIONS = {"matrix": MatrixSection}
 
-# With a third iteration parents of so few children learn more slowly.
+# With a third iteration, parents with so few children learn more slowly.
 _SMALL = {"iterations": 2}
 _PAPER = {"filters": 32, "primary_types": 32, "types": 32, "last_types": 32}
 
-# As the published code departs from the paper: competition, damping, starts, temperatures, loss.
-# Its logits are twice these: costs there are of variances, here of standard deviations.
+# Settings of the published code that differ from the paper. Its logits are twice ours, since its
+# costs use variances and ours use standard deviations.
 _OFFICIAL = {
     **_PAPER,
     "compete": "places",
@@ -116,11 +110,7 @@ _COUNTED = "primary_types types last_types size coordinates decoder".split()
 
 
 def idle(config):
-    """Settings that mean nothing beside others, and why: a dict.
-
-    Args:
-        config: `RunConfig` of these sections.
-    """
+    """Return the settings without effect, each with the reason (a dict)."""
     net, found = config["matrix"], {}
     if net.network == "capsules":
         if net.routing != "em":

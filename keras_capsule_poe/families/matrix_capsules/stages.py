@@ -1,4 +1,4 @@
-"""The stages of a network of matrix capsules: its training, and the whole."""
+"""Training, export and loading of a network of matrix capsules."""
 
 from keras_capsule_poe.families.classifiers import stages
 from keras_capsule_poe.families.matrix_capsules import build
@@ -8,7 +8,7 @@ from keras_capsule_poe.models import ConvClassifier, MatrixCapsNet
 
 
 def matrix(run):
-    """Trains the network by the loss of its activations, whose margin grows."""
+    """Train the network; the margin of a spread loss grows during training."""
 
     def callbacks(model, steps):
         loss = getattr(model, "spread", None)
@@ -20,10 +20,10 @@ def matrix(run):
 
 
 def export(run):
-    """Saves the network for Keras and as a SavedModel, and draws what it makes of images."""
+    """Export the network for Keras and as a SavedModel, and draw reconstructions."""
     return stages.export(run, "matrix", build)
 
 
 def load(path):
-    """The `MatrixCapsNet` or `ConvClassifier` of a `model.keras`; see `load_as`."""
+    """Load the `MatrixCapsNet` or `ConvClassifier` of a `model.keras`."""
     return load_as((MatrixCapsNet, ConvClassifier), path)

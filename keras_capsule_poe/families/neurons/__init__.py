@@ -1,4 +1,4 @@
-"""Products of expert neurons: their settings, recipes and stages. Plain data until trained."""
+"""Products of expert neurons: settings, presets and stages."""
 
 from keras_capsule_poe.families import features
 from keras_capsule_poe.families.neurons.recipes import RECIPES

@@ -1,4 +1,4 @@
-"""The expert neurons from their settings, and the trained product of a file."""
+"""The expert neurons, built from settings, and loading of a trained product."""
 
 import keras
 
@@ -22,21 +22,11 @@ from keras_capsule_poe.training.schedule import Schedule
 
 
 def maps_and_chain(initial_stddev, hidden_start, passes, seed):
-    """Keyword arguments of a `NeuronPoE` and of its `NeuronExperts`.
-
-    Args:
-        initial_stddev: float, of the maps, above zero.
-        hidden_start: float, the hidden biases: far below zero, neurons rest near zero until
-            their own images turn them on.
-        passes: int, steps of the Markov chain at each training step.
-        seed: int.
-
-    Raises:
-        ValueError: If a number is out of range.
-    """
+    """Return keyword arguments of a `NeuronPoE` and of its `NeuronExperts`."""
     if not initial_stddev > 0:
         raise ValueError(f"`initial_stddev` must be above zero. Received: {initial_stddev!r}")
     initializer = keras.initializers.RandomNormal(stddev=initial_stddev, seed=seed)
+    # With biases far below zero, hidden neurons stay off until their images turn them on.
     maps = {
         "kernel_initializer": initializer,
         "bias_initializer": keras.initializers.Constant(real_number("hidden_start", hidden_start)),
@@ -44,7 +34,7 @@ def maps_and_chain(initial_stddev, hidden_start, passes, seed):
     return maps, {"steps": whole_number("passes", passes)}
 
 
-# What takes the settings of each section, by name.
+# Functions and classes that take the settings of each section.
 USES = {
     **features.USES,
     "experts": (
@@ -56,7 +46,7 @@ USES = {
 
 
 def build_experts(config, primary_capsules):
-    """The expert neurons over I primary capsules."""
+    """Return the expert neurons, built for I primary capsules."""
     settings = config["experts"]
     if settings.dim > MOST_NEURONS:
         raise ValueError(
@@ -82,14 +72,7 @@ def build_experts(config, primary_capsules):
 
 
 def start_maps(config, layer, x_of, images):
-    """Sets the maps of the experts as `start` says.
-
-    Args:
-        config: `RunConfig`.
-        layer: `NeuronPoE`, built.
-        x_of: Function of indices to primary capsules (N, I, D).
-        images: int, how many there are.
-    """
+    """Initialize the maps of a built layer as the setting `start` says."""
     start = MapStart(**arguments(config, "experts", MapStart))
     if start.start != "clusters" or not isinstance(layer, NeuronMixture):
         start.apply(layer, x_of, images, config.seed)
@@ -101,7 +84,7 @@ def start_maps(config, layer, x_of, images):
 
 
 def build_product(config, autoencoder, primary, experts, top=None):
-    """The whole, built."""
+    """Return the whole product, built."""
     options = arguments(config, "experts", ProductOfExpertNeurons)
     model = ProductOfExpertNeurons(
         autoencoder, primary, experts, top=top, **options, name="product"
@@ -111,15 +94,7 @@ def build_product(config, autoencoder, primary, experts, top=None):
 
 
 def check(config, image_shape=None):
-    """Builds every part, so that its constructor says what it cannot be.
-
-    Args:
-        config: `RunConfig`.
-        image_shape: (H, W, C), or None for one that always fits.
-
-    Raises:
-        ConfigError: That names the section.
-    """
+    """Build every part to validate the settings; raise `ConfigError` that names the section."""
 
     def experts(primary):
         optimizer(config, "experts", images=1)
@@ -137,5 +112,5 @@ def check(config, image_shape=None):
 
 
 def load(path):
-    """The `ProductOfExpertNeurons` of a `model.keras`; see `load_as`."""
+    """Load the `ProductOfExpertNeurons` of a `model.keras`."""
     return load_as(ProductOfExpertNeurons, path)

@@ -1,4 +1,4 @@
-"""Named sets of settings, each as its differences from the defaults."""
+"""Presets of expert neurons, as differences from the defaults."""
 
 from keras_capsule_poe.training.family import Recipe
 

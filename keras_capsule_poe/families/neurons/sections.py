@@ -1,7 +1,4 @@
-"""The settings of a product of expert neurons, a section a stage.
-
-Each field is a keyword argument of what is built from its section; see `build.USES`.
-"""
+"""Settings of a product of expert neurons: arguments of the functions in `build.USES`."""
 
 from dataclasses import dataclass
 
@@ -11,14 +8,14 @@ from keras_capsule_poe.families.neurons.top_section import TopSection, idle_top
 
 @dataclass
 class NeuronFeaturesSection(features.PrimarySection):
-    """Primary capsules as visible neurons, whose noise is of deviation one."""
+    """Settings of primary capsules as visible neurons with unit noise variance."""
 
     target_length: float = 0.5
 
 
 @dataclass
 class ExpertsSection:
-    """The expert neurons: their routing, and training by contrastive divergence."""
+    """Settings of the expert neurons: routing and training by contrastive divergence."""
 
     capsules: int = 20
     dim: int = 16
@@ -60,11 +57,7 @@ SECTIONS = {
 
 
 def idle(config):
-    """Settings that mean nothing beside others, and why: a dict.
-
-    Args:
-        config: `RunConfig` of these sections.
-    """
+    """Return the settings without effect, each with the reason (a dict)."""
     found = features.idle_steps(config, "autoencoder", "experts", "top") | idle_top(config)
     experts = config["experts"]
     if experts.routing == "fixed":

@@ -1,6 +1,6 @@
-"""The stages of a product of expert neurons after its features: the experts, and the whole.
+"""Training and export of a product of expert neurons.
 
-Each takes a `Run`, leaves its files in the run's folder and returns what it measured.
+A stage takes a `Run`, writes files and returns metrics.
 """
 
 from keras_capsule_poe.data.mapping import map_batches
@@ -16,7 +16,7 @@ from keras_capsule_poe.training.soundness import complain, worse_than_mean
 
 
 def experts(run):
-    """Trains the expert neurons by contrastive divergence, then records what they visit."""
+    """Train the expert neurons, then record their states on the training images."""
     config = run.config
     primary = stored.load_primary(run)
     train = stored.features(run, "train")
@@ -63,7 +63,7 @@ def experts(run):
 
 
 def export(run):
-    """Puts the product together, saves it for Keras and as a SavedModel, and draws its grids."""
+    """Export the whole product for Keras and as a SavedModel, and draw its images."""
     parts = (
         stored.as_float32(stored.load_model(run, "autoencoder")),
         stored.load_primary(run),

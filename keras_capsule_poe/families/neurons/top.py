@@ -1,4 +1,4 @@
-"""A second layer, which models the expert neurons of images: built and trained."""
+"""A second layer that models the expert neurons: construction and training."""
 
 import keras
 
@@ -12,22 +12,20 @@ from keras_capsule_poe.layers import NeuronPoE
 from keras_capsule_poe.models import NeuronExperts
 from keras_capsule_poe.training.figures import figures
 
-# Share of the machine's large float32 product rate, see `features.costs`.
+# Fraction of the machine's large float32 product rate; see `features.costs`.
 SHARE = 0.1
-# Enough images for biases.
+# Images for the initial biases.
 ADAPTED = 20_000
 
 
 def build_top(config, expert_shape):
-    """The second layer over expert neurons (J, E): one machine of all of its neurons.
-
-    Its coefficients are one, those of a `RestrictedBoltzmannMachine` of neurons in capsules.
-    """
+    """Return the second layer over expert neurons (J, E), built but not compiled."""
     top = config["top"]
     if not top.initial_stddev > 0:
         raise ValueError(
             f"`initial_stddev` must be above zero. Received: initial_stddev={top.initial_stddev!r}"
         )
+    # Every coupling coefficient is scale / capsules = 1: one restricted Boltzmann machine.
     layer = NeuronPoE(
         top.capsules,
         top.dim,
@@ -53,7 +51,7 @@ def build_top(config, expert_shape):
 
 
 def cost(config, image_shape, images, held_out):
-    """The `Cost` of training the second layer."""
+    """Return the `Cost` of training the second layer."""
     top, experts = config["top"], config["experts"]
     maps = top.capsules * top.dim * experts.capsules * experts.dim
     return costs.trained(
@@ -62,7 +60,7 @@ def cost(config, image_shape, images, held_out):
 
 
 def top(run):
-    """Trains the second layer on p(h | v) of the training images."""
+    """Train the second layer on p(h | v) of the training images."""
     primary, below = stored.load_primary(run), stored.load_model(run, "experts")
 
     def neurons(maps):
@@ -74,7 +72,7 @@ def top(run):
 
 
 def _fit(run, train, held_out):
-    """Trains it on expert neurons (N, J, E), watched on others."""
+    """Train the second layer on expert neurons (N, J, E) and return its last metrics."""
     config = run.config
     model = build_top(config, train.shape[1:])
     model.adapt(train[spread(len(train), ADAPTED)])

@@ -1,11 +1,11 @@
-"""The settings of a second layer over the expert neurons; off unless it has capsules."""
+"""Settings of the optional second layer over the expert neurons."""
 
 from dataclasses import dataclass
 
 
 @dataclass
 class TopSection:
-    """A Boltzmann machine of the expert neurons' states, from which joint samples are drawn."""
+    """Settings of the Boltzmann machine for joint samples; off if `capsules` is 0."""
 
     capsules: int = 0
     dim: int = 16
@@ -24,16 +24,12 @@ class TopSection:
 
 
 def has_top(config):
-    """Whether the run has a second layer."""
+    """Return whether the run has a second layer."""
     return config["top"].capsules != 0
 
 
 def idle_top(config):
-    """Settings of the second layer that mean nothing, and why: a dict.
-
-    Args:
-        config: `RunConfig` of these sections.
-    """
+    """Return the second layer's settings without effect, each with the reason (a dict)."""
     top = config["top"]
     if not has_top(config):
         names = (name for name in vars(top) if name != "capsules")

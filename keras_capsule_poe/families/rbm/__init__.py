@@ -1,4 +1,4 @@
-"""Restricted Boltzmann machines of images: their settings, recipes and stages. Plain data."""
+"""Restricted Boltzmann machines of images: settings, presets and stages."""
 
 from dataclasses import replace
 

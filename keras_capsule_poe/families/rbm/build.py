@@ -1,4 +1,4 @@
-"""A restricted Boltzmann machine of images from its settings, and what it would take."""
+"""A restricted Boltzmann machine of images, built from settings, and its training cost."""
 
 import math
 
@@ -15,34 +15,34 @@ from keras_capsule_poe.models.autoencoder import SMALLEST_IMAGE
 from keras_capsule_poe.training.family import Cost
 from keras_capsule_poe.training.schedule import Schedule
 
-# Share of the machine's large float32 product rate that a step was seen to reach on two cores.
+# Fraction of the machine's large float32 product rate that a step reached on two cores.
 SHARE = 0.4
 
 
 def has_features(config):
-    """Whether visible neurons are features; the run has the stages that make them then."""
+    """Return whether the visible units are autoencoder features, which need their stages."""
     return config["rbm"].visible == "features"
 
 
 def binarize(config):
-    """How pixels become visible neurons; None where they are these."""
+    """Return the method that turns pixels into binary visible units, or None."""
     return config["rbm"].binarize if visible(config) == "bernoulli" else None
 
 
 def visible(config):
-    """The kind of visible neurons."""
+    """Return the kind of visible units."""
     return "gaussian" if has_features(config) else config["rbm"].neurons
 
 
 def neurons(config, image_shape):
-    """How many visible neurons images (H, W, C) have."""
+    """Return the number of visible units for images (H, W, C)."""
     if has_features(config):
         return math.prod(costs.shapes_of(config, image_shape).features)
     return math.prod(image_shape)
 
 
 def build_model(config, number):
-    """The `HarmoniumModel` of so many visible neurons, built but not compiled."""
+    """Return the `HarmoniumModel` of `number` visible units, built but not compiled."""
     rbm = config["rbm"]
     if not rbm.initial_stddev > 0:
         raise ValueError(
@@ -75,7 +75,7 @@ def build_model(config, number):
 
 
 def build_whole(config, machine, image_shape, autoencoder=None):
-    """The `ImageBoltzmannMachine` of a machine, its particles still zeros."""
+    """Return the `ImageBoltzmannMachine` of a machine, with persistent chains of zeros."""
     rbm = config["rbm"]
     model = ImageBoltzmannMachine(
         machine,
@@ -91,13 +91,13 @@ def build_whole(config, machine, image_shape, autoencoder=None):
 
 
 def schedule(config):
-    """The `Schedule` of the training."""
+    """Return the training `Schedule`."""
     rbm = config["rbm"]
     return Schedule(rbm.epochs, rbm.steps, rbm.batch_size)
 
 
 def optimizer(config, images):
-    """Gradient ascent whose rate falls along a line, for so many training images."""
+    """Return SGD with a linear learning-rate decay over `images` training images."""
     rbm, (epochs, steps) = config["rbm"], schedule(config).over(images)
     if not 0 <= rbm.momentum < 1:
         raise ValueError(f"`momentum` must lie in [0, 1). Received: momentum={rbm.momentum!r}")
@@ -110,15 +110,7 @@ def optimizer(config, images):
 
 
 def check(config, image_shape=None):
-    """Builds every part, so that its constructor says what it cannot be.
-
-    Args:
-        config: `RunConfig`.
-        image_shape: (H, W, C), or None for one that always fits.
-
-    Raises:
-        ConfigError: That names the section.
-    """
+    """Build every part to validate the settings; raise `ConfigError` that names the section."""
     shape = image_shape or (28, 28, 1)
     known = ("pixels", "features")
 
@@ -140,12 +132,12 @@ def check(config, image_shape=None):
 
 
 def smallest(config):
-    """The least height and width of images, in pixels, or None."""
+    """Return the minimum height and width of images in pixels, or None."""
     return SMALLEST_IMAGE if has_features(config) else None
 
 
 def outline(config, image_shape):
-    """Shapes and numbers of parameters, two dicts, for people to read."""
+    """Return two dicts for display: shapes and parameter counts."""
     number, hidden = neurons(config, image_shape), config["rbm"].hidden
     shapes, parameters = {"image": tuple(image_shape)}, {}
     if has_features(config):
@@ -157,11 +149,11 @@ def outline(config, image_shape):
 
 
 def cost(config, image_shape, images, held_out):
-    """The `Cost` of the training."""
+    """Return the `Cost` of the training."""
     rbm, number = config["rbm"], neurons(config, image_shape)
     epochs, steps = schedule(config).over(images)
     product = 2.0 * number * rbm.hidden
-    # Up, and the correlation; and those of the chains, which go up and down.
+    # Data: one product up and one correlation. Chains: also two products per Gibbs step.
     chains = {"cd": rbm.batch_size, "pcd": rbm.chains, "pt": rbm.chains * rbm.temperatures}
     chains = chains[rbm.algorithm]
     step = product * (2 * rbm.batch_size + (1 + 2 * rbm.gibbs_steps) * chains)

@@ -1,4 +1,4 @@
-"""The settings of a restricted Boltzmann machine of images, and its recipes."""
+"""Settings and presets of a restricted Boltzmann machine of images."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from keras_capsule_poe.training.family import Recipe
 
 @dataclass
 class RbmSection:
-    """The machine, how its chains are run, and its training by contrastive divergence."""
+    """Settings of the machine, its Gibbs chains and its training."""
 
     visible: str = "pixels"
     binarize: str | None = "stochastic"
@@ -35,7 +35,7 @@ class RbmSection:
 
 SECTIONS = {**features.SECTIONS, "rbm": RbmSection}
 
-# Sixteen hidden neurons have 65,536 states: every figure of the likelihood is exact.
+# Sixteen hidden units have 65,536 states, which can be enumerated: the likelihood is exact.
 _SMALL = {
     "rbm": {
         "binarize": "threshold",
@@ -45,7 +45,7 @@ _SMALL = {
     }
 }
 
-# As many maps as the experts of a product of capsules: a control of equal size.
+# As many maps as a product of expert capsules: a baseline of equal size.
 _FEATURES = {
     "rbm": {
         "visible": "features",
@@ -64,11 +64,7 @@ RECIPES = {
 
 
 def idle(config):
-    """Settings that mean nothing beside others, and why: a dict.
-
-    Args:
-        config: `RunConfig` of these sections.
-    """
+    """Return the settings without effect, each with the reason (a dict)."""
     rbm = config["rbm"]
     found = idle_steps(config, "autoencoder", "rbm")
     if rbm.visible != "features":

@@ -1,6 +1,6 @@
-"""The stages of a restricted Boltzmann machine of images: its training, and the whole.
+"""Training and export of a restricted Boltzmann machine.
 
-Each takes a `Run`, leaves its files in the run's folder and returns what it measured.
+A stage takes a `Run`, writes files and returns metrics.
 """
 
 import math
@@ -17,18 +17,18 @@ from keras_capsule_poe.functions.compiled import compiled
 from keras_capsule_poe.generation.grids import reconstruction_rows, sample_rows
 from keras_capsule_poe.io.pictures import save_grid
 
-# Makes the classes known to Keras.
+# This import registers the classes with Keras.
 from keras_capsule_poe.models import ImageBoltzmannMachine
 from keras_capsule_poe.training.figures import figures
 from keras_capsule_poe.training.soundness import complain, worse_than_mean
 
-# Enough images for biases, and steps after which chains are the model's.
+# Images for the initial biases, and Gibbs steps for the chains to reach equilibrium.
 ADAPTED, SETTLED = 6000, 1000
 SHOWN, ROWS = 12, 4
 
 
 def rbm(run):
-    """Trains the machine by contrastive divergence."""
+    """Train the machine by contrastive divergence."""
     config, data = run.config, run.data
     autoencoder = _autoencoder(run)
     if autoencoder is None:
@@ -74,7 +74,7 @@ def rbm(run):
 
 
 def _as_seen(pixels, config):
-    """Pixels (N, V) as training sees them: of two values where it binarises."""
+    """Return pixels (N, V) as in training: binary if the model binarizes them."""
     how = build.binarize(config)
     if how is None:
         return pixels
@@ -83,7 +83,7 @@ def _as_seen(pixels, config):
 
 
 def export(run):
-    """Puts the whole together, saves it for Keras and as a SavedModel, and draws its grids."""
+    """Export the whole model for Keras and as a SavedModel, and draw its images."""
     config = run.config
     trained = stored.load_model(run, "rbm")
     shape = run.data.image_shape
@@ -98,12 +98,12 @@ def export(run):
 
 
 def _autoencoder(run):
-    """The trained autoencoder where features are modelled, else None."""
+    """Return the trained autoencoder if the visible units are features, else None."""
     if not build.has_features(run.config):
         return None
     return stored.as_float32(stored.load_model(run, "autoencoder"))
 
 
 def load(path):
-    """The `ImageBoltzmannMachine` of a `model.keras`; see `load_as`."""
+    """Load the `ImageBoltzmannMachine` of a `model.keras`."""
     return load_as(ImageBoltzmannMachine, path)

@@ -1,4 +1,4 @@
-"""The product of expert capsules: its encoder, its decoder and the whole."""
+"""The product of expert capsules: its encoder, its decoder and the whole model."""
 
 from keras_capsule_poe.models.capsule_poe.decoder import CapsuleDecoder
 from keras_capsule_poe.models.capsule_poe.encoder import CapsuleEncoder

@@ -1,4 +1,4 @@
-"""The capsule decoder: from expert capsules back to primary capsules, the encoder frozen."""
+"""The capsule decoder: from expert capsules to primary capsules."""
 
 import keras
 from keras import ops
@@ -13,26 +13,23 @@ from keras_capsule_poe.models.contrastive import ContrastiveModel
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class CapsuleDecoder(ContrastiveModel):
-    """Expert capsules (B, J, E) to primary capsules (B, I, D), U learned by the decoder rule.
+    """Decodes expert capsules to primary capsules, with maps U trained by `functions.decoder_rule`.
 
-    Compile with an SGD optimizer and fit on pairs (expert capsules, primary capsules), both
-    squashed. Routing runs from the J experts to the I primary capsules.
+    Compile with an SGD optimizer. Fit on pairs of squashed expert and primary capsules from a
+    frozen encoder. Routing runs from the J experts to the I primary capsules.
 
     Args:
         primaries: `CapsulePoE` with I capsules of D dimensions, or its config.
-        feature_scale: float, factor on the primary capsules before the squash inside the
-            decoder rule, undone by the call. The rule compares the experts of the data with
-            those that U sends back; they agree in length only where sum_i |z_i|^2 is about as
-            large as an active expert's |z_j|, which features alone are not.
-        activity: float, the power of an expert's length that it counts with: each enters as
-            |x_j|^a / sum_k |x_k|^a of itself, so that a capsule alone and one among many that are
-            off decode alike. `None`: all count fully.
-        offset: bool, whether an expert's length is one more of its coordinates. Its images then
-            need not be centred on the mean of all, which its orientations average to.
-        conditional: bool, whether the rule's second term keeps the data's experts.
-        bias_rate: float, the learning rate of the primary capsules' bias over that of the maps.
-        seed: int.
-        **kwargs: Base model arguments.
+        feature_scale: Float, a factor on the primary capsules before the squash inside the decoder
+            rule. It makes the model's experts about as long as the data's. `call` divides it out.
+        activity: Float a, or None. Scales expert j by |x_j|^a / sum_k |x_k|^a, so that one active
+            expert and many are decoded alike.
+        offset: Boolean, whether to append each expert's length to its coordinates. Images then
+            need not be centred on the mean.
+        conditional: Boolean, whether the second term of the rule keeps the experts of the data.
+        bias_rate: Float, the learning rate of the bias relative to the maps.
+        seed: Integer.
+        **kwargs: `keras.Model` arguments.
 
     Call arguments:
         inputs: Tensor (B, J, E), squashed expert capsules.
@@ -41,10 +38,11 @@ class CapsuleDecoder(ContrastiveModel):
         Tensor (B, I, D), squashed primary capsules.
 
     Raises:
-        ValueError: If `feature_scale`, `activity` or `bias_rate` is not positive.
-        RuntimeError: When fitted on another backend than TensorFlow and Jax.
+        ValueError: If `primaries` has a wrong type, or `feature_scale`, `activity` or `bias_rate`
+            is not positive.
+        RuntimeError: If `fit` runs on another backend than TensorFlow and JAX.
 
-    Examples:
+    Example:
 
     >>> from keras_capsule_poe import CapsulePoE
     >>> model = CapsuleDecoder(CapsulePoE(capsules=6, dim=4))
@@ -107,7 +105,7 @@ class CapsuleDecoder(ContrastiveModel):
         return self.primaries.compute_output_shape(input_shape)
 
     def weigh(self, capsules):
-        """What the maps see of expert capsules (B, J, E): with `offset`, (B, J, E + 1)."""
+        """Apply `offset` and `activity` to experts (B, J, E); `offset` makes them (B, J, E + 1)."""
         lengths = length(capsules, keepdims=True)
         if self.offset:
             capsules = ops.concatenate([capsules, ops.cast(lengths, capsules.dtype)], axis=-1)
@@ -130,7 +128,7 @@ class CapsuleDecoder(ContrastiveModel):
         return self._record(self._means(capsules, primaries), ops.shape(primaries)[0], 0.0)
 
     def _means(self, capsules, primaries):
-        """The gradient and the error, as means over images."""
+        """Return batch means of the gradient and the error."""
         z = self.feature_scale * unsquash(primaries)
         inputs = self.weigh(capsules)
         divergence = self.primaries.decoder_divergence(inputs, z, self.conditional)
@@ -157,5 +155,5 @@ class CapsuleDecoder(ContrastiveModel):
 
     @classmethod
     def from_config(cls, config):
-        # Older versions could leave experts out while training.
+        # Configs of older versions have a dropout of experts.
         return super().from_config({key: config[key] for key in config if key != "keep"})

@@ -1,4 +1,4 @@
-"""The density of a product of expert capsules over a named base measure, and its log Z."""
+"""The density of primary capsules relative to a reference distribution, and its log Z."""
 
 import numpy as np
 from keras import ops
@@ -16,40 +16,14 @@ from keras_capsule_poe.functions.units import free_energy
 from keras_capsule_poe.models.likelihood import Density
 
 BASES, ROUTINGS = ("ball", "isotropic", "gaussian"), ("fixed", "routed")
-# Images that the Gaussian and the mean routing are taken of, at most; images at a time.
+# Maximum number of images to fit P_0 and the mean routing; batch size.
 FITTED, _AT_ONCE = 6000, 200
-# Primary capsules drawn anew at a time: about half of such proposals are accepted.
+# Primary capsules resampled per proposal; about half of the proposals are accepted.
 BLOCKS = 64
 
 
 class CapsuleDensity(Density):
-    """P(x) = P_0(x) w(x)/Z of the primary capsules x of a `ProductOfExpertCapsules`.
-
-    Nats are those over the base: log P/P_0.
-
-    Args:
-        model: `ProductOfExpertCapsules`.
-        fitted: Array (N, I, D), primary capsules of training images, squashed.
-        base: str, P_0: `"ball"`, uniform on |x_i| < 1; `"isotropic"`, noise as long as data;
-            `"gaussian"`, of the second moments of `fitted`.
-        routing: str, the coefficients: `"fixed"`, their mean over `fitted`; `"routed"`, found
-            anew for each x.
-        blocks: int, primary capsules that a step of the chain draws anew.
-
-    Attributes:
-        base: The base measure.
-        router: `Router` of the experts.
-        coefficients: Array (I, J), or that router.
-
-    Examples:
-
-    >>> CapsuleDensity.TEMPERATURES
-    20
-
-    Reference:
-
-    - [Neal, 2001](https://arxiv.org/abs/physics/9803008), annealed importance sampling
-    """
+    """Density P(x) = P_0(x) w(x)/Z of primary capsules x, with log P/P_0 in nats."""
 
     TEMPERATURES, CHAINS = 20, 512
 
@@ -58,6 +32,8 @@ class CapsuleDensity(Density):
         self._model, self._kernel = model, np.asarray(ops.convert_to_numpy(experts.kernel))
         self._units, inputs = experts.units, fitted.shape[1]
         self._blocks = min(blocks, inputs)
+        # ball: uniform on |x_i| < 1; isotropic: noise as long as the data; gaussian: the
+        # second moments of `fitted`.
         self.base = {
             "ball": lambda: UniformBall(inputs, fitted.shape[2]),
             "isotropic": lambda: SquashedGaussian(
@@ -82,23 +58,23 @@ class CapsuleDensity(Density):
         )
 
     def log_weights(self, images):
-        """log w of the primary capsules of images, (N,), nats."""
+        """Return log w (N,) of the primary capsules of images, in nats."""
         return self.log_weights_of(visible(self._model, images))
 
     def log_weights_of(self, x):
-        """log w of primary capsules (N, I, D), an array (N,), nats."""
+        """Return log w (N,) of primary capsules (N, I, D), in nats."""
         return in_batches(self._log_weight, x).astype("float64")
 
     def bracket(self, temperatures, chains, seed):
-        """log Z/Z_0 by annealing from the base and back; the ends are those of the way there."""
+        """Return bidirectional bounds on log Z/Z_0 (AIS and reverse AIS)."""
         return self.annealed(temperatures, chains, seed)[0]
 
     def annealed(self, temperatures, chains, seed=0):
-        """`Bracket`, and log w of draws of the base, (chains,)."""
+        """Return the bounds on log Z/Z_0 and log w (chains,) of draws from P_0."""
         base, log_weight = self.base, self._log_weight
         is_fixed = self.coefficients is not self.router
         if base.is_gaussian and is_fixed:
-            # To experts with fixed coefficients the base is a Gaussian of J E dimensions.
+            # With averaged coefficients the experts see P_0 as a Gaussian of J E dimensions.
             base, units = base.of_experts(self._kernel, self.coefficients), self._units
             bias = 0.0 if self._bias is None else self._bias
 
@@ -116,16 +92,7 @@ class CapsuleDensity(Density):
 
 
 def visible(model, images):
-    """Squashed primary capsules (N, I, D) of images (N, H, W, C), uint8 or pixels in [0, 1].
-
-    Examples:
-
-    >>> class Half:
-    ...     def to_visible(self, images):
-    ...         return images[..., 0] / 2
-    >>> visible(Half(), np.ones((3, 4, 2, 1))).shape
-    (3, 4, 2)
-    """
+    """Return squashed primary capsules (N, I, D) of images, uint8 or pixels in [0, 1]."""
 
     def encode(images):
         return model.to_visible(images)
@@ -135,13 +102,7 @@ def visible(model, images):
 
 
 def in_batches(function, rows, scale=1):
-    """The function of rows over `scale`, some at a time, as one array.
-
-    Examples:
-
-    >>> in_batches(lambda x: 2 * x, np.ones((3, 2), "uint8"), scale=2).tolist()
-    [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
-    """
+    """Apply a function to rows divided by `scale`, in batches, and concatenate the results."""
     graph, parts = compiled(function), []
     for start in range(0, len(rows), _AT_ONCE):
         part = np.asarray(rows[start : start + _AT_ONCE], "float32") / np.float32(scale)

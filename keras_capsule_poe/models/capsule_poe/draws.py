@@ -1,4 +1,4 @@
-"""How codes of a product of expert capsules are drawn at random."""
+"""Sampling of codes of a product of expert capsules."""
 
 from numbers import Integral
 
@@ -12,19 +12,13 @@ from keras_capsule_poe.models.randomness import StatelessSeed, capsule_order
 
 
 class CapsuleDraws:
-    """Codes of single capsules, and of all together.
+    """Mixin that samples codes with one active capsule, or whole codes."""
 
-    To be mixed into a model of J capsules of E dimensions with two `GaussianMixtures`, `visited`
-    and `joint`, and `mean_direction` (J, E).
-
-    Attributes:
-        poles: Tensor (J, E), the biases of affine capsules; or None. One that is zero is none.
-    """
-
+    # Biases (J, E) of biased experts, or None. A zero row means no bias.
     poles = None
 
     def sample_capsule(self, capsule, n, seed, domain=None):
-        """Images from one capsule; `capsule` is its index, the rest as in `sample`."""
+        """Sample images from the capsule with index `capsule`; otherwise like `sample`."""
         if isinstance(capsule, Integral) and not 0 <= capsule < self.capsules:
             raise BadUse(
                 f"`capsule` must be an index of {self.capsules} capsules, from 0. "
@@ -35,23 +29,19 @@ class CapsuleDraws:
         return {**self.decode(codes), "capsules": codes}
 
     def sample_joint(self, n, seed):
-        """Images from whole codes, all capsules at once: `sample` in mode `"joint"`."""
+        """Sample images in mode `"joint"`, with all capsules active."""
         return self.sample(n, seed, "joint")
 
     def draw(self, n, seed, mode=None, domain=None):
-        """Codes drawn at random, see `single_code` and `joint_code`.
-
-        In mode `"single"` each block of J codes has each capsule on once, in random order.
+        """Sample codes; mode `"single"` uses each capsule once per block of J, in random order.
 
         Args:
-            n: int or scalar integer tensor, how many.
-            seed: int or scalar integer tensor.
-            mode: `"single"` or `"joint"`.
-            domain: Of mode `"single"`, see `single_code`.
+            n, seed: Integers or scalar integer tensors: the number of codes, and the seed.
+            mode: String, `"single"` (default) or `"joint"`, see `single_code` and `joint_code`.
+            domain: String, for mode `"single"`, see `single_code`.
 
         Returns:
-            dict: `capsules` (N, J, E), squashed; in mode `"single"` also `capsule` (N,), the one
-            that is on.
+            Dict with `capsules` (N, J, E), and `capsule` (N,) in mode `"single"`.
 
         Raises:
             BadUse: If the mode or the domain is unknown.
@@ -68,26 +58,17 @@ class CapsuleDraws:
         return self.single_code(noise, _choice(n, seed), capsule, domain)
 
     def single_code(self, noise, choice, capsule, domain=None):
-        """Codes in which one capsule is on.
+        """Return codes (N, J, E), squashed, in which all capsules but one are zero.
 
         Args:
             noise: Tensor (N, E), standard Gaussian.
-            choice: Tensor (N,), uniform in [0, 1); the component that `"visited"` draws from.
-            capsule: Integer tensor (N,), the capsule of each code.
-            domain: `"complete"`: the Gaussian as it is, squashed, the paper's Figure 2 (left). Of
-                an affine capsule, whose codes lie in the half-sphere around its bias, the
-                orientation comes from a Gaussian in the chart of that half, see `from_chart`.
-                `"restricted"`: reflected into the half-sphere around the mean direction that
-                training visited, Figure 2 (right); in their frames codes are centred, and that
-                direction says little. `"visited"`: the orientation from the mixture
-                of Gaussians of the codes of the training images on which the capsule was the
-                most probable, the length that of the squashed Gaussian.
-
-        Returns:
-            Tensor (N, J, E), squashed; all capsules but one are zero.
-
-        Raises:
-            BadUse: If `domain` is unknown.
+            choice: Tensor (N,), uniform in `[0, 1)`, selects a mixture component for `"visited"`.
+            capsule: Integer tensor (N,), the active capsules.
+            domain: String. `"complete"` is the prior: the squashed noise (Figure 2, left), or for
+                a biased expert directions in the half-sphere around its bias. `"restricted"`
+                reflects the squashed noise into the half-space of the mean training direction
+                (Figure 2, right). `"visited"` takes directions from the Gaussian mixture of the
+                training codes that the capsule won.
         """
         _, domain = self.resolve_mode("single", domain)
         x = squash(noise)
@@ -102,17 +83,13 @@ class CapsuleDraws:
         return chosen[:, :, None] * x[:, None, :]
 
     def joint_code(self, noise, choice):
-        """Whole codes from the mixture fitted to those of training.
+        """Return whole codes (N, J, E) from the mixture fitted to the training codes.
 
-        Each is stretched so that its longest capsule is as long as a squashed Gaussian of E
-        dimensions, as single capsules are drawn.
+        Each code is scaled so that its longest capsule has the length of a squashed Gaussian.
 
         Args:
-            noise: Tensor (N, R), standard Gaussian, R the rank of `joint`.
-            choice: Tensor (N,), uniform in [0, 1).
-
-        Returns:
-            Tensor (N, J, E), squashed.
+            noise: Tensor (N, R), standard Gaussian, with R the rank of `joint`.
+            choice: Tensor (N,), uniform in `[0, 1)`.
         """
         drawn = self.joint(noise, choice, ops.zeros(ops.shape(choice), dtype="int32"))
         codes = ops.reshape(drawn, (-1, self.capsules, self.dim))
@@ -122,25 +99,7 @@ class CapsuleDraws:
 
 
 def from_chart(noise, poles):
-    """Directions in the half-spheres around poles, Gaussian in their gnomonic charts.
-
-    (p + r)/|p + r|, with p the direction of the pole and r the part of the noise across it: a
-    standard Gaussian of E - 1 dimensions.
-
-    Args:
-        noise: Tensor (N, E), standard Gaussian.
-        poles: Tensor (N, E), of any length; where it is zero, the noise's own direction.
-
-    Returns:
-        Tensor (N, E), of length one.
-
-    Examples:
-
-    >>> import numpy as np
-    >>> drawn = from_chart(np.array([[-3.0, 1.0]]), np.array([[2.0, 0.0]]))
-    >>> np.round(np.asarray(drawn), 3).tolist()
-    [[0.707, 0.707]]
-    """
+    """Return unit vectors (p + r)/|p + r|: p the pole's direction, r the noise across it."""
     pole = direction(poles)
     across = noise - pole * ops.sum(noise * pole, axis=-1, keepdims=True)
     return direction(pole + across)

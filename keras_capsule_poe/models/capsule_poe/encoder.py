@@ -1,4 +1,4 @@
-"""The capsule encoder: expert capsules trained without labels by contrastive divergence."""
+"""The capsule encoder: expert capsules trained by contrastive divergence."""
 
 import keras
 from keras import ops
@@ -18,36 +18,34 @@ from keras_capsule_poe.models.contrastive import ContrastiveModel
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class CapsuleEncoder(ContrastiveModel):
-    """Primary capsules (B, I, D) to expert capsules (B, J, E), the maps W learned by Algorithm 1.
+    """Encodes primary capsules to expert capsules, with maps W trained without labels or autodiff.
 
-    Compile with an SGD optimizer (momentum, learning-rate schedule) and fit on batches of
-    squashed primary capsules; there is no target and no autodiff.
+    Compile with an SGD optimizer. Fit on batches of squashed primary capsules. Each step applies
+    the gradient of CD-k at the dynamic routing of the data (Algorithm 1). `evaluate` reports CD-1.
 
     Args:
-        experts: `CapsulePoE`, or its config; the layer of expert capsules.
-        balance: float, how far the routing bias of an expert moves each step for a usage away
-            from 1/J: bias_j += balance * (1 - J usage_j). Zero turns load balancing off. The
-            experts need `use_routing_bias=True`.
-        bias_rate: float, the learning rate of the experts' bias b over that of their maps. The
-            votes' own rate is c_ij^2 |x_i|^2 times that of the maps, summed over i.
-        chain_steps: int, k of contrastive divergence: passes of the chain at each training step,
-            all with the routing of its start. What is tracked in `evaluate` is always one pass.
-        seed: int.
-        **kwargs: Base model arguments.
+        experts: `CapsulePoE`, or its config.
+        balance: Float in `[0, 1]`, the rate of load balancing. Each step adds `balance * (1 -
+            usage_j)` to the routing bias, where a balanced usage is one. Zero turns it off. It
+            needs experts with `use_routing_bias=True`.
+        bias_rate: Float, the learning rate of the experts' bias relative to the maps.
+        chain_steps: Integer, the k of CD-k.
+        seed: Integer.
+        **kwargs: `keras.Model` arguments.
 
     Call arguments:
         inputs: Tensor (B, I, D), squashed primary capsules.
 
     Returns:
-        Tensor (B, J, E), squashed expert capsules in their frames; lengths are probabilities.
-        Until `frames.adapt`, see `ExpertFrames`, they are as the experts give them.
+        Tensor (B, J, E), squashed expert capsules, whitened after `frames.adapt` (see
+        `ExpertFrames`). Their lengths are probabilities.
 
     Raises:
-        ValueError: If `balance` is above one, or is on and the experts have no routing bias, or
-            `bias_rate` or `chain_steps` is not positive.
-        RuntimeError: When fitted on another backend than TensorFlow and Jax.
+        ValueError: If an argument is out of range, or `balance` is on and the experts have no
+            routing bias.
+        RuntimeError: If `fit` runs on another backend than TensorFlow and JAX.
 
-    Examples:
+    Example:
 
     >>> from keras_capsule_poe import CapsulePoE
     >>> model = CapsuleEncoder(CapsulePoE(capsules=5, dim=3))
@@ -98,14 +96,14 @@ class CapsuleEncoder(ContrastiveModel):
         return self.experts.compute_output_shape(input_shape)
 
     def start_from_images(self, x, length):
-        """Sets the maps to images: row e of expert j is one image's primary capsules.
+        """Initialize the maps with images: row e of expert j is one image's primary capsules.
 
-        From small noise the first direction that an expert finds takes all of its dimensions,
-        because the pull of a saturated expert is weak. Images span many from the start.
+        From small random maps, the first direction of an expert takes all its dimensions, because
+        the score of a saturated expert is weak. Images span many directions.
 
         Args:
-            x: Array (J * E, I, D), squashed primary capsules of images drawn at random.
-            length: float, the Euclidean length of each row.
+            x: Array (J * E, I, D), squashed primary capsules of random images.
+            length: Float, the Euclidean length of each row.
         """
         if not self.built:
             self.build((None, *x.shape[1:]))
@@ -124,7 +122,7 @@ class CapsuleEncoder(ContrastiveModel):
         return self._record(self._means(x), ops.shape(x)[0], 0.0)
 
     def _means(self, x, steps=1):
-        """The gradient and all that is measured, as means over images (B, I, D)."""
+        """Return batch means of the gradient and the metrics for primary capsules (B, I, D)."""
         divergence = self.experts.contrastive_divergence(x, steps=steps)
         units, z = self.experts.units, divergence.z
         p = units.probability(z)
@@ -160,6 +158,6 @@ class CapsuleEncoder(ContrastiveModel):
 
     @classmethod
     def from_config(cls, config):
-        # Older versions could anneal the activation prior while training.
+        # Configs of older versions have an annealed activation prior.
         config = {key: config[key] for key in config if key not in ("prior_start", "prior_steps")}
         return super().from_config(config)

@@ -1,4 +1,4 @@
-"""The whole model: autoencoder, primary capsules, expert capsules and decoder in one."""
+"""The whole product of expert capsules: autoencoder, primary capsules, encoder and decoder."""
 
 import keras
 from keras import ops
@@ -21,8 +21,8 @@ from keras_capsule_poe.models.generative import GenerativeModel, Mode
 from keras_capsule_poe.models.likelihood import LikelihoodModel
 from keras_capsule_poe.models.randomness import StatelessSeed
 
-# Noise has little in common with an expert's few directions: as long as features it turns none on,
-# and the chain dies out at the mean image.
+# Noise rarely aligns with an expert. At the length of features it activates none, and the chain
+# collapses to the mean image.
 LONGER = 8
 
 
@@ -30,25 +30,26 @@ LONGER = 8
 class ProductOfExpertCapsules(
     CapsuleDraws, LikelihoodModel, AutoencodedModel, GenerativeModel, keras.Model
 ):
-    """Images to expert capsules and back, and images from single capsules.
+    """Image model of an autoencoder, primary capsules, a capsule encoder and a capsule decoder.
 
     Args:
-        autoencoder: `ConvAutoencoder`, trained.
-        primary: `PrimaryCapsules`, adapted.
-        encoder: `CapsuleEncoder`, trained.
-        decoder: `CapsuleDecoder`, trained.
-        visited: `GaussianMixtures` of each capsule's codes in training, one group a capsule; or
-            None for one Gaussian each. Its weights are set after training.
-        joint: `GaussianMixtures` of whole codes, one group of dimension J E; or None, likewise.
-        **kwargs: Base model arguments.
+        autoencoder: Trained `ConvAutoencoder`.
+        primary: Adapted `PrimaryCapsules`.
+        encoder: Trained `CapsuleEncoder`.
+        decoder: Trained `CapsuleDecoder`.
+        visited: `GaussianMixtures` of the training codes, one group per capsule. None means one
+            Gaussian per capsule. The weights are set after training.
+        joint: `GaussianMixtures` of whole codes, one group of dimension J E. None means one
+            Gaussian of rank one.
+        **kwargs: `keras.Model` arguments.
 
     Call arguments:
-        images: Tensor (B, H, W, C), pixels in [0, 1].
+        images: Tensor (B, H, W, C), pixels in `[0, 1]`.
 
     Returns:
-        Tensor (B, H, W, C), the images decoded from their whole code.
+        Tensor (B, H, W, C), the images decoded from their codes.
 
-    Examples:
+    Example:
 
     >>> import keras_capsule_poe as kcp
     >>> autoencoder = kcp.ConvAutoencoder(filters=2)
@@ -91,13 +92,13 @@ class ProductOfExpertCapsules(
 
     @property
     def poles(self):
-        """Bias vectors of affine experts (J, E), zero where a frame has turned codes; or None."""
+        """Expert biases (J, E), zero for experts with whitening, or None without bias."""
         bias, frames = self.encoder.experts.bias, self.encoder.frames
         return None if bias is None else frames.is_identity()[:, None] * ops.cast(bias, "float32")
 
     @property
     def MODES(self):
-        """Each image from one capsule, or from all of them together."""
+        """Modes `"single"`, one active capsule per image, and `"joint"`."""
         plain = "Its directions come from the paper's plain Gaussian."
         chart = (
             "Its directions come from a plain Gaussian; without a frame, in the chart of the "
@@ -122,7 +123,7 @@ class ProductOfExpertCapsules(
 
     @property
     def own_parameters(self):
-        """How many parameters model the features."""
+        """Number of parameters of encoder and decoder."""
         return self.encoder.count_params() + self.decoder.count_params()
 
     def build(self, input_shape):
@@ -141,16 +142,12 @@ class ProductOfExpertCapsules(
         self.built = True
 
     def code(self, images, coefficients=None):
-        """Everything that one routing of images gives.
-
-        Args:
-            images: Tensor (B, H, W, C), pixels in [0, 1].
-            coefficients: `"uniform"`: all routing coefficients alike; `None`: routed.
+        """Encode images (B, H, W, C); `coefficients="uniform"` turns routing off.
 
         Returns:
-            dict: `capsules` (B, J, E), squashed, in their frames; `probabilities` (B, J), their
-            lengths; `free_energy` (B,), nats; `experts` (B, J, E), squashed outside their frames,
-            where what is near is alike whichever expert wins.
+            Dict with squashed, whitened `capsules` (B, J, E), their lengths `probabilities` (B,
+            J), and `free_energy` (B,) in nats. `experts` (B, J, E) are squashed but not whitened,
+            so that their distances are comparable across experts.
         """
         return self._code(self.to_visible(images), coefficients)
 
@@ -169,52 +166,45 @@ class ProductOfExpertCapsules(
         }
 
     def visible_free_energy(self, x):
-        """Free energy F (B,), nats, of squashed primary capsules (B, I, D)."""
+        """Return the free energy (B,) of squashed primary capsules (B, I, D), in nats."""
         return self.encoder.experts.free_energy(x)
 
     def decode_visible(self, capsules):
-        """Squashed primary capsules (B, I, D) of squashed expert capsules (B, J, E)."""
+        """Decode expert capsules (B, J, E) to primary capsules (B, I, D), both squashed."""
         return self.decoder(capsules)
 
     def render(self, capsules):
-        """Squashed expert capsules (B, J, E) as `images` and `primary_capsules` (B, I, D)."""
+        """Decode capsules (B, J, E) to a dict with `images` and `primary_capsules` (B, I, D)."""
         primary = self.decode_visible(capsules)
         return {"images": self.from_visible(primary), "primary_capsules": primary}
 
     def to_visible(self, images):
-        """Images (B, H, W, C), pixels in [0, 1], to squashed primary capsules (B, I, D)."""
+        """Encode images (B, H, W, C) to squashed primary capsules (B, I, D)."""
         return self.primary(self.to_features(images))
 
     def from_visible(self, x):
-        """Squashed primary capsules (B, I, D) to images (B, H, W, C), pixels in [0, 1]."""
+        """Decode squashed primary capsules (B, I, D) to images (B, H, W, C)."""
         return self.from_features(self.primary.to_features(x))
 
     def visible_noise(self, n, seed):
-        """Primary capsules (N, I, D) of noise, eight times as long as features, then squashed."""
+        """Sample squashed Gaussian noise (N, I, D), eight times as long as features."""
         primary = self.primary
         shape = (n, primary.capsules, primary.dim)
-        # |z_i|^2 sums over D dimensions.
         deviation = LONGER * primary.target_length / primary.dim**0.5
         return squash(keras.random.normal(shape, stddev=deviation, seed=StatelessSeed(seed)))
 
     def chain_step(self, x, seed=None):
-        """Primary capsules (B, I, D) after one up-down pass of the experts' squashed means.
-
-        Nothing is drawn at random, and `seed` is not used: a chain depends on its start alone
-        and settles near what the model finds likely.
-        """
+        """Return primary capsules (B, I, D) after a mean-field step; `seed` is not used."""
         return self.encoder.experts.mean_field_step(x)
 
     def reconstructions(self, images):
-        """Images decoded from their features, from one step of the chain, and from codes.
-
-        Args:
-            images: Tensor (B, H, W, C), pixels in [0, 1].
+        """Reconstruct images from each level of the model.
 
         Returns:
-            dict of pairs (decoded, original): of images `autoencoder`, `divergence_step`,
-            `whole_code`, `one_capsule` (the most probable one alone) and `routing_off` (uniform
-            coefficients, the ablation); `primary_capsules` (B, I, D), of the whole code.
+            Dict of pairs (decoded, original). The images are decoded from features
+            (`autoencoder`), a mean-field step (`divergence_step`), the code (`whole_code`), its
+            longest capsule (`one_capsule`), and uniform routing (`routing_off`, an ablation).
+            `primary_capsules` (B, I, D) are decoded from the code.
         """
         features = self.to_features(images)
         x = self.primary(features)
@@ -231,16 +221,18 @@ class ProductOfExpertCapsules(
         }
 
     def density(self, images, seed=0, base=None, routing="fixed"):
-        """The density of primary capsules over a base measure, see `CapsuleDensity`.
+        """Return the density of the primary capsules relative to a reference distribution P_0.
 
         Args:
-            images: Array (N, H, W, C), uint8, training images; at most 6,000 are looked at.
-            seed: Of no use here: nothing is drawn of images.
-            base: str, P_0, which must be named.
-            routing: str, the coefficients.
+            images: Array (N, H, W, C), uint8, training images. The first 6,000 are used.
+            seed: Not used.
+            base: String, P_0: `"ball"`, uniform on |x_i| < 1; `"isotropic"`, noise as long as the
+                data; or `"gaussian"`, with the second moments of the data.
+            routing: String, the coupling coefficients: `"fixed"`, averaged over the images, or
+                `"routed"`, per image.
 
         Raises:
-            BadUse: If no base is named, or there is none such.
+            BadUse: If `base` or `routing` is missing or unknown.
         """
         self.check_named(base=base, routing=routing)
         return CapsuleDensity(self, visible(self, images[:FITTED]), base, routing)

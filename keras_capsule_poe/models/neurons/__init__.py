@@ -1,4 +1,4 @@
-"""The product of expert neurons: its training, its draws and the whole."""
+"""The product of expert neurons: its training, its sampling and the whole model."""
 
 from keras_capsule_poe.models.neurons.experts import NeuronExperts
 from keras_capsule_poe.models.neurons.mixture import NeuronMixtureExperts

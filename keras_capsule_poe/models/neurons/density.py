@@ -1,4 +1,4 @@
-"""The density of features under expert neurons, where their routing leaves one."""
+"""Densities of products of expert neurons, for the routings that define one."""
 
 import numpy as np
 from keras import ops
@@ -8,20 +8,16 @@ from keras_capsule_poe.functions.flat_machines import flattened
 from keras_capsule_poe.models.harmonium_density import HarmoniumDensity, in_blocks
 from keras_capsule_poe.models.likelihood import Density, LikelihoodModel
 
-# Enough images for the means of independent neurons.
+# Number of images that estimate the means of independent neurons.
 _FITTED = 2048
 _ABOUT = "primary capsules, {} real numbers, a density"
 
 
 class NeuronLikelihood(LikelihoodModel):
-    """Which densities a product of expert neurons has; to be mixed into it."""
+    """Mixin that gives a product of expert neurons its density."""
 
     def density(self, images, seed=0, **named):
-        """See `LikelihoodModel.density`; nothing is to be named.
-
-        Raises:
-            BadUse: If the routing is held or latent.
-        """
+        """Return the density of the visible neurons; raise `BadUse` if the routing defines none."""
         self.check_named(**named)
         if self.layer.routing == "mixture":
             return MixtureDensity(self)
@@ -39,38 +35,27 @@ class NeuronLikelihood(LikelihoodModel):
 
 
 class MixtureDensity(Density):
-    """p(v) of a mixture, which is exact.
-
-    Args:
-        model: `ProductOfExpertNeurons` of a `NeuronMixture`.
-    """
+    """Exact density of the visible neurons of a `NeuronMixture`."""
 
     def __init__(self, model):
         self._model = model
         self.about = _ABOUT.format(_size(model))
 
     def log_weights(self, images):
-        """log P of images (N, H, W, C), (N,), nats."""
+        """Return log P (N,) of images (N, H, W, C), in nats."""
         return -in_blocks(lambda x: self._model.layer.free_energy(_visible(self._model, x)), images)
 
     def exact(self):
-        """Zero: the density is normalised."""
+        """Return zero: the density is normalized."""
         return 0.0
 
     def bracket(self, temperatures, chains, seed):
-        """None: nothing is annealed."""
+        """Return None: log Z is exact and needs no annealing."""
         return None
 
 
 class NeuronDensity(HarmoniumDensity):
-    """p(v) of neurons with fixed coefficients, a Boltzmann machine.
-
-    Args:
-        model: `ProductOfExpertNeurons` with `routing="fixed"`.
-        images: Array (N, H, W, C), uint8, training images, which also start the chains of the
-            way back.
-        seed: int.
-    """
+    """Density of neurons with averaged routing, a Boltzmann machine fitted to uint8 images."""
 
     def __init__(self, model, images, seed=0):
         self._model, self._seed = model, seed
@@ -79,7 +64,7 @@ class NeuronDensity(HarmoniumDensity):
         self._base = model.layer.independent(self._v)[0].reshape(-1).astype("float32")
 
     def log_weights(self, images):
-        """-F of the features of images, (N,), nats."""
+        """Return the negative free energy (N,) of images, in nats."""
         return -in_blocks(lambda x: self._model.layer.free_energy(_visible(self._model, x)), images)
 
     def _harmonium(self):

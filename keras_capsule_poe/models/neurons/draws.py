@@ -1,4 +1,4 @@
-"""How codes of a product of expert neurons are drawn at random."""
+"""Sampling of codes of a product of expert neurons."""
 
 from numbers import Integral
 
@@ -11,36 +11,28 @@ from keras_capsule_poe.functions.randomness import draw_index, streams
 from keras_capsule_poe.functions.slices import in_parts
 from keras_capsule_poe.models.randomness import StatelessSeed, capsule_order
 
-# Chains that are walked together: noise of all of them would take gigabytes.
+# Chains per chunk; the noise of all chains would take gigabytes.
 _AT_ONCE = 250
 
 
 class NeuronDraws:
-    """Codes of single capsules, exact, and of all together, by Gibbs sampling.
-
-    To be mixed into a model of J capsules of E neurons with a `NeuronPoE` as `layer`, and weights
-    `visited` (J, K, E), probabilities of neurons on images that each capsule won, and `shares`
-    (J,), of the images that it won; and a `top` layer, or None.
-    """
+    """Mixin that samples codes of single capsules exactly, and joint codes by Gibbs sampling."""
 
     def rest(self):
-        """Where neurons are at rest, lambda, (J, E)."""
+        """Return the rest values lambda (J, E) of the neurons, zero without centring."""
         offset = self.layer.hidden_offset
         return ops.zeros((self.capsules, self.dim)) if offset is None else offset
 
     def draw(self, n, seed, mode=None, domain=None):
-        """Codes drawn at random, see `single_code` and `joint_code`.
-
-        In mode `"single"` each block of J codes has each capsule once, in random order.
+        """Sample codes; mode `"single"` uses each capsule once per block of J, in random order.
 
         Args:
-            n: int or scalar integer tensor, how many.
-            seed: int or scalar integer tensor.
-            mode: `"single"` or `"joint"`.
-            domain: Of mode `"single"`, see `single_code`.
+            n, seed: Integers or scalar integer tensors: the number of codes, and the seed.
+            mode: String, `"single"` (default) or `"joint"`, see `single_code` and `joint_code`.
+            domain: String, for mode `"single"`, see `single_code`.
 
         Returns:
-            dict: `capsules` (N, J, E); in mode `"single"` also `capsule` (N,).
+            Dict with `capsules` (N, J, E), and `capsule` (N,) in mode `"single"`.
 
         Raises:
             BadUse: If the mode or the domain is unknown.
@@ -52,7 +44,7 @@ class NeuronDraws:
         return {"capsules": self.single_code(capsule, seed, domain), "capsule": capsule}
 
     def sample_capsule(self, capsule, n, seed, domain=None):
-        """Images from one capsule; `capsule` is its index, the rest as in `sample`."""
+        """Sample images from the capsule with index `capsule`; otherwise like `sample`."""
         if isinstance(capsule, Integral) and not 0 <= capsule < self.capsules:
             raise BadUse(
                 f"`capsule` must be an index of {self.capsules} capsules, from 0. "
@@ -62,24 +54,18 @@ class NeuronDraws:
         return {**self.decode(codes), "capsules": codes}
 
     def sample_joint(self, n, seed):
-        """Images from all neurons at once: `sample` in mode `"joint"`."""
+        """Sample images in mode `"joint"`, with all neurons active."""
         return self.sample(n, seed, "joint")
 
     def single_code(self, capsule, seed, domain=None):
-        """Codes in which one capsule is drawn and all others are at rest.
+        """Sample codes (N, J, E) in which one capsule is active and all others are at rest.
 
         Args:
-            capsule: Integer tensor (N,), the capsule of each code.
-            seed: int or scalar integer tensor.
-            domain: `"complete"`: the law of that capsule alone, exact, all of its 2^E states
-                enumerated. `"uniform"`: each neuron on with probability 1/2. `"visited"`: the
-                neurons of a training image that it won, drawn of p(h | v).
-
-        Returns:
-            Tensor (N, J, E).
-
-        Raises:
-            BadUse: If `domain` is unknown.
+            capsule: Integer tensor (N,), the active capsules.
+            seed: Integer or scalar integer tensor.
+            domain: String. `"complete"` samples the prior of that capsule exactly, over all 2^E
+                states. `"uniform"` sets each neuron with probability one half. `"visited"` samples
+                p(h | v) of a training image that the capsule won.
         """
         _, domain = self.resolve_mode("single", domain)
         first, second = streams(StatelessSeed(seed), 2)
@@ -96,12 +82,7 @@ class NeuronDraws:
         return ops.one_hot(capsule, self.capsules, dtype=y.dtype)[:, :, None] * y[:, None, :]
 
     def joint_code(self, n, seed):
-        """Codes (N, J, E) of all neurons after Gibbs steps from noise.
-
-        Each chain is routed as images that one capsule wins, drawn by how many it won, are on
-        average; latent parents are drawn with the neurons. Of a mixture draws are exact. With a
-        top layer the neurons are of its law instead.
-        """
+        """Sample codes (N, J, E) of all neurons: exactly, from the top layer, or by Gibbs steps."""
         if self.top is not None:
             return (self.top.sample(n, self.joint_steps, seed) - self.rest()) / self.dim**0.5
         if self.layer.routing == "mixture":
@@ -115,7 +96,8 @@ class NeuronDraws:
         return (rows - self.rest()) / self.dim**0.5
 
     def _walked(self, n, seed):
-        """Neurons (N, J, E) after Gibbs steps from noise."""
+        """Return neurons (N, J, E) after Gibbs steps from noise."""
+        # Each chain is routed like the average image won by one capsule.
         first, second, third = streams(seed, 3)
         logits = ops.log(ops.maximum(self.shares, 1e-30))
         winner = draw_index(ops.broadcast_to(logits, (n, self.capsules)), first)
@@ -123,7 +105,7 @@ class NeuronDraws:
         return self.layer.gibbs(v, c, self.joint_steps, third)[1]
 
     def noise(self, n, seed):
-        """Visible neurons (N, I, D) of the machine without maps."""
+        """Sample visible neurons (N, I, D) from the model with W = 0."""
         layer, bias = self.layer, self.layer.visible_bias
         visible = layer.neuron_units()[1]
         return layer.received(visible.sample(ops.broadcast_to(bias, (n, *bias.shape)), seed))

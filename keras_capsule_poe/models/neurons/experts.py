@@ -1,4 +1,4 @@
-"""Expert neurons fitted to capsules (B, I, D) by contrastive divergence, without autodiff."""
+"""Training of expert neurons on primary capsules by contrastive divergence."""
 
 import keras
 from keras import ops
@@ -13,26 +13,26 @@ from keras_capsule_poe.models.harmonium import HarmoniumModel
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class NeuronExperts(HarmoniumModel):
-    """Trains a product of expert neurons: a `HarmoniumModel` of routed maps.
+    """Trains a `NeuronPoE` by contrastive divergence, as a `HarmoniumModel` with routed maps.
 
     Args:
         machine: `NeuronPoE`, or its config.
-        balance: float, how far the routing bias of a capsule moves each step for a usage away
-            from 1/J, see `CapsuleEncoder`; zero turns load balancing off.
-        **kwargs: `HarmoniumModel` arguments. Only `routing="fixed"` has chains that are not of
-            the data, since those have no image to be routed by.
+        balance: Float in `[0, 1]`, the rate of load balancing. Each step adds `balance * (1 -
+            usage_j)` to the routing bias, where a balanced usage is one. Zero turns it off.
+        **kwargs: `HarmoniumModel` arguments. Persistent chains and chains that start from noise
+            need `routing="fixed"`, because other routings depend on the image.
 
     Call arguments:
-        inputs: Tensor (B, I, D), v.
+        inputs: Tensor (B, I, D), the visible neurons v.
 
     Returns:
         Tensor (B, J, E), p(h = 1 | v).
 
     Raises:
-        ValueError: If an argument is not as above.
-        RuntimeError: When fitted on another backend than TensorFlow and Jax.
+        ValueError: If an argument is invalid.
+        RuntimeError: If `fit` runs on another backend than TensorFlow and JAX.
 
-    Examples:
+    Example:
 
     >>> model = NeuronExperts(NeuronPoE(capsules=5, dim=3))
     >>> model.compile(keras.optimizers.SGD(0.01), jit_compile=False)
@@ -65,28 +65,25 @@ class NeuronExperts(HarmoniumModel):
         self.rarest_usage = ExpertUsage(name="rarest_usage")
 
     def departure(self, v):
-        """How far neurons are from rest, p(h = 1 | v) - lambda, (B, J, E)."""
+        """Return p(h = 1 | v) - lambda (B, J, E), the distance of the neurons from rest."""
         return self.machine.infer(v)[1]
 
     def activity(self, y):
-        """Root mean square of departures (B, J, E) over the neurons of a capsule, (B, J)."""
+        """Return each capsule's root mean square (B, J) of departures (B, J, E)."""
         return length(y) / self.machine.dim**0.5
 
     def sample(self, n, steps=1000, seed=0):
-        """Visible neurons after some Gibbs steps from noise; of a mixture drawn exactly.
-
-        Latent parents are drawn with them.
+        """Sample visible neurons: exactly for a mixture, else by Gibbs steps from noise.
 
         Args:
-            n: int.
-            steps: int or scalar integer tensor.
-            seed: int, scalar integer tensor or `keras.random.SeedGenerator`.
+            n, steps: Integers, the numbers of samples and of Gibbs steps.
+            seed: Integer, scalar integer tensor or `keras.random.SeedGenerator`.
 
         Returns:
             Tensor (n, I, D).
 
         Raises:
-            ValueError: If coefficients are held, so that v has no law.
+            ValueError: If `routing="held"`, which needs an image.
         """
         layer = self.machine
         if layer.routing == "fixed":
@@ -111,7 +108,7 @@ class NeuronExperts(HarmoniumModel):
         return layer.harmonium(layer.route(v).coefficients)
 
     def _divergence(self, machine, v, **options):
-        # Latent parents are drawn in each step of a chain, and not kept.
+        # Latent parents are sampled again in each step of a chain.
         c = None if self.machine.routing == "latent" else machine.coefficients
         return self.machine.contrastive_divergence(v, c, **options)
 
@@ -134,7 +131,7 @@ class NeuronExperts(HarmoniumModel):
         return self.machine.free_energy_of(machine, x, z)
 
     def _move_offsets(self, means):
-        if self.machine.routing == "latent":  # its energy would not stay what it is
+        if self.machine.routing == "latent":  # a new centre would change its energy
             return
         moves = (self.offset_rate * side for side in means["sides"])
         self.machine.move_offsets(*moves, means.get("coefficients"))

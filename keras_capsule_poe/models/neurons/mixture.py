@@ -1,4 +1,4 @@
-"""Expert neurons of which one capsule makes each image, fitted by exact maximum likelihood."""
+"""Training of a mixture of expert neurons by exact maximum likelihood."""
 
 import keras
 from keras import ops
@@ -10,28 +10,27 @@ from keras_capsule_poe.models.neurons.experts import NeuronExperts
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class NeuronMixtureExperts(NeuronExperts):
-    """Trains a `NeuronMixture` along the gradient of log P(v), derived by hand.
+    """Trains a `NeuronMixture` with the exact gradient of log P(v), derived by hand.
 
-    There is no chain: the model's term is a sum over all states of each capsule, what contrastive
-    divergence tends to as its chains grow. With `balance` zero the shares of the capsules
-    stay equal.
+    The model's term is a sum over all states of each capsule, the limit of CD-k for large k. The
+    mixture weights change only by load balancing (`balance`).
 
     Args:
         machine: `NeuronMixture`, or its config.
-        algorithm: `"ml"`.
-        **kwargs: `NeuronExperts` arguments, but for those of chains.
+        algorithm: `"ml"`, maximum likelihood.
+        **kwargs: `NeuronExperts` arguments, without those of Markov chains.
 
     Call arguments:
-        inputs: Tensor (B, I, D), v.
+        inputs: Tensor (B, I, D), the visible neurons v.
 
     Returns:
         Tensor (B, J, E), P(h = 1 | v).
 
     Raises:
-        ValueError: If an argument is not as above.
-        RuntimeError: When fitted on another backend than TensorFlow and Jax.
+        ValueError: If an argument is invalid.
+        RuntimeError: If `fit` runs on another backend than TensorFlow and JAX.
 
-    Examples:
+    Example:
 
     >>> model = NeuronMixtureExperts(NeuronMixture(capsules=5, dim=3))
     >>> model.compile(keras.optimizers.SGD(0.01), jit_compile=False)
@@ -65,7 +64,7 @@ class NeuronMixtureExperts(NeuronExperts):
         return self._record(means, ops.shape(v)[0], update)
 
     def _likelihood_step(self, v):
-        """The gradient of the log-likelihood and what is measured, as means over images."""
+        """Return batch means of the log-likelihood gradient and of the metrics."""
         layer = self.machine
         found, posterior = layer.likelihood_gradient(v)
         ascents = [found.kernel - self.weight_decay * layer.kernel]
@@ -81,7 +80,7 @@ class NeuronMixtureExperts(NeuronExperts):
         return self._record(means, ops.shape(v)[0], 0.0)
 
     def _likelihood(self, posterior, v):
-        """Means of the mean-field reconstruction's error and of -log P(v)."""
+        """Return batch means of the mean-field reconstruction error and of -log P(v)."""
         v = ops.cast(v, self.variable_dtype)
         error = mean_error(self.machine.decode_neurons(posterior.neurons), v)
         return {"error": error, "free_energy": -ops.mean(posterior.log_density)}
@@ -91,5 +90,5 @@ class NeuronMixtureExperts(NeuronExperts):
         return [self.machine.kernel, self.machine.hidden_bias, self.machine.visible_bias]
 
     def free_energy(self, v):
-        """-log P(v), (B,), nats."""
+        """Return -log P(v) (B,) in nats."""
         return self.machine.free_energy(v)

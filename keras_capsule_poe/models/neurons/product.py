@@ -1,4 +1,4 @@
-"""The whole model: autoencoder, primary capsules and expert neurons in one."""
+"""The whole product of expert neurons: autoencoder, primary capsules and experts."""
 
 import keras
 from keras import ops
@@ -16,31 +16,28 @@ from keras_capsule_poe.models.randomness import StatelessSeed
 class ProductOfExpertNeurons(
     NeuronLikelihood, NeuronDraws, AutoencodedModel, GenerativeModel, keras.Model
 ):
-    """Images to capsules of neurons and back, and images from single capsules.
+    """Image model of an autoencoder, primary capsules and binary expert neurons.
 
-    The visible neurons are the features of an autoencoder, cut into primary capsules, centred
-    and scaled, not squashed. A code is how far neurons are from rest, (h - lambda)/sqrt(E): its
-    length, the capsule's activity, is in [0, 1]. What a code does not say is its routing: it is
-    decoded with the mean coefficients of the training images that its longest capsule won.
+    The visible neurons are the autoencoder's features, centred, scaled and cut into primary
+    capsules. A code is (h - lambda)/sqrt(E), so each capsule has a length from zero to one. It is
+    decoded with the mean coupling coefficients of the training images that its longest capsule won.
 
     Args:
-        autoencoder: `ConvAutoencoder`, trained.
-        primary: `PrimaryCapsules`, adapted.
-        experts: `NeuronExperts`, trained.
-        top: `NeuronExperts` of the experts' neurons, trained, from which mode `"joint"` draws
-            these; or None.
-        remembered: int, K, images whose p(h | v) are kept for each capsule.
-        joint_steps: int, Gibbs steps from noise of mode `"joint"`, in the top layer if there is
-            one.
-        **kwargs: Base model arguments.
+        autoencoder: Trained `ConvAutoencoder`.
+        primary: Adapted `PrimaryCapsules`.
+        experts: Trained `NeuronExperts`.
+        top: `NeuronExperts` trained on the experts' neurons, sampled in mode `"joint"`, or None.
+        remembered: Integer K, the number of stored p(h | v) per capsule.
+        joint_steps: Integer, the Gibbs steps of mode `"joint"`.
+        **kwargs: `keras.Model` arguments.
 
     Call arguments:
-        images: Tensor (B, H, W, C), pixels in [0, 1].
+        images: Tensor (B, H, W, C), pixels in `[0, 1]`.
 
     Returns:
-        Tensor (B, H, W, C), the images decoded from their whole code.
+        Tensor (B, H, W, C), the images decoded from their codes.
 
-    Examples:
+    Example:
 
     >>> import keras_capsule_poe as kcp
     >>> autoencoder = kcp.ConvAutoencoder(filters=2)
@@ -84,7 +81,7 @@ class ProductOfExpertNeurons(
 
     @property
     def MODES(self):
-        """Each image from one capsule, or from all of them together."""
+        """Modes `"single"`, one active capsule per image, and `"joint"`."""
         return {
             "single": Mode(
                 ("complete", "uniform", "visited"),
@@ -101,7 +98,7 @@ class ProductOfExpertNeurons(
 
     @property
     def own_parameters(self):
-        """How many parameters model the features."""
+        """Number of parameters of the experts."""
         return self.experts.count_params()
 
     def build(self, input_shape):
@@ -124,18 +121,12 @@ class ProductOfExpertNeurons(
         )
         self.built = True
 
-    # Codes
-
     def code(self, images, coefficients=None):
-        """Everything that one routing of images gives.
-
-        Args:
-            images: Tensor (B, H, W, C), pixels in [0, 1].
-            coefficients: `"uniform"`: all routing coefficients alike; `None`: routed.
+        """Encode images (B, H, W, C); `coefficients="uniform"` turns routing off.
 
         Returns:
-            dict: `capsules` (B, J, E), departures from rest over sqrt(E); `probabilities`
-            (B, J), their lengths; `free_energy` (B,), nats, given the routing.
+            Dict with `capsules` (B, J, E), their lengths `probabilities` (B, J), and `free_energy`
+            (B,) in nats, given the coupling coefficients.
         """
         return self._code(self._features(images), coefficients)[0]
 
@@ -154,29 +145,29 @@ class ProductOfExpertNeurons(
         return code, c
 
     def render(self, capsules):
-        """Codes (B, J, E) as `images` and `primary_capsules` (B, I, D), E[v | h]."""
+        """Decode codes (B, J, E) to a dict with `images` and `primary_capsules` (B, I, D)."""
         v = self._decoded(capsules, self.layer.coefficients_of_winner(winners(capsules)))
         return {"images": self._images(v), "primary_capsules": v}
 
     def _decoded(self, capsules, coefficients):
-        # Traversals leave what neurons can be.
+        # Traversals can leave the range of the neurons.
         rest = self.rest()
         y = ops.clip(self.dim**0.5 * capsules, -rest, 1 - rest)
         return self.layer.decode(y, coefficients)
 
-    # The chain: visible neurons and, side by side with them, the coefficients that it keeps
+    # The state of the chain: visible neurons and coupling coefficients, concatenated
 
     def to_visible(self, images):
-        """(B, I, D + J) of images (B, H, W, C): visible neurons and their routing coefficients."""
+        """Return visible neurons and coupling coefficients, (B, I, D + J), of images."""
         v = self._features(images)
         return ops.concatenate([v, self.layer.route(v).coefficients], axis=-1)
 
     def from_visible(self, x):
-        """Images (B, H, W, C) of a chain's state: E[v | p(h | v)], without the noise of v."""
+        """Decode states (B, I, D + J) to images (B, H, W, C), as E[v | p(h | v)] without noise."""
         return self._images(self.layer.reconstruct(*self._parted(x)))
 
     def visible_noise(self, n, seed):
-        """States (N, I, D + J) of noise: the machine without maps, its routing the mean one."""
+        """Sample states (N, I, D + J) from the model with W = 0 and average routing."""
         first, second = streams(StatelessSeed(seed), 2)
         layer = self.layer
         c = layer.mean_coefficients[0]
@@ -190,18 +181,14 @@ class ProductOfExpertNeurons(
         return ops.concatenate([self.noise(n, first), c], axis=-1)
 
     def chain_step(self, x, seed=None):
-        """A chain's state (B, I, D + J) after one step: mean field, or with a `seed` Gibbs.
-
-        The coefficients stay as they are, unless parents are latent, which are drawn too.
-        """
+        """Return the next state (B, I, D + J): a Gibbs step with `seed`, else mean field."""
+        # The coefficients stay constant, except that Gibbs steps also sample latent parents.
         v, c = self._parted(x)
         v, _, c = self.layer.gibbs(v, c, 1, seed)
         return ops.concatenate([v, c], axis=-1)
 
     def _parted(self, x):
         return x[..., : self.primary.dim], x[..., self.primary.dim :]
-
-    # Features
 
     def _features(self, images):
         return self.primary.to_capsules(self.to_features(images))
@@ -210,16 +197,13 @@ class ProductOfExpertNeurons(
         return self.from_features(self.primary.from_capsules(v))
 
     def reconstructions(self, images):
-        """Images decoded from their features, from one mean-field step, and from codes.
-
-        Args:
-            images: Tensor (B, H, W, C), pixels in [0, 1].
+        """Reconstruct images from each level of the model.
 
         Returns:
-            dict of pairs (decoded, original): of images `autoencoder`, `divergence_step` (their
-            own routing held), `whole_code` (the routing of the winner), `one_capsule` (the most
-            active one alone) and `routing_off` (uniform coefficients throughout);
-            `primary_capsules` (B, I, D), of the whole code.
+            Dict of pairs (decoded, original). The images are decoded from features
+            (`autoencoder`), a mean-field step with the image's routing (`divergence_step`), the
+            code (`whole_code`), its longest capsule (`one_capsule`), and uniform routing
+            (`routing_off`). `primary_capsules` (B, I, D) are decoded from the code.
         """
         features = self.to_features(images)
         v = self.primary.to_capsules(features)
