@@ -4,7 +4,7 @@ from keras import ops
 
 
 def coupling_changes(router, x, each=False):
-    """Return the mean change |b_t - b_(t-1)| of the logits, (iterations,) or with `each` (B, iterations)."""
+    """Return the mean change |b_t - b_(t-1)|, (iterations,) or with `each` (B, iterations)."""
     logits = router.all_logits(x)
     if not logits:
         raise ValueError(
