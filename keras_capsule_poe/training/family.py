@@ -105,7 +105,7 @@ class Family:
     """Model family: how its models are configured, trained and loaded.
 
     Attributes:
-        name: str, the value of `--model`.
+        name: str, the value of the option `model`.
         text: str, one line of description.
         sections: dict, name of a configuration section to its dataclass. The fields are keyword
             arguments of the object that is built from the section.
