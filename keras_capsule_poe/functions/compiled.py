@@ -1,22 +1,10 @@
-"""Loops as one graph of the backend, where it has graphs."""
+"""Loops compiled to a graph, on backends with graphs."""
 
 import keras
 
 
 def compiled(function):
-    """A function of tensors as a graph of the backend; as it is where there are none.
-
-    Args:
-        function: Takes and returns tensors, or structures of them.
-
-    Returns:
-        A function of the same arguments.
-
-    Examples:
-
-    >>> float(compiled(lambda x: 2 * x)(ops.ones(())))
-    2.0
-    """
+    """Return a function of tensors as a graph of the backend, or unchanged if it has no graphs."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
         import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Convolutions as a training step computes them, and as they are defined."""
+"""Convolutions for training steps, in a plain and a fast form."""
 
 import keras
 from keras import ops
@@ -9,28 +9,7 @@ from keras_capsule_poe.functions.processor import on_processor
 
 
 def convolve(x, kernel, strides=1, padding="valid", fast=False, limits=None):
-    """Filters over maps.
-
-    Args:
-        x: Tensor (B, H, W, C).
-        kernel: Tensor (K, K, C, O).
-        strides: int, along both axes.
-        padding: `"valid"` or `"same"`.
-        fast: bool, whether by few multiplications, where that pays: on a processor, for many
-            channels and large filters. It transforms the filters each time, which large batches
-            are worth. The same numbers but for rounding; half precision is computed in float32.
-        limits: `Limits` of the fast form; None: those of the dtype.
-
-    Returns:
-        Tensor (B, h, w, O).
-
-    Examples:
-
-    >>> x, kernel = np.ones((2, 20, 20, 64), "float32"), np.ones((9, 9, 64, 96), "float32")
-    >>> plain = convolve(x, kernel, strides=2)
-    >>> float(abs(convolve(x, kernel, strides=2, fast=True) / plain - 1).numpy().max()) < 1e-4
-    True
-    """
+    """Convolve x (B, H, W, C) with (K, K, C, O); `fast` uses few multiplications if that pays."""
     x, kernel = ops.convert_to_tensor(x), ops.convert_to_tensor(kernel)
     before, after = _padding(x.shape[1:3], kernel.shape[:2], strides, padding)
     sizes = [a + size + b for a, size, b in zip(before, x.shape[1:3], after) if size]
@@ -42,17 +21,7 @@ def convolve(x, kernel, strides=1, padding="valid", fast=False, limits=None):
 
 
 def transposed(y, kernel, strides=1, fast=False, limits=None):
-    """The transpose of `convolve` without padding: each number of y lays down its filters.
-
-    Args:
-        y: Tensor (B, h, w, O).
-        kernel: Tensor (K, K, C, O).
-        strides: int.
-        fast, limits: See `convolve`; also fast for few channels, see `lay_down`.
-
-    Returns:
-        Tensor (B, H, W, C), H = strides (h - 1) + max(K, strides).
-    """
+    """Return maps (B, H, W, C) of y (B, h, w, O): the transpose of `convolve` without padding."""
     y, kernel = ops.convert_to_tensor(y), ops.convert_to_tensor(kernel)
     if fast and None not in y.shape[1:3] and on_processor() and pays(kernel.shape, strides):
         return _in_full(lay_down, y, kernel)
@@ -66,19 +35,7 @@ def transposed(y, kernel, strides=1, fast=False, limits=None):
 
 
 def fast_share(sizes, kernel_shape, strides=1, padding="valid", dtype="float32"):
-    """What `convolve` takes in training, as a share of the plain form's multiplications.
-
-    Args:
-        sizes: (H, W) of the maps.
-        kernel_shape: (K, K, C, O).
-        strides, padding: See `convolve`.
-        dtype: str, of the maps.
-
-    Examples:
-
-    >>> fast_share((20, 20), (9, 9, 1, 256))
-    1.0
-    """
+    """Return the cost of a fast `convolve` as a share of the plain form's, one if plain."""
     before, after = _padding(sizes, kernel_shape[:2], strides, padding)
     padded = tuple(a + size + b for a, size, b in zip(before, sizes, after))
     quick = _quick(padded, kernel_shape, strides, dtype)
@@ -102,7 +59,7 @@ def _is_half(dtype):
 
 
 def _in_full(function, x, kernel):
-    """A function of maps and filters whose sums half precision would have no digits for."""
+    """Compute half precision in float32, because it has too few digits for the sums."""
     dtype = keras.backend.standardize_dtype(x.dtype)
     if not _is_half(dtype):
         return function(x, kernel)
@@ -111,7 +68,7 @@ def _in_full(function, x, kernel):
 
 
 def _padding(sizes, taps, strides, padding):
-    """Zeros before and after both axes; as much at the end, or one more, for "same"."""
+    """Return the zeros before and after each axis; an odd zero goes to the end."""
     if padding == "valid" or None in sizes:
         return (0, 0), (0, 0)
     most = [max((-(-n // strides) - 1) * strides + k - n, 0) for n, k in zip(sizes, taps)]

@@ -37,7 +37,7 @@ def contrastive_divergence(
 
         dW_ij = c_ij (s(z_j) x_i^T - s(z~_j) x~_i^T)        averaged over the batch
 
-    The score of the hidden units is s(z) = -dF/dz, for capsules 2 z/(1 + |z|^2). The
+    The score of the hidden units is `s(z) = -dF/dz`, for capsules `2 z/(1 + |z|^2)`. The
     pre-activations are z_j = sum_i c_ij W_ij x_i. The chain ends in x~ and z~. A mean-field step
     of capsules is x~_i = squash(sum_j c_ij W_ij^T squash(z_j)).
 
@@ -138,7 +138,7 @@ def decoder_rule(
         dU_ji = e_ji (s(z_i) x_j^T - s(z~_i) x~_j^T)        averaged over the batch
         db_i  = s(z_i) - s(z~_i)
 
-    The score is s(z) = -dF/dz, for capsules 2 z/(1 + |z|^2).
+    The score is `s(z) = -dF/dz`, for capsules `2 z/(1 + |z|^2)`.
 
     Args:
         maps: Maps from the J experts to the I primary capsules.

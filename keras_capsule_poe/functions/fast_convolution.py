@@ -1,4 +1,4 @@
-"""Convolutions with large filters by few multiplications: what a training step is made of."""
+"""Convolutions with large filters by few multiplications, for training steps."""
 
 import functools
 import math
@@ -10,36 +10,28 @@ from keras import ops
 
 from keras_capsule_poe.functions.toom_cook import strided
 
-# What it takes to move a number to and from the products, in multiplications.
+# Cost to transform a number to and from the products, in multiplications.
 MOVED = 50
 
 
 class Limits(NamedTuple):
-    """How far multiplications are saved: for digits, and for time.
-
-    `products` of a tile along an axis, and `outputs` that it makes, at most; and the share of the
-    plain form's multiplications above which it is not worth it.
-    """
+    """Maximum products and outputs per tile and axis, and cost relative to the plain form."""
 
     products: int
     outputs: int
     share: float
 
 
-# Of float32, in which all is computed, the one keeps four to five digits, the other three to four.
+# In float32, SINGLE keeps 4-5 digits and ROUGH keeps 3-4.
 SINGLE, ROUGH = Limits(8, 4, 0.6), Limits(10, 6, 0.6)
-# Half precision has but three digits to lose, and a plain form that takes about half the time, on
-# a processor that has it.
+# Half precision has only 3 digits, and a plain form of about half the time on CPUs with support.
 HALF = ROUGH._replace(share=0.3)
 
 
 class Axis(NamedTuple):
-    """One axis of a convolution: tiles of m outputs, n products each.
+    """One axis of a convolution: tiles of m outputs with n products each."""
 
-    `inputs` (n * tiles, size) takes the axis to the products' points, `taps` (n, K) the filters,
-    and `outputs` (m, n) leads back to `tiles` times m outputs, of which `length` are there.
-    """
-
+    # Shapes (n * tiles, size), (n, K) and (m, n); `length` of the outputs are kept.
     inputs: np.ndarray
     taps: np.ndarray
     outputs: np.ndarray
@@ -48,26 +40,13 @@ class Axis(NamedTuple):
 
     @property
     def products(self):
-        """How many products each tile takes, n."""
+        """Number n of products per tile."""
         return len(self.taps)
 
 
 @functools.lru_cache
 def axis(size, taps, stride, limits=SINGLE):
-    """The `Axis` with the fewest products; or None, if none is accurate.
-
-    Args:
-        size: int, inputs.
-        taps: int, of the filters.
-        stride: int.
-        limits: `Limits`.
-
-    Examples:
-
-    >>> found = axis(20, 9, 2)
-    >>> found.tiles * found.products, found.length * 9  # products, and those of the plain form
-    (26, 54)
-    """
+    """Return the `Axis` with the fewest products, or None if none is accurate."""
     length, longest = (size - taps) // stride + 1, -(-taps // stride)
     if length < 1:
         return None
@@ -79,7 +58,7 @@ def axis(size, taps, stride, limits=SINGLE):
 def _axis(size, length, algorithm, stride):
     n, m = algorithm.outputs.shape
     tiles, span = -(-length // m), algorithm.inputs.shape[1]
-    # The last tile may reach beyond the inputs, which are zero there.
+    # The last tile may extend beyond the inputs, as if they were padded with zeros.
     inputs = np.zeros((n, tiles, max(size, stride * m * (tiles - 1) + span)))
     for tile in range(tiles):
         first = stride * m * tile
@@ -89,36 +68,20 @@ def _axis(size, length, algorithm, stride):
 
 
 class FastConvolution:
-    """A convolution without padding, and its transpose, of maps (B, H, W, C) of a fixed size.
-
-    As Y = Aᵀ [(G k Gᵀ) * (Bᵀ x B)] A along both axes, tile by tile: 9x9 filters of stride 2 take a
-    quarter of the multiplications and become one large product for each of 169 points, which a
-    processor does at its best rate. Float32 keeps four to five digits, or those of half precision,
-    see `Limits`.
-
-    Args:
-        rows, columns: `Axis`.
-
-    Examples:
-
-    >>> fast = fast_convolution((20, 20), (9, 9, 64, 96), strides=2)
-    >>> x, kernel = np.ones((3, 20, 20, 64), "float32"), np.ones((9, 9, 64, 96), "float32")
-    >>> fast(x, kernel).shape, fast.transpose(fast(x, kernel), kernel).shape
-    (TensorShape([3, 6, 6, 96]), TensorShape([3, 20, 20, 64]))
-    """
+    """Y = Aᵀ [(G k Gᵀ) * (Bᵀ x B)] A for tiles of maps (B, H, W, C), without padding."""
 
     def __init__(self, rows, columns):
         self.rows, self.columns = rows, columns
 
     def share(self, channels, filters):
-        """What it takes, as a share of the plain form's multiplications."""
+        """Return the cost as a share of the plain form's multiplications."""
         axes = (self.rows, self.columns)
         own = math.prod(each.tiles * each.products for each in axes)
         plain = math.prod(each.length * each.taps.shape[1] for each in axes)
         return own / plain * (1 + MOVED / channels + MOVED / filters)
 
     def __call__(self, x, kernel):
-        """Maps (B, h, w, O) of maps x (B, H, W, C) and filters (K, K, C, O)."""
+        """Return maps (B, h, w, O) of maps x (B, H, W, C) and filters (K, K, C, O)."""
         rows, columns = self.rows, self.columns
         m, n = rows.outputs.shape
         m2, n2 = columns.outputs.shape
@@ -134,7 +97,7 @@ class FastConvolution:
         return y[:, : rows.length, : columns.length]
 
     def transpose(self, y, kernel):
-        """Maps (B, H, W, C) of maps y (B, h, w, O): the gradient of `<y, self(x, kernel)>` in x."""
+        """Return the gradient of `<y, self(x, kernel)>` in x: (B, H, W, C), from y (B, h, w, O)."""
         rows, columns = self.rows, self.columns
         m, n = rows.outputs.shape
         m2, n2 = columns.outputs.shape
@@ -152,32 +115,20 @@ class FastConvolution:
         return ops.transpose(x, (2, 0, 1, 3))
 
     def _points(self, kernel):
-        """The filters at the points, (n * n, C, O)."""
+        """Return the filters at the points, of shape (n * n, C, O)."""
         u = _both(self.rows.taps, self.columns.taps, kernel)
         return ops.reshape(u, (-1, *kernel.shape[2:]))
 
 
 def _both(rows, columns, x):
-    """Matrices (P, H) and (Q, W) along the first two axes of x (H, W, ...): (P, Q, -1)."""
+    """Apply matrices (P, H) and (Q, W) to the first two axes of x (H, W, ...): (P, Q, -1)."""
     dtype = keras.backend.standardize_dtype(x.dtype)
     x = ops.matmul(rows.astype(dtype), ops.reshape(x, (x.shape[0], -1)))
     return ops.matmul(columns.astype(dtype), ops.reshape(x, (len(rows), columns.shape[1], -1)))
 
 
 def fast_convolution(sizes, kernel_shape, strides=1, limits=SINGLE):
-    """The `FastConvolution` of maps of a fixed size, or None where none is accurate or pays.
-
-    Args:
-        sizes: (H, W) of the maps, padded.
-        kernel_shape: (K, K, C, O) of the filters.
-        strides: int.
-        limits: `Limits`.
-
-    Examples:
-
-    >>> fast_convolution((28, 28), (9, 9, 1, 256)) is None  # one channel
-    True
-    """
+    """Return the `FastConvolution` for maps of fixed size, or None if it does not pay."""
     sides = zip(sizes, kernel_shape[:2], strict=True)
     axes = [axis(size, taps, strides, limits) for size, taps in sides]
     if None in axes:

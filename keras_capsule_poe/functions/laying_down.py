@@ -1,50 +1,22 @@
-"""A transposed convolution to few channels: each number of a map lays down its filters.
-
-One product and col2im, with im2col for the gradient in the filters.
-"""
+"""Transposed convolutions to few channels: one product and col2im (im2col for the gradient)."""
 
 from keras import ops
 
 from keras_capsule_poe.functions.gradients import custom_gradient
 
-# Taps of a filter, at least, with which it pays.
+# Minimum number of filter taps for which this pays.
 LEAST_TAPS = 25
 
 
 def pays(kernel_shape, strides):
-    """Whether `lay_down` is faster than the convolution of a library, and takes little memory.
-
-    What is laid down should be no more numbers than the map has.
-
-    Examples:
-
-    >>> pays((9, 9, 1, 128), strides=1), pays((9, 9, 128, 128), strides=1)
-    (True, False)
-    """
+    """Return whether `lay_down` is faster than a library and takes little memory."""
     rows, columns, channels, filters = kernel_shape
     taps = rows * columns
     return strides == 1 and taps >= LEAST_TAPS and taps * channels <= filters
 
 
 def lay_down(y, kernel):
-    """Maps x (B, H, W, C) = Σ over taps (k, l) of y (B, h, w, O) · kernel, moved by (k, l).
-
-    One product of a row for each tap and channel, added up where the taps lie; and as few for
-    the gradients. With few channels libraries fill a small part of a processor's registers.
-
-    Args:
-        y: Tensor (B, h, w, O).
-        kernel: Tensor (K, L, C, O).
-
-    Returns:
-        Tensor (B, h + K - 1, w + L - 1, C). Not twice differentiable.
-
-    Examples:
-
-    >>> ops.convert_to_numpy(lay_down(ops.ones((1, 1, 2, 4)), ops.ones((2, 2, 1, 4))))[0, ..., 0]
-    array([[4., 8., 4.],
-           [4., 8., 4.]], dtype=float32)
-    """
+    """Transposed convolution of stride one, from y (B, h, w, O) to (B, h + K - 1, w + L - 1, C)."""
     taps, (height, width) = kernel.shape[:2], y.shape[1:3]
     channels, filters = kernel.shape[2:]
 
@@ -67,12 +39,12 @@ def lay_down(y, kernel):
 
         return (x,), gradient
 
-    # A variable would be none of the arguments.
+    # The cast makes a variable a tensor; a custom gradient does not treat it as an argument.
     return laid_down(y, ops.cast(kernel, y.dtype))[0]
 
 
 def _added(parts, axis):
-    """The sum of parts (K, ...), the k-th moved by k along an axis."""
+    """Return the sum of parts (K, ...), with the k-th shifted by k along an axis."""
     most = parts.shape[0] - 1
     before = [[0, 0]] * (len(parts.shape) - 1)
 

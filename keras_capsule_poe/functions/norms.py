@@ -59,10 +59,10 @@ def direction(x, axis=-1):
 
 
 def over_length(x, n):
-    """Return x/n for lengths n (..., 1); zero, with gradient zero, if n is zero."""
+    """Return `x/n` for lengths n `(..., 1)`; zero, with gradient zero, if n is zero."""
     return x / ops.where(ops.equal(n, 0), np.inf, n)
 
 
 def folded(n):
-    """Return min(n, 1/n), which never overflows; n/(1 + n^2) is the same at n and 1/n."""
+    """Return `min(n, 1/n)`, which never overflows; `n/(1 + n^2)` is the same at n and 1/n."""
     return ops.minimum(n, 1 / ops.maximum(n, 1))

@@ -1,19 +1,18 @@
-"""On what kind of device the backend computes, and how much it takes there at a time."""
+"""Kind of device the backend computes on, and the size of its intermediate tensors."""
 
 import functools
 
 import keras
 
-# A processor is fast with what stays in its cache, other devices with what keeps thousands of
-# units busy; their memory is thousands of times a cache.
+# Accelerators need larger tensors than a CPU's cache holds, to keep all their units busy.
 ELSEWHERE = 32
-# Numbers, about, in one intermediate tensor on a processor: 8 MiB in float32.
+# Approximate size of an intermediate tensor on a CPU: 8 MiB in float32.
 BLOCK = 1 << 21
 
 
 @functools.cache
 def on_processor():
-    """Whether the backend computes on a processor."""
+    """Return whether the backend computes on a CPU."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
         import tensorflow as tf
@@ -31,11 +30,5 @@ def on_processor():
 
 
 def at_once(numbers):
-    """How many numbers to have in an intermediate tensor, of as many as suit a processor's cache.
-
-    Examples:
-
-    >>> at_once(1000)
-    1000
-    """
+    """Return the size for an intermediate tensor, given the size that suits a CPU's cache."""
     return numbers if on_processor() else ELSEWHERE * numbers

@@ -27,14 +27,14 @@ class RoutingOptions:
     `temperature`, `activation_prior` and `scale` may be scalar tensors.
 
     Args:
-        iterations: int, number of updates of the coupling coefficients. Zero keeps the initial
-            ones. The "r iterations" of Sabour et al. are r - 1 here: their last update is unused.
+        iterations: int, updates of the coupling coefficients; zero keeps the initial ones. The
+            "r iterations" of Sabour et al. are r - 1 here: their last update is unused.
         temperature: float above zero, factor T on the agreement. A value near zero ignores the
             agreement; a large value gives winner-take-all.
         normalize: `"inputs"` for a softmax over the inputs: each output is a weighted mean of its
             votes. `"outputs"` for a softmax over the outputs: each input splits its coefficients.
         agreement: `"cosine"` as in Hauser (2019), `"dot"` for the inner product with the squashed
-            output as in Sabour et al., or `"projection"` for that with the output's direction.
+            output (Sabour et al.), or `"projection"` for that with its direction.
         activation_prior: float, weight of an output's log-odds log |z_j|^2 in its logits. It has
             no effect for `normalize="inputs"`, because that softmax cancels it.
         scale: float, sum of the coefficients, or `"mean"` for a mean coefficient of one. A factor

@@ -7,9 +7,9 @@ from keras_capsule_poe.functions.norms import at_least_float32, folded, length, 
 
 
 def squash(z, axis=-1):
-    """Shrink a vector to a length below one: |z|^2/(1 + |z|^2) * z/|z|.
+    """Shrink a vector to a length below one: `|z|^2/(1 + |z|^2) * z/|z|`.
 
-    The length of the result is the probability that the capsule is on, sigmoid(log |z|^2).
+    The length of the result is the probability that the capsule is on, `sigmoid(log |z|^2)`.
     Values and gradients are finite, also at the zero vector.
 
     Args:
@@ -41,13 +41,13 @@ def _floating(z):
 
 
 def squashed_length(n):
-    """Return n^2/(1 + n^2), the length of a squashed vector of length n."""
+    """Return `n^2/(1 + n^2)`, the length of a squashed vector of length n."""
     s2 = ops.square(folded(n))
     return ops.where(n > 1, 1, s2) / (1 + s2)
 
 
 def exponential_squash(z, axis=-1):
-    """Shrink a vector to a length below one: (1 - exp(-|z|)) z/|z|.
+    """Shrink a vector to a length below one: `(1 - exp(-|z|)) z/|z|`.
 
     Short vectors keep their length, while `squash` squares it.
 
@@ -74,9 +74,9 @@ def exponential_squash(z, axis=-1):
 
 
 def unsquash(x, axis=-1):
-    """Return the inverse of `squash`: sqrt(|x|/(1 - |x|)) * x/|x|.
+    """Return the inverse of `squash`: `sqrt(|x|/(1 - |x|)) * x/|x|`.
 
-    Lengths are limited to 1 - 2 epsilon of the dtype. A saturated capsule thus gives a long
+    Lengths are limited to `1 - 2 epsilon` of the dtype. A saturated capsule thus gives a long
     vector instead of an infinite one.
 
     Args:

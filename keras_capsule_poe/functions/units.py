@@ -11,10 +11,10 @@ from keras_capsule_poe.functions.squash import squash, squashed_length
 
 
 class CapsuleUnits:
-    """Capsules that are on or off as a whole, with energy E(z, on) = -on log |z|^2.
+    """Capsules that are on or off as a whole, with energy `E(z, on) = -on log |z|^2`.
 
     The length of the mean squash(z) is the probability that a capsule is on. The free energy
-    is F(z) = -log(1 + |z|^2), in nats. In all methods, `axis` is the axis of the vector.
+    is `F(z) = -log(1 + |z|^2)`, in nats. In all methods, `axis` is the axis of the vector.
 
     Example:
 
@@ -32,7 +32,7 @@ class CapsuleUnits:
         return squash(z, axis=axis)
 
     def pull(self, z, axis=-1):
-        """Return the score -dF/dz = 2 z/(1 + |z|^2), of the shape of z and at most length one."""
+        """Return the score `-dF/dz = 2 z/(1 + |z|^2)`, of the shape of z and at most length one."""
         z = ops.convert_to_tensor(z)
         wide = at_least_float32(z)
         n = length(wide, axis=axis, keepdims=True)
@@ -42,19 +42,19 @@ class CapsuleUnits:
         return ops.cast(pull, z.dtype)
 
     def free_energy(self, z, axis=-1):
-        """Return F = -log(1 + |z|^2) in nats, zero or negative, without the axis."""
+        """Return `F = -log(1 + |z|^2)` in nats, zero or negative, without the axis."""
         n = length(z, axis=axis)
         # log(1 + n^2) = 2 log n + log(1 + 1/n^2) avoids the square of a large n.
         return -(ops.log1p(ops.square(folded(n))) + 2 * ops.log(ops.maximum(n, 1)))
 
     def log_odds(self, z, axis=-1):
-        """Return log |z|^2, without the axis; a finite minimum for the zero vector."""
+        """Return `log |z|^2`, without the axis; a finite minimum for the zero vector."""
         n = length(z, axis=axis)
         tiny = float(np.finfo(backend.standardize_dtype(n.dtype)).tiny)
         return 2 * ops.log(ops.maximum(n, tiny))
 
     def probability(self, z, axis=-1):
-        """Return |z|^2/(1 + |z|^2), the probability to be on, without the axis."""
+        """Return `|z|^2/(1 + |z|^2)`, the probability to be on, without the axis."""
         return squashed_length(length(z, axis=axis))
 
     def laid(self, lay):
@@ -111,12 +111,12 @@ class _Neurons(Drawn, ExponentialUnits):
     """Units of E separate neurons; the group is on if any neuron is on."""
 
     def log_odds(self, z, axis=-1):
-        """Return the log-odds log(exp(-F) - 1) that the group is on."""
+        """Return the log-odds `log(exp(-F) - 1)` that the group is on."""
         energy = -self.free_energy(z, axis)
         return energy + ops.log(-ops.expm1(-energy))
 
     def probability(self, z, axis=-1):
-        """Return the probability 1 - exp(F) that the group is on."""
+        """Return the probability `1 - exp(F)` that the group is on."""
         return -ops.expm1(self.free_energy(z, axis))
 
     def log_odds_gradient(self, z, upstream, axis=-1):
@@ -128,7 +128,7 @@ class _Neurons(Drawn, ExponentialUnits):
 
 
 class BinaryUnits(_Neurons):
-    """Neurons in {0, 1}: p(x = 1) = sigmoid(z) and F(z) = -sum_e log(1 + exp(z_e)).
+    """Binary neurons: `p(x = 1) = sigmoid(z)` and `F(z) = -sum_e log(1 + exp(z_e))`.
 
     Example:
 
@@ -147,7 +147,7 @@ class BinaryUnits(_Neurons):
         return ops.sigmoid(at_least_float32(z))
 
     def free_energy(self, z, axis=-1):
-        """Return -sum_e log(1 + exp(z_e)) in nats, summed over the axis."""
+        """Return `-sum_e log(1 + exp(z_e))` in nats, summed over the axis."""
         return -ops.sum(ops.softplus(at_least_float32(z)), axis=axis)
 
     def base_energy(self, x, axis=-1):
@@ -155,7 +155,7 @@ class BinaryUnits(_Neurons):
         return ops.zeros_like(ops.sum(x, axis=axis))
 
     def log_odds(self, z, axis=-1):
-        """Return the log-odds log(prod_e (1 + exp(z_e)) - 1) that any neuron is on."""
+        """Return the log-odds `log(prod_e (1 + exp(z_e)) - 1)` that any neuron is on."""
         z = at_least_float32(z)
         energy = ops.sum(ops.softplus(z), axis=axis)
         # For a small energy e, log(exp(e) - 1) is about log(e) + e/2, and log(softplus(z)) is
@@ -180,7 +180,7 @@ class BinaryUnits(_Neurons):
 
 
 class GaussianUnits(_Neurons):
-    """Real neurons of unit variance: p(x | z) = N(z, 1) and F(z) = -|z|^2/2.
+    """Real neurons of unit variance: `p(x | z) = N(z, 1)` and `F(z) = -|z|^2/2`.
 
     Example:
 
@@ -198,15 +198,15 @@ class GaussianUnits(_Neurons):
         return at_least_float32(z)
 
     def free_energy(self, z, axis=-1):
-        """Return -|z|^2/2 in nats, summed over the axis."""
+        """Return `-|z|^2/2` in nats, summed over the axis."""
         return -ops.sum(ops.square(at_least_float32(z)), axis=axis) / 2
 
     def base_energy(self, x, axis=-1):
-        """Return (|x|^2 + E log 2 pi)/2, minus the log-density of x under N(0, 1)."""
+        """Return `(|x|^2 + E log 2 pi)/2`, minus the log-density of x under N(0, 1)."""
         return ops.sum(ops.square(x) + math.log(2 * math.pi), axis=axis) / 2
 
     def log_odds(self, z, axis=-1):
-        """Return log(exp(|z|^2/2) - 1); a finite minimum for the zero vector."""
+        """Return `log(exp(|z|^2/2) - 1)`; a finite minimum for the zero vector."""
         energy = -self.free_energy(z, axis)
         tiny = float(np.finfo(backend.standardize_dtype(energy.dtype)).tiny)
         held = ops.maximum(energy, tiny)
@@ -232,7 +232,7 @@ CAPSULES = CapsuleUnits()
 
 
 def probability(z, axis=-1):
-    """Return the probability that each capsule is on, |z|^2/(1 + |z|^2) = sigmoid(log |z|^2).
+    """Return the probability `|z|^2/(1 + |z|^2) = sigmoid(log |z|^2)` that a capsule is on.
 
     Args:
         z: Tensor (..., E), pre-activations.
@@ -250,7 +250,7 @@ def probability(z, axis=-1):
 
 
 def free_energy(z, units=CAPSULES):
-    """Return the free energy of the visible units, F = -sum_j log(1 + |z_j|^2).
+    """Return the free energy of the visible units, `F = -sum_j log(1 + |z_j|^2)`.
 
     For fixed coupling coefficients, exp(-F) is the unnormalised probability of the visible units.
 

@@ -1,1 +1,1 @@
-"""Routing over blocks of capsules: large products, little memory, a gradient by hand."""
+"""Fused routing over blocks of capsules, with explicit gradients and little memory."""

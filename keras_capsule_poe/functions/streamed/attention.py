@@ -1,7 +1,4 @@
-"""Self-attention routing over blocks, a few images at a time, with its gradient by hand.
-
-Letters, layouts and blocks as in `blocks`; the steps as in `self_attention`.
-"""
+"""Fused self-attention routing over blocks, with an explicit gradient."""
 
 from keras import ops
 
@@ -14,11 +11,10 @@ from keras_capsule_poe.functions.streamed.blocks import BlockMaps
 
 
 def attend(x, kernel, bias=None):
-    """Self-attention routing in one pass; votes are not stored.
+    """Self-attention routing, without storing the votes.
 
-    Differentiable in all arguments, not twice; the gradient recomputes instead of storing.
-    `SelfAttention(EinsumMaps(kernel), bias).route(x)` is the readable form and gives the same
-    numbers.
+    The result equals that of `SelfAttention(EinsumMaps(kernel), bias).route(x)`. It is
+    differentiable once in all arguments. The gradient recomputes the forward step.
 
     Args:
         x: Tensor (B, I, D), input capsules.
@@ -28,7 +24,7 @@ def attend(x, kernel, bias=None):
     Returns:
         `Routing(coefficients, z)`, of shapes (B, I, J) and (B, J, E).
 
-    Examples:
+    Example:
 
     >>> c, z = attend(ops.ones((2, 6, 4)), ops.ones((6, 5, 3, 4)))
     >>> c.shape, z.shape
@@ -55,18 +51,10 @@ def attend(x, kernel, bias=None):
 
 
 class BlockAttention(SelfAttention):
-    """A `SelfAttention` over `BlockMaps` that knows its gradient."""
+    """`SelfAttention` over `BlockMaps` with an explicit gradient."""
 
     def gradient(self, x, in_c, in_z):
-        """Gradients in x, the kernel and the bias.
-
-        Args:
-            x: Tensor (B, I, D).
-            in_c, in_z: Gradients in the coefficients (B, I, J) and the collectives (B, J, E).
-
-        Returns:
-            List of tensors of the shapes of x, the kernel and the bias.
-        """
+        """Return the gradients in x, the kernel and the bias, given those in c and z."""
         maps = self.maps
 
         def step(x, in_c, in_z):
@@ -82,16 +70,16 @@ class BlockAttention(SelfAttention):
         maps = self.maps
         sums = maps.equal_up(x)
         share, c = self.coefficients(sums, x)
-        # The collectives.
+        # Gradient through the pre-activations.
         in_x, in_maps = maps.down(c, in_z), maps.correlation(c, in_z, x)
         in_c = [a + b for a, b in zip(in_c, maps.agreement(in_z, x))]
         in_bias = ops.sum(maps.unlay_pairs(in_c), axis=0)
-        # The softmax, and what it is taken of.
+        # Gradient through the softmax and its logits.
         parts = [p * gradient for p, gradient in zip(share, in_c)]
         means = maps.totals(parts, "outputs")
         in_logits = [self._share * (part - p * m) for part, p, m in zip(parts, share, means)]
         in_x = in_x + maps.down(in_logits, sums)
-        # The sums of all votes.
+        # Gradient through the sums of all votes.
         in_sums = maps.up(in_logits, x)
         in_x = in_x + maps.equal_down(in_sums)
         more = zip(maps.correlation(in_logits, sums, x), maps.equal_correlation(in_sums, x))

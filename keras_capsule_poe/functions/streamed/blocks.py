@@ -1,22 +1,8 @@
-"""Sums over all pairs of capsules of two layers, as large products over blocks.
+"""Sums over all pairs of capsules of two layers, as large matrix products without stored votes.
 
-A vote W_ij x_i is never stored. With c_ij the routing coefficients, every sum that routing and
-contrastive divergence need is a product of W with something smaller:
-
-    sum_i c_ij W_ij x_i   =  (c_ij x_i, all i side by side)  times  W_j        collective
-    y_j . W_ij x_i        =  (W_ij^T y_j) . x_i                                agreement
-    sum_j c_ij W_ij^T y_j =  (W_ij^T y_j), weighted and added up               backprojection
-    sum_b c_ij y_j x_i^T  =  y_j^T  times  (c_ij x_i, all i side by side)      correlation
-
-The layer with fewer capsules is taken one capsule (or one group) at a time, so that a product
-runs over all the capsules of the other layer at once. What is held per pair is a vector of the
-side with many capsules, whose vectors are usually the shorter ones (8 numbers instead of 16).
-
-Shapes: B images; I input capsules of D dimensions, J output capsules of E dimensions; seen the
-other way, F capsules of P dimensions on the side with few, M of R on the side with many.
-Vectors are laid out as (F, B, P) on the first side and as (B, R, M) on the second, and what
-belongs to a pair as a list of blocks (group, B, 1, M), the groups cut from F: long rows over M,
-which element-wise work runs through fast.
+The side with fewer capsules has F of P dimensions; the other side has M of R dimensions. Layouts
+are (F, B, P), (B, R, M) and, for pairs, a list of blocks `(group, B, 1, M)` with groups cut from F.
+Long rows over M make elementwise operations fast.
 """
 
 from functools import partial, reduce
@@ -28,33 +14,32 @@ from keras_capsule_poe.functions.norms import at_least_float32
 from keras_capsule_poe.functions.processor import BLOCK, at_once
 from keras_capsule_poe.functions.streamed.votes import BlockAgreement
 
-# With a first value, an empty batch has a largest logit, too.
+# `initial` defines the maximum of an empty batch.
 _largest = partial(ops.max, initial=-1e30)
-# Groups, at most, into which the side with few capsules is cut: more make the graph larger.
+# Maximum number of groups of the side with few capsules; more make the graph larger.
 _MOST_GROUPS = 32
-# Numbers of an image in a group, about, at least: of fewer, operations take longer to begin.
+# Approximate minimum of numbers per image and group; with fewer, launch times dominate.
 _LEAST_NUMBERS = 1024
 
 
 class EqualPairs(NamedTuple):
-    """Coefficients c_ij = share_j of so many images: a sum over pairs is a single product.
-
-    `share`: tensor that fits outputs laid out.
-    """
+    """Coefficients c_ij = share_j of all inputs; a sum over pairs is then a single product."""
 
     share: Any
     images: Any
 
 
 class BlockMaps:
-    """Prediction maps W_ij, the sums over pairs of capsules taken in blocks.
+    """Prediction maps W_ij, with sums over pairs of capsules computed in blocks.
 
-    The same verbs and numbers as `EinsumMaps`, see `functions.maps`.
+    Votes are not stored. The methods and numbers are those of `EinsumMaps`, for tensors in the
+    layout of the maps.
 
     Args:
-        kernel: Tensor (I, J, E, D), prediction maps W_ij.
+        kernel: Tensor (I, J, E, D), maps from I input capsules of D dimensions to J output
+            capsules of E dimensions.
 
-    Examples:
+    Example:
 
     >>> maps = BlockMaps(ops.ones((6, 5, 3, 4)))
     >>> x, c = maps.lay_inputs(ops.ones((2, 6, 4))), maps.lay_pairs(ops.ones((2, 6, 5)))
@@ -66,10 +51,10 @@ class BlockMaps:
         self.kernel = kernel = at_least_float32(kernel)
         self.inputs, self.outputs, out_dim, in_dim = kernel.shape
         self.input_shape, self.output_shape = (self.inputs, in_dim), (self.outputs, out_dim)
-        # Votes of few dimensions are often much shorter than W and x; their lengths then need
-        # the votes' own side as the side with many.
+        # Votes of few dimensions can be much shorter than |W| |x|. The Gram matrix of
+        # `BlockAgreement` would then lose precision, so their lengths need the votes.
         self.inputs_are_many = self.inputs >= self.outputs and out_dim >= max(in_dim, 8)
-        # (F, P, R, M): the vectors of both sides in the middle, many capsules along the rows.
+        # Order of the kernel's axes as (F, P, R, M).
         self._order = (1, 2, 3, 0) if self.inputs_are_many else (0, 3, 2, 1)
         maps = ops.transpose(kernel, self._order)
         self.few, self.few_dim, self.many_dim, self.many = maps.shape
@@ -80,50 +65,44 @@ class BlockMaps:
         self.flat_shape = tuple(self._flat_maps.shape)
         self._blocks = self.split(self._flat_maps)
         self.map_shapes = [tuple(block.shape) for block in self._blocks]
-        # Where the vectors are in the layouts of the two sides.
+        # Axes of the vectors in the layouts of inputs and outputs.
         self.input_axis, self.output_axis = (1, 2) if self.inputs_are_many else (2, 1)
-        # And where the images are in the outputs', less their vectors.
+        # Axis of the images in outputs without their vectors.
         self.images_axis = 1 if self.inputs_are_many else 0
 
     def images_at_once(self, held=1):
-        """How many images to take at a time, so that memory grows with neither B nor I J.
-
-        Args:
-            held: How many times as much as in a forward step is held at once.
-        """
+        """Return the images per slice; `held` scales the memory of a forward step."""
         per_capsule = max(self._group * self.many_dim, self.few // 4, self.many_dim**2 // 8)
         per_image = self.many * per_capsule
         return max(1, at_once(BLOCK) // (held * per_image))
 
-    # Layouts
-
     def split(self, tensor):
-        """Groups of the few, as a list of tensors (group, ...)."""
+        """Return a tensor (F, ...) as a list of groups (group, ...)."""
         if self.few == self._group:
             return [tensor]
         if self.few % self._group:
             return ops.split(tensor, list(range(self._group, self.few, self._group)), axis=0)
-        # One operation in TensorFlow's graphs, and not two dozen.
+        # An int makes one operation in TensorFlow's graphs instead of two dozen.
         return ops.split(tensor, self.few // self._group, axis=0)
 
     def lay_inputs(self, x):
-        """(B, I, D) to the layout of its side."""
+        """Convert inputs (B, I, D) to the layout of their side."""
         return ops.transpose(x, (0, 2, 1) if self.inputs_are_many else (1, 0, 2))
 
     def lay_outputs(self, y):
-        """(B, J, E) to the layout of its side."""
+        """Convert outputs (B, J, E) to the layout of their side."""
         return ops.transpose(y, (1, 0, 2) if self.inputs_are_many else (0, 2, 1))
 
-    # Both permutations are their own inverse.
+    # The permutations are their own inverses.
     unlay_inputs, unlay_outputs = lay_inputs, lay_outputs
 
     def lay_pairs(self, c):
-        """(B, I, J) to blocks (group, B, 1, M)."""
+        """Convert pairs (B, I, J) to blocks `(group, B, 1, M)`."""
         c = ops.transpose(c, (2, 0, 1) if self.inputs_are_many else (1, 0, 2))
         return self.split(c[:, :, None])
 
     def unlay_pairs(self, blocks):
-        """Blocks (group, B, 1, M), or `EqualPairs`, to (B, I, J)."""
+        """Convert blocks `(group, B, 1, M)` or `EqualPairs` to pairs (B, I, J)."""
         if isinstance(blocks, EqualPairs):
             c = ops.broadcast_to(blocks.share, (self.few, blocks.images, self.many))
         else:
@@ -131,30 +110,28 @@ class BlockMaps:
         return ops.transpose(c, (1, 2, 0) if self.inputs_are_many else (1, 0, 2))
 
     def unlay_maps(self, blocks):
-        """Blocks of maps (group, P, R*M) to the kernel's (I, J, E, D)."""
+        """Convert blocks of maps (group, P, R*M) to a kernel (I, J, E, D)."""
         maps = ops.concatenate(blocks, axis=0)
         maps = ops.reshape(maps, (self.few, self.few_dim, self.many_dim, self.many))
         return ops.transpose(maps, [self._order.index(axis) for axis in range(4)])
 
     def lay_numbers(self, values):
-        """Numbers per output, (J,), to a shape that fits outputs laid out, less their vectors."""
+        """Return values (J,) in a shape that broadcasts to values per image and output."""
         return values[:, None] if self.inputs_are_many else values[None]
 
     def sum_over_inputs(self, blocks):
-        """Blocks (group, B, 1, M) to numbers per image and output, laid out."""
+        """Sum blocks `(group, B, 1, M)` over the inputs."""
         if self.inputs_are_many:
             return ops.concatenate([ops.sum(block, axis=(2, 3)) for block in blocks], axis=0)
         return sum(ops.sum(block, axis=(0, 2)) for block in blocks)
 
-    # Numbers per pair, as blocks
-
     def equal_pairs(self, share, x):
-        """`EqualPairs` c_ij = share_j of all inputs; share as from `lay_numbers`."""
+        """Return `EqualPairs` c_ij = share_j, with `share` from `lay_numbers`."""
         images = ops.shape(x)[0 if self.inputs_are_many else 1]
         return EqualPairs(ops.expand_dims(share, self.output_axis), images)
 
     def add_to_outputs(self, blocks, values):
-        """Blocks with a number per image and output, laid out, added."""
+        """Add values per image and output to blocks."""
         if self.inputs_are_many:
             spread = self.split(values[:, :, None, None])
         else:
@@ -162,7 +139,7 @@ class BlockMaps:
         return [block + value for block, value in zip(blocks, spread)]
 
     def softmax(self, logits, normalize, scale, leaky=False):
-        """Softmax over the inputs or the outputs, maybe with a logit of zero, times `scale`."""
+        """Return `scale` times the softmax; `leaky` adds a logit of zero and drops its share."""
         largest = self._over(logits, normalize, _largest, ops.maximum)
         if leaky:
             largest = [ops.maximum(most, 0) for most in largest]
@@ -173,7 +150,7 @@ class BlockMaps:
         return [power * (scale / total) for power, total in zip(powers, totals)]
 
     def totals(self, blocks, normalize):
-        """Sums over the inputs or the outputs, as a list that fits the blocks."""
+        """Return sums over the inputs or the outputs, as a list that broadcasts to the blocks."""
         return self._over(blocks, normalize, ops.sum, ops.add)
 
     def _over(self, blocks, normalize, within, between):
@@ -183,31 +160,29 @@ class BlockMaps:
             blocks = [within(block, axis=0, keepdims=True) for block in blocks]
         return [reduce(between, blocks)] * len(blocks)
 
-    # Sums over pairs; x and y in the layouts of their sides, c as blocks (group, B, 1, M) or equal
-
     def up(self, c, x):
-        """z_j = sum_i c_ij W_ij x_i, laid out."""
+        """Return the pre-activations z_j = sum_i c_ij W_ij x_i."""
         if isinstance(c, EqualPairs):
             return self.equal_up(x) * c.share
         return self._to_few(c, x) if self.inputs_are_many else self._to_many(c, x)
 
     def down(self, c, y):
-        """z~_i = sum_j c_ij W_ij^T y_j, laid out."""
+        """Return the pre-activations z~_i = sum_j c_ij W_ij^T y_j."""
         if isinstance(c, EqualPairs):
             return self.equal_down(y * c.share)
         return self._to_many(c, y) if self.inputs_are_many else self._to_few(c, y)
 
     def agreements(self, kind):
-        """`BlockAgreement` of `kind`, `"cosine"` or `"dot"`."""
+        """Return the `BlockAgreement` of the given kind."""
         return BlockAgreement(self, kind)
 
     def agreement(self, y, x):
-        """y_j . W_ij x_i, as blocks (group, B, 1, M)."""
+        """Return the inner products y_j . W_ij x_i, as blocks `(group, B, 1, M)`."""
         few, many = (y, x) if self.inputs_are_many else (x, y)
         return [ops.sum(p * many, axis=2, keepdims=True) for p in self.products(few)]
 
     def correlation(self, c, y, x):
-        """The sum over images of c_ij y_j x_i^T, as blocks of maps (group, P, R*M)."""
+        """Return sum_b c_ij y_j x_i^T over images b, as blocks of maps (group, P, R*M)."""
         if isinstance(c, EqualPairs):
             return self.equal_correlation(y * c.share, x)
         few, many = (y, x) if self.inputs_are_many else (x, y)
@@ -216,39 +191,35 @@ class BlockMaps:
             for block, f in zip(c, self.split(few))
         ]
 
-    # The same with all c_ij = 1, each a single product
-
     def equal_up(self, x):
-        """sum_i W_ij x_i, laid out."""
+        """Return sum_i W_ij x_i."""
         return self._all_to_few(x) if self.inputs_are_many else self._all_to_many(x)
 
     def equal_down(self, y):
-        """sum_j W_ij^T y_j, laid out."""
+        """Return sum_j W_ij^T y_j."""
         return self._all_to_many(y) if self.inputs_are_many else self._all_to_few(y)
 
     def equal_correlation(self, y, x):
-        """The sum over images of y_j x_i^T, as blocks of maps (group, P, R*M)."""
+        """Return sum_b y_j x_i^T over images b, as blocks of maps (group, P, R*M)."""
         few, many = (y, x) if self.inputs_are_many else (x, y)
         many = ops.reshape(many, (-1, self.flat_shape[2]))
         sums = ops.matmul(ops.transpose(self._few_rows(few)), many)
         return self.split(ops.reshape(sums, self.flat_shape))
 
-    # By few and many
-
     def products(self, few):
-        """Vectors (F, B, P) times their maps, as a list of (group, B, R, M)."""
+        """Multiply vectors (F, B, P) with their maps; return a list of `(group, B, R, M)`."""
         shape = (-1, self.many_dim, self.many)
         pairs = zip(self.split(few), self._blocks)
         return [ops.reshape(ops.matmul(f, m), (m.shape[0], *shape)) for f, m in pairs]
 
     def transposed_products(self, weighted):
-        """A list of (group, B, R, M) times the transposed maps: (F, B, P)."""
+        """Multiply a list of `(group, B, R, M)` with the transposed maps, to (F, B, P)."""
         pairs = zip(weighted, self._blocks)
         sums = [ops.matmul(self.flat(w), ops.transpose(m, (0, 2, 1))) for w, m in pairs]
         return ops.concatenate(sums, axis=0)
 
     def flat(self, tensor):
-        """(group, B, R, M) to (group, B, R*M)."""
+        """Reshape `(group, B, R, M)` to `(group, B, R*M)`."""
         return ops.reshape(tensor, (tensor.shape[0], -1, self.flat_shape[2]))
 
     def _to_few(self, c, many):

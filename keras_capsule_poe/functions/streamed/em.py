@@ -1,13 +1,8 @@
-"""EM routing a few images at a time, with its gradient by hand.
+"""Fused EM routing for slices of images, with an explicit gradient that recomputes the steps.
 
-Letters as in `em_routing`: for each window g votes V (G, J, C, H) of its C = K I children, shares
-s_jc = r_jc a_c / mass_j (G, J, C). Nothing is kept for the gradient but the inputs: a slice of
-images is routed again. All that goes back into the votes is of one form,
-
-    dL/dV_jch = sum_t u_tjc (A_tjh + B_tjh V_jch)
-
-with a term t for each M step (u = s) and each E step (u the gradient in its logits), so that the
-votes are gone through twice for it, and not twice for each iteration.
+Notation: G windows, J parents, C = K I children, votes V (G, J, C, H), s = r a/mass (G, J, C).
+The gradient in V is sum_t u_tjc (A_tjh + B_tjh V_jch), with a term t per M step (u = s) and per
+E step (u the gradient in its logits). It thus reads the votes twice, not twice per iteration.
 """
 
 from collections import namedtuple
@@ -24,7 +19,7 @@ from keras_capsule_poe.functions.processor import at_once, on_processor
 from keras_capsule_poe.functions.slices import over_images
 from keras_capsule_poe.functions.window_children import first_assignment
 
-# On a processor: numbers of the votes in a slice, which fit its cache; slices run side by side.
+# On a CPU: numbers of votes per slice, which fit the cache, and slices that run in parallel.
 AT_ONCE, TOGETHER = 500_000, 2
 
 MStep = namedtuple("MStep", "assignment inverse mass shares raw mean variance log_odds")
@@ -33,33 +28,8 @@ MStep = namedtuple("MStep", "assignment inverse mass shares raw mean variance lo
 def route_matrices(
     pose, activation, kernel, beta_u, beta_a, fields, options, added=None, compiled=False
 ):
-    """Poses and activations of the parents of matrix capsules, as `em_routing` of their votes.
-
-    Votes are made for a few images at a time, and made again for the gradient, through all
-    iterations; not twice differentiable.
-
-    Args:
-        pose: Tensor (B, N, I, P, P), of I types at each of N places.
-        activation: Tensor (B, N, I).
-        kernel: Tensor (K, I, J, P, P), maps of each place of a window; or (I, J, P, P), shared.
-        beta_u, beta_a: Tensors (J,).
-        fields: `ReceptiveFields` of N places.
-        options: `EMOptions`.
-        added: Array (K, P P), what is added to the votes of each place; or None.
-        compiled: bool, whether XLA compiles the steps in TensorFlow's graphs, which takes seconds.
-
-    Returns:
-        Poses (B, h w, J, P P) and activations (B, h w, J), at least float32.
-
-    Examples:
-
-    >>> from keras_capsule_poe.functions import EMOptions, ReceptiveFields
-    >>> fields, numbers = ReceptiveFields(4, 4, kernel_size=3), np.zeros(3, "float32")
-    >>> inputs = ops.ones((2, 16, 5, 4, 4)), ops.ones((2, 16, 5)), ops.ones((9, 5, 3, 4, 4))
-    >>> pose, _ = route_matrices(*inputs, numbers, numbers, fields, EMOptions())
-    >>> pose.shape
-    TensorShape([2, 4, 3, 16])
-    """
+    """Return poses (B, h w, J, P P) and activations (B, h w, J) from fused EM routing."""
+    # pose (B, N, I, P, P), kernel (K, I, J, P, P) or shared (I, J, P, P), added (K, P P).
     kernel = at_least_float32(kernel)
     arrays = [ops.cast(x, kernel.dtype) for x in (pose, activation, kernel, beta_u, beta_a)]
     machine = _Machine(kernel.shape, fields, options, added, compiled)
@@ -79,7 +49,7 @@ def route_matrices(
 
 
 class _Machine:
-    """The steps for a slice of images, and their gradients."""
+    """Steps of EM routing for a slice of images, and their gradients."""
 
     def __init__(self, kernel_shape, fields, options, added, compiled):
         self.fields, self.options, self.added = fields, options, added
@@ -124,10 +94,8 @@ class _Machine:
         found, added = self.over_images(step, arrays, self.at_once, results, sums)
         return [*found, *added]
 
-    # Votes
-
     def _votes(self, pose, kernel):
-        """V (G, J, C, H), the matrices (C, G P, P) and the maps (C, P, J P) that they are of."""
+        """Return V (G, J, C, H), the matrices (C, G P, P) and the maps (C, P, J P)."""
         seen = self.fields.gather(pose)
         shape = (-1, self.children, self.size, self.size)
         matrices = ops.transpose(ops.reshape(seen, shape), (1, 0, 2, 3))
@@ -146,7 +114,7 @@ class _Machine:
         return votes, matrices, maps
 
     def _in_votes(self, in_votes, matrices, maps, kernel):
-        """Gradients in the matrices (G, C, P, P) and in the kernel."""
+        """Return the gradients in the matrices (G, C, P, P) and in the kernel."""
         shape = (-1, self.outputs, self.children, self.size, self.size)
         upstream = ops.transpose(ops.reshape(in_votes, shape), (2, 0, 3, 1, 4))
         upstream = ops.reshape(upstream, (self.children, -1, self.outputs * self.size))
@@ -158,10 +126,8 @@ class _Machine:
         in_kernel = ops.sum(in_maps, axis=0) if len(kernel.shape) == 4 else in_maps
         return ops.transpose(in_matrices, (1, 0, 2, 3)), in_kernel
 
-    # Forward
-
     def _steps(self, votes, seen, beta_u, beta_a):
-        """An `MStep` for each iteration; `seen` (G, C), the children's activations."""
+        """Return an `MStep` for each iteration, given the activations `seen` (G, C)."""
         first = first_assignment(self.fields, self.inputs, self.outputs, self.options.compete)
         none = self._slots(ops.zeros_like(votes[..., 0]))
         r = self._of_slots(none + ops.cast(first, votes.dtype))
@@ -183,7 +149,7 @@ class _Machine:
         return steps
 
     def _e_step(self, last, votes):
-        """The assignment r (G, J, C) by the clusters of the last M step."""
+        """Return the assignment probabilities r (G, J, C) for the last M step."""
         heat = self.options.assignment_temperature
         distance = _along(_squared_gap(votes, last.mean), 1 / (2 * heat * last.variance))
         volume = ops.sum(ops.log(2 * np.pi * last.variance), axis=-1)
@@ -191,10 +157,8 @@ class _Machine:
         logits = self._slots(constant[..., None] - distance)
         return self._of_slots(self.fields.compete(logits, self.options.compete))
 
-    # Backward
-
     def _backward(self, votes, seen, steps, beta_u, in_mean, in_activation):
-        """Gradients in the votes, the activations (G, C), beta_u and beta_a."""
+        """Return the gradients in the votes, the activations (G, C), beta_u and beta_a."""
         last = ops.sigmoid(steps[-1].log_odds)
         in_log_odds = in_activation * last * (1 - last)
         in_seen = in_u = in_a = 0.0
@@ -204,7 +168,7 @@ class _Machine:
             squares = _squared_gap(votes, step.mean)
             in_variance = 0.0
             if in_logits is not None:
-                # The E step that follows: log sigmoid(o) - sum_h [gap^2 / var + ln var] / 2.
+                # Logits of the next E step: log sigmoid(o) - sum_h [gap^2 / var + ln var] / 2.
                 total = ops.sum(in_logits, axis=-1)
                 in_log_odds = total * ops.sigmoid(-step.log_odds)
                 precision = 1 / step.variance
@@ -220,7 +184,7 @@ class _Machine:
             in_u = in_u + self.numbers * ops.sum(in_cost * step.mass, axis=0)
             in_mass = in_cost * ops.sum(logs, axis=-1)
             in_variance = in_variance + (in_cost * step.mass)[..., None] / (2 * step.variance)
-            # The variance is around the damped mean, which is not that of the shares.
+            # The variance is around the damped mean, which differs from the weighted mean.
             whole = ops.sum(step.shares, axis=-1)[..., None]
             in_mean = in_mean - 2 * in_variance * (step.raw - step.mean * whole)
             in_raw = (1 - self.options.damping) * in_mean
@@ -237,25 +201,23 @@ class _Machine:
         return _in_votes(votes, terms), in_seen, in_u, in_a
 
     def _in_competition(self, r, upstream):
-        """Gradient in the logits of r: r (dr - sum of r dr over all that a child belongs to)."""
+        """Return the gradient r (dr - sum r dr) in the logits of r."""
         parts = self._slots(r * upstream)
         total = self.fields.total(parts, self.options.compete)
         return self._of_slots(parts - self._slots(r) * total)
-
-    # Layouts
 
     def _seen(self, activation):
         return ops.reshape(self.fields.gather(activation), (-1, self.children))
 
     def _of_places(self, x):
-        """(G, ...) as (B, places, ...)."""
+        """Reshape (G, ...) to (B, places, ...)."""
         return ops.reshape(x, (-1, self.places, *x.shape[1:]))
 
     def _of_groups(self, x):
         return ops.reshape(x, (-1, *x.shape[2:]))
 
     def _slots(self, x):
-        """(G, J, C) as (B, places, offsets, I, J)."""
+        """Reshape (G, J, C) to (B, places, offsets, I, J)."""
         x = ops.transpose(x, (0, 2, 1))
         return ops.reshape(x, (-1, self.places, self.offsets, self.inputs, self.outputs))
 
@@ -264,7 +226,7 @@ class _Machine:
 
 
 def _over_compiled(step, *args, **kwargs):
-    """`over_images`, in TensorFlow's graphs with the step compiled; JAX compiles all anyway."""
+    """Run `over_images` with the step compiled by XLA in TensorFlow's graphs."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
@@ -274,24 +236,24 @@ def _over_compiled(step, *args, **kwargs):
 
 
 def _in_votes(votes, terms):
-    """sum_t u_t (A_t + B_t V)."""
+    """Return sum_t u_t (A_t + B_t V)."""
     u = ops.stack([u for u, _, _ in terms], axis=-1)
     constant, slope = (ops.stack(parts, axis=2) for parts in list(zip(*terms))[1:])
     return ops.matmul(u, constant) + votes * ops.matmul(u, slope)
 
 
 def _down(u, votes):
-    """sum_c u_jc V_jch, (G, J, H)."""
+    """Return sum_c u_jc V_jch, of shape (G, J, H)."""
     return ops.matmul(u[:, :, None], votes)[:, :, 0]
 
 
 def _along(votes, x):
-    """sum_h V_jch x_jh, (G, J, C)."""
+    """Return sum_h V_jch x_jh, of shape (G, J, C)."""
     return ops.matmul(votes, x[..., None])[..., 0]
 
 
 def _squared_gap(votes, mean):
-    """(V - mean)^2 in one pass where the backend has one."""
+    """Return (V - mean)^2, in one operation if the backend has one."""
     mean = mean[:, :, None]
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf

@@ -1,7 +1,4 @@
-"""Routing by agreement over blocks, a few images at a time, with its gradient by hand.
-
-Letters, layouts and blocks as in `blocks`; the steps of routing as in `routing`.
-"""
+"""Fused dynamic routing over blocks, with an explicit gradient."""
 
 from functools import partial
 
@@ -23,33 +20,29 @@ from keras_capsule_poe.functions.units import CAPSULES
 
 
 def route(x, kernel, bias=None, hidden_bias=None, shared=False, **options):
-    """Routing by agreement, Algorithm 1's c = routing(x, W).
+    """Dynamic routing, `c = routing(x, W)`, without storing the votes.
 
-    The first coefficients are uniform (or follow `bias`). Each iteration takes the collective
-    z, adds temperature * agreement(votes, z) to the logits, and takes the softmax anew. Votes
-    are not stored and a few images are taken at a time, so that memory grows with neither.
-
-    Differentiable in x, the kernel, both biases, the temperature, the activation prior and the
-    scale, through all iterations; not twice. The gradient recomputes instead of storing.
-    `Router(EinsumMaps(kernel), RoutingOptions(**options), bias).route(x)` is the readable form
-    and gives the same numbers.
+    The result equals that of `Router(EinsumMaps(kernel), RoutingOptions(**options), bias)`; see
+    `Router` for the equations. It takes a few images at a time, which bounds the memory. The
+    result is differentiable once in all tensors, the temperature, the activation prior and the
+    scale, through all iterations. The gradient recomputes the coefficients.
 
     Args:
         x: Tensor (B, I, D), input capsules.
         kernel: Tensor (I, J, E, D), prediction maps W_ij.
         bias: Tensor (J,), added to the logits of each output capsule; or None.
-        hidden_bias: Tensor (J, E), added to what each output capsule receives; or None.
-        shared: bool, whether all inputs, of whatever number, have the maps of a kernel
-            (1, J, E, D).
+        hidden_bias: Tensor (J, E), added to the pre-activations; or None.
+        shared: bool, whether all inputs share the maps of a kernel (1, J, E, D). The number of
+            inputs can then vary.
         **options: Fields of `RoutingOptions`.
 
     Returns:
         `Routing(coefficients, z)`, of shapes (B, I, J) and (B, J, E).
 
     Raises:
-        ValueError: If an option has no meaning.
+        ValueError: If an option is invalid.
 
-    Examples:
+    Example:
 
     >>> c, z = route(ops.ones((2, 6, 4)), ops.ones((6, 5, 3, 4)), iterations=1)
     >>> c.shape, z.shape
@@ -65,7 +58,7 @@ def route(x, kernel, bias=None, hidden_bias=None, shared=False, **options):
 
 
 def route_blocks(x, kernel, options, bias=None, units=CAPSULES, hidden_bias=None, shared=False):
-    """`route` with its `RoutingOptions` ready, for outputs of any units."""
+    """Run `route` with given `RoutingOptions`, for outputs of any units."""
     kernel = at_least_float32(kernel)
     x = ops.cast(at_least_float32(x), kernel.dtype)
     inputs = ops.shape(x)[1]
@@ -87,19 +80,10 @@ def route_blocks(x, kernel, options, bias=None, units=CAPSULES, hidden_bias=None
 
 
 class BlockRouter(Router):
-    """A `Router` over `BlockMaps` that knows its gradient."""
+    """`Router` over `BlockMaps` or `SharedMaps` with an explicit gradient."""
 
     def gradient(self, x, steps, in_c, in_z):
-        """Gradients in x, the kernel, the `Numbers` and, if there is one, the outputs' bias.
-
-        Args:
-            x: Tensor (B, I, D).
-            steps: List of the collectives z_0 to z_last, (B, J, E), from `all_images`.
-            in_c, in_z: Gradients in the coefficients (B, I, J) and in the last collectives.
-
-        Returns:
-            List of tensors of the shapes of x, the kernel, the `Numbers` and the bias.
-        """
+        """Return the gradients in x, the kernel, the `Numbers` and, if any, the hidden bias."""
         maps, bias = self.maps, self._numbers.bias
         own = [] if self.hidden_bias is None else [self.hidden_bias.shape]
 
@@ -121,7 +105,7 @@ class BlockRouter(Router):
         return [in_x, in_kernel, *in_numbers]
 
     def _slice_gradient(self, x, steps, in_c, in_z):
-        """For a few images: the gradient in x, and the sums that make those in all else."""
+        """Return the gradient in x of a slice, and the sums for the other gradients."""
         maps, axis = self.maps, self._axis
         temperature, prior, bias, scale = self._numbers
         images, normalize = maps.images_axis, self._options.normalize
@@ -137,25 +121,25 @@ class BlockRouter(Router):
         for z, pull in reversed(list(zip(steps[:-1], pulls[1:]))):
             agreement = self._agreement.of(measured, pull)
             c = self._coefficients(agreement, z)
-            # The next collective, b + sum_i c W x.
+            # Gradient through the next pre-activation, b + sum_i c W x.
             in_own = in_own + ops.sum(in_z, axis=images, keepdims=True)
             in_x = in_x + maps.down(c, in_z)
             in_maps = _added(in_maps, maps.correlation(c, in_z, x))
             in_c = _added(in_c, maps.agreement(in_z, x))
-            # The softmax.
+            # Gradient through the softmax.
             parts = [block * gradient for block, gradient in zip(c, in_c)]
             means = [total / scale for total in maps.totals(parts, normalize)]
             in_logits = [part - block * mean for part, block, mean in zip(parts, c, means)]
             in_scale = in_scale + sum(ops.sum(part) for part in parts) / scale
             in_c = None
-            # The agreement.
+            # Gradient through the agreement.
             more_pull, more_measured, more_maps = self._agreement.gradient(slopes, pull, in_logits)
             in_pull = more_pull if self._is_replaced else in_pull + more_pull
             in_measured = in_measured + more_measured
             in_maps = _added(in_maps, more_maps)
             parts = [block * gradient for block, gradient in zip(agreement, in_logits)]
             products = _added(products, parts)
-            # The directions of the earlier collectives; the offset.
+            # Gradient through the direction of z and through the offset.
             in_temperature = in_temperature + ops.sum(in_pull * self._direction(z))
             in_z = self._direction_gradient(z, temperature * in_pull)
             if self._is_offset:
@@ -169,7 +153,7 @@ class BlockRouter(Router):
             in_x = in_x + (in_measured + more) / measured.size
         elif self._options.iterations:
             in_x = in_x + in_measured
-        # The first collective, b_j + share_j scale sum_i W x.
+        # Gradient through the first pre-activation, b_j + share_j scale sum_i W x.
         in_own = in_own + ops.sum(in_z, axis=images, keepdims=True)
         share = scale * self._share
         in_equal = in_z * ops.expand_dims(share, axis)
@@ -187,7 +171,6 @@ class BlockRouter(Router):
         return in_x, in_maps, length_sums, in_temperature, in_prior, in_bias, in_scale, *more
 
     def _direction_gradient(self, z, upstream):
-        """Gradient of `_direction`."""
         if self._options.agreement == "dot":
             return self._units.mean_gradient(z, upstream, self._axis)
         n = length(z, self._axis, keepdims=True)

@@ -1,36 +1,25 @@
-"""Agreement between votes and any vectors on the side of the outputs, and its gradient.
-
-Letters, layouts and blocks as in `blocks`.
-"""
+"""Agreement of votes with vectors on the side of the outputs, and its gradient."""
 
 from collections import namedtuple
 
 import numpy as np
 from keras import backend, ops
 
-# Inputs in units of their own size, these sizes, and 1/|vote| as blocks (None for dots).
+# Scaled inputs, their scales, and 1/|vote| as blocks; the last two are None for dots.
 Lengths = namedtuple("Lengths", ["x", "size", "inverse"])
 
 
 class BlockAgreement:
-    """y_j . W_ij x_i, or with `kind="cosine"` y_j . W_ij x_i / |W_ij x_i|.
-
-    The lengths of the votes depend on x and W alone, so they are found once, by `measure`, for
-    all y. With many inputs |W_ij x_i|^2 is x_i^T (W_ij^T W_ij) x_i, where W^T W is found once
-    for all images; that cancels for votes much shorter than |W_ij| |x_i|, which are common only
-    when they have few dimensions. Maps and inputs are taken in units of their own size, so that
-    no square leaves the range of floats; a vote shorter than rounding counts as that long.
-
-    Args:
-        maps: `BlockMaps`.
-        kind: `"cosine"` or `"dot"`.
-    """
+    """Agreement y_j . W_ij x_i, or y_j . W_ij x_i/|W_ij x_i| for `kind="cosine"`."""
 
     def __init__(self, maps, kind):
         self._maps = maps
         self._is_cosine = kind == "cosine"
         if not self._is_cosine:
             return
+        # Unit scales of maps and inputs keep all squares in the range of floats. A vote shorter
+        # than rounding counts as that long. With many inputs, |W_ij x_i|^2 is computed as
+        # x_i^T (W_ij^T W_ij) x_i, because W^T W is the same for all images.
         kernel = maps.kernel
         self._unit = ops.maximum(ops.maximum(ops.max(kernel), -ops.min(kernel)), 1e-30)
         self._scaled = kernel / self._unit
@@ -45,7 +34,7 @@ class BlockAgreement:
         self._floors = maps.split(floors[:, None, None])
 
     def measure(self, x):
-        """`Lengths` of the votes, from inputs laid out."""
+        """Return the `Lengths` of the votes, for inputs in the layout of the maps."""
         if not self._is_cosine:
             return Lengths(x, None, None)
         size = ops.max(ops.abs(x), axis=self._maps.input_axis, keepdims=True, initial=0.0)
@@ -58,7 +47,7 @@ class BlockAgreement:
         return Lengths(x, size, inverse)
 
     def measure_slopes(self, measured):
-        """`Lengths` for the gradients: 1/|vote| is zero for votes shorter than rounding."""
+        """Return the `Lengths` for gradients: `1/|vote|` is zero for votes below rounding."""
         if not self._is_cosine:
             return measured
         inverse = [
@@ -68,23 +57,14 @@ class BlockAgreement:
         return measured._replace(inverse=inverse)
 
     def of(self, measured, y):
-        """Agreements of y, laid out, as blocks (group, B, 1, M)."""
+        """Return the agreements of y, as blocks `(group, B, 1, M)`."""
         if not self._is_cosine:
             return self._maps.agreement(y, measured.x)
         blocks = self._maps.agreement(y / self._unit, measured.x)
         return [block * inverse for block, inverse in zip(blocks, measured.inverse)]
 
     def gradient(self, measured, y, upstream):
-        """Gradient of `of` in y, in `measured.x` and in the maps, the lengths held fixed.
-
-        Args:
-            measured: From `measure_slopes`.
-            y: Outputs laid out.
-            upstream: Gradient in the agreements, blocks (group, B, 1, M).
-
-        Returns:
-            Gradients in y and x, laid out, and in the maps, as blocks of maps.
-        """
+        """Return the gradients of `of` in y, x and the maps, for constant lengths."""
         if self._is_cosine:
             factors = [inverse / self._unit for inverse in measured.inverse]
             upstream = [block * factor for block, factor in zip(upstream, factors)]
@@ -93,17 +73,9 @@ class BlockAgreement:
         return in_y, in_x, self._maps.correlation(upstream, y, measured.x)
 
     def gradient_of_lengths(self, measured, products):
-        """What the lengths of the votes add to the gradient of cosines.
-
-        Args:
-            measured: From `measure_slopes`.
-            products: Cosine times the gradient in it, blocks (group, B, 1, M).
-
-        Returns:
-            Gradient in `measured.x`, laid out, and sums over images, of shape `sums_shape`, from
-            which `gradient_of_sums` makes the gradient in the maps.
-        """
-        # cosine = agreement / |v|: its gradient in v, through the length, is -cosine v / |v|^2.
+        """Return the gradient in x through the votes' lengths, and sums over images."""
+        # cosine = agreement / |v|, so its gradient in v through |v| is -cosine v / |v|^2.
+        # `products` is cosine times the gradient in it.
         weights = [
             -block * ops.square(inverse) for block, inverse in zip(products, measured.inverse)
         ]
@@ -133,7 +105,7 @@ class BlockAgreement:
         return self._gram.shape if self._maps.inputs_are_many else self._maps.flat_shape
 
     def gradient_of_sums(self, sums):
-        """Gradient in the kernel, (I, J, E, D), from `gradient_of_lengths`'s sums."""
+        """Return the gradient in the kernel (I, J, E, D) from the sums over images."""
         maps = self._maps
         if not maps.inputs_are_many:
             return maps.unlay_maps(maps.split(sums))
@@ -141,7 +113,7 @@ class BlockAgreement:
         return ops.matmul(self._scaled, ops.reshape(sums, shape) / self._unit)
 
     def _squares(self, x):
-        """|W_ij x_i|^2 in units of the maps' size, as blocks (group, B, 1, M)."""
+        """Return |W_ij x_i|^2 in units of the maps' size, as blocks `(group, B, 1, M)`."""
         maps = self._maps
         if not maps.inputs_are_many:
             votes = maps.products(x / self._unit)
@@ -151,6 +123,6 @@ class BlockAgreement:
 
 
 def _outer_products(x):
-    """x_d x_d' of all d and d', from (M, R, B) to (M, R*R, B)."""
+    """Return all products x_d x_d', from (M, R, B) to (M, R*R, B)."""
     products = x[:, :, None] * x[:, None]
     return ops.reshape(products, (x.shape[0], x.shape[1] ** 2, -1))
