@@ -10,7 +10,7 @@ import _measure as measure
 import numpy as np
 import tensorflow as tf
 
-from keras_capsule_poe.functions.convolution import convolve, transposed
+from keras_capsule_poe.core.fused.convolution import convolve, transposed
 
 # Where they stand: maps' size, channels, filters' size, number of them, stride, padding; or that
 # they lead back, from channels to fewer.

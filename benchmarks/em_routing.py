@@ -12,7 +12,7 @@ import _measure as measure
 import numpy as np
 import tensorflow as tf
 
-from keras_capsule_poe.layers import ConvEMCapsules
+from keras_capsule_poe import ConvEMCapsules
 
 PLACES, SIZE = 12, 4
 # Types of children and of parents, images, iterations.

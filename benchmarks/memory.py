@@ -28,7 +28,7 @@ from pipeline import Clock
 from keras_capsule_poe.data import load_images
 from keras_capsule_poe.families import get, names
 from keras_capsule_poe.training import RunConfig, load_data, train
-from keras_capsule_poe.training.schedule import Schedule
+from keras_capsule_poe.training.family import Schedule
 
 COLUMNS = "family stage images anon_mb peak_mb ratio step_ms step_share".split()
 IMAGES, TESTED, STEPS = 20_000, 10_000, 40

@@ -29,7 +29,7 @@ from keras_capsule_poe.data import load_images
 from keras_capsule_poe.errors import CapspoeError
 from keras_capsule_poe.families import get
 from keras_capsule_poe.training import RunConfig
-from keras_capsule_poe.training.settings import read_toml
+from keras_capsule_poe.training.config import read_toml
 
 COLUMNS = "kind cases right refused otherwise".split()
 SECONDS = 60

@@ -24,8 +24,8 @@ def figures(folder, seed, implementation):
     from keras_capsule_poe.data import load_images
     from keras_capsule_poe.evaluation import evaluate
     from keras_capsule_poe.families import get
-    from keras_capsule_poe.families.capsule_poe.stored import assemble
-    from keras_capsule_poe.families.features import stored
+    from keras_capsule_poe.models.base import feature_files as stored
+    from keras_capsule_poe.models.capsule_poe.training import assemble
     from keras_capsule_poe.training import Reporter, RunConfig, train
 
     data = load_images("digits", seed=seed)

@@ -12,7 +12,7 @@ import _public_forms as public
 import numpy as np
 import tensorflow as tf
 
-from keras_capsule_poe.layers import RoutingLayer
+from keras_capsule_poe import RoutingLayer
 
 INPUTS, OUTPUTS, IN_DIM, OUT_DIM, UPDATES = 1152, 10, 8, 16, 2
 # What Sabour et al. route by, and what Hauser routes by.

@@ -23,7 +23,7 @@ import _measure as measure
 import numpy as np
 import tensorflow as tf
 
-from keras_capsule_poe.serving.saved_model import newest_version
+from keras_capsule_poe.serving import newest_version
 
 CAPSPOE = [sys.executable, "-c", "from keras_capsule_poe.cli.main import main; main()"]
 SAMPLES = 10_000

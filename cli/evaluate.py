@@ -170,11 +170,11 @@ def evaluate(
             )
     from keras_capsule_poe.cli.paired import side_by_side
     from keras_capsule_poe.data import ImageData
-    from keras_capsule_poe.evaluation.classified import classified
+    from keras_capsule_poe.evaluation.accuracy import classified
     from keras_capsule_poe.evaluation.crops import OFFSETS, classified_crops
     from keras_capsule_poe.evaluation.model_page import write_report
+    from keras_capsule_poe.evaluation.page import text_table
     from keras_capsule_poe.evaluation.report import is_generative, is_judged, measure, tables
-    from keras_capsule_poe.evaluation.tables import text_table
 
     def load(folder):
         # The test images may depend on the model's seed.
@@ -248,7 +248,7 @@ def _refuse_given(*names, title):
 
 def _other(flag, folder, load, model, data, ask):
     """Return another model's classification of the same test images."""
-    from keras_capsule_poe.evaluation.classified import measure_of
+    from keras_capsule_poe.evaluation.accuracy import measure_of
 
     other, theirs = load(folder)
     sizes = ["x".join(map(str, shown.image_shape)) for shown in (other, model)]
@@ -274,8 +274,8 @@ def _article(noun):
 
 
 def _against(folder, found, other, labels):
-    from keras_capsule_poe.evaluation.classified import are_right
-    from keras_capsule_poe.evaluation.mcnemar import mcnemar
+    from keras_capsule_poe.evaluation.accuracy import are_right
+    from keras_capsule_poe.evaluation.ensemble import mcnemar
 
     return {"other": str(folder)} | mcnemar(are_right(found, labels), are_right(other, labels))
 

@@ -21,7 +21,7 @@ def export(model_dir, domain):
 
     Any TensorFlow program can load it with `tf.saved_model.load`, without this package.
     """
-    from keras_capsule_poe.serving.saved_model import export_saved_model
+    from keras_capsule_poe.serving import export_saved_model
     from keras_capsule_poe.training import RunFolder
 
     folder = find_model(model_dir)

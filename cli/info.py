@@ -21,7 +21,7 @@ def info(model_dir, as_json):
 
     The text leaves out settings that have no effect; --json shows all of them.
     """
-    from keras_capsule_poe.cli.views.summary import show_results
+    from keras_capsule_poe.cli.views import show_results
     from keras_capsule_poe.training import RunConfig, RunFolder
 
     folder = model_dir or find_model(None)

@@ -58,7 +58,7 @@ def load_model(folder):
 
 def own_seconds(folder):
     """Return the training seconds of the stages after the family's shared features."""
-    from keras_capsule_poe.families import features
+    from keras_capsule_poe.models.base import feature_config as features
     from keras_capsule_poe.training import RunFolder
 
     stages = [stage for stage in load_config(folder).stages if stage.section]
@@ -72,7 +72,7 @@ def own_seconds(folder):
 
 def load_history(folder, model):
     """Return the metrics of each epoch of a classifier's training; empty for other models."""
-    from keras_capsule_poe.evaluation.classified import is_classifier
+    from keras_capsule_poe.evaluation.accuracy import is_classifier
     from keras_capsule_poe.training import RunFolder
 
     stages = [stage for stage in load_config(folder).stages if stage.section]
@@ -113,7 +113,7 @@ def load_reconstructing(folder):
 def load_naming(folder):
     """Return the model of a folder, or raise if it is not a classifier with a decoder."""
 
-    from keras_capsule_poe.evaluation.classified import is_classifier
+    from keras_capsule_poe.evaluation.accuracy import is_classifier
 
     def can(model):
         return "reconstruct" in model.ENDPOINTS and is_classifier(model)
@@ -123,7 +123,7 @@ def load_naming(folder):
 
 def load_routed(folder):
     """Return the model of a folder, or raise if it is not a classifier with iterative routing."""
-    from keras_capsule_poe.evaluation.classified import is_classifier
+    from keras_capsule_poe.evaluation.accuracy import is_classifier
 
     model = load_model(folder)
     if not (is_classifier(model) and getattr(model, "iterations", 0)):

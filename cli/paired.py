@@ -7,8 +7,8 @@ def side_by_side(model, data, folder):
     """Return `ImageData` whose test images are fixed pairs (H, 2 W, C); raise if not possible."""
     from keras_capsule_poe.data import ComposedSet, ImageData
     from keras_capsule_poe.data.composed import SideBySide
-    from keras_capsule_poe.evaluation.classified import shows_several
-    from keras_capsule_poe.serving.saved_model import takes_any_size
+    from keras_capsule_poe.evaluation.accuracy import shows_several
+    from keras_capsule_poe.serving import takes_any_size
 
     if not takes_any_size(model):
         size = "x".join(map(str, model.image_shape))

@@ -30,10 +30,9 @@ def reconstruct(out, model_dir, n, **places):
     For images of two classes, the rows show the two most probable classes, each decoded alone,
     above the true ones.
     """
-    from keras_capsule_poe.evaluation.classified import is_classifier
-    from keras_capsule_poe.generation.grids import reconstruction_rows
-    from keras_capsule_poe.generation.parts import as_words, named_rows
+    from keras_capsule_poe.evaluation.accuracy import is_classifier
     from keras_capsule_poe.io.pictures import check_grid, save_grid
+    from keras_capsule_poe.plotting import as_words, named_rows, reconstruction_rows
 
     folder = find_model(model_dir)
     model = load_reconstructing(folder)

@@ -3,12 +3,7 @@
 import click
 from click.core import ParameterSource
 
-from keras_capsule_poe.cli.models import (
-    find_model,
-    first_images,
-    load_generative,
-    load_run_data,
-)
+from keras_capsule_poe.cli.models import find_model, first_images, load_generative, load_run_data
 from keras_capsule_poe.cli.options import (
     PICTURES,
     data_options,
@@ -137,7 +132,8 @@ def sample(
             check_grid(out, 2 + steps // every, n, model.image_shape)
         content = _chain(model, as_arrays, test, n, steps, every, CHAINS[mode], seed, burn_in)
     else:
-        from keras_capsule_poe.generation import grids, sampling
+        from keras_capsule_poe import plotting as grids
+        from keras_capsule_poe import sampling
 
         if not as_arrays:
             columns = model.MODES[model.resolve_mode(mode, domain)[0]].columns
@@ -181,7 +177,7 @@ def _check_options(mode, start, as_arrays):
 
 def _chain(model, as_arrays, test, n, steps, every, kind, seed, burn_in):
     """Return states of `n` chains that start from test images, or from noise without them."""
-    from keras_capsule_poe.generation import chain
+    from keras_capsule_poe import sampling as chain
 
     x = (
         chain.start_from_images(model, first_images(test, n).images)

@@ -23,8 +23,8 @@ def segment(out, model_dir, n, **places):
     each image, decoded one by one: the first in red, the second in green, and yellow where
     they overlap. If the data set has each object alone, the last row shows the true objects.
     """
-    from keras_capsule_poe.generation.parts import segmented
     from keras_capsule_poe.io.pictures import check_grid, save_grid
+    from keras_capsule_poe.plotting import segmented
 
     folder = find_model(model_dir)
     model = load_naming(folder)

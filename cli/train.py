@@ -5,14 +5,14 @@ from pathlib import Path
 
 import click
 
+from keras_capsule_poe import families as registry
 from keras_capsule_poe.cli.models import SAVED_MODELS
 from keras_capsule_poe.cli.options import NamedPath, data_options
 from keras_capsule_poe.cli.terminal import import_tensorflow, resumable
 from keras_capsule_poe.cli.train_options import OF_ALL, ReplicasType, TrainCommand, trained_sections
 from keras_capsule_poe.errors import ConfigError
-from keras_capsule_poe.families import registry
 from keras_capsule_poe.training import RunConfig, load_data
-from keras_capsule_poe.training.settings import read_toml
+from keras_capsule_poe.training.config import read_toml
 
 
 @click.command(cls=TrainCommand)
@@ -104,10 +104,10 @@ def train(
     if tensorboard:
         _check_tensorboard()
     import_tensorflow()
-    from keras_capsule_poe.training import devices
+    from keras_capsule_poe.distributed import devices
 
     if dry_run:
-        from keras_capsule_poe.cli.views.plan import show_plan
+        from keras_capsule_poe.cli.views import show_plan
         from keras_capsule_poe.training import images
 
         run_config.check()
@@ -115,7 +115,7 @@ def train(
         images.check(data, run_config, run_config.stages)
         return show_plan(run_config, data, devices.count(replicas))
     from keras_capsule_poe import training
-    from keras_capsule_poe.cli.views.progress import reporter
+    from keras_capsule_poe.cli.views import reporter
 
     together = devices.start(replicas, click.echo)
     with reporter(folder / "logs" if tensorboard else None) as shown:
@@ -132,7 +132,7 @@ def train(
         return
     if stage not in (None, run_config.family.stages[-1].name):
         return click.echo(f"Stopped after {stage}; the same command without --stage goes on.")
-    from keras_capsule_poe.cli.views.summary import show_results
+    from keras_capsule_poe.cli.views import show_results
 
     show_results(folder, run_config.family)
 

@@ -2,10 +2,10 @@
 
 import click
 
+from keras_capsule_poe import families as registry
 from keras_capsule_poe.errors import ConfigError
-from keras_capsule_poe.families import registry
 from keras_capsule_poe.training import RunConfig
-from keras_capsule_poe.training.settings import read_toml
+from keras_capsule_poe.training.config import read_toml
 
 # Settings with their own options in each section.
 _PER_SECTION = {

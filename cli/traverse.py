@@ -3,12 +3,7 @@
 import click
 from click.core import ParameterSource
 
-from keras_capsule_poe.cli.models import (
-    find_model,
-    load_reconstructing,
-    load_routed,
-    load_run_data,
-)
+from keras_capsule_poe.cli.models import find_model, load_reconstructing, load_routed, load_run_data
 from keras_capsule_poe.cli.options import PICTURES, data_options, model_option, out_option
 from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
 
@@ -93,8 +88,8 @@ def traverse(out, model_dir, chosen, capsule, steps, span, rows, couplings, **pl
         )
     if couplings:
         return _show_couplings(out, model, test, list(chosen), capsule)
-    from keras_capsule_poe.generation.grids import image_traversal
     from keras_capsule_poe.io.pictures import check_grid, save_grid
+    from keras_capsule_poe.plotting import image_traversal
 
     check_grid(out, min(rows, model.dim), steps, model.image_shape)
     span = getattr(model, "SPAN", SPAN) if span is None else span
@@ -119,9 +114,8 @@ def _check_arguments(couplings, chosen):
 
 
 def _show_couplings(out, model, test, chosen, capsule):
-    from keras_capsule_poe.generation.couplings import coupling_chart
-    from keras_capsule_poe.generation.couplings import couplings as couplings_of
-    from keras_capsule_poe.generation.layer_maps import layer_maps
+    from keras_capsule_poe.coupling_plots import coupling_chart, layer_maps
+    from keras_capsule_poe.coupling_plots import couplings as couplings_of
     from keras_capsule_poe.io.charts import save_chart
 
     images = test.images[chosen]

@@ -18,8 +18,8 @@ from PIL import Image
 
 from keras_capsule_poe.data import load_images
 from keras_capsule_poe.families import get
-from keras_capsule_poe.generation.grids import sample_rows
 from keras_capsule_poe.io.pictures import save_grid
+from keras_capsule_poe.plotting import sample_rows
 from keras_capsule_poe.training import Reporter, RunConfig, train
 
 EPOCHS = 10  # more of them, more images and more filters give sharper samples

@@ -1,8 +1,7 @@
-"""Capsule networks, products of expert capsules and restricted Boltzmann machines for Keras.
+"""Products of expert capsules: capsule layers trained without labels by contrastive divergence.
 
-Importing this package is quick, because it imports Keras only at the first use of a name.
-Importing Keras, before or after, registers the classes of this package for
-`keras.models.load_model`.
+`import keras_capsule_poe` is quick: Keras is imported when a name is first used. Once Keras is
+imported too, before or after, `keras.models.load_model` knows the classes of this package.
 """
 
 import importlib
@@ -13,58 +12,76 @@ __version__ = "0.2.0"
 
 _HOMES = {
     "callbacks": ("SpreadMargin",),
-    "layers": (
+    "layers.capsules": (
         "CapsuleLength",
         "CapsuleMask",
-        "CapsulePoE",
-        "ConvCapsules",
-        "ConvDecoder",
-        "ConvEMCapsules",
-        "DenseDecoder",
-        "EMCapsules",
-        "ExpertFrames",
-        "FastConv2D",
-        "FastConv2DTranspose",
-        "NeuronMixture",
-        "NeuronPoE",
-        "PrimaryCapsules",
-        "PrimaryMatrixCapsules",
-        "RestrictedBoltzmannMachine",
-        "RoutingLayer",
-        "SelfAttentionRouting",
         "Squash",
         "Standardize",
     ),
-    "losses": ("MarginLoss", "SpreadLoss"),
-    "metrics": ("ExpertUsage", "OrientationConcentration", "RelativeError", "relative_error"),
-    "models": (
-        "CapsNet",
-        "CapsuleDecoder",
-        "CapsuleEncoder",
-        "ConvAutoencoder",
-        "ConvClassifier",
-        "DeepBeliefNetwork",
-        "HarmoniumModel",
-        "ImageBoltzmannMachine",
-        "MatrixCapsNet",
-        "NeuronExperts",
-        "NeuronMixtureExperts",
-        "ProductOfExpertCapsules",
-        "ProductOfExpertNeurons",
+    "layers.conv_capsules": ("ConvCapsules",),
+    "layers.convolutions": (
+        "FastConv2D",
+        "FastConv2DTranspose",
     ),
+    "layers.decoders": (
+        "ConvDecoder",
+        "DenseDecoder",
+    ),
+    "layers.primary_capsules": ("PrimaryCapsules",),
+    "layers.routing_layer": ("RoutingLayer",),
+    "layers.self_attention_routing": ("SelfAttentionRouting",),
+    "losses": (
+        "MarginLoss",
+        "SpreadLoss",
+    ),
+    "metrics": (
+        "ExpertUsage",
+        "OrientationConcentration",
+        "RelativeError",
+        "relative_error",
+    ),
+    "models.base.autoencoder": ("ConvAutoencoder",),
+    "models.base.classifiers": ("ConvClassifier",),
+    "models.boltzmann.images": ("ImageBoltzmannMachine",),
+    "models.boltzmann.layers": ("RestrictedBoltzmannMachine",),
+    "models.boltzmann.model": ("HarmoniumModel",),
+    "models.capsnet.model": ("CapsNet",),
+    "models.capsule_poe.decoder": ("CapsuleDecoder",),
+    "models.capsule_poe.encoder": ("CapsuleEncoder",),
+    "models.capsule_poe.layers": (
+        "CapsulePoE",
+        "ExpertFrames",
+    ),
+    "models.capsule_poe.product": ("ProductOfExpertCapsules",),
+    "models.matrix_capsules.layers": (
+        "ConvEMCapsules",
+        "EMCapsules",
+        "PrimaryMatrixCapsules",
+    ),
+    "models.matrix_capsules.model": ("MatrixCapsNet",),
+    "models.neurons.deep_belief": ("DeepBeliefNetwork",),
+    "models.neurons.experts": ("NeuronExperts",),
+    "models.neurons.layers": (
+        "NeuronMixture",
+        "NeuronPoE",
+    ),
+    "models.neurons.mixture": ("NeuronMixtureExperts",),
+    "models.neurons.product": ("ProductOfExpertNeurons",),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 _MODULES = (
     "callbacks",
+    "core",
     "data",
     "evaluation",
     "families",
     "functions",
-    "generation",
     "layers",
     "losses",
     "metrics",
     "models",
+    "plotting",
+    "sampling",
     "serving",
     "training",
 )

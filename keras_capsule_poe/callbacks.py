@@ -4,7 +4,7 @@ import math
 
 import keras
 
-from keras_capsule_poe.functions.checks import one_of, share, whole_number
+from keras_capsule_poe.core.numerics import one_of, share, whole_number
 
 
 class SpreadMargin(keras.callbacks.Callback):

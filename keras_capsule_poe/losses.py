@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_capsule_poe.functions.checks import one_of, real_number, share
+from keras_capsule_poe.core.numerics import one_of, real_number, share
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_capsule_poe.functions.norms import at_least_float32
+from keras_capsule_poe.core.numerics import at_least_float32
 
 
 def relative_error(x_model, x):

@@ -119,7 +119,7 @@ def product(
         PrimaryCapsules,
         ProductOfExpertCapsules,
     )
-    from keras_capsule_poe.layers.gaussian_mixtures import GaussianMixtures
+    from keras_capsule_poe.models.capsule_poe.layers import GaussianMixtures
 
     keras.utils.set_random_seed(1)
     autoencoder = ConvAutoencoder(filters=8, dtype=dtype)

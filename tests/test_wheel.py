@@ -60,7 +60,7 @@ def sources(folder):
 
 
 def test_files_are_those_of_the_repository(wheel):
-    for name in ("keras_capsule_poe/__init__.py", "keras_capsule_poe/functions/routing.py"):
+    for name in ("keras_capsule_poe/__init__.py", "keras_capsule_poe/core/routing.py"):
         assert wheel.read(name) == (ROOT / name).read_bytes()
     assert wheel.read("keras_capsule_poe/cli/main.py") == (ROOT / "cli/main.py").read_bytes()
 

@@ -24,12 +24,12 @@ import _measure as measure
 from _kept import is_of
 from _shares import comparison, share, spread, table
 
+from keras_capsule_poe.core.routing import are_longest
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.families import get
-from keras_capsule_poe.families.capsnet import build as capsnet
-from keras_capsule_poe.families.classifiers.control import trained
-from keras_capsule_poe.families.matrix_capsules import build as matrix_capsules
-from keras_capsule_poe.functions.winners import are_longest
+from keras_capsule_poe.models.base.classifier_baseline import trained
+from keras_capsule_poe.models.capsnet import training as capsnet
+from keras_capsule_poe.models.matrix_capsules import training as matrix_capsules
 from keras_capsule_poe.training import Reporter, RunConfig, train
 
 BUILDS = {"capsnet": capsnet, "matrix-capsules": matrix_capsules}

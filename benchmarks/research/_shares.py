@@ -3,7 +3,7 @@
 import numpy as np
 
 from keras_capsule_poe.evaluation.accuracy import wilson_interval
-from keras_capsule_poe.evaluation.mcnemar import mcnemar
+from keras_capsule_poe.evaluation.ensemble import mcnemar
 
 
 def shares(name, right):

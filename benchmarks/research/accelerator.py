@@ -27,21 +27,21 @@ if __name__ == "__main__":
 import keras
 import numpy as np
 
+from keras_capsule_poe.core.numerics import compiled
+from keras_capsule_poe.core.routing import are_longest
 from keras_capsule_poe.data import ComposedSet, gathered, load_images
 from keras_capsule_poe.data.composed import Overlapping
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.evaluation.accuracy import wilson_interval
 from keras_capsule_poe.families import get
-from keras_capsule_poe.families.capsnet import build as capsnet
-from keras_capsule_poe.families.classifiers import fitting
-from keras_capsule_poe.families.classifiers.windows import augmentation
-from keras_capsule_poe.families.matrix_capsules import build as matrix_capsules
-from keras_capsule_poe.functions.compiled import compiled
-from keras_capsule_poe.functions.winners import are_longest
 from keras_capsule_poe.io.files import beside
 from keras_capsule_poe.losses import SpreadLoss
+from keras_capsule_poe.models.base import classifier_training as fitting
+from keras_capsule_poe.models.base.classifier_training import augmentation
+from keras_capsule_poe.models.capsnet import training as capsnet
+from keras_capsule_poe.models.matrix_capsules import training as matrix_capsules
 from keras_capsule_poe.training import RunConfig
-from keras_capsule_poe.training.averages import averaged
+from keras_capsule_poe.training.optimizers import averaged
 
 CHUNK = 250
 BUILDS = {"capsnet": capsnet, "matrix-capsules": matrix_capsules}

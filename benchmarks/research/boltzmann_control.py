@@ -27,9 +27,8 @@ from sklearn.decomposition import PCA
 
 from keras_capsule_poe.cli.models import load_model, load_run_data
 from keras_capsule_poe.data.mapping import map_batches
-from keras_capsule_poe.evaluation.boltzmann_control import BoltzmannControl
+from keras_capsule_poe.evaluation.baselines import KINDS, BoltzmannControl, FeatureControl
 from keras_capsule_poe.evaluation.classifier import train_judge
-from keras_capsule_poe.evaluation.controls import KINDS, FeatureControl
 from keras_capsule_poe.evaluation.samples import distances, recognition
 
 FITTED, HELD_OUT = 12_000, 5_000

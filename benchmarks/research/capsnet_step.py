@@ -19,12 +19,11 @@ import _measure as measure
 import _public_forms as public
 import numpy as np
 
+from keras_capsule_poe import CapsNet, RoutingLayer
+from keras_capsule_poe.core.routing import Routing
 from keras_capsule_poe.families import get
-from keras_capsule_poe.families.capsnet import build
-from keras_capsule_poe.families.classifiers import fitting
-from keras_capsule_poe.functions import Routing
-from keras_capsule_poe.layers import RoutingLayer
-from keras_capsule_poe.models import CapsNet
+from keras_capsule_poe.models.base import classifier_training as fitting
+from keras_capsule_poe.models.capsnet import training as build
 from keras_capsule_poe.training import RunConfig
 
 SHAPE = (28, 28, 1)

@@ -26,7 +26,8 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe.cli.models import load_model, load_run_data
-from keras_capsule_poe.functions import contrastive_divergence, importance_gradient
+from keras_capsule_poe.core.importance import importance_gradient
+from keras_capsule_poe.functions import contrastive_divergence
 from keras_capsule_poe.models.capsule_poe import density
 
 COLUMNS = (

@@ -20,8 +20,8 @@ import numpy as np
 from charts import is_near_pole, to_chart
 
 from keras_capsule_poe.cli.models import load_model, load_run_data
+from keras_capsule_poe.core.routing import winners
 from keras_capsule_poe.data.mapping import map_batches
-from keras_capsule_poe.functions.winners import winners
 
 SHARE = 0.01
 COLUMNS = ("capsules", "near_pole", "mean", "largest", "median", "smallest", "dimensions")

@@ -31,7 +31,7 @@ from keras_capsule_poe.data.mapping import map_batches, to_pixels
 from keras_capsule_poe.evaluation.classifier import train_judge
 from keras_capsule_poe.evaluation.samples import distances, purity, recognition
 from keras_capsule_poe.evaluation.signs import sign_figures
-from keras_capsule_poe.generation.sampling import render
+from keras_capsule_poe.sampling import render
 
 FITTED, DRAWN = 12_000, 2_000
 DOMAINS = ("complete", "restricted", "visited")

@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from keras_capsule_poe.data import ComposedSet, load_images
-from keras_capsule_poe.data.augmentation import cifar, norb, shift
+from keras_capsule_poe.data.augmentation import cifar, efficient, norb, shift
 from keras_capsule_poe.data.composed import Affine, Overlapping, SideBySide, Translated
-from keras_capsule_poe.data.digit_augmentation import efficient
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.io.pictures import save_grid
 

@@ -23,7 +23,7 @@ from keras_capsule_poe import (
     HarmoniumModel,
     RestrictedBoltzmannMachine,
 )
-from keras_capsule_poe.functions.compiled import compiled
+from keras_capsule_poe.core.numerics import compiled
 
 COLUMNS = {"model": "", "ms a step": ".2f", "images/s": ",.0f", "first epoch, s": ".1f"}
 

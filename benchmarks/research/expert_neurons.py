@@ -22,12 +22,12 @@ from plain_form import HELD_OUT, IMAGES, Problem
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.samples import distances, purity, recognition
 from keras_capsule_poe.families import get
-from keras_capsule_poe.families.features import build as features
-from keras_capsule_poe.families.features.stored import primary_batches
-from keras_capsule_poe.families.neurons import build
-from keras_capsule_poe.families.neurons.visits import settle_shares, visits
-from keras_capsule_poe.generation.sampling import sample
 from keras_capsule_poe.io.pictures import save_grid
+from keras_capsule_poe.models.base import feature_building as features
+from keras_capsule_poe.models.base.feature_files import primary_batches
+from keras_capsule_poe.models.neurons import training as build
+from keras_capsule_poe.models.neurons.training import settle_shares, visits
+from keras_capsule_poe.sampling import sample
 from keras_capsule_poe.training import RunConfig
 
 # The rows that are published: a recipe, and settings beside its own.

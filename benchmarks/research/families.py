@@ -43,8 +43,8 @@ def judged(models, data, samples, seconds, shared=SHARED):
         seconds: float, what the variational autoencoder may take.
         shared: Which of the rows of the first model, beside those of its draws.
     """
+    from keras_capsule_poe.evaluation.baselines import control_set
     from keras_capsule_poe.evaluation.classifier import train_judge
-    from keras_capsule_poe.evaluation.control_sets import control_set
     from keras_capsule_poe.evaluation.samples import distances, purity, recognition
     from keras_capsule_poe.evaluation.sources import image_sources
 

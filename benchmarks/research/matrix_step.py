@@ -15,9 +15,9 @@ import _measure as measure
 import numpy as np
 
 from keras_capsule_poe.families import get
-from keras_capsule_poe.families.classifiers import fitting
-from keras_capsule_poe.families.matrix_capsules import build
-from keras_capsule_poe.layers.matrix_parents import IMPLEMENTATIONS
+from keras_capsule_poe.models.base import classifier_training as fitting
+from keras_capsule_poe.models.matrix_capsules import training as build
+from keras_capsule_poe.models.matrix_capsules.layers import IMPLEMENTATIONS
 from keras_capsule_poe.training import RunConfig
 
 SHAPES = {"small": (28, 28, 1), "paper": (32, 32, 2), "official": (32, 32, 2)}

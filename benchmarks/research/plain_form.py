@@ -32,19 +32,19 @@ import keras
 import numpy as np
 from _kept import is_of
 
+from keras_capsule_poe import ProductOfExpertCapsules
+from keras_capsule_poe.core.routing import winner_alone
+from keras_capsule_poe.core.squash import squash
 from keras_capsule_poe.data import ImageSet, batches, load_images
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.classifier import train_judge
 from keras_capsule_poe.evaluation.samples import recognition
 from keras_capsule_poe.families import get
-from keras_capsule_poe.families.capsule_poe import build
-from keras_capsule_poe.families.features import build as features
-from keras_capsule_poe.families.features.stored import as_float32, primary_batches
-from keras_capsule_poe.functions.squash import squash
-from keras_capsule_poe.functions.winners import winner_alone
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.metrics import relative_error
-from keras_capsule_poe.models import ProductOfExpertCapsules
+from keras_capsule_poe.models.base import feature_building as features
+from keras_capsule_poe.models.base.feature_files import as_float32, primary_batches
+from keras_capsule_poe.models.capsule_poe import training as build
 from keras_capsule_poe.training import RunConfig
 
 IMAGES, HELD_OUT, SHOWN = 12_000, 2_000, 20

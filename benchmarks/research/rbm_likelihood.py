@@ -25,7 +25,7 @@ from keras_capsule_poe import ImageBoltzmannMachine
 from keras_capsule_poe.data import ImageData, ImageSet, load_images
 from keras_capsule_poe.evaluation.likelihood import likelihood
 from keras_capsule_poe.families import get
-from keras_capsule_poe.families.rbm import build
+from keras_capsule_poe.models.boltzmann import training as build
 from keras_capsule_poe.training import RunConfig
 
 # Minutes of training, and the nats that test images should have after them.

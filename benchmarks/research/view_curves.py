@@ -23,16 +23,15 @@ import numpy as np
 import viewpoints
 from _shares import table
 
+from keras_capsule_poe.core.numerics import compiled
 from keras_capsule_poe.data import load_images, split_views
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.data.novel_views import FAMILIAR
-from keras_capsule_poe.families.classifiers import fitting
-from keras_capsule_poe.families.classifiers.examples import examples
-from keras_capsule_poe.families.classifiers.windows import augmentation
-from keras_capsule_poe.families.matrix_capsules import build
-from keras_capsule_poe.families.matrix_capsules.sections import RECIPES
-from keras_capsule_poe.functions.compiled import compiled
-from keras_capsule_poe.training.averages import averaged
+from keras_capsule_poe.models.base import classifier_training as fitting
+from keras_capsule_poe.models.base.classifier_training import augmentation, examples
+from keras_capsule_poe.models.matrix_capsules import training as build
+from keras_capsule_poe.models.matrix_capsules.config import RECIPES
+from keras_capsule_poe.training.optimizers import averaged
 
 # The recipe of that name, 316,650 parameters, in the place of `small`, which has two iterations.
 PAPER = {**RECIPES["paper"].settings["matrix"], "iterations": 3}

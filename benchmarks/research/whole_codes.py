@@ -22,8 +22,8 @@ from keras_capsule_poe.cli.models import load_model, load_run_data
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.classifier import train_judge
 from keras_capsule_poe.evaluation.samples import recognition
-from keras_capsule_poe.generation.sampling import sample
 from keras_capsule_poe.metrics import relative_error
+from keras_capsule_poe.sampling import sample
 
 FITTED, DRAWN = 12_000, 2_000
 

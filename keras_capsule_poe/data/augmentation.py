@@ -1,8 +1,95 @@
-"""Augmentations: functions of images (B, H, W, C) and an `np.random.Generator`."""
+"""Augmentations of uint8 digits (B, H, W, C) from Efficient-CapsNet (Mazzia et al., 2021)."""
+
+import functools
 
 import numpy as np
 
-from keras_capsule_poe.data.windows import cut, place
+from keras_capsule_poe.data.warping import affine_matrix, cut, place, warp
+
+# Amounts follow a normal distribution with this deviation, clipped to stay below 1.
+DEVIATION = 0.33
+LARGEST = 0.9999
+
+
+def efficient(images, random):
+    """Apply `rotate`, `move_ink`, `squeeze` and `erase` in turn."""
+    for change in (rotate, move_ink, squeeze, erase):
+        images = change(images, random)
+    return images
+
+
+def _amounts(random, *shape):
+    return np.clip(random.normal(0, DEVIATION, shape), -LARGEST, LARGEST)
+
+
+def rotate(images, random, most=30.0):
+    """Rotate half of the images by whole degrees below `most`, small angles more often."""
+    degrees = np.trunc(most * _amounts(random, len(images)))
+    turned = (random.random(len(images)) < 0.5) & (degrees != 0)
+    many = np.count_nonzero(turned)
+    matrices = affine_matrix(degrees[turned], np.zeros(many), np.ones((many, 2)))
+    result = images.copy()
+    result[turned] = np.rint(warp(images[turned], matrices, np.zeros((many, 2))))
+    return result
+
+
+def move_ink(images, random):
+    """Shift the ink by whole pixels, small shifts more often, without losing any."""
+    ink = images.any(axis=-1)
+    by = []
+    for axis in (1, 2):
+        along = ink.any(axis=3 - axis)
+        before, after = along.argmax(axis=1), along[:, ::-1].argmax(axis=1)
+        amount = np.abs(_amounts(random, len(images)))
+        forward = random.integers(0, 2, len(images)).astype(bool)
+        steps = np.where(forward, np.floor(amount * (1 + after)), -np.ceil(amount * before))
+        by.append(steps.astype(int))
+    return place(images, images.shape[1:3], *by)
+
+
+def squeeze(images, random):
+    """Narrow each image by at most a quarter, small amounts more often."""
+    width = images.shape[2]
+    amounts = np.abs(_amounts(random, 2, len(images)))
+    narrower = 1 + np.floor(amounts[0] * (width / 4)).astype(int)
+    beside = np.floor(2 * amounts[1]).astype(int)
+    matrices = np.stack([_squeezed(width, *pair) for pair in zip(narrower, beside)])
+    squeezed = np.einsum("bhwc,bwv->bhvc", images, matrices, optimize=True)
+    return np.rint(np.clip(squeezed, 0, 255)).astype(np.uint8)
+
+
+@functools.lru_cache(maxsize=256)
+def _squeezed(width, narrower, beside):
+    """Return the matrix (width, width) that narrows a row of pixels and positions it."""
+    narrow = width - narrower
+    left = narrower // 2 + beside
+    matrix = np.zeros((width, width), np.float32)
+    matrix[:, left : left + narrow] = lanczos(width, narrow)
+    return matrix
+
+
+def lanczos(length, shorter, lobes=3):
+    """Return the Lanczos resampling matrix (length, shorter), whose columns sum to one."""
+    ratio = length / shorter
+    centers = (np.arange(shorter) + 0.5) * ratio - 0.5
+    x = (np.arange(length)[:, None] - centers) / ratio
+    kernel = np.where(np.abs(x) < lobes, np.sinc(x) * np.sinc(x / lobes), 0.0)
+    return kernel / kernel.sum(axis=0)
+
+
+def erase(images, random, size=4):
+    """Set a random square of `size` x `size` pixels of each image to zero."""
+    rows, columns = (_stretch(random, len(images), n, size) for n in images.shape[1:3])
+    inside = rows[:, :, None] & columns[:, None, :]
+    return np.where(inside[..., None], np.uint8(0), images)
+
+
+def _stretch(random, batch, length, size):
+    """Return masks (batch, length) of random intervals of `size` pixels."""
+    # As in the paper's code: at least `size` pixels from the start and 2 from the end.
+    first = random.integers(size, length - size - 1, (batch, 1))
+    along = np.arange(length)
+    return (along >= first) & (along < first + size)
 
 
 def shift(images, random, most=2):

@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 
-from keras_capsule_poe.data.rows import RowView, view
+from keras_capsule_poe.data.mapping import RowView, view
 from keras_capsule_poe.errors import DataError
 
 # Largest default size; enough for a stable mean.

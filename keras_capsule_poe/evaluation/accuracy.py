@@ -1,10 +1,49 @@
-"""Accuracy, errors and confusion of a classifier."""
+"""Predictions of classifiers, computed once and shared by all metrics."""
 
 import math
 
 import numpy as np
 
+from keras_capsule_poe.core.routing import are_among, are_longest, longest
+from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.errors import BadUse
+
+
+def is_classifier(model):
+    """Return True if a model has the `classify` of a `CapsuleClassifier`."""
+    return callable(getattr(model, "classify", None))
+
+
+def measure_of(model):
+    """Return the `MEASURE` of a classifier's probabilities, `"length"` by default."""
+    return getattr(model, "MEASURE", "length")
+
+
+def shows_several(images):
+    """Return True if each image of an `ImageSet` has several labels."""
+    return images.labels is not None and images.labels.ndim > 1
+
+
+def classified(model, images):
+    """Return the `probabilities` (N, J) and `classes` (N,) of the images of an `ImageSet`."""
+    if not is_classifier(model):
+        raise BadUse(f"Only models that name classes are compared. Received: {model.TITLE}")
+
+    def answers(batch):
+        found = model.classify(batch)
+        return {name: found[name] for name in ("probabilities", "classes")}
+
+    return map_batches(answers, images.images)
+
+
+def are_right(found, labels):
+    """Return True for each image (N,) whose labels (N,) or (N, T) are all predicted."""
+    if labels is None:
+        raise BadUse("Accuracy needs labels. Received: images without labels")
+    if labels.ndim == 1:
+        return found["classes"] == labels
+    return are_longest(found["probabilities"], labels).all(axis=1)
+
 
 # 97.5% quantile of the standard Gaussian.
 DEVIATIONS = 1.959963984540054
@@ -86,3 +125,55 @@ def _names(labels, named, class_names):
     classes = np.unique(np.concatenate([labels, named])).tolist()
     known = range(len(class_names or ()))
     return {label: str(class_names[label] if label in known else label) for label in classes}
+
+
+IMAGES = 1_000
+
+
+def logit_changes(model, images, most=IMAGES):
+    """Return the mean change of the routing logits by each iteration, on `most` images."""
+    if len(images) > most:
+        images = images[np.linspace(0, len(images) - 1, most).astype(int)]
+    changes = map_batches(model.coupling_changes, images).mean(axis=0, dtype="float64")
+    return {f"iteration_{t + 1}": float(change) for t, change in enumerate(changes)}
+
+
+def has_views(images):
+    """Return True if an `ImageSet` marks which images are of novel viewpoints."""
+    return "novel" in images.extras
+
+
+def view_figures(found, images):
+    """Return `error_of` familiar and of novel viewpoints (Hinton et al., 2018, Sec. 5.1)."""
+    is_right, is_novel = are_right(found, images.labels), images.extras["novel"].astype(bool)
+    views = {"familiar": is_right[~is_novel], "novel": is_right[is_novel]}
+    return {name: error_of(right) for name, right in views.items() if len(right)}
+
+
+def pair_figures(found, images):
+    """Return the errors of whole pairs and of single digits, and the `errors` per class."""
+    is_named = are_longest(found["probabilities"], images.labels)
+    missed = np.where(is_named, images.labels, -1)
+    return {
+        "pairs": {"pair": _errors(is_named.all(axis=1)), "digit": _errors(is_named.ravel())},
+        "errors": class_errors(images.labels.ravel(), missed.ravel(), images.class_names),
+    }
+
+
+def worst_pairs(found, labels, most=20):
+    """Return (indices, labels, predictions) of wrong images, the most confident first."""
+    probabilities = found["probabilities"]
+    named = longest(probabilities, labels.shape[1])
+    is_label = are_among(named, labels)
+    surest = np.where(is_label, -np.inf, np.take_along_axis(probabilities, named, axis=1))
+    surest = surest.max(axis=1)
+    wrong = np.flatnonzero(surest > -np.inf)
+    wrong = wrong[np.argsort(-surest[wrong], kind="stable")][:most]
+    return wrong, labels[wrong], named[wrong]
+
+
+def _errors(is_right):
+    wrong, n = int(np.sum(~is_right)), len(is_right)
+    # The interval treats the digits of a pair as independent.
+    low, high = wilson_interval(wrong, n)
+    return {"error": wrong / n, "low": low, "high": high, "wrong": wrong, "of": n}

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_capsule_poe.functions.winners import are_among, longest
+from keras_capsule_poe.core.routing import are_among, longest
 
 BINS = 15
 

@@ -10,7 +10,7 @@ from sklearn.metrics import normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
 from sklearn.neighbors import KNeighborsClassifier
 
-from keras_capsule_poe.functions.winners import winners
+from keras_capsule_poe.core.routing import winners
 
 FITTED_ROWS, COMPONENTS = 20_000, 64
 

@@ -1,10 +1,10 @@
 """Classification of images by several crops of each."""
 
+from keras_capsule_poe.core.numerics import compiled
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.errors import BadUse
-from keras_capsule_poe.evaluation.classified import is_classifier
+from keras_capsule_poe.evaluation.accuracy import is_classifier
 from keras_capsule_poe.evaluation.ensemble import vote
-from keras_capsule_poe.functions.compiled import compiled
 
 # Offsets (down, right) in pixels from the central window: none, then along both diagonals.
 # The published code (google-research/capsule_em) uses these crops.

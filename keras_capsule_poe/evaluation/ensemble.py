@@ -1,11 +1,19 @@
-"""Ensembles of classifiers by mean probability."""
+"""McNemar's test of two classifiers on the same images."""
 
 import numpy as np
+from scipy.stats import binomtest
 
 from keras_capsule_poe.errors import BadUse
-from keras_capsule_poe.evaluation.accuracy import accuracy_of
-from keras_capsule_poe.evaluation.classified import are_right
-from keras_capsule_poe.evaluation.mcnemar import mcnemar
+from keras_capsule_poe.evaluation.accuracy import accuracy_of, are_right
+
+
+def mcnemar(this_right, other_right):
+    """Return McNemar's exact two-sided test of two Boolean arrays (N,) of correct predictions."""
+    only_this = int(np.sum(this_right & ~other_right))
+    only_other = int(np.sum(other_right & ~this_right))
+    unequal = only_this + only_other
+    p = float(binomtest(only_this, unequal).pvalue) if unequal else 1.0
+    return {"only_this_right": only_this, "only_other_right": only_other, "p": p}
 
 
 def vote(members):

@@ -5,10 +5,10 @@ import warnings
 import keras
 import numpy as np
 
+from keras_capsule_poe.core.numerics import compiled
 from keras_capsule_poe.data.mapping import CHUNK, map_batches, to_pixels
 from keras_capsule_poe.evaluation.clusters import clustering_figures
-from keras_capsule_poe.evaluation.neighbours import neighbour_accuracy
-from keras_capsule_poe.functions.compiled import compiled
+from keras_capsule_poe.evaluation.distances import neighbour_accuracy
 from keras_capsule_poe.metrics import error_and_size
 
 # Of more training images than the first number, use a sample of the second, to save memory.

@@ -4,8 +4,8 @@ import time
 
 import numpy as np
 
+from keras_capsule_poe.core.annealing import Bracket
 from keras_capsule_poe.errors import BadUse
-from keras_capsule_poe.functions.annealing import Bracket
 
 # A standard error of one means that a single chain has all the weight.
 _UNSURE = 0.5

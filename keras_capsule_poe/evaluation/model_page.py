@@ -1,25 +1,107 @@
-"""The HTML page of one model: tables and pictures."""
+"""Chart of the measurements after each epoch of training."""
 
 import numpy as np
+from keras import ops
 
+from keras_capsule_poe.core.routing import winners
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
-from keras_capsule_poe.evaluation.accuracy import worst_of_each
-from keras_capsule_poe.evaluation.calibration import calibration_figures, reliability_chart
-from keras_capsule_poe.evaluation.classified import (
+from keras_capsule_poe.evaluation.accuracy import (
     classified,
     is_classifier,
     measure_of,
     shows_several,
+    worst_of_each,
+    worst_pairs,
 )
-from keras_capsule_poe.evaluation.history import history_chart
-from keras_capsule_poe.evaluation.meaning import capsule_meaning, mean_traversals
+from keras_capsule_poe.evaluation.calibration import calibration_figures, reliability_chart
 from keras_capsule_poe.evaluation.page import write_page
-from keras_capsule_poe.evaluation.pairs import worst_pairs
 from keras_capsule_poe.evaluation.report import is_generative, is_judged
 from keras_capsule_poe.evaluation.sources import draws
-from keras_capsule_poe.generation.grids import reconstruction_rows, sample_rows
-from keras_capsule_poe.generation.parts import as_words, named_rows
 from keras_capsule_poe.io.charts import chart_pixels
+from keras_capsule_poe.plotting import (
+    as_words,
+    named_rows,
+    reconstruction_rows,
+    sample_rows,
+    traversal,
+)
+from keras_capsule_poe.sampling import render
+
+# Panel titles, and prefixes of the measurements in each panel.
+PANELS = {
+    "loss": ("loss", "margin_loss", "class_loss"),
+    "share named rightly": ("accuracy", "held_out_accuracy"),
+    "mean change of a logit": ("logit_change",),
+}
+
+
+def history_chart(history):
+    """Return a figure with a panel each for loss, accuracy and change of routing logits."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    found = {
+        title: [name for name in history[-1] if name.startswith(starts)]
+        for title, starts in PANELS.items()
+    }
+    found = {title: names for title, names in found.items() if names}
+    figure = Figure(figsize=(4.2 * len(found), 3.4), layout="constrained")
+    epochs = range(1, len(history) + 1)
+    panels = figure.subplots(1, len(found), squeeze=False)[0]
+    for panel, (title, names) in zip(panels, found.items()):
+        for name in names:
+            values = [epoch.get(name) for epoch in history]
+            panel.plot(epochs, values, marker=".", label=name.replace("_", " "))
+        panel.set(xlabel="epoch", ylabel=title)
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+        panel.legend(fontsize=8, frameon=False)
+    return figure
+
+
+def capsule_meaning(probabilities, labels=None, shown=10):
+    """Return one dict per capsule: `top` images, `share` of images won, counts of `classes`."""
+    probabilities = ops.convert_to_numpy(probabilities)
+    winner = winners(probabilities)
+    order = np.argsort(-probabilities, axis=0, kind="stable")
+    return [
+        {
+            "capsule": capsule,
+            "top": order[:shown, capsule].tolist(),
+            "share": float(np.mean(winner == capsule)),
+            "classes": None if labels is None else _counts(labels, winner == capsule),
+        }
+        for capsule in range(probabilities.shape[1])
+    ]
+
+
+def _counts(labels, chosen):
+    labels = np.asarray(labels)
+    return np.bincount(labels[chosen].ravel(), minlength=labels.max() + 1).tolist()
+
+
+def mean_traversals(model, codes, rows=16, steps=9, span=0.5):
+    """Return traversals (J, rows, steps, H, W, C) around the mean code of the images won."""
+    codes = ops.convert_to_numpy(codes)
+    winner = winners(codes)
+    around = []
+    for capsule in range(codes.shape[1]):
+        won = codes[winner == capsule]
+        # A capsule that wins no image uses the image on which it is longest.
+        if not len(won):
+            won = codes[[np.linalg.norm(codes[:, capsule], axis=-1).argmax()]]
+        dimensions = np.argsort(-won[:, capsule].std(axis=0), kind="stable")[:rows]
+        mean = won.mean(axis=0)
+        # Vectors of all directions have a mean near zero, so restore the mean length.
+        if model.CODES == "ball":
+            lengths = np.linalg.norm(mean, axis=-1)
+            usual = np.linalg.norm(won, axis=-1).mean(axis=0)
+            mean *= (usual / np.maximum(lengths, 1e-12))[:, None]
+        around.append(traversal(mean, capsule, dimensions, steps, span, model.CODES))
+    around = np.stack(around)
+    # Render all at once, because small batches take nearly as long as large ones.
+    images = render(model, around.reshape(-1, *codes.shape[1:]))
+    return images.reshape(*around.shape[:3], *images.shape[1:])
+
 
 SHOWN, ROWS, MISTAKEN = 20, 4, 10
 # Number of samples shown for each capsule.

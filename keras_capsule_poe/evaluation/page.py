@@ -1,14 +1,92 @@
-"""A self-contained HTML page of a model: tables, pictures and capsules."""
+"""Style sheet of the model page, with light and dark mode."""
 
 import base64
 import html
 import io
+import math
+import numbers
 from pathlib import Path
 
-from keras_capsule_poe.evaluation.page_style import STYLE
-from keras_capsule_poe.evaluation.tables import cells
 from keras_capsule_poe.io.files import beside
 from keras_capsule_poe.io.pictures import picture
+
+STYLE = """
+:root { --ink: #1c1e21; --soft: #5d646d; --paper: #fcfcfb; --line: #d9dce0; --bar: #3a6ea5; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e4e6e9; --soft: #9aa2ac; --paper: #15171a; --line: #343940; --bar: #6ea3d8; }
+}
+* { box-sizing: border-box; }
+body { margin: 0; color: var(--ink); background: var(--paper); line-height: 1.5;
+  font-family: system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
+main { max-width: 62rem; margin: 0 auto; padding: 1.5rem 1rem 4rem; }
+h1, h2, h3 { line-height: 1.2; overflow-wrap: anywhere; }
+h1 { font-size: 1.8rem; }
+h2 { font-size: 1.3rem; margin: 2.5rem 0 0.75rem; }
+h3 { font-size: 1.1rem; margin: 0; }
+p, small, figcaption, caption { color: var(--soft); }
+p { margin: 0.4rem 0; max-width: 45rem; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: 0.3rem 0.9rem 0.3rem 0; border-bottom: 1px solid var(--line);
+  text-align: right; white-space: nowrap; }
+th { font-weight: 500; }
+th[scope="row"] { text-align: left; }
+thead th { color: var(--soft); }
+figure { margin: 1rem 0; }
+img { max-width: 100%; height: auto; display: block; border-radius: 3px; }
+figcaption, caption { font-size: 0.9rem; padding: 0.3rem 0; text-align: left; }
+nav ul { display: flex; flex-wrap: wrap; gap: 0.3rem 1.2rem; padding: 0; list-style: none; }
+a { color: var(--bar); }
+.capsule { border-top: 1px solid var(--line); margin-top: 2rem; padding-top: 1.5rem; }
+.sides { display: flex; flex-wrap: wrap; gap: 0 2rem; }
+.sides > div { flex: 1 1 22rem; min-width: 0; }
+.sides > figure { flex: 0 1 20rem; }
+.bars { width: 100%; max-width: 30rem; }
+.bars th { color: var(--soft); }
+.bars th, .bars td { border: 0; padding: 0.1rem 0.6rem 0.1rem 0; }
+.bars td:last-child { width: 100%; padding-right: 0; }
+.bar { display: block; height: 0.8rem; min-width: 2px; background: var(--bar); border-radius: 2px; }
+"""
+
+
+def cell(value):
+    """Return a value as text: floats with three digits, pairs as mean ± deviation, None as -."""
+    if value is None:
+        return "-"
+    if isinstance(value, (tuple, list)):
+        mean, deviation = value
+        return f"{cell(mean)} ± {cell(deviation)}"
+    if isinstance(value, numbers.Real) and not isinstance(value, numbers.Integral):
+        return _three_digits(float(value))
+    return str(value)
+
+
+def _three_digits(value):
+    text = f"{value:#.3g}"
+    # Plain digits are easier to read than a power of ten.
+    if math.isfinite(value) and 1e3 <= abs(float(text)) < 1e6:
+        text = f"{float(text):.0f}"
+    return text.removesuffix(".")
+
+
+def cells(columns, rows):
+    """Return a table as a list of rows of text, header first and missing values as `-`."""
+    for row in rows:
+        if len(row) > len(columns) + 1:
+            raise ValueError(f"A row has at most {len(columns)} values. Received: {tuple(row)}")
+    padded = ((*row, *[None] * (len(columns) + 1 - len(row))) for row in rows)
+    return [["", *columns], *([cell(value) for value in row] for row in padded)]
+
+
+def text_table(columns, rows):
+    """Return a table as aligned plain text, names to the left and values to the right."""
+    table = cells(columns, rows)
+    widths = [max(map(len, column)) for column in zip(*table)]
+    return "\n".join(
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
+        for row in table
+    )
+
 
 CLASSES_SHOWN = 10
 

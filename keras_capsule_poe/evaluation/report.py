@@ -4,21 +4,23 @@ import contextlib
 
 import numpy as np
 
-from keras_capsule_poe.evaluation.accuracy import classification_figures
-from keras_capsule_poe.evaluation.calibration import calibration_figures
-from keras_capsule_poe.evaluation.classified import (
+from keras_capsule_poe.evaluation.accuracy import (
+    IMAGES,
+    classification_figures,
     classified,
+    has_views,
     is_classifier,
+    logit_changes,
     measure_of,
+    pair_figures,
     shows_several,
+    view_figures,
 )
-from keras_capsule_poe.evaluation.control_sets import BOLTZMANN, VAE, control_set
+from keras_capsule_poe.evaluation.baselines import BOLTZMANN, VAE, control_set
+from keras_capsule_poe.evaluation.calibration import calibration_figures
 from keras_capsule_poe.evaluation.figures import evaluate, has_classes, reconstruction_errors
-from keras_capsule_poe.evaluation.pairs import pair_figures
-from keras_capsule_poe.evaluation.routing import IMAGES, logit_changes
 from keras_capsule_poe.evaluation.samples import sample_figures
 from keras_capsule_poe.evaluation.signs import COMPARED, has_signs, sign_figures
-from keras_capsule_poe.evaluation.views import has_views, view_figures
 
 _NOTES = {
     "reconstruction": "Relative squared errors on test images, of pixels or of what is named.",

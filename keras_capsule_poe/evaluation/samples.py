@@ -2,11 +2,16 @@
 
 import numpy as np
 
+from keras_capsule_poe.evaluation.baselines import VAE, control_set
 from keras_capsule_poe.evaluation.classifier import train_judge
-from keras_capsule_poe.evaluation.control_sets import VAE, control_set
-from keras_capsule_poe.evaluation.distances import frechet_distance, kernel_distance
-from keras_capsule_poe.evaluation.neighbours import memorisation, nearest_training_distance
-from keras_capsule_poe.evaluation.overlap import overlap, squared_radii
+from keras_capsule_poe.evaluation.distances import (
+    frechet_distance,
+    kernel_distance,
+    memorisation,
+    nearest_training_distance,
+    overlap,
+    squared_radii,
+)
 from keras_capsule_poe.evaluation.sources import image_sources, nearest_to_training
 
 CONFIDENT = 0.9

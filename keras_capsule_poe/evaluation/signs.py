@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from keras_capsule_poe.core.numerics import compiled
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.sources import draws
-from keras_capsule_poe.functions.compiled import compiled
 
 # Enough for shares of a few percent. Each row is compared with all training images.
 TRAINING_IMAGES, COMPARED = 10_000, 2_000

@@ -2,14 +2,14 @@
 
 import numpy as np
 
+from keras_capsule_poe.core.numerics import compiled
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.figures import (
     FEATURE_IMAGES,
     chosen_images,
     reconstruction_errors,
 )
-from keras_capsule_poe.functions.compiled import compiled
-from keras_capsule_poe.generation.sampling import sample
+from keras_capsule_poe.sampling import sample
 
 
 def image_sources(

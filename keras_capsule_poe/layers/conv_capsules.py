@@ -3,9 +3,9 @@
 import keras
 from keras import ops
 
-from keras_capsule_poe.functions.checks import one_of, whole_number
-from keras_capsule_poe.functions.convolution import convolve
-from keras_capsule_poe.functions.squash import squash
+from keras_capsule_poe.core.fused.convolution import convolve
+from keras_capsule_poe.core.numerics import one_of, whole_number
+from keras_capsule_poe.core.squash import squash
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")

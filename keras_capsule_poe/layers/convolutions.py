@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_capsule_poe.functions.convolution import convolve, transposed
+from keras_capsule_poe.core.fused.convolution import convolve, transposed
 
 
 class _Fast:

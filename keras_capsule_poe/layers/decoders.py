@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from keras_capsule_poe.functions.checks import whole_number
+from keras_capsule_poe.core.numerics import whole_number
 from keras_capsule_poe.layers.convolutions import FastConv2D, FastConv2DTranspose
 
 

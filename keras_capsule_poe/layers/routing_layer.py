@@ -5,13 +5,13 @@ from dataclasses import asdict, replace
 import keras
 from keras import ops
 
-from keras_capsule_poe.functions.checks import one_of, whole_number
-from keras_capsule_poe.functions.maps import EinsumMaps
-from keras_capsule_poe.functions.routing import Router, RoutingOptions
-from keras_capsule_poe.functions.streamed.blocks import BlockMaps
-from keras_capsule_poe.functions.streamed.router import route_blocks
-from keras_capsule_poe.functions.streamed.shared import SharedMaps
-from keras_capsule_poe.functions.units import CapsuleUnits
+from keras_capsule_poe.core.fused.blocks import BlockMaps
+from keras_capsule_poe.core.fused.router import route_blocks
+from keras_capsule_poe.core.fused.shared_maps import SharedMaps
+from keras_capsule_poe.core.maps import EinsumMaps
+from keras_capsule_poe.core.numerics import one_of, whole_number
+from keras_capsule_poe.core.routing import Router, RoutingOptions
+from keras_capsule_poe.core.units import CapsuleUnits
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")

@@ -3,13 +3,12 @@
 import keras
 from keras import ops
 
-from keras_capsule_poe.functions.checks import one_of, whole_number
-from keras_capsule_poe.functions.maps import EinsumMaps
-from keras_capsule_poe.functions.norms import at_least_float32
-from keras_capsule_poe.functions.routing import Routing
-from keras_capsule_poe.functions.self_attention import SelfAttention
-from keras_capsule_poe.functions.squash import exponential_squash
-from keras_capsule_poe.functions.streamed.attention import attend
+from keras_capsule_poe.core.fused.attention import attend
+from keras_capsule_poe.core.maps import EinsumMaps
+from keras_capsule_poe.core.numerics import at_least_float32, one_of, whole_number
+from keras_capsule_poe.core.routing import Routing
+from keras_capsule_poe.core.self_attention import SelfAttention
+from keras_capsule_poe.core.squash import exponential_squash
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")

@@ -17,7 +17,7 @@ from keras_capsule_poe.training.reporter import Reporter
 
 def _one_device():
     # Imported here because it imports NumPy, which would slow down `capspoe --help`.
-    from keras_capsule_poe.training.distribution import Distribution
+    from keras_capsule_poe.distributed.distribution import Distribution
 
     return Distribution()
 

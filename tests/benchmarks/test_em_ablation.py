@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe.data import ImageSet
-from keras_capsule_poe.families.matrix_capsules import build
+from keras_capsule_poe.models.matrix_capsules import training as build
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "research"))
 import _shares as shared

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_capsule_poe.families.capsnet import build
+from keras_capsule_poe.models.capsnet import training as build
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "research"))
 import routing_iterations as script

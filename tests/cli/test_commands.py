@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 from keras_capsule_poe.cli.main import COMMANDS
-from keras_capsule_poe.evaluation.control_sets import SETS
-from keras_capsule_poe.evaluation.tables import cell
+from keras_capsule_poe.evaluation.baselines import SETS
+from keras_capsule_poe.evaluation.page import cell
 
 
 @pytest.fixture(scope="module")

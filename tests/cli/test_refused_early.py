@@ -7,10 +7,10 @@ beside itself or one of another kind; a folder's old SavedModel as that of its n
 import numpy as np
 import pytest
 
+from keras_capsule_poe import families as registry
 from keras_capsule_poe.cli.models import first_images
-from keras_capsule_poe.cli.views.summary import show_results
+from keras_capsule_poe.cli.views import show_results
 from keras_capsule_poe.data import load_images
-from keras_capsule_poe.families import registry
 from keras_capsule_poe.training import RunConfig, RunFolder
 
 

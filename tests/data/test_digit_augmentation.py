@@ -5,15 +5,9 @@ import pytest
 from PIL import Image
 from scipy import ndimage
 
-from keras_capsule_poe.data import digit_augmentation, load_images
-from keras_capsule_poe.data.digit_augmentation import (
-    efficient,
-    erase,
-    lanczos,
-    move_ink,
-    rotate,
-    squeeze,
-)
+from keras_capsule_poe.data import augmentation as digit_augmentation
+from keras_capsule_poe.data import load_images
+from keras_capsule_poe.data.augmentation import efficient, erase, lanczos, move_ink, rotate, squeeze
 
 N = 500
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe.data import DataError, store
-from keras_capsule_poe.data.rows import RowView
+from keras_capsule_poe.data.mapping import RowView
 from keras_capsule_poe.data.store import Source, open_store
 from keras_capsule_poe.errors import RunFailed
 
@@ -116,7 +116,7 @@ def test_what_was_begun_and_is_damaged_is_begun_anew(tmp_path, damage):
 
 
 def test_grey_rows_turn_rgb_with_the_first_rgb_ones(tmp_path, monkeypatch):
-    monkeypatch.setattr("keras_capsule_poe.data.growing._BLOCK", 2)
+    monkeypatch.setattr("keras_capsule_poe.data.store._BLOCK", 2)
     colour = RANDOM.integers(0, 256, (2, 6, 5, 3), dtype=np.uint8)
 
     def read(first):

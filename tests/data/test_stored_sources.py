@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from keras_capsule_poe.data import DataError, batches, load_images
-from keras_capsule_poe.data.rows import RowView
+from keras_capsule_poe.data.mapping import RowView
 
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.integers(0, 256, (7, 6, 5, 1), dtype=np.uint8)
@@ -126,7 +126,7 @@ def test_changed_files_are_another_store(png_folder, tmp_path):
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 @pytest.mark.parametrize("kind", ["bytes", "floats", "rgb", "columns"])
 def test_an_archive(archive, tmp_path, save, kind, monkeypatch):
-    monkeypatch.setattr("keras_capsule_poe.data.sources.npz_rows._BYTES", 2000)
+    monkeypatch.setattr("keras_capsule_poe.data.sources.npz._BYTES", 2000)
     images = RANDOM.integers(0, 256, (30, 20, 22, 3), dtype=np.uint8)
     images = images if kind == "rgb" else images[..., 0]
     if kind == "floats":

@@ -5,7 +5,8 @@ import pytest
 import tensorflow_datasets as tfds
 
 from keras_capsule_poe.data import DataError, load_images
-from keras_capsule_poe.data.sources import network, tfds_images
+from keras_capsule_poe.data.sources import tfds_images
+from keras_capsule_poe.data.sources import tfds_prepare as network
 
 RANDOM = np.random.default_rng(0)
 

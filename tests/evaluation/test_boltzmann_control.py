@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_capsule_poe.evaluation.boltzmann_control import BoltzmannControl
+from keras_capsule_poe.evaluation.baselines import BoltzmannControl
 
 SHARES = np.array([0.4, 0.1, 0.1, 0.4])
 
@@ -58,7 +58,7 @@ def test_it_follows_its_seeds_alone():
 
 
 def test_many_samples_are_not_one_part_repeated(monkeypatch):
-    monkeypatch.setattr("keras_capsule_poe.evaluation.boltzmann_control.ROWS", 4)
+    monkeypatch.setattr("keras_capsule_poe.evaluation.baselines.ROWS", 4)
     control = BoltzmannControl(neurons=20, epochs=1, initial_stddev=1.0)
     sample = control.fit(groups(n=50)[0]).sample(12, seed=0)
     assert sample.shape == (12, 10)

@@ -5,8 +5,7 @@ from types import SimpleNamespace as Model
 import numpy as np
 import pytest
 
-from keras_capsule_poe.evaluation.control_sets import BOLTZMANN, SETS, VAE, control_set
-from keras_capsule_poe.evaluation.controls import KINDS
+from keras_capsule_poe.evaluation.baselines import BOLTZMANN, KINDS, SETS, VAE, control_set
 from keras_capsule_poe.evaluation.report import tables
 
 MODEL = Model(capsules=2, dim=3, own_parameters=500)

@@ -8,7 +8,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
-from keras_capsule_poe.evaluation.controls import KINDS, FeatureControl
+from keras_capsule_poe.evaluation.baselines import KINDS, FeatureControl
 
 N = 40_000
 
@@ -101,7 +101,7 @@ def test_a_mixture_may_stop_early_but_other_warnings_are_heard(monkeypatch):
 
 
 def test_many_samples_are_not_one_part_repeated(monkeypatch):
-    monkeypatch.setattr("keras_capsule_poe.evaluation.controls.ROWS", 4)
+    monkeypatch.setattr("keras_capsule_poe.evaluation.baselines.ROWS", 4)
     sample = FeatureControl("full_gaussian").fit(correlated()).sample(10, seed=0)
     assert len(np.unique(sample.round(3), axis=0)) == 10
 

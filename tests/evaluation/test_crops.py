@@ -11,7 +11,7 @@ import pytest
 from keras_capsule_poe.data import ImageSet
 from keras_capsule_poe.data.augmentation import center_crop
 from keras_capsule_poe.errors import BadUse
-from keras_capsule_poe.evaluation.classified import classified
+from keras_capsule_poe.evaluation.accuracy import classified
 from keras_capsule_poe.evaluation.crops import classified_crops
 
 # Rows down and columns to the right of the middle.

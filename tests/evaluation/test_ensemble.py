@@ -9,8 +9,7 @@ import pytest
 
 from keras_capsule_poe.data import ImageSet
 from keras_capsule_poe.errors import BadUse
-from keras_capsule_poe.evaluation.accuracy import wilson_interval
-from keras_capsule_poe.evaluation.classified import are_right, classified
+from keras_capsule_poe.evaluation.accuracy import are_right, classified, wilson_interval
 from keras_capsule_poe.evaluation.ensemble import ensemble_figures, vote
 
 

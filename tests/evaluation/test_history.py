@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_capsule_poe.evaluation.history import history_chart
+from keras_capsule_poe.evaluation.model_page import history_chart
 
 EPOCHS = [
     {"loss": 0.5, "margin_loss": 0.4, "accuracy": 0.8, "held_out_accuracy": 0.7, "seconds": 9.0},

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from keras_capsule_poe.evaluation.mcnemar import mcnemar
+from keras_capsule_poe.evaluation.ensemble import mcnemar
 
 
 @pytest.mark.parametrize("this, other", [(0, 0), (1, 0), (2, 5), (6, 1), (4, 4)])

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from keras_capsule_poe.evaluation.meaning import capsule_meaning, mean_traversals
+from keras_capsule_poe.evaluation.model_page import capsule_meaning, mean_traversals
 
 PROBABILITIES = np.array(
     [

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from keras_capsule_poe.evaluation import neighbours
-from keras_capsule_poe.evaluation.neighbours import (
+from keras_capsule_poe.evaluation import distances as neighbours
+from keras_capsule_poe.evaluation.distances import (
     memorisation,
     nearest_training_distance,
     neighbour_accuracy,

@@ -5,8 +5,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from keras_capsule_poe.evaluation import overlap as module
-from keras_capsule_poe.evaluation.overlap import overlap, squared_radii
+from keras_capsule_poe.evaluation import distances as module
+from keras_capsule_poe.evaluation.distances import overlap, squared_radii
 
 
 def vectors(n, k=6, seed=0, shift=0.0):

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from keras_capsule_poe.errors import RunFailed
-from keras_capsule_poe.evaluation.meaning import capsule_meaning
+from keras_capsule_poe.evaluation.model_page import capsule_meaning
 from keras_capsule_poe.evaluation.page import write_page
 
 VOID = {"meta", "img", "br", "hr", "link", "input"}

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe.data import ImageData, ImageSet
-from keras_capsule_poe.evaluation.accuracy import wilson_interval
-from keras_capsule_poe.evaluation.classified import classified
+from keras_capsule_poe.evaluation.accuracy import classified, wilson_interval
 from keras_capsule_poe.evaluation.model_page import write_report
 from keras_capsule_poe.evaluation.report import measure, over_seeds, tables
 

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe.data import ImageData, ImageSet, load_images
-from keras_capsule_poe.evaluation.boltzmann_control import BoltzmannControl
+from keras_capsule_poe.evaluation.baselines import BOLTZMANN, KINDS, VAE, BoltzmannControl
 from keras_capsule_poe.evaluation.classifier import train_judge
-from keras_capsule_poe.evaluation.control_sets import BOLTZMANN, VAE
-from keras_capsule_poe.evaluation.controls import KINDS
 from keras_capsule_poe.evaluation.samples import distances, purity, recognition, sample_figures
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from keras_capsule_poe.data import ImageData
 from keras_capsule_poe.data.mapping import map_batches
-from keras_capsule_poe.evaluation.control_sets import control_set
+from keras_capsule_poe.evaluation.baselines import control_set
 from keras_capsule_poe.evaluation.sources import image_sources, nearest_to_training
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_capsule_poe.evaluation.tables import cell, text_table
+from keras_capsule_poe.evaluation.page import cell, text_table
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_capsule_poe.evaluation.variational import (
+from keras_capsule_poe.evaluation.baselines import (
     VariationalAutoencoder,
     VariationalControl,
     gaussian_divergence,

@@ -18,11 +18,11 @@ from PIL import Image
 from keras_capsule_poe.data import load_images
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.families import get
-from keras_capsule_poe.families.capsnet import build
-from keras_capsule_poe.families.classifiers import fitting
-from keras_capsule_poe.families.classifiers.rates import falling
 from keras_capsule_poe.functions import RoutingOptions
-from keras_capsule_poe.models import replicas
+from keras_capsule_poe.models.base import classifier_training as fitting
+from keras_capsule_poe.models.base import replicas
+from keras_capsule_poe.models.base.classifier_training import falling
+from keras_capsule_poe.models.capsnet import training as build
 from keras_capsule_poe.training import RunConfig
 
 SMALL = ("--set", "capsnet.filters=6", "--set", "capsnet.types=2")

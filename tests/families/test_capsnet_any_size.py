@@ -16,7 +16,7 @@ from keras_capsule_poe.data import ComposedSet, load_images
 from keras_capsule_poe.data.composed import SideBySide
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.families import get
-from keras_capsule_poe.families.capsnet import build
+from keras_capsule_poe.models.capsnet import training as build
 from keras_capsule_poe.training import RunConfig
 
 SETTINGS = ("--dataset", "digits", "--limit", "400", "--epochs", "1", "--batch-size", "40")

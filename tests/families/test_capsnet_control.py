@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from keras_capsule_poe.families import get
-from keras_capsule_poe.families.capsnet import build
+from keras_capsule_poe.models.capsnet import training as build
 from keras_capsule_poe.training import RunConfig
 
 SMALL = {"filters": 4, "types": 2, "precision": "float32", "decoder": "none"}

@@ -14,11 +14,11 @@ from PIL import Image
 from scipy.stats import binomtest
 
 from keras_capsule_poe.data import ImageSet, load_images
-from keras_capsule_poe.evaluation.pairs import pair_figures
+from keras_capsule_poe.evaluation.accuracy import pair_figures
 from keras_capsule_poe.families import get
-from keras_capsule_poe.families.capsnet import build
-from keras_capsule_poe.families.classifiers.examples import examples
-from keras_capsule_poe.generation.parts import parts
+from keras_capsule_poe.models.base.classifier_training import examples
+from keras_capsule_poe.models.capsnet import training as build
+from keras_capsule_poe.plotting import parts
 from keras_capsule_poe.training import RunConfig
 
 TINY = {"filters": 4, "types": 2, "coefficients": "uniform", "precision": "float32"}

@@ -15,7 +15,7 @@ from PIL import Image
 from keras_capsule_poe.data import load_images
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.families import get
-from keras_capsule_poe.families.capsnet import build
+from keras_capsule_poe.models.capsnet import training as build
 from keras_capsule_poe.training import RunConfig
 
 pytestmark = pytest.mark.long

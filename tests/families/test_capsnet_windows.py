@@ -11,15 +11,15 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from keras_capsule_poe import Standardize
 from keras_capsule_poe.data import load_images
 from keras_capsule_poe.data.augmentation import center_crop, cifar, norb, standardize
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.families import get
-from keras_capsule_poe.families.capsnet import build
-from keras_capsule_poe.families.classifiers.windows import augmentation
-from keras_capsule_poe.generation.parts import part_rows, segmented
-from keras_capsule_poe.layers import Standardize
+from keras_capsule_poe.models.base.classifier_training import augmentation
+from keras_capsule_poe.models.capsnet import training as build
+from keras_capsule_poe.plotting import part_rows, segmented
 from keras_capsule_poe.training import RunConfig
 
 SETTINGS = {"filters": 4, "types": 2, "coefficients": "uniform", "precision": "float32"}

@@ -8,9 +8,9 @@ import pytest
 from sklearn.cluster import KMeans
 
 from keras_capsule_poe import ExpertFrames
-from keras_capsule_poe.families.capsule_poe import codes as visits
-from keras_capsule_poe.families.features import starts
-from keras_capsule_poe.families.features.starts import clustered, starting_images
+from keras_capsule_poe.models.base import feature_training as starts
+from keras_capsule_poe.models.base.feature_training import clustered, starting_images
+from keras_capsule_poe.models.capsule_poe import training as visits
 
 J, E = 3, 2
 

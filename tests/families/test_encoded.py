@@ -6,10 +6,11 @@ import pytest
 
 from keras_capsule_poe import ConvAutoencoder
 from keras_capsule_poe.data import batches
-from keras_capsule_poe.data.rows import RowView
+from keras_capsule_poe.data.mapping import RowView
 from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.families import get
-from keras_capsule_poe.families.features import encoded, stored
+from keras_capsule_poe.models.base import feature_building as encoded
+from keras_capsule_poe.models.base import feature_files as stored
 from keras_capsule_poe.training import Reporter, RunConfig, train
 from keras_capsule_poe.training.plan import plan
 

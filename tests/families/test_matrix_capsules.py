@@ -16,8 +16,8 @@ from keras_capsule_poe.data import load_images
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.families import get
-from keras_capsule_poe.families.classifiers import fitting
-from keras_capsule_poe.families.matrix_capsules import build
+from keras_capsule_poe.models.base import classifier_training as fitting
+from keras_capsule_poe.models.matrix_capsules import training as build
 from keras_capsule_poe.training import RunConfig
 
 # Two iterations have the smaller graph, and graphs are what takes time here.

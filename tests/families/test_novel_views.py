@@ -13,8 +13,7 @@ import pytest
 from keras_capsule_poe.data import load_images
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.data.sources import viewpoints
-from keras_capsule_poe.evaluation.accuracy import wilson_interval
-from keras_capsule_poe.evaluation.classified import classified
+from keras_capsule_poe.evaluation.accuracy import classified, wilson_interval
 from keras_capsule_poe.evaluation.crops import classified_crops
 from keras_capsule_poe.families import get
 

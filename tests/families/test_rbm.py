@@ -238,7 +238,7 @@ def _energy(machine, v, h):
 
 
 def test_what_judges_samples_finds_its_own(model, digits):
-    from keras_capsule_poe.evaluation.control_sets import control_set
+    from keras_capsule_poe.evaluation.baselines import control_set
     from keras_capsule_poe.evaluation.sources import image_sources
 
     controls = control_set("plain", model)

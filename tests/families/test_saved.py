@@ -6,11 +6,11 @@ import keras
 import numpy as np
 import pytest
 
+from keras_capsule_poe.distributed.distribution import Distribution
 from keras_capsule_poe.families import get
-from keras_capsule_poe.families.features import stored
-from keras_capsule_poe.families.saved import load_as, save_whole
+from keras_capsule_poe.models.base import feature_files as stored
+from keras_capsule_poe.models.base.saved import load_as, save_whole
 from keras_capsule_poe.training import Reporter, Run, RunConfig, RunFolder
-from keras_capsule_poe.training.distribution import Distribution
 
 
 def test_only_a_model_of_the_kind_is_loaded(tmp_path):

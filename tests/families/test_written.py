@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe.data.mapping import CHUNK
+from keras_capsule_poe.distributed.distribution import Distribution
 from keras_capsule_poe.errors import RunFailed
-from keras_capsule_poe.families.features import written
-from keras_capsule_poe.families.features.written import write_rows
 from keras_capsule_poe.io.records import read_record, write_record
+from keras_capsule_poe.models.base import feature_files as written
+from keras_capsule_poe.models.base.feature_files import write_rows
 from keras_capsule_poe.training import RunFolder
-from keras_capsule_poe.training.distribution import Distribution
 
 N = 3 * CHUNK + 7
 ROWS = np.random.default_rng(0).normal(size=(N, 3)).astype("float16")

@@ -11,14 +11,14 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_capsule_poe.core.randomness import StatelessSeed
 from keras_capsule_poe.data import batches
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
-from keras_capsule_poe.generation.grids import sample_rows
 from keras_capsule_poe.io.files import beside
 from keras_capsule_poe.io.pictures import save_grid
-from keras_capsule_poe.models.generative import GenerativeModel, Mode
-from keras_capsule_poe.models.randomness import StatelessSeed
-from keras_capsule_poe.serving.saved_model import export_saved_model
+from keras_capsule_poe.models.base.protocols import GenerativeModel, Mode
+from keras_capsule_poe.plotting import sample_rows
+from keras_capsule_poe.serving import export_saved_model
 from keras_capsule_poe.training import Cost, Family, Recipe, Schedule, Stage
 
 

@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import ops
+from theory.partition import exact_log_partition
+from theory.retrieval import lyapunov
 
+from keras_capsule_poe.core.importance import expert_log_weight, importance_gradient
 from keras_capsule_poe.functions import (
     BinaryUnits,
     BlockMaps,
@@ -22,11 +25,7 @@ from keras_capsule_poe.functions import (
     chain_step,
     contrastive_divergence,
     decoder_rule,
-    exact_log_partition,
-    expert_log_weight,
     free_energy,
-    importance_gradient,
-    lyapunov,
     route,
     squash,
 )

@@ -11,7 +11,20 @@ import numpy as np
 import pytest
 from keras import ops
 from scipy.special import logsumexp
+from theory.capsule_moments import (
+    disjoint_log_partition,
+    draw_independent_experts,
+    expert_covariance,
+    gaussian_partition,
+)
+from theory.partition import exact_log_partition
 
+from keras_capsule_poe.core import annealing
+from keras_capsule_poe.core import reference_distributions as base_measures
+from keras_capsule_poe.core.annealing import log_mean
+from keras_capsule_poe.core.importance import expert_log_weight
+from keras_capsule_poe.core.mcmc import block_resampling, elliptical_slice
+from keras_capsule_poe.core.randomness import StatelessSeed
 from keras_capsule_poe.functions import (
     CapsuleUnits,
     CentredGaussian,
@@ -20,21 +33,9 @@ from keras_capsule_poe.functions import (
     RoutingOptions,
     UniformBall,
     annealed_importance,
-    annealing,
-    base_measures,
-    block_resampling,
-    disjoint_log_partition,
-    draw_independent_experts,
-    elliptical_slice,
-    exact_log_partition,
-    expert_covariance,
-    expert_log_weight,
     free_energy,
-    gaussian_partition,
-    log_mean,
     log_partition_bracket,
 )
-from keras_capsule_poe.functions.randomness import StatelessSeed
 
 VALUES = 0.9 * np.array([[0, 0], [1, 0], [0, 1], [-0.8, 0.2], [0.3, -0.9]])
 

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp, softmax
 
-from keras_capsule_poe.functions import BoltzmannMixture, boltzmann_mixture, fit_shares
+from keras_capsule_poe.core import boltzmann_mixture
+from keras_capsule_poe.core.boltzmann_mixture import BoltzmannMixture, fit_shares
 
 J, E, N = 3, 3, 4
 H = np.array(list(itertools.product((0.0, 1.0), repeat=E)))

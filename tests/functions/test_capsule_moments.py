@@ -5,17 +5,15 @@ import itertools
 import numpy as np
 import pytest
 from scipy import stats
-
-from keras_capsule_poe.functions import (
-    CentredGaussian,
-    SquashedGaussian,
-    UniformBall,
-    capsule_moments,
+from theory import capsule_moments
+from theory.capsule_moments import (
     disjoint_log_partition,
     draw_independent_experts,
     expert_covariance,
     gaussian_partition,
 )
+
+from keras_capsule_poe.functions import CentredGaussian, SquashedGaussian, UniformBall
 
 
 def covariance(experts, dim, seed=0):

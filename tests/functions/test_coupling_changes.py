@@ -9,7 +9,8 @@ import pytest
 from scipy.special import softmax
 
 from keras_capsule_poe import RoutingLayer
-from keras_capsule_poe.functions import EinsumMaps, Router, RoutingOptions, coupling_changes
+from keras_capsule_poe.core.routing import coupling_changes
+from keras_capsule_poe.functions import EinsumMaps, Router, RoutingOptions
 
 B, I, J, D, E = 3, 7, 4, 5, 6
 ITERATIONS = 4

@@ -12,15 +12,13 @@ import tensorflow as tf
 from scipy.special import expit, softmax
 from scipy.stats import norm
 
-from keras_capsule_poe.functions import (
-    EMOptions,
-    ReceptiveFields,
+from keras_capsule_poe.functions import EMOptions, ReceptiveFields, em_routing
+from keras_capsule_poe.models.matrix_capsules.em_routing import (
+    activation_log_odds,
     e_step,
-    em_routing,
     em_steps,
     m_step,
 )
-from keras_capsule_poe.functions.em_routing import activation_log_odds
 
 # Float64 sums of a hundred terms of order one, in another order.
 CLOSE = {"rtol": 1e-9, "atol": 1e-11}

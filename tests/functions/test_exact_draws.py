@@ -7,8 +7,8 @@ upper ones, a field without the centre, and a sampler of independent neurons.
 import numpy as np
 import pytest
 
-from keras_capsule_poe.functions import DenseMaps, draw_states, gibbs_chain, state_log_weights
-from keras_capsule_poe.functions.state_tables import binary_states
+from keras_capsule_poe.core.binary_states import binary_states, draw_states, state_log_weights
+from keras_capsule_poe.functions import DenseMaps, gibbs_chain
 
 NUMBER, NEURONS = 200_000, 8
 

@@ -13,16 +13,20 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_capsule_poe.functions.convolution import convolve, fast_share, transposed
-from keras_capsule_poe.functions.fast_convolution import (
+from keras_capsule_poe.core.fused.convolution import (
     HALF,
+    MOST_PRODUCTS,
     SINGLE,
     FastConvolution,
     axis,
+    convolve,
     fast_convolution,
+    fast_share,
+    strided,
+    toom_cook,
+    transposed,
 )
-from keras_capsule_poe.functions.processor import on_processor
-from keras_capsule_poe.functions.toom_cook import MOST_PRODUCTS, strided, toom_cook
+from keras_capsule_poe.core.numerics import on_processor
 
 # Rows and columns differ; 1, 2 and 3 outputs of the last tiles are not there.
 SHAPES = [((20, 20), 9, 2), ((17, 24), 9, 2), ((14, 9), 5, 1), ((11, 16), 4, 3), ((9, 8), 3, 1)]

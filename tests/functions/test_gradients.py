@@ -5,7 +5,7 @@ Rejected: Keras' own form of them on Torch, which passes on the gradient of one 
 
 import numpy as np
 
-from keras_capsule_poe.functions.gradients import custom_gradient
+from keras_capsule_poe.core.numerics import custom_gradient
 
 ON_TORCH = """
 import numpy as np, torch

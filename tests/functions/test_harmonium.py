@@ -7,6 +7,7 @@ purpose, and `test_mutants` sees the checks of this file fail.
 import numpy as np
 import pytest
 
+from keras_capsule_poe.core.harmonium import log_variance_gradient
 from keras_capsule_poe.functions import (
     BinaryUnits,
     CentredUnits,
@@ -16,7 +17,6 @@ from keras_capsule_poe.functions import (
     chain_step,
     contrastive_divergence,
     gibbs_step,
-    log_variance_gradient,
 )
 
 CASES = [(visible, centred) for visible in ("bernoulli", "gaussian", "unit") for centred in (0, 1)]

@@ -4,18 +4,17 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
+from keras_capsule_poe.core import annealing, partition
+from keras_capsule_poe.core.partition import draw_enumerated
 from keras_capsule_poe.functions import (
     DenseMaps,
     Harmonium,
     annealed_partition,
-    annealing,
     annealing_schedule,
-    draw_enumerated,
     enumerated_log_partition,
     log_likelihood,
     reverse_annealed_partition,
 )
-from keras_capsule_poe.functions import harmonium_partition as partition
 
 KINDS = [(visible, centred) for visible in ("bernoulli", "gaussian", "unit") for centred in (0, 1)]
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind[0]}-{kind[1]}")

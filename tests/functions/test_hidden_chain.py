@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_capsule_poe.functions import hidden_chain
+from keras_capsule_poe.core.mcmc import hidden_chain
 
 NUMBER = 60_000
 

@@ -12,7 +12,13 @@ import numpy as np
 import pytest
 from keras import ops
 from scipy import stats
+from theory.capsule_moments import draw_independent_experts
 
+from keras_capsule_poe.core import mcmc as kernels
+from keras_capsule_poe.core.importance import expert_log_weight
+from keras_capsule_poe.core.mcmc import block_resampling, elliptical_slice, repeated
+from keras_capsule_poe.core.numerics import compiled
+from keras_capsule_poe.core.randomness import StatelessSeed
 from keras_capsule_poe.functions import (
     CapsuleUnits,
     CentredGaussian,
@@ -21,17 +27,9 @@ from keras_capsule_poe.functions import (
     RoutingOptions,
     SquashedGaussian,
     UniformBall,
-    block_resampling,
-    draw_independent_experts,
-    elliptical_slice,
-    expert_log_weight,
     free_energy,
-    kernels,
-    repeated,
     squash,
 )
-from keras_capsule_poe.functions.compiled import compiled
-from keras_capsule_poe.functions.randomness import StatelessSeed
 
 I, J, D, E, CHAINS = 3, 2, 2, 2, 20_000
 VALUES = np.array([[0.0, 0.1], [0.6, 0.0], [0.1, -0.9], [-0.3, 0.4]])

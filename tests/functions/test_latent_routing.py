@@ -12,6 +12,8 @@ import pytest
 from keras import ops
 from scipy.special import logsumexp
 
+from keras_capsule_poe.core.divergence import latent_chain
+from keras_capsule_poe.core.fused.blocks import BlockMaps
 from keras_capsule_poe.functions import (
     BinaryUnits,
     CentredUnits,
@@ -19,10 +21,8 @@ from keras_capsule_poe.functions import (
     Harmonium,
     LatentRouter,
     contrastive_divergence,
-    latent_chain,
     latent_free_energy,
 )
-from keras_capsule_poe.functions.streamed.blocks import BlockMaps
 
 I, D, J, E = 3, 2, 2, 2
 

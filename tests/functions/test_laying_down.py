@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_capsule_poe.functions.convolution import convolve, transposed
-from keras_capsule_poe.functions.laying_down import lay_down, pays
+from keras_capsule_poe.core.fused.convolution import convolve, lay_down, pays, transposed
 
 # Height and width, taps, channels and filters all differ.
 SHAPES = [((4, 6), (5, 7), 2, 3), ((1, 1), (5, 5), 1, 4), ((3, 2), (1, 26), 3, 2)]
@@ -108,7 +107,7 @@ def test_an_unknown_number_of_images():
 PROGRAM = """
 import numpy as np
 from keras import ops
-from keras_capsule_poe.functions.convolution import transposed
+from keras_capsule_poe.core.fused.convolution import transposed
 random = np.random.default_rng(0)
 y, kernel, weights = (
     ops.convert_to_tensor(random.normal(size=shape), dtype="float32")

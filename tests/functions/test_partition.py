@@ -4,12 +4,9 @@ import itertools
 
 import numpy as np
 import pytest
+from theory.partition import annealed_log_partition, exact_log_partition
 
 from keras_capsule_poe.functions import BinaryUnits
-from keras_capsule_poe.functions.partition import (
-    annealed_log_partition,
-    exact_log_partition,
-)
 
 I, J, E, D, S = 4, 3, 2, 3, 5
 

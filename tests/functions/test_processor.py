@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe import ConvEMCapsules, RoutingLayer
-from keras_capsule_poe.functions import processor
-from keras_capsule_poe.functions.slices import over_images
-from keras_capsule_poe.functions.streamed import blocks, em, shared
+from keras_capsule_poe.core import numerics as processor
+from keras_capsule_poe.core.fused import blocks
+from keras_capsule_poe.core.fused import shared_maps as shared
+from keras_capsule_poe.core.sharding import over_images
+from keras_capsule_poe.models.matrix_capsules import fused_em as em
 
 
 @pytest.fixture

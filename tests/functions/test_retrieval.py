@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from theory.retrieval import conjugate, lyapunov, potential
 
 from keras_capsule_poe.functions import (
     BlockMaps,
@@ -9,10 +10,7 @@ from keras_capsule_poe.functions import (
     Router,
     RoutingOptions,
     chain_step,
-    conjugate,
     free_energy,
-    lyapunov,
-    potential,
     squash,
 )
 

@@ -15,6 +15,8 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
+from keras_capsule_poe.core.fused import blocks
+from keras_capsule_poe.core.fused import shared_maps as shared
 from keras_capsule_poe.functions import (
     EinsumMaps,
     Router,
@@ -24,7 +26,6 @@ from keras_capsule_poe.functions import (
     exponential_squash,
     route,
 )
-from keras_capsule_poe.functions.streamed import blocks, shared
 
 B, I, J, D, E = 3, 7, 4, 5, 6
 # Float64 sums of at most 60 terms of order one, in another order, through three softmaxes.

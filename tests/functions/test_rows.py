@@ -8,6 +8,8 @@ import keras
 import numpy as np
 import pytest
 
+from keras_capsule_poe.core.fused.blocks import BlockMaps
+from keras_capsule_poe.core.sharding import draw_rows, drop_rows, rows_at_hand
 from keras_capsule_poe.functions import (
     BinaryUnits,
     EinsumMaps,
@@ -15,8 +17,6 @@ from keras_capsule_poe.functions import (
     LatentRouter,
     contrastive_divergence,
 )
-from keras_capsule_poe.functions.rows import draw_rows, drop_rows, rows_at_hand
-from keras_capsule_poe.functions.streamed.blocks import BlockMaps
 
 IMAGES = 5
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from keras_capsule_poe.functions.slices import in_parts
+from keras_capsule_poe.core.sharding import in_parts
 
 
 def numbered(counts):

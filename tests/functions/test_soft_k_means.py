@@ -10,8 +10,9 @@ import pytest
 import tensorflow as tf
 from scipy.special import logsumexp, softmax
 from sklearn.cluster import KMeans
+from theory.soft_k_means import soft_k_means_loss, soft_k_means_step
 
-from keras_capsule_poe.functions import soft_k_means_loss, soft_k_means_step, squash
+from keras_capsule_poe.functions import squash
 
 I, J, E, K = 40, 3, 4, 2.0
 DISTANCES = pytest.mark.parametrize("distance", ["euclidean", "projection"])

@@ -236,7 +236,7 @@ def test_one_capsule_a_side_is_a_boltzmann_machine(steps):
 @pytest.mark.parametrize("shape", [(9, 3, 2, 8), (3, 9, 8, 2)])
 def test_blocks_in_slices_are_einsums(units, shape, monkeypatch):
     """Also where the last slice is filled up, and units send and pull at zero."""
-    monkeypatch.setattr("keras_capsule_poe.functions.streamed.blocks.BLOCK", 50)
+    monkeypatch.setattr("keras_capsule_poe.core.fused.blocks.BLOCK", 50)
     i, j, d, e = shape
     random = np.random.default_rng(0)
     w, x = random.normal(size=(i, j, e, d)), random.uniform(size=(7, i, d))
@@ -290,7 +290,7 @@ def test_chains_of_a_batch_whose_size_is_not_known():
 
 @pytest.mark.long
 def test_draws_depend_on_the_seed_and_differ_between_slices(monkeypatch):
-    monkeypatch.setattr("keras_capsule_poe.functions.streamed.blocks.BLOCK", 50)
+    monkeypatch.setattr("keras_capsule_poe.core.fused.blocks.BLOCK", 50)
     x, c = np.full((40, 3, 4), 0.5), np.ones((40, 3, 5))
     maps = BlockMaps(np.zeros((3, 5, 4, 4)))
     one, same, other = (np.asarray(chain_step(maps, x, c, seed=s, **BINARY)) for s in (1, 1, 2))

@@ -7,6 +7,8 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
+from keras_capsule_poe.core.fused import blocks
+from keras_capsule_poe.core.fused.router import route_blocks
 from keras_capsule_poe.functions import (
     BinaryUnits,
     BlockMaps,
@@ -20,8 +22,6 @@ from keras_capsule_poe.functions import (
     route,
     squash,
 )
-from keras_capsule_poe.functions.streamed import blocks
-from keras_capsule_poe.functions.streamed.router import route_blocks
 
 # The plain form's softmax over a layer of one capsule.
 pytestmark = pytest.mark.filterwarnings("ignore:You are using a softmax over axis")

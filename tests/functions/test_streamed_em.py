@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from keras_capsule_poe.functions import EMOptions, ReceptiveFields, em_routing
-from keras_capsule_poe.functions.streamed import em
+from keras_capsule_poe.models.matrix_capsules import fused_em as em
 
 INPUTS, OUTPUTS, SIZE = 2, 3, 2
 OPTIONS = [

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from keras_capsule_poe.functions import exchange_log_odds, replica_exchange
+from keras_capsule_poe.core.mcmc import exchange_log_odds, replica_exchange
 
 BETAS = np.array([1.0, 0.6, 0.1])
 

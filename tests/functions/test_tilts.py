@@ -5,15 +5,14 @@ import itertools
 import numpy as np
 import pytest
 
+from keras_capsule_poe.core.importance import expert_log_weight, importance_gradient
 from keras_capsule_poe.functions import (
     BlockMaps,
     CapsuleUnits,
     EinsumMaps,
     Router,
     RoutingOptions,
-    expert_log_weight,
     free_energy,
-    importance_gradient,
 )
 
 I, J, D, E = 3, 2, 2, 2

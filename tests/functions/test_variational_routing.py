@@ -17,14 +17,12 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import BayesianGaussianMixture
 
-from keras_capsule_poe.functions import (
-    ReceptiveFields,
-    VariationalOptions,
+from keras_capsule_poe.functions import ReceptiveFields, VariationalOptions, variational_routing
+from keras_capsule_poe.models.matrix_capsules.variational_routing import (
     expected_log_densities,
     expected_log_determinants,
     expected_log_shares,
     parent_posteriors,
-    variational_routing,
     variational_steps,
 )
 

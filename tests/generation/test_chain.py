@@ -5,12 +5,7 @@ import pytest
 import tensorflow as tf
 
 from keras_capsule_poe.errors import BadUse
-from keras_capsule_poe.generation.chain import (
-    chain,
-    chain_arrays,
-    start_from_images,
-    start_from_noise,
-)
+from keras_capsule_poe.sampling import chain, chain_arrays, start_from_images, start_from_noise
 
 
 def images(n=5, seed=0):
@@ -46,7 +41,7 @@ def test_every_so_many_steps_and_the_last(model, steps, every, shown):
 def test_chains_do_not_depend_on_the_chunk_they_are_in(model, monkeypatch):
     start = start_from_noise(model, 5, 1)
     whole = chain_arrays(model, start, 2)
-    monkeypatch.setattr("keras_capsule_poe.generation.chain.CHUNK", 2)
+    monkeypatch.setattr("keras_capsule_poe.sampling.CHUNK", 2)
     parts = chain_arrays(model, start, 2)
     # Float32 sums over batches of other sizes.
     np.testing.assert_allclose(parts["images"], whole["images"], atol=1e-5)
@@ -90,7 +85,7 @@ class Coins:
 
 
 def test_gibbs_steps_draw_anew_for_each_chain_and_step(monkeypatch):
-    monkeypatch.setattr("keras_capsule_poe.generation.chain.CHUNK", 50)
+    monkeypatch.setattr("keras_capsule_poe.sampling.CHUNK", 50)
     x = np.zeros((200, 40), "float32")
     states = dict(chain(Coins(), x, 3, seed=1))
     assert set(np.unique(states[1])) == {0, 1}

@@ -7,13 +7,8 @@ import pytest
 
 from keras_capsule_poe.data.mapping import CHUNK, map_batches
 from keras_capsule_poe.errors import BadUse
-from keras_capsule_poe.generation.grids import (
-    image_traversal,
-    reconstruction_rows,
-    sample_rows,
-    traversal,
-)
-from keras_capsule_poe.generation.sampling import sample
+from keras_capsule_poe.plotting import image_traversal, reconstruction_rows, sample_rows, traversal
+from keras_capsule_poe.sampling import sample
 
 
 @pytest.mark.some(2)
@@ -26,7 +21,7 @@ def test_samples_are_those_of_the_model_in_any_chunks(model, monkeypatch, mode):
         # Graph and eager execution round float32 differently.
         np.testing.assert_allclose(found[name], values, atol=1e-5, err_msg=name)
     small = functools.partial(map_batches, chunk=5)
-    monkeypatch.setattr("keras_capsule_poe.generation.sampling.map_batches", small)
+    monkeypatch.setattr("keras_capsule_poe.sampling.map_batches", small)
     parts = sample(model, 12, 3, mode)
     np.testing.assert_array_equal(parts["capsules"], found["capsules"])
     np.testing.assert_allclose(parts["images"], found["images"], atol=1e-5)

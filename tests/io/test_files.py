@@ -11,13 +11,7 @@ import pytest
 
 from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.io import files
-from keras_capsule_poe.io.files import (
-    beside,
-    check_writable,
-    digest,
-    read_json,
-    write_json,
-)
+from keras_capsule_poe.io.files import beside, check_writable, digest, read_json, write_json
 
 
 def names(folder):

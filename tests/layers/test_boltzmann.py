@@ -8,7 +8,7 @@ import pytest
 
 from keras_capsule_poe import RestrictedBoltzmannMachine
 from keras_capsule_poe.functions import enumerated_log_partition
-from keras_capsule_poe.layers.boltzmann import VISIBLE
+from keras_capsule_poe.models.boltzmann.layers import VISIBLE
 
 KINDS = list(itertools.product(VISIBLE, (False, True)))
 every_kind = pytest.mark.parametrize(

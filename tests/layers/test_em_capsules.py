@@ -256,7 +256,7 @@ if on_jax:
 np.testing.assert_allclose(seen[-1]["loss"], 0.2**2 + 0.55**2, rtol=1e-5)
 
 # The whole model, whose capsules are routed an image at a time, and whose loss is its own.
-from keras_capsule_poe.functions.streamed import em
+from keras_capsule_poe.models.matrix_capsules import fused_em as em
 em.AT_ONCE = 1
 how = {"iterations": 2, "inverse_temperature": 1.0}
 layers = [PrimaryMatrixCapsules(2, 2), ConvEMCapsules(2, strides=2, **how), EMCapsules(3, **how)]

@@ -6,7 +6,7 @@ import pytest
 
 from keras_capsule_poe import ExpertFrames
 from keras_capsule_poe.functions import squash
-from keras_capsule_poe.layers.expert_frames import shared_axes
+from keras_capsule_poe.models.capsule_poe.layers import shared_axes
 
 J, E = 3, 4
 

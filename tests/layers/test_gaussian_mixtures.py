@@ -7,8 +7,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_capsule_poe.layers import gaussian_mixtures
-from keras_capsule_poe.layers.gaussian_mixtures import GaussianMixtures
+from keras_capsule_poe.models.capsule_poe import layers as gaussian_mixtures
+from keras_capsule_poe.models.capsule_poe.layers import GaussianMixtures
 
 GROUPS, COMPONENTS, DIM, RANK, N = 3, 4, 5, 2, 11
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe import RestrictedBoltzmannMachine
-from keras_capsule_poe.functions import enumerated_log_partition, flattened
+from keras_capsule_poe.core.harmonium import flattened
+from keras_capsule_poe.functions import enumerated_log_partition
 
 I, D, J, E = 3, 2, 2, 2
 every_visible = pytest.mark.parametrize("visible", ["bernoulli", "gaussian", "unit"])

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe import NeuronMixture
-from keras_capsule_poe.functions import BoltzmannMixture
-from keras_capsule_poe.layers.descent import draw_visible
+from keras_capsule_poe.core.boltzmann_mixture import BoltzmannMixture
+from keras_capsule_poe.models.neurons.deep_belief import draw_visible
 
 I, D, J, E, S = 3, 2, 4, 3, 2.0
 

@@ -10,9 +10,9 @@ import keras
 import numpy as np
 import pytest
 from scipy.special import logsumexp
+from theory.routed_chain import corrected_step
 
 from keras_capsule_poe import NeuronPoE
-from keras_capsule_poe.functions.routed_chain import corrected_step
 
 READINGS = NeuronPoE.READINGS
 

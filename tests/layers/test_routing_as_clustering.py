@@ -8,9 +8,9 @@ cosine of votes of different lengths, and a softmax over the inputs.
 import numpy as np
 import pytest
 import tensorflow as tf
+from theory.soft_k_means import soft_k_means_loss, soft_k_means_step
 
 from keras_capsule_poe import RoutingLayer
-from keras_capsule_poe.functions import soft_k_means_loss, soft_k_means_step
 
 B, I, J, E, K = 2, 12, 3, 4, 3.0
 # Float64 sums of a dozen terms of order one, in another order, through a few softmaxes.

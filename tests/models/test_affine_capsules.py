@@ -6,7 +6,7 @@ import pytest
 
 from keras_capsule_poe import CapsuleDecoder, CapsuleEncoder, CapsulePoE, NeuronPoE
 from keras_capsule_poe.functions import decoder_rule, squash, unsquash
-from keras_capsule_poe.models.capsule_poe.draws import from_chart
+from keras_capsule_poe.models.capsule_poe.product import from_chart
 
 I, D, J, E = 10, 4, 5, 3
 

@@ -18,8 +18,8 @@ from keras_capsule_poe import (
     RoutingLayer,
     SelfAttentionRouting,
 )
-from keras_capsule_poe.functions.winners import named_rightly
-from keras_capsule_poe.generation.grids import image_traversal, reconstruction_rows
+from keras_capsule_poe.core.routing import named_rightly
+from keras_capsule_poe.plotting import image_traversal, reconstruction_rows
 
 SHAPE, CLASSES, DIM = (9, 8, 1), 3, 4
 

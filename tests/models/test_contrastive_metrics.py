@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_capsule_poe.core.randomness import StatelessSeed
 from keras_capsule_poe.functions import squash
 from keras_capsule_poe.metrics import (
     ExpertUsage,
@@ -13,7 +14,6 @@ from keras_capsule_poe.metrics import (
     expert_usage,
     relative_error,
 )
-from keras_capsule_poe.models.randomness import StatelessSeed
 
 
 def test_relative_error():

@@ -20,7 +20,7 @@ from keras_capsule_poe import (
     RestrictedBoltzmannMachine,
 )
 from keras_capsule_poe.functions import enumerated_log_partition
-from keras_capsule_poe.layers.descent import draw_visible
+from keras_capsule_poe.models.neurons.deep_belief import draw_visible
 
 I, D, J, E = 2, 2, 2, 2
 DRAWS = 60_000

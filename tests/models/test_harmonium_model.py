@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe import HarmoniumModel, RestrictedBoltzmannMachine
-from keras_capsule_poe.functions import enumerated_log_partition, exchange_log_odds
+from keras_capsule_poe.core.mcmc import exchange_log_odds
+from keras_capsule_poe.functions import enumerated_log_partition
 
 SIDE = 3
 
@@ -161,7 +162,7 @@ def test_wrong_exchanges_are_noticed(monkeypatch):
         partner, odds = exchange_log_odds(free_energy, x, betas, odd)
         return keras.ops.take(x, partner, axis=0), 0 * odds < 1
 
-    monkeypatch.setattr("keras_capsule_poe.models.harmonium_chains.replica_exchange", always)
+    monkeypatch.setattr("keras_capsule_poe.models.boltzmann.model.replica_exchange", always)
     assert particles_from_the_law("pt", 4.0) > 8
 
 

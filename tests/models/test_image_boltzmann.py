@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe import ConvAutoencoder, ImageBoltzmannMachine, RestrictedBoltzmannMachine
+from keras_capsule_poe.core.randomness import step_seed
 from keras_capsule_poe.errors import BadUse
-from keras_capsule_poe.functions.randomness import step_seed
 
 KINDS = ("stochastic", "threshold", "unit", "features")
 

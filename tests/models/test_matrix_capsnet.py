@@ -19,7 +19,7 @@ from keras_capsule_poe import (
     SpreadLoss,
     SpreadMargin,
 )
-from keras_capsule_poe.serving.saved_model import export_saved_model
+from keras_capsule_poe.serving import export_saved_model
 
 SHAPE, CLASSES, SIZE = (9, 8, 2), 3, 2
 LABELS = np.eye(CLASSES, dtype="float32")[[0, 2, 1, 1]]

@@ -15,7 +15,8 @@ from keras_capsule_poe import (
     SpreadLoss,
 )
 from keras_capsule_poe.families import get
-from keras_capsule_poe.families.matrix_capsules import SECTIONS, build
+from keras_capsule_poe.models.matrix_capsules import training as build
+from keras_capsule_poe.models.matrix_capsules.config import SECTIONS
 from keras_capsule_poe.training import RunConfig
 
 SHAPE, CLASSES = (7, 6, 1), 3

@@ -20,8 +20,8 @@ from keras_capsule_poe import (
     PrimaryMatrixCapsules,
     RoutingLayer,
 )
-from keras_capsule_poe.layers.dropout import BatchDropout
-from keras_capsule_poe.models import replicas
+from keras_capsule_poe.layers.capsules import BatchDropout
+from keras_capsule_poe.models.base import replicas
 
 SHAPE, CLASSES = (8, 8, 1), 3
 

@@ -18,10 +18,11 @@ from keras_capsule_poe import (
     PrimaryCapsules,
     ProductOfExpertNeurons,
 )
+from keras_capsule_poe.core.harmonium import flattened
 from keras_capsule_poe.data import ImageData, ImageSet
 from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.evaluation.likelihood import likelihood, likelihood_text
-from keras_capsule_poe.functions import enumerated_log_partition, flattened
+from keras_capsule_poe.functions import enumerated_log_partition
 
 J, E = 3, 4
 

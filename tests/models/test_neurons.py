@@ -16,7 +16,7 @@ from keras_capsule_poe import (
     PrimaryCapsules,
     ProductOfExpertNeurons,
 )
-from keras_capsule_poe.models.neurons import draws
+from keras_capsule_poe.models.neurons import product as draws
 
 J, E = 3, 4
 

@@ -27,7 +27,7 @@ np.testing.assert_array_equal(first, second)
 NEURONS = """
 import numpy as np
 from keras_capsule_poe import *
-from keras_capsule_poe.functions.compiled import compiled
+from keras_capsule_poe.core.numerics import compiled
 v = np.random.default_rng(0).normal(size=(8, 6, 4)).astype("float32")
 for routing in ("held", "fixed", "latent"):
     layer = NeuronPoE(3, 4, routing=routing)

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 from keras_capsule_poe import ProductOfExpertCapsules
+from keras_capsule_poe.core.routing import winner_alone, winners
 from keras_capsule_poe.functions import free_energy, squash, unsquash
-from keras_capsule_poe.functions.winners import winner_alone, winners
 
 J, E = 5, 3
 SHAPE = (20, 22, 1)

@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 
 from keras_capsule_poe.errors import RunFailed
-from keras_capsule_poe.models.classifier import CapsuleClassifier
-from keras_capsule_poe.serving.saved_model import export_saved_model, newest_version, versions
+from keras_capsule_poe.models.base.protocols import CapsuleClassifier
+from keras_capsule_poe.serving import export_saved_model, newest_version, versions
 
 
 @pytest.fixture(scope="module")

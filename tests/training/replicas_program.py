@@ -17,8 +17,9 @@ import numpy as np
 
 from keras_capsule_poe.cli.terminal import import_tensorflow
 from keras_capsule_poe.data import ImageData, ImageSet
+from keras_capsule_poe.distributed import devices
 from keras_capsule_poe.families import get
-from keras_capsule_poe.training import Reporter, RunConfig, devices, train
+from keras_capsule_poe.training import Reporter, RunConfig, train
 
 # 3 epochs of 7 steps; 43 images: of the seven images of a batch one replica has three, the
 # other four, and of the one image of an epoch's last batch each has it whole.
@@ -186,8 +187,8 @@ def gradient_descent(net, images):
 def main(folder, *chosen):
     import_tensorflow()
 
-    from keras_capsule_poe.families.classifiers import fitting
-    from keras_capsule_poe.models import replicas
+    from keras_capsule_poe.models.base import classifier_training as fitting
+    from keras_capsule_poe.models.base import replicas
 
     fitting.optimizer = gradient_descent
     two = devices.start(2, note=lambda line: None)

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_capsule_poe.training.averages import AveragedAdam, AveragedMuon, averaged
+from keras_capsule_poe.training.optimizers import AveragedAdam, AveragedMuon, averaged
 
 OPTIMIZERS = [AveragedAdam, AveragedMuon]
 FEWER = [AveragedAdam, pytest.param(AveragedMuon, marks=pytest.mark.long)]

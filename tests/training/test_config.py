@@ -7,10 +7,10 @@ import pytest
 
 from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.families import get
-from keras_capsule_poe.families.capsule_poe import build
-from keras_capsule_poe.families.features.build import parameters
+from keras_capsule_poe.models.base.feature_building import parameters
+from keras_capsule_poe.models.capsule_poe import training as build
 from keras_capsule_poe.training import RunConfig, Schedule
-from keras_capsule_poe.training.settings import read_toml
+from keras_capsule_poe.training.config import read_toml
 
 FAMILY = get("capsules")
 

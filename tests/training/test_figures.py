@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe import CapsuleEncoder, CapsulePoE
-from keras_capsule_poe.training.figures import figures
+from keras_capsule_poe.training.sanity import figures
 
 
 @pytest.mark.some(2)

@@ -6,11 +6,15 @@ import pytest
 
 from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.families import get
-from keras_capsule_poe.families.classifiers import fitting
-from keras_capsule_poe.families.features.optimizers import for_autoencoder
+from keras_capsule_poe.models.base import classifier_training as fitting
+from keras_capsule_poe.models.base.feature_building import for_autoencoder
 from keras_capsule_poe.training import RunConfig
-from keras_capsule_poe.training.averages import AveragedAdam, AveragedMuon
-from keras_capsule_poe.training.optimizers import ConvolutionMuon, orthogonalized
+from keras_capsule_poe.training.optimizers import (
+    AveragedAdam,
+    AveragedMuon,
+    ConvolutionMuon,
+    orthogonalized,
+)
 
 
 def newton_schulz(x, iterations):

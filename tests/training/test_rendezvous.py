@@ -11,9 +11,9 @@ import time
 
 import pytest
 
+from keras_capsule_poe.distributed import devices
+from keras_capsule_poe.distributed.rendezvous import meet
 from keras_capsule_poe.errors import BadUse, RunFailed
-from keras_capsule_poe.training import devices
-from keras_capsule_poe.training.rendezvous import meet
 
 PATIENCE = 20
 
@@ -204,7 +204,7 @@ def test_a_worker_that_cannot_be_is_refused(addresses):
 
 PROGRAM = """
 import sys, time
-from keras_capsule_poe.training.rendezvous import meet
+from keras_capsule_poe.distributed.rendezvous import meet
 with meet(sys.argv[1].split(","), int(sys.argv[2]), 100, print):
     print("here", flush=True)
     if sys.stdin.readline():

@@ -12,11 +12,7 @@ import pytest
 from keras_capsule_poe.data import load_images
 from keras_capsule_poe.families import get
 from keras_capsule_poe.training import Reporter, RunConfig, train
-from keras_capsule_poe.training.soundness import (
-    no_better_than_commonest,
-    saturated,
-    worse_than_mean,
-)
+from keras_capsule_poe.training.sanity import no_better_than_commonest, saturated, worse_than_mean
 
 X = np.random.default_rng(0).normal(size=(50, 6, 4)) + 1
 IMAGES = load_images("digits", limit=150)

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
+from keras_capsule_poe.distributed.devices import cluster
+from keras_capsule_poe.distributed.distribution import Distribution
 from keras_capsule_poe.errors import BadUse, RunFailed
 from keras_capsule_poe.training import Reporter, RunConfig, RunFolder
 from keras_capsule_poe.training.claim import follow
-from keras_capsule_poe.training.devices import cluster
-from keras_capsule_poe.training.distribution import Distribution
 from keras_capsule_poe.training.images import watched
 from keras_capsule_poe.training.run import Run
 

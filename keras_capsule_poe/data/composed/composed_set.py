@@ -33,7 +33,7 @@ class ComposedSet:
     Examples:
 
     >>> from keras_capsule_poe.data import load_images
-    >>> from keras_capsule_poe.data.composed import Overlapping
+    >>> from keras_capsule_poe.data.composed.pairs import Overlapping
     >>> pairs = ComposedSet(load_images("digits", limit=100).train, Overlapping())
     >>> pairs.image_shape, pairs.labels.shape
     ((36, 36, 1), (100, 2))

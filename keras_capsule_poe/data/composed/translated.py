@@ -3,7 +3,7 @@
 import dataclasses
 
 from keras_capsule_poe.data.composed.composition import Composition, one_label
-from keras_capsule_poe.data.windows import place
+from keras_capsule_poe.data.warping import place
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,17 +1,153 @@
-"""Images from a folder of image files."""
+"""Image files of a folder, listed without keeping millions of paths in memory."""
 
+import array
+import functools
+import hashlib
+import itertools
+import os
+import stat
+import warnings
 from pathlib import Path
 
 import numpy as np
 
 from keras_capsule_poe.data.image_set import ImageData, ImageSet
+from keras_capsule_poe.data.mapping import RowView
 from keras_capsule_poe.data.ordering import epoch_order, hold_out
-from keras_capsule_poe.data.pixels import check_room, fit_image
-from keras_capsule_poe.data.rows import RowView
-from keras_capsule_poe.data.sources.folder_listing import EXTENSIONS, Listing
-from keras_capsule_poe.data.sources.image_file import UnreadableImage, read_image
+from keras_capsule_poe.data.pixels import check_room, fit_image, floats_to_bytes
 from keras_capsule_poe.data.store import Source, joined, open_store
 from keras_capsule_poe.errors import DataError
+
+EXTENSIONS = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff")
+
+
+class Listing:
+    """Image files below a folder in sorted order, without hidden ones."""
+
+    def __init__(self, root):
+        self.root = os.fspath(root)
+        numbers, classes, is_flat = {}, array.array("q"), False
+        for path in self.paths():
+            top, inside, _ = path[len(self.root) :].lstrip(os.sep).partition(os.sep)
+            is_flat = is_flat or not inside
+            classes.append(numbers.setdefault(top, len(numbers)) if inside else 0)
+        self.classes = np.frombuffer(classes, np.int64) if classes else np.empty(0, np.int64)
+        # First-level sub-folders in sorted order; None if a file lies outside them.
+        self.class_names = None if is_flat else tuple(numbers)
+
+    def __len__(self):
+        return len(self.classes)
+
+    def paths(self, first=0):
+        """Iterate over the paths (str) from file number `first` on."""
+        return itertools.islice(_walk(self.root), first, None)
+
+    @functools.cached_property
+    def fingerprint(self):
+        """Hash of the name, size and modification time of each file."""
+        digest = hashlib.sha256()
+        for path in self.paths():
+            try:
+                status = os.stat(path)
+            except OSError as error:
+                raise _unreadable(path, error) from error
+            digest.update(os.fsencode(path[len(self.root) :]) + b"\0")
+            digest.update(f"{status.st_size} {status.st_mtime_ns}\0".encode())
+        return digest.hexdigest()
+
+
+def _walk(folder, above=()):
+    """Iterate over paths of image files; follow links, except back to a folder in `above`."""
+    if not above and not os.path.isdir(folder):
+        return
+    try:
+        status = os.stat(folder)
+        here = status.st_dev, status.st_ino
+        if here in above:
+            return
+        # Names only: directory entries take ten times as much memory.
+        names, folders = [], set()
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.startswith("."):
+                    continue
+                if entry.is_dir():
+                    folders.add(entry.name)
+                elif not entry.name.lower().endswith(EXTENSIONS):
+                    continue
+                names.append(entry.name)
+        for name in sorted(names):
+            path = os.path.join(folder, name)
+            if name in folders:
+                yield from _walk(path, (*above, here))
+            else:
+                yield path
+    except OSError as error:
+        raise _unreadable(folder, error) from error
+
+
+def _unreadable(path, error):
+    return DataError(f"folder {path} cannot be read: {error.strerror or error}.")
+
+
+class UnreadableImage(Exception):
+    """Error of a file that holds no readable image; its message follows the path."""
+
+
+def read_image(path):
+    """Read the first image of a file, upright and on black, as uint8 (H, W, C), C 1 or 3."""
+    from PIL import Image, ImageOps
+
+    try:
+        # Opening a FIFO would wait for a writer.
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise UnreadableImage("is no file")
+        file = open(path, "rb")
+    except OSError as error:
+        raise UnreadableImage(f"cannot be read: {error.strerror or error}") from error
+    with file, warnings.catch_warnings():
+        # Pillow warns of odd metadata and of large images.
+        warnings.simplefilter("ignore")
+        try:
+            with Image.open(file) as image:
+                image.load()
+                image = ImageOps.exif_transpose(image)
+            deep = image.mode.startswith(("I", "F"))
+            array = np.asarray(image) if deep else _shallow(image)
+        except Image.DecompressionBombError as error:
+            most = 2 * Image.MAX_IMAGE_PIXELS
+            raise UnreadableImage(f"is too large, it holds more than {most:,} pixels") from error
+        # Damaged files raise OSError, SyntaxError, struct.error and more.
+        except Exception as error:
+            raise UnreadableImage("is broken or no image") from error
+    return _deep(path, array) if deep else array
+
+
+def _shallow(image):
+    """Convert an image of at most 8 bits to uint8 (H, W, C)."""
+    from PIL import Image
+
+    grey = image.mode in ("1", "L", "LA", "La")
+    palette = image.mode in ("P", "PA")
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "black"), image)
+    array = np.asarray(image.convert("RGB"))
+    return array[..., :1] if grey or (palette and (array == array[..., :1]).all()) else array
+
+
+def _deep(path, array):
+    """Convert a grey image of more than 8 bits to uint8."""
+    # Pillow itself would clip at 255.
+    if array.dtype.kind != "f":
+        low, high = array.min(), array.max()
+        if low < 0 or high > 65535:
+            raise DataError(
+                f"{path} must hold integers in [0, 65535]; convert it to 8 bit. "
+                f"Received: values from {low} to {high}."
+            )
+        array = array / 65535
+    return floats_to_bytes(array, path)[..., np.newaxis]
 
 
 def load_folder(folder, options):

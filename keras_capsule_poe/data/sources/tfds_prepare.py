@@ -1,12 +1,39 @@
-"""Lookup and preparation of tensorflow-datasets data sets."""
+"""Network check with a short timeout."""
 
 import difflib
 import re
+import socket
+import threading
+import urllib.parse
+import urllib.request
 from pathlib import Path
 
-from keras_capsule_poe.data.sources import network
 from keras_capsule_poe.data.sources.composed import ALIASES
 from keras_capsule_poe.errors import DataError, first_line, listing
+
+# tensorflow-datasets retries for more than three minutes when offline.
+TIMEOUT_SECONDS = 3.0
+
+
+def is_online():
+    """Return whether the main data host, or the proxy, accepts connections."""
+    proxy = urllib.request.getproxies().get("https")
+    address = urllib.parse.urlsplit(proxy or "https://storage.googleapis.com")
+    host = address.hostname, address.port or 443
+    answered = threading.Event()
+
+    def connect():
+        try:
+            socket.create_connection(host, TIMEOUT_SECONDS).close()
+            answered.set()
+        except OSError:
+            pass
+
+    # In a thread, because name resolution has no timeout.
+    thread = threading.Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(TIMEOUT_SECONDS)
+    return answered.is_set()
 
 
 def prepared_builder(name, options):
@@ -71,7 +98,7 @@ def _prepare(builder, options):
         # One folder per data set: unpacked archives are cached by file name, and MNIST and
         # Fashion-MNIST use the same names.
         download_dir = builder.data_dir_root / "downloads" / "manual_archives" / builder.name
-    elif not network.is_online():
+    elif not is_online():
         raise DataError(
             f"data set {name!r} is not prepared in {builder.data_dir_root} (`data_dir`), and there "
             "is neither a network nor `manual_dir` to get it from.",
@@ -99,7 +126,7 @@ def _check_archives(builder, manual_dir):
     missing = sorted(name for name in wanted if not (folder / name).exists())
     # The list covers all configurations of a data set, so some archives may not be needed.
     needless = builder.builder_config is not None and len(missing) < len(wanted)
-    if missing and not needless and not network.is_online():
+    if missing and not needless and not is_online():
         raise DataError(
             f"`manual_dir` lacks archives of data set {builder.info.full_name!r}, and there is no "
             f"network to download them; put {', '.join(missing[:6])} there. "

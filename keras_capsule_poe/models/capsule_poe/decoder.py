@@ -3,12 +3,11 @@
 import keras
 from keras import ops
 
-from keras_capsule_poe.functions.checks import real_number
-from keras_capsule_poe.functions.norms import length
-from keras_capsule_poe.functions.squash import unsquash
-from keras_capsule_poe.layers.capsule_poe import CapsulePoE
+from keras_capsule_poe.core.numerics import length, real_number
+from keras_capsule_poe.core.squash import unsquash
 from keras_capsule_poe.metrics import mean_error
-from keras_capsule_poe.models.contrastive import ContrastiveModel
+from keras_capsule_poe.models.base.contrastive import ContrastiveModel
+from keras_capsule_poe.models.capsule_poe.layers import CapsulePoE
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")

@@ -3,17 +3,17 @@
 import numpy as np
 from keras import ops
 
-from keras_capsule_poe.functions.annealing import log_partition_bracket
-from keras_capsule_poe.functions.base_measures import (
+from keras_capsule_poe.core.annealing import log_partition_bracket
+from keras_capsule_poe.core.importance import expert_log_weight
+from keras_capsule_poe.core.mcmc import block_resampling, elliptical_slice
+from keras_capsule_poe.core.numerics import compiled
+from keras_capsule_poe.core.reference_distributions import (
     CentredGaussian,
     SquashedGaussian,
     UniformBall,
 )
-from keras_capsule_poe.functions.compiled import compiled
-from keras_capsule_poe.functions.kernels import block_resampling, elliptical_slice
-from keras_capsule_poe.functions.tilts import expert_log_weight
-from keras_capsule_poe.functions.units import free_energy
-from keras_capsule_poe.models.likelihood import Density
+from keras_capsule_poe.core.units import free_energy
+from keras_capsule_poe.models.base.protocols import Density
 
 BASES, ROUTINGS = ("ball", "isotropic", "gaussian"), ("fixed", "routed")
 # Maximum number of images to fit P_0 and the mean routing; batch size.

@@ -3,17 +3,16 @@
 import keras
 from keras import ops
 
-from keras_capsule_poe.functions.checks import real_number, share, whole_number
-from keras_capsule_poe.functions.units import free_energy
-from keras_capsule_poe.layers.capsule_poe import CapsulePoE
-from keras_capsule_poe.layers.expert_frames import ExpertFrames
+from keras_capsule_poe.core.numerics import real_number, share, whole_number
+from keras_capsule_poe.core.units import free_energy
 from keras_capsule_poe.metrics import (
     ExpertUsage,
     OrientationConcentration,
     expert_usage,
     mean_error,
 )
-from keras_capsule_poe.models.contrastive import ContrastiveModel
+from keras_capsule_poe.models.base.contrastive import ContrastiveModel
+from keras_capsule_poe.models.capsule_poe.layers import CapsulePoE, ExpertFrames
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")

@@ -3,12 +3,11 @@
 import keras
 from keras import ops
 
-from keras_capsule_poe.functions.checks import share
-from keras_capsule_poe.functions.norms import length
-from keras_capsule_poe.functions.randomness import draw_index, streams
-from keras_capsule_poe.layers.neuron_poe import NeuronPoE
+from keras_capsule_poe.core.numerics import length, share
+from keras_capsule_poe.core.randomness import draw_index, streams
 from keras_capsule_poe.metrics import ExpertUsage, expert_usage
-from keras_capsule_poe.models.harmonium import HarmoniumModel
+from keras_capsule_poe.models.boltzmann.model import HarmoniumModel
+from keras_capsule_poe.models.neurons.layers import NeuronPoE
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")

@@ -3,9 +3,9 @@
 import keras
 from keras import ops
 
-from keras_capsule_poe.layers.neuron_mixture import NeuronMixture
 from keras_capsule_poe.metrics import mean_error
 from keras_capsule_poe.models.neurons.experts import NeuronExperts
+from keras_capsule_poe.models.neurons.layers import NeuronMixture
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")

@@ -1,15 +1,194 @@
-"""The whole product of expert neurons: autoencoder, primary capsules and experts."""
+"""Densities of products of expert neurons, for the routings that define one."""
+
+from numbers import Integral
 
 import keras
+import numpy as np
 from keras import ops
 
-from keras_capsule_poe.functions.randomness import draw_index, streams
-from keras_capsule_poe.functions.winners import winner_alone, winners
-from keras_capsule_poe.models.autoencoded import AutoencodedModel, build_once
-from keras_capsule_poe.models.generative import GenerativeModel, Mode
-from keras_capsule_poe.models.neurons.density import NeuronLikelihood
-from keras_capsule_poe.models.neurons.draws import NeuronDraws
-from keras_capsule_poe.models.randomness import StatelessSeed
+from keras_capsule_poe.core.binary_states import draw_states
+from keras_capsule_poe.core.harmonium import flattened
+from keras_capsule_poe.core.randomness import StatelessSeed, capsule_order, draw_index, streams
+from keras_capsule_poe.core.routing import winner_alone, winners
+from keras_capsule_poe.core.sharding import in_parts
+from keras_capsule_poe.errors import BadUse
+from keras_capsule_poe.models.base.autoencoder import AutoencodedModel, build_once
+from keras_capsule_poe.models.base.protocols import Density, GenerativeModel, LikelihoodModel, Mode
+from keras_capsule_poe.models.boltzmann.density import HarmoniumDensity, in_blocks
+
+# Number of images that estimate the means of independent neurons.
+_FITTED = 2048
+_ABOUT = "primary capsules, {} real numbers, a density"
+
+
+class NeuronLikelihood(LikelihoodModel):
+    """Mixin that gives a product of expert neurons its density."""
+
+    def density(self, images, seed=0, **named):
+        """Return the density of the visible neurons; raise `BadUse` if the routing defines none."""
+        self.check_named(**named)
+        if self.layer.routing == "mixture":
+            return MixtureDensity(self)
+        if self.layer.routing == "fixed":
+            return NeuronDensity(self, images, seed)
+        why = {
+            "held": "its normaliser is another one for each image's routing",
+            "latent": "it is summed over all parents of all parts; free_energy is its bound",
+        }
+        routing = self.layer.routing
+        raise BadUse(
+            f"Expert neurons with routing={routing!r} have no likelihood that can be had: "
+            f"{why[routing]}. Train with routing 'mixture' or 'fixed'."
+        )
+
+
+class MixtureDensity(Density):
+    """Exact density of the visible neurons of a `NeuronMixture`."""
+
+    def __init__(self, model):
+        self._model = model
+        self.about = _ABOUT.format(_size(model))
+
+    def log_weights(self, images):
+        """Return log P (N,) of images (N, H, W, C), in nats."""
+        return -in_blocks(lambda x: self._model.layer.free_energy(_visible(self._model, x)), images)
+
+    def exact(self):
+        """Return zero: the density is normalized."""
+        return 0.0
+
+    def bracket(self, temperatures, chains, seed):
+        """Return None: log Z is exact and needs no annealing."""
+        return None
+
+
+class NeuronDensity(HarmoniumDensity):
+    """Density of neurons with averaged routing, a Boltzmann machine fitted to uint8 images."""
+
+    def __init__(self, model, images, seed=0):
+        self._model, self._seed = model, seed
+        self.about = _ABOUT.format(_size(model))
+        self._v = in_blocks(lambda x: _visible(model, x), images[:_FITTED], "float32")
+        self._base = model.layer.independent(self._v)[0].reshape(-1).astype("float32")
+
+    def log_weights(self, images):
+        """Return the negative free energy (N,) of images, in nats."""
+        return -in_blocks(lambda x: self._model.layer.free_energy(_visible(self._model, x)), images)
+
+    def _harmonium(self):
+        return flattened(self._model.layer.harmonium())
+
+    def _particles(self, chains):
+        sent = self._model.layer.sent(self._v[np.arange(chains) % len(self._v)])
+        return ops.reshape(sent, (chains, -1))
+
+
+def _visible(model, images):
+    return model.primary.to_capsules(model.to_features(images))
+
+
+def _size(model):
+    return int(ops.size(model.layer.visible_bias))
+
+
+# Chains per chunk; the noise of all chains would take gigabytes.
+_AT_ONCE = 250
+
+
+class NeuronDraws:
+    """Mixin that samples codes of single capsules exactly, and joint codes by Gibbs sampling."""
+
+    def rest(self):
+        """Return the rest values lambda (J, E) of the neurons, zero without centring."""
+        offset = self.layer.hidden_offset
+        return ops.zeros((self.capsules, self.dim)) if offset is None else offset
+
+    def draw(self, n, seed, mode=None, domain=None):
+        """Sample codes; mode `"single"` uses each capsule once per block of J, in random order.
+
+        Args:
+            n, seed: Integers or scalar integer tensors: the number of codes, and the seed.
+            mode: String, `"single"` (default) or `"joint"`, see `single_code` and `joint_code`.
+            domain: String, for mode `"single"`, see `single_code`.
+
+        Returns:
+            Dict with `capsules` (N, J, E), and `capsule` (N,) in mode `"single"`.
+
+        Raises:
+            BadUse: If the mode or the domain is unknown.
+        """
+        mode, domain = self.resolve_mode(mode, domain)
+        if mode == "joint":
+            return {"capsules": self.joint_code(n, seed)}
+        capsule = capsule_order(n, self.capsules, StatelessSeed(seed, 1))
+        return {"capsules": self.single_code(capsule, seed, domain), "capsule": capsule}
+
+    def sample_capsule(self, capsule, n, seed, domain=None):
+        """Sample images from the capsule with index `capsule`; otherwise like `sample`."""
+        if isinstance(capsule, Integral) and not 0 <= capsule < self.capsules:
+            raise BadUse(
+                f"`capsule` must be an index of {self.capsules} capsules, from 0. "
+                f"Received: capsule={capsule}"
+            )
+        codes = self.single_code(ops.full((n,), capsule, dtype="int32"), seed, domain)
+        return {**self.decode(codes), "capsules": codes}
+
+    def sample_joint(self, n, seed):
+        """Sample images in mode `"joint"`, with all neurons active."""
+        return self.sample(n, seed, "joint")
+
+    def single_code(self, capsule, seed, domain=None):
+        """Sample codes (N, J, E) in which one capsule is active and all others are at rest.
+
+        Args:
+            capsule: Integer tensor (N,), the active capsules.
+            seed: Integer or scalar integer tensor.
+            domain: String. `"complete"` samples the prior of that capsule exactly, over all 2^E
+                states. `"uniform"` sets each neuron with probability one half. `"visited"` samples
+                p(h | v) of a training image that the capsule won.
+        """
+        _, domain = self.resolve_mode("single", domain)
+        first, second = streams(StatelessSeed(seed), 2)
+        if domain == "complete":
+            h = draw_states(self.layer.state_log_weights(), capsule, first)
+        else:
+            p = ops.full((ops.shape(capsule)[0], self.dim), 0.5)
+            if domain == "visited":
+                which = draw_index(ops.zeros((ops.shape(capsule)[0], self.remembered)), second)
+                rows = capsule * self.remembered + which
+                p = ops.take(ops.reshape(self.visited, (-1, self.dim)), rows, axis=0)
+            h = ops.cast(keras.random.uniform(ops.shape(p), seed=first) < p, p.dtype)
+        y = (ops.cast(h, "float32") - ops.take(self.rest(), capsule, axis=0)) / self.dim**0.5
+        return ops.one_hot(capsule, self.capsules, dtype=y.dtype)[:, :, None] * y[:, None, :]
+
+    def joint_code(self, n, seed):
+        """Sample codes (N, J, E) of all neurons: exactly, from the top layer, or by Gibbs steps."""
+        if self.top is not None:
+            return (self.top.sample(n, self.joint_steps, seed) - self.rest()) / self.dim**0.5
+        if self.layer.routing == "mixture":
+            _, h, _ = self.layer.draw(n, StatelessSeed(seed))
+            return h / self.dim**0.5
+
+        def walk(part, count):
+            return self._walked(count, StatelessSeed(seed, part))
+
+        rows = in_parts(walk, n, _AT_ONCE, (self.capsules, self.dim))
+        return (rows - self.rest()) / self.dim**0.5
+
+    def _walked(self, n, seed):
+        """Return neurons (N, J, E) after Gibbs steps from noise."""
+        # Each chain is routed like the average image won by one capsule.
+        first, second, third = streams(seed, 3)
+        logits = ops.log(ops.maximum(self.shares, 1e-30))
+        winner = draw_index(ops.broadcast_to(logits, (n, self.capsules)), first)
+        c, v = self.layer.coefficients_of_winner(winner), self.noise(n, second)
+        return self.layer.gibbs(v, c, self.joint_steps, third)[1]
+
+    def noise(self, n, seed):
+        """Sample visible neurons (N, I, D) from the model with W = 0."""
+        layer, bias = self.layer, self.layer.visible_bias
+        visible = layer.neuron_units()[1]
+        return layer.received(visible.sample(ops.broadcast_to(bias, (n, *bias.shape)), seed))
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")

@@ -1,0 +1,1 @@
+"""Results that only tests and documentation use."""

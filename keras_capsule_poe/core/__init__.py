@@ -1,0 +1,1 @@
+"""Mathematics of capsules on any Keras backend: units, maps, routing, divergence, likelihood."""

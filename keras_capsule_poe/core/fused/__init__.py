@@ -1,0 +1,1 @@
+"""Fast kernels with the results of the reference forms."""

@@ -1,0 +1,438 @@
+"""Units with states in the unit interval, and wrappers that centre or temper other units."""
+
+import numpy as np
+from keras import ops
+
+from keras_capsule_poe.core.divergence import Passes
+from keras_capsule_poe.core.maps import DenseMaps
+from keras_capsule_poe.core.numerics import at_least_float32, whole_number
+from keras_capsule_poe.core.randomness import streams
+from keras_capsule_poe.core.units import BinaryUnits, Drawn, ExponentialUnits
+
+# z coth(z/2)/2 - 1 = z^2/12 - z^4/720 + ..., from the Bernoulli numbers.
+_SERIES = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160)
+# Avoids a division by zero; 1 - exp(-1e-30) is 1e-30 in any precision.
+_LEAST = 1e-30
+
+
+class UnitIntervalUnits(Drawn, ExponentialUnits):
+    """Neurons in `[0, 1]` with the truncated exponential density `exp(z x) z/(exp(z) - 1)`.
+
+    The free energy is `F(z) = -sum_e log((exp(z_e) - 1)/z_e)`.
+
+    Example:
+
+    >>> units = UnitIntervalUnits()
+    >>> float(units.mean(np.zeros(1))[0]), float(units.free_energy(np.zeros((1, 3)))[0])
+    (0.5, 0.0)
+
+    Reference:
+
+    - [Welling et al., 2004](https://papers.nips.cc/paper/2672), exponential family harmoniums
+    - [Larochelle et al., 2007](https://doi.org/10.1145/1273496.1273556), truncated exponential
+    """
+
+    def mean(self, z, axis=-1):
+        """Return `1/(1 - exp(-z)) - 1/z`, of the shape of z."""
+        z = at_least_float32(z)
+        # coth(z/2)/2 - 1/z, whose two terms cancel at zero.
+        small, m = ops.clip(z, -0.3, 0.3), ops.maximum(ops.abs(z), 0.3)
+        square, series = ops.square(small), 0
+        for coefficient in reversed(_SERIES):
+            series = coefficient + square * series
+        beyond = ops.sign(z) * (-1 / ops.expm1(-m) - 1 / m - 0.5)
+        return 0.5 + ops.where(ops.abs(z) < 0.3, small * series, beyond)
+
+    def free_energy(self, z, axis=-1):
+        """Return `-sum_e log((exp(z_e) - 1)/z_e)`, summed over `axis`."""
+        z = at_least_float32(z)
+        m = ops.maximum(ops.abs(z), _LEAST)
+        return ops.sum(ops.log(-m / ops.expm1(-m)) - ops.maximum(z, 0), axis=axis)
+
+    def base_energy(self, x, axis=-1):
+        """Return zero, the base energy of the uniform density, without `axis`."""
+        return ops.zeros_like(ops.sum(x, axis=axis))
+
+    def drawn(self, z, noise):
+        """Map uniform noise to draws from p(x | z), of the shape of z."""
+        z = at_least_float32(z)
+        m = ops.maximum(ops.abs(z), _LEAST)
+        # The inverse distribution function for -m; for m it is mirrored.
+        x = ops.clip(-ops.log1p(noise * ops.expm1(-m)) / m, 0, 1)
+        return ops.where(z > 0, 1 - x, x)
+
+    def field(self, mean):
+        """Return the z in `[-1e4, 1e4]` with the given `mean` in (0, 1), by bisection."""
+        mean = np.asarray(mean, "float64")
+        low, high = np.full_like(mean, -1e4), np.full_like(mean, 1e4)
+        for _ in range(60):
+            middle = (low + high) / 2
+            is_below = ops.convert_to_numpy(self.mean(middle)) < mean
+            low, high = np.where(is_below, middle, low), np.where(is_below, high, middle)
+        return (low + high) / 2
+
+
+class CentredUnits(Drawn, ExponentialUnits):
+    """Units that send x - offset instead of x.
+
+    An RBM with both sides centred has the energy `-(v - mu).b - (h - lambda).(a + W (v - mu))`,
+    plus base energies. `contrastive_divergence` of `v - mu` then gives the centred gradients.
+
+    Args:
+        units: Units of an exponential family.
+        offset: Tensor that broadcasts to the states.
+
+    Example:
+
+    >>> from keras_capsule_poe.functions import BinaryUnits
+    >>> np.asarray(CentredUnits(BinaryUnits(), 0.5).mean(np.zeros(2))).tolist()
+    [0.0, 0.0]
+
+    Reference:
+
+    - [Montavon & Mueller, 2012](https://doi.org/10.1007/978-3-642-35289-8_33)
+    - [Melchior et al., 2016](https://jmlr.org/papers/v17/14-237.html)
+    """
+
+    def __init__(self, units, offset):
+        self.units, self.offset = units, offset
+
+    def mean(self, z, axis=-1):
+        """Return the units' mean less the offset, of the shape of z."""
+        return self._centred(self.units.mean(z, axis))
+
+    def pull(self, z, axis=-1):
+        """Return the score -dF/dz, that of the units less the offset."""
+        return self._centred(self.units.pull(z, axis))
+
+    def free_energy(self, z, axis=-1):
+        """Return the units' free energy plus offset.z, summed over `axis`."""
+        z = at_least_float32(z)
+        return self.units.free_energy(z, axis) + ops.sum(z * self._offset(z), axis=axis)
+
+    def base_energy(self, x, axis=-1):
+        """Return the units' base energy at x + offset, summed over `axis`."""
+        return self.units.base_energy(x + self._offset(x), axis)
+
+    def noise(self, shape, dtype, seed):
+        return self.units.noise(shape, dtype, seed)
+
+    def drawn(self, z, noise):
+        return self._centred(self.units.drawn(z, noise))
+
+    def laid(self, lay):
+        offset = ops.convert_to_tensor(self.offset)
+        return CentredUnits(self.units, lay(offset[None])) if len(offset.shape) > 1 else self
+
+    def _centred(self, x):
+        return x - self._offset(x)
+
+    def _offset(self, x):
+        return ops.convert_to_tensor(self.offset, dtype=x.dtype)
+
+
+class TemperedUnits(Drawn, ExponentialUnits):
+    """Units at an inverse temperature beta, with pre-activation `beta z + (1 - beta) base`.
+
+    An RBM of such units has the energy `(1 - beta) E_base + beta E`. E_base has no maps, and its
+    visible biases are `base`.
+
+    Args:
+        units: Units of an exponential family.
+        beta: Tensor that broadcasts to z, in `[0, 1]`.
+        base: Tensor that broadcasts to z, the pre-activation at beta zero.
+
+    Example:
+
+    >>> from keras_capsule_poe.functions import GaussianUnits
+    >>> float(TemperedUnits(GaussianUnits(), 0.25, base=8.0).mean(np.ones(1))[0])
+    6.25
+    """
+
+    def __init__(self, units, beta, base=0.0):
+        self.units, self.beta, self.base = units, beta, base
+
+    def mean(self, z, axis=-1):
+        """Return the units' mean at the tempered pre-activation."""
+        return self.units.mean(self._tempered(z), axis)
+
+    def pull(self, z, axis=-1):
+        """Return the score -dF/dz, beta times that of the units."""
+        z = self._tempered(z)
+        return ops.convert_to_tensor(self.beta, dtype=z.dtype) * self.units.pull(z, axis)
+
+    def free_energy(self, z, axis=-1):
+        """Return the units' free energy at the tempered pre-activation."""
+        return self.units.free_energy(self._tempered(z), axis)
+
+    def base_energy(self, x, axis=-1):
+        """Return the units' base energy, summed over `axis`."""
+        return self.units.base_energy(x, axis)
+
+    def energy(self, x, z, axis=-1):
+        return self.units.energy(x, self._tempered(z), axis)
+
+    def noise(self, shape, dtype, seed):
+        return self.units.noise(shape, dtype, seed)
+
+    def drawn(self, z, noise):
+        return self.units.drawn(self._tempered(z), noise)
+
+    def laid(self, lay):
+        base = ops.convert_to_tensor(self.base)
+        base = lay(base[None]) if len(base.shape) > 1 else base
+        return TemperedUnits(self.units.laid(lay), self.beta, base)
+
+    def _tempered(self, z):
+        z = at_least_float32(z)
+        base = ops.convert_to_tensor(self.base, dtype=z.dtype)
+        return base + ops.convert_to_tensor(self.beta, dtype=z.dtype) * (z - base)
+
+
+def plain_units(units):
+    """Return the units without centring."""
+    return units.units if isinstance(units, CentredUnits) else units
+
+
+def offset_of(units, dtype):
+    """Return the offset of centred units, zero for others."""
+    return ops.cast(getattr(units, "offset", 0.0), dtype)
+
+
+class Harmonium:
+    """RBM with any exponential-family units on either side.
+
+    The two layers are connected by maps W. Units of one layer are independent given the other:
+
+    ```
+    -E(x, y) = b.x + y.(a + W x) - base_energy(x) - base_energy(y)
+    p(x) = exp(-F(x))/Z,  F(x) = base_energy(x) - b.x + sum over hidden units of F(a + W x)
+    ```
+
+    `p(x)` is a density if x is real. Capsules have the maps `c_ij W_ij` with fixed coupling
+    coefficients c. Methods take and return states as the units send them, less any offset.
+
+    Args:
+        maps: `DenseMaps`, `EinsumMaps` or `BlockMaps`.
+        hidden, visible: Units of an exponential family; `None`: `BinaryUnits`.
+        hidden_bias: Tensor a of the shape of one image's hidden units; `None`: zero.
+        visible_bias: Tensor b of the shape of one image's visible units; `None`: zero.
+        coefficients: Tensor c (I, J) or (B, I, J) for maps between capsules; `None` with
+            `DenseMaps`.
+
+    Raises:
+        ValueError: If coefficients are missing.
+
+    Example:
+
+    >>> machine = Harmonium(DenseMaps(ops.ones((3, 4))))
+    >>> v = np.array([[0.0, 1.0, 1.0, 0.0]], "float32")
+    >>> machine.free_energy(v).shape, machine.transposed().free_energy(np.ones((1, 3))).shape
+    (TensorShape([1]), TensorShape([1]))
+
+    Reference:
+
+    - [Smolensky, 1986](https://stanford.edu/~jlmcc/papers/PDP/Volume%201/Chap6_PDP86.pdf)
+    - [Welling et al., 2004](https://papers.nips.cc/paper/2672), exponential family harmoniums
+    - [Hinton, 2012](https://doi.org/10.1007/978-3-642-35289-8_32), practical guide
+    """
+
+    def __init__(
+        self,
+        maps,
+        hidden=None,
+        visible=None,
+        hidden_bias=None,
+        visible_bias=None,
+        coefficients=None,
+    ):
+        self.maps, self.coefficients = maps, coefficients
+        self.hidden, self.visible = hidden or BinaryUnits(), visible or BinaryUnits()
+        zeros = [
+            ops.zeros(shape, maps.kernel.dtype) for shape in (maps.output_shape, maps.input_shape)
+        ]
+        self.hidden_bias, self.visible_bias = (
+            zero if bias is None else ops.cast(bias, zero.dtype)
+            for bias, zero in zip((hidden_bias, visible_bias), zeros)
+        )
+        if coefficients is None and not isinstance(maps, DenseMaps):
+            raise ValueError(
+                "`coefficients` must be a tensor (I, J): only DenseMaps do without. "
+                "Received: coefficients=None"
+            )
+
+    def fields(self, x):
+        """Return the hidden units' pre-activations a + W x (B, ...) for x (B, ...)."""
+        maps, x = self.maps, ops.cast(at_least_float32(x), self.maps.kernel.dtype)
+        up = maps.up(self.pairs(ops.shape(x)[0]), maps.lay_inputs(x))
+        return maps.unlay_outputs(up) + self.hidden_bias
+
+    def free_energy(self, x, fields=None):
+        """Return F(x) (B,) in nats for x (B, ...); pass `fields(x)` if it is known."""
+        fields = self.fields(x) if fields is None else fields
+        x = ops.cast(x, fields.dtype)
+        visible = self.visible.energy(x, self.visible_bias)
+        hidden = self.hidden.free_energy(fields)
+        return _total(visible, self.maps.input_shape) + _total(hidden, self.maps.output_shape)
+
+    def transposed(self):
+        """Return the same RBM with its sides exchanged, whose free energy is F(y)."""
+        maps, c = self.maps, self.coefficients
+        axes = (1, 0) if len(maps.kernel.shape) == 2 else (1, 0, 3, 2)
+        return Harmonium(
+            type(maps)(ops.transpose(maps.kernel, axes)),
+            self.visible,
+            self.hidden,
+            self.visible_bias,
+            self.hidden_bias,
+            None if c is None else ops.swapaxes(c, -1, -2),
+        )
+
+    def tempered(self, beta, base_bias=None):
+        """Return the RBM at inverse temperature beta, with energy `(1 - beta) E_base + beta E`.
+
+        E_base has neither maps nor hidden biases. `fields` of both RBMs are the same.
+
+        Args:
+            beta: Scalar, or tensor that broadcasts to both sides, in `[0, 1]`.
+            base_bias: Tensor, visible biases of E_base; `None`: the RBM's own.
+        """
+        base = self.visible_bias if base_bias is None else base_bias
+        return Harmonium(
+            self.maps,
+            TemperedUnits(self.hidden, beta),
+            TemperedUnits(self.visible, beta, base),
+            self.hidden_bias,
+            self.visible_bias,
+            self.coefficients,
+        )
+
+    def passes(self):
+        """Return the Gibbs chain (`Passes`) of the RBM, used with `pairs`."""
+        biases = self.hidden_bias, self.visible_bias
+        return Passes(self.maps, self.coefficients, self.hidden, self.visible, *biases)
+
+    def pairs(self, images):
+        """Return the coupling coefficients of a number of images in the maps' layout, or None."""
+        c = self.coefficients
+        if c is None:
+            return None
+        c = ops.cast(c, self.maps.kernel.dtype)
+        if len(c.shape) == 3:
+            return self.maps.lay_pairs(c)
+        return self.maps.lay_pairs(ops.broadcast_to(c[None], (images, *c.shape)))
+
+
+def gibbs_step(harmonium, x, seed, fields=None):
+    """One Gibbs step: draw y from p(y | x), then x from p(x | y).
+
+    Args:
+        harmonium: `Harmonium`.
+        x: Tensor (B, ...), states of the visible units.
+        seed: int, scalar integer tensor or `keras.random.SeedGenerator`; `None`: mean field.
+        fields: Tensor, `harmonium.fields(x)`; `None`: computed.
+
+    Returns:
+        Tensors x and y.
+
+    Example:
+
+    >>> from keras_capsule_poe.functions import DenseMaps
+    >>> x, y = gibbs_step(Harmonium(DenseMaps(ops.ones((3, 4)))), ops.ones((2, 4)), seed=0)
+    >>> x.shape, y.shape
+    (TensorShape([2, 4]), TensorShape([2, 3]))
+
+    Reference:
+
+    - [Geman & Geman, 1984](https://doi.org/10.1109/TPAMI.1984.4767596)
+    """
+    fields = harmonium.fields(x) if fields is None else fields
+    maps, chain = harmonium.maps, harmonium.passes()
+    (seeds,) = chain.seeds(seed, 1)
+    chain.all_at_once(fields)
+    c = harmonium.pairs(ops.shape(fields)[0])
+    x, y = chain.states(c, maps.lay_outputs(fields), seeds, None)
+    return maps.unlay_inputs(x), maps.unlay_outputs(y)
+
+
+def gibbs_chain(harmonium, x, steps, seed):
+    """Gibbs sampling of an RBM for a number of steps.
+
+    Args:
+        harmonium: `Harmonium`.
+        x: Tensor (B, ...), states of the visible units at the start.
+        steps: int or scalar integer tensor, at least one.
+        seed: int, scalar integer tensor or `keras.random.SeedGenerator`; `None`: mean field.
+
+    Returns:
+        Tensors x, and the y from which x was drawn.
+
+    Raises:
+        ValueError: If `steps` is an int below one.
+
+    Example:
+
+    >>> from keras_capsule_poe.functions import DenseMaps
+    >>> machine = Harmonium(DenseMaps(ops.ones((3, 4))))
+    >>> gibbs_chain(machine, ops.ones((2, 4)), steps=10, seed=0)[0].shape
+    TensorShape([2, 4])
+    """
+    if isinstance(steps, int):
+        whole_number("steps", steps)
+    x = ops.cast(x, harmonium.maps.kernel.dtype)
+    stream = None if seed is None else streams(seed, 1)[0]
+
+    def step(i, state):
+        return gibbs_step(harmonium, state[0], None if stream is None else stream.later(i))
+
+    return ops.fori_loop(1, steps, step, step(0, (x, None)))
+
+
+def log_variance_gradient(harmonium, x):
+    """Return the gradient (D,) of the mean log p(v) in `log s^2`, Gaussian units, v = s x."""
+    # log p(v) = -F(v/s) - log Z - sum log s, and Z does not depend on s: no samples needed.
+    x = ops.cast(x, harmonium.maps.kernel.dtype)
+    offset = ops.cast(getattr(harmonium.visible, "offset", 0), x.dtype)
+    expected, _ = gibbs_step(harmonium, x, seed=None)
+    return ops.mean((x + offset) * (x - expected), axis=0) / 2 - 0.5
+
+
+def _total(energy, shape):
+    """Sum energies over the side's remaining axes."""
+    axes = len(shape) - 1
+    return ops.sum(energy, axis=tuple(range(-axes, 0))) if axes else energy
+
+
+def flattened(harmonium):
+    """Return the same RBM over flat neurons, with one matrix of the maps c_ij W_ij."""
+    maps = harmonium.maps
+    c = ops.cast(harmonium.coefficients, maps.kernel.dtype)
+    kernel = ops.transpose(c[:, :, None, None] * maps.kernel, (1, 2, 0, 3))
+    biases = harmonium.hidden_bias, harmonium.visible_bias
+    return Harmonium(
+        DenseMaps(ops.reshape(kernel, (kernel.shape[0] * kernel.shape[1], -1))),
+        *(_flat_units(units) for units in (harmonium.hidden, harmonium.visible)),
+        *(ops.reshape(bias, (-1,)) for bias in biases),
+    )
+
+
+def one_capsule(harmonium, capsule):
+    """Return the RBM with a single hidden capsule, chosen by its index."""
+    one = slice(capsule, capsule + 1)
+    hidden = harmonium.hidden
+    if isinstance(hidden, CentredUnits):
+        hidden = CentredUnits(hidden.units, hidden.offset[one])
+    return Harmonium(
+        type(harmonium.maps)(harmonium.maps.kernel[:, one]),
+        hidden,
+        harmonium.visible,
+        harmonium.hidden_bias[one],
+        harmonium.visible_bias,
+        harmonium.coefficients[:, one],
+    )
+
+
+def _flat_units(units):
+    if isinstance(units, CentredUnits):
+        return CentredUnits(units.units, ops.reshape(units.offset, (-1,)))
+    return units

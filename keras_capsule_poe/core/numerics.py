@@ -1,0 +1,187 @@
+"""Validation of arguments."""
+
+import functools
+import math
+from numbers import Integral, Real
+
+import keras
+import numpy as np
+from keras import backend, ops
+
+
+def whole_number(name, value, least=1):
+    """Return `value` as an int; raise ValueError unless it is an integer of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        rule = "a positive integer" if least == 1 else f"an integer of at least {least}"
+        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")
+    return int(value)
+
+
+def real_number(name, value, above=-math.inf, besides=""):
+    """Return `value` as a float; raise ValueError unless it is finite and above `above`."""
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not (is_number and above < value < math.inf):
+        rule = "a finite number" if above == -math.inf else f"a number above {above:g}"
+        raise ValueError(f"`{name}` must be {rule}{besides}. Received: {name}={value!r}")
+    return float(value)
+
+
+def share(name, value, or_zero=False):
+    """Return `value` as a float; raise ValueError unless it is in (0, 1] (or zero, `or_zero`)."""
+    number = real_number(name, value)
+    if not (0 < number <= 1 or or_zero and number == 0):
+        interval = "[0, 1]" if or_zero else "(0, 1]"
+        raise ValueError(f"`{name}` must lie in {interval}. Received: {name}={value!r}")
+    return float(value)
+
+
+def one_of(name, value, choices):
+    """Return `value`; raise ValueError unless it is one of the strings `choices`."""
+    if not isinstance(value, str) or value not in choices:
+        listed = " or ".join(repr(choice) for choice in choices)
+        raise ValueError(f"`{name}` must be {listed}. Received: {name}={value!r}")
+    return value
+
+
+def at_least_float32(x):
+    """Return `x` in float32 or float64; half precision cannot represent a sum of squares."""
+    x = ops.convert_to_tensor(x)
+    wide = backend.standardize_dtype(x.dtype) in ("float32", "float64")
+    return x if wide else ops.cast(x, "float32")
+
+
+def length(x, axis=-1, keepdims=False):
+    """Return the Euclidean length |x|, exact from 1e-30 to 1e30 in float32.
+
+    The gradient is the unit vector x/|x|, and zero at the zero vector.
+
+    Args:
+        x: Tensor (..., E).
+        axis: int, the axis of the vector.
+        keepdims: bool, whether to keep the reduced axis with size one.
+
+    Returns:
+        Tensor (...), or (..., 1) with `keepdims`; at least float32.
+
+    Example:
+
+    >>> round(float(length(np.array([3e-30, 4e-30])) * 1e30), 3)
+    5.0
+    """
+    x = at_least_float32(x)
+    # Divide by the largest entry, so that squares stay in range. `initial` is for empty batches.
+    largest = ops.stop_gradient(ops.max(ops.abs(x), axis=axis, keepdims=True, initial=0.0))
+    # One for the zero vector, at which the square root has no finite gradient; otherwise zero.
+    one = ops.cast(ops.equal(largest, 0), largest.dtype)
+    total = ops.sum(ops.square(x / (largest + one)), axis=axis, keepdims=True)
+    root = largest * ops.sqrt(total + one)
+    return root if keepdims else ops.squeeze(root, axis=axis)
+
+
+def direction(x, axis=-1):
+    """Return the unit vector x/|x|; the zero vector and its gradient stay zero.
+
+    Args:
+        x: Tensor (..., E).
+        axis: int, the axis of the vector.
+
+    Returns:
+        Tensor of the shape of `x`; at least float32.
+
+    Example:
+
+    >>> np.asarray(direction(np.array([[3.0, 4.0], [0.0, 0.0]]))).round(3).tolist()
+    [[0.6, 0.8], [0.0, 0.0]]
+    """
+    x = at_least_float32(x)
+    return over_length(x, length(x, axis=axis, keepdims=True))
+
+
+def over_length(x, n):
+    """Return `x/n` for lengths n `(..., 1)`; zero, with gradient zero, if n is zero."""
+    return x / ops.where(ops.equal(n, 0), np.inf, n)
+
+
+def folded(n):
+    """Return `min(n, 1/n)`, which never overflows; `n/(1 + n^2)` is the same at n and 1/n."""
+    return ops.minimum(n, 1 / ops.maximum(n, 1))
+
+
+def custom_gradient(function):
+    """Wrap a function that returns (tuple of results, gradient); first derivatives only."""
+    # Keras passes several upstream gradients differently on each backend, and Torch gets only one.
+    if keras.backend.backend() == "torch":
+        return _on_torch(function)
+
+    @ops.custom_gradient
+    def differentiable(*arguments):
+        results, gradient = function(*arguments)
+
+        def flat(*upstream):
+            return gradient(*keras.tree.flatten(upstream)[-len(results) :])
+
+        return results, flat
+
+    return differentiable
+
+
+def _on_torch(function):
+    import torch
+    from torch.autograd.function import once_differentiable
+
+    class Function(torch.autograd.Function):
+        @staticmethod
+        def forward(context, *arguments):
+            results, context.gradient = function(*arguments)
+            return results
+
+        @staticmethod
+        @once_differentiable
+        def backward(context, *upstream):
+            return tuple(context.gradient(*upstream))
+
+    return Function.apply
+
+
+def compiled(function):
+    """Return a function of tensors as a graph of the backend, or unchanged if it has no graphs."""
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        return tf.function(function, autograph=False, reduce_retracing=True)
+    if backend == "jax":
+        import jax
+
+        return jax.jit(function)
+    return function
+
+
+# Accelerators need larger tensors than a CPU's cache holds, to keep all their units busy.
+ELSEWHERE = 32
+# Approximate size of an intermediate tensor on a CPU: 8 MiB in float32.
+BLOCK = 1 << 21
+
+
+@functools.cache
+def on_processor():
+    """Return whether the backend computes on a CPU."""
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        return not any(tf.config.list_logical_devices(kind) for kind in ("GPU", "TPU"))
+    if backend == "jax":
+        import jax
+
+        return jax.default_backend() == "cpu"
+    if backend == "torch":
+        import torch
+
+        return not torch.cuda.is_available()
+    return False
+
+
+def at_once(numbers):
+    """Return the size for an intermediate tensor, given the size that suits a CPU's cache."""
+    return numbers if on_processor() else ELSEWHERE * numbers

@@ -1,0 +1,333 @@
+"""Dynamic routing between two layers of capsules, over any maps."""
+
+from collections import namedtuple
+from dataclasses import dataclass
+
+import numpy as np
+from keras import ops
+
+from keras_capsule_poe.core.numerics import (
+    at_least_float32,
+    direction,
+    length,
+    one_of,
+    real_number,
+    whole_number,
+)
+from keras_capsule_poe.core.sharding import over_images
+from keras_capsule_poe.core.units import CAPSULES
+
+Routing = namedtuple("Routing", ["coefficients", "z"])
+Routing.__doc__ = "Routing coefficients c (B, I, J) and the collectives z (B, J, E) that they give."
+
+Numbers = namedtuple("Numbers", ["temperature", "activation_prior", "bias", "scale"])
+
+NORMALIZE = ("inputs", "outputs")
+AGREEMENTS = ("cosine", "dot", "projection")
+LOGITS = ("accumulated", "replaced")
+
+
+@dataclass(frozen=True)
+class RoutingOptions:
+    """Options of dynamic routing.
+
+    `temperature`, `activation_prior` and `scale` may be scalar tensors.
+
+    Args:
+        iterations: int, updates of the coupling coefficients; zero keeps the initial ones. The
+            "r iterations" of Sabour et al. are r - 1 here: their last update is unused.
+        temperature: float above zero, factor T on the agreement. A value near zero ignores the
+            agreement; a large value gives winner-take-all.
+        normalize: `"inputs"` for a softmax over the inputs: each output is a weighted mean of its
+            votes. `"outputs"` for a softmax over the outputs: each input splits its coefficients.
+        agreement: `"cosine"` as in Hauser (2019), `"dot"` for the inner product with the squashed
+            output (Sabour et al.), or `"projection"` for that with its direction.
+        activation_prior: float, weight of an output's log-odds log |z_j|^2 in its logits. It has
+            no effect for `normalize="inputs"`, because that softmax cancels it.
+        scale: float, sum of the coefficients, or `"mean"` for a mean coefficient of one. A factor
+            on `scale` has the same effect as the same factor on the maps.
+        leaky: bool, whether to add a zero logit to the softmax over the outputs. An input then
+            does not have to belong to any output.
+        logits: `"accumulated"` to sum the agreements over the iterations, or `"replaced"` to use
+            only the last. With projections, the latter is soft k-means.
+
+    Raises:
+        ValueError: If an option is invalid.
+
+    Example:
+
+    >>> RoutingOptions(iterations=1, scale="mean").total(inputs=6, outputs=5)
+    6.0
+
+    Reference:
+
+    - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Procedure 1
+    - [Hauser, 2019](https://arxiv.org/abs/1907.11643), Algorithm 1
+    - [Hinton et al., 2018](https://openreview.net/forum?id=HJWLfGWRb), the activation prior
+    - [Su, 2018](https://github.com/bojone/Capsule), replaced logits
+    """
+
+    iterations: int = 3
+    temperature: float = 1.0
+    normalize: str = "inputs"
+    agreement: str = "cosine"
+    activation_prior: float = 0.0
+    scale: float | str = 1.0
+    leaky: bool = False
+    logits: str = "accumulated"
+
+    def __post_init__(self):
+        def number(name, **rule):
+            value = getattr(self, name)
+            return value if ops.is_tensor(value) else real_number(name, value, **rule)
+
+        settled = {
+            "iterations": whole_number("iterations", self.iterations, least=0),
+            "normalize": one_of("normalize", self.normalize, NORMALIZE),
+            "agreement": one_of("agreement", self.agreement, AGREEMENTS),
+            "temperature": number("temperature", above=0),
+            "activation_prior": number("activation_prior"),
+            "logits": one_of("logits", self.logits, LOGITS),
+        }
+        if not isinstance(self.leaky, bool):
+            raise ValueError(f"`leaky` must be true or false. Received: leaky={self.leaky!r}")
+        if self.leaky and self.normalize != "outputs":
+            raise ValueError(
+                "`leaky` goes with normalize='outputs': what leaks is a share of an input. "
+                f"Received: normalize={self.normalize!r}"
+            )
+        if not (isinstance(self.scale, str) and self.scale == "mean"):
+            settled["scale"] = number("scale", above=0, besides=", or 'mean'")
+        for name, value in settled.items():
+            object.__setattr__(self, name, value)
+
+    def total(self, inputs, outputs):
+        """Return the sum of the coefficients for I inputs and J outputs, with `"mean"` resolved."""
+        if isinstance(self.scale, str):
+            number = inputs if self.normalize == "inputs" else outputs
+            return ops.cast(number, "float32") if ops.is_tensor(number) else float(number)
+        return self.scale
+
+
+class Router:
+    """Dynamic routing with one set of maps and options.
+
+    Let v_ij = W_ij x_i be the votes and g(z) the direction of z (its squash for dot agreement).
+    An iteration t = 1, 2, ... computes
+
+        p_t    = p_{t-1} + T g(z_{t-1})                  or T g(z_{t-1}) with replaced logits
+        c_t,ij = scale softmax(agreement(v_ij, p_t,j) + prior log-odds(z_{t-1},j) + bias_j)
+        z_t,j  = b_j + sum_i c_t,ij v_ij
+
+    The initial coefficients are the same for all inputs: uniform over the inputs, or the softmax
+    of `bias` over the outputs.
+
+    Args:
+        maps: Maps such as `EinsumMaps`.
+        options: `RoutingOptions`.
+        bias: Tensor (J,), added to the logits of each output capsule; or None.
+        numbers: `Numbers`, tensors that replace those of the options and the bias; or None.
+        units: Units of the outputs, such as `CapsuleUnits`.
+        hidden_bias: Tensor (J, E), b_j, added to the pre-activations; or None.
+
+    Example:
+
+    >>> from keras_capsule_poe.functions import EinsumMaps
+    >>> router = Router(EinsumMaps(ops.ones((6, 5, 3, 4))), RoutingOptions(iterations=1))
+    >>> router.route(ops.ones((2, 6, 4))).z.shape
+    TensorShape([2, 5, 3])
+    """
+
+    def __init__(self, maps, options, bias=None, numbers=None, units=CAPSULES, hidden_bias=None):
+        self.maps = maps
+        self._units = units
+        self._options = options
+        if numbers is None:
+            numbers = numbers_of(maps.kernel, options, bias, maps.inputs)
+        self._numbers = numbers
+        prior = options.activation_prior
+        no_prior = isinstance(prior, float) and prior == 0
+        # A softmax over the inputs cancels an offset that all inputs share.
+        self._is_offset = options.normalize == "outputs" and not (no_prior and bias is None)
+        self._is_cosine = options.agreement == "cosine"
+        self._is_replaced = options.logits == "replaced"
+        self._agreement = maps.agreements(options.agreement)
+        self._axis = maps.output_axis
+        bias = self._numbers.bias
+        if options.normalize == "inputs":
+            share = ops.ones_like(bias) / ops.cast(maps.inputs, bias.dtype)
+        else:
+            largest = ops.max(bias)
+            largest = ops.maximum(largest, 0) if options.leaky else largest
+            share = ops.exp(bias - largest)
+            leak = ops.exp(-largest) if options.leaky else 0
+            share = share / (ops.sum(share) + leak)
+        self._share = maps.lay_numbers(share)
+        # The log-odds in the logits need all of z_j, so routing adds b_j in each iteration.
+        self.hidden_bias = self._laid_bias = None
+        if hidden_bias is not None:
+            self.hidden_bias = ops.cast(at_least_float32(hidden_bias), maps.kernel.dtype)
+            self._laid_bias = maps.lay_outputs(self.hidden_bias[None])
+
+    def route(self, x):
+        """Route input capsules.
+
+        Args:
+            x: Tensor (B, I, D), input capsules.
+
+        Returns:
+            `Routing`: coupling coefficients (B, I, J) and pre-activations z (B, J, E).
+        """
+        c, *steps = self.all_images(ops.cast(at_least_float32(x), self.maps.kernel.dtype))
+        return Routing(c, steps[-1])
+
+    def all_images(self, x):
+        """Return the list [c, z_0, ..., z_last], of shapes (B, I, J) and (B, J, E)."""
+        maps = self.maps
+
+        def step(x):
+            c, steps = self.steps(maps.lay_inputs(x))
+            return [maps.unlay_pairs(c), *(maps.unlay_outputs(z) for z in steps)], []
+
+        shapes = [(maps.inputs, maps.outputs)]
+        shapes += [maps.output_shape] * (self._options.iterations + 1)
+        return over_images(step, [x], maps.images_at_once(), shapes, [])[0]
+
+    def all_logits(self, x):
+        """Return the list of the logits (B, I, J) of each iteration."""
+        return self._all_pairs(x, self._options.iterations, self._laid_logits)
+
+    def all_coefficients(self, x):
+        """Return the list of the initial coefficients (B, I, J) and those of each iteration."""
+
+        def coefficients(x):
+            start = self.maps.equal_pairs(self._numbers.scale * self._share, x)
+            return [start, *map(self._softmax, self._laid_logits(x))]
+
+        return self._all_pairs(x, self._options.iterations + 1, coefficients)
+
+    def _all_pairs(self, x, n, function):
+        """Return the `n` tensors (B, I, J) that `function` computes from inputs."""
+        maps = self.maps
+
+        def step(x):
+            return [maps.unlay_pairs(pairs) for pairs in function(maps.lay_inputs(x))], []
+
+        x = ops.cast(at_least_float32(x), maps.kernel.dtype)
+        shapes = [(maps.inputs, maps.outputs)] * n
+        return over_images(step, [x], maps.images_at_once(), shapes, [])[0]
+
+    def _laid_logits(self, x):
+        """Return the list of the logits of each iteration, in the layout of the maps."""
+        measured, pull, found = self._agreement.measure(x), 0.0, []
+        for z in self.steps(x)[1][:-1]:
+            pull = self._pulled(pull, z)
+            found.append(self._logits(self._agreement.of(measured, pull), z))
+        return found
+
+    def steps(self, x):
+        """Return c and the list [z_0, ..., z_last] for inputs, all in the layout of the maps."""
+        scale = self._numbers.scale
+        z = self.maps.equal_up(x) * ops.expand_dims(scale * self._share, self._axis)
+        z = self._with_bias(z)
+        steps = [z]
+        if self._options.iterations == 0:
+            return self.maps.equal_pairs(scale * self._share, x), steps
+        measured, pull = self._agreement.measure(x), 0.0
+        for _ in range(self._options.iterations):
+            pull = self._pulled(pull, z)
+            c = self._coefficients(self._agreement.of(measured, pull), z)
+            z = self._with_bias(self.maps.up(c, x))
+            steps.append(z)
+        return c, steps
+
+    def _pulled(self, pull, z):
+        more = self._numbers.temperature * self._direction(z)
+        return more if self._is_replaced else pull + more
+
+    def _with_bias(self, z):
+        return z if self._laid_bias is None else z + self._laid_bias
+
+    def _direction(self, z):
+        is_dot = self._options.agreement == "dot"
+        return self._units.mean(z, self._axis) if is_dot else direction(z, self._axis)
+
+    def _coefficients(self, agreements, z):
+        return self._softmax(self._logits(agreements, z))
+
+    def _softmax(self, logits):
+        options = self._options
+        return self.maps.softmax(logits, options.normalize, self._numbers.scale, options.leaky)
+
+    def _logits(self, agreements, z):
+        if not self._is_offset:
+            return agreements
+        offset = self._numbers.activation_prior * self._units.log_odds(z, self._axis)
+        offset = offset + self.maps.lay_numbers(self._numbers.bias)
+        return self.maps.add_to_outputs(agreements, offset)
+
+
+def numbers_of(kernel, options, bias, inputs):
+    """Return the `Numbers` of options and a bias as tensors of the kernel's dtype."""
+    outputs = kernel.shape[1]
+    bias = ops.zeros((outputs,)) if bias is None else bias
+    numbers = (
+        options.temperature,
+        options.activation_prior,
+        bias,
+        options.total(inputs, outputs),
+    )
+    return Numbers(*(ops.convert_to_tensor(n, dtype=kernel.dtype) for n in numbers))
+
+
+def coupling_changes(router, x, each=False):
+    """Return the mean change |b_t - b_(t-1)|, (iterations,) or with `each` (B, iterations)."""
+    logits = router.all_logits(x)
+    if not logits:
+        raise ValueError(
+            "`router` must have at least one iteration, which could change something. "
+            "Received: iterations=0"
+        )
+    before = [ops.zeros_like(logits[0]), *logits[:-1]]
+    moved = [ops.mean(ops.abs(b - a), axis=(1, 2)) for a, b in zip(before, logits)]
+    return ops.stack(moved, axis=1) if each else ops.stack([ops.mean(move) for move in moved])
+
+
+def winners(capsules):
+    """Return the index (N,) of the longest capsule, from capsules (N, J, E) or lengths (N, J)."""
+    if isinstance(capsules, np.ndarray):
+        lengths = np.linalg.norm(capsules, axis=-1) if capsules.ndim == 3 else capsules
+        return lengths.argmax(axis=-1)
+    lengths = length(capsules) if len(capsules.shape) == 3 else capsules
+    return ops.argmax(lengths, axis=-1)
+
+
+def winner_alone(capsules):
+    """Return capsules (N, J, E) with all but the longest of each image set to zero."""
+    chosen = ops.one_hot(winners(capsules), capsules.shape[1], dtype=capsules.dtype)
+    return capsules * chosen[..., None]
+
+
+def longest(lengths, n):
+    """Return the indices (N, n) of the `n` longest capsules, longest first; ties by index."""
+    return np.argsort(-lengths, axis=-1, kind="stable")[:, :n]
+
+
+def are_longest(lengths, labels):
+    """Return which of an image's T labels, (N,) or (N, T), are among its T longest capsules."""
+    each = labels.reshape(len(labels), -1)
+    return are_among(each, longest(lengths, each.shape[1])).reshape(labels.shape)
+
+
+def are_among(classes, others):
+    """Return a boolean (N, S): which classes (N, S) occur in others (N, T) of the same image."""
+    return np.any(classes[:, :, None] == others[:, None], axis=-1)
+
+
+def named_rightly(labels, lengths):
+    """Return one (B,) if every class of an image is longer than every other class, else zero."""
+    is_present = ops.cast(labels, "float32") > 0
+    lengths = ops.cast(lengths, "float32")
+    present = ops.min(ops.where(is_present, lengths, 2.0), axis=-1, initial=2.0)
+    absent = ops.max(ops.where(is_present, -1.0, lengths), axis=-1, initial=-1.0)
+    return ops.cast(present > absent, "float32")

@@ -1,0 +1,273 @@
+"""Units of an energy model: mean, score and free energy of a pre-activation z, in nats."""
+
+import math
+
+import keras
+import numpy as np
+from keras import backend, ops
+
+from keras_capsule_poe.core.numerics import at_least_float32, folded, length, over_length
+from keras_capsule_poe.core.squash import squash, squashed_length
+
+
+class CapsuleUnits:
+    """Capsules that are on or off as a whole, with energy `E(z, on) = -on log |z|^2`.
+
+    The length of the mean squash(z) is the probability that a capsule is on. The free energy
+    is `F(z) = -log(1 + |z|^2)`, in nats. In all methods, `axis` is the axis of the vector.
+
+    Example:
+
+    >>> z = ops.ones((2, 5, 3))
+    >>> CapsuleUnits().mean(z).shape, CapsuleUnits().free_energy(z).shape
+    (TensorShape([2, 5, 3]), TensorShape([2, 5]))
+
+    Reference:
+
+    - [Hauser, 2019](https://arxiv.org/abs/1907.11643)
+    """
+
+    def mean(self, z, axis=-1):
+        """Return squash(z), of the shape of z."""
+        return squash(z, axis=axis)
+
+    def pull(self, z, axis=-1):
+        """Return the score `-dF/dz = 2 z/(1 + |z|^2)`, of the shape of z and at most length one."""
+        z = ops.convert_to_tensor(z)
+        wide = at_least_float32(z)
+        n = length(wide, axis=axis, keepdims=True)
+        inverse = 1 / ops.maximum(n, 1)
+        # Multiply by 1/n twice, because 1/n^2 underflows for a long vector.
+        pull = wide * inverse * (2 * inverse / (1 + ops.square(folded(n))))
+        return ops.cast(pull, z.dtype)
+
+    def free_energy(self, z, axis=-1):
+        """Return `F = -log(1 + |z|^2)` in nats, zero or negative, without the axis."""
+        n = length(z, axis=axis)
+        # log(1 + n^2) = 2 log n + log(1 + 1/n^2) avoids the square of a large n.
+        return -(ops.log1p(ops.square(folded(n))) + 2 * ops.log(ops.maximum(n, 1)))
+
+    def log_odds(self, z, axis=-1):
+        """Return `log |z|^2`, without the axis; a finite minimum for the zero vector."""
+        n = length(z, axis=axis)
+        tiny = float(np.finfo(backend.standardize_dtype(n.dtype)).tiny)
+        return 2 * ops.log(ops.maximum(n, tiny))
+
+    def probability(self, z, axis=-1):
+        """Return `|z|^2/(1 + |z|^2)`, the probability to be on, without the axis."""
+        return squashed_length(length(z, axis=axis))
+
+    def laid(self, lay):
+        """Return these units for the layout of some maps."""
+        return self
+
+    def mean_gradient(self, z, upstream, axis=-1):
+        """Return the gradient in z, given the gradient in `mean`."""
+        n = length(z, axis, keepdims=True)
+        unit = over_length(at_least_float32(z), n)
+        along = unit * ops.sum(unit * upstream, axis=axis, keepdims=True)
+        # squash(z) = f(n) z with f(n) = n/(1 + n^2) = f(1/n).
+        s = folded(n)
+        growth = ops.sign(1 - n) * s * (1 - ops.square(s)) / ops.square(1 + ops.square(s))
+        return s / (1 + ops.square(s)) * upstream + growth * along
+
+    def log_odds_gradient(self, z, upstream, axis=-1):
+        """Return the gradient in z, given that in `log_odds`; zero at the zero vector."""
+        n = length(z, axis, keepdims=True)
+        slope = 2 * over_length(over_length(at_least_float32(z), n), n)
+        return slope * ops.expand_dims(upstream, axis)
+
+
+class ExponentialUnits:
+    """Units of an exponential family: p(x | z) = exp(z.x - base_energy(x) + F(z))."""
+
+    def laid(self, lay):
+        """Return these units for the layout of some maps."""
+        return self
+
+    def pull(self, z, axis=-1):
+        """Return the score -dF/dz, which is the mean, of the shape of z."""
+        return self.mean(z, axis)
+
+    def energy(self, x, z, axis=-1):
+        """Return the energy base_energy(x) - z.x of the states x, summed over the axis."""
+        return self.base_energy(x, axis) - ops.sum(x * z, axis=axis)
+
+
+class Drawn:
+    """Units with states to sample, as functions of z and of noise."""
+
+    def noise(self, shape, dtype, seed):
+        """Return the noise of a sample: uniform numbers in [0, 1)."""
+        return keras.random.uniform(shape, dtype=dtype, seed=seed)
+
+    def sample(self, z, seed):
+        """Sample units from p(x | z), of the shape of z."""
+        z = at_least_float32(z)
+        return self.drawn(z, self.noise(ops.shape(z), z.dtype, seed))
+
+
+class _Neurons(Drawn, ExponentialUnits):
+    """Units of E separate neurons; the group is on if any neuron is on."""
+
+    def log_odds(self, z, axis=-1):
+        """Return the log-odds `log(exp(-F) - 1)` that the group is on."""
+        energy = -self.free_energy(z, axis)
+        return energy + ops.log(-ops.expm1(-energy))
+
+    def probability(self, z, axis=-1):
+        """Return the probability `1 - exp(F)` that the group is on."""
+        return -ops.expm1(self.free_energy(z, axis))
+
+    def log_odds_gradient(self, z, upstream, axis=-1):
+        """Return the gradient in z, given that in `log_odds`."""
+        log_probability = self.log_odds(z, axis) + self.free_energy(z, axis)
+        # score/probability, in logarithms: for very negative z both underflow, but not the ratio.
+        slope = self._over(z, ops.expand_dims(log_probability, axis))
+        return slope * ops.expand_dims(upstream, axis)
+
+
+class BinaryUnits(_Neurons):
+    """Binary neurons: `p(x = 1) = sigmoid(z)` and `F(z) = -sum_e log(1 + exp(z_e))`.
+
+    Example:
+
+    >>> units = BinaryUnits()
+    >>> z = ops.zeros((2, 5, 3))
+    >>> units.free_energy(z).shape, sorted(set(np.ravel(units.sample(z, seed=0)).tolist()))
+    (TensorShape([2, 5]), [0.0, 1.0])
+
+    Reference:
+
+    - [Hinton, 2002](https://doi.org/10.1162/089976602760128018)
+    """
+
+    def mean(self, z, axis=-1):
+        """Return sigmoid(z), of the shape of z."""
+        return ops.sigmoid(at_least_float32(z))
+
+    def free_energy(self, z, axis=-1):
+        """Return `-sum_e log(1 + exp(z_e))` in nats, summed over the axis."""
+        return -ops.sum(ops.softplus(at_least_float32(z)), axis=axis)
+
+    def base_energy(self, x, axis=-1):
+        """Return zeros, summed over the axis: for z = 0 the two states are equally likely."""
+        return ops.zeros_like(ops.sum(x, axis=axis))
+
+    def log_odds(self, z, axis=-1):
+        """Return the log-odds `log(prod_e (1 + exp(z_e)) - 1)` that any neuron is on."""
+        z = at_least_float32(z)
+        energy = ops.sum(ops.softplus(z), axis=axis)
+        # For a small energy e, log(exp(e) - 1) is about log(e) + e/2, and log(softplus(z)) is
+        # about z for very negative z.
+        logs = ops.where(z < -10, z, ops.log(ops.softplus(ops.maximum(z, -10))))
+        small = ops.logsumexp(logs, axis=axis) + ops.minimum(energy, 1) / 2
+        held = ops.maximum(energy, 1e-3)
+        return ops.where(energy < 1e-3, small, held + ops.log(-ops.expm1(-held)))
+
+    def mean_gradient(self, z, upstream, axis=-1):
+        """Return the gradient in z, given the gradient in `mean`."""
+        mean = self.mean(z)
+        return mean * (1 - mean) * upstream
+
+    def _over(self, z, log_probability):
+        return ops.exp(ops.log_sigmoid(at_least_float32(z)) - log_probability)
+
+    def drawn(self, z, noise):
+        """Return samples of p(x | z), zeros and ones, from uniform `noise`."""
+        mean = self.mean(z)
+        return ops.cast(noise < mean, mean.dtype)
+
+
+class GaussianUnits(_Neurons):
+    """Real neurons of unit variance: `p(x | z) = N(z, 1)` and `F(z) = -|z|^2/2`.
+
+    Example:
+
+    >>> units = GaussianUnits()
+    >>> float(units.free_energy(np.array([[3.0, 4.0]]))[0])
+    -12.5
+
+    Reference:
+
+    - [Hinton & Salakhutdinov, 2006](https://doi.org/10.1126/science.1127647), linear units
+    """
+
+    def mean(self, z, axis=-1):
+        """Return z itself."""
+        return at_least_float32(z)
+
+    def free_energy(self, z, axis=-1):
+        """Return `-|z|^2/2` in nats, summed over the axis."""
+        return -ops.sum(ops.square(at_least_float32(z)), axis=axis) / 2
+
+    def base_energy(self, x, axis=-1):
+        """Return `(|x|^2 + E log 2 pi)/2`, minus the log-density of x under N(0, 1)."""
+        return ops.sum(ops.square(x) + math.log(2 * math.pi), axis=axis) / 2
+
+    def log_odds(self, z, axis=-1):
+        """Return `log(exp(|z|^2/2) - 1)`; a finite minimum for the zero vector."""
+        energy = -self.free_energy(z, axis)
+        tiny = float(np.finfo(backend.standardize_dtype(energy.dtype)).tiny)
+        held = ops.maximum(energy, tiny)
+        return held + ops.log(-ops.expm1(-held))
+
+    def mean_gradient(self, z, upstream, axis=-1):
+        """Return the gradient in z, given the gradient in `mean`."""
+        return ops.convert_to_tensor(upstream)
+
+    def _over(self, z, log_probability):
+        return at_least_float32(z) * ops.exp(-log_probability)
+
+    def noise(self, shape, dtype, seed):
+        """Return the noise of a sample: standard Gaussian numbers."""
+        return keras.random.normal(shape, dtype=dtype, seed=seed)
+
+    def drawn(self, z, noise):
+        """Return samples of N(z, 1), of the shape of z, from Gaussian `noise`."""
+        return self.mean(z) + noise
+
+
+CAPSULES = CapsuleUnits()
+
+
+def probability(z, axis=-1):
+    """Return the probability `|z|^2/(1 + |z|^2) = sigmoid(log |z|^2)` that a capsule is on.
+
+    Args:
+        z: Tensor (..., E), pre-activations.
+        axis: int, the axis of the vector.
+
+    Returns:
+        Tensor (...) in [0, 1], the length of `squash(z)`.
+
+    Example:
+
+    >>> float(probability(np.array([[1.0, 0.0]]))[0])
+    0.5
+    """
+    return CAPSULES.probability(z, axis=axis)
+
+
+def free_energy(z, units=CAPSULES):
+    """Return the free energy of the visible units, `F = -sum_j log(1 + |z_j|^2)`.
+
+    For fixed coupling coefficients, exp(-F) is the unnormalised probability of the visible units.
+
+    Args:
+        z: Tensor (B, J, E), pre-activations of the experts.
+        units: Units of the experts, such as `CapsuleUnits`.
+
+    Returns:
+        Tensor (B,), in nats. A lower value is more probable.
+
+    Example:
+
+    >>> free_energy(ops.ones((2, 5, 3))).shape
+    TensorShape([2])
+
+    Reference:
+
+    - [Hauser, 2019](https://arxiv.org/abs/1907.11643), free energy of the product
+    """
+    return ops.sum(units.free_energy(at_least_float32(z)), axis=-1)

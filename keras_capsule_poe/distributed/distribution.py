@@ -1,0 +1,174 @@
+"""Data-parallel training over several devices and machines.
+
+Every process has the whole model. Each device computes the gradients of its shard of the batch,
+`tf.distribute` sums them, and all processes make the same update. Only the chief, worker 0, writes.
+"""
+
+import contextlib
+import json
+
+import numpy as np
+
+from keras_capsule_poe.data.mapping import CHUNK, map_batches
+from keras_capsule_poe.distributed.rendezvous import stopped
+from keras_capsule_poe.errors import RunFailed
+
+
+class Distribution:
+    """Devices of a run; by default the one device of this process."""
+
+    def __init__(self, strategy=None, worker=0, workers=1):
+        self.strategy, self.worker, self.workers = strategy, worker, workers
+        self.replicas = 1 if strategy is None else strategy.num_replicas_in_sync
+
+    @property
+    def is_chief(self):
+        """True if this process writes files."""
+        return self.worker == 0
+
+    def share_out(self, function, data):
+        """Run `function(shard, offset, total, share)` on all devices; return the first result."""
+        import tensorflow as tf
+
+        # `share` is the weight of a shard in a mean, and `function` sums over the devices itself.
+        # A batch with fewer rows than devices goes to every device whole.
+        total, number = tf.shape(tf.nest.flatten(data)[0])[0], self.replicas
+
+        def replica():
+            i = tf.distribute.get_replica_context().replica_id_in_sync_group
+            is_enough = total >= number
+            start = tf.where(is_enough, i * total // number, 0)
+            end = tf.where(is_enough, (i + 1) * total // number, total)
+            with tf.device("CPU:0"):
+                part = tf.nest.map_structure(lambda rows: rows[start:end], data)
+            share = tf.where(is_enough, (end - start) / total, 1 / number)
+            return function(part, start, total, share)
+
+        found = self.strategy.run(replica)
+        return tf.nest.map_structure(
+            lambda x: self.strategy.experimental_local_results(x)[0], found
+        )
+
+    @contextlib.contextmanager
+    def sharing_out(self, model):
+        """Context in which a model's training steps are sharded over the devices."""
+        if self.strategy is None:
+            yield
+            return
+        if not hasattr(model, "share_out"):
+            raise RunFailed(f"The training of a {type(model).__name__} cannot be shared out.")
+        model.share_out = self.share_out
+        try:
+            with self.told():
+                yield
+        finally:
+            model.share_out = None
+
+    @property
+    def devices(self):
+        """Number of replicas in this process."""
+        return max(1, self.replicas // self.workers)
+
+    def map(self, function, rows):
+        """Return `map_batches(function, rows)` (N, ...), computed by all processes together."""
+        graph, chunk = self.on_devices(function), CHUNK * self.devices
+        return self.gathered(lambda own: map_batches(graph, rows[own], chunk=chunk), len(rows))
+
+    def gathered(self, compute, n):
+        """Return an array (N, ...) of which each process computes one slice with `compute`."""
+        bounds = [n * worker // self.workers for worker in range(self.workers + 1)]
+        found = compute(slice(bounds[self.worker], bounds[self.worker + 1]))
+        if self.workers == 1:
+            return found
+        whole = np.empty((n, *found.shape[1:]), found.dtype)
+        for worker, (start, end) in enumerate(zip(bounds, bounds[1:])):
+            if start < end:
+                own = found if worker == self.worker else whole[start:end]
+                whole[start:end] = self._from(worker, [own])[0]
+        return whole
+
+    def on_devices(self, function):
+        """Return a version of `function` that shards its rows over the devices of this process."""
+        if self.devices == 1:
+            return function
+        import tensorflow as tf
+
+        @tf.function(reduce_retracing=True, autograph=False)
+        def mapped(rows):
+            total, local = tf.shape(rows)[0], self.devices
+
+            def replica():
+                i = tf.distribute.get_replica_context().replica_id_in_sync_group % local
+                return function(rows[i * total // local : (i + 1) * total // local])
+
+            found = self.strategy.run(replica)
+            return tf.concat(self.strategy.experimental_local_results(found), axis=0)
+
+        return mapped
+
+    # Communication between processes
+
+    def from_chief(self, value):
+        """Return the chief's JSON value in every process; this is also a barrier."""
+        if self.workers == 1:
+            return value
+        text = np.frombuffer(json.dumps(value).encode(), "uint8")
+        (length,) = self._from(0, [np.array([len(text)])])
+        (text,) = self._from(0, [text if self.is_chief else np.zeros(length[0], "uint8")])
+        return json.loads(text.tobytes())
+
+    def give_variables(self, variables):
+        """Assign the chief's values to the variables of every process."""
+        if self.workers == 1:
+            return
+        for variable, value in zip(variables, self._from(0, [np.array(v) for v in variables])):
+            variable.assign(value)
+
+    def _from(self, worker, arrays):
+        """Return one worker's arrays, bit for bit; all processes pass arrays of these shapes."""
+        # The other processes add zeros, and sums of integers are exact.
+        data = b"".join(array.tobytes() for array in arrays)
+        words = np.frombuffer(data + bytes(-len(data) % 8), "int64")
+        words = self._summed(words if worker == self.worker else np.zeros_like(words))
+        data, found = words.tobytes(), []
+        for array in arrays:
+            values = np.frombuffer(data[: array.nbytes], array.dtype)
+            found.append(values.reshape(array.shape))
+            data = data[array.nbytes :]
+        return found
+
+    def _summed(self, words):
+        import tensorflow as tf
+
+        if not hasattr(self, "_sum"):
+            local = self.devices
+
+            def replica(words):
+                context = tf.distribute.get_replica_context()
+                is_first = context.replica_id_in_sync_group % local == 0
+                return context.all_reduce("SUM", tf.where(is_first, words, 0))
+
+            self._sum = tf.function(
+                lambda words: self.strategy.run(replica, args=(words,)),
+                input_signature=[tf.TensorSpec((None,), "int64")],
+                autograph=False,
+            )
+        with self.told():
+            found = self._sum(tf.constant(words))
+            return self.strategy.experimental_local_results(found)[0].numpy()
+
+    @contextlib.contextmanager
+    def told(self):
+        """Context that replaces the error of a lost process by a one-line `RunFailed`."""
+        try:
+            yield
+        except Exception as error:
+            if self.workers > 1 and type(error).__name__ in _LOST:
+                said = stopped(self.worker, self.workers)
+                raise RunFailed(said, mend="all_workers") from error
+            raise
+
+
+# Errors that TensorFlow raises when another process is gone.
+_LOST = ("UnavailableError", "AbortedError", "CancelledError", "FailedPreconditionError",
+         "DeadlineExceededError", "InternalError")  # fmt: skip

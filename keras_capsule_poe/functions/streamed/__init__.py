@@ -1,1 +1,0 @@
-"""Fused routing over blocks of capsules, with explicit gradients and little memory."""

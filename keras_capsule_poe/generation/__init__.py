@@ -1,1 +1,0 @@
-"""Images that a trained model draws, reconstructs and decodes."""

@@ -1,0 +1,1 @@
+"""Protocols, contrastive training, and stages that several model families share."""

@@ -1,0 +1,271 @@
+"""Optimizers of the stages, with their learning-rate schedules."""
+
+import inspect
+import math
+import re
+
+import keras
+import numpy as np
+
+from keras_capsule_poe.core.numerics import compiled
+from keras_capsule_poe.data.mapping import CHUNK, to_pixels
+from keras_capsule_poe.distributed.distribution import Distribution
+from keras_capsule_poe.errors import ConfigError, DataError, in_section
+from keras_capsule_poe.layers.primary_capsules import PrimaryCapsules
+from keras_capsule_poe.models.base.autoencoder import SMALLEST_IMAGE, ConvAutoencoder
+from keras_capsule_poe.training.family import Cost, Schedule
+from keras_capsule_poe.training.optimizers import ConvolutionMuon
+from keras_capsule_poe.training.precision import policy
+
+
+def for_autoencoder(decay_steps, learning_rate=2e-3, final_rate=0.02, weight_decay=2.0):
+    """Return Muon with a short warm-up and a cosine decay to `final_rate * learning_rate`."""
+    _check_rates(learning_rate, final_rate)
+    if not weight_decay >= 0:
+        raise ValueError(f"`weight_decay` must be zero or more. Received: {weight_decay!r}")
+    warm_up = min(50, max(1, decay_steps // 10))
+    rate = keras.optimizers.schedules.CosineDecay(
+        learning_rate / 10,
+        max(1, decay_steps - warm_up),
+        alpha=final_rate,
+        warmup_target=learning_rate,
+        warmup_steps=warm_up,
+    )
+    # Weight decay keeps the features in few directions.
+    return ConvolutionMuon(rate, weight_decay=weight_decay or None)
+
+
+def for_capsules(decay_steps, learning_rate=0.2, momentum=0.9, final_rate=0.1):
+    """Return SGD with momentum and a cosine decay to `final_rate * learning_rate`."""
+    _check_rates(learning_rate, final_rate)
+    if not 0 <= momentum < 1:
+        raise ValueError(f"`momentum` must lie in [0, 1). Received: momentum={momentum!r}")
+    rate = keras.optimizers.schedules.CosineDecay(learning_rate, decay_steps, alpha=final_rate)
+    return keras.optimizers.SGD(rate, momentum=momentum)
+
+
+def _check_rates(learning_rate, final_rate):
+    if not learning_rate > 0:
+        raise ValueError(
+            f"`learning_rate` must be above zero. Received: learning_rate={learning_rate!r}"
+        )
+    if not 0 <= final_rate <= 1:
+        raise ValueError(f"`final_rate` must lie in [0, 1]. Received: final_rate={final_rate!r}")
+
+
+# Images per device and call. The number is fixed because other batch sizes round differently.
+AT_ONCE = 128
+_UNITS = {"MB": 1e6, "GB": 1e9, "TB": 1e12}
+
+
+class EncodedRows:
+    """Float16 feature maps (N, h, w, F) of images, computed each time that rows are read."""
+
+    dtype = np.dtype("float16")
+
+    def __init__(self, autoencoder, images, distribution=None):
+        distribution = distribution or Distribution()
+        self.images = images
+        self.shape = (len(images), *autoencoder.feature_shape)
+        self._at_once = AT_ONCE * distribution.devices
+
+        def encode(pixels):
+            with autoencoder.fast():
+                return keras.ops.cast(autoencoder.encode(pixels), self.dtype.name)
+
+        self._encode = distribution.on_devices(compiled(encode))
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, key):
+        if isinstance(key, (int, np.integer)):
+            return self[[key]][0]
+        images = self.images[key]
+        found = np.empty((len(images), *self.shape[1:]), self.dtype)
+        together = np.zeros((self._at_once, *self.images.shape[1:]), "float32")
+        for start in range(0, len(images), self._at_once):
+            some = to_pixels(images[start : start + self._at_once])
+            together[: len(some)] = some
+            maps = keras.ops.convert_to_numpy(self._encode(keras.ops.convert_to_tensor(together)))
+            found[start : start + len(some)] = maps[: len(some)]
+        return found
+
+
+def feature_bytes(feature_shape, images):
+    """Return the bytes on disk of the feature maps (h, w, F) of `images` images."""
+    return EncodedRows.dtype.itemsize * math.prod(feature_shape) * images
+
+
+def disk_limit(limit=100.0):
+    """Return the disk limit of features in bytes, from a number of GB or text like "500 MB"."""
+    found = re.fullmatch(r"([\d.]+) ?([MGT]B)?", str(limit).upper())
+    try:
+        return float(found[1]) * _UNITS[found[2] or "GB"]
+    except (TypeError, ValueError):
+        raise ValueError(
+            "`limit` must be a number of GB, zero or more, or have a unit, as 500MB, 20GB or 2TB. "
+            f"Received: limit={limit!r}"
+        ) from None
+
+
+# Functions and classes that take the settings of each section.
+USES = {
+    "autoencoder": (ConvAutoencoder, policy, Schedule, for_autoencoder),
+    "primary": (PrimaryCapsules,),
+    "features": (disk_limit,),
+}
+
+
+def arguments(config, section, function):
+    """Return the settings of a section that `function` accepts, as keyword arguments."""
+    names = parameters(function)
+    return {name: value for name, value in vars(config[section]).items() if name in names}
+
+
+def parameters(function):
+    """Return the argument names of a function, or of a class and its bases in this package."""
+    if not inspect.isclass(function):
+        return set(inspect.signature(function).parameters)
+    ours = [c for c in function.__mro__ if c.__module__.startswith("keras_capsule_poe")]
+    return {name for c in ours for name in inspect.signature(c).parameters}
+
+
+def build_autoencoder(config, image_shape):
+    """Return the autoencoder, built for images (H, W, C) but not compiled."""
+    model = ConvAutoencoder(
+        **arguments(config, "autoencoder", ConvAutoencoder),
+        seed=config.seed,
+        dtype=policy(**arguments(config, "autoencoder", policy)),
+        name="autoencoder",
+    )
+    model.build((None, *image_shape))
+    return model
+
+
+def build_primary(config, feature_shape):
+    """Return the primary capsules, built for feature maps (h, w, F) but not adapted."""
+    layer = PrimaryCapsules(**arguments(config, "primary", PrimaryCapsules), name="primary")
+    layer.build((None, *feature_shape))
+    return layer
+
+
+def schedule(config, section):
+    """Return the training `Schedule` of a section."""
+    return Schedule(**arguments(config, section, Schedule))
+
+
+def optimizer(config, section, images):
+    """Return the optimizer of a section for `images` training images."""
+    epochs, steps = schedule(config, section).over(images)
+    function = for_autoencoder if section == "autoencoder" else for_capsules
+    return function(decay_steps=epochs * steps, **arguments(config, section, function))
+
+
+def on_disk(config, feature_shape, images):
+    """Return whether the feature maps (h, w, F) of all images fit the disk limit."""
+    return feature_bytes(feature_shape, images) <= disk_limit(config["features"].limit)
+
+
+def check_varied(config, data):
+    """Raise `DataError` if all training images are equal."""
+    # The features of equal images have no scale.
+    images = data.train.images
+    if all(np.array_equal(image, images[0]) for image in images):
+        raise DataError(
+            "Images must differ to train on them. "
+            f"Received: {len(images)} training images, all equal"
+        )
+
+
+def smallest(config):
+    """Return the minimum height and width of images in pixels."""
+    return SMALLEST_IMAGE
+
+
+def check(config, image_shape, later):
+    """Build every part to validate the settings; raise `ConfigError` that names the section."""
+    shape = image_shape or (28, 28, 1)
+    if min(shape[:2]) < SMALLEST_IMAGE:
+        raise ConfigError(
+            f"images must be at least {SMALLEST_IMAGE}x{SMALLEST_IMAGE} pixels for this model. "
+            f"Received: {shape[0]}x{shape[1]}",
+            mend="image_size",
+        )
+    with in_section("autoencoder"):
+        feature_shape = build_autoencoder(config, shape).feature_shape
+        optimizer(config, "autoencoder", images=1)
+    with in_section("features"):
+        disk_limit(config["features"].limit)
+    with in_section("primary"):
+        primary = build_primary(config, feature_shape)
+    # `later` has pairs (section, function of the primary capsules), in build order.
+    for section, build in later:
+        with in_section(section):
+            build(primary)
+
+
+# Fraction of the machine's large float32 product rate that each stage reached on two cores. It
+# exceeds 1 with bfloat16 convolutions or fast convolution algorithms.
+SHARE = {"autoencoder": 1.1, "features": 0.9}
+BFLOAT16_SHARE = {"autoencoder": 1.1, "features": 1.3}
+BYTES = 4
+
+
+def autoencoder(config, image_shape, images, held_out):
+    """Return the `Cost` of training the autoencoder."""
+    shapes = shapes_of(config, image_shape)
+    activations = 6 * config["autoencoder"].batch_size * math.prod(shapes.inner) * BYTES
+    # A convolution's backward pass costs twice its forward pass.
+    share = _share(config, "autoencoder")
+    return trained(config, "autoencoder", share, 3 * shapes.operations, images, activations)
+
+
+def features(config, image_shape, images, held_out):
+    """Return the `Cost` of computing the feature maps."""
+    shapes = shapes_of(config, image_shape)
+    every = images + held_out
+    stays = on_disk(config, shapes.features, every)
+    size = feature_bytes(shapes.features, every)
+    taken = f"{size / 1e9:.2f} GB on disk"
+    return Cost(
+        flops=shapes.operations / 2 * every,
+        share=_share(config, "features"),
+        steps=math.ceil(every / CHUNK),
+        disk=size if stays else 0,
+        note=taken
+        if stays
+        else f"computed anew for each batch, since they would take {taken}, "
+        f"above features.limit ({config['features'].limit})",
+    )
+
+
+def recomputed(config, image_shape, images, held_out, share):
+    """Return the operations per image to recompute features, at the rate `share`; 0 if cached."""
+    shapes = shapes_of(config, image_shape)
+    if on_disk(config, shapes.features, images + held_out):
+        return 0.0
+    return shapes.operations / 2 * share / _share(config, "features")
+
+
+def shapes_of(config, image_shape):
+    """Return the shapes of the autoencoder; see `ConvAutoencoder.shapes`."""
+    return ConvAutoencoder.shapes(image_shape, config["autoencoder"].filters)
+
+
+def trained(config, section, share, flops, images, memory):
+    """Return the `Cost` of training a section, from the operations `flops` of one image."""
+    epochs, steps = schedule(config, section).over(images)
+    return Cost(
+        flops=float(flops) * images * epochs,
+        share=share,
+        epochs=epochs,
+        steps=epochs * steps,
+        memory=memory,
+    )
+
+
+def _share(config, stage):
+    precision = policy(**arguments(config, "autoencoder", policy))
+    shares = SHARE | (BFLOAT16_SHARE if precision == "mixed_bfloat16" else {})
+    return shares[stage]

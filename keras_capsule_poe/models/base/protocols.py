@@ -1,0 +1,315 @@
+"""The protocol of models that classify images."""
+
+import contextlib
+import dataclasses
+
+from keras import ops
+
+from keras_capsule_poe.core.randomness import step_seed
+from keras_capsule_poe.errors import BadUse
+
+
+class CapsuleClassifier:
+    """Protocol of classifiers that the tools of this package train, evaluate and export.
+
+    It is a mixin for a `keras.Model` with an `image_shape` (H, W, C).
+
+    Attributes:
+        TITLE: String, a readable title.
+        MEASURE: String, the meaning of `probabilities`: the `"length"` or `"activation"` of a
+            class capsule, or the `"probability"` of a softmax.
+        ENDPOINTS, SHARED: Dicts from SavedModel endpoints and the methods they share to argument
+            names.
+        iterations: Integer, the number of updates of the coupling coefficients. If positive, the
+            model has `couplings` and `coupling_changes`, see `CapsNet`.
+        view: Layer that crops images, or None.
+
+    Example:
+
+    >>> from keras_capsule_poe import ConvClassifier
+    >>> issubclass(ConvClassifier, CapsuleClassifier), ConvClassifier.ENDPOINTS
+    (True, {'classify': ('images',)})
+    """
+
+    TITLE = "Capsule classifier"
+    MEASURE = "length"
+    ENDPOINTS = {"classify": ("images",), "reconstruct": ("images",)}
+    SHARED: dict[str, tuple[str, ...]] = {}
+    iterations = 0
+    view = None
+
+    def check_compiled(self):
+        """Raise `ValueError` if the model was compiled with a loss."""
+        if self.compiled and self.loss is not None:
+            raise ValueError(
+                f"{type(self).__name__} has a loss of its own, which it is given when it is made: "
+                f"compile it with an optimizer and no `loss`. Received: loss={self.loss!r}"
+            )
+
+    def classify(self, images):
+        """Return `probabilities` (B, J) and `classes` (B,) of images, a dict."""
+        raise NotImplementedError
+
+    def reconstruct(self, images):
+        """Return the `images` (B, H, W, C) decoded from the class capsules, a dict."""
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True)
+class Mode:
+    """One way in which a model samples images."""
+
+    # The widest domain comes first and is the default; the one of the training data comes last.
+    domains: tuple[str, ...] = ()
+    columns: int = 20  # images per row of a picture
+    note: str = ""
+    domain_notes: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+class GenerativeModel:
+    """Protocol of image models with capsule codes that the tools of this package use.
+
+    It is a mixin for a `keras.Model`. A subclass implements the methods that raise
+    `NotImplementedError` here. It sets `image_shape` (H, W, C), `capsules` J, `dim` E and `MODES`.
+
+    Attributes:
+        TITLE: String, a readable title.
+        MODES: Dict of `Mode` by name. The first is the default.
+        CHAINS: Tuple of strings, the Markov chains of the model: `"meanfield"`, `"gibbs"`.
+        CODES: String, the range of a capsule: the unit `"ball"`, if its length is a probability,
+            or the unit `"cube"`, if each dimension is one.
+        CEILINGS: Tuple of strings, the `reconstructions` that serve as upper bounds in the
+            evaluation of samples.
+        ENDPOINTS, SHARED: Dicts from SavedModel endpoints and the methods they share to argument
+            names.
+
+    Example:
+
+    >>> class Digits(GenerativeModel):
+    ...     MODES = {"single": Mode(("complete", "visited")), "joint": Mode()}
+    >>> Digits().resolve_mode(), Digits().resolve_mode("joint")
+    (('single', 'complete'), ('joint', None))
+    """
+
+    TITLE = "Generative model"
+    MODES: dict[str, Mode] = {}
+    CHAINS: tuple[str, ...] = ()
+    CODES = "ball"
+    CEILINGS: tuple[str, ...] = ()
+    ENDPOINTS = {
+        "encode": ("images",),
+        "decode": ("capsules",),
+        "reconstruct": ("images",),
+        "free_energy": ("images",),
+        "sample": ("n", "seed"),
+    }
+    SHARED = {"code": ("images",), "render": ("capsules",)}
+
+    @property
+    def own_parameters(self):
+        """Number of parameters, without those of a feature extractor."""
+        return self.count_params()
+
+    def call(self, images):
+        """Return the reconstructed images."""
+        return self.reconstruct(images)["images"]
+
+    def compute_output_shape(self, input_shape):
+        return tuple(input_shape)
+
+    def code(self, images, coefficients=None):
+        """Encode images.
+
+        Args:
+            images: Tensor (B, H, W, C), pixels in `[0, 1]`.
+            coefficients: `"uniform"` turns routing off. None is the model's own routing.
+
+        Returns:
+            Dict with `capsules` (B, J, E), `probabilities` (B, J) and `free_energy` (B,) in nats.
+            Models whose clustering needs other features add `experts` (B, J, E).
+        """
+        raise NotImplementedError
+
+    def featured_code(self, images):
+        """Return `code` plus the `features` (B, ...), computed once."""
+        return {**self.code(images), "features": self.to_features(images)}
+
+    def render(self, capsules):
+        """Decode codes (B, J, E) to a dict with `images` (B, H, W, C) and model-specific extras."""
+        raise NotImplementedError
+
+    def draw(self, n, seed, mode=None, domain=None):
+        """Sample codes.
+
+        Args:
+            n: Integer or scalar integer tensor, the number of codes.
+            seed: Integer or scalar integer tensor.
+            mode: String, a key of `MODES`. None is the first.
+            domain: String, a domain of the mode. None is its first.
+
+        Returns:
+            Dict with `capsules` (N, J, E). If each image has one active capsule, `capsule` (N,) is
+            its index. Each block of J images then has every capsule once, in random order.
+
+        Raises:
+            BadUse: If the mode or the domain is unknown.
+        """
+        raise NotImplementedError
+
+    def to_visible(self, images):
+        """Encode images (B, H, W, C) to the state (B, ...) of the Markov chain."""
+        raise NotImplementedError
+
+    def from_visible(self, x):
+        """Decode states (B, ...) of the Markov chain to images (B, H, W, C)."""
+        raise NotImplementedError
+
+    def visible_noise(self, n, seed):
+        """Sample initial states (N, ...) of the Markov chain."""
+        raise NotImplementedError
+
+    def chain_step(self, x, seed=None):
+        """Return the next state (B, ...): a Gibbs step with `seed`, else mean field."""
+        raise NotImplementedError
+
+    def to_features(self, images):
+        """Return the features (B, ...) that baselines and linear probes use."""
+        raise NotImplementedError
+
+    def from_features(self, features):
+        """Decode features (B, ...) to images (B, H, W, C)."""
+        raise NotImplementedError
+
+    def fast(self):
+        """Context manager: use faster, less precise convolutions. See `ConvAutoencoder.fast`."""
+        autoencoder = getattr(self, "autoencoder", None)
+        return getattr(autoencoder, "fast", contextlib.nullcontext)()
+
+    def reconstructions(self, images):
+        """Reconstruct images from each level of the model.
+
+        Returns:
+            Dict of pairs (decoded, original) of tensors (B, ...), in display order.
+        """
+        raise NotImplementedError
+
+    def encode(self, images):
+        """Return a dict with `capsules` (B, J, E) and their `probabilities` (B, J)."""
+        code = self.code(images)
+        return {name: code[name] for name in ("capsules", "probabilities")}
+
+    def free_energy(self, images):
+        """Return a dict with the `free_energy` (B,) of images, in nats."""
+        return {"free_energy": self.code(images)["free_energy"]}
+
+    def decode(self, capsules):
+        """Return a dict with the `images` (B, H, W, C) of codes (B, J, E)."""
+        return {"images": self.render(capsules)["images"]}
+
+    def reconstruct(self, images):
+        """Decode the whole code of images (B, H, W, C). See `render`."""
+        return self.render(self.code(images)["capsules"])
+
+    def gibbs(self, images, steps, seed):
+        """Run the Markov chain from images, for models with `"gibbs"` in `CHAINS`.
+
+        Args:
+            images: Tensor (B, H, W, C), pixels in `[0, 1]`.
+            steps: Integer or scalar integer tensor, zero or more.
+            seed: Integer or scalar integer tensor.
+
+        Returns:
+            Dict with `images` (B, H, W, C), pixels in `[0, 1]`.
+        """
+
+        def step(done, x):
+            return self.chain_step(x, step_seed(seed, done + 1))
+
+        return {"images": self.from_visible(ops.fori_loop(0, steps, step, self.to_visible(images)))}
+
+    def sample(self, n, seed, mode=None, domain=None):
+        """Return the result of `draw` and the decoded `images` (N, H, W, C), pixels in `[0, 1]`."""
+        drawn = self.draw(n, seed, mode, domain)
+        return {**self.decode(drawn["capsules"]), **drawn}
+
+    def resolve_mode(self, mode=None, domain=None):
+        """Fill in the default mode and domain; raise `BadUse` if one is unknown."""
+        mode = next(iter(self.MODES), None) if mode is None else mode
+        if mode not in self.MODES:
+            raise BadUse(f"`mode` must be {_listed(self.MODES)}. Received: mode={mode!r}")
+        domains = tuple(self.MODES[mode].domains)
+        if domain is None:
+            return mode, domains[0] if domains else None
+        if domain not in domains:
+            wanted = f"be {_listed(domains)}" if domains else "be left out: there is none"
+            raise BadUse(f"`domain` must {wanted} in mode {mode!r}. Received: domain={domain!r}")
+        return mode, domain
+
+
+def _listed(names):
+    names = [repr(name) for name in names]
+    return f"one of {', '.join(names)}" if len(names) > 1 else "".join(names)
+
+
+class Density:
+    """Base class of densities, log p = log weight - log Z; `about` says what the nats refer to."""
+
+    about = ""
+    TEMPERATURES, CHAINS = 100, 100
+
+    def log_weights(self, images):
+        """Return log p + log Z (N,) in nats of images (N, H, W, C), uint8 or pixels."""
+        raise NotImplementedError
+
+    def exact(self):
+        """Return log Z in nats if it can be summed, else None."""
+        return None
+
+    def bracket(self, temperatures, chains, seed):
+        """Return the `functions.Bracket` of log Z by annealing, or None if nothing is annealed."""
+        raise NotImplementedError
+
+
+class LikelihoodModel:
+    """Mixin for a `GenerativeModel` that has a likelihood.
+
+    Attributes:
+        DENSITIES: dict that maps each extra argument of `density` to its allowed words.
+
+    Example:
+
+    >>> LikelihoodModel.DENSITIES
+    {}
+    """
+
+    DENSITIES: dict[str, tuple[str, ...]] = {}
+
+    def density(self, images, seed=0, **named):
+        """Return the model's density of images.
+
+        Args:
+            images: Array (N, H, W, C), uint8 training images, to which a reference distribution may
+                be fitted.
+            seed: int, for random preprocessing of images, such as binarization.
+            **named: Words as in `DENSITIES`.
+
+        Returns:
+            `Density` with the methods `log_weights`, `exact` and `bracket`.
+
+        Raises:
+            BadUse: If a required word is missing or unknown.
+        """
+        raise NotImplementedError
+
+    def check_named(self, **named):
+        """Raise `BadUse` for arguments or words that `DENSITIES` does not allow."""
+        for name, word in named.items():
+            choices = self.DENSITIES.get(name)
+            if choices is None:
+                raise BadUse(f"The likelihood of this model has no `{name}` to name.")
+            if word not in choices:
+                listed = ", ".join(map(repr, choices))
+                raise BadUse(
+                    f"`{name}` must be one of {listed}. Received: {name}={word!r}",
+                    mend=f"name:{name}",
+                )

@@ -1,0 +1,222 @@
+"""An RBM of images as a generative model: one capsule whose dimensions are hidden neurons."""
+
+import math
+
+import keras
+from keras import ops
+
+from keras_capsule_poe.core.harmonium import gibbs_chain, gibbs_step
+from keras_capsule_poe.core.numerics import one_of, whole_number
+from keras_capsule_poe.core.randomness import StatelessSeed
+from keras_capsule_poe.core.units import BinaryUnits
+from keras_capsule_poe.models.base.protocols import GenerativeModel, LikelihoodModel, Mode
+from keras_capsule_poe.models.boltzmann.density import HarmoniumDensity
+from keras_capsule_poe.models.boltzmann.layers import RestrictedBoltzmannMachine
+
+BINARIZE = ("stochastic", "threshold")
+
+
+@keras.saving.register_keras_serializable("keras_capsule_poe")
+class ImageBoltzmannMachine(LikelihoodModel, GenerativeModel, keras.Model):
+    """Generative model of images with a trained RBM over pixels or autoencoder features.
+
+    A code is one capsule (B, 1, E): the probabilities `p(h = 1 | v)`, or drawn neurons. Gibbs
+    sampling runs in float64. Rounding then cannot flip a neuron, and equal seeds give equal
+    images on every machine.
+
+    Args:
+        machine: `RestrictedBoltzmannMachine`, trained, or its config.
+        image_shape: (H, W, C).
+        binarize: `"stochastic"` uses pixels as probabilities of visible neurons. Codes use these
+            probabilities and likelihoods use draws. `"threshold"` sets pixels above 0.5 to one.
+            `None` uses pixels or features as they are.
+        autoencoder: `ConvAutoencoder`, trained, whose features are the visible neurons.
+            `None`: pixels are the visible neurons.
+        particles: int, number of stored visible states (persistent chains) that start sampling.
+        burn_in: int, Gibbs steps from a stored state to a sample.
+        **kwargs: Base model arguments.
+
+    Call arguments:
+        images: Tensor (B, H, W, C), pixels in `[0, 1]`.
+
+    Returns:
+        Tensor (B, H, W, C), mean-field reconstructions.
+
+    Raises:
+        ValueError: If an argument has a wrong value.
+
+    Example:
+
+    >>> machine = RestrictedBoltzmannMachine(3)
+    >>> model = ImageBoltzmannMachine(machine, (4, 4, 1), particles=2, burn_in=5)
+    >>> model.build()
+    >>> model.sample(6, seed=0)["images"].shape
+    TensorShape([6, 4, 4, 1])
+
+    Reference:
+
+    - [Hinton, 2012](https://doi.org/10.1007/978-3-642-35289-8_32), practical guide
+    """
+
+    TITLE = "Restricted Boltzmann machine"
+    CHAINS = ("gibbs", "meanfield")
+    CODES = "cube"
+    MODES = {"joint": Mode(note="Means of pixels given hidden neurons, drawn by Gibbs sampling.")}
+    ENDPOINTS = {**GenerativeModel.ENDPOINTS, "gibbs": ("images", "steps", "seed")}
+
+    def __init__(
+        self,
+        machine,
+        image_shape,
+        binarize="threshold",
+        autoencoder=None,
+        particles=100,
+        burn_in=100,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.machine, self.autoencoder = (
+            keras.saving.deserialize_keras_object(part) if isinstance(part, dict) else part
+            for part in (machine, autoencoder)
+        )
+        if not isinstance(self.machine, RestrictedBoltzmannMachine):
+            raise ValueError(
+                f"`machine` must be a RestrictedBoltzmannMachine. Received: machine={machine!r}"
+            )
+        if binarize is not None:
+            one_of("binarize", binarize, BINARIZE)
+            if self.machine.visible != "bernoulli":
+                raise ValueError(
+                    f"`binarize` must be None where neurons are {self.machine.visible!r}. "
+                    f"Received: binarize={binarize!r}"
+                )
+        self.image_shape, self.binarize = tuple(image_shape), binarize
+        self.capsules, self.dim = 1, self.machine.units
+        self.kept = whole_number("particles", particles)
+        self.burn_in = whole_number("burn_in", burn_in)
+
+    @property
+    def CEILINGS(self):
+        return ("whole_code",) if self.autoencoder is None else ("autoencoder", "whole_code")
+
+    @property
+    def own_parameters(self):
+        return self.machine.count_params()
+
+    def build(self, input_shape=None):
+        if self.autoencoder is not None and not self.autoencoder.built:
+            self.autoencoder.build((None, *self.image_shape))
+        neurons = math.prod(self._feature_shape)
+        if not self.machine.built:
+            self.machine.build((None, neurons))
+        self.particles = self.add_weight(
+            (self.kept, neurons), "zeros", trainable=False, name="particles"
+        )
+        self.built = True
+
+    def code(self, images, coefficients=None):
+        """Return the hidden code of images (B, H, W, C); `coefficients` is ignored.
+
+        Returns:
+            dict: `capsules` (B, 1, E), `p(h = 1 | v)`; `probabilities` (B, 1), their mean;
+            `free_energy` (B,), nats.
+        """
+        x = self.machine.sent(self.to_visible(images))
+        z = self.machine.harmonium().fields(x)
+        p = BinaryUnits().mean(z)
+        return {
+            "capsules": p[:, None],
+            "probabilities": ops.mean(p, axis=-1, keepdims=True),
+            "free_energy": self.machine.free_energy_of(x, z),
+        }
+
+    def render(self, capsules):
+        """Return a dict with the mean `images` (B, H, W, C) given hidden neurons (B, 1, E)."""
+        return {"images": self.from_visible(self.machine.decode(capsules[:, 0]))}
+
+    def draw(self, n, seed, mode=None, domain=None):
+        """Draw hidden neurons by Gibbs sampling from the stored states, see `GenerativeModel.draw`.
+
+        Returns:
+            dict: `capsules` (n, 1, E), zeros and ones.
+        """
+        self.resolve_mode(mode, domain)
+        chosen = keras.random.randint((n,), 0, self.kept, seed=StatelessSeed(seed))
+        x = self.machine.sent(ops.take(self.particles, chosen, axis=0))
+        _, y = gibbs_chain(self._exact(), x, self.burn_in, StatelessSeed(seed, 1))
+        offset = self.machine.hidden_offset
+        y = y if offset is None else y + ops.cast(offset, y.dtype)
+        # Adding the offset back may leave rounding errors.
+        return {"capsules": ops.cast(ops.round(y), "float32")[:, None]}
+
+    def to_visible(self, images):
+        """Return visible neurons (B, D) of images, probabilities if they are stochastic."""
+        v = ops.cast(self.to_features(images), "float32")
+        v = ops.reshape(v, (-1, math.prod(self._feature_shape)))
+        return ops.cast(v > 0.5, v.dtype) if self.binarize == "threshold" else v
+
+    def from_visible(self, x):
+        """Return images (B, H, W, C) for visible neurons (B, D)."""
+        return self.from_features(ops.reshape(x, (-1, *self._feature_shape)))
+
+    def visible_noise(self, n, seed):
+        """Return visible neurons (n, D) of the RBM without maps."""
+        machine = self.machine.harmonium()
+        bias = machine.visible_bias
+        fields = ops.broadcast_to(bias, (n, *bias.shape))
+        return self.machine.received(machine.visible.sample(fields, StatelessSeed(seed)))
+
+    def chain_step(self, x, seed=None):
+        """One step from visible neurons (B, D): Gibbs with a `seed`, else mean field."""
+        if seed is None:
+            return self.machine.reconstruct(x)
+        x, _ = gibbs_step(self._exact(), self.machine.sent(x), seed)
+        return self.machine.received(ops.cast(x, "float32"))
+
+    def to_features(self, images):
+        """Return the autoencoder's feature maps, or the pixels without one."""
+        return images if self.autoencoder is None else self.autoencoder.encode(images)
+
+    def from_features(self, features):
+        """Return images (B, H, W, C) for features, pixels clipped or decoded to `[0, 1]`."""
+        if self.autoencoder is None:
+            return ops.clip(features, 0, 1)
+        return self.autoencoder.decode(features)
+
+    def reconstructions(self, images):
+        """Return reconstructions of images (B, H, W, C) next to their originals.
+
+        Returns:
+            dict of pairs (decoded, original): `whole_code`, images; `visible`, neurons (B, D); with
+            an autoencoder also `autoencoder`, images.
+        """
+        v = self.to_visible(images)
+        decoded = self.machine.decode(self.machine(v))
+        found = {"whole_code": (self.from_visible(decoded), images), "visible": (decoded, v)}
+        if self.autoencoder is None:
+            return found
+        return {"autoencoder": (self.from_features(self.to_features(images)), images), **found}
+
+    def density(self, images, seed=0, **named):
+        """Return the density of v, see `LikelihoodModel.density`; takes no named words."""
+        self.check_named(**named)
+        return HarmoniumDensity(self, images, seed)
+
+    @property
+    def _feature_shape(self):
+        return self.image_shape if self.autoencoder is None else self.autoencoder.feature_shape
+
+    def _exact(self):
+        return self.machine.harmonium("float64")
+
+    def get_config(self):
+        keep = keras.saving.serialize_keras_object
+        return {
+            **super().get_config(),
+            "machine": keep(self.machine),
+            "autoencoder": self.autoencoder and keep(self.autoencoder),
+            "image_shape": self.image_shape,
+            "binarize": self.binarize,
+            "particles": self.kept,
+            "burn_in": self.burn_in,
+        }

@@ -1,0 +1,285 @@
+"""Mixin for layers of binary hidden units: biases, offsets and standard deviations."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_capsule_poe.core.divergence import contrastive_divergence
+from keras_capsule_poe.core.harmonium import (
+    CentredUnits,
+    Harmonium,
+    UnitIntervalUnits,
+    gibbs_chain,
+    log_variance_gradient,
+)
+from keras_capsule_poe.core.maps import DenseMaps
+from keras_capsule_poe.core.numerics import one_of, whole_number
+from keras_capsule_poe.core.partition import log_likelihood
+from keras_capsule_poe.core.units import BinaryUnits, GaussianUnits
+
+VISIBLE = {"bernoulli": BinaryUnits, "gaussian": GaussianUnits, "unit": UnitIntervalUnits}
+
+
+class Neurons:
+    """Mixin for Keras layers with the attributes `visible`, `centering` and `learn_variance`."""
+
+    def add_neurons(self, hidden_shape, visible_shape, hidden_bias="zeros"):
+        """Add the bias weights, and offsets and log-variances if they are used."""
+        # No autocast: energies are summed in float32 at least.
+        options = {"dtype": self.variable_dtype, "autocast": False}
+        self.hidden_bias = self.add_weight(hidden_shape, hidden_bias, name="hidden_bias", **options)
+        self.visible_bias = self.add_weight(visible_shape, "zeros", name="visible_bias", **options)
+        self.hidden_offset = self.visible_offset = self.log_variance = None
+        if self.centering:
+            half = keras.initializers.Constant(0.5)
+            middle = "zeros" if self.visible == "gaussian" else half
+            options["trainable"] = False
+            self.hidden_offset = self.add_weight(
+                hidden_shape, half, name="hidden_offset", **options
+            )
+            self.visible_offset = self.add_weight(
+                visible_shape, middle, name="visible_offset", **options
+            )
+        if self.visible == "gaussian":
+            options["trainable"] = self.learn_variance
+            self.log_variance = self.add_weight(
+                visible_shape, "zeros", name="log_variance", **options
+            )
+
+    def adapt(self, data):
+        """Fit the visible biases, the offset mu and s^2 to data v (N, ...), assuming W = 0."""
+        data = np.asarray(data, "float64")
+        if not self.built:
+            self.build((None, *data.shape[1:]))
+        if self.visible == "gaussian":
+            # A constant column has no variance: use a thousandth of the mean variance.
+            variance = np.maximum(data.var(axis=0), 1e-3 * data.var(axis=0).mean() + 1e-12)
+            self.log_variance.assign(np.log(variance))
+        bias, mean = self.independent(data)
+        self.visible_bias.assign(bias)
+        if self.centering:
+            self.visible_offset.assign(mean)
+
+    def independent(self, data):
+        """Return visible biases and means fitted to v (N, ...) with W = 0, in units of s."""
+        mean = np.asarray(data).mean(axis=0, dtype="float64")
+        if self.visible == "gaussian":
+            mean = mean / np.exp(ops.convert_to_numpy(self.log_variance).astype("float64") / 2)
+            return mean, mean
+        # Laplace smoothing: count each unit once more in each state.
+        mean = (len(data) * mean + 1) / (len(data) + 2)
+        is_binary = self.visible == "bernoulli"
+        return np.log(mean / (1 - mean)) if is_binary else UnitIntervalUnits().field(mean), mean
+
+    def bias_of(self, z):
+        """Return the hidden bias in the dtype of z."""
+        return ops.cast(self.hidden_bias, z.dtype)
+
+    def neuron_units(self):
+        """Return the hidden and the visible units, with their offsets."""
+        hidden, visible = BinaryUnits(), VISIBLE[self.visible]()
+        if self.centering:
+            hidden = CentredUnits(hidden, self.hidden_offset)
+            visible = CentredUnits(visible, self.visible_offset)
+        return hidden, visible
+
+    def log_scale(self):
+        """Return sum log s, the difference between -log p(v) and -log p(v/s)."""
+        return 0.0 if self.log_variance is None else ops.sum(self.log_variance) / 2
+
+    def sent(self, v):
+        """Return x = v/s - mu."""
+        x = self.standardised(v)
+        return x if self.visible_offset is None else x - self.visible_offset
+
+    def received(self, x):
+        """Return v = s (x + mu), the inverse of `sent`."""
+        x = x if self.visible_offset is None else x + self.visible_offset
+        return x if self.log_variance is None else x * ops.exp(self.log_variance / 2)
+
+    def standardised(self, v):
+        """Return v/s. Raise a ValueError if v has another shape than the visible units."""
+        v, neurons = ops.cast(v, self.variable_dtype), tuple(self.visible_bias.shape)
+        # A single unit would broadcast.
+        if tuple(v.shape[-len(neurons) :]) != neurons:
+            raise ValueError(
+                f"`v` must have shape (..., {', '.join(map(str, neurons))}), the visible neurons. "
+                f"Received: shape {tuple(v.shape)}"
+            )
+        return v if self.log_variance is None else v * ops.exp(-self.log_variance / 2)
+
+
+@keras.saving.register_keras_serializable("keras_capsule_poe")
+class RestrictedBoltzmannMachine(Neurons, keras.layers.Layer):
+    """Restricted Boltzmann machine (RBM): binary hidden units h over visible units v.
+
+    `-E(v, h) = b.x + y.(a + W x)`, with `x = v/s - mu` and `y = h - lambda`. Gaussian units add
+    `-|v/s|^2/2`, up to a constant, and have standard deviations s. The other units have `s = 1`.
+
+    Args:
+        units: int, E, number of hidden units.
+        visible: `"bernoulli"` for v in `{0, 1}`, `"gaussian"`, or `"unit"` for v in `[0, 1]`.
+        centering: bool, use the offsets mu and lambda. Otherwise they are zero, and means far
+            from zero slow down training.
+        learn_variance: bool, train s^2 of Gaussian units. Otherwise only `adapt` sets it.
+        kernel_initializer: Initializer of W. None is normal with standard deviation 0.01.
+
+    Call arguments:
+        inputs: Tensor (B, D), v.
+
+    Returns:
+        Tensor (B, E), p(h = 1 | v).
+
+    Raises:
+        ValueError: If an argument is invalid or the input is not of shape (B, D).
+
+    Example:
+        >>> machine = RestrictedBoltzmannMachine(3)
+        >>> v = np.array([[0.0, 1.0, 1.0, 0.0]], "float32")
+        >>> machine(v).shape, machine.free_energy(v).shape
+        (TensorShape([1, 3]), TensorShape([1]))
+        >>> [side.shape for side in machine.gibbs(v, steps=5, seed=0)]
+        [TensorShape([1, 4]), TensorShape([1, 3])]
+
+    Reference:
+        - [Hinton, 2012](https://doi.org/10.1007/978-3-642-35289-8_32), practical guide.
+        - [Melchior et al., 2016](https://jmlr.org/papers/v17/14-237.html), centring.
+    """
+
+    def __init__(
+        self,
+        units,
+        visible="bernoulli",
+        centering=True,
+        learn_variance=True,
+        kernel_initializer=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.units = whole_number("units", units)
+        self.visible = one_of("visible", visible, tuple(VISIBLE))
+        self.centering = bool(centering)
+        self.learn_variance = bool(learn_variance)
+        if kernel_initializer is None:
+            kernel_initializer = keras.initializers.RandomNormal(stddev=0.01)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+
+    def build(self, input_shape):
+        if len(input_shape) != 2 or input_shape[-1] is None:
+            raise ValueError(
+                "The visible neurons must be flat, of shape (B, D). "
+                f"Received: input_shape={tuple(input_shape)}"
+            )
+        neurons = input_shape[-1]
+        self.input_spec = keras.layers.InputSpec(ndim=2, axes={1: neurons})
+        self.kernel = self.add_weight(
+            (self.units, neurons),
+            self.kernel_initializer,
+            name="kernel",
+            dtype=self.variable_dtype,
+            autocast=False,
+        )
+        self.add_neurons((self.units,), (neurons,))
+        self.built = True
+
+    def harmonium(self, dtype=None):
+        """Return the machine as a `functions.Harmonium` over x and y."""
+        biases = self.hidden_bias, self.visible_bias
+        kernel = ops.cast(self.kernel, dtype or self.kernel.dtype)
+        return Harmonium(DenseMaps(kernel), *self.neuron_units(), *biases)
+
+    def call(self, inputs):
+        z = self.harmonium().fields(self.sent(inputs))
+        return ops.cast(BinaryUnits().mean(z), self.compute_dtype)
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], self.units)
+
+    def free_energy(self, v):
+        """Return the free energy F(v) (B,) of v (B, D), in nats: p(v) = exp(-F(v)) / Z."""
+        return self.free_energy_of(self.sent(v))
+
+    def free_energy_of(self, x, fields=None):
+        """Return F (B,) from x = `sent(v)`. `fields` are the hidden pre-activations, if known."""
+        energy = self.harmonium().free_energy(x, fields)
+        return energy if self.log_variance is None else energy + ops.sum(self.log_variance) / 2
+
+    def log_likelihood(self, v, log_z):
+        """Return the mean of log p(v) over v (B, D) and its standard error, two floats in nats.
+
+        `log_z` comes from `functions.enumerated_log_partition` or `annealed_partition`.
+        """
+        mean, error = log_likelihood(self.harmonium(), self.sent(v), log_z)
+        log_s = 0.0 if self.log_variance is None else float(ops.sum(self.log_variance)) / 2
+        return mean - log_s, error
+
+    def hidden_free_energy(self, h):
+        """Return the free energy F(h) (B,) of hidden units h (B, E) with v summed out, in nats."""
+        h = ops.cast(h, self.variable_dtype)
+        h = h if self.hidden_offset is None else h - self.hidden_offset
+        return self.harmonium().transposed().free_energy(h)
+
+    def decode(self, h):
+        """Return the mean of v (B, D) given real numbers h (B, E) as hidden units."""
+        y = h if self.hidden_offset is None else h - self.hidden_offset
+        machine = self.harmonium()
+        return self.received(machine.visible.mean(machine.transposed().fields(y)))
+
+    def reconstruct(self, v):
+        """Return the mean-field reconstruction (B, D) of v (B, D) from p(h | v)."""
+        return self.gibbs(v, 1, seed=None)[0]
+
+    def gibbs(self, v, steps=1, seed=0):
+        """Run Gibbs chains from v.
+
+        Args:
+            v: Tensor (B, D), initial states.
+            steps: int, number of Gibbs steps.
+            seed: int, scalar integer tensor or `keras.random.SeedGenerator`. None is mean field.
+
+        Returns:
+            Tensors v (B, D) and h (B, E). The last v is sampled from this h.
+        """
+        x, y = gibbs_chain(self.harmonium(), self.sent(v), steps, seed)
+        return self.received(x), y if self.hidden_offset is None else y + self.hidden_offset
+
+    def contrastive_divergence(self, v, **options):
+        """Return the `functions.Divergence` of data v (B, D).
+
+        The options are those of `functions.contrastive_divergence`. Persistent chains are in the
+        coordinates of `sent`, as its `reconstruction` returns them.
+        """
+        machine = self.harmonium()
+        return contrastive_divergence(
+            machine.maps,
+            self.sent(v),
+            hidden=machine.hidden,
+            visible=machine.visible,
+            hidden_bias=machine.hidden_bias,
+            visible_bias=machine.visible_bias,
+            **options,
+        )
+
+    def log_variance_gradient(self, v):
+        """Return the gradient (D,) of the mean log p(v) with respect to log s^2."""
+        return log_variance_gradient(self.harmonium(), self.sent(v))
+
+    def move_offsets(self, visible, hidden):
+        """Add `visible` (D,) to mu and `hidden` (E,) to lambda, and keep p(v, h) unchanged.
+
+        The biases absorb the change: a grows by W d_mu, and b by W^T d_lambda.
+        """
+        self.hidden_bias.assign_add(ops.matmul(self.kernel, visible))
+        self.visible_bias.assign_add(ops.matmul(hidden, self.kernel))
+        self.visible_offset.assign_add(visible)
+        self.hidden_offset.assign_add(hidden)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "units": self.units,
+            "visible": self.visible,
+            "centering": self.centering,
+            "learn_variance": self.learn_variance,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }

@@ -1,0 +1,325 @@
+"""Markov chains of an RBM in training: initial states, persistence and tempering."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_capsule_poe.core.harmonium import gibbs_chain, gibbs_step
+from keras_capsule_poe.core.mcmc import replica_exchange
+from keras_capsule_poe.core.numerics import one_of, real_number, share, whole_number
+from keras_capsule_poe.core.randomness import StatelessSeed, streams
+from keras_capsule_poe.core.sharding import draw_rows
+from keras_capsule_poe.metrics import mean_error
+from keras_capsule_poe.models.base.contrastive import ContrastiveModel
+from keras_capsule_poe.models.base.replicas import replicas_in_sync
+from keras_capsule_poe.models.boltzmann.layers import RestrictedBoltzmannMachine
+
+
+class HarmoniumChains:
+    """Mixin for a model with a `machine` and persistent chains; each device runs all of them."""
+
+    def _chains(self, v, seeds):
+        """Return centred initial states, or None for the data, and those of hotter chains."""
+        if self.algorithm == "cd" and self.start == "data":
+            return None, None
+        if replicas_in_sync(self) > 1:
+            raise RuntimeError(
+                "Under a strategy of Keras chains start from the data: use algorithm='cd' and "
+                f"start='data'. Received: algorithm={self.algorithm!r}, start={self.start!r}"
+            )
+        machine, x = self.machine.harmonium(), self.machine.sent(v)
+        if self.algorithm == "cd":
+            return self._noise(machine, ops.shape(x)[:1], seeds[0]), None
+        levels = self.particles.shape[0]
+        if self.start == "noise":
+            first = self._noise(machine, (levels, self.chains), seeds[0])
+        else:
+            rows = ops.arange(levels * self.chains) % ops.shape(x)[0]
+            first = ops.reshape(ops.take(x, rows, axis=0), self.particles.shape)
+        chains = ops.where(self.age > 0, self._uncentred(self.particles, -1), first)
+        if self.algorithm == "pcd":
+            return chains[0], chains[1:]
+        return self._tempered(machine, chains, seeds[1:])
+
+    def _tempered(self, machine, chains, seeds):
+        """Step the hotter chains, exchange replicas, and return the chains at beta 1 and below."""
+        levels = self.temperatures
+        betas = ops.cast(np.linspace(1, 0, levels), chains.dtype)
+        # Two levels have only the even pair (0, 1).
+        odd = self.age % (1 if levels == 2 else 2)
+        hot = machine.tempered(betas[1:, None, None])
+        hotter, _ = gibbs_chain(hot, chains[1:], self.steps, seeds[0])
+        chains, has_moved = replica_exchange(
+            lambda x, b: machine.tempered(b[..., None]).free_energy(x),
+            ops.concatenate([chains[:1], hotter]),
+            betas,
+            seeds[1],
+            odd=odd,
+        )
+        paired = ops.cast((levels - odd) // 2 * 2 * self.chains, chains.dtype)
+        self.exchange_tracker.update_state(ops.sum(ops.cast(has_moved, chains.dtype)) / paired)
+        return chains[0], chains[1:]
+
+    def _noise(self, machine, shape, seed):
+        """Draw centred visible neurons of the RBM without maps."""
+        bias = machine.visible_bias
+        return machine.visible.sample(ops.broadcast_to(bias, (*shape, *bias.shape)), seed)
+
+    def _uncentred(self, x, sign=1):
+        offset = self.machine.visible_offset
+        return x if offset is None else x + sign * offset
+
+
+@keras.saving.register_keras_serializable("keras_capsule_poe")
+class HarmoniumModel(HarmoniumChains, ContrastiveModel):
+    """RBM trained on arrays (N, D) by CD, persistent CD or parallel tempering.
+
+    Persistent chains are non-trainable weights, so checkpoints contain them. All random numbers
+    derive from `seed` and the optimizer's step.
+
+    On TensorFlow compile with `jit_compile=False`, because XLA makes a step on a CPU several
+    times slower. On JAX keep the default.
+
+    Args:
+        machine: `RestrictedBoltzmannMachine`, or its config.
+        algorithm: `"cd"` restarts chains at each step. `"pcd"` keeps persistent chains.
+            `"pt"` keeps them at several temperatures, with replica exchange.
+        steps: int, the k of CD-k.
+        chains: int, number of persistent chains at each temperature.
+        start: `"data"` or `"noise"`, where chains start. Noise is drawn from the RBM with W = 0.
+        temperatures: int, number of `"pt"` temperatures, equally spaced in beta.
+        binarize: `"stochastic"` draws each neuron with its value as probability at each step;
+            `"threshold"` sets values above 0.5 to one; `None` keeps the values.
+        weight_decay: float, multiple of W that is subtracted from its gradient.
+        offset_rate: float, step size of the centring offsets towards the batch mean.
+        seed: int.
+        **kwargs: Base model arguments.
+
+    Call arguments:
+        inputs: Tensor (B, D), v.
+
+    Returns:
+        Tensor (B, E), `p(h = 1 | v)`.
+
+    Raises:
+        ValueError: If an argument has a wrong value.
+        RuntimeError: If trained on a backend other than TensorFlow or JAX. Also if trained under
+            a Keras distribution strategy with chains that do not start at the data.
+
+    Example:
+
+    >>> model = HarmoniumModel(RestrictedBoltzmannMachine(3), algorithm="pcd", chains=5)
+    >>> model.compile(keras.optimizers.SGD(0.05), jit_compile=False)
+    >>> v = np.random.default_rng(0).integers(2, size=(8, 4)).astype("float32")
+    >>> history = model.fit(v, verbose=0)
+    >>> model(v).shape, model.sample(6, steps=10, seed=0).shape
+    (TensorShape([8, 3]), TensorShape([6, 4]))
+
+    Reference:
+
+    - [Hinton, 2002](https://doi.org/10.1162/089976602760128018), contrastive divergence
+    - [Tieleman, 2008](https://doi.org/10.1145/1390156.1390290), persistent chains
+    - [Desjardins et al., 2010](https://proceedings.mlr.press/v9/desjardins10a.html), tempering
+    """
+
+    MACHINE = RestrictedBoltzmannMachine
+    ALGORITHMS = ("cd", "pcd", "pt")
+
+    def __init__(
+        self,
+        machine,
+        algorithm="cd",
+        steps=1,
+        chains=100,
+        start="data",
+        temperatures=10,
+        binarize=None,
+        weight_decay=0.0,
+        offset_rate=0.01,
+        seed=0,
+        **kwargs,
+    ):
+        super().__init__(seed=seed, **kwargs)
+        if isinstance(machine, dict):
+            machine = keras.saving.deserialize_keras_object(machine)
+        if not isinstance(machine, self.MACHINE):
+            raise ValueError(
+                f"`machine` must be a {self.MACHINE.__name__} layer. Received: machine={machine!r}"
+            )
+        self.machine = machine
+        self.algorithm = one_of("algorithm", algorithm, self.ALGORITHMS)
+        self.steps = whole_number("steps", steps)
+        self.chains = whole_number("chains", chains)
+        self.start = one_of("start", start, ("data", "noise"))
+        self.temperatures = whole_number("temperatures", temperatures, least=2)
+        self.binarize = binarize
+        if binarize is not None:
+            one_of("binarize", binarize, ("stochastic", "threshold"))
+            if machine.visible != "bernoulli":
+                raise ValueError(
+                    f"`binarize` must be None where neurons are {machine.visible!r}. "
+                    f"Received: binarize={binarize!r}"
+                )
+        self.weight_decay = real_number("weight_decay", weight_decay)
+        if self.weight_decay < 0:
+            raise ValueError(
+                f"`weight_decay` must be zero or more. Received: weight_decay={weight_decay!r}"
+            )
+        self.offset_rate = share("offset_rate", offset_rate, or_zero=True)
+        self.free_energy_tracker = keras.metrics.Mean(name="free_energy")
+        if self.algorithm == "pt":
+            self.exchange_tracker = keras.metrics.Mean(name="exchange_rate")
+
+    def build(self, input_shape):
+        if not self.machine.built:
+            self.machine.build(input_shape)
+        if self.algorithm != "cd":
+            levels = self.temperatures if self.algorithm == "pt" else 1
+            options = {"trainable": False, "dtype": self.variable_dtype, "autocast": False}
+            # Uncentred, so that they do not change when the offset moves.
+            self.particles = self.add_weight(
+                (levels, self.chains, *input_shape[1:]), "zeros", name="particles", **options
+            )
+            options["dtype"] = "int32"
+            self.age = self.add_weight((), "zeros", name="age", **options)
+        self.built = True
+
+    def call(self, inputs):
+        return self.machine(inputs)
+
+    def compute_output_shape(self, input_shape):
+        return self.machine.compute_output_shape(input_shape)
+
+    def adapt(self, data):
+        """Set biases and centring offsets from data, see `RestrictedBoltzmannMachine.adapt`."""
+        self.machine.adapt(data)
+
+    def free_energy(self, v):
+        """Return F(v) (B,) in nats for v (B, D)."""
+        return self.machine.free_energy(v)
+
+    def sample(self, n, steps=1000, seed=0):
+        """Return visible neurons (n, D) after a number of Gibbs steps from noise."""
+        first, second = streams(seed, 2)
+        machine = self.machine.harmonium()
+        x, _ = gibbs_chain(machine, self._noise(machine, (n,), first), steps, second)
+        return self.machine.received(x)
+
+    def fantasies(self, n, steps=1000, seed=0):
+        """Return visible neurons (n, D), Gibbs steps from the persistent chains, or from noise."""
+        if self.algorithm == "cd":
+            return self.sample(n, steps, seed)
+        rows = ops.arange(n) % self.chains
+        x = self._uncentred(ops.take(self.particles[0], rows, axis=0), -1)
+        x, _ = gibbs_chain(self.machine.harmonium(), x, steps, seed)
+        return self.machine.received(x)
+
+    def training_step(self, data):
+        v, _ = self.images_of(data)
+        seeds = streams(StatelessSeed(self.seed, self.optimizer.iterations), 5)
+        chains, hotter = self._chains(self._binarized(v, seeds[0]), seeds[1:4])
+        options = {"steps": self.steps, "seed": seeds[4], "chains": chains}
+        means, same = self.over_replicas(
+            lambda v, _: self._step(self._binarized(v, seeds[0]), **options), v
+        )
+        if self.algorithm != "cd":
+            particles = ops.concatenate([same["chains"][None], hotter])
+            self.particles.assign(self._uncentred(particles))
+            self.age.assign_add(1)
+        return self._move(means, ops.shape(v)[0])
+
+    def _step(self, v, **options):
+        """Return the means over images that an update needs, and the chains not tied to images."""
+        machine = self._harmonium(v)
+        divergence = self._divergence(machine, v, **options)
+        x, y = self.machine.sent(v), machine.hidden.mean(divergence.z)
+        means = self._figures(machine, x, divergence.z)
+        means["ascents"] = self._ascents(divergence, v)
+        if self.machine.centering:
+            means["sides"] = ops.mean(x, axis=0), ops.mean(y, axis=0)
+        means |= self._statistics(machine, y)
+        return means, {} if self.algorithm == "cd" else {"chains": divergence.reconstruction}
+
+    def _statistics(self, machine, y):
+        """Return further means over images of the hidden states y; for subclasses."""
+        return {}
+
+    def _move(self, means, images):
+        update = self.apply_ascent(zip(self._learned, means["ascents"]))
+        # Moving the offsets also changes the biases, so frozen biases freeze the offsets.
+        rbm = self.machine
+        if rbm.centering and self.trains(rbm.hidden_bias, rbm.visible_bias):
+            self._move_offsets(means)
+        return self._record(means, images, update)
+
+    def testing_step(self, data):
+        v, _ = self.images_of(data)
+        v = self._binarized(v, StatelessSeed(self.seed))
+        machine, x = self._harmonium(v), self.machine.sent(v)
+        return self._record(self._figures(machine, x, machine.fields(x)), ops.shape(v)[0], 0.0)
+
+    def _harmonium(self, v):
+        """Return the `Harmonium` for a batch; subclasses may use v."""
+        return self.machine.harmonium()
+
+    def _divergence(self, machine, v, **options):
+        return self.machine.contrastive_divergence(v, **options)
+
+    def _binarized(self, v, seed):
+        v = ops.cast(v, self.variable_dtype)
+        if self.binarize is None:
+            return v
+        bar = 0.5
+        if self.binarize == "stochastic":
+            bar = draw_rows(keras.random.uniform, tuple(ops.shape(v)), dtype=v.dtype, seed=seed)
+        return ops.cast(v > bar, v.dtype)
+
+    @property
+    def _learned(self):
+        rbm = self.machine
+        learned = [rbm.kernel, rbm.hidden_bias, rbm.visible_bias]
+        return [*learned, rbm.log_variance] if self._learns_variance else learned
+
+    @property
+    def _learns_variance(self):
+        return self.machine.visible == "gaussian" and self.machine.learn_variance
+
+    def _ascents(self, divergence, v):
+        rbm = self.machine
+        ascents = [
+            divergence.gradient - self.weight_decay * rbm.kernel,
+            divergence.hidden_bias,
+            divergence.visible_bias,
+        ]
+        return [*ascents, rbm.log_variance_gradient(v)] if self._learns_variance else ascents
+
+    def _move_offsets(self, means):
+        self.machine.move_offsets(*(self.offset_rate * side for side in means["sides"]))
+
+    def _figures(self, machine, x, z):
+        """Return means of the mean-field reconstruction error and of the free energy."""
+        reconstruction, _ = gibbs_step(machine, x, seed=None, fields=z)
+        error = mean_error(self._uncentred(reconstruction), self._uncentred(x))
+        return {"error": error, "free_energy": ops.mean(self._free_energy(machine, x, z))}
+
+    def _free_energy(self, machine, x, z):
+        return self.machine.free_energy_of(x, z)
+
+    def _record(self, means, images, update):
+        self.track(means["error"], update, images)
+        self.free_energy_tracker.update_state(means["free_energy"], images)
+        return {metric.name: metric.result() for metric in self.metrics}
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "machine": keras.saving.serialize_keras_object(self.machine),
+            "algorithm": self.algorithm,
+            "steps": self.steps,
+            "chains": self.chains,
+            "start": self.start,
+            "temperatures": self.temperatures,
+            "binarize": self.binarize,
+            "weight_decay": self.weight_decay,
+            "offset_rate": self.offset_rate,
+        }

@@ -1,0 +1,1 @@
+"""Capsule networks of Sabour, Frosst and Hinton (2017)."""

@@ -1,0 +1,198 @@
+"""Settings of a product of expert capsules: arguments of the functions in `build.USES`."""
+
+from dataclasses import dataclass
+
+from keras_capsule_poe.models.base import feature_config as features
+from keras_capsule_poe.training.family import Family, Recipe, Stage, lazily
+
+
+@dataclass
+class ContrastiveSection:
+    """Settings of encoder and decoder: routing and training by contrastive divergence."""
+
+    iterations: int = 3
+    temperature: float = 1.0
+    normalize: str = "outputs"
+    scale: float | str = "mean"
+    implementation: str = "streamed"
+    epochs: int | None = None
+    steps: int = 900
+    batch_size: int = 128
+    learning_rate: float = 0.02
+    momentum: float = 0.9
+    final_rate: float = 0.1
+    l2: float = 1e-3
+    initial_stddev: float = 1e-3
+    use_bias: bool = False
+    bias_rate: float = 1.0
+
+
+@dataclass
+class EncoderSection(ContrastiveSection):
+    """Settings of the capsule encoder with maps W, and of the statistics of its codes."""
+
+    capsules: int = 20
+    dim: int = 16
+    scale: float | str = 3.0
+    learning_rate: float = 0.2
+    temperature: float = 0.1
+    start: str = "clusters"
+    image_length: float = 0.5
+    activation_prior: float = 2.0
+    chain_steps: int = 1
+    balance: float = 0.03
+    frames: bool = True
+    visited_components: int = 10
+    joint_components: int = 3
+    joint_rank: int = 64
+
+
+@dataclass
+class DecoderSection(ContrastiveSection):
+    """Settings of the capsule decoder with maps U."""
+
+    iterations: int = 0
+    learning_rate: float = 0.5
+    l2: float = 1e-4
+    normalize: str = "inputs"
+    feature_scale: float = 1.0
+    activity: float | None = 2.0
+    offset: bool = True
+    conditional: bool = True
+
+
+SECTIONS = {**features.SECTIONS, "encoder": EncoderSection, "decoder": DecoderSection}
+
+
+def idle(config):
+    """Return the settings without effect, each with the reason (a dict)."""
+    found = features.idle_steps(config, "autoencoder", "encoder", "decoder")
+    encoder = config["encoder"]
+    for name in ("encoder", "decoder"):
+        if not config[name].use_bias:
+            found[f"{name}.bias_rate"] = f"{name}.use_bias is off"
+        if config[name].iterations == 0:
+            why = f"{name}.iterations is 0"
+            found[f"{name}.temperature"] = why
+            if name == "encoder":
+                found["encoder.activation_prior"] = why
+    if encoder.normalize == "inputs":
+        why = "encoder.normalize is 'inputs', where the softmax cancels it"
+        found |= {"encoder.activation_prior": why, "encoder.balance": why}
+    if encoder.start == "noise":
+        found["encoder.image_length"] = "encoder.start is 'noise'"
+    else:
+        found["encoder.initial_stddev"] = f"encoder.start is {encoder.start!r}"
+    return found
+
+
+_REPRESENTATION = {
+    "primary": {"target_length": 0.35},
+    "encoder": {
+        "scale": 5.0,
+        "steps": 450,
+        "learning_rate": 0.05,
+        "iterations": 0,
+        "activation_prior": 0.0,
+        "balance": 0.0,
+        "start": "random",
+    },
+    "decoder": {
+        "steps": 1400,
+        "learning_rate": 0.22,
+        "feature_scale": 0.2,
+        "activity": None,
+    },
+}
+
+_PAPER = {
+    "primary": {"center": False, "target_length": 0.2},
+    "encoder": {
+        "normalize": "inputs",
+        "scale": "mean",
+        "steps": 3000,
+        "batch_size": 16,
+        "learning_rate": 0.4,
+        "momentum": 0.5,
+        "l2": 1e-4,
+        "activation_prior": 0.0,
+        "balance": 0.0,
+        "start": "noise",
+        "frames": False,
+    },
+    "decoder": {
+        "iterations": 3,
+        "temperature": 0.1,
+        "steps": 900,
+        "batch_size": 64,
+        "learning_rate": 0.1,
+        "momentum": 0.5,
+        "feature_scale": 0.47,
+        "l2": 1e-3,
+        "activity": None,
+        "offset": False,
+        "conditional": False,
+    },
+}
+
+# The paper's model with the expert bias that its future work proposes.
+_AFFINE = {**_PAPER, "encoder": {**_PAPER["encoder"], "use_bias": True, "bias_rate": 0.3}}
+
+RECIPES = {
+    "generation": Recipe("experts compete for whole images: single capsules generate"),
+    "representation": Recipe(
+        "all capsules code every image, for reconstruction and classification", _REPRESENTATION
+    ),
+    # Only the units of the learning rates differ from the paper.
+    "paper": Recipe(
+        "its plain form, without centring, competition and frames: whole codes are decoded well, "
+        "single capsules draw little",
+        _PAPER,
+    ),
+    "affine": Recipe(
+        "the plain form, its experts with a bias each: they tell images from negatives, and draw "
+        "little",
+        _AFFINE,
+    ),
+}
+
+
+def _stage(name, **more):
+    cost = (
+        None
+        if name == "export"
+        else lazily(f"keras_capsule_poe.models.capsule_poe.training:{name}_cost")
+    )
+    return Stage(
+        name, lazily(f"keras_capsule_poe.models.capsule_poe.training:{name}"), cost=cost, **more
+    )
+
+
+FAMILY = Family(
+    name="capsules",
+    text="a product of expert capsules, trained without labels by contrastive divergence",
+    sections=SECTIONS,
+    stages=(
+        *features.STAGES,
+        _stage(
+            "encoder",
+            section="encoder",
+            reads=features.CACHE,
+            writes=("encoder/model.keras", "encoder/codes.npy", "encoder/visited.npz"),
+        ),
+        _stage("decoder", section="decoder", reads=features.CACHE, writes=("decoder/model.keras",)),
+        _stage(
+            "export",
+            writes=("model.keras",),
+            pictures=("samples-*.png", "reconstructions.png"),
+            alone=True,
+        ),
+    ),
+    recipes=RECIPES,
+    options=features.OPTIONS,
+    check=lazily("keras_capsule_poe.models.capsule_poe.training:check"),
+    outline=lazily("keras_capsule_poe.models.capsule_poe.training:outline"),
+    smallest=lazily("keras_capsule_poe.models.base.feature_building:smallest"),
+    idle=idle,
+    load=lazily("keras_capsule_poe.models.capsule_poe.training:load"),
+)

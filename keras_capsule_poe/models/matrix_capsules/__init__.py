@@ -1,0 +1,1 @@
+"""Matrix capsules with EM routing (Hinton et al., 2018)."""

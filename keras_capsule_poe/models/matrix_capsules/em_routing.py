@@ -1,0 +1,217 @@
+"""Children shared by windows, and their assignment to parents."""
+
+from collections import namedtuple
+from dataclasses import dataclass
+
+import numpy as np
+from keras import ops
+
+from keras_capsule_poe.core.numerics import at_least_float32, one_of, real_number, whole_number
+
+EMRouting = namedtuple("EMRouting", ["pose", "activation", "assignment"])
+EMRouting.__doc__ = "Poses (..., J, H) and activations (..., J) of parents; r (..., I, J)."
+
+
+class RoutingStep(namedtuple("RoutingStep", ["log_assignment", "pose", "log_odds"])):
+    """ln r (..., I, J) at the start of an iteration; the poses and log-odds it computed."""
+
+    @property
+    def routing(self):
+        """The step as an `EMRouting`."""
+        return EMRouting(self.pose, ops.sigmoid(self.log_odds), ops.exp(self.log_assignment))
+
+
+class WindowChildren:
+    """Votes (B, P, C, J, H) and activations (B, P, C) of windows, flattened to C = K I."""
+
+    def __init__(self, votes, activation, fields, compete="all"):
+        self.votes = self._together(at_least_float32(votes))
+        self.activation = self._together(at_least_float32(activation))
+        self._fields, self._between = fields, compete
+        self._shape = (-1, *votes.shape[1:5])
+
+    def first(self):
+        """Return ln r (B, P, C, J) for equal shares of all parents that see a child."""
+        *_, inputs, outputs = self._shape
+        shares = np.log(first_assignment(self._fields, inputs, outputs, self._between))
+        none = ops.zeros_like(self.votes[..., 0])
+        return none + self._together(ops.cast(shares, none.dtype)[None])
+
+    def compete(self, logits):
+        """Return ln r (B, P, C, J) for logits, see `ReceptiveFields.compete`."""
+        logits = ops.reshape(logits, self._shape)
+        return self._together(self._fields.log_compete(logits, between=self._between))
+
+    def step(self, log_assignment, pose, log_odds):
+        """Return the `RoutingStep` for ln r (B, P, C, J), poses and log-odds."""
+        return RoutingStep(ops.reshape(log_assignment, self._shape), pose, log_odds)
+
+    @staticmethod
+    def _together(x):
+        """Reshape (B, P, K, I, ...) to (B, P, K I, ...)."""
+        return ops.reshape(x, (-1, x.shape[1], x.shape[2] * x.shape[3], *x.shape[4:]))
+
+
+def first_assignment(fields, inputs, outputs, compete="all"):
+    """Return equal shares (P, K, I, J) of all parents that see a child."""
+    shares = 1 / (fields.parents * (outputs if compete == "all" else 1))[fields.children]
+    return np.broadcast_to(shares[..., None, None], (*shares.shape, inputs, outputs))
+
+
+Clusters = namedtuple("Clusters", ["mean", "variance", "cost"])
+Clusters.__doc__ = "Means and variances (..., J, H) of parents, and the costs of their numbers."
+
+SCHEDULES = ("official", "linear", "constant")
+# Lower bound on a parent's mass; the mean of a parent with less mass shrinks towards zero.
+TINY = 1e-7
+
+
+@dataclass(frozen=True)
+class EMOptions:
+    """Options of EM routing.
+
+    Args:
+        iterations: int, number of M steps, at least one. An E step lies between two M steps.
+        schedule: Schedule of the inverse temperature over iterations t:
+            `"official"`, `lambda (1 - 0.95^(t + 1))` as in the authors' code; `"linear"`,
+            `lambda (t + 1)`; or `"constant"`.
+        inverse_temperature: float, lambda, above zero.
+        compete: Parents that compete for a child: `"all"` that see it, as in the paper; or
+            `"places"`, those of one type, as in the authors' code of convolutional layers.
+        damping: float in `[0, 1)`, weight of the previous mean (at first zero) in the new mean.
+            The authors' code uses 0.1.
+        variance_floor: float, above zero, added to the variances.
+        assignment_temperature: float, T, above zero. Assignment probabilities are softmaxes of
+            `ln(a_j p_ij)/T`.
+
+    Raises:
+        ValueError: If an option is out of range.
+
+    Example:
+
+    >>> [round(EMOptions().inverse_temperature_at(t), 6) for t in range(3)]
+    [0.0005, 0.000975, 0.001426]
+
+    Reference:
+
+    - [Hinton et al., 2018](https://openreview.net/forum?id=HJWLfGWRb), Procedure 1
+    - [Authors' code](https://github.com/google-research/google-research/tree/master/capsule_em)
+    - [Ueda & Nakano, 1998](https://doi.org/10.1016/S0893-6080(97)00133-0), the temperature T
+    """
+
+    iterations: int = 3
+    schedule: str = "official"
+    inverse_temperature: float = 0.01
+    compete: str = "all"
+    damping: float = 0.0
+    variance_floor: float = 5e-4
+    assignment_temperature: float = 1.0
+
+    def __post_init__(self):
+        whole_number("iterations", self.iterations)
+        one_of("schedule", self.schedule, SCHEDULES)
+        one_of("compete", self.compete, ("all", "places"))
+        real_number("inverse_temperature", self.inverse_temperature, above=0)
+        real_number("variance_floor", self.variance_floor, above=0)
+        real_number("assignment_temperature", self.assignment_temperature, above=0)
+        if not 0 <= real_number("damping", self.damping) < 1:
+            raise ValueError(f"`damping` must lie in [0, 1). Received: damping={self.damping!r}")
+
+    def inverse_temperature_at(self, iteration):
+        """Return lambda at an iteration, counted from zero."""
+        rises = {"official": 1 - 0.95 ** (iteration + 1), "linear": iteration + 1, "constant": 1}
+        return self.inverse_temperature * rises[self.schedule]
+
+
+def m_step(assignment, activation, votes, beta_u, options=None, previous=0.0):
+    """Return the `Clusters` (..., J, H) of votes (..., I, J, H) under assignment probabilities."""
+    options = options or EMOptions()
+    votes, assignment = at_least_float32(votes), at_least_float32(assignment)
+    weights = assignment * at_least_float32(activation)[..., None]
+    mass = ops.sum(weights, axis=-2)[..., None]
+    # Normalise before the sum over votes: a small mass would lose precision.
+    shares = (weights / ops.maximum(mass, TINY)[..., None, :, 0])[..., None]
+    mean = ops.sum(shares * votes, axis=-3)
+    mean = (1 - options.damping) * mean + options.damping * previous
+    gap = votes - mean[..., None, :, :]
+    variance = ops.sum(shares * ops.square(gap), axis=-3) + options.variance_floor
+    beta_u = ops.convert_to_tensor(beta_u, dtype=mean.dtype)[..., None]
+    return Clusters(mean, variance, (beta_u + ops.log(variance) / 2) * mass)
+
+
+def activation_log_odds(cost, beta_a, inverse_temperature):
+    """Return lambda (beta_a - sum_h cost_jh) of parents (..., J)."""
+    return inverse_temperature * (beta_a - ops.sum(cost, axis=-1))
+
+
+def e_step(clusters, log_activation, votes):
+    """Return ln(a_j p_ij) (..., I, J) in nats, the logits of the assignment probabilities."""
+    votes = at_least_float32(votes)
+    gap = votes - clusters.mean[..., None, :, :]
+    distance = ops.sum(ops.square(gap) / clusters.variance[..., None, :, :], axis=-1)
+    volume = ops.sum(ops.log(2 * np.pi * clusters.variance), axis=-1)
+    constant = at_least_float32(log_activation) - volume / 2
+    return constant[..., None, :] - distance / 2
+
+
+def em_routing(votes, activation, beta_u, beta_a, fields, options=None):
+    """EM routing in windows of child capsules.
+
+    ```
+    mass_j = sum_i r_ij a_i                                                        M step
+    mean_jh = sum_i r_ij a_i V_ijh / mass_j
+    variance_jh = sum_i r_ij a_i (V_ijh - mean_jh)^2 / mass_j + variance_floor
+    cost_jh = (beta_u + ln sqrt(variance_jh)) mass_j
+    a_j = sigmoid(lambda (beta_a - sum_h cost_jh))
+
+    ln p_ij = -1/2 sum_h [(V_ijh - mean_jh)^2 / variance_jh + ln(2 pi variance_jh)]  E step
+    r_ij = (a_j p_ij)^(1/T) / sum_k (a_k p_ik)^(1/T)     over all parents k that see i
+    ```
+
+    This reference version stores all votes. It computes in float32 or wider.
+
+    Args:
+        votes: Tensor (B, P, K, I, J, H): P parent places, K places of a window, I child types,
+            J parent types and H numbers of a pose.
+        activation: Tensor (B, P, K, I), activations a_i of the children in each window.
+        beta_u, beta_a: Tensors (J,).
+        fields: `ReceptiveFields` with these P and K.
+        options: `EMOptions`; `None`: the defaults.
+
+    Returns:
+        Named tuple: `pose` (B, P, J, H), `activation` (B, P, J), and `assignment`
+        (B, P, K, I, J), the r_ij of the last M step.
+
+    Example:
+
+    >>> from keras_capsule_poe.functions import ReceptiveFields
+    >>> fields = ReceptiveFields(4, 4, kernel_size=3)
+    >>> votes = np.random.default_rng(0).normal(size=(2, 4, 9, 5, 3, 16))
+    >>> found = em_routing(votes, np.ones((2, 4, 9, 5)), np.zeros(3), np.zeros(3), fields)
+    >>> found.pose.shape, found.activation.shape
+    (TensorShape([2, 4, 3, 16]), TensorShape([2, 4, 3]))
+
+    Reference:
+
+    - [Hinton et al., 2018](https://openreview.net/forum?id=HJWLfGWRb), Procedure 1
+    """
+    return em_steps(votes, activation, beta_u, beta_a, fields, options)[-1].routing
+
+
+def em_steps(votes, activation, beta_u, beta_a, fields, options=None):
+    """Return the `RoutingStep` of each iteration of `em_routing`."""
+    options, steps = options or EMOptions(), []
+    children = WindowChildren(votes, activation, fields, options.compete)
+    log_assignment, clusters, log_odds, mean = children.first(), None, None, 0.0
+    for iteration in range(options.iterations):
+        if iteration:
+            logits = e_step(clusters, ops.log_sigmoid(log_odds), children.votes)
+            log_assignment = children.compete(logits / options.assignment_temperature)
+        assignment = ops.exp(log_assignment)
+        clusters = m_step(
+            assignment, children.activation, children.votes, beta_u, options, previous=mean
+        )
+        mean, inverse_temperature = clusters.mean, options.inverse_temperature_at(iteration)
+        log_odds = activation_log_odds(clusters.cost, beta_a, inverse_temperature)
+        steps.append(children.step(log_assignment, mean, log_odds))
+    return steps

@@ -1,0 +1,373 @@
+"""Routing and states of the expert neurons on the training images."""
+
+import math
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_capsule_poe.core.binary_states import MOST_NEURONS
+from keras_capsule_poe.core.boltzmann_mixture import fit_shares
+from keras_capsule_poe.core.numerics import real_number, whole_number
+from keras_capsule_poe.data import batches
+from keras_capsule_poe.data.mapping import RowView, map_batches, spread
+from keras_capsule_poe.io.pictures import save_grid
+from keras_capsule_poe.models.base import feature_building as costs
+from keras_capsule_poe.models.base import feature_building as features
+from keras_capsule_poe.models.base import feature_files as stored
+from keras_capsule_poe.models.base.feature_building import (
+    BYTES,
+    arguments,
+    build_autoencoder,
+    build_primary,
+    for_capsules,
+    optimizer,
+    recomputed,
+    shapes_of,
+    trained,
+)
+from keras_capsule_poe.models.base.feature_building import check as check_parts
+from keras_capsule_poe.models.base.feature_training import SHOWN, MapStart, clustered, export_model
+from keras_capsule_poe.models.base.saved import load_as
+from keras_capsule_poe.models.neurons.config import has_top
+from keras_capsule_poe.models.neurons.experts import NeuronExperts
+from keras_capsule_poe.models.neurons.layers import NeuronMixture, NeuronPoE
+from keras_capsule_poe.models.neurons.mixture import NeuronMixtureExperts
+from keras_capsule_poe.models.neurons.product import ProductOfExpertNeurons
+from keras_capsule_poe.training.family import Schedule
+from keras_capsule_poe.training.sanity import complain, figures, worse_than_mean
+
+_CHUNK = 512
+# Maximum number of images for fitting shares.
+SHARED = 60_000
+
+
+def visits(model, visible_of, feature_maps, remembered):
+    """Return `coefficients` (1 + J, I, J), `visited` states (J, K, E) and `shares` (J,)."""
+    layer = model.machine
+    capsules = layer.capsules
+    total = np.zeros((capsules, layer.kernel.shape[0], capsules))
+    winner = []
+
+    def routed(maps):
+        v = visible_of(maps)
+        c, y = layer.infer(v)
+        return {"c": c, "activity": model.activity(y)}
+
+    # In chunks: the coefficients of all images would take more memory than their features.
+    compiled = tf.function(routed, reduce_retracing=True, autograph=False)
+    for start in range(0, len(feature_maps), _CHUNK):
+        found = map_batches(compiled, feature_maps[start : start + _CHUNK])
+        won = found["activity"].argmax(axis=1)
+        for capsule in np.unique(won):
+            total[capsule] += found["c"][won == capsule].sum(axis=0)
+        winner.append(won)
+    winner = np.concatenate(winner)
+    counts = np.bincount(winner, minlength=capsules)
+    mean = total.sum(axis=0) / len(winner)
+    # Means over the images that each capsule won, or over all images if it won none.
+    means = np.where(counts[:, None, None] > 0, total / np.maximum(counts, 1)[:, None, None], mean)
+    coefficients = np.concatenate([mean[None], means])
+    if layer.routing == "fixed":
+        coefficients = layer.mean_coefficients.numpy()
+    neurons = tf.function(
+        lambda maps: layer(visible_of(maps)), reduce_retracing=True, autograph=False
+    )
+    visited = []
+    for capsule in range(capsules):
+        rows = _rows(winner, capsule, remembered)
+        visited.append(map_batches(neurons, feature_maps[rows])[:, capsule])
+    return {
+        "coefficients": coefficients.astype("float32"),
+        "visited": np.stack(visited).astype("float32"),
+        "shares": (counts / len(winner)).astype("float32"),
+    }
+
+
+def settle_shares(layer, visible_of, feature_maps):
+    """Set a mixture's shares by maximum likelihood on at most `SHARED` training images."""
+    compiled = tf.function(
+        lambda maps: layer.log_likelihoods(visible_of(maps)), reduce_retracing=True, autograph=False
+    )
+    some = RowView(feature_maps, spread(len(feature_maps), SHARED))
+    found = map_batches(compiled, some).astype("float64")
+    # Training used these biases for load balancing.
+    layer.routing_bias.assign(fit_shares(found, layer.routing_bias.numpy()))
+
+
+def _rows(winner, capsule, number):
+    """Return `number` evenly spread images that a capsule won, or of all if it won none."""
+    won = np.flatnonzero(winner == capsule)
+    won = won if len(won) else np.arange(len(winner))
+    return won[np.arange(number) * len(won) // number]
+
+
+# Fraction of the machine's large float32 product rate; see `features.costs`.
+TOP_SHARE = 0.1
+# Images for the initial biases.
+ADAPTED = 20_000
+
+
+def build_top(config, expert_shape):
+    """Return the second layer over expert neurons (J, E), built but not compiled."""
+    top = config["top"]
+    if not top.initial_stddev > 0:
+        raise ValueError(
+            f"`initial_stddev` must be above zero. Received: initial_stddev={top.initial_stddev!r}"
+        )
+    # Every coupling coefficient is scale / capsules = 1: one restricted Boltzmann machine.
+    layer = NeuronPoE(
+        top.capsules,
+        top.dim,
+        visible="bernoulli",
+        routing="fixed",
+        scale=float(top.capsules),
+        normalize="outputs",
+        implementation="plain",
+        kernel_initializer=keras.initializers.RandomNormal(
+            stddev=top.initial_stddev, seed=config.seed + 2
+        ),
+        name="layer",
+    )
+    model = NeuronExperts(
+        layer,
+        **arguments(config, "top", NeuronExperts) | {"steps": top.passes},
+        binarize="stochastic",
+        seed=config.seed,
+        name="top",
+    )
+    model.build((None, *expert_shape))
+    return model
+
+
+def cost(config, image_shape, images, held_out):
+    """Return the `Cost` of training the second layer."""
+    top, experts = config["top"], config["experts"]
+    maps = top.capsules * top.dim * experts.capsules * experts.dim
+    return costs.trained(
+        config, "top", TOP_SHARE, 2 * maps * (2 * top.passes + 4), images, 8 * maps * costs.BYTES
+    )
+
+
+def top(run):
+    """Train the second layer on p(h | v) of the training images."""
+    primary, below = stored.load_primary(run), stored.load_model(run, "experts")
+
+    def neurons(maps):
+        return below(primary.to_capsules(maps))
+
+    held_out = map_batches(neurons, stored.features(run, "held_out"))
+    train = stored.rows_meanwhile(run, "top/neurons.npy", neurons, stored.features(run, "train"))
+    return _fit(run, train, held_out)
+
+
+def _fit(run, train, held_out):
+    """Train the second layer on expert neurons (N, J, E) and return its last metrics."""
+    config = run.config
+    model = build_top(config, train.shape[1:])
+    model.adapt(train[spread(len(train), ADAPTED)])
+    model.compile(features.optimizer(config, "top", len(train)), jit_compile=False)
+
+    def after_epoch():
+        at_once = config["top"].batch_size
+        known, new = (figures(model, h, at_once) for h in (train[: len(held_out)], held_out))
+        return {
+            "free_energy_gap": new["free_energy"] - known["free_energy"],
+            "held_out_relative_error": new["loss"],
+        }
+
+    def stream(**order):
+        return batches(train, **order)
+
+    last = run.fit("top", model, stream, features.schedule(config, "top"), after_epoch)
+    stored.save_model(run, "top", model)
+    return last
+
+
+def maps_and_chain(initial_stddev, hidden_start, passes, seed):
+    """Return keyword arguments of a `NeuronPoE` and of its `NeuronExperts`."""
+    if not initial_stddev > 0:
+        raise ValueError(f"`initial_stddev` must be above zero. Received: {initial_stddev!r}")
+    initializer = keras.initializers.RandomNormal(stddev=initial_stddev, seed=seed)
+    # With biases far below zero, hidden neurons stay off until their images turn them on.
+    maps = {
+        "kernel_initializer": initializer,
+        "bias_initializer": keras.initializers.Constant(real_number("hidden_start", hidden_start)),
+    }
+    return maps, {"steps": whole_number("passes", passes)}
+
+
+# Functions and classes that take the settings of each section.
+USES = {
+    **features.USES,
+    "experts": (
+        NeuronPoE, NeuronExperts, ProductOfExpertNeurons, MapStart, maps_and_chain, Schedule,
+        for_capsules,
+    ),
+    "top": (NeuronPoE, NeuronExperts, maps_and_chain, Schedule, for_capsules),
+}  # fmt: skip
+
+
+def build_experts(config, primary_capsules):
+    """Return the expert neurons, built for I primary capsules."""
+    settings = config["experts"]
+    if settings.dim > MOST_NEURONS:
+        raise ValueError(
+            f"`dim` must be at most {MOST_NEURONS}: single capsules are enumerated. "
+            f"Received: dim={settings.dim!r}"
+        )
+    maps, chain = maps_and_chain(
+        **arguments(config, "experts", maps_and_chain), seed=config.seed + 1
+    )
+    is_mixture = settings.routing == "mixture"
+    layer_class = NeuronMixture if is_mixture else NeuronPoE
+    layer = layer_class(
+        **arguments(config, "experts", NeuronPoE),
+        **maps,
+        use_routing_bias=is_mixture or bool(settings.balance),
+        name="layer",
+    )
+    options = {**arguments(config, "experts", NeuronExperts), **chain, "start": "data"}
+    model_class = NeuronMixtureExperts if is_mixture else NeuronExperts
+    model = model_class(layer, **options, seed=config.seed, name="experts")
+    model.build((None, primary_capsules, config["primary"].dim))
+    return model
+
+
+def start_maps(config, layer, x_of, images):
+    """Initialize the maps of a built layer as the setting `start` says."""
+    start = MapStart(**arguments(config, "experts", MapStart))
+    if start.start != "clusters" or not isinstance(layer, NeuronMixture):
+        start.apply(layer, x_of, images, config.seed)
+    elif images > layer.capsules:
+        _, x, distances = clustered(x_of, images, layer.capsules, config.seed)
+        nearest = distances.argmin(axis=1)
+        groups = [x[nearest == capsule] for capsule in range(layer.capsules)]
+        layer.start_from_groups(groups)
+
+
+def build_product(config, autoencoder, primary, experts, top=None):
+    """Return the whole product, built."""
+    options = arguments(config, "experts", ProductOfExpertNeurons)
+    model = ProductOfExpertNeurons(
+        autoencoder, primary, experts, top=top, **options, name="product"
+    )
+    model.build((None, *autoencoder.image_shape))
+    return model
+
+
+def check(config, image_shape=None):
+    """Build every part to validate the settings; raise `ConfigError` that names the section."""
+
+    def experts(primary):
+        optimizer(config, "experts", images=1)
+        build_experts(config, primary.capsules)
+        MapStart(**arguments(config, "experts", MapStart))
+        for name in ("remembered", "joint_steps"):
+            whole_number(name, getattr(config["experts"], name))
+
+    def top(primary):
+        if has_top(config):
+            optimizer(config, "top", images=1)
+            build_top(config, (config["experts"].capsules, config["experts"].dim))
+
+    check_parts(config, image_shape, [("experts", experts), ("top", top)])
+
+
+def load(path):
+    """Load the `ProductOfExpertNeurons` of a `model.keras`."""
+    return load_as(ProductOfExpertNeurons, path)
+
+
+# Fraction of the machine's large float32 product rate; see `features.costs`.
+SHARE = 0.14
+
+
+def outline(config, image_shape):
+    """Return two dicts for display: shapes and parameter counts."""
+    model = build_autoencoder(config, image_shape)
+    primary = build_primary(config, model.feature_shape)
+    layer = build_experts(config, primary.capsules).machine
+    shapes = {
+        "image": tuple(image_shape),
+        "feature map": model.feature_shape,
+        "primary capsules": (primary.capsules, primary.dim),
+        "expert neurons": (layer.capsules, layer.dim),
+    }
+    parameters = {
+        "autoencoder": model.count_params(),
+        "experts": sum(math.prod(weight.shape) for weight in layer.trainable_weights),
+    }
+    return shapes, parameters
+
+
+def experts_cost(config, image_shape, images, held_out):
+    """Return the `Cost` of training the experts."""
+    settings = config["experts"]
+    maps = math.prod(shapes_of(config, image_shape).features) * settings.capsules * settings.dim
+    # Products of routing, of the Gibbs chain, of two correlations and of the reported error.
+    flops = 2 * maps * (2 * settings.iterations + 2 * settings.passes + 5)
+    flops += recomputed(config, image_shape, images, held_out, SHARE)
+    return trained(config, "experts", SHARE, flops, images, 8 * maps * BYTES)
+
+
+def experts(run):
+    """Train the expert neurons, then record their states on the training images."""
+    config = run.config
+    primary = stored.load_primary(run)
+    train = stored.features(run, "train")
+    model = build_experts(config, primary.capsules)
+    start_maps(
+        config,
+        model.machine,
+        lambda rows: map_batches(primary.to_capsules, train[rows]),
+        len(train),
+    )
+    model.compile(features.optimizer(config, "experts", len(train)), jit_compile=False)
+    new = stored.features(run, "held_out")
+    seen, held_out = (map_batches(primary.to_capsules, maps) for maps in (train[: len(new)], new))
+    images = stored.load_model(run, "autoencoder")
+    at_once = config["experts"].batch_size
+
+    def after_epoch():
+        known, new = (figures(model, v, at_once) for v in (seen, held_out))
+        return {
+            "held_out_free_energy": new["free_energy"],
+            "free_energy_gap": new["free_energy"] - known["free_energy"],
+            "held_out_relative_error": new["loss"],
+        }
+
+    def picture(path):
+        v = held_out[:SHOWN]
+        rows = (v, model.machine.reconstruct(v))
+        save_grid(path, [images.decode(primary.from_capsules(row)) for row in rows])
+
+    def stream(**order):
+        return stored.primary_batches(primary.to_capsules, train, **order)
+
+    schedule = features.schedule(config, "experts")
+    last = run.fit("experts", model, stream, schedule, after_epoch, picture)
+    if config["experts"].routing == "mixture":
+        settle_shares(model.machine, primary.to_capsules, train)
+    found = visits(model, primary.to_capsules, train, config["experts"].remembered)
+    model.machine.mean_coefficients.assign(found.pop("coefficients"))
+    stored.save_arrays(run, "experts/visited.npz", **found)
+    stored.save_model(run, "experts", model)
+    won = [round(float(share), 4) for share in found["shares"]]
+    wrong = worse_than_mean(held_out, last["held_out_relative_error"])
+    return {**last, "won": won, **complain(run, "experts", wrong)}
+
+
+def export(run):
+    """Export the whole product for Keras and as a SavedModel, and draw its images."""
+    parts = (
+        stored.as_float32(stored.load_model(run, "autoencoder")),
+        stored.load_primary(run),
+        stored.load_model(run, "experts"),
+    )
+    top = stored.load_model(run, "top") if has_top(run.config) else None
+    model = build_product(run.config, *parts, top)
+    found = stored.load_arrays(run, "experts/visited.npz")
+    model.visited.assign(found["visited"])
+    model.shares.assign(found["shares"])
+    return export_model(run, model)

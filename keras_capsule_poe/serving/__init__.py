@@ -1,1 +1,0 @@
-"""Export of trained models for programs without this package."""

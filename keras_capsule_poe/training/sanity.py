@@ -1,0 +1,68 @@
+"""Metrics of a model on inputs that it is not trained on."""
+
+import numpy as np
+
+from keras_capsule_poe.data.batching import sequential_batches
+
+
+def figures(model, x, at_once):
+    """Return a compiled model's metrics, a dict of floats, averaged over inputs x (N, ...)."""
+    # For few inputs a pipeline takes longer than the model. Keras' own pipeline may wait at its end
+    # for the thread that tunes it, see `AHEAD`.
+    if len(x) <= at_once:
+        return model.test_on_batch(x, return_dict=True)
+    return model.evaluate(sequential_batches(x, at_once), verbose=0, return_dict=True)
+
+
+SATURATED = 0.95
+# A barely trained model is about as good as the mean of other rows.
+MARGIN = 1.1
+# Fewer held-out images say nothing about a classifier.
+FEWEST = 50
+
+
+def worse_than_mean(x, error):
+    """Return a warning in a list if the relative error exceeds that of the mean of x (N, ...)."""
+    x = np.asarray(x, "float32")
+    size, of_mean = np.sum(x**2), np.sum((x - x.mean(axis=0)) ** 2)
+    # Not a ratio, because all rows may be zero (black images).
+    if error * size <= MARGIN * of_mean:
+        return []
+    bar = of_mean / size if size else 0.0
+    return [
+        f"it reconstructs worse than the mean does: relative error {error:.3g}, the mean {bar:.3g}"
+    ]
+
+
+def saturated(probability):
+    """Return a warning in a list if the mean probability of the experts is near one."""
+    if probability <= SATURATED:
+        return []
+    return [
+        f"every expert is on for every image, with probability {probability:.3g} on average: "
+        "they tell nothing apart"
+    ]
+
+
+def no_better_than_commonest(labels, accuracy):
+    """Return a warning in a list if the accuracy is at most the commonest label's share."""
+    labels = np.asarray(labels)
+    if labels.ndim != 1 or len(labels) < FEWEST:
+        return []
+    share = np.unique(labels, return_counts=True)[1].max() / len(labels)
+    if accuracy > share:
+        return []
+    return [
+        f"it names images no better than by their commonest class: accuracy {accuracy:.3g}, that "
+        f"class {share:.3g}"
+    ]
+
+
+def complain(run, stage, found):
+    """Report warnings of a stage; return `{"complaints": lines}` for its metrics, or {}."""
+    given = run.config.numbers_given(stage)
+    more = f", or other numbers than {given}" if given else ""
+    lines = [f"{text}; a lower learning rate of the {stage} may help{more}" for text in found]
+    for line in lines:
+        run.reporter.note(f"{stage}: {line}")
+    return {"complaints": lines} if lines else {}
