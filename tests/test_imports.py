@@ -1,4 +1,4 @@
-"""Which package may import which: imports point one way, and no module imports itself in a circle."""
+"""Which package may import which: imports point one way, and modules do not import in circles."""
 
 import ast
 from pathlib import Path
