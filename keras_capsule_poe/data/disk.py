@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.lib import format as npy
 
+from keras_capsule_poe.data.mapping import chunks
 from keras_capsule_poe.errors import DataError, RunFailed
 from keras_capsule_poe.io.leftovers import temporary_path
 from keras_capsule_poe.io.records import has_record, read_record, write_record
@@ -86,8 +87,8 @@ class ResumableArray:
             shape, has_checksum = (*self.shape[:-1], 3), self.checksum is not None
             rgb = ResumableArray(path, self.rows, shape, self.dtype, has_checksum)
             on_error.callback(rgb.close)
-            for start in range(0, done, _BLOCK):
-                rgb.append(np.repeat(grey[start : start + _BLOCK], 3, axis=-1))
+            for part in chunks(grey, _BLOCK):
+                rgb.append(np.repeat(part, 3, axis=-1))
             rgb.sync()
             os.replace(path, self.path)
             on_error.pop_all()
