@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 
-from keras_capsule_poe.data.mapping import RowView, view
+from keras_capsule_poe.data.mapping import RowView, chunks, view
 from keras_capsule_poe.errors import DataError
 
 # Largest default size; enough for a stable mean.
@@ -77,8 +77,8 @@ class ImageSet:
     def fingerprint(self):
         """Hash of the shape and the pixels: a truncated SHA-256 sum in hexadecimal."""
         digest = hashlib.sha256(repr(self.images.shape).encode())
-        for start in range(0, len(self), _CHUNK):
-            digest.update(np.ascontiguousarray(self.images[start : start + _CHUNK]))
+        for part in chunks(self.images, _CHUNK):
+            digest.update(np.ascontiguousarray(part))
         return digest.hexdigest()[:16]
 
     @functools.cached_property

@@ -70,27 +70,29 @@ def to_stream(rows):
     return np.asarray(rows)
 
 
+def chunks(rows, size):
+    """Yield consecutive parts (size, ...) of an array (N, ...); the last one may be smaller."""
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]
+
+
 def map_batches(function, rows, chunk=CHUNK):
-    """Compile `function`, apply it to arrays (N, ...) in chunks and join the results."""
+    """Apply `function` to arrays (N, ...) in chunks, as a graph of TensorFlow; join the results."""
     import keras
-    import tensorflow as tf
 
     structure = keras.tree.map_structure
     arrays = rows if isinstance(rows, tuple) else (rows,)
-    n = len(arrays[0])
-    # Traced once per chunk size: one graph for any size would round the last bits differently.
-    compiled = function
-    if not hasattr(function, "get_concrete_function"):
-        compiled = tf.function(function, reduce_retracing=True, autograph=False)
+    n, out = len(arrays[0]), None
+    if keras.backend.backend() == "tensorflow" and not hasattr(function, "get_concrete_function"):
+        import tensorflow as tf
+
+        # Traced once per chunk size: one graph for any size would round the last bits differently.
+        function = tf.function(function, reduce_retracing=True, autograph=False)
     if not n:
-        dtypes = [to_stream(array[:0]).dtype for array in arrays]
-        any_size = [tf.TensorSpec((None, *a.shape[1:]), d) for a, d in zip(arrays, dtypes)]
-        results = compiled.get_concrete_function(*any_size).structured_outputs
-        return structure(lambda x: np.empty((0, *x.shape[1:]), x.dtype.as_numpy_dtype), results)
-    out = None
+        return structure(_no_rows, _traced(function, arrays))
     for start in range(0, n, chunk):
-        batch = [tf.constant(to_stream(array[start : start + chunk])) for array in arrays]
-        parts = structure(keras.ops.convert_to_numpy, compiled(*batch))
+        batch = [keras.ops.convert_to_tensor(to_stream(a[start : start + chunk])) for a in arrays]
+        parts = structure(keras.ops.convert_to_numpy, function(*batch))
         if out is None:
             out = structure(lambda part: np.empty((n, *part.shape[1:]), part.dtype), parts)
         structure(functools.partial(_write, start=start), out, parts)
@@ -99,3 +101,16 @@ def map_batches(function, rows, chunk=CHUNK):
 
 def _write(array, part, start):
     array[start : start + len(part)] = part
+
+
+def _traced(graph, arrays):
+    """Return the specs of the results of a TensorFlow function for any number of rows."""
+    import tensorflow as tf
+
+    dtypes = [to_stream(array[:0]).dtype for array in arrays]
+    specs = [tf.TensorSpec((None, *a.shape[1:]), dtype) for a, dtype in zip(arrays, dtypes)]
+    return graph.get_concrete_function(*specs).structured_outputs
+
+
+def _no_rows(spec):
+    return np.empty((0, *spec.shape[1:]), spec.dtype.as_numpy_dtype)

@@ -15,6 +15,7 @@ from keras_capsule_poe.data import DataError, store
 from keras_capsule_poe.data.mapping import RowView
 from keras_capsule_poe.data.store import Source, open_store
 from keras_capsule_poe.errors import RunFailed
+from keras_capsule_poe.io.records import write_record
 
 RANDOM = np.random.default_rng(0)
 ROWS = 7
@@ -115,8 +116,18 @@ def test_what_was_begun_and_is_damaged_is_begun_anew(tmp_path, damage):
     check(open_store(source(one_by_one()), tmp_path))
 
 
+def test_a_store_begun_by_an_older_version_goes_on(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        open_store(source(one_by_one(fail_at=4)), tmp_path)
+    progress = folder_of(tmp_path) / store.PROGRESS
+    write_record(progress, {"rows": 3, "columns": ["images", "labels"]}, copy=False)
+    seen = []
+    check(open_store(source(one_by_one(seen)), tmp_path))
+    assert seen == [3]
+
+
 def test_grey_rows_turn_rgb_with_the_first_rgb_ones(tmp_path, monkeypatch):
-    monkeypatch.setattr("keras_capsule_poe.data.store._BLOCK", 2)
+    monkeypatch.setattr("keras_capsule_poe.data.disk._BLOCK", 2)
     colour = RANDOM.integers(0, 256, (2, 6, 5, 3), dtype=np.uint8)
 
     def read(first):
@@ -185,7 +196,7 @@ def test_grey_rows_stay_where_the_disk_is_full_before_they_are_rgb(tmp_path):
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (1024, limits[1]))
     try:
-        with pytest.raises(RunFailed, match="File too large. 3 of 7 images are kept"):
+        with pytest.raises(RunFailed, match="File too large. 3 of 7 rows are kept"):
             open_store(source(read), tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

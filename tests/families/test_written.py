@@ -2,16 +2,17 @@
 
 import resource
 import shutil
+import zlib
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from keras_capsule_poe.data import disk
 from keras_capsule_poe.data.mapping import CHUNK
 from keras_capsule_poe.distributed.distribution import Distribution
 from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.io.records import read_record, write_record
-from keras_capsule_poe.models.base import feature_files as written
 from keras_capsule_poe.models.base.feature_files import write_rows
 from keras_capsule_poe.training import RunFolder
 
@@ -99,6 +100,18 @@ def test_rows_after_the_last_word_are_computed_again(run):
     np.testing.assert_array_equal(np.load(run.path(NAME)), ROWS)
 
 
+@pytest.mark.parametrize("is_intact", [True, False])
+def test_rows_of_an_older_version_go_on_if_their_sum_is_right(run, is_intact):
+    stop_after(run, 2)
+    sum_of_rows = zlib.crc32(kept(run).read_bytes()) ^ (not is_intact)
+    record = {"rows": 2 * CHUNK, "sum": sum_of_rows}
+    write_record(kept(run).with_suffix(".json"), record, copy=False)
+    asked = []
+    write_rows(run, NAME, N, compute(asked))
+    assert asked[0] == (2 * CHUNK if is_intact else 0)
+    np.testing.assert_array_equal(np.load(run.path(NAME)), ROWS)
+
+
 def flip(path):
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
@@ -119,7 +132,7 @@ def progress_cut(path):
 
 
 def progress_of_other_kinds(path):
-    write_record(path.with_suffix(".json"), {"rows": "two", "sum": None}, copy=False)
+    write_record(path.with_suffix(".json"), {"rows": "two", "columns": {"train": None}}, copy=False)
 
 
 def progress_of_more(path):
@@ -189,7 +202,7 @@ def test_words_are_rare(run, monkeypatch):
     """Bringing to disk takes its time: not after each chunk."""
     said = []
     monkeypatch.setattr(
-        written, "write_record", lambda path, record, copy: said.append(record["rows"])
+        disk, "write_record", lambda path, record, copy: said.append(record["rows"])
     )
     run.config.checkpoint_seconds = 60.0
     stop_after(run, 2)

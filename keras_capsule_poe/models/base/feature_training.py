@@ -3,7 +3,7 @@
 import numpy as np
 
 from keras_capsule_poe.data import batches, epoch_order, sequential_batches
-from keras_capsule_poe.data.mapping import to_pixels
+from keras_capsule_poe.data.mapping import chunks, to_pixels
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.metrics import relative_error
 from keras_capsule_poe.models.base import feature_building as build
@@ -121,7 +121,7 @@ def features(run):
         stored.save_features(run, part, EncodedRows(model, images, run.distribution), stays)
     primary = build.build_primary(run.config, model.feature_shape)
     maps = stored.features(run, "train")
-    primary.adapt(maps[start : start + 500] for start in range(0, len(maps), 500))
+    primary.adapt(chunks(maps, 500))
     gain = primary.feature_gain.numpy()
     stored.save_arrays(run, "features/primary.npz", mean=primary.mean.numpy(), gain=gain)
     return {"feature_gain": float(gain)}

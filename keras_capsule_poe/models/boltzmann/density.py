@@ -13,12 +13,15 @@ from keras_capsule_poe.core.partition import (
     reverse_annealed_partition,
 )
 from keras_capsule_poe.core.randomness import split
+from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.models.base.protocols import Density
 
 # Schedule of Salakhutdinov & Murray (2008): fractions of the steps up to each beta.
 _PIECES = ((0.5, 500 / 14_500), (0.9, 4000 / 14_500))
 # Gibbs steps from the persistent chains to the start of the reverse annealing.
-_MIXED, _BLOCK = 1000, 2048
+_MIXED = 1000
+# Rows per call.
+BLOCK = 2048
 # Number of images for the means of the independent neurons.
 _FITTED = 10_000
 _VALUES = {
@@ -43,7 +46,7 @@ class HarmoniumDensity(Density):
 
     def log_weights(self, images):
         """Return -F of the visible neurons of images (N,) in nats."""
-        return -in_blocks(self._model.machine.free_energy, self._visible(images))
+        return -free_energies(self._model.machine.free_energy, self._visible(images))
 
     def exact(self):
         """Return log Z by enumeration, or None if no layer is small enough."""
@@ -80,21 +83,16 @@ class HarmoniumDensity(Density):
 
     def _visible(self, images):
         """Return visible neurons (N, D) of images as an array."""
-        v = in_blocks(self._model.to_visible, images, "float32")
+        v = map_batches(compiled(self._model.to_visible), images, BLOCK)
         if self._model.binarize != "stochastic":
             return v
         drawn = np.random.default_rng(self._seed).uniform(size=v.shape)
         return (drawn < v).astype("float32")
 
 
-def in_blocks(function, images, dtype="float64"):
-    """Apply a function of pixels in `[0, 1]`, or of rows, to a long array in blocks."""
-    parts, function = [], compiled(function)
-    for start in range(0, len(images), _BLOCK):
-        part = np.asarray(images[start : start + _BLOCK])
-        part = part.astype("float32") / (255 if part.dtype == np.uint8 else 1)
-        parts.append(np.asarray(function(part), dtype))
-    return np.concatenate(parts)
+def free_energies(function, rows):
+    """Return a free energy (N,) of rows or images as float64."""
+    return map_batches(compiled(function), rows, BLOCK).astype("float64")
 
 
 def schedule(temperatures):

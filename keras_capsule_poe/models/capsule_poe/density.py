@@ -13,6 +13,7 @@ from keras_capsule_poe.core.reference_distributions import (
     UniformBall,
 )
 from keras_capsule_poe.core.units import free_energy
+from keras_capsule_poe.data.mapping import chunks, map_batches
 from keras_capsule_poe.models.base.protocols import Density
 
 BASES, ROUTINGS = ("ball", "isotropic", "gaussian"), ("fixed", "routed")
@@ -45,10 +46,9 @@ class CapsuleDensity(Density):
         self._bias = None if experts.bias is None else ops.convert_to_numpy(experts.bias)
         self.coefficients = self.router
         if routing == "fixed":
-            mean = in_batches(
-                lambda x: ops.mean(self.router.route(x).coefficients, axis=0)[None], fitted
-            )
-            self.coefficients = mean.mean(axis=0)
+            mean = compiled(lambda x: ops.mean(self.router.route(x).coefficients, axis=0))
+            means = [ops.convert_to_numpy(mean(x)) for x in chunks(fitted, _AT_ONCE)]
+            self.coefficients = np.mean(means, axis=0)
         self._log_weight = expert_log_weight(
             self._kernel, self.coefficients, self._units, self._bias if routing == "fixed" else None
         )
@@ -63,7 +63,7 @@ class CapsuleDensity(Density):
 
     def log_weights_of(self, x):
         """Return log w (N,) of primary capsules (N, I, D), in nats."""
-        return in_batches(self._log_weight, x).astype("float64")
+        return map_batches(compiled(self._log_weight), x, _AT_ONCE).astype("float64")
 
     def bracket(self, temperatures, chains, seed):
         """Return bidirectional bounds on log Z/Z_0 (AIS and reverse AIS)."""
@@ -93,18 +93,5 @@ class CapsuleDensity(Density):
 
 def visible(model, images):
     """Return squashed primary capsules (N, I, D) of images, uint8 or pixels in [0, 1]."""
-
-    def encode(images):
-        return model.to_visible(images)
-
-    scale = 255 if np.asarray(images[:1]).dtype == np.uint8 else 1
-    return in_batches(encode, images, scale)
-
-
-def in_batches(function, rows, scale=1):
-    """Apply a function to rows divided by `scale`, in batches, and concatenate the results."""
-    graph, parts = compiled(function), []
-    for start in range(0, len(rows), _AT_ONCE):
-        part = np.asarray(rows[start : start + _AT_ONCE], "float32") / np.float32(scale)
-        parts.append(ops.convert_to_numpy(graph(part)))
-    return np.concatenate(parts)
+    encode = compiled(lambda x: model.to_visible(ops.cast(x, "float32")))
+    return map_batches(encode, images, _AT_ONCE)

@@ -1,6 +1,5 @@
 """Statistics of the codes of all training images, for whitening and for samples."""
 
-import functools
 import math
 
 import keras
@@ -9,7 +8,7 @@ import numpy as np
 from keras_capsule_poe.core.numerics import compiled
 from keras_capsule_poe.core.routing import winners
 from keras_capsule_poe.data import sequential_batches
-from keras_capsule_poe.data.mapping import map_batches, spread
+from keras_capsule_poe.data.mapping import chunks, map_batches, spread
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.metrics import relative_error
 from keras_capsule_poe.models.base import feature_building as features
@@ -107,13 +106,7 @@ def _some(rows):
 
 
 def _winners(codes):
-    return _in_chunks(winners, codes)
-
-
-def _in_chunks(function, codes):
-    """Apply a function to codes (N, ...) in chunks; the codes may be memory-mapped."""
-    starts = range(0, len(codes), _CHUNK)
-    return np.concatenate([function(codes[start : start + _CHUNK]) for start in starts])
+    return np.concatenate([winners(part) for part in chunks(codes, _CHUNK)])
 
 
 def visited_mixtures(codes, components, seed=0):
@@ -185,7 +178,8 @@ def _principal_axes(x, rank):
 
 def usage(codes):
     """Return each capsule's mean probability, its deviation, and the fraction of images won."""
-    probabilities = _in_chunks(functools.partial(np.linalg.norm, axis=-1), codes)
+    lengths = [np.linalg.norm(part, axis=-1) for part in chunks(codes, _CHUNK)]
+    probabilities = np.concatenate(lengths)
     won = np.bincount(winners(probabilities), minlength=codes.shape[1]) / len(codes)
     return {
         "probability_mean": [round(float(p), 4) for p in probabilities.mean(axis=0)],

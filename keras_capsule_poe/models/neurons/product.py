@@ -8,13 +8,15 @@ from keras import ops
 
 from keras_capsule_poe.core.binary_states import draw_states
 from keras_capsule_poe.core.harmonium import flattened
+from keras_capsule_poe.core.numerics import compiled
 from keras_capsule_poe.core.randomness import StatelessSeed, capsule_order, draw_index, streams
 from keras_capsule_poe.core.routing import winner_alone, winners
 from keras_capsule_poe.core.sharding import in_parts
+from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.models.base.autoencoder import AutoencodedModel, build_once
 from keras_capsule_poe.models.base.protocols import Density, GenerativeModel, LikelihoodModel, Mode
-from keras_capsule_poe.models.boltzmann.density import HarmoniumDensity, in_blocks
+from keras_capsule_poe.models.boltzmann.density import BLOCK, HarmoniumDensity, free_energies
 
 # Number of images that estimate the means of independent neurons.
 _FITTED = 2048
@@ -51,7 +53,7 @@ class MixtureDensity(Density):
 
     def log_weights(self, images):
         """Return log P (N,) of images (N, H, W, C), in nats."""
-        return -in_blocks(lambda x: self._model.layer.free_energy(_visible(self._model, x)), images)
+        return -_free_energies(self._model, images)
 
     def exact(self):
         """Return zero: the density is normalized."""
@@ -68,12 +70,13 @@ class NeuronDensity(HarmoniumDensity):
     def __init__(self, model, images, seed=0):
         self._model, self._seed = model, seed
         self.about = _ABOUT.format(_size(model))
-        self._v = in_blocks(lambda x: _visible(model, x), images[:_FITTED], "float32")
+        visible = compiled(lambda x: _visible(model, x))
+        self._v = map_batches(visible, images[:_FITTED], BLOCK).astype("float32")
         self._base = model.layer.independent(self._v)[0].reshape(-1).astype("float32")
 
     def log_weights(self, images):
         """Return the negative free energy (N,) of images, in nats."""
-        return -in_blocks(lambda x: self._model.layer.free_energy(_visible(self._model, x)), images)
+        return -_free_energies(self._model, images)
 
     def _harmonium(self):
         return flattened(self._model.layer.harmonium())
@@ -84,7 +87,11 @@ class NeuronDensity(HarmoniumDensity):
 
 
 def _visible(model, images):
-    return model.primary.to_capsules(model.to_features(images))
+    return model.primary.to_capsules(model.to_features(ops.cast(images, "float32")))
+
+
+def _free_energies(model, images):
+    return free_energies(lambda x: model.layer.free_energy(_visible(model, x)), images)
 
 
 def _size(model):

@@ -10,7 +10,7 @@ from keras_capsule_poe.core.binary_states import MOST_NEURONS
 from keras_capsule_poe.core.boltzmann_mixture import fit_shares
 from keras_capsule_poe.core.numerics import real_number, whole_number
 from keras_capsule_poe.data import batches
-from keras_capsule_poe.data.mapping import RowView, map_batches, spread
+from keras_capsule_poe.data.mapping import RowView, chunks, map_batches, spread
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.models.base import feature_building as costs
 from keras_capsule_poe.models.base import feature_building as features
@@ -56,8 +56,8 @@ def visits(model, visible_of, feature_maps, remembered):
 
     # In chunks: the coefficients of all images would take more memory than their features.
     compiled = tf.function(routed, reduce_retracing=True, autograph=False)
-    for start in range(0, len(feature_maps), _CHUNK):
-        found = map_batches(compiled, feature_maps[start : start + _CHUNK])
+    for part in chunks(feature_maps, _CHUNK):
+        found = map_batches(compiled, part)
         won = found["activity"].argmax(axis=1)
         for capsule in np.unique(won):
             total[capsule] += found["c"][won == capsule].sum(axis=0)
