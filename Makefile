@@ -7,13 +7,14 @@ DATASET ?= fashion_mnist
 DEMO := demo
 BENCH_OUT ?= build/benchmarks
 
-.PHONY: help demo test test-all test-python train sample bench wheel clean
+.PHONY: help demo test test-all test-python types train sample bench wheel clean
 
 help:
 	@echo "make demo     train on the bundled digits, sample, reconstruct and export: minutes"
 	@echo "make test     run the tests"
 	@echo "make test-all run those that take long, too"
 	@echo "make test-python PY=3.12   run them on that Python, in an environment of its own"
+	@echo "make types    check the type annotations of the public API"
 	@echo "make train    train on DATASET ($(DATASET)), which needs its data or a network"
 	@echo "make sample   draw a grid from the newest model"
 	@echo "make bench    measure speed and memory, in half an hour; Fashion-MNIST is needed"
@@ -53,6 +54,9 @@ test-python:
 	@python$(PY) --version >/dev/null 2>&1 && test -n "$(PY)" || \
 	    { echo "make test-python PY=3.12: there is no python$(PY) to be found." >&2; exit 2; }
 	$(MAKE) test PYTHON=python$(PY) VENV=.venv-$(PY)
+
+types: $(VENV)/installed
+	$(BIN)/python -m mypy
 
 train: $(VENV)/installed
 	$(CAPSPOE) train --dataset $(DATASET)

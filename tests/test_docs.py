@@ -15,7 +15,8 @@ from keras_capsule_poe.families import get, names
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "keras_capsule_poe"
-DOCS = sorted([ROOT / "README.md", ROOT / "saved_models/README.md", *ROOT.glob("docs/*.md")])
+PAGES = ("README.md", "CONTRIBUTING.md", "saved_models/README.md")
+DOCS = sorted([*(ROOT / page for page in PAGES), *ROOT.glob("docs/*.md")])
 SOURCES = [
     *PACKAGE.rglob("*.py"),
     *ROOT.glob("cli/**/*.py"),
@@ -23,7 +24,7 @@ SOURCES = [
     *ROOT.glob("benchmarks/research/theory/*.py"),
 ]
 # Names of others.
-FOREIGN = {"TFDS_DATA_DIR", "KERAS_BACKEND", "keras", "pip", "tf"} | set(dir(builtins))
+FOREIGN = {"TFDS_DATA_DIR", "KERAS_BACKEND", "keras", "pip", "pytest", "tf"} | set(dir(builtins))
 OPTION = r"(?<![\w-])--[a-z][a-z-]+"
 # A benchmark and what it is given, which may go on in the next line of its paragraph.
 SCRIPT = re.compile(r"(benchmarks/[\w/]+\.py)((?:[^`\n]|\n(?![\n`p]))*)")

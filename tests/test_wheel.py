@@ -1,7 +1,8 @@
 """The wheel holds the package, its licence and its command, and nothing else.
 
-Rejected: a wheel without a room that `pyproject.toml` does not list, one with tests or
-benchmarks, and one whose version is not the package's.
+Rejected: a wheel without a package that `pyproject.toml` does not list, one without the marker
+`py.typed` or the types of the public names, one with tests or benchmarks, and one whose version is
+not the package's.
 """
 
 import re
@@ -51,7 +52,7 @@ def about(wheel):
 def test_it_holds_every_source_file_and_no_other(wheel, about):
     package = {f"keras_capsule_poe/{name}" for name in sources("keras_capsule_poe")}
     package |= {f"keras_capsule_poe/cli/{name}" for name in sources("cli")}
-    assert package
+    package |= {"keras_capsule_poe/py.typed", "keras_capsule_poe/__init__.pyi"}
     assert {name for name in wheel.namelist() if not name.startswith(f"{about}/")} == package
 
 
@@ -60,7 +61,8 @@ def sources(folder):
 
 
 def test_files_are_those_of_the_repository(wheel):
-    for name in ("keras_capsule_poe/__init__.py", "keras_capsule_poe/core/routing.py"):
+    for name in ("__init__.py", "__init__.pyi", "core/routing.py", "py.typed"):
+        name = f"keras_capsule_poe/{name}"
         assert wheel.read(name) == (ROOT / name).read_bytes()
     assert wheel.read("keras_capsule_poe/cli/main.py") == (ROOT / "cli/main.py").read_bytes()
 
@@ -73,6 +75,7 @@ def test_it_has_the_licence_the_command_and_what_is_required(wheel, about):
     assert known["Version"] == keras_capsule_poe.__version__
     always = [line for line in known.get_all("Requires-Dist") if "extra ==" not in line]
     names = [re.match(r"[\w-]+", line)[0] for line in always]
+    assert known.get_all("Project-URL") == ["Paper, https://arxiv.org/abs/1907.11643"]
     lines = (ROOT / "requirements.txt").read_text().splitlines()
     assert names == [re.match(r"[\w-]+", line)[0] for line in lines]
 
