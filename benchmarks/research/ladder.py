@@ -72,10 +72,10 @@ DEPARTURES = {
 MORE = {
     "default, no routing": (DEFAULT, {"encoder.iterations": 0}),
     "plain form, no routing": (PLAIN, {"encoder.iterations": 0, "decoder.iterations": 0}),
-    "default, CD-3": (DEFAULT, {"encoder.chain_steps": 3}),
-    "default, CD-10": (DEFAULT, {"encoder.chain_steps": 10}),
-    "plain form, CD-3": (PLAIN, {"encoder.chain_steps": 3}),
-    "plain form, CD-10": (PLAIN, {"encoder.chain_steps": 10}),
+    "default, CD-3": (DEFAULT, {"encoder.cd_steps": 3}),
+    "default, CD-10": (DEFAULT, {"encoder.cd_steps": 10}),
+    "plain form, CD-3": (PLAIN, {"encoder.cd_steps": 3}),
+    "plain form, CD-10": (PLAIN, {"encoder.cd_steps": 10}),
 }
 # What might draw better than the default.
 TRIED = {

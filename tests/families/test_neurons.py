@@ -160,5 +160,5 @@ def test_a_mixture_is_trained_and_its_nats_are_exact(run, model, tmp_path):
         del options[unused - 1 : unused + 1]
     run(*options, "--model-dir", folder)
     assert "log Z is exact" in run("likelihood", "--model-dir", folder)
-    said = run(*options, "--set", "experts.passes=2", "--model-dir", tmp_path / "n", code=2)
-    assert "experts.passes" in said and "means nothing" in said
+    said = run(*options, "--set", "experts.cd_steps=2", "--model-dir", tmp_path / "n", code=2)
+    assert "experts.cd_steps" in said and "means nothing" in said

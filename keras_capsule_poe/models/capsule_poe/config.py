@@ -1,4 +1,4 @@
-"""Settings of a product of expert capsules: arguments of the functions in `build.USES`."""
+"""Settings and presets of a product of expert capsules."""
 
 from dataclasses import dataclass
 
@@ -31,6 +31,8 @@ class ContrastiveSection:
 class EncoderSection(ContrastiveSection):
     """Settings of the capsule encoder with maps W, and of the statistics of its codes."""
 
+    ALIASES = {"chain_steps": ("cd_steps", None)}
+
     capsules: int = 20
     dim: int = 16
     scale: float | str = 3.0
@@ -39,7 +41,7 @@ class EncoderSection(ContrastiveSection):
     start: str = "clusters"
     image_length: float = 0.5
     activation_prior: float = 2.0
-    chain_steps: int = 1
+    cd_steps: int = 1
     balance: float = 0.03
     frames: bool = True
     visited_components: int = 10

@@ -10,10 +10,12 @@ from keras_capsule_poe.training.family import Family, Recipe, Stage, lazily
 class TopSection:
     """Settings of the Boltzmann machine for joint samples; off if `capsules` is 0."""
 
+    ALIASES = {"passes": ("cd_steps", None)}
+
     capsules: int = 0
     dim: int = 16
     algorithm: str = "pcd"
-    passes: int = 1
+    cd_steps: int = 1
     chains: int = 128
     epochs: int | None = None
     steps: int = 2000
@@ -53,6 +55,8 @@ class NeuronFeaturesSection(features.PrimarySection):
 class ExpertsSection:
     """Settings of the expert neurons: routing and training by contrastive divergence."""
 
+    ALIASES = {"passes": ("cd_steps", None)}
+
     capsules: int = 20
     dim: int = 16
     routing: str = "held"
@@ -66,7 +70,7 @@ class ExpertsSection:
     balance: float = 0.03
     implementation: str = "streamed"
     algorithm: str = "cd"
-    passes: int = 1
+    cd_steps: int = 1
     chains: int = 128
     epochs: int | None = None
     steps: int = 900
@@ -108,7 +112,7 @@ def idle(config):
         why = "experts.routing is 'mixture', whose gradient is exact"
         names = (
             "iterations", "temperature", "normalize", "activation_prior", "centering",
-            "learn_variance", "implementation", "passes", "chains", "offset_rate",
+            "learn_variance", "implementation", "cd_steps", "chains", "offset_rate",
         )  # fmt: skip
         found |= {f"experts.{name}": why for name in names}
         if experts.start == "clusters":
