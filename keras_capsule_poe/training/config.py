@@ -140,7 +140,7 @@ _FREE = ("recipe", "checkpoint_seconds")
 _LARGEST_SEED = 2**31 - 1
 _LARGEST_RATE = 3e38
 # The graph unrolls these iterations: tracing many more would take hours.
-_UNROLLED, _MOST_UNROLLED = ("iterations", "inner_iterations", "cd_steps"), 1000
+_UNROLLED, _MOST_UNROLLED = ("routing_iterations", "inner_routing_iterations", "cd_steps"), 1000
 # Removed settings that old folders still name, with the value that had no effect.
 _RETIRED = {"autoencoder": {"least_epoch": 1.0}}
 

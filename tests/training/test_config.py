@@ -56,7 +56,7 @@ def test_the_paper_s_recipe_has_none_of_the_additions():
     encoder, decoder = made["encoder"], made["decoder"]
     assert (encoder.activation_prior, encoder.balance, encoder.start) == (0, 0, "noise")
     assert not (encoder.frames or decoder.offset or decoder.conditional or decoder.activity)
-    assert encoder.iterations and decoder.iterations
+    assert encoder.routing_iterations > 1 and decoder.routing_iterations > 1
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_values_of_the_wrong_kind_are_refused_in_words(name, value, words):
     "name, value",
     [
         ("encoder.momentum", 1.0),
-        ("encoder.iterations", -1),
+        ("encoder.routing_iterations", 0),
         ("encoder.capsules", 0),
         ("encoder.temperature", -5),
         ("encoder.start", "anywhere"),

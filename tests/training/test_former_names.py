@@ -15,17 +15,25 @@ from keras_capsule_poe.training import RunConfig
 # For each family and former name: a former value, the current name and the current value.
 FORMER = {
     "capsules": {
+        "encoder.iterations": (5, "routing_iterations", 6),
         "encoder.chain_steps": (3, "cd_steps", 3),
+        "decoder.iterations": (5, "routing_iterations", 6),
     },
     "neurons": {
+        "experts.iterations": (0, "routing_iterations", 1),
         "experts.passes": (3, "cd_steps", 3),
         "top.passes": (3, "cd_steps", 3),
     },
     "rbm": {
         "rbm.gibbs_steps": (3, "cd_steps", 3),
     },
-    "capsnet": {},
-    "matrix-capsules": {},
+    "capsnet": {
+        "capsnet.iterations": (5, "routing_iterations", 5),
+    },
+    "matrix-capsules": {
+        "matrix.iterations": (5, "routing_iterations", 5),
+        "matrix.inner_iterations": (1, "inner_routing_iterations", 1),
+    },
 }
 CASES = [
     pytest.param(family, name, *values, id=f"{family}-{name}")

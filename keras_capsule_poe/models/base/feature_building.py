@@ -6,7 +6,7 @@ import re
 import keras
 import numpy as np
 
-from keras_capsule_poe.core.numerics import compiled
+from keras_capsule_poe.core.numerics import compiled, whole_number
 from keras_capsule_poe.data.mapping import CHUNK, to_pixels
 from keras_capsule_poe.distributed.distribution import Distribution
 from keras_capsule_poe.errors import ConfigError, DataError, in_section
@@ -153,7 +153,8 @@ def optimizer(config, section, images):
 def routing_arguments(settings):
     """Return a section's arguments of a routing layer."""
     return {
-        "iterations": settings.iterations,
+        # A routing layer counts the updates between the iterations.
+        "iterations": whole_number("routing_iterations", settings.routing_iterations) - 1,
         "temperature": settings.temperature,
         "normalize": settings.normalize,
         "scale": settings.scale,

@@ -10,7 +10,10 @@ from keras_capsule_poe.training.family import Family, Recipe, Stage, lazily
 class ContrastiveSection:
     """Settings of encoder and decoder: routing and training by contrastive divergence."""
 
-    iterations: int = 3
+    ALIASES = {"iterations": ("routing_iterations", features.counted_with_first)}
+
+    # Counted as Sabour et al. do: with one iteration the coupling coefficients stay uniform.
+    routing_iterations: int = 4
     temperature: float = 1.0
     normalize: str = "outputs"
     scale: float | str = "mean"
@@ -31,7 +34,7 @@ class ContrastiveSection:
 class EncoderSection(ContrastiveSection):
     """Settings of the capsule encoder with maps W, and of the statistics of its codes."""
 
-    ALIASES = {"chain_steps": ("cd_steps", None)}
+    ALIASES = {**ContrastiveSection.ALIASES, "chain_steps": ("cd_steps", None)}
 
     capsules: int = 20
     dim: int = 16
@@ -53,7 +56,7 @@ class EncoderSection(ContrastiveSection):
 class DecoderSection(ContrastiveSection):
     """Settings of the capsule decoder with maps U."""
 
-    iterations: int = 0
+    routing_iterations: int = 1
     learning_rate: float = 0.5
     l2: float = 1e-4
     normalize: str = "inputs"
@@ -73,8 +76,8 @@ def idle(config):
     for name in ("encoder", "decoder"):
         if not config[name].use_bias:
             found[f"{name}.bias_rate"] = f"{name}.use_bias is off"
-        if config[name].iterations == 0:
-            why = f"{name}.iterations is 0"
+        if config[name].routing_iterations == 1:
+            why = f"{name}.routing_iterations is 1"
             found[f"{name}.temperature"] = why
             if name == "encoder":
                 found["encoder.activation_prior"] = why
@@ -94,7 +97,7 @@ _REPRESENTATION = {
         "scale": 5.0,
         "steps": 450,
         "learning_rate": 0.05,
-        "iterations": 0,
+        "routing_iterations": 1,
         "activation_prior": 0.0,
         "balance": 0.0,
         "start": "random",
@@ -123,7 +126,7 @@ _PAPER = {
         "frames": False,
     },
     "decoder": {
-        "iterations": 3,
+        "routing_iterations": 4,
         "temperature": 0.1,
         "steps": 900,
         "batch_size": 64,

@@ -332,7 +332,7 @@ def _contrastive(config, section, image_shape, images, held_out):
     maps = math.prod(shapes_of(config, image_shape).features) * experts.capsules * experts.dim
     # Products of routing, reconstruction and two correlations; two more per further CD step.
     further = getattr(config[section], "cd_steps", 1) - 1
-    flops = 2 * maps * (2 * config[section].iterations + 1 + 4 + 2 * further)
+    flops = 2 * maps * (2 * config[section].routing_iterations - 1 + 4 + 2 * further)
     flops += recomputed(config, image_shape, images, held_out, SHARE[section])
     return trained(config, section, SHARE[section], flops, images, 8 * maps * BYTES)
 

@@ -55,14 +55,18 @@ class NeuronFeaturesSection(features.PrimarySection):
 class ExpertsSection:
     """Settings of the expert neurons: routing and training by contrastive divergence."""
 
-    ALIASES = {"passes": ("cd_steps", None)}
+    ALIASES = {
+        "iterations": ("routing_iterations", features.counted_with_first),
+        "passes": ("cd_steps", None),
+    }
 
     capsules: int = 20
     dim: int = 16
     routing: str = "held"
     centering: bool = False
     learn_variance: bool = False
-    iterations: int = 3
+    # Counted as Sabour et al. do: with one iteration the coupling coefficients stay uniform.
+    routing_iterations: int = 4
     temperature: float = 0.1
     normalize: str = "outputs"
     activation_prior: float = 2.0
@@ -102,7 +106,7 @@ def idle(config):
     experts = config["experts"]
     if experts.routing == "fixed":
         why = "experts.routing is 'fixed'"
-        names = ("iterations", "temperature", "activation_prior", "balance")
+        names = ("routing_iterations", "temperature", "activation_prior", "balance")
         found |= {f"experts.{name}": why for name in names}
     elif experts.routing == "latent":
         why = "experts.routing is 'latent', whose agreement is its energy"
@@ -111,7 +115,7 @@ def idle(config):
     elif experts.routing == "mixture":
         why = "experts.routing is 'mixture', whose gradient is exact"
         names = (
-            "iterations", "temperature", "normalize", "activation_prior", "centering",
+            "routing_iterations", "temperature", "normalize", "activation_prior", "centering",
             "learn_variance", "implementation", "cd_steps", "chains", "offset_rate",
         )  # fmt: skip
         found |= {f"experts.{name}": why for name in names}

@@ -309,7 +309,7 @@ def experts_cost(config, image_shape, images, held_out):
     settings = config["experts"]
     maps = math.prod(shapes_of(config, image_shape).features) * settings.capsules * settings.dim
     # Products of routing, of the Gibbs chain, of two correlations and of the reported error.
-    flops = 2 * maps * (2 * settings.iterations + 2 * settings.cd_steps + 5)
+    flops = 2 * maps * (2 * settings.routing_iterations + 2 * settings.cd_steps + 3)
     flops += recomputed(config, image_shape, images, held_out, SHARE)
     return trained(config, "experts", SHARE, flops, images, 8 * maps * BYTES)
 
