@@ -114,6 +114,10 @@ def _section_options(family, recipe):
         options.append(
             click.Option([f"--{name}", f"{section}__{key}"], metavar="|".join(known), help=text)
         )
+        for former, (new, _) in getattr(config[section], "ALIASES", {}).items():
+            if new == key:
+                flag = f"--{former}".replace("_", "-")
+                options.append(click.Option([flag, f"{section}__{former}"], hidden=True))
     for key in OF_ALL:
         if any(hasattr(settings, key) for settings in trained.values()):
             kind, text = _PER_SECTION[key]

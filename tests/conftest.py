@@ -35,7 +35,7 @@ TINY = [
     "--set", "encoder.dim=4",
     "--set", "autoencoder.precision=float32",
     # The plain form and few iterations have the smaller graph, and graphs are what takes time here.
-    "--set", "encoder.iterations=1",
+    "--set", "encoder.routing_iterations=2",
     "--set", "encoder.implementation=plain",
     "--set", "decoder.implementation=plain",
 ]  # fmt: skip

@@ -24,11 +24,11 @@ FAMILY = "matrix-capsules"
 # Of data sets that the recipes' own settings are not for.
 DATASETS = {"viewpoints": {"matrix.classes": 5, "matrix.augmentation": "norb"}}
 ROWS = {
-    "1 iteration": {"matrix.iterations": 1},
-    "2 iterations": {"matrix.iterations": 2},
-    "3 iterations": {"matrix.iterations": 3},
-    "uniform": {"matrix.iterations": 1},
-    "to classes alone": {"matrix.inner_iterations": 1},
+    "1 iteration": {"matrix.routing_iterations": 1},
+    "2 iterations": {"matrix.routing_iterations": 2},
+    "3 iterations": {"matrix.routing_iterations": 3},
+    "uniform": {"matrix.routing_iterations": 1},
+    "to classes alone": {"matrix.inner_routing_iterations": 1},
     "no coordinates": {"matrix.coordinates": False},
     "margin loss": {"matrix.loss": "margin"},
     "cross-entropy": {"matrix.loss": "cross-entropy"},
@@ -38,8 +38,8 @@ ROWS = {
 
 def heating(net):
     """How many times the first iteration's inverse temperature the last one's is."""
-    options = EMOptions(net.iterations, net.schedule)
-    first, last = (options.inverse_temperature_at(t) for t in (0, net.iterations - 1))
+    options = EMOptions(net.routing_iterations, net.schedule)
+    first, last = (options.inverse_temperature_at(t) for t in (0, net.routing_iterations - 1))
     return last / first
 
 
@@ -55,7 +55,9 @@ def config_of(args, row, seed):
         # Layers of one iteration have the inverse temperature that the recipe's end with.
         recipe = made(usual)["matrix"]
         by = heating(recipe)
-        config.set("matrix.inner_iterations", ROWS[row].get("matrix.inner_iterations"))
+        config.set(
+            "matrix.inner_routing_iterations", ROWS[row].get("matrix.inner_routing_iterations")
+        )
         config.set("matrix.inverse_temperature", recipe.inverse_temperature * by)
         if row == "to classes alone":
             config.set("matrix.class_temperature", recipe.class_temperature / by)

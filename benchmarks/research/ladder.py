@@ -67,15 +67,18 @@ DEPARTURES = {
         "decoder.l2"
     ),
     "activity weights": "decoder.activity",
-    "uniform decoder routing": "decoder.iterations decoder.temperature",
+    "uniform decoder routing": "decoder.routing_iterations decoder.temperature",
 }
 MORE = {
-    "default, no routing": (DEFAULT, {"encoder.iterations": 0}),
-    "plain form, no routing": (PLAIN, {"encoder.iterations": 0, "decoder.iterations": 0}),
-    "default, CD-3": (DEFAULT, {"encoder.chain_steps": 3}),
-    "default, CD-10": (DEFAULT, {"encoder.chain_steps": 10}),
-    "plain form, CD-3": (PLAIN, {"encoder.chain_steps": 3}),
-    "plain form, CD-10": (PLAIN, {"encoder.chain_steps": 10}),
+    "default, no routing": (DEFAULT, {"encoder.routing_iterations": 1}),
+    "plain form, no routing": (
+        PLAIN,
+        {"encoder.routing_iterations": 1, "decoder.routing_iterations": 1},
+    ),
+    "default, CD-3": (DEFAULT, {"encoder.cd_steps": 3}),
+    "default, CD-10": (DEFAULT, {"encoder.cd_steps": 10}),
+    "plain form, CD-3": (PLAIN, {"encoder.cd_steps": 3}),
+    "plain form, CD-10": (PLAIN, {"encoder.cd_steps": 10}),
 }
 # What might draw better than the default.
 TRIED = {

@@ -56,7 +56,7 @@ COLUMNS = (
 ROWS = {
     "recipe": {},
     "decoder temperature 1": {"decoder.temperature": 1.0},
-    "decoder without routing": {"decoder.iterations": 0},
+    "decoder without routing": {"decoder.routing_iterations": 1},
     "decoder normalised over outputs": {"decoder.normalize": "outputs"},
     "encoder normalised over outputs": {"encoder.normalize": "outputs"},
     "both normalised over outputs": {

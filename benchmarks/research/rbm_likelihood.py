@@ -6,7 +6,7 @@ temperatures from both sides. Rates are chosen on the last 10,000 training image
 --held-out trains without and scores instead of the test images.
 
 Usage: python benchmarks/research/rbm_likelihood.py [--minutes 5 20] [--rate R ...] [--held-out]
-           [--chains N] [--gibbs-steps K] [--hidden E] [--temperatures K] [--json FILE]
+           [--chains N] [--cd-steps K] [--hidden E] [--temperatures K] [--json FILE]
 """
 
 import argparse
@@ -44,7 +44,7 @@ def arguments():
     parser.add_argument("--hidden", type=int, default=500)
     parser.add_argument("--chains", type=int, default=100)
     parser.add_argument("--batch-size", type=int, default=100)
-    parser.add_argument("--gibbs-steps", type=int, default=1)
+    parser.add_argument("--cd-steps", type=int, default=1)
     parser.add_argument("--temperatures", type=int, default=14_500)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--held-out", action="store_true")
@@ -80,7 +80,7 @@ class Timed(keras.callbacks.Callback):
 def trained(args, minutes, rate, data):
     """A machine that was trained for so many minutes, as a whole model, and a row of figures."""
     config = RunConfig(get("rbm"), "pixels", seed=args.seed)
-    for name in ("hidden", "chains", "batch_size", "gibbs_steps"):
+    for name in ("hidden", "chains", "batch_size", "cd_steps"):
         config.set(f"rbm.{name}", getattr(args, name))
     keras.utils.set_random_seed(args.seed)
     v = data.train.images.reshape(len(data.train), -1).astype("float32") / 255

@@ -53,7 +53,7 @@ def config_of(args, iterations, seed):
     """The `RunConfig` of a row."""
     more = {} if args.limit is None else {"limit": args.limit}
     config = RunConfig(get("capsnet"), args.recipe, dataset=args.dataset, seed=seed, **more)
-    config.update({"capsnet.iterations": iterations})
+    config.update({"capsnet.routing_iterations": iterations})
     if args.epochs is not None:
         config.update({"capsnet.epochs": args.epochs})
     for setting in args.set:

@@ -34,12 +34,12 @@ from keras_capsule_poe.models.matrix_capsules.config import RECIPES
 from keras_capsule_poe.training.optimizers import averaged
 
 # The recipe of that name, 316,650 parameters, in the place of `small`, which has two iterations.
-PAPER = {**RECIPES["paper"].settings["matrix"], "iterations": 3}
+PAPER = {**RECIPES["paper"].settings["matrix"], "routing_iterations": 3}
 # Settings of the section, beside those of `viewpoints.py`.
 VARIANTS = {
     "capsules": {},
-    "iterations 1": {"iterations": 1},
-    "iterations 3": {"iterations": 3},
+    "iterations 1": {"routing_iterations": 1},
+    "iterations 3": {"routing_iterations": 3},
     "no coordinates": {"coordinates": False},
     "margin 0.9": {"first_margin": 0.9},
     "temperature 1": {"assignment_temperature": 1.0},
@@ -60,9 +60,9 @@ VARIANTS = {
         "assignment_temperature": 1.0,
         "variance_floor": 0.01,
     },
-    "no coordinates, iterations 3": {"coordinates": False, "iterations": 3},
+    "no coordinates, iterations 3": {"coordinates": False, "routing_iterations": 3},
     "no coordinates, 128 filters": {"coordinates": False, "filters": 128},
-    "no coordinates, classes alone": {"coordinates": False, "inner_iterations": 1},
+    "no coordinates, classes alone": {"coordinates": False, "inner_routing_iterations": 1},
     "no coordinates, cross-entropy": {"coordinates": False, "loss": "cross-entropy"},
     "cnn": {"network": "cnn"},
     "cnn paper": {"network": "cnn", **PAPER},

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import types
 import typing
+import warnings
 
 from keras_capsule_poe.errors import ConfigError
 
@@ -88,6 +89,35 @@ _KINDS = {
 }
 
 
+def current(section, name, value):
+    """Return the current name and value of a section's setting that may have a former name.
+
+    Args:
+        section: Dataclass of the section. Its `ALIASES` map a former name to a pair: the current
+            name, and a function from a former value to the current one, or None for the same.
+        name: str, `"section.setting"`.
+        value: The value, or its text.
+    """
+    prefix, _, key = name.rpartition(".")
+    aliases = getattr(section, "ALIASES", {})
+    if key not in aliases:
+        return name, value
+    new, change = aliases[key]
+    if change is not None:
+        value = change(convert(name, value, typing.get_type_hints(section)[new]))
+    return f"{prefix}.{new}", value
+
+
+def with_current_names(family, values):
+    """Return nested dicts of settings, for instance of an old `run.json`, with current names."""
+    found = dict(values)
+    for prefix, section in family.sections.items():
+        if isinstance(kept := values.get(prefix), dict):
+            pairs = [current(section, f"{prefix}.{key}", value) for key, value in kept.items()]
+            found[prefix] = {name.rpartition(".")[2]: value for name, value in pairs}
+    return found
+
+
 @dataclasses.dataclass
 class RunSettings:
     """Settings that every run has, for any model; see `RunConfig`."""
@@ -110,7 +140,7 @@ _FREE = ("recipe", "checkpoint_seconds")
 _LARGEST_SEED = 2**31 - 1
 _LARGEST_RATE = 3e38
 # The graph unrolls these iterations: tracing many more would take hours.
-_UNROLLED, _MOST_UNROLLED = ("iterations", "inner_iterations", "chain_steps"), 1000
+_UNROLLED, _MOST_UNROLLED = ("routing_iterations", "inner_routing_iterations", "cd_steps"), 1000
 # Removed settings that old folders still name, with the value that had no effect.
 _RETIRED = {"autoencoder": {"least_epoch": 1.0}}
 
@@ -184,6 +214,8 @@ class RunConfig:
     def set(self, name, value):
         """Set a run setting, a section's setting or a whole section.
 
+        A former name of a setting sets the current one, with a `FutureWarning` that names it.
+
         Args:
             name: str, `"setting"`, `"section.setting"` or `"section"`.
             value: The value, or its text; for a section, a dict.
@@ -197,11 +229,16 @@ class RunConfig:
                     f"Model {self.family.name!r} has no section [{name}]; it has "
                     f"{', '.join(self.sections)}."
                 )
-            for key, inner in value.items():
-                self.set(f"{name}.{key}", inner)
+            self._set_section(name, value)
             return
         section, _, key = name.rpartition(".")
         target = self.sections.get(section) if section else self.settings
+        former = name
+        name, value = current(type(target), name, value)
+        key = name.rpartition(".")[2]
+        if name != former:
+            shown = str(value).lower() if value is None or isinstance(value, bool) else value
+            warnings.warn(f"{former} is deprecated: use {name}={shown}", FutureWarning, 2)
         kinds = typing.get_type_hints(type(target)) if target else {}
         if key not in kinds:
             known = ", ".join(kinds) or f"the sections {', '.join(self.sections)}"
@@ -210,6 +247,18 @@ class RunConfig:
             )
         setattr(target, key, convert(name, value, kinds[key]))
         self.given.add(name)
+
+    def _set_section(self, section, values):
+        former = {}
+        for key, value in values.items():
+            name, _ = current(self.family.sections[section], f"{section}.{key}", value)
+            if former.setdefault(name, key) != key:
+                raise ConfigError(
+                    f"{section}.{former[name]} and {section}.{key} are two names of one setting: "
+                    f"give {name} alone."
+                )
+        for key, value in values.items():
+            self.set(f"{section}.{key}", value)
 
     def suit(self):
         """Apply the family's `suits` for the data set, except to settings in `given`."""
@@ -301,7 +350,7 @@ class RunConfig:
                 gone = retired.items()
                 values[section] = {k: v for k, v in kept.items() if (k, v) not in gone}
         config = cls(family, values.pop("recipe", None))
-        config.update(values)
+        config.update(with_current_names(family, values))
         config.given.clear()
         return config
 

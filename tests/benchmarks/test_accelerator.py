@@ -22,7 +22,7 @@ sys.path.pop(0)
 TINY = ["digits", "--recipe", "small", "--limit", "60", "--held-out", "20", "--set"]
 # A rate that does not fall with the epochs that there will be.
 TINY += ["capsnet.filters=2", "capsnet.types=1", "capsnet.batch_size=20", "capsnet.decoder=none"]
-TINY += ["capsnet.fall=exponential", "capsnet.iterations=1"]
+TINY += ["capsnet.fall=exponential", "capsnet.routing_iterations=1"]
 BLOCKED = """
 import runpy, sys
 sys.modules["tensorflow"] = None
@@ -90,7 +90,7 @@ def test_matrix_capsules_of_two_seeds_vote(tmp_path):
     words = [tmp_path, "digits", "--model", "matrix-capsules", "--recipe", "small", "--limit", "60"]
     words += ["--held-out", "20", "--epochs", "1", "--seeds", "0", "1", "--set", "matrix.filters=4"]
     words += ["matrix.primary_types=1", "matrix.types=2", "matrix.last_types=2"]
-    words += ["matrix.iterations=1", "matrix.implementation=streamed"]
+    words += ["matrix.routing_iterations=1", "matrix.implementation=streamed"]
     *each, together = script.main([str(word) for word in words])
     assert [row["seed"] for row in each] == [0, 1] and together["seed"] == "all"
     assert 0 <= together["low"] <= together["error"] <= together["high"] <= 1

@@ -37,12 +37,16 @@ def test_every_row_can_be_trained(row):
 def test_a_row_is_the_recipe_with_one_thing_changed():
     rows = {row: config_of(row, "--dataset", "mnist") for row in script.ROWS}
     recipe = rows.pop("2 iterations")
-    assert (recipe.recipe, recipe.dataset, recipe["matrix"].iterations) == ("small", "mnist", 2)
+    assert (recipe.recipe, recipe.dataset, recipe["matrix"].routing_iterations) == (
+        "small",
+        "mnist",
+        2,
+    )
     changed = {row: set(config.differences(recipe)) for row, config in rows.items()}
-    assert changed.pop("uniform") == {"matrix.iterations", "matrix.inverse_temperature"}
+    assert changed.pop("uniform") == {"matrix.routing_iterations", "matrix.inverse_temperature"}
     assert changed.pop("to classes alone") == {
         f"matrix.{name}"
-        for name in ("inner_iterations", "inverse_temperature", "class_temperature")
+        for name in ("inner_routing_iterations", "inverse_temperature", "class_temperature")
     }
     assert all(len(names) == 1 for names in changed.values())
     assert len({str(config.to_dict()) for config in rows.values()}) == len(rows)

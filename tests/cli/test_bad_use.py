@@ -58,8 +58,11 @@ def test_help_is_quick_and_imports_no_tensorflow():
         (["--autoencoder-learning-rate", "1e300"], ["autoencoder", "learning_rate", "1e+300"]),
         (["--set", "autoencoder.weight_decay=1e30"], ["`weight_decay` must be below 500", "1e+30"]),
         (["--set", "encoder.l2=5"], ["encoder", "`l2` must be below 5", "l2=5.0", "rate=0.2"]),
-        (["--set", "encoder.iterations=1001"], ["encoder", "`iterations`", "at most 1000", "1001"]),
-        (["--set", "encoder.chain_steps=1001"], ["encoder", "`chain_steps`", "at most 1000"]),
+        (
+            ["--set", "encoder.routing_iterations=1001"],
+            ["encoder", "`routing_iterations`", "at most 1000", "1001"],
+        ),
+        (["--set", "encoder.cd_steps=1001"], ["encoder", "`cd_steps`", "at most 1000"]),
         (["--set", "autoencoder.negative_slope=2"], ["negative_slope", "[0, 1]", "2.0"]),
     ],
 )

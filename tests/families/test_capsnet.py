@@ -249,7 +249,10 @@ def test_an_interrupted_run_goes_on_where_it_stood(tmp_path, goes_on_alike, monk
         (("--set", "capsnet.ema_momentum=1.0"), "`ema_momentum` must lie in [0, 1). Received: 1.0"),
         (("--set", "capsnet.microbatch=0"), "`microbatch` must be a positive integer"),
         (("--augmentation", "blur"), "`augmentation` must be 'none' or 'shift' or 'efficient'"),
-        (("--coefficients", "uniform", "--iterations", "2"), "capsnet.iterations means nothing"),
+        (
+            ("--coefficients", "uniform", "--routing-iterations", "2"),
+            "capsnet.routing_iterations means nothing",
+        ),
         (("--set", "capsnet.body=efficient"), "capsnet.filters means nothing here"),
         (("--image-size", "12"), "images must be at least 17x17 pixels"),
         (("--classes", "7"), "`classes` must be at least 10 for these labels. Received: classes=7"),

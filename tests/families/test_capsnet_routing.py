@@ -106,7 +106,9 @@ def test_bad_use_of_traverse_is_one_line(done, tmp_path, arguments, message):
     assert not (tmp_path / "a.png").exists()
 
 
-@pytest.mark.parametrize("recipe, settings", [("efficient", {}), ("small", {"iterations": 1})])
+@pytest.mark.parametrize(
+    "recipe, settings", [("efficient", {}), ("small", {"routing_iterations": 1})]
+)
 def test_models_without_iterations_have_no_couplings(done, monkeypatch, recipe, settings):
     config = RunConfig(get("capsnet"), recipe)
     config.update({"capsnet": {"decoder": "none", **settings}})

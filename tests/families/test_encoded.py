@@ -18,7 +18,7 @@ IMAGES = np.random.default_rng(0).integers(0, 256, (150, 28, 28, 1), dtype=np.ui
 TINY = {
     "autoencoder": {"filters": 4, "precision": "float32", "epochs": 1},
     "encoder": {
-        "capsules": 3, "dim": 4, "iterations": 1, "implementation": "plain", "epochs": 2,
+        "capsules": 3, "dim": 4, "routing_iterations": 2, "implementation": "plain", "epochs": 2,
         "batch_size": 25,
     },
 }  # fmt: skip

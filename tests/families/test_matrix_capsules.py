@@ -21,7 +21,14 @@ from keras_capsule_poe.models.matrix_capsules import training as build
 from keras_capsule_poe.training import RunConfig
 
 # Two iterations have the smaller graph, and graphs are what takes time here.
-TINY = {"filters": 6, "primary_types": 2, "types": 3, "last_types": 3, "size": 2, "iterations": 2}
+TINY = {
+    "filters": 6,
+    "primary_types": 2,
+    "types": 3,
+    "last_types": 3,
+    "size": 2,
+    "routing_iterations": 2,
+}
 TINY |= {"precision": "float32", "augmentation": "none", "decoder": "dense"}
 # Compiling takes longer than all else here; `test_streamed_em` has the compiled form.
 TINY |= {"implementation": "plain"}
@@ -67,9 +74,9 @@ def test_recipes_have_the_published_numbers_of_parameters(recipe, number):
 def test_layers_below_the_classes_have_their_own_iterations():
     for settings, expected in (
         ({}, [2, 2, 2]),
-        ({"iterations": 3}, [3, 3, 3]),
-        ({"inner_iterations": 1}, [1, 1, 2]),
-        ({"inner_iterations": 3, "routing": "variational"}, [3, 3, 2]),
+        ({"routing_iterations": 3}, [3, 3, 3]),
+        ({"inner_routing_iterations": 1}, [1, 1, 2]),
+        ({"inner_routing_iterations": 3, "routing": "variational"}, [3, 3, 2]),
     ):
         model = build.build_model(configuration(**settings), (16, 16, 1))
         assert [layer.options.iterations for layer in model.capsule_layers[1:]] == expected
@@ -113,7 +120,7 @@ def test_what_means_nothing_is_refused():
         ({"loss": "margin", "first_margin": 0.1}, "first_margin"),
         ({"loss": "margin", "spread_scaling": "official"}, "spread_scaling"),
         ({"network": "cnn", "damping": 0.1}, "damping"),
-        ({"network": "cnn", "inner_iterations": 1}, "inner_iterations"),
+        ({"network": "cnn", "inner_routing_iterations": 1}, "inner_routing_iterations"),
         ({"units": 3}, "units"),
         ({"routing": "variational", "damping": 0.1}, "damping"),
     ):
@@ -125,8 +132,11 @@ def test_what_means_nothing_is_refused():
         ({"spread_scaling": "mean"}, "matrix: `spread_scaling` must be 'sum' or 'official'"),
         ({"margin_steps": 0}, "matrix: `margin_steps` must be a positive integer"),
         ({"first_margin": 0.95}, "matrix: The margin must not fall"),
-        ({"iterations": 0}, "matrix: `iterations` must be a positive integer"),
-        ({"inner_iterations": 0}, "matrix: `inner_iterations` must be a positive integer"),
+        ({"routing_iterations": 0}, "matrix: `routing_iterations` must be a positive integer"),
+        (
+            {"inner_routing_iterations": 0},
+            "matrix: `inner_routing_iterations` must be a positive integer",
+        ),
         ({"until_accuracy": 2.0}, "matrix: `until_accuracy` must lie in"),
     ):
         with pytest.raises(ConfigError, match=message):
@@ -173,7 +183,7 @@ def test_it_is_evaluated_shown_and_served(folder, capspoe, tmp_path, refused):
 
 @pytest.mark.long
 def test_an_interrupted_run_goes_on_with_the_margin_where_it_stood(tmp_path, goes_on_alike):
-    small = {**TINY, "decoder": "none", "iterations": 1, "implementation": "streamed"}
+    small = {**TINY, "decoder": "none", "routing_iterations": 1, "implementation": "streamed"}
     config = configuration(**small, epochs=2, batch_size=20, learning_rate=0.05)
     config.set("limit", 60)
     config.set("checkpoint_seconds", 1e-3)

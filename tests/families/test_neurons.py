@@ -20,7 +20,7 @@ TRAIN = [
     "--set", "autoencoder.filters=8", "--set", "autoencoder.precision=float32",
     "--set", "experts.capsules=3", "--set", "experts.dim=4", "--set", "experts.remembered=9",
     "--set", "experts.joint_steps=3", "--set", "experts.implementation=plain",
-    "--set", "experts.iterations=1",
+    "--set", "experts.routing_iterations=2",
     "--set", "top.capsules=2", "--set", "top.dim=5", "--set", "top.epochs=3",
 ]  # fmt: skip
 CAPSPOE = [sys.executable, "-c", "from keras_capsule_poe.cli.main import main; main()"]
@@ -155,10 +155,10 @@ def test_endpoints_check_their_arguments(model, refused):
 def test_a_mixture_is_trained_and_its_nats_are_exact(run, model, tmp_path):
     assert "routing='held' have no likelihood" in run("likelihood", "--model-dir", model, code=2)
     folder, options = tmp_path / "mixture", [*TRAIN, "--recipe", "mixture"]
-    for name in ("experts.implementation=plain", "experts.iterations=1"):
+    for name in ("experts.implementation=plain", "experts.routing_iterations=2"):
         unused = options.index(name)
         del options[unused - 1 : unused + 1]
     run(*options, "--model-dir", folder)
     assert "log Z is exact" in run("likelihood", "--model-dir", folder)
-    said = run(*options, "--set", "experts.passes=2", "--model-dir", tmp_path / "n", code=2)
-    assert "experts.passes" in said and "means nothing" in said
+    said = run(*options, "--set", "experts.cd_steps=2", "--model-dir", tmp_path / "n", code=2)
+    assert "experts.cd_steps" in said and "means nothing" in said

@@ -29,12 +29,17 @@ FEATURES = {
     "autoencoder": {"filters": 4, "precision": "float32"},
     "primary": {},
 }
-PLAIN = {"implementation": "plain", "iterations": 1}
+PLAIN = {"implementation": "plain", "routing_iterations": 2}
 EXPERTS = {"capsules": 3, "dim": 3, "remembered": 4, **PLAIN}
 RBM = {"hidden": 6}
 CHAINS = {**RBM, "chains": 4}
 MATRIX = {"filters": 3, "primary_types": 2, "types": 2, "last_types": 2, "size": 2}
-MATRIX |= {"iterations": 2, "precision": "float32", "augmentation": "none", "decoder": "dense"}
+MATRIX |= {
+    "routing_iterations": 2,
+    "precision": "float32",
+    "augmentation": "none",
+    "decoder": "dense",
+}
 RUNS = {
     "capsules": ("capsules", None, 20, {
         **FEATURES,

@@ -110,7 +110,7 @@ for _setting in (
     "encoder.capsules=3",
     "encoder.dim=3",
     "encoder.implementation=plain",
-    "encoder.iterations=1",
+    "encoder.routing_iterations=2",
 ):
     CAPSULES += ("--set", _setting)
 # The optimizer of the autoencoder divides by the size of gradients, the small ones too, over 144

@@ -27,7 +27,7 @@ def small_config(**settings):
         "encoder.capsules": 4,
         # The plain form and few iterations have the smaller graph, and graphs are what takes time
         # here.
-        "encoder.iterations": 1,
+        "encoder.routing_iterations": 2,
         "encoder.implementation": "plain",
         "decoder.implementation": "plain",
         **{f"{stage}.batch_size": 50 for stage in TRAINED},

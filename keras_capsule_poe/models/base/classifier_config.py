@@ -16,6 +16,8 @@ class ClassifierSection:
         "augmentation": ("none", "shift", "efficient", "flip", "cifar", "norb"),
     }
 
+    ALIASES = {}
+
     network: str = "capsules"  # "cnn" is the baseline without capsules
     classes: int = 10
     initial: str = "glorot"

@@ -1,13 +1,12 @@
 """Optimizers of the stages, with their learning-rate schedules."""
 
-import inspect
 import math
 import re
 
 import keras
 import numpy as np
 
-from keras_capsule_poe.core.numerics import compiled
+from keras_capsule_poe.core.numerics import compiled, whole_number
 from keras_capsule_poe.data.mapping import CHUNK, to_pixels
 from keras_capsule_poe.distributed.distribution import Distribution
 from keras_capsule_poe.errors import ConfigError, DataError, in_section
@@ -109,34 +108,15 @@ def disk_limit(limit=100.0):
         ) from None
 
 
-# Functions and classes that take the settings of each section.
-USES = {
-    "autoencoder": (ConvAutoencoder, policy, Schedule, for_autoencoder),
-    "primary": (PrimaryCapsules,),
-    "features": (disk_limit,),
-}
-
-
-def arguments(config, section, function):
-    """Return the settings of a section that `function` accepts, as keyword arguments."""
-    names = parameters(function)
-    return {name: value for name, value in vars(config[section]).items() if name in names}
-
-
-def parameters(function):
-    """Return the argument names of a function, or of a class and its bases in this package."""
-    if not inspect.isclass(function):
-        return set(inspect.signature(function).parameters)
-    ours = [c for c in function.__mro__ if c.__module__.startswith("keras_capsule_poe")]
-    return {name for c in ours for name in inspect.signature(c).parameters}
-
-
 def build_autoencoder(config, image_shape):
     """Return the autoencoder, built for images (H, W, C) but not compiled."""
+    net = config["autoencoder"]
     model = ConvAutoencoder(
-        **arguments(config, "autoencoder", ConvAutoencoder),
+        filters=net.filters,
+        dropout=net.dropout,
+        negative_slope=net.negative_slope,
         seed=config.seed,
-        dtype=policy(**arguments(config, "autoencoder", policy)),
+        dtype=policy(net.precision),
         name="autoencoder",
     )
     model.build((None, *image_shape))
@@ -145,21 +125,41 @@ def build_autoencoder(config, image_shape):
 
 def build_primary(config, feature_shape):
     """Return the primary capsules, built for feature maps (h, w, F) but not adapted."""
-    layer = PrimaryCapsules(**arguments(config, "primary", PrimaryCapsules), name="primary")
+    primary = config["primary"]
+    layer = PrimaryCapsules(
+        dim=primary.dim, center=primary.center, target_length=primary.target_length, name="primary"
+    )
     layer.build((None, *feature_shape))
     return layer
 
 
 def schedule(config, section):
     """Return the training `Schedule` of a section."""
-    return Schedule(**arguments(config, section, Schedule))
+    settings = config[section]
+    return Schedule(settings.epochs, settings.steps, settings.batch_size)
 
 
 def optimizer(config, section, images):
     """Return the optimizer of a section for `images` training images."""
     epochs, steps = schedule(config, section).over(images)
-    function = for_autoencoder if section == "autoencoder" else for_capsules
-    return function(decay_steps=epochs * steps, **arguments(config, section, function))
+    settings, decay_steps = config[section], epochs * steps
+    if section == "autoencoder":
+        return for_autoencoder(
+            decay_steps, settings.learning_rate, settings.final_rate, settings.weight_decay
+        )
+    return for_capsules(decay_steps, settings.learning_rate, settings.momentum, settings.final_rate)
+
+
+def routing_arguments(settings):
+    """Return a section's arguments of a routing layer."""
+    return {
+        # A routing layer counts the updates between the iterations.
+        "iterations": whole_number("routing_iterations", settings.routing_iterations) - 1,
+        "temperature": settings.temperature,
+        "normalize": settings.normalize,
+        "scale": settings.scale,
+        "implementation": settings.implementation,
+    }
 
 
 def on_disk(config, feature_shape, images):
@@ -266,6 +266,6 @@ def trained(config, section, share, flops, images, memory):
 
 
 def _share(config, stage):
-    precision = policy(**arguments(config, "autoencoder", policy))
+    precision = policy(config["autoencoder"].precision)
     shares = SHARE | (BFLOAT16_SHARE if precision == "mixed_bfloat16" else {})
     return shares[stage]

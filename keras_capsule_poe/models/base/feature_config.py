@@ -77,3 +77,8 @@ def idle_steps(config, *sections):
         for name in sections
         if config[name].epochs is not None
     }
+
+
+def counted_with_first(updates):
+    """Return the routing iterations, of which the first has uniform coefficients and no update."""
+    return updates + 1

@@ -11,13 +11,15 @@ from keras_capsule_poe.training.family import Family, Recipe, Stage, lazily
 class RbmSection:
     """Settings of the machine, its Gibbs chains and its training."""
 
+    ALIASES = {"gibbs_steps": ("cd_steps", None)}
+
     visible: str = "pixels"
     binarize: str | None = "stochastic"
     neurons: str = "bernoulli"
     hidden: int = 500
     centering: bool = True
     algorithm: str = "pcd"
-    gibbs_steps: int = 1
+    cd_steps: int = 1
     chains: int = 100
     chains_start: str = "data"
     temperatures: int = 10
@@ -119,7 +121,7 @@ FAMILY = Family(
             "neurons",
             "hidden",
             "algorithm",
-            "gibbs-steps",
+            "cd-steps",
             "chains",
         )
     },

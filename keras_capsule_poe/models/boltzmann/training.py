@@ -5,7 +5,7 @@ import math
 import keras
 import numpy as np
 
-from keras_capsule_poe.core.numerics import compiled, one_of
+from keras_capsule_poe.core.numerics import compiled, one_of, whole_number
 from keras_capsule_poe.data import batches
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.errors import in_section
@@ -68,7 +68,7 @@ def build_model(config, number):
     model = HarmoniumModel(
         machine,
         algorithm=rbm.algorithm,
-        steps=rbm.gibbs_steps,
+        steps=whole_number("cd_steps", rbm.cd_steps),
         chains=rbm.chains,
         start=rbm.chains_start,
         temperatures=rbm.temperatures,
@@ -164,7 +164,7 @@ def cost(config, image_shape, images, held_out):
     # Data: one product up and one correlation. Chains: also two products per Gibbs step.
     chains = {"cd": rbm.batch_size, "pcd": rbm.chains, "pt": rbm.chains * rbm.temperatures}
     chains = chains[rbm.algorithm]
-    step = product * (2 * rbm.batch_size + (1 + 2 * rbm.gibbs_steps) * chains)
+    step = product * (2 * rbm.batch_size + (1 + 2 * rbm.cd_steps) * chains)
     if has_features(config):
         step += rbm.batch_size * costs.recomputed(config, image_shape, images, held_out, SHARE)
     return Cost(

@@ -17,6 +17,8 @@ class CapsNetSection(ClassifierSection):
         "padding": ("valid", "same"),
     }
 
+    ALIASES = {**ClassifierSection.ALIASES, "iterations": ("routing_iterations", None)}
+
     body: str = "capsules"
     filters: int = 256
     types: int = 32
@@ -26,7 +28,7 @@ class CapsNetSection(ClassifierSection):
     dim: int = 16
     coefficients: str = "routed"
     # Counted as Sabour et al. do: with one iteration the coupling coefficients stay uniform.
-    iterations: int = 3
+    routing_iterations: int = 3
     agreement: str = "dot"
     logits: str = "accumulated"
     leaky: bool = False
@@ -101,7 +103,8 @@ RECIPES = {
 
 # Settings that the baseline ignores, and settings that only set its number of parameters.
 _OF_CAPSULES = (
-    "coefficients iterations agreement logits leaky divide initial_stddev loss absent_weight"
+    "coefficients routing_iterations agreement logits leaky divide initial_stddev loss "
+    "absent_weight"
 ).split()
 _COUNTED = "types primary_dim padding dim use_bias decoder".split()
 
@@ -118,10 +121,10 @@ def idle(config):
         leave_out(why, "filters", "types", "primary_dim", "padding", "divide", "max_pooling")
     if net.body == "efficient":
         why = "capsnet.body is 'efficient'"
-        leave_out(why, "iterations", "agreement", "logits", "leaky", "use_bias")
+        leave_out(why, "routing_iterations", "agreement", "logits", "leaky", "use_bias")
     if net.coefficients == "uniform":
         why = "capsnet.coefficients is 'uniform'"
-        leave_out(why, "iterations", "agreement", "logits")
+        leave_out(why, "routing_iterations", "agreement", "logits")
     return found | classifiers.idle("capsnet", net, _OF_CAPSULES, _COUNTED)
 
 
@@ -134,7 +137,7 @@ FAMILY = classifier_family(
         "network",
         "classes",
         "coefficients",
-        "iterations",
+        "routing-iterations",
         "optimizer",
         "augmentation",
         "until-accuracy",

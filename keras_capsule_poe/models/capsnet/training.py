@@ -170,7 +170,9 @@ def _routing(net, starts):
     return RoutingLayer(
         net.classes,
         net.dim,
-        iterations=0 if is_uniform else whole_number("iterations", net.iterations) - 1,
+        iterations=0
+        if is_uniform
+        else whole_number("routing_iterations", net.routing_iterations) - 1,
         agreement=net.agreement,
         logits=net.logits,
         leaky=net.leaky,

@@ -1,4 +1,4 @@
-"""Settings of a product of expert capsules: arguments of the functions in `build.USES`."""
+"""Settings and presets of a product of expert capsules."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,10 @@ from keras_capsule_poe.training.family import Family, Recipe, Stage, lazily
 class ContrastiveSection:
     """Settings of encoder and decoder: routing and training by contrastive divergence."""
 
-    iterations: int = 3
+    ALIASES = {"iterations": ("routing_iterations", features.counted_with_first)}
+
+    # Counted as Sabour et al. do: with one iteration the coupling coefficients stay uniform.
+    routing_iterations: int = 4
     temperature: float = 1.0
     normalize: str = "outputs"
     scale: float | str = "mean"
@@ -31,6 +34,8 @@ class ContrastiveSection:
 class EncoderSection(ContrastiveSection):
     """Settings of the capsule encoder with maps W, and of the statistics of its codes."""
 
+    ALIASES = {**ContrastiveSection.ALIASES, "chain_steps": ("cd_steps", None)}
+
     capsules: int = 20
     dim: int = 16
     scale: float | str = 3.0
@@ -39,7 +44,7 @@ class EncoderSection(ContrastiveSection):
     start: str = "clusters"
     image_length: float = 0.5
     activation_prior: float = 2.0
-    chain_steps: int = 1
+    cd_steps: int = 1
     balance: float = 0.03
     frames: bool = True
     visited_components: int = 10
@@ -51,7 +56,7 @@ class EncoderSection(ContrastiveSection):
 class DecoderSection(ContrastiveSection):
     """Settings of the capsule decoder with maps U."""
 
-    iterations: int = 0
+    routing_iterations: int = 1
     learning_rate: float = 0.5
     l2: float = 1e-4
     normalize: str = "inputs"
@@ -71,8 +76,8 @@ def idle(config):
     for name in ("encoder", "decoder"):
         if not config[name].use_bias:
             found[f"{name}.bias_rate"] = f"{name}.use_bias is off"
-        if config[name].iterations == 0:
-            why = f"{name}.iterations is 0"
+        if config[name].routing_iterations == 1:
+            why = f"{name}.routing_iterations is 1"
             found[f"{name}.temperature"] = why
             if name == "encoder":
                 found["encoder.activation_prior"] = why
@@ -92,7 +97,7 @@ _REPRESENTATION = {
         "scale": 5.0,
         "steps": 450,
         "learning_rate": 0.05,
-        "iterations": 0,
+        "routing_iterations": 1,
         "activation_prior": 0.0,
         "balance": 0.0,
         "start": "random",
@@ -121,7 +126,7 @@ _PAPER = {
         "frames": False,
     },
     "decoder": {
-        "iterations": 3,
+        "routing_iterations": 4,
         "temperature": 0.1,
         "steps": 900,
         "batch_size": 64,

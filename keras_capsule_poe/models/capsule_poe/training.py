@@ -5,7 +5,7 @@ import math
 import keras
 import numpy as np
 
-from keras_capsule_poe.core.numerics import compiled
+from keras_capsule_poe.core.numerics import compiled, whole_number
 from keras_capsule_poe.core.routing import winners
 from keras_capsule_poe.data import sequential_batches
 from keras_capsule_poe.data.mapping import chunks, map_batches, spread
@@ -15,12 +15,11 @@ from keras_capsule_poe.models.base import feature_building as features
 from keras_capsule_poe.models.base import feature_files as stored
 from keras_capsule_poe.models.base.feature_building import (
     BYTES,
-    arguments,
     build_autoencoder,
     build_primary,
-    for_capsules,
     optimizer,
     recomputed,
+    routing_arguments,
     shapes_of,
     trained,
 )
@@ -33,7 +32,6 @@ from keras_capsule_poe.models.capsule_poe.decoder import CapsuleDecoder
 from keras_capsule_poe.models.capsule_poe.encoder import CapsuleEncoder
 from keras_capsule_poe.models.capsule_poe.layers import CapsulePoE, GaussianMixtures
 from keras_capsule_poe.models.capsule_poe.product import ProductOfExpertCapsules
-from keras_capsule_poe.training.family import Schedule
 from keras_capsule_poe.training.sanity import complain, figures, saturated, worse_than_mean
 
 # Images per expert: enough for the axes of sixteen dimensions.
@@ -201,28 +199,26 @@ def initial_maps(initial_stddev, l2, seed):
     }
 
 
-# Functions and classes that take the settings of each section.
-USES = {
-    **features.USES,
-    "encoder": (
-        CapsulePoE, initial_maps, CapsuleEncoder, MapStart, CodeDescription, Schedule,
-        for_capsules,
-    ),
-    "decoder": (CapsulePoE, initial_maps, CapsuleDecoder, Schedule, for_capsules),
-}  # fmt: skip
-
-
 def build_encoder(config, primary_capsules):
     """Return the capsule encoder, built for I primary capsules."""
     settings = config["encoder"]
     experts = CapsulePoE(
-        **arguments(config, "encoder", CapsulePoE),
+        settings.capsules,
+        settings.dim,
+        **routing_arguments(settings),
+        activation_prior=settings.activation_prior,
+        use_bias=settings.use_bias,
         **_maps(config, "encoder", config.seed + 1),
         use_routing_bias=bool(settings.balance),
         name="experts",
     )
     model = CapsuleEncoder(
-        experts, **arguments(config, "encoder", CapsuleEncoder), seed=config.seed, name="encoder"
+        experts,
+        balance=settings.balance,
+        bias_rate=settings.bias_rate,
+        chain_steps=whole_number("cd_steps", settings.cd_steps),
+        seed=config.seed,
+        name="encoder",
     )
     model.build((None, primary_capsules, config["primary"].dim))
     return model
@@ -230,15 +226,24 @@ def build_encoder(config, primary_capsules):
 
 def build_decoder(config, primary_capsules):
     """Return the capsule decoder, built for I primary capsules."""
+    settings = config["decoder"]
     primaries = CapsulePoE(
         primary_capsules,
         config["primary"].dim,
-        **arguments(config, "decoder", CapsulePoE),
+        **routing_arguments(settings),
+        use_bias=settings.use_bias,
         **_maps(config, "decoder", config.seed + 2),
         name="primaries",
     )
     model = CapsuleDecoder(
-        primaries, **arguments(config, "decoder", CapsuleDecoder), seed=config.seed, name="decoder"
+        primaries,
+        feature_scale=settings.feature_scale,
+        activity=settings.activity,
+        offset=settings.offset,
+        conditional=settings.conditional,
+        bias_rate=settings.bias_rate,
+        seed=config.seed,
+        name="decoder",
     )
     model.build((None, config["encoder"].capsules, config["encoder"].dim))
     return model
@@ -246,12 +251,18 @@ def build_decoder(config, primary_capsules):
 
 def build_start(config):
     """Return the initialization of the encoder's maps."""
-    return MapStart(**arguments(config, "encoder", MapStart))
+    return MapStart(config["encoder"].start, config["encoder"].image_length)
 
 
 def build_description(config):
     """Return the `CodeDescription` of the settings."""
-    return CodeDescription(**arguments(config, "encoder", CodeDescription))
+    settings = config["encoder"]
+    return CodeDescription(
+        settings.frames,
+        settings.visited_components,
+        settings.joint_components,
+        settings.joint_rank,
+    )
 
 
 def check(config, image_shape=None):
@@ -273,7 +284,7 @@ def check(config, image_shape=None):
 
 
 def _maps(config, section, seed):
-    return initial_maps(**arguments(config, section, initial_maps), seed=seed)
+    return initial_maps(config[section].initial_stddev, config[section].l2, seed)
 
 
 # Fraction of the machine's large float32 product rate; see `features.costs`.
@@ -314,8 +325,8 @@ def _contrastive(config, section, image_shape, images, held_out):
     experts = config["encoder"]
     maps = math.prod(shapes_of(config, image_shape).features) * experts.capsules * experts.dim
     # Products of routing, reconstruction and two correlations; two more per further CD step.
-    further = getattr(config[section], "chain_steps", 1) - 1
-    flops = 2 * maps * (2 * config[section].iterations + 1 + 4 + 2 * further)
+    further = getattr(config[section], "cd_steps", 1) - 1
+    flops = 2 * maps * (2 * config[section].routing_iterations - 1 + 4 + 2 * further)
     flops += recomputed(config, image_shape, images, held_out, SHARE[section])
     return trained(config, section, SHARE[section], flops, images, 8 * maps * BYTES)
 

@@ -21,6 +21,12 @@ class MatrixSection(ClassifierSection):
         "spread_scaling": ("sum", "official"),
     }
 
+    ALIASES = {
+        **ClassifierSection.ALIASES,
+        "iterations": ("routing_iterations", None),
+        "inner_iterations": ("inner_routing_iterations", None),
+    }
+
     # A, B, C and D of Hinton et al.
     filters: int = 64
     primary_types: int = 8
@@ -29,8 +35,9 @@ class MatrixSection(ClassifierSection):
     size: int = 4
     coordinates: bool = True
     routing: str = "em"
-    iterations: int = 3
-    inner_iterations: int | None = None  # below the class capsules; None: `iterations`
+    routing_iterations: int = 3  # M steps, one more than E steps
+    # Below the class capsules. None: `routing_iterations`.
+    inner_routing_iterations: int | None = None
     schedule: str = "official"
     inverse_temperature: float = 1.0
     normalize_mass: bool = True
@@ -67,7 +74,7 @@ class MatrixSection(ClassifierSection):
 SECTIONS = {"matrix": MatrixSection}
 
 # With a third iteration, parents with so few children learn more slowly.
-_SMALL = {"iterations": 2}
+_SMALL = {"routing_iterations": 2}
 _PAPER = {"filters": 32, "primary_types": 32, "types": 32, "last_types": 32}
 
 # Settings of the published code that differ from the paper. Its logits are twice ours, since its
@@ -105,7 +112,14 @@ _OF_EM = (
     "assignment_temperature activation_scale implementation"
 ).split()
 _OF_SPREAD = "spread_scaling first_margin last_margin margin_steps rise".split()
-_OF_CAPSULES = ["routing", "iterations", "inner_iterations", "loss", *_OF_SPREAD, *_OF_EM]
+_OF_CAPSULES = [
+    "routing",
+    "routing_iterations",
+    "inner_routing_iterations",
+    "loss",
+    *_OF_SPREAD,
+    *_OF_EM,
+]
 _COUNTED = "primary_types types last_types size coordinates decoder".split()
 
 
@@ -131,7 +145,7 @@ FAMILY = classifier_family(
         "network",
         "classes",
         "routing",
-        "iterations",
+        "routing-iterations",
         "loss",
         "optimizer",
         "augmentation",

@@ -119,11 +119,11 @@ def _capsule_layers(net, starts):
             "activation_initializer": keras.initializers.Constant(activation if official else 0.0),
         }
 
-    inner = net.iterations
-    if net.inner_iterations is not None:
-        inner = whole_number("inner_iterations", net.inner_iterations)
+    iterations = inner = whole_number("routing_iterations", net.routing_iterations)
+    if net.inner_routing_iterations is not None:
+        inner = whole_number("inner_routing_iterations", net.inner_routing_iterations)
     inside = (inner, 0.3, 0.5, 0.5, net.inverse_temperature)
-    last = (net.iterations, 0.01 if official else 0.3, 2.0, 1.0, temperature)
+    last = (iterations, 0.01 if official else 0.3, 2.0, 1.0, temperature)
     # Class capsules have one position, so "places" would remove all competition.
     classes = {**more(*last), "compete": "all"}
     return [

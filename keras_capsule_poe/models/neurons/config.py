@@ -10,10 +10,12 @@ from keras_capsule_poe.training.family import Family, Recipe, Stage, lazily
 class TopSection:
     """Settings of the Boltzmann machine for joint samples; off if `capsules` is 0."""
 
+    ALIASES = {"passes": ("cd_steps", None)}
+
     capsules: int = 0
     dim: int = 16
     algorithm: str = "pcd"
-    passes: int = 1
+    cd_steps: int = 1
     chains: int = 128
     epochs: int | None = None
     steps: int = 2000
@@ -53,12 +55,18 @@ class NeuronFeaturesSection(features.PrimarySection):
 class ExpertsSection:
     """Settings of the expert neurons: routing and training by contrastive divergence."""
 
+    ALIASES = {
+        "iterations": ("routing_iterations", features.counted_with_first),
+        "passes": ("cd_steps", None),
+    }
+
     capsules: int = 20
     dim: int = 16
     routing: str = "held"
     centering: bool = False
     learn_variance: bool = False
-    iterations: int = 3
+    # Counted as Sabour et al. do: with one iteration the coupling coefficients stay uniform.
+    routing_iterations: int = 4
     temperature: float = 0.1
     normalize: str = "outputs"
     activation_prior: float = 2.0
@@ -66,7 +74,7 @@ class ExpertsSection:
     balance: float = 0.03
     implementation: str = "streamed"
     algorithm: str = "cd"
-    passes: int = 1
+    cd_steps: int = 1
     chains: int = 128
     epochs: int | None = None
     steps: int = 900
@@ -98,7 +106,7 @@ def idle(config):
     experts = config["experts"]
     if experts.routing == "fixed":
         why = "experts.routing is 'fixed'"
-        names = ("iterations", "temperature", "activation_prior", "balance")
+        names = ("routing_iterations", "temperature", "activation_prior", "balance")
         found |= {f"experts.{name}": why for name in names}
     elif experts.routing == "latent":
         why = "experts.routing is 'latent', whose agreement is its energy"
@@ -107,8 +115,8 @@ def idle(config):
     elif experts.routing == "mixture":
         why = "experts.routing is 'mixture', whose gradient is exact"
         names = (
-            "iterations", "temperature", "normalize", "activation_prior", "centering",
-            "learn_variance", "implementation", "passes", "chains", "offset_rate",
+            "routing_iterations", "temperature", "normalize", "activation_prior", "centering",
+            "learn_variance", "implementation", "cd_steps", "chains", "offset_rate",
         )  # fmt: skip
         found |= {f"experts.{name}": why for name in names}
         if experts.start == "clusters":

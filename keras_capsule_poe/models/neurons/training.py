@@ -17,12 +17,11 @@ from keras_capsule_poe.models.base import feature_building as features
 from keras_capsule_poe.models.base import feature_files as stored
 from keras_capsule_poe.models.base.feature_building import (
     BYTES,
-    arguments,
     build_autoencoder,
     build_primary,
-    for_capsules,
     optimizer,
     recomputed,
+    routing_arguments,
     shapes_of,
     trained,
 )
@@ -34,7 +33,6 @@ from keras_capsule_poe.models.neurons.experts import NeuronExperts
 from keras_capsule_poe.models.neurons.layers import NeuronMixture, NeuronPoE
 from keras_capsule_poe.models.neurons.mixture import NeuronMixtureExperts
 from keras_capsule_poe.models.neurons.product import ProductOfExpertNeurons
-from keras_capsule_poe.training.family import Schedule
 from keras_capsule_poe.training.sanity import complain, figures, worse_than_mean
 
 _CHUNK = 512
@@ -111,10 +109,6 @@ ADAPTED = 20_000
 def build_top(config, expert_shape):
     """Return the second layer over expert neurons (J, E), built but not compiled."""
     top = config["top"]
-    if not top.initial_stddev > 0:
-        raise ValueError(
-            f"`initial_stddev` must be above zero. Received: initial_stddev={top.initial_stddev!r}"
-        )
     # Every coupling coefficient is scale / capsules = 1: one restricted Boltzmann machine.
     layer = NeuronPoE(
         top.capsules,
@@ -124,14 +118,12 @@ def build_top(config, expert_shape):
         scale=float(top.capsules),
         normalize="outputs",
         implementation="plain",
-        kernel_initializer=keras.initializers.RandomNormal(
-            stddev=top.initial_stddev, seed=config.seed + 2
-        ),
+        kernel_initializer=_initial_maps(top, config.seed + 2),
         name="layer",
     )
     model = NeuronExperts(
         layer,
-        **arguments(config, "top", NeuronExperts) | {"steps": top.passes},
+        **_chain(top),
         binarize="stochastic",
         seed=config.seed,
         name="top",
@@ -140,12 +132,29 @@ def build_top(config, expert_shape):
     return model
 
 
+def _initial_maps(settings, seed):
+    """Return a section's initializer of maps."""
+    stddev = real_number("initial_stddev", settings.initial_stddev, above=0)
+    return keras.initializers.RandomNormal(stddev=stddev, seed=seed)
+
+
+def _chain(settings):
+    """Return a section's arguments of a `HarmoniumModel`."""
+    return {
+        "algorithm": settings.algorithm,
+        "steps": whole_number("cd_steps", settings.cd_steps),
+        "chains": settings.chains,
+        "weight_decay": settings.weight_decay,
+        "offset_rate": settings.offset_rate,
+    }
+
+
 def cost(config, image_shape, images, held_out):
     """Return the `Cost` of training the second layer."""
     top, experts = config["top"], config["experts"]
     maps = top.capsules * top.dim * experts.capsules * experts.dim
     return costs.trained(
-        config, "top", TOP_SHARE, 2 * maps * (2 * top.passes + 4), images, 8 * maps * costs.BYTES
+        config, "top", TOP_SHARE, 2 * maps * (2 * top.cd_steps + 4), images, 8 * maps * costs.BYTES
     )
 
 
@@ -184,30 +193,6 @@ def _fit(run, train, held_out):
     return last
 
 
-def maps_and_chain(initial_stddev, hidden_start, passes, seed):
-    """Return keyword arguments of a `NeuronPoE` and of its `NeuronExperts`."""
-    if not initial_stddev > 0:
-        raise ValueError(f"`initial_stddev` must be above zero. Received: {initial_stddev!r}")
-    initializer = keras.initializers.RandomNormal(stddev=initial_stddev, seed=seed)
-    # With biases far below zero, hidden neurons stay off until their images turn them on.
-    maps = {
-        "kernel_initializer": initializer,
-        "bias_initializer": keras.initializers.Constant(real_number("hidden_start", hidden_start)),
-    }
-    return maps, {"steps": whole_number("passes", passes)}
-
-
-# Functions and classes that take the settings of each section.
-USES = {
-    **features.USES,
-    "experts": (
-        NeuronPoE, NeuronExperts, ProductOfExpertNeurons, MapStart, maps_and_chain, Schedule,
-        for_capsules,
-    ),
-    "top": (NeuronPoE, NeuronExperts, maps_and_chain, Schedule, for_capsules),
-}  # fmt: skip
-
-
 def build_experts(config, primary_capsules):
     """Return the expert neurons, built for I primary capsules."""
     settings = config["experts"]
@@ -216,27 +201,40 @@ def build_experts(config, primary_capsules):
             f"`dim` must be at most {MOST_NEURONS}: single capsules are enumerated. "
             f"Received: dim={settings.dim!r}"
         )
-    maps, chain = maps_and_chain(
-        **arguments(config, "experts", maps_and_chain), seed=config.seed + 1
-    )
     is_mixture = settings.routing == "mixture"
     layer_class = NeuronMixture if is_mixture else NeuronPoE
     layer = layer_class(
-        **arguments(config, "experts", NeuronPoE),
-        **maps,
+        settings.capsules,
+        settings.dim,
+        routing=settings.routing,
+        centering=settings.centering,
+        learn_variance=settings.learn_variance,
+        **routing_arguments(settings),
+        activation_prior=settings.activation_prior,
+        kernel_initializer=_initial_maps(settings, config.seed + 1),
+        # With biases far below zero, hidden neurons stay off until their images turn them on.
+        bias_initializer=keras.initializers.Constant(
+            real_number("hidden_start", settings.hidden_start)
+        ),
         use_routing_bias=is_mixture or bool(settings.balance),
         name="layer",
     )
-    options = {**arguments(config, "experts", NeuronExperts), **chain, "start": "data"}
     model_class = NeuronMixtureExperts if is_mixture else NeuronExperts
-    model = model_class(layer, **options, seed=config.seed, name="experts")
+    model = model_class(
+        layer, balance=settings.balance, **_chain(settings), seed=config.seed, name="experts"
+    )
     model.build((None, primary_capsules, config["primary"].dim))
     return model
 
 
+def build_start(config):
+    """Return the initialization of the experts' maps."""
+    return MapStart(config["experts"].start, config["experts"].image_length)
+
+
 def start_maps(config, layer, x_of, images):
     """Initialize the maps of a built layer as the setting `start` says."""
-    start = MapStart(**arguments(config, "experts", MapStart))
+    start = build_start(config)
     if start.start != "clusters" or not isinstance(layer, NeuronMixture):
         start.apply(layer, x_of, images, config.seed)
     elif images > layer.capsules:
@@ -248,9 +246,14 @@ def start_maps(config, layer, x_of, images):
 
 def build_product(config, autoencoder, primary, experts, top=None):
     """Return the whole product, built."""
-    options = arguments(config, "experts", ProductOfExpertNeurons)
     model = ProductOfExpertNeurons(
-        autoencoder, primary, experts, top=top, **options, name="product"
+        autoencoder,
+        primary,
+        experts,
+        top=top,
+        remembered=config["experts"].remembered,
+        joint_steps=config["experts"].joint_steps,
+        name="product",
     )
     model.build((None, *autoencoder.image_shape))
     return model
@@ -262,7 +265,7 @@ def check(config, image_shape=None):
     def experts(primary):
         optimizer(config, "experts", images=1)
         build_experts(config, primary.capsules)
-        MapStart(**arguments(config, "experts", MapStart))
+        build_start(config)
         for name in ("remembered", "joint_steps"):
             whole_number(name, getattr(config["experts"], name))
 
@@ -306,7 +309,7 @@ def experts_cost(config, image_shape, images, held_out):
     settings = config["experts"]
     maps = math.prod(shapes_of(config, image_shape).features) * settings.capsules * settings.dim
     # Products of routing, of the Gibbs chain, of two correlations and of the reported error.
-    flops = 2 * maps * (2 * settings.iterations + 2 * settings.passes + 5)
+    flops = 2 * maps * (2 * settings.routing_iterations + 2 * settings.cd_steps + 3)
     flops += recomputed(config, image_shape, images, held_out, SHARE)
     return trained(config, "experts", SHARE, flops, images, 8 * maps * BYTES)
 

@@ -1,0 +1,122 @@
+"""Former names of settings: each still works, and says which one is used now."""
+
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+from keras_capsule_poe import families
+from keras_capsule_poe.cli.train import _configuration
+from keras_capsule_poe.cli.train_options import _section_options
+from keras_capsule_poe.errors import ConfigError
+from keras_capsule_poe.training import RunConfig
+
+# For each family and former name: a former value, the current name and the current value.
+FORMER = {
+    "capsules": {
+        "encoder.iterations": (5, "routing_iterations", 6),
+        "encoder.chain_steps": (3, "cd_steps", 3),
+        "decoder.iterations": (5, "routing_iterations", 6),
+    },
+    "neurons": {
+        "experts.iterations": (0, "routing_iterations", 1),
+        "experts.passes": (3, "cd_steps", 3),
+        "top.passes": (3, "cd_steps", 3),
+    },
+    "rbm": {
+        "rbm.gibbs_steps": (3, "cd_steps", 3),
+    },
+    "capsnet": {
+        "capsnet.iterations": (5, "routing_iterations", 5),
+    },
+    "matrix-capsules": {
+        "matrix.iterations": (5, "routing_iterations", 5),
+        "matrix.inner_iterations": (1, "inner_routing_iterations", 1),
+    },
+}
+CASES = [
+    pytest.param(family, name, *values, id=f"{family}-{name}")
+    for family, names in FORMER.items()
+    for name, values in names.items()
+]
+
+
+def of(config, name, key):
+    return getattr(config[name.partition(".")[0]], key)
+
+
+@pytest.mark.parametrize("family", families.names())
+def test_no_former_name_is_left_out_here(family):
+    found = {
+        f"{section}.{former}": new
+        for section, kind in families.get(family).sections.items()
+        for former, (new, _) in getattr(kind, "ALIASES", {}).items()
+    }
+    assert found == {name: new for name, (_, new, _) in FORMER[family].items()}
+
+
+@pytest.mark.parametrize("family, name, value, key, current", CASES)
+def test_a_former_name_sets_the_current_one(family, name, value, key, current):
+    config = RunConfig(families.get(family))
+    assert of(config, name, key) != current
+    new = f"{name.partition('.')[0]}.{key}"
+    for given in (value, str(value).lower()):
+        with pytest.warns(FutureWarning) as told:
+            config.set(name, given)
+        shown = str(current).lower() if isinstance(current, bool) else current
+        assert [str(w.message) for w in told] == [f"{name} is deprecated: use {new}={shown}"]
+        assert of(config, name, key) == current
+    assert config.given == {new}
+
+
+@pytest.mark.parametrize("family, name, value, key, current", CASES)
+def test_a_folder_with_a_former_name_is_read_without_a_word(family, name, value, key, current):
+    """As resuming reads it: the same configuration as with the current name."""
+    family, (section, _, former) = families.get(family), name.partition(".")
+    config = RunConfig(family)
+    config.set(f"{section}.{key}", current)
+    saved = config.to_dict()
+    assert former not in saved[section]
+    saved[section] = {former if k == key else k: v for k, v in saved[section].items()}
+    saved[section][former] = value
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kept = RunConfig.from_dict(family, saved)
+    assert not config.differences(kept) and former in saved[section]
+
+
+@pytest.mark.parametrize("family, name, value, key, current", CASES)
+def test_files_options_and_flags_take_former_names(tmp_path, family, name, value, key, current):
+    family, (section, _, former) = families.get(family), name.partition(".")
+    path = tmp_path / "settings.toml"
+    shown = f"'{value}'" if isinstance(value, str) else str(value).lower()
+    path.write_text(f"[{section}]\n{former} = {shown}\n")
+    flag = {}
+    for option in _section_options(family, None):
+        if option.name == f"{section}__{former}":
+            assert option.hidden and f"--{former.replace('_', '-')}" in option.opts
+            flag = {option.name: str(value)}
+    assert bool(flag) == (f"{section}.{key}" in family.options.values())
+    for given in ((path, (), {}), (None, (f"{name}={value}",), {}), (None, (), flag)):
+        if any(given):
+            with pytest.warns(FutureWarning, match=f"{name} is deprecated"):
+                config = _configuration(family, None, *given)
+            assert of(config, name, key) == current
+
+
+def test_both_names_in_one_file_contradict_each_other():
+    config = RunConfig(families.get("rbm"))
+    with pytest.raises(ConfigError, match="gibbs_steps and rbm.cd_steps are two names"):
+        config.update({"rbm": {"gibbs_steps": 1, "cd_steps": 2}})
+
+
+def test_the_command_says_it_in_one_line():
+    command = "from keras_capsule_poe.cli.main import main; main()"
+    options = ("--model", "rbm", "--set", "rbm.gibbs_steps=2", "--set", "rbm.wings=1")
+    done = subprocess.run(
+        [sys.executable, "-c", command, "train", *options], capture_output=True, text=True
+    )
+    told, error = done.stderr.splitlines()
+    assert told == "Warning: rbm.gibbs_steps is deprecated: use rbm.cd_steps=2"
+    assert "rbm.wings" in error and done.returncode == 2
