@@ -24,7 +24,9 @@ SOURCES = [
     *ROOT.glob("benchmarks/research/theory/*.py"),
 ]
 # Names of others.
-FOREIGN = {"TFDS_DATA_DIR", "KERAS_BACKEND", "keras", "pip", "pytest", "tf"} | set(dir(builtins))
+FOREIGN = {"TFDS_DATA_DIR", "Tensor", "KERAS_BACKEND", "keras", "pip", "pytest", "tf"} | set(
+    dir(builtins)
+)
 OPTION = r"(?<![\w-])--[a-z][a-z-]+"
 # A benchmark and what it is given, which may go on in the next line of its paragraph.
 SCRIPT = re.compile(r"(benchmarks/[\w/]+\.py)((?:[^`\n]|\n(?![\n`p]))*)")

@@ -66,6 +66,8 @@ def test_it_is_shown_and_samples(old, capspoe, tmp_path):
         assert result.exit_code == 0 and (tmp_path / "grid.png").exists(), result.output
 
 
+# The options of these runs have names of settings that have been renamed since.
+@pytest.mark.filterwarnings("ignore:.* is deprecated:FutureWarning")
 def test_a_stopped_run_goes_on(old, capspoe):
     _, folder = old
     before = json.loads((folder / "stopped" / "run.json").read_text())
