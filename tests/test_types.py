@@ -108,7 +108,7 @@ def test_a_type_checker_finds_the_mistakes_of_a_user_and_none_of_ours(tmp_path):
     program = tmp_path / "user.py"
     program.write_text(USER)
     command = [sys.executable, "-m", "mypy", "--config-file", ROOT / "pyproject.toml"]
-    command += ["--cache-dir", tmp_path / "cache", "--no-pretty", "--no-error-summary"]
+    command += ["--no-pretty", "--no-error-summary"]
     done = subprocess.run(
         [*command, ROOT / "keras_capsule_poe", program],
         cwd=ROOT, capture_output=True, text=True, timeout=300,

@@ -103,7 +103,7 @@ class Drawn:
         """Return the noise of a sample: uniform numbers in [0, 1)."""
         return keras.random.uniform(shape, dtype=dtype, seed=seed)
 
-    def sample(self, z: Tensor, seed: Seed) -> Tensor:
+    def sample(self: Any, z: Tensor, seed: Seed) -> Tensor:
         """Sample units from p(x | z), of the shape of z."""
         z = at_least_float32(z)
         return self.drawn(z, self.noise(ops.shape(z), z.dtype, seed))
