@@ -56,7 +56,7 @@ test-python:
 	$(MAKE) test PYTHON=python$(PY) VENV=.venv-$(PY)
 
 types: $(VENV)/installed
-	$(BIN)/python -m mypy
+	$(BIN)/python -m mypy keras_capsule_poe
 
 train: $(VENV)/installed
 	$(CAPSPOE) train --dataset $(DATASET)

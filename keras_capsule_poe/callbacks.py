@@ -1,6 +1,7 @@
 """Training callbacks."""
 
 import math
+from typing import Any
 
 import keras
 
@@ -31,7 +32,14 @@ class SpreadMargin(keras.callbacks.Callback):
         [Hinton et al., 2018](https://openreview.net/forum?id=HJWLfGWRb), Section 3.1.
     """
 
-    def __init__(self, steps, loss=None, first=0.2, last=0.9, rise="linear"):
+    def __init__(
+        self,
+        steps: int,
+        loss: Any = None,
+        first: float = 0.2,
+        last: float = 0.9,
+        rise: str = "linear",
+    ) -> None:
         super().__init__()
         self.steps = whole_number("steps", steps)
         self.first, self.last = share("first", first), share("last", last)

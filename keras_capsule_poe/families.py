@@ -6,6 +6,7 @@ point's name is the model's name. Its value is the location `module:attribute` o
 
 import importlib
 from importlib import metadata
+from typing import Any
 
 from keras_capsule_poe.errors import ConfigError
 
@@ -20,10 +21,10 @@ _OURS = {
     "capsnet": "keras_capsule_poe.models.capsnet.config:FAMILY",
     "matrix-capsules": "keras_capsule_poe.models.matrix_capsules.config:FAMILY",
 }
-_registered = {}
+_registered: dict[str, Any] = {}
 
 
-def register(family):
+def register(family: Any) -> None:
     """Register a model family under its name, in this process only.
 
     Args:
@@ -44,7 +45,7 @@ def register(family):
     _registered[family.name] = family
 
 
-def names():
+def names() -> list[str]:
     """Return the names of all model families.
 
     Returns:
@@ -59,7 +60,7 @@ def names():
     return list(dict.fromkeys([*_OURS, *_places(), *_registered]))
 
 
-def get(name):
+def get(name: str) -> Any:
     """Return a model family by name, imported at first use.
 
     Args:

@@ -1,5 +1,7 @@
 """Losses of supervised capsules."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -42,14 +44,14 @@ class MarginLoss(keras.losses.Loss):
 
     def __init__(
         self,
-        positive=0.9,
-        negative=0.1,
-        absent_weight=0.5,
-        reduction="sum_over_batch_size",
-        name="margin_loss",
-        dtype=None,
-        scaling="sum",
-    ):
+        positive: float = 0.9,
+        negative: float = 0.1,
+        absent_weight: float = 0.5,
+        reduction: str | None = "sum_over_batch_size",
+        name: str = "margin_loss",
+        dtype: Any = None,
+        scaling: str = "sum",
+    ) -> None:
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.positive = real_number("positive", positive, above=0)
         self.negative = real_number("negative", negative, above=0)
@@ -107,12 +109,12 @@ class SpreadLoss(keras.losses.Loss):
 
     def __init__(
         self,
-        margin=0.9,
-        scaling="sum",
-        reduction="sum_over_batch_size",
-        name="spread_loss",
-        dtype=None,
-    ):
+        margin: float = 0.9,
+        scaling: str = "sum",
+        reduction: str | None = "sum_over_batch_size",
+        name: str = "spread_loss",
+        dtype: Any = None,
+    ) -> None:
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.scaling = one_of("scaling", scaling, ("sum", "official"))
         # A variable, so that traced graphs see changes.

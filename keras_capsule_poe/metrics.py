@@ -1,12 +1,15 @@
 """Training metrics of capsules."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_capsule_poe._types import Tensor
 from keras_capsule_poe.core.numerics import at_least_float32
 
 
-def relative_error(x_model, x):
+def relative_error(x_model: Tensor, x: Tensor) -> Tensor:
     """Return the relative squared error `|x~ - x|^2 / |x|^2` over a batch.
 
     Args:
@@ -75,7 +78,7 @@ class RelativeError(keras.metrics.Metric):
         0.75
     """
 
-    def __init__(self, name="relative_error", **kwargs):
+    def __init__(self, name: str = "relative_error", **kwargs: Any) -> None:
         super().__init__(name=name, **kwargs)
         self.error = self.add_variable((), "zeros", name="error")
         self.size = self.add_variable((), "zeros", name="size")
@@ -110,7 +113,7 @@ class ExpertUsage(keras.metrics.Mean):
         0.75
     """
 
-    def __init__(self, name="rarest_usage", **kwargs):
+    def __init__(self, name: str = "rarest_usage", **kwargs: Any) -> None:
         super().__init__(name=name, **kwargs)
 
     def update_state(self, usage, sample_weight=None):
@@ -136,7 +139,9 @@ class OrientationConcentration(keras.metrics.Metric):
         1.0
     """
 
-    def __init__(self, capsules, dim, name="orientation_concentration", **kwargs):
+    def __init__(
+        self, capsules: int, dim: int, name: str = "orientation_concentration", **kwargs: Any
+    ) -> None:
         super().__init__(name=name, **kwargs)
         self.capsules = capsules
         self.dim = dim

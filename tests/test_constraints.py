@@ -77,3 +77,20 @@ def test_what_we_ask_for_is_satisfied(python):
     for asked in [*read("requirements.txt"), *of_tests()]:
         if applies(asked, python_version=python, python_full_version=f"{python}.0"):
             assert versions[canonicalize_name(asked.name)] in asked.specifier, asked
+
+
+def test_the_hooks_and_the_workflow_have_these_versions():
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text()
+    (ruff,) = re.findall(r"ruff-pre-commit\n +rev: v([\d.]+)", hooks)
+    assert {fixed(python)["ruff"] for python in PYTHONS} == {ruff}
+    workflow = (ROOT / ".github/workflows/test.yml").read_text()
+    (listed,) = re.findall(r"python: \[(.*)\]", workflow)
+    assert tuple(re.findall(r'"([\d.]+)"', listed)) == PYTHONS
+
+
+def test_the_citation_is_of_this_version():
+    import keras_capsule_poe
+
+    lines = (ROOT / "CITATION.cff").read_text().splitlines()
+    assert f"version: {keras_capsule_poe.__version__}" in lines
+    assert "license: MIT" in lines

@@ -5,12 +5,14 @@ A log weight maps states to log w (N,). An MCMC transition maps (states, log w, 
 """
 
 import math
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from keras import ops, tree
 
+from keras_capsule_poe._types import Seed, Tensor
 from keras_capsule_poe.core.numerics import compiled
 from keras_capsule_poe.core.randomness import StatelessSeed, split, streams
 
@@ -44,7 +46,7 @@ class Bracket(NamedTuple):
         return self.reverse - self.forward
 
 
-def annealing_schedule(*pieces):
+def annealing_schedule(*pieces: tuple[float, int]) -> np.ndarray:
     """Return inverse temperatures from zero to one.
 
     Args:
@@ -75,7 +77,14 @@ def linear_gain(states, values, before, after):
     return (after - before) * values
 
 
-def annealed_importance(log_weight, kernel, start, betas, seed, gain=linear_gain):
+def annealed_importance(
+    log_weight: Callable[..., Any],
+    kernel: Callable[..., Any],
+    start: Tensor,
+    betas: Tensor,
+    seed: Seed,
+    gain: Callable[..., Any] = linear_gain,
+) -> Annealed:
     """Annealed importance sampling from the first P_b to the last.
 
     `mean(exp(log_weights))` is an unbiased estimate of Z of the last b over Z of the first. The
@@ -170,7 +179,14 @@ def log_mean(log_weights):
     return Estimate(float(largest + np.log(mean)), float(error))
 
 
-def log_partition_bracket(log_weight, kernel, start, betas, seed, ends=None):
+def log_partition_bracket(
+    log_weight: Callable[..., Any],
+    kernel: Callable[..., Any],
+    start: Tensor,
+    betas: Tensor,
+    seed: Seed,
+    ends: Tensor = None,
+) -> Bracket:
     """Bidirectional bounds on log Z by forward and reverse annealed importance sampling.
 
     The forward estimate is low on average (Jensen's inequality). The reverse estimate is high on
@@ -216,7 +232,7 @@ def log_partition_bracket(log_weight, kernel, start, betas, seed, ends=None):
         ends = tree.map_structure(lambda state: ops.take(state, chosen, axis=0), forward.states)
     reverse = annealed_importance(log_weight, kernel, ends, betas[::-1], back)
     low, high = log_mean(forward.log_weights), log_mean(reverse.log_weights)
-    return Bracket(*low, -high.value, high.error)
+    return Bracket(low.value, low.error, -high.value, high.error)
 
 
 def _resampled(log_weights, seed):

@@ -1,8 +1,11 @@
 """Units with states in the unit interval, and wrappers that centre or temper other units."""
 
+from typing import Any
+
 import numpy as np
 from keras import ops
 
+from keras_capsule_poe._types import Seed, Tensor
 from keras_capsule_poe.core.divergence import Passes
 from keras_capsule_poe.core.maps import DenseMaps
 from keras_capsule_poe.core.numerics import at_least_float32, whole_number
@@ -94,7 +97,7 @@ class CentredUnits(Drawn, ExponentialUnits):
     - [Melchior et al., 2016](https://jmlr.org/papers/v17/14-237.html)
     """
 
-    def __init__(self, units, offset):
+    def __init__(self, units: Any, offset: Tensor) -> None:
         self.units, self.offset = units, offset
 
     def mean(self, z, axis=-1):
@@ -149,7 +152,7 @@ class TemperedUnits(Drawn, ExponentialUnits):
     6.25
     """
 
-    def __init__(self, units, beta, base=0.0):
+    def __init__(self, units: Any, beta: Tensor, base: Tensor = 0.0) -> None:
         self.units, self.beta, self.base = units, beta, base
 
     def mean(self, z, axis=-1):
@@ -239,13 +242,13 @@ class Harmonium:
 
     def __init__(
         self,
-        maps,
-        hidden=None,
-        visible=None,
-        hidden_bias=None,
-        visible_bias=None,
-        coefficients=None,
-    ):
+        maps: Any,
+        hidden: Any = None,
+        visible: Any = None,
+        hidden_bias: Tensor | None = None,
+        visible_bias: Tensor | None = None,
+        coefficients: Tensor | None = None,
+    ) -> None:
         self.maps, self.coefficients = maps, coefficients
         self.hidden, self.visible = hidden or BinaryUnits(), visible or BinaryUnits()
         zeros = [
@@ -323,7 +326,9 @@ class Harmonium:
         return self.maps.lay_pairs(ops.broadcast_to(c[None], (images, *c.shape)))
 
 
-def gibbs_step(harmonium, x, seed, fields=None):
+def gibbs_step(
+    harmonium: Harmonium, x: Tensor, seed: Seed, fields: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """One Gibbs step: draw y from p(y | x), then x from p(x | y).
 
     Args:
@@ -355,7 +360,9 @@ def gibbs_step(harmonium, x, seed, fields=None):
     return maps.unlay_inputs(x), maps.unlay_outputs(y)
 
 
-def gibbs_chain(harmonium, x, steps, seed):
+def gibbs_chain(
+    harmonium: Harmonium, x: Tensor, steps: Tensor, seed: Seed
+) -> tuple[Tensor, Tensor]:
     """Gibbs sampling of an RBM for a number of steps.
 
     Args:

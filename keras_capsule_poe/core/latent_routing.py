@@ -1,9 +1,11 @@
 """Routing as inference: each visible capsule has one latent parent among the hidden capsules."""
 
 import math
+from typing import Any
 
 from keras import ops, tree
 
+from keras_capsule_poe._types import Tensor
 from keras_capsule_poe.core.numerics import at_least_float32, real_number, whole_number
 from keras_capsule_poe.core.randomness import draw_index, index_noise, index_of
 from keras_capsule_poe.core.routing import Routing
@@ -45,7 +47,14 @@ class LatentRouter:
     - [Hauser, 2019](https://arxiv.org/abs/1907.11639), products of expert neurons
     """
 
-    def __init__(self, maps, hidden=None, hidden_bias=None, iterations=3, scale=1.0):
+    def __init__(
+        self,
+        maps: Any,
+        hidden: Any = None,
+        hidden_bias: Tensor | None = None,
+        iterations: int = 3,
+        scale: float = 1.0,
+    ) -> None:
         self.maps, self._hidden = maps, (hidden or BinaryUnits()).laid(maps.lay_outputs)
         self._bias = 0.0
         if hidden_bias is not None:
@@ -96,7 +105,7 @@ class LatentRouter:
         return index_noise(shape, dtype, seed)
 
 
-def latent_free_energy(harmonium, x, scale=1.0):
+def latent_free_energy(harmonium: Any, x: Tensor, scale: float = 1.0) -> Tensor:
     """Return minus the ELBO, an upper bound on the free energy F(v) of the visible units.
 
     The bound sums out the hidden units and the parents. With probabilities c/s of the parents,

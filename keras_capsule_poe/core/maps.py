@@ -8,6 +8,7 @@ the maps. `lay_...` converts tensors to this layout and `unlay_...` converts the
 import numpy as np
 from keras import ops
 
+from keras_capsule_poe._types import Tensor
 from keras_capsule_poe.core.numerics import at_least_float32, direction, whole_number
 
 
@@ -52,7 +53,7 @@ class EinsumMaps(Identity):
     - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Equation 2
     """
 
-    def __init__(self, kernel):
+    def __init__(self, kernel: Tensor) -> None:
         self.kernel = at_least_float32(kernel)
         self.inputs, self.outputs, self.out_dim, self.in_dim = ops.shape(self.kernel)
         self.input_shape, self.output_shape = (
@@ -140,7 +141,7 @@ class DenseMaps(Identity):
     TensorShape([2, 3])
     """
 
-    def __init__(self, kernel):
+    def __init__(self, kernel: Tensor) -> None:
         self.kernel = at_least_float32(kernel)
         self.output_shape, self.input_shape = tuple((size,) for size in self.kernel.shape)
         self.map_shapes = [tuple(self.kernel.shape)]
@@ -183,7 +184,9 @@ class ReceptiveFields:
     ((1, 2), (2, 9), [1, 2, 2, 1])
     """
 
-    def __init__(self, height, width, kernel_size=None, strides=1):
+    def __init__(
+        self, height: int, width: int, kernel_size: int | None = None, strides: int = 1
+    ) -> None:
         height, width = whole_number("height", height), whole_number("width", width)
         strides = whole_number("strides", strides)
         rows, columns = height, width

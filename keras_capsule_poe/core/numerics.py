@@ -8,6 +8,8 @@ import keras
 import numpy as np
 from keras import backend, ops
 
+from keras_capsule_poe._types import Tensor
+
 
 def whole_number(name, value, least=1):
     """Return `value` as an int; raise ValueError unless it is an integer of at least `least`."""
@@ -50,7 +52,7 @@ def at_least_float32(x):
     return x if wide else ops.cast(x, "float32")
 
 
-def length(x, axis=-1, keepdims=False):
+def length(x: Tensor, axis: int = -1, keepdims: bool = False) -> Tensor:
     """Return the Euclidean length |x|, exact from 1e-30 to 1e30 in float32.
 
     The gradient is the unit vector x/|x|, and zero at the zero vector.
@@ -78,7 +80,7 @@ def length(x, axis=-1, keepdims=False):
     return root if keepdims else ops.squeeze(root, axis=axis)
 
 
-def direction(x, axis=-1):
+def direction(x: Tensor, axis: int = -1) -> Tensor:
     """Return the unit vector x/|x|; the zero vector and its gradient stay zero.
 
     Args:

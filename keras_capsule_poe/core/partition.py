@@ -6,8 +6,9 @@ import numpy as np
 from keras import ops
 from scipy.special import logsumexp
 
+from keras_capsule_poe._types import Tensor
 from keras_capsule_poe.core.annealing import annealed_importance, annealing_schedule, log_mean
-from keras_capsule_poe.core.harmonium import CentredUnits, gibbs_step
+from keras_capsule_poe.core.harmonium import CentredUnits, Harmonium, gibbs_step
 from keras_capsule_poe.core.numerics import whole_number
 from keras_capsule_poe.core.randomness import streams
 from keras_capsule_poe.core.units import BinaryUnits
@@ -24,7 +25,7 @@ class AnnealedPartition(NamedTuple):
     log_weights: Any
 
 
-def enumerated_log_partition(harmonium):
+def enumerated_log_partition(harmonium: Harmonium) -> float:
     """Return the exact log Z of an RBM, by enumeration of the smaller binary layer.
 
     Args:
@@ -59,7 +60,13 @@ def draw_enumerated(harmonium, n, seed=0):
     return harmonium.visible.sample(harmonium.transposed().fields(x), streams(seed, 1)[0])
 
 
-def annealed_partition(harmonium, betas=None, chains=100, base_bias=None, seed=0):
+def annealed_partition(
+    harmonium: Harmonium,
+    betas: Tensor | None = None,
+    chains: int = 100,
+    base_bias: Tensor | None = None,
+    seed: int = 0,
+) -> AnnealedPartition:
     """Annealed importance sampling of log Z of an RBM, hidden units summed out.
 
     Chains start at the RBM without maps, whose visible biases are `base_bias`. They pass through
@@ -103,7 +110,13 @@ def annealed_partition(harmonium, betas=None, chains=100, base_bias=None, seed=0
     return _estimate(_base_log_partition(harmonium, base) + log_weights)
 
 
-def reverse_annealed_partition(harmonium, x, betas=None, base_bias=None, seed=0):
+def reverse_annealed_partition(
+    harmonium: Harmonium,
+    x: Tensor,
+    betas: Tensor | None = None,
+    base_bias: Tensor | None = None,
+    seed: int = 0,
+) -> AnnealedPartition:
     """Reverse annealed importance sampling of log Z, from samples back to the RBM without maps.
 
     If x are exact samples, the estimate of log Z is high on average. Together with
@@ -141,7 +154,7 @@ def reverse_annealed_partition(harmonium, x, betas=None, base_bias=None, seed=0)
     return AnnealedPartition(log_z - found.log_z, found.error, log_z - found.log_weights)
 
 
-def log_likelihood(harmonium, x, log_z):
+def log_likelihood(harmonium: Harmonium, x: Tensor, log_z: float) -> tuple[float, float]:
     """Return the mean log p(x) over images in nats, and its standard error.
 
     Args:

@@ -6,6 +6,7 @@ from keras import ops
 from scipy.integrate import quad
 from scipy.special import gammaln
 
+from keras_capsule_poe._types import Tensor
 from keras_capsule_poe.core.numerics import direction, real_number, whole_number
 from keras_capsule_poe.core.randomness import streams
 from keras_capsule_poe.core.squash import squash
@@ -16,7 +17,7 @@ class _IndependentCapsules:
 
     is_gaussian = False
 
-    def __init__(self, inputs, dim):
+    def __init__(self, inputs: int, dim: int) -> None:
         self.inputs, self.dim = whole_number("inputs", inputs), whole_number("dim", dim)
 
     def draw(self, n, seed, dtype=None):
@@ -87,7 +88,7 @@ class SquashedGaussian(_IndependentCapsules):
 
     name = "isotropic"
 
-    def __init__(self, inputs, dim, length):
+    def __init__(self, inputs: int, dim: int, length: float) -> None:
         super().__init__(inputs, dim)
         self.length = real_number("length", length, above=0)
         self.latent = _Isotropic(inputs, dim, self.length)
@@ -161,7 +162,7 @@ class CentredGaussian:
     name = "gaussian"
     is_gaussian = True
 
-    def __init__(self, factor):
+    def __init__(self, factor: Tensor) -> None:
         factor = np.asarray(factor)
         if factor.ndim != 3 or not np.isfinite(factor).all():
             raise ValueError(

@@ -2,10 +2,12 @@
 
 from collections import namedtuple
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from keras import ops
 
+from keras_capsule_poe._types import Tensor
 from keras_capsule_poe.core.numerics import (
     at_least_float32,
     direction,
@@ -138,7 +140,15 @@ class Router:
     TensorShape([2, 5, 3])
     """
 
-    def __init__(self, maps, options, bias=None, numbers=None, units=CAPSULES, hidden_bias=None):
+    def __init__(
+        self,
+        maps: Any,
+        options: RoutingOptions,
+        bias: Tensor | None = None,
+        numbers: Numbers | None = None,
+        units: Any = CAPSULES,
+        hidden_bias: Tensor | None = None,
+    ) -> None:
         self.maps = maps
         self._units = units
         self._options = options

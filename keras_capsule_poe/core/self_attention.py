@@ -1,9 +1,11 @@
 """Self-attention routing between two layers of capsules, over any maps."""
 
 import math
+from typing import Any
 
 from keras import ops
 
+from keras_capsule_poe._types import Tensor
 from keras_capsule_poe.core.numerics import at_least_float32
 from keras_capsule_poe.core.routing import Routing
 from keras_capsule_poe.core.sharding import over_images
@@ -35,7 +37,7 @@ class SelfAttention:
     - [Mazzia et al., 2021](https://doi.org/10.1038/s41598-021-93977-0), Equations 4 to 6
     """
 
-    def __init__(self, maps, bias=None):
+    def __init__(self, maps: Any, bias: Tensor | None = None) -> None:
         self.maps = maps
         self.bias = None if bias is None else ops.cast(at_least_float32(bias), maps.kernel.dtype)
         self._share = 1 / math.sqrt(maps.output_shape[1])

@@ -3,10 +3,11 @@
 import numpy as np
 from keras import backend, ops
 
+from keras_capsule_poe._types import Tensor
 from keras_capsule_poe.core.numerics import at_least_float32, folded, length, over_length
 
 
-def squash(z, axis=-1):
+def squash(z: Tensor, axis: int = -1) -> Tensor:
     """Shrink a vector to a length below one: `|z|^2/(1 + |z|^2) * z/|z|`.
 
     The length of the result is the probability that the capsule is on, `sigmoid(log |z|^2)`.
@@ -46,7 +47,7 @@ def squashed_length(n):
     return ops.where(n > 1, 1, s2) / (1 + s2)
 
 
-def exponential_squash(z, axis=-1):
+def exponential_squash(z: Tensor, axis: int = -1) -> Tensor:
     """Shrink a vector to a length below one: `(1 - exp(-|z|)) z/|z|`.
 
     Short vectors keep their length, while `squash` squares it.
@@ -73,7 +74,7 @@ def exponential_squash(z, axis=-1):
     return ops.cast(-ops.expm1(-n) * over_length(wide, n), z.dtype)
 
 
-def unsquash(x, axis=-1):
+def unsquash(x: Tensor, axis: int = -1) -> Tensor:
     """Return the inverse of `squash`: `sqrt(|x|/(1 - |x|)) * x/|x|`.
 
     Lengths are limited to `1 - 2 epsilon` of the dtype. A saturated capsule thus gives a long

@@ -1,11 +1,13 @@
 """Units of an energy model: mean, score and free energy of a pre-activation z, in nats."""
 
 import math
+from typing import Any
 
 import keras
 import numpy as np
 from keras import backend, ops
 
+from keras_capsule_poe._types import Seed, Tensor
 from keras_capsule_poe.core.numerics import at_least_float32, folded, length, over_length
 from keras_capsule_poe.core.squash import squash, squashed_length
 
@@ -101,7 +103,7 @@ class Drawn:
         """Return the noise of a sample: uniform numbers in [0, 1)."""
         return keras.random.uniform(shape, dtype=dtype, seed=seed)
 
-    def sample(self, z, seed):
+    def sample(self: Any, z: Tensor, seed: Seed) -> Tensor:
         """Sample units from p(x | z), of the shape of z."""
         z = at_least_float32(z)
         return self.drawn(z, self.noise(ops.shape(z), z.dtype, seed))
@@ -231,7 +233,7 @@ class GaussianUnits(_Neurons):
 CAPSULES = CapsuleUnits()
 
 
-def probability(z, axis=-1):
+def probability(z: Tensor, axis: int = -1) -> Tensor:
     """Return the probability `|z|^2/(1 + |z|^2) = sigmoid(log |z|^2)` that a capsule is on.
 
     Args:
@@ -249,7 +251,7 @@ def probability(z, axis=-1):
     return CAPSULES.probability(z, axis=axis)
 
 
-def free_energy(z, units=CAPSULES):
+def free_energy(z: Tensor, units: Any = CAPSULES) -> Tensor:
     """Return the free energy of the visible units, `F = -sum_j log(1 + |z_j|^2)`.
 
     For fixed coupling coefficients, exp(-F) is the unnormalised probability of the visible units.

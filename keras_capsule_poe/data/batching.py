@@ -1,6 +1,7 @@
 """Batches of arrays, in an order that depends on the seed and the epoch alone."""
 
 import math
+from typing import Any
 
 from keras_capsule_poe.data.mapping import to_stream
 from keras_capsule_poe.data.ordering import epoch_order
@@ -10,7 +11,7 @@ from keras_capsule_poe.data.ordering import epoch_order
 AHEAD = 4
 
 
-def steps_per_epoch(n, batch_size):
+def steps_per_epoch(n: int, batch_size: int) -> int:
     """Return the number of batches in an epoch.
 
     Args:
@@ -28,7 +29,16 @@ def steps_per_epoch(n, batch_size):
     return math.ceil(n / batch_size)
 
 
-def batches(arrays, *, batch_size, seed, first_epoch=0, first_step=0, epochs=1, shuffle=True):
+def batches(
+    arrays: Any,
+    *,
+    batch_size: int,
+    seed: int,
+    first_epoch: int = 0,
+    first_step: int = 0,
+    epochs: int = 1,
+    shuffle: bool = True,
+) -> Any:
     """Stream the epochs from `first_epoch` to `epochs - 1`, one after another.
 
     A run that resumes at (`first_epoch`, `first_step`) gets the same batches as an uninterrupted
@@ -79,7 +89,7 @@ def batches(arrays, *, batch_size, seed, first_epoch=0, first_step=0, epochs=1, 
     return pipeline(gather, dtypes if isinstance(arrays, tuple) else dtypes[0], steps)
 
 
-def sequential_batches(array, batch_size):
+def sequential_batches(array: Any, batch_size: int) -> Any:
     """Stream an array once, in its stored order.
 
     Args:

@@ -3,6 +3,8 @@
 import dataclasses
 import functools
 import hashlib
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -69,7 +71,7 @@ class ImageSet:
         return len(self.images)
 
     @property
-    def image_shape(self):
+    def image_shape(self) -> tuple[int, int, int]:
         """Shape (H, W, C) of one image."""
         return self.images.shape[1:]
 
@@ -93,7 +95,7 @@ class ImageSet:
         """Memory used by the images in bytes; zero for images on disk."""
         return 0 if isinstance(self.images, (np.memmap, RowView)) else self.images.nbytes
 
-    def take(self, index):
+    def take(self, index: Any) -> "ImageSet":
         """Return the images at `index`.
 
         Args:
@@ -107,19 +109,19 @@ class ImageSet:
         extras = {name: array[index] for name, array in self.extras.items()}
         return dataclasses.replace(self, images=images, labels=labels, extras=extras)
 
-    def head(self, n):
+    def head(self, n: int) -> "ImageSet":
         """Return the first `n` images, or all if there are fewer, sharing memory."""
         return self.take(slice(n))
 
-    def tail(self, n):
+    def tail(self, n: int) -> "ImageSet":
         """Return all images after the first `n`, sharing memory."""
         return self.take(slice(n, None))
 
-    def split(self, n):
+    def split(self, n: int) -> tuple["ImageSet", "ImageSet"]:
         """Return `head(n)` and `tail(n)`."""
         return self.head(n), self.tail(n)
 
-    def epoch(self, seed, epoch):
+    def epoch(self, seed: int, epoch: int) -> Callable[[np.ndarray], dict[str, np.ndarray]]:
         """Return the images of an epoch; they do not depend on the epoch, unlike a `ComposedSet`'s.
 
         Args:
@@ -170,7 +172,7 @@ class ImageData:
                 mend="image_size",
             )
 
-    def summary(self):
+    def summary(self) -> str:
         """Return one line with the image counts, the image shape and the skipped files."""
         shape = "x".join(map(str, self.image_shape))
         kept = "" if self.held_out is None else f", {len(self.held_out)} held-out"
@@ -179,7 +181,7 @@ class ImageData:
         files = "files" if left_out > 1 else "file"
         return f"{line}, {left_out} unreadable {files} left out" if left_out else line
 
-    def hold_out(self, n=None):
+    def hold_out(self, n: int | None = None) -> "ImageData":
         """Move the last `n` training images to `held_out`.
 
         Args:
@@ -222,6 +224,6 @@ class ImageData:
         return self.train.name
 
     @property
-    def image_shape(self):
+    def image_shape(self) -> tuple[int, int, int]:
         """Shape (H, W, C) of one image."""
         return self.train.image_shape

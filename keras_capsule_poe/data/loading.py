@@ -5,7 +5,9 @@ import numbers
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from keras_capsule_poe.data.image_set import ImageData
 from keras_capsule_poe.data.sources.composed import find_composed, load_composed
 from keras_capsule_poe.data.sources.digits import load_digits
 from keras_capsule_poe.data.sources.image_folder import load_folder
@@ -26,7 +28,7 @@ class Options:
     data_dir: str | os.PathLike | None = None
     manual_dir: str | os.PathLike | None = None
     column: str | None = None
-    image_size: tuple[int, int] | None = None
+    image_size: int | tuple[int, int] | None = None
     grey: bool = False
     limit: int | None = None
     skip_broken: bool = False
@@ -107,21 +109,21 @@ GENERATED = {"digits": load_digits, "viewpoints": load_viewpoints}
 
 
 def load_images(
-    dataset,
+    dataset: str | Path,
     *,
-    data_dir=None,
-    manual_dir=None,
-    column=None,
-    image_size=None,
-    grey=False,
-    limit=None,
-    skip_broken=False,
-    test_fraction=0.1,
-    seed=0,
-    smallest=None,
-    store=None,
-    report=None,
-):
+    data_dir: str | Path | None = None,
+    manual_dir: str | Path | None = None,
+    column: str | None = None,
+    image_size: int | tuple[int, int] | None = None,
+    grey: bool = False,
+    limit: int | None = None,
+    skip_broken: bool = False,
+    test_fraction: float = 0.1,
+    seed: int = 0,
+    smallest: int | None = None,
+    store: str | Path | None = None,
+    report: Callable[[str], Any] | None = None,
+) -> ImageData:
     """Load training and test images.
 
     `dataset` is one of:

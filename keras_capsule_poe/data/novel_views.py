@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 
+from keras_capsule_poe.data.image_set import ImageData
 from keras_capsule_poe.errors import DataError, listing
 
 # smallNORB labels of the training views: azimuths 300 to 40 degrees, or the 3 lowest elevations.
@@ -13,7 +14,7 @@ FAMILIAR = {
 }
 
 
-def split_views(data, by):
+def split_views(data: ImageData, by: str) -> ImageData:
     """Keep only training images from familiar viewpoints, and mark novel ones among test images.
 
     A third of the viewpoints is familiar. Compare networks on novel viewpoints at equal accuracy
@@ -53,10 +54,11 @@ def split_views(data, by):
                 f"Received: extras {listing(part.extras) or 'none'} of {part.name!r}.",
                 mend="leave_out:split",
             )
-    train, held_out = (
-        part and part.take(np.flatnonzero(np.isin(part.extras[name], labels)))
-        for part in (data.train, data.held_out)
-    )
+
+    def familiar(part):
+        return part and part.take(np.flatnonzero(np.isin(part.extras[name], labels)))
+
+    train, held_out = familiar(data.train), familiar(data.held_out)
     if not len(train):
         raise DataError(f"no training image is of a familiar {by}. Received: {len(data.train)}.")
     novel = 1 - np.isin(data.test.extras[name], labels).astype(np.int64)

@@ -5,7 +5,7 @@ import numpy as np
 from keras_capsule_poe.errors import DataError
 
 
-def epoch_order(n, seed, epoch):
+def epoch_order(n: int, seed: int, epoch: int) -> np.ndarray:
     """Return the order in which an epoch visits the images.
 
     The order depends on the arguments alone, so a resumed run visits the same images as an

@@ -1,5 +1,8 @@
 """Streams of images, labels and extras, composed and augmented on the fly."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from keras_capsule_poe.data.batching import pipeline, visits
@@ -9,17 +12,17 @@ _AUGMENTING = 2
 
 
 def stream(
-    images,
-    names=("images", "labels"),
+    images: Any,
+    names: tuple[str, ...] = ("images", "labels"),
     *,
-    batch_size,
-    seed,
-    first_epoch=0,
-    first_step=0,
-    epochs=1,
-    shuffle=True,
-    augment=None,
-):
+    batch_size: int,
+    seed: int,
+    first_epoch: int = 0,
+    first_step: int = 0,
+    epochs: int = 1,
+    shuffle: bool = True,
+    augment: Callable[..., Any] | None = None,
+) -> Any:
     """Stream the epochs from `first_epoch` to `epochs - 1` of an image set.
 
     Order and resumption work as in `batches`. Composition depends on (seed, epoch) and augmentation
@@ -55,7 +58,7 @@ def stream(
     (64, 36, 36, 1) (64, 2) (64, 2, 36, 36, 1)
     (36, 36, 36, 1) (36, 2) (36, 2, 36, 36, 1)
     """
-    order = {"batch_size": batch_size, "seed": seed, "first_epoch": first_epoch}
+    order: dict[str, Any] = {"batch_size": batch_size, "seed": seed, "first_epoch": first_epoch}
     order |= {"first_step": first_step, "epochs": epochs, "shuffle": shuffle}
     steps, gather = gathered(images, names, augment=augment, **order)
     example = images.epoch(seed, first_epoch)(np.arange(1))
@@ -65,17 +68,17 @@ def stream(
 
 
 def gathered(
-    images,
-    names=("images", "labels"),
+    images: Any,
+    names: tuple[str, ...] = ("images", "labels"),
     *,
-    batch_size,
-    seed,
-    first_epoch=0,
-    first_step=0,
-    epochs=1,
-    shuffle=True,
-    augment=None,
-):
+    batch_size: int,
+    seed: int,
+    first_epoch: int = 0,
+    first_step: int = 0,
+    epochs: int = 1,
+    shuffle: bool = True,
+    augment: Callable[..., Any] | None = None,
+) -> tuple[int, Callable[..., Any]]:
     """Return the batches of `stream` as NumPy arrays, without TensorFlow.
 
     All arguments are those of `stream`.

@@ -11,7 +11,7 @@ from pathlib import Path
 _NAME = re.compile(r"\.(?P<target>.+)\.(?P<process>[0-9a-f]{6})[0-9a-f]{2}(\.\w+)?")
 _OLD = ".old"  # marks a folder that was set aside
 # Temporary paths in use by this process.
-_writing = set()
+_writing: set[Path] = set()
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """Squash as a layer."""
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
@@ -39,7 +40,7 @@ class Squash(keras.layers.Layer):
         - [Mazzia et al., 2021](https://doi.org/10.1038/s41598-021-93977-0), Equation 3.
     """
 
-    def __init__(self, kind="quadratic", **kwargs):
+    def __init__(self, kind: str = "quadratic", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.kind = one_of("kind", kind, tuple(SQUASHES))
 

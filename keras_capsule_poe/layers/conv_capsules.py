@@ -1,8 +1,11 @@
 """Primary capsules from a convolution."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_capsule_poe._types import Identifier
 from keras_capsule_poe.core.fused.convolution import convolve
 from keras_capsule_poe.core.numerics import one_of, whole_number
 from keras_capsule_poe.core.squash import squash
@@ -46,18 +49,18 @@ class ConvCapsules(keras.layers.Layer):
 
     def __init__(
         self,
-        types,
-        dim=8,
-        kernel_size=9,
-        strides=2,
-        padding="valid",
-        divide=False,
-        use_bias=True,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        kernel_regularizer=None,
-        **kwargs,
-    ):
+        types: int,
+        dim: int = 8,
+        kernel_size: int = 9,
+        strides: int = 2,
+        padding: str = "valid",
+        divide: bool = False,
+        use_bias: bool = True,
+        kernel_initializer: Identifier = "glorot_uniform",
+        bias_initializer: Identifier = "zeros",
+        kernel_regularizer: Identifier = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.types = whole_number("types", types)
         self.dim = whole_number("dim", dim)

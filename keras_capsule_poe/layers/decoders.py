@@ -1,10 +1,13 @@
 """Reconstruction decoders from capsules to images."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_capsule_poe._types import Identifier
 from keras_capsule_poe.core.numerics import whole_number
 from keras_capsule_poe.layers.convolutions import FastConv2D, FastConv2DTranspose
 
@@ -78,12 +81,12 @@ class DenseDecoder(_Decoder):
 
     def __init__(
         self,
-        image_shape,
-        units=(512, 1024),
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        **kwargs,
-    ):
+        image_shape: tuple[int, int, int],
+        units: Sequence[int] = (512, 1024),
+        kernel_initializer: Identifier = "glorot_uniform",
+        bias_initializer: Identifier = "zeros",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(image_shape, kernel_initializer, bias_initializer, **kwargs)
         self.units = tuple(whole_number("units", number) for number in units)
         sizes = [(number, "relu") for number in self.units]
@@ -141,13 +144,13 @@ class ConvDecoder(_Decoder):
 
     def __init__(
         self,
-        image_shape,
-        filters=64,
-        kernel_size=5,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        **kwargs,
-    ):
+        image_shape: tuple[int, int, int],
+        filters: int = 64,
+        kernel_size: int = 5,
+        kernel_initializer: Identifier = "glorot_uniform",
+        bias_initializer: Identifier = "zeros",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(image_shape, kernel_initializer, bias_initializer, **kwargs)
         self.filters = whole_number("filters", filters)
         self.kernel_size = whole_number("kernel_size", kernel_size)

@@ -1,5 +1,7 @@
 """Primary capsules: a feature map split into small vectors."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
@@ -42,7 +44,14 @@ class PrimaryCapsules(keras.layers.Layer):
         [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Section 4.
     """
 
-    def __init__(self, dim=8, gain=1.0, center=True, target_length=0.5, **kwargs):
+    def __init__(
+        self,
+        dim: int = 8,
+        gain: float = 1.0,
+        center: bool = True,
+        target_length: float = 0.5,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         if not isinstance(dim, int) or dim < 1:
             raise ValueError(f"`dim` must be a positive integer. Received: dim={dim!r}")

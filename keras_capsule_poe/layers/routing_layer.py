@@ -1,16 +1,18 @@
 """Fully connected capsule layer with dynamic routing."""
 
 from dataclasses import asdict, replace
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_capsule_poe._types import Identifier, Tensor
 from keras_capsule_poe.core.fused.blocks import BlockMaps
 from keras_capsule_poe.core.fused.router import route_blocks
 from keras_capsule_poe.core.fused.shared_maps import SharedMaps
 from keras_capsule_poe.core.maps import EinsumMaps
 from keras_capsule_poe.core.numerics import one_of, whole_number
-from keras_capsule_poe.core.routing import Router, RoutingOptions
+from keras_capsule_poe.core.routing import Router, Routing, RoutingOptions
 from keras_capsule_poe.core.units import CapsuleUnits
 
 
@@ -59,26 +61,26 @@ class RoutingLayer(keras.layers.Layer):
 
     def __init__(
         self,
-        capsules,
-        dim,
-        iterations=2,
-        temperature=1.0,
-        normalize="outputs",
-        agreement="cosine",
-        activation_prior=0.0,
-        use_routing_bias=False,
-        scale=1.0,
-        kernel_initializer=None,
-        kernel_regularizer=None,
-        kernel_constraint=None,
-        implementation="streamed",
-        use_bias=False,
-        bias_initializer="zeros",
-        leaky=False,
-        logits="accumulated",
-        shared_weights=False,
-        **kwargs,
-    ):
+        capsules: int,
+        dim: int,
+        iterations: int = 2,
+        temperature: float = 1.0,
+        normalize: str = "outputs",
+        agreement: str = "cosine",
+        activation_prior: float = 0.0,
+        use_routing_bias: bool = False,
+        scale: float | str = 1.0,
+        kernel_initializer: Identifier = None,
+        kernel_regularizer: Identifier = None,
+        kernel_constraint: Identifier = None,
+        implementation: str = "streamed",
+        use_bias: bool = False,
+        bias_initializer: Identifier = "zeros",
+        leaky: bool = False,
+        logits: str = "accumulated",
+        shared_weights: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.capsules = whole_number("capsules", capsules)
         self.dim = whole_number("dim", dim)
@@ -138,7 +140,7 @@ class RoutingLayer(keras.layers.Layer):
     def call(self, inputs):
         return ops.cast(self.units.mean(self.route(inputs).z), self.compute_dtype)
 
-    def route(self, inputs, coefficients=None):
+    def route(self, inputs: Tensor, coefficients: Tensor | None = None) -> Routing:
         """Return `Routing(coefficients, z)`, (B, I, J) and (B, J, E), of inputs (B, I, D).
 
         `coefficients="uniform"` switches routing off.

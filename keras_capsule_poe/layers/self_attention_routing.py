@@ -1,8 +1,11 @@
 """Fully connected capsule layer with self-attention routing."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_capsule_poe._types import Identifier
 from keras_capsule_poe.core.fused.attention import attend
 from keras_capsule_poe.core.maps import EinsumMaps
 from keras_capsule_poe.core.numerics import at_least_float32, one_of, whole_number
@@ -47,16 +50,16 @@ class SelfAttentionRouting(keras.layers.Layer):
 
     def __init__(
         self,
-        capsules,
-        dim,
-        use_bias=True,
-        routing="attention",
-        kernel_initializer=None,
-        kernel_regularizer=None,
-        bias_initializer="zeros",
-        implementation="streamed",
-        **kwargs,
-    ):
+        capsules: int,
+        dim: int,
+        use_bias: bool = True,
+        routing: str = "attention",
+        kernel_initializer: Identifier = None,
+        kernel_regularizer: Identifier = None,
+        bias_initializer: Identifier = "zeros",
+        implementation: str = "streamed",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.capsules = whole_number("capsules", capsules)
         self.dim = whole_number("dim", dim)

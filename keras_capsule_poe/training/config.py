@@ -2,15 +2,21 @@
 
 import dataclasses
 import math
+import sys
 import types
 import typing
 import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from keras_capsule_poe.errors import ConfigError
 
-try:
+if TYPE_CHECKING:
+    from keras_capsule_poe.training.family import Family
+
+if sys.version_info >= (3, 11):
     import tomllib
-except ModuleNotFoundError:  # Python 3.10
+else:
     import tomli as tomllib
 
 
@@ -177,7 +183,7 @@ class RunConfig:
     (16, 'digits', ['dataset', 'encoder.capsules'])
     """
 
-    def __init__(self, family, recipe=None, **settings):
+    def __init__(self, family: "Family", recipe: str | None = None, **settings: Any) -> None:
         if not hasattr(family, "recipes"):
             raise TypeError(
                 "`family` must be a Family, as `families.get('capsules')` gives it. "
@@ -192,7 +198,7 @@ class RunConfig:
         self.family, self.recipe = family, recipe
         self.settings = RunSettings()
         self.sections = {name: section() for name, section in family.sections.items()}
-        self.given = set()
+        self.given: set[str] = set()
         self.update(family.recipes[recipe].settings)
         self.given.clear()
         self.update(settings)
@@ -206,12 +212,12 @@ class RunConfig:
     def __getitem__(self, section):
         return self.sections[section]
 
-    def update(self, values):
+    def update(self, values: Mapping[str, Any]) -> None:
         """Set all values of nested dicts, such as those of a TOML file, as `set` does."""
         for name, value in values.items():
             self.set(name, value)
 
-    def set(self, name, value):
+    def set(self, name: str, value: Any) -> None:
         """Set a run setting, a section's setting or a whole section.
 
         A former name of a setting sets the current one, with a `FutureWarning` that names it.
@@ -324,7 +330,7 @@ class RunConfig:
                 found.append(f"{name}={value:g}")
         return ", ".join(found)
 
-    def to_dict(self):
+    def to_dict(self) -> dict[str, Any]:
         """Return the configuration as nested dicts of plain values."""
         return {
             "model": self.family.name,
@@ -334,7 +340,7 @@ class RunConfig:
         }
 
     @classmethod
-    def from_dict(cls, family, values):
+    def from_dict(cls, family: "Family", values: Mapping[str, Any]) -> "RunConfig":
         """Create the configuration from a result of `to_dict`, also one of an earlier version.
 
         Args:

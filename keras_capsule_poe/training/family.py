@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,13 +37,13 @@ class Schedule:
             if value is not None and value < 1:
                 raise ValueError(f"`{name}` must be at least 1. Received: {name}={value!r}")
 
-    def over(self, images):
+    def over(self, images: int) -> tuple[int, int]:
         """Return (epochs, steps of an epoch) for this number of training images."""
         steps = math.ceil(images / self.batch_size)
         return self.epochs or max(1, round(self.steps / steps)), steps
 
 
-def lazily(path):
+def lazily(path: str) -> Callable[..., Any]:
     """Return a function that is imported at its first call.
 
     A family can then be listed without TensorFlow.
@@ -182,6 +183,6 @@ class Family:
     options: Mapping = dataclasses.field(default_factory=dict)
     suits: Mapping = dataclasses.field(default_factory=dict)
 
-    def stage(self, name):
+    def stage(self, name: str) -> Stage | None:
         """Return the stage with this name, or None."""
         return next((stage for stage in self.stages if stage.name == name), None)

@@ -37,7 +37,7 @@ class RunFolder:
     (True, False, [])
     """
 
-    def __init__(self, path):
+    def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         odd = sorted(set(str(self.path.absolute())) & set("[]*?\\"))
         if odd:

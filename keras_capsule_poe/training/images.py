@@ -1,7 +1,21 @@
 """Images that a configuration names."""
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-def load_data(config, data_dir=None, manual_dir=None, store=None, report=None):
+if TYPE_CHECKING:
+    from keras_capsule_poe.data.image_set import ImageData
+    from keras_capsule_poe.training.config import RunConfig
+
+
+def load_data(
+    config: "RunConfig",
+    data_dir: str | Path | None = None,
+    manual_dir: str | Path | None = None,
+    store: str | Path | None = None,
+    report: Callable[[str], Any] | None = None,
+) -> "ImageData":
     """Return the `ImageData` of a configuration, with its split and its held-out images.
 
     Args:
@@ -39,7 +53,9 @@ def load_data(config, data_dir=None, manual_dir=None, store=None, report=None):
     return watched(data if config.split is None else split_views(data, config.split), config)
 
 
-def changed(data, config, fingerprints):
+def changed(
+    data: "ImageData", config: "RunConfig", fingerprints: dict[str, Any] | None
+) -> str | None:
     """Return which part of the data differs from the data of a run.
 
     Args:

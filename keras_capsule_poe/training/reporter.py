@@ -3,6 +3,9 @@
 import contextlib
 import threading
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 
 class Reporter:
@@ -22,7 +25,12 @@ class Reporter:
     encoder: epoch 1: loss 0.25  seconds 3
     """
 
-    def __init__(self, write=print, log_dir=None, silence=25.0):
+    def __init__(
+        self,
+        write: Callable[[str], Any] = print,
+        log_dir: str | Path | None = None,
+        silence: float = 25.0,
+    ) -> None:
         self.write = write
         self.log_dir = log_dir
         self.silence = silence

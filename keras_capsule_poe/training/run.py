@@ -4,6 +4,9 @@ import contextlib
 import dataclasses
 import functools
 import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.io.files import check_writable
@@ -13,6 +16,11 @@ from keras_capsule_poe.training.claim import claim, follow
 from keras_capsule_poe.training.config import RunConfig
 from keras_capsule_poe.training.folder import CHECKPOINTS, PICTURES, RunFolder
 from keras_capsule_poe.training.reporter import Reporter
+
+if TYPE_CHECKING:
+    from keras_capsule_poe.data.image_set import ImageData
+    from keras_capsule_poe.distributed.distribution import Distribution
+    from keras_capsule_poe.training.family import Schedule
 
 
 def _one_device():
@@ -36,9 +44,9 @@ class Run:
 
     config: RunConfig
     folder: RunFolder
-    reporter: object
-    load_data: object
-    distribution: object = dataclasses.field(default_factory=_one_device)
+    reporter: Any
+    load_data: Callable
+    distribution: Any = dataclasses.field(default_factory=_one_device)
 
     @property
     def is_chief(self):
@@ -60,11 +68,11 @@ class Run:
         finally:
             self.reporter.stage_ended()
 
-    def path(self, name):
+    def path(self, name: str) -> Path:
         """Return the path of a file in the run's folder."""
         return self.folder.path / name
 
-    def once(self, stage, name, make):
+    def once(self, stage: str, name: str, make: Callable[[], Any]) -> Any:
         """Return a value that a stage computes once, also if the stage is interrupted and resumed.
 
         Args:
@@ -80,14 +88,21 @@ class Run:
             write_record(path, {name: make()}, copy=False)
         return read_record(path, mend=f"stage_fresh:{stage}")[name]
 
-    def metrics(self):
+    def metrics(self) -> dict[str, dict[str, Any]]:
         """Return the metrics of each finished stage, by its name."""
         return self.folder.metrics(self.config.family)
 
     def fit(
-        self, stage, model, stream, schedule, after_epoch=None, picture=None, until=None,
-        callbacks=(),
-    ):  # fmt: skip
+        self,
+        stage: str,
+        model: Any,
+        stream: Callable[..., Any],
+        schedule: "Schedule",
+        after_epoch: Callable[[], dict[str, Any]] | None = None,
+        picture: Callable[[Path], Any] | None = None,
+        until: Callable[[dict[str, Any]], Any] | None = None,
+        callbacks: Sequence[Any] = (),
+    ) -> dict[str, Any]:
         """Fit the model of a stage with checkpoints, resuming from the newest one.
 
         Args:
@@ -143,8 +158,14 @@ class Run:
 
 
 def train(
-    config, model_dir, load_data=None, reporter=None, stage=None, fresh=False, distribution=None
-):
+    config: RunConfig,
+    model_dir: str | Path,
+    load_data: "Callable[[], ImageData] | None" = None,
+    reporter: Reporter | None = None,
+    stage: str | None = None,
+    fresh: bool = False,
+    distribution: "Distribution | None" = None,
+) -> Run:
     """Run all stages that are not finished yet.
 
     No file changes before the configuration, the images and the folder are known to fit together.

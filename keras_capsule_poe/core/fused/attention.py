@@ -2,6 +2,7 @@
 
 from keras import ops
 
+from keras_capsule_poe._types import Tensor
 from keras_capsule_poe.core.fused.blocks import BlockMaps
 from keras_capsule_poe.core.numerics import at_least_float32, custom_gradient
 from keras_capsule_poe.core.routing import Routing
@@ -9,7 +10,7 @@ from keras_capsule_poe.core.self_attention import SelfAttention
 from keras_capsule_poe.core.sharding import over_images
 
 
-def attend(x, kernel, bias=None):
+def attend(x: Tensor, kernel: Tensor, bias: Tensor | None = None) -> Routing:
     """Self-attention routing, without storing the votes.
 
     The result equals that of `SelfAttention(EinsumMaps(kernel), bias).route(x)`. It is

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from keras import backend, ops
 
+from keras_capsule_poe._types import Tensor
 from keras_capsule_poe.core.numerics import BLOCK, at_least_float32, at_once
 
 # Scaled inputs, their scales, and 1/|vote| as blocks; the last two are None for dots.
@@ -165,7 +166,7 @@ class BlockMaps:
     TensorShape([2, 5, 3])
     """
 
-    def __init__(self, kernel):
+    def __init__(self, kernel: Tensor) -> None:
         self.kernel = kernel = at_least_float32(kernel)
         self.inputs, self.outputs, out_dim, in_dim = kernel.shape
         self.input_shape, self.output_shape = (self.inputs, in_dim), (self.outputs, out_dim)

@@ -1,9 +1,11 @@
 """Fused dynamic routing over blocks, with an explicit gradient."""
 
 from functools import partial
+from typing import Any
 
 from keras import ops
 
+from keras_capsule_poe._types import Tensor
 from keras_capsule_poe.core.fused.blocks import BlockMaps
 from keras_capsule_poe.core.fused.shared_maps import SharedMaps
 from keras_capsule_poe.core.numerics import at_least_float32, custom_gradient, length, over_length
@@ -12,7 +14,14 @@ from keras_capsule_poe.core.sharding import over_images
 from keras_capsule_poe.core.units import CAPSULES
 
 
-def route(x, kernel, bias=None, hidden_bias=None, shared=False, **options):
+def route(
+    x: Tensor,
+    kernel: Tensor,
+    bias: Tensor | None = None,
+    hidden_bias: Tensor | None = None,
+    shared: bool = False,
+    **options: Any,
+) -> Routing:
     """Dynamic routing, `c = routing(x, W)`, without storing the votes.
 
     The result equals that of `Router(EinsumMaps(kernel), RoutingOptions(**options), bias)`; see
@@ -46,8 +55,8 @@ def route(x, kernel, bias=None, hidden_bias=None, shared=False, **options):
     - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Procedure 1
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643), Algorithm 1
     """
-    options = RoutingOptions(**options)
-    return route_blocks(x, kernel, options, bias, hidden_bias=hidden_bias, shared=shared)
+    given = RoutingOptions(**options)
+    return route_blocks(x, kernel, given, bias, hidden_bias=hidden_bias, shared=shared)
 
 
 def route_blocks(x, kernel, options, bias=None, units=CAPSULES, hidden_bias=None, shared=False):

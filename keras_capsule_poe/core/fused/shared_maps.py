@@ -8,6 +8,7 @@ from collections import namedtuple
 
 from keras import ops
 
+from keras_capsule_poe._types import Tensor
 from keras_capsule_poe.core.maps import Identity
 from keras_capsule_poe.core.numerics import BLOCK, at_least_float32, at_once, length
 
@@ -36,7 +37,7 @@ class SharedMaps(Identity):
 
     images_axis = 0
 
-    def __init__(self, kernel, inputs):
+    def __init__(self, kernel: Tensor, inputs: Tensor) -> None:
         self.kernel = at_least_float32(kernel)
         self.inputs = inputs
         _, self.outputs, self.out_dim, self.in_dim = self.kernel.shape

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import hashlib
+from collections.abc import Callable
 
 import numpy as np
 
@@ -61,7 +62,7 @@ class ComposedSet:
         return len(self.base)
 
     @property
-    def image_shape(self):
+    def image_shape(self) -> tuple[int, int, int]:
         """Shape (H, W, C) of one composed image."""
         return self.composition.shape(self.base.image_shape)
 
@@ -86,7 +87,7 @@ class ComposedSet:
         """Hash of the originals' labels, or `None`, see `ImageSet`."""
         return self.base.label_fingerprint
 
-    def epoch(self, seed, epoch):
+    def epoch(self, seed: int, epoch: int) -> Callable[[np.ndarray], dict[str, np.ndarray]]:
         """Return the images of an epoch.
 
         Args:
@@ -101,7 +102,7 @@ class ComposedSet:
         drawn = self.composition.draw(len(self), labels, generator(seed, epoch, 0, _COMPOSING))
         return functools.partial(self.composition.compose, images, labels, drawn=drawn)
 
-    def fixed(self, seed=0, copies=1, extras=True):
+    def fixed(self, seed: int = 0, copies: int = 1, extras: bool = True) -> ImageSet:
         """Compose the first `copies` epochs and join them.
 
         Args:

@@ -3,10 +3,12 @@
 import contextlib
 import math
 from collections import namedtuple
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_capsule_poe._types import Tensor
 from keras_capsule_poe.core.fused.convolution import ROUGH
 from keras_capsule_poe.core.numerics import whole_number
 from keras_capsule_poe.core.randomness import StatelessSeed
@@ -68,8 +70,14 @@ class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
     """
 
     def __init__(
-        self, filters=128, kernel_size=9, dropout=0.1, negative_slope=0.2, seed=0, **kwargs
-    ):
+        self,
+        filters: int = 128,
+        kernel_size: int = 9,
+        dropout: float = 0.1,
+        negative_slope: float = 0.2,
+        seed: int = 0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         filters = whole_number("filters", filters)
         kernel_size = whole_number("kernel_size", kernel_size)
@@ -154,7 +162,7 @@ class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
             name=name,
         )
 
-    def encode(self, images, training=False):
+    def encode(self, images: Tensor, training: bool = False) -> Tensor:
         """Encode images (B, H, W, C), pixels in `[0, 1]`, to feature maps (B, h, w, F)."""
         hidden = self.rectifier(self.convolution(images))
         if training and self.dropout:
@@ -186,7 +194,7 @@ class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
             for layer in large if not self._fast_contexts else ():
                 layer.limits = None
 
-    def decode(self, features, training=False):
+    def decode(self, features: Tensor, training: bool = False) -> Tensor:
         """Decode feature maps (B, h, w, F) to float32 images (B, H, W, C), pixels in `[0, 1]`."""
         training = training or self._fast_contexts > 0
         hidden = self.rectifier(self.expansion(features, training=training))
@@ -206,7 +214,7 @@ class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
     def compute_output_shape(self, input_shape):
         return tuple(input_shape)
 
-    def fit(self, x=None, y=None, **kwargs):
+    def fit(self, x: Any = None, y: Any = None, **kwargs: Any) -> Any:
         """Train as `keras.Model.fit`, with the images as default targets."""
         # Keras needs targets here: a strategy computes a loss before `train_step`, and without
         # targets Keras drops the sample weights.
@@ -276,7 +284,7 @@ def _of_pixels(weights):
 class AutoencodedModel:
     """Mixin for a `keras.Model` whose serialized parts are named in `PARTS`."""
 
-    PARTS = ("autoencoder",)
+    PARTS: tuple[str, ...] = ("autoencoder",)
 
     def set_parts(self, *parts):
         """Set the attributes named in `PARTS` from objects, Keras configs or None."""

@@ -1,9 +1,12 @@
 """Classifiers whose class capsules are decoded to images."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
+from keras_capsule_poe._types import Serializable, Tensor
 from keras_capsule_poe.core.routing import named_rightly, winners
 from keras_capsule_poe.models.base.protocols import CapsuleClassifier
 from keras_capsule_poe.models.base.replicas import SharedOutGradients
@@ -70,20 +73,20 @@ class DecodedClassifier(SharedOutGradients, CapsuleClassifier):
         self.accuracy_tracker.update_state(named_rightly(labels, probabilities))
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
-    def encode(self, images):
+    def encode(self: Any, images: Tensor) -> dict[str, Tensor]:
         """Return a dict with class `capsules` (B, J, E) and their `probabilities` (B, J)."""
         capsules, probabilities = self.found(self(images, training=False))
         return {"capsules": capsules, "probabilities": probabilities}
 
-    def classify(self, images):
+    def classify(self, images: Tensor) -> dict[str, Tensor]:
         probabilities = self.encode(images)["probabilities"]
         return {"probabilities": probabilities, "classes": winners(probabilities)}
 
-    def render(self, capsules):
+    def render(self, capsules: Tensor) -> dict[str, Tensor]:
         """Return a dict with the `images` (B, H, W, C) decoded from capsules (B, J, E)."""
         return {"images": ops.cast(self._decoder(capsules, training=False), "float32")}
 
-    def reconstruct(self, images):
+    def reconstruct(self: Any, images: Tensor) -> dict[str, Tensor]:
         """Decode each image from its most probable capsule alone."""
         capsules, classes = self._most_probable(images)
         return self.render(self.mask(capsules, ops.one_hot(classes, self.capsules)))
@@ -186,7 +189,14 @@ class ConvClassifier(SharedOutGradients, CapsuleClassifier, keras.Model):
     MEASURE = "probability"
     ENDPOINTS = {"classify": ("images",)}
 
-    def __init__(self, network, image_shape, any_size=False, view=None, **kwargs):
+    def __init__(
+        self,
+        network: Serializable,
+        image_shape: tuple[int, int, int],
+        any_size: bool = False,
+        view: Serializable | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.network = as_layer("network", network)
         self.view = None if view is None else as_layer("view", view)
@@ -222,7 +232,7 @@ class ConvClassifier(SharedOutGradients, CapsuleClassifier, keras.Model):
         self.accuracy_tracker.update_state(named_rightly(_whole(y), probabilities))
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
-    def classify(self, images):
+    def classify(self, images: Tensor) -> dict[str, Tensor]:
         logits = ops.cast(self(images, training=False), "float32")
         return {"probabilities": ops.softmax(logits), "classes": winners(logits)}
 

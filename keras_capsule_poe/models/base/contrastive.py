@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+from typing import Any
 
 import keras
 from keras import ops
@@ -17,10 +18,10 @@ BACKENDS = ("tensorflow", "jax")
 class FittedModel:
     """Mixin for a `keras.Model` that can be fitted on the backends `BACKENDS` only."""
 
-    def fit(self, x=None, *args, **kwargs):
+    def fit(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Train as `keras.Model.fit`; arrays also build an unbuilt model."""
         self._begin(x)
-        return super().fit(x, *args, **kwargs)
+        return super().fit(x, *args, **kwargs)  # type: ignore[misc]
 
     def evaluate(self, x=None, *args, **kwargs):
         """Evaluate as `keras.Model.evaluate`; arrays also build an unbuilt model."""
@@ -158,7 +159,7 @@ class ContrastiveModel(PureSteps, SharedOut, keras.Model):
         update = _length(self.optimizer.momentums if is_known else moved)
         return update / ops.maximum(_length(variables), keras.config.epsilon())
 
-    def fit(self, x=None, *args, sample_weight=None, **kwargs):
+    def fit(self, x: Any = None, *args: Any, sample_weight: Any = None, **kwargs: Any) -> Any:
         """Train as `keras.Model.fit`, without sample weights."""
         # Without targets Keras would drop the weights silently.
         self._refuse_weights(sample_weight)

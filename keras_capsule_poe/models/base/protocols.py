@@ -5,6 +5,7 @@ import dataclasses
 
 from keras import ops
 
+from keras_capsule_poe._types import Seed, Tensor
 from keras_capsule_poe.core.randomness import step_seed
 from keras_capsule_poe.errors import BadUse
 
@@ -46,11 +47,11 @@ class CapsuleClassifier:
                 f"compile it with an optimizer and no `loss`. Received: loss={self.loss!r}"
             )
 
-    def classify(self, images):
+    def classify(self, images: Tensor) -> dict[str, Tensor]:
         """Return `probabilities` (B, J) and `classes` (B,) of images, a dict."""
         raise NotImplementedError
 
-    def reconstruct(self, images):
+    def reconstruct(self, images: Tensor) -> dict[str, Tensor]:
         """Return the `images` (B, H, W, C) decoded from the class capsules, a dict."""
         raise NotImplementedError
 
@@ -117,7 +118,7 @@ class GenerativeModel:
     def compute_output_shape(self, input_shape):
         return tuple(input_shape)
 
-    def code(self, images, coefficients=None):
+    def code(self, images: Tensor, coefficients: Tensor | None = None) -> dict[str, Tensor]:
         """Encode images.
 
         Args:
@@ -134,11 +135,13 @@ class GenerativeModel:
         """Return `code` plus the `features` (B, ...), computed once."""
         return {**self.code(images), "features": self.to_features(images)}
 
-    def render(self, capsules):
+    def render(self, capsules: Tensor) -> dict[str, Tensor]:
         """Decode codes (B, J, E) to a dict with `images` (B, H, W, C) and model-specific extras."""
         raise NotImplementedError
 
-    def draw(self, n, seed, mode=None, domain=None):
+    def draw(
+        self, n: Tensor, seed: Seed, mode: str | None = None, domain: str | None = None
+    ) -> dict[str, Tensor]:
         """Sample codes.
 
         Args:
@@ -193,24 +196,24 @@ class GenerativeModel:
         """
         raise NotImplementedError
 
-    def encode(self, images):
+    def encode(self, images: Tensor) -> dict[str, Tensor]:
         """Return a dict with `capsules` (B, J, E) and their `probabilities` (B, J)."""
         code = self.code(images)
         return {name: code[name] for name in ("capsules", "probabilities")}
 
-    def free_energy(self, images):
+    def free_energy(self, images: Tensor) -> dict[str, Tensor]:
         """Return a dict with the `free_energy` (B,) of images, in nats."""
         return {"free_energy": self.code(images)["free_energy"]}
 
-    def decode(self, capsules):
+    def decode(self, capsules: Tensor) -> dict[str, Tensor]:
         """Return a dict with the `images` (B, H, W, C) of codes (B, J, E)."""
         return {"images": self.render(capsules)["images"]}
 
-    def reconstruct(self, images):
+    def reconstruct(self, images: Tensor) -> dict[str, Tensor]:
         """Decode the whole code of images (B, H, W, C). See `render`."""
         return self.render(self.code(images)["capsules"])
 
-    def gibbs(self, images, steps, seed):
+    def gibbs(self, images: Tensor, steps: Tensor, seed: Seed) -> dict[str, Tensor]:
         """Run the Markov chain from images, for models with `"gibbs"` in `CHAINS`.
 
         Args:
@@ -227,7 +230,9 @@ class GenerativeModel:
 
         return {"images": self.from_visible(ops.fori_loop(0, steps, step, self.to_visible(images)))}
 
-    def sample(self, n, seed, mode=None, domain=None):
+    def sample(
+        self, n: Tensor, seed: Seed, mode: str | None = None, domain: str | None = None
+    ) -> dict[str, Tensor]:
         """Return the result of `draw` and the decoded `images` (N, H, W, C), pixels in `[0, 1]`."""
         drawn = self.draw(n, seed, mode, domain)
         return {**self.decode(drawn["capsules"]), **drawn}

@@ -1,10 +1,12 @@
 """An RBM of images as a generative model: one capsule whose dimensions are hidden neurons."""
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_capsule_poe._types import Serializable
 from keras_capsule_poe.core.harmonium import gibbs_chain, gibbs_step
 from keras_capsule_poe.core.numerics import one_of, whole_number
 from keras_capsule_poe.core.randomness import StatelessSeed
@@ -66,14 +68,14 @@ class ImageBoltzmannMachine(LikelihoodModel, GenerativeModel, keras.Model):
 
     def __init__(
         self,
-        machine,
-        image_shape,
-        binarize="threshold",
-        autoencoder=None,
-        particles=100,
-        burn_in=100,
-        **kwargs,
-    ):
+        machine: Serializable,
+        image_shape: tuple[int, int, int],
+        binarize: str | None = "threshold",
+        autoencoder: Serializable | None = None,
+        particles: int = 100,
+        burn_in: int = 100,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.machine, self.autoencoder = (
             keras.saving.deserialize_keras_object(part) if isinstance(part, dict) else part

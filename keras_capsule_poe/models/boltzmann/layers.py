@@ -1,9 +1,12 @@
 """Mixin for layers of binary hidden units: biases, offsets and standard deviations."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
+from keras_capsule_poe._types import Identifier, Tensor
 from keras_capsule_poe.core.divergence import contrastive_divergence
 from keras_capsule_poe.core.harmonium import (
     CentredUnits,
@@ -148,13 +151,13 @@ class RestrictedBoltzmannMachine(Neurons, keras.layers.Layer):
 
     def __init__(
         self,
-        units,
-        visible="bernoulli",
-        centering=True,
-        learn_variance=True,
-        kernel_initializer=None,
-        **kwargs,
-    ):
+        units: int,
+        visible: str = "bernoulli",
+        centering: bool = True,
+        learn_variance: bool = True,
+        kernel_initializer: Identifier = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.units = whole_number("units", units)
         self.visible = one_of("visible", visible, tuple(VISIBLE))
@@ -219,13 +222,13 @@ class RestrictedBoltzmannMachine(Neurons, keras.layers.Layer):
         h = h if self.hidden_offset is None else h - self.hidden_offset
         return self.harmonium().transposed().free_energy(h)
 
-    def decode(self, h):
+    def decode(self, h: Tensor) -> Tensor:
         """Return the mean of v (B, D) given real numbers h (B, E) as hidden units."""
         y = h if self.hidden_offset is None else h - self.hidden_offset
         machine = self.harmonium()
         return self.received(machine.visible.mean(machine.transposed().fields(y)))
 
-    def reconstruct(self, v):
+    def reconstruct(self, v: Tensor) -> Tensor:
         """Return the mean-field reconstruction (B, D) of v (B, D) from p(h | v)."""
         return self.gibbs(v, 1, seed=None)[0]
 

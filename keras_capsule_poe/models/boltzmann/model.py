@@ -1,9 +1,12 @@
 """Markov chains of an RBM in training: initial states, persistence and tempering."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
+from keras_capsule_poe._types import Seed, Serializable, Tensor
 from keras_capsule_poe.core.harmonium import gibbs_chain, gibbs_step
 from keras_capsule_poe.core.mcmc import replica_exchange
 from keras_capsule_poe.core.numerics import one_of, real_number, share, whole_number
@@ -122,23 +125,23 @@ class HarmoniumModel(HarmoniumChains, ContrastiveModel):
     - [Desjardins et al., 2010](https://proceedings.mlr.press/v9/desjardins10a.html), tempering
     """
 
-    MACHINE = RestrictedBoltzmannMachine
-    ALGORITHMS = ("cd", "pcd", "pt")
+    MACHINE: Any = RestrictedBoltzmannMachine
+    ALGORITHMS: tuple[str, ...] = ("cd", "pcd", "pt")
 
     def __init__(
         self,
-        machine,
-        algorithm="cd",
-        steps=1,
-        chains=100,
-        start="data",
-        temperatures=10,
-        binarize=None,
-        weight_decay=0.0,
-        offset_rate=0.01,
-        seed=0,
-        **kwargs,
-    ):
+        machine: Serializable,
+        algorithm: str = "cd",
+        steps: int = 1,
+        chains: int = 100,
+        start: str = "data",
+        temperatures: int = 10,
+        binarize: str | None = None,
+        weight_decay: float = 0.0,
+        offset_rate: float = 0.01,
+        seed: int = 0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(seed=seed, **kwargs)
         if isinstance(machine, dict):
             machine = keras.saving.deserialize_keras_object(machine)
@@ -198,7 +201,7 @@ class HarmoniumModel(HarmoniumChains, ContrastiveModel):
         """Return F(v) (B,) in nats for v (B, D)."""
         return self.machine.free_energy(v)
 
-    def sample(self, n, steps=1000, seed=0):
+    def sample(self, n: int, steps: int = 1000, seed: Seed = 0) -> Tensor:
         """Return visible neurons (n, D) after a number of Gibbs steps from noise."""
         first, second = streams(seed, 2)
         machine = self.machine.harmonium()

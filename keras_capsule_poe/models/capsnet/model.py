@@ -1,8 +1,11 @@
 """A supervised capsule network with one capsule per class."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_capsule_poe._types import Serializable
 from keras_capsule_poe.core.numerics import length, real_number
 from keras_capsule_poe.core.routing import coupling_changes
 from keras_capsule_poe.layers.capsules import CapsuleMask
@@ -65,15 +68,15 @@ class CapsNet(DecodedClassifier, keras.Model):
 
     def __init__(
         self,
-        primary,
-        routing,
-        image_shape,
-        decoder=None,
-        margin=None,
-        reconstruction_weight=0.0005,
-        view=None,
-        **kwargs,
-    ):
+        primary: Serializable,
+        routing: Serializable,
+        image_shape: tuple[int, int, int],
+        decoder: Serializable | None = None,
+        margin: Serializable | None = None,
+        reconstruction_weight: float = 0.0005,
+        view: Serializable | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.view = None if view is None else as_layer("view", view)
         self.primary = as_layer("primary", primary)

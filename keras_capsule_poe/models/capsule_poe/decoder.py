@@ -1,8 +1,11 @@
 """The capsule decoder: from expert capsules to primary capsules."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_capsule_poe._types import Serializable
 from keras_capsule_poe.core.numerics import length, real_number
 from keras_capsule_poe.core.squash import unsquash
 from keras_capsule_poe.metrics import mean_error
@@ -59,15 +62,15 @@ class CapsuleDecoder(ContrastiveModel):
 
     def __init__(
         self,
-        primaries,
-        feature_scale=1.0,
-        activity=None,
-        offset=False,
-        conditional=False,
-        bias_rate=1.0,
-        seed=0,
-        **kwargs,
-    ):
+        primaries: Serializable,
+        feature_scale: float = 1.0,
+        activity: float | None = None,
+        offset: bool = False,
+        conditional: bool = False,
+        bias_rate: float = 1.0,
+        seed: int = 0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(seed=seed, **kwargs)
         if isinstance(primaries, dict):
             primaries = keras.saving.deserialize_keras_object(primaries)

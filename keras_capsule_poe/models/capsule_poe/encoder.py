@@ -1,8 +1,11 @@
 """The capsule encoder: expert capsules trained by contrastive divergence."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_capsule_poe._types import Serializable
 from keras_capsule_poe.core.numerics import real_number, share, whole_number
 from keras_capsule_poe.core.units import free_energy
 from keras_capsule_poe.metrics import (
@@ -59,7 +62,15 @@ class CapsuleEncoder(ContrastiveModel):
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643), Algorithm 1, Equation 18
     """
 
-    def __init__(self, experts, balance=0.0, bias_rate=1.0, chain_steps=1, seed=0, **kwargs):
+    def __init__(
+        self,
+        experts: Serializable,
+        balance: float = 0.0,
+        bias_rate: float = 1.0,
+        chain_steps: int = 1,
+        seed: int = 0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(seed=seed, **kwargs)
         if isinstance(experts, dict):
             experts = keras.saving.deserialize_keras_object(experts)

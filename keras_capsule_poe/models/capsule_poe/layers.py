@@ -1,9 +1,12 @@
 """Product of expert capsules: routing, free energy and contrastive divergence."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
+from keras_capsule_poe._types import Identifier, Tensor
 from keras_capsule_poe.core.divergence import chain_step, contrastive_divergence, decoder_rule
 from keras_capsule_poe.core.numerics import BLOCK, at_least_float32, at_once, direction
 from keras_capsule_poe.core.sharding import over_images
@@ -56,7 +59,14 @@ class CapsulePoE(RoutingLayer):
     units = CapsuleUnits()
     visible_units = CapsuleUnits()
 
-    def __init__(self, capsules, dim, iterations=3, kernel_initializer=None, **kwargs):
+    def __init__(
+        self,
+        capsules: int,
+        dim: int,
+        iterations: int = 3,
+        kernel_initializer: Identifier = None,
+        **kwargs: Any,
+    ) -> None:
         if kernel_initializer is None:
             kernel_initializer = keras.initializers.RandomNormal(stddev=1e-3)
         super().__init__(
@@ -82,11 +92,11 @@ class CapsulePoE(RoutingLayer):
         """Return the log-odds (B, J) that each expert is on, in nats."""
         return self.units.log_odds(self.route(inputs).z)
 
-    def probability(self, inputs):
+    def probability(self, inputs: Tensor) -> Tensor:
         """Return the probability (B, J) that each expert is on."""
         return self.units.probability(self.route(inputs).z)
 
-    def free_energy(self, inputs):
+    def free_energy(self, inputs: Tensor) -> Tensor:
         """Return the free energy (B,) of visible capsules (B, I, D), routed per image, in nats."""
         return free_energy(self.route(inputs).z, self.units)
 

@@ -1,10 +1,12 @@
 """Sampling of codes of a product of expert capsules."""
 
 from numbers import Integral
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_capsule_poe._types import Serializable
 from keras_capsule_poe.core.numerics import direction, length
 from keras_capsule_poe.core.randomness import StatelessSeed, capsule_order
 from keras_capsule_poe.core.routing import winner_alone
@@ -179,7 +181,16 @@ class ProductOfExpertCapsules(
         "sample_joint": ("n", "seed"),
     }
 
-    def __init__(self, autoencoder, primary, encoder, decoder, visited=None, joint=None, **kwargs):
+    def __init__(
+        self,
+        autoencoder: Serializable,
+        primary: Serializable,
+        encoder: Serializable,
+        decoder: Serializable,
+        visited: Serializable | None = None,
+        joint: Serializable | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.set_parts(autoencoder, primary, encoder, decoder, visited, joint)
         experts = self.encoder.experts

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from keras import ops
 
+from keras_capsule_poe._types import Tensor
+from keras_capsule_poe.core.maps import ReceptiveFields
 from keras_capsule_poe.core.numerics import at_least_float32, one_of, real_number, whole_number
 
 EMRouting = namedtuple("EMRouting", ["pose", "activation", "assignment"])
@@ -154,7 +156,14 @@ def e_step(clusters, log_activation, votes):
     return constant[..., None, :] - distance / 2
 
 
-def em_routing(votes, activation, beta_u, beta_a, fields, options=None):
+def em_routing(
+    votes: Tensor,
+    activation: Tensor,
+    beta_u: Tensor,
+    beta_a: Tensor,
+    fields: ReceptiveFields,
+    options: EMOptions | None = None,
+) -> EMRouting:
     """EM routing in windows of child capsules.
 
     ```

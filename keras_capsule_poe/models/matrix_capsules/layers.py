@@ -1,11 +1,13 @@
 """Primary matrix capsules."""
 
 import dataclasses
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_capsule_poe._types import Identifier
 from keras_capsule_poe.core.maps import ReceptiveFields
 from keras_capsule_poe.core.numerics import at_least_float32, one_of, real_number, whole_number
 from keras_capsule_poe.models.matrix_capsules.em_routing import EMOptions, em_steps
@@ -47,14 +49,14 @@ class PrimaryMatrixCapsules(keras.layers.Layer):
 
     def __init__(
         self,
-        types,
-        size=4,
-        activation_bias=0.0,
-        pose_initializer="glorot_uniform",
-        activation_initializer="glorot_uniform",
-        kernel_regularizer=None,
-        **kwargs,
-    ):
+        types: int,
+        size: int = 4,
+        activation_bias: float = 0.0,
+        pose_initializer: Identifier = "glorot_uniform",
+        activation_initializer: Identifier = "glorot_uniform",
+        kernel_regularizer: Identifier = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.types, self.size = whole_number("types", types), whole_number("size", size)
         self.activation_bias = real_number("activation_bias", activation_bias)
@@ -373,7 +375,7 @@ class ConvEMCapsules(MatrixParents):
         [Hinton et al., 2018](https://openreview.net/forum?id=HJWLfGWRb), Section 4.
     """
 
-    def __init__(self, types, kernel_size=3, strides=1, **kwargs):
+    def __init__(self, types: int, kernel_size: int = 3, strides: int = 1, **kwargs: Any) -> None:
         super().__init__(types, **kwargs)
         self.kernel_size = whole_number("kernel_size", kernel_size)
         self.strides = whole_number("strides", strides)
@@ -423,7 +425,9 @@ class EMCapsules(MatrixParents):
         [Hinton et al., 2018](https://openreview.net/forum?id=HJWLfGWRb), Section 4.
     """
 
-    def __init__(self, types, shared_weights=True, coordinates=True, **kwargs):
+    def __init__(
+        self, types: int, shared_weights: bool = True, coordinates: bool = True, **kwargs: Any
+    ) -> None:
         super().__init__(types, **kwargs)
         if self.options.compete == "places":
             raise ValueError(

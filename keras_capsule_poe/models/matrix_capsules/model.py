@@ -1,10 +1,13 @@
 """A network of matrix capsules with EM routing."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_capsule_poe._types import Serializable
 from keras_capsule_poe.core.numerics import real_number
 from keras_capsule_poe.layers.capsules import CapsuleMask
 from keras_capsule_poe.losses import SpreadLoss
@@ -61,15 +64,15 @@ class MatrixCapsNet(DecodedClassifier, keras.Model):
 
     def __init__(
         self,
-        features,
-        layers,
-        image_shape,
-        loss=None,
-        decoder=None,
-        reconstruction_weight=0.0005,
-        view=None,
-        **kwargs,
-    ):
+        features: Serializable,
+        layers: Sequence[Serializable],
+        image_shape: tuple[int, int, int],
+        loss: Serializable | None = None,
+        decoder: Serializable | None = None,
+        reconstruction_weight: float = 0.0005,
+        view: Serializable | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.view = None if view is None else as_layer("view", view)
         self.features = as_layer("features", features)

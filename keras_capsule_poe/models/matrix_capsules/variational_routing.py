@@ -7,8 +7,10 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_capsule_poe._types import Tensor
+from keras_capsule_poe.core.maps import ReceptiveFields
 from keras_capsule_poe.core.numerics import at_least_float32, real_number, whole_number
-from keras_capsule_poe.models.matrix_capsules.em_routing import WindowChildren
+from keras_capsule_poe.models.matrix_capsules.em_routing import EMRouting, WindowChildren
 
 GaussianWisharts = namedtuple("GaussianWisharts", ["alpha", "kappa", "nu", "mean", "psi"])
 GaussianWisharts.__doc__ = (
@@ -107,7 +109,14 @@ def expected_log_densities(parents, votes):
     return constant[..., None, :] - distance / 2
 
 
-def variational_routing(votes, activation, beta_u, beta_a, fields, options=None):
+def variational_routing(
+    votes: Tensor,
+    activation: Tensor,
+    beta_u: Tensor,
+    beta_a: Tensor,
+    fields: ReceptiveFields,
+    options: VariationalOptions | None = None,
+) -> EMRouting:
     """Variational Bayes routing in windows of child capsules.
 
     Each parent keeps a posterior over its share (Dirichlet), mean (Gaussian) and precision

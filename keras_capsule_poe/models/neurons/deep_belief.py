@@ -1,10 +1,13 @@
 """Top-down sampling of visible units from the hidden units of a layer."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_capsule_poe._types import Seed, Serializable, Tensor
 from keras_capsule_poe.core.latent_routing import parents_given_hidden
 from keras_capsule_poe.core.randomness import StatelessSeed, streams
 from keras_capsule_poe.core.routing import winners
@@ -69,7 +72,7 @@ class DeepBeliefNetwork(keras.Model):
     - [Hinton et al., 2006](https://doi.org/10.1162/neco.2006.18.7.1527)
     """
 
-    def __init__(self, layers, **kwargs):
+    def __init__(self, layers: Sequence[Serializable], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.stack = [
             keras.saving.deserialize_keras_object(layer) if isinstance(layer, dict) else layer
@@ -111,7 +114,13 @@ class DeepBeliefNetwork(keras.Model):
             found.append(v)
         return found
 
-    def fit(self, x, epochs=1, batch_size=None, verbose="auto"):
+    def fit(
+        self,
+        x: Any,
+        epochs: int | Sequence[int] = 1,
+        batch_size: int | None = None,
+        verbose: Any = "auto",
+    ) -> list[Any]:
         """Train layer after layer, each on p(h | v) of the one below; compile all layers first.
 
         A layer that is not built first gets its biases and offsets from its data.
@@ -172,7 +181,7 @@ class DeepBeliefNetwork(keras.Model):
                 values = getattr(lower, f"{other}_{name}").value
                 getattr(upper, f"{side}_{name}").assign(ops.copy(values))
 
-    def sample(self, n, steps=1000, seed=0, mean=False):
+    def sample(self, n: int, steps: int = 1000, seed: Seed = 0, mean: bool = False) -> Tensor:
         """Draw v (n, ...): Gibbs steps from noise in the top RBM, then one pass down.
 
         Args:

@@ -1,8 +1,11 @@
 """Training of expert neurons on primary capsules by contrastive divergence."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_capsule_poe._types import Seed, Serializable, Tensor
 from keras_capsule_poe.core.numerics import length, share
 from keras_capsule_poe.core.randomness import draw_index, streams
 from keras_capsule_poe.metrics import ExpertUsage, expert_usage
@@ -45,9 +48,9 @@ class NeuronExperts(HarmoniumModel):
     - [Hauser, 2019](https://arxiv.org/abs/1907.11639), products of expert neurons
     """
 
-    MACHINE = NeuronPoE
+    MACHINE: Any = NeuronPoE
 
-    def __init__(self, machine, balance=0.0, **kwargs):
+    def __init__(self, machine: Serializable, balance: float = 0.0, **kwargs: Any) -> None:
         super().__init__(machine, **kwargs)
         layer = self.machine
         if layer.routing in ("held", "latent") and (self.algorithm != "cd" or self.start != "data"):
@@ -71,7 +74,7 @@ class NeuronExperts(HarmoniumModel):
         """Return each capsule's root mean square (B, J) of departures (B, J, E)."""
         return length(y) / self.machine.dim**0.5
 
-    def sample(self, n, steps=1000, seed=0):
+    def sample(self, n: int, steps: int = 1000, seed: Seed = 0) -> Tensor:
         """Sample visible neurons: exactly for a mixture, else by Gibbs steps from noise.
 
         Args:

@@ -1,9 +1,12 @@
 """Product of expert units, grouped into capsules whose maps are weighted by routing."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
+from keras_capsule_poe._types import Identifier, Tensor
 from keras_capsule_poe.core.binary_states import MOST_NEURONS, state_log_weights
 from keras_capsule_poe.core.boltzmann_mixture import BoltzmannMixture, MixtureGradient
 from keras_capsule_poe.core.divergence import contrastive_divergence, latent_chain
@@ -62,21 +65,21 @@ class NeuronPoE(Neurons, RoutingLayer):
         [Hauser, 2019](https://arxiv.org/abs/1907.11639), products of expert neurons.
     """
 
-    READINGS = ("held", "fixed", "latent")
+    READINGS: tuple[str, ...] = ("held", "fixed", "latent")
 
     def __init__(
         self,
-        capsules,
-        dim,
-        visible="gaussian",
-        routing="held",
-        centering=True,
-        learn_variance=False,
-        iterations=3,
-        kernel_initializer=None,
-        bias_initializer="zeros",
-        **kwargs,
-    ):
+        capsules: int,
+        dim: int,
+        visible: str = "gaussian",
+        routing: str = "held",
+        centering: bool = True,
+        learn_variance: bool = False,
+        iterations: int = 3,
+        kernel_initializer: Identifier = None,
+        bias_initializer: Identifier = "zeros",
+        **kwargs: Any,
+    ) -> None:
         if kernel_initializer is None:
             kernel_initializer = keras.initializers.RandomNormal(stddev=0.01)
         kwargs = {"iterations": iterations, "kernel_initializer": kernel_initializer, **kwargs}
@@ -183,12 +186,12 @@ class NeuronPoE(Neurons, RoutingLayer):
             return latent_free_energy(machine, x, self.coefficient_scale) + self.log_scale()
         return machine.free_energy(x, fields) + self.log_scale()
 
-    def reconstruct(self, v, coefficients=None):
+    def reconstruct(self, v: Tensor, coefficients: Tensor | None = None) -> Tensor:
         """Return the mean-field reconstruction (B, I, D) of v, with constant coefficients."""
         c = self.route(v).coefficients if coefficients is None else coefficients
         return self.received(gibbs_chain(self.harmonium(c), self.sent(v), 1, None)[0])
 
-    def decode(self, y, coefficients):
+    def decode(self, y: Tensor, coefficients: Tensor) -> Tensor:
         """Return the mean of v (B, I, D) given y = h - lambda (B, J, E) and c (B, I, J)."""
         machine = self.harmonium(coefficients).transposed()
         return self.received(machine.hidden.mean(machine.fields(y)))
@@ -309,8 +312,14 @@ class NeuronMixture(NeuronPoE):
     READINGS = ("mixture",)
 
     def __init__(
-        self, capsules, dim, routing="mixture", centering=False, use_routing_bias=True, **kwargs
-    ):
+        self,
+        capsules: int,
+        dim: int,
+        routing: str = "mixture",
+        centering: bool = False,
+        use_routing_bias: bool = True,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(
             capsules,
             dim,
@@ -418,7 +427,7 @@ class NeuronMixture(NeuronPoE):
     def free_energy_of(self, machine, x, fields=None):
         return self.free_energy(x)
 
-    def reconstruct(self, v, coefficients=None):
+    def reconstruct(self, v: Tensor, coefficients: Tensor | None = None) -> Tensor:
         """Return the mean of v (B, I, D) given P(h | v)."""
         if coefficients is not None:
             return super().reconstruct(v, coefficients)

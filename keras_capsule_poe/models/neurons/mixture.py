@@ -1,8 +1,11 @@
 """Training of a mixture of expert neurons by exact maximum likelihood."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_capsule_poe._types import Serializable
 from keras_capsule_poe.metrics import mean_error
 from keras_capsule_poe.models.neurons.experts import NeuronExperts
 from keras_capsule_poe.models.neurons.layers import NeuronMixture
@@ -48,7 +51,7 @@ class NeuronMixtureExperts(NeuronExperts):
     MACHINE = NeuronMixture
     ALGORITHMS = ("ml",)
 
-    def __init__(self, machine, algorithm="ml", **kwargs):
+    def __init__(self, machine: Serializable, algorithm: str = "ml", **kwargs: Any) -> None:
         super().__init__(machine, algorithm=algorithm, **kwargs)
 
     def build(self, input_shape):

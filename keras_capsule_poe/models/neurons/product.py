@@ -1,11 +1,13 @@
 """Densities of products of expert neurons, for the routings that define one."""
 
 from numbers import Integral
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_capsule_poe._types import Serializable
 from keras_capsule_poe.core.binary_states import draw_states
 from keras_capsule_poe.core.harmonium import flattened
 from keras_capsule_poe.core.numerics import compiled
@@ -253,8 +255,15 @@ class ProductOfExpertNeurons(
     }
 
     def __init__(
-        self, autoencoder, primary, experts, top=None, remembered=256, joint_steps=100, **kwargs
-    ):
+        self,
+        autoencoder: Serializable,
+        primary: Serializable,
+        experts: Serializable,
+        top: Serializable | None = None,
+        remembered: int = 256,
+        joint_steps: int = 100,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.set_parts(autoencoder, primary, experts, top)
         self.capsules, self.dim = self.layer.capsules, self.layer.dim
