@@ -6,7 +6,7 @@ import functools
 import time
 
 from keras_capsule_poe.errors import ConfigError
-from keras_capsule_poe.io.files import check_writable
+from keras_capsule_poe.io.atomic import check_writable
 from keras_capsule_poe.io.records import read_record, write_record
 from keras_capsule_poe.training import images
 from keras_capsule_poe.training.claim import claim, follow
