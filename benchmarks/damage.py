@@ -25,7 +25,7 @@ import _tiny as tiny
 from click.testing import CliRunner
 
 from keras_capsule_poe.cli.main import main as capspoe
-from keras_capsule_poe.io.files import digest
+from keras_capsule_poe.io.records import digest
 
 DAMAGES = ("cut", "empty", "zeroed", "flipped", "deleted", "foreign")
 COLUMNS = "family files damages harmless named otherwise".split()

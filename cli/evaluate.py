@@ -226,7 +226,7 @@ def evaluate(
         click.echo(f"{heading}\n{note}\n" if note else heading)
         click.echo(text_table(columns, rows) + "\n" if rows else "")
     if json_path:
-        from keras_capsule_poe.io.files import write_json
+        from keras_capsule_poe.io.records import write_json
 
         write_json(json_path, runs[0] if len(runs) == 1 else {"runs": runs})
         click.echo(f"Wrote {json_path}")

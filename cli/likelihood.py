@@ -72,7 +72,7 @@ def likelihood(model_dir, base, routing, temperatures, chains, images, json_path
     figures = measured.likelihood(model, data, images, temperatures, chains, seed, **named)
     click.echo(measured.likelihood_text(figures))
     if json_path:
-        from keras_capsule_poe.io.files import write_json
+        from keras_capsule_poe.io.records import write_json
 
         write_json(json_path, figures)
         click.echo(f"Wrote {json_path}")

@@ -193,11 +193,11 @@ def _write(out, content):
     """Write a dict of arrays as .npz, or rows of images as a picture."""
     import numpy as np
 
-    from keras_capsule_poe.io.files import beside
+    from keras_capsule_poe.io.atomic import atomic_write
     from keras_capsule_poe.io.pictures import save_grid
 
     if isinstance(content, dict):
-        with beside(out, suffix=".npz") as temporary:
+        with atomic_write(out, suffix=".npz") as temporary:
             np.savez_compressed(temporary, **content)
     else:
         save_grid(out, content)

@@ -9,7 +9,8 @@ from importlib import metadata
 from pathlib import Path
 
 from keras_capsule_poe.errors import first_line
-from keras_capsule_poe.io.files import beside, digest, write_json
+from keras_capsule_poe.io.atomic import atomic_write
+from keras_capsule_poe.io.records import digest, write_json
 
 PACKAGES = ("keras-capsule-poe", "tensorflow", "keras", "numpy", "tensorflow-datasets")
 CARD, SUMS = "model_card.json", "SHA256SUMS"
@@ -33,7 +34,7 @@ def export_saved_model(model, folder, card, options=None, version=None):
         }
         for name, endpoint in endpoints.items():
             setattr(module, name, endpoint)
-        with beside(folder / version) as temporary:
+        with atomic_write(folder / version) as temporary:
             temporary.mkdir()
             try:
                 tf.saved_model.save(module, str(temporary), signatures=endpoints)

@@ -34,7 +34,7 @@ from keras_capsule_poe.data.composed import Overlapping
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.evaluation.accuracy import wilson_interval
 from keras_capsule_poe.families import get
-from keras_capsule_poe.io.files import beside
+from keras_capsule_poe.io.atomic import atomic_write
 from keras_capsule_poe.losses import SpreadLoss
 from keras_capsule_poe.models.base import classifier_training as fitting
 from keras_capsule_poe.models.base.classifier_training import augmentation
@@ -160,7 +160,7 @@ def trained(args, seed, images, held_out):
         history.append({"loss": found["loss"][0], "held_out": right, "seconds": seconds})
         print(f"seed {seed}, epoch {epoch + 1}: {history[-1]}", flush=True)
         arrays = {str(k): np.asarray(variable) for k, variable in enumerate(variables)}
-        with beside(kept, suffix=".npz") as temporary:
+        with atomic_write(kept, suffix=".npz") as temporary:
             np.savez(temporary, history=json.dumps(history), **arrays)
     return model, history
 

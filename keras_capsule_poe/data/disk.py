@@ -11,7 +11,7 @@ from numpy.lib import format as npy
 
 from keras_capsule_poe.data.mapping import chunks
 from keras_capsule_poe.errors import DataError, RunFailed
-from keras_capsule_poe.io.leftovers import temporary_path
+from keras_capsule_poe.io.atomic import temporary_path
 from keras_capsule_poe.io.records import has_record, read_record, write_record
 
 # Rows that turn RGB at once, and bytes that a checksum reads at once.

@@ -14,10 +14,14 @@ import numpy as np
 
 from keras_capsule_poe.data.disk import resumable_arrays
 from keras_capsule_poe.errors import DataError, RunFailed
-from keras_capsule_poe.io.files import check_writable, digest, remove
-from keras_capsule_poe.io.leftovers import remove_leftovers
-from keras_capsule_poe.io.locks import locked
-from keras_capsule_poe.io.records import has_record, read_record, remove_record, write_record
+from keras_capsule_poe.io.atomic import check_writable, locked, remove, remove_stale_files
+from keras_capsule_poe.io.records import (
+    digest,
+    has_record,
+    read_record,
+    remove_record,
+    write_record,
+)
 
 RECORD, PROGRESS, LOCK = "store.json", "progress.json", ".lock"
 # Maximum time of writing lost on interruption, and the interval of progress messages.
@@ -112,7 +116,7 @@ def _stamp(path):
 
 def _write(source, folder, report):
     """Write the missing rows, then the record."""
-    remove_leftovers(folder)
+    remove_stale_files(folder)
     of_all = f"of {source.rows:,} images"
     with resumable_arrays(folder / PROGRESS, source.rows, SECONDS, mend="store_dir") as arrays:
         if arrays.done:

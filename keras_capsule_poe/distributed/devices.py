@@ -6,7 +6,7 @@ import math
 import os
 
 from keras_capsule_poe.distributed.distribution import Distribution
-from keras_capsule_poe.distributed.rendezvous import PATIENCE, host_and_port, meet
+from keras_capsule_poe.distributed.rendezvous import PATIENCE, barrier, host_and_port
 from keras_capsule_poe.errors import BadUse, RunFailed
 
 
@@ -22,7 +22,7 @@ def start(replicas=1, note=print):
         if workers > 1:
             # Otherwise gRPC waits forever for a worker that is gone.
             os.environ.setdefault("GRPC_FAIL_FAST", "true")
-            stack.enter_context(meet(_addresses(), worker, _patience(), note))
+            stack.enter_context(barrier(_addresses(), worker, _patience(), note))
         try:
             strategy = _strategy(number, workers, gpus, note)
         except RuntimeError as error:

@@ -59,7 +59,7 @@ class Distribution:
             raise RunFailed(f"The training of a {type(model).__name__} cannot be shared out.")
         model.share_out = self.share_out
         try:
-            with self.told():
+            with self.reported():
                 yield
         finally:
             model.share_out = None
@@ -153,12 +153,12 @@ class Distribution:
                 input_signature=[tf.TensorSpec((None,), "int64")],
                 autograph=False,
             )
-        with self.told():
+        with self.reported():
             found = self._sum(tf.constant(words))
             return self.strategy.experimental_local_results(found)[0].numpy()
 
     @contextlib.contextmanager
-    def told(self):
+    def reported(self):
         """Context that replaces the error of a lost process by a one-line `RunFailed`."""
         try:
             yield

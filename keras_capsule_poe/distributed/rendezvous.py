@@ -22,7 +22,7 @@ _AGAIN, _LOOKS = 0.5, 0.1
 _LONGEST = 4096
 
 
-def meet(addresses, worker, patience=PATIENCE, note=print):
+def barrier(addresses, worker, patience=PATIENCE, note=print):
     """Wait for all workers (`host:port`, the chief first); return a `Watch` over the others."""
     waiting = _Waiting(patience, note)
     peers = [_join(addresses, worker, waiting)] if worker else _gather(addresses, waiting)

@@ -10,7 +10,7 @@ import numpy as np
 from keras_capsule_poe.data import batches, steps_per_epoch
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.errors import BadUse, RunFailed
-from keras_capsule_poe.io.files import beside
+from keras_capsule_poe.io.atomic import atomic_write
 
 # Part of the cached file's name. Change it with the architecture or the training.
 VERSION = 1
@@ -56,7 +56,7 @@ def train_judge(images, cache=None):
         pass
     model = _fit(images, classes.astype("int32"), len(labels))
     try:
-        with beside(path, suffix=".keras") as temporary:
+        with atomic_write(path, suffix=".keras") as temporary:
             model.save(temporary)
     except RunFailed as error:
         # The cache only saves time, so a failed write is no error.

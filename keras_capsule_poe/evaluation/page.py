@@ -7,7 +7,7 @@ import math
 import numbers
 from pathlib import Path
 
-from keras_capsule_poe.io.files import beside
+from keras_capsule_poe.io.atomic import atomic_write
 from keras_capsule_poe.io.pictures import picture
 
 STYLE = """
@@ -101,7 +101,7 @@ def write_page(path, title, tables, pictures, capsules):
     if capsules:
         body.append("<h2>Capsules</h2>\n" + _contents(capsules))
     body += [_capsule(capsule) for capsule in capsules]
-    with beside(path, suffix=Path(path).suffix) as temporary:
+    with atomic_write(path, suffix=Path(path).suffix) as temporary:
         temporary.write_text(
             _PAGE.format(title=_text(title), style=STYLE, body="\n".join(body)), "utf-8"
         )

@@ -1,1 +1,1 @@
-"""Atomic file writing, and pictures of arrays."""
+"""Atomic file writing, records, and pictures of arrays."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_capsule_poe.io.files import beside
+from keras_capsule_poe.io.atomic import atomic_write
 
 DOTS = 110  # dots per inch
 
@@ -23,5 +23,5 @@ def save_chart(path, figure):
     """Write a chart to an image file atomically; the file ending sets the format."""
     from PIL import Image
 
-    with beside(path, suffix=Path(path).suffix) as temporary:
+    with atomic_write(path, suffix=Path(path).suffix) as temporary:
         Image.fromarray(chart_pixels(figure)).save(temporary)

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_capsule_poe.errors import BadUse
-from keras_capsule_poe.io.files import beside
+from keras_capsule_poe.io.atomic import atomic_write
 
 # Pixels between images, and the minimum height to which small images are magnified.
 GAP, LEAST_HEIGHT = 2, 56
@@ -91,5 +91,5 @@ def _font(pen, texts, width):
 
 def save_grid(path, rows, **options):
     """Write a `picture` to an image file atomically; the file ending sets the format."""
-    with beside(path, suffix=Path(path).suffix) as temporary:
+    with atomic_write(path, suffix=Path(path).suffix) as temporary:
         picture(rows, **options).save(temporary)

@@ -1,14 +1,43 @@
-"""JSON files with a digest and a copy, for data that a run cannot lose."""
+"""JSON files, and records: those with a digest and a copy, for data that a run cannot lose."""
 
 import contextlib
 import hashlib
 import json
+import math
 from pathlib import Path
 
 from keras_capsule_poe.errors import RunFailed
-from keras_capsule_poe.io.files import read_json, remove, write_json
+from keras_capsule_poe.io.atomic import atomic_write, remove
 
 _SEAL = "digest"
+
+
+def write_json(path, values):
+    """Write `values` as JSON atomically; NaN and infinity become null."""
+    with atomic_write(path) as temporary:
+        temporary.write_text(json.dumps(_finite(values), indent=2) + "\n")
+
+
+def read_json(path, mend=None):
+    """Return the values of a JSON file; raise `RunFailed` with the hint `mend` on failure."""
+    try:
+        return json.loads(Path(path).read_text())
+    except OSError as error:
+        raise RunFailed(f"Cannot read {path}: {error.strerror or error}.", mend) from error
+    except (ValueError, RecursionError) as error:
+        raise RunFailed(f"{path} is damaged, it holds no JSON ({error}).", mend) from error
+
+
+def digest(path):
+    """Return the SHA-256 of a file as 64 hex digits."""
+    found = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            while block := file.read(2**20):
+                found.update(block)
+    except OSError as error:
+        raise RunFailed(f"Cannot read {path}: {error.strerror or error}.") from error
+    return found.hexdigest()
 
 
 def write_record(path, values, copy=True):
@@ -59,3 +88,11 @@ def _read(path, mend):
 
 def _digest(values):
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def _finite(values):
+    if isinstance(values, dict):
+        return {name: _finite(value) for name, value in values.items()}
+    if isinstance(values, (list, tuple)):
+        return [_finite(value) for value in values]
+    return None if isinstance(values, float) and not math.isfinite(values) else values

@@ -7,8 +7,8 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe.errors import RunFailed
-from keras_capsule_poe.io.files import beside, digest
-from keras_capsule_poe.io.records import read_record, write_record
+from keras_capsule_poe.io.atomic import atomic_write
+from keras_capsule_poe.io.records import digest, read_record, write_record
 
 STATE_FILE, WEIGHTS_FILE = "state.json", "weights.npz"
 KEPT = 2
@@ -48,7 +48,7 @@ class Checkpoints:
             # NumPy has no bfloat16: such arrays have kind "V" and are not checked.
             if value.dtype.kind == "f" and not np.isfinite(value).all():
                 raise FloatingPointError(variable.path)
-        with beside(self.folder / f"step-{step:09d}") as temporary:
+        with atomic_write(self.folder / f"step-{step:09d}") as temporary:
             temporary.mkdir()
             with open(temporary / WEIGHTS_FILE, "wb") as file:
                 np.savez(file, **{str(i): value for i, value in enumerate(values)})

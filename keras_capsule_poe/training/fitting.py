@@ -8,7 +8,7 @@ import keras
 
 from keras_capsule_poe.distributed.distribution import Distribution
 from keras_capsule_poe.errors import RunFailed
-from keras_capsule_poe.io.files import write_json
+from keras_capsule_poe.io.records import write_json
 from keras_capsule_poe.training.checkpoints import Checkpoints
 from keras_capsule_poe.training.folder import CHECKPOINTS, HISTORY_FILE
 

@@ -4,10 +4,15 @@ import contextlib
 from pathlib import Path
 
 from keras_capsule_poe.errors import ConfigError, RunFailed
-from keras_capsule_poe.io.files import clear_folder, digest, read_json, remove
-from keras_capsule_poe.io.leftovers import remove_leftovers
-from keras_capsule_poe.io.locks import locked
-from keras_capsule_poe.io.records import has_record, read_record, remove_record, write_record
+from keras_capsule_poe.io.atomic import clear_folder, locked, remove, remove_stale_files
+from keras_capsule_poe.io.records import (
+    digest,
+    has_record,
+    read_json,
+    read_record,
+    remove_record,
+    write_record,
+)
 
 RUN_FILE, DONE_FILE, LOCK_FILE = "run.json", "done.json", ".lock"
 PICTURES = "pictures"
@@ -232,7 +237,7 @@ class RunFolder:
         folders = [self.stage(stage.name) for stage in stages]
         checkpoints = [folder / CHECKPOINTS for folder in folders]
         for folder in (self.path, self.path / PICTURES, *folders, *checkpoints):
-            remove_leftovers(folder)
+            remove_stale_files(folder)
         for stage in stages:
             if self.done(stage.name):
                 remove(self.stage(stage.name) / CHECKPOINTS)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keras_capsule_poe.errors import ConfigError
-from keras_capsule_poe.io.files import check_writable
+from keras_capsule_poe.io.atomic import check_writable
 from keras_capsule_poe.io.records import read_record, write_record
 from keras_capsule_poe.training import images
-from keras_capsule_poe.training.claim import claim, follow
+from keras_capsule_poe.training.acquire import acquire, follow
 from keras_capsule_poe.training.config import RunConfig
 from keras_capsule_poe.training.folder import CHECKPOINTS, PICTURES, RunFolder
 from keras_capsule_poe.training.reporter import Reporter
@@ -228,7 +228,7 @@ def train(
         check_writable(folder.path)
     with folder.locked(run.reporter.note) if run.is_chief else contextlib.nullcontext():
         if run.is_chief:
-            claim(run, stages[first:] if fresh else ())
+            acquire(run, stages[first:] if fresh else ())
         follow(run)
         if config.deterministic:
             import tensorflow as tf
@@ -288,8 +288,8 @@ def _is_left(run, stage):
         changed = folder.changed_cache(stage, stages)
         if not changed:
             reporter.stage_skipped(stage.name)
-            for complaint in folder.done(stage.name)["metrics"].get("complaints", ()):
-                reporter.note(f"{stage.name}: {complaint}")
+            for warning in folder.done(stage.name)["metrics"].get("complaints", ()):
+                reporter.note(f"{stage.name}: {warning}")
             return False
         reporter.note(f"{folder.path / changed[0]} is damaged: {stage.name} makes it again")
     if folder.done(stage.name) is None:

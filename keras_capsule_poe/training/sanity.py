@@ -58,7 +58,7 @@ def no_better_than_commonest(labels, accuracy):
     ]
 
 
-def complain(run, stage, found):
+def warn(run, stage, found):
     """Report warnings of a stage; return `{"complaints": lines}` for its metrics, or {}."""
     given = run.config.numbers_given(stage)
     more = f", or other numbers than {given}" if given else ""

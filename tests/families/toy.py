@@ -14,7 +14,7 @@ from keras import ops
 from keras_capsule_poe.core.randomness import StatelessSeed
 from keras_capsule_poe.data import batches
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
-from keras_capsule_poe.io.files import beside
+from keras_capsule_poe.io.atomic import atomic_write
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.models.base.protocols import GenerativeModel, Mode
 from keras_capsule_poe.plotting import sample_rows
@@ -128,7 +128,7 @@ def train_axes(run):
         after_epoch=lambda: {"held_out": float(np.square(model(held_out) - held_out).mean())},
         picture=picture,
     )
-    with beside(run.path("axes/model.keras"), suffix=".keras") as temporary:
+    with atomic_write(run.path("axes/model.keras"), suffix=".keras") as temporary:
         model.save(temporary)
     return last
 
@@ -136,7 +136,7 @@ def train_axes(run):
 def measure_spread(run):
     model = load(run.path("axes/model.keras"))
     x = map_batches(lambda images: model.code(images)["capsules"], run.data.train.images)[..., 0]
-    with beside(run.path("spread/spread.npz"), suffix=".npz") as temporary:
+    with atomic_write(run.path("spread/spread.npz"), suffix=".npz") as temporary:
         np.savez(temporary, spread=(x / (1 - np.abs(x))).std(axis=0))
     return {}
 
@@ -145,7 +145,7 @@ def export(run):
     model = load(run.path("axes/model.keras"))
     with np.load(run.path("spread/spread.npz")) as stored:
         model.spread.assign(stored["spread"])
-    with beside(run.path("model.keras"), suffix=".keras") as temporary:
+    with atomic_write(run.path("model.keras"), suffix=".keras") as temporary:
         model.save(temporary)
     export_saved_model(model, run.folder.path, run.folder.card(run.config))
     save_grid(run.path("samples.png"), sample_rows(model, 3, run.config.seed))

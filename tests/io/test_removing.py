@@ -6,7 +6,7 @@ import os
 import pytest
 
 from keras_capsule_poe.errors import RunFailed
-from keras_capsule_poe.io.files import clear_folder, remove
+from keras_capsule_poe.io.atomic import clear_folder, remove
 
 
 def names(folder):

@@ -1,6 +1,6 @@
 """What a run finds in its folder that it did not write: named, made again, or never mistaken.
 
-Rejected: files and stages of other runs, damaged records and caches, leftovers of dead processes.
+Rejected: files and stages of other runs, damaged records and caches, stale files of dead processes.
 """
 
 import json

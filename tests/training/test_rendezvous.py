@@ -12,7 +12,7 @@ import time
 import pytest
 
 from keras_capsule_poe.distributed import devices
-from keras_capsule_poe.distributed.rendezvous import meet
+from keras_capsule_poe.distributed.rendezvous import barrier
 from keras_capsule_poe.errors import BadUse, RunFailed
 
 PATIENCE = 20
@@ -36,7 +36,7 @@ class Worker(threading.Thread):
 
     def run(self):
         try:
-            self.watch = meet(*self.arguments)
+            self.watch = barrier(*self.arguments)
         except RunFailed as error:
             self.error = str(error)
 
@@ -204,8 +204,8 @@ def test_a_worker_that_cannot_be_is_refused(addresses):
 
 PROGRAM = """
 import sys, time
-from keras_capsule_poe.distributed.rendezvous import meet
-with meet(sys.argv[1].split(","), int(sys.argv[2]), 100, print):
+from keras_capsule_poe.distributed.rendezvous import barrier
+with barrier(sys.argv[1].split(","), int(sys.argv[2]), 100, print):
     print("here", flush=True)
     if sys.stdin.readline():
         raise RuntimeError

@@ -8,7 +8,7 @@ from keras_capsule_poe.distributed.devices import cluster
 from keras_capsule_poe.distributed.distribution import Distribution
 from keras_capsule_poe.errors import BadUse, RunFailed
 from keras_capsule_poe.training import Reporter, RunConfig, RunFolder
-from keras_capsule_poe.training.claim import follow
+from keras_capsule_poe.training.acquire import follow
 from keras_capsule_poe.training.images import watched
 from keras_capsule_poe.training.run import Run
 

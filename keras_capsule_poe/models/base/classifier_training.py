@@ -25,7 +25,7 @@ from keras_capsule_poe.training.optimizers import (
     ConvolutionMuon,
     averaged,
 )
-from keras_capsule_poe.training.sanity import complain, no_better_than_commonest
+from keras_capsule_poe.training.sanity import no_better_than_commonest, warn
 
 # Crops, random in training and central in evaluation: (function, window size, required image
 # size or None).
@@ -280,7 +280,7 @@ def train(run, stage, build_model, callbacks=None):
     with averaged(model):
         stored.save_model(run, stage, model)
     found = no_better_than_commonest(labels, last["held_out_accuracy"])
-    return {**last, **complain(run, stage, found)}
+    return {**last, **warn(run, stage, found)}
 
 
 def export(run, stage, build_model):

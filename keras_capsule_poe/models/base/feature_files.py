@@ -13,7 +13,7 @@ from keras_capsule_poe.data.batching import AHEAD
 from keras_capsule_poe.data.disk import resumable_arrays
 from keras_capsule_poe.data.mapping import CHUNK, map_batches
 from keras_capsule_poe.errors import RunFailed
-from keras_capsule_poe.io.files import beside
+from keras_capsule_poe.io.atomic import atomic_write
 from keras_capsule_poe.models.base.autoencoder import ConvAutoencoder
 from keras_capsule_poe.models.base.feature_building import EncodedRows, build_primary
 from keras_capsule_poe.training.folder import CHECKPOINTS
@@ -51,7 +51,7 @@ def save_model(run, stage, model):
     """Save a stage's trained Keras model."""
     if not run.is_chief:
         return
-    with beside(run.path(f"{stage}/model.keras"), suffix=".keras") as temporary:
+    with atomic_write(run.path(f"{stage}/model.keras"), suffix=".keras") as temporary:
         model.save(temporary)
 
 
@@ -68,7 +68,7 @@ def save_arrays(run, name, **arrays):
     """Write named arrays to a file in the run's folder."""
     if not run.is_chief:
         return
-    with beside(run.path(name), suffix=".npz") as temporary:
+    with atomic_write(run.path(name), suffix=".npz") as temporary:
         np.savez(temporary, **arrays)
 
 

@@ -11,7 +11,7 @@ from keras_capsule_poe.models.base import feature_files as stored
 from keras_capsule_poe.models.base.feature_building import EncodedRows
 from keras_capsule_poe.models.base.saved import save_whole
 from keras_capsule_poe.plotting import reconstruction_rows, sample_rows
-from keras_capsule_poe.training.sanity import complain, worse_than_mean
+from keras_capsule_poe.training.sanity import warn, worse_than_mean
 
 # Images for k-means: enough for twenty clusters, and a limit on memory.
 CLUSTERED = 10_000
@@ -108,7 +108,7 @@ def autoencoder(run):
     last = run.fit("autoencoder", model, stream, schedule, after_epoch, picture)
     stored.save_model(run, "autoencoder", model)
     found = worse_than_mean(held_out, last["held_out_relative_error"])
-    return {**last, **complain(run, "autoencoder", found)}
+    return {**last, **warn(run, "autoencoder", found)}
 
 
 def features(run):

@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_capsule_poe.io.files import beside
+from keras_capsule_poe.io.atomic import atomic_write
 from keras_capsule_poe.serving import export_saved_model, versions
 
 
@@ -11,7 +11,7 @@ def save_whole(run, model):
     folder = run.folder.path
     # An interrupted export continues with the same version number.
     version = run.once("export", "version", lambda: max(versions(folder), default=0) + 1)
-    with beside(run.path("model.keras"), suffix=".keras") as temporary:
+    with atomic_write(run.path("model.keras"), suffix=".keras") as temporary:
         model.save(temporary)
     return export_saved_model(model, folder, run.folder.card(run.config), version=version).name
 

@@ -21,7 +21,7 @@ from keras_capsule_poe.models.boltzmann.layers import RestrictedBoltzmannMachine
 from keras_capsule_poe.models.boltzmann.model import HarmoniumModel
 from keras_capsule_poe.plotting import reconstruction_rows, sample_rows
 from keras_capsule_poe.training.family import Cost, Schedule
-from keras_capsule_poe.training.sanity import complain, figures, worse_than_mean
+from keras_capsule_poe.training.sanity import figures, warn, worse_than_mean
 
 # Fraction of the machine's large float32 product rate that a step reached on two cores.
 SHARE = 0.4
@@ -226,7 +226,7 @@ def rbm(run):
     )
     stored.save_model(run, "rbm", model)
     found = worse_than_mean(_as_seen(held_out, config), last["held_out_relative_error"])
-    return {**last, **complain(run, "rbm", found)}
+    return {**last, **warn(run, "rbm", found)}
 
 
 def _as_seen(pixels, config):

@@ -32,7 +32,7 @@ from keras_capsule_poe.models.capsule_poe.decoder import CapsuleDecoder
 from keras_capsule_poe.models.capsule_poe.encoder import CapsuleEncoder
 from keras_capsule_poe.models.capsule_poe.layers import CapsulePoE, GaussianMixtures
 from keras_capsule_poe.models.capsule_poe.product import ProductOfExpertCapsules
-from keras_capsule_poe.training.sanity import complain, figures, saturated, worse_than_mean
+from keras_capsule_poe.training.sanity import figures, saturated, warn, worse_than_mean
 
 # Images per expert: enough for the axes of sixteen dimensions.
 AXES_IMAGES = 1_000
@@ -406,7 +406,7 @@ def encoder(run):
     stored.save_model(run, "encoder", model)
     found = worse_than_mean(held_out, last["held_out_relative_error"])
     found += saturated(last["held_out_probability_mean"])
-    return {**last, "capsules": usage(codes), **complain(run, "encoder", found)}
+    return {**last, "capsules": usage(codes), **warn(run, "encoder", found)}
 
 
 def decoder(run):
@@ -439,7 +439,7 @@ def decoder(run):
     last = run.fit("decoder", model, stream, schedule, after_epoch, picture)
     stored.save_model(run, "decoder", model)
     found = worse_than_mean(held_out, last["held_out_relative_error"])
-    return {**last, **complain(run, "decoder", found)}
+    return {**last, **warn(run, "decoder", found)}
 
 
 def export(run):

@@ -44,9 +44,15 @@ class WindowChildren:
         logits = ops.reshape(logits, self._shape)
         return self._together(self._fields.log_compete(logits, between=self._between))
 
-    def step(self, log_assignment, pose, log_odds):
-        """Return the `RoutingStep` for ln r (B, P, C, J), poses and log-odds."""
-        return RoutingStep(ops.reshape(log_assignment, self._shape), pose, log_odds)
+    def route(self, iterations, update, logits):
+        """Return the `RoutingStep` of each iteration: parents are updated, then assignments."""
+        parents, log_odds, steps = None, None, []
+        for iteration in range(iterations):
+            log_assignment = self.compete(logits(parents, log_odds)) if iteration else self.first()
+            parents, log_odds = update(ops.exp(log_assignment), parents, iteration)
+            log_assignment = ops.reshape(log_assignment, self._shape)
+            steps.append(RoutingStep(log_assignment, parents.mean, log_odds))
+        return steps
 
     @staticmethod
     def _together(x):
@@ -209,18 +215,17 @@ def em_routing(
 
 def em_steps(votes, activation, beta_u, beta_a, fields, options=None):
     """Return the `RoutingStep` of each iteration of `em_routing`."""
-    options, steps = options or EMOptions(), []
+    options = options or EMOptions()
     children = WindowChildren(votes, activation, fields, options.compete)
-    log_assignment, clusters, log_odds, mean = children.first(), None, None, 0.0
-    for iteration in range(options.iterations):
-        if iteration:
-            logits = e_step(clusters, ops.log_sigmoid(log_odds), children.votes)
-            log_assignment = children.compete(logits / options.assignment_temperature)
-        assignment = ops.exp(log_assignment)
-        clusters = m_step(
-            assignment, children.activation, children.votes, beta_u, options, previous=mean
-        )
-        mean, inverse_temperature = clusters.mean, options.inverse_temperature_at(iteration)
-        log_odds = activation_log_odds(clusters.cost, beta_a, inverse_temperature)
-        steps.append(children.step(log_assignment, mean, log_odds))
-    return steps
+
+    def update(assignment, clusters, iteration):
+        mean = clusters.mean if clusters else 0.0
+        clusters = m_step(assignment, children.activation, children.votes, beta_u, options, mean)
+        inverse_temperature = options.inverse_temperature_at(iteration)
+        return clusters, activation_log_odds(clusters.cost, beta_a, inverse_temperature)
+
+    def logits(clusters, log_odds):
+        found = e_step(clusters, ops.log_sigmoid(log_odds), children.votes)
+        return found / options.assignment_temperature
+
+    return children.route(options.iterations, update, logits)

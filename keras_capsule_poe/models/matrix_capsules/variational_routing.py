@@ -166,18 +166,16 @@ def variational_routing(
 
 def variational_steps(votes, activation, beta_u, beta_a, fields, options=None):
     """Return the `RoutingStep` of each iteration of `variational_routing`."""
-    options, steps = options or VariationalOptions(), []
-    children = WindowChildren(votes, activation, fields)
-    log_assignment, parents = children.first(), None
-    for iteration in range(options.iterations):
-        if iteration:
-            log_assignment = children.compete(expected_log_densities(parents, children.votes))
-        assignment = ops.exp(log_assignment)
+    options, children = options or VariationalOptions(), WindowChildren(votes, activation, fields)
+
+    def update(assignment, *_):
         parents = parent_posteriors(assignment, children.activation, children.votes, options)
-        steps.append(
-            children.step(log_assignment, parents.mean, _log_odds(parents, beta_u, beta_a))
-        )
-    return steps
+        return parents, _log_odds(parents, beta_u, beta_a)
+
+    def logits(parents, _):
+        return expected_log_densities(parents, children.votes)
+
+    return children.route(options.iterations, update, logits)
 
 
 def _log_odds(parents, beta_u, beta_a):

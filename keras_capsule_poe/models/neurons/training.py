@@ -33,7 +33,7 @@ from keras_capsule_poe.models.neurons.experts import NeuronExperts
 from keras_capsule_poe.models.neurons.layers import NeuronMixture, NeuronPoE
 from keras_capsule_poe.models.neurons.mixture import NeuronMixtureExperts
 from keras_capsule_poe.models.neurons.product import ProductOfExpertNeurons
-from keras_capsule_poe.training.sanity import complain, figures, worse_than_mean
+from keras_capsule_poe.training.sanity import figures, warn, worse_than_mean
 
 _CHUNK = 512
 # Maximum number of images for fitting shares.
@@ -358,7 +358,7 @@ def experts(run):
     stored.save_model(run, "experts", model)
     won = [round(float(share), 4) for share in found["shares"]]
     wrong = worse_than_mean(held_out, last["held_out_relative_error"])
-    return {**last, "won": won, **complain(run, "experts", wrong)}
+    return {**last, "won": won, **warn(run, "experts", wrong)}
 
 
 def export(run):

@@ -1,23 +1,45 @@
-"""Atomic writing: to a temporary file, then to disk, then renamed to its final path."""
+"""Atomic writing, and removal of what dead processes left; locks between processes.
+
+A file is written to a temporary path that names its process, brought to disk, then renamed.
+"""
 
 import contextlib
 import errno
-import hashlib
-import json
-import math
 import os
+import re
 import shutil
 import stat
 import sys
 import tempfile
+import uuid
 from pathlib import Path
 
 from keras_capsule_poe.errors import RunFailed
-from keras_capsule_poe.io.leftovers import put_aside, remove_leftovers, temporary_path
+
+# Six hex digits of the process id, two random ones, then a suffix if the writer needs one.
+_NAME = re.compile(r"\.(?P<target>.+)\.(?P<process>[0-9a-f]{6})[0-9a-f]{2}(\.\w+)?")
+_OLD = ".old"  # marks a folder that was set aside
+# Temporary paths in use by this process.
+_writing = set()
+# Errors of file systems without locks.
+_LOCKLESS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
 
 
 @contextlib.contextmanager
-def beside(path, suffix=""):
+def temporary_path(target, suffix=""):
+    """Yield a hidden path next to `target` that names this process; delete it afterwards."""
+    token = f"{os.getpid():06x}{uuid.uuid4().hex[:2]}"
+    temporary = target.with_name(f".{target.name}.{token}{suffix}")
+    _writing.add(temporary)
+    try:
+        yield temporary
+    finally:
+        _writing.discard(temporary)
+        _remove_if_possible(temporary)
+
+
+@contextlib.contextmanager
+def atomic_write(path, suffix=""):
     """Yield a temporary path; rename it to `path` if the block succeeds, else delete it."""
     try:
         with contextlib.ExitStack() as stack:
@@ -39,37 +61,29 @@ def beside(path, suffix=""):
                 _sync(temporary)
                 _replace(target, temporary)
                 _sync_one(target.parent)
-                remove_leftovers(target.parent, target.name)
+                remove_stale_files(target.parent, target.name)
     except OSError as error:
         raise RunFailed(f"Cannot write {path}: {error.strerror or error}.") from error
 
 
-def write_json(path, values):
-    """Write `values` as JSON atomically; NaN and infinity become null."""
-    with beside(path) as temporary:
-        temporary.write_text(json.dumps(_finite(values), indent=2) + "\n")
-
-
-def read_json(path, mend=None):
-    """Return the values of a JSON file; raise `RunFailed` with the hint `mend` on failure."""
-    try:
-        return json.loads(Path(path).read_text())
-    except OSError as error:
-        raise RunFailed(f"Cannot read {path}: {error.strerror or error}.", mend) from error
-    except (ValueError, RecursionError) as error:
-        raise RunFailed(f"{path} is damaged, it holds no JSON ({error}).", mend) from error
-
-
-def digest(path):
-    """Return the SHA-256 of a file as 64 hex digits."""
-    found = hashlib.sha256()
-    try:
-        with open(path, "rb") as file:
-            while block := file.read(2**20):
-                found.update(block)
-    except OSError as error:
-        raise RunFailed(f"Cannot read {path}: {error.strerror or error}.") from error
-    return found.hexdigest()
+def remove_stale_files(folder, target=None):
+    """Remove temporary files of dead processes from a folder, of `target` or of any file."""
+    # Without `target`, any matching hidden file is removed: only do this in the package's folders.
+    with contextlib.suppress(OSError):
+        for path in sorted(Path(folder).iterdir()):
+            temporary = path.with_name(path.name.removesuffix(_OLD))
+            match = _NAME.fullmatch(temporary.name)
+            if not match or target not in (None, match["target"]):
+                continue
+            if temporary in _writing or _is_alive(int(match["process"], 16)):
+                continue
+            home = path.with_name(match["target"])
+            # The process died between the two renames: restore the old folder.
+            if path != temporary and not home.exists():
+                with contextlib.suppress(OSError):
+                    path.rename(home)
+            else:
+                _remove_if_possible(path)
 
 
 def remove(path):
@@ -109,12 +123,46 @@ def check_writable(folder, mend="model_dir"):
         ) from error
 
 
-def _finite(values):
-    if isinstance(values, dict):
-        return {name: _finite(value) for name, value in values.items()}
-    if isinstance(values, (list, tuple)):
-        return [_finite(value) for value in values]
-    return None if isinstance(values, float) and not math.isfinite(values) else values
+@contextlib.contextmanager
+def locked(path, held, note):
+    """Lock the file `path`; if another process has the lock, call `held`, then wait."""
+    import filelock
+
+    path = Path(path)
+    lock = filelock.FileLock(path)
+    try:
+        try:
+            lock.acquire(timeout=0)
+        except filelock.Timeout:
+            held()
+            lock.acquire(timeout=-1)
+    except (NotImplementedError, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in _LOCKLESS:
+            raise RunFailed(f"Cannot lock {path.parent}: {error.strerror or error}.") from error
+        note(f"{path.parent} cannot be locked here: see that nothing else writes in it.")
+    # Keep the lock file: another process may already hold a lock on it.
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _remove_if_possible(path):
+    with contextlib.suppress(RunFailed):
+        remove(path)
+
+
+def _is_alive(process):
+    """Return whether another process with this id runs."""
+    if process == os.getpid():
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _stream(path):
@@ -139,7 +187,7 @@ def _replace(target, temporary):
         os.replace(temporary, target)
         return
     # A folder cannot be renamed onto one that is not empty, so set the old one aside.
-    old = put_aside(temporary)
+    old = temporary.with_name(f"{temporary.name}{_OLD}")
     os.rename(target, old)
     try:
         os.rename(temporary, target)

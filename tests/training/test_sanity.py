@@ -41,7 +41,7 @@ def test_several_labels_an_image_have_no_commonest():
     assert not no_better_than_commonest(labels[:49], 0.0)
 
 
-def told(folder, settings, family="capsules", recipe=None, stage=None, images=IMAGES):
+def reported(folder, settings, family="capsules", recipe=None, stage=None, images=IMAGES):
     config = RunConfig(get(family), recipe, dataset="digits", held_out=50)
     for name, value in settings.items():
         config.set(name, value)
@@ -65,13 +65,13 @@ SMALL = {
 @pytest.mark.parametrize("recipe", ["generation", "paper"])
 def test_experts_that_came_undone(tmp_path, capspoe, recipe):
     settings = {**SMALL, "encoder.epochs": 2, "encoder.learning_rate": 1e4}
-    found = told(tmp_path, settings, recipe=recipe, stage="encoder")
+    found = reported(tmp_path, settings, recipe=recipe, stage="encoder")
     of_encoder = [line for line in found if line.startswith("encoder: ")]
     assert of_encoder, found
     # They are kept with the stage, and said again by a run that skips it, and by `info`.
     kept = json.loads((tmp_path / "encoder" / "done.json").read_text())["metrics"]["complaints"]
     assert [f"encoder: {line}" for line in kept] == of_encoder
-    assert told(tmp_path, settings, recipe=recipe, stage="encoder") == found
+    assert reported(tmp_path, settings, recipe=recipe, stage="encoder") == found
     shown = capspoe("info", "--model-dir", tmp_path)
     assert all(line in shown.output.splitlines() for line in of_encoder), shown.output
 
@@ -79,7 +79,7 @@ def test_experts_that_came_undone(tmp_path, capspoe, recipe):
 @pytest.mark.long
 def test_numbers_that_were_given_are_named_beside_the_learning_rate(tmp_path):
     settings = {**MACHINE, "rbm.epochs": 1, "rbm.learning_rate": 1000.0, "rbm.offset_rate": 0.02}
-    (line,) = told(tmp_path, settings, family="rbm")
+    (line,) = reported(tmp_path, settings, family="rbm")
     assert line.endswith("may help, or other numbers than rbm.offset_rate=0.02")
 
 
@@ -101,7 +101,7 @@ MACHINE = {"rbm.hidden": 10, "rbm.binarize": "stochastic", "rbm.batch_size": 20,
 def test_a_machine_that_came_undone(tmp_path, rate, complains):
     settings = {**MACHINE, "rbm.epochs": 20, "rbm.learning_rate": rate}
     small = load_images("digits", limit=150, image_size=(8, 8))
-    found = told(tmp_path, settings, "rbm", stage="rbm", images=small)
+    found = reported(tmp_path, settings, "rbm", stage="rbm", images=small)
     assert [line.split(":")[0] for line in found] == (["rbm"] if complains else [])
 
 
@@ -119,5 +119,5 @@ def test_a_classifier_that_came_undone(tmp_path, rate, complains):
         "capsnet.batch_size": 20,
         "capsnet.learning_rate": rate,
     }
-    found = told(tmp_path, settings, "capsnet", "small", stage="capsnet")
+    found = reported(tmp_path, settings, "capsnet", "small", stage="capsnet")
     assert [line.split(":")[0] for line in found] == (["capsnet"] if complains else [])

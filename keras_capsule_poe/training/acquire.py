@@ -7,7 +7,7 @@ from keras_capsule_poe.training import images
 from keras_capsule_poe.training.config import RunConfig
 
 
-def claim(run, cleared):
+def acquire(run, cleared):
     """Acquire the folder for this run, or raise; then delete the stages that start over."""
     folder, config = run.folder, run.config
     stages = config.stages

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from keras_capsule_poe.io.leftovers import put_aside, remove_leftovers, temporary_path
+from keras_capsule_poe.io.atomic import remove_stale_files, temporary_path
 
 
 @pytest.fixture(scope="module")
@@ -29,17 +29,17 @@ def test_whatever_killed_processes_were_writing_is_removed(tmp_path, dead):
     (tmp_path / f".1.{dead}" / "variables").mkdir(parents=True)
     with temporary_path(tmp_path / "mine") as mine:
         mine.touch()
-        remove_leftovers(tmp_path)
+        remove_stale_files(tmp_path)
         assert names(tmp_path) == sorted([*kept, mine.name])
-    remove_leftovers(tmp_path / "none")
+    remove_stale_files(tmp_path / "none")
 
 
 def test_what_was_put_aside_comes_back_where_nothing_took_its_place(tmp_path, dead):
     for name in ("1", "2"):
-        old = put_aside(tmp_path / f".{name}.{dead}")
+        old = tmp_path / f".{name}.{dead}.old"
         old.mkdir()
         (old / "whole").touch()
     (tmp_path / "2").mkdir()
-    remove_leftovers(tmp_path)
+    remove_stale_files(tmp_path)
     assert names(tmp_path) == ["1", "2"]
     assert names(tmp_path / "1") == ["whole"] and names(tmp_path / "2") == []

@@ -10,8 +10,9 @@ import threading
 import pytest
 
 from keras_capsule_poe.errors import RunFailed
-from keras_capsule_poe.io import files
-from keras_capsule_poe.io.files import beside, check_writable, digest, read_json, write_json
+from keras_capsule_poe.io import atomic
+from keras_capsule_poe.io.atomic import atomic_write, check_writable
+from keras_capsule_poe.io.records import digest, read_json, write_json
 
 
 def names(folder):
@@ -30,7 +31,7 @@ def calls(monkeypatch):
             made.append((name, path_of(arguments[0])))
             return real(*arguments)
 
-        monkeypatch.setattr(files.os, name, call)
+        monkeypatch.setattr(atomic.os, name, call)
 
     watch("fsync", lambda handle: os.readlink(f"/proc/self/fd/{handle}"))
     watch("replace", str)
@@ -52,7 +53,7 @@ def test_file_appears_whole(tmp_path):
 def test_failure_keeps_the_old_file_and_leaves_nothing(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("old")
-    with pytest.raises(ZeroDivisionError), beside(path) as temporary:
+    with pytest.raises(ZeroDivisionError), atomic_write(path) as temporary:
         temporary.write_text("half")
         raise ZeroDivisionError
     assert path.read_text() == "old"
@@ -61,7 +62,7 @@ def test_failure_keeps_the_old_file_and_leaves_nothing(tmp_path):
 
 def test_full_disk_is_one_clear_error(tmp_path):
     path = tmp_path / "a.txt"
-    with pytest.raises(RunFailed, match="a.txt: No space left"), beside(path) as temporary:
+    with pytest.raises(RunFailed, match="a.txt: No space left"), atomic_write(path) as temporary:
         temporary.write_text("half")
         raise OSError(28, "No space left on device")
     assert not names(tmp_path)
@@ -71,7 +72,7 @@ def test_folder_is_replaced_as_a_whole(tmp_path):
     path = tmp_path / "1"
     path.mkdir()
     (path / "stale").touch()
-    with beside(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.mkdir()
         (temporary / "new").touch()
     assert names(path) == ["new"]
@@ -79,14 +80,14 @@ def test_folder_is_replaced_as_a_whole(tmp_path):
 
 
 def test_bytes_reach_the_disk_before_the_name_and_the_name_afterwards(tmp_path, calls):
-    with beside(tmp_path / "a.npz", suffix=".npz") as temporary:
+    with atomic_write(tmp_path / "a.npz", suffix=".npz") as temporary:
         temporary.write_text("new")
     written = str(temporary)
     assert calls == [("fsync", written), ("replace", written), ("fsync", str(tmp_path))]
 
 
 def test_every_file_of_a_folder_reaches_the_disk_before_its_name(tmp_path, calls):
-    with beside(tmp_path / "1") as temporary:
+    with atomic_write(tmp_path / "1") as temporary:
         (temporary / "deep").mkdir(parents=True)
         for name in ("a", "deep/b"):
             (temporary / name).write_text(name)
@@ -101,8 +102,11 @@ def test_every_file_of_a_folder_reaches_the_disk_before_its_name(tmp_path, calls
 def test_a_file_that_cannot_be_finished_keeps_the_old_one(tmp_path, monkeypatch, step):
     path = tmp_path / "a.txt"
     path.write_text("old")
-    monkeypatch.setattr(files.os, step, refuse)
-    with pytest.raises(RunFailed, match="Cannot write .*a.txt: Input"), beside(path) as temporary:
+    monkeypatch.setattr(atomic.os, step, refuse)
+    with (
+        pytest.raises(RunFailed, match="Cannot write .*a.txt: Input"),
+        atomic_write(path) as temporary,
+    ):
         temporary.write_text("new")
     assert path.read_text() == "old"
     assert names(tmp_path) == ["a.txt"]
@@ -122,10 +126,10 @@ def test_a_folder_that_cannot_be_finished_keeps_the_old_one(tmp_path, monkeypatc
         rename(*arguments)
 
     if step == "fsync":
-        monkeypatch.setattr(files.os, "fsync", refuse)
+        monkeypatch.setattr(atomic.os, "fsync", refuse)
     else:
-        monkeypatch.setattr(files.os, "rename", fail_once)
-    with pytest.raises(RunFailed, match="Cannot write"), beside(path) as temporary:
+        monkeypatch.setattr(atomic.os, "rename", fail_once)
+    with pytest.raises(RunFailed, match="Cannot write"), atomic_write(path) as temporary:
         temporary.mkdir()
         (temporary / "new").touch()
     assert names(path) == ["old"]
@@ -137,7 +141,7 @@ def test_a_file_system_that_cannot_sync_folders_is_no_failure(tmp_path, monkeypa
         if os.path.isdir(f"/proc/self/fd/{handle}"):
             raise OSError(errno.EINVAL, "Invalid argument")
 
-    monkeypatch.setattr(files.os, "fsync", only_files)
+    monkeypatch.setattr(atomic.os, "fsync", only_files)
     write_json(tmp_path / "a.json", 1)
     assert read_json(tmp_path / "a.json") == 1
 
@@ -149,7 +153,7 @@ def test_a_link_stays_and_its_target_is_replaced(tmp_path, exists):
     if exists:
         target.write_text("old")
     link.symlink_to(target)
-    with beside(link) as temporary:
+    with atomic_write(link) as temporary:
         temporary.write_text("new")
     assert link.is_symlink()
     assert target.read_text() == "new"
@@ -160,7 +164,7 @@ def test_a_link_stays_and_its_target_is_replaced(tmp_path, exists):
 def test_a_link_to_a_folder_stays(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    with beside(tmp_path / "link") as temporary:
+    with atomic_write(tmp_path / "link") as temporary:
         temporary.mkdir()
         (temporary / "new").touch()
     assert (tmp_path / "link").is_symlink()
@@ -173,7 +177,7 @@ def test_a_fifo_is_written_into(tmp_path):
     read = []
     reader = threading.Thread(target=lambda: read.append(path.read_bytes()))
     reader.start()
-    with beside(path, suffix=".npz") as temporary:
+    with atomic_write(path, suffix=".npz") as temporary:
         assert temporary.suffix == ".npz"
         temporary.write_bytes(b"all of it")
     reader.join(10)
@@ -194,7 +198,7 @@ def test_a_device_is_written_into(tmp_path):
 def test_the_programs_own_output_is_written_into(tmp_path, kind):
     (tmp_path / "stdout").symlink_to("/proc/self/fd/1")
     program = (
-        "from keras_capsule_poe.io.files import write_json; print('before');"
+        "from keras_capsule_poe.io.records import write_json; print('before');"
         f"write_json({str(tmp_path / 'stdout')!r}, 7); print('after')"
     )
     if kind == "pipe":
@@ -221,15 +225,15 @@ def test_what_killed_processes_left_of_this_file_is_removed(tmp_path):
         (tmp_path / name).touch()
     (tmp_path / f".a.npz.{dead}.npz.old").mkdir()
     (tmp_path / f".b.npz.{dead}").touch()
-    with beside(tmp_path / "a.npz", suffix=".npz") as temporary:
+    with atomic_write(tmp_path / "a.npz", suffix=".npz") as temporary:
         temporary.touch()
     assert names(tmp_path) == [f".a.npz.{alive}.npz", f".b.npz.{dead}", "a.npz"]
 
 
 def test_a_kill_while_writing_leaves_nothing_for_good(tmp_path):
     program = (
-        "import os, signal; from keras_capsule_poe.io.files import beside\n"
-        f"with beside({str(tmp_path / 'a')!r}) as temporary:\n"
+        "import os, signal; from keras_capsule_poe.io.atomic import atomic_write\n"
+        f"with atomic_write({str(tmp_path / 'a')!r}) as temporary:\n"
         "    temporary.write_text('half'); os.kill(os.getpid(), signal.SIGKILL)"
     )
     subprocess.run([sys.executable, "-c", program])
@@ -239,7 +243,7 @@ def test_a_kill_while_writing_leaves_nothing_for_good(tmp_path):
 
 
 def test_two_writers_of_one_file_in_one_process_do_not_meet(tmp_path):
-    with beside(tmp_path / "a") as first, beside(tmp_path / "a") as second:
+    with atomic_write(tmp_path / "a") as first, atomic_write(tmp_path / "a") as second:
         first.write_text("first")
         second.write_text("second")
     assert (tmp_path / "a").read_text() == "first"
@@ -247,7 +251,7 @@ def test_two_writers_of_one_file_in_one_process_do_not_meet(tmp_path):
 
 
 def test_a_name_that_is_too_long_is_one_clear_error(tmp_path):
-    with pytest.raises(RunFailed, match="File name too long"), beside(tmp_path / ("n" * 300)):
+    with pytest.raises(RunFailed, match="File name too long"), atomic_write(tmp_path / ("n" * 300)):
         pass
 
 
