@@ -190,7 +190,7 @@ def _digest(args, config):
     settings = json.loads(json.dumps(config.to_dict(), default=str))
     net = settings[config.family.stages[0].section]
     # A margin that grows over the run depends on how long this is, too.
-    if net["fall"] != "cosine" and net.get("margin_steps", 0) is not None:
+    if net["learning_rate_schedule"] != "cosine" and net.get("margin_steps", 0) is not None:
         del net["epochs"]
     text = json.dumps([settings, args.pairs, args.limit, args.held_out])
     return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -39,7 +39,7 @@ ROWS = {
     "mixture, length 0.8": ("mixture", {"primary.target_length": 0.8}),
     "mixture, length 2": ("mixture", {"primary.target_length": 2.0}),
     "mixture, twice as long": ("mixture", {"experts.steps": 1800}),
-    "mixture, no balance": ("mixture", {"experts.balance": 0.0}),
+    "mixture, no balance": ("mixture", {"experts.load_balancing": 0.0}),
 }
 SOURCES = {"": ("single", "complete"), "visited_": ("single", "visited"), "joint_": ("joint", None)}
 COLUMNS = "recognised purity modal coverage frechet visited_recognised joint_frechet loss fit_s"

@@ -52,19 +52,20 @@ EQUAL = {
     for name, value in {"batch_size": 32, "epochs": None, "steps": 3 * IMAGES // 32}.items()
 }
 # The default's as the ladder was climbed. What it tried last is the default's since.
-CLIMBED = {"encoder.scale": 5.0}
+CLIMBED = {"encoder.coefficient_sum": 5.0}
 # Rates and lengths come with the departure that asks for them.
 DEPARTURES = {
     "centring": (
-        "primary.center primary.target_length encoder.learning_rate encoder.momentum encoder.l2"
+        "primary.center primary.target_length encoder.learning_rate encoder.momentum "
+        "encoder.weight_decay"
     ),
-    "competition": "encoder.normalize encoder.scale encoder.activation_prior",
-    "cluster start": "encoder.start",
-    "frames": "encoder.frames decoder.offset",
-    "load balancing": "encoder.balance",
+    "competition": "encoder.softmax_over encoder.coefficient_sum encoder.activation_prior_weight",
+    "cluster start": "encoder.initializer",
+    "frames": "encoder.whitening decoder.offset",
+    "load balancing": "encoder.load_balancing",
     "conditional decoder": (
         "decoder.conditional decoder.feature_scale decoder.learning_rate decoder.momentum "
-        "decoder.l2"
+        "decoder.weight_decay"
     ),
     "activity weights": "decoder.activity",
     "uniform decoder routing": "decoder.routing_iterations decoder.temperature",
@@ -86,9 +87,9 @@ TRIED = {
         DEFAULT,
         {name: 2 * steps for name, steps in EQUAL.items() if name.endswith(".steps")},
     ),
-    "default, scale 3": (DEFAULT, {"encoder.scale": 3.0}),
-    "default, scale 8": (DEFAULT, {"encoder.scale": 8.0}),
-    "default, activation prior 3": (DEFAULT, {"encoder.activation_prior": 3.0}),
+    "default, scale 3": (DEFAULT, {"encoder.coefficient_sum": 3.0}),
+    "default, scale 8": (DEFAULT, {"encoder.coefficient_sum": 8.0}),
+    "default, activation prior 3": (DEFAULT, {"encoder.activation_prior_weight": 3.0}),
 }
 # Few departures with which single capsules may draw, by what each is worth.
 FEW = (
@@ -211,7 +212,7 @@ def train(problem, config, shared):
     z = map_batches(lambda maps: encoder.experts.route(primary(maps)).z, problem.train)
     if config["encoder"].frames:
         adapt_frames(encoder, z, lambda chosen: map_batches(primary, problem.train[chosen]))
-    codes = map_batches(encoder.frames, z)
+    codes = map_batches(encoder.whitening, z)
     visited = visited_mixtures(codes, config["encoder"].visited_components, config.seed)
     decoder = build.build_decoder(config, primary.capsules)
     fit(config, "decoder", decoder, primary, (codes, problem.train))

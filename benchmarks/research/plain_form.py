@@ -57,11 +57,11 @@ ROWS = {
     "recipe": {},
     "decoder temperature 1": {"decoder.temperature": 1.0},
     "decoder without routing": {"decoder.routing_iterations": 1},
-    "decoder normalised over outputs": {"decoder.normalize": "outputs"},
-    "encoder normalised over outputs": {"encoder.normalize": "outputs"},
+    "decoder normalised over outputs": {"decoder.softmax_over": "outputs"},
+    "encoder normalised over outputs": {"encoder.softmax_over": "outputs"},
     "both normalised over outputs": {
-        "encoder.normalize": "outputs",
-        "decoder.normalize": "outputs",
+        "encoder.softmax_over": "outputs",
+        "decoder.softmax_over": "outputs",
     },
 }
 

@@ -49,7 +49,7 @@ VARIANTS = {
     "cross-entropy": {"loss": "cross-entropy"},
     "muon": {"optimizer": "muon", "learning_rate": 0.005},
     "rate 0.005": {"learning_rate": 0.005},
-    "cosine": {"fall": "cosine", "epochs": 12},
+    "cosine": {"learning_rate_schedule": "cosine", "epochs": 12},
     "inverse temperature 3": {"inverse_temperature": 3.0},
     "decoder": {"decoder": "dense"},
     "16 primary types": {"primary_types": 16},
@@ -71,7 +71,7 @@ VARIANTS = {
     "cnn dropout 0": {"network": "cnn", "dropout": 0.0},
     "cnn muon": {"network": "cnn", "optimizer": "muon", "learning_rate": 0.002},
     "cnn without pooling": {"network": "cnn", "max_pooling": False},
-    "cnn cosine": {"network": "cnn", "fall": "cosine", "epochs": 24},
+    "cnn cosine": {"network": "cnn", "learning_rate_schedule": "cosine", "epochs": 24},
 }
 
 

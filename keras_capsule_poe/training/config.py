@@ -315,7 +315,7 @@ class RunConfig:
             raise ConfigError(" ".join(str(error).split())) from error
 
     def numbers_given(self, stage):
-        """Return the float settings in `given`, except learning rates: `"encoder.l2=0.1"`.
+        """Return the float settings in `given`, except learning rates: `"decoder.activity=0.1"`.
 
         Args:
             stage: str; settings of sections after the one with this name are left out.
@@ -380,14 +380,13 @@ def _check_rates(name, section, given):
             f"{name}: `learning_rate` must be above zero and below {_LARGEST_RATE:.0e}, "
             f"for numbers of 32 bits. Received: learning_rate={rate!r}"
         )
-    for decay in ("l2", "weight_decay"):
-        value = getattr(section, decay, 0.0)
-        if f"{name}.{decay}" in given and rate * value >= 1:
-            raise ConfigError(
-                f"{name}: `{decay}` must be below {1 / rate:g}, one by the learning rate: each "
-                f"step takes their product off every weight, a share of it. "
-                f"Received: {decay}={value!r} and learning_rate={rate!r}"
-            )
+    decay = getattr(section, "weight_decay", 0.0)
+    if f"{name}.weight_decay" in given and rate * decay >= 1:
+        raise ConfigError(
+            f"{name}: `weight_decay` must be below {1 / rate:g}, one by the learning rate: each "
+            f"step takes their product off every weight, a share of it. "
+            f"Received: weight_decay={decay!r} and learning_rate={rate!r}"
+        )
 
 
 def _check_unrolled(name, section):

@@ -22,7 +22,7 @@ sys.path.pop(0)
 TINY = ["digits", "--recipe", "small", "--limit", "60", "--held-out", "20", "--set"]
 # A rate that does not fall with the epochs that there will be.
 TINY += ["capsnet.filters=2", "capsnet.types=1", "capsnet.batch_size=20", "capsnet.decoder=none"]
-TINY += ["capsnet.fall=exponential", "capsnet.routing_iterations=1"]
+TINY += ["capsnet.learning_rate_schedule=exponential", "capsnet.routing_iterations=1"]
 BLOCKED = """
 import runpy, sys
 sys.modules["tensorflow"] = None
@@ -65,7 +65,7 @@ def test_a_training_of_other_settings_is_another_one():
     others = {digest(), digest("capsnet.shift=1"), digest("--pairs"), digest("--limit", "50")}
     assert len(others) == 4
     # Where the margin grows over the run, its length matters from the first step.
-    matrix = ("--model", "matrix-capsules", "--set", "matrix.fall=exponential")
+    matrix = ("--model", "matrix-capsules", "--set", "matrix.learning_rate_schedule=exponential")
     args = [
         script.parser().parse_args(["folder", "digits", *matrix, *more, "--epochs", epochs])
         for more in ([], ["matrix.margin_steps=50"])

@@ -56,7 +56,7 @@ def test_rows_whose_settings_changed_are_made_anew():
     )
     # One setting, and one section, are newer than this row.
     older = {**kept, "sections": {k: dict(v) for k, v in kept["sections"].items()}}
-    del older["sections"]["encoder"]["balance"], older["sections"]["features"]
+    del older["sections"]["encoder"]["load_balancing"], older["sections"]["features"]
     gone = {**kept, "sections": {**kept["sections"], "encoder": {"of_old": 1}}}
     done = {"a": {"0": kept, "1": stale, "2": older, "3": gone}, "of old": {"0": kept}}
     assert ladder.current(done, {"a": ROWS["default, CD-3"], "b": ROWS["default, CD-3"]}) == {

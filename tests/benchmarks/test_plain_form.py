@@ -22,7 +22,7 @@ def test_rows_are_the_paper_s_form(name):
     config.update(settings)
     config.check()
     encoder, decoder = config["encoder"], config["decoder"]
-    assert (encoder.start, encoder.activation_prior, config["primary"].center) == (
+    assert (encoder.initializer, encoder.activation_prior_weight, config["primary"].center) == (
         "noise",
         0,
         False,
@@ -30,7 +30,7 @@ def test_rows_are_the_paper_s_form(name):
     # One row says by its name what it leaves out.
     assert encoder.routing_iterations > 1
     assert (decoder.routing_iterations > 1) == ("without routing" not in name)
-    assert not (encoder.frames or decoder.offset or decoder.conditional or decoder.activity)
+    assert not (encoder.whitening or decoder.offset or decoder.conditional or decoder.activity)
 
 
 def test_rows_that_are_done_are_not_trained_again(tmp_path, monkeypatch, capsys):

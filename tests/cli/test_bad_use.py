@@ -52,12 +52,15 @@ def test_help_is_quick_and_imports_no_tensorflow():
         (["--set", "encoder.wings=2"], ["encoder.wings", "capsules"]),
         (["--set", "nonsense"], ["--set", "nonsense"]),
         (["--set", "encoder.capsules=two"], ["encoder.capsules", "two"]),
-        (["--set", "encoder.normalize=both"], ["encoder", "normalize", "both"]),
+        (["--set", "encoder.softmax_over=both"], ["encoder", "softmax_over", "both"]),
         (["--column", "sound"], ["column", "sound"]),
         (["--autoencoder-learning-rate", "-1"], ["autoencoder", "learning_rate", "-1"]),
         (["--autoencoder-learning-rate", "1e300"], ["autoencoder", "learning_rate", "1e+300"]),
         (["--set", "autoencoder.weight_decay=1e30"], ["`weight_decay` must be below 500", "1e+30"]),
-        (["--set", "encoder.l2=5"], ["encoder", "`l2` must be below 5", "l2=5.0", "rate=0.2"]),
+        (
+            ["--set", "encoder.weight_decay=5"],
+            ["encoder", "`weight_decay` must be below 5", "weight_decay=5.0", "rate=0.2"],
+        ),
         (
             ["--set", "encoder.routing_iterations=1001"],
             ["encoder", "`routing_iterations`", "at most 1000", "1001"],
@@ -245,8 +248,8 @@ def test_fresh_with_a_mistyped_word_costs_nothing(capspoe, tiny_model, tiny, tmp
 
 def test_a_setting_that_means_nothing_is_refused(capspoe, tmp_path):
     train = ("train", "--dataset", "digits", "--model-dir", tmp_path / "m")
-    result = capspoe(*train, "--recipe", "paper", "--set", "encoder.balance=0.1")
-    fails(result, 2, "encoder.balance means nothing here", "encoder.normalize")
+    result = capspoe(*train, "--recipe", "paper", "--set", "encoder.load_balancing=0.1")
+    fails(result, 2, "encoder.load_balancing means nothing here", "encoder.softmax_over")
     assert not (tmp_path / "m").exists()
 
 

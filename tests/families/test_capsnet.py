@@ -118,8 +118,15 @@ def test_the_rate_falls():
     """To its floor and no lower, and the same from its config, as a checkpoint has it."""
 
     def rates(**settings):
-        known = {"first_rate": 1.0, "decay": 0.5, "decay_steps": None, "least_rate": 0.1}
-        rate = falling(SimpleNamespace(**{"fall": "exponential", **known, **settings}), 2, 10)
+        known = {
+            "first_rate": 1.0,
+            "decay_rate": 0.5,
+            "decay_steps": None,
+            "min_learning_rate": 0.1,
+        }
+        rate = falling(
+            SimpleNamespace(**{"learning_rate_schedule": "exponential", **known, **settings}), 2, 10
+        )
         again = type(rate).from_config(rate.get_config())
         found = [[float(each(step)) for step in (0, 5, 10, 20, 100)] for each in (rate, again)]
         assert found[0] == found[1]
@@ -128,14 +135,14 @@ def test_the_rate_falls():
     np.testing.assert_allclose(rates(), [1, 0.5**0.5, 0.5, 0.25, 0.1], rtol=1e-6)
     half = (1 + 0.5**0.5) / 2
     cosine = [1, 0.1 + 0.9 * half, 0.55, 0.1, 0.1]
-    np.testing.assert_allclose(rates(fall="cosine"), cosine, rtol=1e-6)
-    for wrong in ({"decay": 1.5}, {"decay_steps": 0}):
+    np.testing.assert_allclose(rates(learning_rate_schedule="cosine"), cosine, rtol=1e-6)
+    for wrong in ({"decay_rate": 1.5}, {"decay_steps": 0}):
         with pytest.raises(ValueError, match="is out of range. Received: " + next(iter(wrong))):
             rates(**wrong)
     with pytest.raises(
-        ValueError, match="`least_rate` must lie .* Received: least_rate=2.0, learn"
+        ValueError, match="`min_learning_rate` must lie .* Received: min_learning_rate=2.0, learn"
     ):
-        rates(least_rate=2.0)
+        rates(min_learning_rate=2.0)
 
 
 @pytest.fixture(scope="module")

@@ -52,7 +52,7 @@ def test_recipes_have_the_published_numbers_of_parameters(recipe, number):
     if recipe == "official":
         assert (first.options.compete, first.options.damping) == ("places", 0.1)
         assert (first.options.iterations, first.options.variance_floor) == (3, 5e-4)
-        assert config["matrix"].first_rate == 0.003 and config["matrix"].initial == "official"
+        assert config["matrix"].first_rate == 0.003 and config["matrix"].initializer == "official"
         # Logits of the published code: lambda (-sum ln var - s (ln 2 pi + 1) 16 - 5000 b).
         constant = np.log(2 * np.pi) + 1
         np.testing.assert_allclose(2 * np.asarray(first.beta_u), 0.5 * constant, rtol=1e-6)
@@ -118,7 +118,7 @@ def test_every_network_has_its_own_rate():
 def test_what_means_nothing_is_refused():
     for settings, name in (
         ({"loss": "margin", "first_margin": 0.1}, "first_margin"),
-        ({"loss": "margin", "spread_scaling": "official"}, "spread_scaling"),
+        ({"loss": "margin", "loss_reduction": "official"}, "loss_reduction"),
         ({"network": "cnn", "damping": 0.1}, "damping"),
         ({"network": "cnn", "inner_routing_iterations": 1}, "inner_routing_iterations"),
         ({"units": 3}, "units"),
@@ -129,7 +129,7 @@ def test_what_means_nothing_is_refused():
         ({"loss": "none"}, "matrix: `loss` must be 'spread' or 'margin' or 'cross-entropy'"),
         ({"routing": "none"}, "matrix: `routing` must be 'em' or 'variational'"),
         ({"last_margin": 2.0}, "matrix: `last_margin` must lie in"),
-        ({"spread_scaling": "mean"}, "matrix: `spread_scaling` must be 'sum' or 'official'"),
+        ({"loss_reduction": "mean"}, "matrix: `loss_reduction` must be 'sum' or 'official'"),
         ({"margin_steps": 0}, "matrix: `margin_steps` must be a positive integer"),
         ({"first_margin": 0.95}, "matrix: The margin must not fall"),
         ({"routing_iterations": 0}, "matrix: `routing_iterations` must be a positive integer"),

@@ -18,7 +18,7 @@ TRAIN = [
     "--seed", "3", "--deterministic",
     "--autoencoder-epochs", "1", "--experts-epochs", "6",
     "--set", "autoencoder.filters=8", "--set", "autoencoder.precision=float32",
-    "--set", "experts.capsules=3", "--set", "experts.dim=4", "--set", "experts.remembered=9",
+    "--set", "experts.capsules=3", "--set", "experts.dim=4", "--set", "experts.posterior_states=9",
     "--set", "experts.joint_steps=3", "--set", "experts.implementation=plain",
     "--set", "experts.routing_iterations=2",
     "--set", "top.capsules=2", "--set", "top.dim=5", "--set", "top.epochs=3",
@@ -82,7 +82,7 @@ def test_its_settings_are_its_constructors_(run, tmp_path):
     assert "top: `capsules` must be" in run(*train, "--set", "top.capsules=-1", code=2)
     assert "Chains must be of the data" in run(*train, "--set", "experts.algorithm=pcd", code=2)
     assert "means nothing" in run(
-        *train, "--recipe", "boltzmann", "--set", "experts.balance=1", code=2
+        *train, "--recipe", "boltzmann", "--set", "experts.load_balancing=1", code=2
     )
     for recipe in ("held", "latent", "mixture", "boltzmann"):
         assert "expert neurons     20 x 16" in run(*train, "--recipe", recipe, "--dry-run")

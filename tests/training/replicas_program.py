@@ -43,11 +43,11 @@ MATRIX |= {
 RUNS = {
     "capsules": ("capsules", None, 20, {
         **FEATURES,
-        "encoder": {"capsules": 3, "dim": 3, "balance": 0.3, **PLAIN},
+        "encoder": {"capsules": 3, "dim": 3, "load_balancing": 0.3, **PLAIN},
         "decoder": PLAIN,
     }),
     "neurons": ("neurons", "held", 20, {
-        **FEATURES, "experts": {**EXPERTS, "balance": 0.3}, "top": {"capsules": 1, "dim": 4},
+        **FEATURES, "experts": {**EXPERTS, "load_balancing": 0.3}, "top": {"capsules": 1, "dim": 4},
     }),
     "latent neurons": ("neurons", "latent", 20, {**FEATURES, "experts": EXPERTS}),
     "mixture": ("neurons", "mixture", 20, {

@@ -23,7 +23,7 @@ def test_recipes_are_valid_and_survive_a_round_trip(recipe):
     made.check((28, 28, 1))
     again = RunConfig.from_dict(FAMILY, made.to_dict())
     assert again.to_dict() == made.to_dict() and again.recipe == recipe
-    assert (made["primary"].center, made["encoder"].normalize) == {
+    assert (made["primary"].center, made["encoder"].softmax_over) == {
         "generation": (True, "outputs"),
         "representation": (True, "outputs"),
         "paper": (False, "inputs"),
@@ -54,8 +54,12 @@ def test_only_the_affine_recipe_builds_capsules_with_a_bias():
 def test_the_paper_s_recipe_has_none_of_the_additions():
     made = config("paper")
     encoder, decoder = made["encoder"], made["decoder"]
-    assert (encoder.activation_prior, encoder.balance, encoder.start) == (0, 0, "noise")
-    assert not (encoder.frames or decoder.offset or decoder.conditional or decoder.activity)
+    assert (encoder.activation_prior_weight, encoder.load_balancing, encoder.initializer) == (
+        0,
+        0,
+        "noise",
+    )
+    assert not (encoder.whitening or decoder.offset or decoder.conditional or decoder.activity)
     assert encoder.routing_iterations > 1 and decoder.routing_iterations > 1
 
 
@@ -63,10 +67,10 @@ def test_the_paper_s_recipe_has_none_of_the_additions():
     "name, text, value",
     [
         ("encoder.capsules", "7", 7),
-        ("encoder.l2", "1e-4", 1e-4),
+        ("encoder.weight_decay", "1e-4", 1e-4),
         ("decoder.activity", "none", None),
-        ("decoder.scale", "mean", "mean"),
-        ("decoder.scale", "2", 2.0),
+        ("decoder.coefficient_sum", "mean", "mean"),
+        ("decoder.coefficient_sum", "2", 2.0),
         ("primary.center", "false", False),
         ("image_size", [28, 32], (28, 32)),
         ("image_size", "32", (32, 32)),
@@ -87,8 +91,8 @@ def test_values_are_converted_to_the_setting_s_kind(name, text, value):
     [
         ("encoder.capsules", "2.5", "a whole number"),
         ("encoder.capsules", True, "a whole number"),
-        ("encoder.l2", "nan", "a number"),
-        ("encoder.l2", float("inf"), "a number"),
+        ("encoder.weight_decay", "nan", "a number"),
+        ("encoder.weight_decay", float("inf"), "a number"),
         ("limit", float("inf"), "a whole number, or none"),
         ("image_size", [28.9, 28.9], "HxW"),
         ("image_size", [True, True], "HxW"),
@@ -116,11 +120,11 @@ def test_values_of_the_wrong_kind_are_refused_in_words(name, value, words):
         ("encoder.routing_iterations", 0),
         ("encoder.capsules", 0),
         ("encoder.temperature", -5),
-        ("encoder.start", "anywhere"),
+        ("encoder.initializer", "anywhere"),
         ("encoder.joint_rank", 0),
         ("autoencoder.dropout", 1.0),
         ("autoencoder.precision", "mixed_float16"),
-        ("autoencoder.final_rate", -5),
+        ("autoencoder.min_learning_rate_fraction", -5),
         ("decoder.epochs", 0),
         ("decoder.feature_scale", 0),
         ("primary.target_length", -0.5),
@@ -151,7 +155,7 @@ def test_too_small_images_are_refused():
     [
         ("representation", "encoder.temperature", 1),
         ("representation", "decoder.temperature", 2),
-        ("paper", "encoder.balance", 0.1),
+        ("paper", "encoder.load_balancing", 0.1),
         ("paper", "encoder.image_length", 0.5),
         ("generation", "encoder.bias_rate", 2.0),
         ("paper", "decoder.bias_rate", 2.0),

@@ -13,26 +13,65 @@ from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.training import RunConfig
 
 # For each family and former name: a former value, the current name and the current value.
+RATE = ("min_learning_rate_fraction", 0.25)
 FORMER = {
     "capsules": {
+        "autoencoder.final_rate": (0.25, *RATE),
         "encoder.iterations": (5, "routing_iterations", 6),
+        "encoder.normalize": ("inputs", "softmax_over", "inputs"),
+        "encoder.scale": ("mean", "coefficient_sum", "mean"),
+        "encoder.final_rate": (0.25, *RATE),
+        "encoder.l2": (0.5, "weight_decay", 0.5),
+        "encoder.start": ("random", "initializer", "random"),
+        "encoder.activation_prior": (0.5, "activation_prior_weight", 0.5),
         "encoder.chain_steps": (3, "cd_steps", 3),
+        "encoder.balance": (0.5, "load_balancing", 0.5),
+        "encoder.frames": (False, "whitening", False),
+        "encoder.visited_components": (3, "posterior_components", 3),
         "decoder.iterations": (5, "routing_iterations", 6),
+        "decoder.normalize": ("outputs", "softmax_over", "outputs"),
+        "decoder.scale": (2.5, "coefficient_sum", 2.5),
+        "decoder.final_rate": (0.25, *RATE),
+        "decoder.l2": (0.5, "weight_decay", 0.5),
     },
     "neurons": {
+        "autoencoder.final_rate": (0.25, *RATE),
         "experts.iterations": (0, "routing_iterations", 1),
+        "experts.normalize": ("inputs", "softmax_over", "inputs"),
+        "experts.activation_prior": (0.5, "activation_prior_weight", 0.5),
+        "experts.scale": (2.5, "coefficient_sum", 2.5),
+        "experts.balance": (0.5, "load_balancing", 0.5),
         "experts.passes": (3, "cd_steps", 3),
+        "experts.final_rate": (0.25, *RATE),
+        "experts.start": ("noise", "initializer", "noise"),
+        "experts.hidden_start": (-1.5, "initial_hidden_bias", -1.5),
+        "experts.remembered": (8, "posterior_states", 8),
         "top.passes": (3, "cd_steps", 3),
+        "top.final_rate": (0.25, *RATE),
     },
     "rbm": {
+        "autoencoder.final_rate": (0.25, *RATE),
         "rbm.gibbs_steps": (3, "cd_steps", 3),
+        "rbm.chains_start": ("noise", "chains_initializer", "noise"),
+        "rbm.final_rate": (0.25, *RATE),
     },
     "capsnet": {
         "capsnet.iterations": (5, "routing_iterations", 5),
+        "capsnet.loss": ("official", "loss_reduction", "official"),
+        "capsnet.initial": ("he", "initializer", "he"),
+        "capsnet.fall": ("cosine", "learning_rate_schedule", "cosine"),
+        "capsnet.decay": (0.5, "decay_rate", 0.5),
+        "capsnet.least_rate": (0.125, "min_learning_rate", 0.125),
     },
     "matrix-capsules": {
         "matrix.iterations": (5, "routing_iterations", 5),
         "matrix.inner_iterations": (1, "inner_routing_iterations", 1),
+        "matrix.spread_scaling": ("official", "loss_reduction", "official"),
+        "matrix.rise": ("official", "margin_schedule", "official"),
+        "matrix.initial": ("glorot", "initializer", "glorot"),
+        "matrix.fall": ("exponential", "learning_rate_schedule", "exponential"),
+        "matrix.decay": (0.5, "decay_rate", 0.5),
+        "matrix.least_rate": (0.125, "min_learning_rate", 0.125),
     },
 }
 CASES = [
@@ -90,15 +129,16 @@ def test_a_folder_with_a_former_name_is_read_without_a_word(family, name, value,
 def test_files_options_and_flags_take_former_names(tmp_path, family, name, value, key, current):
     family, (section, _, former) = families.get(family), name.partition(".")
     path = tmp_path / "settings.toml"
-    shown = f"'{value}'" if isinstance(value, str) else str(value).lower()
-    path.write_text(f"[{section}]\n{former} = {shown}\n")
+    text = str(value).lower()
+    quoted = f"'{text}'" if isinstance(value, str) else text
+    path.write_text(f"[{section}]\n{former} = {quoted}\n")
     flag = {}
     for option in _section_options(family, None):
         if option.name == f"{section}__{former}":
             assert option.hidden and f"--{former.replace('_', '-')}" in option.opts
-            flag = {option.name: str(value)}
+            flag = {option.name: text}
     assert bool(flag) == (f"{section}.{key}" in family.options.values())
-    for given in ((path, (), {}), (None, (f"{name}={value}",), {}), (None, (), flag)):
+    for given in ((path, (), {}), (None, (f"{name}={text}",), {}), (None, (), flag)):
         if any(given):
             with pytest.warns(FutureWarning, match=f"{name} is deprecated"):
                 config = _configuration(family, None, *given)

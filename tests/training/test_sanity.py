@@ -86,10 +86,12 @@ def test_numbers_that_were_given_are_named_beside_the_learning_rate(tmp_path):
 def test_only_what_a_stage_depends_on_is_named():
     config = RunConfig(get("capsules"))
     config.set("primary.target_length", 0.3)
-    config.set("encoder.l2", 0.002)
+    config.set("encoder.weight_decay", 0.002)
     config.set("encoder.capsules", 4)
     assert config.numbers_given("autoencoder") == ""
-    assert config.numbers_given("encoder") == "encoder.l2=0.002, primary.target_length=0.3"
+    assert (
+        config.numbers_given("encoder") == "encoder.weight_decay=0.002, primary.target_length=0.3"
+    )
 
 
 MACHINE = {"rbm.hidden": 10, "rbm.binarize": "stochastic", "rbm.batch_size": 20, "rbm.chains": 20}

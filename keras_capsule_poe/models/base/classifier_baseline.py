@@ -21,7 +21,7 @@ def build_control(
     seen, parameters = seen_shape(view, image_shape), 0
     # By default, the first dense layer makes up for the parameters of the capsule network.
     if net.units is None:
-        counted = capsules(net, seen, None, dtype, Starts(net.initial, 0))
+        counted = capsules(net, seen, None, dtype, Starts(net.initializer, 0))
         counted.build()
         parameters = trained(counted)
     layers = [Standardize(dtype="float32")] if standardized or view is not None else []

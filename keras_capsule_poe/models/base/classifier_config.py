@@ -16,11 +16,16 @@ class ClassifierSection:
         "augmentation": ("none", "shift", "efficient", "flip", "cifar", "norb"),
     }
 
-    ALIASES = {}
+    ALIASES = {
+        "initial": ("initializer", None),
+        "fall": ("learning_rate_schedule", None),
+        "decay": ("decay_rate", None),
+        "least_rate": ("min_learning_rate", None),
+    }
 
     network: str = "capsules"  # "cnn" is the baseline without capsules
     classes: int = 10
-    initial: str = "glorot"
+    initializer: str = "glorot"
     decoder: str = "none"
     reconstruction_weight: float = 0.0005
     # The next four settings apply to the baseline only. Without `units` it has as many parameters
@@ -38,10 +43,10 @@ class ClassifierSection:
     microbatch: int | None = None
     optimizer: str = "adam"
     learning_rate: float = 1e-3
-    fall: str = "cosine"
-    decay: float = 0.96
+    learning_rate_schedule: str = "cosine"
+    decay_rate: float = 0.96
     decay_steps: int | None = 2000
-    least_rate: float = 1e-6
+    min_learning_rate: float = 1e-6
     # Decay of the weight average, which is evaluated and saved. None: no average.
     ema_momentum: float | None = None
     until_accuracy: float | None = None
@@ -72,8 +77,8 @@ def idle(section, net, of_capsules, counted):
             found |= {f"{section}.{name}": f"{section}.units is given" for name in counted}
     if net.augmentation != "shift":
         leave_out("augmentation", "shift")
-    if net.fall == "cosine":
-        leave_out("fall", "decay", "decay_steps")
+    if net.learning_rate_schedule == "cosine":
+        leave_out("learning_rate_schedule", "decay_rate", "decay_steps")
     if net.epochs is not None:
         found[f"{section}.steps"] = f"{section}.epochs is given"
     return found

@@ -94,23 +94,26 @@ class FlooredDecay(keras.optimizers.schedules.ExponentialDecay):
 
 def falling(net, epochs, steps):
     """Return a section's learning-rate schedule for `epochs` epochs of `steps` steps."""
-    first, least = net.first_rate, net.least_rate
+    first, least = net.first_rate, net.min_learning_rate
     by = steps if net.decay_steps is None else net.decay_steps
     for name, value, is_right in (
         ("learning_rate", first, first > 0),
-        ("decay", net.decay, 0 < net.decay <= 1),
+        ("decay_rate", net.decay_rate, 0 < net.decay_rate <= 1),
         ("decay_steps", by, by >= 1),
     ):
         if not is_right:
             raise ValueError(f"`{name}` is out of range. Received: {name}={value!r}")
     if not 0 <= least <= first:
         raise ValueError(
-            "`least_rate` must lie between zero and the learning rate. "
-            f"Received: least_rate={least!r}, learning_rate={first!r}"
+            "`min_learning_rate` must lie between zero and the learning rate. "
+            f"Received: min_learning_rate={least!r}, learning_rate={first!r}"
         )
-    if one_of("fall", net.fall, ("exponential", "cosine")) == "cosine":
+    if (
+        one_of("learning_rate_schedule", net.learning_rate_schedule, ("exponential", "cosine"))
+        == "cosine"
+    ):
         return keras.optimizers.schedules.CosineDecay(first, epochs * steps, alpha=least / first)
-    return FlooredDecay(first, by, net.decay, least)
+    return FlooredDecay(first, by, net.decay_rate, least)
 
 
 INITIAL = ("glorot", "official", "he")
@@ -120,7 +123,7 @@ class Starts:
     """Initializers of a network's layers, each with a new seed."""
 
     def __init__(self, kind, seed):
-        self._kind, self.seed = one_of("initial", kind, INITIAL), seed
+        self._kind, self.seed = one_of("initializer", kind, INITIAL), seed
 
     def kernel(self, stddev):
         """Return a filter initializer; only the kind "official" uses `stddev`."""

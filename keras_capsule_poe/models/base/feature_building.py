@@ -6,7 +6,7 @@ import re
 import keras
 import numpy as np
 
-from keras_capsule_poe.core.numerics import compiled, whole_number
+from keras_capsule_poe.core.numerics import compiled, one_of, real_number, share, whole_number
 from keras_capsule_poe.data.mapping import CHUNK, to_pixels
 from keras_capsule_poe.distributed.distribution import Distribution
 from keras_capsule_poe.errors import ConfigError, DataError, in_section
@@ -17,16 +17,18 @@ from keras_capsule_poe.training.optimizers import ConvolutionMuon
 from keras_capsule_poe.training.precision import policy
 
 
-def for_autoencoder(decay_steps, learning_rate=2e-3, final_rate=0.02, weight_decay=2.0):
-    """Return Muon with a short warm-up and a cosine decay to `final_rate * learning_rate`."""
-    _check_rates(learning_rate, final_rate)
+def for_autoencoder(
+    decay_steps, learning_rate=2e-3, min_learning_rate_fraction=0.02, weight_decay=2.0
+):
+    """Return Muon with a short warm-up and a cosine decay to a fraction of the rate."""
+    _check_rates(learning_rate, min_learning_rate_fraction)
     if not weight_decay >= 0:
         raise ValueError(f"`weight_decay` must be zero or more. Received: {weight_decay!r}")
     warm_up = min(50, max(1, decay_steps // 10))
     rate = keras.optimizers.schedules.CosineDecay(
         learning_rate / 10,
         max(1, decay_steps - warm_up),
-        alpha=final_rate,
+        alpha=min_learning_rate_fraction,
         warmup_target=learning_rate,
         warmup_steps=warm_up,
     )
@@ -34,22 +36,23 @@ def for_autoencoder(decay_steps, learning_rate=2e-3, final_rate=0.02, weight_dec
     return ConvolutionMuon(rate, weight_decay=weight_decay or None)
 
 
-def for_capsules(decay_steps, learning_rate=0.2, momentum=0.9, final_rate=0.1):
-    """Return SGD with momentum and a cosine decay to `final_rate * learning_rate`."""
-    _check_rates(learning_rate, final_rate)
+def for_capsules(decay_steps, learning_rate=0.2, momentum=0.9, min_learning_rate_fraction=0.1):
+    """Return SGD with momentum and a cosine decay to a fraction of the rate."""
+    _check_rates(learning_rate, min_learning_rate_fraction)
     if not 0 <= momentum < 1:
         raise ValueError(f"`momentum` must lie in [0, 1). Received: momentum={momentum!r}")
-    rate = keras.optimizers.schedules.CosineDecay(learning_rate, decay_steps, alpha=final_rate)
+    rate = keras.optimizers.schedules.CosineDecay(
+        learning_rate, decay_steps, alpha=min_learning_rate_fraction
+    )
     return keras.optimizers.SGD(rate, momentum=momentum)
 
 
-def _check_rates(learning_rate, final_rate):
+def _check_rates(learning_rate, min_learning_rate_fraction):
     if not learning_rate > 0:
         raise ValueError(
             f"`learning_rate` must be above zero. Received: learning_rate={learning_rate!r}"
         )
-    if not 0 <= final_rate <= 1:
-        raise ValueError(f"`final_rate` must lie in [0, 1]. Received: final_rate={final_rate!r}")
+    share("min_learning_rate_fraction", min_learning_rate_fraction, or_zero=True)
 
 
 # Images per device and call. The number is fixed because other batch sizes round differently.
@@ -145,9 +148,14 @@ def optimizer(config, section, images):
     settings, decay_steps = config[section], epochs * steps
     if section == "autoencoder":
         return for_autoencoder(
-            decay_steps, settings.learning_rate, settings.final_rate, settings.weight_decay
+            decay_steps,
+            settings.learning_rate,
+            settings.min_learning_rate_fraction,
+            settings.weight_decay,
         )
-    return for_capsules(decay_steps, settings.learning_rate, settings.momentum, settings.final_rate)
+    return for_capsules(
+        decay_steps, settings.learning_rate, settings.momentum, settings.min_learning_rate_fraction
+    )
 
 
 def routing_arguments(settings):
@@ -156,10 +164,22 @@ def routing_arguments(settings):
         # A routing layer counts the updates between the iterations.
         "iterations": whole_number("routing_iterations", settings.routing_iterations) - 1,
         "temperature": settings.temperature,
-        "normalize": settings.normalize,
-        "scale": settings.scale,
+        "normalize": one_of("softmax_over", settings.softmax_over, ("inputs", "outputs")),
+        "scale": _coefficient_sum(settings.coefficient_sum),
         "implementation": settings.implementation,
     }
+
+
+def load_balancing(settings):
+    """Return a section's rate of load balancing; raise ValueError unless it is in [0, 1]."""
+    return share("load_balancing", settings.load_balancing, or_zero=True)
+
+
+def _coefficient_sum(value):
+    """Return the sum of the coupling coefficients; raise ValueError unless it is valid."""
+    if value == "mean":
+        return value
+    return real_number("coefficient_sum", value, above=0, besides=", or 'mean'")
 
 
 def on_disk(config, feature_shape, images):

@@ -33,6 +33,8 @@ STAGES = (
 class AutoencoderSection:
     """Settings of the convolutional autoencoder and its training."""
 
+    ALIASES = {"final_rate": ("min_learning_rate_fraction", None)}
+
     filters: int = 128
     dropout: float = 0.1
     negative_slope: float = 0.2
@@ -40,7 +42,7 @@ class AutoencoderSection:
     steps: int = 900
     batch_size: int = 32
     learning_rate: float = 2e-3
-    final_rate: float = 0.02
+    min_learning_rate_fraction: float = 0.02
     weight_decay: float = 2.0
     precision: str = "auto"
 

@@ -26,21 +26,23 @@ PRINCIPAL_AXES = 64
 class MapStart:
     """Initialization of the experts' maps from clusters, from random images or from noise."""
 
-    def __init__(self, start="clusters", image_length=0.5):
-        if start not in STARTS:
+    def __init__(self, initializer="clusters", image_length=0.5):
+        if initializer not in STARTS:
             listed = " or ".join(repr(known) for known in STARTS)
-            raise ValueError(f"`start` must be {listed}. Received: start={start!r}")
+            raise ValueError(
+                f"`initializer` must be {listed}. Received: initializer={initializer!r}"
+            )
         if not image_length > 0:
             raise ValueError(
                 f"`image_length` must be above zero. Received: image_length={image_length!r}"
             )
-        self.start, self.image_length = start, image_length
+        self.initializer, self.image_length = initializer, image_length
 
     def apply(self, experts, x_of, images, seed):
         """Initialize the maps of a built layer from primary capsules `x_of(rows)` (N, I, D)."""
-        if self.start == "noise":
+        if self.initializer == "noise":
             return
-        rows = starting_images(x_of, images, experts.capsules, experts.dim, self.start, seed)
+        rows = starting_images(x_of, images, experts.capsules, experts.dim, self.initializer, seed)
         experts.start_from_images(x_of(rows), self.image_length)
 
 

@@ -11,7 +11,11 @@ from keras_capsule_poe.training.family import Family, Recipe, Stage, lazily
 class RbmSection:
     """Settings of the machine, its Gibbs chains and its training."""
 
-    ALIASES = {"gibbs_steps": ("cd_steps", None)}
+    ALIASES = {
+        "gibbs_steps": ("cd_steps", None),
+        "chains_start": ("chains_initializer", None),
+        "final_rate": ("min_learning_rate_fraction", None),
+    }
 
     visible: str = "pixels"
     binarize: str | None = "stochastic"
@@ -21,14 +25,14 @@ class RbmSection:
     algorithm: str = "pcd"
     cd_steps: int = 1
     chains: int = 100
-    chains_start: str = "data"
+    chains_initializer: str = "data"
     temperatures: int = 10
     epochs: int | None = None
     steps: int = 24_000
     batch_size: int = 100
     learning_rate: float = 0.05
     momentum: float = 0.0
-    final_rate: float = 0.01
+    min_learning_rate_fraction: float = 0.01
     weight_decay: float = 0.0
     offset_rate: float = 0.01
     initial_stddev: float = 0.01

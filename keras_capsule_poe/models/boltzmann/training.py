@@ -5,7 +5,7 @@ import math
 import keras
 import numpy as np
 
-from keras_capsule_poe.core.numerics import compiled, one_of, whole_number
+from keras_capsule_poe.core.numerics import compiled, one_of, share, whole_number
 from keras_capsule_poe.data import batches
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.errors import in_section
@@ -70,7 +70,7 @@ def build_model(config, number):
         algorithm=rbm.algorithm,
         steps=whole_number("cd_steps", rbm.cd_steps),
         chains=rbm.chains,
-        start=rbm.chains_start,
+        start=one_of("chains_initializer", rbm.chains_initializer, ("data", "noise")),
         temperatures=rbm.temperatures,
         binarize=binarize(config),
         weight_decay=rbm.weight_decay,
@@ -109,10 +109,9 @@ def optimizer(config, images):
     rbm, (epochs, steps) = config["rbm"], schedule(config).over(images)
     if not 0 <= rbm.momentum < 1:
         raise ValueError(f"`momentum` must lie in [0, 1). Received: momentum={rbm.momentum!r}")
-    if not 0 <= rbm.final_rate <= 1:
-        raise ValueError(f"`final_rate` must lie in [0, 1]. Received: final_rate={rbm.final_rate}")
+    fraction = share("min_learning_rate_fraction", rbm.min_learning_rate_fraction, or_zero=True)
     falling = keras.optimizers.schedules.PolynomialDecay(
-        rbm.learning_rate, epochs * steps, rbm.final_rate * rbm.learning_rate
+        rbm.learning_rate, epochs * steps, fraction * rbm.learning_rate
     )
     return keras.optimizers.SGD(falling, momentum=rbm.momentum)
 

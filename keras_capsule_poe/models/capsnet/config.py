@@ -17,7 +17,11 @@ class CapsNetSection(ClassifierSection):
         "padding": ("valid", "same"),
     }
 
-    ALIASES = {**ClassifierSection.ALIASES, "iterations": ("routing_iterations", None)}
+    ALIASES = {
+        **ClassifierSection.ALIASES,
+        "iterations": ("routing_iterations", None),
+        "loss": ("loss_reduction", None),
+    }
 
     body: str = "capsules"
     filters: int = 256
@@ -35,10 +39,10 @@ class CapsNetSection(ClassifierSection):
     use_bias: bool = False
     initial_stddev: float = 0.1
     decoder: str = "dense"
-    loss: str = "sum"
+    loss_reduction: str = "sum"
     absent_weight: float = 0.5
     epochs: int | None = 3
-    fall: str = "exponential"
+    learning_rate_schedule: str = "exponential"
 
 
 SECTIONS = {"capsnet": CapsNetSection}
@@ -46,8 +50,8 @@ SECTIONS = {"capsnet": CapsNetSection}
 _OFFICIAL = {
     "divide": True,
     "use_bias": True,
-    "initial": "official",
-    "loss": "official",
+    "initializer": "official",
+    "loss_reduction": "official",
 }
 
 # The size of the paper's network for SVHN, with a decoder.
@@ -57,21 +61,21 @@ _SMALL = {
     "primary_dim": 6,
     "dim": 8,
     "epochs": 10,
-    "fall": "cosine",
+    "learning_rate_schedule": "cosine",
 }
 
 _EFFICIENT = {
     "body": "efficient",
-    "initial": "he",
+    "initializer": "he",
     # He normal: Keras computes a fan-in of 10 * 16 * 8 from the shape (J, I, D, E).
     "initial_stddev": (2 / 1280) ** 0.5,
     "augmentation": "efficient",
     "epochs": 10,
     "batch_size": 16,
     "learning_rate": 5e-4,
-    "decay": 0.97,
+    "decay_rate": 0.97,
     "decay_steps": None,
-    "least_rate": 5e-5,
+    "min_learning_rate": 5e-5,
 }
 
 _SHARED = {
@@ -83,7 +87,7 @@ _SHARED = {
     "absent_weight": 0.25,
     "augmentation": "none",
     "epochs": 10,
-    "decay": 1.0,
+    "decay_rate": 1.0,
 }
 
 _BASELINE = {"network": "cnn", "units": 328, "max_pooling": False}
@@ -103,7 +107,7 @@ RECIPES = {
 
 # Settings that the baseline ignores, and settings that only set its number of parameters.
 _OF_CAPSULES = (
-    "coefficients routing_iterations agreement logits leaky divide initial_stddev loss "
+    "coefficients routing_iterations agreement logits leaky divide initial_stddev loss_reduction "
     "absent_weight"
 ).split()
 _COUNTED = "types primary_dim padding dim use_bias decoder".split()

@@ -135,7 +135,7 @@ def build_model(config, image_shape, dtype=None):
     net, dtype = config["capsnet"], dtype or policy(config["capsnet"].precision)
     make = _cnn if one_of("network", net.network, net.CHOICES["network"]) == "cnn" else _capsules
     view = view_of(net, image_shape)
-    model = make(net, image_shape, view, dtype, Starts(net.initial, config.seed))
+    model = make(net, image_shape, view, dtype, Starts(net.initializer, config.seed))
     model.build()
     return model
 
@@ -147,7 +147,10 @@ def _capsules(net, image_shape, view, dtype, starts):
         _routing(net, starts),
         image_shape,
         decoder=_decoder(net, seen, starts),
-        margin=MarginLoss(absent_weight=net.absent_weight, scaling=net.loss),
+        margin=MarginLoss(
+            absent_weight=net.absent_weight,
+            scaling=one_of("loss_reduction", net.loss_reduction, ("sum", "official")),
+        ),
         reconstruction_weight=net.reconstruction_weight,
         view=view,
         name="capsnet",

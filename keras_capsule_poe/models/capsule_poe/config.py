@@ -10,21 +10,27 @@ from keras_capsule_poe.training.family import Family, Recipe, Stage, lazily
 class ContrastiveSection:
     """Settings of encoder and decoder: routing and training by contrastive divergence."""
 
-    ALIASES = {"iterations": ("routing_iterations", features.counted_with_first)}
+    ALIASES = {
+        "iterations": ("routing_iterations", features.counted_with_first),
+        "normalize": ("softmax_over", None),
+        "scale": ("coefficient_sum", None),
+        "final_rate": ("min_learning_rate_fraction", None),
+        "l2": ("weight_decay", None),
+    }
 
     # Counted as Sabour et al. do: with one iteration the coupling coefficients stay uniform.
     routing_iterations: int = 4
     temperature: float = 1.0
-    normalize: str = "outputs"
-    scale: float | str = "mean"
+    softmax_over: str = "outputs"
+    coefficient_sum: float | str = "mean"
     implementation: str = "streamed"
     epochs: int | None = None
     steps: int = 900
     batch_size: int = 128
     learning_rate: float = 0.02
     momentum: float = 0.9
-    final_rate: float = 0.1
-    l2: float = 1e-3
+    min_learning_rate_fraction: float = 0.1
+    weight_decay: float = 1e-3
     initial_stddev: float = 1e-3
     use_bias: bool = False
     bias_rate: float = 1.0
@@ -34,20 +40,28 @@ class ContrastiveSection:
 class EncoderSection(ContrastiveSection):
     """Settings of the capsule encoder with maps W, and of the statistics of its codes."""
 
-    ALIASES = {**ContrastiveSection.ALIASES, "chain_steps": ("cd_steps", None)}
+    ALIASES = {
+        **ContrastiveSection.ALIASES,
+        "start": ("initializer", None),
+        "activation_prior": ("activation_prior_weight", None),
+        "chain_steps": ("cd_steps", None),
+        "balance": ("load_balancing", None),
+        "frames": ("whitening", None),
+        "visited_components": ("posterior_components", None),
+    }
 
     capsules: int = 20
     dim: int = 16
-    scale: float | str = 3.0
+    coefficient_sum: float | str = 3.0
     learning_rate: float = 0.2
     temperature: float = 0.1
-    start: str = "clusters"
+    initializer: str = "clusters"
     image_length: float = 0.5
-    activation_prior: float = 2.0
+    activation_prior_weight: float = 2.0
     cd_steps: int = 1
-    balance: float = 0.03
-    frames: bool = True
-    visited_components: int = 10
+    load_balancing: float = 0.03
+    whitening: bool = True
+    posterior_components: int = 10
     joint_components: int = 3
     joint_rank: int = 64
 
@@ -58,8 +72,8 @@ class DecoderSection(ContrastiveSection):
 
     routing_iterations: int = 1
     learning_rate: float = 0.5
-    l2: float = 1e-4
-    normalize: str = "inputs"
+    weight_decay: float = 1e-4
+    softmax_over: str = "inputs"
     feature_scale: float = 1.0
     activity: float | None = 2.0
     offset: bool = True
@@ -80,27 +94,27 @@ def idle(config):
             why = f"{name}.routing_iterations is 1"
             found[f"{name}.temperature"] = why
             if name == "encoder":
-                found["encoder.activation_prior"] = why
-    if encoder.normalize == "inputs":
-        why = "encoder.normalize is 'inputs', where the softmax cancels it"
-        found |= {"encoder.activation_prior": why, "encoder.balance": why}
-    if encoder.start == "noise":
-        found["encoder.image_length"] = "encoder.start is 'noise'"
+                found["encoder.activation_prior_weight"] = why
+    if encoder.softmax_over == "inputs":
+        why = "encoder.softmax_over is 'inputs', where the softmax cancels it"
+        found |= {"encoder.activation_prior_weight": why, "encoder.load_balancing": why}
+    if encoder.initializer == "noise":
+        found["encoder.image_length"] = "encoder.initializer is 'noise'"
     else:
-        found["encoder.initial_stddev"] = f"encoder.start is {encoder.start!r}"
+        found["encoder.initial_stddev"] = f"encoder.initializer is {encoder.initializer!r}"
     return found
 
 
 _REPRESENTATION = {
     "primary": {"target_length": 0.35},
     "encoder": {
-        "scale": 5.0,
+        "coefficient_sum": 5.0,
         "steps": 450,
         "learning_rate": 0.05,
         "routing_iterations": 1,
-        "activation_prior": 0.0,
-        "balance": 0.0,
-        "start": "random",
+        "activation_prior_weight": 0.0,
+        "load_balancing": 0.0,
+        "initializer": "random",
     },
     "decoder": {
         "steps": 1400,
@@ -113,17 +127,17 @@ _REPRESENTATION = {
 _PAPER = {
     "primary": {"center": False, "target_length": 0.2},
     "encoder": {
-        "normalize": "inputs",
-        "scale": "mean",
+        "softmax_over": "inputs",
+        "coefficient_sum": "mean",
         "steps": 3000,
         "batch_size": 16,
         "learning_rate": 0.4,
         "momentum": 0.5,
-        "l2": 1e-4,
-        "activation_prior": 0.0,
-        "balance": 0.0,
-        "start": "noise",
-        "frames": False,
+        "weight_decay": 1e-4,
+        "activation_prior_weight": 0.0,
+        "load_balancing": 0.0,
+        "initializer": "noise",
+        "whitening": False,
     },
     "decoder": {
         "routing_iterations": 4,
@@ -133,7 +147,7 @@ _PAPER = {
         "learning_rate": 0.1,
         "momentum": 0.5,
         "feature_scale": 0.47,
-        "l2": 1e-3,
+        "weight_decay": 1e-3,
         "activity": None,
         "offset": False,
         "conditional": False,
@@ -150,8 +164,8 @@ RECIPES = {
     ),
     # Only the units of the learning rates differ from the paper.
     "paper": Recipe(
-        "its plain form, without centring, competition and frames: whole codes are decoded well, "
-        "single capsules draw little",
+        "its plain form, without centring, competition and whitening: whole codes are decoded "
+        "well, single capsules draw little",
         _PAPER,
     ),
     "affine": Recipe(

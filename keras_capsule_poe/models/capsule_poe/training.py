@@ -17,6 +17,7 @@ from keras_capsule_poe.models.base.feature_building import (
     BYTES,
     build_autoencoder,
     build_primary,
+    load_balancing,
     optimizer,
     recomputed,
     routing_arguments,
@@ -44,29 +45,29 @@ _CHUNK = 4096
 class CodeDescription:
     """Whitening of the training codes, and Gaussian mixtures from which capsules are drawn."""
 
-    def __init__(self, frames=True, visited_components=10, joint_components=3, joint_rank=64):
+    def __init__(self, whitening=True, posterior_components=10, joint_components=3, joint_rank=64):
         numbers = {
-            "visited_components": visited_components,
+            "posterior_components": posterior_components,
             "joint_components": joint_components,
             "joint_rank": joint_rank,
         }
         for name, value in numbers.items():
             if value < 1:
                 raise ValueError(f"`{name}` must be at least 1. Received: {name}={value!r}")
-        self.frames = frames
-        self.visited_components = visited_components
+        self.whitening = whitening
+        self.posterior_components = posterior_components
         self.joint_components, self.joint_rank = joint_components, joint_rank
 
     def turn(self, encoder, z, x_of):
-        """Fit the encoder's whitening to codes z if `frames` is set."""
-        if self.frames:
+        """Fit the encoder's whitening to codes z if `whitening` is set."""
+        if self.whitening:
             adapt_frames(encoder, z, x_of)
 
     def describe(self, codes, seed):
         """Return `mean_direction` and the arrays of both mixtures for codes (N, J, E)."""
         found = {"mean_direction": mean_directions(codes)}
         for name, mixture in (
-            ("visited", visited_mixtures(codes, self.visited_components, seed)),
+            ("visited", visited_mixtures(codes, self.posterior_components, seed)),
             ("joint", joint_mixture(codes, self.joint_components, self.joint_rank, seed)),
         ):
             found |= {f"{name}_{part}": a.astype("float32") for part, a in mixture.items()}
@@ -186,16 +187,18 @@ def usage(codes):
     }
 
 
-def initial_maps(initial_stddev, l2, seed):
-    """Return a `CapsulePoE`'s arguments for Gaussian initial maps and weight decay `l2`."""
+def initial_maps(initial_stddev, weight_decay, seed):
+    """Return a `CapsulePoE`'s arguments for Gaussian initial maps and weight decay."""
     if not initial_stddev > 0:
         raise ValueError(f"`initial_stddev` must be above zero. Received: {initial_stddev!r}")
-    if not l2 >= 0:
-        raise ValueError(f"`l2` must be zero or more. Received: l2={l2!r}")
+    if not weight_decay >= 0:
+        raise ValueError(
+            f"`weight_decay` must be zero or more. Received: weight_decay={weight_decay!r}"
+        )
     return {
         "kernel_initializer": keras.initializers.RandomNormal(stddev=initial_stddev, seed=seed),
-        # The gradient of L2(l) is 2 l W, so half of `l2` gives a decay rate of `l2`.
-        "kernel_regularizer": keras.regularizers.L2(l2 / 2),
+        # The gradient of L2(l) is 2 l W, so half of the rate gives that rate.
+        "kernel_regularizer": keras.regularizers.L2(weight_decay / 2),
     }
 
 
@@ -206,15 +209,15 @@ def build_encoder(config, primary_capsules):
         settings.capsules,
         settings.dim,
         **routing_arguments(settings),
-        activation_prior=settings.activation_prior,
+        activation_prior=settings.activation_prior_weight,
         use_bias=settings.use_bias,
         **_maps(config, "encoder", config.seed + 1),
-        use_routing_bias=bool(settings.balance),
+        use_routing_bias=bool(settings.load_balancing),
         name="experts",
     )
     model = CapsuleEncoder(
         experts,
-        balance=settings.balance,
+        balance=load_balancing(settings),
         bias_rate=settings.bias_rate,
         chain_steps=whole_number("cd_steps", settings.cd_steps),
         seed=config.seed,
@@ -251,15 +254,15 @@ def build_decoder(config, primary_capsules):
 
 def build_start(config):
     """Return the initialization of the encoder's maps."""
-    return MapStart(config["encoder"].start, config["encoder"].image_length)
+    return MapStart(config["encoder"].initializer, config["encoder"].image_length)
 
 
 def build_description(config):
     """Return the `CodeDescription` of the settings."""
     settings = config["encoder"]
     return CodeDescription(
-        settings.frames,
-        settings.visited_components,
+        settings.whitening,
+        settings.posterior_components,
         settings.joint_components,
         settings.joint_rank,
     )
@@ -284,7 +287,7 @@ def check(config, image_shape=None):
 
 
 def _maps(config, section, seed):
-    return initial_maps(config[section].initial_stddev, config[section].l2, seed)
+    return initial_maps(config[section].initial_stddev, config[section].weight_decay, seed)
 
 
 # Fraction of the machine's large float32 product rate; see `features.costs`.

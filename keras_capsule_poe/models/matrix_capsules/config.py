@@ -18,13 +18,15 @@ class MatrixSection(ClassifierSection):
         **ClassifierSection.CHOICES,
         "routing": ("em", "variational"),
         "loss": ("spread", "margin", "cross-entropy"),
-        "spread_scaling": ("sum", "official"),
+        "loss_reduction": ("sum", "official"),
     }
 
     ALIASES = {
         **ClassifierSection.ALIASES,
         "iterations": ("routing_iterations", None),
         "inner_iterations": ("inner_routing_iterations", None),
+        "spread_scaling": ("loss_reduction", None),
+        "rise": ("margin_schedule", None),
     }
 
     # A, B, C and D of Hinton et al.
@@ -49,15 +51,15 @@ class MatrixSection(ClassifierSection):
     activation_scale: float = 10.0
     implementation: str = "compiled"
     loss: str = "spread"
-    spread_scaling: str = "sum"  # `scaling` of the `SpreadLoss`
+    loss_reduction: str = "sum"  # `scaling` of the `SpreadLoss`
     first_margin: float = 0.2
     last_margin: float = 0.9
     margin_steps: int | None = None
-    rise: str = "linear"
+    margin_schedule: str = "linear"
     augmentation: str = "none"
     steps: int = 4600
     batch_size: int = 64
-    initial: str = "he"
+    initializer: str = "he"
     learning_rate: float | None = None  # None: the one in `RATES` for the network
     decay_steps: int | None = 20_000
 
@@ -88,14 +90,14 @@ _OFFICIAL = {
     "normalize_mass": False,
     "inverse_temperature": 0.02,
     "class_temperature": 0.25,
-    "initial": "official",
-    "spread_scaling": "official",
+    "initializer": "official",
+    "loss_reduction": "official",
     "activation_scale": -2500.0,
     "last_margin": 0.99,
     "margin_steps": 700_000,
-    "rise": "official",
+    "margin_schedule": "official",
     "learning_rate": 3e-3,
-    "fall": "exponential",
+    "learning_rate_schedule": "exponential",
 }
 
 RECIPES = {
@@ -111,7 +113,7 @@ _OF_EM = (
     "schedule inverse_temperature normalize_mass class_temperature compete damping variance_floor "
     "assignment_temperature activation_scale implementation"
 ).split()
-_OF_SPREAD = "spread_scaling first_margin last_margin margin_steps rise".split()
+_OF_SPREAD = "loss_reduction first_margin last_margin margin_steps margin_schedule".split()
 _OF_CAPSULES = [
     "routing",
     "routing_iterations",

@@ -49,7 +49,7 @@ def build_model(config, image_shape, dtype=None):
             f"images must be at least {SMALLEST}x{SMALLEST} pixels for windows of 3x3. "
             f"Received: {height}x{width}"
         )
-    model = make(net, image_shape, view, dtype, Starts(net.initial, config.seed))
+    model = make(net, image_shape, view, dtype, Starts(net.initializer, config.seed))
     model.build()
     return model
 
@@ -81,7 +81,7 @@ def _capsules(net, image_shape, view, dtype, starts):
 
 
 def _capsule_layers(net, starts):
-    official = net.initial == "official"
+    official = net.initializer == "official"
     primary = PrimaryMatrixCapsules(
         net.primary_types,
         net.size,
@@ -135,7 +135,7 @@ def _capsule_layers(net, starts):
 
 
 def _loss(net):
-    scaling = one_of("spread_scaling", net.spread_scaling, net.CHOICES["spread_scaling"])
+    scaling = one_of("loss_reduction", net.loss_reduction, net.CHOICES["loss_reduction"])
     losses = {
         "spread": lambda: SpreadLoss(net.first_margin, scaling),
         "margin": MarginLoss,
@@ -168,7 +168,13 @@ def spread_margin(config, steps, loss=None):
     net = config["matrix"]
     over = whole_number("margin_steps", steps if net.margin_steps is None else net.margin_steps)
     first, last = share("first_margin", net.first_margin), share("last_margin", net.last_margin)
-    return SpreadMargin(over, loss, first, last, net.rise)
+    return SpreadMargin(
+        over,
+        loss,
+        first,
+        last,
+        one_of("margin_schedule", net.margin_schedule, ("linear", "official")),
+    )
 
 
 def smallest(config):

@@ -10,7 +10,10 @@ from keras_capsule_poe.training.family import Family, Recipe, Stage, lazily
 class TopSection:
     """Settings of the Boltzmann machine for joint samples; off if `capsules` is 0."""
 
-    ALIASES = {"passes": ("cd_steps", None)}
+    ALIASES = {
+        "passes": ("cd_steps", None),
+        "final_rate": ("min_learning_rate_fraction", None),
+    }
 
     capsules: int = 0
     dim: int = 16
@@ -22,7 +25,7 @@ class TopSection:
     batch_size: int = 128
     learning_rate: float = 0.05
     momentum: float = 0.5
-    final_rate: float = 0.05
+    min_learning_rate_fraction: float = 0.05
     weight_decay: float = 1e-4
     offset_rate: float = 0.01
     initial_stddev: float = 0.01
@@ -57,7 +60,15 @@ class ExpertsSection:
 
     ALIASES = {
         "iterations": ("routing_iterations", features.counted_with_first),
+        "normalize": ("softmax_over", None),
+        "activation_prior": ("activation_prior_weight", None),
+        "scale": ("coefficient_sum", None),
+        "balance": ("load_balancing", None),
         "passes": ("cd_steps", None),
+        "final_rate": ("min_learning_rate_fraction", None),
+        "start": ("initializer", None),
+        "hidden_start": ("initial_hidden_bias", None),
+        "remembered": ("posterior_states", None),
     }
 
     capsules: int = 20
@@ -68,10 +79,10 @@ class ExpertsSection:
     # Counted as Sabour et al. do: with one iteration the coupling coefficients stay uniform.
     routing_iterations: int = 4
     temperature: float = 0.1
-    normalize: str = "outputs"
-    activation_prior: float = 2.0
-    scale: float | str = 5.0
-    balance: float = 0.03
+    softmax_over: str = "outputs"
+    activation_prior_weight: float = 2.0
+    coefficient_sum: float | str = 5.0
+    load_balancing: float = 0.03
     implementation: str = "streamed"
     algorithm: str = "cd"
     cd_steps: int = 1
@@ -81,14 +92,14 @@ class ExpertsSection:
     batch_size: int = 128
     learning_rate: float = 0.003
     momentum: float = 0.9
-    final_rate: float = 0.1
+    min_learning_rate_fraction: float = 0.1
     weight_decay: float = 1e-3
     offset_rate: float = 0.01
-    start: str = "clusters"
+    initializer: str = "clusters"
     image_length: float = 0.3
-    hidden_start: float = -4.0
+    initial_hidden_bias: float = -4.0
     initial_stddev: float = 0.01
-    remembered: int = 256
+    posterior_states: int = 256
     joint_steps: int = 100
 
 
@@ -106,26 +117,26 @@ def idle(config):
     experts = config["experts"]
     if experts.routing == "fixed":
         why = "experts.routing is 'fixed'"
-        names = ("routing_iterations", "temperature", "activation_prior", "balance")
+        names = ("routing_iterations", "temperature", "activation_prior_weight", "load_balancing")
         found |= {f"experts.{name}": why for name in names}
     elif experts.routing == "latent":
         why = "experts.routing is 'latent', whose agreement is its energy"
-        names = ("temperature", "activation_prior", "balance", "offset_rate")
+        names = ("temperature", "activation_prior_weight", "load_balancing", "offset_rate")
         found |= {f"experts.{name}": why for name in names}
     elif experts.routing == "mixture":
         why = "experts.routing is 'mixture', whose gradient is exact"
         names = (
-            "routing_iterations", "temperature", "normalize", "activation_prior", "centering",
-            "learn_variance", "implementation", "cd_steps", "chains", "offset_rate",
+            "routing_iterations", "temperature", "softmax_over", "activation_prior_weight",
+            "centering", "learn_variance", "implementation", "cd_steps", "chains", "offset_rate",
         )  # fmt: skip
         found |= {f"experts.{name}": why for name in names}
-        if experts.start == "clusters":
+        if experts.initializer == "clusters":
             why = "capsules start as the means and principal axes of clusters"
-            found |= {"experts.image_length": why, "experts.hidden_start": why}
-    if experts.start == "noise":
-        found["experts.image_length"] = "experts.start is 'noise'"
+            found |= {"experts.image_length": why, "experts.initial_hidden_bias": why}
+    if experts.initializer == "noise":
+        found["experts.image_length"] = "experts.initializer is 'noise'"
     else:
-        found["experts.initial_stddev"] = f"experts.start is {experts.start!r}"
+        found["experts.initial_stddev"] = f"experts.initializer is {experts.initializer!r}"
     if not experts.centering:
         found["experts.offset_rate"] = "experts.centering is off"
     if experts.algorithm == "cd":
@@ -133,13 +144,13 @@ def idle(config):
     return found
 
 
-_BOLTZMANN = {"routing": "fixed", "scale": 1.0, "balance": 0.0}
-_LATENT = {"routing": "latent", "scale": 1.0, "balance": 0.0}
+_BOLTZMANN = {"routing": "fixed", "coefficient_sum": 1.0, "load_balancing": 0.0}
+_LATENT = {"routing": "latent", "coefficient_sum": 1.0, "load_balancing": 0.0}
 _MIXTURE = {
     "routing": "mixture",
     "algorithm": "ml",
-    "scale": 1.0,
-    "balance": 0.3,
+    "coefficient_sum": 1.0,
+    "load_balancing": 0.3,
     "learning_rate": 0.02,
     "weight_decay": 0.0,
 }

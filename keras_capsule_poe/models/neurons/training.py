@@ -19,6 +19,7 @@ from keras_capsule_poe.models.base.feature_building import (
     BYTES,
     build_autoencoder,
     build_primary,
+    load_balancing,
     optimizer,
     recomputed,
     routing_arguments,
@@ -210,18 +211,22 @@ def build_experts(config, primary_capsules):
         centering=settings.centering,
         learn_variance=settings.learn_variance,
         **routing_arguments(settings),
-        activation_prior=settings.activation_prior,
+        activation_prior=settings.activation_prior_weight,
         kernel_initializer=_initial_maps(settings, config.seed + 1),
         # With biases far below zero, hidden neurons stay off until their images turn them on.
         bias_initializer=keras.initializers.Constant(
-            real_number("hidden_start", settings.hidden_start)
+            real_number("initial_hidden_bias", settings.initial_hidden_bias)
         ),
-        use_routing_bias=is_mixture or bool(settings.balance),
+        use_routing_bias=is_mixture or bool(settings.load_balancing),
         name="layer",
     )
     model_class = NeuronMixtureExperts if is_mixture else NeuronExperts
     model = model_class(
-        layer, balance=settings.balance, **_chain(settings), seed=config.seed, name="experts"
+        layer,
+        balance=load_balancing(settings),
+        **_chain(settings),
+        seed=config.seed,
+        name="experts",
     )
     model.build((None, primary_capsules, config["primary"].dim))
     return model
@@ -229,13 +234,13 @@ def build_experts(config, primary_capsules):
 
 def build_start(config):
     """Return the initialization of the experts' maps."""
-    return MapStart(config["experts"].start, config["experts"].image_length)
+    return MapStart(config["experts"].initializer, config["experts"].image_length)
 
 
 def start_maps(config, layer, x_of, images):
-    """Initialize the maps of a built layer as the setting `start` says."""
+    """Initialize the maps of a built layer as the setting `initializer` says."""
     start = build_start(config)
-    if start.start != "clusters" or not isinstance(layer, NeuronMixture):
+    if start.initializer != "clusters" or not isinstance(layer, NeuronMixture):
         start.apply(layer, x_of, images, config.seed)
     elif images > layer.capsules:
         _, x, distances = clustered(x_of, images, layer.capsules, config.seed)
@@ -251,7 +256,7 @@ def build_product(config, autoencoder, primary, experts, top=None):
         primary,
         experts,
         top=top,
-        remembered=config["experts"].remembered,
+        remembered=config["experts"].posterior_states,
         joint_steps=config["experts"].joint_steps,
         name="product",
     )
@@ -266,7 +271,7 @@ def check(config, image_shape=None):
         optimizer(config, "experts", images=1)
         build_experts(config, primary.capsules)
         build_start(config)
-        for name in ("remembered", "joint_steps"):
+        for name in ("posterior_states", "joint_steps"):
             whole_number(name, getattr(config["experts"], name))
 
     def top(primary):
@@ -352,7 +357,7 @@ def experts(run):
     last = run.fit("experts", model, stream, schedule, after_epoch, picture)
     if config["experts"].routing == "mixture":
         settle_shares(model.machine, primary.to_capsules, train)
-    found = visits(model, primary.to_capsules, train, config["experts"].remembered)
+    found = visits(model, primary.to_capsules, train, config["experts"].posterior_states)
     model.machine.mean_coefficients.assign(found.pop("coefficients"))
     stored.save_arrays(run, "experts/visited.npz", **found)
     stored.save_model(run, "experts", model)
