@@ -34,8 +34,8 @@ def test_cells(value, text):
 
 def test_columns_are_aligned():
     rows = [("frechet", 12.345, (0.5, 0.01)), ("classes", 7), ("a long name", None, "x")]
-    assert text_table(["posterior", "real"], rows).split("\n") == [
-        "           posterior            real",
+    assert text_table(["visited", "real"], rows).split("\n") == [
+        "             visited            real",
         "frechet         12.3  0.500 ± 0.0100",
         "classes            7               -",
         "a long name        -               x",
