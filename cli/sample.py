@@ -98,7 +98,7 @@ def sample(
     \b
     single     each image from ONE capsule, with all others zero; a picture is the
                paper's grid, with one column for each capsule.
-               Domains: complete, restricted, visited
+               Domains: prior, half_space, posterior
     joint      each image from all capsules, which are sampled together
     gibbs      states of the model's Markov chain, with a random sample at each
                step; a picture has one column for each chain, first state on top

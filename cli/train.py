@@ -9,7 +9,13 @@ from keras_capsule_poe import families as registry
 from keras_capsule_poe.cli.models import SAVED_MODELS
 from keras_capsule_poe.cli.options import NamedPath, data_options
 from keras_capsule_poe.cli.terminal import import_tensorflow, resumable
-from keras_capsule_poe.cli.train_options import OF_ALL, ReplicasType, TrainCommand, trained_sections
+from keras_capsule_poe.cli.train_options import (
+    OF_ALL,
+    RECIPE,
+    ReplicasType,
+    TrainCommand,
+    trained_sections,
+)
 from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.training import RunConfig, load_data
 from keras_capsule_poe.training.config import read_toml
@@ -141,11 +147,11 @@ def _configuration(family, recipe, path, settings, flags):
     """Return the `RunConfig`: recipe, `suits`, TOML file, `--set` and flags, the last one wins."""
     config = RunConfig(family, recipe)
     values = read_toml(path) if path else {}
-    known = {"model": registry.names(), "recipe": tuple(family.recipes)}
-    for name, wanted in (("model", family.name), ("recipe", recipe)):
+    recipes = ((name, recipe, tuple(family.recipes)) for name in RECIPE)
+    for name, wanted, known in (("model", family.name, registry.names()), *recipes):
         found = values.pop(name, wanted)
-        if found not in known[name] and wanted != found:
-            listed = ", ".join(known[name])
+        if found not in known and wanted != found:
+            listed = ", ".join(known)
             raise ConfigError(f"{path}: {name} must be one of {listed}. Received: {found!r}")
         if found != wanted:
             raise ConfigError(f"{path} is for the {name} {found!r}. Received: --{name} {wanted}")

@@ -19,6 +19,8 @@ _NONE = {
     "learning_rate": "{0.first_rate:g}, other networks and routing their own",
 }
 OF_ALL = ("epochs", "batch_size")
+# Names of the recipe on the command line and in files.
+RECIPE = ("recipe", "preset")
 
 
 class TrainCommand(click.Command):
@@ -29,7 +31,9 @@ class TrainCommand(click.Command):
         model = _peek(args, "--model") or _named_by_file(path, "model", known) or registry.DEFAULT
         recipes = list(registry.get(model).recipes) if model in known else []
         context.meta["model"] = model
-        context.meta["recipe"] = _peek(args, "--recipe") or _named_by_file(path, "recipe", recipes)
+        named = (_named_by_file(path, name, recipes) for name in RECIPE)
+        asked = _peek(args, *(f"--{name}" for name in RECIPE))
+        context.meta["recipe"] = asked or next(filter(None, named), None)
         return super().parse_args(context, args)
 
     def get_params(self, context):
@@ -50,7 +54,7 @@ class TrainCommand(click.Command):
             texts = "; ".join(f"`{name}`: {r.text}" for name, r in family.recipes.items())
             chosen += [
                 click.Option(
-                    ["--recipe"],
+                    [f"--{name}" for name in RECIPE],
                     type=click.Choice(list(family.recipes)),
                     default=recipe,
                     show_default=True,
@@ -73,14 +77,15 @@ class TrainCommand(click.Command):
         return [*own[:1], *chosen, *own[1:]]
 
 
-def _peek(args, option):
+def _peek(args, *options):
     """Return the value of an option in arguments that are not parsed yet, or None."""
     value = None
     for i, argument in enumerate(args):
-        if argument == option and i + 1 < len(args):
+        name, equals, text = argument.partition("=")
+        if name in options and equals:
+            value = text
+        elif argument in options and i + 1 < len(args):
             value = args[i + 1]
-        elif argument.startswith(f"{option}="):
-            value = argument.partition("=")[2]
     return value
 
 

@@ -52,7 +52,7 @@ def main(images, model_dir):
     data = load_images(images, image_size=SIZE, seed=config.seed)
     run = train(config, model_dir, lambda: data, Reporter())
     model = config.family.load(run.path("model.keras"))
-    rows = sample_rows(model, rows=4, seed=0, mode="single", domain="visited")
+    rows = sample_rows(model, rows=4, seed=0, mode="single", domain="posterior")
     save_grid(run.path("grid.png"), rows)
     print(f"Samples, a column a capsule: {run.path('grid.png')}")
     print(f"SavedModel: {run.path('1')}")

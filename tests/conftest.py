@@ -312,7 +312,7 @@ def evaluated(purity=0.9, accuracy=0.5):
         "samples": {
             "classifier_accuracy": 0.99,
             "real": {**judged, "coverage": 1.0},
-            **{name: judged for name in ("visited", "complete", "joint")},
+            **{name: judged for name in ("posterior", "prior", "joint")},
             "full_gaussian": {"frechet": 16.0},
             "gaussian_mixture": {"frechet": 5.0},
         },

@@ -1,7 +1,7 @@
 """What the paper claims of single capsules, as figures of trained models, on the test images.
 
-A row for each kind of draw of single capsules, `complete`, `restricted` to the half-sphere of
-training, and `visited`; 2,000 each, judged by a classifier of the data set against as many test
+A row for each kind of draw of single capsules, `prior`, `half_space`, the half-sphere of
+training, and `posterior`; 2,000 each, judged by a classifier of the data set against as many test
 images. Beside recognition, `negatives` is the share of draws nearer to the negative of a training
 image than to any; `flip` the cosine of the primary capsules decoded from x_j and from -x_j, which
 is -1 of an odd decoder; `flip_pixels` that of the images, about the mean image; `last` and
@@ -34,7 +34,7 @@ from keras_capsule_poe.evaluation.signs import sign_figures
 from keras_capsule_poe.sampling import render
 
 FITTED, DRAWN = 12_000, 2_000
-DOMAINS = ("complete", "restricted", "visited")
+DOMAINS = ("prior", "half_space", "posterior")
 COLUMNS = (
     "recognised purity modal_classes coverage precision recall frechet negatives flip "
     "flip_pixels last real_last auc"

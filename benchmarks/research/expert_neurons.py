@@ -3,7 +3,7 @@
 Each row trains the family `neurons` with a recipe and settings on the features of 12,000 training
 images, of an autoencoder that all rows share, and judges 2,000 draws of each kind against 2,000
 others, the last training images: `recognised`, `purity`, `modal` classes, `coverage` and
-`frechet` of single capsules, with `visited_` for the domain of that name and `joint_` for all at
+`frechet` of single capsules, with `posterior_` for the domain of that name and `joint_` for all at
 once; `loss` is the relative error of held-out features from one mean-field step, `fit_s` the
 seconds of training. Rows that were made are kept: a table that was stopped goes on where it was.
 
@@ -41,8 +41,12 @@ ROWS = {
     "mixture, twice as long": ("mixture", {"experts.steps": 1800}),
     "mixture, no balance": ("mixture", {"experts.load_balancing": 0.0}),
 }
-SOURCES = {"": ("single", "complete"), "visited_": ("single", "visited"), "joint_": ("joint", None)}
-COLUMNS = "recognised purity modal coverage frechet visited_recognised joint_frechet loss fit_s"
+SOURCES = {
+    "": ("single", "prior"),
+    "posterior_": ("single", "posterior"),
+    "joint_": ("joint", None),
+}
+COLUMNS = "recognised purity modal coverage frechet posterior_recognised joint_frechet loss fit_s"
 PICTURED = 8
 
 
@@ -118,7 +122,7 @@ def main():
             rows[seed] = {**found, **judged(problem, product)}
             kept.write_text(json.dumps(done, indent=1) + "\n")
             if args.pictures:
-                drawn = sample(product, PICTURED * product.capsules, 0, "single", "complete")
+                drawn = sample(product, PICTURED * product.capsules, 0, "single", "prior")
                 order = np.argsort(drawn["capsule"], kind="stable")
                 grid = drawn["images"][order].reshape(
                     product.capsules, PICTURED, *product.image_shape

@@ -26,7 +26,7 @@ COLUMNS = {
     "recall": "recall",
     "coverage": "coverage",
 }
-DRAWS = ("complete", "visited", "joint")
+DRAWS = ("prior", "posterior", "joint")
 SHARED = (
     "real", "autoencoder", "variational_autoencoder", "gaussian_mixture", "boltzmann_machine",
     "full_gaussian", "diagonal_gaussian",

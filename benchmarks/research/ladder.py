@@ -6,8 +6,8 @@ until it is the default; then each is left out of the default; then few are take
 routing; then chains of three and ten steps; then poles in the place of frames; then what might draw
 better than the default. All rows train on features of the same 12,000 training images, of an
 autoencoder that all share, with as many steps of as many images (`EQUAL`), and are judged by 2,000
-draws of each kind against 2,000 others, the last training images: `complete` directions of a plain
-Gaussian, `visited` those of training, and of these also draws that are only as long as codes are
+draws of each kind against 2,000 others, the last training images: `prior` directions of a plain
+Gaussian, `posterior` those of training, and of these also draws that are only as long as codes are
 (`own_length`; the others are as long as a squashed Gaussian). `whole_code` is the relative error of
 primary capsules decoded from whole codes, `accuracy` how often the classifier names their images
 rightly, `most_won` the share of images that one capsule wins, `seconds` the processor time that
@@ -98,10 +98,10 @@ FEW = (
     ("competition", "frames", "load balancing", "conditional decoder"),
 )
 WANTED = "recognised purity modal_classes coverage precision recall frechet".split()
-SOURCES = ("complete", "visited", "own_length")
+SOURCES = ("prior", "posterior", "own_length")
 TABLES = {
-    "complete": [f"complete_{name}" for name in WANTED],
-    "visited": [f"visited_{name}" for name in WANTED],
+    "prior": [f"prior_{name}" for name in WANTED],
+    "posterior": [f"posterior_{name}" for name in WANTED],
     "codes": (
         "own_length_recognised own_length_frechet whole_code accuracy most_won seconds"
     ).split(),
@@ -213,7 +213,7 @@ def train(problem, config, shared):
     if config["encoder"].frames:
         adapt_frames(encoder, z, lambda chosen: map_batches(primary, problem.train[chosen]))
     codes = map_batches(encoder.whitening, z)
-    visited = visited_mixtures(codes, config["encoder"].visited_components, config.seed)
+    visited = visited_mixtures(codes, config["encoder"].posterior_components, config.seed)
     decoder = build.build_decoder(config, primary.capsules)
     fit(config, "decoder", decoder, primary, (codes, problem.train))
     product = ProductOfExpertCapsules(
@@ -248,10 +248,10 @@ def judged(problem, product, seed):
 def draws(product, n, seed):
     """For each kind of draw codes (N, J, E) of single capsules, and which these are (N,)."""
     found = {}
-    for domain in ("complete", "visited"):
+    for domain in ("prior", "posterior"):
         drawn = product.draw(n, seed, "single", domain)
         found[domain] = drawn["capsules"], np.asarray(drawn["capsule"])
-    codes, capsule = found["visited"]
+    codes, capsule = found["posterior"]
     random = np.random.default_rng(seed)
     own = product.visited(
         random.normal(size=(n, product.dim)).astype("float32"),

@@ -219,7 +219,7 @@ def save_pictures(problem, product, path):
     images = problem.held_out_images[:SHOWN].astype("float32") / 255
     codes = product.encode(images)["capsules"]
     single = product.decode(winner_alone(codes))["images"]
-    drawn = [product.sample(SHOWN, seed, "single", "complete") for seed in range(3)]
+    drawn = [product.sample(SHOWN, seed, "single", "prior") for seed in range(3)]
     ordered = [np.asarray(d["images"])[np.argsort(d["capsule"])] for d in drawn]
     save_grid(path, [images, product.decode(codes)["images"], single, *ordered])
 

@@ -36,7 +36,7 @@ def row(model, data, judge):
     whole = map_batches(model.render, codes)
     classes = judge.judge(whole["images"])[1]
     own = judge.judge(map_batches(lambda v: {"images": model.from_visible(v)}, x)["images"])[1]
-    drawn = sample(model, DRAWN, seed=0, mode="single", domain="complete")["images"]
+    drawn = sample(model, DRAWN, seed=0, mode="single", domain="prior")["images"]
     return {
         "mean": float(relative_error(np.broadcast_to(mean, x.shape), x)),
         "whole_code": float(relative_error(whole["primary_capsules"], x)),

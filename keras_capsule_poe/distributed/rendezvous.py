@@ -8,7 +8,7 @@ import contextlib
 import errno
 import json
 import os
-import selectors
+import queue
 import socket
 import sys
 import threading
@@ -17,26 +17,26 @@ import time
 from keras_capsule_poe.errors import RunFailed, listing
 
 PATIENCE = 600.0
-# Seconds between two attempts, and between two checks whether the watch is closed.
-_AGAIN, _LOOKS = 0.5, 0.1
+# Seconds between two attempts, and that the chief waits for a connection before it looks at others.
+_AGAIN, _ACCEPT = 0.5, 0.1
 _LONGEST = 4096
+_GO, _JOINED = b"go", b"joined"
 
 
 def barrier(addresses, worker, patience=PATIENCE, note=print):
     """Wait for all workers (`host:port`, the chief first); return a `Watch` over the others."""
     waiting = _Waiting(patience, note)
-    peers = [_join(addresses, worker, waiting)] if worker else _gather(addresses, waiting)
-    return Watch(peers, worker, len(addresses))
+    peers, events = _join(addresses, worker, waiting) if worker else _gather(addresses, waiting)
+    return Watch(peers, events, worker, len(addresses))
 
 
 class Watch:
     """Context that ends this process if another one ends before all have joined."""
 
-    def __init__(self, peers, worker, workers):
-        self._peers, self._about = peers, (worker, workers)
-        self._closed = threading.Event()
-        self._looking = threading.Thread(target=self._look, daemon=True)
-        self._looking.start()
+    def __init__(self, peers, events, worker, workers):
+        self._peers, self._events, self._about = peers, events, (worker, workers)
+        self._watching = threading.Thread(target=self._watch, daemon=True)
+        self._watching.start()
 
     def __enter__(self):
         return self
@@ -46,31 +46,26 @@ class Watch:
 
     def close(self, joined=True):
         """Close the connections, after a message that this process has joined if it has."""
-        self._closed.set()
-        self._looking.join()
+        self._events.put((None, None))
+        self._watching.join()
         for peer in self._peers:
             if joined:
                 peer.say(_JOINED)
-            peer.connection.close()
+            peer.close()
 
-    def _look(self):
-        with selectors.DefaultSelector() as selector:
-            for peer in self._peers:
-                if _JOINED not in peer.unread:
-                    selector.register(peer.connection, selectors.EVENT_READ, peer)
-            while selector.get_map() and not self._closed.is_set():
-                for key, _ in selector.select(_LOOKS):
-                    lines = key.data.lines()
-                    if lines is None and not self._closed.is_set():
-                        self._end()
-                    if lines is None or _JOINED in lines:
-                        selector.unregister(key.fileobj)
-
-    def _end(self):
-        said = f"Error: {stopped(*self._about)} Start the same command on all of them again."
-        print(said, file=sys.stderr, flush=True)
-        # The main thread waits inside TensorFlow and takes no signal; no training has begun.
-        os._exit(1)
+    def _watch(self):
+        waited_for = set(self._peers)
+        while waited_for:
+            peer, line = self._events.get()
+            if peer is None:
+                return
+            if line == _JOINED:
+                waited_for.discard(peer)
+            elif line is None and peer in waited_for:
+                said = f"{stopped(*self._about)} Start the same command on all of them again."
+                print(f"Error: {said}", file=sys.stderr, flush=True)
+                # The main thread waits inside TensorFlow, without signals; no training has begun.
+                os._exit(1)
 
 
 def stopped(worker, workers):
@@ -103,136 +98,126 @@ class _Waiting:
 
 
 class _Peer:
-    """Connection to another process that sends lines; `unread` holds lines not yet processed."""
+    """Connection to another process; its lines, then None, are events (peer, line) in a queue."""
 
-    def __init__(self, connection):
-        self.connection, self.unread, self._part = connection, [], b""
-        connection.settimeout(_AGAIN)
+    def __init__(self, connection, events):
+        connection.settimeout(None)
+        self.is_open, self._connection = True, connection
+        threading.Thread(target=self._read, args=(events,), daemon=True).start()
 
-    def lines(self):
-        """Return the complete lines received, or None if the peer is gone or sends no lines."""
-        try:
-            came = self.connection.recv(_LONGEST)
-        except TimeoutError:
-            return []
-        except OSError:
-            came = b""
-        *whole, self._part = (self._part + came).split(b"\n")
-        return None if not came or len(self._part) > _LONGEST else whole
+    def _read(self, events):
+        with contextlib.suppress(OSError), self._connection.makefile("rb") as file:
+            while (line := file.readline(_LONGEST)).endswith(b"\n"):
+                events.put((self, line[:-1]))
+        events.put((self, None))
 
     def say(self, line):
-        """Send a line; the next call of `lines` shows whether the peer is gone."""
+        """Send a line; if the peer is gone, its end is an event."""
         with contextlib.suppress(OSError):
-            self.connection.sendall(line + b"\n")
+            self._connection.sendall(line + b"\n")
+
+    def refuse(self, why):
+        self.say(b"no " + why.encode())
+        self.close()
+
+    def close(self):
+        self.is_open = False
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+        self._connection.close()
 
 
 def _gather(addresses, waiting):
-    """Return the chief's peers, once all other workers are present."""
-    workers, present = len(addresses), {}
-    server = _listen(host_and_port(addresses[0])[1], waiting)
-    with server, selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
-
-        def forget(peer):
-            selector.unregister(peer.connection)
-            peer.connection.close()
-
-        stack.callback(lambda: [peer.connection.close() for peer in present.values()])
-        selector.register(server, selectors.EVENT_READ)
-        while len(present) < workers - 1:
-            missing = [str(number) for number in range(1, workers) if number not in present]
-            kind = "worker" if len(missing) == 1 else "workers"
-            waiting.wait_for(
-                f"{kind} {listing(missing)} of {workers}",
-                f"Start the same command there; it must reach this machine as {addresses[0]}.",
-            )
-            for key, _ in selector.select(_AGAIN):
-                peer = key.data
-                if peer is None:
-                    peer = _Peer(server.accept()[0])
-                    selector.register(peer.connection, selectors.EVENT_READ, peer)
-                    continue
-                if peer.connection.fileno() < 0:  # a newer connection has replaced it
-                    continue
-                lines = peer.lines()
-                if lines is None:
-                    present = {n: other for n, other in present.items() if other is not peer}
-                    forget(peer)
-                elif lines and peer not in present.values():
-                    number, why = _number(lines[0], workers)
-                    if number is None:
-                        peer.say(b"no " + why.encode())
-                        forget(peer)
-                        continue
-                    if number in present:
-                        # The old connection may be from an earlier run.
-                        present[number].say(b"no " + _TWICE.format(number).encode())
-                        forget(present[number])
-                    present[number] = peer
-        for key in list(selector.get_map().values()):
-            if key.data is not None and key.data not in present.values():
-                key.fileobj.close()
-        stack.pop_all()
-    for peer in present.values():
+    """Return the chief's peers and the queue of their events, once all workers are present."""
+    workers, present, events = len(addresses), {}, queue.Queue()
+    peers, found = [], []
+    with _listen(host_and_port(addresses[0])[1], waiting) as server:
+        server.settimeout(_ACCEPT)
+        try:
+            while len(present) < workers - 1:
+                missing = [str(number) for number in range(1, workers) if number not in present]
+                kind = "worker" if len(missing) == 1 else "workers"
+                waiting.wait_for(
+                    f"{kind} {listing(missing)} of {workers}",
+                    f"Start the same command there; it must reach this machine as {addresses[0]}.",
+                )
+                with contextlib.suppress(TimeoutError):
+                    peers.append(_Peer(server.accept()[0], events))
+                while len(present) < workers - 1 and not events.empty():
+                    _welcome(*events.get(), present, workers)
+            found = list(present.values())
+        finally:
+            for peer in peers:
+                if peer not in found:
+                    peer.close()
+    for peer in found:
         peer.say(_GO)
-    return list(present.values())
+    return found, events
 
 
-_GO, _JOINED = b"go", b"joined"
-_TWICE = "Another process came as worker {}: each needs its own `index`."
+def _welcome(peer, line, present, workers):
+    """Add a peer to the dict `present` if its line is a greeting; remove it if it is gone."""
+    if line is None:
+        peer.close()
+        for number in [number for number, other in present.items() if other is peer]:
+            del present[number]
+    elif peer.is_open and peer not in present.values():
+        try:
+            number = _number(line, workers)
+        except ValueError as error:
+            peer.refuse(str(error))
+            return
+        if number in present:
+            # The old connection may be from an earlier run.
+            why = f"Another process came as worker {number}: each needs its own `index`."
+            present[number].refuse(why)
+        present[number] = peer
 
 
 def _number(hello, workers):
-    """Return (worker's number, None), or (None, reason) if the greeting is not valid."""
+    """Return the worker's number in a greeting; raise ValueError with a reason to refuse it."""
     try:
         said = json.loads(hello)
         number, known = said["worker"], said["workers"]
+        is_worker = type(number) is type(known) is int
     except (ValueError, KeyError, TypeError, RecursionError):
-        return None, "This is the chief of a training."
-    if not (type(number) is int and type(known) is int):
-        return None, "This is the chief of a training."
+        is_worker = False
+    if not is_worker:
+        raise ValueError("This is the chief of a training.")
     if known != workers or not 0 < number < workers:
-        return None, f"The chief has {workers} workers, and worker {number} has {known}."
-    return number, None
+        raise ValueError(f"The chief has {workers} workers, and worker {number} has {known}.")
+    return number
 
 
 def _join(addresses, worker, waiting):
-    """Return a worker's peer, the chief, once all workers are present."""
-    hello = json.dumps({"worker": worker, "workers": len(addresses)}).encode()
+    """Return a worker's one peer, the chief, and its events, once all workers are present."""
+    chief, workers = addresses[0], len(addresses)
+    hello = json.dumps({"worker": worker, "workers": workers}).encode()
     while True:
-        waiting.wait_for(
-            f"worker 0 at {addresses[0]}", "Start the same command there, or mend TF_CONFIG."
-        )
-        with contextlib.ExitStack() as stack:
-            try:
-                peer = _Peer(stack.enter_context(_connection(addresses[0])))
-            except (OSError, UnicodeError):  # UnicodeError: invalid host name
-                time.sleep(_AGAIN)
-                continue
+        waiting.wait_for(f"worker 0 at {chief}", "Start the same command there, or mend TF_CONFIG.")
+        # UnicodeError: invalid host name.
+        with contextlib.suppress(OSError, UnicodeError), contextlib.ExitStack() as on_error:
+            events = queue.Queue()
+            connection = socket.create_connection(host_and_port(chief), timeout=_AGAIN)
+            peer = _Peer(connection, events)
+            on_error.callback(peer.close)
             peer.say(hello)
-            said = _answer(peer, len(addresses), waiting)
+            said = _answer(events, workers, waiting)
             if said == _GO:
-                stack.pop_all()
-                return peer
-        if said.startswith(b"no "):
-            raise RunFailed(said[3:].decode(errors="replace"))
-        # The chief is gone, but a new one may start.
+                on_error.pop_all()
+                return [peer], events
+            if said.startswith(b"no "):
+                raise RunFailed(said[3:].decode(errors="replace"))
+        # There is no chief yet, or it is gone and a new one may start.
         time.sleep(_AGAIN)
 
 
-def _connection(address):
-    return socket.create_connection(host_and_port(address), timeout=_AGAIN)
-
-
-def _answer(peer, workers, waiting):
+def _answer(events, workers, waiting):
     """Return the chief's line once all workers are present, or b"" if the chief is gone."""
     while True:
         waiting.wait_for(f"all {workers} workers", "Worker 0 says which are missing.")
-        lines = peer.lines()
-        if lines is None:
-            return b""
-        if lines:
-            said, *peer.unread = lines
-            return said
+        with contextlib.suppress(queue.Empty):
+            return events.get(timeout=_AGAIN)[1] or b""
 
 
 def _listen(port, waiting):

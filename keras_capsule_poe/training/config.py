@@ -36,11 +36,11 @@ def convert(name, value, kind):
     optional = type(None) in kinds
     if optional and value in (None, "none"):
         return None
-    wanted = float | str if {float, str} <= set(kinds) else kinds[0]
+    words, change = _KINDS[float | str if {float, str} <= set(kinds) else kinds[0]]
     try:
-        return _KINDS[wanted][1](value)
+        return change(value)
     except (KeyError, TypeError, ValueError, OverflowError):
-        words = _KINDS[wanted][0] + (", or none" if optional else "")
+        words += ", or none" if optional else ""
         raise ConfigError(f"{name} must be {words}. Received: {value!r}") from None
 
 
@@ -62,17 +62,10 @@ def _text(value):
     return value
 
 
-def _truth(value):
-    return {True: True, False: False, "true": True, "false": False}[value]
-
-
 def _pair(value):
-    if isinstance(value, str):
-        value = value.lower().split("x")
-    if isinstance(value, int):
-        value = (value,)
-    sizes = tuple(_whole(size) for size in value)
-    height, width = sizes * 2 if len(sizes) == 1 else sizes
+    sizes = value.lower().split("x") if isinstance(value, str) else value
+    height, *width = map(_whole, (sizes,) if isinstance(sizes, int) else sizes)
+    (width,) = width or (height,)
     return height, width
 
 
@@ -85,7 +78,7 @@ def _number_or_text(value):
 
 # For each type, its description in messages and its conversion.
 _KINDS = {
-    bool: ("true or false", _truth),
+    bool: ("true or false", {True: True, False: False, "true": True, "false": False}.__getitem__),
     int: ("a whole number", _whole),
     float: ("a number", _number),
     str: ("text", _text),

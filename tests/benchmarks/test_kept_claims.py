@@ -17,7 +17,7 @@ KEPT = {
 @pytest.mark.parametrize(
     "model, name", [("plain form", "paper"), ("three", "3"), ("four", "4"), ("default", "default")]
 )
-@pytest.mark.parametrize("domain, claim", [("complete", "Figure 2a and"), ("restricted", "2b and")])
+@pytest.mark.parametrize("domain, claim", [("prior", "Figure 2a and"), ("half_space", "2b and")])
 def test_shares_that_are_recognised(model, name, domain, claim):
     lines = (DOCS / "reproduction.md").read_text().splitlines()
     begun = next(i for i, line in enumerate(lines) if line.startswith("|") and claim in line)
@@ -28,12 +28,12 @@ def test_shares_that_are_recognised(model, name, domain, claim):
 
 def test_what_single_capsules_of_the_default_draw():
     readme = (DOCS.parent / "README.md").read_text()
-    begun = readme.index("Three seeds of `capsules, complete`")
+    begun = readme.index("Three seeds of `capsules, prior`")
     said = readme[begun : readme.index("Three seeds of", begun + 1)]
     figures = (("recognised", 3), ("purity", 3), ("frechet", 1))
     assert _means_and_deviations(said) == [
         _of_seeds(data, "default", domain, figure, digits)
-        for domain in ("complete", "visited")
+        for domain in ("prior", "posterior")
         for data in KEPT
         for figure, digits in figures
     ]
@@ -44,14 +44,14 @@ def test_what_the_default_drew_from_other_starts():
     both = [
         _of_seeds(data, "older", domain, figure)
         for figure in ("recognised", "purity")
-        for domain in ("complete", "visited")
+        for domain in ("prior", "posterior")
         for data in KEPT
     ]
     clothes = [
         _of_seeds("fashion_mnist", name, domain, figure)
         for name in ("float32", "five starts")
         for figure in ("recognised", "purity")
-        for domain in ("complete", "visited")
+        for domain in ("prior", "posterior")
     ]
     assert _means_and_deviations(line) == both + clothes
 
@@ -60,12 +60,12 @@ def test_what_it_draws_from_twenty_and_from_five():
     line = _line("Twenty of components")
     assert _means_and_deviations(line) == [
         _of_seeds("fashion_mnist", f"{name}, held out", domain, figure, digits)
-        for domain in ("complete", "visited")
+        for domain in ("prior", "posterior")
         for figure, digits in (("recognised", 3), ("purity", 3), ("frechet", 1))
         for name in ("default", "from five")
     ]
     one = KEPT["fashion_mnist"]["fashion_mnist-0-bfloat16"]
-    for domain in ("complete", "visited"):
+    for domain in ("prior", "posterior"):
         assert "{recognised:.3f} and {purity:.3f}".format(**one[domain]) in line
 
 
@@ -73,8 +73,8 @@ def test_the_purity_of_the_default():
     lines = (DOCS / "reproduction.md").read_text().splitlines()
     (row,) = (line for line in lines if line.startswith("| | partly, default |"))
     for cell, data in zip(row.split("|")[3:5], KEPT):
-        modal = [KEPT[data][f"{data}-{s}-default"]["complete"]["modal_classes"] for s in (0, 1, 2)]
-        purity = _of_seeds(data, "default", "complete", "purity")
+        modal = [KEPT[data][f"{data}-{s}-default"]["prior"]["modal_classes"] for s in (0, 1, 2)]
+        purity = _of_seeds(data, "default", "prior", "purity")
         assert cell.strip() == f"{purity}; {', '.join(map(str, modal))}"
 
 

@@ -21,7 +21,7 @@ def cache(tmp_path_factory):
 
 def test_training_leaves_what_it_promises(tiny_model):
     for name in (
-        "run.json", "model.keras", "samples-complete.png", "samples-visited.png",
+        "run.json", "model.keras", "samples-prior.png", "samples-posterior.png",
         "reconstructions.png", "1/saved_model.pb", "1/model_card.json",
     ):  # fmt: skip
         assert (tiny_model / name).is_file(), name
@@ -59,7 +59,7 @@ def test_sample_grid_has_a_column_for_each_capsule(capspoe, tiny_model, tmp_path
     assert sizes == {1: (3 * cell + 4, cell + 4), 3: (3 * cell + 4, 3 * cell + 4)}
 
 
-@pytest.mark.parametrize("domain", ["complete", "restricted", "visited"])
+@pytest.mark.parametrize("domain", ["prior", "half_space", "posterior"])
 def test_sample_arrays(capspoe, tiny_model, tmp_path, domain):
     out = tmp_path / "samples.npz"
     arguments = ("sample", "--model-dir", tiny_model, "--out", out, "--n", 5, "--domain", domain)
@@ -113,7 +113,7 @@ def test_evaluate_measures_and_writes_json(capspoe, tiny_model, tmp_path, monkey
     sections = {"reconstruction", "free_energy", "probe", "neighbours", "clustering", "samples"}
     sections |= {"signs"}
     assert set(figures) == sections
-    assert cell(figures["samples"]["visited"]["frechet"]) in result.output
+    assert cell(figures["samples"]["posterior"]["frechet"]) in result.output
     assert cell(figures["samples"]["gaussian_mixture"]["coverage"]) in page.read_text()
     assert {"boltzmann_machine", "variational_autoencoder"}.isdisjoint(figures["samples"])
     energy = figures["free_energy"]
@@ -181,10 +181,10 @@ def test_evaluate_over_seeds_gives_deviations(capspoe, tiny_model, tmp_path):
 
 def test_export_writes_the_next_version(capspoe, tiny_model):
     versions = {int(p.name) for p in tiny_model.iterdir() if p.name.isdigit()}
-    result = capspoe("export", "--model-dir", tiny_model, "--domain", "visited")
+    result = capspoe("export", "--model-dir", tiny_model, "--domain", "posterior")
     assert result.exit_code == 0, result.output
     new = tiny_model / str(max(versions) + 1)
-    assert json.loads((new / "model_card.json").read_text())["options"] == {"domain": "visited"}
+    assert json.loads((new / "model_card.json").read_text())["options"] == {"domain": "posterior"}
 
 
 def test_info_shows_configuration_and_stages(capspoe, tiny_model):
@@ -257,7 +257,7 @@ def test_export_lists_the_domains_there_are(capspoe, tiny_model):
     result = capspoe("export", "--model-dir", tiny_model, "--domain", "half")
     assert result.exit_code == 2
     last = result.output.strip().splitlines()[-1]
-    assert "'complete', 'restricted', 'visited' in mode 'single'" in last
+    assert "'prior', 'half_space', 'posterior' in mode 'single'" in last
 
 
 @pytest.mark.long
@@ -268,6 +268,6 @@ def test_evaluate_with_one_sample_of_each_kind(capspoe, tiny_model, tmp_path, mo
     result = capspoe("evaluate", "--model-dir", tiny_model, *options)
     assert result.exit_code == 0, result.output
     figures = json.loads((tmp_path / "figures.json").read_text())["samples"]
-    assert figures["visited"]["frechet"] is None and figures["real"]["recognised"] in (0, 1)
+    assert figures["posterior"]["frechet"] is None and figures["real"]["recognised"] in (0, 1)
     assert figures["boltzmann_machine"]["recognised"] in (0, 1)
     assert "variational_autoencoder" not in figures

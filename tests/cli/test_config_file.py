@@ -33,8 +33,10 @@ def test_a_file_names_its_model_and_its_recipe(capspoe, tmp_path):
     plan = ("train", "--dataset", "digits", "--dry-run")
     first, paper = passes(capspoe(*plan)), passes(capspoe(*plan, "--recipe", "paper"))
     assert first != paper
-    for more in ((), ("--recipe", "paper")):
+    for more in ((), ("--recipe", "paper"), ("--preset", "paper"), ("--preset=paper",)):
         assert passes(capspoe("train", "--config", path, *more, "--dry-run")) == paper
+    path.write_text("dataset = 'digits'\npreset = 'paper'\n")
+    assert passes(capspoe("train", "--config", path, "--dry-run")) == paper
     path.write_text("model = 'rbm'\ndataset = 'digits'\n[rbm]\nhidden = 7\n")
     shown = capspoe("train", "--config", path, "--rbm-epochs", 2, "--dry-run")
     assert shown.exit_code == 0, shown.output
@@ -52,7 +54,7 @@ def test_a_file_that_cannot_be_read_is_a_line(capspoe, tmp_path, text):
 
 @pytest.mark.parametrize(
     "name, value, wanted",
-    [("model", "rbm", "capsules"), ("recipe", "paper", "affine")],
+    [("model", "rbm", "capsules"), ("recipe", "paper", "affine"), ("preset", "paper", "affine")],
 )
 def test_a_file_for_another_is_refused(capspoe, tmp_path, name, value, wanted):
     path = tmp_path / "settings.toml"

@@ -136,7 +136,7 @@ def test_picture_arrays_and_saved_model_hold_the_same_images(
 @pytest.mark.parametrize(
     "out, arguments, words",
     [
-        ("a.png", ["--mode", "chain", "--domain", "complete"], ["--domain", "--mode chain"]),
+        ("a.png", ["--mode", "chain", "--domain", "prior"], ["--domain", "--mode chain"]),
         ("a.png", ["--mode", "chain", "--rows", "4"], ["--rows", "--mode chain"]),
         (
             "a.png",
@@ -171,11 +171,11 @@ def test_options_that_mean_nothing_are_refused(capspoe, tmp_path, out, arguments
         (["--mode", "gibbs"], ["single, joint, meanfield", "gibbs"]),
         (
             ["--domain", "half"],
-            ["'complete', 'restricted', 'visited' in mode 'single'", "half"],
+            ["'prior', 'half_space', 'posterior' in mode 'single'", "half"],
         ),
         (
-            ["--mode", "joint", "--domain", "visited"],
-            ["`domain` must be left out: there is none in mode 'joint'.", "visited"],
+            ["--mode", "joint", "--domain", "posterior"],
+            ["`domain` must be left out: there is none in mode 'joint'.", "posterior"],
         ),
     ],
 )

@@ -80,7 +80,7 @@ def page(tmp_path, capsules):
     table = (
         f"Table {NASTY}",
         "A note.",
-        ["visited", NASTY],
+        ["posterior", NASTY],
         [("frechet", 0.123456, (12.345, 0.0678)), ("missing", None), (NASTY, 7, "x&y")],
     )
     rows = [shaded(2, 0.0, 3), shaded(2, 1.0, 3)]
@@ -108,7 +108,7 @@ def test_pictures_come_first_then_tables_then_capsules(page):
 
 def test_values_are_in_their_rows(page):
     assert page.rows[:4] == [
-        ["", "visited", NASTY],
+        ["", "posterior", NASTY],
         ["frechet", "0.123", "12.3 ± 0.0678"],
         ["missing", "-", "-"],
         [NASTY, "7", "x&y"],

@@ -11,7 +11,7 @@ from keras_capsule_poe.evaluation.report import measure, over_seeds, tables
 
 def test_over_seeds_gives_mean_and_deviation(figures):
     runs = [figures(purity=p) for p in (0.7, 0.8, 0.9)]
-    found = over_seeds(runs)["samples"]["visited"]
+    found = over_seeds(runs)["samples"]["posterior"]
     assert found["purity"] == pytest.approx((0.8, 0.1))
     assert found["recognised"] == pytest.approx((0.9, 0))
     assert over_seeds(runs[:1]) is runs[0]
@@ -25,7 +25,7 @@ def test_tables_hold_every_figure(figures):
     assert found["Neighbours"][1] == []
     columns, rows = found["Samples"]
     by_name = {row[0]: row[1:] for row in rows}
-    assert by_name["Visited"][columns.index("Purity")] == 0.9
+    assert by_name["Posterior"][columns.index("Purity")] == 0.9
     assert by_name["Full gaussian"][columns.index("Purity")] is None
     assert by_name["Classifier accuracy"] == (0.99,)
 
@@ -121,7 +121,7 @@ def test_a_model_of_both_kinds_one_test_image_and_labels_below_zero(model, image
     page = (tmp_path / "page.html").read_text()
     assert f'<th scope="row">{data.test.labels[0]}</th><td>1</td>' in page
     assert "mixture fitted to those that training visited." in page
-    assert "Samples: single, visited" in page and "Reconstructions" in page
+    assert "Samples: single, posterior" in page and "Reconstructions" in page
 
 
 @pytest.mark.long
@@ -145,4 +145,4 @@ def test_figures_are_of_the_fast_form_and_the_model_is_as_it_was(model, image_se
     model.decode(np.zeros((1, model.capsules, model.dim), "float32"))
     assert said[-1] == ("decode", 0)
     unlabelled = ImageData(ImageSet(data.train.images), ImageSet(data.test.images))
-    assert "negatives_visited" in measure(model, unlabelled, samples=8)["signs"]
+    assert "negatives_posterior" in measure(model, unlabelled, samples=8)["signs"]

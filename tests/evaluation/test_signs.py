@@ -20,7 +20,7 @@ def test_without_a_bias_the_free_energy_tells_nothing(model, image_set):
         "energy_gap": 0, "auc": 0.5, "negatives_real": 0
     }  # fmt: skip
     assert list(found)[3:] == [
-        f"negatives_{d}" for d in ("visited", "restricted", "complete", "joint")
+        f"negatives_{d}" for d in ("posterior", "half_space", "prior", "joint")
     ]
 
 

@@ -27,16 +27,16 @@ def test_each_source_is_what_it_says(model, data, monkeypatch):
     for name, images in {**expected, "routing_off": off}.items():
         np.testing.assert_allclose(drawn[name][0], images, atol=1e-5)
     assert list(drawn) == [
-        "real", "autoencoder", "whole_code", "routing_off", "visited", "restricted", "complete",
+        "real", "autoencoder", "whole_code", "routing_off", "posterior", "half_space", "prior",
         "joint", "diagonal_gaussian", "full_gaussian", "gaussian_mixture", "boltzmann_machine",
     ]  # fmt: skip
-    assert nearest_to_training(model) == ("visited", "joint")
+    assert nearest_to_training(model) == ("posterior", "joint")
     real = {image.tobytes() for image in data.train.images}
     assert {image.tobytes() for image in drawn["real"][0]} <= real
     for name, (images, capsule) in drawn.items():
         assert images.shape[1:] == (20, 20, 1)
         assert len(images) == (30 if name in ("autoencoder", "whole_code", "routing_off") else 60)
-        assert (capsule is None) == (name not in ("visited", "restricted", "complete"))
+        assert (capsule is None) == (name not in ("posterior", "half_space", "prior"))
     # Controls differ, and are drawn anew with another seed.
     names = ("diagonal_gaussian", "full_gaussian", "gaussian_mixture", "boltzmann_machine")
     assert len({drawn[name][0].tobytes() for name in names}) == 4

@@ -90,7 +90,7 @@ def test_its_settings_are_its_constructors_(run, tmp_path):
 
 @pytest.mark.long
 def test_it_samples(run, model, tmp_path):
-    for options in (("--domain", "uniform"), ("--domain", "visited"), ()):
+    for options in (("--domain", "uniform"), ("--domain", "posterior"), ()):
         picture = tmp_path / "grid.png"
         run("sample", "--model-dir", model, "--out", picture, "--rows", 2, *options)
         with Image.open(picture) as shown:
@@ -120,7 +120,7 @@ def test_it_is_looked_at_and_judged(run, model, tmp_path, monkeypatch):
     options = (*options, "--controls", "none")
     run("evaluate", "--model-dir", model, *options)
     figures = json.loads(path.read_text())["samples"]
-    assert {"real", "whole_code", "complete", "uniform", "visited", "joint"} <= set(figures)
+    assert {"real", "whole_code", "prior", "uniform", "posterior", "joint"} <= set(figures)
     assert "full_gaussian" not in figures
 
 

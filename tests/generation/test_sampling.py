@@ -28,7 +28,7 @@ def test_samples_are_those_of_the_model_in_any_chunks(model, monkeypatch, mode):
 
 
 def test_domains_and_seeds(model):
-    by_domain = [sample(model, 6, 3, "single", d)["capsules"] for d in ("complete", "visited")]
+    by_domain = [sample(model, 6, 3, "single", d)["capsules"] for d in ("prior", "posterior")]
     assert not np.array_equal(*by_domain)
     # Lengths are those of the same noise.
     lengths = [np.linalg.norm(codes, axis=-1) for codes in by_domain]
@@ -38,7 +38,7 @@ def test_domains_and_seeds(model):
         sample(model, 0, 3)
 
 
-@pytest.mark.parametrize("domain", ["complete", "restricted", "visited"])
+@pytest.mark.parametrize("domain", ["prior", "half_space", "posterior"])
 def test_a_picture_of_single_capsules_has_a_column_for_each(model, domain):
     rows = sample_rows(model, 3, 7, "single", domain)
     assert len(rows) == 3 and rows[0].shape == (5, 20, 20, 1)

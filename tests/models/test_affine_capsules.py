@@ -125,13 +125,13 @@ def test_the_chart_covers_half_of_the_sphere_one_to_one():
 def test_affine_capsules_without_frames_are_drawn_from_their_half_sphere(small_product):
     model = small_product(use_bias=True)
     bias = np.asarray(model.encoder.experts.bias)
-    codes = model.draw(200, 0, "single", "complete")
+    codes = model.draw(200, 0, "single", "prior")
     own = np.asarray(codes["capsules"])[np.arange(200), codes["capsule"]]
     # The small product has frames: turned codes have no pole, and fill the sphere.
     assert np.mean(np.sum(own * bias[codes["capsule"]], axis=-1) > 0) < 0.7
     model.encoder.frames.center.assign(np.zeros((5, 3)))
     model.encoder.frames.whitening.assign(np.tile(np.eye(3), (5, 1, 1)))
-    half = np.asarray(model.draw(200, 0, "single", "complete")["capsules"])
+    half = np.asarray(model.draw(200, 0, "single", "prior")["capsules"])
     own_half = half[np.arange(200), codes["capsule"]]
     assert (np.sum(own_half * bias[codes["capsule"]], axis=-1) > 0).all()
     lengths = [np.linalg.norm(part, axis=-1) for part in (own, own_half)]

@@ -115,7 +115,7 @@ def test_the_whole_works_as_the_others_do(mixture, tmp_path):
     code = mixture.code(pixels(7) / 255)
     lengths = np.linalg.norm(code["capsules"], axis=-1)
     np.testing.assert_allclose(lengths, code["probabilities"], atol=1e-6)
-    for mode, domain in (("single", "complete"), ("single", "visited"), ("joint", None)):
+    for mode, domain in (("single", "prior"), ("single", "posterior"), ("joint", None)):
         assert mixture.sample(4, 0, mode, domain)["images"].shape == (4, 20, 20, 1)
     x = np.asarray(mixture.to_visible(pixels(4) / 255))
     for seed in (None, 0):

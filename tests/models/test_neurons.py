@@ -116,7 +116,7 @@ def test_a_code_with_features_is_both(product):
         np.testing.assert_array_equal(found[name], rows)
 
 
-@pytest.mark.parametrize("domain", ["complete", "uniform", "visited"])
+@pytest.mark.parametrize("domain", ["prior", "uniform", "posterior"])
 def test_single_codes_are_of_one_capsule(product, domain):
     drawn = product.draw(9, seed=1, mode="single", domain=domain)
     codes, capsule = np.asarray(drawn["capsules"]), np.asarray(drawn["capsule"])

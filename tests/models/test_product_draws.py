@@ -31,7 +31,7 @@ def test_sample(model):
     np.testing.assert_allclose(got["images"], model.decode(got["capsules"])["images"], atol=1e-6)
 
 
-@pytest.mark.parametrize("domain", ["complete", "restricted", "visited"])
+@pytest.mark.parametrize("domain", ["prior", "half_space", "posterior"])
 def test_samples_depend_on_the_seed_alone(model, domain):
     first = model.sample(6, 7, domain=domain)
     for again in (
@@ -66,16 +66,16 @@ def noise():
     return z.astype("float32"), choice.astype("float32"), np.arange(200, dtype="int32") % J
 
 
-def test_the_complete_domain_is_the_gaussian(model, noise):
+def test_the_prior_domain_is_the_gaussian(model, noise):
     z, _, capsule = noise
-    codes = model.single_code(*noise, "complete")
+    codes = model.single_code(*noise, "prior")
     np.testing.assert_allclose(chosen(codes, capsule), squash(z), rtol=1e-6)
     assert np.array_equal(model.single_code(*noise), codes)
 
 
-def test_the_restricted_domain_is_a_half_sphere(model, noise):
+def test_the_half_space_domain_is_a_half_sphere(model, noise):
     z, _, capsule = noise
-    codes = chosen(model.single_code(*noise, "restricted"), capsule)
+    codes = chosen(model.single_code(*noise, "half_space"), capsule)
     mean = np.asarray(model.mean_direction)[capsule]
     assert np.all(np.sum(codes * mean, axis=-1) >= 0)
     # Reflected, not moved: the same vector or its opposite, and both occur.
@@ -85,9 +85,9 @@ def test_the_restricted_domain_is_a_half_sphere(model, noise):
     assert np.all(same ^ opposite) and same.any() and opposite.any()
 
 
-def test_the_visited_domain_is_the_stored_mixture(model, noise):
+def test_the_posterior_domain_is_the_stored_mixture(model, noise):
     z, choice, capsule = noise
-    codes = chosen(model.single_code(*noise, "visited"), capsule)
+    codes = chosen(model.single_code(*noise, "posterior"), capsule)
     _, means, factors = (np.asarray(part) for part in model.visited.get_weights())
     component = (choice > 0.25).astype(int)  # weights 1 and 3
     assert 0 < component.mean() < 1
@@ -122,7 +122,7 @@ def test_sample_joint(model):
 
 @pytest.mark.parametrize("domain", ["half", ""])
 def test_unknown_domains_are_refused(model, noise, domain):
-    match = "`domain` must be one of 'complete', 'restricted', 'visited' in mode 'single'"
+    match = "`domain` must be one of 'prior', 'half_space', 'posterior' in mode 'single'"
     for call in (
         lambda: model.single_code(*noise, domain),
         lambda: model.sample(2, 0, domain=domain),
@@ -133,15 +133,28 @@ def test_unknown_domains_are_refused(model, noise, domain):
 
 
 def test_modes_are_named_where_there_is_none_such(model):
-    assert model.resolve_mode() == ("single", "complete")
+    assert model.resolve_mode() == ("single", "prior")
     assert model.resolve_mode("joint") == ("joint", None)
     with pytest.raises(BadUse, match="one of 'single', 'joint'. Received: mode='chain'"):
         model.sample(2, 0, "chain")
     with pytest.raises(BadUse, match="`domain` must be left out: there is none in mode 'joint'"):
-        model.draw(2, 0, "joint", "visited")
+        model.draw(2, 0, "joint", "posterior")
 
 
 @pytest.mark.parametrize("capsule", [-1, J, np.int64(J)])
 def test_capsules_that_are_not_there_are_refused(model, capsule):
     with pytest.raises(BadUse, match=f"{J} capsules, from 0. Received: capsule={capsule}"):
         model.sample_capsule(capsule, 2, 0)
+
+
+@pytest.mark.parametrize(
+    "former, name",
+    [("complete", "prior"), ("restricted", "half_space"), ("visited", "posterior")],
+)
+def test_former_names_of_domains_draw_the_same(model, former, name):
+    assert model.resolve_mode("single", former) == ("single", name)
+    for drawn in (
+        [model.draw(4, 0, "single", domain)["capsules"] for domain in (former, name)],
+        [model.sample_capsule(1, 4, 0, domain)["capsules"] for domain in (former, name)],
+    ):
+        np.testing.assert_array_equal(*drawn)

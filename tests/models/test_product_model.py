@@ -199,7 +199,7 @@ def test_save_and_load(small_product, shape, tmp_path):
         got, expected = getattr(again, name)(batch), getattr(model, name)(batch)
         for key in expected:
             assert np.array_equal(got[key], expected[key])
-    for domain in ("restricted", "visited"):
+    for domain in ("half_space", "posterior"):
         got, expected = again.sample(4, 5, domain=domain), model.sample(4, 5, domain=domain)
         assert np.array_equal(got["images"], expected["images"])
     # As JSON, which knows no tuples.

@@ -3,14 +3,17 @@
 import subprocess
 import sys
 import warnings
+from types import SimpleNamespace
 
 import pytest
 
 from keras_capsule_poe import families
 from keras_capsule_poe.cli.train import _configuration
 from keras_capsule_poe.cli.train_options import _section_options
-from keras_capsule_poe.errors import ConfigError
-from keras_capsule_poe.training import RunConfig
+from keras_capsule_poe.errors import ConfigError, RunFailed
+from keras_capsule_poe.io.records import write_record
+from keras_capsule_poe.training import RunConfig, RunFolder, claim
+from keras_capsule_poe.training.folder import RUN_FILE
 
 # For each family and former name: a former value, the current name and the current value.
 RATE = ("min_learning_rate_fraction", 0.25)
@@ -160,3 +163,103 @@ def test_the_command_says_it_in_one_line():
     told, error = done.stderr.splitlines()
     assert told == "Warning: rbm.gibbs_steps is deprecated: use rbm.cd_steps=2"
     assert "rbm.wings" in error and done.returncode == 2
+
+
+# What earlier versions wrote in run.json, in part: what is left out has its default.
+SAVED = {
+    "capsules": {
+        "recipe": "paper",
+        "autoencoder": {"filters": 8, "final_rate": 0.02, "least_epoch": 1.0},
+        "encoder": {
+            "iterations": 2, "normalize": "outputs", "scale": 5.0, "l2": 1e-3, "final_rate": 0.2,
+            "start": "clusters", "activation_prior": 2.0, "chain_steps": 3, "balance": 0.03,
+            "frames": True, "visited_components": 4, "capsules": 7,
+        },
+        "decoder": {"iterations": 0, "normalize": "inputs", "scale": "mean", "l2": 1e-4},
+    },
+    "neurons": {
+        "recipe": "latent",
+        "experts": {
+            "iterations": 2, "normalize": "outputs", "scale": 1.0, "balance": 0.0, "passes": 2,
+            "final_rate": 0.1, "start": "noise", "hidden_start": -4.0, "remembered": 256,
+        },
+        "top": {"capsules": 3, "passes": 4, "final_rate": 0.05},
+    },
+    "rbm": {
+        "recipe": "small",
+        "rbm": {"gibbs_steps": 2, "chains_start": "noise", "final_rate": 0.01, "hidden": 16},
+    },
+    "capsnet": {
+        "recipe": "official",
+        "capsnet": {
+            "iterations": 3, "loss": "official", "initial": "official", "fall": "exponential",
+            "decay": 0.96, "least_rate": 1e-6,
+        },
+    },
+    "matrix-capsules": {
+        "recipe": "small",
+        "matrix": {
+            "iterations": 2, "inner_iterations": None, "spread_scaling": "sum", "rise": "linear",
+            "initial": "he", "fall": "cosine", "decay": 0.96, "least_rate": 1e-6, "loss": "spread",
+        },
+    },
+}  # fmt: skip
+# The settings of those that are not the recipe's.
+CHANGED = {
+    "capsules": {
+        "autoencoder.filters": 8,
+        "encoder.routing_iterations": 3,
+        "encoder.softmax_over": "outputs",
+        "encoder.coefficient_sum": 5.0,
+        "encoder.weight_decay": 1e-3,
+        "encoder.min_learning_rate_fraction": 0.2,
+        "encoder.initializer": "clusters",
+        "encoder.activation_prior_weight": 2.0,
+        "encoder.cd_steps": 3,
+        "encoder.load_balancing": 0.03,
+        "encoder.whitening": True,
+        "encoder.posterior_components": 4,
+        "encoder.capsules": 7,
+        "decoder.routing_iterations": 1,
+        "decoder.weight_decay": 1e-4,
+    },
+    "neurons": {
+        "experts.routing_iterations": 3,
+        "experts.cd_steps": 2,
+        "experts.initializer": "noise",
+        "top.capsules": 3,
+        "top.cd_steps": 4,
+    },
+    "rbm": {"rbm.cd_steps": 2, "rbm.chains_initializer": "noise"},
+    "capsnet": {},
+    "matrix-capsules": {},
+}
+
+
+def began(family, folder, saved):
+    """A run whose first trained stage has begun, as an earlier version left it."""
+    config = RunConfig(family, saved["recipe"], dataset="digits", limit=96)
+    values = config.to_dict()
+    for section in family.sections:
+        if section in saved:
+            values[section] = saved[section]
+    run = {"config": values, "fingerprint": None, "run": "a run"}
+    write_record(folder / RUN_FILE, run)
+
+
+@pytest.mark.parametrize("family", families.names())
+def test_a_folder_of_an_earlier_version_is_of_the_same_settings(tmp_path, family):
+    family, saved = families.get(family), SAVED[family]
+    began(family, tmp_path, saved)
+    kept = RunFolder(tmp_path).readable()["config"]
+    read = RunConfig.from_dict(family, kept)
+    wanted = RunConfig(family, saved["recipe"], dataset="digits", limit=96)
+    assert set(wanted.differences(read)) == set(CHANGED[family.name])
+    wanted.update(CHANGED[family.name])
+    assert not wanted.differences(read)
+    read.check((28, 28, 1))
+    run = SimpleNamespace(config=wanted, folder=RunFolder(tmp_path))
+    claim._refuse_differences(run, kept, family.stages)
+    wanted.set(f"{family.stages[-2].section}.batch_size", 3)
+    with pytest.raises(RunFailed, match=r"other settings \(\w+\.batch_size: \d+ -> 3\)"):
+        claim._refuse_differences(run, kept, family.stages)

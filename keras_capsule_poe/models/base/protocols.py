@@ -56,6 +56,10 @@ class CapsuleClassifier:
         raise NotImplementedError
 
 
+# Former names of domains, which still work.
+DOMAINS = {"complete": "prior", "restricted": "half_space", "visited": "posterior"}
+
+
 @dataclasses.dataclass(frozen=True)
 class Mode:
     """One way in which a model samples images."""
@@ -87,9 +91,9 @@ class GenerativeModel:
     Example:
 
     >>> class Digits(GenerativeModel):
-    ...     MODES = {"single": Mode(("complete", "visited")), "joint": Mode()}
+    ...     MODES = {"single": Mode(("prior", "posterior")), "joint": Mode()}
     >>> Digits().resolve_mode(), Digits().resolve_mode("joint")
-    (('single', 'complete'), ('joint', None))
+    (('single', 'prior'), ('joint', None))
     """
 
     TITLE = "Generative model"
@@ -243,6 +247,8 @@ class GenerativeModel:
         if mode not in self.MODES:
             raise BadUse(f"`mode` must be {_listed(self.MODES)}. Received: mode={mode!r}")
         domains = tuple(self.MODES[mode].domains)
+        if domain not in domains and DOMAINS.get(domain) in domains:
+            domain = DOMAINS[domain]
         if domain is None:
             return mode, domains[0] if domains else None
         if domain not in domains:

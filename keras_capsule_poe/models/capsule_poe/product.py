@@ -76,19 +76,19 @@ class CapsuleDraws:
 
         Args:
             noise: Tensor (N, E), standard Gaussian.
-            choice: Tensor (N,), uniform in `[0, 1)`, selects a mixture component for `"visited"`.
+            choice: Tensor (N,), uniform in `[0, 1)`, selects a mixture component for `"posterior"`.
             capsule: Integer tensor (N,), the active capsules.
-            domain: String. `"complete"` is the prior: the squashed noise (Figure 2, left), or for
-                a biased expert directions in the half-sphere around its bias. `"restricted"`
+            domain: String. `"prior"` is the prior: the squashed noise (Figure 2, left), or for
+                a biased expert directions in the half-sphere around its bias. `"half_space"`
                 reflects the squashed noise into the half-space of the mean training direction
-                (Figure 2, right). `"visited"` takes directions from the Gaussian mixture of the
+                (Figure 2, right). `"posterior"` takes directions from the Gaussian mixture of the
                 training codes that the capsule won.
         """
         _, domain = self.resolve_mode("single", domain)
         x = squash(noise)
-        if domain == "visited":
+        if domain == "posterior":
             x = length(x, keepdims=True) * direction(self.visited(noise, choice, capsule))
-        elif domain == "restricted":
+        elif domain == "half_space":
             side = ops.sum(x * ops.take(self.mean_direction, capsule, axis=0), axis=-1)
             x = ops.where((side < 0)[:, None], -x, x)
         elif self.poles is not None:
@@ -218,14 +218,14 @@ class ProductOfExpertCapsules(
         is_affine = self.encoder.experts.bias is not None
         return {
             "single": Mode(
-                ("complete", "restricted", "visited"),
+                ("prior", "half_space", "posterior"),
                 self.capsules,
                 "Each column shows one capsule, all others zero.",
                 {
-                    "complete": chart if is_affine else plain,
-                    "restricted": "Its directions come from the half of the sphere that "
+                    "prior": chart if is_affine else plain,
+                    "half_space": "Its directions come from the half of the sphere that "
                     "training visited.",
-                    "visited": "Its directions come from a mixture fitted to those that training "
+                    "posterior": "Its directions come from a mixture fitted to those that training "
                     "visited.",
                 },
             ),

@@ -432,7 +432,7 @@ def decoder(run):
     def picture(path):
         original = product.from_visible(held_out[:SHOWN])
         decoded = product.decode(held_out_codes[:SHOWN])["images"]
-        single = product.sample(len(original), seed=0, domain="visited")["images"]
+        single = product.sample(len(original), seed=0, domain="posterior")["images"]
         save_grid(path, [original, decoded, single])
 
     def stream(**order):

@@ -152,17 +152,17 @@ class NeuronDraws:
         Args:
             capsule: Integer tensor (N,), the active capsules.
             seed: Integer or scalar integer tensor.
-            domain: String. `"complete"` samples the prior of that capsule exactly, over all 2^E
-                states. `"uniform"` sets each neuron with probability one half. `"visited"` samples
-                p(h | v) of a training image that the capsule won.
+            domain: String. `"prior"` samples the prior of that capsule exactly, over all 2^E
+                states. `"uniform"` sets each neuron with probability one half. `"posterior"`
+                samples p(h | v) of a training image that the capsule won.
         """
         _, domain = self.resolve_mode("single", domain)
         first, second = streams(StatelessSeed(seed), 2)
-        if domain == "complete":
+        if domain == "prior":
             h = draw_states(self.layer.state_log_weights(), capsule, first)
         else:
             p = ops.full((ops.shape(capsule)[0], self.dim), 0.5)
-            if domain == "visited":
+            if domain == "posterior":
                 which = draw_index(ops.zeros((ops.shape(capsule)[0], self.remembered)), second)
                 rows = capsule * self.remembered + which
                 p = ops.take(ops.reshape(self.visited, (-1, self.dim)), rows, axis=0)
@@ -279,13 +279,13 @@ class ProductOfExpertNeurons(
         """Modes `"single"`, one active capsule per image, and `"joint"`."""
         return {
             "single": Mode(
-                ("complete", "uniform", "visited"),
+                ("prior", "uniform", "posterior"),
                 self.capsules,
                 "Each column shows one capsule, all others at rest.",
                 {
-                    "complete": "Its states are drawn exactly, all of them enumerated.",
+                    "prior": "Its states are drawn exactly, all of them enumerated.",
                     "uniform": "All of its states are as likely.",
-                    "visited": "Its states are those of training images that it won.",
+                    "posterior": "Its states are those of training images that it won.",
                 },
             ),
             "joint": Mode(note="All neurons, after Gibbs steps from noise."),
