@@ -20,7 +20,7 @@ from keras_capsule_poe.errors import RunFailed
 _NAME = re.compile(r"\.(?P<target>.+)\.(?P<process>[0-9a-f]{6})[0-9a-f]{2}(\.\w+)?")
 _OLD = ".old"  # marks a folder that was set aside
 # Temporary paths in use by this process.
-_writing = set()
+_writing: set[Path] = set()
 # Errors of file systems without locks.
 _LOCKLESS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
 
