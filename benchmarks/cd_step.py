@@ -41,7 +41,7 @@ def ours(x, kernel):
         return tuple(step(x, kernel, **options))
     maps = functions.BlockMaps(kernel)
     router = functions.Router(maps, functions.RoutingOptions(**options))
-    return tuple(functions.contrastive_divergence(maps, x, router)[:4])
+    return tuple(functions.contrastive_divergence(maps, x, routing=router)[:4])
 
 
 def compiled(name, x, kernel):

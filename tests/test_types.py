@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("functions", "data", "training", "families")
 METHODS = ("encode", "decode", "sample", "reconstruct", "fit")
 # Modules without annotations so far.
-UNTYPED = ("keras_capsule_poe.core.divergence",)
+UNTYPED: tuple[str, ...] = ()
 
 USER = """\
 import keras_capsule_poe as kcp

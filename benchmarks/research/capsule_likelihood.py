@@ -68,7 +68,7 @@ def cosines(model, x, measure):
     rows, router, units = measure.coefficients, measure.router, model.encoder.experts.units
     if rows is not router:
         rows = ops.broadcast_to(rows, (len(x), *rows.shape))
-    update = contrastive_divergence(router.maps, x, rows, units, units).gradient
+    update = contrastive_divergence(router.maps, x, rows, hidden=units, visible=units).gradient
     gradients = [
         importance_gradient(
             router.maps, x, measure.base.draw(DRAWN, seed=seed), measure.coefficients, units

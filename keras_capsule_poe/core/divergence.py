@@ -1,47 +1,315 @@
-"""Gibbs steps between visible and hidden units, as contrastive divergence uses them."""
+"""Contrastive divergence: the hand-derived gradient of products of experts and of RBMs.
+
+`reference_divergence` is Algorithm 1 of Hauser (2019) in plain einsum.
+`contrastive_divergence` gives the same numbers for any units, maps and routing, on slices of a
+batch and on several devices.
+"""
 
 from typing import Any, NamedTuple
 
 from keras import ops
 
+from keras_capsule_poe._types import Seed, Tensor
 from keras_capsule_poe.core.latent_routing import LatentRouter
 from keras_capsule_poe.core.maps import DenseMaps
 from keras_capsule_poe.core.numerics import at_least_float32, whole_number
 from keras_capsule_poe.core.randomness import StatelessSeed, split, streams
 from keras_capsule_poe.core.routing import Router
 from keras_capsule_poe.core.sharding import current_rows, over_images
+from keras_capsule_poe.core.squash import squash
 from keras_capsule_poe.core.units import CAPSULES
 
 
-class Passes:
-    """Gibbs steps for a few images at a time, in the layout of the maps."""
+def reference_divergence(kernel, x, c, cd_steps=1):
+    """Return gradient and reconstruction of Algorithm 1, with einsum and fixed coefficients c."""
+    # Shapes: kernel W (I, J, E, D), visible capsules x (B, I, D), coefficients c (B, I, J).
 
-    def __init__(self, maps, coefficients, hidden, visible, hidden_bias=None, visible_bias=None):
+    def up(x):  # z_j = sum_i c_ij W_ij x_i
+        return ops.einsum("bij,ijed,bid->bje", c, kernel, x)
+
+    def down(y):  # x~_i = squash(sum_j c_ij W_ij^T y_j)
+        return squash(ops.einsum("bij,ijed,bje->bid", c, kernel, y))
+
+    def correlation(z, x):  # the mean over images of -dF/dW_ij = c_ij s(z_j) x_i^T
+        score = 2 * z / (1 + ops.sum(ops.square(z), axis=-1, keepdims=True))
+        return ops.einsum("bij,bje,bid->ijed", c, score, x) / ops.shape(x)[0]
+
+    x_model = x
+    for _ in range(cd_steps):  # a mean-field Gibbs step: experts, then visible capsules
+        x_model = down(squash(up(x_model)))
+    # The gradient raises log P at the data and lowers it at the end of the chain.
+    return correlation(up(x), x) - correlation(up(x_model), x_model), x_model
+
+
+class Divergence(NamedTuple):
+    """Result of contrastive divergence."""
+
+    gradient: Any
+    reconstruction: Any
+    z: Any
+    z_model: Any
+    hidden_bias: Any = None
+    visible_bias: Any = None
+
+
+def contrastive_divergence(
+    maps: Any,
+    x: Tensor,
+    coefficients: Tensor | None = None,
+    routing: Any = None,
+    hidden: Any = CAPSULES,
+    visible: Any = CAPSULES,
+    cd_steps: int = 1,
+    seed: Seed | None = None,
+    chains: Tensor | None = None,
+    hidden_bias: Tensor | None = None,
+    visible_bias: Tensor | None = None,
+) -> Divergence:
+    """Estimate the gradient of log P by contrastive divergence with k steps (CD-k).
+
+        dW_ij = c_ij (s(z_j) x_i^T - s(z~_j) x~_i^T)        averaged over the batch
+
+    The score of the hidden units is `s(z) = -dF/dz`, for capsules `2 z/(1 + |z|^2)`. The
+    pre-activations are z_j = sum_i c_ij W_ij x_i. The chain ends in x~ and z~. A mean-field step
+    of capsules is x~_i = squash(sum_j c_ij W_ij^T squash(z_j)).
+
+    For fixed c, the first term is exactly the gradient of the mean of -F(x) in W. If c is routed
+    from x it is not, because c then depends on W.
+
+    Args:
+        maps: `EinsumMaps`, `BlockMaps` or `DenseMaps`.
+        x: Tensor (B, I, D), visible units of the data; (B, D) for `DenseMaps`.
+        coefficients: Tensor (B, I, J) or (I, J), coupling coefficients for all Gibbs steps. None
+            for `DenseMaps`, and if `routing` is given.
+        routing: A `Router` of the same maps, which routes the start of each chain; or a
+            `LatentRouter`, which updates the coefficients in every step; or None.
+        hidden, visible: Units of the two sides, such as `CapsuleUnits`.
+        cd_steps: int, k of CD-k, the Gibbs steps of the chain.
+        seed: int, scalar integer tensor or `keras.random.SeedGenerator`, to sample all units.
+            None: mean field, without sampling.
+        chains: Tensor (N, I, D), persistent chains: the `reconstruction` of the last call. N must
+            be B if `coefficients` is a tensor (B, I, J). None: the chains start from the data.
+        hidden_bias: Tensor (J, E), added to the hidden pre-activations; or None. It must be None
+            if a `Router` has one.
+        visible_bias: Tensor (I, D), added to the visible pre-activations; or None.
+
+    Returns:
+        `Divergence` with `gradient` (shape of the kernel, an ascent direction), `reconstruction`
+        x~ (N, I, D), `z` (B, J, E), `z_model` z~ (N, J, E), and the ascent directions
+        `hidden_bias` and `visible_bias`, or None.
+
+    Raises:
+        ValueError: If `cd_steps` is not positive, `coefficients` is missing or does not fit the
+            maps or the chains, there are two hidden biases, or the units cannot be sampled.
+
+    Example:
+
+    >>> from keras_capsule_poe.functions import BinaryUnits, DenseMaps
+    >>> x = np.array([[0.0, 1.0, 1.0, 0.0]], "float32")
+    >>> step = contrastive_divergence(DenseMaps(ops.ones((3, 4))), x, hidden=BinaryUnits(),
+    ...                               visible=BinaryUnits(), cd_steps=2, seed=0)
+    >>> step.gradient.shape, step.reconstruction.shape
+    (TensorShape([3, 4]), TensorShape([1, 4]))
+
+    Reference:
+
+    - [Hauser, 2019](https://arxiv.org/abs/1907.11643), Algorithm 1 and Equation 18
+    - [Hinton, 2002](https://doi.org/10.1162/089976602760128018), contrastive divergence
+    - [Tieleman, 2008](https://doi.org/10.1145/1390156.1390290), persistent chains
+    """
+    cd_steps = whole_number("cd_steps", cd_steps)
+    chain = GibbsChain(maps, coefficients, routing, hidden, visible, hidden_bias, visible_bias)
+    seeds = chain.seeds(seed, cd_steps)
+    x = chain.cast(x)
+    images = ops.cast(ops.shape(x)[0], x.dtype)
+
+    def walk(c, z, rows):
+        for step_seeds in seeds:
+            x, c, z = chain.step(c, z, step_seeds, rows)
+        return x, c, z
+
+    if chains is None:
+        shard = current_rows(ops.shape(x)[0])
+
+        def step(x, image, c):
+            x, c, z = chain.start(x, c)
+            x_model, c_model, z_model = walk(c, z, Rows(image, *shard))
+            results = chain.unlay(x_model, z, z_model)
+            data = chain.statistics(c, results[1], x, image, images)
+            model = chain.statistics(c_model, results[2], x_model, image, images)
+            return results, _differences(data, model)
+
+        (x_model, z, z_model), sums = over_images(step, chain.arrays(x), *chain.sizes(2))
+        return _divergence(chain.gradients(sums), x_model, z, z_model)
+
+    chains = chain.cast(chains)
+    chain.check_chains(chains, x)
+    number = ops.shape(chains)[0]
+
+    def data_step(x, image, c):
+        x, c, z = chain.start(x, c)
+        results = chain.unlay(x, z)
+        return results, chain.statistics(c, results[1], x, image, images)
+
+    def model_step(x, image, c):
+        x, c, z = chain.start(x, c)
+        # Persistent chains belong to no image, so they are not sharded.
+        x, c, z = walk(c, z, Rows(image, 0, number))
+        results = chain.unlay(x, z)
+        return results, chain.statistics(c, results[1], x, image, ops.cast(number, x.dtype))
+
+    (_, z), data = over_images(data_step, chain.arrays(x), *chain.sizes(1))
+    (x_model, z_model), model = over_images(model_step, chain.arrays(chains), *chain.sizes(1))
+    return _divergence(chain.gradients(_differences(data, model)), x_model, z, z_model)
+
+
+def decoder_rule(
+    maps: Any,
+    x: Tensor,
+    z: Tensor,
+    coefficients: Tensor | None = None,
+    routing: Router | None = None,
+    units: Any = CAPSULES,
+    visible: Any = CAPSULES,
+    conditional: bool = False,
+) -> Divergence:
+    """Estimate the gradient of decoder maps U by one step of contrastive divergence.
+
+        z~_i  = b_i + sum_j e_ji U_ji x_j
+        x~_j  = squash(sum_i e_ji U_ji^T z~_i)
+        dU_ji = e_ji (s(z_i) x_j^T - s(z~_i) x~_j^T)        averaged over the batch
+        db_i  = s(z_i) - s(z~_i)
+
+    The score is `s(z) = -dF/dz`, for capsules `2 z/(1 + |z|^2)`.
+
+    Args:
+        maps: Maps from the J experts to the I primary capsules.
+        x: Tensor (B, J, E), experts of the data.
+        z: Tensor (B, I, D), pre-activations of the primary capsules of the data.
+        coefficients: Tensor (B, J, I), e_ji. None for `DenseMaps`, and if `routing` is given.
+        routing: A `Router` of the same maps, whose `hidden_bias` is b (I, D); or None.
+        units, visible: Units of the primary capsules and of the experts.
+        conditional: bool, whether the second term uses the experts of the data, x~_j = x_j. The
+            rule then models the primary capsules given the experts.
+
+    Returns:
+        `Divergence` with `gradient` (J, I, D, E), `reconstruction` x~ (B, J, E), `z`,
+        `z_model` z~ (B, I, D), and `hidden_bias` (I, D) or None.
+
+    Raises:
+        ValueError: If `coefficients` is missing.
+
+    Example:
+
+    >>> from keras_capsule_poe.functions import EinsumMaps
+    >>> x, z, e = ops.ones((2, 5, 3)), ops.ones((2, 6, 4)), ops.ones((2, 5, 6))
+    >>> decoder_rule(EinsumMaps(ops.ones((5, 6, 4, 3))), x, z, e).gradient.shape
+    TensorShape([5, 6, 4, 3])
+
+    Reference:
+
+    - [Hauser, 2019](https://arxiv.org/abs/1907.11643), training of the decoder
+    - [Mnih et al., 2011](https://arxiv.org/abs/1202.3748), the conditional form
+    """
+    chain = GibbsChain(maps, coefficients, routing, units, visible)
+    x, z = chain.cast(x), chain.cast(z)
+    images = ops.cast(ops.shape(x)[0], x.dtype)
+
+    def step(x, image, c, z):
+        x, c, z_model = chain.start(x, c)
+        if conditional:
+            results = chain.unlay(x, z_model)
+            # Both terms have the same inputs, so one correlation gives their difference.
+            score = units.score(z) - units.score(results[1])
+            return results, chain.sums(c, score, x, image, images)
+        x_model = visible.mean(maps.down(c, z_model), axis=maps.input_axis)
+        results = chain.unlay(x_model, z_model)
+        data = chain.statistics(c, z, x, image, images)
+        model = chain.statistics(c, results[1], x_model, image, images)
+        return results, _differences(data, model)
+
+    (x_model, z_model), sums = over_images(step, [*chain.arrays(x), z], *chain.sizes(1))
+    return _divergence(chain.gradients(sums), x_model, z, z_model)
+
+
+def chain_step(
+    maps: Any,
+    x: Tensor,
+    coefficients: Tensor | None = None,
+    routing: Any = None,
+    hidden: Any = CAPSULES,
+    visible: Any = CAPSULES,
+    seed: Seed | None = None,
+    hidden_bias: Tensor | None = None,
+    visible_bias: Tensor | None = None,
+) -> Tensor:
+    """Return the visible units after one Gibbs step, up and down.
+
+    Args:
+        maps, x, coefficients, routing, hidden, visible, hidden_bias, visible_bias: See
+            `contrastive_divergence`.
+        seed: int, scalar integer tensor or `keras.random.SeedGenerator`, to sample all units.
+            None: mean field.
+
+    Returns:
+        Tensor of the shape of `x`.
+
+    Example:
+
+    >>> from keras_capsule_poe.functions import EinsumMaps
+    >>> x, c = ops.ones((2, 6, 4)), ops.ones((2, 6, 5))
+    >>> chain_step(EinsumMaps(ops.ones((6, 5, 3, 4))), x, c).shape
+    TensorShape([2, 6, 4])
+    """
+    chain = GibbsChain(maps, coefficients, routing, hidden, visible, hidden_bias, visible_bias)
+    (seeds,) = chain.seeds(seed, 1)
+    x = chain.cast(x)
+    shard = current_rows(ops.shape(x)[0])
+
+    def step(x, image, c):
+        x, c, z = chain.start(x, c)
+        x, _ = chain.states(c, z, seeds, Rows(image, *shard))
+        return [maps.unlay_inputs(x)], []
+
+    return over_images(step, chain.arrays(x), maps.images_at_once(), [maps.input_shape], [])[0][0]
+
+
+def _differences(data, model):
+    return [d - m for d, m in zip(data, model)]
+
+
+def _divergence(gradients, x_model, z, z_model):
+    gradient, *biases = gradients
+    return Divergence(gradient, x_model, z, z_model, *biases)
+
+
+class Rows(NamedTuple):
+    """Rows of a batch that draw random numbers, so that slices and shards do not change them."""
+
+    number: Any  # int32 (B,), from one; rows of padding have zero; None: all rows
+    offset: Any  # of the shard in the whole batch
+    total: Any  # rows of the whole batch; their leading sizes if `number` is None
+
+
+class GibbsChain:
+    """Gibbs steps between visible and hidden units, in the layout of the maps. Stateless."""
+
+    def __init__(
+        self, maps, coefficients, routing, hidden, visible, hidden_bias=None, visible_bias=None
+    ):
         self._maps, self._hidden, self._visible = maps, hidden, visible
-        self._rows = self._whole = None
         self._laid = hidden.laid(maps.lay_outputs), visible.laid(maps.lay_inputs)
-        is_router = isinstance(coefficients, (Router, LatentRouter))
-        self._router = coefficients if is_router else None
-        self._coefficients = None if self._router else coefficients
-        self._is_latent = isinstance(coefficients, LatentRouter)
-        if coefficients is None and not isinstance(maps, DenseMaps):
-            raise ValueError(
-                "`coefficients` must be a tensor or a Router: only DenseMaps do without. "
-                "Received: coefficients=None"
-            )
-        if self._router and type(self._router.maps) is not type(maps):
-            raise ValueError(
-                "`coefficients` must be a Router over maps of the same kind. Received: a Router "
-                f"over {type(self._router.maps).__name__}, and {type(maps).__name__}"
-            )
+        self._coefficients, self._router = coefficients, routing
+        self._is_latent = isinstance(routing, LatentRouter)
+        _check_routing(maps, coefficients, routing)
         # A router with a hidden bias has already added it to the pre-activations.
-        self._is_routed_bias = getattr(self._router, "hidden_bias", None) is not None
+        self._is_routed_bias = getattr(routing, "hidden_bias", None) is not None
         if self._is_routed_bias:
             if hidden_bias is not None:
                 raise ValueError(
                     "`hidden_bias` must be None beside a Router that has one. Received: both"
                 )
-            hidden_bias = self._router.hidden_bias
+            hidden_bias = routing.hidden_bias
         self._biases = [
             None if bias is None else self.cast(bias) for bias in (hidden_bias, visible_bias)
         ]
@@ -76,77 +344,77 @@ class Passes:
                 f"{x.shape[0]} images"
             )
 
-    def all_at_once(self, x):
-        """Use all images of `x` at once; their image numbers are then None."""
-        self._whole = ops.shape(x)[: len(x.shape) - len(self._maps.input_shape)]
+    def all_rows(self, x):
+        """Return the `Rows` of all images of `x` (..., I, D), used at once."""
+        return Rows(None, 0, ops.shape(x)[: len(x.shape) - len(self._maps.input_shape)])
 
-    def arrays(self, x, *more, of_batch=True):
-        """Return the arrays that `over_images` slices; chains (not `of_batch`) have no shards."""
-        images = ops.shape(x)[0]
-        self._rows = current_rows(images) if of_batch else (0, images)
-        c = [] if self._coefficients is None else [self.cast(self._coefficients)]
-        if c and len(c[0].shape) == 2:
-            c = [ops.broadcast_to(c[0][None], (ops.shape(x)[0], *c[0].shape))]
-        # Image numbers start at one: padding of a slice has number zero.
-        return [x, *more, *c, ops.arange(ops.shape(x)[0], dtype="int32") + 1]
+    def arrays(self, x):
+        """Return what `over_images` slices: x, image numbers from one, coefficients or None."""
+        images, c = ops.shape(x)[0], self._coefficients
+        if c is not None:
+            c = self.cast(c)
+            c = ops.broadcast_to(c[None], (images, *c.shape)) if len(c.shape) == 2 else c
+        # Padding of a slice has number zero.
+        return [x, ops.arange(images, dtype="int32") + 1, c]
 
-    def start(self, x, *more):
-        """Return inputs, coefficients, hidden pre-activations and image numbers."""
-        *c, image = more
+    def sizes(self, outputs):
+        """Return for `over_images`: images per slice, shapes of the results and of the sums."""
+        maps = self._maps
+        shapes = [maps.input_shape] + outputs * [maps.output_shape]
+        sums = [*maps.map_shapes, *(bias.shape for bias in self._biases if bias is not None)]
+        return maps.images_at_once(), shapes, sums
+
+    def start(self, x, c):
+        """Return inputs, coefficients and hidden pre-activations, in the layout of the maps."""
         x = self._maps.lay_inputs(x)
         if self._router:
-            c, collectives = self._router.steps(x)
-            z = collectives[-1]
-            return x, c, z if self._is_routed_bias else self._with_bias(z, 0), image
-        c = self._maps.lay_pairs(c[0]) if c else None
-        return x, c, self._with_bias(self._maps.up(c, x), 0), image
-
-    def step(self, c, z, seeds, image):
-        """Return visible units, coefficients and hidden pre-activations after one Gibbs step."""
-        x, y = self.states(c, z, seeds, image)
-        if self._is_latent:
-            c = self._parents(x, y, seeds, image)
+            c, pre_activations = self._router.steps(x)
+            z = pre_activations[-1]
+            return x, c, z if self._is_routed_bias else self._with_bias(z, 0)
+        c = None if c is None else self._maps.lay_pairs(c)
         return x, c, self._with_bias(self._maps.up(c, x), 0)
 
-    def sweep(self, c, x, seeds, image):
-        """Return visible units, the hidden units that gave them, and parents given both."""
-        x, y = self.states(c, self._with_bias(self._maps.up(c, x), 0), seeds, image)
-        return x, y, self._parents(x, y, seeds, image)
+    def step(self, c, z, seeds, rows):
+        """Return visible units, coefficients and hidden pre-activations after one Gibbs step."""
+        x, y = self.states(c, z, seeds, rows)
+        if self._is_latent:
+            c = self._parents(x, y, seeds, rows)
+        return x, c, self._with_bias(self._maps.up(c, x), 0)
 
-    def _parents(self, x, y, seeds, image):
+    def joint_step(self, c, x, seeds, rows):
+        """Return visible units, the hidden units that gave them, and parents given both."""
+        x, y = self.states(c, self._with_bias(self._maps.up(c, x), 0), seeds, rows)
+        return x, y, self._parents(x, y, seeds, rows)
+
+    def _parents(self, x, y, seeds, rows):
         if seeds is None:
             return self._router.given(x, y)
         pairs = self._maps.inputs, self._maps.outputs
-        noise = self._own(self._router.noise, pairs, x.dtype, seeds[2], image)
+        noise = self._own(self._router.noise, pairs, x.dtype, seeds[2], rows)
         return self._router.given(x, y, noise)
 
-    def down(self, c, z, seeds, image):
-        """Return visible units, given the hidden pre-activations."""
-        return self.states(c, z, seeds, image)[0]
-
-    def states(self, c, z, seeds, image):
+    def states(self, c, z, seeds, rows):
         """Return visible and hidden units, given the hidden pre-activations."""
         maps, (first, second) = self._maps, (None, None) if seeds is None else (seeds[0], seeds[1])
         hidden, visible = self._laid
         if seeds is None:
             y = hidden.mean(z, axis=maps.output_axis)
         else:
-            noise = self._own(hidden.noise, maps.output_shape, z.dtype, first, image)
+            noise = self._own(hidden.noise, maps.output_shape, z.dtype, first, rows)
             y = hidden.drawn(z, maps.lay_outputs(noise))
-        field = self._with_bias(maps.down(c, y), 1)
+        z = self._with_bias(maps.down(c, y), 1)
         if seeds is None:
-            return visible.mean(field, axis=maps.input_axis), y
-        noise = self._own(visible.noise, maps.input_shape, field.dtype, second, image)
-        return visible.drawn(field, maps.lay_inputs(noise)), y
+            return visible.mean(z, axis=maps.input_axis), y
+        noise = self._own(visible.noise, maps.input_shape, z.dtype, second, rows)
+        return visible.drawn(z, maps.lay_inputs(noise)), y
 
-    def _own(self, draw, shape, dtype, seed, image):
+    def _own(self, draw, shape, dtype, seed, rows):
         seed = StatelessSeed(seed[0], seed[1] + 1)
-        if image is None:
-            return draw((*self._whole, *shape), dtype, seed)
+        if rows.number is None:
+            return draw((*rows.total, *shape), dtype, seed)
         # Draw for all images and select: the noise depends on neither slices nor shards.
-        start, total = self._rows
-        noise = draw((total, *shape), dtype, seed)
-        return ops.take(noise, start + ops.maximum(image - 1, 0), axis=0)
+        noise = draw((rows.total, *shape), dtype, seed)
+        return ops.take(noise, rows.offset + ops.maximum(rows.number - 1, 0), axis=0)
 
     def _with_bias(self, z, side):
         bias = self._biases[side]
@@ -156,14 +424,14 @@ class Passes:
 
     def statistics(self, c, z, x, image, images):
         """Return the sums over images for the gradients, given z (B, J, E)."""
-        return self.sums(c, self._hidden.pull(z), x, image, images)
+        return self.sums(c, self._hidden.score(z), x, image, images)
 
-    def sums(self, c, pull, x, image, images):
+    def sums(self, c, score, x, image, images):
         """Return the sums over images for the gradients, given scores (B, J, E)."""
-        pull = self.mean(pull, image, images)
-        sums = list(self._maps.correlation(c, self._maps.lay_outputs(pull), x))
+        score = self.mean(score, image, images)
+        sums = list(self._maps.correlation(c, self._maps.lay_outputs(score), x))
         if self._biases[0] is not None:
-            sums.append(ops.sum(pull, axis=0))
+            sums.append(ops.sum(score, axis=0))
         if self._biases[1] is not None:
             x = self.mean(self._maps.unlay_inputs(x), image, images)
             sums.append(ops.sum(x, axis=0))
@@ -179,13 +447,6 @@ class Passes:
         """Return inputs and outputs in their original layout."""
         return [self._maps.unlay_inputs(x), *(self._maps.unlay_outputs(each) for each in z)]
 
-    def over(self, step, outputs, x, *more, of_batch=True):
-        """Run `step` on slices of all images; return per-image results and sums over images."""
-        maps, arrays = self._maps, self.arrays(x, *more, of_batch=of_batch)
-        shapes = [maps.input_shape] + outputs * [maps.output_shape]
-        sums = [*maps.map_shapes, *(bias.shape for bias in self._biases if bias is not None)]
-        return over_images(step, arrays, maps.images_at_once(), shapes, sums)
-
     def gradients(self, sums):
         """Return the gradients of the kernel and the two biases from sums over images."""
         blocks = len(self._maps.map_shapes)
@@ -194,248 +455,43 @@ class Passes:
         return kernel, *biases
 
 
-class Divergence(NamedTuple):
-    """Result of contrastive divergence."""
-
-    gradient: Any
-    reconstruction: Any
-    z: Any
-    z_model: Any
-    hidden_bias: Any = None
-    visible_bias: Any = None
-
-
-def contrastive_divergence(
-    maps,
-    x,
-    coefficients=None,
-    hidden=CAPSULES,
-    visible=CAPSULES,
-    steps=1,
-    seed=None,
-    chains=None,
-    hidden_bias=None,
-    visible_bias=None,
-):
-    """Estimate the gradient of log P by contrastive divergence with k steps (CD-k).
-
-        dW_ij = c_ij (s(z_j) x_i^T - s(z~_j) x~_i^T)        averaged over the batch
-
-    The score of the hidden units is `s(z) = -dF/dz`, for capsules `2 z/(1 + |z|^2)`. The
-    pre-activations are z_j = sum_i c_ij W_ij x_i. The chain ends in x~ and z~. A mean-field step
-    of capsules is x~_i = squash(sum_j c_ij W_ij^T squash(z_j)).
-
-    For fixed c, the first term is exactly the gradient of the mean of -F(x) in W. If c is routed
-    from x it is not, because c then depends on W.
-
-    Args:
-        maps: `EinsumMaps`, `BlockMaps` or `DenseMaps`.
-        x: Tensor (B, I, D), visible units of the data; (B, D) for `DenseMaps`.
-        coefficients: Tensor (B, I, J) or (I, J), the same in every step. Or a `Router` of the
-            same maps, which routes the start of each chain. Or a `LatentRouter`, which updates
-            the coefficients in every step. None for `DenseMaps`.
-        hidden, visible: Units of the two sides, such as `CapsuleUnits`.
-        steps: int, k, Gibbs steps of the chain.
-        seed: int, scalar integer tensor or `keras.random.SeedGenerator`, to sample all units.
-            None: mean field, without sampling.
-        chains: Tensor (N, I, D), persistent chains: the `reconstruction` of the last call. N must
-            be B if `coefficients` is a tensor (B, I, J). None: the chains start from the data.
-        hidden_bias: Tensor (J, E), added to the hidden pre-activations; or None. It must be None
-            if a `Router` has one.
-        visible_bias: Tensor (I, D), added to the visible pre-activations; or None.
-
-    Returns:
-        `Divergence` with `gradient` (shape of the kernel, an ascent direction), `reconstruction`
-        x~ (N, I, D), `z` (B, J, E), `z_model` z~ (N, J, E), and the ascent directions
-        `hidden_bias` and `visible_bias`, or None.
-
-    Raises:
-        ValueError: If `steps` is not positive, `coefficients` is missing or does not fit the maps
-            or the chains, there are two hidden biases, or the units cannot be sampled.
-
-    Example:
-
-    >>> from keras_capsule_poe.functions import BinaryUnits, DenseMaps
-    >>> x = np.array([[0.0, 1.0, 1.0, 0.0]], "float32")
-    >>> step = contrastive_divergence(DenseMaps(ops.ones((3, 4))), x, hidden=BinaryUnits(),
-    ...                               visible=BinaryUnits(), steps=2, seed=0)
-    >>> step.gradient.shape, step.reconstruction.shape
-    (TensorShape([3, 4]), TensorShape([1, 4]))
-
-    Reference:
-
-    - [Hauser, 2019](https://arxiv.org/abs/1907.11643), Algorithm 1 and Equation 18
-    - [Hinton, 2002](https://doi.org/10.1162/089976602760128018), contrastive divergence
-    - [Tieleman, 2008](https://doi.org/10.1145/1390156.1390290), persistent chains
-    """
-    steps = whole_number("steps", steps)
-    chain = Passes(maps, coefficients, hidden, visible, hidden_bias, visible_bias)
-    seeds = chain.seeds(seed, steps)
-    x = chain.cast(x)
-    images = ops.cast(ops.shape(x)[0], x.dtype)
-
-    def walk(x, c, z, image):
-        for two in seeds:
-            x, c, z = chain.step(c, z, two, image)
-        return x, c, z
-
-    if chains is None:
-
-        def step(*arrays):
-            x, c, z, image = chain.start(*arrays)
-            x_model, c_model, z_model = walk(x, c, z, image)
-            results = chain.unlay(x_model, z, z_model)
-            data = chain.statistics(c, results[1], x, image, images)
-            model = chain.statistics(c_model, results[2], x_model, image, images)
-            return results, _differences(data, model)
-
-        (x_model, z, z_model), sums = chain.over(step, 2, x)
-        return _divergence(chain.gradients(sums), x_model, z, z_model)
-
-    chains = chain.cast(chains)
-    chain.check_chains(chains, x)
-    number = ops.cast(ops.shape(chains)[0], x.dtype)
-
-    def data_step(*arrays):
-        x, c, z, image = chain.start(*arrays)
-        results = chain.unlay(x, z)
-        return results, chain.statistics(c, results[1], x, image, images)
-
-    def model_step(*arrays):
-        x, c, z, image = chain.start(*arrays)
-        x, c, z = walk(x, c, z, image)
-        results = chain.unlay(x, z)
-        return results, chain.statistics(c, results[1], x, image, number)
-
-    (_, z), data = chain.over(data_step, 1, x)
-    (x_model, z_model), model = chain.over(model_step, 1, chains, of_batch=False)
-    return _divergence(chain.gradients(_differences(data, model)), x_model, z, z_model)
-
-
-def decoder_rule(
-    maps, x, z, coefficients=None, units=CAPSULES, visible=CAPSULES, conditional=False
-):
-    """Estimate the gradient of decoder maps U by one step of contrastive divergence.
-
-        z~_i  = b_i + sum_j e_ji U_ji x_j
-        x~_j  = squash(sum_i e_ji U_ji^T z~_i)
-        dU_ji = e_ji (s(z_i) x_j^T - s(z~_i) x~_j^T)        averaged over the batch
-        db_i  = s(z_i) - s(z~_i)
-
-    The score is `s(z) = -dF/dz`, for capsules `2 z/(1 + |z|^2)`.
-
-    Args:
-        maps: Maps from the J experts to the I primary capsules.
-        x: Tensor (B, J, E), experts of the data.
-        z: Tensor (B, I, D), pre-activations of the primary capsules of the data.
-        coefficients: Tensor (B, J, I), e_ji; or a `Router` of the same maps, whose `hidden_bias`
-            is b (I, D); or None for `DenseMaps`.
-        units, visible: Units of the primary capsules and of the experts.
-        conditional: bool, whether the second term uses the experts of the data, x~_j = x_j. The
-            rule then models the primary capsules given the experts.
-
-    Returns:
-        `Divergence` with `gradient` (J, I, D, E), `reconstruction` x~ (B, J, E), `z`,
-        `z_model` z~ (B, I, D), and `hidden_bias` (I, D) or None.
-
-    Raises:
-        ValueError: If `coefficients` is missing.
-
-    Example:
-
-    >>> from keras_capsule_poe.functions import EinsumMaps
-    >>> x, z, e = ops.ones((2, 5, 3)), ops.ones((2, 6, 4)), ops.ones((2, 5, 6))
-    >>> decoder_rule(EinsumMaps(ops.ones((5, 6, 4, 3))), x, z, e).gradient.shape
-    TensorShape([5, 6, 4, 3])
-
-    Reference:
-
-    - [Hauser, 2019](https://arxiv.org/abs/1907.11643), training of the decoder
-    - [Mnih et al., 2011](https://arxiv.org/abs/1202.3748), the conditional form
-    """
-    chain = Passes(maps, coefficients, units, visible)
-    x, z = chain.cast(x), chain.cast(z)
-    images = ops.cast(ops.shape(x)[0], x.dtype)
-
-    def step(x, z, *more):
-        x, c, z_model, image = chain.start(x, *more)
-        if conditional:
-            results = chain.unlay(x, z_model)
-            # Both terms have the same inputs, so one correlation gives their difference.
-            pull = units.pull(z) - units.pull(results[1])
-            return results, chain.sums(c, pull, x, image, images)
-        x_model = visible.mean(maps.down(c, z_model), axis=maps.input_axis)
-        results = chain.unlay(x_model, z_model)
-        data = chain.statistics(c, z, x, image, images)
-        model = chain.statistics(c, results[1], x_model, image, images)
-        return results, _differences(data, model)
-
-    (x_model, z_model), sums = chain.over(step, 1, x, z)
-    return _divergence(chain.gradients(sums), x_model, z, z_model)
-
-
-def chain_step(
-    maps,
-    x,
-    coefficients=None,
-    hidden=CAPSULES,
-    visible=CAPSULES,
-    seed=None,
-    hidden_bias=None,
-    visible_bias=None,
-):
-    """Return the visible units after one Gibbs step, up and down.
-
-    Args:
-        maps, x, coefficients, hidden, visible, hidden_bias, visible_bias: See
-            `contrastive_divergence`.
-        seed: int, scalar integer tensor or `keras.random.SeedGenerator`, to sample all units.
-            None: mean field.
-
-    Returns:
-        Tensor of the shape of `x`.
-
-    Example:
-
-    >>> from keras_capsule_poe.functions import EinsumMaps
-    >>> x, c = ops.ones((2, 6, 4)), ops.ones((2, 6, 5))
-    >>> chain_step(EinsumMaps(ops.ones((6, 5, 3, 4))), x, c).shape
-    TensorShape([2, 6, 4])
-    """
-    chain = Passes(maps, coefficients, hidden, visible, hidden_bias, visible_bias)
-    (seeds,) = chain.seeds(seed, 1)
-
-    def step(*arrays):
-        _, c, z, image = chain.start(*arrays)
-        return [maps.unlay_inputs(chain.down(c, z, seeds, image))], []
-
-    return over_images(
-        step, chain.arrays(chain.cast(x)), maps.images_at_once(), [maps.input_shape], []
-    )[0][0]
-
-
-def _differences(data, model):
-    return [d - m for d, m in zip(data, model)]
-
-
-def _divergence(gradients, x_model, z, z_model):
-    gradient, *biases = gradients
-    return Divergence(gradient, x_model, z, z_model, *biases)
+def _check_routing(maps, coefficients, routing):
+    """Raise ValueError unless exactly one of coefficients and routing fits the maps."""
+    if hasattr(coefficients, "maps"):
+        raise ValueError(
+            "`coefficients` must be a tensor: give a router as `routing`. "
+            f"Received: coefficients={coefficients!r}"
+        )
+    if coefficients is not None and routing is not None:
+        raise ValueError(
+            "`coefficients` must be None if `routing` is given. Received: both a tensor and "
+            f"a {type(routing).__name__}"
+        )
+    if coefficients is None and routing is None and not isinstance(maps, DenseMaps):
+        raise ValueError(
+            "`coefficients` or `routing` must be given: only DenseMaps need neither. "
+            "Received: coefficients=None, routing=None"
+        )
+    if routing is not None and type(routing.maps) is not type(maps):
+        raise ValueError(
+            "`routing` must be a Router over maps of the same kind. Received: a Router "
+            f"over {type(routing.maps).__name__}, and {type(maps).__name__}"
+        )
 
 
 def latent_chain(router, harmonium, x, coefficients, steps, seed):
     """Return x, y and coefficients after Gibbs steps over all three layers; no seed: mean field."""
     maps = harmonium.maps
     biases = harmonium.hidden_bias, harmonium.visible_bias
-    chain = Passes(maps, router, harmonium.hidden, harmonium.visible, *biases)
+    chain = GibbsChain(maps, None, router, harmonium.hidden, harmonium.visible, *biases)
     stream = None if seed is None else streams(seed, 1)[0]
+    x, c = chain.cast(x), chain.cast(coefficients)
+    rows = chain.all_rows(x)
 
-    def sweep(i, state):
+    def step(i, state):
         x, _, c = state
         (seeds,) = chain.seeds(None if stream is None else stream.later(i), 1)
-        x, y, c = chain.sweep(maps.lay_pairs(c), maps.lay_inputs(x), seeds, None)
+        x, y, c = chain.joint_step(maps.lay_pairs(c), maps.lay_inputs(x), seeds, rows)
         return maps.unlay_inputs(x), maps.unlay_outputs(y), maps.unlay_pairs(c)
 
-    x, c = chain.cast(x), chain.cast(coefficients)
-    chain.all_at_once(x)
-    return ops.fori_loop(1, steps, sweep, sweep(0, (x, None, c)))
+    return ops.fori_loop(1, steps, step, step(0, (x, None, c)))

@@ -6,7 +6,7 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe._types import Seed, Tensor
-from keras_capsule_poe.core.divergence import Passes
+from keras_capsule_poe.core.divergence import GibbsChain
 from keras_capsule_poe.core.maps import DenseMaps
 from keras_capsule_poe.core.numerics import at_least_float32, whole_number
 from keras_capsule_poe.core.randomness import streams
@@ -104,9 +104,9 @@ class CentredUnits(Drawn, ExponentialUnits):
         """Return the units' mean less the offset, of the shape of z."""
         return self._centred(self.units.mean(z, axis))
 
-    def pull(self, z, axis=-1):
+    def score(self, z, axis=-1):
         """Return the score -dF/dz, that of the units less the offset."""
-        return self._centred(self.units.pull(z, axis))
+        return self._centred(self.units.score(z, axis))
 
     def free_energy(self, z, axis=-1):
         """Return the units' free energy plus offset.z, summed over `axis`."""
@@ -159,10 +159,10 @@ class TemperedUnits(Drawn, ExponentialUnits):
         """Return the units' mean at the tempered pre-activation."""
         return self.units.mean(self._tempered(z), axis)
 
-    def pull(self, z, axis=-1):
+    def score(self, z, axis=-1):
         """Return the score -dF/dz, beta times that of the units."""
         z = self._tempered(z)
-        return ops.convert_to_tensor(self.beta, dtype=z.dtype) * self.units.pull(z, axis)
+        return ops.convert_to_tensor(self.beta, dtype=z.dtype) * self.units.score(z, axis)
 
     def free_energy(self, z, axis=-1):
         """Return the units' free energy at the tempered pre-activation."""
@@ -310,10 +310,10 @@ class Harmonium:
             self.coefficients,
         )
 
-    def passes(self):
-        """Return the Gibbs chain (`Passes`) of the RBM, used with `pairs`."""
+    def chain(self):
+        """Return the `GibbsChain` of the RBM, used with `pairs`."""
         biases = self.hidden_bias, self.visible_bias
-        return Passes(self.maps, self.coefficients, self.hidden, self.visible, *biases)
+        return GibbsChain(self.maps, self.coefficients, None, self.hidden, self.visible, *biases)
 
     def pairs(self, images):
         """Return the coupling coefficients of a number of images in the maps' layout, or None."""
@@ -352,11 +352,11 @@ def gibbs_step(
     - [Geman & Geman, 1984](https://doi.org/10.1109/TPAMI.1984.4767596)
     """
     fields = harmonium.fields(x) if fields is None else fields
-    maps, chain = harmonium.maps, harmonium.passes()
+    maps, chain = harmonium.maps, harmonium.chain()
     (seeds,) = chain.seeds(seed, 1)
-    chain.all_at_once(fields)
+    rows = chain.all_rows(fields)
     c = harmonium.pairs(ops.shape(fields)[0])
-    x, y = chain.states(c, maps.lay_outputs(fields), seeds, None)
+    x, y = chain.states(c, maps.lay_outputs(fields), seeds, rows)
     return maps.unlay_inputs(x), maps.unlay_outputs(y)
 
 

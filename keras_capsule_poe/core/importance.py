@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from keras_capsule_poe.core.divergence import Passes
+from keras_capsule_poe.core.divergence import GibbsChain
 from keras_capsule_poe.core.maps import DenseMaps
 from keras_capsule_poe.core.numerics import at_least_float32
 from keras_capsule_poe.core.routing import Router
@@ -48,27 +48,22 @@ class ImportanceGradient(NamedTuple):
 def importance_gradient(maps, x, draws, coefficients, units=CAPSULES, hidden_bias=None):
     """Estimate the likelihood gradient; the model term is an importance average over draws."""
 
-    def pulled(x, weights):
+    def weighted(x, weights):
         """Return sums over x of weight times c_ij score(z_j) x_i^T."""
-        rows = coefficients
-        if not isinstance(coefficients, Router):
-            shape = (ops.shape(x)[0], *coefficients.shape)
-            rows = ops.broadcast_to(ops.cast(coefficients, maps.kernel.dtype), shape)
-        chain = Passes(maps, rows, units, units, hidden_bias)
-
-        def step(*arrays):
-            inputs, c, z, _ = chain.start(*arrays)
-            (z,) = chain.unlay(inputs, z)[1:]
-            share = weights(-free_energy(z, units))
-            pull = share[:, None, None] * units.pull(z)
-            # The weights already contain the mean.
-            return chain, share, chain.sums(c, pull, inputs, ops.ones_like(share), 1)
-
-        return step(*chain.arrays(chain.cast(x)))
+        is_router = isinstance(coefficients, Router)
+        c, routing = (None, coefficients) if is_router else (coefficients, None)
+        chain = GibbsChain(maps, c, routing, units, units, hidden_bias)
+        x, _, c = chain.arrays(chain.cast(x))
+        inputs, c, z = chain.start(x, c)
+        (z,) = chain.unlay(inputs, z)[1:]
+        share = weights(-free_energy(z, units))
+        score = share[:, None, None] * units.score(z)
+        # The weights already contain the mean.
+        return chain, share, chain.sums(c, score, inputs, ops.ones_like(share), 1)
 
     # Consistent, and accurate while w varies little under the draws; see `effective`.
     images = ops.shape(x)[0]
-    *_, data = pulled(x, lambda values: ops.ones_like(values) / ops.cast(images, values.dtype))
-    chain, share, model = pulled(draws, ops.softmax)
+    *_, data = weighted(x, lambda values: ops.ones_like(values) / ops.cast(images, values.dtype))
+    chain, share, model = weighted(draws, ops.softmax)
     gradient, bias, _ = chain.gradients([d - m for d, m in zip(data, model)])
     return ImportanceGradient(gradient, 1 / ops.sum(ops.square(share)), bias)

@@ -229,10 +229,10 @@ class Router:
 
     def _laid_logits(self, x):
         """Return the list of the logits of each iteration, in the layout of the maps."""
-        measured, pull, found = self._agreement.measure(x), 0.0, []
+        measured, score, found = self._agreement.measure(x), 0.0, []
         for z in self.steps(x)[1][:-1]:
-            pull = self._pulled(pull, z)
-            found.append(self._logits(self._agreement.of(measured, pull), z))
+            score = self._pulled(score, z)
+            found.append(self._logits(self._agreement.of(measured, score), z))
         return found
 
     def steps(self, x):
@@ -243,17 +243,17 @@ class Router:
         steps = [z]
         if self._options.iterations == 0:
             return self.maps.equal_pairs(scale * self._share, x), steps
-        measured, pull = self._agreement.measure(x), 0.0
+        measured, score = self._agreement.measure(x), 0.0
         for _ in range(self._options.iterations):
-            pull = self._pulled(pull, z)
-            c = self._coefficients(self._agreement.of(measured, pull), z)
+            score = self._pulled(score, z)
+            c = self._coefficients(self._agreement.of(measured, score), z)
             z = self._with_bias(self.maps.up(c, x))
             steps.append(z)
         return c, steps
 
-    def _pulled(self, pull, z):
+    def _pulled(self, score, z):
         more = self._numbers.temperature * self._direction(z)
-        return more if self._is_replaced else pull + more
+        return more if self._is_replaced else score + more
 
     def _with_bias(self, z):
         return z if self._laid_bias is None else z + self._laid_bias

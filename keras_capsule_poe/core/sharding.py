@@ -49,7 +49,10 @@ def _dropped_ones(shape, rate, dtype, seed):
 
 
 def over_images(step, arrays, at_once, results, sums, together=1):
-    """Run `step` on slices of at most `at_once` images; return (per-image results, sums)."""
+    """Run `step` on slices of at most `at_once` images; return (per-image results, sums).
+
+    An array may be None; `step` then gets None.
+    """
     size, dtype = ops.shape(arrays[0])[0], arrays[0].dtype
     is_known = isinstance(size, int) and isinstance(at_once, int)
     if at_once is None or (is_known and size <= at_once):
@@ -64,8 +67,9 @@ def over_images(step, arrays, at_once, results, sums, together=1):
     def sliced(done):
         where = done + ops.arange(length)
         within = where < size
-        taken = [ops.take(a, ops.minimum(where, size - 1), axis=0) for a in arrays]
-        return where, *step(*(a * _fitting(within, a) for a in taken))
+        rows = ops.minimum(where, size - 1)
+        taken = [None if a is None else ops.take(a, rows, axis=0) for a in arrays]
+        return where, *step(*(None if a is None else a * _fitting(within, a) for a in taken))
 
     def body(done, totals, added):
         for where, new, more in [sliced(done + k * length) for k in range(together)]:

@@ -33,15 +33,15 @@ class CapsuleUnits:
         """Return squash(z), of the shape of z."""
         return squash(z, axis=axis)
 
-    def pull(self, z, axis=-1):
+    def score(self, z, axis=-1):
         """Return the score `-dF/dz = 2 z/(1 + |z|^2)`, of the shape of z and at most length one."""
         z = ops.convert_to_tensor(z)
         wide = at_least_float32(z)
         n = length(wide, axis=axis, keepdims=True)
         inverse = 1 / ops.maximum(n, 1)
         # Multiply by 1/n twice, because 1/n^2 underflows for a long vector.
-        pull = wide * inverse * (2 * inverse / (1 + ops.square(folded(n))))
-        return ops.cast(pull, z.dtype)
+        score = wide * inverse * (2 * inverse / (1 + ops.square(folded(n))))
+        return ops.cast(score, z.dtype)
 
     def free_energy(self, z, axis=-1):
         """Return `F = -log(1 + |z|^2)` in nats, zero or negative, without the axis."""
@@ -87,7 +87,7 @@ class ExponentialUnits:
         """Return these units for the layout of some maps."""
         return self
 
-    def pull(self, z, axis=-1):
+    def score(self, z, axis=-1):
         """Return the score -dF/dz, which is the mean, of the shape of z."""
         return self.mean(z, axis)
 

@@ -145,8 +145,9 @@ class Family:
     Attributes:
         name: str, the value of the option `model`.
         text: str, one line of description.
-        sections: dict, name of a configuration section to its dataclass. The fields are keyword
-            arguments of the object that is built from the section.
+        sections: dict, name of a configuration section to its dataclass. An attribute `ALIASES`
+            of the class maps a former name of a setting to a pair: the current name, and a
+            function from a former value to the current one, or None for the same value.
         stages: tuple of `Stage`, in order; the last one writes `model.keras`.
         recipes: dict of `Recipe` by name, the default first.
         load: Function of the path of `model.keras` to the trained model.

@@ -58,7 +58,7 @@ def log_probability(w, b, x, c, units):
 @UNITS
 def test_the_update_is_the_slope_of_the_free_energies_difference(form, units):
     x, w, c, b, _ = problem()
-    got = contrastive_divergence(form(w), x, c, units, CapsuleUnits(), hidden_bias=b)
+    got = contrastive_divergence(form(w), x, c, hidden=units, visible=CapsuleUnits(), hidden_bias=b)
     end = tf.constant(np.asarray(got.reconstruction))
     with tf.GradientTape() as tape:
         maps, bias = tf.constant(w), tf.constant(b)
@@ -112,12 +112,12 @@ def test_routing_sees_the_bias(form):
         assert relative(c[image], blind[0]) > 0.01
     # Algorithm 1 at that routing, and the bias counts once.
     maps = form(w)
-    got = contrastive_divergence(maps, x, Router(maps, options, hidden_bias=b))
+    got = contrastive_divergence(maps, x, routing=Router(maps, options, hidden_bias=b))
     same = contrastive_divergence(EinsumMaps(w), x, c, hidden_bias=b)
     for one, other in zip(got[:5], same[:5]):
         assert relative(one, other) < 1e-12
     assert relative(got.z, z) < 1e-12
-    step = chain_step(maps, x, Router(maps, options, hidden_bias=b))
+    step = chain_step(maps, x, routing=Router(maps, options, hidden_bias=b))
     assert relative(step, same.reconstruction) < 1e-12
 
 
@@ -126,7 +126,7 @@ def test_one_bias_only():
     maps = EinsumMaps(w)
     router = Router(maps, RoutingOptions(), hidden_bias=b)
     with pytest.raises(ValueError, match="`hidden_bias` must be None beside a Router.*Received"):
-        contrastive_divergence(maps, x, router, hidden_bias=b)
+        contrastive_divergence(maps, x, routing=router, hidden_bias=b)
     with pytest.raises(ValueError, match="`hidden_bias` must be None beside a Router.*Received"):
         expert_log_weight(w, router, hidden_bias=b)
 
@@ -137,17 +137,17 @@ def test_the_decoder_rule_moves_its_bias(form, conditional):
     x, u, _, b, z = problem(2)
     maps = form(u)
     router = Router(maps, RoutingOptions(2, normalize="inputs"), hidden_bias=b)
-    got = decoder_rule(maps, x, z, router, conditional=conditional)
+    got = decoder_rule(maps, x, z, routing=router, conditional=conditional)
     e, decoded = Router(EinsumMaps(u), RoutingOptions(2), hidden_bias=b).route(x)
     assert relative(got.z_model, decoded) < 1e-12
-    pull = CapsuleUnits().pull
-    expected = np.mean(np.asarray(pull(z)) - np.asarray(pull(decoded)), axis=0)
+    score = CapsuleUnits().score
+    expected = np.mean(np.asarray(score(z)) - np.asarray(score(decoded)), axis=0)
     assert relative(got.hidden_bias, expected) < 1e-12
     # The maps' gradient is that of the same z~ without a bias of its own.
     back = np.einsum("bij,bje,ijed->bid", e, np.asarray(decoded), u)
     end = x if conditional else np.asarray(squash(back))
     data, model = (
-        np.einsum("bij,bje,bid->ijed", e, np.asarray(pull(part)), y) / B
+        np.einsum("bij,bje,bid->ijed", e, np.asarray(score(part)), y) / B
         for part, y in ((z, x), (decoded, end))
     )
     assert relative(got.gradient, data - model) < 1e-12

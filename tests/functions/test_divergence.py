@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
+from keras_capsule_poe.core.divergence import reference_divergence
 from keras_capsule_poe.functions import (
     BlockMaps,
     CapsuleUnits,
@@ -85,8 +86,8 @@ def decoder_loops(x, z, u, e):
 
 
 def correlation(w, c, z, x):
-    """Mean over the images of c_ij pull(z_j) x_i^T, from the library's units and maps."""
-    return EinsumMaps(w).correlation(c, CapsuleUnits().pull(z), x)[0] / len(x)
+    """Mean over the images of c_ij score(z_j) x_i^T, from the library's units and maps."""
+    return EinsumMaps(w).correlation(c, CapsuleUnits().score(z), x)[0] / len(x)
 
 
 def log_probability(w, x, c):
@@ -152,8 +153,8 @@ def test_correlation_of_the_pull_is_equation_18():
     z = np.einsum("bij,ijed,bid->bje", c, w, x)
     expected = np.zeros_like(w)
     for b, i, j in itertools.product(range(B), range(I), range(J)):
-        pull = z[b, j] / (1 + np.sum(z[b, j] ** 2))
-        expected[i, j] += 2 * c[b, i, j] * np.outer(pull, x[b, i]) / B
+        score = z[b, j] / (1 + np.sum(z[b, j] ** 2))
+        expected[i, j] += 2 * c[b, i, j] * np.outer(score, x[b, i]) / B
     ours = correlation(w, c, z, x)
     with tf.GradientTape() as tape:
         maps = tf.constant(w)
@@ -175,17 +176,17 @@ def test_backprojection_is_the_adjoint_of_the_collective():
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_decoder_update_is_the_slope_of_a_bilinear_form(implementation):
-    """<pull of z, U x> - <pull of z~, U x~>, with all but U frozen."""
+    """<score of z, U x> - <score of z~, U x~>, with all but U frozen."""
     x, u, e, z = problem(6)
     got = decoder_rule(MAPS[implementation](u), x, z, e)
-    pulls = [np.asarray(CapsuleUnits().pull(part)) for part in (got.z, got.z_model)]
+    pulls = [np.asarray(CapsuleUnits().score(part)) for part in (got.z, got.z_model)]
     visible = x, np.asarray(got.reconstruction)
     with tf.GradientTape() as tape:
         maps = tf.constant(u)
         tape.watch(maps)
         data, model = (
-            tf.einsum("bij,bje,ijed,bid->", e, pull, maps, part) / B
-            for pull, part in zip(pulls, visible)
+            tf.einsum("bij,bje,ijed,bid->", e, score, maps, part) / B
+            for score, part in zip(pulls, visible)
         )
         difference = data - model
     assert relative(got.gradient, tape.gradient(difference, maps)) < 1e-12  # rounding
@@ -305,7 +306,29 @@ def test_routing_and_update_in_one_call(implementation, normalize):
     options = RoutingOptions(normalize=normalize, iterations=2, activation_prior=0.5, scale=3.0)
     c = np.asarray(Router(EinsumMaps(w), options).route(x).coefficients)
     router = Router(maps, options)
-    encoder, decoder = contrastive_divergence(maps, x, router), decoder_rule(maps, x, z, router)
+    encoder, decoder = (
+        contrastive_divergence(maps, x, routing=router),
+        decoder_rule(maps, x, z, routing=router),
+    )
     for got, expected in ((encoder, encoder_loops(x, w, c)), (decoder, decoder_loops(x, z, w, c))):
         for part, value in zip(got[:4], expected, strict=True):
             assert relative(part, value) < 1e-12  # two softmaxes more
+
+
+@pytest.mark.parametrize("implementation", sorted(MAPS))
+@pytest.mark.parametrize("cd_steps", [1, 2, 3])
+@pytest.mark.parametrize("images", [1, 7])
+def test_it_is_the_reference_implementation(implementation, cd_steps, images):
+    random = np.random.default_rng(0)
+    w, x = random.normal(size=(6, 5, 3, 4)), random.uniform(-0.4, 0.4, size=(images, 6, 4))
+    c = random.uniform(size=(images, 6, 5))
+    gradient, reconstruction = reference_divergence(w, x, c, cd_steps)
+    got = contrastive_divergence(MAPS[implementation](w), x, c, cd_steps=cd_steps)
+    np.testing.assert_allclose(got.gradient, gradient, rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(got.reconstruction, reconstruction, rtol=1e-8, atol=1e-12)
+    shared = contrastive_divergence(MAPS[implementation](w), x, c[0], cd_steps=cd_steps)
+    same = reference_divergence(w, x, np.broadcast_to(c[0], c.shape), cd_steps)[0]
+    np.testing.assert_allclose(shared.gradient, same, rtol=1e-8, atol=1e-12)
+    # One step more is another gradient.
+    more = reference_divergence(w, x, c, cd_steps + 1)[0]
+    assert np.abs(np.asarray(more) - np.asarray(gradient)).max() > 1e-4

@@ -18,8 +18,8 @@ log_odds, expert_free_energy = CapsuleUnits().log_odds, CapsuleUnits().free_ener
 
 
 def damped(z):
-    """Half the pull, z/(1 + |z|^2)."""
-    return CapsuleUnits().pull(z) / 2
+    """Half the score, z/(1 + |z|^2)."""
+    return CapsuleUnits().score(z) / 2
 
 
 def experts(shape=(6, 4, 3), seed=0):
@@ -78,9 +78,9 @@ def test_damped_known_values_and_bound():
     np.testing.assert_allclose(got, expected, rtol=1e-15)
     # r/(1+r^2) is the same at r and 1/r, and highest, 1/2, at one.
     size = np.logspace(-5, 5, 101)
-    pull = np.asarray(damped(size[:, None]))[:, 0]
-    np.testing.assert_allclose(pull, pull[::-1], rtol=1e-12)
-    assert pull.argmax() == 50 and pull.max() <= 0.5
+    score = np.asarray(damped(size[:, None]))[:, 0]
+    np.testing.assert_allclose(score, score[::-1], rtol=1e-12)
+    assert score.argmax() == 50 and score.max() <= 0.5
 
 
 def test_axis():

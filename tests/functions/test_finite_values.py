@@ -25,7 +25,7 @@ VECTOR = {
 } | {
     "log_odds": UNITS.log_odds,
     "expert_free_energy": UNITS.free_energy,
-    "pull": UNITS.pull,
+    "score": UNITS.score,
 }
 MAPS = {"plain": EinsumMaps, "streamed": BlockMaps}
 # Vectors (1, 1, 3): zero, one entry, mixed magnitudes, both signs.
@@ -71,7 +71,7 @@ def test_values_and_gradients_are_finite_in_float32(name):
         assert_finite([*value, *gradient])
 
 
-@pytest.mark.parametrize("name", ["unsquash", "log_odds", "probability", "pull", "squash"])
+@pytest.mark.parametrize("name", ["unsquash", "log_odds", "probability", "score", "squash"])
 def test_values_and_gradients_are_finite_around_length_one(name):
     eps = np.finfo("float32").eps
     for size in (1 - 1e-3, 1 - 4 * eps, 1 - eps, 1.0, 1 + eps, 1.1):
@@ -98,7 +98,7 @@ def test_an_infinite_entry_is_not_hidden(name):
     assert not np.all(np.isfinite(got))
 
 
-@pytest.mark.parametrize("name", ["squash", "unsquash", "pull"])
+@pytest.mark.parametrize("name", ["squash", "unsquash", "score"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64"])
 def test_vectors_keep_their_dtype(name, dtype):
     x = np.random.default_rng(0).normal(size=(20, 4)) / 5
@@ -137,7 +137,7 @@ def test_known_extremes():
 def test_the_pull_of_a_very_long_vector_is_twice_its_inverse():
     # 2 z/(1+|z|^2) = 2/z at these sizes, a normal float32 throughout; a few units of 6e-8.
     for size in (1e5, 1e15, 1e18, 1e20, 1e30):
-        got = np.asarray(UNITS.pull(np.array([[size, 0.0]], "float32")))
+        got = np.asarray(UNITS.score(np.array([[size, 0.0]], "float32")))
         np.testing.assert_allclose(got, [[2 / size, 0.0]], rtol=1e-6)
 
 

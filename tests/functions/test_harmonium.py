@@ -121,8 +121,8 @@ def test_neurons_with_fixed_coefficients_are_a_boltzmann_machine():
 
 def statistics(ours, x, weights):
     """Weighted sums of (p_h - lambda) x^T, p_h and x: d(-F) in every parameter."""
-    pull = np.asarray(ours.hidden.pull(ours.fields(x)))
-    weighted = weights[:, None] * pull
+    score = np.asarray(ours.hidden.score(ours.fields(x)))
+    weighted = weights[:, None] * score
     return weighted.T @ x, weighted.sum(axis=0), weights @ x
 
 
@@ -188,7 +188,7 @@ def test_the_update_of_a_batch_is_the_mean_over_its_images(enumerated):
         "visible": ours.visible,
         "hidden_bias": ours.hidden_bias,
         "visible_bias": ours.visible_bias,
-        "steps": 2,
+        "cd_steps": 2,
     }
     whole = contrastive_divergence(ours.maps, x, **options)
     single = [contrastive_divergence(ours.maps, x[i : i + 1], **options) for i in range(64)]
@@ -212,7 +212,7 @@ def flipped_updates(truth, centred):
             visible=visible,
             hidden_bias=a,
             visible_bias=sign * truth.b,
-            steps=2,
+            cd_steps=2,
         )
         parts = sign * np.asarray(step.gradient), step.hidden_bias, sign * step.visible_bias
         updates.append([np.asarray(part) for part in parts])

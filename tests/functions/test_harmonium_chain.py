@@ -32,8 +32,8 @@ def starts(truth, data):
 def mean_and_error(ours, truth, law, number):
     """Means of the statistics under a law of v, and the standard errors of so many draws."""
     x = truth.sent()
-    pull = np.asarray(ours.hidden.pull(ours.fields(x)))
-    rows = np.concatenate([np.einsum("ve,vd->ved", pull, x).reshape(len(x), -1), pull, x], axis=1)
+    score = np.asarray(ours.hidden.score(ours.fields(x)))
+    rows = np.concatenate([np.einsum("ve,vd->ved", score, x).reshape(len(x), -1), score, x], axis=1)
     mean = law @ rows
     return mean, np.sqrt((law @ rows**2 - mean**2) / number)
 
@@ -50,7 +50,7 @@ def cd_errors(enumerated, k, number=40_000):
         visible=ours.visible,
         hidden_bias=ours.hidden_bias,
         visible_bias=ours.visible_bias,
-        steps=k,
+        cd_steps=k,
         seed=k,
     )
     found = [np.ravel(part) for part in (step.gradient, step.hidden_bias, step.visible_bias)]

@@ -73,11 +73,11 @@ FAMILY = [
 @pytest.mark.parametrize("units", FAMILY, ids=range(len(FAMILY)))
 def test_the_pull_is_the_slope_of_the_free_energy(units):
     z, h = np.random.default_rng(0).normal(size=(6, 3)), 1e-5
-    pull = np.asarray(units.pull(z))
+    score = np.asarray(units.score(z))
     for e in range(3):
         move = h * np.eye(3)[e]
         slope = np.asarray(units.free_energy(z - move) - units.free_energy(z + move)) / (2 * h)
-        np.testing.assert_allclose(pull[:, e], slope, atol=1e-9)  # h^2 and rounding over h
+        np.testing.assert_allclose(score[:, e], slope, atol=1e-9)  # h^2 and rounding over h
 
 
 @pytest.mark.parametrize("units", FAMILY, ids=range(len(FAMILY)))
@@ -126,9 +126,9 @@ def test_mutants():
     assert np.abs(naive - mean[np.abs(Z) > 0]).max() > 1e-6
     h = 1e-5
     uncentred = CentredUnits(BinaryUnits(), 0.3)
-    uncentred.pull = BinaryUnits().pull  # the offset forgotten
+    uncentred.score = BinaryUnits().score  # the offset forgotten
     slope = float(uncentred.free_energy(np.array([-h])) - uncentred.free_energy(np.array([h])))
-    assert abs(float(uncentred.pull(np.zeros(1))[0]) - slope / (2 * h)) > 0.1
+    assert abs(float(uncentred.score(np.zeros(1))[0]) - slope / (2 * h)) > 0.1
 
 
 def test_tempered_capsules_over_blocks_are_einsums():

@@ -219,8 +219,8 @@ def test_contrastive_divergence_draws_the_parents_too():
     machine = model.machine(np.asarray(router.route(v0).coefficients))
     options = {"hidden_bias": model.a, "visible_bias": model.b}
     found = contrastive_divergence(
-        machine.maps, np.repeat(v0, number, 0), router, machine.hidden, machine.visible, seed=3,
-        steps=2, **options,
+        machine.maps, np.repeat(v0, number, 0), routing=router, hidden=machine.hidden,
+        visible=machine.visible, seed=3, cd_steps=2, **options,
     )  # fmt: skip
     of_c, of_h, of_v = model.conditionals(router)
     on = np.asarray(machine.hidden.mean(machine.fields(v0)))

@@ -75,8 +75,8 @@ def fourth_order_gradient(value, w, h=1e-3):
 def expectation(v, weights, w, c):
     """sum_v weight 2 c_ij z_j v_i^T/(1+|z_j|^2), from the library's functions."""
     per_state = weights[:, None, None] * c[None]
-    pull = CapsuleUnits().pull(collectives(v, w, c))
-    return np.asarray(EinsumMaps(w).correlation(per_state, pull, v)[0])
+    score = CapsuleUnits().score(collectives(v, w, c))
+    return np.asarray(EinsumMaps(w).correlation(per_state, score, v)[0])
 
 
 def test_summing_over_the_experts_gives_the_free_energy(model):
@@ -142,8 +142,8 @@ def test_the_data_term_of_the_update_is_the_gradient_of_the_log_weight(implement
     coefficients = np.repeat(c[None], len(data), axis=0)
     maps = {"plain": EinsumMaps, "streamed": BlockMaps}[implementation](w)
     step = contrastive_divergence(maps, data, coefficients)
-    pull = CapsuleUnits().pull(step.z_model) / len(data)
-    model_term = EinsumMaps(w).correlation(coefficients, pull, step.reconstruction)[0]
+    score = CapsuleUnits().score(step.z_model) / len(data)
+    model_term = EinsumMaps(w).correlation(coefficients, score, step.reconstruction)[0]
     numeric = fourth_order_gradient(
         lambda w: np.mean(np.log([weights.sum() for weights in joint_or_one(data, w, c)])), w
     )

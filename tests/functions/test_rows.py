@@ -31,9 +31,9 @@ def arrays():
 def reconstruction(maps, x, latent, seed=3):
     """Where a chain of two steps of sampling comes to."""
     c = np.full((6, 3), 0.5, "float32")
-    router = LatentRouter(maps, BinaryUnits()) if latent else c
+    given = {"routing": LatentRouter(maps, BinaryUnits())} if latent else {"coefficients": c}
     units = {"hidden": BinaryUnits(), "visible": GaussianUnits()}
-    found = contrastive_divergence(maps, x, router, steps=2, seed=seed, **units)
+    found = contrastive_divergence(maps, x, cd_steps=2, seed=seed, **given, **units)
     return np.asarray(found.reconstruction)
 
 

@@ -193,20 +193,20 @@ def test_a_gaussian_visible_layer_has_the_conditionals_moments():
     "units", [CapsuleUnits(), BinaryUnits(), GaussianUnits()], ids=lambda u: type(u).__name__
 )
 def test_units_against_their_free_energy(units):
-    """The pull is -dF/dz; odds and probability are those of exp(-F)."""
+    """The score is -dF/dz; odds and probability are those of exp(-F)."""
     z = np.random.default_rng(0).normal(size=(6, 5, 3))
-    pull, h = np.asarray(units.pull(z)), 1e-5
+    score, h = np.asarray(units.score(z)), 1e-5
     for e in range(3):
         move = h * np.eye(3)[e]
         slope = (
             np.asarray(units.free_energy(z - move)) - np.asarray(units.free_energy(z + move))
         ) / (2 * h)
-        np.testing.assert_allclose(pull[..., e], slope, atol=1e-9)
+        np.testing.assert_allclose(score[..., e], slope, atol=1e-9)
     odds = np.expm1(-np.asarray(units.free_energy(z)))
     np.testing.assert_allclose(np.exp(units.log_odds(z)), odds, rtol=1e-10)
     np.testing.assert_allclose(units.probability(z), odds / (1 + odds), rtol=1e-10)
     turned = np.moveaxis(z, -1, 1)
-    for verb in ("mean", "pull"):
+    for verb in ("mean", "score"):
         moved = getattr(units, verb)(turned, axis=1)
         np.testing.assert_allclose(np.moveaxis(moved, 1, -1), getattr(units, verb)(z), rtol=1e-12)
     for extreme in (-200.0, 0.0, 200.0, 1e4):
@@ -217,13 +217,13 @@ def test_units_against_their_free_energy(units):
 def test_one_capsule_a_side_is_a_boltzmann_machine(steps):
     w, biases = machine()
     x = np.random.default_rng(0).uniform(size=(7, D))
-    dense = contrastive_divergence(DenseMaps(w), x, steps=steps, **BINARY, **biases)
+    dense = contrastive_divergence(DenseMaps(w), x, cd_steps=steps, **BINARY, **biases)
     for form in (EinsumMaps, BlockMaps):
         step = contrastive_divergence(
             form(w[None, None]),
             x[:, None],
             np.ones((7, 1, 1)),
-            steps=steps,
+            cd_steps=steps,
             **BINARY,
             **{name: bias[None] for name, bias in biases.items()},
         )
@@ -235,7 +235,7 @@ def test_one_capsule_a_side_is_a_boltzmann_machine(steps):
 @pytest.mark.parametrize("units", [CapsuleUnits(), BinaryUnits()], ids=lambda u: type(u).__name__)
 @pytest.mark.parametrize("shape", [(9, 3, 2, 8), (3, 9, 8, 2)])
 def test_blocks_in_slices_are_einsums(units, shape, monkeypatch):
-    """Also where the last slice is filled up, and units send and pull at zero."""
+    """Also where the last slice is filled up, and units send and score at zero."""
     monkeypatch.setattr("keras_capsule_poe.core.fused.blocks.BLOCK", 50)
     i, j, d, e = shape
     random = np.random.default_rng(0)
@@ -245,7 +245,7 @@ def test_blocks_in_slices_are_einsums(units, shape, monkeypatch):
     given = {
         "hidden": units,
         "visible": units,
-        "steps": 2,
+        "cd_steps": 2,
         "hidden_bias": random.normal(size=(j, e)),
         "visible_bias": random.normal(size=(i, d)),
     }
@@ -261,16 +261,16 @@ def test_blocks_in_slices_are_einsums(units, shape, monkeypatch):
 def test_persistent_chains_carry_on():
     w, biases = machine()
     data, start = STATES[:6], STATES[[1, 2]]
-    step = contrastive_divergence(DenseMaps(w), data, chains=start, steps=2, **BINARY, **biases)
+    step = contrastive_divergence(DenseMaps(w), data, chains=start, cd_steps=2, **BINARY, **biases)
     assert step.z.shape == (6, E) and step.reconstruction.shape == (2, D)
     again = contrastive_divergence(
         DenseMaps(w), data, chains=step.reconstruction, **BINARY, **biases
     )
-    whole = contrastive_divergence(DenseMaps(w), data, chains=start, steps=3, **BINARY, **biases)
+    whole = contrastive_divergence(DenseMaps(w), data, chains=start, cd_steps=3, **BINARY, **biases)
     np.testing.assert_allclose(again.reconstruction, whole.reconstruction, rtol=1e-12)
     # Where chains are does not depend on the data.
     other = contrastive_divergence(
-        DenseMaps(w), data[:1], chains=start, steps=2, **BINARY, **biases
+        DenseMaps(w), data[:1], chains=start, cd_steps=2, **BINARY, **biases
     )
     np.testing.assert_allclose(other.reconstruction, step.reconstruction, rtol=1e-12)
 
@@ -308,11 +308,16 @@ def test_what_cannot_be_done_is_said():
     kernel = w[None, None]
     other = Router(BlockMaps(kernel), RoutingOptions(iterations=1))
     with pytest.raises(ValueError, match="same kind. Received: a Router over BlockMaps, and Ein"):
+        contrastive_divergence(EinsumMaps(kernel), x[:, None], routing=other)
+    with pytest.raises(ValueError, match="`coefficients` must be a tensor: give a router as `rout"):
         contrastive_divergence(EinsumMaps(kernel), x[:, None], other)
+    with pytest.raises(ValueError, match="`coefficients` must be None if `routing` is given"):
+        ones, same = np.ones((2, 1, 1)), Router(EinsumMaps(kernel), RoutingOptions(iterations=1))
+        contrastive_divergence(EinsumMaps(kernel), x[:, None], ones, same)
     with pytest.raises(ValueError, match="`chains` must be as many.*Received: 3 chains, 2 images"):
         contrastive_divergence(
             EinsumMaps(kernel), x[:, None], np.ones((2, 1, 1)), chains=STATES[:3, None]
         )
     for steps in (0, 1.0, True):
-        with pytest.raises(ValueError, match=r"`steps` must be a positive integer. Received"):
-            contrastive_divergence(DenseMaps(w), x, steps=steps, **BINARY)
+        with pytest.raises(ValueError, match=r"`cd_steps` must be a positive integer. Received"):
+            contrastive_divergence(DenseMaps(w), x, cd_steps=steps, **BINARY)

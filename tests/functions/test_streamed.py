@@ -50,12 +50,12 @@ class Form:
     def routed_divergence(self, x, kernel, bias=None, **options):
         maps = self.maps(kernel)
         router = Router(maps, RoutingOptions(**options), bias)
-        return contrastive_divergence(maps, x, router)[:4]
+        return contrastive_divergence(maps, x, routing=router)[:4]
 
     def routed_decoder(self, x, z, kernel, conditional=False, bias=None, **options):
         maps = self.maps(kernel)
         router = Router(maps, RoutingOptions(**options), bias)
-        return decoder_rule(maps, x, z, router, conditional=conditional)[:4]
+        return decoder_rule(maps, x, z, routing=router, conditional=conditional)[:4]
 
 
 plain, streamed = Form(EinsumMaps), Form(BlockMaps)

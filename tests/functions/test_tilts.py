@@ -44,8 +44,8 @@ def exact_gradient(data):
 
     def slopes(v):
         z = np.einsum("ij,ijed,id->je", c, kernel, v)
-        pull = 2 * z / (1 + np.square(z).sum(axis=-1, keepdims=True))
-        return np.einsum("ij,je,id->ijed", c, pull, v)
+        score = 2 * z / (1 + np.square(z).sum(axis=-1, keepdims=True))
+        return np.einsum("ij,je,id->ijed", c, score, v)
 
     each = np.array([slopes(v) for v in STATES])
     w = np.exp(np.asarray(expert_log_weight(kernel, c)(STATES)))

@@ -69,7 +69,7 @@ def test_another_energy_needs_only_other_units(x):
     z = np.asarray(layer.route(x).z)
     np.testing.assert_allclose(layer(x), 1 / (1 + np.exp(-z)), rtol=1e-5)
     np.testing.assert_allclose(layer.free_energy(x), -np.log1p(np.exp(z)).sum((1, 2)), rtol=1e-5)
-    drawn = layer.contrastive_divergence(x, steps=3, seed=1).reconstruction
+    drawn = layer.contrastive_divergence(x, cd_steps=3, seed=1).reconstruction
     assert set(np.unique(drawn)) == {0.0, 1.0}
 
 

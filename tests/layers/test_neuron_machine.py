@@ -49,7 +49,7 @@ def test_fixed_coefficients_are_a_boltzmann_machine(
     assert log_z[0] == pytest.approx(log_z[1], abs=1e-12)
     for seed in (None, 5):  # mean field, and the same draws of the same seed
         ours, theirs = (
-            m.contrastive_divergence(x, steps=3, seed=seed)
+            m.contrastive_divergence(x, cd_steps=3, seed=seed)
             for m, x in ((experts, v), (machine, flat(v)))
         )
         c = np.asarray(experts.mean_coefficients)[0]
@@ -77,8 +77,8 @@ def test_persistent_chains_are_the_boltzmann_machine_s(
         neuron_images(visible),
         neuron_images(visible, n=4, seed=9),
     )
-    ours = experts.contrastive_divergence(v, steps=2, seed=1, chains=chains)
-    theirs = machine.contrastive_divergence(flat(v), steps=2, seed=1, chains=flat(chains))
+    ours = experts.contrastive_divergence(v, cd_steps=2, seed=1, chains=chains)
+    theirs = machine.contrastive_divergence(flat(v), cd_steps=2, seed=1, chains=flat(chains))
     np.testing.assert_allclose(flat(ours.reconstruction), theirs.reconstruction, atol=1e-12)
     np.testing.assert_allclose(np.ravel(ours.hidden_bias), theirs.hidden_bias, atol=1e-12)
 

@@ -87,9 +87,9 @@ def statistics(experts, v, c):
     """Of one v, what `contrastive_divergence` adds up, from its difference with a zero term."""
     coefficients = np.asarray(experts.route(v[None]).coefficients)[0] if isinstance(c, str) else c
     z = np.asarray(experts.harmonium(coefficients[None]).fields(experts.sent(v[None])))
-    pull = np.asarray(experts.neuron_units()[0].pull(z))[0]
+    score = np.asarray(experts.neuron_units()[0].score(z))[0]
     x = np.asarray(experts.sent(v[None]))[0]
-    return np.einsum("ij,je,id->ijed", coefficients, pull, x), pull, x
+    return np.einsum("ij,je,id->ijed", coefficients, score, x), score, x
 
 
 @pytest.mark.some(3)
@@ -122,7 +122,7 @@ def test_both_implementations_give_the_same_update(neuron_layer, neuron_images, 
     v, found = neuron_images(), []
     for implementation in ("plain", "streamed"):
         experts = neuron_layer(routing, centering=centering, implementation=implementation)
-        found.append(experts.contrastive_divergence(v, steps=2))
+        found.append(experts.contrastive_divergence(v, cd_steps=2))
         found[-1] += (experts(v), experts.free_energy(v))
     for plain, streamed in zip(*found):
         np.testing.assert_allclose(plain, streamed, atol=1e-12)

@@ -53,7 +53,7 @@ def test_one_step_of_the_decoder(conditional, no_autodiff):
     codes, x = primaries()[:, :J, :E], primaries(seed=1)
     before, z = layer_of.bias.numpy(), 0.5 * np.asarray(unsquash(x))
     router = layer_of.router()
-    step = decoder_rule(router.maps, codes, z, router, conditional=conditional)
+    step = decoder_rule(router.maps, codes, z, routing=router, conditional=conditional)
     decoded = np.asarray(model(codes))
     np.testing.assert_allclose(decoded, squash(2 * np.asarray(step.z_model)), rtol=1e-4, atol=1e-6)
     fit(model, codes, x)

@@ -98,7 +98,7 @@ def test_the_penalty_shrinks_the_maps():
     )
     before = model.primaries.kernel.numpy()
     fit(model, (np.zeros((8, J, E), "float32"), pairs(8)[1]))
-    # Experts that are off pull nothing: W - 0.1 * 2 * 0.5 W.
+    # Experts that are off score nothing: W - 0.1 * 2 * 0.5 W.
     np.testing.assert_allclose(model.primaries.kernel, 0.9 * before, rtol=1e-5)
 
 
@@ -219,8 +219,8 @@ def test_the_conditional_rule_is_the_delta_rule_of_damped_capsules():
     z = np.asarray(unsquash(primaries))
     z_model = np.asarray(model.primaries.route(codes).z)
     e = np.asarray(model.primaries.route(codes).coefficients)
-    pull = [v / (1 + np.sum(v**2, axis=-1, keepdims=True)) for v in (z, z_model)]
-    expected = 2 * np.einsum("bji,bid,bje->jide", e, pull[0] - pull[1], codes) / len(codes)
+    score = [v / (1 + np.sum(v**2, axis=-1, keepdims=True)) for v in (z, z_model)]
+    expected = 2 * np.einsum("bji,bid,bje->jide", e, score[0] - score[1], codes) / len(codes)
     fit(model, (codes, primaries), batch_size=16)
     np.testing.assert_allclose(model.primaries.kernel - kernel, expected, rtol=1e-3, atol=1e-6)
 

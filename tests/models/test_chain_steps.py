@@ -15,15 +15,15 @@ def squash(z):
 
 
 def ascent(kernel, c, x, steps):
-    """c_ij (pull(z_j) x_i^T - pull(z~_j) x~_i^T), the mean over images, c that of the data."""
+    """c_ij (score(z_j) x_i^T - score(z~_j) x~_i^T), the mean over images, c that of the data."""
 
     def up(x):
         return np.einsum("bij,ijed,bid->bje", c, kernel, x)
 
     def statistics(x):
         z = up(x)
-        pull = 2 * z / (1 + np.sum(z**2, axis=-1, keepdims=True))
-        return np.einsum("bij,bje,bid->ijed", c, pull, x) / len(x)
+        score = 2 * z / (1 + np.sum(z**2, axis=-1, keepdims=True))
+        return np.einsum("bij,bje,bid->ijed", c, score, x) / len(x)
 
     model = x
     for _ in range(steps):

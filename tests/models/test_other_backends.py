@@ -14,7 +14,7 @@ machine = layer.harmonium()
 exact = enumerated_log_partition(machine)
 found = annealed_partition(machine, annealing_schedule((1.0, 50)), chains=20)
 assert abs(found.log_z - exact) < 0.1, (found.log_z, exact)
-assert layer.contrastive_divergence(v, seed=1, steps=2).gradient.shape == (3, 6)
+assert layer.contrastive_divergence(v, seed=1, cd_steps=2).gradient.shape == (3, 6)
 model = HarmoniumModel(layer, algorithm="pcd", chains=4)
 model.build((None, 6))
 assert model(v).shape == (8, 3)
@@ -37,7 +37,7 @@ for routing in ("held", "fixed", "latent"):
     @compiled
     def everything(v):
         state = layer.gibbs(v, layer.route(v).coefficients, steps=3, seed=0)
-        step = layer.contrastive_divergence(v, seed=1, steps=2)
+        step = layer.contrastive_divergence(v, seed=1, cd_steps=2)
         return layer(v), layer.free_energy(v), step.gradient, state, layer.state_log_weights()
 
     parents, energy, gradient, state, weights = everything(v)

@@ -12,7 +12,7 @@ from keras_capsule_poe.cli.train import _configuration
 from keras_capsule_poe.cli.train_options import _section_options
 from keras_capsule_poe.errors import ConfigError, RunFailed
 from keras_capsule_poe.io.records import write_record
-from keras_capsule_poe.training import RunConfig, RunFolder, claim
+from keras_capsule_poe.training import RunConfig, RunFolder, acquire
 from keras_capsule_poe.training.folder import RUN_FILE
 
 # For each family and former name: a former value, the current name and the current value.
@@ -259,7 +259,7 @@ def test_a_folder_of_an_earlier_version_is_of_the_same_settings(tmp_path, family
     assert not wanted.differences(read)
     read.check((28, 28, 1))
     run = SimpleNamespace(config=wanted, folder=RunFolder(tmp_path))
-    claim._refuse_differences(run, kept, family.stages)
+    acquire._refuse_differences(run, kept, family.stages)
     wanted.set(f"{family.stages[-2].section}.batch_size", 3)
     with pytest.raises(RunFailed, match=r"other settings \(\w+\.batch_size: \d+ -> 3\)"):
-        claim._refuse_differences(run, kept, family.stages)
+        acquire._refuse_differences(run, kept, family.stages)

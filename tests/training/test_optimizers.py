@@ -82,8 +82,8 @@ def test_momentum_is_nesterovs():
     muon.apply([first], [ours])
     before = np.asarray(ours)
     muon.apply([second], [ours])
-    pull = second + 0.5 * (0.5 * first + second)
-    expected = 0.2 * np.sqrt(72) * 1e-2 * newton_schulz(pull.reshape(-1, 8).astype("float64"), 5)
+    score = second + 0.5 * (0.5 * first + second)
+    expected = 0.2 * np.sqrt(72) * 1e-2 * newton_schulz(score.reshape(-1, 8).astype("float64"), 5)
     step = (before - np.asarray(ours)).reshape(-1, 8)
     assert np.abs(step - expected).max() < 1e-4 * np.abs(expected).max()
 

@@ -120,8 +120,8 @@ class BlockRouter(Router):
         pulls = [0.0]
         for z in steps[:-1]:
             pulls.append(self._pulled(pulls[-1], z))
-        for z, pull in reversed(list(zip(steps[:-1], pulls[1:]))):
-            agreement = self._agreement.of(measured, pull)
+        for z, score in reversed(list(zip(steps[:-1], pulls[1:]))):
+            agreement = self._agreement.of(measured, score)
             c = self._coefficients(agreement, z)
             # Gradient through the next pre-activation, b + sum_i c W x.
             in_own = in_own + ops.sum(in_z, axis=images, keepdims=True)
@@ -135,7 +135,7 @@ class BlockRouter(Router):
             in_scale = in_scale + sum(ops.sum(part) for part in parts) / scale
             in_c = None
             # Gradient through the agreement.
-            more_pull, more_measured, more_maps = self._agreement.gradient(slopes, pull, in_logits)
+            more_pull, more_measured, more_maps = self._agreement.gradient(slopes, score, in_logits)
             in_pull = more_pull if self._is_replaced else in_pull + more_pull
             in_measured = in_measured + more_measured
             in_maps = _added(in_maps, more_maps)

@@ -49,28 +49,34 @@ class PureSteps(FittedModel):
 
     def train_step(self, *arguments):
         """Run `training_step` on (data), or on (state, data) under JAX."""
-        return self._at_values(self.training_step, arguments, with_optimizer=True)
+        self._check_built()
+        if len(arguments) == 1:
+            return self.training_step(*arguments)
+        return self._at_values(self.training_step, *arguments, with_optimizer=True)
 
     def test_step(self, *arguments):
         """Run `testing_step` on (data), or on (state, data) under JAX."""
-        return self._at_values(self.testing_step, arguments, with_optimizer=False)
+        self._check_built()
+        if len(arguments) == 1:
+            return self.testing_step(*arguments)
+        return self._at_values(self.testing_step, *arguments, with_optimizer=False)
 
-    def _at_values(self, step, arguments, with_optimizer):
+    def _check_built(self):
         self._need_backend()
         if not self.built:
             raise ValueError(
                 f"{type(self).__name__} is not built: call `build((None, ...))` with the shape of "
                 "its inputs, or give arrays."
             )
-        *state, data = arguments
-        if not state:
-            return step(data)
+
+    def _at_values(self, step, state, data, with_optimizer):
+        """Return the logs of a step and the values that it assigns."""
         # JAX cannot assign inside a compiled function, so the step returns the new values.
         groups = [self.trainable_variables, self.non_trainable_variables]
         groups += [self.optimizer.variables] if with_optimizer else []
         groups += [self.metrics_variables]
         chain = itertools.chain.from_iterable
-        known = list(zip(chain(groups), chain(state[0]), strict=True))
+        known = list(zip(chain(groups), chain(state), strict=True))
         with keras.StatelessScope(known) as scope:
             logs = step(data)
         return logs, tuple([scope.get_current_value(v) for v in group] for group in groups)

@@ -1,5 +1,6 @@
 """Markov chains of an RBM in training: initial states, persistence and tempering."""
 
+import functools
 from typing import Any
 
 import keras
@@ -221,19 +222,19 @@ class HarmoniumModel(HarmoniumChains, ContrastiveModel):
         v, _ = self.images_of(data)
         seeds = streams(StatelessSeed(self.seed, self.optimizer.iterations), 5)
         chains, hotter = self._chains(self._binarized(v, seeds[0]), seeds[1:4])
-        options = {"steps": self.steps, "seed": seeds[4], "chains": chains}
-        means, same = self.over_replicas(
-            lambda v, _: self._step(self._binarized(v, seeds[0]), **options), v
-        )
+        step = functools.partial(self._step, seeds=seeds, chains=chains)
+        means, same = self.over_replicas(step, v)
         if self.algorithm != "cd":
             particles = ops.concatenate([same["chains"][None], hotter])
             self.particles.assign(self._uncentred(particles))
             self.age.assign_add(1)
         return self._move(means, ops.shape(v)[0])
 
-    def _step(self, v, **options):
+    def _step(self, v, _share, seeds, chains):
         """Return the means over images that an update needs, and the chains not tied to images."""
+        v = self._binarized(v, seeds[0])
         machine = self._harmonium(v)
+        options = {"cd_steps": self.steps, "seed": seeds[4], "chains": chains}
         divergence = self._divergence(machine, v, **options)
         x, y = self.machine.sent(v), machine.hidden.mean(divergence.z)
         means = self._figures(machine, x, divergence.z)

@@ -121,7 +121,7 @@ class CapsuleEncoder(ContrastiveModel):
 
     def training_step(self, data):
         x, _ = self.images_of(data)
-        means, _ = self.over_replicas(lambda x, _: (self._means(x, self.chain_steps), {}), x)
+        means, _ = self.over_replicas(self._means, x)
         update = self.apply_ascent(zip(self.experts.learned, means["ascents"]))
         if self.balance and self.trains(self.experts.kernel):
             self.experts.routing_bias.assign_add(self.balance * (1 - means["usage"]))
@@ -129,14 +129,15 @@ class CapsuleEncoder(ContrastiveModel):
 
     def testing_step(self, data):
         x, _ = self.images_of(data)
-        return self._record(self._means(x), ops.shape(x)[0], 0.0)
+        return self._record(self._means(x, cd_steps=1)[0], ops.shape(x)[0], 0.0)
 
-    def _means(self, x, steps=1):
+    def _means(self, x, _share=1.0, cd_steps=None):
         """Return batch means of the gradient and the metrics for primary capsules (B, I, D)."""
-        divergence = self.experts.contrastive_divergence(x, steps=steps)
+        cd_steps = cd_steps or self.chain_steps
+        divergence = self.experts.contrastive_divergence(x, cd_steps=cd_steps)
         units, z = self.experts.units, divergence.z
         p = units.probability(z)
-        return {
+        means = {
             "ascents": self.experts.ascents(divergence, self.bias_rate),
             "usage": expert_usage(p),
             "error": mean_error(divergence.reconstruction, x),
@@ -145,6 +146,7 @@ class CapsuleEncoder(ContrastiveModel):
             "probability_squared": ops.mean(ops.square(p), axis=0),
             "orientations": self.concentration.means(units.mean(z)),
         }
+        return means, {}
 
     def _record(self, means, images, update):
         self.track(means["error"], update, images)

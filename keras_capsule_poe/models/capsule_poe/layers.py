@@ -103,12 +103,17 @@ class CapsulePoE(RoutingLayer):
     def contrastive_divergence(self, inputs, **options):
         """Return the `functions.Divergence` of squashed primary capsules (B, I, D).
 
-        The options are `steps`, `seed` and `chains` of `functions.contrastive_divergence`. All
+        The options are `cd_steps`, `seed` and `chains` of `functions.contrastive_divergence`. All
         Gibbs steps of a chain use the coupling coefficients of its start.
         """
         router = self.router()
         return contrastive_divergence(
-            router.maps, inputs, router, self.units, self.visible_units, **options
+            router.maps,
+            inputs,
+            routing=router,
+            hidden=self.units,
+            visible=self.visible_units,
+            **options,
         )
 
     def decoder_divergence(self, inputs, z, conditional=False):
@@ -121,13 +126,21 @@ class CapsulePoE(RoutingLayer):
         """
         router = self.router()
         return decoder_rule(
-            router.maps, inputs, z, router, self.units, self.visible_units, conditional
+            router.maps,
+            inputs,
+            z,
+            routing=router,
+            units=self.units,
+            visible=self.visible_units,
+            conditional=conditional,
         )
 
     def mean_field_step(self, inputs):
         """Return the visible capsules (B, I, D) after one mean-field Gibbs step from `inputs`."""
         router = self.router()
-        return chain_step(router.maps, inputs, router, self.units, self.visible_units)
+        return chain_step(
+            router.maps, inputs, routing=router, hidden=self.units, visible=self.visible_units
+        )
 
     def ascent(self, divergence):
         """Return the update of the maps: the gradient of log P minus that of the regularizer."""

@@ -232,15 +232,19 @@ class NeuronPoE(Neurons, RoutingLayer):
                 "`chains` must be None where coefficients are of the image: they would be routed "
                 f"anew. Received: routing={self.routing!r}"
             )
-        machine, c = self.harmonium(), coefficients
-        if c is None and self.routing == "held":
-            c = Router(machine.maps, self.options, self.routing_bias, units=self.units)
-        elif c is None:
-            c = machine.coefficients if self.routing == "fixed" else self.latent_router()
+        machine, routing = self.harmonium(), None
+        if coefficients is None:
+            if self.routing == "held":
+                routing = Router(machine.maps, self.options, self.routing_bias, units=self.units)
+            elif self.routing == "fixed":
+                coefficients = machine.coefficients
+            else:
+                routing = self.latent_router()
         return contrastive_divergence(
             machine.maps,
             self.sent(v),
-            c,
+            coefficients,
+            routing,
             machine.hidden,
             machine.visible,
             hidden_bias=machine.hidden_bias,
