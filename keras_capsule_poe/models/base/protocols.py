@@ -2,10 +2,13 @@
 
 import contextlib
 import dataclasses
+from numbers import Integral
 
+import numpy as np
 from keras import ops
 
-from keras_capsule_poe.core.randomness import step_seed
+from keras_capsule_poe.core.numerics import compiled
+from keras_capsule_poe.core.randomness import StatelessSeed, capsule_order, step_seed
 from keras_capsule_poe.errors import BadUse
 
 
@@ -139,7 +142,7 @@ class GenerativeModel:
         raise NotImplementedError
 
     def draw(self, n, seed, mode=None, domain=None):
-        """Sample codes.
+        """Sample codes; mode `"single"` uses each capsule once per block of J, in random order.
 
         Args:
             n: Integer or scalar integer tensor, the number of codes.
@@ -149,12 +152,39 @@ class GenerativeModel:
 
         Returns:
             Dict with `capsules` (N, J, E). If each image has one active capsule, `capsule` (N,) is
-            its index. Each block of J images then has every capsule once, in random order.
+            its index.
 
         Raises:
             BadUse: If the mode or the domain is unknown.
         """
+        mode, domain = self.resolve_mode(mode, domain)
+        if mode == "joint":
+            return {"capsules": self.code_of_all(n, seed)}
+        capsule = capsule_order(n, self.capsules, StatelessSeed(seed, 1))
+        return {"capsules": self.code_of_capsule(capsule, seed, domain), "capsule": capsule}
+
+    def code_of_capsule(self, capsule, seed, domain=None):
+        """Sample codes (N, J, E) in which only the capsules with indices `capsule` (N,) are on."""
         raise NotImplementedError
+
+    def code_of_all(self, n, seed):
+        """Sample codes (N, J, E) of mode `"joint"`, with all capsules active."""
+        raise NotImplementedError
+
+    def sample_capsule(self, capsule, n, seed, domain=None):
+        """Sample images from the capsule with index `capsule`; otherwise like `sample`."""
+        if isinstance(capsule, Integral) and not 0 <= capsule < self.capsules:
+            raise BadUse(
+                f"`capsule` must be an index of {self.capsules} capsules, from 0. "
+                f"Received: capsule={capsule}"
+            )
+        _, domain = self.resolve_mode("single", domain)
+        codes = self.code_of_capsule(ops.full((n,), capsule, dtype="int32"), seed, domain)
+        return {**self.decode(codes), "capsules": codes}
+
+    def sample_joint(self, n, seed):
+        """Sample images in mode `"joint"`, with all capsules active."""
+        return self.sample(n, seed, "joint")
 
     def to_visible(self, images):
         """Encode images (B, H, W, C) to the state (B, ...) of the Markov chain."""
@@ -313,3 +343,13 @@ class LikelihoodModel:
                     f"`{name}` must be one of {listed}. Received: {name}={word!r}",
                     mend=f"name:{name}",
                 )
+
+
+def in_blocks(function, images, dtype="float64", block=2048):
+    """Apply a function of pixels in `[0, 1]`, or of rows, to a long array in blocks."""
+    parts, function = [], compiled(function)
+    for start in range(0, len(images), block):
+        part = np.asarray(images[start : start + block])
+        part = part.astype("float32") / (255 if part.dtype == np.uint8 else 1)
+        parts.append(np.asarray(ops.convert_to_numpy(function(part)), dtype))
+    return np.concatenate(parts)

@@ -283,3 +283,15 @@ class RestrictedBoltzmannMachine(Neurons, keras.layers.Layer):
             "learn_variance": self.learn_variance,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }
+
+
+def binarization(binarize, machine):
+    """Return `binarize`, a word or None; raise `ValueError` if it does not fit the machine."""
+    if binarize is not None:
+        one_of("binarize", binarize, ("stochastic", "threshold"))
+        if machine.visible != "bernoulli":
+            raise ValueError(
+                f"`binarize` must be None where neurons are {machine.visible!r}. "
+                f"Received: binarize={binarize!r}"
+            )
+    return binarize
