@@ -205,13 +205,13 @@ class ImageBoltzmannMachine(LikelihoodModel, GenerativeModel, keras.Model):
             dict: `capsules` (B, 1, E), `p(h = 1 | v)`; `probabilities` (B, 1), their mean;
             `free_energy` (B,), nats.
         """
-        x = self.machine.sent(self.to_visible(images))
-        z = self.machine.harmonium().fields(x)
+        machine, x = self.machine.harmonium(), self.machine.sent(self.to_visible(images))
+        z = machine.fields(x)
         p = BinaryUnits().mean(z)
         return {
             "capsules": p[:, None],
             "probabilities": ops.mean(p, axis=-1, keepdims=True),
-            "free_energy": self.machine.free_energy_of(x, z),
+            "free_energy": self.machine.free_energy_of(machine, x, z),
         }
 
     def render(self, capsules):

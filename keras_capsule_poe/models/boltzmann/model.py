@@ -111,7 +111,7 @@ class HarmoniumModel(ContrastiveModel):
     def build(self, input_shape):
         if not self.machine.built:
             self.machine.build(input_shape)
-        if self.algorithm != "cd":
+        if self.algorithm in ("pcd", "pt"):
             levels = self.temperatures if self.algorithm == "pt" else 1
             options = {"trainable": False, "dtype": self.variable_dtype, "autocast": False}
             # Uncentred, so that they do not change when the offset moves.
@@ -164,7 +164,7 @@ class HarmoniumModel(ContrastiveModel):
             particles = ops.concatenate([same["chains"][None], hotter])
             self.particles.assign(self._uncentred(particles))
             self.age.assign_add(1)
-        return self._move(means, ops.shape(v)[0])
+        return self.update_weights(means, ops.shape(v)[0])
 
     def _chains(self, v, seeds):
         """Return centred initial states, or None for the data, and those of hotter chains."""
@@ -219,40 +219,39 @@ class HarmoniumModel(ContrastiveModel):
 
     def _step(self, v, **options):
         """Return the means over images that an update needs, and the chains not tied to images."""
-        machine = self._harmonium(v)
-        divergence = self._divergence(machine, v, **options)
+        machine = self.machine.harmonium_of(v)
+        # Latent parents are sampled again in each step of a chain.
+        c = None if self.machine.routing == "latent" else machine.coefficients
+        divergence = self.machine.contrastive_divergence(v, c, **options)
         x, y = self.machine.sent(v), machine.hidden.mean(divergence.z)
         means = self._figures(machine, x, divergence.z)
         means["ascents"] = self._ascents(divergence, v)
         if self.machine.centering:
             means["sides"] = ops.mean(x, axis=0), ops.mean(y, axis=0)
-        means |= self._statistics(machine, y)
+        means |= self.statistics(machine, y)
         return means, {} if self.algorithm == "cd" else {"chains": divergence.reconstruction}
 
-    def _statistics(self, machine, y):
-        """Return further means over images of the hidden states y; for subclasses."""
+    def statistics(self, machine, y):
+        """Return a dict of further means over images of the hidden states y; for subclasses."""
         return {}
 
-    def _move(self, means, images):
+    def update_weights(self, means, images):
+        """Apply the means of `training_step` to the weights and return the metrics."""
         update = self.apply_ascent(zip(self._learned, means["ascents"]))
         # Moving the offsets also changes the biases, so frozen biases freeze the offsets.
         rbm = self.machine
-        if rbm.centering and self.trains(rbm.hidden_bias, rbm.visible_bias):
-            self._move_offsets(means)
+        # With latent parents a new centre would change the energy.
+        is_movable = rbm.centering and rbm.routing != "latent"
+        if is_movable and self.trains(rbm.hidden_bias, rbm.visible_bias):
+            moves = (self.offset_rate * side for side in means["sides"])
+            rbm.move_offsets(*moves, means.get("coefficients"))
         return self._record(means, images, update)
 
     def testing_step(self, data):
         v, _ = self.images_of(data)
         v = self._binarized(v, StatelessSeed(self.seed))
-        machine, x = self._harmonium(v), self.machine.sent(v)
+        machine, x = self.machine.harmonium_of(v), self.machine.sent(v)
         return self._record(self._figures(machine, x, machine.fields(x)), ops.shape(v)[0], 0.0)
-
-    def _harmonium(self, v):
-        """Return the `Harmonium` for a batch; subclasses may use v."""
-        return self.machine.harmonium()
-
-    def _divergence(self, machine, v, **options):
-        return self.machine.contrastive_divergence(v, **options)
 
     def _binarized(self, v, seed):
         v = ops.cast(v, self.variable_dtype)
@@ -282,17 +281,12 @@ class HarmoniumModel(ContrastiveModel):
         ]
         return [*ascents, rbm.log_variance_gradient(v)] if self._learns_variance else ascents
 
-    def _move_offsets(self, means):
-        self.machine.move_offsets(*(self.offset_rate * side for side in means["sides"]))
-
     def _figures(self, machine, x, z):
         """Return means of the mean-field reconstruction error and of the free energy."""
         reconstruction, _ = gibbs_step(machine, x, seed=None, fields=z)
         error = mean_error(self._uncentred(reconstruction), self._uncentred(x))
-        return {"error": error, "free_energy": ops.mean(self._free_energy(machine, x, z))}
-
-    def _free_energy(self, machine, x, z):
-        return self.machine.free_energy_of(x, z)
+        energy = self.machine.free_energy_of(machine, x, z)
+        return {"error": error, "free_energy": ops.mean(energy)}
 
     def _record(self, means, images, update):
         self.track(means["error"], update, images)

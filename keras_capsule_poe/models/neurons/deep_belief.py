@@ -17,11 +17,10 @@ def draw_visible(layer, h, seed, mean=False):
     first, second = streams(seed, 2)
     machine = layer.harmonium()
     y = h if layer.hidden_offset is None else h - layer.hidden_offset
-    routing = getattr(layer, "routing", None)
-    if routing == "latent":
+    if layer.routing == "latent":
         c = parents_given_hidden(machine, y, layer.coefficient_scale, first)
         machine = layer.harmonium(c)
-    elif routing in ("held", "mixture"):
+    elif layer.routing in ("held", "mixture"):
         # Per-image coefficients do not follow from h: use the means of the winner's images.
         machine = layer.harmonium(layer.coefficients_of_winner(winners(y)))
     z = machine.transposed().fields(y)
