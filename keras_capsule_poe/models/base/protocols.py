@@ -1,9 +1,10 @@
-"""The protocol of models that classify images."""
+"""Protocols of models that classify images, and of models that generate them."""
 
 import contextlib
 import dataclasses
 from numbers import Integral
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -353,3 +354,14 @@ def in_blocks(function, images, dtype="float64", block=2048):
         part = part.astype("float32") / (255 if part.dtype == np.uint8 else 1)
         parts.append(np.asarray(ops.convert_to_numpy(function(part)), dtype))
     return np.concatenate(parts)
+
+
+def deserialized(part):
+    """Return the Keras object of a config; other values as they are."""
+    return keras.saving.deserialize_keras_object(part) if isinstance(part, dict) else part
+
+
+def build_once(layer, input_shape):
+    """Build a layer or model unless loading has already built it."""
+    if not layer.built:
+        layer.build(input_shape)

@@ -22,6 +22,8 @@ from keras_capsule_poe.models.base.protocols import (
     GenerativeModel,
     LikelihoodModel,
     Mode,
+    build_once,
+    deserialized,
     in_blocks,
 )
 from keras_capsule_poe.models.boltzmann.layers import RestrictedBoltzmannMachine, binarization
@@ -165,10 +167,7 @@ class ImageBoltzmannMachine(LikelihoodModel, GenerativeModel, keras.Model):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.machine, self.autoencoder = (
-            keras.saving.deserialize_keras_object(part) if isinstance(part, dict) else part
-            for part in (machine, autoencoder)
-        )
+        self.machine, self.autoencoder = deserialized(machine), deserialized(autoencoder)
         if not isinstance(self.machine, RestrictedBoltzmannMachine):
             raise ValueError(
                 f"`machine` must be a RestrictedBoltzmannMachine. Received: machine={machine!r}"
@@ -188,11 +187,10 @@ class ImageBoltzmannMachine(LikelihoodModel, GenerativeModel, keras.Model):
         return self.machine.count_params()
 
     def build(self, input_shape=None):
-        if self.autoencoder is not None and not self.autoencoder.built:
-            self.autoencoder.build((None, *self.image_shape))
+        if self.autoencoder is not None:
+            build_once(self.autoencoder, (None, *self.image_shape))
         neurons = math.prod(self._feature_shape)
-        if not self.machine.built:
-            self.machine.build((None, neurons))
+        build_once(self.machine, (None, neurons))
         self.particles = self.add_weight(
             (self.kept, neurons), "zeros", trainable=False, name="particles"
         )
@@ -298,7 +296,7 @@ class ImageBoltzmannMachine(LikelihoodModel, GenerativeModel, keras.Model):
         return {
             **super().get_config(),
             "machine": keep(self.machine),
-            "autoencoder": self.autoencoder and keep(self.autoencoder),
+            "autoencoder": keep(self.autoencoder),
             "image_shape": self.image_shape,
             "binarize": self.binarize,
             "particles": self.kept,

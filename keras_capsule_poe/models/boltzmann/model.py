@@ -11,6 +11,7 @@ from keras_capsule_poe.core.randomness import StatelessSeed, streams
 from keras_capsule_poe.core.sharding import draw_rows
 from keras_capsule_poe.metrics import mean_error
 from keras_capsule_poe.models.base.contrastive import ContrastiveModel
+from keras_capsule_poe.models.base.protocols import build_once, deserialized
 from keras_capsule_poe.models.base.replicas import replicas_in_sync
 from keras_capsule_poe.models.boltzmann.layers import RestrictedBoltzmannMachine, binarization
 
@@ -85,8 +86,7 @@ class HarmoniumModel(ContrastiveModel):
         **kwargs,
     ):
         super().__init__(seed=seed, **kwargs)
-        if isinstance(machine, dict):
-            machine = keras.saving.deserialize_keras_object(machine)
+        machine = deserialized(machine)
         if not isinstance(machine, self.MACHINE):
             raise ValueError(
                 f"`machine` must be a {self.MACHINE.__name__} layer. Received: machine={machine!r}"
@@ -109,8 +109,7 @@ class HarmoniumModel(ContrastiveModel):
             self.exchange_tracker = keras.metrics.Mean(name="exchange_rate")
 
     def build(self, input_shape):
-        if not self.machine.built:
-            self.machine.build(input_shape)
+        build_once(self.machine, input_shape)
         if self.algorithm in ("pcd", "pt"):
             levels = self.temperatures if self.algorithm == "pt" else 1
             options = {"trainable": False, "dtype": self.variable_dtype, "autocast": False}

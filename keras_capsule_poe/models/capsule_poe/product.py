@@ -17,12 +17,13 @@ from keras_capsule_poe.core.reference_distributions import (
 from keras_capsule_poe.core.routing import winner_alone
 from keras_capsule_poe.core.squash import squash
 from keras_capsule_poe.core.units import free_energy
-from keras_capsule_poe.models.base.autoencoder import AutoencodedModel, build_once
+from keras_capsule_poe.models.base.autoencoder import AutoencodedModel
 from keras_capsule_poe.models.base.protocols import (
     Density,
     GenerativeModel,
     LikelihoodModel,
     Mode,
+    build_once,
     in_blocks,
 )
 from keras_capsule_poe.models.capsule_poe.layers import GaussianMixtures

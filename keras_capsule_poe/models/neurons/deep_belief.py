@@ -8,6 +8,7 @@ from keras import ops
 from keras_capsule_poe.core.latent_routing import parents_given_hidden
 from keras_capsule_poe.core.randomness import StatelessSeed, streams
 from keras_capsule_poe.core.routing import winners
+from keras_capsule_poe.models.base.protocols import build_once, deserialized
 from keras_capsule_poe.models.boltzmann.layers import RestrictedBoltzmannMachine
 from keras_capsule_poe.models.boltzmann.model import HarmoniumModel
 
@@ -70,10 +71,7 @@ class DeepBeliefNetwork(keras.Model):
 
     def __init__(self, layers, **kwargs):
         super().__init__(**kwargs)
-        self.stack = [
-            keras.saving.deserialize_keras_object(layer) if isinstance(layer, dict) else layer
-            for layer in layers
-        ]
+        self.stack = [deserialized(layer) for layer in layers]
         for level, layer in enumerate(self.stack):
             if not isinstance(layer, HarmoniumModel):
                 raise ValueError(
@@ -92,8 +90,7 @@ class DeepBeliefNetwork(keras.Model):
 
     def build(self, input_shape):
         for level, layer in enumerate(self.stack):
-            if not layer.built:
-                layer.build(input_shape)
+            build_once(layer, input_shape)
             if level + 1 < len(self.stack):
                 hidden = layer.compute_output_shape(input_shape)
                 input_shape = (None, *self._visible_shape(level + 1, hidden[1:]))

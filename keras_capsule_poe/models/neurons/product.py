@@ -10,12 +10,13 @@ from keras_capsule_poe.core.randomness import StatelessSeed, draw_index, streams
 from keras_capsule_poe.core.routing import winner_alone, winners
 from keras_capsule_poe.core.sharding import in_parts
 from keras_capsule_poe.errors import BadUse
-from keras_capsule_poe.models.base.autoencoder import AutoencodedModel, build_once
+from keras_capsule_poe.models.base.autoencoder import AutoencodedModel
 from keras_capsule_poe.models.base.protocols import (
     Density,
     GenerativeModel,
     LikelihoodModel,
     Mode,
+    build_once,
     in_blocks,
 )
 from keras_capsule_poe.models.boltzmann.images import HarmoniumDensity
