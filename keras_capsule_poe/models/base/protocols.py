@@ -74,15 +74,15 @@ class GenerativeModel:
     """Protocol of image models with capsule codes that the tools of this package use.
 
     It is a mixin for a `keras.Model`. A subclass implements the methods that raise
-    `NotImplementedError` here. It sets `image_shape` (H, W, C), `capsules` J, `dim` E and `MODES`.
+    `NotImplementedError` here. It sets `image_shape` (H, W, C), `capsules` J, `dim` E and `modes`.
 
     Attributes:
         TITLE: String, a readable title.
-        MODES: Dict of `Mode` by name. The first is the default.
+        modes: Dict of `Mode` by name. The first is the default.
         CHAINS: Tuple of strings, the Markov chains of the model: `"meanfield"`, `"gibbs"`.
         CODES: String, the range of a capsule: the unit `"ball"`, if its length is a probability,
             or the unit `"cube"`, if each dimension is one.
-        CEILINGS: Tuple of strings, the `reconstructions` that serve as upper bounds in the
+        upper_bounds: Tuple of strings, the `reconstructions` that serve as upper bounds in the
             evaluation of samples.
         ENDPOINTS, SHARED: Dicts from SavedModel endpoints and the methods they share to argument
             names.
@@ -90,16 +90,16 @@ class GenerativeModel:
     Example:
 
     >>> class Digits(GenerativeModel):
-    ...     MODES = {"single": Mode(("complete", "visited")), "joint": Mode()}
+    ...     modes = {"single": Mode(("complete", "visited")), "joint": Mode()}
     >>> Digits().resolve_mode(), Digits().resolve_mode("joint")
     (('single', 'complete'), ('joint', None))
     """
 
     TITLE = "Generative model"
-    MODES: dict[str, Mode] = {}
+    modes: dict[str, Mode] = {}
     CHAINS: tuple[str, ...] = ()
     CODES = "ball"
-    CEILINGS: tuple[str, ...] = ()
+    upper_bounds: tuple[str, ...] = ()
     ENDPOINTS = {
         "encode": ("images",),
         "decode": ("capsules",),
@@ -148,7 +148,7 @@ class GenerativeModel:
         Args:
             n: Integer or scalar integer tensor, the number of codes.
             seed: Integer or scalar integer tensor.
-            mode: String, a key of `MODES`. None is the first.
+            mode: String, a key of `modes`. None is the first.
             domain: String, a domain of the mode. None is its first.
 
         Returns:
@@ -265,10 +265,10 @@ class GenerativeModel:
 
     def resolve_mode(self, mode=None, domain=None):
         """Fill in the default mode and domain; raise `BadUse` if one is unknown."""
-        mode = next(iter(self.MODES), None) if mode is None else mode
-        if mode not in self.MODES:
-            raise BadUse(f"`mode` must be {_listed(self.MODES)}. Received: mode={mode!r}")
-        domains = tuple(self.MODES[mode].domains)
+        mode = next(iter(self.modes), None) if mode is None else mode
+        if mode not in self.modes:
+            raise BadUse(f"`mode` must be {_listed(self.modes)}. Received: mode={mode!r}")
+        domains = tuple(self.modes[mode].domains)
         if domain is None:
             return mode, domains[0] if domains else None
         if domain not in domains:

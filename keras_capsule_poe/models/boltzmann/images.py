@@ -153,7 +153,7 @@ class ImageBoltzmannMachine(LikelihoodModel, GenerativeModel, keras.Model):
     TITLE = "Restricted Boltzmann machine"
     CHAINS = ("gibbs", "meanfield")
     CODES = "cube"
-    MODES = {"joint": Mode(note="Means of pixels given hidden neurons, drawn by Gibbs sampling.")}
+    modes = {"joint": Mode(note="Means of pixels given hidden neurons, drawn by Gibbs sampling.")}
     ENDPOINTS = {**GenerativeModel.ENDPOINTS, "gibbs": ("images", "steps", "seed")}
 
     def __init__(
@@ -179,7 +179,7 @@ class ImageBoltzmannMachine(LikelihoodModel, GenerativeModel, keras.Model):
         self.burn_in = whole_number("burn_in", burn_in)
 
     @property
-    def CEILINGS(self):
+    def upper_bounds(self):
         return ("whole_code",) if self.autoencoder is None else ("autoencoder", "whole_code")
 
     @property

@@ -169,7 +169,7 @@ class ProductOfExpertCapsules(LikelihoodModel, AutoencodedModel, GenerativeModel
     PARTS = ("autoencoder", "primary", "encoder", "decoder", "visited", "joint")
     TITLE = "Product of expert capsules (arXiv 1907.11643)"
     CHAINS = ("meanfield",)
-    CEILINGS = ("autoencoder", "whole_code", "routing_off")
+    upper_bounds = ("autoencoder", "whole_code", "routing_off")
     DENSITIES = {"base": BASES, "routing": ROUTINGS}
     ENDPOINTS = {
         **GenerativeModel.ENDPOINTS,
@@ -195,7 +195,7 @@ class ProductOfExpertCapsules(LikelihoodModel, AutoencodedModel, GenerativeModel
         return None if bias is None else frames.is_identity()[:, None] * ops.cast(bias, "float32")
 
     @property
-    def MODES(self):
+    def modes(self):
         """Modes `"single"`, one active capsule per image, and `"joint"`."""
         plain = "Its directions come from the paper's plain Gaussian."
         chart = (

@@ -121,7 +121,7 @@ class ProductOfExpertNeurons(LikelihoodModel, AutoencodedModel, GenerativeModel,
     PARTS = ("autoencoder", "primary", "experts", "top")
     TITLE = "Product of expert neurons (arXiv 1907.11639)"
     CHAINS = ("meanfield", "gibbs")
-    CEILINGS = ("autoencoder", "divergence_step", "whole_code")
+    upper_bounds = ("autoencoder", "divergence_step", "whole_code")
     ENDPOINTS = {
         **GenerativeModel.ENDPOINTS,
         "sample_capsule": ("capsule", "n", "seed"),
@@ -143,7 +143,7 @@ class ProductOfExpertNeurons(LikelihoodModel, AutoencodedModel, GenerativeModel,
         return self.experts.machine
 
     @property
-    def MODES(self):
+    def modes(self):
         """Modes `"single"`, one active capsule per image, and `"joint"`."""
         return {
             "single": Mode(
