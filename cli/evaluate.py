@@ -168,10 +168,9 @@ def evaluate(
                 f"{folder} has the split {split or 'none'}, not {config.split or 'none'}.",
                 param_hint="--also",
             )
-    from keras_capsule_poe.cli.paired import side_by_side
     from keras_capsule_poe.data import ImageData
     from keras_capsule_poe.evaluation.accuracy import classified
-    from keras_capsule_poe.evaluation.crops import OFFSETS, classified_crops
+    from keras_capsule_poe.evaluation.ensemble import OFFSETS, classified_crops
     from keras_capsule_poe.evaluation.model_page import write_report
     from keras_capsule_poe.evaluation.page import text_table
     from keras_capsule_poe.evaluation.report import is_generative, is_judged, measure, tables
@@ -182,7 +181,7 @@ def evaluate(
         if limit:
             data = ImageData(data.train, data.test.head(limit))
         model = load_model(folder)
-        return model, side_by_side(model, data, folder) if pairs else data
+        return model, _side_by_side(model, data, folder) if pairs else data
 
     ask = classified_crops if crops else classified
 
@@ -233,6 +232,29 @@ def evaluate(
     if page_path:
         write_report(page_path, model, data, dataset, shown, seed, found, history)
         click.echo(f"Wrote {page_path}")
+
+
+def _side_by_side(model, data, folder):
+    """Return `ImageData` whose test images are fixed pairs (H, 2 W, C); raise if not possible."""
+    from keras_capsule_poe.data import ComposedSet, ImageData
+    from keras_capsule_poe.data.composed import SideBySide
+    from keras_capsule_poe.evaluation.accuracy import shows_several
+    from keras_capsule_poe.serving import takes_any_size
+
+    if not takes_any_size(model):
+        size = "x".join(map(str, model.image_shape))
+        raise click.BadParameter(
+            f"the model in {folder} takes images of {size} only; one of the recipe shared takes "
+            "any size.",
+            param_hint="--pairs",
+        )
+    if shows_several(data.test):
+        raise click.BadParameter(
+            f"{data.test.name or 'the data set'} shows several classes an image already.",
+            param_hint="--pairs",
+        )
+    train, test = (ComposedSet(images, SideBySide()) for images in (data.train, data.test))
+    return ImageData(train, test.fixed())
 
 
 def _refuse_given(*names, title):

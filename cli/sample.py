@@ -119,7 +119,7 @@ def sample(
 
     folder = find_model(model_dir)
     model = load_generative(folder)
-    known = [*model.MODES, *model.CHAINS]
+    known = [*model.modes, *model.CHAINS]
     if mode is not None and CHAINS.get(mode, mode) not in known:
         raise click.BadParameter(
             f"the model has {', '.join(known)}. Received: {mode}", param_hint="--mode"
@@ -136,7 +136,7 @@ def sample(
         from keras_capsule_poe import sampling
 
         if not as_arrays:
-            columns = model.MODES[model.resolve_mode(mode, domain)[0]].columns
+            columns = model.modes[model.resolve_mode(mode, domain)[0]].columns
             check_grid(out, rows, columns, model.image_shape)
         content = (
             sampling.sample(model, n or 64, seed, mode, domain)

@@ -114,9 +114,9 @@ def _check_arguments(couplings, chosen):
 
 
 def _show_couplings(out, model, test, chosen, capsule):
-    from keras_capsule_poe.coupling_plots import coupling_chart, layer_maps
-    from keras_capsule_poe.coupling_plots import couplings as couplings_of
     from keras_capsule_poe.io.charts import save_chart
+    from keras_capsule_poe.plotting import coupling_chart, layer_maps
+    from keras_capsule_poe.plotting import couplings as couplings_of
 
     images = test.images[chosen]
     c, capsules = couplings_of(model, images, capsule)

@@ -60,12 +60,14 @@ _HOMES = {
     ),
     "models.matrix_capsules.model": ("MatrixCapsNet",),
     "models.neurons.deep_belief": ("DeepBeliefNetwork",),
-    "models.neurons.experts": ("NeuronExperts",),
+    "models.neurons.experts": (
+        "NeuronExperts",
+        "NeuronMixtureExperts",
+    ),
     "models.neurons.layers": (
         "NeuronMixture",
         "NeuronPoE",
     ),
-    "models.neurons.mixture": ("NeuronMixtureExperts",),
     "models.neurons.product": ("ProductOfExpertNeurons",),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}

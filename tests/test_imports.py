@@ -11,7 +11,7 @@ PACKAGE = "keras_capsule_poe"
 
 KERAS = {"core", "losses", "metrics", "callbacks", "layers", "errors"}
 ENGINE = {"training", "distributed", "data", "io", "errors"}
-VIEWS = {"plotting", "coupling_plots", "sampling", "serving"}
+VIEWS = {"plotting", "sampling", "serving"}
 BASE = {*KERAS, *ENGINE, *VIEWS}
 # A package, and those that it may import.
 MAY = {
@@ -28,7 +28,6 @@ MAY = {
     "training": {"distributed", "data", "io", "errors"},
     "sampling": {"data", "core", "io", "errors"},
     "plotting": {"sampling", "data", "core", "io", "errors"},
-    "coupling_plots": {"plotting", "data", "core", "io", "errors"},
     "serving": {"models.base.protocols", "io", "errors"},
     "models.base": BASE,
     "models.boltzmann": {"models.base", *BASE},
@@ -39,7 +38,7 @@ MAY = {
     "families": {"errors"},
     "evaluation": {
         "models.base", "models.boltzmann", "layers", "core", "metrics", "data", "plotting",
-        "coupling_plots", "sampling", "io", "errors",
+        "sampling", "io", "errors",
     },
     "cli": {
         "families", "evaluation", "models.base", "training", "distributed", "data", "io",

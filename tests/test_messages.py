@@ -17,7 +17,6 @@ SILENT = (
     "families.py",
     "functions.py",
     "plotting.py",
-    "coupling_plots.py",
     "sampling.py",
     "serving.py",
     "core",

@@ -28,7 +28,7 @@ from keras import ops
 from keras_capsule_poe.cli.models import load_model, load_run_data
 from keras_capsule_poe.core.importance import importance_gradient
 from keras_capsule_poe.functions import contrastive_divergence
-from keras_capsule_poe.models.capsule_poe import density
+from keras_capsule_poe.models.capsule_poe import product
 
 COLUMNS = (
     "base coefficients forward forward_error reverse reverse_error width gain gain_error "
@@ -44,10 +44,10 @@ def arguments():
     parser.add_argument("--images", type=Path, help="uint8 (N, H, W, C), .npy; half are fitted to")
     parser.add_argument("--data-dir", help="where the images of the run are")
     parser.add_argument("--limit", type=int, default=6000, help="images of a kind, at most")
-    parser.add_argument("--base", nargs="+", choices=density.BASES, default=density.BASES)
+    parser.add_argument("--base", nargs="+", choices=product.BASES, default=product.BASES)
     parser.add_argument("--chains", type=int, default=512)
     parser.add_argument("--temperatures", type=int, default=20)
-    parser.add_argument("--blocks", type=int, default=density.BLOCKS)
+    parser.add_argument("--blocks", type=int, default=product.BLOCKS)
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
 
@@ -60,7 +60,7 @@ def visible(model, args):
     else:
         data = load_run_data(args.model_dir, data_dir=args.data_dir)
         parts = [part.head(args.limit).images for part in (data.train, data.test)]
-    return [density.visible(model, part) for part in parts]
+    return [product.visible(model, part) for part in parts]
 
 
 def cosines(model, x, measure):
@@ -81,7 +81,7 @@ def cosines(model, x, measure):
 
 def row(model, fitted, x, base, routing, args):
     """One line of the table."""
-    measure = density.CapsuleDensity(model, fitted, base, routing, args.blocks)
+    measure = product.CapsuleDensity(model, fitted, base, routing, args.blocks)
     values = measure.log_weights_of(x)
     begun = time.perf_counter()
     found, plain = measure.annealed(args.temperatures, args.chains)
@@ -110,7 +110,7 @@ def main():
     rows = []
     for base in args.base:
         print(f"{base}:", flush=True)
-        for routing in density.ROUTINGS:
+        for routing in product.ROUTINGS:
             rows.append(row(model, fitted, x, base, routing, args))
             print("  " + "  ".join(_shown(c, rows[-1][c]) for c in COLUMNS[1:]), flush=True)
     if args.json:

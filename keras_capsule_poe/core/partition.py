@@ -8,12 +8,12 @@ from scipy.special import logsumexp
 
 from keras_capsule_poe._types import Tensor
 from keras_capsule_poe.core.annealing import annealed_importance, annealing_schedule, log_mean
-from keras_capsule_poe.core.harmonium import CentredUnits, Harmonium, gibbs_step
+from keras_capsule_poe.core.binary_states import MOST_NEURONS
+from keras_capsule_poe.core.harmonium import Harmonium, gibbs_step, plain_units
 from keras_capsule_poe.core.numerics import whole_number
 from keras_capsule_poe.core.randomness import streams
 from keras_capsule_poe.core.units import BinaryUnits
 
-MOST_NEURONS = 20
 _BLOCK = 4096
 
 
@@ -185,7 +185,7 @@ def _enumerated(harmonium):
     sides = [
         side
         for side in (harmonium, harmonium.transposed())
-        if isinstance(_plain(side.visible), BinaryUnits)
+        if isinstance(plain_units(side.visible), BinaryUnits)
     ]
     if not sides or min(_neurons(side) for side in sides) > MOST_NEURONS:
         shapes = harmonium.maps.output_shape, harmonium.maps.input_shape
@@ -246,10 +246,6 @@ def _schedule(betas):
         shown = np.array2string(betas, threshold=6)
         raise ValueError(f"`betas` must rise from zero to one. Received: betas={shown}")
     return betas
-
-
-def _plain(units):
-    return units.units if isinstance(units, CentredUnits) else units
 
 
 def _neurons(side):

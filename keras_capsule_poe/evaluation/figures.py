@@ -154,7 +154,7 @@ def reconstruction_errors(model, images, kept=0):
         found = model.reconstructions(batch)
         return {
             "squares": squares(found),
-            "images": {name: found[name][0] for name in model.CEILINGS},
+            "images": {name: found[name][0] for name in model.upper_bounds},
         }
 
     parts, decoded = [], {}

@@ -129,7 +129,7 @@ def _sample_pictures(model, seed):
     return [
         (
             f"Samples: {mode}" + (f", {domain}" if domain else ""),
-            f"{model.MODES[mode].note} {model.MODES[mode].domain_notes.get(domain, '')}".strip(),
+            f"{model.modes[mode].note} {model.modes[mode].domain_notes.get(domain, '')}".strip(),
             sample_rows(model, ROWS, seed, mode, domain),
         )
         for mode, domain in draws(model).values()

@@ -85,7 +85,7 @@ def sample_figures(
     >>> import tempfile
     >>> from keras_capsule_poe.data import ImageData, ImageSet
     >>> class Half:
-    ...     CEILINGS, MODES, capsules, dim = ("half",), {}, 1, 4
+    ...     upper_bounds, modes, capsules, dim = ("half",), {}, 1, 4
     ...
     ...     def reconstructions(self, images):
     ...         return {"half": (images / 2, images)}

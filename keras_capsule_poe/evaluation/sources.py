@@ -43,7 +43,7 @@ def image_sources(
 
     return {
         "real": lambda: (data.train.images[chosen[:samples]], None),
-        **{name: lambda name=name: ceiling(name) for name in model.CEILINGS},
+        **{name: lambda name=name: ceiling(name) for name in model.upper_bounds},
         **{name: lambda pair=pair: drawn(*pair) for name, pair in draws(model).items()},
         **{name: lambda make=make: control(make) for name, make in controls.items()},
     }
@@ -52,7 +52,7 @@ def image_sources(
 def draws(model):
     """Return {name: (mode, domain)} of all ways to draw, named by domain or else by mode."""
     found = {}
-    for mode, about in model.MODES.items():
+    for mode, about in model.modes.items():
         # The domain nearest to the training data comes first.
         for domain in reversed(about.domains or (None,)):
             name = domain or mode

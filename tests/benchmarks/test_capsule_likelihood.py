@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keras_capsule_poe.models.capsule_poe.density import visible
+from keras_capsule_poe.models.capsule_poe.product import visible
 
 ROOT = Path(__file__).parents[2]
 

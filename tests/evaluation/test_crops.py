@@ -12,7 +12,7 @@ from keras_capsule_poe.data import ImageSet
 from keras_capsule_poe.data.augmentation import center_crop
 from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.evaluation.accuracy import classified
-from keras_capsule_poe.evaluation.crops import classified_crops
+from keras_capsule_poe.evaluation.ensemble import classified_crops
 
 # Rows down and columns to the right of the middle.
 PLACES = [(0, 0), (1, 1), (1, -1), (-1, 1), (-1, -1), (2, 2), (2, -2), (-2, 2), (-2, -2),

@@ -49,7 +49,7 @@ def test_what_is_decoded_is_kept_and_changes_no_error(model, image_set, kept):
     expected, _ = reconstruction_errors(model, images)
     # The same sums, in two parts.
     assert errors == pytest.approx(expected, rel=1e-5)
-    assert set(decoded) == (set(model.CEILINGS) if kept else set())
+    assert set(decoded) == (set(model.upper_bounds) if kept else set())
     for name, shown in decoded.items():
         found = model.reconstructions(to_pixels(images[:kept]))[name][0]
         np.testing.assert_allclose(shown, found, atol=1e-5)

@@ -90,7 +90,7 @@ def test_a_classifier_needs_labels(digits, tmp_path):
 class Pixels:
     """A model of no capsules, whose features are pixels."""
 
-    CEILINGS, MODES, capsules, dim, own_parameters = (), {}, 1, 2, 500
+    upper_bounds, modes, capsules, dim, own_parameters = (), {}, 1, 2, 500
 
     def to_features(self, images):
         return images

@@ -35,7 +35,7 @@ class AxesSection:
 class LinearCode(GenerativeModel, keras.Model):
     """Pixels as a mean image plus a sum of `axes` images."""
 
-    CEILINGS = ("whole_code",)
+    upper_bounds = ("whole_code",)
 
     def __init__(self, axes, image_shape, **kwargs):
         super().__init__(**kwargs)
@@ -44,7 +44,7 @@ class LinearCode(GenerativeModel, keras.Model):
         self.capsules, self.dim, self.image_shape = axes, 1, tuple(image_shape)
 
     @property
-    def MODES(self):
+    def modes(self):
         """Each image is of one axis, so a picture has a column for each."""
         return {"single": Mode(columns=self.capsules)}
 

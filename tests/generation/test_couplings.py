@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_capsule_poe.coupling_plots import coupling_chart, couplings
+from keras_capsule_poe.plotting import coupling_chart, couplings
 
 N, STEPS, I, J = 2, 3, 50, 4
 

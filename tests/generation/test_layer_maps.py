@@ -8,7 +8,7 @@ import matplotlib
 import numpy as np
 import pytest
 
-from keras_capsule_poe.coupling_plots import FRAME, coupling_chart, mosaic
+from keras_capsule_poe.plotting import FRAME, coupling_chart, mosaic
 
 NAMES = ("T-shirt", "bag", "coat")
 SHAPE = (5, 4, 6)

@@ -91,7 +91,7 @@ def test_the_chain_moves_on_primary_capsules(model):
 
 def test_reconstructions_are_those_of_the_methods(model):
     found = model.reconstructions(images())
-    assert set(model.CEILINGS) <= set(found)
+    assert set(model.upper_bounds) <= set(found)
     codes = np.asarray(model.encode(images())["capsules"])
     alone = codes.copy()
     lengths = np.linalg.norm(codes, axis=-1)

@@ -4,19 +4,15 @@ The maps are applied after or before the sum: sum_i c_ij W_j x_i = W_j (sum_i c_
 thus needs a single number; pairs are a list of one block (B, J, I).
 """
 
-from collections import namedtuple
-
 from keras import ops
 
 from keras_capsule_poe._types import Tensor
+from keras_capsule_poe.core.fused.blocks import Lengths
 from keras_capsule_poe.core.maps import Identity
 from keras_capsule_poe.core.numerics import BLOCK, at_least_float32, at_once, length
 
 # Maximum number of groups of outputs whose votes are computed at once, for their lengths.
 _MOST_GROUPS = 32
-
-# Inputs, their divisor (here one) and 1/|vote| (B, J, I); the last two are None for dots.
-Lengths = namedtuple("Lengths", ["x", "size", "inverse"])
 
 
 class SharedMaps(Identity):

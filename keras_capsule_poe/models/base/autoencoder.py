@@ -15,6 +15,7 @@ from keras_capsule_poe.core.randomness import StatelessSeed
 from keras_capsule_poe.core.sharding import drop_rows
 from keras_capsule_poe.layers.convolutions import FastConv2D, FastConv2DTranspose
 from keras_capsule_poe.models.base.contrastive import FittedModel
+from keras_capsule_poe.models.base.protocols import deserialized
 from keras_capsule_poe.models.base.replicas import SharedOutGradients
 
 SMALLEST_IMAGE = 20
@@ -289,9 +290,7 @@ class AutoencodedModel:
     def set_parts(self, *parts):
         """Set the attributes named in `PARTS` from objects, Keras configs or None."""
         for name, part in zip(self.PARTS, parts, strict=True):
-            is_config = isinstance(part, dict)
-            part = keras.saving.deserialize_keras_object(part) if is_config else part
-            setattr(self, name, part)
+            setattr(self, name, deserialized(part))
 
     @property
     def image_shape(self):
@@ -310,9 +309,3 @@ class AutoencodedModel:
         parts = {name: getattr(self, name) for name in self.PARTS}
         saved = {name: keras.saving.serialize_keras_object(part) for name, part in parts.items()}
         return {**super().get_config(), **saved}
-
-
-def build_once(layer, input_shape):
-    """Build a layer or model unless loading has already built it."""
-    if not layer.built:
-        layer.build(input_shape)

@@ -1,4 +1,4 @@
-"""Image windows and augmentation of classifiers."""
+"""Building, training and export of the classifier families."""
 
 import functools
 import math
@@ -16,6 +16,7 @@ from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.errors import ConfigError, DataError, in_section
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.models.base import feature_files as stored
+from keras_capsule_poe.models.base.classifiers import ConvClassifier
 from keras_capsule_poe.models.base.saved import save_whole
 from keras_capsule_poe.plotting import image_traversal, named_rows
 from keras_capsule_poe.training.family import Cost, Schedule
@@ -25,6 +26,7 @@ from keras_capsule_poe.training.optimizers import (
     ConvolutionMuon,
     averaged,
 )
+from keras_capsule_poe.training.precision import policy
 from keras_capsule_poe.training.sanity import no_better_than_commonest, warn
 
 # Crops, random in training and central in evaluation: (function, window size, required image
@@ -50,6 +52,15 @@ def view_of(net, image_shape):
 def seen_shape(view, image_shape):
     """Return the shape of the image window that the network receives."""
     return image_shape if view is None else (view.height, view.width, image_shape[2])
+
+
+def check_size(shape, least, what):
+    """Raise `ValueError` if images of a shape (H, W, C) are too small."""
+    if min(shape[:2]) < least:
+        raise ValueError(
+            f"images must be at least {least}x{least} pixels for {what}. "
+            f"Received: {shape[0]}x{shape[1]}"
+        )
 
 
 def augmentation(net):
@@ -166,6 +177,30 @@ def optimizer(net, images):
     if not 0 <= real_number("ema_momentum", momentum) < 1:
         raise ValueError(f"`ema_momentum` must lie in [0, 1). Received: {momentum}")
     return averaging(rate, epsilon=1e-8, use_ema=True, ema_momentum=momentum)
+
+
+def build(config, section, makers, image_shape, dtype=None):
+    """Return the model of a section, built but not compiled, by the maker of its `network`."""
+    net = config[section]
+    make = makers[one_of("network", net.network, net.CHOICES["network"])]
+    starts = Starts(net.initializer, config.seed)
+    view = view_of(net, image_shape)
+    model = make(net, image_shape, view, dtype or policy(net.precision), starts)
+    model.build()
+    return model
+
+
+def outline(config, section, model, describe):
+    """Return two dicts for display, shapes and parameter counts; `describe` those of capsules."""
+    shapes = {"image": tuple(model.image_shape)}
+    if isinstance(model, ConvClassifier):
+        return shapes | {"classes": (config[section].classes,)}, {"network": model.count_params()}
+    seen = seen_shape(model.view, model.image_shape)
+    if model.view is not None:
+        shapes["window"] = seen
+    more, parts = describe(model, seen)
+    counts = {name: part.count_params() for name, part in parts.items() if part is not None}
+    return shapes | more, counts
 
 
 def check(config, section, build_model, image_shape=None):

@@ -7,8 +7,10 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe._types import Serializable, Tensor
+from keras_capsule_poe.core.numerics import real_number
 from keras_capsule_poe.core.routing import named_rightly, winners
-from keras_capsule_poe.models.base.protocols import CapsuleClassifier
+from keras_capsule_poe.layers.capsules import CapsuleMask
+from keras_capsule_poe.models.base.protocols import CapsuleClassifier, deserialized
 from keras_capsule_poe.models.base.replicas import SharedOutGradients
 
 # Values per dimension in a traversal: -0.25 to 0.25 in steps of 0.05, as in the paper.
@@ -18,7 +20,7 @@ STEPS = 11
 class DecodedClassifier(SharedOutGradients, CapsuleClassifier):
     """Mixin for classifiers trained by a class loss and the error of decoded images."""
 
-    # A subclass sets decoder, reconstruction_weight, mask, view, capsules and dim.
+    # A subclass sets view, capsules and dim, and calls `set_decoder`.
     # A traversal zeroes all other capsules and adds up to SPAN to one value.
     CODES, SPAN = "alone", 0.25
     SHARED = {"encode": ("images",)}
@@ -32,8 +34,12 @@ class DecodedClassifier(SharedOutGradients, CapsuleClassifier):
         """Return the scalar loss of probabilities (B, J) for labels (B, J)."""
         raise NotImplementedError
 
-    def make_trackers(self):
-        """Create the metrics. Call it after `decoder` is set."""
+    def set_decoder(self, decoder, image_shape, reconstruction_weight):
+        """Set these attributes from arguments, and create the mask and the metrics."""
+        self.decoder = as_layer("decoder", decoder, optional=True)
+        self.image_shape = tuple(image_shape)
+        self.reconstruction_weight = real_number("reconstruction_weight", reconstruction_weight)
+        self.mask = CapsuleMask(dtype="float32")
         self.accuracy_tracker = keras.metrics.Mean(name="accuracy")
         self.loss_of_classes = keras.metrics.Mean(name=self.LOSS)
         if self.decoder is not None:
@@ -119,6 +125,15 @@ class DecodedClassifier(SharedOutGradients, CapsuleClassifier):
         shape = (-1, dim, STEPS, *shown.shape[1:])
         return {"images": ops.reshape(shown, shape), "classes": chosen}
 
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "image_shape": self.image_shape,
+            "decoder": keras.saving.serialize_keras_object(self.decoder),
+            "reconstruction_weight": self.reconstruction_weight,
+            "view": keras.saving.serialize_keras_object(self.view),
+        }
+
     def _seen(self, images):
         return images if self.view is None else self.view(images)
 
@@ -136,14 +151,10 @@ def _parted(x, y):
     return y, x[:, None], y[:, None]
 
 
-def is_config(value):
-    return isinstance(value, dict)
-
-
-def as_layer(name, value):
-    """Return a Keras layer, deserialized if `value` is a config."""
-    value = keras.saving.deserialize_keras_object(value) if is_config(value) else value
-    if not isinstance(value, keras.layers.Layer):
+def as_layer(name, value, optional=False):
+    """Return a Keras layer, deserialized if `value` is a config, or None if it is `optional`."""
+    value = deserialized(value)
+    if not (isinstance(value, keras.layers.Layer) or (optional and value is None)):
         raise ValueError(f"`{name}` must be a Keras layer. Received: {name}={value!r}")
     return value
 
@@ -199,7 +210,7 @@ class ConvClassifier(SharedOutGradients, CapsuleClassifier, keras.Model):
     ) -> None:
         super().__init__(**kwargs)
         self.network = as_layer("network", network)
-        self.view = None if view is None else as_layer("view", view)
+        self.view = as_layer("view", view, optional=True)
         self.image_shape, self.any_size = tuple(image_shape), bool(any_size)
         self.accuracy_tracker = keras.metrics.Mean(name="accuracy")
 
@@ -241,7 +252,7 @@ class ConvClassifier(SharedOutGradients, CapsuleClassifier, keras.Model):
         return {
             **super().get_config(),
             "network": serialize(self.network),
-            "view": None if self.view is None else serialize(self.view),
+            "view": serialize(self.view),
             "image_shape": self.image_shape,
             "any_size": self.any_size,
         }

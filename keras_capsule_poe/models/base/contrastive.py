@@ -44,45 +44,7 @@ class FittedModel:
             )
 
 
-class PureSteps(FittedModel):
-    """A `FittedModel` whose `training_step` and `testing_step` assign variables themselves."""
-
-    def train_step(self, *arguments):
-        """Run `training_step` on (data), or on (state, data) under JAX."""
-        self._check_built()
-        if len(arguments) == 1:
-            return self.training_step(*arguments)
-        return self._at_values(self.training_step, *arguments, with_optimizer=True)
-
-    def test_step(self, *arguments):
-        """Run `testing_step` on (data), or on (state, data) under JAX."""
-        self._check_built()
-        if len(arguments) == 1:
-            return self.testing_step(*arguments)
-        return self._at_values(self.testing_step, *arguments, with_optimizer=False)
-
-    def _check_built(self):
-        self._need_backend()
-        if not self.built:
-            raise ValueError(
-                f"{type(self).__name__} is not built: call `build((None, ...))` with the shape of "
-                "its inputs, or give arrays."
-            )
-
-    def _at_values(self, step, state, data, with_optimizer):
-        """Return the logs of a step and the values that it assigns."""
-        # JAX cannot assign inside a compiled function, so the step returns the new values.
-        groups = [self.trainable_variables, self.non_trainable_variables]
-        groups += [self.optimizer.variables] if with_optimizer else []
-        groups += [self.metrics_variables]
-        chain = itertools.chain.from_iterable
-        known = list(zip(chain(groups), chain(state), strict=True))
-        with keras.StatelessScope(known) as scope:
-            logs = step(data)
-        return logs, tuple([scope.get_current_value(v) for v in group] for group in groups)
-
-
-class ContrastiveModel(PureSteps, SharedOut, keras.Model):
+class ContrastiveModel(FittedModel, SharedOut, keras.Model):
     """Base model whose training step applies a hand-derived gradient, without autodiff.
 
     A subclass defines `training_step(data)` and `testing_step(data)`. They compute means over the
@@ -124,6 +86,40 @@ class ContrastiveModel(PureSteps, SharedOut, keras.Model):
         self.seed = seed
         self.update_size = keras.metrics.Mean(name="update_size")
         self.loss_tracker = RelativeError(name="loss")
+
+    def train_step(self, *arguments):
+        """Run `training_step` on (data), or on (state, data) under JAX."""
+        self._check_built()
+        if len(arguments) == 1:
+            return self.training_step(*arguments)
+        return self._at_values(self.training_step, *arguments, with_optimizer=True)
+
+    def test_step(self, *arguments):
+        """Run `testing_step` on (data), or on (state, data) under JAX."""
+        self._check_built()
+        if len(arguments) == 1:
+            return self.testing_step(*arguments)
+        return self._at_values(self.testing_step, *arguments, with_optimizer=False)
+
+    def _check_built(self):
+        self._need_backend()
+        if not self.built:
+            raise ValueError(
+                f"{type(self).__name__} is not built: call `build((None, ...))` with the shape of "
+                "its inputs, or give arrays."
+            )
+
+    def _at_values(self, step, state, data, with_optimizer):
+        """Return the logs of a step and the values that it assigns."""
+        # JAX cannot assign inside a compiled function, so the step returns the new values.
+        groups = [self.trainable_variables, self.non_trainable_variables]
+        groups += [self.optimizer.variables] if with_optimizer else []
+        groups += [self.metrics_variables]
+        chain = itertools.chain.from_iterable
+        known = list(zip(chain(groups), chain(state), strict=True))
+        with keras.StatelessScope(known) as scope:
+            logs = step(data)
+        return logs, tuple([scope.get_current_value(v) for v in group] for group in groups)
 
     def _begin(self, x):
         # Check here and not in `compile`, which Keras does not call for a loaded model.

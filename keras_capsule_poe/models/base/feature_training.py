@@ -135,7 +135,7 @@ def export_model(run, model):
     shown = reconstruction_rows(model, run.data.test.images[:SHOWN])
     version = save_whole(run, model)
     save_grid(run.path("reconstructions.png"), list(shown.values()))
-    for domain in model.MODES["single"].domains:
+    for domain in model.modes["single"].domains:
         rows = sample_rows(model, 4, run.config.seed, "single", domain)
         save_grid(run.path(f"samples-{domain}.png"), rows)
     return {"saved_model": version}

@@ -1,12 +1,14 @@
-"""The protocol of models that classify images."""
+"""Protocols of models that classify images, and of models that generate them."""
 
 import contextlib
 import dataclasses
+from numbers import Integral
 
+import keras
 from keras import ops
 
 from keras_capsule_poe._types import Seed, Tensor
-from keras_capsule_poe.core.randomness import step_seed
+from keras_capsule_poe.core.randomness import StatelessSeed, capsule_order, step_seed
 from keras_capsule_poe.errors import BadUse
 
 
@@ -75,15 +77,15 @@ class GenerativeModel:
     """Protocol of image models with capsule codes that the tools of this package use.
 
     It is a mixin for a `keras.Model`. A subclass implements the methods that raise
-    `NotImplementedError` here. It sets `image_shape` (H, W, C), `capsules` J, `dim` E and `MODES`.
+    `NotImplementedError` here. It sets `image_shape` (H, W, C), `capsules` J, `dim` E and `modes`.
 
     Attributes:
         TITLE: String, a readable title.
-        MODES: Dict of `Mode` by name. The first is the default.
+        modes: Dict of `Mode` by name. The first is the default.
         CHAINS: Tuple of strings, the Markov chains of the model: `"meanfield"`, `"gibbs"`.
         CODES: String, the range of a capsule: the unit `"ball"`, if its length is a probability,
             or the unit `"cube"`, if each dimension is one.
-        CEILINGS: Tuple of strings, the `reconstructions` that serve as upper bounds in the
+        upper_bounds: Tuple of strings, the `reconstructions` that serve as upper bounds in the
             evaluation of samples.
         ENDPOINTS, SHARED: Dicts from SavedModel endpoints and the methods they share to argument
             names.
@@ -91,16 +93,16 @@ class GenerativeModel:
     Example:
 
     >>> class Digits(GenerativeModel):
-    ...     MODES = {"single": Mode(("prior", "posterior")), "joint": Mode()}
+    ...     modes = {"single": Mode(("prior", "posterior")), "joint": Mode()}
     >>> Digits().resolve_mode(), Digits().resolve_mode("joint")
     (('single', 'prior'), ('joint', None))
     """
 
     TITLE = "Generative model"
-    MODES: dict[str, Mode] = {}
+    modes: dict[str, Mode] = {}
     CHAINS: tuple[str, ...] = ()
     CODES = "ball"
-    CEILINGS: tuple[str, ...] = ()
+    upper_bounds: tuple[str, ...] = ()
     ENDPOINTS = {
         "encode": ("images",),
         "decode": ("capsules",),
@@ -146,22 +148,49 @@ class GenerativeModel:
     def draw(
         self, n: Tensor, seed: Seed, mode: str | None = None, domain: str | None = None
     ) -> dict[str, Tensor]:
-        """Sample codes.
+        """Sample codes; mode `"single"` uses each capsule once per block of J, in random order.
 
         Args:
             n: Integer or scalar integer tensor, the number of codes.
             seed: Integer or scalar integer tensor.
-            mode: String, a key of `MODES`. None is the first.
+            mode: String, a key of `modes`. None is the first.
             domain: String, a domain of the mode. None is its first.
 
         Returns:
             Dict with `capsules` (N, J, E). If each image has one active capsule, `capsule` (N,) is
-            its index. Each block of J images then has every capsule once, in random order.
+            its index.
 
         Raises:
             BadUse: If the mode or the domain is unknown.
         """
+        mode, domain = self.resolve_mode(mode, domain)
+        if mode == "joint":
+            return {"capsules": self.code_of_all(n, seed)}
+        capsule = capsule_order(n, self.capsules, StatelessSeed(seed, 1))
+        return {"capsules": self.code_of_capsule(capsule, seed, domain), "capsule": capsule}
+
+    def code_of_capsule(self, capsule, seed, domain=None):
+        """Sample codes (N, J, E) in which only the capsules with indices `capsule` (N,) are on."""
         raise NotImplementedError
+
+    def code_of_all(self, n, seed):
+        """Sample codes (N, J, E) of mode `"joint"`, with all capsules active."""
+        raise NotImplementedError
+
+    def sample_capsule(self, capsule, n, seed, domain=None):
+        """Sample images from the capsule with index `capsule`; otherwise like `sample`."""
+        if isinstance(capsule, Integral) and not 0 <= capsule < self.capsules:
+            raise BadUse(
+                f"`capsule` must be an index of {self.capsules} capsules, from 0. "
+                f"Received: capsule={capsule}"
+            )
+        _, domain = self.resolve_mode("single", domain)
+        codes = self.code_of_capsule(ops.full((n,), capsule, dtype="int32"), seed, domain)
+        return {**self.decode(codes), "capsules": codes}
+
+    def sample_joint(self, n, seed):
+        """Sample images in mode `"joint"`, with all capsules active."""
+        return self.sample(n, seed, "joint")
 
     def to_visible(self, images):
         """Encode images (B, H, W, C) to the state (B, ...) of the Markov chain."""
@@ -243,10 +272,10 @@ class GenerativeModel:
 
     def resolve_mode(self, mode=None, domain=None):
         """Fill in the default mode and domain; raise `BadUse` if one is unknown."""
-        mode = next(iter(self.MODES), None) if mode is None else mode
-        if mode not in self.MODES:
-            raise BadUse(f"`mode` must be {_listed(self.MODES)}. Received: mode={mode!r}")
-        domains = tuple(self.MODES[mode].domains)
+        mode = next(iter(self.modes), None) if mode is None else mode
+        if mode not in self.modes:
+            raise BadUse(f"`mode` must be {_listed(self.modes)}. Received: mode={mode!r}")
+        domains = tuple(self.modes[mode].domains)
         if domain not in domains and DOMAINS.get(domain) in domains:
             domain = DOMAINS[domain]
         if domain is None:
@@ -324,3 +353,14 @@ class LikelihoodModel:
                     f"`{name}` must be one of {listed}. Received: {name}={word!r}",
                     mend=f"name:{name}",
                 )
+
+
+def deserialized(part):
+    """Return the Keras object of a config; other values as they are."""
+    return keras.saving.deserialize_keras_object(part) if isinstance(part, dict) else part
+
+
+def build_once(layer, input_shape):
+    """Build a layer or model unless loading has already built it."""
+    if not layer.built:
+        layer.build(input_shape)

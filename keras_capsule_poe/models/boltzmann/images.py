@@ -1,21 +1,120 @@
-"""An RBM of images as a generative model: one capsule whose dimensions are hidden neurons."""
+"""An RBM of images as a generative model, with its density and bounds on log Z."""
 
 import math
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_capsule_poe._types import Serializable
+from keras_capsule_poe.core.annealing import Bracket, annealing_schedule
 from keras_capsule_poe.core.harmonium import gibbs_chain, gibbs_step
-from keras_capsule_poe.core.numerics import one_of, whole_number
-from keras_capsule_poe.core.randomness import StatelessSeed
+from keras_capsule_poe.core.numerics import compiled, whole_number
+from keras_capsule_poe.core.partition import (
+    annealed_partition,
+    draw_enumerated,
+    enumerated_log_partition,
+    reverse_annealed_partition,
+)
+from keras_capsule_poe.core.randomness import StatelessSeed, split
 from keras_capsule_poe.core.units import BinaryUnits
-from keras_capsule_poe.models.base.protocols import GenerativeModel, LikelihoodModel, Mode
-from keras_capsule_poe.models.boltzmann.density import HarmoniumDensity
-from keras_capsule_poe.models.boltzmann.layers import RestrictedBoltzmannMachine
+from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.models.base.protocols import (
+    Density,
+    GenerativeModel,
+    LikelihoodModel,
+    Mode,
+    build_once,
+    deserialized,
+)
+from keras_capsule_poe.models.boltzmann.layers import RestrictedBoltzmannMachine, binarization
 
-BINARIZE = ("stochastic", "threshold")
+# Schedule of Salakhutdinov & Murray (2008): fractions of the steps up to each beta.
+_PIECES = ((0.5, 500 / 14_500), (0.9, 4000 / 14_500))
+# Gibbs steps from the persistent chains to the start of the reverse annealing.
+_MIXED = 1000
+# Rows per call.
+BLOCK = 2048
+# Number of images for the means of the independent neurons.
+_FITTED = 10_000
+_VALUES = {
+    "bernoulli": "binary visible neurons",
+    "unit": "visible neurons in [0, 1], a density",
+    "gaussian": "features, a density",
+}
+
+
+def free_energies(function, rows):
+    """Return a free energy (N,) of rows or images as float64."""
+    return map_batches(compiled(function), rows, BLOCK).astype("float64")
+
+
+class HarmoniumDensity(Density):
+    """p(v) of an `ImageBoltzmannMachine`; AIS starts at independent neurons fitted to images."""
+
+    TEMPERATURES, CHAINS = 14_500, 100
+
+    def __init__(self, model, images, seed=0):
+        self._model, self._seed = model, seed
+        how = {"stochastic": ", each drawn with its pixel as probability", None: ""}
+        how = how.get(model.binarize, ", one where a pixel is above a half")
+        neurons = model.particles.shape[-1]
+        self.about = f"{neurons} {_VALUES[model.machine.visible]}{how}"
+        self._base, _ = model.machine.independent(self._visible(images[:_FITTED]))
+
+    def log_weights(self, images):
+        """Return -F of the visible neurons of images (N,) in nats."""
+        return -free_energies(self._model.machine.free_energy, self._visible(images))
+
+    def exact(self):
+        """Return log Z by enumeration, or None if no layer is small enough."""
+        try:
+            return enumerated_log_partition(self._harmonium())
+        except ValueError:
+            return None
+
+    def bracket(self, temperatures, chains, seed):
+        """Return the `Bracket` of log Z from forward and reverse annealing."""
+        machine = self._harmonium()
+        betas = schedule(temperatures)
+        seeds = [int(part) for part in np.ravel(split(seed, 2))]
+        forward = annealed_partition(machine, betas, chains, self._base, seeds[0])
+        ends = self._draws(machine, chains, seeds[1])
+        back = reverse_annealed_partition(machine, ends, betas, self._base, seeds[2])
+        return Bracket(*forward[:2], *back[:2])
+
+    def _draws(self, machine, chains, seed):
+        try:
+            return draw_enumerated(machine, chains, seed)
+        except ValueError:
+            # No exact draws: the upper bound is only as good as these chains.
+            x = self._particles(chains)
+        return compiled(lambda x: gibbs_chain(machine, x, _MIXED, seed)[0])(x)
+
+    def _harmonium(self):
+        return self._model.machine.harmonium()
+
+    def _particles(self, chains):
+        """Return the initial states of the reverse annealing's burn-in."""
+        rows = np.arange(chains) % self._model.kept
+        return self._model.machine.sent(ops.take(self._model.particles, rows, axis=0))
+
+    def _visible(self, images):
+        """Return visible neurons (N, D) of images as an array."""
+        v = map_batches(compiled(self._model.to_visible), images, BLOCK)
+        if self._model.binarize != "stochastic":
+            return v
+        drawn = np.random.default_rng(self._seed).uniform(size=v.shape)
+        return (drawn < v).astype("float32")
+
+
+def schedule(temperatures):
+    """Return `temperatures` + 1 betas from zero to one, denser towards one."""
+    pieces = [(beta, int(share * temperatures)) for beta, share in _PIECES]
+    pieces = [(beta, number) for beta, number in pieces if number]
+    rest = temperatures - sum(number for _, number in pieces)
+    return annealing_schedule(*pieces, (1.0, rest))
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -63,7 +162,7 @@ class ImageBoltzmannMachine(LikelihoodModel, GenerativeModel, keras.Model):
     TITLE = "Restricted Boltzmann machine"
     CHAINS = ("gibbs", "meanfield")
     CODES = "cube"
-    MODES = {"joint": Mode(note="Means of pixels given hidden neurons, drawn by Gibbs sampling.")}
+    modes = {"joint": Mode(note="Means of pixels given hidden neurons, drawn by Gibbs sampling.")}
     ENDPOINTS = {**GenerativeModel.ENDPOINTS, "gibbs": ("images", "steps", "seed")}
 
     def __init__(
@@ -77,28 +176,19 @@ class ImageBoltzmannMachine(LikelihoodModel, GenerativeModel, keras.Model):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.machine, self.autoencoder = (
-            keras.saving.deserialize_keras_object(part) if isinstance(part, dict) else part
-            for part in (machine, autoencoder)
-        )
+        self.machine, self.autoencoder = deserialized(machine), deserialized(autoencoder)
         if not isinstance(self.machine, RestrictedBoltzmannMachine):
             raise ValueError(
                 f"`machine` must be a RestrictedBoltzmannMachine. Received: machine={machine!r}"
             )
-        if binarize is not None:
-            one_of("binarize", binarize, BINARIZE)
-            if self.machine.visible != "bernoulli":
-                raise ValueError(
-                    f"`binarize` must be None where neurons are {self.machine.visible!r}. "
-                    f"Received: binarize={binarize!r}"
-                )
-        self.image_shape, self.binarize = tuple(image_shape), binarize
+        self.image_shape = tuple(image_shape)
+        self.binarize = binarization(binarize, self.machine)
         self.capsules, self.dim = 1, self.machine.units
         self.kept = whole_number("particles", particles)
         self.burn_in = whole_number("burn_in", burn_in)
 
     @property
-    def CEILINGS(self):
+    def upper_bounds(self):
         return ("whole_code",) if self.autoencoder is None else ("autoencoder", "whole_code")
 
     @property
@@ -106,11 +196,10 @@ class ImageBoltzmannMachine(LikelihoodModel, GenerativeModel, keras.Model):
         return self.machine.count_params()
 
     def build(self, input_shape=None):
-        if self.autoencoder is not None and not self.autoencoder.built:
-            self.autoencoder.build((None, *self.image_shape))
+        if self.autoencoder is not None:
+            build_once(self.autoencoder, (None, *self.image_shape))
         neurons = math.prod(self._feature_shape)
-        if not self.machine.built:
-            self.machine.build((None, neurons))
+        build_once(self.machine, (None, neurons))
         self.particles = self.add_weight(
             (self.kept, neurons), "zeros", trainable=False, name="particles"
         )
@@ -123,13 +212,13 @@ class ImageBoltzmannMachine(LikelihoodModel, GenerativeModel, keras.Model):
             dict: `capsules` (B, 1, E), `p(h = 1 | v)`; `probabilities` (B, 1), their mean;
             `free_energy` (B,), nats.
         """
-        x = self.machine.sent(self.to_visible(images))
-        z = self.machine.harmonium().fields(x)
+        machine, x = self.machine.harmonium(), self.machine.sent(self.to_visible(images))
+        z = machine.fields(x)
         p = BinaryUnits().mean(z)
         return {
             "capsules": p[:, None],
             "probabilities": ops.mean(p, axis=-1, keepdims=True),
-            "free_energy": self.machine.free_energy_of(x, z),
+            "free_energy": self.machine.free_energy_of(machine, x, z),
         }
 
     def render(self, capsules):
@@ -216,7 +305,7 @@ class ImageBoltzmannMachine(LikelihoodModel, GenerativeModel, keras.Model):
         return {
             **super().get_config(),
             "machine": keep(self.machine),
-            "autoencoder": self.autoencoder and keep(self.autoencoder),
+            "autoencoder": keep(self.autoencoder),
             "image_shape": self.image_shape,
             "binarize": self.binarize,
             "particles": self.kept,

@@ -26,6 +26,9 @@ VISIBLE = {"bernoulli": BinaryUnits, "gaussian": GaussianUnits, "unit": UnitInte
 class Neurons:
     """Mixin for Keras layers with the attributes `visible`, `centering` and `learn_variance`."""
 
+    # An RBM has one harmonium for all images.
+    routing = "fixed"
+
     def add_neurons(self, hidden_shape, visible_shape, hidden_bias="zeros"):
         """Add the bias weights, and offsets and log-variances if they are used."""
         # No autocast: energies are summed in float32 at least.
@@ -89,6 +92,14 @@ class Neurons:
     def log_scale(self):
         """Return sum log s, the difference between -log p(v) and -log p(v/s)."""
         return 0.0 if self.log_variance is None else ops.sum(self.log_variance) / 2
+
+    def harmonium_of(self, v):
+        """Return the `functions.Harmonium` of images v, routed if the routing is of the image."""
+        return self.harmonium()
+
+    def free_energy_of(self, machine, x, fields=None):
+        """Return F (B,) in nats from x = `sent(v)`; `fields` are pre-activations, if known."""
+        return machine.free_energy(x, fields) + self.log_scale()
 
     def sent(self, v):
         """Return x = v/s - mu."""
@@ -200,12 +211,7 @@ class RestrictedBoltzmannMachine(Neurons, keras.layers.Layer):
 
     def free_energy(self, v):
         """Return the free energy F(v) (B,) of v (B, D), in nats: p(v) = exp(-F(v)) / Z."""
-        return self.free_energy_of(self.sent(v))
-
-    def free_energy_of(self, x, fields=None):
-        """Return F (B,) from x = `sent(v)`. `fields` are the hidden pre-activations, if known."""
-        energy = self.harmonium().free_energy(x, fields)
-        return energy if self.log_variance is None else energy + ops.sum(self.log_variance) / 2
+        return self.free_energy_of(self.harmonium(), self.sent(v))
 
     def log_likelihood(self, v, log_z):
         """Return the mean of log p(v) over v (B, D) and its standard error, two floats in nats.
@@ -213,8 +219,7 @@ class RestrictedBoltzmannMachine(Neurons, keras.layers.Layer):
         `log_z` comes from `functions.enumerated_log_partition` or `annealed_partition`.
         """
         mean, error = log_likelihood(self.harmonium(), self.sent(v), log_z)
-        log_s = 0.0 if self.log_variance is None else float(ops.sum(self.log_variance)) / 2
-        return mean - log_s, error
+        return mean - float(self.log_scale()), error
 
     def hidden_free_energy(self, h):
         """Return the free energy F(h) (B,) of hidden units h (B, E) with v summed out, in nats."""
@@ -246,11 +251,11 @@ class RestrictedBoltzmannMachine(Neurons, keras.layers.Layer):
         x, y = gibbs_chain(self.harmonium(), self.sent(v), steps, seed)
         return self.received(x), y if self.hidden_offset is None else y + self.hidden_offset
 
-    def contrastive_divergence(self, v, **options):
+    def contrastive_divergence(self, v, coefficients=None, **options):
         """Return the `functions.Divergence` of data v (B, D).
 
         The options are those of `functions.contrastive_divergence`. Persistent chains are in the
-        coordinates of `sent`, as its `reconstruction` returns them.
+        coordinates of `sent`, as its `reconstruction` returns them. An RBM has no `coefficients`.
         """
         machine = self.harmonium()
         return contrastive_divergence(
@@ -267,7 +272,7 @@ class RestrictedBoltzmannMachine(Neurons, keras.layers.Layer):
         """Return the gradient (D,) of the mean log p(v) with respect to log s^2."""
         return log_variance_gradient(self.harmonium(), self.sent(v))
 
-    def move_offsets(self, visible, hidden):
+    def move_offsets(self, visible, hidden, coefficients=None):
         """Add `visible` (D,) to mu and `hidden` (E,) to lambda, and keep p(v, h) unchanged.
 
         The biases absorb the change: a grows by W d_mu, and b by W^T d_lambda.
@@ -286,3 +291,15 @@ class RestrictedBoltzmannMachine(Neurons, keras.layers.Layer):
             "learn_variance": self.learn_variance,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }
+
+
+def binarization(binarize, machine):
+    """Return `binarize`, a word or None; raise `ValueError` if it does not fit the machine."""
+    if binarize is not None:
+        one_of("binarize", binarize, ("stochastic", "threshold"))
+        if machine.visible != "bernoulli":
+            raise ValueError(
+                f"`binarize` must be None where neurons are {machine.visible!r}. "
+                f"Received: binarize={binarize!r}"
+            )
+    return binarize

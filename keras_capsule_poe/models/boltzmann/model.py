@@ -1,4 +1,4 @@
-"""Markov chains of an RBM in training: initial states, persistence and tempering."""
+"""Training of an RBM by CD, persistent CD or parallel tempering."""
 
 import functools
 from typing import Any
@@ -15,67 +15,13 @@ from keras_capsule_poe.core.randomness import StatelessSeed, streams
 from keras_capsule_poe.core.sharding import draw_rows
 from keras_capsule_poe.metrics import mean_error
 from keras_capsule_poe.models.base.contrastive import ContrastiveModel
+from keras_capsule_poe.models.base.protocols import build_once, deserialized
 from keras_capsule_poe.models.base.replicas import replicas_in_sync
-from keras_capsule_poe.models.boltzmann.layers import RestrictedBoltzmannMachine
-
-
-class HarmoniumChains:
-    """Mixin for a model with a `machine` and persistent chains; each device runs all of them."""
-
-    def _chains(self, v, seeds):
-        """Return centred initial states, or None for the data, and those of hotter chains."""
-        if self.algorithm == "cd" and self.start == "data":
-            return None, None
-        if replicas_in_sync(self) > 1:
-            raise RuntimeError(
-                "Under a strategy of Keras chains start from the data: use algorithm='cd' and "
-                f"start='data'. Received: algorithm={self.algorithm!r}, start={self.start!r}"
-            )
-        machine, x = self.machine.harmonium(), self.machine.sent(v)
-        if self.algorithm == "cd":
-            return self._noise(machine, ops.shape(x)[:1], seeds[0]), None
-        levels = self.particles.shape[0]
-        if self.start == "noise":
-            first = self._noise(machine, (levels, self.chains), seeds[0])
-        else:
-            rows = ops.arange(levels * self.chains) % ops.shape(x)[0]
-            first = ops.reshape(ops.take(x, rows, axis=0), self.particles.shape)
-        chains = ops.where(self.age > 0, self._uncentred(self.particles, -1), first)
-        if self.algorithm == "pcd":
-            return chains[0], chains[1:]
-        return self._tempered(machine, chains, seeds[1:])
-
-    def _tempered(self, machine, chains, seeds):
-        """Step the hotter chains, exchange replicas, and return the chains at beta 1 and below."""
-        levels = self.temperatures
-        betas = ops.cast(np.linspace(1, 0, levels), chains.dtype)
-        # Two levels have only the even pair (0, 1).
-        odd = self.age % (1 if levels == 2 else 2)
-        hot = machine.tempered(betas[1:, None, None])
-        hotter, _ = gibbs_chain(hot, chains[1:], self.steps, seeds[0])
-        chains, has_moved = replica_exchange(
-            lambda x, b: machine.tempered(b[..., None]).free_energy(x),
-            ops.concatenate([chains[:1], hotter]),
-            betas,
-            seeds[1],
-            odd=odd,
-        )
-        paired = ops.cast((levels - odd) // 2 * 2 * self.chains, chains.dtype)
-        self.exchange_tracker.update_state(ops.sum(ops.cast(has_moved, chains.dtype)) / paired)
-        return chains[0], chains[1:]
-
-    def _noise(self, machine, shape, seed):
-        """Draw centred visible neurons of the RBM without maps."""
-        bias = machine.visible_bias
-        return machine.visible.sample(ops.broadcast_to(bias, (*shape, *bias.shape)), seed)
-
-    def _uncentred(self, x, sign=1):
-        offset = self.machine.visible_offset
-        return x if offset is None else x + sign * offset
+from keras_capsule_poe.models.boltzmann.layers import RestrictedBoltzmannMachine, binarization
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
-class HarmoniumModel(HarmoniumChains, ContrastiveModel):
+class HarmoniumModel(ContrastiveModel):
     """RBM trained on arrays (N, D) by CD, persistent CD or parallel tempering.
 
     Persistent chains are non-trainable weights, so checkpoints contain them. All random numbers
@@ -144,8 +90,7 @@ class HarmoniumModel(HarmoniumChains, ContrastiveModel):
         **kwargs: Any,
     ) -> None:
         super().__init__(seed=seed, **kwargs)
-        if isinstance(machine, dict):
-            machine = keras.saving.deserialize_keras_object(machine)
+        machine = deserialized(machine)
         if not isinstance(machine, self.MACHINE):
             raise ValueError(
                 f"`machine` must be a {self.MACHINE.__name__} layer. Received: machine={machine!r}"
@@ -156,14 +101,7 @@ class HarmoniumModel(HarmoniumChains, ContrastiveModel):
         self.chains = whole_number("chains", chains)
         self.start = one_of("start", start, ("data", "noise"))
         self.temperatures = whole_number("temperatures", temperatures, least=2)
-        self.binarize = binarize
-        if binarize is not None:
-            one_of("binarize", binarize, ("stochastic", "threshold"))
-            if machine.visible != "bernoulli":
-                raise ValueError(
-                    f"`binarize` must be None where neurons are {machine.visible!r}. "
-                    f"Received: binarize={binarize!r}"
-                )
+        self.binarize = binarization(binarize, machine)
         self.weight_decay = real_number("weight_decay", weight_decay)
         if self.weight_decay < 0:
             raise ValueError(
@@ -175,9 +113,8 @@ class HarmoniumModel(HarmoniumChains, ContrastiveModel):
             self.exchange_tracker = keras.metrics.Mean(name="exchange_rate")
 
     def build(self, input_shape):
-        if not self.machine.built:
-            self.machine.build(input_shape)
-        if self.algorithm != "cd":
+        build_once(self.machine, input_shape)
+        if self.algorithm in ("pcd", "pt"):
             levels = self.temperatures if self.algorithm == "pt" else 1
             options = {"trainable": False, "dtype": self.variable_dtype, "autocast": False}
             # Uncentred, so that they do not change when the offset moves.
@@ -228,46 +165,96 @@ class HarmoniumModel(HarmoniumChains, ContrastiveModel):
             particles = ops.concatenate([same["chains"][None], hotter])
             self.particles.assign(self._uncentred(particles))
             self.age.assign_add(1)
-        return self._move(means, ops.shape(v)[0])
+        return self.update_weights(means, ops.shape(v)[0])
+
+    def _chains(self, v, seeds):
+        """Return centred initial states, or None for the data, and those of hotter chains."""
+        if self.algorithm == "cd" and self.start == "data":
+            return None, None
+        if replicas_in_sync(self) > 1:
+            raise RuntimeError(
+                "Under a strategy of Keras chains start from the data: use algorithm='cd' and "
+                f"start='data'. Received: algorithm={self.algorithm!r}, start={self.start!r}"
+            )
+        machine, x = self.machine.harmonium(), self.machine.sent(v)
+        if self.algorithm == "cd":
+            return self._noise(machine, ops.shape(x)[:1], seeds[0]), None
+        levels = self.particles.shape[0]
+        if self.start == "noise":
+            first = self._noise(machine, (levels, self.chains), seeds[0])
+        else:
+            rows = ops.arange(levels * self.chains) % ops.shape(x)[0]
+            first = ops.reshape(ops.take(x, rows, axis=0), self.particles.shape)
+        chains = ops.where(self.age > 0, self._uncentred(self.particles, -1), first)
+        if self.algorithm == "pcd":
+            return chains[0], chains[1:]
+        return self._tempered(machine, chains, seeds[1:])
+
+    def _tempered(self, machine, chains, seeds):
+        """Step the hotter chains, exchange replicas, and return the chains at beta 1 and below."""
+        levels = self.temperatures
+        betas = ops.cast(np.linspace(1, 0, levels), chains.dtype)
+        # Two levels have only the even pair (0, 1).
+        odd = self.age % (1 if levels == 2 else 2)
+        hot = machine.tempered(betas[1:, None, None])
+        hotter, _ = gibbs_chain(hot, chains[1:], self.steps, seeds[0])
+        chains, has_moved = replica_exchange(
+            lambda x, b: machine.tempered(b[..., None]).free_energy(x),
+            ops.concatenate([chains[:1], hotter]),
+            betas,
+            seeds[1],
+            odd=odd,
+        )
+        paired = ops.cast((levels - odd) // 2 * 2 * self.chains, chains.dtype)
+        self.exchange_tracker.update_state(ops.sum(ops.cast(has_moved, chains.dtype)) / paired)
+        return chains[0], chains[1:]
+
+    def _noise(self, machine, shape, seed):
+        """Draw centred visible neurons of the RBM without maps."""
+        bias = machine.visible_bias
+        return machine.visible.sample(ops.broadcast_to(bias, (*shape, *bias.shape)), seed)
+
+    def _uncentred(self, x, sign=1):
+        offset = self.machine.visible_offset
+        return x if offset is None else x + sign * offset
 
     def _step(self, v, _share, seeds, chains):
         """Return the means over images that an update needs, and the chains not tied to images."""
         v = self._binarized(v, seeds[0])
-        machine = self._harmonium(v)
+        machine = self.machine.harmonium_of(v)
+        # Latent parents are sampled again in each step of a chain.
+        c = None if self.machine.routing == "latent" else machine.coefficients
         options = {"cd_steps": self.steps, "seed": seeds[4], "chains": chains}
-        divergence = self._divergence(machine, v, **options)
+        divergence = self.machine.contrastive_divergence(v, c, **options)
         x, y = self.machine.sent(v), machine.hidden.mean(divergence.z)
         means = self._figures(machine, x, divergence.z)
         means["ascents"] = self._ascents(divergence, v)
         if self.machine.centering:
             means["sides"] = ops.mean(x, axis=0), ops.mean(y, axis=0)
-        means |= self._statistics(machine, y)
+        means |= self.statistics(machine, y)
         return means, {} if self.algorithm == "cd" else {"chains": divergence.reconstruction}
 
-    def _statistics(self, machine, y):
-        """Return further means over images of the hidden states y; for subclasses."""
+    def statistics(self, machine, y):
+        """Return a dict of further means over images of the hidden states y; for subclasses."""
         return {}
 
-    def _move(self, means, images):
+    def update_weights(self, means, images):
+        """Apply the means of `training_step` to the weights and return the metrics."""
         update = self.apply_ascent(zip(self._learned, means["ascents"]))
         # Moving the offsets also changes the biases, so frozen biases freeze the offsets.
         rbm = self.machine
-        if rbm.centering and self.trains(rbm.hidden_bias, rbm.visible_bias):
-            self._move_offsets(means)
+        # With latent parents a new centre would change the energy.
+        is_movable = rbm.centering and rbm.routing != "latent"
+        if is_movable and self.trains(rbm.hidden_bias, rbm.visible_bias):
+            moves = (self.offset_rate * side for side in means["sides"])
+            rbm.move_offsets(*moves, means.get("coefficients"))
         return self._record(means, images, update)
 
     def testing_step(self, data):
         v, _ = self.images_of(data)
         v = self._binarized(v, StatelessSeed(self.seed))
-        machine, x = self._harmonium(v), self.machine.sent(v)
+        machine, x = self.machine.harmonium_of(v), self.machine.sent(v)
         return self._record(self._figures(machine, x, machine.fields(x)), ops.shape(v)[0], 0.0)
-
-    def _harmonium(self, v):
-        """Return the `Harmonium` for a batch; subclasses may use v."""
-        return self.machine.harmonium()
-
-    def _divergence(self, machine, v, **options):
-        return self.machine.contrastive_divergence(v, **options)
 
     def _binarized(self, v, seed):
         v = ops.cast(v, self.variable_dtype)
@@ -297,17 +284,12 @@ class HarmoniumModel(HarmoniumChains, ContrastiveModel):
         ]
         return [*ascents, rbm.log_variance_gradient(v)] if self._learns_variance else ascents
 
-    def _move_offsets(self, means):
-        self.machine.move_offsets(*(self.offset_rate * side for side in means["sides"]))
-
     def _figures(self, machine, x, z):
         """Return means of the mean-field reconstruction error and of the free energy."""
         reconstruction, _ = gibbs_step(machine, x, seed=None, fields=z)
         error = mean_error(self._uncentred(reconstruction), self._uncentred(x))
-        return {"error": error, "free_energy": ops.mean(self._free_energy(machine, x, z))}
-
-    def _free_energy(self, machine, x, z):
-        return self.machine.free_energy_of(x, z)
+        energy = self.machine.free_energy_of(machine, x, z)
+        return {"error": error, "free_energy": ops.mean(energy)}
 
     def _record(self, means, images, update):
         self.track(means["error"], update, images)

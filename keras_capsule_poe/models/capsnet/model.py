@@ -6,11 +6,11 @@ import keras
 from keras import ops
 
 from keras_capsule_poe._types import Serializable
-from keras_capsule_poe.core.numerics import length, real_number
+from keras_capsule_poe.core.numerics import length
 from keras_capsule_poe.core.routing import coupling_changes
-from keras_capsule_poe.layers.capsules import CapsuleMask
 from keras_capsule_poe.losses import MarginLoss
-from keras_capsule_poe.models.base.classifiers import DecodedClassifier, as_layer, is_config
+from keras_capsule_poe.models.base.classifiers import DecodedClassifier, as_layer
+from keras_capsule_poe.models.base.protocols import build_once, deserialized
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -78,16 +78,11 @@ class CapsNet(DecodedClassifier, keras.Model):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.view = None if view is None else as_layer("view", view)
+        self.view = as_layer("view", view, optional=True)
         self.primary = as_layer("primary", primary)
         self.routing = as_layer("routing", routing)
-        self.decoder = None if decoder is None else as_layer("decoder", decoder)
-        self.image_shape = tuple(image_shape)
-        margin = keras.saving.deserialize_keras_object(margin) if is_config(margin) else margin
-        self.margin = MarginLoss() if margin is None else margin
-        self.reconstruction_weight = real_number("reconstruction_weight", reconstruction_weight)
-        self.mask = CapsuleMask(dtype="float32")
-        self.make_trackers()
+        self.margin = MarginLoss() if margin is None else deserialized(margin)
+        self.set_decoder(decoder, image_shape, reconstruction_weight)
 
     def build(self, input_shape=None):
         if self.built:
@@ -95,10 +90,9 @@ class CapsNet(DecodedClassifier, keras.Model):
         sizes = (None, None) if self.any_size else self.image_shape[:2]
         shape = (None, *sizes, self.image_shape[2])
         for part in (self.view, self.primary, self.routing, self.decoder):
-            # Loading has already built the saved parts.
-            if part is not None and not part.built:
-                part.build(shape)
-            shape = shape if part is None else part.compute_output_shape(shape)
+            if part is not None:
+                build_once(part, shape)
+                shape = part.compute_output_shape(shape)
         self.built = True
 
     @property
@@ -172,9 +166,5 @@ class CapsNet(DecodedClassifier, keras.Model):
             **super().get_config(),
             "primary": serialize(self.primary),
             "routing": serialize(self.routing),
-            "image_shape": self.image_shape,
-            "decoder": None if self.decoder is None else serialize(self.decoder),
             "margin": serialize(self.margin),
-            "reconstruction_weight": self.reconstruction_weight,
-            "view": None if self.view is None else serialize(self.view),
         }

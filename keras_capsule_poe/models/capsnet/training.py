@@ -15,14 +15,11 @@ from keras_capsule_poe.layers.routing_layer import RoutingLayer
 from keras_capsule_poe.layers.self_attention_routing import SelfAttentionRouting
 from keras_capsule_poe.losses import MarginLoss
 from keras_capsule_poe.models.base import classifier_training as fitting
-from keras_capsule_poe.models.base import classifier_training as stages
-from keras_capsule_poe.models.base import classifier_training as windows
 from keras_capsule_poe.models.base.classifier_baseline import build_control, plain_convolutions
-from keras_capsule_poe.models.base.classifier_training import Starts, seen_shape, view_of
+from keras_capsule_poe.models.base.classifier_training import seen_shape
 from keras_capsule_poe.models.base.classifiers import ConvClassifier
 from keras_capsule_poe.models.base.saved import load_as
 from keras_capsule_poe.models.capsnet.model import CapsNet
-from keras_capsule_poe.training.precision import policy
 
 # Minimum height and width of images in pixels, for each body.
 SMALLEST = {"capsules": 17, "efficient": 11, "places": 14}
@@ -34,12 +31,8 @@ _PLACES = ((3, 64), (3, 64), None, (3, 128), (3, 128))
 def build_body(net, image_shape, dtype, starts, standardized=False):
     """Return a `keras.Sequential` from images (B, H, W, C) to capsules (B, I, D)."""
     makers = {"capsules": _capsules_body, "efficient": _efficient, "places": _places}
-    make, least = makers[one_of("body", net.body, tuple(makers))], SMALLEST[net.body]
-    if min(image_shape[:2]) < least:
-        raise ValueError(
-            f"images must be at least {least}x{least} pixels for the body {net.body!r}. "
-            f"Received: {image_shape[0]}x{image_shape[1]}"
-        )
+    make = makers[one_of("body", net.body, tuple(makers))]
+    fitting.check_size(image_shape, SMALLEST[net.body], f"the body {net.body!r}")
     layers = [Standardize(dtype="float32")] if standardized else []
     return keras.Sequential([*layers, *make(net, image_shape, dtype, starts)], name="primary")
 
@@ -132,12 +125,8 @@ ROUTED = 5
 
 def build_model(config, image_shape, dtype=None):
     """Return the `CapsNet`, or the baseline `ConvClassifier`, built but not compiled."""
-    net, dtype = config["capsnet"], dtype or policy(config["capsnet"].precision)
-    make = _cnn if one_of("network", net.network, net.CHOICES["network"]) == "cnn" else _capsules
-    view = view_of(net, image_shape)
-    model = make(net, image_shape, view, dtype, Starts(net.initializer, config.seed))
-    model.build()
-    return model
+    makers = {"capsules": _capsules, "cnn": _cnn}
+    return fitting.build(config, "capsnet", makers, image_shape, dtype)
 
 
 def _capsules(net, image_shape, view, dtype, starts):
@@ -202,25 +191,22 @@ def check(config, image_shape=None):
 def smallest(config):
     """Return the minimum height and width of images in pixels."""
     net = config["capsnet"]
-    return windows.smallest(net, SMALLEST.get(net.body, 0))
+    return fitting.smallest(net, SMALLEST.get(net.body, 0))
 
 
 def outline(config, image_shape):
     """Return two dicts for display: shapes and parameter counts."""
-    model = build_model(config, image_shape)
-    if isinstance(model, ConvClassifier):
-        shapes = {"image": tuple(image_shape), "classes": (config["capsnet"].classes,)}
-        return shapes, {"network": model.count_params()}
-    seen = seen_shape(model.view, tuple(image_shape))
-    primary = model.primary.compute_output_shape((None, *seen))
-    shapes = {
-        "image": tuple(image_shape),
-        **({} if model.view is None else {"window": seen}),
-        "primary capsules": tuple(primary[1:]),
-        "class capsules": (model.capsules, model.dim),
-    }
-    parts = {"primary": model.primary, "routing": model.routing, "decoder": model.decoder}
-    return shapes, {name: part.count_params() for name, part in parts.items() if part is not None}
+
+    def describe(model, seen):
+        primary = model.primary.compute_output_shape((None, *seen))
+        shapes = {
+            "primary capsules": tuple(primary[1:]),
+            "class capsules": (model.capsules, model.dim),
+        }
+        names = ("primary", "routing", "decoder")
+        return shapes, {name: getattr(model, name) for name in names}
+
+    return fitting.outline(config, "capsnet", build_model(config, image_shape), describe)
 
 
 def cost(config, image_shape, images, held_out):
@@ -269,12 +255,12 @@ def _share(layer, shape):
 
 def capsnet(run):
     """Train the network by the margin loss and the reconstruction error."""
-    return stages.train(run, "capsnet", build_model)
+    return fitting.train(run, "capsnet", build_model)
 
 
 def export(run):
     """Export the network for Keras and as a SavedModel, and draw reconstructions."""
-    return stages.export(run, "capsnet", build_model)
+    return fitting.export(run, "capsnet", build_model)
 
 
 def load(path):

@@ -10,6 +10,7 @@ from keras_capsule_poe.core.numerics import length, real_number
 from keras_capsule_poe.core.squash import unsquash
 from keras_capsule_poe.metrics import mean_error
 from keras_capsule_poe.models.base.contrastive import ContrastiveModel
+from keras_capsule_poe.models.base.protocols import build_once, deserialized
 from keras_capsule_poe.models.capsule_poe.layers import CapsulePoE
 
 
@@ -72,8 +73,7 @@ class CapsuleDecoder(ContrastiveModel):
         **kwargs: Any,
     ) -> None:
         super().__init__(seed=seed, **kwargs)
-        if isinstance(primaries, dict):
-            primaries = keras.saving.deserialize_keras_object(primaries)
+        primaries = deserialized(primaries)
         if not isinstance(primaries, CapsulePoE):
             raise ValueError(
                 f"`primaries` must be a CapsulePoE layer. Received: primaries={primaries!r}"
@@ -94,9 +94,8 @@ class CapsuleDecoder(ContrastiveModel):
         self.bias_rate = real_number("bias_rate", bias_rate, above=0)
 
     def build(self, input_shape):
-        if not self.primaries.built:
-            batch, capsules, dim = input_shape
-            self.primaries.build((batch, capsules, dim + int(self.offset)))
+        *capsules, dim = input_shape
+        build_once(self.primaries, (*capsules, dim + int(self.offset)))
         self.built = True
 
     def call(self, inputs):

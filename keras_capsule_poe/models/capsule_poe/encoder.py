@@ -15,6 +15,7 @@ from keras_capsule_poe.metrics import (
     mean_error,
 )
 from keras_capsule_poe.models.base.contrastive import ContrastiveModel
+from keras_capsule_poe.models.base.protocols import build_once, deserialized
 from keras_capsule_poe.models.capsule_poe.layers import CapsulePoE, ExpertFrames
 
 
@@ -72,8 +73,7 @@ class CapsuleEncoder(ContrastiveModel):
         **kwargs: Any,
     ) -> None:
         super().__init__(seed=seed, **kwargs)
-        if isinstance(experts, dict):
-            experts = keras.saving.deserialize_keras_object(experts)
+        experts = deserialized(experts)
         if not isinstance(experts, CapsulePoE):
             raise ValueError(f"`experts` must be a CapsulePoE layer. Received: experts={experts!r}")
         if balance and not experts.use_routing_bias:
@@ -93,10 +93,8 @@ class CapsuleEncoder(ContrastiveModel):
         self.concentration = OrientationConcentration(experts.capsules, experts.dim)
 
     def build(self, input_shape):
-        if not self.experts.built:
-            self.experts.build(input_shape)
-        if not self.frames.built:
-            self.frames.build(self.experts.compute_output_shape(input_shape))
+        build_once(self.experts, input_shape)
+        build_once(self.frames, self.experts.compute_output_shape(input_shape))
         self.built = True
 
     def call(self, inputs):

@@ -1,115 +1,115 @@
-"""Sampling of codes of a product of expert capsules."""
+"""Product of expert capsules: codes, samples and the density of primary capsules."""
 
-from numbers import Integral
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_capsule_poe._types import Serializable
-from keras_capsule_poe.core.numerics import direction, length
-from keras_capsule_poe.core.randomness import StatelessSeed, capsule_order
+from keras_capsule_poe.core.annealing import log_partition_bracket
+from keras_capsule_poe.core.importance import expert_log_weight
+from keras_capsule_poe.core.mcmc import block_resampling, elliptical_slice
+from keras_capsule_poe.core.numerics import compiled, direction, length
+from keras_capsule_poe.core.randomness import StatelessSeed
+from keras_capsule_poe.core.reference_distributions import (
+    CentredGaussian,
+    SquashedGaussian,
+    UniformBall,
+)
 from keras_capsule_poe.core.routing import winner_alone
 from keras_capsule_poe.core.squash import squash
 from keras_capsule_poe.core.units import free_energy
-from keras_capsule_poe.errors import BadUse
-from keras_capsule_poe.models.base.autoencoder import AutoencodedModel, build_once
-from keras_capsule_poe.models.base.protocols import GenerativeModel, LikelihoodModel, Mode
-from keras_capsule_poe.models.capsule_poe.density import (
-    BASES,
-    FITTED,
-    ROUTINGS,
-    CapsuleDensity,
-    visible,
+from keras_capsule_poe.data.mapping import chunks, map_batches
+from keras_capsule_poe.models.base.autoencoder import AutoencodedModel
+from keras_capsule_poe.models.base.protocols import (
+    Density,
+    GenerativeModel,
+    LikelihoodModel,
+    Mode,
+    build_once,
 )
 from keras_capsule_poe.models.capsule_poe.layers import GaussianMixtures
 
+BASES, ROUTINGS = ("ball", "isotropic", "gaussian"), ("fixed", "routed")
+# Maximum number of images to fit P_0 and the mean routing; batch size.
+FITTED, _AT_ONCE = 6000, 200
+# Primary capsules resampled per proposal; about half of the proposals are accepted.
+BLOCKS = 64
 
-class CapsuleDraws:
-    """Mixin that samples codes with one active capsule, or whole codes."""
 
-    # Biases (J, E) of biased experts, or None. A zero row means no bias.
-    poles = None
+class CapsuleDensity(Density):
+    """Density P(x) = P_0(x) w(x)/Z of primary capsules x, with log P/P_0 in nats."""
 
-    def sample_capsule(self, capsule, n, seed, domain=None):
-        """Sample images from the capsule with index `capsule`; otherwise like `sample`."""
-        if isinstance(capsule, Integral) and not 0 <= capsule < self.capsules:
-            raise BadUse(
-                f"`capsule` must be an index of {self.capsules} capsules, from 0. "
-                f"Received: capsule={capsule}"
-            )
-        _, domain = self.resolve_mode("single", domain)
-        codes = self._draw_single(ops.full((n,), capsule, dtype="int32"), n, seed, domain)
-        return {**self.decode(codes), "capsules": codes}
+    TEMPERATURES, CHAINS = 20, 512
 
-    def sample_joint(self, n, seed):
-        """Sample images in mode `"joint"`, with all capsules active."""
-        return self.sample(n, seed, "joint")
+    def __init__(self, model, fitted, base, routing="fixed", blocks=BLOCKS):
+        experts = model.encoder.experts
+        self._model, self._kernel = model, np.asarray(ops.convert_to_numpy(experts.kernel))
+        self._units, inputs = experts.units, fitted.shape[1]
+        self._blocks = min(blocks, inputs)
+        # ball: uniform on |x_i| < 1; isotropic: noise as long as the data; gaussian: the
+        # second moments of `fitted`.
+        self.base = {
+            "ball": lambda: UniformBall(inputs, fitted.shape[2]),
+            "isotropic": lambda: SquashedGaussian(
+                inputs, fitted.shape[2], length=model.primary.target_length
+            ),
+            "gaussian": lambda: CentredGaussian.from_samples(fitted),
+        }[base]()
+        self.router = experts.router()
+        self._bias = None if experts.bias is None else ops.convert_to_numpy(experts.bias)
+        self.coefficients = self.router
+        if routing == "fixed":
+            mean = compiled(lambda x: ops.mean(self.router.route(x).coefficients, axis=0))
+            means = [ops.convert_to_numpy(mean(x)) for x in chunks(fitted, _AT_ONCE)]
+            self.coefficients = np.mean(means, axis=0)
+        self._log_weight = expert_log_weight(
+            self._kernel, self.coefficients, self._units, self._bias if routing == "fixed" else None
+        )
+        self.about = (
+            f"{inputs} primary capsules of {fitted.shape[2]} dimensions, over the base {base} "
+            f"({self.base.describe()}), coefficients {routing}"
+        )
 
-    def draw(self, n, seed, mode=None, domain=None):
-        """Sample codes; mode `"single"` uses each capsule once per block of J, in random order.
+    def log_weights(self, images):
+        """Return log w (N,) of the primary capsules of images, in nats."""
+        return self.log_weights_of(visible(self._model, images))
 
-        Args:
-            n, seed: Integers or scalar integer tensors: the number of codes, and the seed.
-            mode: String, `"single"` (default) or `"joint"`, see `single_code` and `joint_code`.
-            domain: String, for mode `"single"`, see `single_code`.
+    def log_weights_of(self, x):
+        """Return log w (N,) of primary capsules (N, I, D), in nats."""
+        return map_batches(compiled(self._log_weight), x, _AT_ONCE).astype("float64")
 
-        Returns:
-            Dict with `capsules` (N, J, E), and `capsule` (N,) in mode `"single"`.
+    def bracket(self, temperatures, chains, seed):
+        """Return bidirectional bounds on log Z/Z_0 (AIS and reverse AIS)."""
+        return self.annealed(temperatures, chains, seed)[0]
 
-        Raises:
-            BadUse: If the mode or the domain is unknown.
-        """
-        mode, domain = self.resolve_mode(mode, domain)
-        if mode == "joint":
-            noise = keras.random.normal((n, self.joint.rank), seed=StatelessSeed(seed))
-            return {"capsules": self.joint_code(noise, _choice(n, seed))}
-        capsule = capsule_order(n, self.capsules, StatelessSeed(seed, 1))
-        return {"capsules": self._draw_single(capsule, n, seed, domain), "capsule": capsule}
+    def annealed(self, temperatures, chains, seed=0):
+        """Return the bounds on log Z/Z_0 and log w (chains,) of draws from P_0."""
+        base, log_weight = self.base, self._log_weight
+        is_fixed = self.coefficients is not self.router
+        if base.is_gaussian and is_fixed:
+            # With averaged coefficients the experts see P_0 as a Gaussian of J E dimensions.
+            base, units = base.of_experts(self._kernel, self.coefficients), self._units
+            bias = 0.0 if self._bias is None else self._bias
 
-    def _draw_single(self, capsule, n, seed, domain):
-        noise = keras.random.normal((n, self.dim), seed=StatelessSeed(seed))
-        return self.single_code(noise, _choice(n, seed), capsule, domain)
+            def log_weight(z):
+                return -free_energy(z + bias, units)
 
-    def single_code(self, noise, choice, capsule, domain=None):
-        """Return codes (N, J, E), squashed, in which all capsules but one are zero.
+        if base.is_gaussian:
+            step = elliptical_slice(base, log_weight)
+        else:
+            step = block_resampling(base, log_weight, self._blocks)
+        start = base.draw(chains, seed=seed)
+        plain = np.asarray(compiled(log_weight)(start), "float64")
+        betas = np.linspace(0, 1, temperatures + 1)
+        return log_partition_bracket(log_weight, step, start, betas, seed=seed + 1), plain
 
-        Args:
-            noise: Tensor (N, E), standard Gaussian.
-            choice: Tensor (N,), uniform in `[0, 1)`, selects a mixture component for `"posterior"`.
-            capsule: Integer tensor (N,), the active capsules.
-            domain: String. `"prior"` is the prior: the squashed noise (Figure 2, left), or for
-                a biased expert directions in the half-sphere around its bias. `"half_space"`
-                reflects the squashed noise into the half-space of the mean training direction
-                (Figure 2, right). `"posterior"` takes directions from the Gaussian mixture of the
-                training codes that the capsule won.
-        """
-        _, domain = self.resolve_mode("single", domain)
-        x = squash(noise)
-        if domain == "posterior":
-            x = length(x, keepdims=True) * direction(self.visited(noise, choice, capsule))
-        elif domain == "half_space":
-            side = ops.sum(x * ops.take(self.mean_direction, capsule, axis=0), axis=-1)
-            x = ops.where((side < 0)[:, None], -x, x)
-        elif self.poles is not None:
-            x = length(x, keepdims=True) * from_chart(noise, ops.take(self.poles, capsule, axis=0))
-        chosen = ops.one_hot(capsule, self.capsules, dtype=x.dtype)
-        return chosen[:, :, None] * x[:, None, :]
 
-    def joint_code(self, noise, choice):
-        """Return whole codes (N, J, E) from the mixture fitted to the training codes.
-
-        Each code is scaled so that its longest capsule has the length of a squashed Gaussian.
-
-        Args:
-            noise: Tensor (N, R), standard Gaussian, with R the rank of `joint`.
-            choice: Tensor (N,), uniform in `[0, 1)`.
-        """
-        drawn = self.joint(noise, choice, ops.zeros(ops.shape(choice), dtype="int32"))
-        codes = ops.reshape(drawn, (-1, self.capsules, self.dim))
-        longest = ops.max(length(codes), axis=-1)
-        wanted = length(squash(noise[:, : self.dim]))
-        return codes * (wanted / ops.maximum(longest, 1e-30))[:, None, None]
+def visible(model, images):
+    """Return squashed primary capsules (N, I, D) of images, uint8 or pixels in [0, 1]."""
+    encode = compiled(lambda x: model.to_visible(ops.cast(x, "float32")))
+    return map_batches(encode, images, _AT_ONCE)
 
 
 def from_chart(noise, poles):
@@ -129,9 +129,7 @@ LONGER = 8
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
-class ProductOfExpertCapsules(
-    CapsuleDraws, LikelihoodModel, AutoencodedModel, GenerativeModel, keras.Model
-):
+class ProductOfExpertCapsules(LikelihoodModel, AutoencodedModel, GenerativeModel, keras.Model):
     """Image model of an autoencoder, primary capsules, a capsule encoder and a capsule decoder.
 
     Args:
@@ -173,7 +171,7 @@ class ProductOfExpertCapsules(
     PARTS = ("autoencoder", "primary", "encoder", "decoder", "visited", "joint")
     TITLE = "Product of expert capsules (arXiv 1907.11643)"
     CHAINS = ("meanfield",)
-    CEILINGS = ("autoencoder", "whole_code", "routing_off")
+    upper_bounds = ("autoencoder", "whole_code", "routing_off")
     DENSITIES = {"base": BASES, "routing": ROUTINGS}
     ENDPOINTS = {
         **GenerativeModel.ENDPOINTS,
@@ -208,7 +206,7 @@ class ProductOfExpertCapsules(
         return None if bias is None else frames.is_identity()[:, None] * ops.cast(bias, "float32")
 
     @property
-    def MODES(self):
+    def modes(self):
         """Modes `"single"`, one active capsule per image, and `"joint"`."""
         plain = "Its directions come from the paper's plain Gaussian."
         chart = (
@@ -296,6 +294,55 @@ class ProductOfExpertCapsules(
     def from_visible(self, x):
         """Decode squashed primary capsules (B, I, D) to images (B, H, W, C)."""
         return self.from_features(self.primary.to_features(x))
+
+    def code_of_capsule(self, capsule, seed, domain=None):
+        n = ops.shape(capsule)[0]
+        noise = keras.random.normal((n, self.dim), seed=StatelessSeed(seed))
+        return self.single_code(noise, _choice(n, seed), capsule, domain)
+
+    def code_of_all(self, n, seed):
+        noise = keras.random.normal((n, self.joint.rank), seed=StatelessSeed(seed))
+        return self.joint_code(noise, _choice(n, seed))
+
+    def single_code(self, noise, choice, capsule, domain=None):
+        """Return codes (N, J, E), squashed, in which all capsules but one are zero.
+
+        Args:
+            noise: Tensor (N, E), standard Gaussian.
+            choice: Tensor (N,), uniform in `[0, 1)`, selects a mixture component for `"posterior"`.
+            capsule: Integer tensor (N,), the active capsules.
+            domain: String. `"prior"` is the prior: the squashed noise (Figure 2, left), or for
+                a biased expert directions in the half-sphere around its bias. `"half_space"`
+                reflects the squashed noise into the half-space of the mean training direction
+                (Figure 2, right). `"posterior"` takes directions from the Gaussian mixture of the
+                training codes that the capsule won.
+        """
+        _, domain = self.resolve_mode("single", domain)
+        x = squash(noise)
+        if domain == "posterior":
+            x = length(x, keepdims=True) * direction(self.visited(noise, choice, capsule))
+        elif domain == "half_space":
+            side = ops.sum(x * ops.take(self.mean_direction, capsule, axis=0), axis=-1)
+            x = ops.where((side < 0)[:, None], -x, x)
+        elif self.poles is not None:
+            x = length(x, keepdims=True) * from_chart(noise, ops.take(self.poles, capsule, axis=0))
+        chosen = ops.one_hot(capsule, self.capsules, dtype=x.dtype)
+        return chosen[:, :, None] * x[:, None, :]
+
+    def joint_code(self, noise, choice):
+        """Return whole codes (N, J, E) from the mixture fitted to the training codes.
+
+        Each code is scaled so that its longest capsule has the length of a squashed Gaussian.
+
+        Args:
+            noise: Tensor (N, R), standard Gaussian, with R the rank of `joint`.
+            choice: Tensor (N,), uniform in `[0, 1)`.
+        """
+        drawn = self.joint(noise, choice, ops.zeros(ops.shape(choice), dtype="int32"))
+        codes = ops.reshape(drawn, (-1, self.capsules, self.dim))
+        longest = ops.max(length(codes), axis=-1)
+        wanted = length(squash(noise[:, : self.dim]))
+        return codes * (wanted / ops.maximum(longest, 1e-30))[:, None, None]
 
     def visible_noise(self, n, seed):
         """Sample squashed Gaussian noise (N, I, D), eight times as long as features."""

@@ -8,10 +8,9 @@ import keras
 from keras import ops
 
 from keras_capsule_poe._types import Serializable
-from keras_capsule_poe.core.numerics import real_number
-from keras_capsule_poe.layers.capsules import CapsuleMask
 from keras_capsule_poe.losses import SpreadLoss
 from keras_capsule_poe.models.base.classifiers import DecodedClassifier, as_layer
+from keras_capsule_poe.models.base.protocols import build_once, deserialized
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -74,28 +73,20 @@ class MatrixCapsNet(DecodedClassifier, keras.Model):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.view = None if view is None else as_layer("view", view)
+        self.view = as_layer("view", view, optional=True)
         self.features = as_layer("features", features)
         self.capsule_layers = [as_layer("layers", layer) for layer in layers]
-        self.image_shape = tuple(image_shape)
-        loss = keras.saving.deserialize_keras_object(loss) if isinstance(loss, dict) else loss
-        self.spread = SpreadLoss() if loss is None else loss
-        self.decoder = None if decoder is None else as_layer("decoder", decoder)
-        self.reconstruction_weight = real_number("reconstruction_weight", reconstruction_weight)
-        self.mask = CapsuleMask(dtype="float32")
-        self.make_trackers()
+        self.spread = SpreadLoss() if loss is None else deserialized(loss)
+        self.set_decoder(decoder, image_shape, reconstruction_weight)
 
     def build(self, input_shape=None):
         if self.built:
             return
         shape = (None, *self.image_shape)
         for part in (self.view, self.features, *self.capsule_layers):
-            if part is None:
-                continue
-            # Loading has already built the saved parts.
-            if not part.built:
-                part.build(shape)
-            shape = part.compute_output_shape(shape)
+            if part is not None:
+                build_once(part, shape)
+                shape = part.compute_output_shape(shape)
         pose, _ = shape
         if pose[1:3] != (1, 1):
             raise ValueError(
@@ -103,8 +94,8 @@ class MatrixCapsNet(DecodedClassifier, keras.Model):
                 f"Received: {pose[1]}x{pose[2]} places"
             )
         self.capsules, self.dim = pose[3], pose[4] * pose[5]
-        if self.decoder is not None and not self.decoder.built:
-            self.decoder.build((None, self.capsules, self.dim))
+        if self.decoder is not None:
+            build_once(self.decoder, (None, self.capsules, self.dim))
         self.built = True
 
     def call(self, images, training=None):
@@ -184,9 +175,5 @@ class MatrixCapsNet(DecodedClassifier, keras.Model):
             **super().get_config(),
             "features": serialize(self.features),
             "layers": [serialize(layer) for layer in self.capsule_layers],
-            "image_shape": self.image_shape,
             "loss": serialize(self.spread),
-            "decoder": None if self.decoder is None else serialize(self.decoder),
-            "reconstruction_weight": self.reconstruction_weight,
-            "view": None if self.view is None else serialize(self.view),
         }

@@ -13,10 +13,8 @@ from keras_capsule_poe.layers.convolutions import FastConv2D
 from keras_capsule_poe.layers.decoders import DenseDecoder
 from keras_capsule_poe.losses import MarginLoss, SpreadLoss
 from keras_capsule_poe.models.base import classifier_training as fitting
-from keras_capsule_poe.models.base import classifier_training as stages
-from keras_capsule_poe.models.base import classifier_training as windows
 from keras_capsule_poe.models.base.classifier_baseline import build_control, plain_convolutions
-from keras_capsule_poe.models.base.classifier_training import Starts, seen_shape, view_of
+from keras_capsule_poe.models.base.classifier_training import seen_shape
 from keras_capsule_poe.models.base.classifiers import ConvClassifier
 from keras_capsule_poe.models.base.saved import load_as
 from keras_capsule_poe.models.matrix_capsules.layers import (
@@ -25,7 +23,6 @@ from keras_capsule_poe.models.matrix_capsules.layers import (
     PrimaryMatrixCapsules,
 )
 from keras_capsule_poe.models.matrix_capsules.model import MatrixCapsNet
-from keras_capsule_poe.training.precision import policy
 
 # Minimum image size for a stride of two and two layers of 3x3 windows, the first with stride 2.
 SMALLEST = 13
@@ -39,23 +36,13 @@ CONTROL_FILTERS = 16
 
 def build_model(config, image_shape, dtype=None):
     """Return the `MatrixCapsNet`, or the baseline `ConvClassifier`, built but not compiled."""
-    net, dtype = config["matrix"], dtype or policy(config["matrix"].precision)
-    known = net.CHOICES["network"]
-    make = {"capsules": _capsules, "cnn": _cnn}[one_of("network", net.network, known)]
-    view = view_of(net, image_shape)
-    height, width = seen_shape(view, image_shape)[:2]
-    if min(height, width) < SMALLEST:
-        raise ValueError(
-            f"images must be at least {SMALLEST}x{SMALLEST} pixels for windows of 3x3. "
-            f"Received: {height}x{width}"
-        )
-    model = make(net, image_shape, view, dtype, Starts(net.initializer, config.seed))
-    model.build()
-    return model
+    makers = {"capsules": _capsules, "cnn": _cnn}
+    return fitting.build(config, "matrix", makers, image_shape, dtype)
 
 
 def _capsules(net, image_shape, view, dtype, starts):
     seen = seen_shape(view, image_shape)
+    fitting.check_size(seen, SMALLEST, "windows of 3x3")
     convolution = FastConv2D(
         net.filters,
         5,
@@ -152,6 +139,7 @@ def _decoder(net, seen, starts):
 
 
 def _cnn(net, image_shape, view, dtype, starts):
+    fitting.check_size(seen_shape(view, image_shape), SMALLEST, "windows of 3x3")
     make = functools.partial(plain_convolutions, CONTROL_FILTERS, net.max_pooling)
     return build_control(net, image_shape, view, dtype, starts, _capsules, make, standardized=True)
 
@@ -179,23 +167,19 @@ def spread_margin(config, steps, loss=None):
 
 def smallest(config):
     """Return the minimum height and width of images in pixels."""
-    return windows.smallest(config["matrix"], SMALLEST)
+    return fitting.smallest(config["matrix"], SMALLEST)
 
 
 def outline(config, image_shape):
     """Return two dicts for display: shapes and parameter counts."""
-    model = build_model(config, image_shape)
-    shapes = {"image": tuple(image_shape)}
-    if isinstance(model, ConvClassifier):
-        shapes["classes"] = (config["matrix"].classes,)
-        return shapes, {"network": model.count_params()}
-    if model.view is not None:
-        shapes["window"] = seen_shape(model.view, tuple(image_shape))
-    names = ("primary capsules", "first layer", "second layer", "class capsules")
-    shapes |= {name: activation[1:] for name, (_, activation) in zip(names, _shapes(model))}
-    parts = {"features": model.features, "decoder": model.decoder}
-    parts |= dict(zip(names, model.capsule_layers))
-    return shapes, {name: part.count_params() for name, part in parts.items() if part is not None}
+
+    def describe(model, seen):
+        names = ("primary capsules", "first layer", "second layer", "class capsules")
+        shapes = {name: activation[1:] for name, (_, activation) in zip(names, _shapes(model))}
+        parts = {"features": model.features, "decoder": model.decoder}
+        return shapes, parts | dict(zip(names, model.capsule_layers))
+
+    return fitting.outline(config, "matrix", build_model(config, image_shape), describe)
 
 
 def cost(config, image_shape, images, held_out):
@@ -243,12 +227,12 @@ def matrix(run):
         loss = getattr(model, "spread", None)
         return [spread_margin(run.config, steps, loss)] if isinstance(loss, SpreadLoss) else []
 
-    return stages.train(run, "matrix", build_model, callbacks)
+    return fitting.train(run, "matrix", build_model, callbacks)
 
 
 def export(run):
     """Export the network for Keras and as a SavedModel, and draw reconstructions."""
-    return stages.export(run, "matrix", build_model)
+    return fitting.export(run, "matrix", build_model)
 
 
 def load(path):

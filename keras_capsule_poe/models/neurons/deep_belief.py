@@ -11,6 +11,7 @@ from keras_capsule_poe._types import Seed, Serializable, Tensor
 from keras_capsule_poe.core.latent_routing import parents_given_hidden
 from keras_capsule_poe.core.randomness import StatelessSeed, streams
 from keras_capsule_poe.core.routing import winners
+from keras_capsule_poe.models.base.protocols import build_once, deserialized
 from keras_capsule_poe.models.boltzmann.layers import RestrictedBoltzmannMachine
 from keras_capsule_poe.models.boltzmann.model import HarmoniumModel
 
@@ -20,11 +21,10 @@ def draw_visible(layer, h, seed, mean=False):
     first, second = streams(seed, 2)
     machine = layer.harmonium()
     y = h if layer.hidden_offset is None else h - layer.hidden_offset
-    routing = getattr(layer, "routing", None)
-    if routing == "latent":
+    if layer.routing == "latent":
         c = parents_given_hidden(machine, y, layer.coefficient_scale, first)
         machine = layer.harmonium(c)
-    elif routing in ("held", "mixture"):
+    elif layer.routing in ("held", "mixture"):
         # Per-image coefficients do not follow from h: use the means of the winner's images.
         machine = layer.harmonium(layer.coefficients_of_winner(winners(y)))
     z = machine.transposed().fields(y)
@@ -74,10 +74,7 @@ class DeepBeliefNetwork(keras.Model):
 
     def __init__(self, layers: Sequence[Serializable], **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.stack = [
-            keras.saving.deserialize_keras_object(layer) if isinstance(layer, dict) else layer
-            for layer in layers
-        ]
+        self.stack = [deserialized(layer) for layer in layers]
         for level, layer in enumerate(self.stack):
             if not isinstance(layer, HarmoniumModel):
                 raise ValueError(
@@ -96,8 +93,7 @@ class DeepBeliefNetwork(keras.Model):
 
     def build(self, input_shape):
         for level, layer in enumerate(self.stack):
-            if not layer.built:
-                layer.build(input_shape)
+            build_once(layer, input_shape)
             if level + 1 < len(self.stack):
                 hidden = layer.compute_output_shape(input_shape)
                 input_shape = (None, *self._visible_shape(level + 1, hidden[1:]))

@@ -1,4 +1,4 @@
-"""Training of expert neurons on primary capsules by contrastive divergence."""
+"""Training of expert neurons on primary capsules: contrastive divergence, or exact gradients."""
 
 from typing import Any
 
@@ -8,9 +8,9 @@ from keras import ops
 from keras_capsule_poe._types import Seed, Serializable, Tensor
 from keras_capsule_poe.core.numerics import length, share
 from keras_capsule_poe.core.randomness import draw_index, streams
-from keras_capsule_poe.metrics import ExpertUsage, expert_usage
+from keras_capsule_poe.metrics import ExpertUsage, expert_usage, mean_error
 from keras_capsule_poe.models.boltzmann.model import HarmoniumModel
-from keras_capsule_poe.models.neurons.layers import NeuronPoE
+from keras_capsule_poe.models.neurons.layers import NeuronMixture, NeuronPoE
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -103,25 +103,14 @@ class NeuronExperts(HarmoniumModel):
         c = layer.coefficient_scale * ops.one_hot(parent, layer.capsules, dtype=x.dtype)
         return layer.gibbs(layer.received(x), c, steps, third)[0]
 
-    def _harmonium(self, v):
-        layer = self.machine
-        if layer.routing == "fixed":
-            return layer.harmonium()
-        return layer.harmonium(layer.route(v).coefficients)
-
-    def _divergence(self, machine, v, **options):
-        # Latent parents are sampled again in each step of a chain.
-        c = None if self.machine.routing == "latent" else machine.coefficients
-        return self.machine.contrastive_divergence(v, c, **options)
-
-    def _statistics(self, machine, y):
+    def statistics(self, machine, y):
         c = machine.coefficients
         means = {"coefficients": ops.mean(c, axis=0)} if len(c.shape) == 3 else {}
         return {**means, "usage": expert_usage(self.activity(y))}
 
-    def _move(self, means, images):
+    def update_weights(self, means, images):
         self._balance(means["usage"])
-        return super()._move(means, images)
+        return super().update_weights(means, images)
 
     def _balance(self, usage):
         self.rarest_usage.update_state(usage)
@@ -129,14 +118,78 @@ class NeuronExperts(HarmoniumModel):
             bias = self.machine.routing_bias
             bias.assign_add(ops.cast(self.balance * (1 - usage), bias.dtype))
 
-    def _free_energy(self, machine, x, z):
-        return self.machine.free_energy_of(machine, x, z)
-
-    def _move_offsets(self, means):
-        if self.machine.routing == "latent":  # a new centre would change its energy
-            return
-        moves = (self.offset_rate * side for side in means["sides"])
-        self.machine.move_offsets(*moves, means.get("coefficients"))
-
     def get_config(self):
         return {**super().get_config(), "balance": self.balance}
+
+
+@keras.saving.register_keras_serializable("keras_capsule_poe")
+class NeuronMixtureExperts(NeuronExperts):
+    """Trains a `NeuronMixture` with the exact gradient of log P(v), derived by hand.
+
+    The model's term is a sum over all states of each capsule, the limit of CD-k for large k. The
+    mixture weights change only by load balancing (`balance`).
+
+    Args:
+        machine: `NeuronMixture`, or its config.
+        algorithm: `"ml"`, maximum likelihood.
+        **kwargs: `NeuronExperts` arguments, without those of Markov chains.
+
+    Call arguments:
+        inputs: Tensor (B, I, D), the visible neurons v.
+
+    Returns:
+        Tensor (B, J, E), P(h = 1 | v).
+
+    Raises:
+        ValueError: If an argument is invalid.
+        RuntimeError: If `fit` runs on another backend than TensorFlow and JAX.
+
+    Example:
+
+    >>> model = NeuronMixtureExperts(NeuronMixture(capsules=5, dim=3))
+    >>> model.compile(keras.optimizers.SGD(0.01), jit_compile=False)
+    >>> v = np.random.default_rng(0).normal(size=(8, 6, 4)).astype("float32")
+    >>> history = model.fit(v, verbose=0)
+    >>> model(v).shape
+    TensorShape([8, 5, 3])
+
+    Reference:
+
+    - [Nair & Hinton, 2008](https://papers.nips.cc/paper/3536), implicit mixtures
+    - [Hauser, 2019](https://arxiv.org/abs/1907.11639), products of expert neurons
+    """
+
+    MACHINE = NeuronMixture
+    ALGORITHMS = ("ml",)
+
+    def __init__(self, machine: Serializable, algorithm: str = "ml", **kwargs: Any) -> None:
+        super().__init__(machine, algorithm=algorithm, **kwargs)
+
+    def training_step(self, data):
+        v, _ = self.images_of(data)
+        means, _ = self.over_replicas(lambda v, _: (self._likelihood_step(v), {}), v)
+        self._balance(means["usage"])
+        update = self.apply_ascent(zip(self._learned, means["ascents"]))
+        return self._record(means, ops.shape(v)[0], update)
+
+    def _likelihood_step(self, v):
+        """Return batch means of the log-likelihood gradient and of the metrics."""
+        layer = self.machine
+        found, posterior = layer.likelihood_gradient(v)
+        ascents = [found.kernel - self.weight_decay * layer.kernel]
+        return {
+            **self._likelihood(posterior, v),
+            "usage": layer.capsules * ops.mean(posterior.parent, axis=0),
+            "ascents": [*ascents, found.hidden_bias, found.visible_bias],
+        }
+
+    def testing_step(self, data):
+        v, _ = self.images_of(data)
+        means = self._likelihood(self.machine.posterior(v), v)
+        return self._record(means, ops.shape(v)[0], 0.0)
+
+    def _likelihood(self, posterior, v):
+        """Return batch means of the mean-field reconstruction error and of -log P(v)."""
+        v = ops.cast(v, self.variable_dtype)
+        error = mean_error(self.machine.decode_neurons(posterior.neurons), v)
+        return {"error": error, "free_energy": -ops.mean(posterior.log_density)}

@@ -114,6 +114,9 @@ class NeuronPoE(Neurons, RoutingLayer):
         c = self.mean_coefficients[0] if coefficients is None else coefficients
         return Harmonium(self.maps(), *self.neuron_units(), self.hidden_bias, self.visible_bias, c)
 
+    def harmonium_of(self, v):
+        return self.harmonium(None if self.routing == "fixed" else self.route(v).coefficients)
+
     def coefficients_of_winner(self, winner):
         """Return typical coefficients ([N,] I, J) of images whose longest capsule is `winner`.
 
@@ -181,10 +184,9 @@ class NeuronPoE(Neurons, RoutingLayer):
         return self.free_energy_of(self.harmonium(c), self.sent(v))
 
     def free_energy_of(self, machine, x, fields=None):
-        """Return `free_energy` from x = `sent(v)` for a machine of `harmonium`."""
         if self.routing == "latent":
             return latent_free_energy(machine, x, self.coefficient_scale) + self.log_scale()
-        return machine.free_energy(x, fields) + self.log_scale()
+        return super().free_energy_of(machine, x, fields)
 
     def reconstruct(self, v: Tensor, coefficients: Tensor | None = None) -> Tensor:
         """Return the mean-field reconstruction (B, I, D) of v, with constant coefficients."""
@@ -427,9 +429,6 @@ class NeuronMixture(NeuronPoE):
     def free_energy(self, v, coefficients=None):
         """Return -log P(v) (B,) of v (B, I, D), in nats. `coefficients` are ignored."""
         return -self.mixture().log_density(self._flat(v))
-
-    def free_energy_of(self, machine, x, fields=None):
-        return self.free_energy(x)
 
     def reconstruct(self, v: Tensor, coefficients: Tensor | None = None) -> Tensor:
         """Return the mean of v (B, I, D) given P(h | v)."""

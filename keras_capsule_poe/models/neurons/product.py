@@ -1,6 +1,5 @@
-"""Densities of products of expert neurons, for the routings that define one."""
+"""Product of expert neurons: codes, samples and, for some routings, a density."""
 
-from numbers import Integral
 from typing import Any
 
 import keras
@@ -11,39 +10,26 @@ from keras_capsule_poe._types import Serializable
 from keras_capsule_poe.core.binary_states import draw_states
 from keras_capsule_poe.core.harmonium import flattened
 from keras_capsule_poe.core.numerics import compiled
-from keras_capsule_poe.core.randomness import StatelessSeed, capsule_order, draw_index, streams
+from keras_capsule_poe.core.randomness import StatelessSeed, draw_index, streams
 from keras_capsule_poe.core.routing import winner_alone, winners
 from keras_capsule_poe.core.sharding import in_parts
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.errors import BadUse
-from keras_capsule_poe.models.base.autoencoder import AutoencodedModel, build_once
-from keras_capsule_poe.models.base.protocols import Density, GenerativeModel, LikelihoodModel, Mode
-from keras_capsule_poe.models.boltzmann.density import BLOCK, HarmoniumDensity, free_energies
+from keras_capsule_poe.models.base.autoencoder import AutoencodedModel
+from keras_capsule_poe.models.base.protocols import (
+    Density,
+    GenerativeModel,
+    LikelihoodModel,
+    Mode,
+    build_once,
+)
+from keras_capsule_poe.models.boltzmann.images import BLOCK, HarmoniumDensity, free_energies
 
 # Number of images that estimate the means of independent neurons.
 _FITTED = 2048
 _ABOUT = "primary capsules, {} real numbers, a density"
-
-
-class NeuronLikelihood(LikelihoodModel):
-    """Mixin that gives a product of expert neurons its density."""
-
-    def density(self, images, seed=0, **named):
-        """Return the density of the visible neurons; raise `BadUse` if the routing defines none."""
-        self.check_named(**named)
-        if self.layer.routing == "mixture":
-            return MixtureDensity(self)
-        if self.layer.routing == "fixed":
-            return NeuronDensity(self, images, seed)
-        why = {
-            "held": "its normaliser is another one for each image's routing",
-            "latent": "it is summed over all parents of all parts; free_energy is its bound",
-        }
-        routing = self.layer.routing
-        raise BadUse(
-            f"Expert neurons with routing={routing!r} have no likelihood that can be had: "
-            f"{why[routing]}. Train with routing 'mixture' or 'fixed'."
-        )
+# Chains per chunk; the noise of all chains would take gigabytes.
+_AT_ONCE = 250
 
 
 class MixtureDensity(Density):
@@ -100,110 +86,8 @@ def _size(model):
     return int(ops.size(model.layer.visible_bias))
 
 
-# Chains per chunk; the noise of all chains would take gigabytes.
-_AT_ONCE = 250
-
-
-class NeuronDraws:
-    """Mixin that samples codes of single capsules exactly, and joint codes by Gibbs sampling."""
-
-    def rest(self):
-        """Return the rest values lambda (J, E) of the neurons, zero without centring."""
-        offset = self.layer.hidden_offset
-        return ops.zeros((self.capsules, self.dim)) if offset is None else offset
-
-    def draw(self, n, seed, mode=None, domain=None):
-        """Sample codes; mode `"single"` uses each capsule once per block of J, in random order.
-
-        Args:
-            n, seed: Integers or scalar integer tensors: the number of codes, and the seed.
-            mode: String, `"single"` (default) or `"joint"`, see `single_code` and `joint_code`.
-            domain: String, for mode `"single"`, see `single_code`.
-
-        Returns:
-            Dict with `capsules` (N, J, E), and `capsule` (N,) in mode `"single"`.
-
-        Raises:
-            BadUse: If the mode or the domain is unknown.
-        """
-        mode, domain = self.resolve_mode(mode, domain)
-        if mode == "joint":
-            return {"capsules": self.joint_code(n, seed)}
-        capsule = capsule_order(n, self.capsules, StatelessSeed(seed, 1))
-        return {"capsules": self.single_code(capsule, seed, domain), "capsule": capsule}
-
-    def sample_capsule(self, capsule, n, seed, domain=None):
-        """Sample images from the capsule with index `capsule`; otherwise like `sample`."""
-        if isinstance(capsule, Integral) and not 0 <= capsule < self.capsules:
-            raise BadUse(
-                f"`capsule` must be an index of {self.capsules} capsules, from 0. "
-                f"Received: capsule={capsule}"
-            )
-        codes = self.single_code(ops.full((n,), capsule, dtype="int32"), seed, domain)
-        return {**self.decode(codes), "capsules": codes}
-
-    def sample_joint(self, n, seed):
-        """Sample images in mode `"joint"`, with all neurons active."""
-        return self.sample(n, seed, "joint")
-
-    def single_code(self, capsule, seed, domain=None):
-        """Sample codes (N, J, E) in which one capsule is active and all others are at rest.
-
-        Args:
-            capsule: Integer tensor (N,), the active capsules.
-            seed: Integer or scalar integer tensor.
-            domain: String. `"prior"` samples the prior of that capsule exactly, over all 2^E
-                states. `"uniform"` sets each neuron with probability one half. `"posterior"`
-                samples p(h | v) of a training image that the capsule won.
-        """
-        _, domain = self.resolve_mode("single", domain)
-        first, second = streams(StatelessSeed(seed), 2)
-        if domain == "prior":
-            h = draw_states(self.layer.state_log_weights(), capsule, first)
-        else:
-            p = ops.full((ops.shape(capsule)[0], self.dim), 0.5)
-            if domain == "posterior":
-                which = draw_index(ops.zeros((ops.shape(capsule)[0], self.remembered)), second)
-                rows = capsule * self.remembered + which
-                p = ops.take(ops.reshape(self.visited, (-1, self.dim)), rows, axis=0)
-            h = ops.cast(keras.random.uniform(ops.shape(p), seed=first) < p, p.dtype)
-        y = (ops.cast(h, "float32") - ops.take(self.rest(), capsule, axis=0)) / self.dim**0.5
-        return ops.one_hot(capsule, self.capsules, dtype=y.dtype)[:, :, None] * y[:, None, :]
-
-    def joint_code(self, n, seed):
-        """Sample codes (N, J, E) of all neurons: exactly, from the top layer, or by Gibbs steps."""
-        if self.top is not None:
-            return (self.top.sample(n, self.joint_steps, seed) - self.rest()) / self.dim**0.5
-        if self.layer.routing == "mixture":
-            _, h, _ = self.layer.draw(n, StatelessSeed(seed))
-            return h / self.dim**0.5
-
-        def walk(part, count):
-            return self._walked(count, StatelessSeed(seed, part))
-
-        rows = in_parts(walk, n, _AT_ONCE, (self.capsules, self.dim))
-        return (rows - self.rest()) / self.dim**0.5
-
-    def _walked(self, n, seed):
-        """Return neurons (N, J, E) after Gibbs steps from noise."""
-        # Each chain is routed like the average image won by one capsule.
-        first, second, third = streams(seed, 3)
-        logits = ops.log(ops.maximum(self.shares, 1e-30))
-        winner = draw_index(ops.broadcast_to(logits, (n, self.capsules)), first)
-        c, v = self.layer.coefficients_of_winner(winner), self.noise(n, second)
-        return self.layer.gibbs(v, c, self.joint_steps, third)[1]
-
-    def noise(self, n, seed):
-        """Sample visible neurons (N, I, D) from the model with W = 0."""
-        layer, bias = self.layer, self.layer.visible_bias
-        visible = layer.neuron_units()[1]
-        return layer.received(visible.sample(ops.broadcast_to(bias, (n, *bias.shape)), seed))
-
-
 @keras.saving.register_keras_serializable("keras_capsule_poe")
-class ProductOfExpertNeurons(
-    NeuronLikelihood, NeuronDraws, AutoencodedModel, GenerativeModel, keras.Model
-):
+class ProductOfExpertNeurons(LikelihoodModel, AutoencodedModel, GenerativeModel, keras.Model):
     """Image model of an autoencoder, primary capsules and binary expert neurons.
 
     The visible neurons are the autoencoder's features, centred, scaled and cut into primary
@@ -246,7 +130,7 @@ class ProductOfExpertNeurons(
     PARTS = ("autoencoder", "primary", "experts", "top")
     TITLE = "Product of expert neurons (arXiv 1907.11639)"
     CHAINS = ("meanfield", "gibbs")
-    CEILINGS = ("autoencoder", "divergence_step", "whole_code")
+    upper_bounds = ("autoencoder", "divergence_step", "whole_code")
     ENDPOINTS = {
         **GenerativeModel.ENDPOINTS,
         "sample_capsule": ("capsule", "n", "seed"),
@@ -275,7 +159,7 @@ class ProductOfExpertNeurons(
         return self.experts.machine
 
     @property
-    def MODES(self):
+    def modes(self):
         """Modes `"single"`, one active capsule per image, and `"joint"`."""
         return {
             "single": Mode(
@@ -350,6 +234,64 @@ class ProductOfExpertNeurons(
         y = ops.clip(self.dim**0.5 * capsules, -rest, 1 - rest)
         return self.layer.decode(y, coefficients)
 
+    def rest(self):
+        """Return the rest values lambda (J, E) of the neurons, zero without centring."""
+        offset = self.layer.hidden_offset
+        return ops.zeros((self.capsules, self.dim)) if offset is None else offset
+
+    def code_of_capsule(self, capsule, seed, domain=None):
+        """Sample codes (N, J, E) in which one capsule is active and all others are at rest.
+
+        Args:
+            capsule: Integer tensor (N,), the active capsules.
+            seed: Integer or scalar integer tensor.
+            domain: String. `"prior"` samples the prior of that capsule exactly, over all 2^E
+                states. `"uniform"` sets each neuron with probability one half. `"posterior"` samples
+                p(h | v) of a training image that the capsule won.
+        """
+        _, domain = self.resolve_mode("single", domain)
+        first, second = streams(StatelessSeed(seed), 2)
+        if domain == "prior":
+            h = draw_states(self.layer.state_log_weights(), capsule, first)
+        else:
+            p = ops.full((ops.shape(capsule)[0], self.dim), 0.5)
+            if domain == "posterior":
+                which = draw_index(ops.zeros((ops.shape(capsule)[0], self.remembered)), second)
+                rows = capsule * self.remembered + which
+                p = ops.take(ops.reshape(self.visited, (-1, self.dim)), rows, axis=0)
+            h = ops.cast(keras.random.uniform(ops.shape(p), seed=first) < p, p.dtype)
+        y = (ops.cast(h, "float32") - ops.take(self.rest(), capsule, axis=0)) / self.dim**0.5
+        return ops.one_hot(capsule, self.capsules, dtype=y.dtype)[:, :, None] * y[:, None, :]
+
+    def code_of_all(self, n, seed):
+        """Sample codes (N, J, E) of all neurons: exactly, from the top layer, or by Gibbs steps."""
+        if self.top is not None:
+            return (self.top.sample(n, self.joint_steps, seed) - self.rest()) / self.dim**0.5
+        if self.layer.routing == "mixture":
+            _, h, _ = self.layer.draw(n, StatelessSeed(seed))
+            return h / self.dim**0.5
+
+        def walk(part, count):
+            return self._walked(count, StatelessSeed(seed, part))
+
+        rows = in_parts(walk, n, _AT_ONCE, (self.capsules, self.dim))
+        return (rows - self.rest()) / self.dim**0.5
+
+    def _walked(self, n, seed):
+        """Return neurons (N, J, E) after Gibbs steps from noise."""
+        # Each chain is routed like the average image won by one capsule.
+        first, second, third = streams(seed, 3)
+        logits = ops.log(ops.maximum(self.shares, 1e-30))
+        winner = draw_index(ops.broadcast_to(logits, (n, self.capsules)), first)
+        c, v = self.layer.coefficients_of_winner(winner), self.noise(n, second)
+        return self.layer.gibbs(v, c, self.joint_steps, third)[1]
+
+    def noise(self, n, seed):
+        """Sample visible neurons (N, I, D) from the model with W = 0."""
+        layer, bias = self.layer, self.layer.visible_bias
+        visible = layer.neuron_units()[1]
+        return layer.received(visible.sample(ops.broadcast_to(bias, (n, *bias.shape)), seed))
+
     # The state of the chain: visible neurons and coupling coefficients, concatenated
 
     def to_visible(self, images):
@@ -413,6 +355,23 @@ class ProductOfExpertNeurons(
             "routing_off": (self._images(self._decoded(unrouted["capsules"], uniform)), images),
             "primary_capsules": (whole["primary_capsules"], v),
         }
+
+    def density(self, images, seed=0, **named):
+        """Return the density of the visible neurons; raise `BadUse` if the routing defines none."""
+        self.check_named(**named)
+        if self.layer.routing == "mixture":
+            return MixtureDensity(self)
+        if self.layer.routing == "fixed":
+            return NeuronDensity(self, images, seed)
+        why = {
+            "held": "its normaliser is another one for each image's routing",
+            "latent": "it is summed over all parents of all parts; free_energy is its bound",
+        }
+        routing = self.layer.routing
+        raise BadUse(
+            f"Expert neurons with routing={routing!r} have no likelihood that can be had: "
+            f"{why[routing]}. Train with routing 'mixture' or 'fixed'."
+        )
 
     def get_config(self):
         own = {"remembered": self.remembered, "joint_steps": self.joint_steps}

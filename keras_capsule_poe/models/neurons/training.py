@@ -30,9 +30,8 @@ from keras_capsule_poe.models.base.feature_building import check as check_parts
 from keras_capsule_poe.models.base.feature_training import SHOWN, MapStart, clustered, export_model
 from keras_capsule_poe.models.base.saved import load_as
 from keras_capsule_poe.models.neurons.config import has_top
-from keras_capsule_poe.models.neurons.experts import NeuronExperts
+from keras_capsule_poe.models.neurons.experts import NeuronExperts, NeuronMixtureExperts
 from keras_capsule_poe.models.neurons.layers import NeuronMixture, NeuronPoE
-from keras_capsule_poe.models.neurons.mixture import NeuronMixtureExperts
 from keras_capsule_poe.models.neurons.product import ProductOfExpertNeurons
 from keras_capsule_poe.training.sanity import figures, warn, worse_than_mean
 
