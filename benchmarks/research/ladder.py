@@ -182,7 +182,7 @@ class Shared:
     def encoder(self, config, problem, primary):
         """A `CapsuleEncoder` of its own, its experts trained; and the seconds that took."""
         settings = dataclasses.asdict(config["encoder"]) | dataclasses.asdict(config["primary"])
-        key = json.dumps([config.seed, {**settings, "frames": None}])
+        key = json.dumps([config.seed, {**settings, "whitening": None}])
         if key not in self._kept:
             self._kept[key] = _train_encoder(config, problem, primary)
         trained, seconds = self._kept[key]

@@ -92,7 +92,7 @@ def test_the_published_settings_at_ten_times_their_rate():
         "types": 2,
         "last_types": 2,
         "size": 2,
-        "iterations": 2,
+        "routing_iterations": 2,
     }
     config = RunConfig(get("matrix-capsules"), "official", dataset="digits")
     config.update({"matrix": {"classes": CLASSES, "precision": "float32", **sizes}})
