@@ -73,7 +73,7 @@ from keras_capsule_poe.models.neurons.layers import (
     NeuronMixture as NeuronMixture,
     NeuronPoE as NeuronPoE,
 )
-from keras_capsule_poe.models.neurons.mixture import NeuronMixtureExperts as NeuronMixtureExperts
+from keras_capsule_poe.models.neurons.experts import NeuronMixtureExperts as NeuronMixtureExperts
 from keras_capsule_poe.models.neurons.product import (
     ProductOfExpertNeurons as ProductOfExpertNeurons,
 )

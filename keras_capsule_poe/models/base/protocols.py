@@ -99,6 +99,7 @@ class GenerativeModel:
     """
 
     TITLE = "Generative model"
+    capsules: int
     modes: dict[str, Mode] = {}
     CHAINS: tuple[str, ...] = ()
     CODES = "ball"

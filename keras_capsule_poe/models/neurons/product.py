@@ -246,8 +246,8 @@ class ProductOfExpertNeurons(LikelihoodModel, AutoencodedModel, GenerativeModel,
             capsule: Integer tensor (N,), the active capsules.
             seed: Integer or scalar integer tensor.
             domain: String. `"prior"` samples the prior of that capsule exactly, over all 2^E
-                states. `"uniform"` sets each neuron with probability one half. `"posterior"` samples
-                p(h | v) of a training image that the capsule won.
+                states. `"uniform"` sets each neuron with probability one half. `"posterior"`
+                samples p(h | v) of a training image that the capsule won.
         """
         _, domain = self.resolve_mode("single", domain)
         first, second = streams(StatelessSeed(seed), 2)
