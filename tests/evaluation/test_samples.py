@@ -102,7 +102,7 @@ class Pixels:
 def test_trained_controls_are_judged(tmp_path, monkeypatch):
     monkeypatch.setattr("keras_capsule_poe.evaluation.classifier.EPOCHS", 1)
     quick = functools.partial(BoltzmannControl, epochs=1, gibbs_steps=2)
-    monkeypatch.setattr("keras_capsule_poe.evaluation.control_sets.BoltzmannControl", quick)
+    monkeypatch.setattr("keras_capsule_poe.evaluation.baselines.BoltzmannControl", quick)
     pixels = np.random.default_rng(0).integers(256, size=(40, 8, 8, 1)).astype("uint8")
     data = ImageData(*[ImageSet(pixels, np.arange(40) % 2)] * 2)
     options = {"cache": tmp_path, "controls": "trained", "vae_seconds": 0.05}
