@@ -1,13 +1,12 @@
-"""Minutes, peak memory and share of the floor of each stage of `capspoe train`.
+"""Minutes and peak memory of each stage of `capspoe train`.
 
-Each stage runs in a process of its own. The floor is the stage's floating-point operations at the
-machine's large float32 product rate, measured beside it. Without --full, a few images are used:
-"minutes_full" adds the steps that a run on 60,000 images, 1,000 of them held out, would take more,
-each of the median time; peak memory is then not that of a full run. Images a second, and shares,
-are those of the steps.
+Each stage runs in a process of its own. Without --full, a few images are used: "minutes_full" adds
+the further steps of a run on 60,000 images, 1,000 of them held out, each of the median time. Peak
+memory is then not that of a full run.
 Usage: python benchmarks/pipeline.py [--dataset NAME] [--images 4096 | --full] [--json FILE]
 """
 
+import math
 import sys
 import tempfile
 import time
@@ -21,13 +20,11 @@ from keras_capsule_poe.data import load_images
 from keras_capsule_poe.errors import DataError
 from keras_capsule_poe.families import get
 from keras_capsule_poe.training import Reporter, RunConfig, load_data, train
-from keras_capsule_poe.training.plan import plan, product_rate
+from keras_capsule_poe.training.plan import schedule_of
 
 FAMILY = get("capsules")
 FULL = 59_000
-COLUMNS = (
-    "stage images seconds peak_mb steps step_ms images_per_s gflop floor_share minutes_full".split()
-)
+COLUMNS = "stage images seconds peak_mb steps step_ms images_per_s minutes_full".split()
 
 
 class Clock(Reporter):
@@ -49,36 +46,28 @@ def stage_row(config, folder, name):
     """One stage, measured in this process."""
     data = load_data(config)
     stage, images, held_out = config.family.stage(name), len(data.train), len(data.held_out)
-    planned = plan(config, data)["stages"].get(name)
-    rate, clock = product_rate(), Clock()
+    clock = Clock()
     start = time.perf_counter()
     run = train(config, folder, lambda: data, clock, stage=name)
     seconds = time.perf_counter() - start
     row = {"stage": name, "images": images, "seconds": seconds, "peak_mb": measure.peak_mb()}
-    if not planned:  # the export, which takes what it takes
+    if name == FAMILY.stages[-1].name:  # the export, which does not grow with the images
         return {**row, "minutes_full": seconds / 60}
-    full = stage.cost(RunConfig(config.family), data.image_shape, FULL, held_out)
     if clock.ends:
-        batch = config[stage.section].batch_size
-        # The last batch of an epoch may be smaller; the floor is taken as if it were not.
-        each, work = clock.step_seconds(), planned["gflop"] * batch / (images * planned["epochs"])
-        more = full.steps - planned["steps"]
+        each = clock.step_seconds()
+        schedules = [
+            schedule_of(settings[stage.section]) for settings in (config, RunConfig(FAMILY))
+        ]
+        steps, full = (math.prod(s.over(n)) for s, n in zip(schedules, (images, FULL), strict=True))
+        row |= {"steps": steps, "step_ms": 1e3 * each}
+        batch, more = schedules[0].batch_size, full - steps
     else:  # the features, once more without start-up
-        batch, work = images + held_out, planned["gflop"]
+        batch, more = images + held_out, (FULL + held_out) / (images + held_out) - 1
         start = time.perf_counter()
         again = stage.run(run)
         each = time.perf_counter() - start
         run.folder.mark_done(stage, seconds, again)
-        more = full.flops / (1e9 * planned["gflop"]) - 1
-    return {
-        **row,
-        "steps": planned["steps"] if clock.ends else None,
-        "step_ms": 1e3 * each if clock.ends else None,
-        "images_per_s": batch / each,
-        "gflop": planned["gflop"],
-        "floor_share": work * 1e9 / rate / each,
-        "minutes_full": (seconds + more * each) / 60,
-    }
+    return {**row, "images_per_s": batch / each, "minutes_full": (seconds + more * each) / 60}
 
 
 def main():

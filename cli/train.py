@@ -81,7 +81,10 @@ from keras_capsule_poe.training.config import read_toml
 @click.option("--fresh", is_flag=True, help="Start over instead of resuming.")
 @click.option("--tensorboard", is_flag=True, help="Write TensorBoard logs to MODEL_DIR/logs.")
 @click.option(
-    "--dry-run", is_flag=True, help="Show shapes, parameters, memory and time; train nothing."
+    "--dry-run",
+    is_flag=True,
+    help="Show shapes and parameters, and estimate the time from a few measured steps. Nothing is "
+    "written into the model folder.",
 )
 @resumable
 def train(

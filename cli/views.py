@@ -23,16 +23,16 @@ def show_plan(config, data, replicas=1):
     for name, count in planned["parameters"].items():
         click.echo(f"  {name:18} {count:,} parameters")
     for name, stage in planned["stages"].items():
-        click.echo(
-            f"  {name:18} {stage['epochs']} epochs, {stage['steps']} steps, "
-            f"{stage['gflop']:,.0f} GFLOP, about {_duration(stage['seconds'])}"
-            + (f"; {stage['note']}" if stage["note"] else "")
-        )
+        line = f"  {name:18} {stage['epochs']} epochs, {stage['steps']} steps"
+        if "seconds" in stage:
+            line += f" of {1000 * stage['step_seconds']:,.0f} ms: {_duration(stage['seconds'])}"
+        click.echo(line)
     if replicas > 1:
         click.echo(f"{replicas} replicas share each batch; the times are those of one.")
     click.echo(
-        f"About {_duration(planned['seconds'])} in all, {planned['peak_bytes'] / 1e9:.1f} GB of "
-        f"memory, {planned['disk_bytes'] / 1e9:.2f} GB of disk while it trains."
+        f"About {_duration(planned['seconds'])} of training steps, measured on a few images; "
+        "encoding the images and exporting come on top. "
+        f"Memory so far: {planned['peak_bytes'] / 1e9:.1f} GB."
     )
 
 

@@ -275,6 +275,13 @@ def tiny():
     return TINY
 
 
+@pytest.fixture(autouse=True)
+def unmeasured(request, monkeypatch):
+    """Plans measure no steps, which takes long, except in tests that are marked `measured`."""
+    if "measured" not in request.keywords:
+        monkeypatch.setattr("keras_capsule_poe.training.plan.measure", lambda config, data: {})
+
+
 @pytest.fixture(scope="session")
 def tiny_model(capspoe, tmp_path_factory):
     """Folder of a model of three capsules, trained on 96 digits for seconds by one worker."""

@@ -81,8 +81,6 @@ class Stage:
         cache: Names of files for later stages only, deleted when all stages are done.
         reads: Names of the files in the `cache` of earlier stages that it needs.
         pictures: Glob patterns of the pictures that it writes in the run folder.
-        cost: Function of (configuration, image shape, number of training images, number of
-            held-out images) to a `Cost`; None: no estimate.
         when: Function of a configuration; whether its run has this stage.
         fits: Function of (configuration, `ImageData`) that raises DataError or ConfigError for
             unsuitable images. It is called before any file changes.
@@ -96,33 +94,9 @@ class Stage:
     cache: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     pictures: tuple[str, ...] = ()
-    cost: Callable | None = None
     when: Callable = lambda config: True
     fits: Callable = lambda config, data: None
     alone: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Cost:
-    """Estimated cost of a stage.
-
-    Attributes:
-        flops: float, total number of floating-point operations.
-        share: float, fraction of the machine's float32 matrix-product rate that it reaches.
-        epochs: int, number of epochs.
-        steps: int, total number of steps.
-        memory: float, bytes of memory, images not counted.
-        disk: float, bytes on disk during training.
-        note: str, a remark for the user.
-    """
-
-    flops: float
-    share: float
-    epochs: int = 1
-    steps: int = 1
-    memory: float = 0
-    disk: float = 0
-    note: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -37,21 +37,6 @@ def test_the_baseline_of_the_paper():
     assert kinds == ["FastConv2D"] * 3 + ["Flatten", "Dense", "Dense", "BatchDropout", "Dense"]
 
 
-def test_the_outline_of_a_step_counts_the_multiplications_that_are_made():
-    """Rejected: those of the plain form; in half precision those of as many digits as float32's."""
-    costs = {}
-    for precision in ("float32", "mixed_bfloat16"):
-        config = RunConfig(get("capsnet"), "paper")
-        config.update({"capsnet": {"precision": precision, "decoder": "none", "epochs": 1}})
-        costs[precision] = build.cost(config, (28, 28, 1), images=1, held_out=0).flops / 6
-    first, second = 20 * 20 * 81 * 256, 6 * 6 * 81 * 256 * 256
-    routing = 5 * 1152 * 10 * 16 * 8
-    # Products for outputs of nine taps, twice; 50 for each number that is moved.
-    for precision, products, outputs in (("float32", 13, 3), ("mixed_bfloat16", 19, 6)):
-        share = (products / (9 * outputs)) ** 2 * (1 + 50 / 256 + 50 / 256)
-        assert costs[precision] == first + round(share * second) + routing
-
-
 # Inputs of the first hidden layer: pooled twice to 7x7 of 32; 9x9 of 128; the mean of 128.
 @pytest.mark.parametrize(
     "recipe, numbers, inputs",

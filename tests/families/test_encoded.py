@@ -12,7 +12,6 @@ from keras_capsule_poe.families import get
 from keras_capsule_poe.models.base import feature_building as encoded
 from keras_capsule_poe.models.base import feature_files as stored
 from keras_capsule_poe.training import Reporter, RunConfig, train
-from keras_capsule_poe.training.plan import plan
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (150, 28, 28, 1), dtype=np.uint8)
 TINY = {
@@ -110,24 +109,6 @@ def test_training_on_them_gives_the_same_numbers(runs):
         ours, theirs = (stored.load_arrays(run, name) for run in (runs[1], runs[0]))
         assert all(np.array_equal(ours[key], theirs[key]) for key in theirs)
     assert np.array_equal(*(stored.load_rows(run, "encoder/codes.npy") for run in runs))
-
-
-def test_the_plan_says_which_way_and_why(tmp_path):
-    from keras_capsule_poe.training import load_data
-
-    notes, seconds = [], []
-    for limit in (1, 0):
-        config = RunConfig(
-            get("capsules"), dataset="digits", limit=60, **TINY, features={"limit": limit}
-        )
-        planned = plan(config, load_data(config))
-        notes.append(planned["stages"]["features"]["note"])
-        seconds.append(planned["stages"]["encoder"]["gflop"])
-        # 57 and 3 images of 6x6x4 features in two bytes.
-        assert planned["disk_bytes"] == (60 * 6 * 6 * 4 * 2 if limit else 0)
-    assert notes[0] == "0.00 GB on disk"
-    assert notes[1].startswith("computed anew for each batch") and "(0.0)" in notes[1]
-    assert seconds[1] > seconds[0]
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -110,6 +111,14 @@ def test_its_settings_are_its_constructor_s(capspoe, tmp_path):
     assert not (tmp_path / "m").exists()
     wide = capspoe(*train, "--recipe", "wide", "--dry-run")
     assert f"{28 * 28 * 8:,} parameters" in wide
+
+
+@pytest.mark.measured
+def test_its_steps_are_measured(capspoe, tmp_path):
+    train = ("train", "--model", "toy", "--dataset", "digits", "--model-dir", tmp_path / "m")
+    shown = capspoe(*train, "--limit", 60, "--dry-run")
+    assert re.search(r"  axes +\d+ epochs, \d+ steps of \d+ ms: ", shown), shown
+    assert not (tmp_path / "m").exists()
 
 
 def test_its_images_may_be_small(capspoe, tmp_path):

@@ -19,7 +19,7 @@ from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.models.base.protocols import GenerativeModel, Mode
 from keras_capsule_poe.plotting import sample_rows
 from keras_capsule_poe.serving import export_saved_model
-from keras_capsule_poe.training import Cost, Family, Recipe, Schedule, Stage
+from keras_capsule_poe.training import Family, Recipe, Schedule, Stage
 
 
 @dataclass
@@ -156,19 +156,12 @@ def load(path):
     return keras.models.load_model(path, compile=False)
 
 
-def cost(config, image_shape, images, held_out):
-    _, schedule = build(config, image_shape)
-    epochs, steps = schedule.over(images)
-    flops = 6.0 * np.prod(image_shape) * config["axes"].axes * images * epochs
-    return Cost(flops, share=0.1, epochs=epochs, steps=epochs * steps)
-
-
 FAMILY = Family(
     name="toy",
     text="a linear code of pixels",
     sections={"axes": AxesSection},
     stages=(
-        Stage("axes", train_axes, section="axes", writes=("axes/model.keras",), cost=cost),
+        Stage("axes", train_axes, section="axes", writes=("axes/model.keras",)),
         Stage("spread", measure_spread, writes=("spread/spread.npz",)),
         Stage("export", export, writes=("model.keras",), pictures=("samples.png",)),
     ),

@@ -21,7 +21,6 @@ from keras_capsule_poe.core.fused.convolution import (
     axis,
     convolve,
     fast_convolution,
-    fast_share,
     strided,
     toom_cook,
     transposed,
@@ -155,7 +154,6 @@ def test_the_fast_form_is_taken_where_it_pays_and_gives_the_same(padding, taps, 
 )
 def test_it_is_not_taken_where_it_does_not_pay(sizes, kernel_shape, strides):
     assert fast_convolution(sizes, kernel_shape, strides) is None
-    assert fast_share(sizes, kernel_shape, strides) == 1
 
 
 def rounded(array):
@@ -210,10 +208,14 @@ def test_gradients_in_half_precision_are_no_worse_than_those_of_the_plain_form()
 
 
 def test_half_precision_pays_by_its_own_limit():
-    shape = (28, 28), (5, 5, 64, 64), 1, "same"
-    assert fast_share(*shape) < 0.5
-    assert fast_share(*shape, dtype="bfloat16") == 1
+    def quick(sizes, kernel_shape, strides, dtype):
+        limits = HALF if dtype == "bfloat16" else SINGLE
+        return fast_convolution(sizes, kernel_shape, strides, limits)
+
+    # Padded to the same size by two rows and columns on each side.
+    shape = (32, 32), (5, 5, 64, 64), 1
+    assert quick(*shape, "float32").share(64, 64) < 0.5 and quick(*shape, "bfloat16") is None
     large = (19, 19), (9, 9, 128, 128), 2
     # Ten products for six outputs, where eight are for three.
-    ratio = fast_share(*large, dtype="bfloat16") / fast_share(*large)
+    ratio = quick(*large, "bfloat16").share(128, 128) / quick(*large, "float32").share(128, 128)
     assert ratio == pytest.approx((19 / 26) ** 2)

@@ -291,14 +291,6 @@ def transposed(y, kernel, strides=1, fast=False, limits=None):
     return _in_full(quick.transpose, y, kernel)
 
 
-def fast_share(sizes, kernel_shape, strides=1, padding="valid", dtype="float32"):
-    """Return the cost of a fast `convolve` as a share of the plain form's, one if plain."""
-    before, after = _padding(sizes, kernel_shape[:2], strides, padding)
-    padded = tuple(a + size + b for a, size, b in zip(before, sizes, after))
-    quick = _quick(padded, kernel_shape, strides, dtype)
-    return quick.share(*kernel_shape[2:]) if quick else 1.0
-
-
 def _fast(x, kernel_shape, sizes, strides, limits):
     dtype = keras.backend.standardize_dtype(x.dtype)
     return _quick(sizes, kernel_shape, strides, dtype, limits)

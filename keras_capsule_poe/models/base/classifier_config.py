@@ -97,7 +97,6 @@ def classifier_family(name, text, section, module, options, **parts):
         lazily(f"{module}:{section}"),
         section=section,
         writes=(f"{section}/model.keras",),
-        cost=lazily(f"{module}:cost"),
         fits=fits,
     )
     export = Stage(

@@ -19,7 +19,7 @@ from keras_capsule_poe.models.base import feature_files as stored
 from keras_capsule_poe.models.base.classifiers import ConvClassifier
 from keras_capsule_poe.models.base.saved import save_whole
 from keras_capsule_poe.plotting import image_traversal, named_rows
-from keras_capsule_poe.training.family import Cost, Schedule
+from keras_capsule_poe.training.family import Schedule
 from keras_capsule_poe.training.optimizers import (
     AveragedAdam,
     AveragedMuon,
@@ -159,9 +159,6 @@ class Starts:
         return keras.initializers.TruncatedNormal(stddev=stddev, seed=self.seed)
 
 
-BYTES = 4
-
-
 def schedule(net):
     """Return the training `Schedule` of a section."""
     return Schedule(net.epochs, net.steps, net.batch_size)
@@ -214,25 +211,6 @@ def check(config, section, build_model, image_shape=None):
         wanted = net.until_accuracy
         if wanted is not None and not 0 < real_number("until_accuracy", wanted) <= 1:
             raise ValueError(f"`until_accuracy` must lie in (0, 1]. Received: {wanted}")
-
-
-def cost(net, images, parameters, products, numbers, share):
-    """Return the training `Cost`, from the multiplications and activations of one image."""
-    epochs, steps = schedule(net).over(images)
-    # Weights, gradients, Adam's two moments and, if used, the weight average.
-    copies, at_once = 4 + (net.ema_momentum is not None), net.batch_size
-    if net.microbatch is not None:
-        # Gradient accumulation needs one more copy.
-        copies, at_once = copies + 1, min(at_once, net.microbatch)
-    return Cost(
-        # Two operations in three passes: forward, input gradients and weight gradients.
-        flops=6.0 * products * images * epochs,
-        share=share,
-        epochs=epochs,
-        steps=epochs * steps,
-        # Parameter copies, and activations with their gradients.
-        memory=BYTES * (copies * parameters + 2 * at_once * numbers),
-    )
 
 
 def class_labels(images, classes, section):

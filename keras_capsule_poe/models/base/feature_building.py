@@ -7,12 +7,12 @@ import keras
 import numpy as np
 
 from keras_capsule_poe.core.numerics import compiled, one_of, real_number, share, whole_number
-from keras_capsule_poe.data.mapping import CHUNK, to_pixels
+from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.distributed.distribution import Distribution
 from keras_capsule_poe.errors import ConfigError, DataError, in_section
 from keras_capsule_poe.layers.primary_capsules import PrimaryCapsules
 from keras_capsule_poe.models.base.autoencoder import SMALLEST_IMAGE, ConvAutoencoder
-from keras_capsule_poe.training.family import Cost, Schedule
+from keras_capsule_poe.training.family import Schedule
 from keras_capsule_poe.training.optimizers import ConvolutionMuon
 from keras_capsule_poe.training.precision import policy
 
@@ -225,67 +225,6 @@ def check(config, image_shape, later):
             build(primary)
 
 
-# Fraction of the machine's large float32 product rate that each stage reached on two cores. It
-# exceeds 1 with bfloat16 convolutions or fast convolution algorithms.
-SHARE = {"autoencoder": 1.1, "features": 0.9}
-BFLOAT16_SHARE = {"autoencoder": 1.1, "features": 1.3}
-BYTES = 4
-
-
-def autoencoder(config, image_shape, images, held_out):
-    """Return the `Cost` of training the autoencoder."""
-    shapes = shapes_of(config, image_shape)
-    activations = 6 * config["autoencoder"].batch_size * math.prod(shapes.inner) * BYTES
-    # A convolution's backward pass costs twice its forward pass.
-    share = _share(config, "autoencoder")
-    return trained(config, "autoencoder", share, 3 * shapes.operations, images, activations)
-
-
-def features(config, image_shape, images, held_out):
-    """Return the `Cost` of computing the feature maps."""
-    shapes = shapes_of(config, image_shape)
-    every = images + held_out
-    stays = on_disk(config, shapes.features, every)
-    size = feature_bytes(shapes.features, every)
-    taken = f"{size / 1e9:.2f} GB on disk"
-    return Cost(
-        flops=shapes.operations / 2 * every,
-        share=_share(config, "features"),
-        steps=math.ceil(every / CHUNK),
-        disk=size if stays else 0,
-        note=taken
-        if stays
-        else f"computed anew for each batch, since they would take {taken}, "
-        f"above features.limit ({config['features'].limit})",
-    )
-
-
-def recomputed(config, image_shape, images, held_out, share):
-    """Return the operations per image to recompute features, at the rate `share`; 0 if cached."""
-    shapes = shapes_of(config, image_shape)
-    if on_disk(config, shapes.features, images + held_out):
-        return 0.0
-    return shapes.operations / 2 * share / _share(config, "features")
-
-
 def shapes_of(config, image_shape):
     """Return the shapes of the autoencoder; see `ConvAutoencoder.shapes`."""
     return ConvAutoencoder.shapes(image_shape, config["autoencoder"].filters)
-
-
-def trained(config, section, share, flops, images, memory):
-    """Return the `Cost` of training a section, from the operations `flops` of one image."""
-    epochs, steps = schedule(config, section).over(images)
-    return Cost(
-        flops=float(flops) * images * epochs,
-        share=share,
-        epochs=epochs,
-        steps=epochs * steps,
-        memory=memory,
-    )
-
-
-def _share(config, stage):
-    precision = policy(config["autoencoder"].precision)
-    shares = SHARE | (BFLOAT16_SHARE if precision == "mixed_bfloat16" else {})
-    return shares[stage]

@@ -15,7 +15,6 @@ STAGES = (
         lazily("keras_capsule_poe.models.base.feature_training:autoencoder"),
         section="autoencoder",
         writes=("autoencoder/model.keras",),
-        cost=lazily("keras_capsule_poe.models.base.feature_building:autoencoder"),
         fits=lazily("keras_capsule_poe.models.base.feature_building:check_varied"),
     ),
     Stage(
@@ -24,7 +23,6 @@ STAGES = (
         section="primary",
         writes=("features/primary.npz",),
         cache=CACHE,
-        cost=lazily("keras_capsule_poe.models.base.feature_building:features"),
     ),
 )
 

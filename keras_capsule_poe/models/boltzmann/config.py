@@ -105,7 +105,6 @@ FAMILY = Family(
             section="rbm",
             reads=features.CACHE,
             writes=("rbm/model.keras",),
-            cost=lazily("keras_capsule_poe.models.boltzmann.training:cost"),
         ),
         Stage(
             "export",

@@ -20,11 +20,8 @@ from keras_capsule_poe.models.boltzmann.images import ImageBoltzmannMachine
 from keras_capsule_poe.models.boltzmann.layers import RestrictedBoltzmannMachine
 from keras_capsule_poe.models.boltzmann.model import HarmoniumModel
 from keras_capsule_poe.plotting import reconstruction_rows, sample_rows
-from keras_capsule_poe.training.family import Cost, Schedule
+from keras_capsule_poe.training.family import Schedule
 from keras_capsule_poe.training.sanity import figures, warn, worse_than_mean
-
-# Fraction of the machine's large float32 product rate that a step reached on two cores.
-SHARE = 0.4
 
 
 def has_features(config):
@@ -153,26 +150,6 @@ def outline(config, image_shape):
         parameters["autoencoder"] = model.count_params()
     shapes |= {"visible neurons": (number,), "hidden neurons": (hidden,)}
     return shapes, {**parameters, "rbm": number * hidden + number + hidden}
-
-
-def cost(config, image_shape, images, held_out):
-    """Return the `Cost` of the training."""
-    rbm, number = config["rbm"], neurons(config, image_shape)
-    epochs, steps = schedule(config).over(images)
-    product = 2.0 * number * rbm.hidden
-    # Data: one product up and one correlation. Chains: also two products per Gibbs step.
-    chains = {"cd": rbm.batch_size, "pcd": rbm.chains, "pt": rbm.chains * rbm.temperatures}
-    chains = chains[rbm.algorithm]
-    step = product * (2 * rbm.batch_size + (1 + 2 * rbm.cd_steps) * chains)
-    if has_features(config):
-        step += rbm.batch_size * costs.recomputed(config, image_shape, images, held_out, SHARE)
-    return Cost(
-        flops=step * epochs * steps,
-        share=SHARE,
-        epochs=epochs,
-        steps=epochs * steps,
-        memory=4 * costs.BYTES * number * (rbm.hidden + 2 * chains),
-    )
 
 
 # This import registers the classes with Keras.

@@ -1,11 +1,9 @@
 """Bodies of capsule networks: three ways from images to input capsules."""
 
 import functools
-import math
 
 import keras
 
-from keras_capsule_poe.core.fused.convolution import fast_share
 from keras_capsule_poe.core.numerics import one_of, whole_number
 from keras_capsule_poe.layers.capsules import Squash, Standardize
 from keras_capsule_poe.layers.conv_capsules import ConvCapsules
@@ -117,12 +115,6 @@ def place_convolutions(dtype, starts):
     return layers
 
 
-# Fraction of the machine's large float32 product rate that a step reached on two cores.
-SHARE = 0.5
-# Times that three routing iterations read all votes: two agreements and three weighted sums.
-ROUTED = 5
-
-
 def build_model(config, image_shape, dtype=None):
     """Return the `CapsNet`, or the baseline `ConvClassifier`, built but not compiled."""
     makers = {"capsules": _capsules, "cnn": _cnn}
@@ -207,50 +199,6 @@ def outline(config, image_shape):
         return shapes, {name: getattr(model, name) for name in names}
 
     return fitting.outline(config, "capsnet", build_model(config, image_shape), describe)
-
-
-def cost(config, image_shape, images, held_out):
-    """Return the `Cost` of the training."""
-    model = build_model(config, image_shape)
-    return fitting.cost(config["capsnet"], images, model.count_params(), *_sizes(model), SHARE)
-
-
-def _sizes(model):
-    """Return the multiplications and the number of activations of one image's forward pass."""
-    seen = seen_shape(model.view, model.image_shape)
-    if isinstance(model, ConvClassifier):
-        _, products, numbers = _forward(model.network, seen)
-        return products, numbers
-    shape, products, numbers = _forward(model.primary, seen)
-    inputs, (_, outputs, out_dim, in_dim) = shape[1], model.routing.kernel.shape
-    products += ROUTED * inputs * outputs * out_dim * in_dim
-    if model.decoder is not None:
-        products += model.decoder.count_params()
-    return products, numbers
-
-
-def _forward(network, image_shape):
-    """Return a network's output shape (1, ...), multiplications and activations for one image."""
-    shape, products, numbers = (1, *image_shape), 0, 0
-    for layer in network.layers:
-        seen, shape = shape, layer.compute_output_shape(shape)
-        numbers += math.prod(shape)
-        kernel = getattr(layer, "kernel", None)
-        if kernel is not None:
-            is_cut = isinstance(layer, ConvCapsules)
-            places = shape[1] // layer.types if is_cut else math.prod(shape[1:-1])
-            share = _share(layer, seen)
-            products += round(share * places * math.prod(kernel.shape))
-    return shape, products, numbers
-
-
-def _share(layer, shape):
-    """Return a layer's training cost as a fraction of its plain multiplications."""
-    if not isinstance(layer, (ConvCapsules, FastConv2D)):
-        return 1.0
-    strides = layer.strides if isinstance(layer, ConvCapsules) else layer.strides[0]
-    dtype = layer.compute_dtype
-    return fast_share(shape[1:3], layer.kernel.shape, strides, layer.padding, dtype)
 
 
 def capsnet(run):

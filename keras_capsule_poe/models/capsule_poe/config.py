@@ -177,14 +177,7 @@ RECIPES = {
 
 
 def _stage(name, **more):
-    cost = (
-        None
-        if name == "export"
-        else lazily(f"keras_capsule_poe.models.capsule_poe.training:{name}_cost")
-    )
-    return Stage(
-        name, lazily(f"keras_capsule_poe.models.capsule_poe.training:{name}"), cost=cost, **more
-    )
+    return Stage(name, lazily(f"keras_capsule_poe.models.capsule_poe.training:{name}"), **more)
 
 
 FAMILY = Family(

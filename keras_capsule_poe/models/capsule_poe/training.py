@@ -14,15 +14,11 @@ from keras_capsule_poe.metrics import relative_error
 from keras_capsule_poe.models.base import feature_building as features
 from keras_capsule_poe.models.base import feature_files as stored
 from keras_capsule_poe.models.base.feature_building import (
-    BYTES,
     build_autoencoder,
     build_primary,
     load_balancing,
     optimizer,
-    recomputed,
     routing_arguments,
-    shapes_of,
-    trained,
 )
 from keras_capsule_poe.models.base.feature_building import check as check_parts
 from keras_capsule_poe.models.base.feature_files import as_float32, load_arrays, load_model
@@ -290,10 +286,6 @@ def _maps(config, section, seed):
     return initial_maps(config[section].initial_stddev, config[section].weight_decay, seed)
 
 
-# Fraction of the machine's large float32 product rate; see `features.costs`.
-SHARE = {"encoder": 0.14, "decoder": 0.2}
-
-
 def outline(config, image_shape):
     """Return two dicts for display: shapes and parameter counts."""
     model = build_autoencoder(config, image_shape)
@@ -312,26 +304,6 @@ def outline(config, image_shape):
         "decoder": math.prod(decoder.primaries.kernel.shape),
     }
     return shapes, parameters
-
-
-def encoder_cost(config, image_shape, images, held_out):
-    """Return the `Cost` of training the encoder."""
-    return _contrastive(config, "encoder", image_shape, images, held_out)
-
-
-def decoder_cost(config, image_shape, images, held_out):
-    """Return the `Cost` of training the decoder."""
-    return _contrastive(config, "decoder", image_shape, images, held_out)
-
-
-def _contrastive(config, section, image_shape, images, held_out):
-    experts = config["encoder"]
-    maps = math.prod(shapes_of(config, image_shape).features) * experts.capsules * experts.dim
-    # Products of routing, reconstruction and two correlations; two more per further CD step.
-    further = getattr(config[section], "cd_steps", 1) - 1
-    flops = 2 * maps * (2 * config[section].routing_iterations - 1 + 4 + 2 * further)
-    flops += recomputed(config, image_shape, images, held_out, SHARE[section])
-    return trained(config, section, SHARE[section], flops, images, 8 * maps * BYTES)
 
 
 _PARTS = ("weights", "means", "factors")

@@ -26,10 +26,6 @@ from keras_capsule_poe.models.matrix_capsules.model import MatrixCapsNet
 
 # Minimum image size for a stride of two and two layers of 3x3 windows, the first with stride 2.
 SMALLEST = 13
-# Fraction of the machine's large float32 product rate; see `features.costs`.
-SHARE = 0.25
-# Times that a routing iteration reads all votes.
-PASSES = 4
 # Filters of the baseline. With `net.filters`, its 5x5 convolutions alone would be too large.
 CONTROL_FILTERS = 16
 
@@ -182,15 +178,6 @@ def outline(config, image_shape):
     return fitting.outline(config, "matrix", build_model(config, image_shape), describe)
 
 
-def cost(config, image_shape, images, held_out):
-    """Return the `Cost` of the training."""
-    model = build_model(config, image_shape)
-    parameters = model.count_params()
-    is_control = isinstance(model, ConvClassifier)
-    sizes = (parameters, parameters) if is_control else _sizes(model)
-    return fitting.cost(config["matrix"], images, parameters, *sizes, SHARE)
-
-
 def _shapes(model):
     """Return the shapes of each capsule layer's poses and activations for one image."""
     shape = model.features.compute_output_shape(
@@ -201,23 +188,6 @@ def _shapes(model):
         shape = layer.compute_output_shape(shape)
         found.append(shape)
     return found
-
-
-def _sizes(model):
-    """Return the multiplications and the number of activations of one image's forward pass."""
-    seen = (1, *seen_shape(model.view, tuple(model.image_shape)))
-    places = math.prod(model.features.compute_output_shape(seen)[1:3])
-    products = places * model.features.count_params()
-    numbers = places * model.features.layers[-1].filters
-    products += places * model.capsule_layers[0].count_params()
-    shapes = _shapes(model)
-    for layer, (pose, _), (parents, _) in zip(model.capsule_layers[1:], shapes, shapes[1:]):
-        fields = layer.make_fields(*pose[1:3])
-        votes = fields.children.size * pose[3] * parents[3] * pose[4] * pose[5]
-        products += votes * (pose[4] + PASSES * layer.options.iterations)
-        if layer.routing == "variational":
-            numbers += votes * PASSES * layer.options.iterations
-    return products, numbers + sum(math.prod(pose) for pose, _ in shapes)
 
 
 def matrix(run):

@@ -180,7 +180,6 @@ FAMILY = Family(
             section="experts",
             reads=features.CACHE,
             writes=("experts/model.keras", "experts/visited.npz"),
-            cost=lazily("keras_capsule_poe.models.neurons.training:experts_cost"),
         ),
         Stage(
             "top",
@@ -188,7 +187,6 @@ FAMILY = Family(
             section="top",
             reads=features.CACHE,
             writes=("top/model.keras",),
-            cost=lazily("keras_capsule_poe.models.neurons.training:cost"),
             when=has_top,
         ),
         Stage(

@@ -12,19 +12,14 @@ from keras_capsule_poe.core.numerics import real_number, whole_number
 from keras_capsule_poe.data import batches
 from keras_capsule_poe.data.mapping import RowView, chunks, map_batches, spread
 from keras_capsule_poe.io.pictures import save_grid
-from keras_capsule_poe.models.base import feature_building as costs
 from keras_capsule_poe.models.base import feature_building as features
 from keras_capsule_poe.models.base import feature_files as stored
 from keras_capsule_poe.models.base.feature_building import (
-    BYTES,
     build_autoencoder,
     build_primary,
     load_balancing,
     optimizer,
-    recomputed,
     routing_arguments,
-    shapes_of,
-    trained,
 )
 from keras_capsule_poe.models.base.feature_building import check as check_parts
 from keras_capsule_poe.models.base.feature_training import SHOWN, MapStart, clustered, export_model
@@ -100,8 +95,6 @@ def _rows(winner, capsule, number):
     return won[np.arange(number) * len(won) // number]
 
 
-# Fraction of the machine's large float32 product rate; see `features.costs`.
-TOP_SHARE = 0.1
 # Images for the initial biases.
 ADAPTED = 20_000
 
@@ -147,15 +140,6 @@ def _chain(settings):
         "weight_decay": settings.weight_decay,
         "offset_rate": settings.offset_rate,
     }
-
-
-def cost(config, image_shape, images, held_out):
-    """Return the `Cost` of training the second layer."""
-    top, experts = config["top"], config["experts"]
-    maps = top.capsules * top.dim * experts.capsules * experts.dim
-    return costs.trained(
-        config, "top", TOP_SHARE, 2 * maps * (2 * top.cd_steps + 4), images, 8 * maps * costs.BYTES
-    )
 
 
 def top(run):
@@ -286,10 +270,6 @@ def load(path):
     return load_as(ProductOfExpertNeurons, path)
 
 
-# Fraction of the machine's large float32 product rate; see `features.costs`.
-SHARE = 0.14
-
-
 def outline(config, image_shape):
     """Return two dicts for display: shapes and parameter counts."""
     model = build_autoencoder(config, image_shape)
@@ -306,16 +286,6 @@ def outline(config, image_shape):
         "experts": sum(math.prod(weight.shape) for weight in layer.trainable_weights),
     }
     return shapes, parameters
-
-
-def experts_cost(config, image_shape, images, held_out):
-    """Return the `Cost` of training the experts."""
-    settings = config["experts"]
-    maps = math.prod(shapes_of(config, image_shape).features) * settings.capsules * settings.dim
-    # Products of routing, of the Gibbs chain, of two correlations and of the reported error.
-    flops = 2 * maps * (2 * settings.routing_iterations + 2 * settings.cd_steps + 3)
-    flops += recomputed(config, image_shape, images, held_out, SHARE)
-    return trained(config, "experts", SHARE, flops, images, 8 * maps * BYTES)
 
 
 def experts(run):
