@@ -87,7 +87,7 @@ def evaluate_row(family, folder, store):
     words = ["evaluate", "--model-dir", str(folder), "--store", str(store)]
     words += ["--json", str(folder / "figures.json")]
     if not get(family).labelled:
-        words += ["--controls", "trained", "--vae-seconds", "0"]
+        words += ["--baselines", "trained", "--vae-seconds", "0"]
     with contextlib.redirect_stdout(io.StringIO()):
         return {"stage": "evaluate", **measured(lambda: main(words, standalone_mode=False))}
 

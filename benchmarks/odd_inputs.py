@@ -194,7 +194,8 @@ def command_cases(folder, model_dir):
         ("traverse", "--span", "nan", *out), ("traverse", "--capsule", 3, *out),
         ("traverse", "--image", 10**9, *out), ("traverse", "--steps", 10**8, *out),
         ("evaluate", "--limit", 1), ("evaluate", "--json", folder), ("export", "--domain", "wings"),
-        ("evaluate", "--also", folder), ("likelihood",), ("likelihood", "--base", "wings"),
+        ("compare", folder, folder), ("compare", folder), ("report", "--metrics", folder),
+        ("likelihood",), ("likelihood", "--base", "wings"),
         ("segment", *out),
     ):  # fmt: skip
         call = functools.partial(try_command, model_dir, arguments)

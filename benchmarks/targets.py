@@ -108,7 +108,7 @@ def target_rows(dataset, figures):
 
     Args:
         dataset: str.
-        figures: dict of `evaluate`, with `sample_figures` under `samples`.
+        figures: dict of `evaluate`, with `sample_metrics` under `samples`.
 
     Returns:
         list of (what, measured, target as text, "yes" or "no"); empty for other data sets.

@@ -12,12 +12,12 @@ from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
 @click.option(
     "--domain",
     metavar="NAME",
-    help="What its sample endpoints draw from, see `capspoe sample`.  [default: the model's first]",
+    help="Domain of its sample endpoints, see `capspoe sample`.  [default: the model's first]",
 )
 @guarded
 @with_tensorflow
 def export(model_dir, domain):
-    """Write a SavedModel, as the next version in the model folder.
+    """Write a SavedModel as the next version in the model folder.
 
     Any TensorFlow program can load it with `tf.saved_model.load`, without this package.
     """
@@ -29,7 +29,7 @@ def export(model_dir, domain):
     options = {}
     if domain is not None:
         if not hasattr(model, "resolve_mode"):
-            raise click.UsageError("--domain goes with models that generate images.")
+            raise click.UsageError("--domain needs a model that generates images.")
         options["domain"] = model.resolve_mode(domain=domain)[1]
     card = RunFolder(folder).card(config)
     click.echo(f"Wrote {export_saved_model(model, folder, card, options)}")

@@ -14,7 +14,7 @@ _SAID = ("model", "recipe", "dataset", "split", "seed")
 
 @click.command()
 @model_option
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @guarded
 def info(model_dir, as_json):
     """Show a model's configuration, stages and results.

@@ -24,29 +24,29 @@ _NAMED = ("base", "routing")
 @click.option(
     "--base",
     metavar="NAME",
-    help="Capsules: the base measure, which must be named: ball, isotropic or gaussian.",
+    help="Capsules: the reference distribution, required: ball, isotropic or gaussian.",
 )
 @click.option(
     "--routing",
     metavar="NAME",
-    help="Capsules: coefficients that are fixed, the mean of training images, or routed.  "
-    "[default: fixed]",
+    help="Capsules: `fixed` coupling coefficients (their mean over training images), or `routed` "
+    "ones.  [default: fixed]",
 )
 @click.option(
     "--temperatures",
     type=click.IntRange(min=2),
-    help="Steps of each annealing.  [default: the model's: 14500, capsules 20]",
+    help="Annealing temperatures.  [default: 14500, capsules 20]",
 )
 @click.option(
-    "--chains", type=click.IntRange(min=2), help="[default: the model's: 100, capsules 512]"
+    "--chains", type=click.IntRange(min=2), help="Annealed chains.  [default: 100, capsules 512]"
 )
-@click.option("--images", type=click.IntRange(min=2), help="Use only the first N test images.")
+@click.option("--images", type=click.IntRange(min=2), help="Use the first N test images.")
 @click.option(
     "--json",
     "json_path",
     callback=place_checker,
     type=NamedPath(dir_okay=False, path_type=Path),
-    help="Write the figures to a file as well.",
+    help="Write the metrics to a JSON file.",
 )
 @data_options
 @seed_option
@@ -57,8 +57,7 @@ def likelihood(model_dir, base, routing, temperatures, chains, images, json_path
 
     Annealed importance sampling, forward and reverse, gives estimates of log Z from both
     sides. If a layer is small enough, log Z is also computed exactly. The result uses the
-    exact value, or else the middle of the two estimates. Its error includes the spread of
-    the images and half the distance between the estimates.
+    exact value, or else the middle of the two estimates.
     """
     from keras_capsule_poe.evaluation import likelihood as measured
 

@@ -7,15 +7,17 @@ import click
 from keras_capsule_poe import __version__
 
 COMMANDS = {
-    "train": "Train a model, stage by stage; the same command again resumes.",
-    "sample": "Draw images, as a grid or as arrays, in one of the model's modes.",
-    "reconstruct": "Originals beside what the model makes of them.",
-    "segment": "Pull two overlapping things apart, one in red, one in green.",
-    "traverse": "Vary one capsule's dimensions around a real image's code.",
-    "evaluate": "Measure reconstruction, representation and samples, with controls.",
-    "likelihood": "Measure the log-likelihood of test images, log Z from both sides.",
-    "export": "Write the SavedModel of a trained model anew.",
-    "info": "Show what a model folder holds.",
+    "train": "Train a model, stage by stage. The same command resumes.",
+    "sample": "Generate images with a model, as a picture or as arrays.",
+    "reconstruct": "Show test images above their reconstructions.",
+    "segment": "Separate two overlapping objects by colour.",
+    "traverse": "Vary each dimension of a capsule.",
+    "evaluate": "Measure a model: reconstruction, classification, samples.",
+    "compare": "Compare two or more models on the same test images.",
+    "report": "Write an HTML page that shows a model and its capsules.",
+    "likelihood": "Estimate the log-likelihood of test images, with bounds.",
+    "export": "Write the SavedModel of a trained model again.",
+    "info": "Show settings, stages and results of a model folder.",
 }
 
 

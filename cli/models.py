@@ -18,13 +18,13 @@ def find_model(model_dir):
                 raise RunFailed(
                     f"{model_dir} has no model.keras: its training has not finished, or the file "
                     "was removed.",
-                    mend="go_on",
+                    hint="go_on",
                 )
-            raise RunFailed(f"{model_dir} holds no finished model.", mend="train")
+            raise RunFailed(f"{model_dir} contains no trained model.", hint="train")
         return model_dir
     found = sorted(SAVED_MODELS.glob("*/model.keras"), key=lambda path: path.stat().st_mtime)
     if not found:
-        raise RunFailed(f"There is no trained model in {SAVED_MODELS}/.", mend="train")
+        raise RunFailed(f"There is no trained model in {SAVED_MODELS}/.", hint="train")
     return found[-1].parent
 
 
@@ -44,7 +44,7 @@ def load_model(folder):
     family, run = load_config(folder).family, RunFolder(folder)
     last = family.stages[-1]
     if run.done(last.name) is None:
-        raise RunFailed(f"{folder} holds no finished model.", mend="train")
+        raise RunFailed(f"{folder} contains no trained model.", hint="train")
     run.check(last)
     path = run.path / "model.keras"
     try:
@@ -52,7 +52,7 @@ def load_model(folder):
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise RunFailed(
-            f"Cannot load {path} ({reason}).", mend=f"stage_fresh:{last.name}"
+            f"Cannot load {path} ({reason}).", hint=f"stage_fresh:{last.name}"
         ) from error
 
 
@@ -66,7 +66,9 @@ def own_seconds(folder):
     found = {name: RunFolder(folder).done(name) for name in own}
     for name, done in found.items():
         if done is None:
-            raise RunFailed(f"{folder / name} holds no finished stage.", mend=f"stage_fresh:{name}")
+            raise RunFailed(
+                f"{folder / name} contains no finished stage.", hint=f"stage_fresh:{name}"
+            )
     return sum(done["seconds"] for done in found.values())
 
 
@@ -87,8 +89,8 @@ def load_run_data(folder, **places):
     data = load_data(config, **places, report=lambda line: click.echo(line, err=True))
     if other := changed(data, config, RunFolder(folder).readable()["fingerprint"]):
         raise RunFailed(
-            f"The {other} of {config.dataset} are not those that {folder} was trained on: "
-            "what is held out for testing may have been trained on."
+            f"The {other} of {config.dataset} are not those that {folder} was trained on. Test "
+            "images may have been training images."
         )
     return data
 
@@ -128,8 +130,8 @@ def load_routed(folder):
     model = load_model(folder)
     if not (is_classifier(model) and getattr(model, "iterations", 0)):
         raise RunFailed(
-            f"The model in {folder} has no couplings that change: it names no classes, or does so "
-            f"with uniform coefficients or routing in one pass. It is a {model.TITLE}."
+            f"The model in {folder} has no routing iterations to show: it is no classifier, or its "
+            f"coupling coefficients are uniform or computed in one pass. It is a {model.TITLE}."
         )
     return model
 

@@ -31,7 +31,7 @@ def seed_option(function):
         type=click.IntRange(0, 2**31 - 1),
         default=0,
         show_default=True,
-        help="What every random choice derives from.",
+        help="Random seed.",
     )(function)
 
 
@@ -55,19 +55,19 @@ def data_options(function):
         click.option(
             "--data-dir",
             type=NamedPath(file_okay=False),
-            help="Prepared tensorflow-datasets data.  [default: TFDS_DATA_DIR]",
+            help="Folder of prepared tensorflow-datasets data.  [default: TFDS_DATA_DIR]",
         ),
         click.option(
             "--manual-dir",
             type=NamedPath(exists=True, file_okay=False),
-            help="Folder of archives downloaded by hand, or of affNIST's files.",
+            help="Folder of archives downloaded by hand, or of the affNIST files.",
         ),
         click.option(
             "--store",
             metavar="DIR",
             type=NamedPath(file_okay=False),
-            help="Keep images in DIR as rows on disk, written there once, and read them from "
-            "there: for more of them than memory holds.  [default: in memory]",
+            help="Copy the images to DIR once and read them from there. Use it for more images "
+            "than fit into memory.  [default: in memory]",
         ),
     ):
         function = option(function)
@@ -82,7 +82,7 @@ def place_checker(context, parameter, path):
     while not place.exists():
         place = place.parent
     if not place.is_dir():
-        raise click.BadParameter(f"{place} is no folder. Received: {path}")
+        raise click.BadParameter(f"{place} is not a folder. Received: {path}")
     if not os.access(place, os.W_OK):
         raise click.BadParameter(f"{place} cannot be written to. Received: {path}")
     return path

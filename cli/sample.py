@@ -29,52 +29,52 @@ _OF_DRAWS = ("domain", "rows")
 @click.option(
     "--mode",
     metavar="NAME",
-    help="One of the model's modes, or gibbs or meanfield, its Markov chain.  [default: its first]",
+    help="A mode of the model, or its Markov chain: gibbs or meanfield.  [default: the first mode]",
 )
 @click.option(
     "--domain",
     metavar="NAME",
-    help="Where to draw from, in modes that have a choice.  [default: the mode's first]",
+    help="Domain to sample from, in modes that have several.  [default: the first of the mode]",
 )
 @click.option(
     "--rows",
     type=click.IntRange(min=1),
     default=4,
     show_default=True,
-    help="Rows of a picture; not of a chain.",
+    help="Rows of the picture, except for chains.",
 )
 @click.option(
     "--n",
     type=click.IntRange(min=1),
-    help="Images in an .npz; chains: how many.  [default: 64; 12 chains in a picture]",
+    help="Number of images in an .npz file, or of chains.  [default: 64; 12 chains in a picture]",
 )
 @click.option(
     "--steps",
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help="Chains: steps, after those of --burn-in.",
+    help="Chains: steps after the burn-in.",
 )
 @click.option(
     "--every",
     "--thin",
     "every",
     type=click.IntRange(min=1),
-    help="Chains: show every so many steps, and the last.  [default: at most 8 rows]",
+    help="Chains: show every N-th state and the last one.  [default: at most 8 rows]",
 )
 @click.option(
     "--burn-in",
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Chains: steps before the first state that is shown.",
+    help="Chains: steps before the first shown state.",
 )
 @click.option(
     "--start",
     type=click.Choice(["noise", "data"]),
     default="noise",
     show_default=True,
-    help="Chains: from noise, or from test images.",
+    help="Chains: start from noise or from test images.",
 )
 @data_options
 @seed_option
@@ -157,22 +157,20 @@ def _check_options(mode, start, as_arrays):
 
     if mode in CHAINS:
         for option in given(*_OF_DRAWS):
-            raise click.UsageError(f"{option} goes with other modes. Received: --mode {mode}")
+            raise click.UsageError(f"{option} has no effect on chains. Received: --mode {mode}")
         if start == "noise":
             for option in given(*_PLACES):
-                raise click.UsageError(f"{option} goes with --start data. Received: --start noise")
+                raise click.UsageError(f"{option} needs --start data. Received: --start noise")
         return
     for option in given(*_OF_CHAINS):
         received = f"--mode {mode}" if mode else "no --mode"
-        raise click.UsageError(
-            f"{option} goes with --mode gibbs or meanfield. Received: {received}"
-        )
+        raise click.UsageError(f"{option} needs --mode gibbs or meanfield. Received: {received}")
     if as_arrays:
         for option in given("rows"):
-            raise click.UsageError(f"{option} goes with pictures; an .npz holds --n images.")
+            raise click.UsageError(f"{option} needs a picture. An .npz file holds --n images.")
     else:
         for option in given("n"):
-            raise click.UsageError(f"{option} goes with an .npz; a picture has --rows rows.")
+            raise click.UsageError(f"{option} needs an .npz file. A picture has --rows rows.")
 
 
 def _chain(model, as_arrays, test, n, steps, every, kind, seed, burn_in):

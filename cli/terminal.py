@@ -12,28 +12,28 @@ import warnings
 
 import click
 
-# Hints for the words of `CapspoeError.mend`.
-MENDS = {
+# Hints for the words of `CapspoeError.hint`.
+HINTS = {
     "image_size": "resize the images with --image-size",
     "store": "keep them on disk with --store",
     "store_dir": "choose another --store",
-    "held_out": "give more images, or fewer with --held-out",
-    "column": "name the one that holds the images with --column",
-    "skip_broken": "leave such files out with --skip-broken",
+    "held_out": "give more images, or a smaller --held-out",
+    "column": "choose the images with --column",
+    "skip_broken": "skip such files with --skip-broken",
     "data_dir": (
         "set TFDS_DATA_DIR or --data-dir to a folder where it is prepared, or --manual-dir to a "
         "folder with its hand-downloaded archives, or use --dataset digits, which needs no download"
     ),
-    "leave_out": "leave --{option} out",
-    "name": "name it with --{option}",
+    "leave_out": "omit --{option}",
+    "name": "give it with --{option}",
     "fresh": "start over with --fresh",
     "stage_fresh": "train that stage again with --stage {name} --fresh",
     "learning_rate": "start it over, --stage {name} --fresh, with a lower --{name}-learning-rate",
     "model_dir": "choose another --model-dir",
-    "export": "write it anew: capspoe export",
+    "export": "write it again: capspoe export",
     "train": "train one: capspoe train",
-    "all_workers": "the same capspoe train on all of them goes on from the last checkpoint",
-    "go_on": "the same capspoe train goes on with it",
+    "all_workers": "run the same capspoe train on all of them to resume from the last checkpoint",
+    "go_on": "run the same capspoe train to resume",
 }
 # Keras and TensorFlow import these if they are installed, for features that no command uses. This
 # takes two fifths of their import time.
@@ -125,14 +125,14 @@ def with_tensorflow(function):
     return command
 
 
-def advice(mend):
-    """Return the hint for remedies from `MENDS` (a word, a tuple of words or None), maybe empty."""
-    words = mend if isinstance(mend, tuple) else (mend or "",)
+def advice(hint):
+    """Return the hint for remedies from `HINTS` (a word, a tuple of words or None), maybe empty."""
+    words = hint if isinstance(hint, tuple) else (hint or "",)
     pairs = [word.partition(":") for word in words]
     known = [
-        MENDS[word].format(name=name, option=name.replace("_", "-"))
+        HINTS[word].format(name=name, option=name.replace("_", "-"))
         for word, _, name in pairs
-        if word in MENDS
+        if word in HINTS
     ]
     if not known:
         return ""
@@ -208,8 +208,8 @@ def _one_line(error):
         return f"Cannot use {error.filename}: {error.strerror}."
     if not _is_expected(error):
         return f"{type(error).__name__}: {text[:300]} (--debug shows where)"
-    mended = advice(error.mend)
-    return f"{text.rstrip('.')}. {mended}" if mended else text
+    hinted = advice(error.hint)
+    return f"{text.rstrip('.')}. {hinted}" if hinted else text
 
 
 def _is_bad_use(error):

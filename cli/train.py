@@ -24,31 +24,30 @@ from keras_capsule_poe.training.config import read_toml
 @click.command(cls=TrainCommand)
 @click.option(
     "--dataset",
-    help="A tensorflow-datasets name, `digits`, either with `_multi`, `_translated` or `_affine`, "
-    "`multimnist`, `affnist`, `viewpoints`, a folder of images, or an .npz.  "
-    "[default: fashion_mnist]",
+    help="`digits`, a tensorflow-datasets name, a folder of images or an .npz file; also "
+    "`multimnist`, `affnist` and `viewpoints`. The suffixes `_multi`, `_translated` and `_affine` "
+    "change the images of a data set.  [default: fashion_mnist]",
 )
 @click.option(
     "--model-dir",
     type=NamedPath(file_okay=False, path_type=Path),
-    help="Where the model goes.  [default: saved_models/DATASET, or DATASET-MODEL]",
+    help="Folder for the model.  [default: saved_models/DATASET, or DATASET-MODEL]",
 )
 @click.option("--limit", type=int, help="Use only the first N training images.")
 @click.option(
     "--split",
     metavar="azimuth|elevation",
-    help="Train on images of familiar viewpoints alone, of data that have these, as `viewpoints` "
-    "and `smallnorb`; `capspoe evaluate` then tells errors on familiar and on novel ones apart.",
+    help="Data with viewpoints (`viewpoints`, `smallnorb`): train on familiar viewpoints only. "
+    "`capspoe evaluate` then shows the errors on familiar and on novel viewpoints.",
 )
 @click.option(
     "--held-out",
     type=int,
-    help="Of these, watch training on the last N, which are not trained on.  "
-    "[default: 5%, at most 1000]",
+    help="Hold out the last N training images for validation.  [default: 5%, at most 1000]",
 )
 @click.option("--image-size", metavar="N|HxW", help="Resize images.")
-@click.option("--grey", is_flag=True, default=None, help="Make images grey.")
-@click.option("--column", help="Which feature or array holds the images.")
+@click.option("--grey", is_flag=True, default=None, help="Convert images to grey.")
+@click.option("--column", help="Name of the feature or array that holds the images.")
 @click.option(
     "--skip-broken", is_flag=True, default=None, help="Leave out images that cannot be read."
 )
@@ -56,27 +55,27 @@ from keras_capsule_poe.training.config import read_toml
 @click.option(
     "--config",
     type=NamedPath(exists=True, dir_okay=False),
-    help="TOML file of settings, of `model` and `recipe`, too; flags win.",
+    help="TOML file with settings, and maybe `model` and `recipe`. Options override it.",
 )
-@click.option("--seed", type=int, help="What every random choice derives from.  [default: 0]")
+@click.option("--seed", type=int, help="Random seed.  [default: 0]")
 @click.option(
     "--deterministic",
     is_flag=True,
     default=None,
-    help="Same numbers bit for bit on the same machine; slower.",
+    help="Give bit-equal numbers on the same machine. Slower.",
 )
 @click.option(
     "--checkpoint-seconds",
     type=float,
-    help="Training that an interrupt may cost at most.  [default: 60]",
+    help="Maximum seconds of training lost on interruption.  [default: 60]",
 )
 @click.option(
     "--replicas",
     type=ReplicasType(),
     default=1,
     show_default=True,
-    help="Share each batch out among so many devices: GPUs, `auto` for all of them, or parts of "
-    "the processor for a trial. Several machines: set TF_CONFIG.",
+    help="Number of devices that share each batch: GPUs, `auto` for all GPUs, or parts of the "
+    "processor for a trial. For several machines set TF_CONFIG.",
 )
 @click.option("--fresh", is_flag=True, help="Start over instead of resuming.")
 @click.option("--tensorboard", is_flag=True, help="Write TensorBoard logs to MODEL_DIR/logs.")

@@ -9,14 +9,14 @@ from keras_capsule_poe.training.config import read_toml
 
 # Settings with their own options in each section.
 _PER_SECTION = {
-    "epochs": (int, "passes over the images"),
-    "batch_size": (int, "images a step"),
-    "learning_rate": (float, "learning rate at the start"),
+    "epochs": (int, "epochs"),
+    "batch_size": (int, "batch size"),
+    "learning_rate": (float, "initial learning rate"),
 }
 # Descriptions of the default None.
 _NONE = {
     "epochs": "enough for {0.steps} steps",
-    "learning_rate": "{0.first_rate:g}, other networks and routing their own",
+    "learning_rate": "{0.first_rate:g}; other networks and routings have their own",
 }
 OF_ALL = ("epochs", "batch_size")
 # Names of the recipe on the command line and in files.
@@ -45,7 +45,7 @@ class TrainCommand(click.Command):
                 type=click.Choice(known),
                 default=model if model in known else registry.DEFAULT,
                 show_default=True,
-                help="What is trained; the options below are this model's.",
+                help="Model family. The options below belong to it.",
             )
         ]
         if model in known:
@@ -65,12 +65,12 @@ class TrainCommand(click.Command):
                     ["--set", "settings"],
                     multiple=True,
                     metavar="SECTION.KEY=VALUE",
-                    help=f"Any other setting, for instance {_example(family)}.",
+                    help=f"Change any setting, for instance {_example(family)}.",
                 ),
                 click.Option(
                     ["--stage"],
                     type=click.Choice([stage.name for stage in family.stages]),
-                    help="Stop after this stage; with --fresh, start over from it.",
+                    help="Stop after this stage. With --fresh, start over from it.",
                 ),
             ]
         own = super().get_params(context)

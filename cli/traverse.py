@@ -16,7 +16,7 @@ SPAN = 0.5
 def _check_span(context, parameter, span):
     if span is not None and not 0 < span <= WIDEST:  # NaN is refused as well
         raise click.BadParameter(
-            f"must be a number above 0 and at most {WIDEST:g}: capsules are shorter than 1. "
+            f"must be a number above 0 and at most {WIDEST:g}, since capsules are shorter than 1. "
             f"Received: {span:g}"
         )
     return span
@@ -31,39 +31,41 @@ def _check_span(context, parameter, span):
     multiple=True,
     type=click.IntRange(min=0),
     default=[0],
-    help="Which test image; with --couplings it may be given several times.  [default: 0]",
+    help="Index of the test image. With --couplings it may be given several times.  [default: 0]",
 )
 @click.option(
-    "--capsule", type=click.IntRange(min=0), help="Which capsule.  [default: the most probable]"
+    "--capsule",
+    type=click.IntRange(min=0),
+    help="Index of the capsule.  [default: the most probable]",
 )
 @click.option(
     "--steps",
     type=click.IntRange(min=2),
     default=11,
     show_default=True,
-    help="Values of each dimension.",
+    help="Number of values of each dimension.",
 )
 @click.option(
     "--span",
     type=float,
     callback=_check_span,
-    help="How far each dimension is moved, up and down, at most 2. The capsule of a model that "
-    "draws then gets its length back; that of a classifier stands alone, as it is moved.  "
-    "[default: the model's: 0.5, classifiers 0.25]",
+    help="Each dimension moves from -SPAN to SPAN, at most 2. Generative models then restore the "
+    "length of the capsule; classifiers decode the moved capsule alone.  [default: 0.5, "
+    "classifiers 0.25]",
 )
 @click.option(
     "--rows",
     type=click.IntRange(min=1),
     default=32,
     show_default=True,
-    help="Dimensions shown, at most: of more, those that change the image most.",
+    help="Maximum number of dimensions. Those that change the image most are shown.",
 )
 @click.option(
     "--couplings",
     is_flag=True,
-    help="Instead, show how routing couples each image to the classes, by iteration: the mean "
-    "coupling to each, and the spread of those to one, --capsule; of capsules that have places, "
-    "such as matrix capsules, also what each layer found.",
+    help="Show the coupling coefficients of routing instead, by iteration: their mean for each "
+    "class, and a histogram for one class (--capsule). Convolutional capsules also show the "
+    "activations of each layer.",
 )
 @data_options
 @guarded
@@ -96,7 +98,9 @@ def traverse(out, model_dir, chosen, capsule, steps, span, rows, couplings, **pl
     shown = test.images[chosen[0] : chosen[0] + 1]
     images, capsule, dimensions = image_traversal(model, shown, capsule, steps, span, rows)
     save_grid(out, images)
-    click.echo(f"Wrote {out}: capsule {capsule}, a row a dimension, from -{span:g} to +{span:g}")
+    click.echo(
+        f"Wrote {out}: capsule {capsule}, one row per dimension, from -{span:g} to +{span:g}"
+    )
     if len(dimensions) < model.dim:
         click.echo(f"Dimensions {', '.join(map(str, dimensions))} of {model.dim}")
 
@@ -105,12 +109,12 @@ def _check_arguments(couplings, chosen):
     """Raise for options that have no effect here."""
     if not couplings:
         if len(chosen) > 1:
-            raise click.UsageError("Several --image go with --couplings.")
+            raise click.UsageError("Several --image need --couplings.")
         return
     context = click.get_current_context()
     for name in ("steps", "span", "rows"):
         if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
-            raise click.UsageError(f"--{name} means nothing with --couplings.")
+            raise click.UsageError(f"--{name} has no effect with --couplings.")
 
 
 def _show_couplings(out, model, test, chosen, capsule):
@@ -126,7 +130,7 @@ def _show_couplings(out, model, test, chosen, capsule):
         titles = [f"{title}, label {label}" for title, label in zip(titles, labels)]
     layers = layer_maps(model, images, capsules)
     save_chart(out, coupling_chart(images, c, capsules, titles, test.class_names, layers))
-    click.echo(f"Wrote {out}: mean and spread of couplings, a row an image")
+    click.echo(f"Wrote {out}: coupling coefficients, one row per image")
     for title, pairs, j in zip(titles, c, capsules):
         means = " ".join(f"{mean:.3f}" for mean in pairs[..., j].mean(axis=1))
         click.echo(f"{title}: mean coupling to capsule {j} by iteration {means}")

@@ -1,4 +1,4 @@
-"""Output of `capspoe train --dry-run`."""
+"""Terminal output of `train` and `info`."""
 
 import contextlib
 import re
@@ -116,7 +116,7 @@ def show_results(folder, family):
         click.echo(f"Look at {path}")
     version = newest_version(folder)
     if version and not (version / "saved_model.pb").exists():
-        click.echo(f"{version} is no SavedModel any more: its saved_model.pb is missing")
+        click.echo(f"{version} is incomplete: its saved_model.pb is missing")
     elif version:
         # An earlier SavedModel stays until the next one is complete.
         is_own = family.stages[-1].name in stages

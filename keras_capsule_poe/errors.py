@@ -6,11 +6,11 @@ from contextlib import contextmanager
 class CapspoeError(Exception):
     """Base class of all errors that this package raises on purpose, with one-line messages."""
 
-    def __init__(self, message, mend=None):
+    def __init__(self, message, hint=None):
         super().__init__(message)
         # A remedy such as "image_size" or "stage_fresh:encoder", or a tuple of alternatives. The
         # command line translates it into a hint.
-        self.mend = mend
+        self.hint = hint
 
 
 class BadUse(CapspoeError, ValueError):

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import keras_capsule_poe
-from keras_capsule_poe.cli.terminal import MENDS
+from keras_capsule_poe.cli.terminal import HINTS
 
 PACKAGE = Path(keras_capsule_poe.__file__).parent
 # Rooms whose text names no flag.
@@ -63,9 +63,9 @@ def test_what_mends_an_error_is_known_to_the_command_line():
         for call in ast.walk(tree)
         if isinstance(call, ast.Call)
         for keyword in call.keywords
-        if keyword.arg == "mend"
+        if keyword.arg == "hint"
         # Of f"leave_out:{name}", the constant part.
         for text in texts(keyword.value)
-        if text.partition(":")[0] not in MENDS
+        if text.partition(":")[0] not in HINTS
     }
     assert not unknown

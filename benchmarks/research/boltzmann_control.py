@@ -1,9 +1,9 @@
-"""The control of equal size: which settings of a Gaussian-Bernoulli Boltzmann machine draw best.
+"""The baseline of equal size: which settings of a Gaussian-Bernoulli Boltzmann machine draw best.
 
 Each machine has as many hidden neurons as the model has code numbers, is fitted to features of
 12,000 training images and judged on 5,000 other training images, as `capspoe evaluate` judges
 samples on the test images, which nothing here looks at. A row for each of TRIALS, and below the
-Gaussian controls of the same features.
+Gaussian baselines of the same features.
 
 With --components the machines have the leading principal components as visible neurons. As all
 features have one noise, and the first weights no direction, a machine that is turned is the same
@@ -27,14 +27,14 @@ from sklearn.decomposition import PCA
 
 from keras_capsule_poe.cli.models import load_model, load_run_data
 from keras_capsule_poe.data.mapping import map_batches
-from keras_capsule_poe.evaluation.baselines import KINDS, BoltzmannControl, FeatureControl
-from keras_capsule_poe.evaluation.classifier import train_judge
+from keras_capsule_poe.evaluation.baselines import KINDS, BoltzmannBaseline, FeatureBaseline
+from keras_capsule_poe.evaluation.classifier import evaluation_classifier
 from keras_capsule_poe.evaluation.samples import distances, recognition
 
 FITTED, HELD_OUT = 12_000, 5_000
-NOISE = 16.0  # the control's default
+NOISE = 16.0  # the baseline's default
 COLUMNS = ("frechet", "recognised", "coverage", "kernel_distance", "seconds_fit", "seconds_draw")
-# Each but the first differs from the defaults of the control in what it names.
+# Each but the first differs from the defaults of the baseline in what it names.
 TRIALS = (
     {},
     *({"noise": noise} for noise in (1.0, 4.0, 64.0)),
@@ -50,7 +50,7 @@ TRIALS = (
 
 
 class Turned:
-    """A control of the leading principal components of features."""
+    """A baseline of the leading principal components of features."""
 
     def __init__(self, components, **settings):
         self.axes, self.settings = (
@@ -63,24 +63,24 @@ class Turned:
         noise = self.settings.pop("noise", NOISE)
         # In the unit of all features, as without the turn.
         share = features.var(axis=0).mean() / scores.var(axis=0).mean()
-        self.control = BoltzmannControl(noise=noise * float(share), **self.settings).fit(scores)
+        self.baseline = BoltzmannBaseline(noise=noise * float(share), **self.settings).fit(scores)
         return self
 
     def sample(self, n, seed):
-        return self.axes.inverse_transform(self.control.sample(n, seed))
+        return self.axes.inverse_transform(self.baseline.sample(n, seed))
 
 
-def judged(control, model, judge, real, features, seed=0):
-    """A row of figures of a control."""
+def judged(baseline, model, judge, real, features, seed=0):
+    """A row of figures of a baseline."""
     begun = time.perf_counter()
-    control.fit(features.reshape(len(features), -1))
+    baseline.fit(features.reshape(len(features), -1))
     fitted = time.perf_counter()
-    drawn = control.sample(HELD_OUT, seed)
+    drawn = baseline.sample(HELD_OUT, seed)
     seconds = {"seconds_fit": fitted - begun, "seconds_draw": time.perf_counter() - fitted}
     if not np.isfinite(drawn).all():
         return seconds
     images = map_batches(model.from_features, drawn.reshape(-1, *features.shape[1:]))
-    fake, classes = judge.judge(images)
+    fake, classes = judge(images)
     return {**recognition(classes), **distances(real, fake), **seconds}
 
 
@@ -107,8 +107,8 @@ def main():
     order = np.random.default_rng(0).permutation(len(data.train))
     rows, held_out = order[:FITTED], order[FITTED : FITTED + HELD_OUT]
     features = map_batches(model.to_features, data.train.images[rows])
-    judge = train_judge(data.train)
-    real, _ = judge.judge(data.train.images[held_out])
+    judge = evaluation_classifier(data.train)
+    real, _ = judge(data.train.images[held_out])
     trials, found = TRIALS, []
     if args.only:
         trials = [
@@ -118,15 +118,15 @@ def main():
     print(" " * 64 + "  ".join(f"{column[:10]:>10}" for column in COLUMNS))
     for settings in trials:
         settings_of = {"neurons": model.capsules * model.dim, **settings}
-        control = BoltzmannControl(**settings_of)
+        baseline = BoltzmannBaseline(**settings_of)
         if args.components:
-            control = Turned(args.components, **settings_of)
-        row = judged(control, model, judge, real, features)
+            baseline = Turned(args.components, **settings_of)
+        row = judged(baseline, model, judge, real, features)
         name = " ".join(f"{key}={value}" for key, value in settings.items()) or "defaults"
         found.append({"settings": settings, **row})
         show(name, row)
     for kind in () if args.only else KINDS:
-        row = judged(FeatureControl(kind), model, judge, real, features)
+        row = judged(FeatureBaseline(kind), model, judge, real, features)
         found.append({"settings": kind, **row})
         show(kind, row)
     if args.json:

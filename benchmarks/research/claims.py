@@ -28,9 +28,9 @@ from _cells import cell
 
 from keras_capsule_poe.cli.models import load_model, load_run_data
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
-from keras_capsule_poe.evaluation.classifier import train_judge
+from keras_capsule_poe.evaluation.classifier import evaluation_classifier
 from keras_capsule_poe.evaluation.samples import distances, purity, recognition
-from keras_capsule_poe.evaluation.signs import sign_figures
+from keras_capsule_poe.evaluation.signs import sign_metrics
 from keras_capsule_poe.sampling import render
 
 FITTED, DRAWN = 12_000, 2_000
@@ -43,8 +43,8 @@ COLUMNS = (
 
 def rows(model, data, judge):
     """Figures by kind of draw."""
-    signs = sign_figures(model, data, DRAWN)
-    real, _ = judge.judge(data.test.images[:DRAWN])
+    signs = sign_metrics(model, data, DRAWN)
+    real, _ = judge(data.test.images[:DRAWN])
     mean_image = to_pixels(data.train.images[:FITTED]).mean(axis=0)
     found = {}
     for domain in DOMAINS:
@@ -52,7 +52,7 @@ def rows(model, data, judge):
         codes = np.asarray(drawn["capsules"])
         images, turned = (render(model, sign * codes) for sign in (1, -1))
         x, negative = (map_batches(model.decode_visible, sign * codes) for sign in (1, -1))
-        features, classes = judge.judge(images)
+        features, classes = judge(images)
         found[domain] = {
             **recognition(classes),
             **distances(real, features),
@@ -112,7 +112,7 @@ def main():
             data = load_run_data(folder)
             if args.held_out:
                 data = dataclasses.replace(data, test=data.held_out)
-            judge = judge or train_judge(data.train)
+            judge = judge or evaluation_classifier(data.train)
             kept[key] = rows(load_model(Path(folder)), data, judge)
             if args.json:
                 args.json.write_text(json.dumps(kept, indent=1) + "\n")

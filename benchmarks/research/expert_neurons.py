@@ -93,11 +93,11 @@ def train(problem, recipe, settings, seed):
 
 def judged(problem, product):
     """Figures of each kind of draw."""
-    real, _ = problem.judge.judge(problem.held_out_images)
+    real, _ = problem.judge(problem.held_out_images)
     figures = {}
     for prefix, (mode, domain) in SOURCES.items():
         drawn = sample(product, HELD_OUT, seed=0, mode=mode, domain=domain)
-        seen, classes = problem.judge.judge(drawn["images"])
+        seen, classes = problem.judge(drawn["images"])
         found = {**recognition(classes), **distances(real, seen)}
         if drawn.get("capsule") is not None:
             found |= purity(classes, drawn["capsule"])

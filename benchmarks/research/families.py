@@ -1,7 +1,7 @@
-"""One table of what trained models of all families draw, beside the controls.
+"""One table of what trained models of all families draw, beside the baselines.
 
 Each kind of draw of each model, 2,000 of them, is judged against as many test images, as `capspoe
-evaluate` does, by a classifier of the data set. The autoencoder, reality and the controls, which
+evaluate` does, by a classifier of the data set. The autoencoder, reality and the baselines, which
 need features, are of the first model, and the variational autoencoder is trained for as long as it
 was. `--beside` says which of them; alone, none. Usage:
 python benchmarks/research/families.py NAME=MODEL_DIR [NAME=MODEL_DIR ...] [--samples N]
@@ -43,22 +43,22 @@ def judged(models, data, samples, seconds, shared=SHARED):
         seconds: float, what the variational autoencoder may take.
         shared: Which of the rows of the first model, beside those of its draws.
     """
-    from keras_capsule_poe.evaluation.baselines import control_set
-    from keras_capsule_poe.evaluation.classifier import train_judge
+    from keras_capsule_poe.evaluation.baselines import baseline_set
+    from keras_capsule_poe.evaluation.classifier import evaluation_classifier
     from keras_capsule_poe.evaluation.samples import distances, purity, recognition
     from keras_capsule_poe.evaluation.sources import image_sources
 
-    judge = train_judge(data.train)
-    real, _ = judge.judge(data.test.images[:samples])
+    classifier = evaluation_classifier(data.train)
+    real, _ = classifier(data.test.images[:samples])
     for number, (name, model) in enumerate(models.items()):
-        controls = control_set("trained", model, vae_seconds=seconds)
-        sources = image_sources(model, data, samples, samples, 0, controls)
+        baselines = baseline_set("trained", model, vae_seconds=seconds)
+        sources = image_sources(model, data, samples, samples, 0, baselines)
         for kind in (*(shared if number == 0 else ()), *DRAWS):
             if kind not in sources:
                 continue
             begun = time.perf_counter()
             images, capsule = sources[kind]()
-            features, classes = judge.judge(images)
+            features, classes = classifier(images)
             found = {**recognition(classes), **distances(real, features)}
             if capsule is not None:
                 found |= purity(classes, capsule)

@@ -225,13 +225,13 @@ def train(problem, config, shared):
 
 def judged(problem, product, seed):
     """Figures of each kind of draw, and of whole codes."""
-    real, _ = problem.judge.judge(problem.held_out_images)
+    real, _ = problem.judge(problem.held_out_images)
     figures = {}
     for source, (codes, capsule) in draws(product, HELD_OUT, seed).items():
         images = render(product, codes)
         if not np.isfinite(images).all():
             continue
-        seen, classes = problem.judge.judge(images)
+        seen, classes = problem.judge(images)
         found = {**recognition(classes), **distances(real, seen), **purity(classes, capsule)}
         figures |= {f"{source}_{name}": found[name] for name in WANTED}
     x = map_batches(product.primary, problem.held_out)

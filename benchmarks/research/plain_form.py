@@ -37,7 +37,7 @@ from keras_capsule_poe.core.routing import winner_alone
 from keras_capsule_poe.core.squash import squash
 from keras_capsule_poe.data import ImageSet, batches, load_images
 from keras_capsule_poe.data.mapping import map_batches
-from keras_capsule_poe.evaluation.classifier import train_judge
+from keras_capsule_poe.evaluation.classifier import evaluation_classifier
 from keras_capsule_poe.evaluation.samples import recognition
 from keras_capsule_poe.families import get
 from keras_capsule_poe.io.pictures import save_grid
@@ -85,7 +85,7 @@ class Problem:
         data = load_images(dataset).train
         images, rest = data.images, slice(None, -HELD_OUT)
         self.held_out_images, self.labels = images[-HELD_OUT:], data.labels[-HELD_OUT:]
-        self.judge = train_judge(ImageSet(images[rest], data.labels[rest]), folder)
+        self.judge = evaluation_classifier(ImageSet(images[rest], data.labels[rest]), folder)
         path = folder / "autoencoder.keras"
         if not path.exists():
             _autoencoder(images[:IMAGES]).save(path)
@@ -190,13 +190,13 @@ def fit(config, section, model, primary, arrays):
 def recognised(problem, images):
     if not np.isfinite(images).all():
         return 0.0
-    return recognition(problem.judge.judge(images)[1])["recognised"]
+    return recognition(problem.judge(images)[1])["recognised"]
 
 
 def accuracy(problem, images):
     if not np.isfinite(images).all():
         return 0.0
-    named = problem.judge.judge(images)[1].argmax(axis=-1)
+    named = problem.judge(images)[1].argmax(axis=-1)
     return float(np.mean(problem.judge.labels[named] == problem.labels))
 
 

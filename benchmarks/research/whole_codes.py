@@ -20,7 +20,7 @@ import numpy as np
 
 from keras_capsule_poe.cli.models import load_model, load_run_data
 from keras_capsule_poe.data.mapping import map_batches
-from keras_capsule_poe.evaluation.classifier import train_judge
+from keras_capsule_poe.evaluation.classifier import evaluation_classifier
 from keras_capsule_poe.evaluation.samples import recognition
 from keras_capsule_poe.metrics import relative_error
 from keras_capsule_poe.sampling import sample
@@ -34,8 +34,8 @@ def row(model, data, judge):
     mean = map_batches(model.to_visible, data.train.images[:FITTED]).mean(axis=0)
     codes = map_batches(lambda images: model.encode(images)["capsules"], data.test.images)
     whole = map_batches(model.render, codes)
-    classes = judge.judge(whole["images"])[1]
-    own = judge.judge(map_batches(lambda v: {"images": model.from_visible(v)}, x)["images"])[1]
+    classes = judge(whole["images"])[1]
+    own = judge(map_batches(lambda v: {"images": model.from_visible(v)}, x)["images"])[1]
     drawn = sample(model, DRAWN, seed=0, mode="single", domain="prior")["images"]
     return {
         "mean": float(relative_error(np.broadcast_to(mean, x.shape), x)),
@@ -43,7 +43,7 @@ def row(model, data, judge):
         "accuracy": _accuracy(judge, classes, data.test.labels),
         "ceiling": _accuracy(judge, own, data.test.labels),
         "recognised": recognition(classes)["recognised"],
-        "single": recognition(judge.judge(drawn)[1])["recognised"],
+        "single": recognition(judge(drawn)[1])["recognised"],
     }
 
 
@@ -59,7 +59,7 @@ def main():
     rows = {}
     for folder in args.models:
         data = load_run_data(folder)
-        found = row(load_model(folder), data, train_judge(data.train))
+        found = row(load_model(folder), data, evaluation_classifier(data.train))
         rows[str(folder)] = found
         print(folder, "  ".join(f"{name} {value:.3g}" for name, value in found.items()), flush=True)
     if args.json:

@@ -72,7 +72,7 @@ class ResumableArray:
             raise DataError(
                 "all images must have the same size, unless `image_size` is given. "
                 f"Received: {' and '.join(sizes)}.",
-                mend="image_size",
+                hint="image_size",
             )
         if shape[-1] == 1:
             return np.repeat(part, 3, axis=-1)
@@ -113,7 +113,7 @@ def _crc(path):
 
 
 @contextlib.contextmanager
-def resumable_arrays(progress, rows, seconds, target=None, mend=None):
+def resumable_arrays(progress, rows, seconds, target=None, hint=None):
     """Yield `ResumableArrays`; after an error, keep the rows so far for the next process."""
     arrays = ResumableArrays(progress, rows, seconds, target)
     try:
@@ -131,7 +131,7 @@ def resumable_arrays(progress, rows, seconds, target=None, mend=None):
         raise RunFailed(
             f"Cannot write {target or progress.parent}: {error.strerror or error}. {arrays.kept:,} "
             f"of {rows:,} rows are kept, and the same again goes on from there.",
-            mend=mend,
+            hint=hint,
         ) from error
     finally:
         arrays.close()

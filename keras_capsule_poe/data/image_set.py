@@ -169,7 +169,7 @@ class ImageData:
             raise DataError(
                 "training and test images must have the same shape. "
                 f"Received: {self.train.image_shape} and {self.test.image_shape}.",
-                mend="image_size",
+                hint="image_size",
             )
 
     def summary(self) -> str:
@@ -205,7 +205,7 @@ class ImageData:
             raise DataError(
                 "`held_out` must be at least 1 and leave an image to train on. "
                 f"Received: held_out={kept} of {every} training images.",
-                mend="held_out" if kept >= 1 else None,
+                hint="held_out" if kept >= 1 else None,
             )
         train, held_out = self.train.split(every - kept)
         return dataclasses.replace(self, train=train, held_out=held_out)

@@ -70,7 +70,7 @@ class Options:
                 shown = value if value is True else repr(str(value))
                 raise DataError(
                     f"`{name}` has no meaning for {source}. Received: {name}={shown}.",
-                    mend=f"leave_out:{name}",
+                    hint=f"leave_out:{name}",
                 )
 
     def check_size(self, height, width):
@@ -79,7 +79,7 @@ class Options:
             raise DataError(
                 f"images must be at least {self.smallest}x{self.smallest} pixels for this model. "
                 f"Received: {height}x{width}.",
-                mend="image_size",
+                hint="image_size",
             )
 
 

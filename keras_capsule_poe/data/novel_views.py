@@ -52,7 +52,7 @@ def split_views(data: ImageData, by: str) -> ImageData:
             raise DataError(
                 f"images must have the extra {name!r}, as 'viewpoints' and 'smallnorb' have. "
                 f"Received: extras {listing(part.extras) or 'none'} of {part.name!r}.",
-                mend="leave_out:split",
+                hint="leave_out:split",
             )
 
     def familiar(part):

@@ -12,17 +12,17 @@ def check_room(n, image_shape, copies=1):
     """Raise `DataError` if `copies` of `n` images exceed the machine's memory."""
     shape = "x".join(map(str, image_shape))
     needed = copies * n * math.prod(image_shape)
-    check_memory(f"{n:,} images of {shape}", needed, mend=("image_size", "store"))
+    check_memory(f"{n:,} images of {shape}", needed, hint=("image_size", "store"))
 
 
-def check_memory(what, needed, mend=None):
+def check_memory(what, needed, hint=None):
     """Raise `DataError` if `needed` bytes exceed the machine's memory."""
     there = _memory()
     if needed > there:
         raise DataError(
             f"{what} would take {needed / 1e9:,.0f} GB of memory, of which there are "
             f"{there / 1e9:,.0f} here.",
-            mend=mend,
+            hint=hint,
         )
 
 

@@ -52,7 +52,7 @@ def open_store(source, directory, report=None):
     folder = Path(directory).expanduser() / f"{_plain(source.name)}-{source.fingerprint}"
     if has_record(folder / RECORD) and (found := _opened(folder)):
         return found
-    check_writable(folder, mend="store_dir")
+    check_writable(folder, hint="store_dir")
 
     def held():
         report(f"Another process writes {folder}: waiting for it.")
@@ -118,7 +118,7 @@ def _write(source, folder, report):
     """Write the missing rows, then the record."""
     remove_stale_files(folder)
     of_all = f"of {source.rows:,} images"
-    with resumable_arrays(folder / PROGRESS, source.rows, SECONDS, mend="store_dir") as arrays:
+    with resumable_arrays(folder / PROGRESS, source.rows, SECONDS, hint="store_dir") as arrays:
         if arrays.done:
             report(f"{folder}: goes on after {arrays.done:,} {of_all}")
         reported = time.perf_counter()

@@ -165,7 +165,7 @@ class Distribution:
         except Exception as error:
             if self.workers > 1 and type(error).__name__ in _LOST:
                 said = stopped(self.worker, self.workers)
-                raise RunFailed(said, mend="all_workers") from error
+                raise RunFailed(said, hint="all_workers") from error
             raise
 
 

@@ -194,7 +194,9 @@ def _join(addresses, worker, waiting):
     chief, workers = addresses[0], len(addresses)
     hello = json.dumps({"worker": worker, "workers": workers}).encode()
     while True:
-        waiting.wait_for(f"worker 0 at {chief}", "Start the same command there, or mend TF_CONFIG.")
+        waiting.wait_for(
+            f"worker 0 at {chief}", "Start the same command there, or correct TF_CONFIG."
+        )
         # UnicodeError: invalid host name.
         with contextlib.suppress(OSError, UnicodeError), contextlib.ExitStack() as on_error:
             events = queue.Queue()

@@ -1,7 +1,5 @@
 """Predictions of classifiers, computed once and shared by all metrics."""
 
-import math
-
 import numpy as np
 
 from keras_capsule_poe.core.routing import are_among, are_longest, longest
@@ -27,7 +25,7 @@ def shows_several(images):
 def classified(model, images):
     """Return the `probabilities` (N, J) and `classes` (N,) of the images of an `ImageSet`."""
     if not is_classifier(model):
-        raise BadUse(f"Only models that name classes are compared. Received: {model.TITLE}")
+        raise BadUse(f"Only classifiers have predictions. Received: {model.TITLE}")
 
     def answers(batch):
         found = model.classify(batch)
@@ -45,11 +43,7 @@ def are_right(found, labels):
     return are_longest(found["probabilities"], labels).all(axis=1)
 
 
-# 97.5% quantile of the standard Gaussian.
-DEVIATIONS = 1.959963984540054
-
-
-def classification_figures(found, images):
+def classification_metrics(found, images):
     """Return `accuracy`, `errors` per class and `confusion` of predictions of labelled images."""
     if images.labels is None or images.labels.ndim > 1:
         received = "no labels" if images.labels is None else f"labels {images.labels.shape}"
@@ -77,24 +71,19 @@ def error_of(is_right):
 
 def wilson_interval(right, n):
     """Return the 95% confidence interval of a proportion (Wilson, 1927)."""
-    share, z = right / n, DEVIATIONS
-    middle = share + z**2 / (2 * n)
-    spread = z * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
-    ends = ((middle + side * spread) / (1 + z**2 / n) for side in (-1, 1))
-    low, high = (min(max(end, 0.0), 1.0) for end in ends)
-    # Rounding would miss the exact ends zero and one.
-    return low if right else 0.0, high if right < n else 1.0
+    from scipy.stats import binomtest
+
+    return tuple(map(float, binomtest(right, n).proportion_ci(method="wilson")))
 
 
 def confusion(labels, named, class_names=None):
     """Return the image counts as a dict by true class of dicts by predicted class."""
+    from sklearn.metrics import confusion_matrix
+
     names = _names(labels, named, class_names)
-    classes = list(names)
+    counts = confusion_matrix(labels, named, labels=list(names))
     return {
-        names[label]: {
-            names[other]: int(np.sum((labels == label) & (named == other))) for other in classes
-        }
-        for label in classes
+        name: dict(zip(names.values(), row)) for name, row in zip(names.values(), counts.tolist())
     }
 
 
@@ -143,14 +132,14 @@ def has_views(images):
     return "novel" in images.extras
 
 
-def view_figures(found, images):
+def view_metrics(found, images):
     """Return `error_of` familiar and of novel viewpoints (Hinton et al., 2018, Sec. 5.1)."""
     is_right, is_novel = are_right(found, images.labels), images.extras["novel"].astype(bool)
     views = {"familiar": is_right[~is_novel], "novel": is_right[is_novel]}
     return {name: error_of(right) for name, right in views.items() if len(right)}
 
 
-def pair_figures(found, images):
+def pair_metrics(found, images):
     """Return the errors of whole pairs and of single digits, and the `errors` per class."""
     is_named = are_longest(found["probabilities"], images.labels)
     missed = np.where(is_named, images.labels, -1)

@@ -1,4 +1,4 @@
-"""The base class of generative baselines of features."""
+"""Generative baselines of features: Gaussians, a mixture, an RBM and an autoencoder."""
 
 import functools
 import time
@@ -44,7 +44,7 @@ class FeatureModel:
     def blocks(self, n, seed):
         """Return an iterator over the rows of `sample` in blocks of at most `ROWS`."""
         if not self._is_fitted:
-            raise RuntimeError("This control is not fitted: call `fit` first")
+            raise RuntimeError("This baseline is not fitted. Call `fit` first.")
         return self._blocks(n, seed)
 
 
@@ -54,7 +54,7 @@ def of_columns(function, features):
     return np.concatenate([function(features[:, start : start + _COLUMNS]) for start in starts])
 
 
-class FeatureControl(FeatureModel):
+class FeatureBaseline(FeatureModel):
     """Diagonal Gaussian, full Gaussian or mixture of Gaussians, fitted to features (N, K)."""
 
     def __init__(self, kind, rank=200, components=50, seed=0):
@@ -70,7 +70,7 @@ class FeatureControl(FeatureModel):
         return (self._drawn(random, min(ROWS, n - start)) for start in range(0, n, ROWS))
 
 
-def _diagonal_gaussian(features, control):
+def _diagonal_gaussian(features, baseline):
     mean = _mean(features)
     deviation = of_columns(lambda some: some.std(axis=0, ddof=1, dtype="float64"), features)
     deviation = deviation.astype("float32")
@@ -81,7 +81,7 @@ def _diagonal_gaussian(features, control):
     return draw
 
 
-def _full_gaussian(features, control):
+def _full_gaussian(features, baseline):
     mean = _mean(features)
     # For standard normal e, sum_n e_n (x_n - mean)/sqrt(N - 1) has the covariance of the features.
     # This decomposes no large matrix, and works with fewer rows than dimensions.
@@ -94,15 +94,15 @@ def _full_gaussian(features, control):
     return draw
 
 
-def _gaussian_mixture(features, control):
-    rank = min(control.rank, features.shape[1], len(features) - 1)
-    axes = PCA(rank, svd_solver="randomized", random_state=control.seed).fit(features)
+def _gaussian_mixture(features, baseline):
+    rank = min(baseline.rank, features.shape[1], len(features) - 1)
+    axes = PCA(rank, svd_solver="randomized", random_state=baseline.seed).fit(features)
     # In these units `reg_covar` is relative to the variance of the features.
     unit = np.float32(np.sqrt(axes.explained_variance_.mean()))
-    components = min(control.components, len(features))
+    components = min(baseline.components, len(features))
     # A baseline need not be at its optimum, so 30 EM iterations are enough.
     mixture = fit_mixture(
-        axes.transform(features) / unit, components, control.seed, reg_covar=1e-3, max_iter=30
+        axes.transform(features) / unit, components, baseline.seed, reg_covar=1e-3, max_iter=30
     )
 
     def draw(random, n):
@@ -127,7 +127,7 @@ BATCH, RATE = 128, 1e-3
 _EPOCHS = 100_000
 
 
-class VariationalControl(FeatureModel):
+class VariationalBaseline(FeatureModel):
     """Variational autoencoder of a given size, trained on features within a budget."""
 
     def __init__(self, parameters, seconds=60.0, steps=100_000, code=16, seed=0):
@@ -261,7 +261,7 @@ class _Machine(HarmoniumModel):
         return {"step": self.optimizer.iterations}
 
 
-class BoltzmannControl(FeatureModel):
+class BoltzmannBaseline(FeatureModel):
     """Gaussian-Bernoulli RBM of features, with one fixed conditional variance."""
 
     # `benchmarks/research/boltzmann_control.py` chose the defaults on held-out training images.
@@ -329,28 +329,28 @@ class BoltzmannControl(FeatureModel):
         machine.visible_offset.assign(mean)
 
 
-SETS = ("none", "plain", "trained")
+SETS = ("none", "simple", "trained")
 BOLTZMANN, VAE = "boltzmann_machine", "variational_autoencoder"
 
 
-def control_set(controls, model, seed=0, vae_seconds=0):
+def baseline_set(baselines, model, seed=0, vae_seconds=0):
     """Return functions by name that make unfitted baselines."""
-    one_of("controls", controls, SETS)
-    if vae_seconds and controls != "trained":
+    one_of("baselines", baselines, SETS)
+    if vae_seconds and baselines != "trained":
         raise ValueError(
-            "`vae_seconds` goes with controls='trained'. "
-            f"Received: vae_seconds={vae_seconds!r}, controls={controls!r}"
+            "`vae_seconds` goes with baselines='trained'. "
+            f"Received: vae_seconds={vae_seconds!r}, baselines={baselines!r}"
         )
     made = {}
-    if controls != "none":
-        made |= {kind: functools.partial(FeatureControl, kind, seed=seed) for kind in KINDS}
-    if controls == "trained":
+    if baselines != "none":
+        made |= {kind: functools.partial(FeatureBaseline, kind, seed=seed) for kind in KINDS}
+    if baselines == "trained":
         # Trained baselines match the model's code size or number of parameters.
         neurons = model.capsules * model.dim
-        made[BOLTZMANN] = functools.partial(BoltzmannControl, neurons, seed=seed)
+        made[BOLTZMANN] = functools.partial(BoltzmannBaseline, neurons, seed=seed)
         if vae_seconds:
             own = model.own_parameters
-            vae = functools.partial(VariationalControl, own, vae_seconds, seed=seed)
+            vae = functools.partial(VariationalBaseline, own, vae_seconds, seed=seed)
             # Cached, so that callers can read `about` of the fitted one.
             made[VAE] = functools.cache(vae)
     return made

@@ -7,7 +7,7 @@ from keras_capsule_poe.core.routing import are_among, longest
 BINS = 15
 
 
-def calibration_figures(lengths, labels, measure="length"):
+def calibration_metrics(lengths, labels, measure="length"):
     """Return calibration metrics of the longest capsules, also normalised to sum to one."""
     named = labels.reshape(len(labels), -1)
     is_right = are_among(longest(lengths, named.shape[1]), named)
@@ -78,7 +78,7 @@ def reliability_chart(table):
             xlim=(0, 1),
             ylim=(0, 1.12),
             xlabel="largest " + kind.replace("_", " "),
-            ylabel="share named rightly",
+            ylabel="accuracy",
         )
     return figure
 

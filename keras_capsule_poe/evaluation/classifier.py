@@ -17,7 +17,7 @@ VERSION = 1
 SEED, EPOCHS, BATCH = 0, 4, 128
 
 
-class Judge:
+class EvaluationClassifier:
     """Classifier of images with the feature space of its last hidden layer."""
 
     def __init__(self, model, labels):
@@ -32,25 +32,25 @@ class Judge:
 
         self._both = tf.function(both, reduce_retracing=True, autograph=False)
 
-    def judge(self, images):
+    def __call__(self, images):
         """Return float32 features (N, K) and class probabilities (N, classes) of images."""
         found = map_batches(self._both, images)
         return found["features"], found["classes"]
 
     def accuracy(self, images):
         """Return the accuracy on a labelled `ImageSet`."""
-        named = self.labels[self.judge(images.images)[1].argmax(axis=-1)]
+        named = self.labels[self(images.images)[1].argmax(axis=-1)]
         return float(np.mean(named == images.labels))
 
 
-def train_judge(images, cache=None):
+def evaluation_classifier(images, cache=None):
     """Return the evaluation classifier of a labelled `ImageSet`, from the cache if possible."""
     if images.labels is None:
         raise BadUse("A classifier needs labels. Received: images without labels")
     labels, classes = np.unique(images.labels, return_inverse=True)
     path = _cache_path(images, len(labels), cache)
     try:
-        return Judge(keras.models.load_model(path, compile=False), labels)
+        return EvaluationClassifier(keras.models.load_model(path, compile=False), labels)
     except Exception:
         # The file is missing or damaged, and damage raises many kinds of errors.
         pass
@@ -61,7 +61,7 @@ def train_judge(images, cache=None):
     except RunFailed as error:
         # The cache only saves time, so a failed write is no error.
         warnings.warn(f"the classifier is not kept for later: {error}", stacklevel=2)
-    return Judge(model, labels)
+    return EvaluationClassifier(model, labels)
 
 
 def _cache_path(images, classes, cache):

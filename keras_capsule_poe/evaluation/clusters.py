@@ -90,7 +90,7 @@ def merged_capsules(probabilities, clusters):
     return groups.fit_predict(apart)
 
 
-def clustering_figures(
+def clustering_metrics(
     train, train_labels, test, test_labels, train_probabilities, test_probabilities, seed=0
 ):
     """Return accuracy, majority accuracy and NMI of four clusterings of the test images."""

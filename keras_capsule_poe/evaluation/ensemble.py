@@ -9,13 +9,13 @@ from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.evaluation.accuracy import accuracy_of, are_right, is_classifier
 
 
-def mcnemar(this_right, other_right):
+def mcnemar(first_right, other_right):
     """Return McNemar's exact two-sided test of two Boolean arrays (N,) of correct predictions."""
-    only_this = int(np.sum(this_right & ~other_right))
-    only_other = int(np.sum(other_right & ~this_right))
-    unequal = only_this + only_other
-    p = float(binomtest(only_this, unequal).pvalue) if unequal else 1.0
-    return {"only_this_right": only_this, "only_other_right": only_other, "p": p}
+    only_first = int(np.sum(first_right & ~other_right))
+    only_other = int(np.sum(other_right & ~first_right))
+    unequal = only_first + only_other
+    p = float(binomtest(only_first, unequal).pvalue) if unequal else 1.0
+    return {"only_this_right": only_first, "only_other_right": only_other, "p": p}
 
 
 def vote(members):
@@ -25,24 +25,26 @@ def vote(members):
     for name, other in others:
         if other != classes:
             raise BadUse(
-                "Models that vote must name as many classes. "
+                "An ensemble needs models of equally many classes. "
                 f"Received: {first} with {classes}, {name} with {other}"
             )
     mean = np.mean(list(lengths.values()), axis=0, dtype="float64")
     return {"probabilities": mean, "classes": mean.argmax(axis=1)}
 
 
-def ensemble_figures(members, labels):
-    """Return the accuracy of members and ensemble, and McNemar's test against the first."""
-    together = vote(members)
+def comparison(members, labels, measures):
+    """Return the accuracy of each classifier and of their ensemble, and McNemar's tests.
+
+    The tests compare each further classifier, and the ensemble, with the first one. There is an
+    ensemble only if the `measures` of all classifiers are equal.
+    """
+    if len(set(measures)) == 1:
+        members = {**members, "ensemble": vote(members)}
     right = {name: are_right(found, labels) for name, found in members.items()}
-    first, whole = next(iter(right.values())), are_right(together, labels)
+    (_, first), *others = right.items()
     return {
-        "ensemble": {
-            **{name: accuracy_of(each) for name, each in right.items()},
-            "ensemble": accuracy_of(whole),
-        },
-        "ensemble_against_first": mcnemar(whole, first),
+        "models": {name: accuracy_of(each) for name, each in right.items()},
+        "mcnemar": {name: mcnemar(first, other) for name, other in others},
     }
 
 
@@ -65,7 +67,7 @@ def classified_crops(model, images):
     view = getattr(model, "view", None)
     if not is_classifier(model) or view is None:
         raise BadUse(
-            "Crops are of models that name classes and see a window of an image. "
+            "Crops need a classifier that sees a window of an image. "
             f"Received: {model.TITLE}" + (" that sees all of it" if is_classifier(model) else "")
         )
     height, width = images.image_shape[:2]

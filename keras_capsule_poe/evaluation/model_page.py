@@ -1,4 +1,4 @@
-"""Chart of the measurements after each epoch of training."""
+"""The report page of a model: tables, samples, reconstructions and capsules."""
 
 import numpy as np
 from keras import ops
@@ -13,9 +13,9 @@ from keras_capsule_poe.evaluation.accuracy import (
     worst_of_each,
     worst_pairs,
 )
-from keras_capsule_poe.evaluation.calibration import calibration_figures, reliability_chart
+from keras_capsule_poe.evaluation.calibration import calibration_metrics, reliability_chart
 from keras_capsule_poe.evaluation.page import write_page
-from keras_capsule_poe.evaluation.report import is_generative, is_judged
+from keras_capsule_poe.evaluation.report import is_generative, is_labelled_classifier
 from keras_capsule_poe.evaluation.sources import draws
 from keras_capsule_poe.io.charts import chart_pixels
 from keras_capsule_poe.plotting import (
@@ -30,8 +30,8 @@ from keras_capsule_poe.sampling import render
 # Panel titles, and prefixes of the measurements in each panel.
 PANELS = {
     "loss": ("loss", "margin_loss", "class_loss"),
-    "share named rightly": ("accuracy", "held_out_accuracy"),
-    "mean change of a logit": ("logit_change",),
+    "accuracy": ("accuracy", "held_out_accuracy"),
+    "mean change of routing logits": ("logit_change",),
 }
 
 
@@ -116,7 +116,7 @@ def write_report(path, model, data, dataset, tables, seed=0, found=None, history
         capsules = _capsules(model, data.test, seed)
     elif "reconstruct" in model.ENDPOINTS:
         pictures.append(_reconstruction_picture(model, data.test))
-    if is_judged(model, data.test):
+    if is_labelled_classifier(model, data.test):
         found = classified(model, data.test) if found is None else found
         pictures += _mistaken_pictures(found, data.test)
         pictures.append(_reliability_picture(model, found, data.test))
@@ -174,7 +174,7 @@ def _mistaken_pictures(found, test):
 
 def _reliability_picture(model, found, test):
     measure = measure_of(model)
-    table = calibration_figures(found["probabilities"], test.labels, measure)["reliability"]
+    table = calibration_metrics(found["probabilities"], test.labels, measure)["reliability"]
     aim = "as it is trained to be" if measure == "probability" else "which is no aim of the loss"
     caption = (
         f"Bars: share of the test images named rightly, by the largest {measure} of their classes, "

@@ -1,4 +1,4 @@
-"""Style sheet of the model page, with light and dark mode."""
+"""HTML of the report page, with a style sheet for light and dark mode."""
 
 import base64
 import html
@@ -187,15 +187,15 @@ def _capsule(capsule):
 
     return (
         f'<section class="capsule" id="capsule-{number}">\n<h3>Capsule {number}</h3>\n'
-        f"<p>The most probable one for {capsule['share']:.1%} of the images.</p>\n"
+        f"<p>The winning capsule of {capsule['share']:.1%} of the test images.</p>\n"
         '<div class="sides">\n<div>\n'
-        + figure("images", "Images on which it is most probable, most first", one_row)
-        + figure("samples", "Samples, this capsule alone", one_row)
+        + figure("images", "Test images with the highest probability of this capsule", one_row)
+        + figure("samples", "Samples from this capsule alone", one_row)
         + _histogram(capsule)
         + "\n</div>\n"
         + figure(
             "traversal",
-            "Each dimension varied around the mean code, a row a dimension, the length kept",
+            "Traversal: each row varies one dimension around the mean code at constant length",
             list,
         )
         + "\n</div>\n</section>"
@@ -217,7 +217,7 @@ def _histogram(capsule):
     )
     more = len(present) - CLASSES_SHOWN
     return (
-        f'<table class="bars"><caption>Classes of the images it wins</caption>\n'
+        f'<table class="bars"><caption>Classes of the images that it wins</caption>\n'
         f"<tbody>\n{bars}\n</tbody>\n</table>"
-        + (f"\n<p>and {more} rarer ones</p>" if more > 0 else "")
+        + (f"\n<p>and {more} rarer classes</p>" if more > 0 else "")
     )

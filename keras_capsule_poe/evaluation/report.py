@@ -6,77 +6,84 @@ import numpy as np
 
 from keras_capsule_poe.evaluation.accuracy import (
     IMAGES,
-    classification_figures,
+    classification_metrics,
     classified,
     has_views,
     is_classifier,
     logit_changes,
     measure_of,
-    pair_figures,
+    pair_metrics,
     shows_several,
-    view_figures,
+    view_metrics,
 )
-from keras_capsule_poe.evaluation.baselines import BOLTZMANN, VAE, control_set
-from keras_capsule_poe.evaluation.calibration import calibration_figures
-from keras_capsule_poe.evaluation.figures import evaluate, has_classes, reconstruction_errors
-from keras_capsule_poe.evaluation.samples import sample_figures
-from keras_capsule_poe.evaluation.signs import COMPARED, has_signs, sign_figures
+from keras_capsule_poe.evaluation.baselines import BOLTZMANN, VAE, baseline_set
+from keras_capsule_poe.evaluation.calibration import calibration_metrics
+from keras_capsule_poe.evaluation.metrics import evaluate, has_classes, reconstruction_errors
+from keras_capsule_poe.evaluation.samples import sample_metrics
+from keras_capsule_poe.evaluation.signs import COMPARED, has_signs, sign_metrics
 
 _NOTES = {
-    "reconstruction": "Relative squared errors on test images, of pixels or of what is named.",
-    "free_energy": "Nats; the gap is test minus training. Means over all images; of more than "
-    "60,000 training images, over 20,000 chosen at random, of test images over the first 60,000.",
-    "probe": "Test accuracy of logistic regression on training images, of more than 60,000 "
-    "on 20,000 chosen at random, on the first 60,000 test images; of features, on at most 12,000 "
-    "and the first 10,000.",
-    "neighbours": "Test accuracy of the five nearest training images, of at most 12,000, on as "
-    "many test images as the probe's.",
-    "clustering": "Without labels, fitted on training images and scored on test images, the same "
-    "as the probe's; k-means is fitted on at most 20,000 of them, the graph on 10,000.",
-    "samples": "As a classifier trained on the data set sees them, against test images. Under "
-    "`real`, training images. Controls are fitted to features of at most 12,000 training images, "
-    "the model to all. Precision is the share of samples in the ball of a test image that reaches "
-    "to its fifth nearest other one, recall that of test images in such a ball of a sample. The "
-    "kernel distance is a mean over sets of 1,000, or of all where there are fewer, which moves "
-    "its error only. Frechet distance, precision, recall, density and coverage depend on how many "
-    "images there are: compare rows of one table.",
-    "signs": "F of test images x and of their negatives -x, nats; and which share of images lies "
-    "nearer to the negative of a training image than to any.",
-    "crops": "The probabilities are means over so many windows of each test image.",
-    "side_by_side": "Each image is two test images of different classes, one left and one right.",
-    "views": "Share of the test images taken for another class, of viewpoints that were trained on "
-    "and of others, with its 95% interval (Wilson).",
-    "accuracy": "Share of the test images named rightly, with its 95% interval (Wilson).",
-    "pairs": "Share of the test images of several classes of which one is not among the most "
-    "probable ones, and share of all their digits that are not, with 95% intervals (Wilson; they "
-    "take the digits of a pair for independent).",
-    "errors": "Share of the test images of each class taken for another, with its 95% interval.",
-    "against": "Test images that only this model, and only the other one, names rightly, and the "
-    "probability of numbers as unequal if both were equally good (McNemar).",
-    "confusion": "How many test images of each class, a row, are taken for which, a column.",
-    "calibration": "Expected calibration error (15 bins), mean of the largest length, activation "
-    "or probability of an image's classes, and share of the test images that it names rightly; of "
-    "pairs, of the two largest. Margin and spread loss train lengths and activations to lie apart "
-    "and no further: only what a softmax gives is trained to be a probability.",
-    "reliability": "By the largest length, activation or probability, and by its share in the sum "
-    "of all classes: how many test images, its mean, and the share named rightly.",
-    "logit_changes": "Mean over input capsules, classes and test images, at most "
-    f"{IMAGES:,}, of how far an iteration of routing moves a logit b_ij, in EM routing ln r_ij.",
-    "ensemble": "Share of the test images named rightly, of pairs both, with its 95% interval "
-    "(Wilson), by each model and by all together: the mean of their lengths, activations or "
-    "probabilities.",
-    "ensemble_against_first": "Test images that only the ensemble (this), and only the first "
-    "model (other), names rightly, and the probability of numbers as unequal if both were equally "
-    "good (McNemar).",
+    "reconstruction": "Relative squared error on test images, of pixels or of the part in the row.",
+    "free_energy": "Mean free energy in nats. The gap is test minus training. With more than "
+    "60,000 training images, 20,000 random ones are used. Of the test images, the first 60,000 are "
+    "used.",
+    "probe": "Test accuracy of logistic regression. With more than 60,000 training images, 20,000 "
+    "random ones are used. Of the test images, the first 60,000 are used. Features use at most "
+    "12,000 training and 10,000 test images.",
+    "neighbours": "Test accuracy of the five nearest training images (at most 12,000), on the test "
+    "images of the probe.",
+    "clustering": "Clusterings without labels, fitted on training images and scored on the test "
+    "images of the probe. k-means uses at most 20,000 images, the graph 10,000.",
+    "samples": "Measured with a classifier that was trained on this data set, against test images. "
+    "Row `real` holds training images. Baselines are fitted to the features of at most 12,000 "
+    "training images, the model to all. FID, KID, precision, recall, density and coverage use "
+    "the features of this classifier, not of an Inception network, so compare them within this "
+    "table only. Confident is the fraction of images with a class probability above 0.9. Purity is "
+    "the mean share of the main class among a capsule's samples. Class coverage is the number of "
+    "classes that are the main class of a capsule.",
+    "signs": "Free energy in nats of test images x and of their negatives -x, and the fraction of "
+    "images that are nearer to the negative of a training image than to any training image.",
+    "crops": "The probabilities are means over this number of crops of each test image.",
+    "side_by_side": "Each image shows two test images of different classes side by side.",
+    "views": "Error rate on familiar and on novel viewpoints, with 95% Wilson intervals.",
+    "accuracy": "Fraction of test images with the right class, with its 95% Wilson interval.",
+    "pairs": "Test images with several classes: the fraction with a wrong class among the most "
+    "probable ones, and the same per digit, with 95% Wilson intervals that treat the digits of a "
+    "pair as independent.",
+    "errors": "Error rate on the test images of each class, with its 95% Wilson interval.",
+    "confusion": "Number of test images by true class (row) and predicted class (column).",
+    "calibration": "Expected calibration error (15 bins), mean confidence and accuracy. Confidence "
+    "is the largest length, activation or probability; for pairs, the two largest. Only a softmax "
+    "is trained to give probabilities; margin and spread loss are not.",
+    "reliability": "Test images by confidence: their number, mean confidence and accuracy.",
+    "logit_changes": "Mean change of the routing logits b_ij by each iteration (ln r_ij in EM "
+    f"routing), over input capsules, classes and at most {IMAGES:,} test images.",
+    "models": "Fraction of test images with the right class, with its 95% Wilson interval. The "
+    "ensemble averages the lengths, activations or probabilities of all models.",
+    "mcnemar": "McNemar's exact test against the first model: test images that only the first "
+    "model, and only the other one, classifies rightly, and the p-value.",
 }
 # Extra notes for sections with such a row.
 _ROW_NOTES = {
-    BOLTZMANN: "The Boltzmann machine has as many hidden neurons as a code has numbers.",
-    VAE: "The variational autoencoder stands in the place of what the model puts on its features: "
-    "a Gaussian code of 16 numbers, as many parameters, and as much time to train, up to a cap.",
+    BOLTZMANN: "The Boltzmann machine has as many hidden units as a code has dimensions.",
+    VAE: "The variational autoencoder of the features has a 16-dimensional Gaussian code, as many "
+    "parameters as the model, and at most as much training time.",
+}
+# Headings of metrics, if they differ from their names in JSON files.
+_TITLES = {
+    "recognised": "Confident",
+    "frechet": "FID",
+    "kernel_distance": "KID",
+    "kernel_distance_error": "KID error",
+    "modal_classes": "Class coverage",
+    "mcnemar": "McNemar's test",
+    "signs": "Negative images",
+    "neighbours": "Nearest neighbours",
+    "auc": "AUC",
+    "p": "p-value",
 }
 # Sections whose row or column keys are names, which must not become titles.
-_NAMED_ROWS = ("confusion", "errors", "reliability", "ensemble")
+_NAMED_ROWS = ("confusion", "errors", "reliability", "models", "mcnemar")
 _NAMED_COLUMNS = ("confusion", "errors")
 
 
@@ -85,7 +92,7 @@ def is_generative(model):
     return callable(getattr(model, "draw", None))
 
 
-def is_judged(model, images):
+def is_labelled_classifier(model, images):
     """Return True if a model is a classifier and the images have labels."""
     return is_classifier(model) and images.labels is not None
 
@@ -98,22 +105,22 @@ def measure(
     seed=0,
     vae_seconds=0,
     found=None,
-    controls="plain",
+    baselines="simple",
 ):
     """Return all metrics that a model allows: of its samples, its predictions or both."""
     figures = {}
     if is_generative(model):
         with getattr(model, "fast", contextlib.nullcontext)():
-            compared = {"controls": controls, "vae_seconds": vae_seconds}
+            compared = {"baselines": baselines, "vae_seconds": vae_seconds}
             figures |= _generative_figures(model, data, samples, probe_images, seed, compared)
-    if is_judged(model, data.test):
+    if is_labelled_classifier(model, data.test):
         found = classified(model, data.test) if found is None else found
         if has_views(data.test):
-            figures["views"] = view_figures(found, data.test)
-        judge = pair_figures if shows_several(data.test) else classification_figures
-        figures |= judge(found, data.test)
+            figures["views"] = view_metrics(found, data.test)
+        measured = pair_metrics if shows_several(data.test) else classification_metrics
+        figures |= measured(found, data.test)
         said = found["probabilities"]
-        figures |= calibration_figures(said, data.test.labels, measure_of(model))
+        figures |= calibration_metrics(said, data.test.labels, measure_of(model))
     if is_classifier(model) and getattr(model, "iterations", 0):
         figures["logit_changes"] = logit_changes(model, data.test.images)
     return figures
@@ -122,17 +129,17 @@ def measure(
 def _generative_figures(model, data, samples, probe_images, seed, compared):
     """Return `evaluate`, `signs` and `samples`, with images encoded and decoded only once."""
     # Check the arguments before the slow part.
-    control_set(model=model, **compared)
+    baseline_set(model=model, **compared)
     shared = {}
     kept = min(samples, len(data.train)) if has_classes(data) else 0
     reconstruction, decoded = reconstruction_errors(model, data.test.images, kept)
     options = {"seed": seed, "reconstruction": reconstruction, "kept": shared}
     figures = evaluate(model, data, probe_images, **options)
     if has_signs(model):
-        figures["signs"] = sign_figures(model, data, min(samples, COMPARED), seed)
+        figures["signs"] = sign_metrics(model, data, min(samples, COMPARED), seed)
     if kept:
         options = {"decoded": decoded, **shared, **compared}
-        figures["samples"] = sample_figures(model, data, samples, seed, **options)
+        figures["samples"] = sample_metrics(model, data, samples, seed, **options)
     return figures
 
 
@@ -154,7 +161,7 @@ def tables(runs):
     found = []
     for section, values in figures.items():
         if not values:
-            found.append((_title(section), "No one label an image.", ["value"], []))
+            found.append((_title(section), "Needs one label per image.", ["value"], []))
         elif any(isinstance(value, dict) for value in values.values()):
             titles = (
                 str if section in named else _title for named in (_NAMED_ROWS, _NAMED_COLUMNS)
@@ -181,5 +188,5 @@ def _nested(values, title, column_title):
 
 
 def _title(name):
-    text = name.replace("_", " ")
-    return text[:1].upper() + text[1:]
+    text = _TITLES.get(name, name.replace("_", " "))
+    return text if name == "p" else text[:1].upper() + text[1:]

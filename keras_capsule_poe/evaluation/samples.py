@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from keras_capsule_poe.evaluation.baselines import VAE, control_set
-from keras_capsule_poe.evaluation.classifier import train_judge
+from keras_capsule_poe.evaluation.baselines import VAE, baseline_set
+from keras_capsule_poe.evaluation.classifier import evaluation_classifier
 from keras_capsule_poe.evaluation.distances import (
     frechet_distance,
     kernel_distance,
@@ -28,7 +28,7 @@ DISTANCES = (
 MEMORISATION_IMAGES = 2_000
 
 
-def sample_figures(
+def sample_metrics(
     model,
     data,
     samples=10_000,
@@ -37,7 +37,7 @@ def sample_figures(
     vae_seconds=0,
     decoded=None,
     features=None,
-    controls="plain",
+    baselines="simple",
 ):
     """Evaluate samples with a classifier that is trained on the data set.
 
@@ -53,10 +53,10 @@ def sample_figures(
         cache: folder of trained classifiers. `None` means the environment variable
             `CAPSPOE_CACHE`, or else `~/.cache/keras_capsule_poe`.
         vae_seconds: float, seconds to train a variational autoencoder as a baseline. Zero omits
-            it. It needs `controls="trained"`.
+            it. It needs `baselines="trained"`.
         decoded: dict of arrays (N, H, W, C), reconstructions of the test images, if already known.
         features: Array (N, ...), training features for the baselines, if already known.
-        controls: str, the baselines: `"none"`, `"plain"` (Gaussians and a mixture) or
+        baselines: str, the baselines: `"none"`, `"simple"` (Gaussians and a mixture) or
             `"trained"` (these and a Boltzmann machine).
 
     Returns:
@@ -78,7 +78,7 @@ def sample_figures(
 
     Raises:
         BadUse: If the images have no labels.
-        ValueError: If `controls` is unknown, or `vae_seconds` does not go with it.
+        ValueError: If `baselines` is unknown, or `vae_seconds` does not go with it.
 
     Example:
 
@@ -98,7 +98,7 @@ def sample_figures(
     >>> pixels = np.random.default_rng(0).integers(256, size=(40, 8, 8, 1)).astype("uint8")
     >>> images = ImageSet(pixels, np.arange(40) % 2)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     list(sample_figures(Half(), ImageData(images, images), cache=folder))[:3]
+    ...     list(sample_metrics(Half(), ImageData(images, images), cache=folder))[:3]
     ['classifier_accuracy', 'real', 'half']
 
     Reference:
@@ -108,21 +108,21 @@ def sample_figures(
     - [Kynkaanniemi et al., 2019](https://arxiv.org/abs/1904.06991), precision and recall
     - [Naeem et al., 2020](https://arxiv.org/abs/2002.09797), density and coverage
     """
-    made = control_set(controls, model, seed, vae_seconds)
-    judge = train_judge(data.train, cache)
+    made = baseline_set(baselines, model, seed, vae_seconds)
+    classifier = evaluation_classifier(data.train, cache)
     # Coverage and distances depend on the number of images, so it is the same for all kinds.
     samples = min(samples, len(data.test), len(data.train))
     test = data.test.head(samples)
-    real, _ = judge.judge(test.images)
+    real, _ = classifier(test.images)
     balls = squared_radii(real)
     some = slice(None, MEMORISATION_IMAGES)
     usual, _ = nearest_training_distance(test.images[some], data.train.images)
-    figures = {"classifier_accuracy": judge.accuracy(test)}
+    figures = {"classifier_accuracy": classifier.accuracy(test)}
     near = (*nearest_to_training(model), "gaussian_mixture", VAE)
     sources = image_sources(model, data, len(test), samples, seed, made, decoded, features)
     for name, draw in sources.items():
         images, capsule = draw()
-        features, classes = judge.judge(images)
+        features, classes = classifier(images)
         figures[name] = {**recognition(classes), **distances(real, features, balls)}
         if capsule is not None:
             figures[name] |= purity(classes, capsule)

@@ -15,7 +15,7 @@ def has_signs(model):
     return callable(getattr(model, "visible_free_energy", None))
 
 
-def sign_figures(model, data, samples=COMPARED, seed=0):
+def sign_metrics(model, data, samples=COMPARED, seed=0):
     """Return free energy gap and AUC of images against negatives, and shares of negatives."""
     chosen = np.random.default_rng(seed).permutation(len(data.train))[:TRAINING_IMAGES]
     to_visible, free_energy = compiled(model.to_visible), compiled(model.visible_free_energy)

@@ -4,7 +4,7 @@ import numpy as np
 
 from keras_capsule_poe.core.numerics import compiled
 from keras_capsule_poe.data.mapping import map_batches
-from keras_capsule_poe.evaluation.figures import (
+from keras_capsule_poe.evaluation.metrics import (
     FEATURE_IMAGES,
     chosen_images,
     reconstruction_errors,
@@ -13,25 +13,25 @@ from keras_capsule_poe.sampling import sample
 
 
 def image_sources(
-    model, data, test_images, samples, seed, controls=None, decoded=None, features=None
+    model, data, test_images, samples, seed, baselines=None, decoded=None, features=None
 ):
     """Return functions by name that return images and their capsules, or None for these."""
     chosen = chosen_images(data, seed)
     test = data.test.images[:test_images]
-    controls, ceilings = controls or {}, dict(decoded or {})
+    baselines, upper_bounds = baselines or {}, dict(decoded or {})
     known = [] if features is None else [features]
     from_features = compiled(lambda features: model.from_features(features))
 
-    def ceiling(name):
-        if not ceilings:
-            ceilings.update(reconstruction_errors(model, test, kept=test_images)[1])
-        return ceilings[name][:test_images], None
+    def upper_bound(name):
+        if not upper_bounds:
+            upper_bounds.update(reconstruction_errors(model, test, kept=test_images)[1])
+        return upper_bounds[name][:test_images], None
 
     def drawn(mode, domain):
         found = sample(model, samples, seed, mode, domain)
         return found["images"], found.get("capsule")
 
-    def control(unfitted):
+    def baseline(unfitted):
         if not known:
             rows = data.train.images[chosen[:FEATURE_IMAGES]]
             known.append(map_batches(model.to_features, rows))
@@ -43,9 +43,9 @@ def image_sources(
 
     return {
         "real": lambda: (data.train.images[chosen[:samples]], None),
-        **{name: lambda name=name: ceiling(name) for name in model.upper_bounds},
+        **{name: lambda name=name: upper_bound(name) for name in model.upper_bounds},
         **{name: lambda pair=pair: drawn(*pair) for name, pair in draws(model).items()},
-        **{name: lambda make=make: control(make) for name, make in controls.items()},
+        **{name: lambda make=make: baseline(make) for name, make in baselines.items()},
     }
 
 

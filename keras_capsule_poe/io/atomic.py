@@ -110,7 +110,7 @@ def clear_folder(path):
         remove(os.path.join(path, name))
 
 
-def check_writable(folder, mend="model_dir"):
+def check_writable(folder, hint="model_dir"):
     """Create `folder` if needed; raise `RunFailed` if it is not writable."""
     folder = Path(folder)
     try:
@@ -119,7 +119,7 @@ def check_writable(folder, mend="model_dir"):
             probe.touch()
     except OSError as error:
         raise RunFailed(
-            f"Cannot write in the folder {folder}: {error.strerror or error}.", mend
+            f"Cannot write in the folder {folder}: {error.strerror or error}.", hint
         ) from error
 
 

@@ -18,14 +18,14 @@ def write_json(path, values):
         temporary.write_text(json.dumps(_finite(values), indent=2) + "\n")
 
 
-def read_json(path, mend=None):
-    """Return the values of a JSON file; raise `RunFailed` with the hint `mend` on failure."""
+def read_json(path, hint=None):
+    """Return the values of a JSON file; raise `RunFailed` with the hint `hint` on failure."""
     try:
         return json.loads(Path(path).read_text())
     except OSError as error:
-        raise RunFailed(f"Cannot read {path}: {error.strerror or error}.", mend) from error
+        raise RunFailed(f"Cannot read {path}: {error.strerror or error}.", hint) from error
     except (ValueError, RecursionError) as error:
-        raise RunFailed(f"{path} is damaged, it holds no JSON ({error}).", mend) from error
+        raise RunFailed(f"{path} is damaged, it holds no JSON ({error}).", hint) from error
 
 
 def digest(path):
@@ -49,13 +49,13 @@ def write_record(path, values, copy=True):
         write_json(copy_of(path), sealed)
 
 
-def read_record(path, mend=None):
+def read_record(path, hint=None):
     """Return a record's values; use its copy if the file is damaged or missing."""
     try:
-        return _read(path, mend)
+        return _read(path, hint)
     except RunFailed:
         with contextlib.suppress(RunFailed):
-            return _read(copy_of(path), mend)
+            return _read(copy_of(path), hint)
         raise
 
 
@@ -76,13 +76,13 @@ def copy_of(path):
     return Path(path).with_name(f".{Path(path).name}")
 
 
-def _read(path, mend):
-    values = read_json(path, mend)
+def _read(path, hint):
+    values = read_json(path, hint)
     # A file without a digest was written by hand and is accepted.
     if isinstance(values, dict) and _SEAL in values:
         seal = values.pop(_SEAL)
         if seal != _digest(values):
-            raise RunFailed(f"{path} is damaged: it does not hold what was written.", mend)
+            raise RunFailed(f"{path} is damaged: it does not hold what was written.", hint)
     return values
 
 

@@ -12,7 +12,7 @@ def acquire(run, cleared):
     folder, config = run.folder, run.config
     stages = config.stages
     if folder.is_foreign():
-        raise RunFailed(f"{folder.path} holds files but no training run.", mend="model_dir")
+        raise RunFailed(f"{folder.path} holds files but no training run.", hint="model_dir")
     stays = [stage for stage in stages if stage not in cleared]
     saved = folder.saved()
     if saved and stays:
@@ -35,7 +35,7 @@ def acquire(run, cleared):
         if begun and other:
             raise RunFailed(
                 f"The {other} of {config.dataset} are not those that {folder.path} was trained on.",
-                mend=("model_dir", "fresh"),
+                hint=("model_dir", "fresh"),
             )
         fingerprint = run.data.fingerprints
         images.check(run.data, config, [stage for stage in stages if stage not in done])
@@ -52,7 +52,7 @@ def _refuse_another_model(run, saved):
     name, folder = run.config.family.name, run.folder
     model = saved["config"].get("model", name) if saved else name
     if model != name and folder.contents():
-        raise RunFailed(f"{folder.path} holds a model {model!r}, not {name!r}.", mend="model_dir")
+        raise RunFailed(f"{folder.path} holds a model {model!r}, not {name!r}.", hint="model_dir")
 
 
 def _refuse_differences(run, saved, begun):
@@ -69,7 +69,7 @@ def _refuse_differences(run, saved, begun):
         shown = "; ".join(f"{name}: {old!r} -> {new!r}" for name, (new, old) in held.items())
         raise RunFailed(
             f"{folder.path} was trained with other settings ({shown}).",
-            mend=("model_dir", f"stage_fresh:{_first_stage(run.config.stages, held)}"),
+            hint=("model_dir", f"stage_fresh:{_first_stage(run.config.stages, held)}"),
         )
 
 

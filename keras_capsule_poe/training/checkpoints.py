@@ -17,8 +17,8 @@ KEPT = 2
 class Checkpoints:
     """All variables of a model, its optimizer and its metrics, in folders `step-NUMBER`."""
 
-    def __init__(self, model, folder, mend=None, run=None):
-        self.folder, self.mend, self.run = Path(folder), mend, run
+    def __init__(self, model, folder, hint=None, run=None):
+        self.folder, self.hint, self.run = Path(folder), hint, run
         found = [*model.variables, *model.optimizer.variables, *model.metrics_variables]
         self.variables = list({id(variable): variable for variable in found}.values())
         metrics = {id(variable) for variable in model.metrics_variables}
@@ -38,7 +38,7 @@ class Checkpoints:
                 variable.assign(value)
             return state
         if problems:
-            raise RunFailed(f"{problems[0]}, and no other can.", mend=self.mend)
+            raise RunFailed(f"{problems[0]}, and no other can.", hint=self.hint)
         return None
 
     def save(self, step, state):

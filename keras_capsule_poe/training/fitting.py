@@ -38,7 +38,7 @@ def fit(
     folder, (epochs, steps) = Path(folder), length
     model.optimizer.build(model.trainable_variables)
     _build_metrics(model, stream)
-    checkpoints = Checkpoints(model, folder / CHECKPOINTS, mend=f"stage_fresh:{stage}", run=run)
+    checkpoints = Checkpoints(model, folder / CHECKPOINTS, hint=f"stage_fresh:{stage}", run=run)
     is_chief, state = distribution.is_chief, None
     if is_chief:
         state = checkpoints.restore(reporter.note) or {"step": 0, "history": []}
@@ -192,5 +192,5 @@ class _Monitor(keras.callbacks.Callback):
         raise Diverged(
             f"Stage {self.stage} diverged: {name} became {value} in epoch {epoch + 1}, step "
             f"{step + 1} of {self.steps} ({kept}). It needs a lower learning rate.",
-            mend=f"learning_rate:{self.stage}",
+            hint=f"learning_rate:{self.stage}",
         )

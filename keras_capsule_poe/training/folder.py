@@ -49,7 +49,7 @@ class RunFolder:
             raise ConfigError(
                 "A model folder's path must not hold any of [ ] * ? \\, which TensorFlow takes "
                 f"for patterns. Received: {self.path}",
-                mend="model_dir",
+                hint="model_dir",
             )
 
     @contextlib.contextmanager
@@ -62,7 +62,7 @@ class RunFolder:
         def held():
             raise RunFailed(
                 f"Another process is training in {self.path}, and must end first.",
-                mend="model_dir",
+                hint="model_dir",
             ) from None
 
         with locked(self.path / LOCK_FILE, held, note):
@@ -73,24 +73,24 @@ class RunFolder:
         path = self.path / RUN_FILE
         if not has_record(path):
             return None
-        values = read_record(path, mend="model_dir")
+        values = read_record(path, hint="model_dir")
         config = values.get("config") if isinstance(values, dict) else None
         words = ("dataset", "model", "recipe")
         is_run = isinstance(config, dict) and "dataset" in config
         if not is_run or not all(isinstance(config.get(word, ""), str) for word in words):
-            raise RunFailed(f"{path} does not describe a training run.", mend="model_dir")
+            raise RunFailed(f"{path} does not describe a training run.", hint="model_dir")
         return values
 
     def readable(self):
         """Return the result of `saved`; raise RunFailed if this version cannot read the run."""
         values = self.saved()
         if values is None:
-            raise RunFailed(f"{self.path} holds no training run.", mend="train")
+            raise RunFailed(f"{self.path} holds no training run.", hint="train")
         if not {"model", "held_out"} <= set(values["config"]):
             raise RunFailed(
                 f"{self.path} was trained by an older version, whose files this one does not "
                 "read; its SavedModel still works.",
-                mend="model_dir",
+                hint="model_dir",
             )
         return values
 
@@ -125,14 +125,14 @@ class RunFolder:
         path = self.stage(name) / DONE_FILE
         if not has_record(path):
             return None
-        values = read_record(path, mend=f"stage_fresh:{name}")
+        values = read_record(path, hint=f"stage_fresh:{name}")
         # Older versions wrote no digests of caches.
         kinds = {"seconds": (int, float), "metrics": dict, "files": dict, "cache": dict}
         values = {"cache": {}, **values} if isinstance(values, dict) else {}
         is_record = kinds.keys() <= values.keys()
         if not is_record or not all(isinstance(values[k], kind) for k, kind in kinds.items()):
             raise RunFailed(
-                f"{path} is damaged; the stage must be trained again.", mend=f"stage_fresh:{name}"
+                f"{path} is damaged; the stage must be trained again.", hint=f"stage_fresh:{name}"
             )
         return values
 
@@ -194,7 +194,7 @@ class RunFolder:
         if done and done.get("run") != self.saved().get("run"):
             raise RunFailed(
                 f"{self.stage(stage.name)} is of another run than {self.path / RUN_FILE}.",
-                mend=f"stage_fresh:{stage.name}",
+                hint=f"stage_fresh:{stage.name}",
             )
 
     def check(self, stage):
@@ -208,7 +208,7 @@ class RunFolder:
                 problem = f"is not what stage {stage.name} wrote: damaged, or of another run"
             else:
                 continue
-            raise RunFailed(f"{path} {problem}.", mend=f"stage_fresh:{stage.name}")
+            raise RunFailed(f"{path} {problem}.", hint=f"stage_fresh:{stage.name}")
 
     def is_done(self, stage, stages, cleared=()):
         """Return whether a stage is finished, with all files that unfinished stages still need.

@@ -86,7 +86,7 @@ class Run:
         path = self.folder.stage(stage) / CHECKPOINTS / f"{name}.json"
         if not path.exists():
             write_record(path, {name: make()}, copy=False)
-        return read_record(path, mend=f"stage_fresh:{stage}")[name]
+        return read_record(path, hint=f"stage_fresh:{stage}")[name]
 
     def metrics(self) -> dict[str, dict[str, Any]]:
         """Return the metrics of each finished stage, by its name."""
@@ -152,7 +152,7 @@ class Run:
             if not given:
                 raise
             raise Diverged(
-                f"{error} What was given may be why: {given}.", mend=error.mend
+                f"{error} What was given may be why: {given}.", hint=error.hint
             ) from error
         return history[-1]
 

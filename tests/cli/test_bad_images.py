@@ -48,7 +48,7 @@ def test_the_flag_that_mends_them_is_named(refused, tmp_path):
     for name in ("a.png", "b.png"):
         (folder / name).write_bytes(b"no image")
     refused(folder, "is broken or no image", "with --skip-broken")
-    refused("digits", "`data_dir`", "Leave --data-dir out", arguments=("--data-dir", tmp_path))
+    refused("digits", "`data_dir`", "Omit --data-dir", arguments=("--data-dir", tmp_path))
     refused("digits", "9999", "image_size", arguments=("--image-size", "9" * 400))
 
 

@@ -80,7 +80,9 @@ def test_bad_options_exit_2(capspoe, tmp_path, arguments, words):
 def test_no_folder_is_not_the_working_folder(capspoe, tmp_path, monkeypatch, command):
     # As from `--model-dir "$MODEL"` where MODEL is not set.
     monkeypatch.chdir(tmp_path)
-    fails(capspoe(command, "--model-dir", ""), 2, "--model-dir", "must not be empty", "''")
+    # `compare` takes folders as arguments.
+    option = [] if command == "compare" else ["--model-dir"]
+    fails(capspoe(command, *option, ""), 2, *(option or ["MODEL_DIR"]), "must not be empty", "''")
     assert not list(tmp_path.iterdir())
 
 
@@ -152,7 +154,7 @@ def test_sample_refuses_bad_outputs(capspoe, tiny_model, tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("x")
     result = capspoe("sample", "--model-dir", tiny_model, "--out", blocked / "grid.png")
-    fails(result, 2, f"{blocked} is no folder", "grid.png")
+    fails(result, 2, f"{blocked} is not a folder", "grid.png")
 
 
 def test_traverse_refuses_what_is_not_there(capspoe, tiny_model):
@@ -222,9 +224,9 @@ def test_a_stage_that_is_gone_is_named_where_its_time_is_asked_for(tiny_model, t
     folder = tmp_path / "copy"
     shutil.copytree(tiny_model, folder)
     remove_record(folder / "decoder" / "done.json")
-    with pytest.raises(RunFailed, match="decoder holds no finished stage") as failed:
+    with pytest.raises(RunFailed, match="decoder contains no finished stage") as failed:
         own_seconds(folder)
-    assert failed.value.mend == "stage_fresh:decoder"
+    assert failed.value.hint == "stage_fresh:decoder"
 
 
 def test_a_model_of_an_older_version_is_named(capspoe, tiny_model, tmp_path):
@@ -281,4 +283,4 @@ def test_a_run_that_is_not_finished_says_how_far_it_is(capspoe, tiny_model, tmp_
     assert shown.exit_code == 0, shown.output
     assert "decoder: not finished; its last checkpoint is of step 3" in shown.output
     result = capspoe("sample", "--model-dir", folder, "--out", tmp_path / "a.png")
-    fails(result, 1, "has not finished", "same capspoe train goes on")
+    fails(result, 1, "has not finished", "same capspoe train to resume")

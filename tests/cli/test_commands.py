@@ -95,20 +95,11 @@ def test_evaluate_measures_and_writes_json(capspoe, tiny_model, tmp_path, monkey
     monkeypatch.setenv("CAPSPOE_CACHE", str(cache))
     path = tmp_path / "figures.json"
     page = tmp_path / "page.html"
-    options = (
-        "--model-dir",
-        tiny_model,
-        "--limit",
-        40,
-        "--samples",
-        30,
-        "--json",
-        path,
-        "--page",
-        page,
-    )
-    result = capspoe("evaluate", *options)
+    options = ("--model-dir", tiny_model, "--limit", 40)
+    result = capspoe("evaluate", *options, "--samples", 30, "--json", path)
     assert result.exit_code == 0, result.output
+    written = capspoe("report", *options, "--metrics", path, "--out", page)
+    assert written.exit_code == 0, written.output
     figures = json.loads(path.read_text())
     sections = {"reconstruction", "free_energy", "probe", "neighbours", "clustering", "samples"}
     sections |= {"signs"}
@@ -128,10 +119,10 @@ def test_evaluate_measures_and_writes_json(capspoe, tiny_model, tmp_path, monkey
 def test_evaluate_trains_controls(capspoe, tiny_model, tmp_path, monkeypatch, cache):
     monkeypatch.setenv("CAPSPOE_CACHE", str(cache))
     # One takes the model's own time if nothing is said.
-    command = importlib.import_module("keras_capsule_poe.cli.evaluate")
+    command = importlib.import_module("keras_capsule_poe.cli.metrics")
     monkeypatch.setattr(command, "own_seconds", lambda folder: 0.3)
     path = tmp_path / "figures.json"
-    options = ("--limit", 40, "--samples", 30, "--controls", "trained", "--json", path)
+    options = ("--limit", 40, "--samples", 30, "--baselines", "trained", "--json", path)
     result = capspoe("evaluate", "--model-dir", tiny_model, *options)
     assert result.exit_code == 0, result.output
     figures = json.loads(path.read_text())["samples"]
@@ -145,25 +136,25 @@ def test_a_control_takes_the_models_own_time_at_most(
     capspoe, tiny_model, monkeypatch, options, seconds
 ):
     asked = []
-    command = importlib.import_module("keras_capsule_poe.cli.evaluate")
+    command = importlib.import_module("keras_capsule_poe.cli.metrics")
     monkeypatch.setattr(command, "own_seconds", lambda folder: 7.0)
     report = importlib.import_module("keras_capsule_poe.evaluation.report")
     monkeypatch.setattr(report, "measure", lambda *args, **given: asked.append(given) or {})
-    options = ("--model-dir", tiny_model, "--controls", "trained", *options)
+    options = ("--model-dir", tiny_model, "--baselines", "trained", *options)
     assert capspoe("evaluate", *options).exit_code == 0
-    assert asked == [{"found": None, "controls": "trained", "vae_seconds": seconds}]
+    assert asked == [{"found": None, "baselines": "trained", "vae_seconds": seconds}]
 
 
 def test_time_for_a_control_that_is_not_asked_for_is_refused(capspoe, tiny_model):
     result = capspoe("evaluate", "--model-dir", tiny_model, "--vae-seconds", 1)
     assert result.exit_code == 2
-    said = "--vae-seconds goes with --controls trained. Received: --controls plain"
+    said = "--vae-seconds needs --baselines trained. Received: --baselines simple"
     assert said in " ".join(result.output.split())
 
 
 def test_the_command_has_the_sets_of_controls_that_there_are():
     command = importlib.import_module("keras_capsule_poe.cli.evaluate").evaluate
-    (option,) = (each for each in command.params if each.name == "controls")
+    (option,) = (each for each in command.params if each.name == "baselines")
     assert tuple(option.type.choices) == SETS
 
 
@@ -172,7 +163,7 @@ def test_evaluate_over_seeds_gives_deviations(capspoe, tiny_model, tmp_path):
     path = tmp_path / "figures.json"
     other = shutil.copytree(tiny_model, tmp_path / "other")
     options = ("--samples", 0, "--limit", 20, "--probe-images", 30, "--json", path)
-    result = capspoe("evaluate", "--model-dir", tiny_model, "--also", other, *options)
+    result = capspoe("compare", "--mean", tiny_model, other, *options)
     assert result.exit_code == 0, result.output
     one, other = json.loads(path.read_text())["runs"]
     assert one == other
@@ -215,8 +206,8 @@ def test_help_shows_the_defaults_of_the_recipe_asked_for(capspoe, recipe, steps,
     result = capspoe("train", "--recipe", recipe, "--help")
     assert result.exit_code == 0
     shown = " ".join(result.output.split())
-    assert f"Encoder: passes over the images. [default: enough for {steps} steps]" in shown
-    assert f"Encoder: learning rate at the start. [default: {rate}]" in shown
+    assert f"Encoder: epochs. [default: enough for {steps} steps]" in shown
+    assert f"Encoder: initial learning rate. [default: {rate}]" in shown
 
 
 def test_every_command_has_help(capspoe):
@@ -250,7 +241,7 @@ def test_spans_that_leave_every_code_at_the_edge(capspoe, tmp_path, span):
     result = capspoe("traverse", "--span", span, "--model-dir", tmp_path)
     assert result.exit_code == 2
     last = result.output.strip().splitlines()[-1]
-    assert "at most 2: capsules are shorter than 1" in last, result.output
+    assert "at most 2, since capsules are shorter than 1" in last, result.output
 
 
 def test_export_lists_the_domains_there_are(capspoe, tiny_model):
@@ -264,7 +255,7 @@ def test_export_lists_the_domains_there_are(capspoe, tiny_model):
 def test_evaluate_with_one_sample_of_each_kind(capspoe, tiny_model, tmp_path, monkeypatch, cache):
     monkeypatch.setenv("CAPSPOE_CACHE", str(cache))
     options = ("--limit", 20, "--samples", 1, "--json", tmp_path / "figures.json")
-    options = (*options, "--controls", "trained", "--vae-seconds", 0)
+    options = (*options, "--baselines", "trained", "--vae-seconds", 0)
     result = capspoe("evaluate", "--model-dir", tiny_model, *options)
     assert result.exit_code == 0, result.output
     figures = json.loads((tmp_path / "figures.json").read_text())["samples"]

@@ -22,7 +22,7 @@ def test_sizes_of_pairs_are_their_own(capspoe):
     result = capspoe("train", "--dataset", "digits_multi", "--image-size", "20", "--dry-run")
     assert result.exit_code == 2
     assert "composed of another. Received: image_size=" in result.output
-    assert "Leave --image-size out." in result.output
+    assert "Omit --image-size." in result.output
 
 
 @pytest.mark.parametrize(

@@ -33,10 +33,10 @@ def two(tmp_path):
 
 
 def test_what_is_given_twice_is_refused(capspoe, two):
-    found = line(capspoe("evaluate", "--model-dir", two[0], "--also", two[0]))
-    assert "--also" in found and "is given twice: a mean of one model with itself" in found
-    found = line(capspoe("evaluate", "--model-dir", two[1], "--against", two[1]))
-    assert "--against" in found and "a model does not differ from itself" in found
+    for mean in ((), ("--mean",)):
+        found = line(capspoe("compare", two[0], two[0], *mean))
+        assert found.endswith("rbm is given twice. Give different models.")
+    assert line(capspoe("compare", two[0])).endswith("Received: one")
 
 
 def test_one_file_is_not_written_twice(capspoe, two, tmp_path):
@@ -54,8 +54,8 @@ def test_fewer_images_than_were_asked_for_are_told_of(capsys):
 
 
 def test_there_is_no_mean_of_models_of_two_kinds(capspoe, two):
-    found = line(capspoe("evaluate", "--model-dir", two[0], "--also", two[1]))
-    assert "--also" in found and "holds a model 'capsnet', the first one is 'rbm'" in found
+    found = line(capspoe("compare", "--mean", *two))
+    assert "holds a model of the family 'capsnet', the first one is of 'rbm'" in found
 
 
 @pytest.mark.parametrize("command", ["evaluate", "likelihood"])
@@ -63,13 +63,13 @@ def test_a_file_that_cannot_be_written_is_refused_first(capspoe, tmp_path, comma
     file = tmp_path / "file"
     file.write_text("kept")
     found = line(capspoe(command, "--model-dir", tmp_path, "--json", file / "deep" / "e.json"))
-    assert "--json" in found and f"{file} is no folder" in found and file.read_text() == "kept"
+    assert "--json" in found and f"{file} is not a folder" in found and file.read_text() == "kept"
 
 
 def test_so_is_a_picture(capspoe, tmp_path):
     (tmp_path / "file").write_text("kept")
     found = line(capspoe("reconstruct", "--out", tmp_path / "file" / "r.png"))
-    assert "--out" in found and "is no folder" in found
+    assert "--out" in found and "is not a folder" in found
 
 
 @pytest.mark.parametrize("model", ["capsnet", "matrix-capsules"])
@@ -119,4 +119,4 @@ def test_half_a_saved_model_is_not_called_one(tmp_path, capsys):
     (tmp_path / "2").mkdir()
     show_results(tmp_path, registry.get("rbm"))
     shown = capsys.readouterr().out
-    assert "its saved_model.pb is missing" in shown and "SavedModel:" not in shown
+    assert "saved_model.pb is missing" in shown and "SavedModel:" not in shown

@@ -152,7 +152,7 @@ def test_picture_arrays_and_saved_model_hold_the_same_images(
         ("a.png", ["--mode", "chain", "--start", "ashes"], ["--start", "ashes"]),
         ("a.png", ["--n", "7"], ["--n", ".npz", "--rows"]),
         ("a.png", ["--mode", "joint", "--n", "7"], ["--n", ".npz", "--rows"]),
-        ("a.npz", ["--rows", "7"], ["--rows", "pictures", "--n"]),
+        ("a.npz", ["--rows", "7"], ["--rows", "needs a picture", "--n"]),
     ],
 )
 def test_options_that_mean_nothing_are_refused(capspoe, tmp_path, out, arguments, words):

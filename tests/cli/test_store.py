@@ -79,4 +79,4 @@ def test_generated_images_have_none(capspoe, tiny, tmp_path):
     result = capspoe("train", *arguments, "--store", tmp_path / "stores")
     assert result.exit_code == 2
     assert "`store` has no meaning for the data set 'digits'" in result.output
-    assert "Leave --store out." in result.output
+    assert "Omit --store." in result.output

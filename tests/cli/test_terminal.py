@@ -12,7 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from keras_capsule_poe.cli.terminal import MENDS, advice, guarded, resumable
+from keras_capsule_poe.cli.terminal import HINTS, advice, guarded, resumable
 from keras_capsule_poe.errors import CapspoeError, DataError, RunFailed
 
 
@@ -33,7 +33,7 @@ def fail(error):
     raise error
 
 
-@pytest.mark.parametrize("word", list(MENDS))
+@pytest.mark.parametrize("word", list(HINTS))
 def test_every_flag_of_the_advice_is_one_of_train(word):
     from keras_capsule_poe.cli.train import train
 
@@ -42,11 +42,11 @@ def test_every_flag_of_the_advice_is_one_of_train(word):
     context = train.make_context("train", [], resilient_parsing=True)
     known = {flag for parameter in train.get_params(context) for flag in parameter.opts}
     assert set(flags) <= known
-    assert flags or "capspoe" in MENDS[word]
+    assert flags or "capspoe" in HINTS[word]
 
 
 @pytest.mark.parametrize(
-    ("mend", "shown"),
+    ("hint", "shown"),
     [
         ("image_size", "Bad size. Resize the images with --image-size."),
         (None, "Bad size."),
@@ -55,12 +55,12 @@ def test_every_flag_of_the_advice_is_one_of_train(word):
         ("model_dir", "Choose another --model-dir (--model-dir: see capspoe train)."),
         ("stage_fresh:encoder", "again with --stage encoder --fresh (--stage: see capspoe train)."),
         ("learning_rate:decoder", "with a lower --decoder-learning-rate ("),
-        ("leave_out:data_dir", "Leave --data-dir out ("),
-        ("export", "Bad size. Write it anew: capspoe export."),
+        ("leave_out:data_dir", "Omit --data-dir ("),
+        ("export", "Bad size. Write it again: capspoe export."),
     ],
 )
-def test_advice_follows_the_message(mend, shown):
-    result = invoke(lambda: fail(DataError("Bad size.", mend)))
+def test_advice_follows_the_message(hint, shown):
+    result = invoke(lambda: fail(DataError("Bad size.", hint)))
     assert result.exit_code == 2
     (line,) = result.output.splitlines()
     assert line.startswith("Error: Bad size.")

@@ -176,7 +176,7 @@ def test_sizes_that_differ_are_refused_unless_resized(tmp_path):
     two = write(tmp_path / "two.png", np.zeros((30, 20), np.uint8))
     with pytest.raises(DataError, match="must have the same size") as caught:
         load_images(tmp_path)
-    assert caught.value.mend == "image_size"
+    assert caught.value.hint == "image_size"
     for part in (one, two, "24x20", "30x20"):
         assert str(part) in str(caught.value)
     assert load_images(tmp_path, image_size=25).image_shape == (25, 25, 1)
@@ -222,7 +222,7 @@ def test_a_broken_file_is_refused_or_skipped(classes, kind):
     )
     with pytest.raises(DataError, match=f"{broken} is broken or no image") as caught:
         load_images(classes)
-    assert caught.value.mend == "skip_broken"
+    assert caught.value.hint == "skip_broken"
     data = load_images(classes, skip_broken=True)
     assert data.skipped == (str(broken),)
     assert sorted(numbers(data.train) + numbers(data.test)) == list(range(9))
@@ -238,14 +238,14 @@ def test_more_images_than_memory_holds_are_refused_at_the_first(classes, monkeyp
         DataError, match="images of 8000x8000x1 would take .* GB of memory"
     ) as found:
         load_images(classes, image_size=8000)
-    assert found.value.mend == ("image_size", "store") and len(read) == 1
+    assert found.value.hint == ("image_size", "store") and len(read) == 1
 
 
 def test_a_fifo_is_not_waited_for(classes):
     os.mkfifo(classes / "b" / "pipe.png")
     with pytest.raises(DataError, match="pipe.png is no file") as caught:
         load_images(classes)
-    assert caught.value.mend == "skip_broken"
+    assert caught.value.hint == "skip_broken"
 
 
 def test_a_file_that_may_not_be_read_is_not_called_broken(classes):
@@ -253,7 +253,7 @@ def test_a_file_that_may_not_be_read_is_not_called_broken(classes):
     missing.symlink_to("nowhere.png")
     with pytest.raises(DataError, match=f"{missing} cannot be read: No such file") as caught:
         load_images(classes)
-    assert caught.value.mend == "skip_broken"
+    assert caught.value.hint == "skip_broken"
     assert load_images(classes, skip_broken=True).skipped == (str(missing),)
 
 
@@ -264,7 +264,7 @@ def test_images_far_too_large_are_one_error_and_large_ones_no_warning(classes, m
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 299)
     with pytest.raises(DataError, match=f"{large} is too large, .* more than 598 pixels") as caught:
         load_images(classes, image_size=20)
-    assert caught.value.mend == "skip_broken"
+    assert caught.value.hint == "skip_broken"
     assert load_images(classes, skip_broken=True).skipped == (str(large),)
 
 

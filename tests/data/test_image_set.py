@@ -89,7 +89,7 @@ def test_a_pair_must_agree_in_shape():
     assert (data.name, data.image_shape, data.skipped) == ("some", (20, 24, 1), ())
     with pytest.raises(DataError, match=r"Received: \(20, 24, 1\) and \(20, 20, 1\)") as caught:
         ImageData(image_set(), image_set(shape=(20, 20, 1)))
-    assert caught.value.mend == "image_size"
+    assert caught.value.hint == "image_size"
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_one_image_must_be_left_to_train_on(n):
     with pytest.raises(DataError, match=f"`held_out` must.*held_out={n} of 3 training") as caught:
         ImageData(image_set(), image_set(n=1)).hold_out(n)
     # More images, or fewer held out, are no help where none is.
-    assert caught.value.mend == ("held_out" if n else None)
+    assert caught.value.hint == ("held_out" if n else None)
 
 
 def test_importing_the_package_imports_nothing_heavy():

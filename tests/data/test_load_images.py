@@ -79,7 +79,7 @@ def test_options_without_a_meaning_are_refused(option, tmp_path):
     message = f"`{option}` has no meaning for the data set 'digits'. Received: {option}='x'"
     with pytest.raises(DataError, match=message) as caught:
         load_images("digits", **{option: "x"})
-    assert caught.value.mend == f"leave_out:{option}"
+    assert caught.value.hint == f"leave_out:{option}"
     Image.new("L", (20, 20)).save(tmp_path / "a.png")
     np.savez(tmp_path / "a.npz", images=np.zeros((2, 20, 20), np.uint8))
     with pytest.raises(DataError, match=f"`{option}` has no meaning for a folder of images"):
@@ -94,7 +94,7 @@ def test_images_of_any_size_will_do_unless_the_model_needs_larger_ones():
     assert load_images("digits", smallest=28).image_shape == (28, 28, 1)
     with pytest.raises(DataError, match="at least 29x29 .* Received: 28x28") as caught:
         load_images("digits", smallest=29)
-    assert caught.value.mend == "image_size"
+    assert caught.value.hint == "image_size"
 
 
 @pytest.mark.parametrize("dataset", ["", None, 3])
@@ -133,7 +133,7 @@ def test_switches_without_a_meaning_are_refused(option, tmp_path):
     message = f"`{option}` has no meaning for the data set 'digits'. Received: {option}=True"
     with pytest.raises(DataError, match=message) as caught:
         load_images("digits", **{option: True})
-    assert caught.value.mend == f"leave_out:{option}"
+    assert caught.value.hint == f"leave_out:{option}"
     np.savez(tmp_path / "a.npz", images=np.zeros((8, 20, 20), np.uint8))
     if option == "skip_broken":
         with pytest.raises(DataError, match=f"`{option}` has no meaning for an .npz file"):

@@ -148,7 +148,7 @@ def test_images_of_two_sizes_are_refused(tmp_path):
 
     with pytest.raises(DataError, match="same size.* Received: 6x5x1 and 6x6x1") as caught:
         open_store(source(read), tmp_path)
-    assert caught.value.mend == "image_size"
+    assert caught.value.hint == "image_size"
 
 
 def test_a_source_of_fewer_rows_is_refused(tmp_path):
@@ -174,7 +174,7 @@ def test_a_full_disk_is_a_line_and_then_it_goes_on(tmp_path):
             open_store(source(read), tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert caught.value.mend == "store_dir"
+    assert caught.value.hint == "store_dir"
     lines = []
     images, _ = open_store(source(read), tmp_path, lines.append)
     assert np.array_equal(images, large)
@@ -284,7 +284,7 @@ def test_a_place_that_cannot_be_written_is_a_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunFailed, match="Cannot write in the folder") as caught:
         open_store(source(one_by_one()), tmp_path / "file")
-    assert caught.value.mend == "store_dir"
+    assert caught.value.hint == "store_dir"
 
 
 def test_reading_takes_no_memory_that_grows_with_the_store(tmp_path):

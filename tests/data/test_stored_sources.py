@@ -96,7 +96,7 @@ def test_a_folder_of_training_and_test_images(split_folder, tmp_path):
 def test_a_broken_file_stops_it_and_mending_it_goes_on_anew(png_folder, tmp_path):
     with pytest.raises(DataError, match="05.png is broken") as caught:
         load_images(png_folder, store=tmp_path / "stores")
-    assert caught.value.mend == "skip_broken"
+    assert caught.value.hint == "skip_broken"
     (png_folder / "a" / "05.png").unlink()
     equal(png_folder, tmp_path / "stores")
 
@@ -177,7 +177,7 @@ def test_a_damaged_archive_is_refused(archive, tmp_path):
 def test_what_is_generated_has_no_store(dataset, tmp_path):
     with pytest.raises(DataError, match="`store` has no meaning") as caught:
         load_images(dataset, store=tmp_path / "stores")
-    assert caught.value.mend == "leave_out:store"
+    assert caught.value.hint == "leave_out:store"
 
 
 @pytest.mark.parametrize("seed", [0, 5])

@@ -211,7 +211,7 @@ def test_limit_takes_the_first_images(made_up):
 def test_sizes_that_differ_are_refused_unless_resized(made_up):
     with pytest.raises(DataError, match=r"differ in size.*\(None, None, 3\)") as caught:
         made_up("made_up_sizes", column="image")
-    assert caught.value.mend == "image_size"
+    assert caught.value.hint == "image_size"
     data = made_up("made_up_sizes", column="image", image_size=(24, 20), test_fraction=0.2)
     assert data.train.images.shape == (8, 24, 20, 3)
     assert data.train.labels is None
@@ -224,7 +224,7 @@ def test_sizes_that_differ_are_refused_unless_resized(made_up):
 def test_one_of_several_columns_must_be_chosen(made_up):
     with pytest.raises(DataError, match="available: image, mask. Received: none") as caught:
         made_up("made_up_sizes")
-    assert caught.value.mend == "column"
+    assert caught.value.hint == "column"
     with pytest.raises(DataError, match="available: image, mask. Received: 'masks'"):
         made_up("made_up_sizes", column="masks")
     assert made_up("made_up_sizes", column="mask", image_size=20).image_shape == (20, 20, 1)

@@ -54,7 +54,7 @@ def test_without_network_and_data_it_fails_at_once_with_advice(offline, tmp_path
     with pytest.raises(DataError, match="is not prepared in .* neither a network") as caught:
         load_images(name, data_dir=tmp_path)
     assert time.monotonic() - start < 15
-    assert caught.value.mend == "data_dir"
+    assert caught.value.hint == "data_dir"
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
 

@@ -1,4 +1,4 @@
-"""The control that is a Boltzmann machine, against groups that its features come from.
+"""The baseline that is a Boltzmann machine, against groups that its features come from.
 
 Wrong versions that these tests reject: hidden neurons that are not sampled jointly, features
 drawn with their noise, a unit of the noise that does not follow the features'.
@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_capsule_poe.evaluation.baselines import BoltzmannControl
+from keras_capsule_poe.evaluation.baselines import BoltzmannBaseline
 
 SHARES = np.array([0.4, 0.1, 0.1, 0.4])
 
@@ -27,10 +27,10 @@ def groups(n=1500, unit=1.0, seed=0):
 def test_it_has_the_groups_of_the_features():
     unit = 1e-3  # the noise follows it
     features, corners, plane = groups(unit=unit)
-    control = BoltzmannControl(
+    baseline = BoltzmannBaseline(
         neurons=8, noise=0.3, epochs=30, chains=100, learning_rate=0.03, initial_stddev=0.1
     )
-    sample = control.fit(features).sample(4000, seed=1) / unit
+    sample = baseline.fit(features).sample(4000, seed=1) / unit
     scores = (sample - 1) @ plane
     nearest = ((scores[:, None] - corners) ** 2).sum(axis=-1).argmin(axis=1)
     found = np.bincount(nearest, minlength=4) / len(scores)
@@ -50,8 +50,8 @@ def test_it_follows_its_seeds_alone():
     drawn = []
     for draw, training in ((0, 0), (0, 0), (1, 1)):
         keras.utils.set_random_seed(len(drawn))
-        control = BoltzmannControl(neurons=4, epochs=1, seed=training)
-        drawn.append(control.fit(features.astype("float16")).sample(7, seed=draw))
+        baseline = BoltzmannBaseline(neurons=4, epochs=1, seed=training)
+        drawn.append(baseline.fit(features.astype("float16")).sample(7, seed=draw))
     assert drawn[0].shape == (7, 10) and drawn[0].dtype == np.float32
     np.testing.assert_array_equal(drawn[0], drawn[1])
     assert np.abs(drawn[0] - drawn[2]).max() > 1e-4
@@ -59,8 +59,8 @@ def test_it_follows_its_seeds_alone():
 
 def test_many_samples_are_not_one_part_repeated(monkeypatch):
     monkeypatch.setattr("keras_capsule_poe.evaluation.baselines.ROWS", 4)
-    control = BoltzmannControl(neurons=20, epochs=1, initial_stddev=1.0)
-    sample = control.fit(groups(n=50)[0]).sample(12, seed=0)
+    baseline = BoltzmannBaseline(neurons=20, epochs=1, initial_stddev=1.0)
+    sample = baseline.fit(groups(n=50)[0]).sample(12, seed=0)
     assert sample.shape == (12, 10)
     # Two of a part may have settled in one state.
     assert len(np.unique(sample.round(4), axis=0)) > 4
@@ -69,8 +69,8 @@ def test_many_samples_are_not_one_part_repeated(monkeypatch):
 def test_what_cannot_be_fitted_or_drawn_is_refused():
     for name in ("noise", "initial_stddev"):
         with pytest.raises(ValueError, match=f"`{name}` must be above zero. Received: {name}=0"):
-            BoltzmannControl(3, **{name: 0})
-    with pytest.raises(RuntimeError, match="call `fit` first"):
-        BoltzmannControl(3).sample(3, seed=0)
+            BoltzmannBaseline(3, **{name: 0})
+    with pytest.raises(RuntimeError, match="Call `fit` first"):
+        BoltzmannBaseline(3).sample(3, seed=0)
     with pytest.raises(ValueError, match=r"Received: shape \(5, 2, 2\)"):
-        BoltzmannControl(3).fit(np.zeros((5, 2, 2)))
+        BoltzmannBaseline(3).fit(np.zeros((5, 2, 2)))

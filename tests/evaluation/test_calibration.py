@@ -10,7 +10,7 @@ from sklearn.calibration import calibration_curve
 
 from keras_capsule_poe.evaluation.calibration import (
     BINS,
-    calibration_figures,
+    calibration_metrics,
     reliability,
     reliability_chart,
 )
@@ -46,7 +46,7 @@ def test_bins_are_those_of_scikit_learn():
 
 def test_lengths_as_they_are_and_normalised():
     lengths = np.array([[0.9, 0.3, 0.3], [0.2, 0.4, 0.2]], "float32")
-    found = calibration_figures(lengths, np.array([0, 0]))
+    found = calibration_metrics(lengths, np.array([0, 0]))
     kinds = found["calibration"]
     assert list(kinds) == ["length", "normalised_length"]
     # (|1 - 0.9| + |0 - 0.4|)/2; the second has sums 1.5 and 0.8: 0.6 and 0.5, in one bin each.
@@ -59,21 +59,21 @@ def test_lengths_as_they_are_and_normalised():
 
 
 def test_of_pairs_the_two_longest_are_judged():
-    found = calibration_figures(np.array([[0.9, 0.7, 0.1]]), np.array([[2, 0]]))
+    found = calibration_metrics(np.array([[0.9, 0.7, 0.1]]), np.array([[2, 0]]))
     assert list(found["calibration"]) == ["length"]
     # 0.9 is right and 0.7 wrong.
     assert found["calibration"]["length"]["error"] == pytest.approx((0.1 + 0.7) / 2)
 
 
 def test_capsules_of_no_length_have_no_share():
-    found = calibration_figures(np.zeros((2, 3), "float32"), np.array([0, 1]))
+    found = calibration_metrics(np.zeros((2, 3), "float32"), np.array([0, 1]))
     assert found["calibration"]["normalised_length"] == {
         "error": 0.5, "confidence": 0.0, "accuracy": 0.5
     }  # fmt: skip
 
 
 def test_the_diagram_has_a_bar_for_each_bin_with_images():
-    table = calibration_figures(np.array([[0.9, 0.1], [0.89, 0.1], [0.3, 0.5]]), np.zeros(3, int))
+    table = calibration_metrics(np.array([[0.9, 0.1], [0.89, 0.1], [0.3, 0.5]]), np.zeros(3, int))
     lengths, normalised = reliability_chart(table["reliability"]).axes
     assert [bar.get_height() for bar in lengths.patches] == [0, 1]
     assert [text.get_text() for text in lengths.texts] == ["1", "2"]

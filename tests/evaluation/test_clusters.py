@@ -8,7 +8,7 @@ import pytest
 
 from keras_capsule_poe.evaluation.clusters import (
     clustering_accuracy,
-    clustering_figures,
+    clustering_metrics,
     graph_clusters,
     kmeans_clusters,
     majority_accuracy,
@@ -110,7 +110,7 @@ def test_figures_of_four_clusterings():
     winners = (2 * of_train + np.arange(300) % 2, 2 * of_test + np.arange(100) % 2)
     # Two capsules of a class are on together, the winner more so.
     probabilities = [0.9 * np.eye(6)[w] + 0.4 * np.eye(6)[w ^ 1] for w in winners]
-    figures = clustering_figures(train, of_train, test, of_test, *probabilities)
+    figures = clustering_metrics(train, of_train, test, of_test, *probabilities)
     perfect = {"accuracy": 1, "majority_accuracy": 1, "nmi": pytest.approx(1), "clusters": 3}
     assert figures["kmeans"] == figures["graph"] == figures["merged_capsules"] == perfect
     halves = figures["winning_capsule"]

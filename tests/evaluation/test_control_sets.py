@@ -1,28 +1,30 @@
-"""Which controls samples are compared with."""
+"""Which baselines samples are compared with."""
 
 from types import SimpleNamespace as Model
 
 import numpy as np
 import pytest
 
-from keras_capsule_poe.evaluation.baselines import BOLTZMANN, KINDS, SETS, VAE, control_set
+from keras_capsule_poe.evaluation.baselines import BOLTZMANN, KINDS, SETS, VAE, baseline_set
 from keras_capsule_poe.evaluation.report import tables
 
 MODEL = Model(capsules=2, dim=3, own_parameters=500)
 
 
 def test_each_set_holds_the_one_before():
-    found = [list(control_set(name, MODEL)) for name in SETS]
+    found = [list(baseline_set(name, MODEL)) for name in SETS]
     assert found == [[], list(KINDS), [*KINDS, BOLTZMANN]]
-    assert list(control_set("trained", MODEL, vae_seconds=1)) == [*KINDS, BOLTZMANN, VAE]
-    with pytest.raises(ValueError, match="`controls` must be 'none' or .*Received: controls='all'"):
-        control_set("all", MODEL)
-    with pytest.raises(ValueError, match="`vae_seconds` goes with controls='trained'.*seconds=1"):
-        control_set("plain", MODEL, vae_seconds=1)
+    assert list(baseline_set("trained", MODEL, vae_seconds=1)) == [*KINDS, BOLTZMANN, VAE]
+    with pytest.raises(
+        ValueError, match="`baselines` must be 'none' or .*Received: baselines='all'"
+    ):
+        baseline_set("all", MODEL)
+    with pytest.raises(ValueError, match="`vae_seconds` goes with baselines='trained'.*seconds=1"):
+        baseline_set("simple", MODEL, vae_seconds=1)
 
 
 def test_controls_are_as_large_as_the_model():
-    made = control_set("trained", MODEL, seed=3, vae_seconds=0.1)
+    made = baseline_set("trained", MODEL, seed=3, vae_seconds=0.1)
     assert made[BOLTZMANN]().model.machine.units == 6
     vae = made[VAE]()
     assert (vae.parameters, vae.seconds, vae.seed) == (500, 0.1, 3)

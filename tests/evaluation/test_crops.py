@@ -68,7 +68,7 @@ def test_where_no_window_moves_there_are_no_crops(images):
         classified_crops(Corners(6, 6), images)
     model = Corners()
     model.view = None
-    with pytest.raises(BadUse, match="see a window.*Received: Corners that sees all of it"):
+    with pytest.raises(BadUse, match="sees a window.*Received: Corners that sees all of it"):
         classified_crops(model, images)
     with pytest.raises(BadUse, match="Received: Nothing$"):
         classified_crops(type("Nothing", (), {"TITLE": "Nothing"})(), images)

@@ -5,9 +5,9 @@ import pytest
 
 from keras_capsule_poe.data import ImageData
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
-from keras_capsule_poe.evaluation import evaluate, figures, linear_probe
+from keras_capsule_poe.evaluation import evaluate, linear_probe, metrics
 from keras_capsule_poe.evaluation.clusters import clustering_accuracy, kmeans_clusters
-from keras_capsule_poe.evaluation.figures import reconstruction_errors
+from keras_capsule_poe.evaluation.metrics import reconstruction_errors
 
 
 def error(decoded, original):
@@ -70,7 +70,7 @@ def test_what_is_in_memory_at_once_does_not_grow_with_the_images(model, image_se
     data = ImageData(image_set(90, 1), image_set(80, 2))
     few = evaluate(model, ImageData(data.train, data.test.head(30)), probe_images=40)
     limits = {"PROBE_IMAGES": 40, "PROBE_SAMPLE": 35, "FEATURE_IMAGES": 25, "FEATURE_TESTED": 20}
-    monkeypatch.setattr(figures, "PROBE_IMAGES", 30)
+    monkeypatch.setattr(metrics, "PROBE_IMAGES", 30)
     tested = evaluate(model, data, probe_images=40)
     assert tested["free_energy"] == few["free_energy"]
     assert tested["clustering"] == few["clustering"] and tested["probe"] == few["probe"]
@@ -83,8 +83,8 @@ def test_what_is_in_memory_at_once_does_not_grow_with_the_images(model, image_se
         return map_batches(function, rows, **options)
 
     for name, value in limits.items():
-        monkeypatch.setattr(figures, name, value)
-    monkeypatch.setattr(figures, "map_batches", count)
+        monkeypatch.setattr(metrics, name, value)
+    monkeypatch.setattr(metrics, "map_batches", count)
     evaluate(model, data)
     # Codes of training and test, with features, and reconstructions of all.
     assert asked == [35, 40, 80]
@@ -94,7 +94,7 @@ def test_what_is_in_memory_at_once_does_not_grow_with_the_images(model, image_se
 @pytest.mark.parametrize("featured", [0, 270, 700])
 def test_images_are_encoded_once_for_codes_and_features(model, image_set, featured):
     images = image_set(600, 1).images
-    found = figures._codes((model.featured_code, model.code), images, featured)
+    found = metrics._codes((model.featured_code, model.code), images, featured)
     features = found.pop("features", None)
     # Chunks are the same, and so is every bit.
     for name, rows in map_batches(model.code, images).items():
@@ -108,16 +108,16 @@ def test_images_are_encoded_once_for_codes_and_features(model, image_set, featur
 
 @pytest.mark.long
 def test_features_are_those_of_the_images_that_are_probed(model, image_set, monkeypatch):
-    """Rejected: features of other images, of more than there may be, of too few for controls."""
+    """Rejected: features of other images, of more than there may be, of too few for baselines."""
     data = ImageData(image_set(90, 1), image_set(80, 2))
-    monkeypatch.setattr(figures, "FEATURE_IMAGES", 70)
+    monkeypatch.setattr(metrics, "FEATURE_IMAGES", 70)
     kept, few, probed = {}, {}, []
 
     def probe(*sets):
         probed.append([len(x) for x in sets])
         return linear_probe(*sets)
 
-    monkeypatch.setattr(figures, "linear_probe", probe)
+    monkeypatch.setattr(metrics, "linear_probe", probe)
     evaluate(model, data, seed=3, kept=kept)
     assert probed == [[90, 90, 80, 80]] * 2 + [[70, 70, 80, 80], [90, 90, 80, 80]]
     rows = np.random.default_rng(3).permutation(90)[:70]

@@ -16,7 +16,7 @@ def test_a_panel_for_each_kind_of_number(routed):
               for epoch in EPOCHS]  # fmt: skip
     panels = history_chart(epochs).axes
     assert [panel.get_ylabel() for panel in panels] == (
-        ["loss", "share named rightly", "mean change of a logit"][: 3 if routed else 2]
+        ["loss", "accuracy", "mean change of routing logits"][: 3 if routed else 2]
     )
     lines = {line.get_label(): line for panel in panels for line in panel.get_lines()}
     assert list(lines["held out accuracy"].get_ydata()) == [0.7, 0.8]

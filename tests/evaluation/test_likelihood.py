@@ -119,4 +119,4 @@ def test_the_command(capspoe, tiny_model, tmp_path):
     result = capspoe("likelihood", *options)
     assert result.exit_code == 2
     last = result.output.strip().splitlines()[-1]
-    assert "`base` must be one of" in last and last.endswith("None. Name it with --base.")
+    assert "`base` must be one of" in last and last.endswith("None. Give it with --base.")

@@ -132,7 +132,7 @@ def test_classes_are_bars_the_most_frequent_first(page):
     assert page.rows[4:] == [[NASTY, "2", ""], ["shirt", "1", ""], ["bag", "1", ""]]
     assert page.widths == ["width:66.7%", "width:33.3%", "width:100.0%"]
     assert {"capsule-0", "capsule-1"} <= page.ids
-    shares = [text for text in page.text["p"] if "most probable" in text]
+    shares = [text for text in page.text["p"] if "winning capsule" in text]
     assert "75.0%" in shares[0] and "25.0%" in shares[1]
 
 
@@ -142,7 +142,7 @@ def test_many_classes_are_cut_short(tmp_path):
     write_page(tmp_path / "a.html", "t", [], [], capsules)
     page = Page((tmp_path / "a.html").read_text("utf-8"))
     assert [row[0] for row in page.rows] == [str(number) for number in range(10)]
-    assert "and 3 rarer ones" in page.text["p"]
+    assert "and 3 rarer classes" in page.text["p"]
 
 
 def test_a_page_of_little(tmp_path):

@@ -15,14 +15,14 @@ def test_over_seeds_gives_mean_and_deviation(figures):
     assert found["purity"] == pytest.approx((0.8, 0.1))
     assert found["recognised"] == pytest.approx((0.9, 0))
     assert over_seeds(runs[:1]) is runs[0]
-    # A control without routing has no changes of its logits.
+    # A baseline without routing has no changes of its logits.
     assert over_seeds([{"a": 1.0, "logit_changes": {}}, {"a": 3.0}]) == {"a": (2.0, 2**0.5)}
 
 
 def test_tables_hold_every_figure(figures):
     found = {heading: (columns, rows) for heading, _, columns, rows in tables([figures()])}
     assert found["Reconstruction"] == (["value"], [("Primary capsules", 0.1)])
-    assert found["Neighbours"][1] == []
+    assert found["Nearest neighbours"][1] == []
     columns, rows = found["Samples"]
     by_name = {row[0]: row[1:] for row in rows}
     assert by_name["Posterior"][columns.index("Purity")] == 0.9

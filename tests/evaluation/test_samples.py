@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe.data import ImageData, ImageSet, load_images
-from keras_capsule_poe.evaluation.baselines import BOLTZMANN, KINDS, VAE, BoltzmannControl
-from keras_capsule_poe.evaluation.classifier import train_judge
-from keras_capsule_poe.evaluation.samples import distances, purity, recognition, sample_figures
+from keras_capsule_poe.evaluation.baselines import BOLTZMANN, KINDS, VAE, BoltzmannBaseline
+from keras_capsule_poe.evaluation.classifier import evaluation_classifier
+from keras_capsule_poe.evaluation.samples import distances, purity, recognition, sample_metrics
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def digits():
 @pytest.fixture(scope="module")
 def cached(digits, tmp_path_factory):
     folder = tmp_path_factory.mktemp("cache")
-    return train_judge(digits.train, folder), folder
+    return evaluation_classifier(digits.train, folder), folder
 
 
 def test_the_classifier_learns(cached, digits):
@@ -29,19 +29,19 @@ def test_the_classifier_learns(cached, digits):
 
 @pytest.mark.long
 def test_the_classifier_is_pinned_and_cached(cached, digits, monkeypatch):
-    judge, folder = cached
+    classifier, folder = cached
     (path,) = folder.iterdir()
     assert digits.train.fingerprint in path.name
     written = path.stat().st_mtime_ns
-    again = train_judge(digits.train, folder)
+    again = evaluation_classifier(digits.train, folder)
     assert path.stat().st_mtime_ns == written
-    for one, other in zip(judge.judge(digits.test.images), again.judge(digits.test.images)):
+    for one, other in zip(classifier(digits.test.images), again(digits.test.images)):
         np.testing.assert_array_equal(one, other)
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 64  # among the weights
     path.write_bytes(content)
     monkeypatch.setattr("keras_capsule_poe.evaluation.classifier.EPOCHS", 1)
-    mended = train_judge(digits.train, folder)
+    mended = evaluation_classifier(digits.train, folder)
     assert path.read_bytes() != content and mended.accuracy(digits.test) > 0.2
 
 
@@ -50,8 +50,8 @@ def test_a_cache_that_cannot_be_written_costs_nothing(digits, tmp_path, monkeypa
     (tmp_path / "file").touch()
     few = ImageSet(digits.train.images[:100], digits.train.labels[:100])
     with pytest.warns(UserWarning, match="classifier is not kept for later: .*file"):
-        judge = train_judge(few, tmp_path / "file" / "cache")
-    assert judge.accuracy(few) > 0
+        classifier = evaluation_classifier(few, tmp_path / "file" / "cache")
+    assert classifier.accuracy(few) > 0
 
 
 @pytest.mark.long
@@ -59,7 +59,7 @@ def test_other_labels_get_another_classifier(digits, tmp_path, monkeypatch):
     monkeypatch.setattr("keras_capsule_poe.evaluation.classifier.EPOCHS", 1)
     few = ImageSet(digits.train.images[:400], digits.train.labels[:400])
     turned = ImageSet(few.images, (few.labels + 1) % 10)
-    first, other = (train_judge(images, tmp_path) for images in (few, turned))
+    first, other = (evaluation_classifier(images, tmp_path) for images in (few, turned))
     assert len(list(tmp_path.iterdir())) == 2
     # What the one names rightly, the other calls the next class.
     assert min(other.accuracy(turned), first.accuracy(few)) > 0.4
@@ -71,20 +71,20 @@ def test_labels_may_be_any_whole_numbers(digits, tmp_path, monkeypatch):
     monkeypatch.setattr("keras_capsule_poe.evaluation.classifier.EPOCHS", 1)
     two = digits.train.labels < 2
     images = ImageSet(digits.train.images[two], 7 * digits.train.labels[two] - 5)
-    judge = train_judge(images, tmp_path)
-    assert judge.labels.tolist() == [-5, 2] and judge.accuracy(images) > 0.9
-    assert judge.judge(images.images[:3])[1].shape == (3, 2)
+    classifier = evaluation_classifier(images, tmp_path)
+    assert classifier.labels.tolist() == [-5, 2] and classifier.accuracy(images) > 0.9
+    assert classifier(images.images[:3])[1].shape == (3, 2)
 
 
 def test_uint8_and_pixels_are_judged_alike(cached, digits):
     shown = digits.test.images[:5]
-    for a, b in zip(cached[0].judge(shown), cached[0].judge(shown.astype("float32") / 255)):
+    for a, b in zip(cached[0](shown), cached[0](shown.astype("float32") / 255)):
         np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
 def test_a_classifier_needs_labels(digits, tmp_path):
     with pytest.raises(ValueError, match="needs labels"):
-        train_judge(ImageSet(digits.train.images[:5]), tmp_path)
+        evaluation_classifier(ImageSet(digits.train.images[:5]), tmp_path)
 
 
 class Pixels:
@@ -101,12 +101,12 @@ class Pixels:
 @pytest.mark.long
 def test_trained_controls_are_judged(tmp_path, monkeypatch):
     monkeypatch.setattr("keras_capsule_poe.evaluation.classifier.EPOCHS", 1)
-    quick = functools.partial(BoltzmannControl, epochs=1, gibbs_steps=2)
-    monkeypatch.setattr("keras_capsule_poe.evaluation.baselines.BoltzmannControl", quick)
+    quick = functools.partial(BoltzmannBaseline, epochs=1, gibbs_steps=2)
+    monkeypatch.setattr("keras_capsule_poe.evaluation.baselines.BoltzmannBaseline", quick)
     pixels = np.random.default_rng(0).integers(256, size=(40, 8, 8, 1)).astype("uint8")
     data = ImageData(*[ImageSet(pixels, np.arange(40) % 2)] * 2)
-    options = {"cache": tmp_path, "controls": "trained", "vae_seconds": 0.05}
-    found = sample_figures(Pixels(), data, **options)
+    options = {"cache": tmp_path, "baselines": "trained", "vae_seconds": 0.05}
+    found = sample_metrics(Pixels(), data, **options)
     kinds = [*KINDS, BOLTZMANN, VAE]
     assert list(found)[1:7] == ["real", *kinds]
     assert all(np.isfinite(found[kind]["frechet"]) for kind in kinds)

@@ -5,8 +5,8 @@ import pytest
 
 from keras_capsule_poe.data import ImageData, ImageSet
 from keras_capsule_poe.errors import BadUse
-from keras_capsule_poe.evaluation.accuracy import classification_figures
-from keras_capsule_poe.evaluation.figures import has_classes
+from keras_capsule_poe.evaluation.accuracy import classification_metrics
+from keras_capsule_poe.evaluation.metrics import has_classes
 
 
 def images(labels):
@@ -23,4 +23,4 @@ def test_pairs_have_no_one_class():
 @pytest.mark.parametrize("labels", [None, np.zeros((4, 2), np.int64)])
 def test_accuracy_needs_one_label_an_image(labels):
     with pytest.raises(BadUse, match="one label an image. Received: (no labels|labels .4, 2.)"):
-        classification_figures({"classes": np.zeros(4)}, images(labels))
+        classification_metrics({"classes": np.zeros(4)}, images(labels))

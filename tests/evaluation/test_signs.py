@@ -6,17 +6,17 @@ import pytest
 from keras_capsule_poe.data import ImageData
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.report import measure, tables
-from keras_capsule_poe.evaluation.signs import area_under_curve, negative_share, sign_figures
+from keras_capsule_poe.evaluation.signs import area_under_curve, negative_share, sign_metrics
 
 
 @pytest.mark.long
 def test_without_a_bias_the_free_energy_tells_nothing(model, image_set):
     data = ImageData(image_set(40, 1), image_set(300, 2))
-    found = sign_figures(model, data, samples=20)
+    found = sign_metrics(model, data, samples=20)
     assert found["energy_gap"] == 0 and found["auc"] == 0.5
     # Test images that are training images are themselves, whatever the model.
     same = ImageData(data.train, data.train)
-    assert sign_figures(model, same, samples=0) == {
+    assert sign_metrics(model, same, samples=0) == {
         "energy_gap": 0, "auc": 0.5, "negatives_real": 0
     }  # fmt: skip
     assert list(found)[3:] == [
@@ -27,7 +27,7 @@ def test_without_a_bias_the_free_energy_tells_nothing(model, image_set):
 def test_with_a_bias_the_gap_is_that_of_the_free_energies(small_product, image_set):
     model = small_product(use_bias=True)
     data = ImageData(image_set(40, 1), image_set(60, 2))
-    found = sign_figures(model, data, samples=0)
+    found = sign_metrics(model, data, samples=0)
     x = map_batches(model.to_visible, data.test.images[:2000])
     energies = [np.asarray(model.encoder.experts.free_energy(sign * x)) for sign in (1, -1)]
     # Graph and eager execution round float32 differently.
@@ -60,5 +60,5 @@ def test_half_of_what_an_even_law_draws_is_negative():
 def test_the_figures_are_in_the_report(model, image_set):
     data = ImageData(image_set(40, 1, labels=False), image_set(30, 2, labels=False))
     found = measure(model, data, samples=10)
-    (table,) = (table for table in tables([found]) if table[0] == "Signs")
-    assert dict(table[3])["Auc"] == 0.5 and dict(table[3])["Energy gap"] == 0
+    (table,) = (table for table in tables([found]) if table[0] == "Negative images")
+    assert dict(table[3])["AUC"] == 0.5 and dict(table[3])["Energy gap"] == 0

@@ -5,7 +5,7 @@ import pytest
 
 from keras_capsule_poe.data import ImageData
 from keras_capsule_poe.data.mapping import map_batches
-from keras_capsule_poe.evaluation.baselines import control_set
+from keras_capsule_poe.evaluation.baselines import baseline_set
 from keras_capsule_poe.evaluation.sources import image_sources, nearest_to_training
 
 
@@ -17,8 +17,8 @@ def data(image_set):
 @pytest.mark.long
 def test_each_source_is_what_it_says(model, data, monkeypatch):
     def sources(seed, **options):
-        controls = control_set("trained", model, seed)
-        return image_sources(model, data, 30, 60, seed, controls, **options)
+        baselines = baseline_set("trained", model, seed)
+        return image_sources(model, data, 30, 60, seed, baselines, **options)
 
     drawn = {name: draw() for name, draw in sources(seed=4).items()}
     test = data.test.images.astype("float32") / 255

@@ -1,4 +1,4 @@
-"""The variational control: its bound against NumPy, what it learns, its budget and its size."""
+"""The variational baseline: its bound against NumPy, what it learns, its budget and its size."""
 
 import time
 
@@ -8,7 +8,7 @@ import pytest
 
 from keras_capsule_poe.evaluation.baselines import (
     VariationalAutoencoder,
-    VariationalControl,
+    VariationalBaseline,
     gaussian_divergence,
     hidden_width,
 )
@@ -63,8 +63,8 @@ def test_the_loss_is_the_bound_at_the_best_variance():
 @pytest.mark.long
 def test_its_samples_lie_where_the_features_do():
     features, others = curve(2000, 0), curve(2000, 0)[::2]
-    control = VariationalControl(2000, steps=400, code=2).fit(features)
-    found = control.sample(1000, seed=1)
+    baseline = VariationalBaseline(2000, steps=400, code=2).fit(features)
+    found = baseline.sample(1000, seed=1)
 
     def apart(x):
         return np.median(np.sqrt(np.square(x[:, None] - others).sum(axis=-1)).min(axis=1))
@@ -77,7 +77,7 @@ def test_its_samples_lie_where_the_features_do():
     mean = features.mean(axis=0)
     spread = np.sqrt(np.square(features - mean).sum(axis=1).mean())
     assert np.linalg.norm(found.mean(axis=0) - mean) < 0.5 * spread
-    assert control.about["steps"] == 400 and control.about["parameters"] == pytest.approx(
+    assert baseline.about["steps"] == 400 and baseline.about["parameters"] == pytest.approx(
         2000, rel=0.05
     )
 
@@ -85,30 +85,30 @@ def test_its_samples_lie_where_the_features_do():
 @pytest.mark.long
 def test_equal_seeds_and_steps_give_equal_samples():
     first, again = (
-        VariationalControl(500, steps=5, code=2, seed=1).fit(curve(64, 0)) for _ in range(2)
+        VariationalBaseline(500, steps=5, code=2, seed=1).fit(curve(64, 0)) for _ in range(2)
     )
     assert np.array_equal(first.sample(4, seed=0), again.sample(4, seed=0))
     assert not np.array_equal(first.sample(4, seed=0), first.sample(4, seed=1))
 
 
 def test_training_ends_when_its_time_is_up():
-    control = VariationalControl(500, seconds=0.2, code=2)
+    baseline = VariationalBaseline(500, seconds=0.2, code=2)
     began = time.perf_counter()
-    about = control.fit(curve(64, 0).astype("float16")).about
+    about = baseline.fit(curve(64, 0).astype("float16")).about
     # The graph, and one step too many, on a busy machine.
     assert about["seconds"] >= 0.2 and time.perf_counter() - began < 60
-    assert about["steps"] > 1 and np.isfinite(control.sample(3, seed=0)).all()
+    assert about["steps"] > 1 and np.isfinite(baseline.sample(3, seed=0)).all()
 
 
 @pytest.mark.parametrize("name", ["parameters", "seconds", "steps", "code"])
 def test_bad_arguments_are_refused(name):
     with pytest.raises(ValueError, match=f"`{name}` must be above zero. Received: {name}=0"):
-        VariationalControl(**{"parameters": 9, name: 0})
+        VariationalBaseline(**{"parameters": 9, name: 0})
 
 
 def test_features_must_be_a_matrix_and_sampling_waits_for_them():
-    control = VariationalControl(9)
-    with pytest.raises(RuntimeError, match="call `fit` first"):
-        control.sample(1, seed=0)
+    baseline = VariationalBaseline(9)
+    with pytest.raises(RuntimeError, match="Call `fit` first"):
+        baseline.sample(1, seed=0)
     with pytest.raises(ValueError, match="Received: shape"):
-        control.fit(np.zeros((1, 3)))
+        baseline.fit(np.zeros((1, 3)))

@@ -181,7 +181,8 @@ def test_pictures(done, tmp_path):
 
 def test_it_is_evaluated(done, tmp_path):
     page, path = tmp_path / "page.html", tmp_path / "figures.json"
-    shown = done("evaluate", "--page", page, "--json", path, "--limit", 40)
+    shown = done("evaluate", "--json", path, "--limit", 40)
+    done("report", "--out", page, "--limit", 40)
     figures = json.loads(path.read_text())
     found = figures["accuracy"]
     assert found["images"] == 40 and found["low"] < found["accuracy"] < found["high"]
@@ -192,23 +193,39 @@ def test_it_is_evaluated(done, tmp_path):
         assert heading in text
 
 
-def test_it_is_compared_with_a_control(done, folder, tmp_path):
-    path, twin = tmp_path / "figures.json", tmp_path / "twin"
+def test_former_options_of_evaluate_do_the_same_and_say_what_to_use(
+    capspoe, done, folder, tmp_path
+):
+    path, twin, page = tmp_path / "figures.json", tmp_path / "twin", tmp_path / "page.html"
     shutil.copytree(folder, twin)
-    done("evaluate", "--against", twin, "--json", path, "--limit", 40)
-    found = json.loads(path.read_text())["against"]
-    assert found == {"other": str(twin), "only_this_right": 0, "only_other_right": 0, "p": 1}
+    options = ("--limit", 40, "--json", path)
+    found = capspoe("compare", folder, twin, *options)
+    assert found.exit_code == 0, found.output
+    new = json.loads(path.read_text())
+    assert new["mcnemar"][str(twin)] == {"only_this_right": 0, "only_other_right": 0, "p": 1}
+    assert "\nMcNemar's test\n" in found.output
+    for former in ("against", "ensemble"):
+        said = done("evaluate", f"--{former}", twin, "--page", page, *options)
+        old = json.loads(path.read_text())
+        assert {name: old[name] for name in new} == new and "accuracy" in old
+        for name in (former, "page"):
+            assert f"evaluate --{name} is deprecated: use capspoe " in said
+        assert str(twin) in page.read_text()
     said = done("evaluate", "--against", twin, "--also", twin, code=2)
-    assert "--against goes with one model" in said
+    assert "--also cannot be combined with --against or --ensemble" in said
+    said = done("evaluate", "--controls", "plain", code=2)
+    assert "`plain` is a former name: use `simple`." in said and "--baselines needs" in said
+    said = capspoe("compare", folder, twin, "--samples", 3)
+    assert said.exit_code == 2 and "--samples needs --mean" in said.output
 
 
 def test_what_it_cannot_do_is_said_in_a_line(done):
     assert "generates no images. It is a Capsule network" in done("sample", code=1)
     assert "has no likelihood. It is a Capsule network" in done("likelihood", code=1)
-    given = {"--samples": 50, "--probe-images": 50, "--vae-seconds": 50, "--controls": "trained"}
+    given = {"--samples": 50, "--probe-images": 50, "--vae-seconds": 50, "--baselines": "trained"}
     for flag, value in given.items():
         said = done("evaluate", flag, value, code=2)
-        assert f"{flag} is for a model that generates images. Received: a Capsule network" in said
+        assert f"{flag} needs a model that generates images. Received: Capsule network" in said
 
 
 def test_it_is_shown_and_served(done, folder, refused):

@@ -35,7 +35,7 @@ def folder(capspoe, tmp_path_factory):
 def test_pairs_are_judged(folder, done, tmp_path):
     path = tmp_path / "figures.json"
     shown = done("evaluate", "--pairs", "--limit", 60, "--json", path)
-    assert "one left and one right" in shown
+    assert "side by side" in shown
     figures = json.loads(path.read_text())
     assert figures["side_by_side"] == {"images_a_pair": 2}
     pair, digit = (figures["pairs"][name] for name in ("pair", "digit"))
@@ -75,10 +75,10 @@ def test_of_one_size_only_is_said(folder, capspoe, monkeypatch):
     config = RunConfig(get("capsnet"), "small")
     config.update({"capsnet": {"coefficients": "uniform", "decoder": "none"}})
     model = build.build_model(config, (28, 28, 1))
-    monkeypatch.setattr("keras_capsule_poe.cli.evaluate.load_model", lambda path: model)
+    monkeypatch.setattr("keras_capsule_poe.cli.metrics.load_model", lambda path: model)
     done = capspoe("evaluate", "--model-dir", folder, "--pairs")
     assert done.exit_code == 2
-    assert "takes images of 28x28x1 only; one of the recipe shared" in done.output.splitlines()[-1]
+    assert "takes images of 28x28x1 only. One of the recipe shared" in done.output.splitlines()[-1]
 
 
 def test_primary_capsules_of_maps_of_any_size():

@@ -64,8 +64,9 @@ def folder(capspoe, tmp_path_factory):
 def test_it_is_evaluated_shown_and_served(capspoe, folder, refused, tmp_path):
     twin = tmp_path / "twin"
     shutil.copytree(folder, twin)
-    shown = capspoe("evaluate", "--model-dir", folder, "--against", twin, "--limit", 40)
-    assert shown.exit_code == 0 and "Against" in shown.output, shown.output
+    shown = capspoe("compare", folder, twin, "--limit", 40)
+    assert shown.exit_code == 0 and "McNemar" in shown.output, shown.output
+    shown = capspoe("evaluate", "--model-dir", folder, "--limit", 40)
     # A softmax is no length of a capsule, and sums to one as it is.
     assert "\nProbability " in shown.output and "ormalised" not in shown.output
     shown = capspoe("info", "--model-dir", folder)
@@ -87,8 +88,9 @@ def test_it_has_no_vote_among_capsules(capspoe, folder, tmp_path):
                    *CNN, "--network", "capsules", "--coefficients", "uniform",
                    "--model-dir", path)  # fmt: skip
     assert done.exit_code == 0, done.output
-    done = capspoe("evaluate", "--model-dir", path, "--ensemble", folder, "--limit", 40)
-    assert done.exit_code == 2 and "a probability, the first model a length" in done.output
+    done = capspoe("compare", path, folder, "--limit", 40)
+    assert done.exit_code == 0 and "There is no ensemble" in done.output, done.output
+    assert f"{path}: length, {folder}: probability" in done.output
 
 
 @pytest.mark.parametrize(

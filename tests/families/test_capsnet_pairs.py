@@ -14,7 +14,7 @@ from PIL import Image
 from scipy.stats import binomtest
 
 from keras_capsule_poe.data import ImageSet, load_images
-from keras_capsule_poe.evaluation.accuracy import pair_figures
+from keras_capsule_poe.evaluation.accuracy import pair_metrics
 from keras_capsule_poe.families import get
 from keras_capsule_poe.models.base.classifier_training import examples
 from keras_capsule_poe.models.capsnet import training as build
@@ -86,7 +86,7 @@ def test_pairs_and_digits_by_hand():
     lengths = np.array([[0.9, 0.5, 0.1], [0.9, 0.5, 0.1], [0.1, 0.5, 0.9], [0.9, 0.1, 0.5]])
     labels = np.array([[1, 0], [0, 2], [0, 1], [0, 2]])
     images = ImageSet(np.zeros((4, 1, 3, 1), np.uint8), labels)
-    found = pair_figures({"probabilities": lengths}, images)
+    found = pair_metrics({"probabilities": lengths}, images)
     assert found["pairs"]["pair"]["error"] == 0.5 and found["pairs"]["pair"]["of"] == 4
     assert found["pairs"]["digit"]["error"] == 0.25 and found["pairs"]["digit"]["of"] == 8
     low, high = binomtest(2, 8).proportion_ci(method="wilson")
@@ -110,7 +110,7 @@ def test_it_is_evaluated(capspoe, folder, tmp_path):
     assert digit["wrong"] >= pair["wrong"] >= digit["wrong"] / 2
     assert pair["low"] <= pair["error"] <= pair["high"]
     assert sum(each["wrong"] for each in figures["errors"].values()) == digit["wrong"]
-    assert figures["against"]["p"] == 1 and "Pairs" in done.output
+    assert figures["mcnemar"][str(twin)]["p"] == 1 and "Pairs" in done.output
     text = page.read_text()
     assert "capsule 1, target 1, capsule 2, target 2" in text and "Mistaken" in text
 

@@ -56,7 +56,7 @@ def other(monkeypatch, twin):
         def load(path):
             return model if path == twin else load_model(path)
 
-        monkeypatch.setattr("keras_capsule_poe.cli.evaluate.load_model", load)
+        monkeypatch.setattr("keras_capsule_poe.cli.metrics.load_model", load)
 
     return put
 
@@ -119,16 +119,20 @@ def test_models_without_iterations_have_no_couplings(done, monkeypatch, recipe, 
     assert "with uniform coefficients or routing in one pass. It is a Capsule network." in said
 
 
-def test_models_vote(done, folder, twin, model, tmp_path):
+def test_models_vote(capspoe, done, folder, twin, model, tmp_path):
     page, path = tmp_path / "page.html", tmp_path / "figures.json"
-    shown = done("evaluate", "--ensemble", twin, "--json", path, "--page", page, "--limit", LIMIT)
+    shown = capspoe("compare", folder, twin, "--json", path, "--limit", LIMIT)
+    assert shown.exit_code == 0, shown.output
+    compared = json.loads(path.read_text())
+    done("evaluate", "--json", path, "--limit", LIMIT)
     figures = json.loads(path.read_text())
+    done("report", "--metrics", path, "--out", page, "--limit", LIMIT)
     # Two that are the same are together what each is alone.
-    found = figures["ensemble"]
+    found = compared["models"]
     assert list(found) == [str(folder), str(twin), "ensemble"]
     assert found[str(folder)] == found["ensemble"] == figures["accuracy"]
-    assert figures["ensemble_against_first"]["p"] == 1
-    assert "Ensemble against first" in shown and str(twin) in page.read_text()
+    assert compared["mcnemar"]["ensemble"]["p"] == 1
+    assert str(twin) in shown.output
     assert "Reliability" in page.read_text()
     test = load_images("digits", limit=100).test.head(LIMIT)
     changes = np.mean(model.coupling_changes(to_pixels(test.images)), axis=0)
@@ -141,19 +145,17 @@ def test_models_vote(done, folder, twin, model, tmp_path):
 def test_models_that_cannot_vote_are_refused_in_a_line(done, folder, twin, other, tmp_path):
     again = ("evaluate", "--ensemble")
     said = done(*again, folder, code=2)
-    assert "is given twice: each model has one vote." in said.splitlines()[-1]
-    said = done(*again, twin, "--also", twin, code=2)
-    assert "--ensemble goes with one model. Received: --also" in said.splitlines()[-1]
+    assert "is given twice. Give different models." in said.splitlines()[-1]
     other(SimpleNamespace(TITLE="Toy", image_shape=(20, 20, 1)))
     said = done(*again, twin, "--limit", LIMIT, code=2)
     assert f"{twin} takes images of 20x20x1, not 28x28x1." in said.replace("\n", "")
     other(SimpleNamespace(TITLE="Drawing", image_shape=(28, 28, 1)))
     said = done(*again, twin, "--limit", LIMIT, code=2)
-    assert "Only models that name classes are compared. Received: Drawing" in said
+    assert "Only classifiers have predictions. Received: Drawing" in said
 
     def classify(images):
         return {"probabilities": images[:, :7, 0, 0], "classes": images[:, 0, 0, 0]}
 
     other(SimpleNamespace(classify=classify, image_shape=(28, 28, 1)))
     said = done(*again, twin, "--limit", LIMIT, code=2)
-    assert "must name as many classes" in said and f"{twin} with 7" in said
+    assert "equally many classes" in said and f"{twin} with 7" in said

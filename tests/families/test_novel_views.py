@@ -85,7 +85,8 @@ def test_familiar_and_novel_errors_apart(folder, done, tmp_path):
         [model.classify(to_pixels(part))["classes"] for part in np.split(test.images, 4)]
     )
     found, page = tmp_path / "figures.json", tmp_path / "page.html"
-    said = done("evaluate", "--json", found, "--page", page)
+    said = done("evaluate", "--json", found)
+    done("report", "--out", page)
     figures = json.loads(found.read_text())
     assert set(figures["views"]) == {"familiar", "novel"} and "crops" not in figures
     for name, rows in (("familiar", is_familiar), ("novel", ~is_familiar)):
@@ -112,8 +113,8 @@ def test_crops_are_averaged_by_all_models(folder, done, tmp_path):
     assert figures["accuracy"]["accuracy"] == np.mean(named == test.labels)
     assert figures["crops"] == {"of_each_image": 13} and "Of each image" in said
     # The other one names all as this one does, which it would not without crops.
-    expected = {"other": str(twin), "only_this_right": 0, "only_other_right": 0, "p": 1}
-    assert figures["against"] == expected
+    expected = {"only_this_right": 0, "only_other_right": 0, "p": 1}
+    assert figures["mcnemar"][str(twin)] == expected
 
 
 @pytest.mark.long
@@ -156,7 +157,7 @@ def test_the_network_has_as_many_classes_as_there_are_solids(views, capspoe, tmp
         (["--set", "split=light", "--dry-run"], ["split must be azimuth or elevation", "'light'"]),
         (
             ["--dataset", "digits", "--split", "azimuth"],
-            ["the extra 'label_azimuth'", "of 'digits'. Leave --split out."],
+            ["the extra 'label_azimuth'", "of 'digits'. Omit --split."],
         ),
     ],
 )

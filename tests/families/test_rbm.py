@@ -238,11 +238,11 @@ def _energy(machine, v, h):
 
 
 def test_what_judges_samples_finds_its_own(model, digits):
-    from keras_capsule_poe.evaluation.baselines import control_set
+    from keras_capsule_poe.evaluation.baselines import baseline_set
     from keras_capsule_poe.evaluation.sources import image_sources
 
-    controls = control_set("plain", model)
-    sources = image_sources(model, digits, test_images=6, samples=5, seed=0, controls=controls)
+    baselines = baseline_set("simple", model)
+    sources = image_sources(model, digits, test_images=6, samples=5, seed=0, baselines=baselines)
     assert list(sources)[:3] == ["real", "whole_code", "joint"]
     for name, number in (("whole_code", 6), ("joint", 5), ("full_gaussian", 5)):
         images, capsule = sources[name]()

@@ -259,8 +259,8 @@ def test_damaged_json_is_named(tmp_path):
     path = tmp_path / "run.json"
     path.write_text("{")
     with pytest.raises(RunFailed, match="run.json is damaged") as caught:
-        read_json(path, mend="fresh")
-    assert caught.value.mend == "fresh"
+        read_json(path, hint="fresh")
+    assert caught.value.hint == "fresh"
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(RunFailed, match="run.json is damaged"):
         read_json(path)
@@ -288,4 +288,4 @@ def test_folder_that_is_a_file_is_refused(tmp_path):
     path.touch()
     with pytest.raises(RunFailed, match="file") as caught:
         check_writable(path)
-    assert caught.value.mend == "model_dir"
+    assert caught.value.hint == "model_dir"

@@ -63,8 +63,8 @@ def test_the_copy_stands_in_for_a_damaged_file(path, content):
     assert read_record(path)["seed"] == 7
     copy_of(path).write_text(content)
     with pytest.raises(RunFailed, match="run.json is damaged") as failed:
-        read_record(path, mend="model_dir")
-    assert failed.value.mend == "model_dir"
+        read_record(path, hint="model_dir")
+    assert failed.value.hint == "model_dir"
 
 
 def test_a_missing_file_has_its_copy(path):

@@ -194,7 +194,7 @@ def test_without_a_whole_checkpoint_training_does_not_start_over_in_silence(tmp_
         damage(path / "weights.npz", "cut")
     with pytest.raises(RunFailed, match="step-000000007 cannot.*no other can") as failed:
         run(tmp_path)
-    assert failed.value.mend == "stage_fresh:toy"
+    assert failed.value.hint == "stage_fresh:toy"
     assert len(list((tmp_path / "checkpoints").iterdir())) == 2
 
 

@@ -68,7 +68,7 @@ def test_damaged_done_is_named(engine, done):
         path.write_text(content)
         with pytest.raises(RunFailed, match="second/done.json is damaged") as failed:
             engine.train()
-        assert failed.value.mend == "stage_fresh:second"
+        assert failed.value.hint == "stage_fresh:second"
     engine.train(stage="second", fresh=True)
     assert engine.log == ["first", "second"]
 
@@ -172,4 +172,4 @@ def test_a_record_of_a_stage_that_holds_other_kinds_is_damaged(engine, done, nam
     path.with_name(".done.json").write_text(json.dumps(values))
     with pytest.raises(RunFailed, match="done.json is damaged") as failed:
         RunFolder(engine.folder).done("second")
-    assert failed.value.mend == "stage_fresh:second"
+    assert failed.value.hint == "stage_fresh:second"

@@ -281,7 +281,7 @@ def test_where_there_are_no_locks_it_says_so(engine, monkeypatch, error):
 def test_folders_that_tensorflow_takes_for_patterns_are_refused(engine, tmp_path, name):
     with pytest.raises(ConfigError, match="must not hold any of") as refused:
         engine.train(folder=tmp_path / name)
-    assert refused.value.mend == "model_dir"
+    assert refused.value.hint == "model_dir"
     assert not (tmp_path / name).exists()
 
 

@@ -136,7 +136,7 @@ def test_nan_stops_and_names_stage_and_step(tmp_path, stage):
     config = small_config(**{f"{stage}.learning_rate": 1e30})
     with pytest.raises(RunFailed, match=rf"{stage} diverged.*nan.*step \d+ of 2") as failed:
         train(config, tmp_path, digits(100), Reporter(**SILENT))
-    assert failed.value.mend == f"learning_rate:{stage}"
+    assert failed.value.hint == f"learning_rate:{stage}"
     assert not (tmp_path / stage / "done.json").exists()
     assert not (tmp_path / stage / "model.keras").exists()
 
@@ -148,7 +148,7 @@ def test_a_number_that_was_given_is_named_where_training_comes_to_nothing(tmp_pa
         train(config, tmp_path, digits(100), Reporter(**SILENT))
     assert "encoder.image_length=1e+30" in str(failed.value)
     assert "encoder.learning_rate=" not in str(failed.value)
-    assert failed.value.mend == "learning_rate:encoder"
+    assert failed.value.hint == "learning_rate:encoder"
 
 
 @pytest.mark.long

@@ -21,7 +21,7 @@ def read_affnist(folder):
         raise DataError(
             f"`manual_dir` holds no affNIST: neither test.mat nor 1.mat, 2.mat and so on; leave "
             f"it out for images like them, made of MNIST. Received: {folder}.",
-            mend="leave_out:manual_dir",
+            hint="leave_out:manual_dir",
         )
     parts = [_read(path) for path in sorted(files, key=lambda path: (len(path.stem), path.stem))]
     images, labels, affine = map(np.concatenate, zip(*parts))

@@ -258,7 +258,7 @@ class _Reader:
         except UnreadableImage as error:
             if not self.options.skip_broken:
                 raise DataError(
-                    f"{path} {error}; remove or mend it.", mend="skip_broken"
+                    f"{path} {error}; remove or hint it.", hint="skip_broken"
                 ) from error
             self.skipped.append(path)
             return None
@@ -298,7 +298,7 @@ class _Reader:
             raise DataError(
                 "all images of a folder must have the same size, unless `image_size` is given. "
                 f"Received: {other} of {height}x{width} and {path} of {size[0]}x{size[1]} pixels.",
-                mend="image_size",
+                hint="image_size",
             )
 
     def stack(self, images):

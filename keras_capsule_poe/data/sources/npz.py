@@ -130,7 +130,7 @@ def load_npz(path, options):
         raise DataError(
             f"{path} holds {asked}; `column` must name the array of images. "
             f"Received: arrays {listing(names)}.",
-            mend="column",
+            hint="column",
         )
     (whole,) = read((images, "y_train" if images == "x_train" else "labels"))
     train, test = hold_out(len(whole[0]), options.test_fraction, options.seed)
@@ -141,7 +141,7 @@ def _check_size(path, archive, wanted):
     """Raise `DataError` if the unpacked arrays exceed memory, before reading them."""
     members = {info.filename.removesuffix(".npy"): info for info in archive.zip.infolist()}
     sizes = [info.file_size for name, info in members.items() if name in wanted]
-    check_memory(f"the arrays of {path}", sum(sizes), mend="store")
+    check_memory(f"the arrays of {path}", sum(sizes), hint="store")
 
 
 def _stored(path, members, options):

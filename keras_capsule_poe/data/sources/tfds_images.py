@@ -62,7 +62,7 @@ class _Columns:
             raise DataError(
                 f"the images of data set {self.name!r} differ in size, and `image_size` is not "
                 f"given. Received: shape {self.shape}.",
-                mend="image_size",
+                hint="image_size",
             )
 
     def _features(self, kind):
@@ -88,7 +88,7 @@ class _Columns:
         raise DataError(
             f"`column` must name a column of images of data set {self.name!r}; available: "
             f"{listing(columns)}. Received: {received}.",
-            mend="column",
+            hint="column",
         )
 
     def _choose_label(self):

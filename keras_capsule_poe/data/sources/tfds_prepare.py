@@ -102,13 +102,13 @@ def _prepare(builder, options):
         raise DataError(
             f"data set {name!r} is not prepared in {builder.data_dir_root} (`data_dir`), and there "
             "is neither a network nor `manual_dir` to get it from.",
-            mend="data_dir",
+            hint="data_dir",
         )
     try:
         builder.download_and_prepare(download_dir=download_dir, download_config=config)
     except Exception as error:
         raise DataError(
-            f"data set {name!r} could not be prepared ({first_line(error)}).", mend="data_dir"
+            f"data set {name!r} could not be prepared ({first_line(error)}).", hint="data_dir"
         ) from error
     # tensorflow-datasets accepts any existing folder as prepared data.
     if not builder.is_prepared():

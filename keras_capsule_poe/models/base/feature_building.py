@@ -210,7 +210,7 @@ def check(config, image_shape, later):
         raise ConfigError(
             f"images must be at least {SMALLEST_IMAGE}x{SMALLEST_IMAGE} pixels for this model. "
             f"Received: {shape[0]}x{shape[1]}",
-            mend="image_size",
+            hint="image_size",
         )
     with in_section("autoencoder"):
         feature_shape = build_autoencoder(config, shape).feature_shape

@@ -164,4 +164,4 @@ def as_float32(autoencoder):
 
 def _unreadable(path, stage, error):
     reason = " ".join(str(error).split())[:200]
-    return RunFailed(f"Cannot read {path} ({reason}).", mend=f"stage_fresh:{stage}")
+    return RunFailed(f"Cannot read {path} ({reason}).", hint=f"stage_fresh:{stage}")

@@ -352,7 +352,7 @@ class LikelihoodModel:
                 listed = ", ".join(map(repr, choices))
                 raise BadUse(
                     f"`{name}` must be one of {listed}. Received: {name}={word!r}",
-                    mend=f"name:{name}",
+                    hint=f"name:{name}",
                 )
 
 

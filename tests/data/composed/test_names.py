@@ -159,7 +159,7 @@ def test_what_is_no_affnist(affnist, monkeypatch):
     folder, write = affnist
     with pytest.raises(DataError, match="holds no affNIST: neither test.mat nor 1.mat") as caught:
         load_images("affnist", manual_dir=folder)
-    assert caught.value.mend == "leave_out:manual_dir"
+    assert caught.value.hint == "leave_out:manual_dir"
     savemat(folder / "test.mat", {"other": np.zeros(3)})
     with pytest.raises(DataError, match=r"test.mat must be a file of affNIST: a struct"):
         load_images("affnist", manual_dir=folder)

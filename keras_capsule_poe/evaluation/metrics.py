@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_capsule_poe.core.numerics import compiled
 from keras_capsule_poe.data.mapping import CHUNK, map_batches, to_pixels
-from keras_capsule_poe.evaluation.clusters import clustering_figures
+from keras_capsule_poe.evaluation.clusters import clustering_metrics
 from keras_capsule_poe.evaluation.distances import neighbour_accuracy
 from keras_capsule_poe.metrics import error_and_size
 
@@ -92,7 +92,7 @@ def evaluate(
     if not has_classes(data):
         return figures
     labels = data.train.labels[chosen]
-    figures["clustering"] = clustering_figures(
+    figures["clustering"] = clustering_metrics(
         _flat(train.pop("experts", train["capsules"])),
         labels,
         _flat(held_out.pop("experts", held_out["capsules"])),
