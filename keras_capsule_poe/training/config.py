@@ -296,7 +296,7 @@ class RunConfig:
                 raise ConfigError(f"{name} must be {wanted}. Received: {value!r}")
         for name, why in self.family.idle(self).items():
             if name in self.given:
-                raise ConfigError(f"{name} means nothing here: {why}. Leave it out.")
+                raise ConfigError(f"{name} has no effect here: {why}. Remove it.")
         for name, section in self.sections.items():
             _check_rates(name, section, self.given)
             _check_unrolled(name, section)

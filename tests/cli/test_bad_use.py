@@ -251,7 +251,7 @@ def test_fresh_with_a_mistyped_word_costs_nothing(capspoe, tiny_model, tiny, tmp
 def test_a_setting_that_means_nothing_is_refused(capspoe, tmp_path):
     train = ("train", "--dataset", "digits", "--model-dir", tmp_path / "m")
     result = capspoe(*train, "--recipe", "paper", "--set", "encoder.load_balancing=0.1")
-    fails(result, 2, "encoder.load_balancing means nothing here", "encoder.softmax_over")
+    fails(result, 2, "encoder.load_balancing has no effect here", "encoder.softmax_over")
     assert not (tmp_path / "m").exists()
 
 

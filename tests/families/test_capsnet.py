@@ -277,7 +277,7 @@ def test_an_interrupted_run_goes_on_where_it_stood(tmp_path, goes_on_alike, monk
             ("--coefficients", "uniform", "--routing-iterations", "2"),
             "capsnet.routing_iterations means nothing",
         ),
-        (("--set", "capsnet.body=efficient"), "capsnet.filters means nothing here"),
+        (("--set", "capsnet.body=efficient"), "capsnet.filters has no effect here"),
         (("--image-size", "12"), "images must be at least 17x17 pixels"),
         (("--classes", "7"), "`classes` must be at least 10 for these labels. Received: classes=7"),
     ],

@@ -96,11 +96,11 @@ def test_it_has_no_vote_among_capsules(capspoe, folder, tmp_path):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (("--coefficients", "uniform"), "coefficients means nothing here: capsnet.network is"),
+        (("--coefficients", "uniform"), "coefficients has no effect here: capsnet.network is"),
         (("--set", "capsnet.dropout=1"), "`dropout` must lie in [0, 1). Received: dropout=1"),
         (("--set", "capsnet.units=0"), "`units` must be a positive integer. Received: units=0"),
         (("--network", "rnn"), "`network` must be 'capsules' or 'cnn'. Received: network='rnn'"),
-        (("--network", "capsules", "--set", "capsnet.units=9"), "units means nothing here"),
+        (("--network", "capsules", "--set", "capsnet.units=9"), "units has no effect here"),
     ],
 )
 def test_bad_use_is_one_line(capspoe, tmp_path, arguments, message):

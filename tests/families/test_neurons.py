@@ -78,7 +78,7 @@ def test_its_settings_are_its_constructors_(run, tmp_path):
     train = ("train", "--model", "neurons", "--dataset", "digits", "--model-dir", tmp_path / "m")
     assert "`dim` must be at most 20" in run(*train, "--set", "experts.dim=21", code=2)
     assert "`routing` must be" in run(*train, "--set", "experts.routing=new", code=2)
-    assert "means nothing here: top.capsules is 0" in run(*train, "--set", "top.dim=3", code=2)
+    assert "has no effect here: top.capsules is 0" in run(*train, "--set", "top.dim=3", code=2)
     assert "top: `capsules` must be" in run(*train, "--set", "top.capsules=-1", code=2)
     assert "Chains must be of the data" in run(*train, "--set", "experts.algorithm=pcd", code=2)
     assert "means nothing" in run(

@@ -258,7 +258,7 @@ class _Reader:
         except UnreadableImage as error:
             if not self.options.skip_broken:
                 raise DataError(
-                    f"{path} {error}; remove or hint it.", hint="skip_broken"
+                    f"{path} {error}; remove or repair it.", hint="skip_broken"
                 ) from error
             self.skipped.append(path)
             return None

@@ -155,8 +155,7 @@ class CapsNet(DecodedClassifier, keras.Model):
     def _router(self, x):
         if not self.iterations:
             raise ValueError(
-                "Couplings change by iterations of routing; `RoutingLayer` with some has them. "
-                "Received: iterations=0"
+                "Coupling coefficients change by routing iterations only. Received: iterations=0"
             )
         return self.routing.router(inputs=ops.shape(x)[1])
 
