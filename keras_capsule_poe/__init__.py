@@ -69,6 +69,7 @@ _HOMES = {
         "NeuronPoE",
     ),
     "models.neurons.product": ("ProductOfExpertNeurons",),
+    "pretrained": ("load", "train"),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 _MODULES = (
@@ -91,6 +92,12 @@ _MODULES = (
 __all__ = [*_MODULE_OF, *_MODULES]
 
 _registration.register_with_keras([f"{__name__}.{module}" for module in _HOMES])
+
+
+def import_all():
+    """Import all modules with classes that Keras must know to load a model."""
+    for module in _HOMES:
+        importlib.import_module(f"{__name__}.{module}")
 
 
 def __getattr__(name):

@@ -74,9 +74,12 @@ from keras_capsule_poe.models.neurons.layers import (
     NeuronPoE as NeuronPoE,
 )
 from keras_capsule_poe.models.neurons.experts import NeuronMixtureExperts as NeuronMixtureExperts
+from keras_capsule_poe.pretrained import load as load, train as train
 from keras_capsule_poe.models.neurons.product import (
     ProductOfExpertNeurons as ProductOfExpertNeurons,
 )
 
 __version__: str
 __all__: list[str]
+
+def import_all() -> None: ...

@@ -26,8 +26,8 @@ def examples(name):
     finder = doctest.DocTestFinder(exclude_empty=True)
     # Examples may use whatever the package's door gives, as their readers would.
     known = {public: getattr(keras_capsule_poe, public) for public in keras_capsule_poe.__all__}
-    known |= {"np": numpy, "keras": keras, "ops": keras.ops}
-    found = finder.find(module, extraglobs=known)
+    known |= {"np": numpy, "keras": keras, "ops": keras.ops, "keras_capsule_poe": keras_capsule_poe}
+    found = finder.find(module, extraglobs={**known, **vars(module)})
     return [test for test in found if test.examples]
 
 

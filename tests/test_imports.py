@@ -36,6 +36,7 @@ MAY = {
     "models.capsnet": {"models.base", *BASE},
     "models.matrix_capsules": {"models.base", *BASE},
     "families": {"errors"},
+    "pretrained": {"families", "models.base", "training", "data", "errors"},
     "evaluation": {
         "models.base", "models.boltzmann", "layers", "core", "metrics", "data", "plotting",
         "sampling", "io", "errors",

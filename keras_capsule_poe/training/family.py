@@ -125,6 +125,8 @@ class Family:
         stages: tuple of `Stage`, in order; the last one writes `model.keras`.
         recipes: dict of `Recipe` by name, the default first.
         load: Function of the path of `model.keras` to the trained model.
+        assemble: Function of a `Run` whose stages but the last are done to the trained model, or
+            None. With it, `fit` needs no export.
         check: Function of (configuration, image shape or None) that raises ValueError for
             settings with which the model cannot be built.
         outline: Function of (configuration, image shape) to two dicts for display: shapes and
@@ -150,6 +152,7 @@ class Family:
     stages: tuple[Stage, ...]
     recipes: Mapping
     load: Callable
+    assemble: Callable | None = None
     check: Callable = lambda config, image_shape: None
     outline: Callable = lambda config, image_shape: ({}, {})
     smallest: Callable = lambda config: None

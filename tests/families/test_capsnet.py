@@ -275,7 +275,7 @@ def test_an_interrupted_run_goes_on_where_it_stood(tmp_path, goes_on_alike, monk
         (("--augmentation", "blur"), "`augmentation` must be 'none' or 'shift' or 'efficient'"),
         (
             ("--coefficients", "uniform", "--routing-iterations", "2"),
-            "capsnet.routing_iterations means nothing",
+            "capsnet.routing_iterations has no effect",
         ),
         (("--set", "capsnet.body=efficient"), "capsnet.filters has no effect here"),
         (("--image-size", "12"), "images must be at least 17x17 pixels"),

@@ -93,8 +93,8 @@ def test_couplings_are_drawn(done, model, tmp_path):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (("--couplings", "--steps", "5"), "--steps means nothing with --couplings."),
-        (("--couplings", "--rows", "5"), "--rows means nothing with --couplings."),
+        (("--couplings", "--steps", "5"), "--steps has no effect with --couplings."),
+        (("--couplings", "--rows", "5"), "--rows has no effect with --couplings."),
         (("--couplings", "--capsule", "10"), "there are 10 capsules. Received: 10"),
         (("--couplings", "--image", "1", "--image", "297"), "test images. Received: 297"),
         (("--image", "1", "--image", "2"), "Several --image go with --couplings."),

@@ -16,10 +16,10 @@ from keras_capsule_poe.sampling import sample
 def test_samples_are_those_of_the_model_in_any_chunks(model, monkeypatch, mode):
     found = sample(model, 12, 3, mode)
     expected = model.sample(12, 3, mode)
-    assert set(found) == set(expected)
-    for name, values in expected.items():
+    assert len(found) == len(expected)
+    for name, values in found.items():
         # Graph and eager execution round float32 differently.
-        np.testing.assert_allclose(found[name], values, atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(expected[name], values, atol=1e-5, err_msg=name)
     small = functools.partial(map_batches, chunk=5)
     monkeypatch.setattr("keras_capsule_poe.sampling.map_batches", small)
     parts = sample(model, 12, 3, mode)

@@ -179,7 +179,7 @@ def test_without_iterations_there_are_no_couplings(routing):
     model.build()
     assert model.iterations == 0
     for ask in (model.couplings, model.coupling_changes):
-        with pytest.raises(ValueError, match="RoutingLayer` with some.*Received: iterations=0"):
+        with pytest.raises(ValueError, match="by routing iterations only. Received: iterations=0"):
             ask(images())
 
 

@@ -26,7 +26,8 @@ def model(small_product):
 
 def test_encode(model):
     got = model.encode(images())
-    assert set(got) == {"capsules", "probabilities"}
+    assert set(got) == {"capsules", "probabilities", "free_energy"}
+    assert set(model.encode(keras.ops.array(images()))) == {"capsules", "probabilities"}
     assert got["capsules"].shape == (4, J, E) and got["probabilities"].shape == (4, J)
     lengths = np.linalg.norm(got["capsules"], axis=-1)
     # float32.
@@ -48,7 +49,8 @@ def test_a_code_with_features_is_both(model):
 def test_decode(model):
     codes = model.encode(images())["capsules"]
     got = model.decode(codes)
-    assert set(got) == {"images"}
+    assert set(got) == {"images", "primary_capsules"}
+    assert set(model.decode(keras.ops.array(codes))) == {"images"}
     assert got["images"].shape == (4, 20, 22, 1) and got["images"].dtype == "float32"
     assert 0 <= np.min(got["images"]) and np.max(got["images"]) <= 1
     features = model.primary.to_features(model.decoder(codes))

@@ -7,6 +7,7 @@ import textwrap
 
 import numpy as np
 import pytest
+from keras import ops
 
 PROGRAM = textwrap.dedent(
     """
@@ -62,11 +63,11 @@ def test_endpoints_equal_the_library_without_it(tiny_model, tmp_path):
         loaded = dict(arrays)
     for n in (1, 7):
         expected = {
-            "encode": product.encode(images[:n]),
-            "decode": product.decode(capsules[:n]),
-            "reconstruct": product.reconstruct(images[:n]),
-            "free_energy": product.free_energy(images[:n]),
-            "sample": product.sample(n, 5),
+            "encode": product.encode(ops.array(images[:n])),
+            "decode": product.decode(ops.array(capsules[:n])),
+            "reconstruct": product.reconstruct(ops.array(images[:n])),
+            "free_energy": product.free_energy(ops.array(images[:n])),
+            "sample": product.sample(ops.array(n), 5),
             "sample_capsule": product.sample_capsule(1, n, 5),
         }
         for name, values in expected.items():

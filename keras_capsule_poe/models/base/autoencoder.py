@@ -15,7 +15,6 @@ from keras_capsule_poe.core.randomness import StatelessSeed
 from keras_capsule_poe.core.sharding import drop_rows
 from keras_capsule_poe.layers.convolutions import FastConv2D, FastConv2DTranspose
 from keras_capsule_poe.models.base.contrastive import FittedModel
-from keras_capsule_poe.models.base.protocols import deserialized
 from keras_capsule_poe.models.base.replicas import SharedOutGradients
 
 SMALLEST_IMAGE = 20
@@ -283,14 +282,7 @@ def _of_pixels(weights):
 
 
 class AutoencodedModel:
-    """Mixin for a `keras.Model` whose serialized parts are named in `PARTS`."""
-
-    PARTS: tuple[str, ...] = ("autoencoder",)
-
-    def set_parts(self, *parts):
-        """Set the attributes named in `PARTS` from objects, Keras configs or None."""
-        for name, part in zip(self.PARTS, parts, strict=True):
-            setattr(self, name, deserialized(part))
+    """Mixin for a `keras.Model` of the features of its `autoencoder`."""
 
     @property
     def image_shape(self):
@@ -304,8 +296,3 @@ class AutoencodedModel:
     def from_features(self, features):
         """Decode feature maps (B, h, w, F) to images (B, H, W, C)."""
         return self.autoencoder.decode(features)
-
-    def get_config(self):
-        parts = {name: getattr(self, name) for name in self.PARTS}
-        saved = {name: keras.saving.serialize_keras_object(part) for name, part in parts.items()}
-        return {**super().get_config(), **saved}

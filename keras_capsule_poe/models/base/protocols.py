@@ -2,14 +2,21 @@
 
 import contextlib
 import dataclasses
+import random
 from numbers import Integral
+from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_capsule_poe._types import Seed, Tensor
+from keras_capsule_poe.core.numerics import compiled
 from keras_capsule_poe.core.randomness import StatelessSeed, capsule_order, step_seed
+from keras_capsule_poe.data.arrays import image_array
+from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.errors import BadUse
+from keras_capsule_poe.models.base.outputs import CapsuleCodes, Images, Samples
 
 
 class CapsuleClassifier:
@@ -100,6 +107,7 @@ class GenerativeModel:
 
     TITLE = "Generative model"
     capsules: int
+    dim: int
     modes: dict[str, Mode] = {}
     CHAINS: tuple[str, ...] = ()
     CODES = "ball"
@@ -178,15 +186,25 @@ class GenerativeModel:
         """Sample codes (N, J, E) of mode `"joint"`, with all capsules active."""
         raise NotImplementedError
 
-    def sample_capsule(self, capsule, n, seed, domain=None):
-        """Sample images from the capsule with index `capsule`; otherwise like `sample`."""
+    def draw_capsule(self, capsule, n, seed, domain=None):
+        """Sample codes of the capsule with index `capsule`; otherwise like `draw`."""
         if isinstance(capsule, Integral) and not 0 <= capsule < self.capsules:
             raise BadUse(
                 f"`capsule` must be an index of {self.capsules} capsules, from 0. "
                 f"Received: capsule={capsule}"
             )
+        if "single" not in self.modes:
+            raise BadUse(
+                f"`capsule` must be None: a {self.TITLE} has no samples of one capsule. "
+                f"Received: capsule={capsule}"
+            )
         _, domain = self.resolve_mode("single", domain)
-        codes = self.code_of_capsule(ops.full((n,), capsule, dtype="int32"), seed, domain)
+        index = ops.full((n,), capsule, dtype="int32")
+        return {"capsules": self.code_of_capsule(index, seed, domain), "capsule": index}
+
+    def sample_capsule(self, capsule, n, seed, domain=None):
+        """Sample images from the capsule with index `capsule`; otherwise like `sample`."""
+        codes = self.draw_capsule(capsule, n, seed, domain)["capsules"]
         return {**self.decode(codes), "capsules": codes}
 
     def sample_joint(self, n, seed):
@@ -230,22 +248,80 @@ class GenerativeModel:
         """
         raise NotImplementedError
 
-    def encode(self, images: Tensor) -> dict[str, Tensor]:
-        """Return a dict with `capsules` (B, J, E) and their `probabilities` (B, J)."""
+    def encode(self, images: Any) -> Any:
+        """Encode images, in batches.
+
+        Args:
+            images: Array (N, H, W, C), or (N, H, W) of grey images, uint8 or floats in [0, 1].
+
+        Returns:
+            `CapsuleCodes` of arrays. For a tensor (B, H, W, C), pixels in [0, 1]: a dict of
+            tensors, `capsules` (B, J, E) and `probabilities` (B, J).
+
+        Raises:
+            DataError: If the array has another shape, type or range.
+        """
+        if is_array(images):
+            found = self._mapped("code", self._checked(images))
+            return CapsuleCodes(*(found[field] for field in CapsuleCodes.__annotations__))
         code = self.code(images)
         return {name: code[name] for name in ("capsules", "probabilities")}
 
-    def free_energy(self, images: Tensor) -> dict[str, Tensor]:
-        """Return a dict with the `free_energy` (B,) of images, in nats."""
+    def free_energy(self, images: Any) -> dict[str, Any]:
+        """Return a dict with the `free_energy` (N,) of images, in nats; see `encode`."""
+        if is_array(images):
+            return {"free_energy": self.encode(images).free_energy}
         return {"free_energy": self.code(images)["free_energy"]}
 
-    def decode(self, capsules: Tensor) -> dict[str, Tensor]:
-        """Return a dict with the `images` (B, H, W, C) of codes (B, J, E)."""
+    def decode(self, capsules: Any) -> Any:
+        """Decode codes (N, J, E), in batches.
+
+        Args:
+            capsules: Array (N, J, E), or the `CapsuleCodes` of images.
+
+        Returns:
+            `Images` of arrays. For a tensor: a dict with `images` (B, H, W, C).
+        """
+        if isinstance(capsules, CapsuleCodes):
+            capsules = capsules.capsules
+        if is_array(capsules):
+            self._check_fitted()
+            capsules = np.asarray(capsules, "float32")
+            if capsules.shape[1:] != (self.capsules, self.dim):
+                raise BadUse(
+                    f"`capsules` must have shape (N, {self.capsules}, {self.dim}). "
+                    f"Received: shape {capsules.shape}"
+                )
+            return Images(**self._mapped("render", capsules))
         return {"images": self.render(capsules)["images"]}
 
-    def reconstruct(self, images: Tensor) -> dict[str, Tensor]:
-        """Decode the whole code of images (B, H, W, C). See `render`."""
+    def reconstruct(self, images: Any) -> Any:
+        """Decode the codes of images, in batches; arguments as of `encode`.
+
+        Returns:
+            `Images` of arrays. For a tensor: a dict of tensors, see `render`.
+        """
+        if is_array(images):
+            return Images(**self._mapped("reconstruct", self._checked(images)))
         return self.render(self.code(images)["capsules"])
+
+    def _checked(self, images):
+        """Return an array of images after checks."""
+        self._check_fitted()
+        return image_array(images, self.image_shape)
+
+    def _check_fitted(self):
+        check = getattr(self, "check_fitted", None)
+        if check:
+            check()
+
+    def _mapped(self, method, rows):
+        """Apply a method to the rows of an array, in batches, by one graph that is kept."""
+        # The instance's dict, since Keras would track an attribute.
+        graphs = self.__dict__.setdefault("_graphs", {})
+        if method not in graphs:
+            graphs[method] = compiled(getattr(self, method))
+        return map_batches(graphs[method], rows)
 
     def gibbs(self, images: Tensor, steps: Tensor, seed: Seed) -> dict[str, Tensor]:
         """Run the Markov chain from images, for models with `"gibbs"` in `CHAINS`.
@@ -265,11 +341,47 @@ class GenerativeModel:
         return {"images": self.from_visible(ops.fori_loop(0, steps, step, self.to_visible(images)))}
 
     def sample(
-        self, n: Tensor, seed: Seed, mode: str | None = None, domain: str | None = None
-    ) -> dict[str, Tensor]:
-        """Return the result of `draw` and the decoded `images` (N, H, W, C), pixels in `[0, 1]`."""
-        drawn = self.draw(n, seed, mode, domain)
-        return {**self.decode(drawn["capsules"]), **drawn}
+        self,
+        n: Any = 16,
+        seed: Seed | None = None,
+        mode: str | None = None,
+        domain: str | None = None,
+        capsule: int | None = None,
+    ) -> Any:
+        """Generate images.
+
+        Args:
+            n: Integer, the number of images.
+            seed: Integer. The same seed gives the same images. None: a new one at each call.
+            mode: String, a key of `modes`. None is the first.
+            domain: String, a domain of the mode. None is its first.
+            capsule: Integer, the capsule that is active in all images, all others zero; for mode
+                `"single"`. None: all capsules in turn.
+
+        Returns:
+            `Samples` of arrays. If `n` is a tensor: a dict of tensors, the result of `draw` and the
+            decoded `images` (N, H, W, C), pixels in [0, 1].
+
+        Raises:
+            BadUse: If an argument is out of range or unknown.
+        """
+        if not isinstance(n, Integral):
+            drawn = self.draw(n, seed, mode, domain)
+            return {**self.decode(drawn["capsules"]), **drawn}
+        self._check_fitted()
+        if n < 1:
+            raise BadUse(f"`n` must be one or more. Received: n={n}")
+        if capsule is not None and mode not in (None, "single"):
+            raise BadUse(f"`capsule` must be None in mode {mode!r}. Received: capsule={capsule}")
+        seed = random.randrange(2**31) if seed is None else seed
+        # All codes are drawn at once, so the chunk size changes nothing but rounding.
+        if capsule is None:
+            drawn = self.draw(n, seed, mode, domain)
+        else:
+            drawn = self.draw_capsule(capsule, n, seed, domain)
+        drawn = {name: ops.convert_to_numpy(value) for name, value in drawn.items()}
+        images = self._mapped("render", drawn["capsules"])["images"]
+        return Samples(images, drawn["capsules"], drawn.get("capsule"))
 
     def resolve_mode(self, mode=None, domain=None):
         """Fill in the default mode and domain; raise `BadUse` if one is unknown."""
@@ -354,6 +466,12 @@ class LikelihoodModel:
                     f"`{name}` must be one of {listed}. Received: {name}={word!r}",
                     hint=f"name:{name}",
                 )
+
+
+def is_array(x):
+    """Return True for NumPy arrays and what converts to them, but not for tensors."""
+    is_tensor = ops.is_tensor(x) or isinstance(x, keras.KerasTensor)
+    return not is_tensor and (isinstance(x, (list, tuple)) or hasattr(x, "__array__"))
 
 
 def deserialized(part):

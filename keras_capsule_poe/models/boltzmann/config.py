@@ -133,4 +133,5 @@ FAMILY = Family(
     smallest=lazily("keras_capsule_poe.models.boltzmann.training:smallest"),
     idle=idle,
     load=lazily("keras_capsule_poe.models.boltzmann.training:load"),
+    assemble=lazily("keras_capsule_poe.models.boltzmann.training:trained_model"),
 )

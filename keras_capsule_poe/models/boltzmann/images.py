@@ -26,10 +26,13 @@ from keras_capsule_poe.models.base.protocols import (
     LikelihoodModel,
     Mode,
     build_once,
-    deserialized,
 )
+from keras_capsule_poe.models.base.staged import StagedModel
+from keras_capsule_poe.models.boltzmann.config import FAMILY
 from keras_capsule_poe.models.boltzmann.layers import RestrictedBoltzmannMachine, binarization
 
+# Default of arguments that are settings of the training, too.
+UNSET: Any = object()
 # Schedule of Salakhutdinov & Murray (2008): fractions of the steps up to each beta.
 _PIECES = ((0.5, 500 / 14_500), (0.9, 4000 / 14_500))
 # Gibbs steps from the persistent chains to the start of the reverse annealing.
@@ -118,8 +121,11 @@ def schedule(temperatures):
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
-class ImageBoltzmannMachine(LikelihoodModel, GenerativeModel, keras.Model):
-    """Generative model of images with a trained RBM over pixels or autoencoder features.
+class ImageBoltzmannMachine(StagedModel, LikelihoodModel, GenerativeModel, keras.Model):
+    """Restricted Boltzmann machine of images, over pixels or autoencoder features.
+
+    `fit(images)` trains it by contrastive divergence. Given a trained machine, the constructor
+    wraps it instead.
 
     A code is one capsule (B, 1, E): the probabilities `p(h = 1 | v)`, or drawn neurons. Gibbs
     sampling runs in float64. Rounding then cannot flip a neuron, and equal seeds give equal
@@ -135,7 +141,10 @@ class ImageBoltzmannMachine(LikelihoodModel, GenerativeModel, keras.Model):
             `None`: pixels are the visible neurons.
         particles: int, number of stored visible states (persistent chains) that start sampling.
         burn_in: int, Gibbs steps from a stored state to a sample.
-        **kwargs: Base model arguments.
+        recipe: String, a named set of settings: `"pixels"` (the default) or another of
+            `families.get("rbm").recipes`.
+        **settings: Settings of the training by name, such as `hidden=200` or `seed=1`; also
+            `name` and `dtype` of `keras.Model`.
 
     Call arguments:
         images: Tensor (B, H, W, C), pixels in `[0, 1]`.
@@ -151,14 +160,17 @@ class ImageBoltzmannMachine(LikelihoodModel, GenerativeModel, keras.Model):
     >>> machine = RestrictedBoltzmannMachine(3)
     >>> model = ImageBoltzmannMachine(machine, (4, 4, 1), particles=2, burn_in=5)
     >>> model.build()
-    >>> model.sample(6, seed=0)["images"].shape
-    TensorShape([6, 4, 4, 1])
+    >>> model.sample(6, seed=0)
+    Samples(images: (6, 4, 4, 1), capsules: (6, 1, 3))
 
     Reference:
 
     - [Hinton, 2012](https://doi.org/10.1007/978-3-642-35289-8_32), practical guide
     """
 
+    PARTS = ("machine", "autoencoder")
+    NEEDED = ("machine",)
+    FAMILY = FAMILY
     TITLE = "Restricted Boltzmann machine"
     CHAINS = ("gibbs", "meanfield")
     CODES = "cube"
@@ -167,16 +179,27 @@ class ImageBoltzmannMachine(LikelihoodModel, GenerativeModel, keras.Model):
 
     def __init__(
         self,
-        machine: Serializable,
-        image_shape: tuple[int, int, int],
-        binarize: str | None = "threshold",
-        autoencoder: Serializable | None = None,
+        machine: Serializable | None = None,
+        image_shape: tuple[int, int, int] | None = None,
+        binarize: Any = UNSET,
+        autoencoder: Serializable | dict | None = None,
         particles: int = 100,
-        burn_in: int = 100,
-        **kwargs: Any,
+        burn_in: Any = UNSET,
+        *,
+        recipe: str | None = None,
+        **settings: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        self.machine, self.autoencoder = deserialized(machine), deserialized(autoencoder)
+        given = {"binarize": binarize, "burn_in": burn_in}
+        if machine is None:
+            # They are settings of the training, too.
+            settings |= {name: value for name, value in given.items() if value is not UNSET}
+        parts = {"machine": machine, "autoencoder": autoencoder}
+        if not self.start(parts, recipe, settings):
+            return
+        if image_shape is None:
+            raise TypeError("`image_shape` must be (H, W, C) if a machine is given.")
+        binarize = "threshold" if binarize is UNSET else binarize
+        burn_in = 100 if burn_in is UNSET else burn_in
         if not isinstance(self.machine, RestrictedBoltzmannMachine):
             raise ValueError(
                 f"`machine` must be a RestrictedBoltzmannMachine. Received: machine={machine!r}"
@@ -195,7 +218,7 @@ class ImageBoltzmannMachine(LikelihoodModel, GenerativeModel, keras.Model):
     def own_parameters(self):
         return self.machine.count_params()
 
-    def build(self, input_shape=None):
+    def build_parts(self, input_shape):
         if self.autoencoder is not None:
             build_once(self.autoencoder, (None, *self.image_shape))
         neurons = math.prod(self._feature_shape)
@@ -203,7 +226,6 @@ class ImageBoltzmannMachine(LikelihoodModel, GenerativeModel, keras.Model):
         self.particles = self.add_weight(
             (self.kept, neurons), "zeros", trainable=False, name="particles"
         )
-        self.built = True
 
     def code(self, images, coefficients=None):
         """Return the hidden code of images (B, H, W, C); `coefficients` is ignored.
@@ -301,11 +323,10 @@ class ImageBoltzmannMachine(LikelihoodModel, GenerativeModel, keras.Model):
         return self.machine.harmonium("float64")
 
     def get_config(self):
-        keep = keras.saving.serialize_keras_object
+        if not self.is_fitted:
+            return super().get_config()
         return {
             **super().get_config(),
-            "machine": keep(self.machine),
-            "autoencoder": keep(self.autoencoder),
             "image_shape": self.image_shape,
             "binarize": self.binarize,
             "particles": self.kept,

@@ -214,14 +214,18 @@ def _as_seen(pixels, config):
     return pixels > bar
 
 
-def export(run):
-    """Export the whole model for Keras and as a SavedModel, and draw its images."""
-    config = run.config
-    trained = stored.load_model(run, "rbm")
-    shape = run.data.image_shape
-    model = build_whole(config, trained.machine, shape, _autoencoder(run))
+def trained_model(run):
+    """Return the model of a run whose machine is trained, with chains in equilibrium."""
+    config, trained = run.config, stored.load_model(run, "rbm")
+    model = build_whole(config, trained.machine, run.data.image_shape, _autoencoder(run))
     number = config["rbm"].chains
     model.particles.assign(compiled(lambda: trained.fantasies(number, SETTLED, config.seed))())
+    return model
+
+
+def export(run):
+    """Export the whole model for Keras and as a SavedModel, and draw its images."""
+    config, model = run.config, trained_model(run)
     shown = reconstruction_rows(model, run.data.test.images[:SHOWN])
     version = save_whole(run, model)
     save_grid(run.path("reconstructions.png"), list(shown.values()))

@@ -207,4 +207,5 @@ FAMILY = Family(
     smallest=lazily("keras_capsule_poe.models.base.feature_building:smallest"),
     idle=idle,
     load=lazily("keras_capsule_poe.models.capsule_poe.training:load"),
+    assemble=lazily("keras_capsule_poe.models.capsule_poe.training:trained_model"),
 )

@@ -29,6 +29,8 @@ from keras_capsule_poe.models.base.protocols import (
     Mode,
     build_once,
 )
+from keras_capsule_poe.models.base.staged import StagedModel
+from keras_capsule_poe.models.capsule_poe.config import FAMILY
 from keras_capsule_poe.models.capsule_poe.layers import GaussianMixtures
 
 BASES, ROUTINGS = ("ball", "isotropic", "gaussian"), ("fixed", "routed")
@@ -129,8 +131,15 @@ LONGER = 8
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
-class ProductOfExpertCapsules(LikelihoodModel, AutoencodedModel, GenerativeModel, keras.Model):
-    """Image model of an autoencoder, primary capsules, a capsule encoder and a capsule decoder.
+class ProductOfExpertCapsules(
+    StagedModel, LikelihoodModel, AutoencodedModel, GenerativeModel, keras.Model
+):
+    """Unsupervised capsules that encode, decode and generate images.
+
+    `fit(images)` trains four parts in turn: a convolutional autoencoder, primary capsules over its
+    features, a capsule encoder and a capsule decoder. The last two learn by contrastive divergence
+    with a hand-derived gradient, without labels. Given trained parts, the constructor assembles
+    them instead.
 
     Args:
         autoencoder: Trained `ConvAutoencoder`.
@@ -141,7 +150,10 @@ class ProductOfExpertCapsules(LikelihoodModel, AutoencodedModel, GenerativeModel
             Gaussian per capsule. The weights are set after training.
         joint: `GaussianMixtures` of whole codes, one group of dimension J E. None means one
             Gaussian of rank one.
-        **kwargs: `keras.Model` arguments.
+        recipe: String, a named set of settings: `"generation"` (the default), `"representation"`,
+            `"paper"` or `"affine"`.
+        **settings: Settings of the training by name, such as `seed=1`, `capsules=30` or
+            `encoder={"epochs": 5}`; also `name` and `dtype` of `keras.Model`.
 
     Call arguments:
         images: Tensor (B, H, W, C), pixels in `[0, 1]`.
@@ -149,19 +161,22 @@ class ProductOfExpertCapsules(LikelihoodModel, AutoencodedModel, GenerativeModel
     Returns:
         Tensor (B, H, W, C), the images decoded from their codes.
 
-    Example:
+    Raises:
+        ConfigError: If a setting does not exist or has a wrong value.
+
+    Example: 500 digits train in about 20 seconds. The reconstruction error of the images falls
+    below a quarter of their square.
 
     >>> import keras_capsule_poe as kcp
-    >>> autoencoder = kcp.ConvAutoencoder(filters=2)
-    >>> autoencoder.build((None, 20, 20, 1))
-    >>> primary = kcp.PrimaryCapsules(4)
-    >>> primary.build((None, *autoencoder.feature_shape))
-    >>> encoder = kcp.CapsuleEncoder(kcp.CapsulePoE(3, 2))
-    >>> decoder = kcp.CapsuleDecoder(kcp.CapsulePoE(primary.capsules, 4))
-    >>> model = ProductOfExpertCapsules(autoencoder, primary, encoder, decoder)
-    >>> model.build((None, 20, 20, 1))
-    >>> tuple(model.sample(5, seed=7)["images"].shape)
-    (5, 20, 20, 1)
+    >>> images = kcp.data.load_images("digits", limit=500).train.images
+    >>> model = ProductOfExpertCapsules(capsules=5, autoencoder={"filters": 16})
+    >>> history = model.fit(images, epochs=20, verbose=0)
+    >>> history["decoder"].history["held_out_relative_error"][-1] < 0.9
+    True
+    >>> model.sample(8, capsule=3)
+    Samples(images: (8, 28, 28, 1), capsules: (8, 5, 16), index: (8,))
+    >>> model.encode(images)
+    CapsuleCodes(capsules: (500, 5, 16), probabilities: (500, 5), free_energy: (500,))
 
     Reference:
 
@@ -169,6 +184,8 @@ class ProductOfExpertCapsules(LikelihoodModel, AutoencodedModel, GenerativeModel
     """
 
     PARTS = ("autoencoder", "primary", "encoder", "decoder", "visited", "joint")
+    NEEDED = ("autoencoder", "primary", "encoder", "decoder")
+    FAMILY = FAMILY
     TITLE = "Product of expert capsules (arXiv 1907.11643)"
     CHAINS = ("meanfield",)
     upper_bounds = ("autoencoder", "whole_code", "routing_off")
@@ -181,16 +198,19 @@ class ProductOfExpertCapsules(LikelihoodModel, AutoencodedModel, GenerativeModel
 
     def __init__(
         self,
-        autoencoder: Serializable,
-        primary: Serializable,
-        encoder: Serializable,
-        decoder: Serializable,
+        autoencoder: Serializable | dict | None = None,
+        primary: Serializable | dict | None = None,
+        encoder: Serializable | dict | None = None,
+        decoder: Serializable | dict | None = None,
         visited: Serializable | None = None,
         joint: Serializable | None = None,
-        **kwargs: Any,
+        *,
+        recipe: str | None = None,
+        **settings: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        self.set_parts(autoencoder, primary, encoder, decoder, visited, joint)
+        parts = (autoencoder, primary, encoder, decoder, visited, joint)
+        if not self.start(dict(zip(self.PARTS, parts)), recipe, settings):
+            return
         experts = self.encoder.experts
         self.capsules, self.dim = experts.capsules, experts.dim
         whole = self.capsules * self.dim
@@ -235,7 +255,7 @@ class ProductOfExpertCapsules(LikelihoodModel, AutoencodedModel, GenerativeModel
         """Number of parameters of encoder and decoder."""
         return self.encoder.count_params() + self.decoder.count_params()
 
-    def build(self, input_shape):
+    def build_parts(self, input_shape):
         build_once(self.autoencoder, input_shape)
         build_once(self.primary, (None, *self.autoencoder.feature_shape))
         build_once(self.encoder, (None, self.primary.capsules, self.primary.dim))
@@ -248,7 +268,6 @@ class ProductOfExpertCapsules(LikelihoodModel, AutoencodedModel, GenerativeModel
             trainable=False,
             name="mean_direction",
         )
-        self.built = True
 
     def code(self, images, coefficients=None):
         """Encode images (B, H, W, C); `coefficients="uniform"` turns routing off.

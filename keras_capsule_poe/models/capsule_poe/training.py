@@ -417,10 +417,14 @@ def decoder(run):
     return {**last, **warn(run, "decoder", found)}
 
 
+def trained_model(run):
+    """Return the product of a run whose encoder and decoder are trained."""
+    return assemble(run, stored.load_primary(run), stored.load_model(run, "decoder"))
+
+
 def export(run):
     """Export the whole product for Keras and as a SavedModel, and draw its images."""
-    primary, decoder = stored.load_primary(run), stored.load_model(run, "decoder")
-    return export_model(run, assemble(run, primary, decoder))
+    return export_model(run, trained_model(run))
 
 
 # This import registers the classes with Keras.

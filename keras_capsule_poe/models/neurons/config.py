@@ -204,4 +204,5 @@ FAMILY = Family(
     smallest=lazily("keras_capsule_poe.models.base.feature_building:smallest"),
     idle=idle,
     load=lazily("keras_capsule_poe.models.neurons.training:load"),
+    assemble=lazily("keras_capsule_poe.models.neurons.training:trained_model"),
 )

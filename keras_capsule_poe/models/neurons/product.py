@@ -23,7 +23,9 @@ from keras_capsule_poe.models.base.protocols import (
     Mode,
     build_once,
 )
+from keras_capsule_poe.models.base.staged import StagedModel
 from keras_capsule_poe.models.boltzmann.images import BLOCK, HarmoniumDensity, free_energies
+from keras_capsule_poe.models.neurons.config import FAMILY
 
 # Number of images that estimate the means of independent neurons.
 _FITTED = 2048
@@ -87,8 +89,13 @@ def _size(model):
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
-class ProductOfExpertNeurons(LikelihoodModel, AutoencodedModel, GenerativeModel, keras.Model):
-    """Image model of an autoencoder, primary capsules and binary expert neurons.
+class ProductOfExpertNeurons(
+    StagedModel, LikelihoodModel, AutoencodedModel, GenerativeModel, keras.Model
+):
+    """Unsupervised capsules of binary neurons that encode, decode and generate images.
+
+    `fit(images)` trains a convolutional autoencoder, primary capsules and the experts in turn,
+    without labels. Given trained parts, the constructor assembles them instead.
 
     The visible neurons are the autoencoder's features, centred, scaled and cut into primary
     capsules. A code is (h - lambda)/sqrt(E), so each capsule has a length from zero to one. It is
@@ -101,7 +108,9 @@ class ProductOfExpertNeurons(LikelihoodModel, AutoencodedModel, GenerativeModel,
         top: `NeuronExperts` trained on the experts' neurons, sampled in mode `"joint"`, or None.
         remembered: Integer K, the number of stored p(h | v) per capsule.
         joint_steps: Integer, the Gibbs steps of mode `"joint"`.
-        **kwargs: `keras.Model` arguments.
+        recipe: String, a named set of settings, one of `families.get("neurons").recipes`.
+        **settings: Settings of the training by name, such as `seed=1` or
+            `experts={"capsules": 30}`; also `name` and `dtype` of `keras.Model`.
 
     Call arguments:
         images: Tensor (B, H, W, C), pixels in `[0, 1]`.
@@ -128,6 +137,8 @@ class ProductOfExpertNeurons(LikelihoodModel, AutoencodedModel, GenerativeModel,
     """
 
     PARTS = ("autoencoder", "primary", "experts", "top")
+    NEEDED = ("autoencoder", "primary", "experts")
+    FAMILY = FAMILY
     TITLE = "Product of expert neurons (arXiv 1907.11639)"
     CHAINS = ("meanfield", "gibbs")
     upper_bounds = ("autoencoder", "divergence_step", "whole_code")
@@ -140,18 +151,20 @@ class ProductOfExpertNeurons(LikelihoodModel, AutoencodedModel, GenerativeModel,
 
     def __init__(
         self,
-        autoencoder: Serializable,
-        primary: Serializable,
-        experts: Serializable,
-        top: Serializable | None = None,
+        autoencoder: Serializable | dict | None = None,
+        primary: Serializable | dict | None = None,
+        experts: Serializable | dict | None = None,
+        top: Serializable | dict | None = None,
         remembered: int = 256,
         joint_steps: int = 100,
-        **kwargs: Any,
+        *,
+        recipe: str | None = None,
+        **settings: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        self.set_parts(autoencoder, primary, experts, top)
-        self.capsules, self.dim = self.layer.capsules, self.layer.dim
+        parts = (autoencoder, primary, experts, top)
         self.remembered, self.joint_steps = remembered, joint_steps
+        if self.start(dict(zip(self.PARTS, parts)), recipe, settings):
+            self.capsules, self.dim = self.layer.capsules, self.layer.dim
 
     @property
     def layer(self):
@@ -180,7 +193,7 @@ class ProductOfExpertNeurons(LikelihoodModel, AutoencodedModel, GenerativeModel,
         """Number of parameters of the experts."""
         return self.experts.count_params()
 
-    def build(self, input_shape):
+    def build_parts(self, input_shape):
         build_once(self.autoencoder, input_shape)
         build_once(self.primary, (None, *self.autoencoder.feature_shape))
         build_once(self.experts, (None, self.primary.capsules, self.primary.dim))
@@ -198,7 +211,6 @@ class ProductOfExpertNeurons(LikelihoodModel, AutoencodedModel, GenerativeModel,
             trainable=False,
             name="shares",
         )
-        self.built = True
 
     def code(self, images, coefficients=None):
         """Encode images (B, H, W, C); `coefficients="uniform"` turns routing off.

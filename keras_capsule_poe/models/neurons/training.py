@@ -335,8 +335,8 @@ def experts(run):
     return {**last, "won": won, **warn(run, "experts", wrong)}
 
 
-def export(run):
-    """Export the whole product for Keras and as a SavedModel, and draw its images."""
+def trained_model(run):
+    """Return the product of a run whose experts are trained."""
     parts = (
         stored.as_float32(stored.load_model(run, "autoencoder")),
         stored.load_primary(run),
@@ -347,4 +347,9 @@ def export(run):
     found = stored.load_arrays(run, "experts/visited.npz")
     model.visited.assign(found["visited"])
     model.shares.assign(found["shares"])
-    return export_model(run, model)
+    return model
+
+
+def export(run):
+    """Export the whole product for Keras and as a SavedModel, and draw its images."""
+    return export_model(run, trained_model(run))
