@@ -29,6 +29,10 @@ class RunFailed(CapspoeError, RuntimeError):
     """A run that cannot continue; the files on disk stay as they were."""
 
 
+class TrainingWarning(UserWarning):
+    """Training that ended without having learned; the message names the likely cause."""
+
+
 @contextmanager
 def in_section(section):
     """Context that turns a constructor's error into a `ConfigError` that names the section."""

@@ -67,7 +67,8 @@ def fit(
                 shuffle=False,
                 callbacks=[monitor, *callbacks, *reporter.callbacks(stage)],
             )
-            enough = monitor.is_enough()
+            # A callback of the user may stop the stage, such as `EarlyStopping`.
+            enough = monitor.is_enough() or model.stop_training
     if is_chief:
         write_json(folder / HISTORY_FILE, monitor.history)
     return distribution.from_chief(monitor.history)

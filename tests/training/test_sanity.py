@@ -12,7 +12,12 @@ import pytest
 from keras_capsule_poe.data import load_images
 from keras_capsule_poe.families import get
 from keras_capsule_poe.training import Reporter, RunConfig, train
-from keras_capsule_poe.training.sanity import no_better_than_commonest, saturated, worse_than_mean
+from keras_capsule_poe.training.sanity import (
+    no_better_than_commonest,
+    off_or_saturated,
+    one_winner,
+    worse_than_mean,
+)
 
 X = np.random.default_rng(0).normal(size=(50, 6, 4)) + 1
 IMAGES = load_images("digits", limit=150)
@@ -29,8 +34,23 @@ def test_the_bar_is_the_error_of_the_mean():
 
 
 def test_saturated_experts_are_told():
-    (line,) = saturated(0.99)
-    assert "probability 0.99" in line
+    (line,) = off_or_saturated(0.99)
+    assert "on for every image: mean probability 0.99" in line
+    (line,) = off_or_saturated(1e-4)
+    assert "off for every image" in line
+    assert not off_or_saturated(0.05)
+
+
+def test_one_capsule_for_all_images():
+    (line,) = one_winner([0.0, 0.996, 0.004])
+    assert "one capsule wins 100% of the images" in line
+    assert not one_winner([0.6, 0.4]) and not one_winner([1.0])
+
+
+def test_centred_inputs_that_are_decoded_to_zero():
+    centred = np.random.default_rng(0).normal(size=(50, 6))
+    centred -= centred.mean(axis=0)
+    assert worse_than_mean(centred, 0.99) and not worse_than_mean(centred, 0.97)
 
 
 def test_several_labels_an_image_have_no_commonest():
@@ -47,7 +67,7 @@ def reported(folder, settings, family="capsules", recipe=None, stage=None, image
         config.set(name, value)
     lines = []
     train(config, folder, lambda: images, Reporter(write=lines.append), stage=stage)
-    return [line for line in lines if "may help" in line]
+    return [line for line in lines if "Train longer" in line]
 
 
 SMALL = {
@@ -80,7 +100,7 @@ def test_experts_that_came_undone(tmp_path, capspoe, recipe):
 def test_numbers_that_were_given_are_named_beside_the_learning_rate(tmp_path):
     settings = {**MACHINE, "rbm.epochs": 1, "rbm.learning_rate": 1000.0, "rbm.offset_rate": 0.02}
     (line,) = reported(tmp_path, settings, family="rbm")
-    assert line.endswith("may help, or other numbers than rbm.offset_rate=0.02")
+    assert line.endswith("rate of the rbm, or other values than rbm.offset_rate=0.02")
 
 
 def test_only_what_a_stage_depends_on_is_named():

@@ -11,7 +11,7 @@ import keras
 from keras_capsule_poe.data.arrays import image_array, image_data
 from keras_capsule_poe.data.image_set import ImageData
 from keras_capsule_poe.data.mapping import to_pixels
-from keras_capsule_poe.errors import BadUse, ConfigError
+from keras_capsule_poe.errors import BadUse, ConfigError, TrainingWarning
 from keras_capsule_poe.models.base.protocols import deserialized
 from keras_capsule_poe.training.config import RunConfig
 from keras_capsule_poe.training.images import watched
@@ -218,7 +218,7 @@ def train_model(config, load_data, folder=None, verbose="auto", callbacks=()):
         histories = {stage.name: _history(run.folder.history(stage)) for stage in stages}
         for stage in stages:
             for line in run.folder.done(stage.name)["metrics"].get("complaints", ()):
-                warnings.warn(f"{stage.name}: {line}", stacklevel=3)
+                warnings.warn(f"{stage.name}: {line}", TrainingWarning, stacklevel=3)
     return trained, {name: found for name, found in histories.items() if found.epoch}
 
 

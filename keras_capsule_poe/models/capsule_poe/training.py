@@ -29,7 +29,13 @@ from keras_capsule_poe.models.capsule_poe.decoder import CapsuleDecoder
 from keras_capsule_poe.models.capsule_poe.encoder import CapsuleEncoder
 from keras_capsule_poe.models.capsule_poe.layers import CapsulePoE, GaussianMixtures
 from keras_capsule_poe.models.capsule_poe.product import ProductOfExpertCapsules
-from keras_capsule_poe.training.sanity import figures, saturated, warn, worse_than_mean
+from keras_capsule_poe.training.sanity import (
+    figures,
+    off_or_saturated,
+    one_winner,
+    warn,
+    worse_than_mean,
+)
 
 # Images per expert: enough for the axes of sixteen dimensions.
 AXES_IMAGES = 1_000
@@ -380,8 +386,10 @@ def encoder(run):
     stored.save_arrays(run, "encoder/visited.npz", **visits)
     stored.save_model(run, "encoder", model)
     found = worse_than_mean(held_out, last["held_out_relative_error"])
-    found += saturated(last["held_out_probability_mean"])
-    return {**last, "capsules": usage(codes), **warn(run, "encoder", found)}
+    found += off_or_saturated(last["held_out_probability_mean"])
+    used = usage(codes)
+    found += one_winner(used["won"])
+    return {**last, "capsules": used, **warn(run, "encoder", found)}
 
 
 def decoder(run):

@@ -1,0 +1,273 @@
+"""Image models that are made of settings and trained by `fit`.
+
+Rejected: weights of `fit` that differ from those of the command line; a callback that only the
+first stage hears; a second `fit` that goes on from the first; results of images out of range.
+"""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_capsule_poe as kcp
+from keras_capsule_poe.data import ImageSet, load_images
+from keras_capsule_poe.errors import BadUse, ConfigError, DataError, RunFailed, TrainingWarning
+from keras_capsule_poe.training import RunConfig, load_data
+
+# They are trained for a few steps only.
+pytestmark = pytest.mark.filterwarnings("ignore::keras_capsule_poe.errors.TrainingWarning")
+
+SMALL = {
+    "capsules": 3,
+    "autoencoder": {"filters": 4, "epochs": 2, "batch_size": 32, "precision": "float32"},
+    "encoder": {"dim": 4, "epochs": 2, "batch_size": 32},
+    "decoder": {"epochs": 2, "batch_size": 32},
+}
+CAPSULES = ["autoencoder", "encoder", "decoder"]
+
+
+@pytest.fixture(scope="module")
+def x():
+    return load_images("digits", limit=96).train.images
+
+
+@pytest.fixture(scope="module")
+def fitted(x):
+    model = kcp.ProductOfExpertCapsules(**SMALL)
+    with pytest.warns(TrainingWarning, match="encoder: it learned nothing.*Train longer, or with"):
+        history = model.fit(x, verbose=0)
+    return model, history
+
+
+def test_a_history_of_each_stage(fitted):
+    model, history = fitted
+    assert list(history) == list(model.histories) == CAPSULES
+    for found in history.values():
+        assert isinstance(found, keras.callbacks.History) and found.epoch == [0, 1]
+        assert np.isfinite(found.history["held_out_relative_error"]).all()
+
+
+def test_it_is_the_model_of_the_command_line(fitted, capspoe, tmp_path):
+    given = {"encoder.capsules": 3}
+    given |= {f"{part}.{key}": v for part in CAPSULES for key, v in SMALL[part].items()}
+    words = [word for name, value in given.items() for word in ("--set", f"{name}={value}")]
+    options = ("--dataset", "digits", "--limit", 96, "--model-dir", tmp_path / "model")
+    result = capspoe("train", *options, *words)
+    assert result.exit_code == 0, result.output
+    there = kcp.load(tmp_path / "model")
+    config = RunConfig(kcp.families.get("capsules"), dataset="digits", limit=96)
+    here = kcp.ProductOfExpertCapsules(**SMALL)
+    here.fit(load_data(config), verbose=0)
+    assert len(here.weights) == len(there.weights) > 20
+    for ours, theirs in zip(here.weights, there.weights):
+        np.testing.assert_array_equal(ours, theirs, err_msg=ours.path)
+    # Images alone are held out as there, too.
+    for ours, theirs in zip(fitted[0].weights, there.weights):
+        np.testing.assert_array_equal(ours, theirs, err_msg=ours.path)
+
+
+def test_results_have_names(fitted, x):
+    model, _ = fitted
+    codes = model.encode(x)
+    assert codes.capsules.shape == (96, 3, 4) and codes.free_energy.shape == (96,)
+    np.testing.assert_array_equal(codes.winners, codes.probabilities.argmax(axis=1))
+    np.testing.assert_array_equal(codes["capsules"], codes.capsules)
+    in_unit = model.encode(x.astype("float64") / 255)
+    np.testing.assert_allclose(in_unit.capsules, codes.capsules, atol=1e-6)
+    np.testing.assert_array_equal(model.encode(x[..., 0]).capsules, codes.capsules)
+    decoded = model.decode(codes).images
+    np.testing.assert_allclose(model.reconstruct(x).images, decoded, atol=1e-6)
+    np.testing.assert_allclose(model.predict(x, verbose=0), decoded, atol=1e-5)
+
+
+def test_samples_of_one_capsule_and_of_all(fitted):
+    model, _ = fitted
+    all_of_them, one = model.sample(6, seed=1), model.sample(6, seed=1, capsule=2)
+    assert sorted(all_of_them.index) == [0, 0, 1, 1, 2, 2] and one.index.tolist() == [2] * 6
+    on = np.abs(one.capsules).sum(axis=-1) > 0
+    np.testing.assert_array_equal(on, np.tile([False, False, True], (6, 1)))
+    np.testing.assert_array_equal(model.sample(6, seed=1).images, all_of_them.images)
+    assert np.abs(model.sample(6).images - model.sample(6).images).max() > 0
+    assert model.sample(2, mode="joint").index is None
+
+
+def test_a_fitted_model_is_saved_loaded_and_exported(fitted, x, tmp_path):
+    model, _ = fitted
+    model.save(tmp_path / "m.keras")
+    loaded = kcp.load(tmp_path / "m.keras")
+    np.testing.assert_array_equal(loaded.encode(x).capsules, model.encode(x).capsules)
+    kcp.serving.export_saved_model(model, tmp_path, {})
+    served = tf.saved_model.load(str(tmp_path / "1"))
+    found = served.encode(tf.constant(x[:5] / np.float32(255)))["capsules"]
+    np.testing.assert_allclose(found, model.encode(x[:5]).capsules, atol=1e-5)
+
+
+def test_an_unfitted_model_says_so_and_keeps_its_settings(tmp_path):
+    model = kcp.ProductOfExpertCapsules(recipe="paper", seed=3, name="mine", **SMALL)
+    with pytest.raises(BadUse, match=r"not trained yet. Call `fit\(images\)` first"):
+        model.sample(3)
+    with pytest.raises(BadUse, match="not trained yet"):
+        model.predict(np.zeros((2, 28, 28, 1)))
+    again = kcp.ProductOfExpertCapsules.from_config(model.get_config())
+    assert again.settings == model.settings and again.recipe == "paper" and again.name == "mine"
+
+
+def test_a_second_fit_starts_over(x):
+    def fitted(*images):
+        model = kcp.ImageBoltzmannMachine(hidden=5, seed=1)
+        for each in images:
+            model.fit(each, epochs=1, verbose=0)
+        return model.get_weights()
+
+    for once, twice in zip(fitted(x[:40]), fitted(x[:60], x[:40])):
+        np.testing.assert_array_equal(once, twice)
+
+
+class Heard(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.models, self.epochs = [], 0
+
+    def on_train_begin(self, logs=None):
+        self.models.append(self.model.name)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.epochs += 1
+        assert "held_out_relative_error" in logs
+        self.model.stop_training = True
+
+
+def test_callbacks_hear_each_stage_and_may_end_it(x):
+    heard = Heard()
+    model = kcp.ProductOfExpertNeurons(
+        autoencoder={"filters": 4, "precision": "float32"},
+        experts={"capsules": 3, "dim": 4, "joint_steps": 3},
+    )
+    history = model.fit(x, epochs=3, batch_size=48, verbose=0, callbacks=[heard])
+    assert heard.models == ["autoencoder", "experts"] and heard.epochs == 2
+    assert [found.epoch for found in history.values()] == [[0], [0]]
+    assert model.sample(4, capsule=1).images.shape == (4, 28, 28, 1)
+
+
+def test_validation_images_are_not_trained_on(x):
+    seen = []
+
+    def run(**options):
+        model = kcp.ImageBoltzmannMachine(hidden=5)
+        model.fit(epochs=1, verbose=0, **options)
+        seen.append(model.get_weights())
+
+    run(x=x[:60], validation_data=x[60:])
+    run(x=x, validation_split=36 / 96)
+    for one, other in zip(*seen):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("kind", ["dataset", "batched", "pairs", "floats"])
+def test_images_of_any_form(x, kind):
+    images = {
+        "dataset": tf.data.Dataset.from_tensor_slices(x),
+        "batched": tf.data.Dataset.from_tensor_slices(x).batch(17),
+        "pairs": tf.data.Dataset.from_tensor_slices((x, np.arange(96))).batch(5),
+        "floats": (x / 255).astype("float32"),
+    }[kind]
+    found = kcp.ImageBoltzmannMachine(hidden=5)
+    expected = kcp.ImageBoltzmannMachine(hidden=5)
+    found.fit(images, epochs=1, verbose=0)
+    expected.fit(x, epochs=1, verbose=0)
+    for one, other in zip(found.get_weights(), expected.get_weights()):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "images, words",
+    [
+        (np.zeros((9, 28, 28, 1), "int32"), "Received: dtype int32"),
+        (np.full((9, 28, 28, 1), 255.0), "Received: values from 255 to 255"),
+        (np.full((9, 28, 28, 1), np.nan), "Received: 7056 NaN values"),
+        (np.full((9, 28, 28, 1), -0.5), "Received: values from -0.5 to -0.5"),
+        (np.zeros((9, 28, 28, 4), "uint8"), "1, 2 or 3 channels"),
+        (np.zeros((9, 28), "uint8"), r"must have shape \(N, H, W, C\) or \(N, H, W\)"),
+        (np.zeros((9, 28, 28, 1), "uint8"), "training images, all equal"),
+        (np.zeros((1, 28, 28, 1), "uint8"), "leave an image to train on"),
+    ],
+    ids=str,
+)
+def test_bad_images_are_refused_in_a_line(images, words):
+    model = kcp.ProductOfExpertCapsules(**SMALL)
+    with pytest.raises(DataError, match=words) as refused:
+        model.fit(images, verbose=0)
+    assert "\n" not in str(refused.value) and not model.is_fitted
+
+
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        ({"dim": 4}, "`dim` is a setting of several parts. Give one of primary={'dim': ...}, enc"),
+        ({"capsule": 4}, "There is no setting `capsule`. Known are: .*seed.*encoder"),
+        ({"recipe": "best"}, "no recipe 'best'"),
+        ({"encoder": {"dims": 3}}, "no setting 'encoder.dims'"),
+        ({"capsules": "many"}, "encoder.capsules must be a whole number. Received: 'many'"),
+    ],
+)
+def test_bad_settings_are_refused_when_the_model_is_made(settings, words):
+    with pytest.raises(ConfigError, match=words):
+        kcp.ProductOfExpertCapsules(**settings)
+
+
+def test_parts_and_settings_do_not_mix(fitted):
+    model, _ = fitted
+    parts = {name: getattr(model, name) for name in model.NEEDED}
+    with pytest.raises(TypeError, match="settings or trained parts. Received: both, seed"):
+        kcp.ProductOfExpertCapsules(**parts, seed=1)
+    del parts["decoder"]
+    with pytest.raises(TypeError, match="needs all of its parts .*Received: no decoder"):
+        kcp.ProductOfExpertCapsules(**parts)
+
+
+def test_a_folder_keeps_everything_and_resumes(x, tmp_path):
+    model = kcp.ImageBoltzmannMachine(hidden=5)
+    model.fit(x, epochs=1, verbose=0, folder=tmp_path / "m")
+    for name in ("model.keras", "1/saved_model.pb", "rbm/history.json"):
+        assert (tmp_path / "m" / name).is_file()
+    again = kcp.ImageBoltzmannMachine(hidden=5)
+    before = (tmp_path / "m" / "rbm" / "model.keras").stat().st_mtime_ns
+    again.fit(x, epochs=1, verbose=0, folder=tmp_path / "m")
+    assert (tmp_path / "m" / "rbm" / "model.keras").stat().st_mtime_ns == before
+    for one, other in zip(model.get_weights(), again.get_weights()):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_train_on_data_of_any_source(tmp_path, x):
+    options = {"model": "rbm", "hidden": 5, "epochs": 1, "verbose": 0}
+    named = kcp.train("digits", limit=96, **options)
+    assert isinstance(named, kcp.ImageBoltzmannMachine)
+    for source in (x, (x, np.arange(96)), ImageSet(x).images):
+        found = kcp.train(source, **options)
+        for one, other in zip(found.get_weights(), named.get_weights()):
+            np.testing.assert_array_equal(one, other)
+    with pytest.raises(DataError, match="no such folder or file"):
+        kcp.train(tmp_path / "nothing", **options)
+
+
+@pytest.mark.parametrize("given", ["folder", "file"])
+def test_what_cannot_be_loaded_is_refused_in_a_line(tmp_path, given):
+    path = tmp_path if given == "folder" else tmp_path / "m.keras"
+    with pytest.raises(BadUse, match="must be a model folder or a .keras file"):
+        kcp.load(path)
+    (tmp_path / ("model.keras" if given == "folder" else "m.keras")).write_text("no archive")
+    with pytest.raises(RunFailed, match="Cannot load"):
+        kcp.load(path)
+
+
+@pytest.mark.parametrize("verbose", [0, 1, 2])
+def test_progress_is_one_line_or_none(x, capsys, verbose):
+    kcp.ImageBoltzmannMachine(hidden=5).fit(x, epochs=2, verbose=verbose)
+    shown = capsys.readouterr().out
+    if verbose == 0:
+        assert shown == ""
+    elif verbose == 1:
+        assert shown.count("\n") == 1 and "Trained in" in shown
+        assert "stage 1 of 2: rbm" in shown and "loss" in shown and "left" in shown
+    else:
+        assert "rbm: epoch 2: " in shown
