@@ -7,6 +7,7 @@ import click
 from keras_capsule_poe.cli.models import find_model, load_config
 from keras_capsule_poe.cli.options import model_option
 from keras_capsule_poe.cli.terminal import guarded
+from keras_capsule_poe.pretrained import pretrained_folder
 
 # Run settings that are always shown.
 _SAID = ("model", "recipe", "dataset", "split", "seed")
@@ -24,7 +25,7 @@ def info(model_dir, as_json):
     from keras_capsule_poe.cli.views import show_results
     from keras_capsule_poe.training import RunConfig, RunFolder
 
-    folder = model_dir or find_model(None)
+    folder = pretrained_folder(model_dir) or model_dir or find_model(None)
     config = load_config(folder)
     values = config.to_dict()
     if as_json:

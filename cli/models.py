@@ -6,13 +6,15 @@ import click
 
 from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.io.records import has_record
+from keras_capsule_poe.pretrained import pretrained_folder
 
 SAVED_MODELS = Path("saved_models")
 
 
 def find_model(model_dir):
-    """Return `model_dir`, or the newest folder of a finished model in saved_models/."""
+    """Return the folder of a path or a pretrained name, by default the newest in saved_models/."""
     if model_dir is not None:
+        model_dir = pretrained_folder(model_dir) or model_dir
         if not (model_dir / "model.keras").exists():
             if has_record(model_dir / "run.json"):
                 raise RunFailed(

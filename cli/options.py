@@ -20,8 +20,11 @@ class NamedPath(click.Path):
 def model_option(function):
     return click.option(
         "--model-dir",
+        "--model",
+        "model_dir",
         type=NamedPath(file_okay=False, path_type=Path),
-        help="Folder of the trained model.  [default: the newest in saved_models/]",
+        help="Folder of the trained model, or the name of a pretrained one: mnist, fashion_mnist.  "
+        "[default: the newest in saved_models/]",
     )(function)
 
 

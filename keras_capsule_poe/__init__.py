@@ -69,7 +69,7 @@ _HOMES = {
         "NeuronPoE",
     ),
     "models.neurons.product": ("ProductOfExpertNeurons",),
-    "pretrained": ("load", "train"),
+    "pretrained": ("load", "pretrained_names", "train"),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 _MODULES = (

@@ -74,7 +74,11 @@ from keras_capsule_poe.models.neurons.layers import (
     NeuronPoE as NeuronPoE,
 )
 from keras_capsule_poe.models.neurons.experts import NeuronMixtureExperts as NeuronMixtureExperts
-from keras_capsule_poe.pretrained import load as load, train as train
+from keras_capsule_poe.pretrained import (
+    load as load,
+    pretrained_names as pretrained_names,
+    train as train,
+)
 from keras_capsule_poe.models.neurons.product import (
     ProductOfExpertNeurons as ProductOfExpertNeurons,
 )

@@ -1,12 +1,14 @@
-"""Training and loading in one line: `train`, `load`."""
+"""Trained models in one line: `train`, `load`, and those that come with the package."""
 
+import importlib.util
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 from keras_capsule_poe.errors import BadUse, RunFailed
 
-__all__ = ["load", "train"]
+__all__ = ["load", "pretrained_names", "train"]
 
 
 def train(
@@ -76,38 +78,42 @@ def train(
     return train_model(config, images, folder, verbose, callbacks)[0]
 
 
-def load(path: str | Path) -> Any:
+def load(path: str | Path, sha256: str | None = None) -> Any:
     """Load a trained model.
 
     Args:
-        path: Model folder, or `.keras` file.
+        path: `"mnist"` or `"fashion_mnist"`, a model that comes with the package (see its
+            `README.md` in `saved_models/pretrained`); a model folder; a `.keras` file; or the URL
+            of a `.keras` file, which is kept in Keras' cache. A folder with the name of a
+            pretrained model is `./mnist`.
+        sha256: String, the SHA-256 of the file behind a URL, in hexadecimal. Required for a URL.
 
     Returns:
         The trained model, for instance a `ProductOfExpertCapsules`.
 
     Raises:
-        BadUse: If there is no such model.
-        RunFailed: If the file cannot be loaded.
+        BadUse: If there is no such model, or a URL comes without `sha256`.
+        RunFailed: If the file cannot be downloaded or loaded, or is another one.
 
     Example:
 
-    >>> import tempfile
-    >>> folder = tempfile.mkdtemp()
-    >>> _ = keras_capsule_poe.train(
-    ...     "digits", model="rbm", hidden=5, epochs=1, verbose=0, folder=f"{folder}/rbm"
-    ... )
-    >>> load(f"{folder}/rbm").sample(2)
-    Samples(images: (2, 28, 28, 1), capsules: (2, 1, 5))
+    >>> model = load("mnist")
+    >>> model.sample(4, capsule=7)
+    Samples(images: (4, 28, 28, 1), capsules: (4, 20, 16), index: (4,))
     """
     import keras
 
     import keras_capsule_poe
 
-    found = Path(path).expanduser()
-    file = found / "model.keras" if found.is_dir() else found
+    if "://" in str(path):
+        file = _download(str(path), sha256)
+    else:
+        found = pretrained_folder(path) or Path(path).expanduser()
+        file = found / "model.keras" if found.is_dir() else found
     if not file.is_file():
+        listed = ", ".join(map(repr, pretrained_names()))
         raise BadUse(
-            "`path` must be a model folder or a .keras file. "
+            f"`path` must be one of {listed}, a model folder, a .keras file or a URL. "
             f"Received: {os.fspath(path)!r}, and there is no file {file}."
         )
     # Importing them registers the classes with Keras.
@@ -117,3 +123,41 @@ def load(path: str | Path) -> Any:
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise RunFailed(f"Cannot load {file} ({reason}).") from error
+
+
+def pretrained_names() -> list[str]:
+    """Return the names of the models that come with the package.
+
+    Example:
+
+    >>> pretrained_names()
+    ['fashion_mnist', 'mnist']
+    """
+    return sorted(file.parent.name for file in _place().glob("*/model.keras"))
+
+
+def pretrained_folder(name):
+    """Return the folder of a pretrained model, or None if there is none of this name."""
+    is_name = isinstance(name, (str, Path)) and str(name) in pretrained_names()
+    return _place() / str(name) if is_name else None
+
+
+def _place():
+    spec = importlib.util.find_spec("keras_capsule_poe.saved_models")
+    return Path(spec.origin).parent if spec and spec.origin else Path("nowhere")
+
+
+def _download(url, sha256):
+    """Return the path of a file from a URL, after a check of its sum."""
+    import keras
+
+    if not (isinstance(sha256, str) and re.fullmatch("[0-9a-fA-F]{64}", sha256)):
+        raise BadUse(f"`sha256` must be 64 hexadecimal digits for a URL. Received: {sha256!r}.")
+    name = f"{sha256.lower()[:16]}.keras"
+    options = {"cache_subdir": "keras_capsule_poe", "hash_algorithm": "sha256"}
+    try:
+        found = keras.utils.get_file(name, url, file_hash=sha256.lower(), **options)
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise RunFailed(f"Cannot download {url} ({reason}).") from error
+    return Path(found)

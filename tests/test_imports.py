@@ -11,7 +11,7 @@ PACKAGE = "keras_capsule_poe"
 
 KERAS = {"core", "losses", "metrics", "callbacks", "layers", "errors"}
 ENGINE = {"training", "distributed", "data", "io", "errors"}
-VIEWS = {"plotting", "sampling", "serving"}
+VIEWS = {"plotting", "figures", "sampling", "serving"}
 BASE = {*KERAS, *ENGINE, *VIEWS}
 # A package, and those that it may import.
 MAY = {
@@ -28,6 +28,7 @@ MAY = {
     "training": {"distributed", "data", "io", "errors"},
     "sampling": {"data", "core", "io", "errors"},
     "plotting": {"sampling", "data", "core", "io", "errors"},
+    "figures": {"plotting", "data", "core", "errors"},
     "serving": {"models.base.protocols", "io", "errors"},
     "models.base": BASE,
     "models.boltzmann": {"models.base", *BASE},
@@ -43,7 +44,7 @@ MAY = {
     },
     "cli": {
         "families", "evaluation", "models.base", "training", "distributed", "data", "io",
-        "errors", *VIEWS,
+        "errors", "pretrained", *VIEWS,
     },
 }  # fmt: skip
 # The engine, the evaluation, what draws and what serves name no model family and no part of one.

@@ -383,6 +383,41 @@ class GenerativeModel:
         images = self._mapped("render", drawn["capsules"])["images"]
         return Samples(images, drawn["capsules"], drawn.get("capsule"))
 
+    def plot_samples(self, n: int | None = None, **options: Any) -> Any:
+        """Return a figure of random images, see `figures.plot_samples`."""
+        self._check_fitted()
+        from keras_capsule_poe import figures
+
+        return figures.plot_samples(self, n, **options)
+
+    def plot_capsule(self, capsule: int, **options: Any) -> Any:
+        """Return a figure of a capsule's samples and traversals, see `figures.plot_capsule`."""
+        self._check_fitted()
+        from keras_capsule_poe import figures
+
+        return figures.plot_capsule(self, capsule, **options)
+
+    def plot_reconstructions(self, images: Any, **options: Any) -> Any:
+        """Return a figure of images and reconstructions, see `figures.plot_reconstructions`."""
+        from keras_capsule_poe import figures
+
+        return figures.plot_reconstructions(self, self._checked(images), **options)
+
+    def plot_traversal(self, capsule: int | None = None, image: Any = None, **options: Any) -> Any:
+        """Return a figure that varies a capsule's dimensions, see `figures.plot_traversal`."""
+        self._check_fitted()
+        from keras_capsule_poe import figures
+
+        return figures.plot_traversal(self, capsule, image, **options)
+
+    def _repr_png_(self):
+        """Return samples as a PNG, which a notebook shows for the model; None if there are none."""
+        try:
+            return self.plot_samples()._repr_png_()
+        except Exception:
+            # A representation never raises: the notebook then shows the text.
+            return None
+
     def resolve_mode(self, mode=None, domain=None):
         """Fill in the default mode and domain; raise `BadUse` if one is unknown."""
         mode = next(iter(self.modes), None) if mode is None else mode

@@ -1,0 +1,313 @@
+"""Labelled figures of generative models, for notebooks and papers."""
+
+import io
+import numbers
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from keras_capsule_poe.core.numerics import one_of
+from keras_capsule_poe.data.mapping import to_pixels
+from keras_capsule_poe.errors import BadUse
+from keras_capsule_poe.plotting import reconstruction_rows, traversal
+
+__all__ = ["plot_capsule", "plot_reconstructions", "plot_samples", "plot_traversal"]
+
+# Background, text.
+THEMES = {"light": ("#ffffff", "#222222"), "dark": ("#15171a", "#e6e6e6")}
+# Inches: around the cells, between blocks, between cells as a fraction of a cell.
+_MARGIN, _BLOCK, _GAP = 0.12, 0.35, 0.06
+_LABEL, _TITLE = 9, 11
+# A capsule of lower probability than this does not show in an image.
+_ACTIVE = 0.1
+# Samples that describe a capsule's usual code.
+_TYPICAL = 256
+NAMES = {
+    "original": "original",
+    "whole_code": "whole code",
+    "one_capsule": "longest capsule",
+    "routing_off": "uniform routing",
+    "divergence_step": "one mean-field step",
+}
+
+
+class LabelledFigure(Figure):
+    """Figure that a notebook shows as a picture, whichever matplotlib backend is in use."""
+
+    def _repr_png_(self):
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="png", dpi=100, facecolor=self.get_facecolor())
+        return buffer.getvalue()
+
+
+def image_figure(blocks, title=None, cell=0.6, theme="light"):
+    """Return a figure of blocks of images, one below the other.
+
+    Args:
+        blocks: List of (images (R, C, H, W, ch) or nested lists with None for an empty cell,
+            row labels or None, column labels or None, heading or None).
+        title: String above all blocks, or None.
+        cell: float, the width of each image in inches.
+        theme: `"light"` or `"dark"`.
+    """
+    one_of("theme", theme, tuple(THEMES))
+    if not (isinstance(cell, numbers.Real) and 0.05 <= cell <= 20):
+        raise BadUse(f"`cell` must be from 0.05 to 20 inches. Received: cell={cell!r}")
+    paper, ink = THEMES[theme]
+    labels = [label for _, rows, _, _ in blocks for label in rows or ()]
+    left = _MARGIN + (0.075 * max(map(len, labels)) + 0.1 if labels else 0)
+    sizes = [(_size(images, cell), columns, heading) for images, _, columns, heading in blocks]
+    above = [(0.22 if columns else 0) + (0.25 if heading else 0) for _, columns, heading in sizes]
+    width = left + max(size[0] for size, _, _ in sizes) + _MARGIN
+    width = max(width, 0.085 * len(title or "") + 2 * _MARGIN)
+    head = _MARGIN + (0.3 if title else 0)
+    height = head + sum(size[1] for size, _, _ in sizes) + sum(above)
+    height += _BLOCK * (len(blocks) - 1) + _MARGIN
+    figure = LabelledFigure(figsize=(width, height), facecolor=paper)
+    if title:
+        place = {"x": _MARGIN / width, "y": 1 - _MARGIN / height, "ha": "left", "va": "top"}
+        figure.text(s=title, fontsize=_TITLE, color=ink, **place)
+    top = head
+    for (images, rows, columns, heading), (size, _, _), space in zip(blocks, sizes, above):
+        if heading:
+            place = {"x": left / width, "y": 1 - top / height, "ha": "left", "va": "top"}
+            figure.text(s=heading, fontsize=_LABEL, color=ink, **place)
+        top += space
+        box = (left / width, 1 - (top + size[1]) / height, size[0] / width, size[1] / height)
+        _draw(figure.add_axes(box), images, rows, columns, paper, ink)
+        top += size[1] + _BLOCK
+    return figure
+
+
+def _size(images, cell):
+    """Return width and height in inches of a block."""
+    rows, columns = len(images), max(map(len, images))
+    height, width = _shape(images)[:2]
+    return cell * (columns + _GAP * (columns - 1)), cell * height / width * (
+        rows + _GAP * (rows - 1)
+    )
+
+
+def _shape(images):
+    return next(image.shape for row in images for image in row if image is not None)
+
+
+def _draw(axes, images, rows, columns, paper, ink):
+    """Draw images, each in a rectangle of width 1, so that no pixel of a gap is needed."""
+    height, width = _shape(images)[:2]
+    step_x, step_y = 1 + _GAP, height / width + _GAP * height / width
+    many = max(map(len, images))
+    for r, row in enumerate(images):
+        for c, image in enumerate(row):
+            if image is None:
+                continue
+            pixels = np.clip(to_pixels(image), 0, 1)
+            pixels = pixels if pixels.shape[-1] == 3 else pixels[..., :1].repeat(3, axis=-1)
+            left, top = c * step_x, r * step_y
+            extent = (left, left + 1, top + height / width, top)
+            axes.imshow(pixels, extent=extent, interpolation="nearest", aspect="auto")
+    axes.set_xlim(0, (many - 1) * step_x + 1)
+    axes.set_ylim((len(images) - 1) * step_y + height / width, 0)
+    axes.set_facecolor(paper)
+    axes.spines[:].set_visible(False)
+    axes.xaxis.tick_top()
+    axes.set_xticks(np.arange(len(columns or ())) * step_x + 0.5, columns or ())
+    axes.set_yticks(np.arange(len(rows or ())) * step_y + height / width / 2, rows or ())
+    axes.tick_params(length=0, pad=3, labelsize=_LABEL, colors=ink)
+
+
+def plot_samples(
+    model: Any,
+    n: int | None = None,
+    *,
+    capsule: int | None = None,
+    mode: str | None = None,
+    domain: str | None = None,
+    seed: int = 0,
+    cell: float = 0.6,
+    theme: str = "light",
+) -> Any:
+    """Return a figure of random images, one column per capsule if each image has one.
+
+    Args:
+        model: `GenerativeModel`.
+        n: Integer, the number of images. None: four per capsule, or 40.
+        capsule: Integer, show samples of this capsule only. None: of all.
+        mode, domain: Strings, see `GenerativeModel.sample`.
+        seed: Integer.
+        cell: float, the width of each image in inches.
+        theme: `"light"` or `"dark"`.
+
+    Returns:
+        `matplotlib.figure.Figure`; `savefig("x.pdf")` or `savefig("x.svg")` saves it.
+
+    Raises:
+        BadUse: If an argument is out of range or unknown.
+    """
+    mode, domain = model.resolve_mode(mode, domain)
+    if capsule is not None and mode != "single":
+        raise BadUse(f"`capsule` must be None in mode {mode!r}. Received: capsule={capsule}")
+    columns = model.modes[mode].columns if capsule is None else 10
+    n = n or (4 * columns if capsule is None and mode == "single" else 40)
+    found = model.sample(n, seed, mode, domain, capsule)
+    where = f", domain {domain}" if domain else ""
+    if found.index is None or capsule is not None:
+        title = f"Samples of capsule {capsule}{where}" if capsule is not None else "Samples"
+        rows = [found.images[k : k + columns] for k in range(0, n, columns)]
+        return image_figure([(rows, None, None, None)], title, cell, theme)
+    # Samples of a capsule below each other, in the order in which they were drawn.
+    shown = [found.images[found.index == j] for j in range(model.capsules)]
+    names = [str(j) for j, each in enumerate(shown) if len(each)]
+    shown = [each for each in shown if len(each)]
+    rows = [
+        [each[r] if r < len(each) else None for each in shown] for r in range(max(map(len, shown)))
+    ]
+    title = f"Samples of single capsules{where}: one column per capsule"
+    return image_figure([(rows, None, names, None)], title, cell, theme)
+
+
+def plot_reconstructions(
+    model: Any, images: Any, *, cell: float = 0.6, theme: str = "light"
+) -> Any:
+    """Return a figure of images above their reconstructions from each level of the model.
+
+    Args:
+        model: `GenerativeModel`.
+        images: Array (N, H, W, C) or (N, H, W), uint8 or floats in [0, 1].
+        cell, theme: See `plot_samples`.
+
+    Returns:
+        `matplotlib.figure.Figure`.
+
+    Raises:
+        DataError: If the images have another shape, type or range.
+    """
+    rows = reconstruction_rows(model, images)
+    names = [NAMES.get(name, name.replace("_", " ")) for name in rows]
+    columns = [str(k) for k in range(len(images))]
+    title = "Images and their reconstructions"
+    return image_figure([(list(rows.values()), names, columns, None)], title, cell, theme)
+
+
+def plot_traversal(
+    model: Any,
+    capsule: int | None = None,
+    image: Any = None,
+    *,
+    dimensions: int = 8,
+    steps: int = 9,
+    span: float = 0.5,
+    cell: float = 0.6,
+    theme: str = "light",
+) -> Any:
+    """Return a figure in which each row varies one dimension of a capsule.
+
+    Args:
+        model: `GenerativeModel`.
+        capsule: Integer. None: the most probable capsule of the image, or 0 without one.
+        image: Array (H, W, C), (H, W) or (1, H, W, C), whose code is varied. None: the usual code
+            of the capsule, all others zero.
+        dimensions: Integer, the number of rows; those that vary most in the capsule's samples.
+        steps: Integer, the number of values of each dimension.
+        span: float, each dimension is moved from -span to span.
+        cell, theme: See `plot_samples`.
+
+    Returns:
+        `matplotlib.figure.Figure`.
+
+    Raises:
+        BadUse: If the capsule does not exist, or is not active on the image.
+    """
+    if steps < 2 or dimensions < 1 or not 0 < span <= 2:
+        raise BadUse(
+            "`steps` must be 2 or more, `dimensions` 1 or more and `span` in (0, 2]. "
+            f"Received: steps={steps}, dimensions={dimensions}, span={span}"
+        )
+    if image is None:
+        capsule = 0 if capsule is None else capsule
+        code, order = _typical(model, capsule)
+        what = f"Capsule {capsule} alone, around its usual code"
+    else:
+        image = np.asarray(image)
+        image = image if image.ndim == 4 else image.reshape(1, *model.image_shape)
+        found = model.encode(image)
+        p = found.probabilities[0]
+        capsule = int(p.argmax()) if capsule is None else capsule
+        _check_active(model, capsule, p)
+        code, order = found.capsules[0], _typical(model, capsule)[1]
+        what = f"Capsule {capsule} of an image, probability {p[capsule]:.2f}"
+    chosen = sorted(order[:dimensions])
+    codes = traversal(code, capsule, chosen, steps, span, model.CODES)
+    images = model.decode(codes.reshape(-1, *code.shape)).images
+    images = images.reshape(*codes.shape[:2], *images.shape[1:])
+    columns = [f"{value:+.2g}" for value in np.linspace(-span, span, steps)]
+    rows = [f"dimension {d}" for d in chosen]
+    return image_figure([(images, rows, columns, None)], what, cell, theme)
+
+
+def plot_capsule(
+    model: Any, capsule: int, *, cell: float = 0.6, theme: str = "light", seed: int = 0
+) -> Any:
+    """Return a figure of one capsule: its samples, and its traversals around its usual code.
+
+    Args:
+        model: `GenerativeModel` with samples of single capsules.
+        capsule: Integer.
+        cell, theme: See `plot_samples`.
+        seed: Integer.
+
+    Returns:
+        `matplotlib.figure.Figure`.
+
+    Raises:
+        BadUse: If the capsule does not exist, or the model has no single capsules.
+    """
+    steps, span = 9, 0.5
+    blocks: list[Any] = []
+    domains = model.modes["single"].domains if "single" in model.modes else (None,)
+    # The widest and the narrowest domain: the prior, and where training was.
+    for domain in dict.fromkeys((domains[0], domains[-1])):
+        samples = model.sample(2 * steps, seed, None, domain, capsule).images
+        rows = [samples[:steps], samples[steps:]]
+        blocks.append((rows, None, None, f"samples, domain {domain}"))
+    code, order = _typical(model, capsule)
+    chosen = sorted(order[:6])
+    codes = traversal(code, capsule, chosen, steps, span, model.CODES)
+    images = model.decode(codes.reshape(-1, *code.shape)).images
+    images = images.reshape(*codes.shape[:2], *images.shape[1:])
+    columns = [f"{value:+.2g}" for value in np.linspace(-span, span, steps)]
+    rows = [f"dimension {d}" for d in chosen]
+    blocks.append((images, rows, columns, "one dimension varied, the others as usual"))
+    return image_figure(blocks, f"Capsule {capsule}", cell, theme)
+
+
+def _typical(model, capsule):
+    """Return the usual code (J, E) of a capsule alone, and its dimensions by their variation."""
+    if "single" not in model.modes:
+        codes = model.sample(_TYPICAL, 0).capsules
+    else:
+        domain = model.modes["single"].domains[-1]
+        codes = np.asarray(model.draw_capsule(capsule, _TYPICAL, 0, domain)["capsules"])
+    code, own = codes.mean(axis=0), codes[:, capsule]
+    if model.CODES == "ball":
+        # Vectors of many directions have a short mean, so the usual length is restored.
+        usual = np.linalg.norm(own, axis=-1).mean()
+        code[capsule] *= usual / max(np.linalg.norm(code[capsule]), 1e-12)
+    return code, np.argsort(-own.std(axis=0), kind="stable").tolist()
+
+
+def _check_active(model, capsule, probabilities):
+    """Raise `BadUse` unless a capsule exists and is active."""
+    if not 0 <= capsule < model.capsules:
+        raise BadUse(
+            f"`capsule` must be an index of {model.capsules} capsules, from 0. "
+            f"Received: capsule={capsule}"
+        )
+    if model.capsules > 1 and probabilities[capsule] < _ACTIVE:
+        active = np.argsort(-probabilities)[:3]
+        listed = ", ".join(f"{j} ({probabilities[j]:.2f})" for j in active)
+        raise BadUse(
+            f"`capsule` must be active on the image. Received: capsule={capsule}, whose "
+            f"probability is {probabilities[capsule]:.2g}. The most probable capsules are {listed}."
+        )

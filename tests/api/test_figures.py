@@ -1,0 +1,165 @@
+"""Labelled figures of models.
+
+Rejected: images that are not the model's; cells of another size than asked; a column under another
+capsule's label; changed settings of matplotlib.
+"""
+
+import matplotlib
+import numpy as np
+import pytest
+
+import keras_capsule_poe as kcp
+from keras_capsule_poe.errors import BadUse, DataError
+from keras_capsule_poe.figures import THEMES, image_figure
+
+SHAPE = (20, 22, 1)
+
+
+@pytest.fixture(scope="module")
+def model(small_product):
+    return small_product(SHAPE)
+
+
+@pytest.fixture(scope="module")
+def machine():
+    machine = kcp.RestrictedBoltzmannMachine(6)
+    model = kcp.ImageBoltzmannMachine(machine, (4, 4, 1), particles=3, burn_in=2)
+    model.build()
+    return model
+
+
+def images(n):
+    return np.random.default_rng(0).integers(256, size=(n, *SHAPE)).astype("uint8")
+
+
+def labels(axes):
+    return [
+        [tick.get_text() for tick in each.get_ticklabels()] for each in (axes.xaxis, axes.yaxis)
+    ]
+
+
+def shown(axes):
+    """Pixels of each image of a panel, in the order of drawing, one channel."""
+    return [np.asarray(image.get_array())[..., :1] for image in axes.get_images()]
+
+
+def test_samples_have_a_column_per_capsule(model):
+    figure = model.plot_samples(10, seed=3)
+    (axes,) = figure.axes
+    found = model.sample(10, seed=3)
+    assert labels(axes) == [[str(j) for j in range(model.capsules)], []]
+    # Drawn row by row: the first row has the first sample of each capsule.
+    first = [found.images[found.index == j][0] for j in range(model.capsules)]
+    np.testing.assert_allclose(shown(axes)[: model.capsules], np.clip(first, 0, 1), atol=1e-6)
+    assert "one column per capsule" in figure.texts[0].get_text()
+
+
+@pytest.mark.parametrize("cell", [0.3, 1.0])
+def test_each_cell_is_as_large_as_asked(model, cell):
+    figure = model.plot_reconstructions(images(3), cell=cell)
+    (axes,) = figure.axes
+    left, right, *_ = axes.get_images()[0].get_extent()
+    width = figure.get_size_inches()[0] * axes.get_position().width
+    assert width * (right - left) / np.ptp(axes.get_xlim()) == pytest.approx(cell)
+    height = figure.get_size_inches()[1] * axes.get_position().height
+    bottom, top = axes.get_images()[0].get_extent()[2:]
+    ratio = height * (bottom - top) / np.ptp(axes.get_ylim()) / cell
+    assert ratio == pytest.approx(SHAPE[0] / SHAPE[1])
+
+
+def test_reconstructions_are_under_their_originals(model):
+    x = images(3)
+    (axes,) = model.plot_reconstructions(x).axes
+    columns, rows = labels(axes)
+    assert columns == ["0", "1", "2"] and rows[0] == "original" and "whole code" in rows
+    np.testing.assert_allclose(shown(axes)[:3], x / 255, atol=1e-6)
+    whole = 3 * rows.index("whole code")
+    np.testing.assert_allclose(
+        shown(axes)[whole : whole + 3], np.clip(model.reconstruct(x).images, 0, 1), atol=1e-5
+    )
+
+
+def test_a_traversal_of_an_image(model):
+    x = images(1)
+    capsule = int(model.encode(x).winners[0])
+    (axes,) = model.plot_traversal(image=x[0], steps=5, dimensions=2, span=0.4).axes
+    columns, rows = labels(axes)
+    assert columns == ["-0.4", "-0.2", "+0", "+0.2", "+0.4"]
+    assert len(rows) == 2 and all(row.startswith("dimension ") for row in rows)
+    # The middle column is the image's own reconstruction.
+    np.testing.assert_allclose(
+        shown(axes)[2], np.clip(model.reconstruct(x).images[0], 0, 1), atol=1e-5
+    )
+    assert f"Capsule {capsule} of an image" in axes.figure.texts[0].get_text()
+
+
+def test_a_capsule_that_is_off_is_refused_with_those_that_are_on(model, monkeypatch):
+    found = model.encode(images(1))
+    p = np.array([[0.02, 0.9, 0.3, 0.01, 0.0]], "float32")
+    codes = type(found)(found.capsules, p, found.free_energy)
+    monkeypatch.setattr(type(model), "encode", lambda self, images: codes)
+    said = r"capsule=3, whose probability is 0.01. The most probable capsules are 1 \(0.90\), 2"
+    with pytest.raises(BadUse, match=said):
+        model.plot_traversal(3, images(1)[0])
+
+
+def test_a_capsule_has_samples_and_traversals(model):
+    figure = model.plot_capsule(2)
+    headings = [text.get_text() for text in figure.texts]
+    assert headings[0] == "Capsule 2" and "samples, domain prior" in headings
+    prior = model.sample(18, 0, None, "prior", 2).images
+    np.testing.assert_allclose(shown(figure.axes[0]), np.clip(prior, 0, 1), atol=1e-6)
+    assert labels(figure.axes[-1])[1][0].startswith("dimension ")
+
+
+def test_a_machine_has_samples_and_traversals_of_its_one_capsule(machine):
+    assert len(machine.plot_samples(7).axes[0].get_images()) == 7
+    assert len(machine.plot_traversal(steps=3).axes[0].get_images()) == 6 * 3
+    with pytest.raises(BadUse, match="`capsule` must be None in mode 'joint'"):
+        machine.plot_samples(3, capsule=0)
+
+
+@pytest.mark.parametrize("theme", list(THEMES))
+def test_themes_and_files(model, tmp_path, theme):
+    before = dict(matplotlib.rcParams)
+    figure = model.plot_samples(5, theme=theme)
+    for name in ("a.pdf", "a.svg", "a.png"):
+        figure.savefig(tmp_path / name)
+        assert (tmp_path / name).stat().st_size > 1000
+    assert dict(matplotlib.rcParams) == before
+    assert matplotlib.colors.to_hex(figure.get_facecolor()) == THEMES[theme][0]
+
+
+def test_a_notebook_shows_figures_and_models(model):
+    png = b"\x89PNG"
+    assert model.plot_samples(5)._repr_png_().startswith(png)
+    assert model._repr_png_().startswith(png)
+    assert kcp.ProductOfExpertCapsules()._repr_png_() is None
+
+
+def test_colours_stay():
+    pixels = np.random.default_rng(0).uniform(size=(4, 5, 3))
+    figure = image_figure([([[pixels]], None, None, None)])
+    np.testing.assert_allclose(figure.axes[0].get_images()[0].get_array(), pixels)
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"cell": 0}, "`cell` must be from 0.05 to 20 inches. Received: cell=0"),
+        ({"theme": "blue"}, "`theme` must be 'light' or 'dark'. Received: theme='blue'"),
+        ({"capsule": 9}, "`capsule` must be an index of 5 capsules"),
+        ({"mode": "odd"}, "`mode` must be one of"),
+        ({"n": -1}, "`n` must be one or more"),
+    ],
+)
+def test_bad_arguments_are_named(model, options, words):
+    with pytest.raises(ValueError, match=words):
+        model.plot_samples(**options)
+
+
+def test_bad_images_and_steps_are_named(model):
+    with pytest.raises(DataError, match=r"must have shape \(N, 20, 22, 1\)"):
+        model.plot_reconstructions(images(2)[:, :5])
+    with pytest.raises(BadUse, match="`steps` must be 2 or more"):
+        model.plot_traversal(1, steps=1)
