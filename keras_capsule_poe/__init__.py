@@ -86,6 +86,7 @@ _MODULES = (
     "plotting",
     "sampling",
     "serving",
+    "sklearn",
     "training",
 )
 

@@ -37,6 +37,7 @@ MAY = {
     "models.capsnet": {"models.base", *BASE},
     "models.matrix_capsules": {"models.base", *BASE},
     "families": {"errors"},
+    "sklearn": {"models.capsule_poe", "models.base", "layers", "training"},
     "pretrained": {"families", "models.base", "training", "data", "errors"},
     "evaluation": {
         "models.base", "models.boltzmann", "layers", "core", "metrics", "data", "plotting",
