@@ -83,7 +83,7 @@ class CapsuleEncoder(ContrastiveModel):
             )
         self.experts = experts
         self.frames = ExpertFrames(dtype="float32", name="frames")
-        self.balance = balance and share("balance", balance)
+        self.balance = share("balance", balance, or_zero=True)
         self.bias_rate = real_number("bias_rate", bias_rate, above=0)
         self.chain_steps = whole_number("chain_steps", chain_steps)
         self.free_energy_tracker = keras.metrics.Mean(name="free_energy")

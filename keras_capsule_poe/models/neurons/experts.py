@@ -63,7 +63,7 @@ class NeuronExperts(HarmoniumModel):
                 "`balance` moves the routing bias: give the machine use_routing_bias=True. "
                 f"Received: balance={balance}"
             )
-        self.balance = balance and share("balance", balance)
+        self.balance = share("balance", balance, or_zero=True)
         self.rarest_usage = ExpertUsage(name="rarest_usage")
 
     def departure(self, v):
