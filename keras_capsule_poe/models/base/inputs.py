@@ -12,8 +12,7 @@ from keras import ops
 # Rounding of byte / 255 may give slightly more than one.
 ROUNDING = 1e-3
 PIXELS, FINITE = (0.0, 1.0), (-np.inf, np.inf)
-_HINTS = {PIXELS: "Divide bytes by 255", FINITE: "Replace or drop the missing values"}
-_FAILED = re.compile(r"\[(`[a-z_]+` must [^\]]*\][^\]]*)\] \[(\S+)\] \[(\S+)\]")
+_FAILED = re.compile(r"(`x` must have finite values.*?Received:)\] \[(\S+)\] \[(\S+)\]")
 
 
 def is_array(x):
@@ -27,7 +26,8 @@ def is_known(x):
 
 
 def _rule(name, bounds):
-    return f"`{name}` must have finite values in [{bounds[0]:g}, {bounds[1]:g}]. Received: values"
+    where = "" if bounds == FINITE else f" in [{bounds[0]:g}, {bounds[1]:g}]"
+    return f"`{name}` must have finite values{where}. Received:"
 
 
 def check_values(x, name="x", bounds=PIXELS, bytes_too=False):
@@ -45,16 +45,25 @@ def check_values(x, name="x", bounds=PIXELS, bytes_too=False):
                 "Cast zeros and ones to float32"
             )
         return
-    if not (
-        low >= bounds[0] - ROUNDING and high <= bounds[1] + ROUNDING and np.isfinite(low + high)
-    ):
-        hint = _HINTS[bounds] + (", or give them as uint8" if bytes_too else "")
-        raise ValueError(f"{_rule(name, bounds)} from {low:g} to {high:g}. {hint}")
+    if not _are_inside(low, high, bounds):
+        raise ValueError(_message(_rule(name, bounds), low, high, bytes_too))
+
+
+def _are_inside(low, high, bounds):
+    is_inside = low >= bounds[0] - ROUNDING and high <= bounds[1] + ROUNDING
+    return is_inside and np.isfinite(low + high)
+
+
+def _message(rule, low, high, bytes_too):
+    if not np.isfinite(low + high):
+        return f"{rule} NaN or infinity. Replace or drop such values"
+    hint = "Divide bytes by 255" + (", or give them as uint8" if bytes_too else "")
+    return f"{rule} values from {low:g} to {high:g}. {hint}"
 
 
 def _extremes(x):
     """Return the smallest and the largest value of an array, floats; NaN if one is NaN."""
-    if isinstance(x, np.ndarray):
+    if hasattr(x, "min"):
         with np.errstate(invalid="ignore"):
             return float(x.min()), float(x.max())
     return tuple(float(ops.cast(found(x), "float32")) for found in (ops.min, ops.max))
@@ -94,9 +103,8 @@ def plain_errors(bytes_too=False):
         found = _FAILED.search(str(error))
         if found is None:
             raise
-        hint = "Divide bytes by 255" + (", or give them as uint8" if bytes_too else "")
         rule, low, high = found.groups()
-        raise ValueError(f"{rule} from {low} to {high}. {hint}") from None
+        raise ValueError(_message(rule, float(low), float(high), bytes_too)) from None
 
 
 def first_inputs(x):
@@ -121,3 +129,13 @@ def first_inputs(x):
 def is_tf_dataset(x):
     """Return whether x is a `tf.data.Dataset` that can be mapped."""
     return hasattr(x, "element_spec") and hasattr(x, "map")
+
+
+def checked(x, bounds=PIXELS, bytes_too=False):
+    """Return `(x, first)` as `first_inputs`, with the values checked now or as they are read."""
+    x, first = first_inputs(x)
+    if is_tf_dataset(x):
+        x = checked_dataset(x, bounds, bytes_too)
+    elif first is not None:
+        check_values(first, "x", bounds, bytes_too)
+    return x, first

@@ -222,17 +222,11 @@ class Supervised(Exportable, SharedOutGradients, CapsuleClassifier):
 
     def _begin(self, x, y=None, labelled=True):
         """Check data and build what a step needs; return the data as `fit` takes them."""
-        x, first = inputs.first_inputs(x)
-        if first is not None and not isinstance(first, dict):
+        x, first = inputs.checked(x, bytes_too=True)
+        if inputs.is_array(first):
             self._check_images(first)
-        if inputs.is_array(x):
-            inputs.check_values(x, bytes_too=True)
-            if labelled and y is None:
-                raise ValueError(_NO_LABELS)
-        elif inputs.is_tf_dataset(x):
-            x = inputs.checked_dataset(x, bytes_too=True)
-        elif inputs.is_known(first):
-            inputs.check_values(first, bytes_too=True)
+        if labelled and y is None and inputs.is_array(x):
+            raise ValueError(_NO_LABELS)
         if not self.built:
             strategy = getattr(self, "distribute_strategy", None)
             with strategy.scope() if strategy else contextlib.nullcontext():
