@@ -16,7 +16,7 @@ from keras_capsule_poe.core.sharding import drop_rows
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.layers.convolutions import FastConv2D, FastConv2DTranspose
 from keras_capsule_poe.models.base.contrastive import FittedModel
-from keras_capsule_poe.models.base.inputs import PIXELS, check_values, is_array
+from keras_capsule_poe.models.base.inputs import PIXELS, check_values, in_a_row, is_array
 from keras_capsule_poe.models.base.protocols import deserialized
 from keras_capsule_poe.models.base.replicas import SharedOutGradients
 
@@ -232,14 +232,14 @@ class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
         Raises:
             ValueError: If pixels are not finite or out of range.
         """
-        x = _pixels(x)
+        x, kwargs = _pixels(x), _with_weights(kwargs)
         # Keras needs targets here: a strategy computes a loss before `train_step`, and without
         # targets Keras drops the sample weights.
         return super().fit(x, _targets(x, y), **kwargs)
 
     def evaluate(self, x=None, y=None, **kwargs):
         """Evaluate as `keras.Model.evaluate`, with the images as default targets."""
-        x = _pixels(x)
+        x, kwargs = _pixels(x), _with_weights(kwargs)
         return super().evaluate(x, _targets(x, y), **kwargs)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, **options):
@@ -295,6 +295,12 @@ def _pixels(x):
         return x
     check_values(x, bytes_too=True)
     return to_pixels(x)
+
+
+def _with_weights(options):
+    """Return options with sample weights (N,)."""
+    weights = options.get("sample_weight")
+    return options if weights is None else {**options, "sample_weight": in_a_row(weights)}
 
 
 def _targets(x, y):

@@ -139,3 +139,10 @@ def checked(x, bounds=PIXELS, bytes_too=False):
     elif first is not None:
         check_values(first, "x", bounds, bytes_too)
     return x, first
+
+
+def in_a_row(weights):
+    """Return sample weights (N, 1) as (N,): Keras traces a step for weights of one rank."""
+    if is_array(weights) and tuple(weights.shape[1:]) == (1,):
+        return ops.convert_to_numpy(weights).reshape(-1) if is_known(weights) else weights[:, 0]
+    return weights

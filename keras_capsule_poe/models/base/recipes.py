@@ -1,12 +1,14 @@
 """Networks of recipes, for training by Keras alone."""
 
+import random
+
 import keras
 
 from keras_capsule_poe.core.numerics import one_of, whole_number
 from keras_capsule_poe.training.config import RunConfig
 
 
-def network_of(family, section, build_model, name, image_shape, classes, seed=0):
+def network_of(family, section, build_model, name, image_shape, classes):
     """Return the capsule network of a family's recipe for images of a shape, built.
 
     Raises:
@@ -19,7 +21,8 @@ def network_of(family, section, build_model, name, image_shape, classes, seed=0)
     ]
     config = RunConfig(family, one_of("name", name, tuple(recipes)))
     config.set(f"{section}.classes", whole_number("classes", classes))
-    config.set("seed", whole_number("seed", seed, least=0))
+    # As initializers of Keras do without a seed: `keras.utils.set_random_seed` repeats it.
+    config.set("seed", random.randint(1, 10**9))
     shape = tuple(image_shape)
     if len(shape) != 3:
         raise ValueError(

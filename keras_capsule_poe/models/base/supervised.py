@@ -184,23 +184,33 @@ class Supervised(Exportable, SharedOutGradients, CapsuleClassifier):
         Raises:
             ValueError: If labels are missing or images have wrong shapes or values.
         """
-        x, y = self._begin(x, y)
-        given = kwargs.get("validation_data")
+        x, y, options = self._options("fit", x, y, args, kwargs)
+        given = options.get("validation_data")
         if isinstance(given, (tuple, list)):
-            images, labels, *more = given
-            kwargs["validation_data"] = (*self._begin(images, labels), *more)
+            images, labels, *weights = given
+            row = [inputs.in_a_row(each) for each in weights]
+            options["validation_data"] = (*self._begin(images, labels), *row)
         elif given is not None:
-            kwargs["validation_data"] = self._begin(given)[0]
+            options["validation_data"] = self._begin(given)[0]
         with inputs.plain_errors(bytes_too=True):
-            return super().fit(x, y, *args, **kwargs)
+            return super().fit(x, y, **options)  # type: ignore[misc]
 
     def evaluate(self, x=None, y=None, *args, **kwargs):
         """Evaluate as `keras.Model.evaluate`, on the data of `fit`."""
         # `fit` has checked its validation data once.
-        if not kwargs.get("_use_cached_eval_dataset"):
-            x, y = self._begin(x, y)
-        with inputs.plain_errors(bytes_too=True):
+        if kwargs.get("_use_cached_eval_dataset"):
             return super().evaluate(x, y, *args, **kwargs)
+        x, y, options = self._options("evaluate", x, y, args, kwargs)
+        with inputs.plain_errors(bytes_too=True):
+            return super().evaluate(x, y, **options)
+
+    def _options(self, method, x, y, args, kwargs):
+        """Return checked data, and all other arguments of a method of Keras by name."""
+        names = list(inspect.signature(getattr(keras.Model, method)).parameters)[3:]
+        options = {**dict(zip(names, args)), **kwargs}
+        if "sample_weight" in options:
+            options["sample_weight"] = inputs.in_a_row(options["sample_weight"])
+        return *self._begin(x, y), options
 
     def predict(self, x, *args, **kwargs):
         """Return class probabilities (N, J) of images; arguments as `keras.Model.predict`."""
@@ -237,19 +247,21 @@ class Supervised(Exportable, SharedOutGradients, CapsuleClassifier):
         return x, y
 
     def _checked_labels(self, y):
-        """Return labels; raise `ValueError` if integers are not those of a class."""
-        labels = whole_image_labels(y)
-        if isinstance(labels, list):
-            y = labels = np.asarray(labels)
-        classes = self.classes
-        if inputs.is_known(labels) and len(labels) and _are_integers(labels.shape, classes):
-            low, high = (float(ops.cast(f(labels), "float32")) for f in (ops.min, ops.max))
-            if not (0 <= low and high < max(classes, 2)):
-                raise ValueError(
-                    f"`y` must hold integers from 0 to {max(classes, 2) - 1}, one of {classes} "
-                    f"classes. Received: values from {low:g} to {high:g}"
-                )
-        return y
+        """Return labels as zeros and ones; raise `ValueError` if integers are not of a class."""
+        labels, classes = whole_image_labels(y), self.classes
+        labels = np.asarray(labels) if isinstance(labels, list) else labels
+        if not inputs.is_known(labels) or not _are_integers(labels.shape, classes):
+            return y
+        most = max(classes, 2) - 1
+        labels = ops.convert_to_numpy(labels).reshape(-1)
+        if not np.isin(labels, np.arange(most + 1)).all():
+            raise ValueError(
+                f"`y` must hold integers from 0 to {most}, for {classes} classes. "
+                f"Received: values from {labels.min()} to {labels.max()}"
+            )
+        # Always of one rank: Keras would trace a step for labels of any rank, without a shape.
+        whole = np.asarray(class_labels(labels, np.empty((0, classes))), "float32")
+        return (whole, *y[1:]) if _is_label_tuple(y) else whole
 
     @property
     def classes(self):
@@ -283,11 +295,17 @@ _NO_LABELS = (
 )
 
 
+def _is_label_tuple(y):
+    """Return whether labels are of images composed of parts, see `CapsNet`."""
+    is_tuple = isinstance(y, (tuple, list)) and len(y) == 3
+    return is_tuple and (inputs.is_array(y[0]) or y[1] is None)
+
+
 def whole_image_labels(y):
     """Return the labels of whole images, also from a label tuple of images composed of parts."""
     if y is None:
         raise ValueError(_NO_LABELS)
-    return y[0] if isinstance(y, (tuple, list)) and len(y) == 3 else y
+    return y[0] if _is_label_tuple(y) else y
 
 
 def _are_integers(shape, classes):

@@ -90,16 +90,13 @@ class CapsNet(DecodedClassifier, keras.Model):
         self.set_decoder(decoder, image_shape, reconstruction_weight)
 
     @classmethod
-    def from_recipe(
-        cls, name: str, input_shape: tuple[int, int, int], classes: int, seed: int = 0
-    ) -> "CapsNet":
+    def from_recipe(cls, name: str, input_shape: tuple[int, int, int], classes: int) -> "CapsNet":
         """Create the network of a recipe, which `capspoe train` trains with the same settings.
 
         Args:
             name: str, a recipe of capsules, such as `"small"` or `"paper"`.
             input_shape: Tuple (H, W, C), shape of the images.
             classes: int, number of classes J.
-            seed: int, for the initial weights.
 
         Returns:
             `CapsNet`, built but not compiled.
@@ -116,7 +113,7 @@ class CapsNet(DecodedClassifier, keras.Model):
         >>> model.predict(images, verbose=0).shape
         (6, 3)
         """
-        return network_of(FAMILY, "capsnet", _build, name, input_shape, classes, seed)
+        return network_of(FAMILY, "capsnet", _build, name, input_shape, classes)
 
     def build(self, input_shape=None):
         if self.built:

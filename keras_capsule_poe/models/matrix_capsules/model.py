@@ -86,7 +86,7 @@ class MatrixCapsNet(DecodedClassifier, keras.Model):
 
     @classmethod
     def from_recipe(
-        cls, name: str, input_shape: tuple[int, int, int], classes: int, seed: int = 0
+        cls, name: str, input_shape: tuple[int, int, int], classes: int
     ) -> "MatrixCapsNet":
         """Create the network of a recipe, which `capspoe train` trains with the same settings.
 
@@ -96,7 +96,6 @@ class MatrixCapsNet(DecodedClassifier, keras.Model):
             name: str, a recipe of capsules, such as `"small"` or `"paper"`.
             input_shape: Tuple (H, W, C), shape of the images.
             classes: int, number of classes J.
-            seed: int, for the initial weights.
 
         Returns:
             `MatrixCapsNet`, built but not compiled.
@@ -113,7 +112,7 @@ class MatrixCapsNet(DecodedClassifier, keras.Model):
         >>> model.predict(images, verbose=0).shape
         (6, 3)
         """
-        return network_of(FAMILY, "matrix", _build, name, input_shape, classes, seed)
+        return network_of(FAMILY, "matrix", _build, name, input_shape, classes)
 
     def build(self, input_shape=None):
         if self.built:
