@@ -263,8 +263,12 @@ def test_many_images_are_taken_some_at_a_time(make, monkeypatch):
 
 @pytest.mark.parametrize(
     "kind, name, shape",
-    [(CapsNet, "small", (28, 28, 1)), (CapsNet, "shared", (20, 20, 3)), (MatrixCapsNet, "small", (16, 16, 1))],
-)  # fmt: skip
+    [
+        (CapsNet, "small", (28, 28, 1)),
+        (CapsNet, "shared", (20, 20, 3)),
+        (MatrixCapsNet, "small", (16, 16, 1)),
+    ],
+)
 def test_networks_of_recipes(kind, name, shape):
     model = kind.from_recipe(name, shape, 3)
     assert type(model) is kind and model.built and model.capsules == 3
