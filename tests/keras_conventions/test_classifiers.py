@@ -304,3 +304,31 @@ def test_a_network_of_a_recipe_is_that_of_the_command():
 def test_recipes_that_do_not_exist(arguments, wanted):
     with pytest.raises(ValueError, match=wanted):
         CapsNet.from_recipe(*arguments)
+
+
+PROGRAM = """
+import numpy as np
+from keras_capsule_poe import *
+x, y = np.random.default_rng(0).uniform(size=(16, 12, 12, 1)).astype("float32"), np.arange(16) % 4
+primary = keras.Sequential([keras.layers.Conv2D(4, 3), ConvCapsules(2, 3, kernel_size=5)])
+routing = RoutingLayer(4, 4, implementation="plain")
+model = CapsNet(primary, routing, (12, 12, 1), DenseDecoder((12, 12, 1), (6,)))
+model.compile("adam", metrics=["accuracy", keras.metrics.AUC(name="auc")])
+stop = keras.callbacks.EarlyStopping("val_accuracy")
+options = {"validation_data": (x, y[:, None]), "callbacks": [stop], "verbose": 0}
+history = model.fit(x, y, sample_weight=np.ones((16, 1)), **options).history
+assert {"val_accuracy", "val_auc", "squared_error"} < set(history)
+p = model.predict((255 * x).astype("uint8"), verbose=0)
+assert p.shape == (16, 4)
+try:
+    model.fit(255 * x, y, verbose=0)
+except ValueError as error:
+    assert "`x` must have finite values in [0, 1]" in str(error)
+else:
+    raise AssertionError("bytes were taken for pixels")
+"""
+
+
+@pytest.mark.parametrize("backend", [pytest.param("jax", marks=pytest.mark.long), "torch"])
+def test_conventions_on_other_backends(run_on, backend):
+    run_on(backend, PROGRAM)

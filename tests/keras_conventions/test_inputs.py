@@ -14,11 +14,15 @@ from keras_capsule_poe import (
     CapsuleEncoder,
     CapsulePoE,
     ConvAutoencoder,
+    DeepBeliefNetwork,
     EMCapsules,
     HarmoniumModel,
+    ImageBoltzmannMachine,
     NeuronExperts,
     NeuronPoE,
+    PrimaryCapsules,
     PrimaryMatrixCapsules,
+    ProductOfExpertNeurons,
     RestrictedBoltzmannMachine,
     RoutingLayer,
     SpreadLoss,
@@ -231,6 +235,33 @@ def test_tests_report_only_what_they_measure():
     history = tempered.fit(VISIBLE, validation_data=(VISIBLE,), verbose=0).history
     assert {"exchange_rate", "update_size"} < set(history)
     assert not {"val_exchange_rate", "val_update_size"} & set(history)
+
+
+def test_other_models_export_once_they_are_built(tmp_path):
+    layers = [HarmoniumModel(RestrictedBoltzmannMachine(units)) for units in (3, 2)]
+    network = DeepBeliefNetwork(layers)
+    network.build((None, 6))
+    network.export(tmp_path / "network", verbose=False)
+    rbm = ImageBoltzmannMachine(RestrictedBoltzmannMachine(3), (6, 6, 1))
+    rbm.build((None, 6, 6, 1))
+    rbm.export(tmp_path / "rbm", verbose=False)
+
+
+def test_expert_neurons_in_half_precision():
+    """Rejects primary capsules of float32 weights and half-precision features."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        autoencoder, primary = ConvAutoencoder(filters=4), PrimaryCapsules(4)
+        autoencoder.build((None, 20, 20, 1))
+        primary.adapt([np.asarray(autoencoder.encode(PIXELS)).astype("float32")])
+        experts = NeuronExperts(NeuronPoE(3, 2, implementation="plain"))
+        model = ProductOfExpertNeurons(autoencoder, primary, experts)
+        model.build((None, 20, 20, 1))
+        assert model.code(PIXELS)["probabilities"].shape == (16, 3)
+        assert model.reconstruct(PIXELS)["images"].shape == PIXELS.shape
+    finally:
+        keras.config.set_dtype_policy(before)
 
 
 # Layers and losses

@@ -10,6 +10,7 @@ from keras import ops
 from keras_capsule_poe._types import Seed, Tensor
 from keras_capsule_poe.core.randomness import StatelessSeed, capsule_order, step_seed
 from keras_capsule_poe.errors import BadUse
+from keras_capsule_poe.models.base.exportable import Exportable
 
 
 class CapsuleClassifier:
@@ -73,7 +74,7 @@ class Mode:
     domain_notes: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
-class GenerativeModel:
+class GenerativeModel(Exportable):
     """Protocol of image models with capsule codes that the tools of this package use.
 
     It is a mixin for a `keras.Model`. A subclass implements the methods that raise
