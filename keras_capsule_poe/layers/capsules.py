@@ -82,7 +82,7 @@ class CapsuleLength(keras.layers.Layer):
 
     def call(self, inputs, mask=None):
         lengths = ops.cast(length(inputs), self.compute_dtype)
-        return lengths if mask is None else ops.where(mask, lengths, ops.zeros_like(lengths))
+        return lengths if mask is None else ops.where(ops.cast(mask, "bool"), lengths, 0)
 
     def compute_output_shape(self, input_shape):
         return tuple(input_shape)[:-1]

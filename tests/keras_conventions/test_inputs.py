@@ -115,6 +115,22 @@ def test_data_sets_train_as_arrays_do(make, images, labels, source):
     assert found[0] == {name: pytest.approx(value, rel=1e-6) for name, value in found[1].items()}
 
 
+def test_data_sets_of_unknown_rank(make, images, labels):
+    """Rejects a check that needs a rank."""
+    y = np.eye(4, dtype="float32")[labels]
+
+    def batches():
+        yield images, y
+
+    kinds = (tf.TensorSpec(None, "float32"), tf.TensorSpec(None, "float32"))
+    data = tf.data.Dataset.from_generator(batches, output_signature=kinds)
+    data = data.map(lambda x, y: (tf.ensure_shape(x, (None, 12, 12, 1)), y))
+    model = make()
+    model.compile("adam")
+    options = {"steps_per_epoch": 1, "shuffle": False, "verbose": 0}
+    assert np.isfinite(model.fit(data.repeat(), **options).history["loss"])
+
+
 @pytest.mark.parametrize("as_dataset", [False, True])
 def test_bytes_of_dtype_uint8_are_pixels(make, images, labels, as_dataset):
     grey, found = (255 * images).astype("uint8"), []

@@ -180,8 +180,9 @@ class ConvClassifier(Supervised, keras.Model):
     """Classifier around any network from images to logits, with the interface of `CapsNet`.
 
     The loss is the cross-entropy of the softmax. Compile with an optimizer and no loss. Fit on
-    images and labels (B, J) of zeros and ones, or on the label tuples of a `CapsNet`. The classes
-    of one image have equal target probabilities.
+    images and labels, integers (B,) or zeros and ones (B, J), or on the label tuples of a
+    `CapsNet`. The classes of one image have equal target probabilities. `predict` returns class
+    probabilities (B, J).
 
     Args:
         network: Layer or model from images (B, H, W, C) to logits (B, J), or its config.

@@ -60,7 +60,7 @@ class FittedModel(Exportable):
         """Check the data, build the model if needed, and return the data as `fit` takes them."""
         self._need_backend()
         x, first = inputs.checked(x, self.bounds)
-        if not self.built and hasattr(first, "shape"):
+        if not self.built and inputs.has_rank(first):
             strategy = getattr(self, "distribute_strategy", None)
             with strategy.scope() if strategy else contextlib.nullcontext():
                 self.build((None, *first.shape[1:]))

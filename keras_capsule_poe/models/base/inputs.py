@@ -20,6 +20,11 @@ def is_array(x):
     return hasattr(x, "shape") and hasattr(x, "dtype")
 
 
+def has_rank(x):
+    """Return whether x is an array, tensor or spec whose number of axes is known."""
+    return is_array(x) and getattr(x.shape, "rank", 0) is not None
+
+
 def is_known(x):
     """Return whether the values of x can be read now: not those of a graph."""
     return isinstance(x, np.ndarray) or (is_array(x) and hasattr(x, "numpy"))

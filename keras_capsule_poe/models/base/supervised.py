@@ -90,6 +90,8 @@ class Supervised(Exportable, SharedOutGradients, CapsuleClassifier):
         return ops.cast(ops.cast(images, "float32") / 255, self.compute_dtype)
 
     def _check_images(self, images, name="x"):
+        if not inputs.has_rank(images):
+            return
         shape, wanted = tuple(images.shape), self.batch_shape
         # A view crops images of several sizes to one.
         wanted = wanted if self.view is None else (None, None, None, wanted[3])
@@ -233,7 +235,7 @@ class Supervised(Exportable, SharedOutGradients, CapsuleClassifier):
     def _begin(self, x, y=None, labelled=True):
         """Check data and build what a step needs; return the data as `fit` takes them."""
         x, first = inputs.checked(x, bytes_too=True)
-        if inputs.is_array(first):
+        if first is not None:
             self._check_images(first)
         if labelled and y is None and inputs.is_array(x):
             raise ValueError(_NO_LABELS)
@@ -317,6 +319,8 @@ def class_labels(y, probabilities):
     """Return labels (B, J) of zeros and ones, from such labels or from integers (B,) or (B, 1)."""
     labels, classes = whole_image_labels(y), probabilities.shape[1]
     labels = ops.convert_to_tensor(labels)
+    if not inputs.has_rank(labels):
+        return ops.reshape(labels, (-1, classes))
     shape = tuple(labels.shape)
     if _are_integers(shape, classes):
         flat = ops.reshape(labels, (-1,))

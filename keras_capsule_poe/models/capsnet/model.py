@@ -24,7 +24,8 @@ class CapsNet(DecodedClassifier, keras.Model):
 
     The loss is the margin loss of the lengths. A decoder adds `reconstruction_weight` times the
     squared error, summed over pixels, of the image decoded from the labels' capsules. Compile with
-    an optimizer and no loss. Fit on images and labels (B, J) of zeros and ones.
+    an optimizer and no loss. Fit on images and labels: integers (B,), or zeros and ones (B, J).
+    `predict` returns class probabilities (B, J), and `encode` the capsules.
 
     For images composed of T parts, the labels are a tuple `(labels, targets, parts)`. The decoder
     then gets the capsules of each row of `parts` (B, T, J), compared with `targets`
