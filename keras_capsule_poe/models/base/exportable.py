@@ -14,15 +14,16 @@ class Exportable:
     @property
     def _build_shapes_dict(self):
         given = self.__dict__.get("_given_shapes")
-        if given or self.batch_shape is None or not self.built:
+        is_known = given is not None and any(given.values())
+        if is_known or self.batch_shape is None or not self.built:
             return given
         return {"input_shape": self.batch_shape}
 
     @_build_shapes_dict.setter
     def _build_shapes_dict(self, value):
-        # Not tracked by Keras: it would wrap the dict.
-        shapes = {name: tuple(shape) for name, shape in (value or {}).items() if shape}
-        self.__dict__["_given_shapes"] = shapes or None
+        # Not an attribute of Keras, which would wrap the dict. It may be empty, for a `build`
+        # without a shape, and files of models hold it.
+        self.__dict__["_given_shapes"] = None if value is None else dict(value)
 
     @property
     def _called(self):
