@@ -90,7 +90,10 @@ _MODULES = (
     "training",
 )
 
-__all__ = [*_MODULE_OF, *_MODULES]
+# `from keras_capsule_poe import *` must not replace modules of Keras, such as `keras.layers`.
+_NAMES_OF_KERAS = {"callbacks", "layers", "losses", "metrics", "models"}
+
+__all__ = [*_MODULE_OF, *(name for name in _MODULES if name not in _NAMES_OF_KERAS)]
 
 _registration.register_with_keras([f"{__name__}.{module}" for module in _HOMES])
 
@@ -110,4 +113,4 @@ def __getattr__(name):
 
 
 def __dir__():
-    return sorted([*globals(), *__all__])
+    return sorted({*globals(), *__all__, *_MODULES})

@@ -147,6 +147,12 @@ class SpreadLoss(keras.losses.Loss):
 def _like(y_true, y_pred):
     """Cast labels to the dtype of the predictions. Raise a ValueError if the shapes differ."""
     y_true = ops.cast(y_true, y_pred.dtype)
+    if len(y_pred.shape) != 2 and len(y_true.shape) == 2:
+        raise ValueError(
+            "`y_pred` must have shape (batch, classes). keras.layers.Flatten makes it from the "
+            "activations of EMCapsules, CapsuleLength from capsules. "
+            f"Received: y_pred of shape {tuple(y_pred.shape)}"
+        )
     known = [pair for pair in zip(y_true.shape, y_pred.shape) if None not in pair]
     if len(y_true.shape) != len(y_pred.shape) or any(a != b for a, b in known):
         raise ValueError(

@@ -61,6 +61,12 @@ def expert_usage(p):
     return share * p.shape[-1]
 
 
+def weights_of_images(sample_weight, dtype):
+    """Return weights (B,) from sample weights (B,) or (B, 1), or 1 for None."""
+    # A column would multiply numbers (B,) to a matrix (B, B).
+    return 1 if sample_weight is None else ops.reshape(ops.cast(sample_weight, dtype), (-1,))
+
+
 def _add(total, images, mean):
     """Add the sum over `images` images with this mean to a variable."""
     total.assign(total + ops.cast(images, total.dtype) * ops.cast(mean, total.dtype))
@@ -80,13 +86,13 @@ class RelativeError(keras.metrics.Metric):
 
     def __init__(self, name: str = "relative_error", **kwargs: Any) -> None:
         super().__init__(name=name, **kwargs)
-        self.error = self.add_variable((), "zeros", name="error")
-        self.size = self.add_variable((), "zeros", name="size")
+        self.error = self.add_variable((), "zeros", dtype=self.dtype, name="error")
+        self.size = self.add_variable((), "zeros", dtype=self.dtype, name="size")
 
     def update_state(self, x_model, x, sample_weight=None):
-        """Accumulate reconstructions and images of shape (B, ...), with weights (B,) or None."""
+        """Accumulate reconstructions and images (B, ...), with weights (B,) or (B, 1), or None."""
         axes = tuple(range(1, len(ops.shape(x))))
-        weights = ops.cast(1 if sample_weight is None else sample_weight, self.dtype)
+        weights = weights_of_images(sample_weight, self.dtype)
         parts = [ops.cast(part, self.dtype) for part in error_and_size(x_model, x, axes)]
         self.add(1, *(ops.sum(weights * part) for part in parts))
 
@@ -145,11 +151,12 @@ class OrientationConcentration(keras.metrics.Metric):
         super().__init__(name=name, **kwargs)
         self.capsules = capsules
         self.dim = dim
-        self.resultant = self.add_variable((capsules, dim), "zeros", name="resultant")
-        self.lengths = self.add_variable((capsules,), "zeros", name="lengths")
+        options = {"dtype": self.dtype}
+        self.resultant = self.add_variable((capsules, dim), "zeros", name="resultant", **options)
+        self.lengths = self.add_variable((capsules,), "zeros", name="lengths", **options)
 
     def update_state(self, x, sample_weight=None):
-        """Accumulate capsules (B, J, E), with weights (B,) or None."""
+        """Accumulate capsules (B, J, E), with weights (B,) or (B, 1), or None."""
         x = ops.cast(x, self.dtype)
         if tuple(x.shape[1:]) != (self.capsules, self.dim):
             raise ValueError(
@@ -157,7 +164,7 @@ class OrientationConcentration(keras.metrics.Metric):
                 f"Received: x.shape={tuple(x.shape)}"
             )
         if sample_weight is not None:
-            x = x * ops.cast(sample_weight, x.dtype)[:, None, None]
+            x = x * weights_of_images(sample_weight, x.dtype)[:, None, None]
         self.add(_images(x), *self.means(x))
 
     @staticmethod

@@ -110,6 +110,40 @@ class EinsumMaps(Identity):
         return scale * ops.softmax(logits, axis=axis)
 
 
+class MaskedMaps(EinsumMaps):
+    """`EinsumMaps` for a softmax over the inputs that are not padding, which differ by image.
+
+    Args:
+        kernel: Tensor (I, J, E, D), maps.
+        mask: Boolean tensor (B, I), False for padding, whose inputs must be zero.
+        is_mean: bool, whether the sum of the coefficients is the number of inputs.
+    """
+
+    def __init__(self, kernel, mask, is_mean):
+        super().__init__(kernel)
+        self.mask = ops.cast(mask, self.kernel.dtype)[:, :, None]
+        kept = ops.maximum(ops.sum(self.mask, axis=1, keepdims=True), 1)
+        inputs = ops.cast(ops.shape(self.mask)[1], kept.dtype)
+        # `Router` counts the padding, too.
+        self._sum = kept / inputs if is_mean else ops.ones_like(kept)
+        self._share = self._sum * inputs / kept
+
+    def equal_up(self, x):
+        """Return the sum over inputs, multiplied for the number of inputs that count."""
+        return self._share * super().equal_up(x)
+
+    def equal_pairs(self, share, x):
+        """Return equal coefficients, zero for padding."""
+        return self._share * self.mask * super().equal_pairs(share, x)
+
+    def softmax(self, logits, normalize, scale, leaky=False):
+        """Return `scale` times the softmax over the inputs that count, zero for padding."""
+        logits = ops.where(self.mask > 0, logits, -1e30)
+        powers = ops.exp(logits - ops.max(logits, axis=1, keepdims=True)) * self.mask
+        total = ops.maximum(ops.sum(powers, axis=1, keepdims=True), 1e-30)
+        return scale * self._sum * powers / total
+
+
 class EinsumAgreement:
     """Agreement y_j . W_ij x_i, or y_j . W_ij x_i/|W_ij x_i| for `kind="cosine"`."""
 

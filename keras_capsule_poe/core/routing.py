@@ -290,6 +290,24 @@ def numbers_of(kernel, options, bias, inputs):
     return Numbers(*(ops.convert_to_tensor(n, dtype=kernel.dtype) for n in numbers))
 
 
+# Length of the inputs that initial maps are for, that of a squashed vector of length one.
+INPUT_LENGTH = 0.5
+
+
+def initial_stddev(inputs, dim, coefficient, selected, target=1.0):
+    """Return the standard deviation of maps that give pre-activations of length about `target`.
+
+    Sums of I votes of length v in random directions grow as sqrt(I). Routing increases them by the
+    factor `1 + selected(v)`, because it selects votes that agree.
+    """
+    low, high = 0.0, target / (coefficient * inputs**0.5)
+    for _ in range(50):
+        vote = (low + high) / 2
+        is_long = coefficient * vote * inputs**0.5 * (1 + selected(vote)) > target
+        low, high = (low, vote) if is_long else (vote, high)
+    return vote / (INPUT_LENGTH * dim**0.5)
+
+
 def coupling_changes(router, x, each=False):
     """Return the mean change |b_t - b_(t-1)|, (iterations,) or with `each` (B, iterations)."""
     logits = router.all_logits(x)
@@ -335,9 +353,14 @@ def are_among(classes, others):
 
 
 def named_rightly(labels, lengths):
-    """Return one (B,) if every class of an image is longer than every other class, else zero."""
+    """Return one (B,) if every class of an image is longer than every other class, else zero.
+
+    One half stands for the other side of an image that shows none or all of the classes.
+    """
     is_present = ops.cast(labels, "float32") > 0
     lengths = ops.cast(lengths, "float32")
     present = ops.min(ops.where(is_present, lengths, 2.0), axis=-1, initial=2.0)
     absent = ops.max(ops.where(is_present, -1.0, lengths), axis=-1, initial=-1.0)
+    present = ops.where(ops.any(is_present, axis=-1), present, 0.5)
+    absent = ops.where(ops.all(is_present, axis=-1), 0.5, absent)
     return ops.cast(present > absent, "float32")

@@ -88,7 +88,11 @@ class ImageSet:
         """Hash of the labels, or `None` without labels."""
         if self.labels is None:
             return None
-        return hashlib.sha256(self.labels.astype("int64").tobytes()).hexdigest()[:16]
+        digest = hashlib.sha256(self.labels.astype("int64").tobytes())
+        if self.labels.ndim > 1:
+            # Otherwise K labels an image would have the hash of N K images with one each.
+            digest.update(repr(self.labels.shape).encode())
+        return digest.hexdigest()[:16]
 
     @property
     def nbytes(self):
@@ -150,7 +154,7 @@ class ImageData:
         held_out: `ImageSet` of images removed from the training images, or `None`.
 
     Raises:
-        DataError: If training and test images differ in shape.
+        DataError: If training, held-out and test images differ in shape.
 
     Examples:
 
@@ -170,6 +174,11 @@ class ImageData:
                 "training and test images must have the same shape. "
                 f"Received: {self.train.image_shape} and {self.test.image_shape}.",
                 hint="image_size",
+            )
+        if self.held_out is not None and self.held_out.image_shape != self.train.image_shape:
+            raise DataError(
+                "`held_out` must have images of the shape of the training images, "
+                f"{self.train.image_shape}. Received: {self.held_out.image_shape}."
             )
 
     def summary(self) -> str:

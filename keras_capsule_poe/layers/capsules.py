@@ -43,6 +43,7 @@ class Squash(keras.layers.Layer):
     def __init__(self, kind: str = "quadratic", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.kind = one_of("kind", kind, tuple(SQUASHES))
+        self.supports_masking = True
 
     def call(self, inputs):
         return SQUASHES[self.kind](inputs)
@@ -58,8 +59,11 @@ class Squash(keras.layers.Layer):
 class CapsuleLength(keras.layers.Layer):
     """Lengths of capsules, which are the probabilities that they are on.
 
+    The length of a masked capsule is zero, and the mask is passed on.
+
     Call arguments:
         inputs: Tensor (..., E), capsules.
+        mask: Boolean tensor (...), False for padding; or None.
 
     Returns:
         Tensor (...).
@@ -72,8 +76,13 @@ class CapsuleLength(keras.layers.Layer):
         [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Section 2.
     """
 
-    def call(self, inputs):
-        return ops.cast(length(inputs), self.compute_dtype)
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def call(self, inputs, mask=None):
+        lengths = ops.cast(length(inputs), self.compute_dtype)
+        return lengths if mask is None else ops.where(ops.cast(mask, "bool"), lengths, 0)
 
     def compute_output_shape(self, input_shape):
         return tuple(input_shape)[:-1]
@@ -118,8 +127,9 @@ class CapsuleMask(keras.layers.Layer):
         is_kept = ops.cast(labels, "float32")[:, :, None] > 0
         return ops.where(is_kept, inputs, ops.zeros_like(inputs))
 
-    def compute_output_shape(self, inputs_shape, labels_shape=None):
-        return tuple(inputs_shape)
+    def compute_output_shape(self, input_shape):
+        # One argument of this name, as `build` has: `summary` gives it by name.
+        return tuple(input_shape)
 
 
 def _differ(labels, inputs):

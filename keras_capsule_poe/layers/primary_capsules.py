@@ -88,7 +88,9 @@ class PrimaryCapsules(keras.layers.Layer):
 
     def to_capsules(self, features):
         """Return capsules z (B, I, D) before the squash from features (B, H, W, F)."""
-        z = (ops.cast(features, self.compute_dtype) - self.mean) * self.feature_gain
+        # Cast the weights, too: outside of `call` they have another dtype in mixed precision.
+        z = ops.cast(features, self.compute_dtype) - ops.cast(self.mean, self.compute_dtype)
+        z = z * ops.cast(self.feature_gain, self.compute_dtype)
         return ops.reshape(z, (-1, self.capsules, self.dim))
 
     def to_features(self, x):
@@ -98,7 +100,8 @@ class PrimaryCapsules(keras.layers.Layer):
     def from_capsules(self, z):
         """Return features (B, H, W, F) from capsules z (B, I, D) before the squash."""
         features = ops.reshape(z, (-1, *self.feature_shape))
-        return features / self.feature_gain + self.mean
+        gain, mean = (ops.cast(x, features.dtype) for x in (self.feature_gain, self.mean))
+        return features / gain + mean
 
     def adapt(self, batches):
         """Estimate the mean feature and the gain from data.

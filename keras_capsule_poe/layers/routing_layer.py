@@ -10,10 +10,18 @@ from keras_capsule_poe._types import Identifier, Tensor
 from keras_capsule_poe.core.fused.blocks import BlockMaps
 from keras_capsule_poe.core.fused.router import route_blocks
 from keras_capsule_poe.core.fused.shared_maps import SharedMaps
-from keras_capsule_poe.core.maps import EinsumMaps
+from keras_capsule_poe.core.maps import EinsumMaps, MaskedMaps
 from keras_capsule_poe.core.numerics import one_of, whole_number
-from keras_capsule_poe.core.routing import Router, Routing, RoutingOptions
+from keras_capsule_poe.core.routing import Router, Routing, RoutingOptions, initial_stddev
 from keras_capsule_poe.core.units import CapsuleUnits
+
+# Inputs that initial shared maps are for, if their number is unknown.
+USUAL_INPUTS = 32
+
+
+def without_padding(inputs, mask):
+    """Return inputs (B, I, D) with zeros where a mask (B, I) is False: they cast no votes."""
+    return ops.where(mask[:, :, None], inputs, ops.zeros_like(inputs))
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -31,7 +39,9 @@ class RoutingLayer(keras.layers.Layer):
             `functions.RoutingOptions`.
         use_routing_bias: bool, add a bias per output capsule to the routing logits. It is changed
             by load balancing, not by backpropagation. `normalize="inputs"` cancels it.
-        kernel_initializer, kernel_regularizer, kernel_constraint: For the maps W.
+        kernel_initializer, kernel_regularizer, kernel_constraint: For the maps W. The default
+            initializer is normal, of a scale at which capsules of length 0.5 give pre-activations
+            of length about one. Layers then stack, because no capsule vanishes.
         implementation: `"streamed"` (fused, does not store the votes) or `"plain"` (the readable
             reference). The results agree.
         use_bias: bool, add a bias b_j to each output capsule.
@@ -40,6 +50,8 @@ class RoutingLayer(keras.layers.Layer):
 
     Call arguments:
         inputs: Tensor (B, I, D), capsules.
+        mask: Boolean tensor (B, I), or None. Masked capsules have coefficients of zero, as if
+            they were not there.
 
     Returns:
         Tensor (B, J, E), of lengths below one.
@@ -97,20 +109,22 @@ class RoutingLayer(keras.layers.Layer):
         self.shared_weights = bool(shared_weights)
         self.use_routing_bias, self.use_bias = bool(use_routing_bias), bool(use_bias)
         self.implementation = one_of("implementation", implementation, ("streamed", "plain"))
-        if kernel_initializer is None:
-            kernel_initializer = keras.initializers.RandomNormal(stddev=0.1)
+        # None: the scale depends on the number of inputs, which `build` knows.
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
         self.kernel_constraint = keras.constraints.get(kernel_constraint)
         self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.supports_masking = True
 
     def build(self, input_shape):
         inputs, dim = self._checked_shape(input_shape)
         axes = {2: dim} if self.shared_weights else {1: inputs, 2: dim}
         self.input_spec = keras.layers.InputSpec(ndim=3, axes=axes)
+        self._inputs = inputs
         self.kernel = self.add_weight(
             shape=(1 if self.shared_weights else inputs, self.capsules, self.dim, dim),
-            initializer=self.kernel_initializer,
+            initializer=self.kernel_initializer
+            or keras.initializers.RandomNormal(stddev=self._stddev()),
             regularizer=self.kernel_regularizer,
             constraint=self.kernel_constraint,
             name="kernel",
@@ -131,20 +145,54 @@ class RoutingLayer(keras.layers.Layer):
                 name="routing_bias",
             )
 
+    def _stddev(self):
+        """Return the standard deviation of the initial maps."""
+        options, inputs = self.options, self._inputs or USUAL_INPUTS
+        side = inputs if options.normalize == "inputs" else self.capsules + options.leaky
+        coefficient = float(options.total(inputs, self.capsules)) / side
+        # To first order in the agreement. A squashed vector of length one has length 0.5.
+        gain = options.iterations * float(options.temperature) * inputs**0.5 / self.dim
+        gain *= 0.5 if options.agreement == "dot" else 1.0
+        is_cosine = options.agreement == "cosine"
+
+        def selected(vote):
+            return gain if is_cosine else gain * vote
+
+        return initial_stddev(inputs, self.dim, coefficient, selected)
+
     @property
     def coefficient_scale(self):
-        """Sum of the coefficients, known after `build`, with `"mean"` replaced by its number."""
-        # The input count of shared weights is unknown: it counts as one here.
-        return self.options.total(*self.kernel.shape[:2])
+        """Sum of the coefficients, known after `build`, with `"mean"` replaced by its number.
 
-    def call(self, inputs):
-        return ops.cast(self.units.mean(self.route(inputs).z), self.compute_dtype)
+        With shared weights, that number is the one of the inputs that the layer was built for.
+        """
+        options = self.options
+        if self._inputs is None and (options.scale, options.normalize) == ("mean", "inputs"):
+            raise ValueError(
+                "The number of inputs must be known where their mean coefficient is one: build "
+                "the layer with it. Received: shared weights for any number of inputs"
+            )
+        return options.total(self._inputs, self.capsules)
 
-    def route(self, inputs: Tensor, coefficients: Tensor | None = None) -> Routing:
+    def call(self, inputs, mask=None):
+        more = {} if mask is None else {"mask": mask}
+        return ops.cast(self.units.mean(self.route(inputs, **more).z), self.compute_dtype)
+
+    def compute_mask(self, inputs, previous_mask=None):
+        # No output capsule is padding.
+        return None
+
+    def route(
+        self, inputs: Tensor, coefficients: Tensor | None = None, mask: Tensor | None = None
+    ) -> Routing:
         """Return `Routing(coefficients, z)`, (B, I, J) and (B, J, E), of inputs (B, I, D).
 
-        `coefficients="uniform"` switches routing off.
+        `coefficients="uniform"` switches routing off. Inputs whose `mask` (B, I) is False have
+        coefficients of zero.
         """
+        if mask is not None:
+            mask = ops.cast(mask, "bool")
+            return self._masked(without_padding(inputs, mask), coefficients, mask)
         options, bias = self.options, self.routing_bias
         if coefficients is not None:
             one_of("coefficients", coefficients, ("uniform",))
@@ -156,6 +204,26 @@ class RoutingLayer(keras.layers.Layer):
             return route_blocks(inputs, kernel, options, bias, **more)
         return self.router(options, bias, ops.shape(inputs)[1]).route(inputs)
 
+    def _masked(self, inputs, coefficients, mask):
+        """Return the `Routing` of inputs that are zero where the mask (B, I) is False."""
+        options = self.options
+        if options.normalize == "outputs":
+            c, z = self.route(inputs, coefficients)
+            return Routing(c * ops.cast(mask, c.dtype)[:, :, None], z)
+        if coefficients is not None:
+            one_of("coefficients", coefficients, ("uniform",))
+            options = replace(options, iterations=0)
+        # The fused form has one number of inputs for all images.
+        kernel = self._all_maps(ops.shape(inputs)[1])
+        maps = MaskedMaps(kernel, mask, options.scale == "mean")
+        return Router(maps, options, None, units=self.units, hidden_bias=self.bias).route(inputs)
+
+    def _all_maps(self, inputs):
+        """Return the maps (I, J, E, D) of all inputs."""
+        kernel = ops.cast(self.kernel, self.compute_dtype)
+        shape = (inputs, *kernel.shape[1:])
+        return ops.broadcast_to(kernel, shape) if self.shared_weights else kernel
+
     def router(self, options=None, bias=None, inputs=None):
         """Return the `functions.Router`; default options and routing bias are the layer's."""
         if options is None:
@@ -164,12 +232,10 @@ class RoutingLayer(keras.layers.Layer):
 
     def maps(self, inputs=None):
         """Return the maps, see `functions.maps`. `inputs` is the input count of shared weights."""
-        kernel, is_streamed = ops.cast(self.kernel, self.compute_dtype), self._is_streamed
-        if not self.shared_weights:
-            return BlockMaps(kernel) if is_streamed else EinsumMaps(kernel)
-        if is_streamed:
-            return SharedMaps(kernel, inputs)
-        return EinsumMaps(ops.broadcast_to(kernel, (inputs, *kernel.shape[1:])))
+        if not self._is_streamed:
+            return EinsumMaps(self._all_maps(inputs))
+        kernel = ops.cast(self.kernel, self.compute_dtype)
+        return SharedMaps(kernel, inputs) if self.shared_weights else BlockMaps(kernel)
 
     @property
     def _is_streamed(self):
@@ -194,10 +260,12 @@ class RoutingLayer(keras.layers.Layer):
         shape = tuple(input_shape)
         sizes = shape[2:] if self.shared_weights else shape[1:]
         if len(shape) != 3 or None in sizes:
+            hint = "PrimaryCapsules or Reshape makes them"
+            if len(shape) == 3 and shape[2] is not None:
+                hint = "`shared_weights=True` allows any number of capsules"
             raise ValueError(
                 f"{type(self).__name__} needs capsules of shape (batch, capsules, dim) with all "
-                "sizes but the batch known; PrimaryCapsules or Reshape makes them. "
-                f"Received: input_shape={shape}"
+                f"sizes but the batch known; {hint}. Received: input_shape={shape}"
             )
         return shape[1:]
 

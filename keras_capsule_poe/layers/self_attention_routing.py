@@ -9,9 +9,10 @@ from keras_capsule_poe._types import Identifier
 from keras_capsule_poe.core.fused.attention import attend
 from keras_capsule_poe.core.maps import EinsumMaps
 from keras_capsule_poe.core.numerics import at_least_float32, one_of, whole_number
-from keras_capsule_poe.core.routing import Routing
+from keras_capsule_poe.core.routing import Routing, initial_stddev
 from keras_capsule_poe.core.self_attention import SelfAttention
 from keras_capsule_poe.core.squash import exponential_squash
+from keras_capsule_poe.layers.routing_layer import without_padding
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -26,13 +27,15 @@ class SelfAttentionRouting(keras.layers.Layer):
         dim: int, E, dimension of an output capsule.
         use_bias: bool, add a bias b_ij to the coupling coefficients.
         routing: `"attention"`, or the ablation `"uniform"`, in which all p_ij are `1/J`.
-        kernel_initializer, kernel_regularizer: For the maps W.
+        kernel_initializer, kernel_regularizer: For the maps W. The default initializer is that of
+            `RoutingLayer`.
         bias_initializer: For b.
         implementation: `"streamed"` (fused, does not store the votes) or `"plain"` (the readable
             reference). The results agree.
 
     Call arguments:
         inputs: Tensor (B, I, D), capsules.
+        mask: Boolean tensor (B, I), or None. Masked capsules have coefficients of zero.
 
     Returns:
         Tensor (B, J, E), of lengths below one.
@@ -66,19 +69,21 @@ class SelfAttentionRouting(keras.layers.Layer):
         self.use_bias = bool(use_bias)
         self.routing = one_of("routing", routing, ("attention", "uniform"))
         self.implementation = one_of("implementation", implementation, ("streamed", "plain"))
-        if kernel_initializer is None:
-            kernel_initializer = keras.initializers.RandomNormal(stddev=0.1)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.supports_masking = True
 
     def build(self, input_shape):
         self.compute_output_shape(input_shape)
         _, inputs, dim = input_shape
         self.input_spec = keras.layers.InputSpec(ndim=3, axes={1: inputs, 2: dim})
+        # The exponential squash keeps short vectors, and attention saturates at long ones.
+        start = {"selected": self._selected(inputs), "target": 0.3}
+        stddev = initial_stddev(inputs, self.dim, 1 / self.capsules, **start)
         self.kernel = self.add_weight(
             shape=(inputs, self.capsules, self.dim, dim),
-            initializer=self.kernel_initializer,
+            initializer=self.kernel_initializer or keras.initializers.RandomNormal(stddev=stddev),
             regularizer=self.kernel_regularizer,
             name="kernel",
         )
@@ -88,11 +93,27 @@ class SelfAttentionRouting(keras.layers.Layer):
                 shape=(inputs, self.capsules), initializer=self.bias_initializer, name="bias"
             )
 
-    def call(self, inputs):
-        return ops.cast(exponential_squash(self.route(inputs).z), self.compute_dtype)
+    def _selected(self, inputs):
+        """Return the part by which attention increases sums of votes, for `initial_stddev`."""
+        strength = inputs / self.dim**1.5 if self.routing == "attention" else 0.0
+        return lambda vote: strength * vote**2
 
-    def route(self, inputs):
-        """Return `Routing(coefficients, z)`, (B, I, J) and (B, J, E), of inputs (B, I, D)."""
+    def call(self, inputs, mask=None):
+        return ops.cast(exponential_squash(self.route(inputs, mask).z), self.compute_dtype)
+
+    def compute_mask(self, inputs, previous_mask=None):
+        # No output capsule is padding.
+        return None
+
+    def route(self, inputs, mask=None):
+        """Return `Routing(coefficients, z)`, (B, I, J) and (B, J, E), of inputs (B, I, D).
+
+        Inputs whose `mask` (B, I) is False have coefficients of zero.
+        """
+        if mask is not None:
+            mask = ops.cast(mask, "bool")
+            c, z = self.route(without_padding(inputs, mask))
+            return Routing(c * ops.cast(mask, c.dtype)[:, :, None], z)
         kernel = ops.cast(self.kernel, self.compute_dtype)
         if self.routing == "uniform":
             return self._uniform(at_least_float32(inputs), at_least_float32(kernel))

@@ -49,10 +49,11 @@ def test_there_are_no_targets_to_compile_for(model, what):
             call(V, verbose=0)
 
 
-def test_what_is_not_built_says_so_or_is_built_from_arrays(model):
+def test_what_is_not_built_says_so_or_is_built_from_data(model):
     model.compile("sgd", jit_compile=False)
     with pytest.raises(ValueError, match="HarmoniumModel is not built: call `build"):
-        model.fit(tf.data.Dataset.from_tensors(V), shuffle=False, verbose=0)
+        model.train_on_batch(V)
+    model.fit(tf.data.Dataset.from_tensors(V), shuffle=False, verbose=0)
     assert "loss" in model.evaluate(V, verbose=0, return_dict=True) and model.built
 
 

@@ -51,7 +51,8 @@ def test_the_loss_is_the_cross_entropy_of_equal_labels():
 def test_it_learns_and_counts_what_it_names():
     model, x = network(), images(30)
     labels = np.eye(CLASSES)[np.arange(30) % CLASSES]
-    x[np.arange(30), 0, np.arange(30) % CLASSES] += 5
+    x /= 6
+    x[np.arange(30), 0, np.arange(30) % CLASSES] = 1
     model.compile(keras.optimizers.Adam(0.02), jit_compile=False)
     history = model.fit(x, labels, epochs=20, verbose=0).history
     assert history["loss"][-1] < history["loss"][0] / 2

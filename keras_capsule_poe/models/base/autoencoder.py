@@ -13,8 +13,10 @@ from keras_capsule_poe.core.fused.convolution import ROUGH
 from keras_capsule_poe.core.numerics import whole_number
 from keras_capsule_poe.core.randomness import StatelessSeed
 from keras_capsule_poe.core.sharding import drop_rows
+from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.layers.convolutions import FastConv2D, FastConv2DTranspose
 from keras_capsule_poe.models.base.contrastive import FittedModel
+from keras_capsule_poe.models.base.inputs import PIXELS, check_values, in_a_row, is_array
 from keras_capsule_poe.models.base.replicas import SharedOutGradients
 
 SMALLEST_IMAGE = 20
@@ -215,13 +217,28 @@ class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
         return tuple(input_shape)
 
     def fit(self, x: Any = None, y: Any = None, **kwargs: Any) -> Any:
-        """Train as `keras.Model.fit`, with the images as default targets."""
+        """Train as `keras.Model.fit`, with the images as default targets.
+
+        Args:
+            x: Images (N, H, W, C), pixels in `[0, 1]` or bytes of dtype uint8; or batches of
+                pixels as a `tf.data.Dataset`, `PyDataset` or generator.
+            y: Targets, by default the images.
+            **kwargs: Further arguments of `keras.Model.fit`.
+
+        Returns:
+            `keras.callbacks.History`.
+
+        Raises:
+            ValueError: If pixels are not finite or out of range.
+        """
+        x, kwargs = _pixels(x), _with_weights(kwargs)
         # Keras needs targets here: a strategy computes a loss before `train_step`, and without
         # targets Keras drops the sample weights.
         return super().fit(x, _targets(x, y), **kwargs)
 
     def evaluate(self, x=None, y=None, **kwargs):
         """Evaluate as `keras.Model.evaluate`, with the images as default targets."""
+        x, kwargs = _pixels(x), _with_weights(kwargs)
         return super().evaluate(x, _targets(x, y), **kwargs)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, **options):
@@ -232,8 +249,13 @@ class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
             )
         )
 
-    def compute_metrics(self, x, y, *arguments, **options):
-        return super().compute_metrics(x, x if y is None else y, *arguments, **options)
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        weights = _of_pixels(sample_weight)
+        return super().compute_metrics(x, x if y is None else y, y_pred, weights)
+
+    @property
+    def bounds(self):
+        return PIXELS
 
     def train_step(self, *arguments):
         *state, data = arguments
@@ -266,6 +288,20 @@ class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
         }
 
 
+def _pixels(x):
+    """Return bytes of dtype uint8 as pixels, and other data as they are."""
+    if not is_array(x) or keras.backend.standardize_dtype(x.dtype) != "uint8":
+        return x
+    check_values(x, bytes_too=True)
+    return to_pixels(x)
+
+
+def _with_weights(options):
+    """Return options with sample weights (N,)."""
+    weights = options.get("sample_weight")
+    return options if weights is None else {**options, "sample_weight": in_a_row(weights)}
+
+
 def _targets(x, y):
     # Datasets get their targets in `train_step`.
     return x if y is None and hasattr(x, "shape") else y
@@ -276,9 +312,10 @@ def _pair(images, weights):
 
 
 def _of_pixels(weights):
-    """Reshape image weights (B,) to (B, 1, 1), to multiply pixel errors."""
-    is_row = weights is not None and len(weights.shape) == 1
-    return ops.reshape(weights, (-1, 1, 1)) if is_row else weights
+    """Reshape image weights (B,) or (B, 1) to (B, 1, 1), to multiply pixel errors."""
+    if weights is None or tuple(weights.shape[1:]) not in ((), (1,)):
+        return weights
+    return ops.reshape(weights, (-1, 1, 1))
 
 
 class AutoencodedModel:

@@ -8,16 +8,22 @@ from keras import ops
 
 from keras_capsule_poe._types import Serializable, Tensor
 from keras_capsule_poe.core.numerics import real_number
-from keras_capsule_poe.core.routing import named_rightly, winners
+from keras_capsule_poe.core.routing import winners
 from keras_capsule_poe.layers.capsules import CapsuleMask
-from keras_capsule_poe.models.base.protocols import CapsuleClassifier, deserialized
-from keras_capsule_poe.models.base.replicas import SharedOutGradients
+from keras_capsule_poe.metrics import weights_of_images
+from keras_capsule_poe.models.base.protocols import deserialized
+from keras_capsule_poe.models.base.supervised import (
+    AT_ONCE,
+    ClassAccuracy,
+    Supervised,
+    class_labels,
+)
 
 # Values per dimension in a traversal: -0.25 to 0.25 in steps of 0.05, as in the paper.
 STEPS = 11
 
 
-class DecodedClassifier(SharedOutGradients, CapsuleClassifier):
+class DecodedClassifier(Supervised):
     """Mixin for classifiers trained by a class loss and the error of decoded images."""
 
     # A subclass sets view, capsules and dim, and calls `set_decoder`.
@@ -37,10 +43,10 @@ class DecodedClassifier(SharedOutGradients, CapsuleClassifier):
     def set_decoder(self, decoder, image_shape, reconstruction_weight):
         """Set these attributes from arguments, and create the mask and the metrics."""
         self.decoder = as_layer("decoder", decoder, optional=True)
-        self.image_shape = tuple(image_shape)
+        self.set_image_shape(image_shape)
         self.reconstruction_weight = real_number("reconstruction_weight", reconstruction_weight)
         self.mask = CapsuleMask(dtype="float32")
-        self.accuracy_tracker = keras.metrics.Mean(name="accuracy")
+        self.accuracy_tracker = ClassAccuracy(name="accuracy")
         self.loss_of_classes = keras.metrics.Mean(name=self.LOSS)
         if self.decoder is not None:
             self.error_tracker = keras.metrics.Mean(name="squared_error")
@@ -54,8 +60,8 @@ class DecodedClassifier(SharedOutGradients, CapsuleClassifier):
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         self.check_compiled()
-        labels, targets, parts = _parted(x, y)
         capsules, probabilities = self.found(y_pred)
+        labels, targets, parts = _parted(x, y, probabilities)
         loss = self.whole_loss(self.class_loss(labels, probabilities, sample_weight))
         number = ops.shape(labels)[0]
         self.loss_of_classes.update_state(loss, number)
@@ -66,25 +72,25 @@ class DecodedClassifier(SharedOutGradients, CapsuleClassifier):
                 target = self._seen(targets[:, part])
                 gap = ops.cast(images, "float32") - ops.cast(target, "float32")
                 squared = ops.sum(ops.square(gap), axis=(1, 2, 3))
-                if sample_weight is not None:
-                    squared = ops.cast(sample_weight, squared.dtype) * squared
-                error = error + ops.mean(squared)
+                error = error + ops.mean(weights_of_images(sample_weight, "float32") * squared)
             self.error_tracker.update_state(error, number)
             loss = loss + self.reconstruction_weight * error
         return loss + sum(self.losses) if self.losses else loss
 
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        labels, _, _ = _parted(x, y)
-        _, probabilities = self.found(y_pred)
-        self.accuracy_tracker.update_state(named_rightly(labels, probabilities))
-        return super().compute_metrics(x, y, y_pred, sample_weight)
+    def class_probabilities(self, outputs):
+        return self.found(outputs)[1]
 
     def encode(self: Any, images: Tensor) -> dict[str, Tensor]:
         """Return a dict with class `capsules` (B, J, E) and their `probabilities` (B, J)."""
-        capsules, probabilities = self.found(self(images, training=False))
-        return {"capsules": capsules, "probabilities": probabilities}
+
+        def encoded(images):
+            capsules, probabilities = self.found(self(images, training=False))
+            return {"capsules": capsules, "probabilities": probabilities}
+
+        return self.in_parts(encoded, images)
 
     def classify(self, images: Tensor) -> dict[str, Tensor]:
+        """Return class `probabilities` (B, J) and the most probable of `classes` (B,), a dict."""
         probabilities = self.encode(images)["probabilities"]
         return {"probabilities": probabilities, "classes": winners(probabilities)}
 
@@ -94,8 +100,12 @@ class DecodedClassifier(SharedOutGradients, CapsuleClassifier):
 
     def reconstruct(self: Any, images: Tensor) -> dict[str, Tensor]:
         """Decode each image from its most probable capsule alone."""
-        capsules, classes = self._most_probable(images)
-        return self.render(self.mask(capsules, ops.one_hot(classes, self.capsules)))
+
+        def reconstructed(images):
+            capsules, classes = self._most_probable(images)
+            return self.render(self.mask(capsules, ops.one_hot(classes, self.capsules)))
+
+        return self.in_parts(reconstructed, images)
 
     def _most_probable(self, images):
         """Return capsules (B, J, E) and the index (B,) of the most probable one."""
@@ -113,6 +123,10 @@ class DecodedClassifier(SharedOutGradients, CapsuleClassifier):
             Dict with the decoded `images` (B, E, 11, H, W, C), one row per dimension, offset by
             -0.25 to 0.25, and `classes` (B,), the index of the capsule.
         """
+        # Each image gives an image for each step of each dimension.
+        return self.in_parts(self._traversed, images, max(1, AT_ONCE // (self.dim * STEPS)))
+
+    def _traversed(self, images):
         (capsules, chosen), dim = self._most_probable(images), self.dim
         moves = np.linspace(-self.SPAN, self.SPAN, STEPS, dtype="float32")
         moves = ops.convert_to_tensor(np.eye(dim, dtype="float32")[:, None] * moves[:, None])
@@ -135,6 +149,7 @@ class DecodedClassifier(SharedOutGradients, CapsuleClassifier):
         }
 
     def _seen(self, images):
+        images = self.pixels(images)
         return images if self.view is None else self.view(images)
 
     @property
@@ -144,11 +159,12 @@ class DecodedClassifier(SharedOutGradients, CapsuleClassifier):
         return self.decoder
 
 
-def _parted(x, y):
+def _parted(x, y, probabilities):
     """Return labels (B, J), targets (B, T, H, W, C) and labels (B, T, J) of the parts."""
+    labels = class_labels(y, probabilities)
     if isinstance(y, (tuple, list)):
-        return tuple(y)
-    return y, x[:, None], y[:, None]
+        return labels, *y[1:]
+    return labels, ops.convert_to_tensor(x)[:, None], labels[:, None]
 
 
 def as_layer(name, value, optional=False):
@@ -160,12 +176,13 @@ def as_layer(name, value, optional=False):
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
-class ConvClassifier(SharedOutGradients, CapsuleClassifier, keras.Model):
+class ConvClassifier(Supervised, keras.Model):
     """Classifier around any network from images to logits, with the interface of `CapsNet`.
 
     The loss is the cross-entropy of the softmax. Compile with an optimizer and no loss. Fit on
-    images and labels (B, J) of zeros and ones, or on the label tuples of a `CapsNet`. The classes
-    of one image have equal target probabilities.
+    images and labels, integers (B,) or zeros and ones (B, J), or on the label tuples of a
+    `CapsNet`. The classes of one image have equal target probabilities. `predict` returns class
+    probabilities (B, J).
 
     Args:
         network: Layer or model from images (B, H, W, C) to logits (B, J), or its config.
@@ -211,8 +228,9 @@ class ConvClassifier(SharedOutGradients, CapsuleClassifier, keras.Model):
         super().__init__(**kwargs)
         self.network = as_layer("network", network)
         self.view = as_layer("view", view, optional=True)
-        self.image_shape, self.any_size = tuple(image_shape), bool(any_size)
-        self.accuracy_tracker = keras.metrics.Mean(name="accuracy")
+        self.set_image_shape(image_shape)
+        self.any_size = bool(any_size)
+        self.accuracy_tracker = ClassAccuracy(name="accuracy")
 
     def build(self, input_shape=None):
         if self.built:
@@ -226,26 +244,41 @@ class ConvClassifier(SharedOutGradients, CapsuleClassifier, keras.Model):
         self.built = True
 
     def call(self, images, training=None):
+        images = self.pixels(images)
         seen = images if self.view is None else self.view(images)
         return self.network(seen, training=training)
 
+    @property
+    def classes(self):
+        """Number of classes J."""
+        shape = (None, *self.image_shape)
+        shape = shape if self.view is None else self.view.compute_output_shape(shape)
+        return self.network.compute_output_shape(shape)[-1]
+
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         self.check_compiled()
-        labels = ops.cast(_whole(y), "float32")
+        labels = ops.cast(class_labels(y, y_pred), "float32")
         # An image without a class adds zero to the loss.
         shares = labels / ops.maximum(ops.sum(labels, axis=-1, keepdims=True), 1)
         loss = keras.losses.CategoricalCrossentropy(from_logits=True)
+        if sample_weight is not None:
+            sample_weight = weights_of_images(sample_weight, "float32")
         found = self.whole_loss(loss(shares, ops.cast(y_pred, "float32"), sample_weight))
         return found + sum(self.losses) if self.losses else found
 
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        probabilities = ops.softmax(ops.cast(y_pred, "float32"))
-        self.accuracy_tracker.update_state(named_rightly(_whole(y), probabilities))
-        return super().compute_metrics(x, y, y_pred, sample_weight)
+    def class_probabilities(self, outputs):
+        # Keras warns about a softmax over one value.
+        logits = ops.cast(outputs, "float32")
+        return ops.softmax(logits) if logits.shape[-1] != 1 else ops.ones_like(logits)
 
     def classify(self, images: Tensor) -> dict[str, Tensor]:
-        logits = ops.cast(self(images, training=False), "float32")
-        return {"probabilities": ops.softmax(logits), "classes": winners(logits)}
+        """Return class `probabilities` (B, J) and the most probable of `classes` (B,), a dict."""
+
+        def classified(images):
+            logits = ops.cast(self(images, training=False), "float32")
+            return {"probabilities": self.class_probabilities(logits), "classes": winners(logits)}
+
+        return self.in_parts(classified, images)
 
     def get_config(self):
         serialize = keras.saving.serialize_keras_object
@@ -256,8 +289,3 @@ class ConvClassifier(SharedOutGradients, CapsuleClassifier, keras.Model):
             "image_shape": self.image_shape,
             "any_size": self.any_size,
         }
-
-
-def _whole(y):
-    """Return the labels (B, J) of whole images from labels or a `CapsNet` label tuple."""
-    return y[0] if isinstance(y, (tuple, list)) else y

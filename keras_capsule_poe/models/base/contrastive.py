@@ -9,31 +9,62 @@ from keras import ops
 
 from keras_capsule_poe.core.numerics import at_least_float32
 from keras_capsule_poe.metrics import RelativeError
+from keras_capsule_poe.models.base import inputs
+from keras_capsule_poe.models.base.exportable import Exportable
 from keras_capsule_poe.models.base.replicas import SharedOut, replicas_in_sync
 
 # PyTorch is not supported: its autograd tracks the variables that a step assigns.
 BACKENDS = ("tensorflow", "jax")
+# Metrics that a test does not measure.
+_OF_TRAINING = ("update_size", "exchange_rate")
 
 
-class FittedModel:
+class FittedModel(Exportable):
     """Mixin for a `keras.Model` that can be fitted on the backends `BACKENDS` only."""
 
+    @property
+    def bounds(self):
+        """Lower and upper bound of the values that the model is fitted on."""
+        return inputs.FINITE
+
     def fit(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Train as `keras.Model.fit`; arrays also build an unbuilt model."""
-        self._begin(x)
-        return super().fit(x, *args, **kwargs)  # type: ignore[misc]
+        """Train as `keras.Model.fit`; the data also build an unbuilt model.
+
+        Args:
+            x: Array, `tf.data.Dataset`, `PyDataset` or generator of inputs.
+            *args: Further arguments of `keras.Model.fit`.
+            **kwargs: Further arguments of `keras.Model.fit`.
+
+        Returns:
+            `keras.callbacks.History`.
+
+        Raises:
+            ValueError: If a value is not finite or out of the bounds of the model.
+        """
+        x, given = self._begin(x), kwargs.get("validation_data")
+        if isinstance(given, (tuple, list)):
+            kwargs["validation_data"] = (self._begin(given[0]), *given[1:])
+        elif given is not None:
+            kwargs["validation_data"] = self._begin(given)
+        with inputs.plain_errors():
+            return super().fit(x, *args, **kwargs)  # type: ignore[misc]
 
     def evaluate(self, x=None, *args, **kwargs):
-        """Evaluate as `keras.Model.evaluate`; arrays also build an unbuilt model."""
-        self._begin(x)
-        return super().evaluate(x, *args, **kwargs)
+        """Evaluate as `keras.Model.evaluate`; the data also build an unbuilt model."""
+        # `fit` has checked its validation data once.
+        x = x if kwargs.get("_use_cached_eval_dataset") else self._begin(x)
+        with inputs.plain_errors():
+            return super().evaluate(x, *args, **kwargs)
 
     def _begin(self, x):
+        """Check the data, build the model if needed, and return the data as `fit` takes them."""
         self._need_backend()
-        if not self.built and hasattr(x, "shape"):
+        x, first = inputs.checked(x, self.bounds)
+        if not self.built and inputs.has_rank(first):
             strategy = getattr(self, "distribute_strategy", None)
             with strategy.scope() if strategy else contextlib.nullcontext():
-                self.build((None, *x.shape[1:]))
+                self.build((None, *first.shape[1:]))
+        return x
 
     def _need_backend(self):
         backend = keras.backend.backend()
@@ -128,7 +159,7 @@ class ContrastiveModel(FittedModel, SharedOut, keras.Model):
                 f"{type(self).__name__} is trained by a rule of its own and reports its own "
                 "figures: compile it with an optimizer and neither `loss` nor `metrics`."
             )
-        super()._begin(x)
+        return super()._begin(x)
 
     def trains(self, *variables):
         """Return True if all given variables are trainable."""
@@ -186,11 +217,17 @@ class ContrastiveModel(FittedModel, SharedOut, keras.Model):
             )
 
     def track(self, error, update, images):
-        """Record the `mean_error` of a number of images and the relative size of the update."""
-        self.update_size.update_state(update)
-        # A non-finite update makes the loss NaN.
-        error = [part + 0 * ops.cast(update, part.dtype) for part in error]
+        """Record the `mean_error` of images and the relative size of the update, None in a test."""
+        if update is not None:
+            self.update_size.update_state(update)
+            # A non-finite update makes the loss NaN.
+            error = [part + 0 * ops.cast(update, part.dtype) for part in error]
         self.loss_tracker.add(images, *error)
+
+    def results(self, update):
+        """Return the results of all metrics by name; `update` None leaves out those of training."""
+        left_out = _OF_TRAINING if update is None else ()
+        return {m.name: m.result() for m in self.metrics if m.name not in left_out}
 
     def get_config(self):
         return {**super().get_config(), "seed": self.seed}

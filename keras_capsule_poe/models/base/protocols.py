@@ -16,6 +16,7 @@ from keras_capsule_poe.core.randomness import StatelessSeed, capsule_order, step
 from keras_capsule_poe.data.arrays import image_array
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.errors import BadUse
+from keras_capsule_poe.models.base.exportable import Exportable
 from keras_capsule_poe.models.base.outputs import CapsuleCodes, Images, Samples
 
 
@@ -80,7 +81,7 @@ class Mode:
     domain_notes: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
-class GenerativeModel:
+class GenerativeModel(Exportable):
     """Protocol of image models with capsule codes that the tools of this package use.
 
     It is a mixin for a `keras.Model`. A subclass implements the methods that raise

@@ -19,6 +19,7 @@ from keras_capsule_poe.core.maps import DenseMaps
 from keras_capsule_poe.core.numerics import one_of, whole_number
 from keras_capsule_poe.core.partition import log_likelihood
 from keras_capsule_poe.core.units import BinaryUnits, GaussianUnits
+from keras_capsule_poe.models.base.inputs import FINITE, PIXELS, check_values
 
 VISIBLE = {"bernoulli": BinaryUnits, "gaussian": GaussianUnits, "unit": UnitIntervalUnits}
 
@@ -54,6 +55,7 @@ class Neurons:
 
     def adapt(self, data):
         """Fit the visible biases, the offset mu and s^2 to data v (N, ...), assuming W = 0."""
+        check_values(data, "data", FINITE if self.visible == "gaussian" else PIXELS)
         data = np.asarray(data, "float64")
         if not self.built:
             self.build((None, *data.shape[1:]))

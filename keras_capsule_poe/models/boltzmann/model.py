@@ -14,6 +14,7 @@ from keras_capsule_poe.core.numerics import one_of, real_number, share, whole_nu
 from keras_capsule_poe.core.randomness import StatelessSeed, streams
 from keras_capsule_poe.core.sharding import draw_rows
 from keras_capsule_poe.metrics import mean_error
+from keras_capsule_poe.models.base import inputs as given
 from keras_capsule_poe.models.base.contrastive import ContrastiveModel
 from keras_capsule_poe.models.base.protocols import build_once, deserialized
 from keras_capsule_poe.models.base.replicas import replicas_in_sync
@@ -124,6 +125,10 @@ class HarmoniumModel(ContrastiveModel):
             options["dtype"] = "int32"
             self.age = self.add_weight((), "zeros", name="age", **options)
         self.built = True
+
+    @property
+    def bounds(self):
+        return given.FINITE if self.machine.visible == "gaussian" else given.PIXELS
 
     def call(self, inputs):
         return self.machine(inputs)
@@ -254,7 +259,7 @@ class HarmoniumModel(ContrastiveModel):
         v, _ = self.images_of(data)
         v = self._binarized(v, StatelessSeed(self.seed))
         machine, x = self.machine.harmonium_of(v), self.machine.sent(v)
-        return self._record(self._figures(machine, x, machine.fields(x)), ops.shape(v)[0], 0.0)
+        return self._record(self._figures(machine, x, machine.fields(x)), ops.shape(v)[0], None)
 
     def _binarized(self, v, seed):
         v = ops.cast(v, self.variable_dtype)
@@ -294,7 +299,7 @@ class HarmoniumModel(ContrastiveModel):
     def _record(self, means, images, update):
         self.track(means["error"], update, images)
         self.free_energy_tracker.update_state(means["free_energy"], images)
-        return {metric.name: metric.result() for metric in self.metrics}
+        return self.results(update)
 
     def get_config(self):
         return {

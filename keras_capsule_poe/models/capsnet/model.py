@@ -11,6 +11,11 @@ from keras_capsule_poe.core.routing import coupling_changes
 from keras_capsule_poe.losses import MarginLoss
 from keras_capsule_poe.models.base.classifiers import DecodedClassifier, as_layer
 from keras_capsule_poe.models.base.protocols import build_once, deserialized
+from keras_capsule_poe.models.base.recipes import network_of
+from keras_capsule_poe.models.capsnet.config import FAMILY
+from keras_capsule_poe.training.family import lazily
+
+_build = lazily("keras_capsule_poe.models.capsnet.training:build_model")
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -19,7 +24,8 @@ class CapsNet(DecodedClassifier, keras.Model):
 
     The loss is the margin loss of the lengths. A decoder adds `reconstruction_weight` times the
     squared error, summed over pixels, of the image decoded from the labels' capsules. Compile with
-    an optimizer and no loss. Fit on images and labels (B, J) of zeros and ones.
+    an optimizer and no loss. Fit on images and labels: integers (B,), or zeros and ones (B, J).
+    `predict` returns class probabilities (B, J), and `encode` the capsules.
 
     For images composed of T parts, the labels are a tuple `(labels, targets, parts)`. The decoder
     then gets the capsules of each row of `parts` (B, T, J), compared with `targets`
@@ -83,6 +89,32 @@ class CapsNet(DecodedClassifier, keras.Model):
         self.routing = as_layer("routing", routing)
         self.margin = MarginLoss() if margin is None else deserialized(margin)
         self.set_decoder(decoder, image_shape, reconstruction_weight)
+
+    @classmethod
+    def from_recipe(cls, name: str, input_shape: tuple[int, int, int], classes: int) -> "CapsNet":
+        """Create the network of a recipe, which `capspoe train` trains with the same settings.
+
+        Args:
+            name: str, a recipe of capsules, such as `"small"` or `"paper"`.
+            input_shape: Tuple (H, W, C), shape of the images.
+            classes: int, number of classes J.
+
+        Returns:
+            `CapsNet`, built but not compiled.
+
+        Raises:
+            ValueError: If an argument is invalid or the images are too small.
+
+        Example:
+
+        >>> model = CapsNet.from_recipe("small", (28, 28, 1), classes=3)
+        >>> model.compile("adam")
+        >>> images = np.random.default_rng(0).uniform(size=(6, 28, 28, 1))
+        >>> history = model.fit(images, np.arange(6) % 3, verbose=0)
+        >>> model.predict(images, verbose=0).shape
+        (6, 3)
+        """
+        return network_of(FAMILY, "capsnet", _build, name, input_shape, classes)
 
     def build(self, input_shape=None):
         if self.built:

@@ -126,7 +126,7 @@ class CapsuleDecoder(ContrastiveModel):
 
     def testing_step(self, data):
         capsules, primaries = self.images_of(data)
-        return self._record(self._means(capsules, primaries), ops.shape(primaries)[0], 0.0)
+        return self._record(self._means(capsules, primaries), ops.shape(primaries)[0], None)
 
     def _means(self, capsules, primaries):
         """Return batch means of the gradient and the error."""
@@ -141,7 +141,7 @@ class CapsuleDecoder(ContrastiveModel):
 
     def _record(self, means, images, update):
         self.track(means["error"], update, images)
-        return {metric.name: metric.result() for metric in self.metrics}
+        return self.results(update)
 
     def get_config(self):
         return {

@@ -83,7 +83,7 @@ class CapsuleEncoder(ContrastiveModel):
             )
         self.experts = experts
         self.frames = ExpertFrames(dtype="float32", name="frames")
-        self.balance = balance and share("balance", balance)
+        self.balance = share("balance", balance, or_zero=True)
         self.bias_rate = real_number("bias_rate", bias_rate, above=0)
         self.chain_steps = whole_number("chain_steps", chain_steps)
         self.free_energy_tracker = keras.metrics.Mean(name="free_energy")
@@ -127,7 +127,7 @@ class CapsuleEncoder(ContrastiveModel):
 
     def testing_step(self, data):
         x, _ = self.images_of(data)
-        return self._record(self._means(x, cd_steps=1)[0], ops.shape(x)[0], 0.0)
+        return self._record(self._means(x, cd_steps=1)[0], ops.shape(x)[0], None)
 
     def _means(self, x, _share=1.0, cd_steps=None):
         """Return batch means of the gradient and the metrics for primary capsules (B, I, D)."""
@@ -155,7 +155,7 @@ class CapsuleEncoder(ContrastiveModel):
         self.probability_spread.update_state(ops.sqrt(ops.maximum(variance, 0)), images)
         self.rarest_usage.update_state(means["usage"])
         self.concentration.add(images, *means["orientations"])
-        return {metric.name: metric.result() for metric in self.metrics}
+        return self.results(update)
 
     def get_config(self):
         return {

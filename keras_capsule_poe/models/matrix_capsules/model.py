@@ -11,6 +11,11 @@ from keras_capsule_poe._types import Serializable
 from keras_capsule_poe.losses import SpreadLoss
 from keras_capsule_poe.models.base.classifiers import DecodedClassifier, as_layer
 from keras_capsule_poe.models.base.protocols import build_once, deserialized
+from keras_capsule_poe.models.base.recipes import network_of
+from keras_capsule_poe.models.matrix_capsules.config import FAMILY
+from keras_capsule_poe.training.family import lazily
+
+_build = lazily("keras_capsule_poe.models.matrix_capsules.training:build_model")
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -78,6 +83,36 @@ class MatrixCapsNet(DecodedClassifier, keras.Model):
         self.capsule_layers = [as_layer("layers", layer) for layer in layers]
         self.spread = SpreadLoss() if loss is None else deserialized(loss)
         self.set_decoder(decoder, image_shape, reconstruction_weight)
+
+    @classmethod
+    def from_recipe(
+        cls, name: str, input_shape: tuple[int, int, int], classes: int
+    ) -> "MatrixCapsNet":
+        """Create the network of a recipe, which `capspoe train` trains with the same settings.
+
+        The margin of the loss is that of the recipe's start; `SpreadMargin` increases it.
+
+        Args:
+            name: str, a recipe of capsules, such as `"small"` or `"paper"`.
+            input_shape: Tuple (H, W, C), shape of the images.
+            classes: int, number of classes J.
+
+        Returns:
+            `MatrixCapsNet`, built but not compiled.
+
+        Raises:
+            ValueError: If an argument is invalid or the images are too small.
+
+        Example:
+
+        >>> model = MatrixCapsNet.from_recipe("small", (16, 16, 1), classes=3)
+        >>> model.compile("adam")
+        >>> images = np.random.default_rng(0).uniform(size=(6, 16, 16, 1))
+        >>> history = model.fit(images, np.arange(6) % 3, verbose=0)
+        >>> model.predict(images, verbose=0).shape
+        (6, 3)
+        """
+        return network_of(FAMILY, "matrix", _build, name, input_shape, classes)
 
     def build(self, input_shape=None):
         if self.built:

@@ -11,6 +11,7 @@ from keras_capsule_poe._types import Seed, Serializable, Tensor
 from keras_capsule_poe.core.latent_routing import parents_given_hidden
 from keras_capsule_poe.core.randomness import StatelessSeed, streams
 from keras_capsule_poe.core.routing import winners
+from keras_capsule_poe.models.base.exportable import Exportable
 from keras_capsule_poe.models.base.protocols import build_once, deserialized
 from keras_capsule_poe.models.boltzmann.layers import RestrictedBoltzmannMachine
 from keras_capsule_poe.models.boltzmann.model import HarmoniumModel
@@ -32,7 +33,7 @@ def draw_visible(layer, h, seed, mean=False):
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
-class DeepBeliefNetwork(keras.Model):
+class DeepBeliefNetwork(Exportable, keras.Model):
     """Deep belief network: a stack of RBMs, each a model of the hidden neurons below it.
 
     The visible neurons of layer l + 1 are p(h | v) of layer l. A `NeuronPoE` takes them as

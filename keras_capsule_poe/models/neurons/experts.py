@@ -63,7 +63,7 @@ class NeuronExperts(HarmoniumModel):
                 "`balance` moves the routing bias: give the machine use_routing_bias=True. "
                 f"Received: balance={balance}"
             )
-        self.balance = balance and share("balance", balance)
+        self.balance = share("balance", balance, or_zero=True)
         self.rarest_usage = ExpertUsage(name="rarest_usage")
 
     def departure(self, v):
@@ -107,6 +107,11 @@ class NeuronExperts(HarmoniumModel):
         c = machine.coefficients
         means = {"coefficients": ops.mean(c, axis=0)} if len(c.shape) == 3 else {}
         return {**means, "usage": expert_usage(self.activity(y))}
+
+    def testing_step(self, data):
+        v, _ = self.images_of(data)
+        self.rarest_usage.update_state(expert_usage(self.activity(self.departure(v))))
+        return super().testing_step(data)
 
     def update_weights(self, means, images):
         self._balance(means["usage"])
@@ -179,14 +184,19 @@ class NeuronMixtureExperts(NeuronExperts):
         ascents = [found.kernel - self.weight_decay * layer.kernel]
         return {
             **self._likelihood(posterior, v),
-            "usage": layer.capsules * ops.mean(posterior.parent, axis=0),
+            "usage": self._usage(posterior),
             "ascents": [*ascents, found.hidden_bias, found.visible_bias],
         }
 
     def testing_step(self, data):
         v, _ = self.images_of(data)
-        means = self._likelihood(self.machine.posterior(v), v)
-        return self._record(means, ops.shape(v)[0], 0.0)
+        posterior = self.machine.posterior(v)
+        means = self._likelihood(posterior, v)
+        self.rarest_usage.update_state(self._usage(posterior))
+        return self._record(means, ops.shape(v)[0], None)
+
+    def _usage(self, posterior):
+        return self.machine.capsules * ops.mean(posterior.parent, axis=0)
 
     def _likelihood(self, posterior, v):
         """Return batch means of the mean-field reconstruction error and of -log P(v)."""

@@ -94,6 +94,8 @@ class NeuronPoE(Neurons, RoutingLayer):
         if self.use_bias:
             raise ValueError("`use_bias` must be False: neurons have biases. Received: True")
         self.bias_initializer = keras.initializers.get(bias_initializer)
+        # The energy is that of all visible neurons.
+        self.supports_masking = False
         self.centering, self.learn_variance = bool(centering), bool(learn_variance)
 
     def build(self, input_shape):
@@ -427,7 +429,9 @@ class NeuronMixture(NeuronPoE):
         return ops.cast(self.infer(inputs)[1], self.compute_dtype)
 
     def free_energy(self, v, coefficients=None):
-        """Return -log P(v) (B,) of v (B, I, D), in nats. `coefficients` are ignored."""
+        """Return -log P(v) (B,) of v (B, I, D), in nats, or F(v) given `coefficients` (B, I, J)."""
+        if coefficients is not None:
+            return super().free_energy(v, coefficients)
         return -self.mixture().log_density(self._flat(v))
 
     def reconstruct(self, v: Tensor, coefficients: Tensor | None = None) -> Tensor:

@@ -228,10 +228,12 @@ class ProductOfExpertNeurons(
     def _code(self, v, coefficients=None):
         layer = self.layer
         c, y = layer.infer(v, coefficients)
+        # A mixture has the density of v itself.
+        is_mixture = layer.routing == "mixture" and coefficients is None
         code = {
             "capsules": y / self.dim**0.5,
             "probabilities": self.experts.activity(y),
-            "free_energy": layer.free_energy(v, c),
+            "free_energy": layer.free_energy(v, None if is_mixture else c),
         }
         return code, c
 

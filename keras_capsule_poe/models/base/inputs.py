@@ -1,0 +1,153 @@
+"""Checks of what models are fitted on, before a step has used it."""
+
+import contextlib
+import itertools
+import re
+import types
+
+import keras
+import numpy as np
+from keras import ops
+
+# Rounding of byte / 255 may give slightly more than one.
+ROUNDING = 1e-3
+PIXELS, FINITE = (0.0, 1.0), (-np.inf, np.inf)
+_FAILED = re.compile(r"(`x` must have finite values.*?Received:)\] \[(\S+)\] \[(\S+)\]")
+
+
+def is_array(x):
+    """Return whether x is an array or a tensor, not a dataset."""
+    return hasattr(x, "shape") and hasattr(x, "dtype")
+
+
+def has_rank(x):
+    """Return whether x is an array, tensor or spec whose number of axes is known."""
+    return is_array(x) and getattr(x.shape, "rank", 0) is not None
+
+
+def is_known(x):
+    """Return whether the values of x can be read now: not those of a graph."""
+    return isinstance(x, np.ndarray) or (is_array(x) and hasattr(x, "numpy"))
+
+
+def _rule(name, bounds):
+    where = "" if bounds == FINITE else f" in [{bounds[0]:g}, {bounds[1]:g}]"
+    return f"`{name}` must have finite values{where}. Received:"
+
+
+def check_values(x, name="x", bounds=PIXELS, bytes_too=False):
+    """Raise `ValueError` unless all values of an array are finite and within bounds.
+
+    With `bytes_too`, an array of uint8 holds bytes, from 0 to 255.
+    """
+    if not is_array(x) or not all(x.shape):
+        return
+    low, high = _extremes(x)
+    if bytes_too and keras.backend.standardize_dtype(x.dtype) == "uint8":
+        if high == 1:
+            raise ValueError(
+                f"`{name}` of dtype uint8 must hold bytes from 0 to 255. Received: values up to 1. "
+                "Cast zeros and ones to float32"
+            )
+        return
+    if not _are_inside(low, high, bounds):
+        raise ValueError(_message(_rule(name, bounds), low, high, bytes_too))
+
+
+def _are_inside(low, high, bounds):
+    is_inside = low >= bounds[0] - ROUNDING and high <= bounds[1] + ROUNDING
+    return is_inside and np.isfinite(low + high)
+
+
+def _message(rule, low, high, bytes_too):
+    if not np.isfinite(low + high):
+        return f"{rule} NaN or infinity. Replace or drop such values"
+    hint = "Divide bytes by 255" + (", or give them as uint8" if bytes_too else "")
+    return f"{rule} values from {low:g} to {high:g}. {hint}"
+
+
+def _extremes(x):
+    """Return the smallest and the largest value of an array, floats; NaN if one is NaN."""
+    if hasattr(x, "min"):
+        with np.errstate(invalid="ignore"):
+            return float(x.min()), float(x.max())
+    return tuple(float(ops.cast(found(x), "float32")) for found in (ops.min, ops.max))
+
+
+def checked_dataset(dataset, bounds=PIXELS, bytes_too=False):
+    """Return a `tf.data.Dataset` whose inputs are checked as they are read."""
+    import tensorflow as tf
+
+    x = keras.utils.unpack_x_y_sample_weight(dataset.element_spec)[0]
+    if not is_array(x) or (bytes_too and x.dtype == tf.uint8):
+        return dataset
+
+    def check(x):
+        low, high = (tf.cast(found(x), tf.float32) for found in (tf.reduce_min, tf.reduce_max))
+        inside = (low >= bounds[0] - ROUNDING) & (high <= bounds[1] + ROUNDING)
+        inside &= tf.math.is_finite(low + high) | tf.equal(tf.size(x), 0)
+        inside |= tf.equal(tf.size(x), 0)
+        message = [_rule("x", bounds), low, high]
+        with tf.control_dependencies([tf.debugging.Assert(inside, message)]):
+            return tf.identity(x)
+
+    def checked(*element):
+        if len(element) == 1 and not isinstance(dataset.element_spec, tuple):
+            return check(element[0])
+        return (check(element[0]), *element[1:])
+
+    return dataset.map(checked)
+
+
+@contextlib.contextmanager
+def plain_errors(bytes_too=False):
+    """Context that turns the error of a `checked_dataset` into a `ValueError` of one line."""
+    try:
+        yield
+    except Exception as error:
+        found = _FAILED.search(str(error))
+        if found is None:
+            raise
+        rule, low, high = found.groups()
+        raise ValueError(_message(rule, float(low), float(high), bytes_too)) from None
+
+
+def first_inputs(x):
+    """Return `(x, first)`: the data, and the inputs of a first batch or their spec, or None.
+
+    A generator is read once, so it is returned with its first batch put back.
+    """
+    if x is None or is_array(x):
+        return x, x
+    unpacked = keras.utils.unpack_x_y_sample_weight
+    if isinstance(x, keras.utils.PyDataset):
+        return x, unpacked(x[0])[0]
+    if isinstance(x, types.GeneratorType):
+        batch = next(x, None)
+        if batch is None:
+            return x, None
+        return (each for each in itertools.chain([batch], x)), unpacked(batch)[0]
+    spec = getattr(x, "element_spec", None)
+    return x, None if spec is None else unpacked(spec)[0]
+
+
+def is_tf_dataset(x):
+    """Return whether x is a `tf.data.Dataset` that can be mapped."""
+    return hasattr(x, "element_spec") and hasattr(x, "map")
+
+
+def checked(x, bounds=PIXELS, bytes_too=False):
+    """Return `(x, first)` as `first_inputs`, with the values checked now or as they are read."""
+    x, first = first_inputs(x)
+    if is_tf_dataset(x):
+        x = checked_dataset(x, bounds, bytes_too)
+    elif first is not None:
+        check_values(first, "x", bounds, bytes_too)
+    return x, first
+
+
+def in_a_row(weights):
+    """Return sample weights (N, 1) as (N,): Keras traces a step for weights of one rank."""
+    if is_array(weights) and tuple(weights.shape[1:]) == (1,):
+        return ops.convert_to_numpy(weights).reshape(-1) if is_known(weights) else weights[:, 0]
+    return weights
