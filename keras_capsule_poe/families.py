@@ -82,6 +82,8 @@ def get(name: str) -> Any:
     places = _places()
     if name not in places:
         raise ConfigError(f"There is no model {name!r}; there are {', '.join(names())}.")
+    if name in _OURS and any(point.name == name for point in metadata.entry_points(group=GROUP)):
+        raise ConfigError(f"Another package names its model {name!r} like one of this package.")
     module, _, attribute = places[name].partition(":")
     return getattr(importlib.import_module(module), attribute)
 

@@ -56,7 +56,10 @@ class Distribution:
             yield
             return
         if not hasattr(model, "share_out"):
-            raise RunFailed(f"The training of a {type(model).__name__} cannot be shared out.")
+            raise RunFailed(
+                f"A {type(model).__name__} cannot be trained on several replicas, since it has no "
+                "`share_out`. Train it on one."
+            )
         model.share_out = self.share_out
         try:
             with self.reported():
