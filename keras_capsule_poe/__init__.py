@@ -85,6 +85,7 @@ _MODULES = (
     "plotting",
     "sampling",
     "serving",
+    "sklearn",
     "training",
 )
 

@@ -14,6 +14,7 @@ from keras_capsule_poe import (
     plotting as plotting,
     sampling as sampling,
     serving as serving,
+    sklearn as sklearn,
     training as training,
 )
 from keras_capsule_poe.callbacks import SpreadMargin as SpreadMargin

@@ -36,6 +36,7 @@ MAY = {
     "models.capsnet": {"models.base", *BASE},
     "models.matrix_capsules": {"models.base", *BASE},
     "families": {"errors"},
+    "sklearn": {"models.base", "models.boltzmann", "models.capsule_poe", "core"},
     "evaluation": {
         "models.base", "models.boltzmann", "layers", "core", "metrics", "data", "plotting",
         "sampling", "io", "errors",
