@@ -22,4 +22,7 @@ def compiled_steps(model, shape):
 
         ops.fori_loop(0, ops.shape(batches)[0], step, ops.zeros(()))
 
-    return steps
+    # TensorFlow warns of many traces if a search fits one model after the other, but not of
+    # concrete functions.
+    run = steps if tf.config.functions_run_eagerly() else steps.get_concrete_function()
+    return lambda batches: run(tf.convert_to_tensor(batches))
