@@ -12,7 +12,7 @@ import pytest
 import keras_capsule_poe
 
 # Packages whose `__all__` is public; of the classes, only those that users construct.
-PACKAGES = ("functions", "data", "evaluation", "families", "training")
+PACKAGES = ("functions", "data", "evaluation", "families", "training", "sklearn")
 
 
 def modules():
@@ -48,7 +48,7 @@ def public():
             value = getattr(module, name)
             # A named tuple only holds results.
             is_class = inspect.isclass(value) and not issubclass(value, (tuple, Exception))
-            is_class = is_class and package in ("", "functions")
+            is_class = is_class and package in ("", "functions", "sklearn")
             if is_class or inspect.isfunction(value):
                 yield pytest.param(value, id=f"{package or 'keras_capsule_poe'}.{name}")
 

@@ -37,7 +37,7 @@ MAY = {
     "models.capsnet": {"models.base", *BASE},
     "models.matrix_capsules": {"models.base", *BASE},
     "families": {"errors"},
-    "sklearn": {"models.capsule_poe", "models.base", "layers", "training"},
+    "sklearn": {"models.base", "models.boltzmann", "models.capsule_poe", "core"},
     "pretrained": {"families", "models.base", "training", "data", "errors"},
     "evaluation": {
         "models.base", "models.boltzmann", "layers", "core", "metrics", "data", "plotting",

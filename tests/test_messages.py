@@ -19,6 +19,7 @@ SILENT = (
     "plotting.py",
     "sampling.py",
     "serving.py",
+    "sklearn.py",
     "core",
     "data",
     "distributed",

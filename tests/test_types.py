@@ -17,7 +17,7 @@ import pytest
 import keras_capsule_poe
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("functions", "data", "training", "families")
+PACKAGES = ("functions", "data", "training", "families", "sklearn")
 METHODS = ("encode", "decode", "sample", "reconstruct", "fit")
 # Modules without annotations so far.
 UNTYPED: tuple[str, ...] = ()

@@ -1,48 +1,16 @@
-"""Validation of arguments."""
+"""Lengths and directions of vectors, compiled functions, and sizes of tensors."""
 
 import functools
-import math
-from numbers import Integral, Real
 
 import keras
 import numpy as np
 from keras import backend, ops
 
 from keras_capsule_poe._types import Tensor
-
-
-def whole_number(name, value, least=1):
-    """Return `value` as an int; raise ValueError unless it is an integer of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        rule = "a positive integer" if least == 1 else f"an integer of at least {least}"
-        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")
-    return int(value)
-
-
-def real_number(name, value, above=-math.inf, besides=""):
-    """Return `value` as a float; raise ValueError unless it is finite and above `above`."""
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not (is_number and above < value < math.inf):
-        rule = "a finite number" if above == -math.inf else f"a number above {above:g}"
-        raise ValueError(f"`{name}` must be {rule}{besides}. Received: {name}={value!r}")
-    return float(value)
-
-
-def share(name, value, or_zero=False):
-    """Return `value` as a float; raise ValueError unless it is in (0, 1] (or zero, `or_zero`)."""
-    number = real_number(name, value)
-    if not (0 < number <= 1 or or_zero and number == 0):
-        interval = "[0, 1]" if or_zero else "(0, 1]"
-        raise ValueError(f"`{name}` must lie in {interval}. Received: {name}={value!r}")
-    return float(value)
-
-
-def one_of(name, value, choices):
-    """Return `value`; raise ValueError unless it is one of the strings `choices`."""
-    if not isinstance(value, str) or value not in choices:
-        listed = " or ".join(repr(choice) for choice in choices)
-        raise ValueError(f"`{name}` must be {listed}. Received: {name}={value!r}")
-    return value
+from keras_capsule_poe.core.arguments import one_of as one_of
+from keras_capsule_poe.core.arguments import real_number as real_number
+from keras_capsule_poe.core.arguments import share as share
+from keras_capsule_poe.core.arguments import whole_number as whole_number
 
 
 def at_least_float32(x):

@@ -253,7 +253,7 @@ def test_train_on_data_of_any_source(tmp_path, x):
 @pytest.mark.parametrize("given", ["folder", "file"])
 def test_what_cannot_be_loaded_is_refused_in_a_line(tmp_path, given):
     path = tmp_path if given == "folder" else tmp_path / "m.keras"
-    with pytest.raises(BadUse, match="must be a model folder or a .keras file"):
+    with pytest.raises(BadUse, match="a model folder, a .keras file or a URL"):
         kcp.load(path)
     (tmp_path / ("model.keras" if given == "folder" else "m.keras")).write_text("no archive")
     with pytest.raises(RunFailed, match="Cannot load"):
