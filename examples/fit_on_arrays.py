@@ -1,30 +1,18 @@
-"""Models fitted on NumPy arrays: no folder, no loader, no reporter, as in a notebook's cells.
+"""Unsupervised capsules of a NumPy array: train, generate, encode, look.
 
 python examples/fit_on_arrays.py
 """
 
-import keras
+import keras_capsule_poe as kcp
 
-from keras_capsule_poe import CapsuleEncoder, CapsulePoE, ConvAutoencoder, PrimaryCapsules
-from keras_capsule_poe.data import load_images
+images = kcp.data.load_images("digits", limit=500).train.images  # uint8, (N, H, W, C)
 
-EPOCHS = 6
+model = kcp.ProductOfExpertCapsules(capsules=5, autoencoder={"filters": 16})
+history = model.fit(images, epochs=20, verbose=2)
+error = history["decoder"].history["held_out_relative_error"][-1]
+print(f"relative error of held-out images' primary capsules: {error:.2f}; 1 means nothing learned")
 
-images = (load_images("digits", limit=500).train.images / 255).astype("float32")  # (N, H, W, C)
-
-autoencoder = ConvAutoencoder(filters=16)
-autoencoder.compile("adam", "binary_crossentropy", jit_compile=False)
-autoencoder.fit(images, batch_size=50, epochs=EPOCHS, verbose=2)
-features = keras.ops.convert_to_numpy(autoencoder.encode(images))
-
-primary = PrimaryCapsules(8, target_length=0.14)
-primary.adapt([features])  # their mean and scale; any iterable of batches
-x = keras.ops.convert_to_numpy(primary(features))
-
-encoder = CapsuleEncoder(CapsulePoE(capsules=5, dim=4, temperature=0.1, scale=5.0))
-encoder.build(x.shape)
-encoder.start_from_images(x[: 5 * 4], length=0.5)  # small noise would take longer
-encoder.compile(keras.optimizers.SGD(0.2, momentum=0.9), jit_compile=False)
-encoder.fit(x, batch_size=50, epochs=EPOCHS, verbose=2)  # contrastive divergence, no labels
-
-print("codes", encoder.predict(x, verbose=0).shape)
+print(model.sample(8, capsule=3))  # images of one capsule
+print(model.encode(images))
+model.plot_samples().savefig("samples.pdf")
+print("Look at samples.pdf: one column per capsule")
