@@ -12,13 +12,8 @@ from sklearn.utils import check_random_state, gen_batches
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from keras_capsule_poe._types import Tensor
-from keras_capsule_poe.core.arguments import one_of, real_number, whole_number
-from keras_capsule_poe.models.boltzmann.arrays import (
-    ArrayMachine,
-    Rule,
-    free_energies,
-    hidden_means,
-)
+from keras_capsule_poe.core.arguments import below_one, one_of, real_number, whole_number
+from keras_capsule_poe.models.boltzmann import arrays
 
 __all__ = ["CapsuleTransformer", "RBMTransformer"]
 
@@ -27,7 +22,7 @@ ROWS = 1024
 CAPSULE_ROWS = 256
 # Largest part of the training rows that is prepared at a time.
 BLOCK_BYTES = 32e6
-DTYPES = (np.float64, np.float32)
+OUTPUTS = ("capsules", "probabilities")
 
 
 class _Features(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -40,9 +35,8 @@ class _Features(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return tags
 
     def _validated(self, X, reset=False, **options):
-        return validate_data(
-            self, X, accept_sparse="csr", dtype=DTYPES, reset=reset, order="C", **options
-        )
+        options |= {"dtype": (np.float64, np.float32), "order": "C", "reset": reset}
+        return validate_data(self, X, accept_sparse="csr", **options)
 
     def _in_parts(self, function, X, rows, shape=()):
         """Return `function` of dense parts of X, joined to an array (N, *shape)."""
@@ -149,9 +143,9 @@ class RBMTransformer(_Features):
         return self._train(X, 1, not hasattr(self, "components_"))
 
     def _train(self, X, epochs, is_new):
-        rule = Rule(
+        rule = arrays.Rule(
             real_number("learning_rate", self.learning_rate, above=0),
-            _momentum(self.momentum),
+            below_one("momentum", self.momentum),
             whole_number("cd_steps", self.cd_steps),
             bool(self.binarize),
         )
@@ -161,8 +155,13 @@ class RBMTransformer(_Features):
         if is_new:
             self._set_range(X)
             self._rng = self._generator()
-            self._machine = ArrayMachine(units, self._smoothed_mean(X), self._rng)
-        elif not self.rescale:
+            self._machine = arrays.ArrayMachine(units, self._smoothed_mean(X), self._rng)
+        elif units != len(self.components_):
+            raise ValueError(
+                f"`n_components` must stay {len(self.components_)} when training goes on. "
+                f"Received: n_components={units}. Call fit with warm_start=False."
+            )
+        elif self._range is None:
             _check_range(X)
         batches = -(-X.shape[0] // batch_size)
         # Batches of a dense X are cast to float32 once and not in each epoch.
@@ -207,7 +206,7 @@ class RBMTransformer(_Features):
         check_is_fitted(self)
 
         def hidden(v):
-            return hidden_means(self._unit(v), self.components_, self.intercept_hidden_)
+            return arrays.hidden_means(self._unit(v), self.components_, self.intercept_hidden_)
 
         return self._in_parts(hidden, X, ROWS, (self._n_features_out,))
 
@@ -222,7 +221,7 @@ class RBMTransformer(_Features):
         biases = self.intercept_hidden_, self.intercept_visible_
 
         def scores(v):
-            return -free_energies(self._unit(v), self.components_, *biases)
+            return -arrays.free_energies(self._unit(v), self.components_, *biases)
 
         return self._in_parts(scores, X, ROWS)
 
@@ -274,12 +273,6 @@ def _check_range(X):
             f"`X` must have values in [0, 1]. Received: values from {low:g} to {high:g}. Rescale X "
             "with MinMaxScaler, or set rescale=True."
         )
-
-
-def _momentum(value):
-    if not 0 <= real_number("momentum", value) < 1:
-        raise ValueError(f"`momentum` must lie in [0, 1). Received: momentum={value!r}")
-    return float(value)
 
 
 class CapsuleTransformer(_Features):
@@ -361,7 +354,7 @@ class CapsuleTransformer(_Features):
 
     def fit(self, X: Tensor, y: Any = None) -> "CapsuleTransformer":
         """Train on rows X (N, n_features), an array or a sparse matrix; y is ignored."""
-        one_of("output", self.output, ("capsules", "probabilities"))
+        one_of("output", self.output, OUTPUTS)
         X = self._validated(X, reset=True, ensure_min_samples=2)
         dim = whole_number("primary_dim", self.primary_dim)
         self._primary_shape = -(-X.shape[1] // dim), dim
@@ -413,25 +406,23 @@ class CapsuleTransformer(_Features):
         batches, _ = self._batches(X)
         steps = batches * whole_number("n_iter", self.n_iter)
         falling = keras.optimizers.schedules.PolynomialDecay(rate, steps, rate / 10)
-        sgd = keras.optimizers.SGD(falling, momentum=_momentum(self.momentum))
+        sgd = keras.optimizers.SGD(falling, momentum=below_one("momentum", self.momentum))
         model.compile(sgd, jit_compile=False)
         return model
 
     def _encoder(self, dtype):
         """Return a built `CapsuleEncoder`."""
-        import keras
-
         from keras_capsule_poe.models.capsule_poe.encoder import CapsuleEncoder
         from keras_capsule_poe.models.capsule_poe.layers import CapsulePoE
+        from keras_capsule_poe.models.capsule_poe.training import initial_maps
 
-        decay = real_number("weight_decay", self.weight_decay)
         experts = CapsulePoE(
             whole_number("n_capsules", self.n_capsules),
             whole_number("capsule_dim", self.capsule_dim),
             iterations=whole_number("routing_iterations", self.routing_iterations) - 1,
             scale="mean",
             implementation="plain",
-            kernel_regularizer=keras.regularizers.L2(decay / 2),
+            **initial_maps(1e-3, self.weight_decay, seed=0),
             dtype=dtype,
         )
         model = CapsuleEncoder(experts, dtype=dtype)
@@ -463,24 +454,16 @@ class CapsuleTransformer(_Features):
         _, capsules, dim, _ = self.maps_.shape
         return capsules if self.output == "probabilities" else capsules * dim
 
-    def _experts(self, dtype):
-        """Return the encoder with the learned maps."""
-        model = self._encoder(dtype)
-        model.experts.kernel.assign(self.maps_)
-        return model
-
     def transform(self, X: Tensor) -> Tensor:
         """Return capsules (N, J E) or probabilities (N, J) of rows X, in the dtype of X."""
         check_is_fitted(self)
-        is_length = one_of("output", self.output, ("capsules", "probabilities")) == "probabilities"
-        # In float64 a row has the same capsules in any batch.
-        experts = self._experts("float64").experts
+        is_length = one_of("output", self.output, OUTPUTS) == "probabilities"
 
-        def encoded(rows):
-            codes = np.asarray(experts(self._primary(rows, "float64")))
-            return np.linalg.norm(codes, axis=-1) if is_length else codes.reshape(len(rows), -1)
+        def encoded(experts, x):
+            codes = np.asarray(experts(x))
+            return np.linalg.norm(codes, axis=-1) if is_length else codes.reshape(len(x), -1)
 
-        return self._in_parts(encoded, X, CAPSULE_ROWS, (self._n_features_out,))
+        return self._of_experts(encoded, X, (self._n_features_out,))
 
     def score_samples(self, X: Tensor) -> Tensor:
         """Return minus the free energy (N,) of rows X, in nats.
@@ -489,14 +472,28 @@ class CapsuleTransformer(_Features):
         ranks rows under one model, and is not comparable between models.
         """
         check_is_fitted(self)
-        experts = self._experts("float64").experts
+        return self._of_experts(lambda experts, x: -np.asarray(experts.free_energy(x)), X)
 
-        def scores(rows):
-            return -np.asarray(experts.free_energy(self._primary(rows, "float64")))
+    def _of_experts(self, function, X, shape=()):
+        """Return `function(experts, x)` of the primary capsules x of all rows X."""
+        import keras
 
-        return self._in_parts(scores, X, CAPSULE_ROWS)
+        # In float64 a row has the same capsules in any batch. JAX has no float64 by default.
+        dtype = "float32" if keras.backend.backend() == "jax" else "float64"
+        experts = self._trained(dtype).experts
+
+        def of_rows(rows):
+            return function(experts, self._primary(rows, dtype))
+
+        return self._in_parts(of_rows, X, CAPSULE_ROWS, shape)
+
+    def _trained(self, dtype):
+        """Return the encoder with the learned maps."""
+        model = self._encoder(dtype)
+        model.experts.kernel.assign(self.maps_)
+        return model
 
     def to_model(self) -> Any:
         """Return the `CapsuleEncoder` of primary capsules (N, I, D)."""
         check_is_fitted(self)
-        return self._experts("float32")
+        return self._trained("float32")

@@ -30,6 +30,13 @@ def share(name, value, or_zero=False):
     return float(value)
 
 
+def below_one(name, value):
+    """Return `value` as a float; raise ValueError unless it is in [0, 1)."""
+    if not 0 <= real_number(name, value) < 1:
+        raise ValueError(f"`{name}` must lie in [0, 1). Received: {name}={value!r}")
+    return float(value)
+
+
 def one_of(name, value, choices):
     """Return `value`; raise ValueError unless it is one of the strings `choices`."""
     if not isinstance(value, str) or value not in choices:

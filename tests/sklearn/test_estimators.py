@@ -56,10 +56,14 @@ def expected(estimator):
     return dict.fromkeys(TRAINED_OUTSIDE, OUTSIDE) if is_strict else {}
 
 
-@parametrize_with_checks(
+CHECKS = parametrize_with_checks(
     [RBMTransformer(4, n_iter=2, rescale=True), RBMTransformer(4, n_iter=2), tiny()],
     expected_failed_checks=expected,
 )
+
+
+# scikit-learn before 1.8 gives a generator, of which a new pytest warns.
+@pytest.mark.parametrize(CHECKS.args[0], list(CHECKS.args[1]), **CHECKS.kwargs)
 def test_conventions(estimator, check, eager):
     check(estimator)
 
@@ -261,6 +265,7 @@ def test_parts_of_an_epoch_train_as_the_whole(monkeypatch):
         (RBMTransformer(0), X, "`n_components` must be a positive integer. Received"),
         (RBMTransformer(learning_rate=0), X, "`learning_rate` must be a number above 0"),
         (RBMTransformer(momentum=1), X, r"`momentum` must lie in \[0, 1\)"),
+        (CapsuleTransformer(weight_decay=-1), X, "`weight_decay` must be zero or more"),
         (CapsuleTransformer(output="maps"), X, "`output` must be 'capsules' or 'probabilities'"),
         (CapsuleTransformer(primary_dim=0), X, "`primary_dim` must be a positive integer"),
         (CapsuleTransformer(), X[[0, 0, 0]], "`X` must have rows that differ. Received: 3 equal"),
@@ -278,10 +283,12 @@ def test_known_features_have_the_shape_of_rows():
         machine.sample(3, known=np.zeros((2, 6)))
 
 
-def test_a_later_part_outside_the_range_is_an_error():
+def test_a_later_part_that_does_not_fit_is_an_error():
     machine = RBMTransformer(2).partial_fit(X)
     with pytest.raises(ValueError, match="`X` must have values"):
         machine.partial_fit(2 * X)
+    with pytest.raises(ValueError, match="`n_components` must stay 2 .* n_components=3"):
+        machine.set_params(n_components=3).partial_fit(X)
     # New rows may leave the range.
     assert machine.transform(1.1 * X).shape == (40, 2)
 
