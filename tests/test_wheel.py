@@ -31,7 +31,7 @@ def wheel(tmp_path_factory):
         pytest.skip(f"setuptools {WANTED} or newer builds the wheel, here is {found}")
     source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
     odd = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    for folder in ("keras_capsule_poe", "cli", "tests", "benchmarks", "examples"):
+    for folder in ("keras_capsule_poe", "cli", "saved_models", "tests", "benchmarks", "examples"):
         shutil.copytree(ROOT / folder, source / folder, ignore=odd)
     for name in ("pyproject.toml", "requirements.txt", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
@@ -53,6 +53,11 @@ def test_it_holds_every_source_file_and_no_other(wheel, about):
     package = {f"keras_capsule_poe/{name}" for name in sources("keras_capsule_poe")}
     package |= {f"keras_capsule_poe/cli/{name}" for name in sources("cli")}
     package |= {"keras_capsule_poe/py.typed", "keras_capsule_poe/__init__.pyi"}
+    pretrained = ROOT / "saved_models/pretrained"
+    kept = (
+        path for path in pretrained.rglob("*") if path.suffix in (".py", ".keras", ".json", ".md")
+    )
+    package |= {f"keras_capsule_poe/saved_models/{path.relative_to(pretrained)}" for path in kept}
     assert {name for name in wheel.namelist() if not name.startswith(f"{about}/")} == package
 
 
