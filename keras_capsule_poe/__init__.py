@@ -2,13 +2,20 @@
 
 `import keras_capsule_poe` is quick: Keras is imported when a name is first used. Once Keras is
 imported too, before or after, `keras.models.load_model` knows the classes of this package.
+TensorFlow's start-up messages are off, unless TF_CPP_MIN_LOG_LEVEL is set.
 """
 
 import importlib
+import os
+import sys
 
 from keras_capsule_poe import _registration
 
 __version__ = "0.2.0"
+
+if "tensorflow" not in sys.modules:
+    # They are for developers of TensorFlow, and a dozen lines in the output of a notebook's cell.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 _HOMES = {
     "callbacks": ("SpreadMargin",),

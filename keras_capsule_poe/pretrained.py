@@ -82,10 +82,9 @@ def load(path: str | Path, sha256: str | None = None) -> Any:
     """Load a trained model.
 
     Args:
-        path: `"mnist"` or `"fashion_mnist"`, a model that comes with the package (see its
-            `README.md` in `saved_models/pretrained`); a model folder; a `.keras` file; or the URL
-            of a `.keras` file, which is kept in Keras' cache. A folder with the name of a
-            pretrained model is `./mnist`.
+        path: A model folder, a `.keras` file, or the name of a model that comes with the package:
+            `"mnist"` or `"fashion_mnist"`. A folder with such a name is `./mnist`. The URL of a
+            `.keras` file is downloaded and kept in Keras' cache.
         sha256: String, the SHA-256 of the file behind a URL, in hexadecimal. Required for a URL.
 
     Returns:

@@ -4,6 +4,11 @@ Rejected: weights of `fit` that differ from those of the command line; a callbac
 first stage hears; a second `fit` that goes on from the first; results of images out of range.
 """
 
+import os
+import re
+import subprocess
+import sys
+
 import keras
 import numpy as np
 import pytest
@@ -271,3 +276,18 @@ def test_progress_is_one_line_or_none(x, capsys, verbose):
         assert "stage 1 of 2: rbm" in shown and "loss" in shown and "left" in shown
     else:
         assert "rbm: epoch 2: " in shown
+
+
+def test_tensorflow_reports_no_errors_of_its_own():
+    code = (
+        "import keras_capsule_poe as kcp, numpy as np\n"
+        "m = kcp.ImageBoltzmannMachine(hidden=3)\n"
+        "m.fit(np.random.default_rng(0).integers(256, size=(40, 8, 8)).astype('uint8'), "
+        "epochs=1, verbose=0)"
+    )
+    known = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    done = subprocess.run(command, env=known, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and not done.stdout
+    # While it is imported it writes a few lines whatever the level is.
+    assert not re.findall(r"^[EW]0.*", done.stderr, re.M), done.stderr

@@ -68,7 +68,7 @@ class StagedModel:
 
     @property
     def is_fitted(self):
-        """Whether the model has its parts."""
+        """True if the model has its parts."""
         return getattr(self, self.NEEDED[0], None) is not None
 
     def get_config(self):
