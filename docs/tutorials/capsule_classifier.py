@@ -41,7 +41,7 @@ model.encode(x_test[:5])["capsules"].shape
 # recipe as `capspoe train` does.
 
 # %%
-settings = {"model": "capsnet", "recipe": "small", "epochs": 6, "batch_size": 32, "verbose": 2}
+settings = {"model": "capsnet", "recipe": "small", "epochs": 6, "batch_size": 32, "verbose": 0}
 routed = kcp.train("digits", **settings)
 uniform = kcp.train("digits", coefficients="uniform", **settings)
 convolutional = kcp.train("digits", network="cnn", **settings)

@@ -14,7 +14,7 @@ import keras_capsule_poe as kcp
 # ## Train
 #
 # The model takes images (N, H, W) or (N, H, W, C), as bytes or as floats in [0, 1]. The constructor takes settings, or the name of a recipe. `fit`
-# trains the parts one after another: an autoencoder, an encoder of capsules, and a decoder.
+# trains the parts one after another: an autoencoder, an encoder of capsules, and a decoder. This takes one to three minutes.
 
 # %%
 digits = kcp.data.load_images("digits")

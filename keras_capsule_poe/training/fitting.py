@@ -85,6 +85,9 @@ def _build_metrics(model, stream):
 class _Follower(keras.callbacks.Callback):
     """Callback of a worker that counts steps and stops when the chief does."""
 
+    # The stage reports useless weights itself.
+    REPORTS = True
+
     def __init__(self, state, distribution):
         super().__init__()
         self.done, self.history, self.distribution = state["step"], None, distribution
@@ -105,6 +108,8 @@ class _Follower(keras.callbacks.Callback):
 class _Monitor(keras.callbacks.Callback):
     """Callback of the chief: stops at NaN, saves checkpoints, records the history and reports."""
 
+    # The stage reports useless weights itself.
+    REPORTS = True
     PICTURES = 8
 
     def __init__(

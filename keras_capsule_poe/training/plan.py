@@ -99,6 +99,8 @@ def _callback(function):
     import keras
 
     class AfterStep(keras.callbacks.Callback):
+        REPORTS = True
+
         def on_train_batch_end(self, batch, logs=None):
             function()
 

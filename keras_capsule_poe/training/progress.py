@@ -1,5 +1,7 @@
 """Progress of a whole training in one line, for notebooks and terminals."""
 
+import contextlib
+import logging
 import sys
 import time
 
@@ -117,6 +119,18 @@ class ProgressLine(Reporter):
     def _write(self, line):
         if self.verbose == 2:
             print(line)
+
+
+@contextlib.contextmanager
+def quiet():
+    """Context without TensorFlow's warnings and notes, which are for its developers."""
+    logger = logging.getLogger("tensorflow")
+    level = logger.level
+    logger.setLevel("ERROR")
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def duration(seconds):

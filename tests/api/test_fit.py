@@ -291,3 +291,11 @@ def test_tensorflow_reports_no_errors_of_its_own():
     assert done.returncode == 0 and not done.stdout
     # While it is imported it writes a few lines whatever the level is.
     assert not re.findall(r"^[EW]0.*", done.stderr, re.M), done.stderr
+
+
+def test_a_part_that_learned_nothing_warns_when_it_is_trained_alone():
+    x = np.random.default_rng(0).normal(size=(64, 6, 4)).astype("float32")
+    encoder = kcp.CapsuleEncoder(kcp.CapsulePoE(3, 2))
+    encoder.compile(keras.optimizers.SGD(1e-6), jit_compile=False)
+    with pytest.warns(TrainingWarning, match="CapsuleEncoder learned nothing.*start_from_images"):
+        encoder.fit(x, verbose=0)

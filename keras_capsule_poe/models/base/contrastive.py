@@ -2,17 +2,21 @@
 
 import contextlib
 import itertools
+import warnings
 from typing import Any
 
 import keras
 from keras import ops
 
 from keras_capsule_poe.core.numerics import at_least_float32
+from keras_capsule_poe.errors import TrainingWarning
 from keras_capsule_poe.metrics import RelativeError
 from keras_capsule_poe.models.base import inputs
 from keras_capsule_poe.models.base.exportable import Exportable
 from keras_capsule_poe.models.base.replicas import SharedOut, replicas_in_sync
 
+# Inputs of mean zero have this relative error if nothing was learned.
+NOTHING = 0.98
 # PyTorch is not supported: its autograd tracks the variables that a step assigns.
 BACKENDS = ("tensorflow", "jax")
 # Metrics that a test does not measure.
@@ -196,7 +200,23 @@ class ContrastiveModel(FittedModel, SharedOut, keras.Model):
         """Train as `keras.Model.fit`, without sample weights."""
         # Without targets Keras would drop the weights silently.
         self._refuse_weights(sample_weight)
-        return super().fit(x, *args, **kwargs)
+        history = super().fit(x, *args, **kwargs)
+        callbacks = kwargs.get("callbacks") or ()
+        if not any(getattr(each, "REPORTS", False) for each in callbacks):
+            self._warn_of_nothing(history)
+        return history
+
+    def _warn_of_nothing(self, history):
+        """Warn if the relative error after training is that of zeros."""
+        losses = history.history.get("loss") or (0.0,)
+        if not losses[-1] <= NOTHING:
+            warnings.warn(
+                f"{type(self).__name__} learned nothing: the relative error is {losses[-1]:.3g} "
+                f"after {len(losses)} epochs, and 1 without any training. Train longer, choose "
+                "another learning rate, or start the maps from images (`start_from_images`).",
+                TrainingWarning,
+                stacklevel=3,
+            )
 
     def evaluate(self, x=None, *args, sample_weight=None, **kwargs):
         """Evaluate as `keras.Model.evaluate`, without sample weights."""

@@ -16,7 +16,7 @@ from keras_capsule_poe.models.base.protocols import deserialized
 from keras_capsule_poe.training.config import RunConfig
 from keras_capsule_poe.training.images import watched
 from keras_capsule_poe.training.plan import schedule_of
-from keras_capsule_poe.training.progress import ProgressLine
+from keras_capsule_poe.training.progress import ProgressLine, quiet
 from keras_capsule_poe.training.run import train
 
 # Arguments of `keras.Model`.
@@ -211,7 +211,7 @@ def train_model(config, load_data, folder=None, verbose="auto", callbacks=()):
     with tempfile.TemporaryDirectory(prefix="keras-capsule-poe-") as temporary:
         # The last stage exports files that nobody reads from a temporary folder.
         last = None if folder or family.assemble is None else names[-2]
-        with reporter:
+        with reporter, quiet():
             run = train(config, folder or temporary, load, reporter, stage=last)
         trained = family.load(run.path("model.keras")) if last is None else family.assemble(run)
         stages = [stage for stage in config.stages if stage.section]
