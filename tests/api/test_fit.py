@@ -298,4 +298,4 @@ def test_a_part_that_learned_nothing_warns_when_it_is_trained_alone():
     encoder = kcp.CapsuleEncoder(kcp.CapsulePoE(3, 2))
     encoder.compile(keras.optimizers.SGD(1e-6), jit_compile=False)
     with pytest.warns(TrainingWarning, match="CapsuleEncoder learned nothing.*start_from_images"):
-        encoder.fit(x, verbose=0)
+        encoder.fit(x, epochs=10, verbose=0)

@@ -194,6 +194,7 @@ def test_activity_makes_one_capsule_and_one_among_silent_ones_alike():
     assert not np.isnan(model(np.zeros_like(codes))).any()
 
 
+@pytest.mark.filterwarnings("ignore::keras_capsule_poe.errors.TrainingWarning")
 def test_offset_appends_the_length_and_learns_a_constant():
     """Codes of mean zero, all of whose primary capsules are one and the same."""
     random = np.random.default_rng(0)

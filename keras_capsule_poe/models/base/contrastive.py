@@ -16,7 +16,7 @@ from keras_capsule_poe.models.base.exportable import Exportable
 from keras_capsule_poe.models.base.replicas import SharedOut, replicas_in_sync
 
 # Inputs of mean zero have this relative error if nothing was learned.
-NOTHING = 0.98
+NOTHING, STEPS = 0.98, 20
 # PyTorch is not supported: its autograd tracks the variables that a step assigns.
 BACKENDS = ("tensorflow", "jax")
 # Metrics that a test does not measure.
@@ -209,7 +209,8 @@ class ContrastiveModel(FittedModel, SharedOut, keras.Model):
     def _warn_of_nothing(self, history):
         """Warn if the relative error after training is that of zeros."""
         losses = history.history.get("loss") or (0.0,)
-        if not losses[-1] <= NOTHING:
+        # A few steps are not meant to learn much.
+        if int(self.optimizer.iterations) >= STEPS and not losses[-1] <= NOTHING:
             warnings.warn(
                 f"{type(self).__name__} learned nothing: the relative error is {losses[-1]:.3g} "
                 f"after {len(losses)} epochs, and 1 without any training. Train longer, choose "
