@@ -1,8 +1,23 @@
 """Contrastive divergence: the hand-derived gradient of products of experts and of RBMs.
 
-`reference_divergence` is Algorithm 1 of Hauser (2019) in plain einsum.
-`contrastive_divergence` gives the same numbers for any units, maps and routing, on slices of a
-batch and on several devices.
+Visible units x (capsules i, or neurons) meet hidden units (expert capsules j, or neurons) through
+maps W and coupling coefficients c, which are taken as constants:
+
+    -F(x) = sum_j A(z_j) + sum_i b_i . x_i        z_j = a_j + sum_i c_ij W_ij x_i
+
+For capsules A(z) = log(1 + |z|^2), for binary neurons the sum of log(1 + e^z). With the score
+s = dA/dz,
+
+    d(-F)/dW_ij = c_ij s(z_j) x_i^T        d(-F)/da_j = s(z_j)        d(-F)/db_i = x_i
+
+The gradient of log P = -F - log Z is the mean of these over the data, less their mean under P.
+Contrastive divergence (CD-k) takes the end of a chain of k Gibbs steps in place of P, so the second
+term is biased. All results are ascent directions: `ContrastiveModel.apply_ascent` gives their
+negatives to the optimizer.
+
+`reference_divergence` is Algorithm 1 of Hauser (2019) for capsules, in plain einsum.
+`contrastive_divergence` gives the same numbers there. It also takes other units, maps and routing,
+and works on slices of a batch and on several devices.
 """
 
 from typing import Any, NamedTuple
@@ -30,26 +45,26 @@ def reference_divergence(kernel, x, c, cd_steps=1):
     def down(y):  # x~_i = squash(sum_j c_ij W_ij^T y_j)
         return squash(ops.einsum("bij,ijed,bje->bid", c, kernel, y))
 
-    def correlation(z, x):  # the mean over images of -dF/dW_ij = c_ij s(z_j) x_i^T
+    def correlation(z, x):  # mean over images of c_ij s(z_j) x_i^T, with s(z) = 2 z/(1 + |z|^2)
         score = 2 * z / (1 + ops.sum(ops.square(z), axis=-1, keepdims=True))
         return ops.einsum("bij,bje,bid->ijed", c, score, x) / ops.shape(x)[0]
 
     x_model = x
-    for _ in range(cd_steps):  # a mean-field Gibbs step: experts, then visible capsules
+    for _ in range(cd_steps):  # the paper's step: means instead of samples, as no p(x | z) is known
         x_model = down(squash(up(x_model)))
     # The gradient raises log P at the data and lowers it at the end of the chain.
     return correlation(up(x), x) - correlation(up(x_model), x_model), x_model
 
 
 class Divergence(NamedTuple):
-    """Result of contrastive divergence."""
+    """Result of contrastive divergence; give the negative of an ascent to a Keras optimizer."""
 
-    gradient: Any
-    reconstruction: Any
-    z: Any
-    z_model: Any
-    hidden_bias: Any = None
-    visible_bias: Any = None
+    gradient: Any  # of the shape of the kernel, ascent
+    reconstruction: Any  # x~, visible units at the end of the chain
+    z: Any  # hidden pre-activations of the data
+    z_model: Any  # z~, of the end of the chain
+    hidden_bias: Any = None  # of the shape of the hidden bias, ascent
+    visible_bias: Any = None  # of the shape of the visible bias, ascent
 
 
 def contrastive_divergence(
@@ -74,7 +89,8 @@ def contrastive_divergence(
     of capsules is x~_i = squash(sum_j c_ij W_ij^T squash(z_j)).
 
     For fixed c, the first term is exactly the gradient of the mean of -F(x) in W. If c is routed
-    from x it is not, because c then depends on W.
+    from x it is not, because c then depends on W: c is treated as a constant. The second term is
+    the biased estimate of CD-k. N below is B without `chains`.
 
     Args:
         maps: `EinsumMaps`, `BlockMaps` or `DenseMaps`.
@@ -144,7 +160,7 @@ def contrastive_divergence(
 
     chains = chain.cast(chains)
     chain.check_chains(chains, x)
-    number = ops.shape(chains)[0]
+    chain_count = ops.shape(chains)[0]
 
     def data_step(x, image, c):
         x, c, z = chain.start(x, c)
@@ -154,9 +170,9 @@ def contrastive_divergence(
     def model_step(x, image, c):
         x, c, z = chain.start(x, c)
         # Persistent chains belong to no image, so they are not sharded.
-        x, c, z = walk(c, z, Rows(image, 0, number))
+        x, c, z = walk(c, z, Rows(image, 0, chain_count))
         results = chain.unlay(x, z)
-        return results, chain.statistics(c, results[1], x, image, ops.cast(number, x.dtype))
+        return results, chain.statistics(c, results[1], x, image, ops.cast(chain_count, x.dtype))
 
     (_, z), data = over_images(data_step, chain.arrays(x), *chain.sizes(1))
     (x_model, z_model), model = over_images(model_step, chain.arrays(chains), *chain.sizes(1))
@@ -284,11 +300,11 @@ def _divergence(gradients, x_model, z, z_model):
 
 
 class Rows(NamedTuple):
-    """Rows of a batch that draw random numbers, so that slices and shards do not change them."""
+    """Rows of a batch by their index, so that their random numbers do not depend on slices."""
 
-    number: Any  # int32 (B,), from one; rows of padding have zero; None: all rows
+    index: Any  # int32 (B,), from one; rows of padding have zero; None: all rows
     offset: Any  # of the shard in the whole batch
-    total: Any  # rows of the whole batch; their leading sizes if `number` is None
+    total: Any  # rows of the whole batch; their leading sizes if `index` is None
 
 
 class GibbsChain:
@@ -410,11 +426,11 @@ class GibbsChain:
 
     def _own(self, draw, shape, dtype, seed, rows):
         seed = StatelessSeed(seed[0], seed[1] + 1)
-        if rows.number is None:
+        if rows.index is None:
             return draw((*rows.total, *shape), dtype, seed)
         # Draw for all images and select: the noise depends on neither slices nor shards.
         noise = draw((rows.total, *shape), dtype, seed)
-        return ops.take(noise, rows.offset + ops.maximum(rows.number - 1, 0), axis=0)
+        return ops.take(noise, rows.offset + ops.maximum(rows.index - 1, 0), axis=0)
 
     def _with_bias(self, z, side):
         bias = self._biases[side]

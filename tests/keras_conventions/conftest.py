@@ -39,7 +39,13 @@ def small_classifier(classes=CLASSES):
 
 
 @pytest.fixture(
-    params=[small_capsnet, small_matrix_capsnet, small_classifier], ids=lambda make: make.__name__
+    # Graphs of matrix capsules take long to trace; the conventions are those of their base class.
+    params=[
+        small_capsnet,
+        pytest.param(small_matrix_capsnet, marks=pytest.mark.long),
+        small_classifier,
+    ],
+    ids=lambda make: make.__name__,
 )
 def make(request):
     return request.param

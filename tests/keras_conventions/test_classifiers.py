@@ -266,7 +266,7 @@ def test_many_images_are_taken_some_at_a_time(make, monkeypatch):
     [
         (CapsNet, "small", (28, 28, 1)),
         (CapsNet, "shared", (20, 20, 3)),
-        (MatrixCapsNet, "small", (16, 16, 1)),
+        pytest.param(MatrixCapsNet, "small", (16, 16, 1), marks=pytest.mark.long),
     ],
 )
 def test_networks_of_recipes(kind, name, shape):

@@ -89,6 +89,7 @@ class Batches(keras.utils.PyDataset):
 SOURCES = {"dataset": dataset, "generator": generator, "PyDataset": Batches}
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("kind", ["bytes", "negative", "NaN"])
 @pytest.mark.parametrize("source", SOURCES)
 def test_bad_images_of_data_sets_are_refused(make, images, labels, source, kind):
@@ -101,6 +102,7 @@ def test_bad_images_of_data_sets_are_refused(make, images, labels, source, kind)
     assert "\n" not in str(found.value)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("source", SOURCES)
 def test_data_sets_train_as_arrays_do(make, images, labels, source):
     found = []
@@ -131,6 +133,7 @@ def test_data_sets_of_unknown_rank(make, images, labels):
     assert np.isfinite(model.fit(data.repeat(), **options).history["loss"])
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("as_dataset", [False, True])
 def test_bytes_of_dtype_uint8_are_pixels(make, images, labels, as_dataset):
     grey, found = (255 * images).astype("uint8"), []
@@ -189,6 +192,7 @@ def compiled(name):
     return model, x
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("name", UNSUPERVISED)
 def test_data_sets_build_the_model(name, source, tmp_path):
@@ -210,6 +214,7 @@ def test_values_out_of_range_are_refused(name, source):
         model.fit(source(255 * x), verbose=0, shuffle=False)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("source", [lambda x: x, dataset])
 @pytest.mark.parametrize("name", UNSUPERVISED)
 def test_values_that_are_not_finite_are_refused(name, source):

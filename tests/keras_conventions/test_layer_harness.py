@@ -110,6 +110,7 @@ def check(name):
 
 
 # The harness trains on a generator, and gives models whose layer has no or unused weights.
+@pytest.mark.some(2)
 @pytest.mark.filterwarnings("ignore:`shuffle=True` was passed:UserWarning")
 @pytest.mark.filterwarnings("ignore:Gradients do not exist:UserWarning")
 @pytest.mark.filterwarnings("ignore:The model does not have any trainable weights:UserWarning")
@@ -147,6 +148,7 @@ def test_every_public_layer_is_there():
     }
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("policy", ["float64", "mixed_bfloat16", "bfloat16", "float16"])
 @pytest.mark.parametrize("name", CASES)
 def test_outputs_have_the_dtype_of_the_policy(name, policy):
