@@ -168,7 +168,7 @@ def test_validation_images_are_not_trained_on(x):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(4)
 @pytest.mark.parametrize("kind", ["pairs", "batched", "floats", "dataset"])
 def test_images_of_any_form(x, kind):
     images = {
@@ -279,6 +279,7 @@ def test_progress_is_one_line_or_none(x, capsys, verbose):
         assert "rbm: epoch 2: " in shown
 
 
+@pytest.mark.long
 def test_tensorflow_reports_no_errors_of_its_own():
     code = (
         "import keras_capsule_poe as kcp, numpy as np\n"

@@ -24,6 +24,7 @@ from keras_capsule_poe.data import ImageData, ImageSet
 from keras_capsule_poe.errors import DataError
 
 
+@pytest.mark.long
 def test_a_star_import_leaves_modules_of_keras():
     program = (
         "from keras import layers, models, losses, metrics, callbacks, ops, utils\n"
