@@ -27,7 +27,7 @@ OF_MEAN = ("samples", "baselines", "vae_seconds", "probe_images")
     "models must be of one family, for instance trained with several seeds.",
 )
 @metrics.metric_options
-@metrics.test_options
+@metrics.image_options
 @metrics.json_option
 @data_options
 @seed_option

@@ -34,7 +34,7 @@ def _former_options(function):
 @click.command()
 @model_option
 @metrics.metric_options
-@metrics.test_options
+@metrics.image_options
 @metrics.json_option
 @data_options
 @seed_option

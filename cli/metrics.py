@@ -11,7 +11,7 @@ from keras_capsule_poe.cli.models import load_config, load_model, load_run_data,
 from keras_capsule_poe.cli.options import NamedPath, place_checker
 
 
-def test_options(function):
+def image_options(function):
     """Add the options that choose and change the test images."""
     for option in (
         click.option("--limit", type=click.IntRange(min=10), help="Use the first N test images."),

@@ -25,7 +25,7 @@ from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
     type=NamedPath(exists=True, dir_okay=False, path_type=Path),
     help="JSON file of `capspoe evaluate --json`, whose tables the page then shows.",
 )
-@metrics.test_options
+@metrics.image_options
 @data_options
 @seed_option
 @guarded

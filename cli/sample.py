@@ -133,13 +133,12 @@ def sample(
         content = _chain(model, as_arrays, test, n, steps, every, CHAINS[mode], seed, burn_in)
     else:
         from keras_capsule_poe import plotting as grids
-        from keras_capsule_poe import sampling
 
         if not as_arrays:
             columns = model.modes[model.resolve_mode(mode, domain)[0]].columns
             check_grid(out, rows, columns, model.image_shape)
         content = (
-            sampling.sample(model, n or 64, seed, mode, domain)
+            _arrays(model.sample(n or 64, seed, mode, domain))
             if as_arrays
             else grids.sample_rows(model, rows, seed, mode, domain)
         )
@@ -185,6 +184,11 @@ def _chain(model, as_arrays, test, n, steps, every, kind, seed, burn_in):
     states = chain.chain_arrays(model, x, steps, every, kind, seed, burn_in)
     click.echo(f"States after {', '.join(map(str, states['step']))} steps")
     return states if as_arrays else list(states["images"])
+
+
+def _arrays(samples):
+    """Return the arrays of an .npz of samples, in which `index` is called `capsule`."""
+    return {"capsule" if name == "index" else name: array for name, array in samples.items()}
 
 
 def _write(out, content):

@@ -237,13 +237,8 @@ def plot_traversal(
         _check_active(model, capsule, p)
         code, order = found.capsules[0], _typical(model, capsule)[1]
         what = f"Capsule {capsule} of an image, probability {p[capsule]:.2f}"
-    chosen = sorted(order[:dimensions])
-    codes = traversal(code, capsule, chosen, steps, span, model.CODES)
-    images = model.decode(codes.reshape(-1, *code.shape)).images
-    images = images.reshape(*codes.shape[:2], *images.shape[1:])
-    columns = [f"{value:+.2g}" for value in np.linspace(-span, span, steps)]
-    rows = [f"dimension {d}" for d in chosen]
-    return image_figure([(images, rows, columns, None)], what, cell, theme)
+    block = _traversals(model, code, capsule, order[:dimensions], steps, span)
+    return image_figure([(*block, None)], what, cell, theme)
 
 
 def plot_capsule(
@@ -272,14 +267,19 @@ def plot_capsule(
         rows = [samples[:steps], samples[steps:]]
         blocks.append((rows, None, None, f"samples, domain {domain}"))
     code, order = _typical(model, capsule)
-    chosen = sorted(order[:6])
-    codes = traversal(code, capsule, chosen, steps, span, model.CODES)
+    block = _traversals(model, code, capsule, order[:6], steps, span)
+    blocks.append((*block, "one dimension varied, the others as usual"))
+    return image_figure(blocks, f"Capsule {capsule}", cell, theme)
+
+
+def _traversals(model, code, capsule, dimensions, steps, span):
+    """Return images (R, steps, H, W, C), row labels and column labels of a code's traversals."""
+    dimensions = sorted(dimensions)
+    codes = traversal(code, capsule, dimensions, steps, span, model.CODES)
     images = model.decode(codes.reshape(-1, *code.shape)).images
     images = images.reshape(*codes.shape[:2], *images.shape[1:])
     columns = [f"{value:+.2g}" for value in np.linspace(-span, span, steps)]
-    rows = [f"dimension {d}" for d in chosen]
-    blocks.append((images, rows, columns, "one dimension varied, the others as usual"))
-    return image_figure(blocks, f"Capsule {capsule}", cell, theme)
+    return images, [f"dimension {d}" for d in dimensions], columns
 
 
 def _typical(model, capsule):

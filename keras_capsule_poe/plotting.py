@@ -6,20 +6,19 @@ from keras_capsule_poe.core.routing import longest, winners
 from keras_capsule_poe.data.mapping import CHUNK, map_batches, to_pixels
 from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.io.pictures import grid
-from keras_capsule_poe.sampling import render, sample
+from keras_capsule_poe.sampling import render
 
 
 def sample_rows(model, rows, seed, mode=None, domain=None):
     """Return a list of `rows` arrays (columns, H, W, C) of samples."""
     mode, domain = model.resolve_mode(mode, domain)
-    drawn = sample(model, rows * model.modes[mode].columns, seed, mode, domain)
-    images, capsule = (
-        np.split(drawn[name], rows) if name in drawn else None for name in ("images", "capsule")
-    )
-    if capsule is None:
+    drawn = model.sample(rows * model.modes[mode].columns, seed, mode, domain)
+    images = np.split(drawn.images, rows)
+    if drawn.index is None:
         return images
     # Sort each row by capsule, so that a column shows one capsule.
-    return [row[np.argsort(of, kind="stable")] for row, of in zip(images, capsule)]
+    index = np.split(drawn.index, rows)
+    return [row[np.argsort(of, kind="stable")] for row, of in zip(images, index)]
 
 
 def reconstruction_rows(model, images):

@@ -1,21 +1,11 @@
-"""Random images of a model, rendered in chunks."""
+"""Images of codes, and Markov chains of models, in chunks."""
 
-import keras
 import numpy as np
 from keras import ops
 
 from keras_capsule_poe.core.randomness import step_seed
 from keras_capsule_poe.data.mapping import CHUNK, map_batches
 from keras_capsule_poe.errors import BadUse
-
-
-def sample(model, n, seed, mode=None, domain=None):
-    """Draw `n` codes and return them with their `images` (N, H, W, C)."""
-    if n < 1:
-        raise BadUse(f"`n` must be one or more. Received: n={n}")
-    # All codes are drawn at once, so the chunk size changes nothing but rounding.
-    drawn = keras.tree.map_structure(keras.ops.convert_to_numpy, model.draw(n, seed, mode, domain))
-    return {"images": render(model, drawn["capsules"]), **drawn}
 
 
 def render(model, capsules):

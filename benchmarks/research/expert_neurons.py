@@ -27,7 +27,6 @@ from keras_capsule_poe.models.base import feature_building as features
 from keras_capsule_poe.models.base.feature_files import primary_batches
 from keras_capsule_poe.models.neurons import training as build
 from keras_capsule_poe.models.neurons.training import settle_shares, visits
-from keras_capsule_poe.sampling import sample
 from keras_capsule_poe.training import RunConfig
 
 # The rows that are published: a recipe, and settings beside its own.
@@ -96,7 +95,7 @@ def judged(problem, product):
     real, _ = problem.judge(problem.held_out_images)
     figures = {}
     for prefix, (mode, domain) in SOURCES.items():
-        drawn = sample(product, HELD_OUT, seed=0, mode=mode, domain=domain)
+        drawn = product.sample(HELD_OUT, seed=0, mode=mode, domain=domain)
         seen, classes = problem.judge(drawn["images"])
         found = {**recognition(classes), **distances(real, seen)}
         if drawn.get("capsule") is not None:
@@ -122,7 +121,7 @@ def main():
             rows[seed] = {**found, **judged(problem, product)}
             kept.write_text(json.dumps(done, indent=1) + "\n")
             if args.pictures:
-                drawn = sample(product, PICTURED * product.capsules, 0, "single", "prior")
+                drawn = product.sample(PICTURED * product.capsules, 0, "single", "prior")
                 order = np.argsort(drawn["capsule"], kind="stable")
                 grid = drawn["images"][order].reshape(
                     product.capsules, PICTURED, *product.image_shape

@@ -23,7 +23,6 @@ from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.classifier import evaluation_classifier
 from keras_capsule_poe.evaluation.samples import recognition
 from keras_capsule_poe.metrics import relative_error
-from keras_capsule_poe.sampling import sample
 
 FITTED, DRAWN = 12_000, 2_000
 
@@ -36,7 +35,7 @@ def row(model, data, judge):
     whole = map_batches(model.render, codes)
     classes = judge(whole["images"])[1]
     own = judge(map_batches(lambda v: {"images": model.from_visible(v)}, x)["images"])[1]
-    drawn = sample(model, DRAWN, seed=0, mode="single", domain="prior")["images"]
+    drawn = model.sample(DRAWN, seed=0, mode="single", domain="prior")["images"]
     return {
         "mean": float(relative_error(np.broadcast_to(mean, x.shape), x)),
         "whole_code": float(relative_error(whole["primary_capsules"], x)),

@@ -1,7 +1,7 @@
 """Contrastive divergence: the hand-derived gradient of products of experts and of RBMs.
 
-Visible units x (capsules i, or neurons) meet hidden units (expert capsules j, or neurons) through
-maps W and coupling coefficients c, which are taken as constants:
+Maps W and coupling coefficients c connect the visible units x (capsules i, or neurons) to the
+hidden units (expert capsules j, or neurons). With c as a constant, the free energy F is
 
     -F(x) = sum_j A(z_j) + sum_i b_i . x_i        z_j = a_j + sum_i c_ij W_ij x_i
 

@@ -10,7 +10,7 @@ from keras_capsule_poe.errors import DataError
 def image_array(images, image_shape=None, name="images"):
     """Return images (N, H, W, C), uint8 or float32 in [0, 1], after checks of shape and range.
 
-    Images (N, H, W) get one channel. Nothing is rounded or scaled.
+    Images (N, H, W) get one channel. Values stay as they are.
     """
     images = np.asarray(images)
     if images.dtype == object:
@@ -26,6 +26,11 @@ def image_array(images, image_shape=None, name="images"):
             f"Received: shape {shape}."
         )
     if images.dtype == np.uint8:
+        if images.size and images.max() == 1:
+            raise DataError(
+                f"`{name}` of dtype uint8 must be in [0, 255]. Received: values up to 1. Convert "
+                f"zeros and ones with `{name}.astype('float32')`."
+            )
         return images
     if images.dtype.kind != "f":
         raise DataError(
@@ -56,8 +61,8 @@ def image_data(x, y=None, validation_data=None, validation_split=None):
     """Return the `ImageData` of the arguments of `fit`.
 
     Args:
-        x: Images (N, H, W) or (N, H, W, C), uint8 or floats in [0, 1], or a `tf.data.Dataset` of
-            images or of pairs (images, labels), batched or not, which is read into memory.
+        x: Images (N, H, W) or (N, H, W, C), uint8 or floats in [0, 1]. A `tf.data.Dataset` of
+            images, or of pairs (images, labels), is read into memory, batched or not.
         y: Labels (N,), integers or strings, one-hot rows (N, K), or None.
         validation_data: Images, a pair (images, labels), or None.
         validation_split: float in (0, 1), the fraction of the images, the last ones, that is held

@@ -9,7 +9,6 @@ from keras_capsule_poe.evaluation.metrics import (
     chosen_images,
     reconstruction_errors,
 )
-from keras_capsule_poe.sampling import sample
 
 
 def image_sources(
@@ -28,8 +27,8 @@ def image_sources(
         return upper_bounds[name][:test_images], None
 
     def drawn(mode, domain):
-        found = sample(model, samples, seed, mode, domain)
-        return found["images"], found.get("capsule")
+        found = model.sample(samples, seed, mode, domain)
+        return found.images, found.index
 
     def baseline(unfitted):
         if not known:

@@ -58,7 +58,9 @@ def fit(
             epoch, step = divmod(monitor.done, steps)
             # The rest of an interrupted epoch needs its own call, because it has fewer steps.
             last = epoch + 1 if step else epochs
-            model.fit(
+            # Keras' own `fit`: the images are checked, and a stage reports useless weights itself.
+            keras.Model.fit(
+                model,
                 stream(epoch, step),
                 initial_epoch=epoch,
                 epochs=last,
@@ -85,9 +87,6 @@ def _build_metrics(model, stream):
 class _Follower(keras.callbacks.Callback):
     """Callback of a worker that counts steps and stops when the chief does."""
 
-    # The stage reports useless weights itself.
-    REPORTS = True
-
     def __init__(self, state, distribution):
         super().__init__()
         self.done, self.history, self.distribution = state["step"], None, distribution
@@ -108,8 +107,6 @@ class _Follower(keras.callbacks.Callback):
 class _Monitor(keras.callbacks.Callback):
     """Callback of the chief: stops at NaN, saves checkpoints, records the history and reports."""
 
-    # The stage reports useless weights itself.
-    REPORTS = True
     PICTURES = 8
 
     def __init__(

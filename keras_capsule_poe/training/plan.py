@@ -79,7 +79,10 @@ class _Rehearsal(Run):
         order = {"batch_size": schedule.batch_size, "seed": self.config.seed, "epochs": STEPS + 1}
         ends = []
         clock = _callback(lambda: ends.append(time.perf_counter()))
-        history = model.fit(
+        import keras
+
+        history = keras.Model.fit(
+            model,
             stream(first_epoch=0, first_step=0, **order),
             steps_per_epoch=min(STEPS + 1, steps),
             verbose=0,
@@ -99,8 +102,6 @@ def _callback(function):
     import keras
 
     class AfterStep(keras.callbacks.Callback):
-        REPORTS = True
-
         def on_train_batch_end(self, batch, logs=None):
             function()
 

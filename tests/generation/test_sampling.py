@@ -8,41 +8,53 @@ import pytest
 from keras_capsule_poe.data.mapping import CHUNK, map_batches
 from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.plotting import image_traversal, reconstruction_rows, sample_rows, traversal
-from keras_capsule_poe.sampling import sample
 
 
 @pytest.mark.some(2)
 @pytest.mark.parametrize("mode", ["single", "joint"])
-def test_samples_are_those_of_the_model_in_any_chunks(model, monkeypatch, mode):
-    found = sample(model, 12, 3, mode)
-    expected = model.sample(12, 3, mode)
-    assert len(found) == len(expected)
-    for name, values in found.items():
-        # Graph and eager execution round float32 differently.
-        np.testing.assert_allclose(expected[name], values, atol=1e-5, err_msg=name)
+def test_samples_are_the_same_in_any_chunks(model, monkeypatch, mode):
+    found = model.sample(12, 3, mode)
     small = functools.partial(map_batches, chunk=5)
-    monkeypatch.setattr("keras_capsule_poe.sampling.map_batches", small)
-    parts = sample(model, 12, 3, mode)
+    monkeypatch.setattr("keras_capsule_poe.models.base.protocols.map_batches", small)
+    parts = model.sample(12, 3, mode)
     np.testing.assert_array_equal(parts["capsules"], found["capsules"])
     np.testing.assert_allclose(parts["images"], found["images"], atol=1e-5)
 
 
+def test_a_graph_of_fast_convolutions_stays_in_its_context(model, monkeypatch):
+    """Rejected: one graph for both, of whichever form came first."""
+    traced = []
+    decode = type(model).render
+
+    def watched(self, capsules):
+        traced.append(self.autoencoder.is_fast)
+        return decode(self, capsules)
+
+    monkeypatch.setattr(type(model), "render", watched)
+    model.__dict__.pop("_graphs", None)
+    with model.fast():
+        model.sample(3, 0)
+    model.sample(3, 0)
+    model.sample(3, 1)
+    assert traced == [True, False]
+
+
 def test_domains_and_seeds(model):
-    by_domain = [sample(model, 6, 3, "single", d)["capsules"] for d in ("prior", "posterior")]
+    by_domain = [model.sample(6, 3, "single", d)["capsules"] for d in ("prior", "posterior")]
     assert not np.array_equal(*by_domain)
     # Lengths are those of the same noise.
     lengths = [np.linalg.norm(codes, axis=-1) for codes in by_domain]
     np.testing.assert_allclose(*lengths, atol=1e-6)
-    assert not np.array_equal(sample(model, 6, 4)["capsules"], by_domain[0])
+    assert not np.array_equal(model.sample(6, 4)["capsules"], by_domain[0])
     with pytest.raises(BadUse, match="n=0"):
-        sample(model, 0, 3)
+        model.sample(0, 3)
 
 
 @pytest.mark.parametrize("domain", ["prior", "half_space", "posterior"])
 def test_a_picture_of_single_capsules_has_a_column_for_each(model, domain):
     rows = sample_rows(model, 3, 7, "single", domain)
     assert len(rows) == 3 and rows[0].shape == (5, 20, 20, 1)
-    drawn = sample(model, 15, 7, "single", domain)
+    drawn = model.sample(15, 7, "single", domain)
     for i, row in enumerate(rows):
         for capsule, image in enumerate(row):
             (place,) = np.flatnonzero(drawn["capsule"][5 * i : 5 * i + 5] == capsule)
@@ -52,7 +64,7 @@ def test_a_picture_of_single_capsules_has_a_column_for_each(model, domain):
 def test_a_picture_of_joint_samples_is_in_order(model):
     rows = sample_rows(model, 2, 7, "joint")
     assert [len(row) for row in rows] == [20, 20]
-    np.testing.assert_array_equal(np.concatenate(rows), sample(model, 40, 7, "joint")["images"])
+    np.testing.assert_array_equal(np.concatenate(rows), model.sample(40, 7, "joint")["images"])
 
 
 def test_reconstructions_that_are_images_make_rows(model, random_pixels):

@@ -176,6 +176,11 @@ class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
             hidden = drop_rows(hidden, self.dropout, StatelessSeed(self.seed, step))
         return self.rectifier(self.reduction(hidden, training=training or self._fast_contexts > 0))
 
+    @property
+    def is_fast(self):
+        """True inside `fast`."""
+        return self._fast_contexts > 0
+
     @contextlib.contextmanager
     def fast(self):
         """Context manager: use fast approximate convolutions in `encode` and `decode`.
@@ -198,7 +203,7 @@ class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
 
     def decode(self, features: Tensor, training: bool = False) -> Tensor:
         """Decode feature maps (B, h, w, F) to float32 images (B, H, W, C), pixels in `[0, 1]`."""
-        training = training or self._fast_contexts > 0
+        training = training or self.is_fast
         hidden = self.rectifier(self.expansion(features, training=training))
         return self.sigmoid(self.deconvolution(hidden, training=training))
 

@@ -201,9 +201,7 @@ class ContrastiveModel(FittedModel, SharedOut, keras.Model):
         # Without targets Keras would drop the weights silently.
         self._refuse_weights(sample_weight)
         history = super().fit(x, *args, **kwargs)
-        callbacks = kwargs.get("callbacks") or ()
-        if not any(getattr(each, "REPORTS", False) for each in callbacks):
-            self._warn_of_nothing(history)
+        self._warn_of_nothing(history)
         return history
 
     def _warn_of_nothing(self, history):

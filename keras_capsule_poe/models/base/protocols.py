@@ -262,7 +262,7 @@ class GenerativeModel(Exportable):
         Raises:
             DataError: If the array has another shape, type or range.
         """
-        if is_array(images):
+        if is_numpy(images):
             found = self._mapped("code", self._checked(images))
             return CapsuleCodes(*(found[field] for field in CapsuleCodes.__annotations__))
         code = self.code(images)
@@ -270,7 +270,7 @@ class GenerativeModel(Exportable):
 
     def free_energy(self, images: Any) -> dict[str, Any]:
         """Return a dict with the `free_energy` (N,) of images, in nats; see `encode`."""
-        if is_array(images):
+        if is_numpy(images):
             return {"free_energy": self.encode(images).free_energy}
         return {"free_energy": self.code(images)["free_energy"]}
 
@@ -285,7 +285,7 @@ class GenerativeModel(Exportable):
         """
         if isinstance(capsules, CapsuleCodes):
             capsules = capsules.capsules
-        if is_array(capsules):
+        if is_numpy(capsules):
             self._check_fitted()
             capsules = np.asarray(capsules, "float32")
             if capsules.shape[1:] != (self.capsules, self.dim):
@@ -302,7 +302,7 @@ class GenerativeModel(Exportable):
         Returns:
             `Images` of arrays. For a tensor: a dict of tensors, see `render`.
         """
-        if is_array(images):
+        if is_numpy(images):
             return Images(**self._mapped("reconstruct", self._checked(images)))
         return self.render(self.code(images)["capsules"])
 
@@ -320,9 +320,11 @@ class GenerativeModel(Exportable):
         """Apply a method to the rows of an array, in batches, by one graph that is kept."""
         # The instance's dict, since Keras would track an attribute.
         graphs = self.__dict__.setdefault("_graphs", {})
-        if method not in graphs:
-            graphs[method] = compiled(getattr(self, method))
-        return map_batches(graphs[method], rows)
+        # A graph keeps the convolutions of its trace, see `fast`.
+        key = method, getattr(getattr(self, "autoencoder", None), "is_fast", False)
+        if key not in graphs:
+            graphs[key] = compiled(getattr(self, method))
+        return map_batches(graphs[key], rows)
 
     def gibbs(self, images: Tensor, steps: Tensor, seed: Seed) -> dict[str, Tensor]:
         """Run the Markov chain from images, for models with `"gibbs"` in `CHAINS`.
@@ -381,7 +383,7 @@ class GenerativeModel(Exportable):
         else:
             drawn = self.draw_capsule(capsule, n, seed, domain)
         drawn = {name: ops.convert_to_numpy(value) for name, value in drawn.items()}
-        images = self._mapped("render", drawn["capsules"])["images"]
+        images = self._mapped("decode", drawn["capsules"])["images"]
         return Samples(images, drawn["capsules"], drawn.get("capsule"))
 
     def plot_samples(self, n: int | None = None, **options: Any) -> Any:
@@ -504,7 +506,7 @@ class LikelihoodModel:
                 )
 
 
-def is_array(x):
+def is_numpy(x):
     """Return True for NumPy arrays and what converts to them, but not for tensors."""
     is_tensor = ops.is_tensor(x) or isinstance(x, keras.KerasTensor)
     return not is_tensor and (isinstance(x, (list, tuple)) or hasattr(x, "__array__"))
