@@ -43,8 +43,8 @@ def reconstruct(out, model_dir, n, **places):
         rows = reconstruction_rows(model, test.images)
     else:
         found, rows = named_rows(model, test)
-        captions = as_words(labels, found)
+        captions = as_words(labels, found, test.class_names)
     save_grid(out, list(rows.values()), captions=captions)
     click.echo(f"Wrote {out}: {', '.join(name.replace('_', ' ') for name in rows)}")
     if labels is not None:
-        echo_classes(labels=labels, named=found)
+        echo_classes(test.class_names, labels=labels, named=found)

@@ -35,5 +35,5 @@ def segment(out, model_dir, n, **places):
     save_grid(out, list(rows.values()))
     click.echo(f"Wrote {out}: {', '.join(rows)}; red+green")
     if test.labels is not None:
-        echo_classes(labels=test.labels)
-    echo_classes(named=named)
+        echo_classes(test.class_names, labels=test.labels)
+    echo_classes(test.class_names, named=named)

@@ -19,6 +19,8 @@ HINTS = {
     "store_dir": "choose another --store",
     "held_out": "give more images, or a smaller --held-out",
     "column": "choose the images with --column",
+    "train_dir": "name the folders with --train-dir and --test-dir",
+    "max_value": "give the largest value with --max-value",
     "skip_broken": "skip such files with --skip-broken",
     "data_dir": (
         "set TFDS_DATA_DIR or --data-dir to a folder where it is prepared, or --manual-dir to a "
@@ -224,8 +226,9 @@ def _is_expected(error):
     return isinstance(error, CapspoeError)
 
 
-def echo_classes(**lines):
-    """Print the classes of images (N,), or (N, T) as `3+8`, in one line for each name."""
+def echo_classes(names=None, /, **lines):
+    """Print the classes of images (N,), or (N, T) as `3+8`, in one line for each keyword."""
+    from keras_capsule_poe.plotting import class_words
+
     for name, classes in lines.items():
-        words = ("+".join(map(str, image.ravel())) for image in classes)
-        click.echo(f"{name} {' '.join(words)}")
+        click.echo(f"{name} {' '.join(class_words(classes, names))}")

@@ -46,6 +46,26 @@ from keras_capsule_poe.training.config import read_toml
     help="Hold out the last N training images for validation.  [default: 5%, at most 1000]",
 )
 @click.option("--image-size", metavar="N|HxW", help="Resize images.")
+@click.option(
+    "--train-dir",
+    type=NamedPath(file_okay=False),
+    help="Folder of training images, whose sub-folders are the classes, for a folder without the "
+    "usual train and test sub-folders.",
+)
+@click.option(
+    "--test-dir", type=NamedPath(file_okay=False), help="Folder of test images, with --train-dir."
+)
+@click.option(
+    "--background",
+    metavar="black|white",
+    help="Colour behind transparent pixels.  [default: the one with more contrast]",
+)
+@click.option(
+    "--max-value",
+    type=int,
+    help="Integer that is white in images of more than 8 bits.  [default: the smallest of 255, "
+    "1023, 4095, 16383 and 65535 that no value exceeds]",
+)
 @click.option("--grey", is_flag=True, default=None, help="Convert images to grey.")
 @click.option("--column", help="Name of the feature or array that holds the images.")
 @click.option(
@@ -120,6 +140,7 @@ def train(
 
         run_config.check()
         data = load_data(run_config, data_dir, manual_dir, store, click.echo)
+        data = images.watched(data, run_config)
         images.check(data, run_config, run_config.stages)
         return show_plan(run_config, data, devices.count(replicas))
     from keras_capsule_poe import training
@@ -172,6 +193,8 @@ def _configuration(family, recipe, path, settings, flags):
             is_own = f"{section}__{key}" in flags
             if value is not None and hasattr(section_settings, key) and not is_own:
                 config.set(f"{section}.{key}", value)
+    if config.train_dir is not None and "dataset" not in config.given:
+        config.set("dataset", config.train_dir)
     config.suit()
     return config
 

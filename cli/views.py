@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from keras_capsule_poe.training import Reporter
+from keras_capsule_poe.training.images import described
 from keras_capsule_poe.training.plan import plan
 from keras_capsule_poe.training.reporter import describe
 
@@ -17,7 +18,10 @@ def show_plan(config, data, replicas=1):
     """Print the shapes, parameter counts, memory and time of a run."""
     planned = plan(config, data)
     views = f", familiar {config.split}s" if config.split else ""
-    click.echo(f"{config.dataset}{views}: {data.summary()}")
+    summary, *notes = described(data)
+    click.echo(f"{config.dataset}{views}: {summary}")
+    for line in notes:
+        click.echo(f"  {line}")
     for name, shape in planned["shapes"].items():
         click.echo(f"  {name:18} {' x '.join(map(str, shape))}")
     for name, count in planned["parameters"].items():

@@ -119,11 +119,18 @@ def named_rows(model, images):
     return classes, rows
 
 
-def as_words(labels, classes):
+def class_words(classes, names=None):
+    """Return one text per image of classes (N,) or (N, K): "4" or "3+8", with names "cat"."""
+    known = range(len(names or ()))
+    return [
+        "+".join(str(names[j] if j in known else j) for j in np.ravel(each)) for each in classes
+    ]
+
+
+def as_words(labels, classes, names=None):
     """Return one caption per image: "4", or "5 as 3" if label and prediction differ."""
     words = []
-    for label, named in zip(labels, classes):
-        label, named = ("+".join(map(str, np.ravel(each))) for each in (label, named))
+    for label, named in zip(class_words(labels, names), class_words(classes, names)):
         words.append(label if label == named else f"{label} as {named}")
     return words
 

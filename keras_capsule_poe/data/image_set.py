@@ -14,6 +14,8 @@ from keras_capsule_poe.errors import DataError
 # Largest default size; enough for a stable mean.
 HELD_OUT = 1000
 _CHUNK = 4096
+# Classes whose counts are shown.
+_NAMED = 20
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -27,6 +29,7 @@ class ImageSet:
         class_names: tuple of str, the name of each label, or `None`.
         name: str, describes the source.
         extras: dict of name to array (N, ...), further data per image.
+        unlabelled: str, path of an image without a class, or `None`.
 
     Raises:
         DataError: If an array has another shape or dtype.
@@ -43,6 +46,7 @@ class ImageSet:
     class_names: tuple[str, ...] | None = None
     name: str = "images"
     extras: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    unlabelled: str | None = None
 
     def __post_init__(self):
         shape, dtype = self.images.shape, self.images.dtype
@@ -152,6 +156,7 @@ class ImageData:
         test: `ImageSet` with images of the same shape.
         skipped: tuple of str, paths of unreadable image files that were skipped.
         held_out: `ImageSet` of images removed from the training images, or `None`.
+        notes: tuple of str, lines on how the data were read, such as files that were left out.
 
     Raises:
         DataError: If training, held-out and test images differ in shape.
@@ -167,6 +172,7 @@ class ImageData:
     test: ImageSet
     skipped: tuple[str, ...] = ()
     held_out: ImageSet | None = None
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self):
         if self.train.image_shape != self.test.image_shape:
@@ -189,6 +195,29 @@ class ImageData:
         left_out = len(self.skipped)
         files = "files" if left_out > 1 else "file"
         return f"{line}, {left_out} unreadable {files} left out" if left_out else line
+
+    def class_counts(self) -> str | None:
+        """Return one line with the number of images of each class, or `None` without names.
+
+        Examples:
+
+        >>> images = ImageSet(np.zeros((3, 8, 8, 1), np.uint8), np.array([0, 1, 1]), ("cat", "dog"))
+        >>> ImageData(images, images.head(1)).class_counts()
+        'training/test images of 2 classes: cat 1/1, dog 2/0'
+        """
+        names = self.train.class_names
+        parts = {"training": self.train, "held-out": self.held_out, "test": self.test}
+        parts = {name: part for name, part in parts.items() if part is not None}
+        labels = [part.labels for part in parts.values()]
+        if not names or any(each is None or each.min(initial=0) < 0 for each in labels):
+            return None
+        counts = np.transpose([np.bincount(each.ravel(), minlength=len(names)) for each in labels])
+        shown = [f"{name} {'/'.join(map(str, n))}" for name, n in zip(names, counts)]
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        classes = "class" if len(names) == 1 else "classes"
+        return (
+            f"{'/'.join(parts)} images of {len(names)} {classes}: {', '.join(shown[:_NAMED])}{more}"
+        )
 
     def hold_out(self, n: int | None = None) -> "ImageData":
         """Move the last `n` training images to `held_out`.
@@ -226,6 +255,15 @@ class ImageData:
         known = {name: images for name, images in sets.items() if images is not None}
         found = {name: images.fingerprint for name, images in known.items()}
         return found | {f"{name}_labels": each.label_fingerprint for name, each in known.items()}
+
+    @property
+    def classes(self):
+        """Number of classes, or `None` without labels."""
+        if self.train.class_names:
+            return len(self.train.class_names)
+        parts = (self.train, self.held_out, self.test)
+        largest = [part.labels.max() for part in parts if part and part.labels is not None]
+        return int(max(largest)) + 1 if largest and max(largest) >= 0 else None
 
     @property
     def name(self):

@@ -1,15 +1,19 @@
 """Options common to all image sources."""
 
 import dataclasses
+import functools
 import numbers
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from keras_capsule_poe.data.image_set import ImageData
 from keras_capsule_poe.data.sources.composed import find_composed, load_composed
 from keras_capsule_poe.data.sources.digits import load_digits
+from keras_capsule_poe.data.sources.image_files import BACKGROUNDS
 from keras_capsule_poe.data.sources.image_folder import load_folder
 from keras_capsule_poe.data.sources.npz import load_npz
 from keras_capsule_poe.data.sources.tfds_images import load_tfds
@@ -17,6 +21,10 @@ from keras_capsule_poe.data.sources.tfds_prepare import is_known
 from keras_capsule_poe.data.sources.viewpoints import load_viewpoints
 from keras_capsule_poe.errors import DataError
 
+# Version of the rules by which folders and archives are read and split.
+DATA_VERSION = 2
+# Options of folders of image files.
+OF_FOLDERS = ("train_dir", "test_dir", "background", "max_value")
 # A grey image of this size takes 64 MiB.
 LARGEST = 8192
 
@@ -36,15 +44,30 @@ class Options:
     seed: int = 0
     smallest: int | None = None
     store: str | os.PathLike | None = None
+    train_dir: str | os.PathLike | None = None
+    test_dir: str | os.PathLike | None = None
+    background: str | None = None
+    max_value: int | None = None
+    data_version: int = DATA_VERSION
     report: Callable | None = None
 
     def __post_init__(self):
-        for name in ("limit", "smallest"):
+        for name in ("limit", "smallest", "max_value"):
             value = getattr(self, name)
             if value is not None and (not _is_int(value) or value < 1):
                 raise DataError(
                     f"`{name}` must be an integer of at least 1, or None. Received: {name}={value}."
                 )
+        if self.background not in (None, *BACKGROUNDS):
+            raise DataError(
+                f"`background` must be {' or '.join(BACKGROUNDS)}, or None. "
+                f"Received: background={self.background!r}."
+            )
+        if not _is_int(self.data_version) or not 1 <= self.data_version <= DATA_VERSION:
+            raise DataError(
+                f"`data_version` must be an integer from 1 to {DATA_VERSION}. "
+                f"Received: data_version={self.data_version!r}."
+            )
         for name in ("grey", "skip_broken"):
             if getattr(self, name) not in (True, False):
                 raise DataError(
@@ -61,6 +84,11 @@ class Options:
         object.__setattr__(self, "image_size", _image_size(self.image_size))
         if self.image_size is not None:
             self.check_size(*self.image_size)
+
+    def drawn_by(self, labels, images):
+        """Return the labels (N,) by whose classes test images are drawn, or N zeros."""
+        has_classes = labels is not None and labels.ndim == 1 and self.data_version > 1
+        return labels if has_classes else np.zeros(images, np.int64)
 
     def refuse(self, source, *names):
         """Raise `DataError` if an option in `names`, which `source` does not support, is set."""
@@ -122,6 +150,11 @@ def load_images(
     seed: int = 0,
     smallest: int | None = None,
     store: str | Path | None = None,
+    train_dir: str | Path | None = None,
+    test_dir: str | Path | None = None,
+    background: str | None = None,
+    max_value: int | None = None,
+    data_version: int = DATA_VERSION,
     report: Callable[[str], Any] | None = None,
 ) -> ImageData:
     """Load training and test images.
@@ -131,13 +164,15 @@ def load_images(
     - `"digits"`: 1797 digits of scikit-learn, enlarged from 8x8 to 28x28.
     - `"viewpoints"`: rendered stereo pairs (N, 48, 48, 2) of five kinds of solids, 24,300 for
       training and as many of other solids for testing. It has the extras of smallNORB.
-    - A folder of image files, searched recursively. Hidden files are ignored, links are followed,
-      and animations give their first frame. Images in sub-folders `train` and `test` (or
-      `validation`, or `val`) define the split, and other images are ignored. First-level
-      sub-folders are the classes, unless an image lies outside them.
+    - A folder of image files, searched recursively, in any format that Pillow reads. Hidden files
+      and model folders are ignored, each linked folder is read once, and animations give their
+      first frame. Sub-folders with usual names such as `train`, `Testing`, `seg_val` or `dev`
+      define the split; validation images become `held_out` if there are test images, too.
+      First-level sub-folders are the classes, unless an image lies outside them.
     - An `.npz` file with `x_train` and `x_test` (optionally `y_train`, `y_test`), with `images`
       (optionally `labels`), or with the array named by `column`. Arrays (N, H, W) or (N, H, W, C)
-      are uint8, or floats in [0, 1].
+      are uint8, or floats in [0, 1]. Labels are integers or strings (N,), K of them (N, K), or
+      rows of zeros and ones with one column a class. `class_names` names integers.
     - A tensorflow-datasets name, `NAME[/CONFIG][:VERSION]`. The test split is `test`, else
       `validation`. `smallnorb` gives stereo pairs (N, 96, 96, 2) with viewpoints as extras.
     - `digits`, `viewpoints` or a plain tensorflow-datasets name with a suffix. Training images
@@ -149,6 +184,8 @@ def load_images(
       from each original.
     - `"multimnist"` (`mnist_multi`), or `"affnist"` (`mnist_affine`). The latter tests on the
       original affNIST files if `manual_dir` is given.
+
+    Without a split in the data, test images are drawn at random, from each class its share.
 
     A plain word is first looked up in tensorflow-datasets, then as a folder. `./WORD` is a path.
 
@@ -171,6 +208,16 @@ def load_images(
         store: path of a folder that keeps the images as rows on disk. All images are written once
             and then memory-mapped. Available for folders, `.npz` files and tensorflow-datasets.
             Default: images are loaded into memory.
+        train_dir: path of a folder of training images, if `dataset` is a folder whose sub-folders
+            do not say which images are for training.
+        test_dir: path of a folder of test images; needs `train_dir`.
+        background: `"black"` or `"white"`, the colour behind transparent pixels of image files.
+            Default: the one on which a sample of the images has more contrast.
+        max_value: int, the integer that is white in image files of more than 8 bits. Default: the
+            smallest of 255, 1023, 4095, 16383 and 65535 that no value of a sample exceeds.
+        data_version: int. 1 reads and splits folders and archives as versions before 0.2 did:
+            `train` and `test` alone are splits, classes do not matter for a random split,
+            transparent pixels are black and integers of 65535 white.
         report: function of a str, called with progress messages while a store is written.
 
     Returns:
@@ -198,11 +245,19 @@ def load_images(
         seed=seed,
         smallest=smallest,
         store=store,
+        train_dir=train_dir,
+        test_dir=test_dir,
+        background=background,
+        max_value=max_value,
+        data_version=data_version,
         report=report,
     )
     if not isinstance(dataset, (str, os.PathLike)) or not str(dataset):
         raise DataError(f"`dataset` must be a name or a path. Received: {dataset!r}.")
-    data = _reader(dataset)(options)
+    read = _reader(dataset)
+    if read.func is not load_folder:
+        options.refuse("data other than a folder of images", *OF_FOLDERS)
+    data = read(options=options)
     options.check_size(*data.image_shape[:2])
     return data
 
@@ -211,23 +266,23 @@ def _reader(dataset):
     """Return the function of `Options` that reads `dataset`."""
     name = os.fspath(dataset)
     if name in GENERATED:
-        return GENERATED[name]
+        return functools.partial(GENERATED[name])
     composed = None if isinstance(dataset, os.PathLike) else find_composed(name)
     if composed and (composed.base in GENERATED or is_known(composed.base)):
 
         def load(base, options):
-            return _reader(base)(options)
+            return _reader(base)(options=options)
 
-        return lambda options: load_composed(composed, load, options)
+        return functools.partial(load_composed, composed, load)
     path = Path(name).expanduser()
     # A slash alone does not make a path: `mnist_corrupted/fog` is a data set.
     is_path = isinstance(dataset, os.PathLike) or name.startswith((".", "~", os.sep))
     if path.is_dir() and (is_path or not is_known(name)):
-        return lambda options: load_folder(path, options)
+        return functools.partial(load_folder, path)
     if path.is_file() and path.suffix.lower() == ".npz":
-        return lambda options: load_npz(path, options)
+        return functools.partial(load_npz, path)
     if path.is_file():
         raise DataError(f"`dataset` must be a folder or an .npz file. Received: file {dataset}.")
     if is_path or path.suffix.lower() == ".npz":
         raise DataError(f"`dataset`: there is no such folder or file. Received: {dataset}.")
-    return lambda options: load_tfds(name, options)
+    return functools.partial(load_tfds, name)

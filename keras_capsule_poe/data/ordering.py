@@ -48,12 +48,56 @@ def generator(seed, epoch, step, purpose):
     return np.random.Generator(np.random.Philox(words))
 
 
-def hold_out(n, fraction, seed):
-    """Split `n` images at random into training and test indices, at least one of each."""
+def by_class(labels, seed):
+    """Return a random order of images in which any stretch has about the same shares of classes.
+
+    The last images are one of each class, if it has two or more, so that they can be held out.
+
+    Args:
+        labels: int array (N,), the class of each image. With one class the order is random.
+        seed: non-negative int.
+    """
+    order = epoch_order(len(labels), seed, 0)
+    classes, number, counts = np.unique(labels[order], return_inverse=True, return_counts=True)
+    if len(classes) < 2:
+        return order
+    rank = _ranks(number)
+    phase = generator(seed, 0, 0, 1).random(len(classes))
+    place = (rank + phase[number]) / counts[number]
+    is_last = (rank == counts[number] - 1) & (counts[number] > 1)
+    return order[np.lexsort((place, is_last))]
+
+
+def hold_out(labels, fraction, seed):
+    """Split images by class at random into training and test indices.
+
+    A class of two or more images has at least one on each side.
+
+    Args:
+        labels: int array (N,), the class of each image, or equal numbers without classes.
+        fraction: float, share of test images.
+        seed: non-negative int.
+    """
+    n = len(labels)
     if n < 2:
         raise DataError(
             f"there must be at least 2 images, so that one can be kept to test with. Received: {n}."
         )
     order = epoch_order(n, seed, 0)
-    tests = min(max(round(n * fraction), 1), n - 1)
-    return order[tests:], order[:tests]
+    classes, number, counts = np.unique(labels[order], return_inverse=True, return_counts=True)
+    if len(classes) < 2 or counts.max() < 2:
+        tests = min(max(round(n * fraction), 1), n - 1)
+        return order[tests:], order[:tests]
+    tests = np.clip(np.rint(counts * fraction), counts > 1, counts - 1)
+    is_test = _ranks(number) < tests[number]
+    test, train = order[is_test], order[~is_test]
+    return train[by_class(labels[train], seed)], test[by_class(labels[test], seed)]
+
+
+def _ranks(number):
+    """Return how many images of the same class come before each one."""
+    order = np.argsort(number, kind="stable")
+    firsts = np.cumsum(np.bincount(number)) - np.bincount(number)
+    ranks = np.empty(len(number), np.int64)
+    ranks[order] = np.arange(len(number)) - firsts[number[order]]
+    return ranks

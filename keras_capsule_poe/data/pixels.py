@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 
+from keras_capsule_poe.data.mapping import chunks
 from keras_capsule_poe.errors import DataError
 
 
@@ -82,3 +83,31 @@ def floats_to_bytes(values, what):
     for i, row in enumerate(values):
         units[i] = np.rint(row * 255.0)
     return units
+
+
+# Grey levels below which images are refused, and below which a line says that they are faint.
+_NO_CONTRAST, _FAINT = 3, 26
+_AT_ONCE = 1000
+
+
+def check_contrast(images):
+    """Raise `DataError` if uint8 images (N, H, W, C) are equal; return a tuple of notes on them."""
+    first, low, high, differ = images[0], 255, 0, False
+    for number, part in enumerate(chunks(images, _AT_ONCE)):
+        low, high = min(low, int(part.min())), max(high, int(part.max()))
+        differ = differ or bool((part != first).any())
+        if differ and number >= 9:
+            break
+    if len(images) > 1 and not differ:
+        raise DataError(
+            f"training images must differ. Received: {len(images)} equal images, with values from "
+            f"{low} to {high}."
+        )
+    if high - low < _NO_CONTRAST:
+        raise DataError(
+            "images must use the range from 0 (black) to 255 (white). "
+            f"Received: values from {low} to {high} only."
+        )
+    if high < _FAINT:
+        return (f"The images are nearly black: the largest value is {high} of 255.",)
+    return ()

@@ -140,9 +140,8 @@ def _reconstruction_picture(model, test):
     shown, words = test.head(SHOWN), ""
     if is_classifier(model) and shown.labels is not None and not is_generative(model):
         classes, rows = named_rows(model, shown)
-        words = (
-            f" Labels, and what they are taken for: {', '.join(as_words(shown.labels, classes))}."
-        )
+        taken_for = ", ".join(as_words(shown.labels, classes, shown.class_names))
+        words = f" Labels, and what they are taken for: {taken_for}."
     else:
         rows = reconstruction_rows(model, shown.images)
     captions = ", ".join(name.replace("_", " ") for name in rows)

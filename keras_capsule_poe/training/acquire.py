@@ -19,10 +19,12 @@ def acquire(run, cleared):
         saved = folder.readable()
     _refuse_another_model(run, saved)
     begun = [stage for stage in stays if folder.has_begun(stage)]
-    fingerprint = saved.get("fingerprint") if saved else None
+    saved = saved or {}
+    fingerprint, class_names = saved.get("fingerprint"), saved.get("class_names")
     if begun:
         for stage in begun:
             folder.check_run(stage)
+        config.adopt(RunConfig.from_dict(config.family, saved["config"]))
         _refuse_differences(run, saved["config"], begun)
     done = [stage for stage in stays if folder.is_done(stage, stages, cleared)]
     if cleared:
@@ -39,12 +41,14 @@ def acquire(run, cleared):
             )
         fingerprint = run.data.fingerprints
         images.check(run.data, config, [stage for stage in stages if stage not in done])
-        run.reporter.note(run.data.summary())
+        for line in images.described(run.data):
+            run.reporter.note(line)
+        class_names = run.data.train.class_names
     # In reverse order: if the process is killed, no stage outlives one that it depends on.
     for stage in reversed(cleared):
         folder.clear(stage)
     folder.tidy(stages)
-    folder.save(config, fingerprint, saved.get("run") if begun else uuid.uuid4().hex)
+    folder.save(config, fingerprint, saved.get("run") if begun else uuid.uuid4().hex, class_names)
 
 
 def _refuse_another_model(run, saved):
@@ -88,7 +92,9 @@ def follow(run):
         return
     other = "another model"
     if settings["model"] == config.family.name:
-        other = listing(config.differences(RunConfig.from_dict(config.family, settings)))
+        chief = RunConfig.from_dict(config.family, settings)
+        config.adopt(chief)
+        other = listing(config.differences(chief))
     if other:
         raise RunFailed(f"{who} has other settings than the chief: {other}.")
     saved = run.folder.saved()

@@ -129,6 +129,11 @@ class RunSettings:
     split: str | None = None
     held_out: int | None = None
     skip_broken: bool = False
+    train_dir: str | None = None
+    test_dir: str | None = None
+    background: str | None = None
+    max_value: int | None = None
+    data_version: int = 2
     seed: int = 0
     deterministic: bool = False
     checkpoint_seconds: float = 60.0
@@ -155,7 +160,8 @@ class RunConfig:
         recipe: str, or None for the family's first recipe.
         **settings: Settings of the run, by name:
 
-            - `dataset`, `column`, `image_size`, `grey`, `limit`, `skip_broken`: See `load_images`.
+            - `dataset`, `column`, `image_size`, `grey`, `limit`, `skip_broken`, `train_dir`,
+              `test_dir`, `background`, `max_value`, `data_version`: See `load_images`.
             - `split`: `"azimuth"` or `"elevation"`, to train on familiar viewpoints only, see
               `split_views`; None: train on all images.
             - `held_out`: int, number of training images, the last ones, that only monitor the
@@ -348,10 +354,20 @@ class RunConfig:
             if isinstance(kept := values.get(section), dict):
                 gone = retired.items()
                 values[section] = {k: v for k, v in kept.items() if (k, v) not in gone}
+        # Folders of earlier versions do not have it.
+        values.setdefault("data_version", 1)
         config = cls(family, values.pop("recipe", None))
         config.update(with_current_names(family, values))
         config.given.clear()
         return config
+
+    def adopt(self, saved):
+        """Set what was not given and what the data determine as in a saved configuration."""
+        if "data_version" not in self.given:
+            self.settings.data_version = saved.data_version
+        for name, section in self.sections.items():
+            if getattr(section, "classes", 0) is None:
+                section.classes = saved[name].classes
 
     def differences(self, other):
         """Return the settings that differ and affect the results, as {name: (mine, theirs)}."""

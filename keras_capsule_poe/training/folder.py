@@ -94,10 +94,18 @@ class RunFolder:
             )
         return values
 
-    def save(self, config, fingerprint, run):
-        """Write `run.json` from a `RunConfig`, fingerprints and the run number."""
+    def save(self, config, fingerprint, run, class_names=None):
+        """Write `run.json` from a `RunConfig`, fingerprints, the run number and class names."""
         values = {"config": config.to_dict(), "fingerprint": fingerprint, "run": run}
+        if class_names:
+            values["class_names"] = list(class_names)
         write_record(self.path / RUN_FILE, values)
+
+    @property
+    def class_names(self):
+        """Tuple of the names of the labels, or None if the run has no names."""
+        saved = self.saved() or {}
+        return tuple(saved.get("class_names") or ()) or None
 
     def is_foreign(self):
         """Return whether the folder holds files but no run."""
@@ -148,6 +156,7 @@ class RunFolder:
             "data": config.dataset,
             "seed": config.seed,
             "metrics": self.metrics(config.family),
+            "class_names": self.class_names,
         }
 
     def mark_done(self, stage, seconds, metrics):

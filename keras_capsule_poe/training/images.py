@@ -1,5 +1,6 @@
 """Images that a configuration names."""
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -7,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from keras_capsule_poe.data.image_set import ImageData
     from keras_capsule_poe.training.config import RunConfig
+
+# Number of pixels above which training takes long.
+_LARGE = 128 * 128
 
 
 def load_data(
@@ -36,6 +40,7 @@ def load_data(
     (48, 28, 28, 1)
     """
     from keras_capsule_poe.data import load_images, split_views
+    from keras_capsule_poe.data.image_set import HELD_OUT
 
     data = load_images(
         config.dataset,
@@ -48,8 +53,17 @@ def load_data(
         grey=config.grey,
         limit=config.limit,
         skip_broken=config.skip_broken,
+        train_dir=config.train_dir,
+        test_dir=config.test_dir,
+        background=config.background,
+        max_value=config.max_value,
+        data_version=config.data_version,
         seed=config.seed,
     )
+    if data.held_out is not None:
+        # The folder's own validation images. They are measured after each epoch.
+        few = data.held_out.head(config.held_out or HELD_OUT)
+        data = dataclasses.replace(data, held_out=few)
     return watched(data if config.split is None else split_views(data, config.split), config)
 
 
@@ -82,8 +96,36 @@ def changed(
     return "labels" if others and config.family.labelled else None
 
 
+def described(data):
+    """Return lines on the data that a user should see before training."""
+    from keras_capsule_poe.data.image_set import ImageSet
+    from keras_capsule_poe.data.pixels import check_contrast
+
+    lines = [data.summary(), *filter(None, [data.class_counts()]), *data.notes]
+    if isinstance(data.train, ImageSet):
+        lines += check_contrast(data.train.images)
+    height, width, _ = data.image_shape
+    if height * width > _LARGE:
+        lines.append(
+            f"Images of {height}x{width} pixels train about {height * width / 784:.0f} times as "
+            "long as those of 28x28. `image_size` makes them smaller."
+        )
+    return lines
+
+
 def check(data, config, stages):
-    """Raise DataError or ConfigError if a stage cannot be trained on these images."""
+    """Raise DataError or ConfigError if a stage cannot be trained on these images.
+
+    Settings that the data determine are set.
+    """
+    from keras_capsule_poe.data.image_set import ImageSet
+    from keras_capsule_poe.data.pixels import check_contrast
+
+    for section in config.sections.values():
+        if getattr(section, "classes", 0) is None:
+            section.classes = data.classes
+    if isinstance(data.train, ImageSet):
+        check_contrast(data.train.images)
     config.check(data.image_shape)
     for stage in stages:
         stage.fits(config, data)

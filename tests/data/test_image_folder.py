@@ -117,7 +117,9 @@ def test_transparent_pixels_are_blended_with_black(tmp_path):
     pixels[:, :10] = (200, 100, 50, 255)
     pixels[:, 10:] = (200, 100, 50, 0)
     pixels[0, 0] = (200, 100, 50, 51)
-    image = one_pixel_type(tmp_path, pixels)
+    for name in ("a.png", "b.png"):
+        write(tmp_path / name, pixels)
+    image = load_images(tmp_path, background="black").train.images[0]
     assert image[5, 5].tolist() == [200, 100, 50]
     assert image[5, 15].tolist() == [0, 0, 0]
     assert image[0, 0].tolist() == [40, 20, 10]
@@ -202,7 +204,7 @@ def test_small_images_are_refused(tmp_path):
 
 
 def test_an_empty_folder_is_refused(tmp_path):
-    with pytest.raises(DataError, match=f"{tmp_path} holds no images.*png"):
+    with pytest.raises(DataError, match=f"{tmp_path} holds no images"):
         load_images(tmp_path)
 
 
@@ -229,11 +231,11 @@ def test_a_broken_file_is_refused_or_skipped(classes, kind):
 
 
 def test_more_images_than_memory_holds_are_refused_at_the_first(classes, monkeypatch):
-    monkeypatch.setattr("keras_capsule_poe.data.pixels._memory", lambda: 10**9)
+    monkeypatch.setattr("keras_capsule_poe.data.pixels._memory", lambda: 10**8)
     read = []
     reader = "keras_capsule_poe.data.sources.image_folder.read_image"
     image = np.zeros((20, 20, 1), "uint8")
-    monkeypatch.setattr(reader, lambda path: read.append(path) or image)
+    monkeypatch.setattr(reader, lambda path, _: read.append(path) or image)
     with pytest.raises(
         DataError, match="images of 8000x8000x1 would take .* GB of memory"
     ) as found:
@@ -260,7 +262,7 @@ def test_a_file_that_may_not_be_read_is_not_called_broken(classes):
 def test_images_far_too_large_are_one_error_and_large_ones_no_warning(classes, monkeypatch):
     large = write(classes / "b" / "large.png", np.full((30, 20), 9, np.uint8))
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 500)
-    assert len(load_images(classes, image_size=20).train) == 9
+    assert len(load_images(classes, image_size=20, test_fraction=0.1).train) == 7
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 299)
     with pytest.raises(DataError, match=f"{large} is too large, .* more than 598 pixels") as caught:
         load_images(classes, image_size=20)
@@ -277,11 +279,42 @@ def test_classes_that_are_links_are_followed(classes, tmp_path_factory):
     assert sorted(numbers(data.train) + numbers(data.test)) == list(range(9))
 
 
-def test_two_links_to_one_folder_are_two_classes(classes):
-    (classes / "d").symlink_to("a")
+def test_a_folder_is_read_once_however_many_links_lead_to_it(classes, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    write(elsewhere / "9.png", np.full((20, 20), 9, np.uint8))
+    write(elsewhere / "10.png", np.full((20, 20), 10, np.uint8))
+    for name, target in {"d": "a", "e": elsewhere, "f": elsewhere}.items():
+        (classes / name).symlink_to(target)
+    (classes / "a" / "again.png").symlink_to(classes / "b" / "3.png")
     data = load_images(classes)
-    assert data.train.class_names == ("a", "b", "c", "d")
-    assert sorted(numbers(data.train) + numbers(data.test)) == sorted([0, 1, 2, *range(9)])
+    assert data.train.class_names == ("a", "b", "c", "e")
+    assert sorted(numbers(data.train) + numbers(data.test)) == list(range(11))
+    assert sum("links to" in note for note in data.notes) == 3
+
+
+def test_folders_that_link_to_each_other_are_walked_once(tmp_path_factory):
+    roots = [tmp_path_factory.mktemp(f"part{i}") for i in range(11)]
+    for i, root in enumerate(roots):
+        write(root / f"{i}.png", np.full((20, 20), i, np.uint8))
+        for j, other in enumerate(roots):
+            (root / f"link{j}").symlink_to(other)
+    data = load_images(roots[0])
+    assert sorted(numbers(data.train) + numbers(data.test)) == list(range(11))
+
+
+def test_a_link_to_itself_does_not_matter(classes):
+    (classes / "loop").symlink_to("loop")
+    assert len(load_images(classes).train) == 6
+
+
+def test_git_annex_keeps_files_in_a_hidden_folder(classes):
+    store = classes / ".git" / "annex"
+    store.mkdir(parents=True)
+    for path in sorted((classes / "a").iterdir()):
+        path.rename(store / path.name)
+        path.symlink_to(store / path.name)
+    data = load_images(classes)
+    assert sorted(numbers(data.train) + numbers(data.test)) == list(range(9))
 
 
 def test_links_that_lead_back_up_are_no_loop(classes):

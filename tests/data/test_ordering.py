@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe.data import DataError, epoch_order
-from keras_capsule_poe.data.ordering import generator, hold_out
+from keras_capsule_poe.data.ordering import by_class, generator, hold_out
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 1000])
@@ -34,21 +34,40 @@ def test_epoch_order_refuses_negative_arguments(arguments):
 
 
 def test_held_out_parts_every_image_once():
-    train, test = hold_out(50, 0.1, seed=0)
+    train, test = hold_out(np.zeros(50), 0.1, seed=0)
     assert len(test) == 5
     assert np.array_equal(np.sort(np.concatenate([train, test])), np.arange(50))
-    assert np.array_equal(test, hold_out(50, 0.1, seed=0)[1])
-    assert not np.array_equal(test, hold_out(50, 0.1, seed=1)[1])
+    assert np.array_equal(test, hold_out(np.zeros(50), 0.1, seed=0)[1])
+    assert not np.array_equal(test, hold_out(np.zeros(50), 0.1, seed=1)[1])
 
 
 @pytest.mark.parametrize(("fraction", "tests"), [(0.001, 1), (0.999, 2)])
 def test_held_out_leaves_an_image_on_either_side(fraction, tests):
-    assert [len(part) for part in hold_out(3, fraction, seed=0)] == [3 - tests, tests]
+    assert [len(part) for part in hold_out(np.zeros(3), fraction, seed=0)] == [3 - tests, tests]
 
 
 def test_held_out_refuses_a_single_image():
     with pytest.raises(DataError, match="at least 2 images.* Received: 1"):
-        hold_out(1, 0.5, seed=0)
+        hold_out(np.zeros(1), 0.5, seed=0)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_each_class_is_on_either_side_and_any_stretch_has_its_share(seed):
+    labels = np.repeat([0, 1, 2, 3], [200, 100, 4, 1])
+    train, test = hold_out(labels, 0.1, seed)
+    assert np.bincount(labels[test], minlength=4).tolist() == [20, 10, 1, 0]
+    assert np.array_equal(np.sort(np.concatenate([train, test])), np.arange(305))
+    assert set(labels[train[-3:]]) == {0, 1, 2}
+    for start in range(0, 250, 30):
+        found = np.bincount(labels[train[start : start + 30]], minlength=4)
+        assert abs(found[0] - 20) <= 2 and abs(found[1] - 10) <= 2
+
+
+def test_an_order_by_class_depends_on_the_seed_alone():
+    labels = np.arange(40) % 3
+    assert np.array_equal(by_class(labels, 1), by_class(labels, 1))
+    assert not np.array_equal(by_class(labels, 1), by_class(labels, 2))
+    assert np.array_equal(by_class(np.zeros(9), 4), epoch_order(9, 4, 0))
 
 
 def test_a_generator_depends_on_all_its_arguments_and_on_nothing_else():

@@ -1,238 +1,194 @@
 """Image files of a folder, listed without keeping millions of paths in memory."""
 
-import array
-import functools
-import hashlib
-import itertools
-import os
-import stat
-import warnings
 from pathlib import Path
 
 import numpy as np
 
 from keras_capsule_poe.data.image_set import ImageData, ImageSet
-from keras_capsule_poe.data.mapping import RowView
-from keras_capsule_poe.data.ordering import epoch_order, hold_out
-from keras_capsule_poe.data.pixels import check_room, fit_image, floats_to_bytes
+from keras_capsule_poe.data.mapping import RowView, spread
+from keras_capsule_poe.data.ordering import by_class, hold_out
+from keras_capsule_poe.data.pixels import check_room, fit_image
+from keras_capsule_poe.data.sources.folder_parts import Listing, find_splits, notes_on
+from keras_capsule_poe.data.sources.image_files import (
+    SURVEYED,
+    Conversion,
+    UnreadableImage,
+    read_image,
+    survey,
+)
 from keras_capsule_poe.data.store import Source, joined, open_store
 from keras_capsule_poe.errors import DataError
 
-EXTENSIONS = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff")
-
-
-class Listing:
-    """Image files below a folder in sorted order, without hidden ones."""
-
-    def __init__(self, root):
-        self.root = os.fspath(root)
-        numbers, classes, is_flat = {}, array.array("q"), False
-        for path in self.paths():
-            top, inside, _ = path[len(self.root) :].lstrip(os.sep).partition(os.sep)
-            is_flat = is_flat or not inside
-            classes.append(numbers.setdefault(top, len(numbers)) if inside else 0)
-        self.classes = np.frombuffer(classes, np.int64) if classes else np.empty(0, np.int64)
-        # First-level sub-folders in sorted order; None if a file lies outside them.
-        self.class_names = None if is_flat else tuple(numbers)
-
-    def __len__(self):
-        return len(self.classes)
-
-    def paths(self, first=0):
-        """Iterate over the paths (str) from file number `first` on."""
-        return itertools.islice(_walk(self.root), first, None)
-
-    @functools.cached_property
-    def fingerprint(self):
-        """Hash of the name, size and modification time of each file."""
-        digest = hashlib.sha256()
-        for path in self.paths():
-            try:
-                status = os.stat(path)
-            except OSError as error:
-                raise _unreadable(path, error) from error
-            digest.update(os.fsencode(path[len(self.root) :]) + b"\0")
-            digest.update(f"{status.st_size} {status.st_mtime_ns}\0".encode())
-        return digest.hexdigest()
-
-
-def _walk(folder, above=()):
-    """Iterate over paths of image files; follow links, except back to a folder in `above`."""
-    if not above and not os.path.isdir(folder):
-        return
-    try:
-        status = os.stat(folder)
-        here = status.st_dev, status.st_ino
-        if here in above:
-            return
-        # Names only: directory entries take ten times as much memory.
-        names, folders = [], set()
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.name.startswith("."):
-                    continue
-                if entry.is_dir():
-                    folders.add(entry.name)
-                elif not entry.name.lower().endswith(EXTENSIONS):
-                    continue
-                names.append(entry.name)
-        for name in sorted(names):
-            path = os.path.join(folder, name)
-            if name in folders:
-                yield from _walk(path, (*above, here))
-            else:
-                yield path
-    except OSError as error:
-        raise _unreadable(folder, error) from error
-
-
-def _unreadable(path, error):
-    return DataError(f"folder {path} cannot be read: {error.strerror or error}.")
-
-
-class UnreadableImage(Exception):
-    """Error of a file that holds no readable image; its message follows the path."""
-
-
-def read_image(path):
-    """Read the first image of a file, upright and on black, as uint8 (H, W, C), C 1 or 3."""
-    from PIL import Image, ImageOps
-
-    try:
-        # Opening a FIFO would wait for a writer.
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise UnreadableImage("is no file")
-        file = open(path, "rb")
-    except OSError as error:
-        raise UnreadableImage(f"cannot be read: {error.strerror or error}") from error
-    with file, warnings.catch_warnings():
-        # Pillow warns of odd metadata and of large images.
-        warnings.simplefilter("ignore")
-        try:
-            with Image.open(file) as image:
-                image.load()
-                image = ImageOps.exif_transpose(image)
-            deep = image.mode.startswith(("I", "F"))
-            array = np.asarray(image) if deep else _shallow(image)
-        except Image.DecompressionBombError as error:
-            most = 2 * Image.MAX_IMAGE_PIXELS
-            raise UnreadableImage(f"is too large, it holds more than {most:,} pixels") from error
-        # Damaged files raise OSError, SyntaxError, struct.error and more.
-        except Exception as error:
-            raise UnreadableImage("is broken or no image") from error
-    return _deep(path, array) if deep else array
-
-
-def _shallow(image):
-    """Convert an image of at most 8 bits to uint8 (H, W, C)."""
-    from PIL import Image
-
-    grey = image.mode in ("1", "L", "LA", "La")
-    palette = image.mode in ("P", "PA")
-    if image.has_transparency_data:
-        image = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", image.size, "black"), image)
-    array = np.asarray(image.convert("RGB"))
-    return array[..., :1] if grey or (palette and (array == array[..., :1]).all()) else array
-
-
-def _deep(path, array):
-    """Convert a grey image of more than 8 bits to uint8."""
-    # Pillow itself would clip at 255.
-    if array.dtype.kind != "f":
-        low, high = array.min(), array.max()
-        if low < 0 or high > 65535:
-            raise DataError(
-                f"{path} must hold integers in [0, 65535]; convert it to 8 bit. "
-                f"Received: values from {low} to {high}."
-            )
-        array = array / 65535
-    return floats_to_bytes(array, path)[..., np.newaxis]
-
 
 def load_folder(folder, options):
-    """Load all images below `folder` in random order, split into training and test images."""
+    """Load all images below `folder`, split into training, test and maybe held-out images."""
     options.refuse("a folder of images", "column", "data_dir", "manual_dir")
     folder = Path(folder)
-    tests = [folder / name for name in ("test", "validation", "val")]
-    test = next((root for root in tests if root.is_dir()), tests[0])
-    parts = [Listing(folder / "train"), Listing(test)]
-    if all(map(len, parts)):
-        # Random order, so that `limit` takes images of every class.
-        orders = [epoch_order(len(part), options.seed, 0) for part in parts]
-    else:
-        whole = Listing(folder)
-        if not len(whole):
-            raise DataError(
-                f"folder {folder} holds no images; give one with {', '.join(EXTENSIONS)} files."
-            )
-        parts = whole, whole
-        orders = hold_out(len(whole), options.test_fraction, options.seed)
+    parts, notes = _parts(folder, options)
+    classes = {split: _labels(part, options) for split, part in parts.items()}
+    orders = [by_class(labels, options.seed) for labels in classes.values()]
+    if "test" not in parts:
+        train = parts["train"]
+        first, test = hold_out(classes["train"], options.test_fraction, options.seed)
+        # In the same order as their sets below.
+        parts = {"train": train, "test": train, **parts}
+        orders = [first, test, *orders[1:]]
+    conversion, more = _conversion(parts.values(), options)
     read = _read if options.store is None else _stored
-    (train, test), skipped = read(folder, parts, orders, options)
-    of_parts = [part.class_names for part in parts]
-    names = tuple(sorted({*of_parts[0], *of_parts[1]})) if None not in of_parts else None
+    found, skipped = read(folder, list(parts.values()), orders, options, conversion)
+    names, about = _names(parts)
+    notes = (*notes, *notes_on(dict.fromkeys(parts.values())), *about, *more)
+    loose = next((part.loose for part in parts.values() if part.loose), None)
 
     def image_set(images, files, part):
         labels = None
         if names:
             number = np.array([names.index(name) for name in part.class_names], np.int64)
             labels = number[part.classes[files]]
-        return ImageSet(images, labels, names, str(folder))
+        return ImageSet(images, labels, names, str(folder), unlabelled=loose)
 
-    return ImageData(image_set(*train, parts[0]), image_set(*test, parts[1]), skipped)
+    sets = {name: image_set(*each, parts[name]) for name, each in zip(parts, found)}
+    held_out = sets.get("validation")
+    return ImageData(sets["train"], sets["test"], skipped, held_out, notes)
 
 
-def _read(folder, parts, orders, options):
+def _parts(folder, options):
+    """Return the `Listing` of each split, and notes on the choice."""
+    if options.train_dir is not None:
+        roots, notes = {"train": Path(options.train_dir)}, ()
+        if options.test_dir is not None:
+            roots["test"] = Path(options.test_dir)
+    elif options.test_dir is not None:
+        raise DataError(
+            "`test_dir` needs `train_dir`, too. "
+            f"Received: test_dir={str(options.test_dir)!r} and train_dir=None."
+        )
+    elif options.data_version == 1:
+        tests = [folder / name for name in ("test", "validation", "val")]
+        test = next((root for root in tests if root.is_dir()), tests[0])
+        roots, notes = {"train": folder / "train", "test": test}, ()
+        if not all(len(Listing(root)) for root in roots.values()):
+            roots = {"train": folder}
+    else:
+        roots, notes = find_splits(folder)
+        if "validation" in roots and "test" not in roots:
+            roots["test"] = roots.pop("validation")
+    parts = {split: Listing(root) for split, root in roots.items()}
+    for split, part in list(parts.items()):
+        if split == "train" and not len(part):
+            kinds = ", ".join(notes_on([part])) or "It has no files that Pillow reads."
+            raise DataError(f"folder {part.root} holds no images. {kinds}")
+        is_unlabelled = parts["train"].class_names and not part.class_names
+        if not len(part):
+            notes += (f"{part.root} holds no images.",)
+        elif is_unlabelled and options.data_version > 1:
+            notes += (
+                f"Left out: the images of {part.root}, as {part.loose} has no class; those of "
+                f"{parts['train'].root} have.",
+            )
+        else:
+            continue
+        del parts[split]
+    return parts, notes
+
+
+def _labels(part, options):
+    """Return the class number of each file by which parts are drawn; zeros if by none."""
+    has_classes = part.class_names and options.data_version > 1
+    return part.classes if has_classes else np.zeros(len(part), np.int64)
+
+
+def _names(parts):
+    """Return the class names of all parts, or None, and notes on classes that are missing."""
+    of_parts = {split: part.class_names for split, part in parts.items()}
+    if None in of_parts.values():
+        mixed = [part for part in parts.values() if part.loose and part.has_folders]
+        return None, tuple(
+            f"The images have no labels: {part.loose} lies outside the class folders."
+            for part in dict.fromkeys(mixed)
+        )
+    names = tuple(sorted(set().union(*of_parts.values())))
+    notes = []
+    for split, known in of_parts.items():
+        if missing := [name for name in names if name not in known]:
+            shown = ", ".join(missing[:5]) + (" and more" if len(missing) > 5 else "")
+            notes.append(f"No {split} images of: {shown}.")
+    return names, tuple(notes)
+
+
+def _conversion(parts, options):
+    """Return the `Conversion` of all images, and notes on it."""
+    if options.data_version == 1:
+        return Conversion(options.background or "black", options.max_value or 65535), ()
+    sample = []
+    for part in dict.fromkeys(parts):
+        wanted = set(spread(len(part), SURVEYED).tolist())
+        sample += [path for number, path in enumerate(part.paths()) if number in wanted]
+    return survey(sample, options.background, options.max_value)
+
+
+def _read(folder, parts, orders, options, conversion):
     """Read each part into memory: pairs (images, file numbers), and the skipped paths."""
-    reader = _Reader(options)
+    reader = _Reader(options, conversion)
     found = []
-    for part, order, limit in zip(parts, orders, (options.limit, None)):
+    limits = (options.limit, *(None for _ in parts[1:]))
+    for part, order, limit in zip(parts, orders, limits):
         paths = list(part.paths())
         found.append(reader.read(paths, order, limit))
     return [(reader.stack(images), files) for images, files in found], tuple(reader.skipped)
 
 
-def _stored(folder, parts, orders, options):
+def _stored(folder, parts, orders, options, conversion):
     """Read each part as `_read` does, through a store on disk."""
-    parts = parts[:1] if parts[0] is parts[1] else parts
-    sizes = [len(part) for part in parts]
+    each = list(dict.fromkeys(parts))
+    sizes = [len(part) for part in each]
 
     def read(part):
         def blocks(first):
-            reader = _Reader(options)
+            reader = _Reader(options, conversion)
             # A blank image fills the rows of unreadable files.
-            readable = reader.images(path for each in parts for path in each.paths())
+            readable = reader.images(path for each_part in each for path in each_part.paths())
             if (blank := next(readable, None)) is None:
                 raise _none_left(sum(sizes), reader.skipped[0])
             blank = np.zeros_like(blank)
             for path in part.paths(first):
                 image = reader.image(path)
-                broken = np.array([image is None])
-                yield (blank if image is None else image)[np.newaxis], {"broken": broken}
+                known = {
+                    "broken": np.array([image is None]),
+                    "rgb": np.array([image is not None and image.shape[-1] == 3]),
+                }
+                yield (blank if image is None else image)[np.newaxis], known
 
         return blocks
 
     about = {
         "folder": str(folder.resolve()),
-        "files": [part.fingerprint for part in parts],
+        "parts": [str(Path(part.root).resolve()) for part in each],
+        "files": [part.fingerprint for part in each],
         "image_size": options.image_size,
         "grey": options.grey,
         "skip_broken": options.skip_broken,
+        "background": conversion.background,
+        "max_value": conversion.max_value,
     }
-    read_all = joined([(size, read(part)) for size, part in zip(sizes, parts)])
+    read_all = joined([(size, read(part)) for size, part in zip(sizes, each)])
     source = Source(folder.resolve().name, about, sum(sizes), read_all)
     images, known = open_store(source, options.store, options.report)
     whole = known["broken"]
-    paths = (path for part in parts for path in part.paths())
+    paths = (path for part in each for path in part.paths())
     skipped = tuple(path for path, is_broken in zip(paths, whole) if is_broken)
-    found, firsts = [], (0, sizes[0] if len(parts) > 1 else 0)
-    for first, order, limit in zip(firsts, orders, (options.limit, None)):
+    rows = []
+    limits = (options.limit, *(None for _ in parts[1:]))
+    for part, order, limit in zip(parts, orders, limits):
+        first = sum(sizes[: each.index(part)])
         files = order[~whole[first + order]][:limit]
         if not len(files):
             raise _none_left(len(order), skipped[0])
-        found.append((RowView(images, first + files), files))
-    return found, skipped
+        rows.append((first + files, files))
+    # Grey if the images in use are, as in memory; others may be in colour.
+    if images.shape[-1] == 3 and not any(known["rgb"][row].any() for row, _ in rows):
+        images = images[..., :1]
+    return [(RowView(images, row), files) for row, files in rows], skipped
 
 
 def _none_left(files, first):
@@ -245,8 +201,8 @@ def _none_left(files, first):
 class _Reader:
     """Reader of image files that checks that all images have one size."""
 
-    def __init__(self, options):
-        self.options = options
+    def __init__(self, options, conversion):
+        self.options, self.conversion = options, conversion
         self.first = None
         self.grey = True
         self.skipped = []
@@ -254,7 +210,7 @@ class _Reader:
     def image(self, path):
         """Read one image, or record a broken file in `skipped` and return `None`."""
         try:
-            image = read_image(path)
+            image = read_image(path, self.conversion)
         except UnreadableImage as error:
             if not self.options.skip_broken:
                 raise DataError(

@@ -96,7 +96,7 @@ def load_npz(path, options):
             raise ValueError("a single array; store it with numpy.savez")
         names = archive.files
         stays = of_images if options.store is not None else ()
-        wanted = {*of_images, "y_train", "y_test", "labels"}.difference(stays)
+        wanted = {*of_images, "y_train", "y_test", "labels", "class_names"}.difference(stays)
         _check_size(path, archive, wanted)
         arrays = {name: archive[name] for name in names if name in wanted}
         if odd := [name for name in arrays if not isinstance(arrays[name], np.ndarray)]:
@@ -110,17 +110,19 @@ def load_npz(path, options):
             pixels = _stored(path, [(name, arrays[name]) for name, _ in of_parts], options)
         else:
             pixels = [_pixels(path, name, arrays[name]) for name, _ in of_parts]
-        return [
-            (rows, _labels(path, labels, arrays.get(labels), len(rows)))
-            for rows, (_, labels) in zip(pixels, of_parts)
-        ]
+        given = {labels: arrays[labels] for _, labels in of_parts if arrays.get(labels) is not None}
+        sizes = {labels: len(rows) for rows, (_, labels) in zip(pixels, of_parts)}
+        numbers, names = _labels(path, given, sizes, arrays.get("class_names"))
+        found = [(rows, numbers.get(labels)) for rows, (_, labels) in zip(pixels, of_parts)]
+        return found, names
 
     def image_set(pixels, labels, index):
         pixels = fit_images(view(pixels, index), options.image_size, options.grey)
-        return ImageSet(pixels, None if labels is None else labels[index], name=str(path))
+        labels = None if labels is None else labels[index]
+        return ImageSet(pixels, labels, None if labels is None else class_names, str(path))
 
     if options.column is None and {"x_train", "x_test"} <= arrays.keys():
-        train, test = read(("x_train", "y_train"), ("x_test", "y_test"))
+        (train, test), class_names = read(("x_train", "y_train"), ("x_test", "y_test"))
         limited = image_set(*train, slice(options.limit))
         return ImageData(limited, image_set(*test, slice(None)))
 
@@ -132,8 +134,9 @@ def load_npz(path, options):
             f"Received: arrays {listing(names)}.",
             hint="column",
         )
-    (whole,) = read((images, "y_train" if images == "x_train" else "labels"))
-    train, test = hold_out(len(whole[0]), options.test_fraction, options.seed)
+    (whole,), class_names = read((images, "y_train" if images == "x_train" else "labels"))
+    drawn_by = options.drawn_by(whole[1], len(whole[0]))
+    train, test = hold_out(drawn_by, options.test_fraction, options.seed)
     return ImageData(image_set(*whole, train[: options.limit]), image_set(*whole, test))
 
 
@@ -192,19 +195,70 @@ def _pixels(path, name, array):
     return floats_to_bytes(array, f"array {name!r} of {path}")
 
 
-def _labels(path, name, array, n):
-    """Convert `array` to int64 (N,); return `None` for `None`."""
-    if array is None:
-        return None
+def _labels(path, given, sizes, class_names):
+    """Return int64 labels by name, (N,) or (N, K), and the class names or None.
+
+    Args:
+        path: path of the archive, for errors.
+        given: dict of the arrays of labels.
+        sizes: dict of the number of images that each array labels.
+        class_names: array of str, names of integer labels, or None.
+    """
+    for name, array in given.items():
+        if (
+            array.ndim not in (1, 2)
+            or len(array) != sizes[name]
+            or array.dtype.kind not in "iubfUS"
+        ):
+            raise DataError(
+                f"array {name!r} of {path} must be integers or strings of shape "
+                f"({sizes[name]},), one label an image, or have a row for each image. "
+                f"Received: shape {array.shape} and dtype {array.dtype}."
+            )
     # Keras' data sets store labels as (N, 1).
-    if array.shape not in ((n,), (n, 1)) or array.dtype.kind not in "iu":
+    given = {
+        name: array[:, 0] if array.shape[1:] == (1,) else array for name, array in given.items()
+    }
+    kinds = {array.dtype.kind in "US" for array in given.values()}
+    if kinds == {True}:
+        names = np.unique(np.concatenate([array.ravel() for array in given.values()]))
+        numbers = {name: np.searchsorted(names, array) for name, array in given.items()}
+        # Bytes, as older programs write them.
+        texts = [name.decode() if isinstance(name, bytes) else str(name) for name in names.tolist()]
+        return {name: array.astype(np.int64) for name, array in numbers.items()}, tuple(texts)
+    found = {name: _numbers(path, name, array) for name, array in given.items()}
+    if class_names is None or not found:
+        return found, None
+    texts = tuple(map(str, class_names.ravel().tolist()))
+    largest = max(array.max() for array in found.values())
+    if class_names.dtype.kind != "U" or largest >= len(texts):
         raise DataError(
-            f"array {name!r} of {path} must be integers of shape ({n},), one label an image. "
-            f"Received: shape {array.shape} and dtype {array.dtype}."
+            f"array 'class_names' of {path} must hold a string for each label from 0 to {largest}. "
+            f"Received: {len(texts)} values of dtype {class_names.dtype}."
+        )
+    return found, texts
+
+
+def _numbers(path, name, array):
+    """Return int64 labels (N,), or (N, K) for K labels an image, of an array of numbers."""
+    what = f"array {name!r} of {path}"
+    if array.ndim == 2 and np.isin(array, (0, 1)).all():
+        counts = np.unique(array.sum(axis=1).astype(int))
+        if len(counts) > 1 or counts[0] == 0:
+            raise DataError(
+                f"{what} has a column for each class, and must give every image equally many "
+                f"labels, at least one. Received: {counts.min()} to {counts.max()} labels an image."
+            )
+        found = np.nonzero(array)[1].reshape(len(array), -1)
+        return found[:, 0] if counts[0] == 1 else found
+    if array.dtype.kind not in "iu":
+        raise DataError(
+            f"{what} must be integers or strings, or zeros and ones with one column for each "
+            f"class. Received: shape {array.shape} and dtype {array.dtype}."
         )
     if array.min() < 0 or array.max() > np.iinfo(np.int64).max:
         raise DataError(
-            f"array {name!r} of {path} must number classes from 0 on. "
+            f"{what} must number classes from 0 on. "
             f"Received: labels from {array.min()} to {array.max()}."
         )
-    return array.reshape(n).astype(np.int64)
+    return array.astype(np.int64)

@@ -24,7 +24,8 @@ class ClassifierSection:
     }
 
     network: str = "capsules"  # "cnn" is the baseline without capsules
-    classes: int = 10
+    # None: as many as the data have.
+    classes: int | None = None
     initializer: str = "glorot"
     decoder: str = "none"
     reconstruction_weight: float = 0.0005
@@ -107,7 +108,7 @@ def classifier_family(name, text, section, module, options, **parts):
         alone=True,
     )
     # Stereo pairs of toys or solids, augmented as in the code of Sabour et al.
-    stereo = {f"{section}.classes": 5, f"{section}.augmentation": "norb"}
+    stereo = {f"{section}.augmentation": "norb"}
     return Family(
         name=name,
         text=text,

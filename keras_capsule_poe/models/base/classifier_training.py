@@ -1,5 +1,6 @@
 """Building, training and export of the classifier families."""
 
+import copy
 import functools
 import math
 
@@ -207,6 +208,10 @@ def check(config, section, build_model, image_shape=None):
         augmentation(net)
         optimizer(net, images=1)
         side = fitting_side(net)
+        if net.classes is None:
+            # The data, which are not known yet, determine them.
+            config = copy.deepcopy(config)
+            config[section].classes = _USUAL_CLASSES
         build_model(config, image_shape or (side, side, 1)).microbatch = net.microbatch
         wanted = net.until_accuracy
         if wanted is not None and not 0 < real_number("until_accuracy", wanted) <= 1:
@@ -216,7 +221,10 @@ def check(config, section, build_model, image_shape=None):
 def class_labels(images, classes, section):
     """Return the labels of an `ImageSet`; raise an error unless all lie in [0, `classes`)."""
     if images.labels is None:
-        raise DataError("A classifier needs images with labels. Received: images without labels")
+        why = f": {images.unlabelled} is in no class folder" if images.unlabelled else ""
+        raise DataError(
+            f"A classifier needs images with labels. Received: images without labels{why}."
+        )
     if images.labels.min() < 0:
         raise DataError("A classifier needs images that are all labelled. Received: a label -1")
     if images.labels.max() >= classes:
@@ -248,6 +256,7 @@ def examples(images, classes, **order):
     return stream(images, names, **order).map(hot, AHEAD)
 
 
+_USUAL_CLASSES = 10
 SHOWN = 12
 # Held-out images on which routing is measured after each epoch.
 WATCHED = 128

@@ -9,7 +9,7 @@ import numpy as np
 from keras_capsule_poe.core.numerics import compiled, one_of, real_number, share, whole_number
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.distributed.distribution import Distribution
-from keras_capsule_poe.errors import ConfigError, DataError, in_section
+from keras_capsule_poe.errors import ConfigError, in_section
 from keras_capsule_poe.layers.primary_capsules import PrimaryCapsules
 from keras_capsule_poe.models.base.autoencoder import SMALLEST_IMAGE, ConvAutoencoder
 from keras_capsule_poe.training.family import Schedule
@@ -185,17 +185,6 @@ def _coefficient_sum(value):
 def on_disk(config, feature_shape, images):
     """Return whether the feature maps (h, w, F) of all images fit the disk limit."""
     return feature_bytes(feature_shape, images) <= disk_limit(config["features"].limit)
-
-
-def check_varied(config, data):
-    """Raise `DataError` if all training images are equal."""
-    # The features of equal images have no scale.
-    images = data.train.images
-    if all(np.array_equal(image, images[0]) for image in images):
-        raise DataError(
-            "Images must differ to train on them. "
-            f"Received: {len(images)} training images, all equal"
-        )
 
 
 def smallest(config):

@@ -15,7 +15,6 @@ STAGES = (
         lazily("keras_capsule_poe.models.base.feature_training:autoencoder"),
         section="autoencoder",
         writes=("autoencoder/model.keras",),
-        fits=lazily("keras_capsule_poe.models.base.feature_building:check_varied"),
     ),
     Stage(
         "features",
