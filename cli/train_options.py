@@ -140,6 +140,8 @@ def trained_sections(config):
 def _shown(settings, key):
     """Return a setting's value as a user would write it."""
     value = getattr(settings, key)
+    if key == "classes":
+        return "those of the images"
     return str(value).lower() if value is None or isinstance(value, bool) else value
 
 

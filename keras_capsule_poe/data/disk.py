@@ -23,6 +23,9 @@ class ResumableArray:
 
     def __init__(self, path, rows, shape, dtype, has_checksum=False):
         self.path, self.rows, self.shape, self.dtype = path, rows, tuple(shape), np.dtype(dtype)
+        # Not over an old file: a process that has mapped it would be killed.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
         # No memory map: writing to one on a full disk kills the process instead of raising.
         self.file = open(path, "w+b", buffering=0)
         about = {"descr": npy.dtype_to_descr(self.dtype), "fortran_order": False}

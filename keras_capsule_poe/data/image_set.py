@@ -206,10 +206,10 @@ class ImageData:
         'training/test images of 2 classes: cat 1/1, dog 2/0'
         """
         names = self.train.class_names
-        parts = {"training": self.train, "held-out": self.held_out, "test": self.test}
-        parts = {name: part for name, part in parts.items() if part is not None}
-        labels = [part.labels for part in parts.values()]
-        if not names or any(each is None or each.min(initial=0) < 0 for each in labels):
+        sets = {"training": self.train, "held-out": self.held_out, "test": self.test}
+        parts = {name: part.labels for name, part in sets.items() if part is not None}
+        labels = [each for each in parts.values() if each is not None and each.min(initial=0) >= 0]
+        if not names or len(labels) < len(parts):
             return None
         counts = np.transpose([np.bincount(each.ravel(), minlength=len(names)) for each in labels])
         shown = [f"{name} {'/'.join(map(str, n))}" for name, n in zip(names, counts)]

@@ -185,7 +185,8 @@ def load_images(
     - `"multimnist"` (`mnist_multi`), or `"affnist"` (`mnist_affine`). The latter tests on the
       original affNIST files if `manual_dir` is given.
 
-    Without a split in the data, test images are drawn at random, from each class its share.
+    Without a split in a folder or archive, test images are drawn at random, from each class its
+    share.
 
     A plain word is first looked up in tensorflow-datasets, then as a folder. `./WORD` is a path.
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 import sys
 import types
 import typing
@@ -354,8 +355,11 @@ class RunConfig:
             if isinstance(kept := values.get(section), dict):
                 gone = retired.items()
                 values[section] = {k: v for k, v in kept.items() if (k, v) not in gone}
-        # Folders of earlier versions do not have it.
-        values.setdefault("data_version", 1)
+        # Runs of earlier versions do not have it. It is of no effect for data sets by name.
+        dataset = str(values.get("dataset", ""))
+        is_path = dataset.startswith((".", "~", os.sep)) or dataset.endswith(".npz")
+        if is_path or os.path.isdir(dataset):
+            values.setdefault("data_version", 1)
         config = cls(family, values.pop("recipe", None))
         config.update(with_current_names(family, values))
         config.given.clear()
@@ -366,7 +370,7 @@ class RunConfig:
         if "data_version" not in self.given:
             self.settings.data_version = saved.data_version
         for name, section in self.sections.items():
-            if getattr(section, "classes", 0) is None:
+            if hasattr(section, "classes") and f"{name}.classes" not in self.given:
                 section.classes = saved[name].classes
 
     def differences(self, other):

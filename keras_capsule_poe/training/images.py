@@ -121,14 +121,15 @@ def check(data, config, stages):
     from keras_capsule_poe.data.image_set import ImageSet
     from keras_capsule_poe.data.pixels import check_contrast
 
-    for section in config.sections.values():
-        if getattr(section, "classes", 0) is None:
+    for name, section in config.sections.items():
+        is_open = hasattr(section, "classes") and f"{name}.classes" not in config.given
+        if is_open and data.classes is not None:
             section.classes = data.classes
-    if isinstance(data.train, ImageSet):
-        check_contrast(data.train.images)
     config.check(data.image_shape)
     for stage in stages:
         stage.fits(config, data)
+    if isinstance(data.train, ImageSet):
+        check_contrast(data.train.images)
 
 
 def watched(data, config):

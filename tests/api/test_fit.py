@@ -195,7 +195,7 @@ def test_images_of_any_form(x, kind):
         (np.ones((9, 28, 28, 1), "uint8"), "of dtype uint8 must be in .*Received: values up to 1"),
         (np.zeros((9, 28, 28, 4), "uint8"), "1, 2 or 3 channels"),
         (np.zeros((9, 28), "uint8"), r"must have shape \(N, H, W, C\) or \(N, H, W\)"),
-        (np.zeros((9, 28, 28, 1), "uint8"), "training images, all equal"),
+        (np.zeros((9, 28, 28, 1), "uint8"), "8 equal images"),
         (np.zeros((1, 28, 28, 1), "uint8"), "leave an image to train on"),
     ],
     ids=str,

@@ -24,8 +24,8 @@ class ClassifierSection:
     }
 
     network: str = "capsules"  # "cnn" is the baseline without capsules
-    # None: as many as the data have.
-    classes: int | None = None
+    # Unless it is given, a run has as many classes as its images.
+    classes: int = 10
     initializer: str = "glorot"
     decoder: str = "none"
     reconstruction_weight: float = 0.0005

@@ -1,6 +1,5 @@
 """Building, training and export of the classifier families."""
 
-import copy
 import functools
 import math
 
@@ -208,10 +207,6 @@ def check(config, section, build_model, image_shape=None):
         augmentation(net)
         optimizer(net, images=1)
         side = fitting_side(net)
-        if net.classes is None:
-            # The data, which are not known yet, determine them.
-            config = copy.deepcopy(config)
-            config[section].classes = _USUAL_CLASSES
         build_model(config, image_shape or (side, side, 1)).microbatch = net.microbatch
         wanted = net.until_accuracy
         if wanted is not None and not 0 < real_number("until_accuracy", wanted) <= 1:
@@ -256,7 +251,6 @@ def examples(images, classes, **order):
     return stream(images, names, **order).map(hot, AHEAD)
 
 
-_USUAL_CLASSES = 10
 SHOWN = 12
 # Held-out images on which routing is measured after each epoch.
 WATCHED = 128
