@@ -83,6 +83,12 @@ def odd_arrays():
 
     yield "uint8", {"images": good}, True
     yield "with labels", {"images": good, "labels": labels}, True
+    yield "labels as words", {"images": good, "labels": np.array(["a", "b", "c"])[labels]}, True
+    yield "labels as bytes", {"images": good, "labels": np.array([b"a", b"b"])[labels % 2]}, True
+    yield "labels as columns", {"images": good, "labels": np.eye(3)[labels]}, True
+    yield "two labels an image", {"images": good, "labels": 1 - np.eye(3)[labels]}, True
+    yield "labels with names", {"images": good, "labels": labels, "class_names": list("abc")}, True
+    yield "labels with few names", {"images": good, "labels": labels, "class_names": ["a"]}, False
     yield "labels in a column", {"images": good, "labels": labels[:, None]}, True
     yield "float16", {"images": unit.astype("float16")}, True
     yield "float64, columns first", {"images": np.asfortranarray(unit, "float64")}, True
@@ -111,8 +117,12 @@ def odd_arrays():
         ("too many", np.arange(13)),
         ("below zero", labels - 1),
         ("fractions", labels / 2),
-        ("words", np.array(["a"] * 12)),
-        ("two an image", np.stack([labels, labels], axis=1)),
+        (
+            "numbers of labels that differ",
+            np.eye(3)[labels] + (labels == 1)[:, None] * np.eye(3)[0],
+        ),
+        ("no label", np.zeros((12, 3), "int64")),
+        ("times", np.array(["2020-01-01"] * 12, "datetime64[D]")),
         ("above int64", np.full(12, 2**64 - 1, "uint64")),
     ):
         yield f"labels: {name}", {"images": good, "labels": wrong}, False
@@ -179,3 +189,69 @@ def odd_folders(root):
             Image.fromarray(pixels(SIZE, SIZE, seed=i)).save(folder / f"{i}.png")
         make(folder)
         yield name, folder
+
+
+def folders_of_people(root):
+    """Triples of a name, a folder, and the class names that it has; None if it is to be refused."""
+
+    def fill(folder, seed=0, image=lambda pixels: Image.fromarray(pixels), ending="png"):
+        for k, name in enumerate("ab"):
+            (folder / name).mkdir(parents=True)
+            for i in range(6):
+                made = image(pixels(SIZE, SIZE, seed=seed + 10 * k + i))
+                made.save(folder / name / f"{i}.{ending}")
+
+    def of_parts(*names):
+        def make(folder):
+            for i, name in enumerate(names):
+                fill(folder / name, 100 * i)
+
+        return make
+
+    def with_more(more):
+        def make(folder):
+            fill(folder)
+            more(folder)
+
+        return make
+
+    def ink(pixels):
+        alpha = np.where(pixels > 200, 255, 0).astype("uint8")
+        return Image.fromarray(np.dstack([np.zeros((SIZE, SIZE, 3), "uint8"), alpha]))
+
+    def run_inside(folder):
+        (folder / "saved_models" / "run" / "pictures").mkdir(parents=True)
+        (folder / "saved_models" / "run" / "run.json").write_text("{}")
+        Image.fromarray(pixels(99, 99)).save(folder / "saved_models/run/pictures/0.png")
+
+    def linked(folder):
+        (folder / "c").symlink_to("a")
+        (folder / "a" / "b").symlink_to(folder / "b")
+        (folder / "b" / "a").symlink_to(folder / "a")
+
+    for name, make, classes in (
+        ("training and testing", of_parts("training", "testing"), ("a", "b")),
+        ("seg_train and seg_test", of_parts("seg_train", "seg_test"), ("a", "b")),
+        ("Train, Test and Dev", of_parts("Train", "Test", "Dev"), ("a", "b")),
+        ("train alone", of_parts("train"), ("a", "b")),
+        ("test alone", of_parts("test"), None),
+        ("two of training", of_parts("train", "training", "test"), None),
+        ("unknown parts", of_parts("fold1", "fold2"), None),
+        ("a model inside", with_more(run_inside), ("a", "b")),
+        ("links among classes", with_more(linked), ("a", "b")),
+        ("ink on transparent", lambda folder: fill(folder, image=ink), ("a", "b")),
+        ("ppm", lambda folder: fill(folder, ending="ppm"), ("a", "b")),
+        ("jfif", lambda folder: fill(folder, ending="jfif"), ("a", "b")),
+        (
+            "12 bits",
+            lambda folder: fill(
+                folder, image=lambda p: Image.fromarray(p.astype("uint16") * 16), ending="tif"
+            ),
+            ("a", "b"),
+        ),
+        ("black", lambda folder: fill(folder, image=lambda p: Image.fromarray(0 * p)), None),
+    ):
+        folder = root / f"people {name}"
+        folder.mkdir()
+        make(folder)
+        yield name, folder, classes

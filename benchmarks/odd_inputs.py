@@ -26,6 +26,7 @@ from click.testing import CliRunner
 
 from keras_capsule_poe.cli.main import main as capspoe
 from keras_capsule_poe.data import load_images
+from keras_capsule_poe.data.pixels import check_contrast
 from keras_capsule_poe.errors import CapspoeError
 from keras_capsule_poe.families import get
 from keras_capsule_poe.training import RunConfig
@@ -103,6 +104,8 @@ def image_cases(root):
         yield "image", name, functools.partial(try_images, folder_of(name, content), shapes=[shape])
     for name, folder in odd.odd_folders(root):
         yield "image", name, functools.partial(try_images, folder, shapes=[(odd.SIZE, odd.SIZE, 1)])
+    for name, folder, classes in odd.folders_of_people(root):
+        yield "folder", name, functools.partial(try_folder, folder, classes)
 
 
 def archive_cases(root):
@@ -126,6 +129,22 @@ def try_images(path, shapes=None, is_good=None):
         raise Wrong(f"images of {data.image_shape}")
     if data.train.images.dtype != np.uint8 or not len(data.train):
         raise Wrong(data.summary())
+
+
+def try_folder(folder, classes):
+    """Loads a folder of two classes; it must have them on both sides, and contrast."""
+    data = load_images(folder)
+    contrast = check_contrast(data.train.images)
+    if classes is None:
+        raise Wrong(f"it was taken: {data.summary()}")
+    for part in (data.train, data.test):
+        if part.class_names != classes or len(np.unique(part.labels)) != len(classes):
+            raise Wrong(f"classes {part.class_names}")
+    if contrast or data.train.images.max() < 200:
+        raise Wrong(f"values up to {data.train.images.max()}")
+    tested = {image.tobytes() for image in data.test.images}
+    if tested & {image.tobytes() for image in data.train.images}:
+        raise Wrong("training images are tested")
 
 
 def try_setting(name, value):

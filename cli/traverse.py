@@ -119,14 +119,14 @@ def _check_arguments(couplings, chosen):
 
 def _show_couplings(out, model, test, chosen, capsule):
     from keras_capsule_poe.io.charts import save_chart
-    from keras_capsule_poe.plotting import coupling_chart, layer_maps
+    from keras_capsule_poe.plotting import class_words, coupling_chart, layer_maps
     from keras_capsule_poe.plotting import couplings as couplings_of
 
     images = test.images[chosen]
     c, capsules = couplings_of(model, images, capsule)
     titles = [f"image {image}" for image in chosen]
     if test.labels is not None:
-        labels = ("+".join(map(str, label.ravel())) for label in test.labels[chosen])
+        labels = class_words(test.labels[chosen], test.class_names)
         titles = [f"{title}, label {label}" for title, label in zip(titles, labels)]
     layers = layer_maps(model, images, capsules)
     save_chart(out, coupling_chart(images, c, capsules, titles, test.class_names, layers))

@@ -67,12 +67,12 @@ def image_figure(blocks, title=None, cell=0.6, theme="light"):
     figure = LabelledFigure(figsize=(width, height), facecolor=paper)
     if title:
         place = {"x": _MARGIN / width, "y": 1 - _MARGIN / height, "ha": "left", "va": "top"}
-        figure.text(s=title, fontsize=_TITLE, color=ink, **place)
+        figure.text(s=title, fontsize=_TITLE, color=ink, parse_math=False, **place)
     top = head
     for (images, rows, columns, heading), (size, _, _), space in zip(blocks, sizes, above):
         if heading:
             place = {"x": left / width, "y": 1 - top / height, "ha": "left", "va": "top"}
-            figure.text(s=heading, fontsize=_LABEL, color=ink, **place)
+            figure.text(s=heading, fontsize=_LABEL, color=ink, parse_math=False, **place)
         top += space
         box = (left / width, 1 - (top + size[1]) / height, size[0] / width, size[1] / height)
         _draw(figure.add_axes(box), images, rows, columns, paper, ink)

@@ -102,9 +102,9 @@ def write_page(path, title, tables, pictures, capsules):
         body.append("<h2>Capsules</h2>\n" + _contents(capsules))
     body += [_capsule(capsule) for capsule in capsules]
     with atomic_write(path, suffix=Path(path).suffix) as temporary:
-        temporary.write_text(
-            _PAGE.format(title=_text(title), style=STYLE, body="\n".join(body)), "utf-8"
-        )
+        page = _PAGE.format(title=_text(title), style=STYLE, body="\n".join(body))
+        # Paths may have bytes that are no text.
+        temporary.write_text(page, "utf-8", "backslashreplace")
 
 
 _PAGE = """<!doctype html>

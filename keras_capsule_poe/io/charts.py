@@ -14,9 +14,25 @@ def chart_pixels(figure):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     figure.set_dpi(DOTS)
+    show_names(figure)
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+
+def show_names(figure):
+    """Show all texts of a `Figure` as they are; "a$b$c" is a class name, not a formula."""
+    from matplotlib.text import Text
+
+    powers = {
+        label
+        for panel in figure.axes
+        for axis in (panel.xaxis, panel.yaxis)
+        if axis.get_scale() == "log"
+        for label in axis.get_ticklabels(which="both")
+    }
+    for text in set(figure.findobj(Text)) - powers:
+        text.set_parse_math(False)
 
 
 def save_chart(path, figure):

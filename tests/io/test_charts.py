@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from PIL import Image
 
 from keras_capsule_poe.errors import RunFailed
@@ -36,3 +37,19 @@ def test_unwritable_place_is_refused(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(RunFailed, match="chart.png"):
         save_chart(tmp_path / "file" / "chart.png", Figure())
+
+
+@pytest.mark.parametrize("name", ["a$b$c", r"$\frac{$", "$", r"caf\xe9_^"])
+def test_names_are_no_formulas(name):
+    figure = Figure()
+    panel = figure.subplots()
+    panel.plot([1, 2], label=name)
+    panel.set(title=name, xlabel=name, yscale="log")
+    panel.set_xticks([0, 1], labels=[name, "b"])
+    panel.text(0, 1, name)
+    panel.legend(title=name)
+    chart_pixels(figure)
+    shown = [text for text in figure.findobj(Text) if text.get_text() == name]
+    assert len(shown) >= 6 and not any(text.get_parse_math() for text in shown)
+    # The powers of ten of a logarithmic axis still are.
+    assert any(label.get_parse_math() for label in panel.yaxis.get_ticklabels(which="both"))
