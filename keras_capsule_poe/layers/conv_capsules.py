@@ -100,7 +100,8 @@ class ConvCapsules(keras.layers.Layer):
         if len(shape) != 4 or shape[3] is None:
             raise ValueError(
                 "ConvCapsules needs a feature map (batch, height, width, features) with its "
-                f"features known. Received: input_shape={shape}"
+                "features known. For sequences and volumes use keras.layers.Conv1D or Conv3D and "
+                f"then PrimaryCapsules. Received: input_shape={shape}"
             )
         if None in shape[1:3]:
             return (shape[0], None, self.dim)

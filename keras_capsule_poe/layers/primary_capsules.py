@@ -13,7 +13,8 @@ from keras_capsule_poe.core.squash import squash, unsquash
 class PrimaryCapsules(keras.layers.Layer):
     """Primary capsules: a feature map, centred, scaled, split into vectors and squashed.
 
-    `z = gain * (features - mean)`, `x = squash(z)`, with I = H W F / D capsules. `adapt` estimates
+    `z = gain * (features - mean)`, `x = squash(z)`, with I = H W F / D capsules. Sequences (B, L, F)
+    and volumes (B, T, H, W, F), such as `Conv1D` and `Conv3D` give them, work alike. `adapt` estimates
     the mean and the gain from data, and `to_features` inverts the layer. The decoder rule is
     stable only if nearly all `|z_i|` are below one, where the slope of `log(1 + |z|^2)` peaks.
 
@@ -25,7 +26,7 @@ class PrimaryCapsules(keras.layers.Layer):
         target_length: float, root mean square of `|z_i|` after `adapt`.
 
     Call arguments:
-        features: Tensor (B, H, W, F).
+        features: Tensor (B, H, W, F), (B, L, F) or (B, T, H, W, F).
 
     Returns:
         Tensor (B, I, D), of lengths below one.
@@ -66,7 +67,8 @@ class PrimaryCapsules(keras.layers.Layer):
     def build(self, input_shape):
         self.feature_shape = self._checked_shape(input_shape)
         self.input_spec = keras.layers.InputSpec(
-            ndim=4, axes={axis + 1: size for axis, size in enumerate(self.feature_shape)}
+            ndim=1 + len(self.feature_shape),
+            axes={axis + 1: size for axis, size in enumerate(self.feature_shape)},
         )
         self.mean = self.add_weight(
             shape=self.feature_shape, initializer="zeros", trainable=False, name="mean"
@@ -113,7 +115,7 @@ class PrimaryCapsules(keras.layers.Layer):
             ValueError: If the data are empty, constant or not finite, or of different shapes.
         """
         count, total, square = 0, 0.0, 0.0
-        for batch in [batches] if getattr(batches, "ndim", None) == 4 else batches:
+        for batch in [batches] if getattr(batches, "ndim", 0) > 2 else batches:
             batch = np.asarray(batch, dtype="float64")
             if not self.built:
                 self.build(batch.shape)
@@ -152,10 +154,11 @@ class PrimaryCapsules(keras.layers.Layer):
 
     def _checked_shape(self, input_shape):
         shape = tuple(input_shape)[1:]
-        if len(shape) != 3 or None in shape:
+        if not 2 <= len(shape) <= 4 or None in shape:
             raise ValueError(
-                "PrimaryCapsules needs a feature map (batch, height, width, features) with all "
-                f"sizes but the batch known. Received: input_shape={tuple(input_shape)}"
+                "PrimaryCapsules needs a feature map (batch, height, width, features), a sequence "
+                "(batch, length, features) or a volume, with all sizes but the batch known. "
+                f"Received: input_shape={tuple(input_shape)}"
             )
         if int(np.prod(shape)) % self.dim:
             raise ValueError(

@@ -28,6 +28,19 @@ def test_shapes_and_values():
     assert layer.trainable_weights == []
 
 
+@pytest.mark.parametrize("shape", [(12, 4), (3, 4, 6), (3, 2, 4, 6)])
+def test_sequences_and_volumes_are_feature_maps(shape):
+    features = feature_maps(shape=shape)
+    layer = PrimaryCapsules(4)
+    layer.adapt(features)
+    x = layer(features)
+    assert x.shape == (50, np.prod(shape) // 4, 4) == layer.compute_output_shape(features.shape)
+    np.testing.assert_allclose(layer.to_features(x), features, rtol=1e-4, atol=1e-5)
+    convolve = {2: keras.layers.Conv1D, 3: keras.layers.Conv2D, 4: keras.layers.Conv3D}[len(shape)]
+    model = keras.Sequential([convolve(8, 2), PrimaryCapsules(4)])
+    assert model(features).shape[1:] == (np.prod([size - 1 for size in shape[:-1]]) * 2, 4)
+
+
 def test_the_papers_sizes():
     layer = PrimaryCapsules(8)
     assert layer.compute_output_shape((None, 6, 6, 128)) == (None, 576, 8)
@@ -135,7 +148,7 @@ def test_adapt_refuses_batches_of_another_shape(shape, center):
 
 
 @pytest.mark.parametrize(
-    "shape", [(2, 30), (2, 3, 8), (2, 3, 4, 6, 1), (2, None, 4, 6), (2, 3, 4, None)]
+    "shape", [(2, 30), (2, 3, 4, 6, 1, 2), (2, None, 8), (2, None, 4, 6), (2, 3, 4, None)]
 )
 def test_wrong_ranks_and_unknown_sizes_are_refused(shape):
     layer = PrimaryCapsules(8)
