@@ -68,7 +68,7 @@ def test_it_is_shown_and_samples(old, capspoe, tmp_path):
 
 
 # The options of these runs have names of settings that have been renamed since.
-@pytest.mark.some(2)
+@pytest.mark.some(3)
 @pytest.mark.filterwarnings("ignore:.* is deprecated:FutureWarning")
 def test_a_stopped_run_goes_on(old, capspoe):
     _, folder = old

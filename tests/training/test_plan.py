@@ -45,7 +45,7 @@ def planned(capspoe, model, folder, *more):
 
 
 @pytest.mark.measured
-@pytest.mark.some(3)
+@pytest.mark.some(5)
 @pytest.mark.parametrize("model", list(SETTINGS))
 def test_each_stage_that_trains_is_measured(capspoe, tmp_path, monkeypatch, model):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))

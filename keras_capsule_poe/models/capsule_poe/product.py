@@ -168,15 +168,15 @@ class ProductOfExpertCapsules(
     below a quarter of their square.
 
     >>> import keras_capsule_poe as kcp
-    >>> images = kcp.data.load_images("digits", limit=500).train.images
-    >>> model = ProductOfExpertCapsules(capsules=5, autoencoder={"filters": 16})
+    >>> images = kcp.data.load_images("digits", limit=300).train.images
+    >>> model = ProductOfExpertCapsules(capsules=5, autoencoder={"filters": 8})
     >>> history = model.fit(images, epochs=20, verbose=0)
     >>> history["decoder"].history["held_out_relative_error"][-1] < 0.9
     True
     >>> model.sample(8, capsule=3)
     Samples(images: (8, 28, 28, 1), capsules: (8, 5, 16), index: (8,))
     >>> model.encode(images)
-    CapsuleCodes(capsules: (500, 5, 16), probabilities: (500, 5), free_energy: (500,))
+    CapsuleCodes(capsules: (300, 5, 16), probabilities: (300, 5), free_energy: (300,))
 
     Reference:
 
