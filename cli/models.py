@@ -12,7 +12,16 @@ SAVED_MODELS = Path("saved_models")
 
 
 def find_model(model_dir):
-    """Return the folder of a path or a pretrained name, by default the newest in saved_models/."""
+    """Return the folder of a path or a pretrained name, by default the newest in saved_models/.
+
+    Raise if the command would write over files of the run or of its data set.
+    """
+    folder = _found(model_dir)
+    check_outputs(folder)
+    return folder
+
+
+def _found(model_dir):
     if model_dir is not None:
         model_dir = pretrained_folder(model_dir) or model_dir
         if not (model_dir / "model.keras").exists():
@@ -28,6 +37,40 @@ def find_model(model_dir):
     if not found:
         raise RunFailed(f"There is no trained model in {SAVED_MODELS}/.", hint="train")
     return found[-1].parent
+
+
+# Parameters of commands that name a file to write.
+_OUTPUTS = ("out", "json_path", "page")
+_RESERVED = {"run.json", "model.keras"}
+
+
+def check_outputs(folder):
+    """Raise if a file that the current command writes is one of a run, or of its images."""
+    context = click.get_current_context(silent=True)
+    paths = [context.params.get(name) for name in _OUTPUTS] if context else []
+    for path in filter(None, paths):
+        real = Path(path).resolve()
+        home = next((above for above in real.parents if has_record(above / "run.json")), None)
+        if home is not None:
+            inside = real.relative_to(home).parts
+            is_own = inside[0].startswith(".") or inside[0] in _RESERVED
+            if is_own or len(inside) > 1 and inside[0] != "pictures":
+                raise RunFailed(f"{path} is a file of the run in {home}: choose another path.")
+        elif has_record(folder / "run.json"):
+            _check_data(path, real, folder)
+
+
+def _check_data(path, real, folder):
+    """Raise if a path is, or would become, a part of the data set of a run."""
+    data = Path(load_config(folder).dataset)
+    is_picture = real.suffix.lower() not in (".json", ".html", ".npz")
+    if data.is_file() and data.resolve() == real:
+        raise RunFailed(f"{path} is the data set of {folder}: choose another path.")
+    if data.is_dir() and is_picture and data.resolve() in real.parents:
+        raise RunFailed(
+            f"{path} would become one of the images of the data set {data}: choose another path "
+            "with --out."
+        )
 
 
 def load_config(folder):
@@ -87,7 +130,9 @@ def load_run_data(folder, **places):
     """Return the `ImageData` of a model folder; raise if the images have changed."""
     from keras_capsule_poe.training import RunFolder, changed, load_data
 
-    config = load_config(folder)
+    config, path = load_config(folder), RunFolder(folder).readable().get("data_path")
+    if path and not Path(config.dataset).exists():
+        config.settings.dataset = path
     data = load_data(config, **places, report=lambda line: click.echo(line, err=True))
     if other := changed(data, config, RunFolder(folder).readable()["fingerprint"]):
         raise RunFailed(

@@ -81,9 +81,13 @@ def place_checker(context, parameter, path):
     """Reject a path that cannot be written, before a computation of minutes."""
     if path is None:
         return path
-    place = path.absolute().parent
-    while not place.exists():
-        place = place.parent
+    try:
+        place = path.absolute().parent
+        while not place.exists():
+            place = place.parent
+    except OSError as error:
+        # A name is too long, or the working folder is gone.
+        raise click.BadParameter(f"{error.strerror}. Received: {str(path):.200}") from error
     if not place.is_dir():
         raise click.BadParameter(f"{place} is not a folder. Received: {path}")
     if not os.access(place, os.W_OK):

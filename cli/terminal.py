@@ -97,13 +97,14 @@ def guarded(function, resumes=False):
                 raise
             except BrokenPipeError:
                 # The reader is gone; click ends the command quietly, with exit code 1.
-                if resumes:
+                if resumes and _writes():
                     click.echo(f"The output was closed; {_go_on()}", err=True)
                 raise
             except (Exception, KeyboardInterrupt) as error:
                 # An interrupt during the import of C code becomes another error.
                 if interrupted.is_set() or isinstance(error, KeyboardInterrupt):
-                    click.echo(f"Interrupted; {_go_on()}" if resumes else "Interrupted.", err=True)
+                    goes_on = resumes and _writes()
+                    click.echo(f"Interrupted; {_go_on()}" if goes_on else "Interrupted.", err=True)
                     sys.exit(130)
                 if debug:
                     raise
@@ -149,6 +150,11 @@ def _flags():
     context = click.get_current_context(silent=True)
     parameters = context.command.get_params(context) if context else ()
     return {flag for parameter in parameters for flag in parameter.opts}
+
+
+def _writes():
+    """Return whether the current command has checkpoints: a dry run has none."""
+    return not click.get_current_context().params.get("dry_run")
 
 
 def _go_on():

@@ -82,7 +82,7 @@ from keras_capsule_poe.training.config import read_toml
     "--deterministic",
     is_flag=True,
     default=None,
-    help="Give bit-equal numbers on the same machine. Slower.",
+    help="Give bit-equal numbers on the same machine with as many processors. Slower.",
 )
 @click.option(
     "--checkpoint-seconds",
@@ -169,7 +169,10 @@ def train(
 def _configuration(family, recipe, path, settings, flags):
     """Return the `RunConfig`: recipe, `suits`, TOML file, `--set` and flags, the last one wins."""
     config = RunConfig(family, recipe)
-    values = read_toml(path) if path else {}
+    context = click.get_current_context(silent=True)
+    values = dict(context.meta["file"]) if context else read_toml(path) if path else {}
+    if None in values:
+        raise values[None]
     recipes = ((name, recipe, tuple(family.recipes)) for name in RECIPE)
     for name, wanted, known in (("model", family.name, registry.names()), *recipes):
         found = values.pop(name, wanted)

@@ -27,13 +27,16 @@ class TrainCommand(click.Command):
     """Command with the options of the model and recipe that the arguments or the file name."""
 
     def parse_args(self, context, args):
-        path, known = _peek(args, "--config"), registry.names()
-        model = _peek(args, "--model") or _named_by_file(path, "model", known) or registry.DEFAULT
+        known = registry.names()
+        # Read once: it may be a pipe.
+        values = context.meta["file"] = _read_once(_peek(args, "--config"))
+        named = values.get("model") if values.get("model") in known else None
+        model = _peek(args, "--model") or named or registry.DEFAULT
         recipes = list(registry.get(model).recipes) if model in known else []
         context.meta["model"] = model
-        named = (_named_by_file(path, name, recipes) for name in RECIPE)
+        named = [values[name] for name in RECIPE if values.get(name) in recipes]
         asked = _peek(args, *(f"--{name}" for name in RECIPE))
-        context.meta["recipe"] = asked or next(filter(None, named), None)
+        context.meta["recipe"] = asked or next(iter(named), None)
         return super().parse_args(context, args)
 
     def get_params(self, context):
@@ -89,14 +92,13 @@ def _peek(args, *options):
     return value
 
 
-def _named_by_file(path, name, known):
-    """Return the known value of a name in a TOML file, or None."""
+def _read_once(path):
+    """Return the values of a TOML file, or a dict with the error under None."""
     try:
-        value = read_toml(path).get(name) if path else None
-    except ConfigError:
-        # The error is reported later, when the settings are read.
-        return None
-    return value if value in known else None
+        return read_toml(path) if path else {}
+    except ConfigError as error:
+        # It is raised when the options are known, with the right usage.
+        return {None: error}
 
 
 def _section_options(family, recipe):

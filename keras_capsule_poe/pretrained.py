@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_capsule_poe.errors import BadUse, RunFailed
+from keras_capsule_poe.io.atomic import user_path
 
 __all__ = ["load", "pretrained_names", "train"]
 
@@ -107,7 +108,7 @@ def load(path: str | Path, sha256: str | None = None) -> Any:
     if "://" in str(path):
         file = _download(str(path), sha256)
     else:
-        found = pretrained_folder(path) or Path(path).expanduser()
+        found = pretrained_folder(path) or user_path(path)
         file = found / "model.keras" if found.is_dir() else found
     if not file.is_file():
         listed = ", ".join(map(repr, pretrained_names()))

@@ -5,15 +5,17 @@ import functools
 import inspect
 import platform
 import re
+import threading
 from importlib import metadata
 from pathlib import Path
 
 from keras_capsule_poe.errors import first_line
-from keras_capsule_poe.io.atomic import atomic_write
+from keras_capsule_poe.io.atomic import atomic_write, write_next
 from keras_capsule_poe.io.records import digest, write_json
 
 PACKAGES = ("keras-capsule-poe", "tensorflow", "keras", "numpy", "tensorflow-datasets")
 CARD, SUMS = "model_card.json", "SHA256SUMS"
+_exporting = threading.Lock()
 # Rounding of byte / 255 may give slightly more than one.
 ROUNDING = 1e-3
 
@@ -23,8 +25,8 @@ def export_saved_model(model, folder, card, options=None, version=None):
     import tensorflow as tf
 
     folder, options = Path(folder), options or {}
-    version = str(version or max(versions(folder), default=0) + 1)
-    with _traced_once(model):
+    # Threads would share the traced graphs of the model.
+    with _exporting, _traced_once(model):
         module = tf.Module()
         # Only variables, so that the loaded object needs no class of this package.
         module.model_variables = [variable.value for variable in model.variables]
@@ -34,7 +36,8 @@ def export_saved_model(model, folder, card, options=None, version=None):
         }
         for name, endpoint in endpoints.items():
             setattr(module, name, endpoint)
-        with atomic_write(folder / version) as temporary:
+
+        def fill(temporary):
             temporary.mkdir()
             try:
                 tf.saved_model.save(module, str(temporary), signatures=endpoints)
@@ -43,7 +46,12 @@ def export_saved_model(model, folder, card, options=None, version=None):
                 raise OSError(first_line(error.message)) from error
             write_json(temporary / CARD, {**model_card(model), "options": options, **card})
             _write_sums(temporary)
-    return folder / version
+
+        if version is None:
+            return write_next(folder, fill, lambda: str(max(versions(folder), default=0) + 1))
+        with atomic_write(folder / str(version)) as temporary:
+            fill(temporary)
+    return folder / str(version)
 
 
 def model_card(model):

@@ -38,7 +38,7 @@ MAY = {
     "models.matrix_capsules": {"models.base", *BASE},
     "families": {"errors"},
     "sklearn": {"models.base", "models.boltzmann", "models.capsule_poe", "core"},
-    "pretrained": {"families", "models.base", "training", "data", "errors"},
+    "pretrained": {"families", "models.base", "training", "data", "io", "errors"},
     "evaluation": {
         "models.base", "models.boltzmann", "layers", "core", "metrics", "data", "plotting",
         "sampling", "io", "errors",

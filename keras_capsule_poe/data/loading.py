@@ -20,6 +20,7 @@ from keras_capsule_poe.data.sources.tfds_images import load_tfds
 from keras_capsule_poe.data.sources.tfds_prepare import is_known
 from keras_capsule_poe.data.sources.viewpoints import load_viewpoints
 from keras_capsule_poe.errors import DataError
+from keras_capsule_poe.io.atomic import user_path
 
 # Version of the rules by which folders and archives are read and split.
 DATA_VERSION = 2
@@ -275,7 +276,7 @@ def _reader(dataset):
             return _reader(base)(options=options)
 
         return functools.partial(load_composed, composed, load)
-    path = Path(name).expanduser()
+    path = user_path(name)
     # A slash alone does not make a path: `mnist_corrupted/fog` is a data set.
     is_path = isinstance(dataset, os.PathLike) or name.startswith((".", "~", os.sep))
     if path.is_dir() and (is_path or not is_known(name)):

@@ -8,13 +8,18 @@ import mmap
 import re
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import numpy as np
 
 from keras_capsule_poe.data.disk import resumable_arrays
 from keras_capsule_poe.errors import DataError, RunFailed
-from keras_capsule_poe.io.atomic import check_writable, locked, remove, remove_stale_files
+from keras_capsule_poe.io.atomic import (
+    check_writable,
+    locked,
+    remove,
+    remove_stale_files,
+    user_path,
+)
 from keras_capsule_poe.io.records import (
     digest,
     has_record,
@@ -49,7 +54,7 @@ class Source:
 def open_store(source, directory, report=None):
     """Return memory-mapped images (N, H, W, C) and a dict of arrays (N,), written if needed."""
     report = report or (lambda line: None)
-    folder = Path(directory).expanduser() / f"{_plain(source.name)}-{source.fingerprint}"
+    folder = user_path(directory) / f"{_plain(source.name)}-{source.fingerprint}"
     if has_record(folder / RECORD) and (found := _opened(folder)):
         return found
     check_writable(folder, hint="store_dir")

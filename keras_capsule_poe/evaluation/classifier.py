@@ -1,6 +1,7 @@
 """The evaluation classifier of samples, trained with a fixed seed and cached."""
 
 import os
+import tempfile
 import warnings
 from pathlib import Path
 
@@ -66,8 +67,14 @@ def evaluation_classifier(images, cache=None):
 
 def _cache_path(images, classes, cache):
     """Return the path of the cache file, which is unique to these images and labels."""
-    home = os.environ.get("CAPSPOE_CACHE") or Path.home() / ".cache" / "keras_capsule_poe"
-    return Path(cache or home) / (
+    cache = cache or os.environ.get("CAPSPOE_CACHE")
+    if not cache:
+        try:
+            cache = Path.home() / ".cache" / "keras_capsule_poe"
+        except RuntimeError:
+            # A user without a home folder, as in containers.
+            cache = Path(tempfile.gettempdir()) / "keras_capsule_poe"
+    return Path(cache) / (
         f"classifier-{VERSION}-{images.fingerprint}-{classes}-{images.label_fingerprint}.keras"
     )
 

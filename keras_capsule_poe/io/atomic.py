@@ -5,19 +5,28 @@ A file is written to a temporary path that names its process, brought to disk, t
 
 import contextlib
 import errno
+import functools
+import hashlib
 import os
+import platform
 import re
 import shutil
 import stat
 import sys
 import tempfile
+import time
 import uuid
 from pathlib import Path
 
-from keras_capsule_poe.errors import RunFailed
+from keras_capsule_poe.errors import BadUse, RunFailed
 
-# Six hex digits of the process id, two random ones, then a suffix if the writer needs one.
-_NAME = re.compile(r"\.(?P<target>.+)\.(?P<process>[0-9a-f]{6})[0-9a-f]{2}(\.\w+)?")
+# Six hex digits of the process id, four of its machine or container (older versions: none), two
+# random ones, then a suffix if the writer needs one.
+_NAME = re.compile(
+    r"\.(?P<target>.+)\.(?P<process>[0-9a-f]{6})(?P<space>[0-9a-f]{4})?[0-9a-f]{2}(\.\w+)?"
+)
+# Seconds after which a temporary file of another machine or container counts as left behind.
+_FOREIGN = 24 * 3600
 _OLD = ".old"  # marks a folder that was set aside
 # Temporary paths in use by this process.
 _writing: set[Path] = set()
@@ -28,7 +37,7 @@ _LOCKLESS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
 @contextlib.contextmanager
 def temporary_path(target, suffix=""):
     """Yield a hidden path next to `target` that names this process; delete it afterwards."""
-    token = f"{os.getpid():06x}{uuid.uuid4().hex[:2]}"
+    token = f"{os.getpid():06x}{_process_space()}{uuid.uuid4().hex[:2]}"
     temporary = target.with_name(f".{target.name}.{token}{suffix}")
     _writing.add(temporary)
     try:
@@ -66,6 +75,33 @@ def atomic_write(path, suffix=""):
         raise RunFailed(f"Cannot write {path}: {error.strerror or error}.") from error
 
 
+def write_next(folder, fill, next_name):
+    """Write a new folder with `fill(temporary)` and return its path.
+
+    Its name is `next_name()`, or a later one if another process takes that name first.
+    """
+    target = folder / next_name()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with temporary_path(target) as temporary:
+            fill(temporary)
+            _sync(temporary)
+            while True:
+                try:
+                    os.rename(temporary, target)
+                except OSError as error:
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                        raise
+                    target = folder / next_name()
+                else:
+                    break
+            _sync_one(folder)
+            remove_stale_files(folder, target.name)
+    except OSError as error:
+        raise RunFailed(f"Cannot write {target}: {error.strerror or error}.") from error
+    return target
+
+
 def remove_stale_files(folder, target=None):
     """Remove temporary files of dead processes from a folder, of `target` or of any file."""
     # Without `target`, any matching hidden file is removed: only do this in the package's folders.
@@ -75,7 +111,7 @@ def remove_stale_files(folder, target=None):
             match = _NAME.fullmatch(temporary.name)
             if not match or target not in (None, match["target"]):
                 continue
-            if temporary in _writing or _is_alive(int(match["process"], 16)):
+            if temporary in _writing or _is_in_use(path, match):
                 continue
             home = path.with_name(match["target"])
             # The process died between the two renames: restore the old folder.
@@ -108,6 +144,14 @@ def clear_folder(path):
         raise RunFailed(f"Cannot clear {path}: {error.strerror or error}.") from error
     for name in entries:
         remove(os.path.join(path, name))
+
+
+def user_path(path):
+    """Return a path with `~` replaced by the home folder; raise `BadUse` if there is none."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise BadUse(f"There is no home folder for {path}: give the whole path.") from error
 
 
 def check_writable(folder, hint="model_dir"):
@@ -152,6 +196,22 @@ def _remove_if_possible(path):
         remove(path)
 
 
+def _is_in_use(path, match):
+    """Return whether the process that a temporary path names may still write to it."""
+    if match["space"] in (None, _process_space()):
+        return _is_alive(int(match["process"], 16))
+    return time.time() - os.lstat(path).st_mtime < _FOREIGN
+
+
+@functools.cache
+def _process_space():
+    """Return four hex digits of where process ids are unique: this machine and container."""
+    space = platform.node()
+    with contextlib.suppress(OSError):
+        space += f" {os.stat('/proc/self/ns/pid').st_ino}"
+    return hashlib.sha256(space.encode()).hexdigest()[:4]
+
+
 def _is_alive(process):
     """Return whether another process with this id runs."""
     if process == os.getpid():
@@ -188,7 +248,14 @@ def _replace(target, temporary):
         return
     # A folder cannot be renamed onto one that is not empty, so set the old one aside.
     old = temporary.with_name(f"{temporary.name}{_OLD}")
-    os.rename(target, old)
+    try:
+        os.rename(target, old)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        # An overlay file system does not rename folders of its lower layers.
+        shutil.copytree(target, old, symlinks=True)
+        remove(target)
     try:
         os.rename(temporary, target)
     except BaseException:

@@ -49,13 +49,13 @@ def write_record(path, values, copy=True):
         write_json(copy_of(path), sealed)
 
 
-def read_record(path, hint=None):
-    """Return a record's values; use its copy if the file is damaged or missing."""
+def read_record(path, hint=None, is_valid=lambda values: True):
+    """Return a record's values; use its copy if the file is damaged, missing or not valid."""
     try:
-        return _read(path, hint)
+        return _read(path, hint, is_valid)
     except RunFailed:
         with contextlib.suppress(RunFailed):
-            return _read(copy_of(path), hint)
+            return _read(copy_of(path), hint, is_valid)
         raise
 
 
@@ -76,13 +76,15 @@ def copy_of(path):
     return Path(path).with_name(f".{Path(path).name}")
 
 
-def _read(path, hint):
+def _read(path, hint, is_valid):
     values = read_json(path, hint)
     # A file without a digest was written by hand and is accepted.
     if isinstance(values, dict) and _SEAL in values:
         seal = values.pop(_SEAL)
         if seal != _digest(values):
             raise RunFailed(f"{path} is damaged: it does not hold what was written.", hint)
+    if not is_valid(values):
+        raise RunFailed(f"{path} is damaged: it holds something else.", hint)
     return values
 
 

@@ -13,10 +13,11 @@ from keras_capsule_poe.core.squash import squash, unsquash
 class PrimaryCapsules(keras.layers.Layer):
     """Primary capsules: a feature map, centred, scaled, split into vectors and squashed.
 
-    `z = gain * (features - mean)`, `x = squash(z)`, with I = H W F / D capsules. Sequences (B, L, F)
-    and volumes (B, T, H, W, F), such as `Conv1D` and `Conv3D` give them, work alike. `adapt` estimates
-    the mean and the gain from data, and `to_features` inverts the layer. The decoder rule is
-    stable only if nearly all `|z_i|` are below one, where the slope of `log(1 + |z|^2)` peaks.
+    `z = gain * (features - mean)`, `x = squash(z)`, with I = H W F / D capsules. `adapt`
+    estimates the mean and the gain from data, and `to_features` inverts the layer. Sequences
+    (B, L, F) and volumes (B, T, H, W, F), such as `Conv1D` and `Conv3D` give them, work alike. The
+    decoder rule is stable only if nearly all `|z_i|` are below one, where the slope of
+    `log(1 + |z|^2)` peaks.
 
     Args:
         dim: int, D, dimension of a capsule. It must divide H W F.

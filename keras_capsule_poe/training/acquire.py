@@ -7,8 +7,11 @@ from keras_capsule_poe.training import images
 from keras_capsule_poe.training.config import RunConfig
 
 
-def acquire(run, cleared):
-    """Acquire the folder for this run, or raise; then delete the stages that start over."""
+def acquire(run, cleared, again=()):
+    """Acquire the folder for this run, or raise; then delete the stages that start over.
+
+    Stages in `again` run again, but their files stay until they are replaced.
+    """
     folder, config = run.folder, run.config
     stages = config.stages
     if folder.is_foreign():
@@ -20,14 +23,19 @@ def acquire(run, cleared):
     _refuse_another_model(run, saved)
     begun = [stage for stage in stays if folder.has_begun(stage)]
     saved = saved or {}
-    fingerprint, class_names = saved.get("fingerprint"), saved.get("class_names")
+    fingerprint = saved.get("fingerprint")
+    of_data = {name: saved[name] for name in ("class_names", "data_path") if name in saved}
     if begun:
         for stage in begun:
             folder.check_run(stage)
         config.adopt(RunConfig.from_dict(config.family, saved["config"]))
         _refuse_differences(run, saved["config"], begun)
-    done = [stage for stage in stays if folder.is_done(stage, stages, cleared)]
-    if cleared:
+    done = [
+        stage
+        for stage in stays
+        if stage not in again and folder.is_done(stage, stages, (*cleared, *again))
+    ]
+    if cleared or again:
         # A damaged file would stop the run only after the cleared stages were deleted.
         for stage in done:
             folder.check(stage)
@@ -43,12 +51,12 @@ def acquire(run, cleared):
         images.check(run.data, config, [stage for stage in stages if stage not in done])
         for line in images.described(run.data):
             run.reporter.note(line)
-        class_names = run.data.train.class_names
+        of_data = images.facts(run.data, config)
     # In reverse order: if the process is killed, no stage outlives one that it depends on.
     for stage in reversed(cleared):
         folder.clear(stage)
     folder.tidy(stages)
-    folder.save(config, fingerprint, saved.get("run") if begun else uuid.uuid4().hex, class_names)
+    folder.save(config, fingerprint, saved.get("run") if begun else uuid.uuid4().hex, of_data)
 
 
 def _refuse_another_model(run, saved):

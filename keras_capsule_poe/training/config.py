@@ -21,11 +21,19 @@ else:
     import tomli as tomllib
 
 
+# Bytes of a configuration file; it has some kilobytes.
+_LARGEST_FILE = 2**20
+
+
 def read_toml(path):
     """Return a TOML file as nested dicts; raise ConfigError if it is not readable."""
     try:
         with open(path, "rb") as file:
-            return tomllib.load(file)
+            text = file.read(_LARGEST_FILE + 1)
+        if len(text) > _LARGEST_FILE:
+            raise ValueError(f"it has more than {_LARGEST_FILE:,} bytes")
+        # With or without a byte-order mark.
+        return tomllib.loads(text.decode("utf-8-sig"))
     # ValueError: not TOML, not UTF-8, or a number with thousands of digits.
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"Cannot read the configuration {path}: {error}") from error
@@ -168,7 +176,8 @@ class RunConfig:
             - `held_out`: int, number of training images, the last ones, that only monitor the
               training; None: 5%, at most 1000.
             - `seed`: int, the seed of all random numbers.
-            - `deterministic`: bool, same results bit for bit on the same machine, but slower.
+            - `deterministic`: bool, same results bit for bit on the same machine with as many
+              processors, but slower.
             - `checkpoint_seconds`: float, maximum seconds of training lost on interruption.
 
     Raises:

@@ -32,6 +32,7 @@ def fit(
     until=None,
     callbacks=(),
     distribution=None,
+    check=lambda: None,
 ):
     """Fit `model`, resuming from the newest checkpoint in `folder`; return metrics per epoch."""
     distribution = distribution or Distribution()
@@ -47,7 +48,7 @@ def fit(
     if is_chief:
         monitor = _Monitor(
             stage, checkpoints, state, length, reporter, checkpoint_seconds, after_epoch, picture,
-            until, distribution,
+            until, distribution, check,
         )  # fmt: skip
     else:
         monitor = _Follower(state, distribution)
@@ -72,6 +73,7 @@ def fit(
             # A callback of the user may stop the stage, such as `EarlyStopping`.
             enough = monitor.is_enough() or model.stop_training
     if is_chief:
+        check()
         write_json(folder / HISTORY_FILE, monitor.history)
     return distribution.from_chief(monitor.history)
 
@@ -111,10 +113,10 @@ class _Monitor(keras.callbacks.Callback):
 
     def __init__(
         self, stage, checkpoints, state, length, reporter, seconds, after_epoch, picture, until,
-        distribution,
+        distribution, check,
     ):  # fmt: skip
         super().__init__()
-        self.distribution = distribution
+        self.distribution, self.check = distribution, check
         self.stage = stage
         self.checkpoints = checkpoints
         self.done, self.history = state["step"], list(state["history"])
@@ -181,6 +183,7 @@ class _Monitor(keras.callbacks.Callback):
         if now - self.saved < self.seconds and not is_last:
             return
         state = {"history": self.history, "epoch_seconds": now - self.started}
+        self.check()
         try:
             self.checkpoints.save(self.done, state)
         except FloatingPointError as error:

@@ -43,12 +43,15 @@ class RunFolder:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        odd = sorted(set(str(self.path.absolute())) & set("[]*?\\"))
-        if odd:
+        self.path, self._held = Path(path), None
+        try:
+            whole = self.path.absolute()
+        except FileNotFoundError as error:
+            raise ConfigError("The working folder no longer exists.", hint="model_dir") from error
+        if set(str(whole)) & set("[]*?\\"):
             raise ConfigError(
                 "A model folder's path must not hold any of [ ] * ? \\, which TensorFlow takes "
-                f"for patterns. Received: {self.path}",
+                f"for patterns. Received: {whole}",
                 hint="model_dir",
             )
 
@@ -73,13 +76,14 @@ class RunFolder:
         path = self.path / RUN_FILE
         if not has_record(path):
             return None
-        values = read_record(path, hint="model_dir")
-        config = values.get("config") if isinstance(values, dict) else None
-        words = ("dataset", "model", "recipe")
-        is_run = isinstance(config, dict) and "dataset" in config
-        if not is_run or not all(isinstance(config.get(word, ""), str) for word in words):
-            raise RunFailed(f"{path} does not describe a training run.", hint="model_dir")
-        return values
+        try:
+            return read_record(path, "model_dir", _is_run)
+        except RunFailed as error:
+            if "something else" in str(error):
+                raise RunFailed(
+                    f"{path} does not describe a training run.", hint="model_dir"
+                ) from error
+            raise
 
     def readable(self):
         """Return the result of `saved`; raise RunFailed if this version cannot read the run."""
@@ -94,11 +98,28 @@ class RunFolder:
             )
         return values
 
-    def save(self, config, fingerprint, run, class_names=None):
-        """Write `run.json` from a `RunConfig`, fingerprints, the run number and class names."""
-        values = {"config": config.to_dict(), "fingerprint": fingerprint, "run": run}
-        if class_names:
-            values["class_names"] = list(class_names)
+    def hold(self, run):
+        """Remember the run number that `check_held` asks for."""
+        self._held = run
+
+    def check_held(self):
+        """Raise RunFailed if the folder no longer holds the run that this process trains."""
+        if self._held is None:
+            return
+        try:
+            found = (self.saved() or {}).get("run")
+        except RunFailed:
+            found = None
+        if found != self._held:
+            raise RunFailed(
+                f"{self.path} no longer holds this run: it was moved, deleted or replaced during "
+                "training. Nothing more was written. The last checkpoint is where the run is now.",
+                hint="model_dir",
+            )
+
+    def save(self, config, fingerprint, run, more=()):
+        """Write `run.json` from a `RunConfig`, fingerprints, the run number and further values."""
+        values = {"config": config.to_dict(), "fingerprint": fingerprint, "run": run, **dict(more)}
         write_record(self.path / RUN_FILE, values)
 
     @property
@@ -133,16 +154,8 @@ class RunFolder:
         path = self.stage(name) / DONE_FILE
         if not has_record(path):
             return None
-        values = read_record(path, hint=f"stage_fresh:{name}")
         # Older versions wrote no digests of caches.
-        kinds = {"seconds": (int, float), "metrics": dict, "files": dict, "cache": dict}
-        values = {"cache": {}, **values} if isinstance(values, dict) else {}
-        is_record = kinds.keys() <= values.keys()
-        if not is_record or not all(isinstance(values[k], kind) for k, kind in kinds.items()):
-            raise RunFailed(
-                f"{path} is damaged; the stage must be trained again.", hint=f"stage_fresh:{name}"
-            )
-        return values
+        return {"cache": {}, **read_record(path, f"stage_fresh:{name}", _is_done)}
 
     def metrics(self, family):
         """Return the metrics of each finished stage of a `Family`, by the stage's name."""
@@ -165,6 +178,7 @@ class RunFolder:
             {name: digest(self.path / name) for name in names}
             for names in (stage.writes, stage.cache)
         )
+        self.check_held()
         done = {"seconds": seconds, "metrics": metrics, "files": files, "cache": cache}
         done["run"] = self.saved().get("run")
         history = self.stage(stage.name) / HISTORY_FILE
@@ -268,3 +282,19 @@ class RunFolder:
         for stage in stages:
             for name in stage.cache:
                 remove(self.path / name)
+
+
+def _is_run(values):
+    """Return whether values are those of a `run.json`."""
+    config = values.get("config") if isinstance(values, dict) else None
+    words = ("dataset", "model", "recipe")
+    is_run = isinstance(config, dict) and "dataset" in config
+    return is_run and all(isinstance(config.get(word, ""), str) for word in words)
+
+
+def _is_done(values):
+    """Return whether values are those of a `done.json`."""
+    kinds = {"seconds": (int, float), "metrics": dict, "files": dict}
+    if not isinstance(values, dict) or not isinstance(values.get("cache", {}), dict):
+        return False
+    return all(isinstance(values.get(name), kind) for name, kind in kinds.items())

@@ -1,6 +1,7 @@
 """Images that a configuration names."""
 
 import dataclasses
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,6 +112,19 @@ def described(data):
             "long as those of 28x28. `image_size` makes them smaller."
         )
     return lines
+
+
+def facts(data, config):
+    """Return what `run.json` says of the data: the class names and where files lie, if known."""
+    from keras_capsule_poe.data.sources.tfds_prepare import is_known
+
+    found, path = {}, Path(config.dataset)
+    if data.train.class_names:
+        found["class_names"] = list(data.train.class_names)
+    if path.exists() and not is_known(config.dataset):
+        # A relative path is right in one working folder only.
+        found["data_path"] = os.path.abspath(path)
+    return found
 
 
 def check(data, config, stages):

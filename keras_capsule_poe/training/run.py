@@ -69,7 +69,12 @@ class Run:
             self.reporter.stage_ended()
 
     def path(self, name: str) -> Path:
-        """Return the path of a file in the run's folder."""
+        """Return the path of a file in the run's folder.
+
+        Raises:
+            RunFailed: If another run lies there by now.
+        """
+        self.folder.check_held()
         return self.folder.path / name
 
     def once(self, stage: str, name: str, make: Callable[[], Any]) -> Any:
@@ -146,6 +151,7 @@ class Run:
                 until=until,
                 callbacks=callbacks,
                 distribution=self.distribution,
+                check=self.folder.check_held,
             )
         except Diverged as error:
             given = self.config.numbers_given(stage)
@@ -218,6 +224,10 @@ def train(
     reporter = _follower(reporter or Reporter(), distribution)
     run = Run(config, folder, reporter, lambda: images.watched(load_data(), config), distribution)
     first = names.index(stage) if fresh and stage else 0
+    cleared = stages[first:] if fresh else ()
+    # A stage that only exports is run again over its files, which stay if it fails.
+    again = cleared if len(cleared) == 1 and cleared[0].alone else ()
+    cleared = () if again else cleared
     last = names.index(stage) if stage else len(names) - 1
     if run.is_chief:
         if not folder.path.exists():
@@ -228,13 +238,14 @@ def train(
         check_writable(folder.path)
     with folder.locked(run.reporter.note) if run.is_chief else contextlib.nullcontext():
         if run.is_chief:
-            acquire(run, stages[first:] if fresh else ())
+            acquire(run, cleared, again)
         follow(run)
+        folder.hold(folder.saved()["run"])
         if config.deterministic:
             import tensorflow as tf
 
             tf.config.experimental.enable_op_determinism()
-        _run_stages(run, stages[: last + 1])
+        _run_stages(run, stages[: last + 1], again)
         if last == len(names) - 1 and run.is_chief:
             folder.drop_cache(stages)
     return run
@@ -243,6 +254,12 @@ def train(
 def _check_backend():
     import keras
 
+    layout, floats = keras.config.image_data_format(), keras.config.floatx()
+    if (layout, floats) != ("channels_last", "float32"):
+        raise ConfigError(
+            "Training needs Keras' settings image_data_format 'channels_last' and floatx "
+            f"'float32'. Received: {layout!r} and {floats!r}."
+        )
     if keras.backend.backend() != "tensorflow":
         raise ConfigError(
             "Stages are trained on Keras' TensorFlow backend. "
@@ -259,16 +276,18 @@ def _follower(reporter, distribution):
     return Reporter(write=lambda line: None)
 
 
-def _run_stages(run, wanted):
+def _run_stages(run, wanted, again):
     for stage in wanted:
-        is_left = run.distribution.from_chief(run.is_chief and _is_left(run, stage))
+        is_left = run.distribution.from_chief(
+            run.is_chief and (stage in again or _is_left(run, stage))
+        )
         if not is_left:
             continue
         run.reporter.stage_began(stage.name)
         try:
             started = time.perf_counter()
             if run.is_chief:
-                run.folder.stage(stage.name).mkdir(exist_ok=True)
+                run.path(stage.name).mkdir(exist_ok=True)
             metrics = stage.run(run) if run.is_chief or not stage.alone else None
             seconds = time.perf_counter() - started
             if run.is_chief:

@@ -216,6 +216,9 @@ def test_a_run_json_of_something_else_is_no_model(
     del saved["digest"]
     config = {**saved["config"], key: value} if key else {}
     (folder / "run.json").write_text(json.dumps({**saved, "config": config}))
+    # The hidden copy still describes it.
+    assert capspoe(*command, "--model-dir", folder).exit_code == 0
+    (folder / ".run.json").unlink()
     result = capspoe(*command, "--model-dir", folder)
     fails(result, 1, "run.json", "does not describe a training run")
 

@@ -1,12 +1,12 @@
 """The original affNIST test images, from MATLAB files."""
 
 import re
-from pathlib import Path
 
 import numpy as np
 
 from keras_capsule_poe.data.image_set import ImageSet
 from keras_capsule_poe.errors import DataError, first_line
+from keras_capsule_poe.io.atomic import user_path
 
 SIDE = 40
 FIELDS = ("image", "label_int", "human_readable_transform")
@@ -14,7 +14,7 @@ FIELDS = ("image", "label_int", "human_readable_transform")
 
 def read_affnist(folder):
     """Read a folder's `test.mat`, else its batches `1.mat`, `2.mat`, ..., as an `ImageSet`."""
-    folder = Path(folder).expanduser()
+    folder = user_path(folder)
     numbered = [path for path in folder.glob("*.mat") if re.fullmatch(r"\d+", path.stem)]
     files = [folder / "test.mat"] if (folder / "test.mat").is_file() else numbered
     if not files:

@@ -6,10 +6,10 @@ import socket
 import threading
 import urllib.parse
 import urllib.request
-from pathlib import Path
 
 from keras_capsule_poe.data.sources.composed import ALIASES
 from keras_capsule_poe.errors import DataError, first_line, listing
+from keras_capsule_poe.io.atomic import user_path
 
 # tensorflow-datasets retries for more than three minutes when offline.
 TIMEOUT_SECONDS = 3.0
@@ -119,7 +119,7 @@ def _prepare(builder, options):
 
 def _check_archives(builder, manual_dir):
     """Raise `DataError` if archives are missing and there is no network."""
-    folder = Path(manual_dir).expanduser()
+    folder = user_path(manual_dir)
     if not folder.is_dir():
         raise DataError(f"`manual_dir` must be an existing folder. Received: {manual_dir}.")
     wanted = {info.filename for info in (builder.url_infos or {}).values() if info.filename}
