@@ -224,10 +224,10 @@ def train(
     reporter = _follower(reporter or Reporter(), distribution)
     run = Run(config, folder, reporter, lambda: images.watched(load_data(), config), distribution)
     first = names.index(stage) if fresh and stage else 0
-    cleared = stages[first:] if fresh else ()
     # A stage that only exports is run again over its files, which stay if it fails.
-    again = cleared if len(cleared) == 1 and cleared[0].alone else ()
-    cleared = () if again else cleared
+    only_exports = fresh and first == len(stages) - 1 and stages[-1].alone
+    again = stages[first:] if only_exports else ()
+    cleared = stages[first:] if fresh and not only_exports else ()
     last = names.index(stage) if stage else len(names) - 1
     if run.is_chief:
         if not folder.path.exists():
