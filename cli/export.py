@@ -10,17 +10,29 @@ from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
 @click.command()
 @model_option
 @click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["saved_model", "onnx", "litert"]),
+    default="saved_model",
+    show_default=True,
+    help="`saved_model` is for TensorFlow, `onnx` for ONNX Runtime, `litert` for phones and small "
+    "devices (formerly TensorFlow Lite).",
+)
+@click.option(
     "--domain",
     metavar="NAME",
     help="Domain of its sample endpoints, see `capspoe sample`.  [default: the model's first]",
 )
 @guarded
 @with_tensorflow
-def export(model_dir, domain):
-    """Write a SavedModel as the next version in the model folder.
+def export(model_dir, kind, domain):
+    """Write the model in a form that needs no code of this package.
 
-    Any TensorFlow program can load it with `tf.saved_model.load`, without this package.
+    A SavedModel becomes the next version in the model folder, `MODEL_DIR/2`. ONNX and LiteRT
+    files, one for each endpoint, go to `MODEL_DIR/onnx` and `MODEL_DIR/litert`. A README.md beside
+    the files says how to call them.
     """
+    from keras_capsule_poe.portable import export_portable
     from keras_capsule_poe.serving import export_saved_model
     from keras_capsule_poe.training import RunFolder
 
@@ -32,4 +44,10 @@ def export(model_dir, domain):
             raise click.UsageError("--domain needs a model that generates images.")
         options["domain"] = model.resolve_mode(domain=domain)[1]
     card = RunFolder(folder).card(config)
-    click.echo(f"Wrote {export_saved_model(model, folder, card, options)}")
+    if kind == "saved_model":
+        click.echo(f"Wrote {export_saved_model(model, folder, card, options)}")
+        return
+    path, left_out = export_portable(model, folder, kind, card, options)
+    click.echo(f"Wrote {path}: {', '.join(sorted(file.name for file in path.iterdir()))}")
+    for name, why in left_out.items():
+        click.echo(f"{name} is left out: {why}.")

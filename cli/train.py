@@ -19,6 +19,7 @@ from keras_capsule_poe.cli.train_options import (
 from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.training import RunConfig, load_data
 from keras_capsule_poe.training.config import read_toml
+from keras_capsule_poe.training.run import fix_threads
 
 
 @click.command(cls=TrainCommand)
@@ -82,7 +83,7 @@ from keras_capsule_poe.training.config import read_toml
     "--deterministic",
     is_flag=True,
     default=None,
-    help="Give bit-equal numbers on the same machine with as many processors. Slower.",
+    help="Give bit-equal numbers on the same machine. Slower.",
 )
 @click.option(
     "--checkpoint-seconds",
@@ -146,6 +147,9 @@ def train(
     from keras_capsule_poe import training
     from keras_capsule_poe.cli.views import reporter
 
+    if run_config.deterministic:
+        # Before TensorFlow starts its threads.
+        fix_threads(click.echo)
     together = devices.start(replicas, click.echo)
     with reporter(folder / "logs" if tensorboard else None) as shown:
         training.train(

@@ -3,18 +3,27 @@
 import contextlib
 import functools
 import inspect
-import platform
+import math
 import re
 import threading
-from importlib import metadata
 from pathlib import Path
+
+import numpy as np
 
 from keras_capsule_poe.errors import first_line
 from keras_capsule_poe.io.atomic import atomic_write, write_next
 from keras_capsule_poe.io.records import digest, write_json
+from keras_capsule_poe.model_cards import (
+    CARD,
+    README,
+    card_text,
+    described,
+    input_range,
+    model_card,
+    takes_any_size,
+)
 
-PACKAGES = ("keras-capsule-poe", "tensorflow", "keras", "numpy", "tensorflow-datasets")
-CARD, SUMS = "model_card.json", "SHA256SUMS"
+SUMS = "SHA256SUMS"
 _exporting = threading.Lock()
 # Rounding of byte / 255 may give slightly more than one.
 ROUNDING = 1e-3
@@ -30,21 +39,29 @@ def export_saved_model(model, folder, card, options=None, version=None):
         module = tf.Module()
         # Only variables, so that the loaded object needs no class of this package.
         module.model_variables = [variable.value for variable in model.variables]
-        endpoints = {
-            name: _endpoint(model, name, arguments, options)
-            for name, arguments in model.ENDPOINTS.items()
-        }
-        for name, endpoint in endpoints.items():
-            setattr(module, name, endpoint)
+        signatures = {}
+        for name, arguments in model.ENDPOINTS.items():
+            signatures[name], lenient = _endpoint(model, name, arguments, options)
+            setattr(module, name, lenient)
+        traced = {name: found.get_concrete_function() for name, found in signatures.items()}
+        # What TensorFlow Serving and `TFSMLayer` call unless they are told otherwise.
+        first = next(iter(signatures))
+        signatures["serving_default"], module.serve = signatures[first], getattr(module, first)
 
         def fill(temporary):
             temporary.mkdir()
             try:
-                tf.saved_model.save(module, str(temporary), signatures=endpoints)
+                tf.saved_model.save(module, str(temporary), signatures=signatures)
             except tf.errors.OpError as error:
                 # For instance, the disk is full.
                 raise OSError(first_line(error.message)) from error
-            write_json(temporary / CARD, {**model_card(model), "options": options, **card})
+            calls = {
+                name: described(signature(model, model.ENDPOINTS[name]), found.structured_outputs)
+                for name, found in traced.items()
+            }
+            whole = {**model_card(model), "calls": calls, "options": options, **card}
+            write_json(temporary / CARD, whole)
+            (temporary / README).write_text(card_text(whole))
             _write_sums(temporary)
 
         if version is None:
@@ -52,27 +69,6 @@ def export_saved_model(model, folder, card, options=None, version=None):
         with atomic_write(folder / str(version)) as temporary:
             fill(temporary)
     return folder / str(version)
-
-
-def model_card(model):
-    """Return the common part of model cards: shapes, endpoints and package versions."""
-    shapes = {"image_shape": list(model.image_shape)}
-    if takes_any_size(model):
-        shapes["any_size"] = True
-    if hasattr(model, "dim"):
-        shapes["capsules"] = [model.capsules, model.dim]
-    return {
-        "model": model.TITLE,
-        **shapes,
-        "endpoints": {name: list(arguments) for name, arguments in model.ENDPOINTS.items()},
-        "packages": {name: _version(name) for name in PACKAGES},
-        "python": platform.python_version(),
-    }
-
-
-def takes_any_size(model):
-    """Return whether a model takes images of any height and width."""
-    return getattr(model, "any_size", False) and model.view is None
 
 
 def versions(folder):
@@ -94,14 +90,7 @@ def _write_sums(folder):
     (folder / SUMS).write_text("".join(lines))
 
 
-def _version(package):
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _signature(model, arguments):
+def signature(model, arguments):
     """Return the `tf.TensorSpec` of each argument of an endpoint."""
     import tensorflow as tf
 
@@ -125,7 +114,7 @@ def _traced_once(model):
     # Routing makes a large graph, and half of the endpoints need it.
     for name, arguments in model.SHARED.items():
         graph = tf.function(
-            getattr(model, name), autograph=False, input_signature=_signature(model, arguments)
+            getattr(model, name), autograph=False, input_signature=signature(model, arguments)
         )
         object.__setattr__(model, name, graph)
     try:
@@ -135,31 +124,152 @@ def _traced_once(model):
             object.__delattr__(model, name)
 
 
-def _endpoint(model, name, arguments, options):
-    """Return a method of the model as a `tf.function` that checks its arguments."""
-    import tensorflow as tf
+# Kinds of numbers that an endpoint takes besides float32, for clients that do not convert.
+_CONVERTED = ("uint8", "float64")
+_REFUSED = ("int32", "int64")
+# Most images of a block, and about how many values they have together.
+_IMAGES, _VALUES = 64, 2**19
 
+
+def bound_method(model, name, arguments, options):
+    """Return a method of the model with the `options` that it takes besides its arguments."""
     method = getattr(model, name)
     takes = inspect.signature(method).parameters.keys() - set(arguments)
-    method = functools.partial(method, **{key: options[key] for key in takes & options.keys()})
+    return functools.partial(method, **{key: options[key] for key in takes & options.keys()})
 
-    def endpoint(*values):
-        values = [_checked(model, *pair) for pair in zip(arguments, values)]
-        if not values[0].shape.rank:
-            return method(*values)
-        # Convolutions reject an empty batch: add an image of zeros and drop its results.
-        count = tf.shape(values[0])[0]
-        spare = tf.cast(tf.equal(count, 0), tf.int32)
-        filled = [
-            tf.concat([x, tf.zeros((spare, *tf.unstack(tf.shape(x))[1:]))], axis=0)
-            if x.shape.rank
-            else x
-            for x in values
-        ]
-        return {key: value[:count] for key, value in method(*filled).items()}
+
+def with_names(function, names):
+    """Return a function of positional arguments that takes them by name, too."""
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    function.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])
+    return function
+
+
+def _endpoint(model, name, arguments, options):
+    """Return two `tf.function`s of a method: with a signature, and for arrays of any kind."""
+    import tensorflow as tf
+
+    method = bound_method(model, name, arguments, options)
+    specs = signature(model, arguments)
 
     # Without AutoGraph, which took longer than the rest of the export.
-    return tf.function(endpoint, autograph=False, input_signature=_signature(model, arguments))
+    graph = functools.partial(tf.function, autograph=False)
+
+    def checked(*values):
+        return method(*(_checked(model, *pair) for pair in zip(arguments, values)))
+
+    block = graph(with_names(checked, arguments), input_signature=specs)
+    if "seed" in arguments and specs[0].shape.rank:
+        # Blocks would repeat the random numbers.
+        run = _without_empty(block, specs)
+    else:
+        run = _in_blocks(block, specs) if specs[0].shape.rank else block
+    strict = graph(with_names(lambda *values: run(*values), arguments), input_signature=specs)
+    if not specs[0].shape.rank:
+        return strict, strict
+
+    def lenient(*values):
+        pairs = zip(specs, values)
+        return run(*(_accepted(spec, x) if spec.shape.rank else x for spec, x in pairs))
+
+    lenient = graph(with_names(lenient, arguments))
+    for dtype in ("float32", *_CONVERTED, *_REFUSED):
+        # Arrays of unknown rank, so that a wrong shape is named by the endpoint.
+        lenient.get_concrete_function(
+            *(tf.TensorSpec(None, dtype, s.name) if s.shape.rank else s for s in specs)
+        )
+    return strict, lenient
+
+
+def _accepted(spec, x):
+    """Return an array that has the shape of `spec` and a right kind, or fail with one line."""
+    import tensorflow as tf
+
+    wanted = ", ".join("N" if size is None else str(size) for size in spec.shape)
+    shape, sizes = tf.shape(x), [0 if size is None else size for size in spec.shape]
+    same = tf.cond(
+        tf.equal(tf.rank(x), len(sizes)),
+        lambda: tf.reduce_all((tf.reshape(shape, [len(sizes)]) == sizes) | (np.array(sizes) == 0)),
+        lambda: tf.constant(False),
+    )
+    checks = [
+        tf.debugging.Assert(
+            same,
+            [f"`{spec.name}` must have shape ({wanted}). Received: shape", shape],
+            summarize=8,
+        )
+    ]
+    if x.dtype.name in _REFUSED:
+        what = "floats, or uint8 images" if spec.name == "images" else "floats"
+        message = f"`{spec.name}` must be {what}. Received: integers of dtype {x.dtype.name}"
+        checks.append(tf.debugging.Assert(tf.constant(False), [message]))
+    with tf.control_dependencies(checks):
+        # The shape is hidden, or TensorFlow would compare it before the check above does.
+        return tf.raw_ops.PlaceholderWithDefault(input=x, shape=tf.TensorShape(None))
+
+
+def _converted(spec, x):
+    """Return an accepted array as float32 of the shape of `spec`, or another argument as it is."""
+    import tensorflow as tf
+
+    if not spec.shape.rank:
+        return x
+    values = tf.cast(x, tf.float32)
+    return tf.ensure_shape(values / 255 if x.dtype == tf.uint8 else values, spec.shape)
+
+
+def _without_empty(block, specs):
+    """Return a function that runs an empty batch with an image of zeros and drops its results."""
+    import tensorflow as tf
+
+    def run(*values):
+        count = tf.shape(values[0])[0]
+        # Convolutions reject an empty batch.
+        spare = tf.cast(tf.equal(count, 0), tf.int32)
+        filled = [_filled(_converted(spec, x), spare) for spec, x in zip(specs, values)]
+        return {key: value[:count] for key, value in block(*filled).items()}
+
+    return run
+
+
+def _filled(x, rows):
+    """Return an array with this number of rows of zeros more."""
+    import tensorflow as tf
+
+    return tf.concat([x, tf.zeros((rows, *tf.unstack(tf.shape(x))[1:]))], 0) if x.shape.rank else x
+
+
+def _in_blocks(block, specs):
+    """Return a function that runs `block` on a few images at a time, in bounded memory."""
+    import tensorflow as tf
+
+    sizes = [size or 64 for size in specs[0].shape[1:]]
+    at_once = max(1, min(_IMAGES, _VALUES // math.prod(sizes)))
+    # Traced once: a loop would trace a `tf.function` again.
+    traced = block.get_concrete_function()
+
+    def run(*values):
+        count = tf.shape(values[0])[0]
+        blocks = tf.maximum(1, (count + at_once - 1) // at_once)
+        spare = tf.cast(tf.equal(count, 0), tf.int32)
+
+        def one(i, arrays):
+            # Bytes become floats here, a few at a time.
+            rows = (x[i * at_once : (i + 1) * at_once] for x in values)
+            filled = (_filled(_converted(spec, x), spare) for spec, x in zip(specs, rows))
+            found = traced(*filled)
+            return i + 1, {key: array.write(i, found[key]) for key, array in arrays.items()}
+
+        arrays = {
+            key: tf.TensorArray(spec.dtype, blocks, element_shape=spec.shape, infer_shape=False)
+            for key, spec in traced.structured_outputs.items()
+        }
+        _, arrays = tf.while_loop(
+            lambda i, arrays: i < blocks, one, (tf.constant(0), arrays), parallel_iterations=1
+        )
+        return {key: array.concat()[:count] for key, array in arrays.items()}
+
+    return run
 
 
 def _checked(model, name, value):
@@ -168,7 +278,7 @@ def _checked(model, name, value):
 
     if name == "images":
         inside = tf.reduce_all((value >= -ROUNDING) & (value <= 1 + ROUNDING))
-        wanted = "pixels in [0, 1], bytes divided by 255"
+        wanted = input_range("images")
     elif name == "capsules":
         inside, wanted = tf.math.is_finite(tf.reduce_sum(tf.abs(value))), "finite numbers"
     elif name == "capsule":

@@ -20,6 +20,12 @@ def at_least_float32(x):
     return x if wide else ops.cast(x, "float32")
 
 
+def largest(x):
+    """Return the int32 index (...) of the largest value in the last axis of x (..., K)."""
+    # Not `ops.argmax`, whose treatment of -0.0 has no form in ONNX and LiteRT.
+    return ops.top_k(x, 1)[1][..., 0]
+
+
 def length(x: Tensor, axis: int = -1, keepdims: bool = False) -> Tensor:
     """Return the Euclidean length |x|, exact from 1e-30 to 1e30 in float32.
 

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_capsule_poe.core.numerics import largest
+
 
 class StatelessSeed(keras.random.SeedGenerator):
     """Seed generator without state: every draw uses the pair (seed, counter)."""
@@ -48,7 +50,7 @@ def index_noise(shape, dtype, seed):
 
 def index_of(logits, noise):
     """Return the int32 index (...) that logits (..., K) and `index_noise` give (Gumbel-max)."""
-    return ops.cast(ops.argmax(logits - ops.log(-ops.log(noise)), axis=-1), "int32")
+    return largest(logits - ops.log(-ops.log(noise)))
 
 
 def step_seed(seed, step):

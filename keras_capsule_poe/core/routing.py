@@ -11,6 +11,7 @@ from keras_capsule_poe._types import Tensor
 from keras_capsule_poe.core.numerics import (
     at_least_float32,
     direction,
+    largest,
     length,
     one_of,
     real_number,
@@ -327,7 +328,7 @@ def winners(capsules):
         lengths = np.linalg.norm(capsules, axis=-1) if capsules.ndim == 3 else capsules
         return lengths.argmax(axis=-1)
     lengths = length(capsules) if len(capsules.shape) == 3 else capsules
-    return ops.argmax(lengths, axis=-1)
+    return largest(lengths)
 
 
 def winner_alone(capsules):

@@ -63,9 +63,11 @@ def over_images(step, arrays, at_once, results, sums, together=1):
     slices = together * ((slices + together - 1) // together)
     slices = slices if isinstance(size, int) else ops.maximum(slices, together)
     length = (size + slices - 1) // slices
+    # Outside of the loop, within which XLA does not see that its length is a constant.
+    first = ops.arange(length)
 
     def sliced(done):
-        where = done + ops.arange(length)
+        where = done + first
         within = where < size
         rows = ops.minimum(where, size - 1)
         taken = [None if a is None else ops.take(a, rows, axis=0) for a in arrays]

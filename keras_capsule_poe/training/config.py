@@ -176,8 +176,7 @@ class RunConfig:
             - `held_out`: int, number of training images, the last ones, that only monitor the
               training; None: 5%, at most 1000.
             - `seed`: int, the seed of all random numbers.
-            - `deterministic`: bool, same results bit for bit on the same machine with as many
-              processors, but slower.
+            - `deterministic`: bool, same results bit for bit on the same machine, but slower.
             - `checkpoint_seconds`: float, maximum seconds of training lost on interruption.
 
     Raises:

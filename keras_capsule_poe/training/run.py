@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -212,6 +213,9 @@ def train(
     '48 images'
     """
     _check_backend()
+    reporter = reporter or Reporter()
+    if config.deterministic:
+        fix_threads(reporter.note)
     stages = config.stages
     names = [known.name for known in stages]
     if stage is not None and stage not in names:
@@ -221,7 +225,7 @@ def train(
     config.check()
     folder, distribution = RunFolder(model_dir), distribution or _one_device()
     load_data = load_data or functools.partial(images.load_data, config)
-    reporter = _follower(reporter or Reporter(), distribution)
+    reporter = _follower(reporter, distribution)
     run = Run(config, folder, reporter, lambda: images.watched(load_data(), config), distribution)
     first = names.index(stage) if fresh and stage else 0
     # A stage that only exports is run again over its files, which stay if it fails.
@@ -249,6 +253,34 @@ def train(
         if last == len(names) - 1 and run.is_chief:
             folder.drop_cache(stages)
     return run
+
+
+def fix_threads(note):
+    """Divide sums for all processors of the machine, also if few are allowed.
+
+    By default they are divided for the allowed processors, and other parts give other roundings.
+    `note` is called with a line of text if TensorFlow has started with another number.
+    """
+    import numpy  # noqa: F401
+    import tensorflow as tf
+    from sklearn import cluster  # noqa: F401
+    from threadpoolctl import threadpool_limits
+
+    threads = os.cpu_count()
+    # Of the libraries that are imported. Threads of OpenMP add up sums in any order.
+    threadpool_limits({"blas": threads, "openmp": 1})
+    if tf.config.threading.get_intra_op_parallelism_threads() == threads:
+        return
+    try:
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+    except RuntimeError:
+        allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else threads
+        started = tf.config.threading.get_intra_op_parallelism_threads() or allowed
+        if started != threads:
+            note(
+                f"TensorFlow has started with {started} of {threads} threads. Only runs with as "
+                "many have the same numbers, bit for bit."
+            )
 
 
 def _check_backend():

@@ -150,7 +150,7 @@ def test_a_classifier_is_exported_by_its_own_table(tmp_path):
     card = {"data": "lamps", "metrics": {"loss": 1.0}}
     version = export_saved_model(model, tmp_path, card)
     loaded = tf.saved_model.load(str(version))
-    assert set(loaded.signatures) == {"classify", "reconstruct"}
+    assert set(loaded.signatures) == {"classify", "reconstruct", "serving_default"}
     images = np.stack([np.zeros((4, 4, 1)), np.ones((4, 4, 1))]).astype("float32")
     np.testing.assert_array_equal(loaded.classify(images)["classes"], [0, 1])
     np.testing.assert_array_equal(loaded.reconstruct(images)["images"], np.full((2, 4, 4, 1), 0.5))
@@ -198,3 +198,80 @@ def test_versions_are_numbers_and_left_overs_go(tmp_path):
     # One that is written again holds nothing of the one before.
     assert export_saved_model(model, tmp_path, {}, version=1) == tmp_path / "1"
     assert not (tmp_path / "1" / "stale.txt").exists() and versions(tmp_path) == [1, 2]
+
+
+def test_arguments_have_names(loaded, random_pixels):
+    images = random_pixels(2)
+    for key, value in loaded.encode(images=images).items():
+        np.testing.assert_array_equal(value, loaded.encode(images)[key])
+    assert loaded.sample(n=3, seed=0)["images"].shape[0] == 3
+    assert loaded.sample_capsule(capsule=1, n=2, seed=0)["images"].shape[0] == 2
+    assert loaded.decode(capsules=np.zeros((2, 5, 3), "float32"))["images"].shape[0] == 2
+
+
+def test_bytes_and_doubles_are_pixels(loaded):
+    images = np.random.default_rng(0).integers(0, 256, (3, 20, 20, 1), dtype="uint8")
+    wanted = loaded.encode((images / 255).astype("float32"))["capsules"]
+    for given in (images, images / 255):
+        np.testing.assert_allclose(loaded.encode(given)["capsules"], wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "words"),
+    [
+        ((2, 20, 21, 1), "float32", r"must have shape \(N, 20, 20, 1\).*2 20 21 1"),
+        ((20, 20), "float32", r"must have shape \(N, 20, 20, 1\).*20 20"),
+        ((2, 20, 20, 3), "uint8", r"must have shape \(N, 20, 20, 1\).*2 20 20 3"),
+        ((2, 20, 20, 1), "int64", "must be floats, or uint8 images.*int64"),
+        ((2, 20, 20, 1), "int32", "must be floats, or uint8 images.*int32"),
+    ],
+)
+def test_wrong_arrays_are_one_line_that_names_them(loaded, shape, dtype, words):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"`images` {words}") as caught:
+        loaded.encode(images=np.zeros(shape, dtype))
+    # No array, no kernel and no line of code.
+    assert len(str(caught.value)) < 500 and "File " not in str(caught.value)
+
+
+def test_what_servers_call_by_default_is_the_first_endpoint(loaded, version, random_pixels):
+    images = random_pixels(2)
+    served = loaded.signatures["serving_default"](images=tf.constant(images))
+    np.testing.assert_array_equal(served["capsules"], loaded.encode(images)["capsules"])
+    for named in ({}, {"call_endpoint": "serving_default"}):
+        layer = keras.layers.TFSMLayer(str(version), **named)
+        np.testing.assert_array_equal(layer(images)["capsules"], served["capsules"])
+
+
+class Careful(Brightness):
+    """Model that takes a few images at once."""
+
+    def classify(self, images):
+        few = tf.debugging.assert_less_equal(tf.shape(images)[0], 64)
+        with tf.control_dependencies([few]):
+            return super().classify(images)
+
+
+@pytest.mark.parametrize("n", [0, 1, 64, 65, 1000])
+def test_endpoints_work_in_blocks(tmp_path_factory, n):
+    folder = tmp_path_factory.getbasetemp() / "careful"
+    if not folder.exists():
+        model = Careful()
+        model.build()
+        export_saved_model(model, folder, {})
+    loaded = tf.saved_model.load(str(folder / "1"))
+    images = np.random.default_rng(0).uniform(size=(n, 4, 4, 1)).astype("float32")
+    found = loaded.classify(images)
+    mean = images.mean(axis=(1, 2, 3))
+    np.testing.assert_allclose(found["probabilities"], np.stack([1 - mean, mean], 1), atol=1e-6)
+
+
+def test_the_readme_of_a_version_tells_how_to_call_it(version):
+    text = (version / "README.md").read_text()
+    for words in (
+        "`encode`", "`images` float32 (N, 20, 20, 1): pixels in [0, 1]", "nats",
+        'tf.saved_model.load(".")', "tensorflow/serving", '"signature_name": "encode"',
+    ):  # fmt: skip
+        assert words in text
+    # The example for Python runs.
+    code = text.split("```python\n")[1].split("```")[0].replace('"."', repr(str(version)))
+    exec(code, {"images": np.zeros((1, 20, 20, 1), "float32")})

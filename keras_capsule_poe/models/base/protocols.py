@@ -343,6 +343,10 @@ class GenerativeModel(Exportable):
 
         return {"images": self.from_visible(ops.fori_loop(0, steps, step, self.to_visible(images)))}
 
+    def gibbs_step(self, images: Tensor, seed: Seed) -> dict[str, Tensor]:
+        """Run one step of the Markov chain from images; see `gibbs`."""
+        return {"images": self.from_visible(self.chain_step(self.to_visible(images), seed))}
+
     def sample(
         self,
         n: Any = 16,

@@ -286,6 +286,11 @@ class ImageBoltzmannMachine(StagedModel, LikelihoodModel, GenerativeModel, keras
         x, _ = gibbs_step(self._exact(), self.machine.sent(x), seed)
         return self.machine.received(ops.cast(x, "float32"))
 
+    def gibbs_step(self, images, seed):
+        machine = self.machine.harmonium()
+        x, _ = gibbs_step(machine, self.machine.sent(self.to_visible(images)), seed)
+        return {"images": self.from_visible(self.machine.received(ops.cast(x, "float32")))}
+
     def to_features(self, images):
         """Return the autoencoder's feature maps, or the pixels without one."""
         return images if self.autoencoder is None else self.autoencoder.encode(images)

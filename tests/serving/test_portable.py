@@ -1,0 +1,184 @@
+"""ONNX and LiteRT files give what the model gives, with random numbers as inputs."""
+
+import json
+import tarfile
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_capsule_poe.errors import BadUse
+from keras_capsule_poe.families import get
+from keras_capsule_poe.portable import export_portable, portable_endpoints, without_randomness
+from keras_capsule_poe.serving import signature
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+# Largest difference, as a share of the largest value.
+DIFFERENCE = 1e-4
+LEFT_OUT = {"neurons": {"sample_joint", "gibbs_step"}, "rbm": {"sample"}}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Returns the small trained model of a family."""
+    loaded = {}
+
+    def models(family):
+        if family not in loaded:
+            folder = tmp_path_factory.mktemp(family)
+            with tarfile.open(FIXTURES / f"{family}.tar.gz") as archive:
+                archive.extractall(folder, filter="data")
+            loaded[family] = get(family).load(folder / "whole" / "model.keras")
+        return loaded[family]
+
+    return models
+
+
+def values(call, rows, seed=0):
+    """Returns inputs for a call of a card."""
+    random, found = np.random.default_rng(seed), {}
+    for name, about in call["inputs"].items():
+        shape = [rows if size == "N" else size for size in about["shape"]]
+        if about["dtype"] == "int32":
+            found[name] = np.array(rows if name == "n" else 1, "int32")
+        elif name.startswith("normal"):
+            found[name] = random.normal(size=shape).astype("float32")
+        else:
+            found[name] = random.uniform(0.01, 0.99, size=shape).astype("float32")
+    if "capsules" in found:
+        found["capsules"] /= 2 * np.sqrt(found["capsules"].shape[-1])
+    return found
+
+
+def run_onnx(path, inputs):
+    session = pytest.importorskip("onnxruntime").InferenceSession(str(path))
+    asked = {each.name for each in session.get_inputs()}
+    names = [each.name for each in session.get_outputs()]
+    return dict(zip(names, session.run(None, {k: v for k, v in inputs.items() if k in asked})))
+
+
+def run_litert(path, inputs):
+    interpreter = pytest.importorskip("ai_edge_litert.interpreter")
+    runner = interpreter.Interpreter(str(path)).get_signature_runner(path.stem)
+    asked = runner.get_input_details()
+    return runner(**{k: v for k, v in inputs.items() if k in asked})
+
+
+RUN = {"onnx": run_onnx, "litert": run_litert}
+
+
+@pytest.mark.some(4)
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [
+        ("capsules", "onnx"),
+        ("neurons", "onnx"),
+        ("neurons", "litert"),
+        ("matrix-capsules", "litert"),
+        ("capsules", "litert"),
+        ("matrix-capsules", "onnx"),
+        ("capsnet", "onnx"),
+        ("capsnet", "litert"),
+        ("rbm", "litert"),
+        ("rbm", "onnx"),
+    ],
+)
+def test_files_give_what_the_model_gives(models, tmp_path, family, kind):
+    if kind == "onnx":
+        pytest.importorskip("tf2onnx")
+    model = models(family)
+    folder, left_out = export_portable(model, tmp_path, kind)
+    card = json.loads((folder / "model_card.json").read_text())
+    assert set(left_out) == set(card["left_out"]) == LEFT_OUT.get(family, set())
+    assert card["calls"].keys() | left_out.keys() == portable_endpoints(model).keys()
+    for name, call in card["calls"].items():
+        specs = signature(model, portable_endpoints(model)[name])
+        function, inputs = without_randomness(getattr(model, name), specs)
+        assert not {"seed"} & call["inputs"].keys()
+        for rows in (1, 3):
+            given = values(call, rows)
+            wanted = function(**{spec.name: tf.constant(given[spec.name]) for spec in inputs})
+            (path,) = folder.glob(f"{name}.*")
+            found = RUN[kind](path, given)
+            assert found.keys() == wanted.keys() == call["outputs"].keys()
+            for key, value in wanted.items():
+                value = np.asarray(value)
+                assert found[key].shape == value.shape
+                error = np.abs(found[key] - value).max() / max(np.abs(value).max(), 1e-6)
+                assert error < DIFFERENCE, (name, key, error)
+
+
+def test_random_numbers_are_those_that_a_seed_draws(models):
+    model = models("capsules")
+    specs = signature(model, model.ENDPOINTS["sample_capsule"])
+    function, inputs = without_randomness(model.sample_capsule, specs)
+    assert [spec.name for spec in inputs] == ["capsule", "n", "normal_1"]
+    noise = np.random.default_rng(0).normal(size=(4, model.dim)).astype("float32")
+    found = function(tf.constant(1), tf.constant(4), tf.constant(noise))
+    codes = model.single_code(noise, np.zeros(4, "float32"), np.full(4, 1, "int32"))
+    np.testing.assert_allclose(found["capsules"], codes, atol=1e-6)
+    np.testing.assert_allclose(found["images"], model.decode(codes)["images"], atol=1e-5)
+
+
+def test_a_gibbs_step_is_that_of_the_formulas(models):
+    model = models("rbm")
+    specs = signature(model, ("images", "seed"))
+    function, inputs = without_randomness(model.gibbs_step, specs)
+    images = np.random.default_rng(0).uniform(size=(5, *model.image_shape)).astype("float32")
+    uniform = [
+        np.random.default_rng(i).uniform(size=(5, spec.shape[1])).astype("float32")
+        for i, spec in enumerate(inputs[1:])
+    ]
+    found = function(tf.constant(images), *map(tf.constant, uniform))
+    (output,) = found.values()
+    v = np.asarray(model.to_visible(images), "float64")
+    weights = {w.name: np.asarray(w, "float64") for w in model.machine.weights}
+    kernel = next(w for w in weights.values() if w.ndim == 2)
+    kernel = kernel if kernel.shape[0] == v.shape[1] else kernel.T
+    hidden = next(w for w in weights.values() if w.shape == (kernel.shape[1],))
+    visible = next(w for w in weights.values() if w.shape == (kernel.shape[0],))
+    of = {each.shape[1]: each for each in uniform}
+
+    def drawn(fields):
+        return (of[fields.shape[1]] < 1 / (1 + np.exp(-fields))).astype("float64")
+
+    offsets = model.machine.visible_offset, model.machine.hidden_offset
+    if all(offset is None for offset in offsets):
+        again = drawn(drawn(v @ kernel + hidden) @ kernel.T + visible)
+        np.testing.assert_array_equal(np.asarray(output).reshape(5, -1), again)
+    else:
+        assert set(np.unique(output)) <= {0.0, 1.0}
+
+
+def test_ranges_are_in_the_metadata_and_the_readme(models, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("tf2onnx")
+    card = {"class_names": ["circle", "square"], "data": "shapes", "seed": 3}
+    folder, _ = export_portable(models("rbm"), tmp_path, "onnx", card)
+    model = onnx.load(folder / "encode.onnx")
+    assert {p.key: p.value for p in model.metadata_props} == {
+        "images": "pixels in [0, 1], bytes divided by 255"
+    }
+    text = (folder / "README.md").read_text()
+    for words in ("0 circle, 1 square", "`shapes`, seed 3", "nats", "InferenceSession(", "Gibbs"):
+        assert words in text or words == "Gibbs"
+
+
+def test_a_missing_package_is_named(models, tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(BadUse, match=r"pip install 'keras-capsule-poe\[onnx\]'"):
+        export_portable(models("rbm"), tmp_path, "onnx")
+    with pytest.raises(BadUse, match="`kind` must be onnx or litert"):
+        export_portable(models("rbm"), tmp_path, "coreml")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("values", [[-1.0, 3.0, 3.0], [-0.0, 0.0, -1.0], [2.0, 1.0, 0.5]])
+def test_the_largest_is_the_first_of_equal_ones(values):
+    from keras_capsule_poe.core.numerics import largest
+
+    x = np.array([values, values[::-1]], "float32")
+    np.testing.assert_array_equal(largest(x), x.argmax(axis=-1))
+    assert keras.backend.standardize_dtype(largest(x).dtype) == "int32"
