@@ -4,9 +4,10 @@ import json
 
 import click
 
-from keras_capsule_poe.cli.models import find_model, load_config
+from keras_capsule_poe.cli.models import find_model, load_config, load_model
 from keras_capsule_poe.cli.options import model_option
-from keras_capsule_poe.cli.terminal import guarded
+from keras_capsule_poe.cli.terminal import guarded, import_tensorflow
+from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.pretrained import pretrained_folder
 
 # Run settings that are always shown.
@@ -28,9 +29,11 @@ def info(model_dir, as_json):
     folder = pretrained_folder(model_dir) or model_dir or find_model(None)
     config = load_config(folder)
     values = config.to_dict()
+    run = RunFolder(folder)
+    problem = _problem(run, config)
     if as_json:
-        stages = RunFolder(folder).metrics(config.family)
-        shown = {"folder": str(folder), "config": values, "stages": stages}
+        stages = run.metrics(config.family)
+        shown = {"folder": str(folder), "config": values, "stages": stages, "problem": problem}
         click.echo(json.dumps(shown, indent=2))
         return
     split = f" split by {config.split}" if config.split else ""
@@ -54,3 +57,17 @@ def info(model_dir, as_json):
         if shown:
             click.echo(f"{section}: {shown}")
     show_results(folder, config.family)
+    if problem:
+        click.echo(problem)
+
+
+def _problem(run, config):
+    """Return why a finished model cannot be loaded, or None."""
+    if run.done(config.stages[-1].name) is None:
+        return None
+    import_tensorflow()
+    try:
+        load_model(run.path)
+    except RunFailed as error:
+        return str(error)
+    return None

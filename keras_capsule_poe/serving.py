@@ -126,7 +126,6 @@ def _traced_once(model):
 
 # Kinds of numbers that an endpoint takes besides float32, for clients that do not convert.
 _CONVERTED = ("uint8", "float64")
-_REFUSED = ("int32", "int64")
 # Most images of a block, and about how many values they have together.
 _IMAGES, _VALUES = 64, 2**19
 
@@ -170,10 +169,14 @@ def _endpoint(model, name, arguments, options):
 
     def lenient(*values):
         pairs = zip(specs, values)
-        return run(*(_accepted(spec, x) if spec.shape.rank else x for spec, x in pairs))
+        values = [_accepted(spec, x) if spec.shape.rank else x for spec, x in pairs]
+        if values[0].dtype == tf.uint8:
+            return run(*values)
+        # One call, where a loop of its own would take longer to trace.
+        return strict(*(_converted(spec, x) for spec, x in zip(specs, values)))
 
     lenient = graph(with_names(lenient, arguments))
-    for dtype in ("float32", *_CONVERTED, *_REFUSED):
+    for dtype in ("float32", *_CONVERTED):
         # Arrays of unknown rank, so that a wrong shape is named by the endpoint.
         lenient.get_concrete_function(
             *(tf.TensorSpec(None, dtype, s.name) if s.shape.rank else s for s in specs)
@@ -192,18 +195,10 @@ def _accepted(spec, x):
         lambda: tf.reduce_all((tf.reshape(shape, [len(sizes)]) == sizes) | (np.array(sizes) == 0)),
         lambda: tf.constant(False),
     )
-    checks = [
-        tf.debugging.Assert(
-            same,
-            [f"`{spec.name}` must have shape ({wanted}). Received: shape", shape],
-            summarize=8,
-        )
-    ]
-    if x.dtype.name in _REFUSED:
-        what = "floats, or uint8 images" if spec.name == "images" else "floats"
-        message = f"`{spec.name}` must be {what}. Received: integers of dtype {x.dtype.name}"
-        checks.append(tf.debugging.Assert(tf.constant(False), [message]))
-    with tf.control_dependencies(checks):
+    check = tf.debugging.Assert(
+        same, [f"`{spec.name}` must have shape ({wanted}). Received: shape", shape], summarize=8
+    )
+    with tf.control_dependencies([check]):
         # The shape is hidden, or TensorFlow would compare it before the check above does.
         return tf.raw_ops.PlaceholderWithDefault(input=x, shape=tf.TensorShape(None))
 

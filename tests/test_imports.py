@@ -29,7 +29,9 @@ MAY = {
     "sampling": {"data", "core", "io", "errors"},
     "plotting": {"sampling", "data", "core", "io", "errors"},
     "figures": {"plotting", "data", "core", "errors"},
-    "serving": {"models.base.protocols", "io", "errors"},
+    "model_cards": set(),
+    "serving": {"models.base.protocols", "model_cards", "io", "errors"},
+    "portable": {"serving", "model_cards", "io", "errors"},
     "models.base": BASE,
     "models.boltzmann": {"models.base", *BASE},
     "models.neurons": {"models.base", "models.boltzmann", *BASE},
@@ -45,11 +47,11 @@ MAY = {
     },
     "cli": {
         "families", "evaluation", "models.base", "training", "distributed", "data", "io",
-        "errors", "pretrained", *VIEWS,
+        "errors", "pretrained", "portable", *VIEWS,
     },
 }  # fmt: skip
 # The engine, the evaluation, what draws and what serves name no model family and no part of one.
-NAMELESS = ("training", "distributed", "evaluation", "cli", *VIEWS)
+NAMELESS = ("training", "distributed", "evaluation", "cli", "portable", "model_cards", *VIEWS)
 PARTS = ("encoder", "decoder", "autoencoder", "primary", "experts", "frames", "capsnet", "rbm")
 
 

@@ -1,6 +1,8 @@
-"""Choice of the number format in which convolutions train fastest on this machine."""
+"""Choice of the number format in which convolutions train fastest; checks of Keras' settings."""
 
 from pathlib import Path
+
+from keras_capsule_poe.errors import ConfigError
 
 POLICIES = ("float32", "mixed_bfloat16")
 
@@ -36,3 +38,23 @@ def _processor_flags():
         if line.startswith("flags"):
             return set(line.split(":", 1)[1].split())
     return set()
+
+
+def check_global_settings(policy=True):
+    """Raise ConfigError for global settings of Keras under which no model can be trained.
+
+    With `policy` the dtype policy is checked, too; layers that take it as it is need no check.
+    """
+    import keras
+
+    for name, found, wanted in (
+        ("image_data_format", keras.config.image_data_format(), "channels_last"),
+        ("floatx", keras.config.floatx(), "float32"),
+        ("dtype_policy", keras.config.dtype_policy().variable_dtype, "float32"),
+    ):
+        if found != wanted and (policy or name != "dtype_policy"):
+            raise ConfigError(
+                f"Keras' global setting `{name}` must be {wanted!r} to train a model. "
+                f"Received: {found!r}. Call `keras.config.set_{name}({wanted!r})` first, or change "
+                "it in keras.json."
+            )

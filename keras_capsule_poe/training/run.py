@@ -16,6 +16,7 @@ from keras_capsule_poe.training import images
 from keras_capsule_poe.training.acquire import acquire, follow
 from keras_capsule_poe.training.config import RunConfig
 from keras_capsule_poe.training.folder import CHECKPOINTS, PICTURES, RunFolder
+from keras_capsule_poe.training.precision import check_global_settings
 from keras_capsule_poe.training.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -286,17 +287,12 @@ def fix_threads(note):
 def _check_backend():
     import keras
 
-    layout, floats = keras.config.image_data_format(), keras.config.floatx()
-    if (layout, floats) != ("channels_last", "float32"):
-        raise ConfigError(
-            "Training needs Keras' settings image_data_format 'channels_last' and floatx "
-            f"'float32'. Received: {layout!r} and {floats!r}."
-        )
     if keras.backend.backend() != "tensorflow":
         raise ConfigError(
             "Stages are trained on Keras' TensorFlow backend. "
             f"Received: the backend {keras.backend.backend()!r}"
         )
+    check_global_settings()
 
 
 def _follower(reporter, distribution):

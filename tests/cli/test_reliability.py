@@ -1,6 +1,7 @@
 """What went wrong for users on the command line, each kind with its neighbours."""
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -12,11 +13,10 @@ from PIL import Image
 
 from keras_capsule_poe.errors import BadUse, ConfigError
 from keras_capsule_poe.evaluation.classifier import _cache_path
-from keras_capsule_poe.families import get
 from keras_capsule_poe.io import atomic
 from keras_capsule_poe.io.atomic import atomic_write, user_path
 from keras_capsule_poe.serving import export_saved_model, versions
-from keras_capsule_poe.training import RunConfig, RunFolder, train
+from keras_capsule_poe.training import RunFolder
 
 CAPSPOE = (sys.executable, "-c", "from keras_capsule_poe.cli.main import main; main()")
 
@@ -105,6 +105,14 @@ class Small(keras.Model):
         return {"half": images / 2}
 
 
+def test_info_says_that_a_model_cannot_be_loaded(capspoe, tiny_model, tmp_path):
+    folder = tmp_path / "m"
+    shutil.copytree(tiny_model, folder)
+    assert "Cannot load" not in capspoe("info", "--model-dir", folder).output
+    (folder / "model.keras").write_bytes(b"damaged")
+    said(capspoe("info", "--model-dir", folder), 0, "model.keras", "is not what stage export wrote")
+
+
 def test_exports_at_the_same_time_are_two_versions(tmp_path):
     models = [Small(), Small()]
     for model in models:
@@ -166,20 +174,6 @@ def test_a_user_without_a_home_folder(monkeypatch, tmp_path):
     assert _cache_path(Images, 3, None).name.endswith("-a-3-a.keras")
     with pytest.raises(BadUse, match="There is no home folder for ~nosuch/x"):
         user_path("~nosuch/x")
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "usual"),
-    [("image_data_format", "channels_first", "channels_last"), ("floatx", "float64", "float32")],
-)
-def test_settings_of_keras_that_training_does_not_know_are_refused(tmp_path, name, value, usual):
-    getattr(keras.config, f"set_{name}")(value)
-    try:
-        with pytest.raises(ConfigError, match=f"'channels_last' and floatx.*{value}"):
-            train(RunConfig(get("rbm"), dataset="digits"), tmp_path / "m")
-    finally:
-        getattr(keras.config, f"set_{name}")(usual)
-    assert not (tmp_path / "m").exists()
 
 
 def test_a_name_that_is_too_long_is_one_line(capspoe, tiny_model, tmp_path):

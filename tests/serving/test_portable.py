@@ -69,7 +69,7 @@ def run_litert(path, inputs):
 RUN = {"onnx": run_onnx, "litert": run_litert}
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(5)
 @pytest.mark.parametrize(
     ("family", "kind"),
     [
@@ -78,9 +78,9 @@ RUN = {"onnx": run_onnx, "litert": run_litert}
         ("neurons", "litert"),
         ("matrix-capsules", "litert"),
         ("capsules", "litert"),
-        ("matrix-capsules", "onnx"),
-        ("capsnet", "onnx"),
         ("capsnet", "litert"),
+        ("capsnet", "onnx"),
+        ("matrix-capsules", "onnx"),
         ("rbm", "litert"),
         ("rbm", "onnx"),
     ],

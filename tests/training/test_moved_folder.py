@@ -89,6 +89,7 @@ def test_an_export_that_fails_keeps_the_model_that_is_there(tmp_path):
     assert (folder / "model.keras").read_bytes() == before
 
 
+@pytest.mark.long
 def test_an_export_is_done_again_if_it_is_asked_for(tmp_path):
     folder = tmp_path / "m"
     train(config(), folder, reporter=Meddler(None))

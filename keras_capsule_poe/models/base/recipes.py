@@ -6,6 +6,7 @@ import keras
 
 from keras_capsule_poe.core.numerics import one_of, whole_number
 from keras_capsule_poe.training.config import RunConfig
+from keras_capsule_poe.training.precision import check_global_settings
 
 
 def network_of(family, section, build_model, name, image_shape, classes):
@@ -13,7 +14,9 @@ def network_of(family, section, build_model, name, image_shape, classes):
 
     Raises:
         ValueError: If an argument is invalid, or if the recipe is of a baseline without capsules.
+        ConfigError: If Keras' global settings do not allow training.
     """
+    check_global_settings(policy=False)
     recipes = [
         recipe
         for recipe, found in family.recipes.items()
