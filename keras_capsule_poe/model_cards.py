@@ -157,7 +157,7 @@ def _onnx_example(card):
         f'(found,) = session.run(["{output}"], {{"images": images}})',
         "```",
         "",
-        "The files do not check the ranges above: divide bytes by 255. Random numbers are inputs.",
+        "The files do not check the ranges above: divide bytes by 255.",
     ]
 
 
@@ -173,7 +173,7 @@ def _litert_example(card):
         f'{name}(images=images)["{output}"]',
         "```",
         "",
-        "The files do not check the ranges above: divide bytes by 255. Random numbers are inputs.",
+        "The files do not check the ranges above: divide bytes by 255.",
     ]
 
 

@@ -243,16 +243,17 @@ def _in_blocks(block, specs):
     # Traced once: a loop would trace a `tf.function` again.
     traced = block.get_concrete_function()
 
-    def run(*values):
-        count = tf.shape(values[0])[0]
-        blocks = tf.maximum(1, (count + at_once - 1) // at_once)
-        spare = tf.cast(tf.equal(count, 0), tf.int32)
+    def looped(values, count):
+        blocks = (count + at_once - 1) // at_once
+        length = (count + blocks - 1) // blocks
+        # Outside of the loop, within which XLA does not see that its length is a constant.
+        first = tf.range(length)
 
         def one(i, arrays):
-            # Bytes become floats here, a few at a time.
-            rows = (x[i * at_once : (i + 1) * at_once] for x in values)
-            filled = (_filled(_converted(spec, x), spare) for spec, x in zip(specs, rows))
-            found = traced(*filled)
+            # Bytes become floats here, a few at a time. Rows after the last one repeat it.
+            where = tf.minimum(i * length + first, count - 1)
+            rows = (tf.gather(x, where) for x in values)
+            found = traced(*(_converted(spec, x) for spec, x in zip(specs, rows)))
             return i + 1, {key: array.write(i, found[key]) for key, array in arrays.items()}
 
         arrays = {
@@ -263,6 +264,15 @@ def _in_blocks(block, specs):
             lambda i, arrays: i < blocks, one, (tf.constant(0), arrays), parallel_iterations=1
         )
         return {key: array.concat()[:count] for key, array in arrays.items()}
+
+    def empty():
+        # Convolutions reject an empty batch.
+        zeros = (tf.zeros([1 if size is None else size for size in spec.shape]) for spec in specs)
+        return {key: value[:0] for key, value in traced(*zeros).items()}
+
+    def run(*values):
+        count = tf.shape(values[0])[0]
+        return tf.cond(tf.equal(count, 0), empty, lambda: looped(values, count))
 
     return run
 

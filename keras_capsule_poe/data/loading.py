@@ -216,7 +216,7 @@ def load_images(
         background: `"black"` or `"white"`, the colour behind transparent pixels of image files.
             Default: the one on which a sample of the images has more contrast.
         max_value: int, the integer that is white in image files of more than 8 bits. Default: the
-            smallest of 255, 1023, 4095, 16383 and 65535 that no value of a sample exceeds.
+            largest integer of as many bits as the values of a sample need, such as 4095.
         data_version: int. 1 reads and splits folders and archives as versions before 0.2 did:
             `train` and `test` alone are splits, classes do not matter for a random split,
             transparent pixels are black and integers of 65535 white.

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -111,6 +112,20 @@ def test_info_says_that_a_model_cannot_be_loaded(capspoe, tiny_model, tmp_path):
     assert "Cannot load" not in capspoe("info", "--model-dir", folder).output
     (folder / "model.keras").write_bytes(b"damaged")
     said(capspoe("info", "--model-dir", folder), 0, "model.keras", "is not what stage export wrote")
+
+
+def test_exports_of_pretrained_models_go_to_the_working_folder(capspoe, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    written = []
+
+    def write(model, place, card, options):
+        written.append(place)
+        return place / "1"
+
+    monkeypatch.setattr("keras_capsule_poe.serving.export_saved_model", write)
+    said(capspoe("export", "--model", "mnist"), 0, "Wrote mnist/1")
+    said(capspoe("export", "--model", "mnist", "--out", tmp_path / "a"), 0, "a/1")
+    assert written == [Path("mnist"), tmp_path / "a"]
 
 
 def test_exports_at_the_same_time_are_two_versions(tmp_path):

@@ -212,3 +212,13 @@ def test_integers_may_have_names(save):
 def test_labels_that_cannot_be_used_are_refused(save, labels, words):
     with pytest.raises(DataError, match=words):
         labelled(save, np.array(labels))
+
+
+def test_sorted_training_images_are_held_out_by_class(save):
+    images = np.random.default_rng(0).integers(0, 256, (60, 9, 9), dtype="uint8")
+    labels = np.repeat([0, 1, 2], 20)
+    data = load_images(save(x_train=images, y_train=labels, x_test=images[:3]))
+    assert sorted(data.hold_out(6).held_out.labels) == [0, 0, 1, 1, 2, 2]
+    known = {image.tobytes(): label for image, label in zip(images, labels)}
+    for image, label in zip(data.train.images, data.train.labels):
+        assert known[image.tobytes()] == label

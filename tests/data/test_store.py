@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe.data import DataError, store
+from keras_capsule_poe.data.disk import ResumableArray
 from keras_capsule_poe.data.mapping import RowView
 from keras_capsule_poe.data.store import Source, open_store
 from keras_capsule_poe.errors import RunFailed
@@ -334,3 +335,17 @@ def test_progress_is_told(tmp_path, monkeypatch):
     lines = []
     open_store(source(one_by_one()), tmp_path, lines.append)
     assert lines == [f"{folder_of(tmp_path)}: {n} of 7 images" for n in range(1, ROWS + 1)]
+
+
+def test_a_store_that_is_written_again_stays_readable_for_those_who_have_it(tmp_path):
+    images, _ = open_store(source(one_by_one()), tmp_path)
+    damaged = folder_of(tmp_path) / "images.npy"
+    whole = damaged.read_bytes()
+    # Another process finds it damaged, by a copy of the file, and writes it anew.
+    copy = damaged.with_name("copy")
+    copy.write_bytes(whole[:-1])
+    copy.replace(damaged)
+    other, _ = open_store(source(one_by_one()), tmp_path)
+    array = ResumableArray(damaged, ROWS, (6, 5, 1), "uint8")
+    array.close()
+    assert np.array_equal(images, IMAGES) and np.array_equal(other, IMAGES)

@@ -280,3 +280,12 @@ def test_the_readme_of_a_version_tells_how_to_call_it(version):
     # The example for Python runs.
     code = text.split("```python\n")[1].split("```")[0].replace('"."', repr(str(version)))
     exec(code, {"images": np.zeros((1, 20, 20, 1), "float32")})
+
+
+@pytest.mark.parametrize("name", ["encode", "reconstruct", "free_energy"])
+def test_endpoints_compile_under_xla(loaded, random_pixels, name):
+    images = tf.constant(random_pixels(65))
+    endpoint = loaded.signatures[name]
+    compiled = tf.function(lambda images: endpoint(images=images), jit_compile=True)
+    for key, value in endpoint(images=images).items():
+        np.testing.assert_allclose(compiled(images)[key], value, atol=1e-4)

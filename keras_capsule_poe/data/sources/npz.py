@@ -10,7 +10,7 @@ from numpy.lib import format as npy
 
 from keras_capsule_poe.data.image_set import ImageData, ImageSet
 from keras_capsule_poe.data.mapping import view
-from keras_capsule_poe.data.ordering import hold_out
+from keras_capsule_poe.data.ordering import by_class, hold_out
 from keras_capsule_poe.data.pixels import check_memory, fit_images, floats_to_bytes
 from keras_capsule_poe.data.store import Source, joined, open_store
 from keras_capsule_poe.errors import DataError, first_line, listing
@@ -123,7 +123,12 @@ def load_npz(path, options):
 
     if options.column is None and {"x_train", "x_test"} <= arrays.keys():
         (train, test), class_names = read(("x_train", "y_train"), ("x_test", "y_test"))
-        limited = image_set(*train, slice(options.limit))
+        labels = options.drawn_by(train[1], len(train[0]))
+        if (np.diff(labels) >= 0).all() and 1 < len(np.unique(labels)) < len(labels):
+            # Sorted by class: the last images, which are held out, would be of one class.
+            limited = image_set(*train, by_class(labels, options.seed)[: options.limit])
+        else:
+            limited = image_set(*train, slice(options.limit))
         return ImageData(limited, image_set(*test, slice(None)))
 
     images = options.column or ("x_train" if "x_train" in arrays else "images")
