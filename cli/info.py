@@ -47,6 +47,8 @@ def info(model_dir, as_json):
         f"{folder}: model {config.family.name}, recipe {config.recipe}, data set "
         f"{config.dataset}{split}, seed {config.seed}{''.join(other)}"
     )
+    if run.class_names:
+        click.echo(f"classes: {', '.join(run.class_names)}")
     idle = config.family.idle(config)
     for section in config.sections:
         shown = ", ".join(

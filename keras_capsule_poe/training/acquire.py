@@ -49,8 +49,7 @@ def acquire(run, cleared, again=()):
             )
         fingerprint = run.data.fingerprints
         images.check(run.data, config, [stage for stage in stages if stage not in done])
-        for line in images.described(run.data):
-            run.reporter.note(line)
+        run.reporter.images(images.described(run.data))
         of_data = images.facts(run.data, config)
     # In reverse order: if the process is killed, no stage outlives one that it depends on.
     for stage in reversed(cleared):

@@ -92,6 +92,15 @@ class ProgressLine(Reporter):
         if self.verbose == 2:
             super().note(line)
 
+    def images(self, lines):
+        if self.verbose == 1:
+            # Classes and what was left out; the numbers of images go without saying.
+            for line in lines[1:]:
+                self._draw("")
+                sys.stdout.write(f"\r{line}\n")
+        else:
+            super().images(lines)
+
     def callbacks(self, stage):
         return self.own_callbacks
 

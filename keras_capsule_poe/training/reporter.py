@@ -76,6 +76,11 @@ class Reporter:
         """Report that a stage is finished."""
         self.say(f"{stage}: finished in {seconds:.0f} s")
 
+    def images(self, lines):
+        """Show the lines on the images of a run, the first one their numbers."""
+        for line in lines:
+            self.note(line)
+
     def note(self, line):
         """Report a message for the user."""
         self.say(line)

@@ -13,6 +13,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 import keras_capsule_poe as kcp
 from keras_capsule_poe.data import ImageSet, load_images
@@ -302,3 +303,16 @@ def test_a_part_that_learned_nothing_warns_when_it_is_trained_alone():
     encoder.compile(keras.optimizers.SGD(1e-6), jit_compile=False)
     with pytest.warns(TrainingWarning, match="CapsuleEncoder learned nothing.*start_from_images"):
         encoder.fit(x, epochs=10, verbose=0)
+
+
+def test_the_line_of_progress_does_not_hide_what_is_said_of_the_images(tmp_path, capsys):
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        for i in range(10):
+            pixels = np.random.default_rng(i).integers(0, 256, (12, 12), dtype="uint8")
+            Image.fromarray(pixels).save(tmp_path / name / f"{i}.png")
+    (tmp_path / "notes.txt").touch()
+    kcp.train(tmp_path, model="rbm", hidden=4, epochs=1, verbose=1)
+    shown = capsys.readouterr().out
+    assert "images of 2 classes: cat " in shown and "Left out: 1 file" in shown
+    assert shown.index("Left out") < shown.index("Trained in")

@@ -50,6 +50,11 @@ def test_the_network_has_the_classes_of_the_images_and_their_names(trained):
     assert card["class_names"] == list(CLASSES) and card["capsules"][0] == 3
 
 
+def test_info_shows_the_classes(trained, capspoe):
+    folder, _ = trained
+    assert "classes: cat, dog, eel" in capspoe("info", "--model-dir", folder).output
+
+
 def test_images_are_named_by_their_classes(trained, capspoe, tmp_path):
     folder, _ = trained
     result = capspoe("reconstruct", "--model-dir", folder, "--n", 3, "--out", tmp_path / "r.png")
