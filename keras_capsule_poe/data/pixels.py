@@ -93,7 +93,7 @@ _AT_ONCE = 1000
 def check_contrast(images):
     """Raise `DataError` if uint8 images (N, H, W, C) are equal; return a tuple of notes on them."""
     first, low, high, differ = images[0], 255, 0, False
-    for number, part in enumerate(chunks(images, _AT_ONCE)):
+    for number, part in enumerate(map(np.asarray, chunks(images, _AT_ONCE))):
         low, high = min(low, int(part.min())), max(high, int(part.max()))
         differ = differ or bool((part != first).any())
         if differ and number >= 9:

@@ -5,6 +5,7 @@ import pytest
 from PIL import Image
 
 from keras_capsule_poe.data import DataError, ImageData, ImageSet, load_images
+from keras_capsule_poe.data.mapping import RowView
 from keras_capsule_poe.data.pixels import check_contrast
 from keras_capsule_poe.data.sources.folder_parts import split_of
 
@@ -279,6 +280,8 @@ def test_faint_images_get_a_line():
         "The images are nearly black: the largest value is 19 of 255.",
     )
     assert check_contrast(images * 10) == ()
+    # Rows on disk, too.
+    assert check_contrast(RowView(images * 10, np.array([3, 0, 2]))) == ()
 
 
 def test_classes_are_counted_only_if_they_have_names():
