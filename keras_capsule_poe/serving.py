@@ -162,7 +162,7 @@ def _endpoint(model, name, arguments, options):
         # Blocks would repeat the random numbers.
         run = _without_empty(block, specs)
     else:
-        run = _in_blocks(block, specs) if specs[0].shape.rank else block
+        run = _in_blocks(block, specs, model.image_shape) if specs[0].shape.rank else block
     strict = graph(with_names(lambda *values: run(*values), arguments), input_signature=specs)
     if not specs[0].shape.rank:
         return strict, strict
@@ -234,7 +234,7 @@ def _filled(x, rows):
     return tf.concat([x, tf.zeros((rows, *tf.unstack(tf.shape(x))[1:]))], 0) if x.shape.rank else x
 
 
-def _in_blocks(block, specs):
+def _in_blocks(block, specs, image_shape):
     """Return a function that runs `block` on a few images at a time, in bounded memory."""
     import tensorflow as tf
 
@@ -267,7 +267,8 @@ def _in_blocks(block, specs):
 
     def empty():
         # Convolutions reject an empty batch.
-        zeros = (tf.zeros([1 if size is None else size for size in spec.shape]) for spec in specs)
+        sizes = (zip(spec.shape[1:], (*image_shape, 0)) for spec in specs)
+        zeros = (tf.zeros([1, *(size or usual for size, usual in each)]) for each in sizes)
         return {key: value[:0] for key, value in traced(*zeros).items()}
 
     def run(*values):

@@ -66,9 +66,10 @@ def visible(model, args):
 def cosines(model, x, measure):
     """Of Algorithm 1's update to the likelihood's gradient, and of that to another of its kind."""
     rows, router, units = measure.coefficients, measure.router, model.encoder.experts.units
+    how = {"routing": router}
     if rows is not router:
-        rows = ops.broadcast_to(rows, (len(x), *rows.shape))
-    update = contrastive_divergence(router.maps, x, rows, hidden=units, visible=units).gradient
+        how = {"coefficients": ops.broadcast_to(rows, (len(x), *rows.shape))}
+    update = contrastive_divergence(router.maps, x, **how, hidden=units, visible=units).gradient
     gradients = [
         importance_gradient(
             router.maps, x, measure.base.draw(DRAWN, seed=seed), measure.coefficients, units

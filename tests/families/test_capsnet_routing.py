@@ -97,7 +97,7 @@ def test_couplings_are_drawn(done, model, tmp_path):
         (("--couplings", "--rows", "5"), "--rows has no effect with --couplings."),
         (("--couplings", "--capsule", "10"), "there are 10 capsules. Received: 10"),
         (("--couplings", "--image", "1", "--image", "297"), "test images. Received: 297"),
-        (("--image", "1", "--image", "2"), "Several --image go with --couplings."),
+        (("--image", "1", "--image", "2"), "Several --image need --couplings."),
     ],
 )
 def test_bad_use_of_traverse_is_one_line(done, tmp_path, arguments, message):
@@ -115,8 +115,8 @@ def test_models_without_iterations_have_no_couplings(done, monkeypatch, recipe, 
     model = build.build_model(config, (28, 28, 1))
     monkeypatch.setattr("keras_capsule_poe.cli.models.load_model", lambda folder: model)
     said = done("traverse", "--couplings", code=1)
-    assert len(said.splitlines()) == 1 and "has no couplings that change" in said
-    assert "with uniform coefficients or routing in one pass. It is a Capsule network." in said
+    assert len(said.splitlines()) == 1 and "has no routing iterations to show" in said
+    assert "uniform or computed in one pass. It is a Capsule network." in said
 
 
 def test_models_vote(capspoe, done, folder, twin, model, tmp_path):

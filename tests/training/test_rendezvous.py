@@ -105,8 +105,8 @@ def test_who_does_not_come_is_named(addresses):
     alone = Worker(addresses, 1, patience=0.1)
     alone.result()
     assert alone.error == (
-        f"Waited 0.1 seconds for worker 0 at {addresses[0]}. Start the same command there, or hint "
-        "TF_CONFIG."
+        f"Waited 0.1 seconds for worker 0 at {addresses[0]}. Start the same command there, or "
+        "correct TF_CONFIG."
     )
 
 

@@ -182,8 +182,8 @@ def begun_and_killed(command, folder, first):
     assert (code, killed) == (1, -signal.SIGKILL), error
     # One line and no more.
     assert error.strip().splitlines() == [
-        "Error: Worker 0 of 2 has stopped because another one did. The same capspoe train on "
-        "all of them goes on from the last checkpoint."
+        "Error: Worker 0 of 2 has stopped because another one did. Run the same capspoe "
+        "train on all of them to resume from the last checkpoint."
     ]
 
 
