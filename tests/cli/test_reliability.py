@@ -171,7 +171,7 @@ def test_settings_come_through_a_pipe(tmp_path):
         [*command, "/dev/stdin", "--model-dir", tmp_path / "m"],
         input=text, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert "rbm: " in found.stderr and "-3" in found.stderr, found.stderr
+    assert "`hidden` must be" in found.stderr and "-3" in found.stderr, found.stderr
 
 
 def test_a_file_without_an_end_is_refused(capspoe):

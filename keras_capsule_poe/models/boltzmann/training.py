@@ -54,7 +54,7 @@ def build_model(config, number):
             f"`initial_stddev` must be above zero. Received: initial_stddev={rbm.initial_stddev!r}"
         )
     machine = RestrictedBoltzmannMachine(
-        rbm.hidden,
+        whole_number("hidden", rbm.hidden),
         visible=visible(config),
         centering=rbm.centering,
         kernel_initializer=keras.initializers.RandomNormal(
