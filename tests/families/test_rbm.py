@@ -96,7 +96,7 @@ def test_options_of_its_own_are_short_names_of_settings(capspoe, folder, tmp_pat
         (("--neurons", "unit", "--binarize", "threshold"), ["rbm.binarize", "'unit'"]),
         (("--set", "autoencoder.epochs=3"), ["autoencoder.epochs", "rbm.visible is 'pixels'"]),
         (("--visible", "features", "--image-size", "8"), ["20x20", "--image-size"]),
-        (("--hidden", "0"), ["`units`", "0"]),
+        (("--hidden", "0"), ["`hidden`", "0"]),
         (("--stage", "encoder"), ["--stage", "encoder"]),
         (("--rbm-learning-rate", "-1"), ["learning_rate", "-1"]),
     ],
