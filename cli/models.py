@@ -56,13 +56,23 @@ def check_outputs(folder):
             is_own = inside[0].startswith(".") or inside[0] in _RESERVED
             if is_own or len(inside) > 1 and inside[0] != "pictures":
                 raise RunFailed(f"{path} is a file of the run in {home}: choose another path.")
-        elif has_record(folder / "run.json"):
-            _check_data(path, real, folder)
+        elif has_record(folder / "run.json") and (data := _data_path(folder)):
+            _check_data(path, real, data, folder)
 
 
-def _check_data(path, real, folder):
-    """Raise if a path is, or would become, a part of the data set of a run."""
-    data = Path(load_config(folder).dataset)
+def _data_path(folder):
+    """Return the path of a run's images if they are files, or None for a data set by name."""
+    from keras_capsule_poe.training import RunFolder
+
+    saved = RunFolder(folder).readable()
+    # Runs of earlier versions have no `data_path`.
+    dataset = saved.get("data_path") or saved["config"]["dataset"]
+    is_path = "data_path" in saved or dataset.endswith(".npz") or Path(dataset).is_absolute()
+    return Path(dataset) if is_path and Path(dataset).exists() else None
+
+
+def _check_data(path, real, data, folder):
+    """Raise if a path is, or would become, a part of the images of a run."""
     is_picture = real.suffix.lower() not in (".json", ".html", ".npz")
     if data.is_file() and data.resolve() == real:
         raise RunFailed(f"{path} is the data set of {folder}: choose another path.")
@@ -130,9 +140,10 @@ def load_run_data(folder, **places):
     """Return the `ImageData` of a model folder; raise if the images have changed."""
     from keras_capsule_poe.training import RunFolder, changed, load_data
 
-    config, path = load_config(folder), RunFolder(folder).readable().get("data_path")
-    if path and not Path(config.dataset).exists():
-        config.settings.dataset = path
+    config = load_config(folder)
+    if path := _data_path(folder):
+        # A relative path would depend on the working folder.
+        config.settings.dataset = str(path)
     data = load_data(config, **places, report=lambda line: click.echo(line, err=True))
     if other := changed(data, config, RunFolder(folder).readable()["fingerprint"]):
         raise RunFailed(

@@ -174,9 +174,12 @@ def _configuration(family, recipe, path, settings, flags):
     """Return the `RunConfig`: recipe, `suits`, TOML file, `--set` and flags, the last one wins."""
     config = RunConfig(family, recipe)
     context = click.get_current_context(silent=True)
-    values = dict(context.meta["file"]) if context else read_toml(path) if path else {}
-    if None in values:
-        raise values[None]
+    if context is None:
+        values = read_toml(path) if path else {}
+    elif context.meta["config_error"]:
+        raise context.meta["config_error"]
+    else:
+        values = dict(context.meta["config"])
     recipes = ((name, recipe, tuple(family.recipes)) for name in RECIPE)
     for name, wanted, known in (("model", family.name, registry.names()), *recipes):
         found = values.pop(name, wanted)

@@ -29,7 +29,8 @@ class TrainCommand(click.Command):
     def parse_args(self, context, args):
         known = registry.names()
         # Read once: it may be a pipe.
-        values = context.meta["file"] = _read_once(_peek(args, "--config"))
+        values, context.meta["config_error"] = _read(_peek(args, "--config"))
+        context.meta["config"] = values
         named = values.get("model") if values.get("model") in known else None
         model = _peek(args, "--model") or named or registry.DEFAULT
         recipes = list(registry.get(model).recipes) if model in known else []
@@ -92,13 +93,13 @@ def _peek(args, *options):
     return value
 
 
-def _read_once(path):
-    """Return the values of a TOML file, or a dict with the error under None."""
+def _read(path):
+    """Return the values of a TOML file and None, or no values and the error."""
     try:
-        return read_toml(path) if path else {}
+        return (read_toml(path) if path else {}), None
     except ConfigError as error:
-        # It is raised when the options are known, with the right usage.
-        return {None: error}
+        # It is raised by the command, which turns it into one line.
+        return {}, error
 
 
 def _section_options(family, recipe):

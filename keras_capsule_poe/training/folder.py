@@ -76,14 +76,7 @@ class RunFolder:
         path = self.path / RUN_FILE
         if not has_record(path):
             return None
-        try:
-            return read_record(path, "model_dir", _is_run)
-        except RunFailed as error:
-            if "something else" in str(error):
-                raise RunFailed(
-                    f"{path} does not describe a training run.", hint="model_dir"
-                ) from error
-            raise
+        return read_record(path, "model_dir", _is_run)
 
     def readable(self):
         """Return the result of `saved`; raise RunFailed if this version cannot read the run."""

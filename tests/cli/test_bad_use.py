@@ -220,7 +220,7 @@ def test_a_run_json_of_something_else_is_no_model(
     assert capspoe(*command, "--model-dir", folder).exit_code == 0
     (folder / ".run.json").unlink()
     result = capspoe(*command, "--model-dir", folder)
-    fails(result, 1, "run.json", "does not describe a training run")
+    fails(result, 1, "run.json", "it holds something else")
 
 
 def test_a_stage_that_is_gone_is_named_where_its_time_is_asked_for(tiny_model, tmp_path):

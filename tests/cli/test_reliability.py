@@ -84,6 +84,15 @@ def test_pictures_do_not_become_images_of_the_data_set(of_images, capspoe, monke
     said(capspoe("evaluate", "--model-dir", model), 0)
 
 
+def test_a_folder_that_is_called_as_the_data_set_is_no_data_set(
+    capspoe, tiny_model, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "digits").mkdir()
+    out = tmp_path / "digits" / "grid.png"
+    said(capspoe("sample", "--model-dir", tiny_model, "--out", out), 0, "Wrote")
+
+
 def test_the_archive_of_the_images_is_not_written_over(capspoe, tmp_path):
     path = tmp_path / "images.npz"
     images = np.random.default_rng(0).integers(0, 256, (30, 12, 12), dtype=np.uint8)

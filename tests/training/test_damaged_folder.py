@@ -57,8 +57,8 @@ def test_a_run_json_of_something_else_is_no_licence_to_delete(engine, content):
     (engine.folder / "last").mkdir(parents=True)
     (engine.folder / "run.json").write_text(content)
     (engine.folder / "last" / "precious.txt").write_text("mine")
-    engine.refuses("does not describe a training run", fresh=True)
-    engine.refuses("does not describe a training run")
+    engine.refuses("it holds something else", fresh=True)
+    engine.refuses("it holds something else")
 
 
 def test_damaged_done_is_named(engine, done):

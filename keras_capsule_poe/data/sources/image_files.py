@@ -154,11 +154,11 @@ def survey(paths, background=None, max_value=None):
                 "`background` changes it."
             )
     if max_value is None:
-        max_value = next((most for most in _RANGES if highest <= most), 65535)
-        if 0 < highest and max_value < 65535:
+        # Without a file of more than 8 bits, or of more than 16, nothing is scaled.
+        max_value = next((most for most in _RANGES if 0 < highest <= most), _RANGES[-1])
+        if max_value < _RANGES[-1]:
             notes.append(
                 f"Images of more than 8 bits hold values up to {highest}: {max_value} is white. "
                 "`max_value` changes it."
             )
-        max_value = max_value if highest else 65535
     return Conversion(background, max_value), tuple(notes)
