@@ -243,27 +243,27 @@ def _in_blocks(block, specs, image_shape):
     # Traced once: a loop would trace a `tf.function` again.
     traced = block.get_concrete_function()
 
+    outputs = {
+        key: tf.TensorSpec(spec.shape, spec.dtype)
+        for key, spec in traced.structured_outputs.items()
+    }
+
     def looped(values, count):
         blocks = (count + at_once - 1) // at_once
         length = (count + blocks - 1) // blocks
-        # Outside of the loop, within which XLA does not see that its length is a constant.
-        first = tf.range(length)
+        # Rows after the last one repeat it, so that all blocks are of one size.
+        rows = tf.minimum(tf.reshape(tf.range(blocks * length), (blocks, length)), count - 1)
 
-        def one(i, arrays):
-            # Bytes become floats here, a few at a time. Rows after the last one repeat it.
-            where = tf.minimum(i * length + first, count - 1)
-            rows = (tf.gather(x, where) for x in values)
-            found = traced(*(_converted(spec, x) for spec, x in zip(specs, rows)))
-            return i + 1, {key: array.write(i, found[key]) for key, array in arrays.items()}
+        def one(where):
+            # Bytes become floats here, a few at a time.
+            pairs = zip(specs, values)
+            return traced(*(_converted(spec, tf.gather(x, where)) for spec, x in pairs))
 
-        arrays = {
-            key: tf.TensorArray(spec.dtype, blocks, element_shape=spec.shape, infer_shape=False)
-            for key, spec in traced.structured_outputs.items()
+        found = tf.map_fn(one, rows, parallel_iterations=1, fn_output_signature=outputs)
+        return {
+            key: tf.reshape(value, (blocks * length, *tf.unstack(tf.shape(value))[2:]))[:count]
+            for key, value in found.items()
         }
-        _, arrays = tf.while_loop(
-            lambda i, arrays: i < blocks, one, (tf.constant(0), arrays), parallel_iterations=1
-        )
-        return {key: array.concat()[:count] for key, array in arrays.items()}
 
     def empty():
         # Convolutions reject an empty batch.
