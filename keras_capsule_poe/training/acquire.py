@@ -28,7 +28,8 @@ def acquire(run, cleared, again=()):
     if begun:
         for stage in begun:
             folder.check_run(stage)
-        config.adopt(RunConfig.from_dict(config.family, saved["config"]))
+        sections = {stage.section for stage in begun}
+        config.adopt(RunConfig.from_dict(config.family, saved["config"]), sections)
         _refuse_differences(run, saved["config"], begun)
     done = [
         stage

@@ -373,8 +373,17 @@ class RunConfig:
         config.given.clear()
         return config
 
-    def adopt(self, saved):
-        """Set what was not given and what the data determine as in a saved configuration."""
+    def adopt(self, saved, sections=()):
+        """Set what was not given as in a saved configuration, where it may differ.
+
+        These are values that the data determine and, in `sections`, the defaults of an earlier
+        version.
+        """
+        for name, former in self.family.former_defaults.items():
+            section, _, key = name.partition(".")
+            if section in sections and name not in self.given:
+                if getattr(saved[section], key) == former:
+                    setattr(self[section], key, former)
         if "data_version" not in self.given:
             self.settings.data_version = saved.data_version
         for name, section in self.sections.items():

@@ -138,6 +138,8 @@ class Family:
         options: dict, name of an extra command-line option to its setting, for instance
             `{"capsules": "encoder.capsules"}`.
         suits: dict, name of a data set to the settings that suit it, see `RunConfig.suit`.
+        former_defaults: dict, name of a setting to its default in earlier versions. A run that was
+            begun with it goes on with it.
 
     Example:
 
@@ -160,6 +162,7 @@ class Family:
     labelled: bool = False
     options: Mapping = dataclasses.field(default_factory=dict)
     suits: Mapping = dataclasses.field(default_factory=dict)
+    former_defaults: Mapping = dataclasses.field(default_factory=dict)
 
     def stage(self, name: str) -> Stage | None:
         """Return the stage with this name, or None."""

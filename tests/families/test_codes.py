@@ -9,7 +9,12 @@ from sklearn.cluster import KMeans
 
 from keras_capsule_poe import ExpertFrames
 from keras_capsule_poe.models.base import feature_training as starts
-from keras_capsule_poe.models.base.feature_training import clustered, starting_images
+from keras_capsule_poe.models.base.feature_training import (
+    cluster_rows,
+    clustered,
+    principal_directions,
+    starting_images,
+)
 from keras_capsule_poe.models.capsule_poe import training as visits
 
 J, E = 3, 2
@@ -163,6 +168,53 @@ def test_a_few_images_start_too(images):
     x = np.random.default_rng(0).normal(size=(images, 2, 2))
     rows = starting_images(lambda chosen: x[chosen], images, 4, 3, "clusters", seed=0)
     assert rows.shape == (12,) and set(rows) <= set(range(images))
+
+
+def groups_of(n, seed=0):
+    """Images (N, 4, 3) of three groups far apart, each of two dimensions; and their groups."""
+    random = np.random.default_rng(seed)
+    which = random.integers(3, size=n)
+    centers = 40 * np.linalg.qr(random.normal(size=(12, 3)))[0].T
+    axes = random.normal(size=(3, 2, 12))
+    x = centers[which] + np.einsum("nk,nkd->nd", random.normal(size=(n, 2)), axes[which])
+    return x.astype("float32").reshape(n, 4, 3), which
+
+
+@pytest.mark.parametrize("images_of_k_means", [100_000, 150])
+def test_principal_directions_are_the_singular_vectors_of_each_cluster(
+    monkeypatch, images_of_k_means
+):
+    """Also with more images than k-means sees, which join the nearest cluster."""
+    monkeypatch.setattr(starts, "CLUSTERED", images_of_k_means)
+    x, which = groups_of(600)
+    found = principal_directions(lambda rows: x[rows], 600, experts=3, dim=4, seed=0)
+    assert found.shape == (12, 4, 3)
+    np.testing.assert_allclose(np.linalg.norm(found.reshape(12, -1), axis=1), 1, rtol=1e-5)
+    rows = cluster_rows(lambda rows: x[rows], 600, experts=3, dim=4, seed=0)
+    assert [len(set(which[own])) for own in rows] == [1, 1, 1]
+    # About 80 each: no more than 240 images are read beyond those of k-means.
+    assert all(60 <= len(own) <= 4 * starts.PER_DIRECTION for own in rows)
+    for own, directions in zip(rows, found.reshape(3, 4, 12)):
+        images = x[own].reshape(len(own), 12).astype("float64")
+        exact = np.linalg.svd(images)[2][:3]  # one center and two axes
+        np.testing.assert_allclose(np.abs(np.sum(exact * directions[:3], axis=1)), 1, atol=1e-4)
+
+
+def test_a_small_cluster_borrows_images_for_its_directions():
+    x = np.r_[np.zeros((30, 2)), [[500.0, 0], [502, 1]], 100 + 0.01 * np.ones((30, 2))]
+    x = (x + 0.1 * np.random.default_rng(0).normal(size=x.shape)).reshape(-1, 1, 2)
+    rows = cluster_rows(lambda rows: x[rows], 62, experts=3, dim=4, seed=0)
+    small = next(set(own) for own in rows if {30, 31} <= set(own))
+    assert len(small) == 8 and small - {30, 31} <= set(range(32, 62))
+
+
+@pytest.mark.parametrize("images", [4, 5, 9])
+def test_fewer_images_than_directions_leave_some_random(images):
+    x = np.random.default_rng(0).normal(size=(images, 4, 3))
+    found = principal_directions(lambda rows: x[rows], images, experts=2, dim=10, seed=0)
+    found = found.reshape(2, 10, 12)
+    assert np.isfinite(found).all()
+    assert [np.linalg.matrix_rank(each, tol=1e-3) for each in found] == [10, 10]
 
 
 def test_a_single_code_of_a_part_is_its_mean():

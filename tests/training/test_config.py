@@ -26,6 +26,7 @@ def test_recipes_are_valid_and_survive_a_round_trip(recipe):
     assert (made["primary"].center, made["encoder"].softmax_over) == {
         "generation": (True, "outputs"),
         "representation": (True, "outputs"),
+        "detail": (True, "outputs"),
         "paper": (False, "inputs"),
         "affine": (False, "inputs"),
     }[recipe]
@@ -195,7 +196,7 @@ def test_steps_mean_nothing_beside_epochs():
 
 
 def test_an_unknown_recipe_lists_the_known_ones():
-    with pytest.raises(ConfigError, match="generation, representation, paper"):
+    with pytest.raises(ConfigError, match="generation, representation, detail, paper"):
         RunConfig(FAMILY, "soup")
 
 

@@ -16,17 +16,19 @@ from keras_capsule_poe.training.sanity import warn, worse_than_mean
 # Images for k-means: enough for twenty clusters, and a limit on memory.
 CLUSTERED = 10_000
 CLUSTERED_BYTES = 200e6
-STARTS = ("clusters", "random", "noise")
+STARTS = ("principal", "clusters", "random", "noise")
 # A single k-means run may end in a poor optimum. Many runs on a few principal components find
 # tighter clusters in less time than a few runs on all dimensions.
 CLUSTERINGS = 20
 PRINCIPAL_AXES = 64
+# Images for each principal direction of a cluster, which a few images do not show.
+PER_DIRECTION = 20
 
 
 class MapStart:
-    """Initialization of the experts' maps from clusters, from random images or from noise."""
+    """Initialization of the experts' maps, see `initializer` of the encoder's settings."""
 
-    def __init__(self, initializer="clusters", image_length=0.5):
+    def __init__(self, initializer="principal", image_length=0.5):
         if initializer not in STARTS:
             listed = " or ".join(repr(known) for known in STARTS)
             raise ValueError(
@@ -42,7 +44,12 @@ class MapStart:
         """Initialize the maps of a built layer from primary capsules `x_of(rows)` (N, I, D)."""
         if self.initializer == "noise":
             return
-        rows = starting_images(x_of, images, experts.capsules, experts.dim, self.initializer, seed)
+        size = experts.capsules, experts.dim
+        if self.initializer == "principal" and images > experts.capsules:
+            directions = principal_directions(x_of, images, *size, seed)
+            experts.start_from_images(directions, self.image_length)
+            return
+        rows = starting_images(x_of, images, *size, self.initializer, seed)
         experts.start_from_images(x_of(rows), self.image_length)
 
 
@@ -61,6 +68,50 @@ def starting_images(x_of, images, experts, dim, start, seed):
         others = np.argsort(np.where(nearest == expert, np.inf, distance))
         rows.append(np.resize(np.concatenate([inside, others])[:dim], dim))
     return chosen[np.concatenate(rows)]
+
+
+def principal_directions(x_of, images, experts, dim, seed):
+    """Return E principal directions (J E, I, D) of the images of each of J clusters.
+
+    They are the leading right singular vectors of the cluster's primary capsules, not centred, so
+    that the first one is close to its mean.
+    """
+    from sklearn.utils.extmath import randomized_svd
+
+    random, found = np.random.default_rng(seed), []
+    for rows in cluster_rows(x_of, images, experts, dim, seed):
+        x = x_of(rows)
+        shape = x.shape[1:]
+        x = x.reshape(len(x), -1)
+        # Fewer images than directions leave some of them random.
+        directions = random.normal(size=(dim, x.shape[1]))
+        kept = min(dim, *x.shape)
+        directions[:kept] = randomized_svd(x, kept, n_iter=2, random_state=seed)[2]
+        found.append((directions / np.linalg.norm(directions, axis=1)[:, None]).reshape(-1, *shape))
+    return np.concatenate(found).astype("float32")
+
+
+def cluster_rows(x_of, images, experts, dim, seed):
+    """Return the image indices of each of J clusters: some for each direction, if there are."""
+    wanted = PER_DIRECTION * dim
+    chosen, x, distances = clustered(x_of, images, experts, seed)
+    nearest = distances.argmin(axis=1)
+    # Fill a small cluster with the nearest images of other clusters.
+    order = [
+        np.argsort(np.where(nearest == k, 0, 1 + distance))
+        for k, distance in enumerate(distances.T)
+    ]
+    rows = [chosen[o[: max(2 * dim, (nearest == k).sum())]] for k, o in enumerate(order)]
+    more = np.sort(epoch_order(images, seed, epoch=0)[len(chosen) : experts * wanted])
+    if len(more):
+        centers = np.stack(
+            [x[o[: max(1, (nearest == k).sum())]].mean(axis=0) for k, o in enumerate(order)]
+        )
+        squares = np.square(centers).sum(axis=1)
+        parts = [squares - 2 * x_of(r).reshape(len(r), -1) @ centers.T for r in chunks(more, 2000)]
+        of_more = np.concatenate(parts).argmin(axis=1)
+        rows = [np.concatenate([own, more[of_more == k]]) for k, own in enumerate(rows)]
+    return [np.sort(own[:wanted]) for own in rows]
 
 
 def clustered(x_of, images, experts, seed):

@@ -55,12 +55,13 @@ class EncoderSection(ContrastiveSection):
     coefficient_sum: float | str = 3.0
     learning_rate: float = 0.2
     temperature: float = 0.1
-    initializer: str = "clusters"
+    initializer: str = "principal"
     image_length: float = 0.5
     activation_prior_weight: float = 2.0
     cd_steps: int = 1
     load_balancing: float = 0.03
     whitening: bool = True
+    amplitude: bool = False
     posterior_components: int = 10
     joint_components: int = 3
     joint_rank: int = 64
@@ -72,7 +73,7 @@ class DecoderSection(ContrastiveSection):
 
     routing_iterations: int = 1
     learning_rate: float = 0.5
-    weight_decay: float = 1e-4
+    weight_decay: float = 1e-6
     softmax_over: str = "inputs"
     feature_scale: float = 1.0
     activity: float | None = 2.0
@@ -119,9 +120,22 @@ _REPRESENTATION = {
     "decoder": {
         "steps": 1400,
         "learning_rate": 0.22,
+        "weight_decay": 1e-4,
         "feature_scale": 0.2,
         "activity": None,
     },
+}
+
+# Codes with an amplitude have decoder coordinates of unit variance, hence the low rate.
+_DETAIL = {
+    "encoder": {
+        "capsules": 40,
+        "dim": 64,
+        "amplitude": True,
+        "steps": 450,
+        "joint_components": 1,
+    },
+    "decoder": {"learning_rate": 0.1, "activity": 4.0},
 }
 
 _PAPER = {
@@ -161,6 +175,11 @@ RECIPES = {
     "generation": Recipe("experts compete for whole images: single capsules generate"),
     "representation": Recipe(
         "all capsules code every image, for reconstruction and classification", _REPRESENTATION
+    ),
+    "detail": Recipe(
+        "more and larger capsules with an amplitude: codes keep more of each image, and training "
+        "takes up to twice the time",
+        _DETAIL,
     ),
     # Only the units of the learning rates differ from the paper.
     "paper": Recipe(
@@ -206,6 +225,11 @@ FAMILY = Family(
     outline=lazily("keras_capsule_poe.models.capsule_poe.training:outline"),
     smallest=lazily("keras_capsule_poe.models.base.feature_building:smallest"),
     idle=idle,
+    former_defaults={
+        "encoder.initializer": "clusters",
+        "encoder.coefficient_sum": 3.0,
+        "decoder.weight_decay": 1e-4,
+    },
     load=lazily("keras_capsule_poe.models.capsule_poe.training:load"),
     assemble=lazily("keras_capsule_poe.models.capsule_poe.training:trained_model"),
 )

@@ -11,6 +11,7 @@ from keras_capsule_poe.core.squash import unsquash
 from keras_capsule_poe.metrics import mean_error
 from keras_capsule_poe.models.base.contrastive import ContrastiveModel
 from keras_capsule_poe.models.base.protocols import build_once, deserialized
+from keras_capsule_poe.models.capsule_poe.amplitude import frame_vectors
 from keras_capsule_poe.models.capsule_poe.layers import CapsulePoE
 
 
@@ -31,6 +32,8 @@ class CapsuleDecoder(ContrastiveModel):
             need not be centred on the mean.
         conditional: Boolean, whether the second term of the rule keeps the experts of the data.
         bias_rate: Float, the learning rate of the bias relative to the maps.
+        amplitude: Boolean, whether the experts have an amplitude. The maps are then linear in
+            (v, 1), with v of unit variance.
         seed: Integer.
         **kwargs: `keras.Model` arguments.
 
@@ -69,6 +72,7 @@ class CapsuleDecoder(ContrastiveModel):
         offset: bool = False,
         conditional: bool = False,
         bias_rate: float = 1.0,
+        amplitude: bool = False,
         seed: int = 0,
         **kwargs: Any,
     ) -> None:
@@ -91,6 +95,7 @@ class CapsuleDecoder(ContrastiveModel):
         self.activity = activity
         self.offset = offset
         self.conditional = conditional
+        self.amplitude = bool(amplitude)
         self.bias_rate = real_number("bias_rate", bias_rate, above=0)
 
     def build(self, input_shape):
@@ -108,6 +113,9 @@ class CapsuleDecoder(ContrastiveModel):
     def weigh(self, capsules):
         """Apply `offset` and `activity` to experts (B, J, E); `offset` makes them (B, J, E + 1)."""
         lengths = length(capsules, keepdims=True)
+        if self.amplitude:
+            v = ops.cast(frame_vectors(capsules), capsules.dtype)
+            capsules = ops.concatenate([v, ops.ones_like(v[..., :1])], axis=-1)
         if self.offset:
             capsules = ops.concatenate([capsules, ops.cast(lengths, capsules.dtype)], axis=-1)
         if self.activity is None:
@@ -152,6 +160,7 @@ class CapsuleDecoder(ContrastiveModel):
             "offset": self.offset,
             "conditional": self.conditional,
             "bias_rate": self.bias_rate,
+            "amplitude": self.amplitude,
         }
 
     @classmethod

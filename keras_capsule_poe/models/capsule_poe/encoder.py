@@ -33,6 +33,7 @@ class CapsuleEncoder(ContrastiveModel):
             needs experts with `use_routing_bias=True`.
         bias_rate: Float, the learning rate of the experts' bias relative to the maps.
         chain_steps: Integer, the k of CD-k.
+        amplitude: Boolean, whether codes have an amplitude, and E + 1 dimensions.
         seed: Integer.
         **kwargs: `keras.Model` arguments.
 
@@ -40,8 +41,8 @@ class CapsuleEncoder(ContrastiveModel):
         inputs: Tensor (B, I, D), squashed primary capsules.
 
     Returns:
-        Tensor (B, J, E), squashed expert capsules, whitened after `frames.adapt` (see
-        `ExpertFrames`). Their lengths are probabilities.
+        Tensor (B, J, E), or (B, J, E + 1) with `amplitude`: squashed expert capsules, whitened
+        after `frames.adapt` (see `ExpertFrames`). Their lengths are probabilities.
 
     Raises:
         ValueError: If an argument is out of range, or `balance` is on and the experts have no
@@ -69,6 +70,7 @@ class CapsuleEncoder(ContrastiveModel):
         balance: float = 0.0,
         bias_rate: float = 1.0,
         chain_steps: int = 1,
+        amplitude: bool = False,
         seed: int = 0,
         **kwargs: Any,
     ) -> None:
@@ -82,7 +84,7 @@ class CapsuleEncoder(ContrastiveModel):
                 f"Received: balance={balance}"
             )
         self.experts = experts
-        self.frames = ExpertFrames(dtype="float32", name="frames")
+        self.frames = ExpertFrames(amplitude, dtype="float32", name="frames")
         self.balance = share("balance", balance, or_zero=True)
         self.bias_rate = real_number("bias_rate", bias_rate, above=0)
         self.chain_steps = whole_number("chain_steps", chain_steps)
@@ -101,7 +103,7 @@ class CapsuleEncoder(ContrastiveModel):
         return ops.cast(self.frames(self.experts.route(inputs).z), self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
-        return self.experts.compute_output_shape(input_shape)
+        return self.frames.compute_output_shape(self.experts.compute_output_shape(input_shape))
 
     def start_from_images(self, x, length):
         """Initialize the maps with images: row e of expert j is one image's primary capsules.
@@ -164,6 +166,7 @@ class CapsuleEncoder(ContrastiveModel):
             "balance": self.balance,
             "bias_rate": self.bias_rate,
             "chain_steps": self.chain_steps,
+            "amplitude": self.frames.amplitude,
         }
 
     @classmethod

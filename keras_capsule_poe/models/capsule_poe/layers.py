@@ -12,6 +12,7 @@ from keras_capsule_poe.core.numerics import BLOCK, at_least_float32, at_once, di
 from keras_capsule_poe.core.sharding import over_images
 from keras_capsule_poe.core.units import CapsuleUnits, free_energy, probability
 from keras_capsule_poe.layers.routing_layer import RoutingLayer
+from keras_capsule_poe.models.capsule_poe.amplitude import with_amplitude
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -178,11 +179,17 @@ class ExpertFrames(keras.layers.Layer):
     evenly. The length stays the probability that the expert is on. Before `adapt` the layer is
     the plain squash.
 
+    With `amplitude` the code also keeps how far z is from the mean m_j: it has E + 1 dimensions
+    (see `amplitude.py`). Energy and gradient depend on z alone, so they do not change.
+
+    Args:
+        amplitude: bool, whether codes have an amplitude.
+
     Call arguments:
         z: Tensor (B, J, E), experts before the squash.
 
     Returns:
-        Tensor (B, J, E), of lengths below one.
+        Tensor (B, J, E), or (B, J, E + 1) with `amplitude`, of lengths below one.
 
     Example:
         >>> frames = ExpertFrames()
@@ -191,6 +198,10 @@ class ExpertFrames(keras.layers.Layer):
         (100, 2, 3)
         >>> frames.adapt([z[:50, 0], z[50:, 1]])
     """
+
+    def __init__(self, amplitude=False, **kwargs):
+        super().__init__(**kwargs)
+        self.amplitude = bool(amplitude)
 
     def build(self, input_shape):
         capsules, dim = input_shape[1:]
@@ -211,7 +222,8 @@ class ExpertFrames(keras.layers.Layer):
         z = at_least_float32(z)
         centred = z - ops.cast(self.center, z.dtype)
         turned = ops.einsum("jef,bjf->bje", ops.cast(self.whitening, z.dtype), centred)
-        return ops.cast(probability(z)[..., None] * direction(turned), self.compute_dtype)
+        unit = with_amplitude(turned) if self.amplitude else direction(turned)
+        return ops.cast(probability(z)[..., None] * unit, self.compute_dtype)
 
     def is_identity(self):
         """Return ones for the experts without a fitted transform and zeros for the others, (J,)."""
@@ -219,7 +231,7 @@ class ExpertFrames(keras.layers.Layer):
         turned = ops.any(ops.not_equal(self.whitening, ops.eye(self.center.shape[1])), axis=(1, 2))
         return ops.cast(ops.logical_not(ops.logical_or(moved, turned)), "float32")
 
-    def adapt(self, explained, causes=None, floor=1e-3):
+    def adapt(self, explained, causes=None, floor=1e-6):
         """Fit the whitening of each expert to the images that it explains.
 
         Args:
@@ -259,7 +271,10 @@ class ExpertFrames(keras.layers.Layer):
         self.whitening.assign(whitening)
 
     def compute_output_shape(self, input_shape):
-        return tuple(input_shape)
+        return (*input_shape[:-1], input_shape[-1] + self.amplitude)
+
+    def get_config(self):
+        return {**super().get_config(), "amplitude": self.amplitude}
 
 
 def shared_axes(causes, z):

@@ -30,6 +30,7 @@ from keras_capsule_poe.models.base.protocols import (
     build_once,
 )
 from keras_capsule_poe.models.base.staged import StagedModel
+from keras_capsule_poe.models.capsule_poe.amplitude import with_amplitude
 from keras_capsule_poe.models.capsule_poe.config import FAMILY
 from keras_capsule_poe.models.capsule_poe.layers import GaussianMixtures
 
@@ -212,10 +213,12 @@ class ProductOfExpertCapsules(
         if not self.start(dict(zip(self.PARTS, parts)), recipe, settings):
             return
         experts = self.encoder.experts
-        self.capsules, self.dim = experts.capsules, experts.dim
+        self.capsules, self.amplitude = experts.capsules, self.encoder.frames.amplitude
+        # Dimensions of a code, and of the noise that draws one.
+        self.dim, self.drawn = experts.dim + self.amplitude, experts.dim
         whole = self.capsules * self.dim
         if visited is None:
-            self.visited = GaussianMixtures(self.capsules, 1, self.dim, name="visited")
+            self.visited = GaussianMixtures(self.capsules, 1, self.drawn, name="visited")
         if joint is None:
             self.joint = GaussianMixtures(1, 1, whole, rank=1, name="joint")
 
@@ -316,7 +319,7 @@ class ProductOfExpertCapsules(
 
     def code_of_capsule(self, capsule, seed, domain=None):
         n = ops.shape(capsule)[0]
-        noise = keras.random.normal((n, self.dim), seed=StatelessSeed(seed))
+        noise = keras.random.normal((n, self.drawn), seed=StatelessSeed(seed))
         return self.single_code(noise, _choice(n, seed), capsule, domain)
 
     def code_of_all(self, n, seed):
@@ -334,19 +337,33 @@ class ProductOfExpertCapsules(
                 a biased expert directions in the half-sphere around its bias. `"half_space"`
                 reflects the squashed noise into the half-space of the mean training direction
                 (Figure 2, right). `"posterior"` takes directions from the Gaussian mixture of the
-                training codes that the capsule won.
+                training codes that the capsule won. With an amplitude, a domain gives v, with the
+                direction and the amplitude.
         """
         _, domain = self.resolve_mode("single", domain)
         x = squash(noise)
-        if domain == "posterior":
+        if self.amplitude:
+            v = self._frame_vector(noise, choice, capsule, domain)
+            x = length(x, keepdims=True) * with_amplitude(v)
+        elif domain == "posterior":
             x = length(x, keepdims=True) * direction(self.visited(noise, choice, capsule))
         elif domain == "half_space":
-            side = ops.sum(x * ops.take(self.mean_direction, capsule, axis=0), axis=-1)
-            x = ops.where((side < 0)[:, None], -x, x)
+            x = self._on_visited_side(x, capsule)
         elif self.poles is not None:
             x = length(x, keepdims=True) * from_chart(noise, ops.take(self.poles, capsule, axis=0))
         chosen = ops.one_hot(capsule, self.capsules, dtype=x.dtype)
         return chosen[:, :, None] * x[:, None, :]
+
+    def _frame_vector(self, noise, choice, capsule, domain):
+        """Return v (N, E) of a domain: Gaussian noise, or from the mixture of training."""
+        if domain == "posterior":
+            return self.visited(noise, choice, capsule)
+        return self._on_visited_side(noise, capsule) if domain == "half_space" else noise
+
+    def _on_visited_side(self, x, capsule):
+        """Return x (N, E), reflected into the half-space of the mean training direction."""
+        mean = ops.take(self.mean_direction[:, : self.drawn], capsule, axis=0)
+        return ops.where(ops.sum(x * mean, axis=-1, keepdims=True) < 0, -x, x)
 
     def joint_code(self, noise, choice):
         """Return whole codes (N, J, E) from the mixture fitted to the training codes.
@@ -360,7 +377,7 @@ class ProductOfExpertCapsules(
         drawn = self.joint(noise, choice, ops.zeros(ops.shape(choice), dtype="int32"))
         codes = ops.reshape(drawn, (-1, self.capsules, self.dim))
         longest = ops.max(length(codes), axis=-1)
-        wanted = length(squash(noise[:, : self.dim]))
+        wanted = length(squash(noise[:, : self.drawn]))
         return codes * (wanted / ops.maximum(longest, 1e-30))[:, None, None]
 
     def visible_noise(self, n, seed):

@@ -25,6 +25,7 @@ from keras_capsule_poe.models.base.feature_files import as_float32, load_arrays,
 from keras_capsule_poe.models.base.feature_training import SHOWN, MapStart, export_model
 from keras_capsule_poe.models.base.gaussian_mixtures import fit_mixture
 from keras_capsule_poe.models.base.saved import load_as
+from keras_capsule_poe.models.capsule_poe.amplitude import frame_vectors
 from keras_capsule_poe.models.capsule_poe.decoder import CapsuleDecoder
 from keras_capsule_poe.models.capsule_poe.encoder import CapsuleEncoder
 from keras_capsule_poe.models.capsule_poe.layers import CapsulePoE, GaussianMixtures
@@ -47,7 +48,14 @@ _CHUNK = 4096
 class CodeDescription:
     """Whitening of the training codes, and Gaussian mixtures from which capsules are drawn."""
 
-    def __init__(self, whitening=True, posterior_components=10, joint_components=3, joint_rank=64):
+    def __init__(
+        self,
+        whitening=True,
+        posterior_components=10,
+        joint_components=3,
+        joint_rank=64,
+        amplitude=False,
+    ):
         numbers = {
             "posterior_components": posterior_components,
             "joint_components": joint_components,
@@ -56,7 +64,12 @@ class CodeDescription:
         for name, value in numbers.items():
             if value < 1:
                 raise ValueError(f"`{name}` must be at least 1. Received: {name}={value!r}")
-        self.whitening = whitening
+        if amplitude and not whitening:
+            raise ValueError(
+                "`amplitude` needs `whitening`, which gives it a unit. "
+                "Received: amplitude=True, whitening=False"
+            )
+        self.whitening, self.amplitude = whitening, amplitude
         self.posterior_components = posterior_components
         self.joint_components, self.joint_rank = joint_components, joint_rank
 
@@ -69,7 +82,7 @@ class CodeDescription:
         """Return `mean_direction` and the arrays of both mixtures for codes (N, J, E)."""
         found = {"mean_direction": mean_directions(codes)}
         for name, mixture in (
-            ("visited", visited_mixtures(codes, self.posterior_components, seed)),
+            ("visited", visited_mixtures(codes, self.posterior_components, seed, self.amplitude)),
             ("joint", joint_mixture(codes, self.joint_components, self.joint_rank, seed)),
         ):
             found |= {f"{name}_{part}": a.astype("float32") for part, a in mixture.items()}
@@ -110,16 +123,17 @@ def _winners(codes):
     return np.concatenate([winners(part) for part in chunks(codes, _CHUNK)])
 
 
-def visited_mixtures(codes, components, seed=0):
-    """Fit a Gaussian mixture to each capsule's `won_codes`, with at most `components` each."""
+def visited_mixtures(codes, components, seed=0, amplitude=False):
+    """Fit a Gaussian mixture to each capsule's `won_codes` or, with `amplitude`, their v."""
     n, capsules, dim = codes.shape
+    dim -= amplitude
     # Limit the components to those that all codes can fill, since more may exceed the memory.
     components = int(np.clip(n // (4 * dim), 1, components))
     weights = np.zeros((capsules, components))
     means = np.zeros((capsules, components, dim))
     factors = np.zeros((capsules, components, dim, dim))
     for capsule, won in enumerate(won_codes(codes)):
-        x = won.astype("float64")
+        x = np.asarray(frame_vectors(won) if amplitude else won, "float64")
         k = int(np.clip(len(x) // (4 * dim), 1, components))
         # `reg_covar` gives the covariance of a few codes full rank.
         mixture = fit_mixture(x, k, seed, reg_covar=1e-4, tol=1e-2)
@@ -222,11 +236,17 @@ def build_encoder(config, primary_capsules):
         balance=load_balancing(settings),
         bias_rate=settings.bias_rate,
         chain_steps=whole_number("cd_steps", settings.cd_steps),
+        amplitude=settings.amplitude,
         seed=config.seed,
         name="encoder",
     )
     model.build((None, primary_capsules, config["primary"].dim))
     return model
+
+
+def code_dim(config):
+    """Return the number of dimensions of a code."""
+    return config["encoder"].dim + config["encoder"].amplitude
 
 
 def build_decoder(config, primary_capsules):
@@ -247,10 +267,11 @@ def build_decoder(config, primary_capsules):
         offset=settings.offset,
         conditional=settings.conditional,
         bias_rate=settings.bias_rate,
+        amplitude=config["encoder"].amplitude,
         seed=config.seed,
         name="decoder",
     )
-    model.build((None, config["encoder"].capsules, config["encoder"].dim))
+    model.build((None, config["encoder"].capsules, code_dim(config)))
     return model
 
 
@@ -267,6 +288,7 @@ def build_description(config):
         settings.posterior_components,
         settings.joint_components,
         settings.joint_rank,
+        settings.amplitude,
     )
 
 
@@ -302,7 +324,7 @@ def outline(config, image_shape):
         "image": tuple(image_shape),
         "feature map": model.feature_shape,
         "primary capsules": (primary.capsules, primary.dim),
-        "expert capsules": (config["encoder"].capsules, config["encoder"].dim),
+        "expert capsules": (config["encoder"].capsules, code_dim(config)),
     }
     parameters = {
         "autoencoder": model.count_params(),
