@@ -126,16 +126,16 @@ _REPRESENTATION = {
     },
 }
 
-# Codes with an amplitude have decoder coordinates of unit variance, hence the low rate.
+# The decoder's coordinates of codes with an amplitude have unit variance, hence the low rates.
 _DETAIL = {
     "encoder": {
         "capsules": 40,
-        "dim": 64,
+        "dim": 80,
         "amplitude": True,
         "steps": 450,
         "joint_components": 1,
     },
-    "decoder": {"learning_rate": 0.1, "activity": 4.0},
+    "decoder": {"learning_rate": 0.1, "min_learning_rate_fraction": 0.02, "activity": 4.0},
 }
 
 _PAPER = {
@@ -227,7 +227,6 @@ FAMILY = Family(
     idle=idle,
     former_defaults={
         "encoder.initializer": "clusters",
-        "encoder.coefficient_sum": 3.0,
         "decoder.weight_decay": 1e-4,
     },
     load=lazily("keras_capsule_poe.models.capsule_poe.training:load"),
