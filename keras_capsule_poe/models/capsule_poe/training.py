@@ -179,15 +179,14 @@ def joint_mixture(codes, components, rank, seed=0):
 
 def _principal_axes(x, rank):
     """Return the strongest principal axes (K, rank) of rows (N, K), times their deviations."""
-    if len(x) < x.shape[1]:
-        # Few rows have few axes. The eigenvectors of the large covariance would take minutes.
-        _, deviations, axes = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)
-        variances, axes = np.square(deviations) / (len(x) - 1), axes.T
-    else:
-        variances, axes = np.linalg.eigh(np.atleast_2d(np.cov(x.T)))
-    strongest = np.argsort(-variances)[:rank]
+    from sklearn.decomposition import PCA
+
     factor = np.zeros((x.shape[1], rank))
-    factor[:, : len(strongest)] = axes[:, strongest] * np.sqrt(np.maximum(variances[strongest], 0))
+    kept = min(rank, *x.shape)
+    # The eigenvectors of a large covariance would take minutes.
+    solver = "covariance_eigh" if x.shape[1] <= 500 else "randomized"
+    found = PCA(kept, svd_solver=solver, iterated_power=2, random_state=0).fit(x)
+    factor[:, :kept] = found.components_.T * np.sqrt(found.explained_variance_)
     return factor
 
 
