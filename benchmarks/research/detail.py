@@ -57,10 +57,10 @@ TABLES = {
 SHOWN, WALKED, STEPS = 12, 6, 7
 
 
-def config_of(name, dataset, seed):
-    """The `RunConfig` of a row."""
+def config_of(name, **run):
+    """The `RunConfig` of a row; `run` are its data set and seed."""
     recipe, settings = ROWS[name]
-    config = RunConfig(get("capsules"), recipe, dataset=dataset, seed=seed)
+    config = RunConfig(get("capsules"), recipe, **run)
     config.update(settings)
     return config
 
@@ -70,8 +70,14 @@ def trained(folder, name, dataset, seed, data):
     quiet = Reporter(write=lambda line: None)
     shared, own = (folder / f"{part}-{seed}" for part in ("features", name.replace(" ", "-")))
     if not (own / "model.keras").exists():
-        config = config_of(name, dataset, seed)
-        train(config_of("default", dataset, seed), shared, lambda: data, quiet, stage="features")
+        config = config_of(name, dataset=dataset, seed=seed)
+        train(
+            config_of("default", dataset=dataset, seed=seed),
+            shared,
+            lambda: data,
+            quiet,
+            stage="features",
+        )
         if not own.exists():
             shutil.copytree(shared, own)
         train(config, own, lambda: data, quiet)
@@ -186,11 +192,11 @@ def main():
     kept = folder / ("held_out.json" if args.held_out else "detail.json")
     done = json.loads(kept.read_text()) if kept.exists() else {}
     for seed in () if args.table else args.seeds:
-        data = load_data(config_of("default", args.dataset, seed))
+        data = load_data(config_of("default", dataset=args.dataset, seed=seed))
         judge = evaluation_classifier(data.train)
         seen = dataclasses.replace(data, test=data.held_out) if args.held_out else data
         for name in args.rows:
-            config = config_of(name, args.dataset, seed)
+            config = config_of(name)
             row = done.setdefault(name, {})
             is_kept = str(seed) in row and is_of(row[str(seed)]["sections"], config)
             if is_kept and not args.pictures:

@@ -14,10 +14,12 @@ import _classifiers as shared
 import _shares as shares
 import affnist
 import classifiers
+import detail
 import em_ablation
 import ladder
 import routing_iterations
 import viewpoints
+from _kept import is_of
 
 sys.path.pop(0)
 
@@ -134,3 +136,18 @@ def test_the_page_of_the_ladder_has_the_tables_of_its_rows(dataset):
         table = ladder.table(done, list(ladder.rows()), [0, 1, 2], columns)
         assert table.count("\n") > 2, "no rows are kept"
         assert f"<!-- {dataset} {name} -->\n\n{table}\n" in text
+
+
+@pytest.mark.parametrize("dataset", ["fashion_mnist", "mnist"])
+def test_the_page_has_the_tables_of_detail(dataset):
+    """Rejects a figure that no row has, and rows of settings that a recipe no longer has."""
+    kept = ROOT / "docs" / "benchmarks" / "detail" / dataset / "detail.json"
+    done = json.loads(kept.read_text())
+    for name, seeds in done.items():
+        for figures in seeds.values():
+            assert is_of(figures["sections"], detail.config_of(name))
+    text = (ROOT / "docs" / "reproduction.md").read_text()
+    for name, columns in detail.TABLES.items():
+        table = detail.table(done, list(detail.ROWS), [0, 1, 2], columns)
+        assert table.count("\n") >= 5, "rows are missing"
+        assert f"<!-- detail {dataset} {name} -->\n\n{table}\n" in text

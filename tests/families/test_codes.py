@@ -240,9 +240,9 @@ def test_few_codes_of_many_dimensions_have_the_axes_of_their_covariance():
     x = np.random.default_rng(0).normal(size=(5, 40)) * np.linspace(1, 3, 40)
     factor = visits._principal_axes(x, rank=8)
     assert factor.shape == (40, 8)
-    # Five codes differ along four axes; float64 to rounding.
+    # Five codes differ along four axes; the deviation of others is the root of a rounding error.
     np.testing.assert_allclose(factor @ factor.T, np.cov(x.T), atol=1e-12)
-    assert np.abs(factor[:, 4:]).max() < 1e-12
+    assert np.abs(factor[:, 4:]).max() < 1e-6
 
 
 def test_a_handful_of_codes_of_many_capsules_takes_no_minutes():

@@ -23,10 +23,15 @@ CLUSTERINGS = 20
 PRINCIPAL_AXES = 64
 # Images for each principal direction of a cluster, which a few images do not show.
 PER_DIRECTION = 20
+# Images compared with the means of clusters at once.
+AT_ONCE = 2_000
 
 
 class MapStart:
-    """Initialization of the experts' maps, see `initializer` of the encoder's settings."""
+    """Initialization of the experts' maps.
+
+    They are principal directions or images of clusters, random images, or stay noise.
+    """
 
     def __init__(self, initializer="principal", image_length=0.5):
         if initializer not in STARTS:
@@ -92,26 +97,30 @@ def principal_directions(x_of, images, experts, dim, seed):
 
 
 def cluster_rows(x_of, images, experts, dim, seed):
-    """Return the image indices of each of J clusters: some for each direction, if there are."""
+    """Return the image indices of each of J clusters, some for each of E directions."""
     wanted = PER_DIRECTION * dim
     chosen, x, distances = clustered(x_of, images, experts, seed)
     nearest = distances.argmin(axis=1)
-    # Fill a small cluster with the nearest images of other clusters.
-    order = [
+    sizes = np.bincount(nearest, minlength=experts)
+    # The cluster's own images, then the nearest images of other clusters.
+    orders = [
         np.argsort(np.where(nearest == k, 0, 1 + distance))
         for k, distance in enumerate(distances.T)
     ]
-    rows = [chosen[o[: max(2 * dim, (nearest == k).sum())]] for k, o in enumerate(order)]
+    rows = [chosen[order[: max(2 * dim, size)]] for order, size in zip(orders, sizes)]
     more = np.sort(epoch_order(images, seed, epoch=0)[len(chosen) : experts * wanted])
     if len(more):
-        centers = np.stack(
-            [x[o[: max(1, (nearest == k).sum())]].mean(axis=0) for k, o in enumerate(order)]
-        )
-        squares = np.square(centers).sum(axis=1)
-        parts = [squares - 2 * x_of(r).reshape(len(r), -1) @ centers.T for r in chunks(more, 2000)]
-        of_more = np.concatenate(parts).argmin(axis=1)
-        rows = [np.concatenate([own, more[of_more == k]]) for k, own in enumerate(rows)]
+        means = [x[order[: max(1, size)]].mean(axis=0) for order, size in zip(orders, sizes)]
+        joins = np.concatenate([_nearest(x_of(part), means) for part in chunks(more, AT_ONCE)])
+        rows = [np.concatenate([own, more[joins == k]]) for k, own in enumerate(rows)]
     return [np.sort(own[:wanted]) for own in rows]
+
+
+def _nearest(x, means):
+    """Return for each of x (N, I, D) the index of the nearest of the means (J, I D)."""
+    means = np.stack(means)
+    # |x - m|^2 without |x|^2, which does not change the order.
+    return (np.square(means).sum(axis=1) - 2 * x.reshape(len(x), -1) @ means.T).argmin(axis=1)
 
 
 def clustered(x_of, images, experts, seed):

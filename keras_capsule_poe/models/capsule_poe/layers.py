@@ -199,7 +199,7 @@ class ExpertFrames(keras.layers.Layer):
         >>> frames.adapt([z[:50, 0], z[50:, 1]])
     """
 
-    def __init__(self, amplitude=False, **kwargs):
+    def __init__(self, amplitude: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.amplitude = bool(amplitude)
 

@@ -89,7 +89,7 @@ class CodeDescription:
         return found
 
 
-def adapt_frames(encoder, z, x_of):
+def adapt_frames(encoder, z, x_of, floor=1e-6):
     """Fit each expert's whitening to the images that it wins, from z (N, J, E)."""
     winner = _winners(z)
     won = [_some(np.flatnonzero(winner == expert)) for expert in range(z.shape[1])]
@@ -98,7 +98,7 @@ def adapt_frames(encoder, z, x_of):
         rows = won[expert][:AXES_IMAGES]
         return x_of(rows).reshape(len(rows), -1)
 
-    encoder.frames.adapt([z[rows, expert] for expert, rows in enumerate(won)], causes)
+    encoder.frames.adapt([z[rows, expert] for expert, rows in enumerate(won)], causes, floor)
 
 
 def mean_directions(codes):
