@@ -1,4 +1,4 @@
-"""Figures of several seeds as a cell of a table."""
+"""Figures of several seeds as cells of a table."""
 
 import numpy as np
 
@@ -17,3 +17,15 @@ def cell(values, digits=3):
         # Equal values differ by the rounding of their mean.
         deviation = f" ± {spread if spread > 1e-9 * abs(mean) else 0:.2g}"
     return f"{mean:.{digits}g}{deviation}"
+
+
+def table(done, names, seeds, columns):
+    """Markdown: a line a row, mean and standard deviation over the seeds that are there."""
+    lines = ["| | seeds | " + " | ".join(column.replace("_", " ") for column in columns) + " |"]
+    lines.append("|---" * (len(columns) + 2) + "|")
+    for name in names:
+        found = [done[name][str(seed)] for seed in seeds if str(seed) in done.get(name, {})]
+        if found:
+            cells = (cell([row.get(column) for row in found]) for column in columns)
+            lines.append(f"| {name} | {len(found)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)

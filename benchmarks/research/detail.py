@@ -25,7 +25,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 import numpy as np
-from _cells import cell
+from _cells import table
 from _kept import is_of
 
 from keras_capsule_poe.cli.models import load_model
@@ -163,18 +163,6 @@ def pictures(model, data, name, folder):
     }
     for figure, drawn in made.items():
         drawn.savefig(folder / f"{name.replace(' ', '-')}-{figure}.png", dpi=100)
-
-
-def table(done, names, seeds, columns):
-    """Markdown: a line a row, mean and standard deviation over the seeds that are there."""
-    lines = ["| | seeds | " + " | ".join(column.replace("_", " ") for column in columns) + " |"]
-    lines.append("|---" * (len(columns) + 2) + "|")
-    for name in names:
-        found = [done[name][str(seed)] for seed in seeds if str(seed) in done.get(name, {})]
-        if found:
-            cells = (cell([row.get(column) for row in found]) for column in columns)
-            lines.append(f"| {name} | {len(found)} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
 
 
 def main():

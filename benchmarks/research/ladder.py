@@ -26,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 import plain_form
-from _cells import cell
+from _cells import table
 from _kept import is_of
 from keras import ops
 from plain_form import HELD_OUT, IMAGES, Problem, accuracy, fit, sections_of
@@ -274,18 +274,6 @@ def draws(product, n, seed):
     chosen = ops.one_hot(capsule, product.capsules, dtype=own.dtype)
     found["own_length"] = chosen[:, :, None] * own[:, None, :], capsule
     return found
-
-
-def table(done, names, seeds, columns):
-    """Markdown: a line a row, mean and standard deviation over the seeds that are there."""
-    lines = ["| | seeds | " + " | ".join(column.replace("_", " ") for column in columns) + " |"]
-    lines.append("|---" * (len(columns) + 2) + "|")
-    for name in names:
-        found = [done[name][str(seed)] for seed in seeds if str(seed) in done.get(name, {})]
-        if found:
-            cells = (cell([row.get(column) for row in found]) for column in columns)
-            lines.append(f"| {name} | {len(found)} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
 
 
 def arguments(names):

@@ -215,10 +215,10 @@ class ProductOfExpertCapsules(
         experts = self.encoder.experts
         self.capsules, self.amplitude = experts.capsules, self.encoder.frames.amplitude
         # Dimensions of a code, and of the noise that draws one.
-        self.dim, self.drawn = experts.dim + self.amplitude, experts.dim
+        self.dim, self.noise_dim = experts.dim + self.amplitude, experts.dim
         whole = self.capsules * self.dim
         if visited is None:
-            self.visited = GaussianMixtures(self.capsules, 1, self.drawn, name="visited")
+            self.visited = GaussianMixtures(self.capsules, 1, self.noise_dim, name="visited")
         if joint is None:
             self.joint = GaussianMixtures(1, 1, whole, rank=1, name="joint")
 
@@ -319,7 +319,7 @@ class ProductOfExpertCapsules(
 
     def code_of_capsule(self, capsule, seed, domain=None):
         n = ops.shape(capsule)[0]
-        noise = keras.random.normal((n, self.drawn), seed=StatelessSeed(seed))
+        noise = keras.random.normal((n, self.noise_dim), seed=StatelessSeed(seed))
         return self.single_code(noise, _choice(n, seed), capsule, domain)
 
     def code_of_all(self, n, seed):
@@ -362,7 +362,7 @@ class ProductOfExpertCapsules(
 
     def _on_visited_side(self, x, capsule):
         """Return x (N, E), reflected into the half-space of the mean training direction."""
-        mean = ops.take(self.mean_direction[:, : self.drawn], capsule, axis=0)
+        mean = ops.take(self.mean_direction[:, : self.noise_dim], capsule, axis=0)
         return ops.where(ops.sum(x * mean, axis=-1, keepdims=True) < 0, -x, x)
 
     def joint_code(self, noise, choice):
@@ -377,7 +377,7 @@ class ProductOfExpertCapsules(
         drawn = self.joint(noise, choice, ops.zeros(ops.shape(choice), dtype="int32"))
         codes = ops.reshape(drawn, (-1, self.capsules, self.dim))
         longest = ops.max(length(codes), axis=-1)
-        wanted = length(squash(noise[:, : self.drawn]))
+        wanted = length(squash(noise[:, : self.noise_dim]))
         return codes * (wanted / ops.maximum(longest, 1e-30))[:, None, None]
 
     def visible_noise(self, n, seed):
