@@ -7,7 +7,7 @@ DATASET ?= fashion_mnist
 DEMO := demo
 BENCH_OUT ?= build/benchmarks
 
-.PHONY: help demo test test-all test-python types train sample bench wheel clean
+.PHONY: help demo test test-all test-python types docs notebooks train sample bench wheel clean
 
 help:
 	@echo "make demo     train on the bundled digits, sample, reconstruct and export: minutes"
@@ -15,6 +15,8 @@ help:
 	@echo "make test-all run those that take long, too"
 	@echo "make test-python PY=3.12   run them on that Python, in an environment of its own"
 	@echo "make types    check the type annotations of the public API"
+	@echo "make docs     build the documentation in build/site"
+	@echo "make notebooks   run the tutorials and keep their outputs"
 	@echo "make train    train on DATASET ($(DATASET)), which needs its data or a network"
 	@echo "make sample   draw a grid from the newest model"
 	@echo "make bench    measure speed and memory, in half an hour; Fashion-MNIST is needed"
@@ -57,6 +59,18 @@ test-python:
 
 types: $(VENV)/installed
 	$(BIN)/python -m mypy keras_capsule_poe
+
+$(VENV)/docs-installed: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --no-compile --editable '.[docs]'
+	@touch $@
+
+# Strict: a broken link or reference is an error. Notebooks are not executed.
+docs: $(VENV)/docs-installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@echo "Built build/site. To read it: python3 -m http.server -d build/site"
+
+notebooks: $(VENV)/docs-installed
+	$(BIN)/python -m jupytext --to ipynb --set-kernel python3 --execute docs/tutorials/*.py
 
 train: $(VENV)/installed
 	$(CAPSPOE) train --dataset $(DATASET)

@@ -41,7 +41,8 @@ class TrainCommand(click.Command):
         return super().parse_args(context, args)
 
     def get_params(self, context):
-        model, recipe = context.meta["model"], context.meta["recipe"]
+        # The documentation builds a context without parsing arguments.
+        model, recipe = context.meta.get("model", registry.DEFAULT), context.meta.get("recipe")
         known = registry.names()
         chosen = [
             click.Option(

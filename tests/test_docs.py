@@ -12,11 +12,12 @@ from click.testing import CliRunner
 
 from keras_capsule_poe.data.sources.composed import find_composed
 from keras_capsule_poe.families import get, names
+from keras_capsule_poe.training.config import read_toml
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "keras_capsule_poe"
 PAGES = ("README.md", "CONTRIBUTING.md", "saved_models/README.md")
-DOCS = sorted([*(ROOT / page for page in PAGES), *ROOT.glob("docs/*.md")])
+DOCS = sorted([*(ROOT / page for page in PAGES), *ROOT.glob("docs/**/*.md")])
 SOURCES = [
     *PACKAGE.rglob("*.py"),
     *ROOT.glob("cli/**/*.py"),
@@ -24,9 +25,10 @@ SOURCES = [
     *ROOT.glob("benchmarks/research/theory/*.py"),
 ]
 # Names of others.
-FOREIGN = {"TFDS_DATA_DIR", "Tensor", "KERAS_BACKEND", "keras", "pip", "pytest", "tf"} | set(
-    dir(builtins)
-)
+FOREIGN = set(
+    "TFDS_DATA_DIR Tensor KERAS_BACKEND keras pip pytest tf einsum tile map_fn sha256sum History "
+    "MultiWorkerMirroredStrategy".split()
+) | set(dir(builtins))
 OPTION = r"(?<![\w-])--[a-z][a-z-]+"
 # A benchmark and what it is given, which may go on in the next line of its paragraph.
 SCRIPT = re.compile(r"(benchmarks/[\w/]+\.py)((?:[^`\n]|\n(?![\n`p]))*)")
@@ -110,13 +112,13 @@ def prose(path):
 
 def is_file(name, path):
     """Whether there is such a file or folder, as a reader of the document `path` looks for it."""
-    below = (ROOT, path.parent, PACKAGE, PACKAGE / "core")
+    below = (ROOT, path.parent, PACKAGE, PACKAGE / "core", PACKAGE / "models" / "capsnet")
     return any((root / name).exists() for root in below)
 
 
 def is_defined(name, defined):
     """Whether a dotted name is a module, something in one, or a member of a class."""
-    name = name.removeprefix("keras_capsule_poe.")
+    name = name.removeprefix("keras_capsule_poe.").removeprefix("kcp.")
     *owner, last = name.split(".")
     if name in defined.names or not owner:
         return name in defined.names or hasattr(keras.layers, name)
@@ -152,7 +154,7 @@ def options():
     """Every option in the help of any command."""
     from keras_capsule_poe.cli.main import main
 
-    known = {"--dataset"}
+    known = {"--dataset", "--version", "--data-dir"}
     calls = [[command] for command in main.list_commands(None)]
     for arguments in [*calls, *(["train", "--model", name] for name in names())]:
         shown = CliRunner().invoke(main, [*arguments, "--help"]).output
@@ -180,7 +182,7 @@ def test_links_lead_somewhere(path):
 
 def test_the_table_of_packages_is_the_one_that_is_tested():
     table = {}
-    text = (ROOT / "docs/architecture.md").read_text().partition("## Public API")[0]
+    text = (ROOT / "docs/explanation/architecture.md").read_text().partition("## Public API")[0]
     for line in text.splitlines():
         cells = [re.findall(r"`([\w.]+?)/?`", cell) for cell in line.split("|")]
         if len(cells) == 5 and cells[1]:
@@ -192,9 +194,47 @@ def test_the_table_of_packages_is_the_one_that_is_tested():
 
 def test_the_readme_s_classifier_is_as_written():
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    for block in blocks:
-        compile(block, "README.md", "exec")
     (shown,) = (block for block in blocks if "RoutingLayer(" in block)
     values = {}
     exec(shown, values)
     assert values["model"].output_shape == (None, 10)
+
+
+def python_blocks():
+    for path in DOCS:
+        for number, block in enumerate(re.findall(r"```python\n(.*?)```", path.read_text(), re.S)):
+            name = f"{path.relative_to(ROOT)}-{number}"
+            # Blocks about a model that a reader has trained, or that go on from another one.
+            alone = "saved_models/" not in block and "model.fit(x)  #" not in block
+            marks = () if alone else pytest.mark.skip("needs a model of the reader")
+            yield pytest.param(
+                block, id=name, marks=(pytest.mark.long, *([marks] if marks else []))
+            )
+
+
+@everywhere
+def test_python_in_pages_compiles(path):
+    for block in re.findall(r"```python\n(.*?)```", path.read_text(), re.S):
+        compile(block, str(path), "exec")
+
+
+@pytest.mark.filterwarnings("ignore::keras_capsule_poe.errors.TrainingWarning")
+@pytest.mark.parametrize("block", list(python_blocks()))
+def test_python_in_pages_runs(block, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block, "page", "exec"), {})
+
+
+def test_each_setting_has_a_meaning():
+    meanings = read_toml(ROOT / "docs/reference/settings.toml")
+    fields = {
+        field
+        for family in map(get, names())
+        for section in family.sections.values()
+        for field in vars(section())
+    }
+    assert set(meanings) == fields
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().split()) <= 900

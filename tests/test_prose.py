@@ -36,7 +36,7 @@ def above(prose, path):
 
 
 def test_our_docstrings_and_pages_pass(prose, capsys):
-    paths = ("keras_capsule_poe", "cli", "tools", "CONTRIBUTING.md")
+    paths = ("keras_capsule_poe", "cli", "tools", "CONTRIBUTING.md", "README.md", "docs")
     status = prose["main"](["--list", "5", *(str(ROOT / path) for path in paths)])
     printed = capsys.readouterr().out
     assert status == 0, printed

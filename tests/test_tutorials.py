@@ -1,5 +1,6 @@
 """The tutorials run from top to bottom, and each picture and number comes from a cell."""
 
+import json
 import re
 from pathlib import Path
 
@@ -37,3 +38,19 @@ def test_it_runs_from_top_to_bottom(path, tmp_path, monkeypatch, capsys):
         if is_code:
             exec(compile(text, path.name, "exec"), names)
     assert capsys.readouterr().out.strip()
+
+
+@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+def test_the_notebook_is_that_of_the_script(path):
+    """Rejects a notebook that was not made again, or that was not run."""
+    notebook = json.loads(path.with_suffix(".ipynb").read_text())
+    found = [
+        (cell["cell_type"] == "code", "".join(cell["source"]).strip()) for cell in notebook["cells"]
+    ]
+    assert found == [
+        (is_code, text.strip() if is_code else re.sub(r"^# ?", "", text.strip(), flags=re.M))
+        for is_code, text in cells(path)
+    ]
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert all(cell["execution_count"] for cell in code)
+    assert any("image/png" in output.get("data", {}) for cell in code for output in cell["outputs"])

@@ -148,7 +148,7 @@ class VariationalBaseline(FeatureModel):
         hidden = hidden_width(self.parameters, size, self.code)
         model = VariationalAutoencoder(size, hidden, self.code, self.seed)
         model.compile(keras.optimizers.Adam(RATE), jit_compile=False)
-        budget = _Budget(self.seconds, self.steps)
+        budget = Budget(self.seconds, self.steps, RATE)
         stream = batches(features, batch_size=BATCH, seed=self.seed, epochs=_EPOCHS)
         stream = stream.map(lambda x: (x - self._mean) / self._unit)
         model.fit(stream, shuffle=False, verbose=0, callbacks=[budget])
@@ -233,12 +233,12 @@ def gaussian_divergence(mean, log_variance):
     return ops.sum(ops.square(mean) + ops.exp(log_variance) - log_variance - 1, axis=-1) / 2
 
 
-class _Budget(keras.callbacks.Callback):
-    """Stop training when time or steps run out, with a cosine learning rate."""
+class Budget(keras.callbacks.Callback):
+    """Stop training when time or steps run out, with a cosine learning rate from `rate`."""
 
-    def __init__(self, seconds, steps):
+    def __init__(self, seconds, steps, rate):
         super().__init__()
-        self.seconds, self.steps = seconds, steps
+        self.seconds, self.steps, self.rate = seconds, steps, rate
         self.began, self.elapsed, self.done = None, 0.0, 0
 
     def on_train_batch_end(self, batch, logs=None):
@@ -246,7 +246,7 @@ class _Budget(keras.callbacks.Callback):
         self.began = self.began or time.perf_counter()
         self.done, self.elapsed = self.done + 1, time.perf_counter() - self.began
         spent = min(max(self.elapsed / self.seconds, self.done / self.steps), 1)
-        self.model.optimizer.learning_rate = RATE * (1 + np.cos(np.pi * spent)) / 2
+        self.model.optimizer.learning_rate = self.rate * (1 + np.cos(np.pi * spent)) / 2
         self.model.stop_training = spent == 1
 
 

@@ -95,9 +95,9 @@ _BASELINE = {"network": "cnn", "units": 328, "max_pooling": False}
 RECIPES = {
     name: Recipe(text, {"capsnet": settings})
     for name, text, settings in (
-        ("paper", "the network of Sabour et al., as the paper has it", {}),
-        ("official", "the same, as their code has it", _OFFICIAL),
-        ("small", "a tenth of it", _SMALL),
+        ("paper", "CapsNet of Sabour et al., as in the text of the paper", {}),
+        ("official", "CapsNet as in the published code: another loss, and a bias", _OFFICIAL),
+        ("small", "CapsNet with a quarter of the parameters, trains in minutes", _SMALL),
         ("efficient", "Efficient-CapsNet, routing by self-attention", _EFFICIENT),
         ("shared", "maps that all places share, k-means routing, no decoder", _SHARED),
         ("baseline", "the convolutional network that the paper compares with", _BASELINE),

@@ -172,24 +172,24 @@ _PAPER = {
 _AFFINE = {**_PAPER, "encoder": {**_PAPER["encoder"], "use_bias": True, "bias_rate": 0.3}}
 
 RECIPES = {
-    "generation": Recipe("experts compete for whole images: single capsules generate"),
+    "generation": Recipe("experts compete for whole images, and single capsules draw images"),
     "representation": Recipe(
         "all capsules code every image, for reconstruction and classification", _REPRESENTATION
     ),
     "detail": Recipe(
-        "more and larger capsules with an amplitude: codes keep more of each image, and training "
-        "takes up to twice the time",
+        "more and larger capsules with an amplitude: codes keep more of an image, and training "
+        "takes twice as long",
         _DETAIL,
     ),
     # Only the units of the learning rates differ from the paper.
     "paper": Recipe(
-        "its plain form, without centring, competition and whitening: whole codes are decoded "
-        "well, single capsules draw little",
+        "the model as printed in the paper: whole codes are decoded well, single capsules draw "
+        "little",
         _PAPER,
     ),
     "affine": Recipe(
-        "the plain form, its experts with a bias each: they tell images from negatives, and draw "
-        "little",
+        "the model of the paper with expert biases, which separate images from negatives; single "
+        "capsules draw little",
         _AFFINE,
     ),
 }

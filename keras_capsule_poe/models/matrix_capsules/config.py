@@ -103,9 +103,9 @@ _OFFICIAL = {
 RECIPES = {
     name: Recipe(text, {"matrix": settings})
     for name, text, settings in (
-        ("small", "the small network of Hinton et al., 68,618 parameters for stereo pairs", _SMALL),
-        ("paper", "their large one, of 316,650", _PAPER),
-        ("official", "the same, as their code has it", _OFFICIAL),
+        ("small", "small network of Hinton et al., 68,618 parameters for stereo images", _SMALL),
+        ("paper", "large network of Hinton et al., 316,650 parameters", _PAPER),
+        ("official", "large network as in the published code, not trained here", _OFFICIAL),
     )
 }
 

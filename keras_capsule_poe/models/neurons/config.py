@@ -156,10 +156,12 @@ _MIXTURE = {
 }
 
 RECIPES = {
-    "held": Recipe("each image keeps its own routing: capsules compete for whole images"),
-    "latent": Recipe("each part has one parent, which is inferred", {"experts": _LATENT}),
+    "held": Recipe("routing is found from each image and kept along its chain, as in the paper"),
+    "latent": Recipe(
+        "each part of an image has one parent capsule, a random variable", {"experts": _LATENT}
+    ),
     "mixture": Recipe(
-        "each image has one capsule, which is inferred; exact maximum likelihood",
+        "each image has one capsule; likelihood, gradient and samples are exact",
         {"primary": {"target_length": 1.2}, "experts": _MIXTURE},
     ),
     "boltzmann": Recipe(

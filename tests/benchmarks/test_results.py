@@ -1,0 +1,72 @@
+"""The results pages have the tables of the kept rows, and no number that was typed by hand."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import results
+
+sys.path.pop(0)
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(results.PAGES.glob("*.md"))
+TEXT = "Text.\n\n<!-- table: signs -->\nold\n<!-- end -->\n"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_a_page_has_the_tables_of_its_rows(path):
+    text = path.read_text()
+    assert results.filled(text) == text
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_no_measured_number_is_typed(path):
+    """Rejects decimals and percentages outside of generated tables."""
+    text = re.sub(r"`[^`]*`", "", results.BLOCK.sub("", path.read_text()))
+    # The threshold of the confident fraction and of a correlation, an amplitude, a range that
+    # a picture shows, and the section of a paper are settings.
+    allowed = {"0.9", "0.7", "1.5", "0.25", "5.1"}
+    assert set(re.findall(r"\d+\.\d+|\d+%", text)) <= allowed
+
+
+def test_all_rows_have_a_source():
+    assert not results.stale()
+    for name, source in json.loads((results.ROWS / "sources.json").read_text()).items():
+        assert set(source) == {"command", "commit", "date", "sha256"}, name
+        script = re.search(r"benchmarks/[\w/]+\.py", source["command"])
+        assert source["command"] == "make bench" or (ROOT / script[0]).exists()
+
+
+def test_each_table_is_on_one_page():
+    shown = [name for path in PAGES for _, name, _ in results.BLOCK.findall(path.read_text())]
+    assert sorted(shown) == sorted(results.TABLES)
+
+
+def test_a_table_replaces_what_was_there():
+    once = results.filled(TEXT)
+    assert "old" not in once and "| affine |" not in once and "`affine`" in once
+    assert results.filled(once) == once
+
+
+def test_rows_that_changed_are_stale(monkeypatch, tmp_path):
+    rows = tmp_path / "rows"
+    for name in {file for _, *files in results.TABLES.values() for file in files}:
+        (rows / name).parent.mkdir(parents=True, exist_ok=True)
+        (rows / name).write_bytes((results.ROWS / name).read_bytes())
+    (rows / "sources.json").write_bytes((results.ROWS / "sources.json").read_bytes())
+    monkeypatch.setattr(results, "ROWS", rows)
+    assert not results.stale()
+    (rows / "cd_step.json").write_text("{}")
+    assert results.stale() == ["cd_step.json"]
+
+
+@pytest.mark.parametrize("dataset", results.DATASETS)
+def test_claims_have_three_seeds(dataset):
+    rows = results.read(f"claims/{dataset}.json")
+    for name in results.CLAIMS:
+        first, *others = (rows[f"{dataset}-{seed}-{name}"]["prior"] for seed in range(3))
+        assert all(other != first for other in others)
