@@ -196,14 +196,17 @@ LADDER = {
 }
 
 
+def ladder_name(name):
+    """Return the name of a row with the terms that settings have now."""
+    for old, new in {"frames": "whitening", "poles": "expert biases", "scale": "sum"}.items():
+        name = name.replace(old, new)
+    return name
+
+
 def ladder(dataset):
     """What each departure from the paper's plain form is worth."""
     rows = read(f"ladder/{dataset}/ladder.json")
-    lines = [
-        [name.replace("poles", "expert biases"), *of_seeds(seeds, LADDER)]
-        for name, seeds in rows.items()
-        if seeds
-    ]
+    lines = [[ladder_name(name), *of_seeds(seeds, LADDER)] for name, seeds in rows.items() if seeds]
     return table(["row", "seeds", *LADDER.values()], lines)
 
 
@@ -498,7 +501,7 @@ def _ladder_chart(plt):
         found = [[row["prior_recognised"] for row in rows[name].values()] for name in names]
         groups.append((title, [np.mean(f) for f in found], [np.std(f, ddof=1) for f in found]))
     figure, axes = plt.subplots(figsize=(7.5, 4.5))
-    _bars_of(axes, names, groups)
+    _bars_of(axes, [ladder_name(name) for name in names], groups)
     axes.set_xlabel("draws of single capsules that are classified confidently (3 seeds)")
     return figure
 
@@ -533,7 +536,9 @@ def _cd_step_chart(plt):
     forms = list(dict.fromkeys(row["form"] for row in rows))
     figure, axes = plt.subplots(figsize=(6.5, 3.8))
     for form, style in zip(forms, ("--", "-.", ":", "-")):
-        found = [(row["images"], row["ms"]) for row in rows if row["form"] == form and row["ms"]]
+        found = [
+            (row["images"], row["ms"]) for row in rows if row["form"] == form and row.get("ms")
+        ]
         colour = COLOURS[1] if form == "ours" else INK
         axes.loglog(*zip(*found), style, marker="o", color=colour, label=form)
     axes.set(xlabel="images in a batch", ylabel="ms for one step")

@@ -5,7 +5,7 @@ It has as many parameters as all parts of the model, and trains for as long as a
 codes of training images, as single capsules are drawn. Its settings were chosen with --held-out.
 
 Usage: python benchmarks/research/vae.py MODEL_DIR [--held-out] [--code N ...] [--beta B ...]
-           [--rate R ...] [--samples N] [--seconds S] [--json FILE]
+           [--rate R ...] [--samples N] [--steps N] [--json FILE]
 """
 
 import argparse
@@ -95,13 +95,13 @@ def hidden_units(parameters, image_shape, code):
     return max(1, 1 + round((parameters - one) / (two - one)))
 
 
-def fitted(images, parameters, seconds, code=CODE, beta=BETA, rate=RATE, seed=0):
-    """Train on images for some seconds, and return the model and a record of the training."""
+def fitted(images, parameters, seconds, code=CODE, beta=BETA, rate=RATE, seed=0, steps=10**6):
+    """Train on images for some seconds or steps. Return the model and the budget that it used."""
     keras.utils.set_random_seed(seed)
     hidden = hidden_units(parameters, images.shape[1:], code)
     model = ConvolutionalVAE(images.shape[1:], hidden, code, beta, seed)
     model.compile(keras.optimizers.Adam(rate), jit_compile=False)
-    budget = Budget(seconds, 10**6, rate)
+    budget = Budget(seconds, steps, rate)
     stream = batches(images, batch_size=BATCH, seed=seed, epochs=10**6)
     model.fit(stream, shuffle=False, verbose=0, callbacks=[budget])
     about = {"parameters": model.count_params(), "seconds": budget.elapsed, "steps": budget.done}
@@ -151,11 +151,13 @@ def main():
     parser.add_argument("--beta", nargs="+", type=float, default=[BETA])
     parser.add_argument("--rate", nargs="+", type=float, default=[RATE])
     parser.add_argument("--samples", type=int, default=10_000)
-    parser.add_argument("--seconds", type=float, help="default: as long as the model took")
+    parser.add_argument("--steps", type=int, help="default: as long as the model took")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     data = load_run_data(args.model)
-    seconds = args.seconds or training_seconds(args.model)
+    limits = {"seconds": 1e9, "steps": args.steps}
+    if args.steps is None:
+        limits = {"seconds": training_seconds(args.model)}
     parameters = load_model(args.model).count_params()
     judge = evaluation_classifier(data.train)
     seen = data.held_out if args.held_out else data.test
@@ -163,7 +165,8 @@ def main():
     real, _ = judge(seen.images[:samples])
     rows = {}
     for code, beta, rate in itertools.product(args.code, args.beta, args.rate):
-        model, about = fitted(data.train.images, parameters, seconds, code, beta, rate)
+        options = {"code": code, "beta": beta, "rate": rate}
+        model, about = fitted(data.train.images, parameters, **limits, **options)
         name = f"code {code}, beta {beta:g}, rate {rate:g}"
         rows[name] = judged(model, data.train.images, real, samples, code, judge)
         for domain, row in rows[name].items():

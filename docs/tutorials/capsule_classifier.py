@@ -16,8 +16,8 @@ x_test, y_test = digits.test.images, digits.test.labels
 # %% [markdown]
 # ## Train
 #
-# `from_recipe` builds a network with the settings of a named recipe. Labels are integers or one-hot rows. The loss is part of the model: margin loss
-# and the reconstruction error of the decoder.
+# `from_recipe` builds the network of a preset (a named set of settings, also called recipe). Labels are integers or one-hot rows. The loss is part of
+# the model: margin loss and the reconstruction error of the decoder.
 
 # %%
 model = kcp.CapsNet.from_recipe("small", (28, 28, 1), 10)
@@ -37,8 +37,8 @@ model.encode(x_test[:5])["capsules"].shape
 # %% [markdown]
 # ## Baselines
 #
-# The same network without routing (uniform coupling coefficients), and a convolutional network with as many parameters. `kcp.train` runs the
-# recipe as `capspoe train` does.
+# The same network without routing (uniform coupling coefficients), and a convolutional network with as many parameters. `kcp.train` also uses
+# the preset's augmentation and schedule of learning rates, so the routed network is trained again.
 
 # %%
 settings = {"model": "capsnet", "recipe": "small", "epochs": 6, "batch_size": 32, "verbose": 0}
@@ -55,7 +55,7 @@ for name, each in [("routing", routed), ("uniform", uniform), ("no capsules", co
 # %% [markdown]
 # ## Is the difference more than chance?
 #
-# McNemar's test counts the test images that only one of two models classifies rightly. A large p-value means that the difference may be chance.
+# McNemar's test counts the test images that only one of two models classifies rightly. A large p-value means that the difference may be chance. It does not prove that there is none.
 # One seed and few test images say little: train with several seeds before you conclude anything.
 
 # %%

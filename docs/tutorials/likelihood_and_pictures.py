@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Restricted Boltzmann machines, expert neurons and expert capsules compared
 #
-# All three are products of experts, trained by contrastive divergence. They can be compared in two ways: by the likelihood of test images, and by
+# All three are products of experts. They can be compared in two ways: by the likelihood of test images, and by
 # the pictures that they draw. Likelihoods are comparable only if they are densities of the same variables.
 
 # %%
@@ -22,8 +22,8 @@ for hidden in (4, 16):
     print(f"{hidden:3} hidden units: {found['nats']:.1f} nats per image")
 
 # %% [markdown]
-# For larger machines log Z is estimated by annealed importance sampling in both directions. The two estimates bracket log Z if they are close. This
-# machine has the same binary pixels as the two above, so their nats can be compared.
+# For larger machines log Z is estimated by annealed importance sampling in both directions. The closer
+# the two estimates are, the more reliable they are. This machine has the same binary pixels as the two above, so their nats can be compared.
 
 # %%
 machine = kcp.train("digits", model="rbm", recipe="small", hidden=100, verbose=0)
@@ -35,8 +35,8 @@ machine.plot_samples(20)
 # %% [markdown]
 # ## Expert neurons and expert capsules
 #
-# Both model the primary capsules of an autoencoder. The mixture of expert neurons has an exact density. These nats are those of real numbers, so they
-# cannot be compared with the nats of binary pixels above.
+# Both model the primary capsules of an autoencoder. The mixture of expert neurons has an exact density. Its nats are log densities of continuous
+# variables, so they cannot be compared with the nats of binary pixels above.
 
 # %%
 small = {"autoencoder": {"filters": 32}}
@@ -52,7 +52,7 @@ capsules.plot_samples()
 
 # %% [markdown]
 # The density of capsules is relative to a reference distribution, here a Gaussian with the second moments of the data. Its log Z is estimated by
-# annealing. A value near zero says that the experts, with averaged coupling coefficients, add little to the Gaussian: the good samples above come from
+# annealing. A value near zero says that the experts, with averaged coupling coefficients, add little to the Gaussian. So the samples of `capsules` come from
 # routing and from the decoder, not from this density.
 
 # %%

@@ -3,7 +3,7 @@
 #
 # A product of expert capsules learns without labels. Each capsule becomes an expert for one kind of image: it encodes such images, and it
 # generates new ones. This tutorial trains a model on small pictures of digits, looks inside, and then loads a larger model that comes with the
-# package. No GPU and no network is needed.
+# package. You need neither a GPU nor an internet connection.
 
 # %%
 import numpy as np
@@ -14,7 +14,7 @@ import keras_capsule_poe as kcp
 # ## Train
 #
 # The model takes images (N, H, W) or (N, H, W, C), as bytes or as floats in [0, 1]. The constructor takes settings, or the name of a recipe. `fit`
-# trains the parts one after another: an autoencoder, an encoder of capsules, and a decoder. This takes one to three minutes.
+# trains three parts one after another: an autoencoder, a capsule encoder, and a capsule decoder. This takes one to three minutes.
 
 # %%
 digits = kcp.data.load_images("digits")
@@ -26,8 +26,8 @@ model = kcp.ProductOfExpertCapsules(capsules=10, seed=0)
 history = model.fit(x)
 
 # %% [markdown]
-# `fit` returns a Keras `History` for each stage. The relative error of held-out images says how much of the variance is lost: 1 means that nothing
-# was learned, 0 is perfect.
+# `fit` returns a Keras `History` for each part. The relative error is the squared error of held-out images, divided by their variance: of pixels
+# for the autoencoder, of features for the capsules. 1 means that nothing was learned, 0 is perfect.
 
 # %%
 for stage, found in history.items():
@@ -42,7 +42,7 @@ for stage, found in history.items():
 model.plot_samples()
 
 # %% [markdown]
-# The *prior* above is the paper's plain Gaussian over all directions of a capsule. The *posterior* only uses directions that training images have.
+# The *prior* above draws a capsule from the paper's plain Gaussian. The *posterior* is a mixture of Gaussians, fitted to the codes of training images.
 
 # %%
 model.plot_samples(domain="posterior")
@@ -54,7 +54,8 @@ samples
 # %% [markdown]
 # ## Encode and decode
 #
-# `encode` gives the capsules of each image, their probabilities (the length of each capsule), and the free energy in nats.
+# `encode` gives the capsules of each image, their probabilities (the length of each capsule), and the free energy: the lower it is, the more
+# probable the image.
 
 # %%
 codes = model.encode(x_test)
@@ -67,7 +68,8 @@ codes
 winner = codes.winners
 for capsule in range(10):
     counts = np.bincount(labels[winner == capsule], minlength=10)
-    print(f"capsule {capsule}: {counts.sum():3} images, mostly the digit {counts.argmax()}")
+    if counts.sum():
+        print(f"capsule {capsule}: {counts.sum():3} images, mostly the digit {counts.argmax()}")
 
 # %%
 model.plot_reconstructions(x_test[:12])
