@@ -70,7 +70,7 @@ docs: $(VENV)/docs-installed
 	@echo "Built build/site. To read it: python3 -m http.server -d build/site"
 
 notebooks: $(VENV)/docs-installed
-	$(BIN)/python -m jupytext --to ipynb --set-kernel python3 --execute docs/tutorials/*.py
+	$(BIN)/python tools/notebooks.py
 
 train: $(VENV)/installed
 	$(CAPSPOE) train --dataset $(DATASET)

@@ -78,6 +78,8 @@ def evaluate(
     for other in also:
         runs.append(metrics.measured(metrics.load_subject(find_model(other), *load), *options))
     shown = metrics.show(runs)
+    if not (limit or crops or pairs or others or also):
+        metrics.keep(folder, runs[0])
     metrics.write(json_path, runs[0] if len(runs) == 1 else {"runs": runs})
     if page:
         from keras_capsule_poe.cli.report import write_page

@@ -12,7 +12,7 @@ from keras_capsule_poe.cli.options import (
     place_checker,
     seed_option,
 )
-from keras_capsule_poe.cli.terminal import guarded, with_tensorflow
+from keras_capsule_poe.cli.terminal import Working, guarded, with_tensorflow
 from keras_capsule_poe.errors import RunFailed
 
 # Options that some models' `density` takes.
@@ -68,7 +68,8 @@ def likelihood(model_dir, base, routing, temperatures, chains, images, json_path
     if not measured.has_likelihood(model):
         raise RunFailed(f"The model in {folder} has no likelihood. It is a {model.TITLE}.")
     data = load_run_data(folder, **places)
-    figures = measured.likelihood(model, data, images, temperatures, chains, seed, **named)
+    with Working("annealing"):
+        figures = measured.likelihood(model, data, images, temperatures, chains, seed, **named)
     click.echo(measured.likelihood_text(figures))
     if json_path:
         from keras_capsule_poe.io.records import write_json

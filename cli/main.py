@@ -1,5 +1,6 @@
 """`capspoe`, the command line for capsule models."""
 
+import difflib
 import importlib
 
 import click
@@ -31,6 +32,13 @@ class LazyGroup(click.Group):
         if name not in COMMANDS:
             return None
         return getattr(importlib.import_module(f"keras_capsule_poe.cli.{name}"), name)
+
+    def resolve_command(self, context, args):
+        name = args[0] if args else ""
+        near = difflib.get_close_matches(name, COMMANDS, n=2)
+        if name not in COMMANDS and near:
+            context.fail(f"There is no command {name!r}. Did you mean {' or '.join(near)}?")
+        return super().resolve_command(context, args)
 
     def format_commands(self, context, formatter):
         with formatter.section("Commands"):

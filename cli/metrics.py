@@ -1,5 +1,6 @@
 """Models with their test images, and their metrics, for `evaluate`, `compare` and `report`."""
 
+import contextlib
 import dataclasses
 import functools
 from pathlib import Path
@@ -9,6 +10,8 @@ from click.core import ParameterSource
 
 from keras_capsule_poe.cli.models import load_config, load_model, load_run_data, own_seconds
 from keras_capsule_poe.cli.options import NamedPath, place_checker
+from keras_capsule_poe.cli.terminal import Working
+from keras_capsule_poe.errors import CapspoeError
 
 
 def image_options(function):
@@ -149,7 +152,10 @@ def measured(subject, seed, samples, baselines, vae_seconds, probe_images, pairs
     options = {"baselines": baselines, "vae_seconds": seconds, "found": subject.predictions_if_any}
     notes = {"crops": {"of_each_image": len(OFFSETS)}} if subject.crops else {}
     notes |= {"side_by_side": {"images_a_pair": 2}} if pairs else {}
-    return notes | measure(subject.model, subject.data, samples, probe_images, seed, **options)
+    with Working() as progress:
+        options["progress"] = progress
+        found = measure(subject.model, subject.data, samples, probe_images, seed, **options)
+    return notes | found
 
 
 def compared(subjects):
@@ -214,6 +220,31 @@ def write(path, metrics):
     if path:
         write_json(path, metrics)
         click.echo(f"Wrote {path}")
+
+
+KEPT = "evaluation.json"
+
+
+def keep(folder, metrics):
+    """Keep the metrics of a model in its folder, for `capspoe report`."""
+    from keras_capsule_poe.io.records import digest, write_json
+    from keras_capsule_poe.pretrained import is_pretrained
+
+    if not is_pretrained(folder):
+        model = digest(folder / "model.keras")
+        # The metrics were shown, and a folder that cannot be written to is no error.
+        with contextlib.suppress(OSError, CapspoeError):
+            write_json(folder / KEPT, {"model": model, "metrics": metrics})
+
+
+def kept(folder):
+    """Return the metrics that were kept of the model of a folder, or {}."""
+    from keras_capsule_poe.io.records import digest, read_json
+
+    path = folder / KEPT
+    found = read_json(path) if path.exists() else {}
+    is_own = found.get("model") == digest(folder / "model.keras")
+    return found["metrics"] if is_own else {}
 
 
 def _side_by_side(model, data, folder):

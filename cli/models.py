@@ -18,6 +18,7 @@ def find_model(model_dir):
     """
     folder = _found(model_dir)
     check_outputs(folder)
+    click.echo(f"Model: {folder}{'' if model_dir else ', the newest'}", err=True)
     return folder
 
 

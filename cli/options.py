@@ -4,8 +4,12 @@ import os
 from pathlib import Path
 
 import click
+from click.shell_completion import CompletionItem
 
+# Data sets that the shell completes, beside prepared ones.
+BUILT_IN = ("digits", "mnist", "fashion_mnist", "viewpoints", "multimnist", "affnist")
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")
+FIGURES = (*PICTURES, ".pdf", ".svg")
 
 
 class NamedPath(click.Path):
@@ -17,12 +21,37 @@ class NamedPath(click.Path):
         return super().convert(value, parameter, context)
 
 
+class ModelPath(NamedPath):
+    """Path of a trained model, or the name of a pretrained one, completed by the shell."""
+
+    def shell_complete(self, context, parameter, incomplete):
+        from keras_capsule_poe.pretrained import pretrained_names
+
+        folders = [str(path.parent) for path in Path("saved_models").glob("*/model.keras")]
+        known = [name for name in (*pretrained_names(), *sorted(folders))]
+        found = [CompletionItem(name) for name in known if name.startswith(incomplete)]
+        return found or super().shell_complete(context, parameter, incomplete)
+
+
+class DatasetName(click.ParamType):
+    """Name or path of a data set, completed by the shell."""
+
+    name = "text"
+
+    def shell_complete(self, context, parameter, incomplete):
+        prepared = Path(os.environ.get("TFDS_DATA_DIR", "~/tensorflow_datasets")).expanduser()
+        folders = [path.name for path in prepared.glob("*") if path.is_dir()]
+        known = dict.fromkeys([*BUILT_IN, *sorted(folders)])
+        found = [CompletionItem(name) for name in known if name.startswith(incomplete)]
+        return found or [CompletionItem(incomplete, type="file")]
+
+
 def model_option(function):
     return click.option(
         "--model-dir",
         "--model",
         "model_dir",
-        type=NamedPath(file_okay=False, path_type=Path),
+        type=ModelPath(file_okay=False, path_type=Path),
         help="Folder of the trained model, or the name of a pretrained one: mnist, fashion_mnist.  "
         "[default: the newest in saved_models/]",
     )(function)
@@ -50,6 +79,39 @@ def out_option(default, kinds):
         )(function)
 
     return decorate
+
+
+def figure_options(function):
+    """Add the options for the look of a figure."""
+    for option in (
+        click.option(
+            "--plain",
+            is_flag=True,
+            help="Write the images alone, without labels. Not for PDF and SVG.",
+        ),
+        click.option(
+            "--theme",
+            type=click.Choice(["light", "dark"]),
+            default="light",
+            show_default=True,
+            help="Colours of the figure.",
+        ),
+        click.option(
+            "--cell",
+            type=click.FloatRange(0.05, 20),
+            default=0.6,
+            show_default=True,
+            help="Width of each image in inches.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def check_plain(out, plain):
+    """Raise if a picture without labels is to be a vector file."""
+    if plain and out.suffix.lower() not in PICTURES:
+        raise click.UsageError(f"--plain needs {' or '.join(PICTURES)}. Received: {out}")
 
 
 def data_options(function):

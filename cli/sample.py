@@ -5,8 +5,10 @@ from click.core import ParameterSource
 
 from keras_capsule_poe.cli.models import find_model, first_images, load_generative, load_run_data
 from keras_capsule_poe.cli.options import (
-    PICTURES,
+    FIGURES,
+    check_plain,
     data_options,
+    figure_options,
     model_option,
     out_option,
     seed_option,
@@ -17,14 +19,16 @@ from keras_capsule_poe.cli.terminal import guarded, import_tensorflow
 CHAINS = {"gibbs": "gibbs", "meanfield": "meanfield", "chain": "meanfield"}
 _CHAIN_COLUMNS = 12
 _CHAIN_ROWS = 8
+# Columns of a picture of one capsule.
+_CAPSULE_COLUMNS = 10
 # Options of chains only, and of all other modes only.
 _PLACES = ("data_dir", "manual_dir", "store")
 _OF_CHAINS = ("steps", "every", "burn_in", "start", *_PLACES)
-_OF_DRAWS = ("domain", "rows")
+_OF_DRAWS = ("domain", "rows", "capsule")
 
 
 @click.command()
-@out_option("grid.png", (*PICTURES, ".npz"))
+@out_option("grid.png", (*FIGURES, ".npz"))
 @model_option
 @click.option(
     "--mode",
@@ -35,6 +39,11 @@ _OF_DRAWS = ("domain", "rows")
     "--domain",
     metavar="NAME",
     help="Domain to sample from, in modes that have several.  [default: the first of the mode]",
+)
+@click.option(
+    "--capsule",
+    type=click.IntRange(min=0),
+    help="Show this capsule only, in mode single.",
 )
 @click.option(
     "--rows",
@@ -76,6 +85,7 @@ _OF_DRAWS = ("domain", "rows")
     show_default=True,
     help="Chains: start from noise or from test images.",
 )
+@figure_options
 @data_options
 @seed_option
 @guarded
@@ -84,6 +94,7 @@ def sample(
     model_dir,
     mode,
     domain,
+    capsule,
     rows,
     n,
     steps,
@@ -91,6 +102,9 @@ def sample(
     burn_in,
     start,
     seed,
+    plain,
+    cell,
+    theme,
     **places,
 ):
     """Generate images with a trained model.
@@ -114,10 +128,14 @@ def sample(
     """
     as_arrays = out.suffix.lower() == ".npz"
     _check_options(mode, start, as_arrays)
+    check_plain(out, plain)
     import_tensorflow()
-    from keras_capsule_poe.io.pictures import check_grid
+    from keras_capsule_poe.figures import chain_figure, plot_samples, save_figure
+    from keras_capsule_poe.io.pictures import check_grid, save_grid
+    from keras_capsule_poe.plotting import sample_rows
 
     folder = find_model(model_dir)
+    look = {"cell": cell, "theme": theme}
     model = load_generative(folder)
     known = [*model.modes, *model.CHAINS]
     if mode is not None and CHAINS.get(mode, mode) not in known:
@@ -130,19 +148,27 @@ def sample(
         n = n or (64 if as_arrays else _CHAIN_COLUMNS)
         if not as_arrays:
             check_grid(out, 2 + steps // every, n, model.image_shape)
-        content = _chain(model, as_arrays, test, n, steps, every, CHAINS[mode], seed, burn_in)
+        states = _chain(model, test, n, steps, every, CHAINS[mode], seed, burn_in)
+        if as_arrays:
+            _write_arrays(out, states)
+        elif plain:
+            save_grid(out, list(states["images"]))
+        else:
+            save_figure(out, chain_figure(states, **look), model.image_shape[1])
+    elif as_arrays:
+        drawn = model.sample(n or 64, seed, mode, domain, capsule)
+        # The arrays of an .npz have the name `capsule` for what `Samples` calls `index`.
+        _write_arrays(out, {"capsule" if k == "index" else k: v for k, v in drawn.items()})
     else:
-        from keras_capsule_poe import plotting as grids
-
-        if not as_arrays:
-            columns = model.modes[model.resolve_mode(mode, domain)[0]].columns
-            check_grid(out, rows, columns, model.image_shape)
-        content = (
-            _arrays(model.sample(n or 64, seed, mode, domain))
-            if as_arrays
-            else grids.sample_rows(model, rows, seed, mode, domain)
-        )
-    _write(out, content)
+        mode, domain = model.resolve_mode(mode, domain)
+        columns = model.modes[mode].columns if capsule is None else _CAPSULE_COLUMNS
+        check_grid(out, rows, columns, model.image_shape)
+        if plain:
+            save_grid(out, sample_rows(model, rows, seed, mode, domain, capsule, columns))
+        else:
+            which = {"mode": mode, "domain": domain, "capsule": capsule, "seed": seed}
+            figure = plot_samples(model, rows * columns, **which, **look)
+            save_figure(out, figure, model.image_shape[1])
     click.echo(f"Wrote {out}")
 
 
@@ -165,14 +191,14 @@ def _check_options(mode, start, as_arrays):
         received = f"--mode {mode}" if mode else "no --mode"
         raise click.UsageError(f"{option} needs --mode gibbs or meanfield. Received: {received}")
     if as_arrays:
-        for option in given("rows"):
+        for option in given("rows", "plain", "cell", "theme"):
             raise click.UsageError(f"{option} needs a picture. An .npz file holds --n images.")
     else:
         for option in given("n"):
             raise click.UsageError(f"{option} needs an .npz file. A picture has --rows rows.")
 
 
-def _chain(model, as_arrays, test, n, steps, every, kind, seed, burn_in):
+def _chain(model, test, n, steps, every, kind, seed, burn_in):
     """Return states of `n` chains that start from test images, or from noise without them."""
     from keras_capsule_poe import sampling as chain
 
@@ -183,23 +209,14 @@ def _chain(model, as_arrays, test, n, steps, every, kind, seed, burn_in):
     )
     states = chain.chain_arrays(model, x, steps, every, kind, seed, burn_in)
     click.echo(f"States after {', '.join(map(str, states['step']))} steps")
-    return states if as_arrays else list(states["images"])
+    return states
 
 
-def _arrays(samples):
-    """Return the arrays of an .npz of samples, in which `index` is called `capsule`."""
-    return {"capsule" if name == "index" else name: array for name, array in samples.items()}
-
-
-def _write(out, content):
-    """Write a dict of arrays as .npz, or rows of images as a picture."""
+def _write_arrays(out, arrays):
+    """Write a dict of arrays as .npz."""
     import numpy as np
 
     from keras_capsule_poe.io.atomic import atomic_write
-    from keras_capsule_poe.io.pictures import save_grid
 
-    if isinstance(content, dict):
-        with atomic_write(out, suffix=".npz") as temporary:
-            np.savez_compressed(temporary, **content)
-    else:
-        save_grid(out, content)
+    with atomic_write(out, suffix=".npz") as temporary:
+        np.savez_compressed(temporary, **arrays)

@@ -4,10 +4,12 @@ import contextlib
 import functools
 import os
 import re
+import shutil
 import signal
 import sys
 import tempfile
 import threading
+import time
 import warnings
 
 import click
@@ -115,6 +117,45 @@ def guarded(function, resumes=False):
 
 
 resumable = functools.partial(guarded, resumes=True)
+
+
+class Working:
+    """Context that shows on a terminal what a command does, and for how long it has done so.
+
+    Call it with a text to go on to the next step.
+    """
+
+    def __init__(self, text="working"):
+        self._text, self._shown = text, ""
+        self._began, self._ended = time.perf_counter(), threading.Event()
+        self._thread = threading.Thread(target=self._beat, daemon=True)
+
+    def __call__(self, text):
+        self._text, self._began = text, time.perf_counter()
+
+    def __enter__(self):
+        if sys.stderr is not None and sys.stderr.isatty():
+            self._thread.start()
+        return self
+
+    def __exit__(self, *error):
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+            self._draw("")
+            self._draw("")
+
+    def _beat(self):
+        while not self._ended.wait(0.5):
+            self._draw(f"{self._text}: {time.perf_counter() - self._began:.0f} s")
+
+    def _draw(self, text):
+        text = text[: shutil.get_terminal_size().columns - 1]
+        # If the terminal is gone, the command itself ends with a message.
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(f"\r{text:{len(self._shown)}}")
+            sys.stderr.flush()
+        self._shown = text
 
 
 def with_tensorflow(function):

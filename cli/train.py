@@ -98,6 +98,7 @@ from keras_capsule_poe.training.run import fix_threads
     help="Number of devices that share each batch: GPUs, `auto` for all GPUs, or parts of the "
     "processor for a trial. For several machines set TF_CONFIG.",
 )
+@click.option("-v", "--verbose", is_flag=True, help="Show all metrics, with a line per epoch.")
 @click.option("--fresh", is_flag=True, help="Start over instead of resuming.")
 @click.option("--tensorboard", is_flag=True, help="Write TensorBoard logs to MODEL_DIR/logs.")
 @click.option(
@@ -121,6 +122,7 @@ def train(
     fresh,
     tensorboard,
     dry_run,
+    verbose,
     **flags,
 ):
     """Train a model on images, stage by stage.
@@ -146,20 +148,22 @@ def train(
         return show_plan(run_config, data, devices.count(replicas))
     from keras_capsule_poe import training
     from keras_capsule_poe.cli.views import reporter
+    from keras_capsule_poe.training.progress import training_steps
 
     if run_config.deterministic:
         # Before TensorFlow starts its threads.
         fix_threads(click.echo)
     together = devices.start(replicas, click.echo)
-    with reporter(folder / "logs" if tensorboard else None) as shown:
+    shown = reporter(run_config, folder / "logs" if tensorboard else None, verbose)
+
+    def load():
+        data = load_data(run_config, data_dir, manual_dir, store, shown.note)
+        shown.steps = training_steps(run_config, len(data.train))
+        return data
+
+    with shown:
         training.train(
-            run_config,
-            folder,
-            lambda: load_data(run_config, data_dir, manual_dir, store, shown.note),
-            shown,
-            stage=stage,
-            fresh=fresh,
-            distribution=together,
+            run_config, folder, load, shown, stage=stage, fresh=fresh, distribution=together
         )
     if not together.is_chief:
         return
@@ -167,7 +171,7 @@ def train(
         return click.echo(f"Stopped after {stage}; the same command without --stage goes on.")
     from keras_capsule_poe.cli.views import show_results
 
-    show_results(folder, run_config.family)
+    show_results(folder, run_config.family, verbose)
 
 
 def _configuration(family, recipe, path, settings, flags):

@@ -1,17 +1,15 @@
 """Terminal output of `train` and `info`."""
 
-import contextlib
 import re
 import sys
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from keras_capsule_poe.training import Reporter
 from keras_capsule_poe.training.images import described
 from keras_capsule_poe.training.plan import plan
-from keras_capsule_poe.training.reporter import describe
+from keras_capsule_poe.training.progress import ProgressLine
+from keras_capsule_poe.training.reporter import duration
 
 
 def show_plan(config, data, replicas=1):
@@ -29,77 +27,43 @@ def show_plan(config, data, replicas=1):
     for name, stage in planned["stages"].items():
         line = f"  {name:18} {stage['epochs']} epochs, {stage['steps']} steps"
         if "seconds" in stage:
-            line += f" of {1000 * stage['step_seconds']:,.0f} ms: {_duration(stage['seconds'])}"
+            line += f" of {1000 * stage['step_seconds']:,.0f} ms: {duration(stage['seconds'])}"
         click.echo(line)
     if replicas > 1:
         click.echo(f"{replicas} replicas share each batch; the times are those of one.")
     click.echo(
-        f"About {_duration(planned['seconds'])} of training steps, measured on a few images; "
+        f"About {duration(planned['seconds'])} of training steps, measured on a few images; "
         "encoding the images and exporting come on top. "
         f"Memory so far: {planned['peak_bytes'] / 1e9:.1f} GB."
     )
 
 
-def _duration(seconds):
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+def reporter(config, log_dir=None, verbose=False):
+    """Return a `Reporter` for standard output: a line per stage on a terminal."""
+    if verbose or sys.stdout is None or not sys.stdout.isatty():
+        return Reporter(click.echo, log_dir, brief=not verbose)
+    stages = [stage.name for stage in config.stages]
+    return ProgressLine(stages, 1, log_dir=log_dir, notes=True)
 
 
-@contextlib.contextmanager
-def reporter(log_dir=None):
-    """Context that gives a `Reporter` for standard output."""
-    if sys.stdout is None or not sys.stdout.isatty():
-        yield Reporter(click.echo, log_dir)
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[shown]}"),
-    )
-    console = Console()
-    with Progress(*columns, console=console, transient=True) as progress:
-        yield _Bars(
-            progress, lambda line: console.print(line, highlight=False, markup=False), log_dir
-        )
+def show_results(folder, family, verbose=True):
+    """Print a verdict in words, and the files to look at; if verbose, all metrics as well."""
+    stages = _done(folder, family)
+    if verbose:
+        _show_metrics(stages)
+    for line in family.verdict({name: done["metrics"] for name, done in stages.items()}):
+        click.echo(line)
+    _show_files(folder, family, stages)
 
 
-class _Bars(Reporter):
-    """Reporter with a bar for the current epoch and a line for each finished one."""
-
-    SHOWN = ("loss", "free_energy", "update_size")
-
-    def __init__(self, progress, write, log_dir):
-        super().__init__(write, log_dir)
-        self.bars = progress
-        self.task = None
-
-    def step(self, stage, epoch, step, logs):
-        super().step(stage, epoch, step, logs)
-        if self.task is None:
-            steps = self._length[1]
-            self.task = self.bars.add_task(f"{stage} {epoch + 1}", total=steps, shown="")
-        shown = {name: logs[name] for name in self.SHOWN if name in logs}
-        self.bars.update(self.task, completed=step, shown=describe(shown))
-
-    def epoch(self, stage, epoch, metrics):
-        if self.task is not None:
-            self.bars.remove_task(self.task)
-            self.task = None
-        super().epoch(stage, epoch, metrics)
-
-
-def show_results(folder, family):
-    """Print the seconds and metrics of each stage, and the files to look at."""
+def _show_metrics(stages):
+    """Print the seconds and metrics of each stage."""
     from rich.console import Console
     from rich.table import Table
-
-    from keras_capsule_poe.serving import newest_version
 
     table = Table(box=None, pad_edge=False)
     for title in ("stage", "seconds", "results"):
         table.add_column(title)
-    stages = _done(folder, family)
     for stage, done in stages.items():
         figures = [
             f"{name} {value:.4g}"
@@ -108,6 +72,12 @@ def show_results(folder, family):
         ]
         table.add_row(stage, f"{done['seconds']:.0f}", ", ".join(figures))
     Console(soft_wrap=True).print(table)
+
+
+def _show_files(folder, family, stages):
+    """Print warnings of stages, unfinished stages, and the files to look at."""
+    from keras_capsule_poe.serving import newest_version
+
     for stage, done in stages.items():
         for complaint in done["metrics"].get("complaints", ()):
             click.echo(f"{stage}: {complaint}")

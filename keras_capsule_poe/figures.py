@@ -2,6 +2,7 @@
 
 import io
 import numbers
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,18 @@ from matplotlib.figure import Figure
 from keras_capsule_poe.core.numerics import one_of
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.errors import BadUse
-from keras_capsule_poe.plotting import reconstruction_rows, traversal
+from keras_capsule_poe.io.atomic import atomic_write
+from keras_capsule_poe.plotting import NAMES, reconstruction_rows, traversal
+from keras_capsule_poe.sampling import chain_arrays, start_from_images, start_from_noise
 
-__all__ = ["plot_capsule", "plot_reconstructions", "plot_samples", "plot_traversal"]
+__all__ = [
+    "plot_capsule",
+    "plot_chains",
+    "plot_filters",
+    "plot_reconstructions",
+    "plot_samples",
+    "plot_traversal",
+]
 
 # Background, text.
 THEMES = {"light": ("#ffffff", "#222222"), "dark": ("#15171a", "#e6e6e6")}
@@ -20,16 +30,9 @@ THEMES = {"light": ("#ffffff", "#222222"), "dark": ("#15171a", "#e6e6e6")}
 _MARGIN, _BLOCK, _GAP = 0.12, 0.35, 0.06
 _LABEL, _TITLE = 9, 11
 # A capsule of lower probability than this does not show in an image.
-_ACTIVE = 0.1
+ACTIVE = 0.1
 # Samples that describe a capsule's usual code.
 _TYPICAL = 256
-NAMES = {
-    "original": "original",
-    "whole_code": "whole code",
-    "one_capsule": "longest capsule",
-    "routing_off": "uniform routing",
-    "divergence_step": "one mean-field step",
-}
 
 
 class LabelledFigure(Figure):
@@ -39,6 +42,30 @@ class LabelledFigure(Figure):
         buffer = io.BytesIO()
         self.savefig(buffer, format="png", dpi=100, facecolor=self.get_facecolor())
         return buffer.getvalue()
+
+
+# Pixels along the longer side of a figure that matplotlib can draw.
+LARGEST = 60_000
+
+
+def save_figure(path, figure, image_width=None):
+    """Write a figure to a file atomically; the file ending sets the format.
+
+    Args:
+        path: Path of a file.
+        figure: `LabelledFigure`, or another matplotlib figure.
+        image_width: Integer, the pixels of an image in a row, to scale images by whole numbers.
+    """
+    dpi = 100.0
+    if image_width and getattr(figure, "cell", None):
+        dpi = image_width * max(1, round(100 * figure.cell / image_width)) / figure.cell
+    if dpi * max(figure.get_size_inches()) > LARGEST:
+        raise BadUse(
+            f"A figure of {figure.get_size_inches().max():.0f} inches is too large for {path}. "
+            "Ask for fewer images, or for smaller ones"
+        )
+    with atomic_write(path, suffix=Path(path).suffix) as temporary:
+        figure.savefig(temporary, dpi=dpi, facecolor=figure.get_facecolor())
 
 
 def image_figure(blocks, title=None, cell=0.6, theme="light"):
@@ -65,6 +92,7 @@ def image_figure(blocks, title=None, cell=0.6, theme="light"):
     height = head + sum(size[1] for size, _, _ in sizes) + sum(above)
     height += _BLOCK * (len(blocks) - 1) + _MARGIN
     figure = LabelledFigure(figsize=(width, height), facecolor=paper)
+    figure.cell = cell
     if title:
         place = {"x": _MARGIN / width, "y": 1 - _MARGIN / height, "ha": "left", "va": "top"}
         figure.text(s=title, fontsize=_TITLE, color=ink, parse_math=False, **place)
@@ -226,7 +254,7 @@ def plot_traversal(
         )
     if image is None:
         capsule = 0 if capsule is None else capsule
-        code, order = _typical(model, capsule)
+        code, order = usual_code(model, capsule)
         what = f"Capsule {capsule} alone, around its usual code"
     else:
         image = np.asarray(image)
@@ -235,10 +263,110 @@ def plot_traversal(
         p = found.probabilities[0]
         capsule = int(p.argmax()) if capsule is None else capsule
         _check_active(model, capsule, p)
-        code, order = found.capsules[0], _typical(model, capsule)[1]
+        code, order = found.capsules[0], usual_code(model, capsule)[1]
         what = f"Capsule {capsule} of an image, probability {p[capsule]:.2f}"
     block = _traversals(model, code, capsule, order[:dimensions], steps, span)
     return image_figure([(*block, None)], what, cell, theme)
+
+
+def plot_filters(
+    model: Any,
+    n: int | None = None,
+    *,
+    capsule: int | None = None,
+    cell: float = 0.6,
+    theme: str = "light",
+) -> Any:
+    """Return a figure of what each hidden neuron does to an image.
+
+    A filter is the image with the neuron on minus the image with the neuron off, all other
+    neurons at their usual values. Grey is no change, bright is brighter. Each filter is scaled to
+    its own largest change. The neurons with the largest effect come first.
+
+    Args:
+        model: `GenerativeModel` of neurons, such as `ImageBoltzmannMachine`.
+        n: Integer, the number of neurons. None: at most 64.
+        capsule: Integer, show the neurons of this capsule. None: of capsule 0.
+        cell, theme: See `plot_samples`.
+
+    Returns:
+        `matplotlib.figure.Figure`.
+
+    Raises:
+        BadUse: If the model has no neurons, or the capsule does not exist.
+    """
+    if model.CODES != "cube":
+        raise BadUse(f"`model` must be a model of neurons. Received: {type(model).__name__}")
+    capsule = 0 if capsule is None else capsule
+    _check_capsule(model, capsule)
+    code, _ = usual_code(model, capsule)
+    codes = np.tile(code, (2, model.dim, 1, 1))
+    each = np.arange(model.dim)
+    codes[0, each, capsule, each], codes[1, each, capsule, each] = 1, 0
+    on, off = np.split(model.decode(codes.reshape(-1, *code.shape)).images, 2)
+    effect = on - off
+    size = np.abs(effect).max(axis=(1, 2, 3))
+    chosen = np.argsort(-size, kind="stable")[: n or 64]
+    filters = 0.5 + effect[chosen] / np.maximum(2 * size[chosen], 1e-12)[:, None, None, None]
+    columns = min(16, len(chosen))
+    blocks = [
+        ([filters[k : k + columns]], None, [str(j) for j in chosen[k : k + columns]], None)
+        for k in range(0, len(chosen), columns)
+    ]
+    where = f" of capsule {capsule}" if model.capsules > 1 else ""
+    title = f"Neurons{where}: how each one changes the image (bright: brighter)"
+    return image_figure(blocks, title, cell, theme)
+
+
+def plot_chains(
+    model: Any,
+    n: int = 12,
+    *,
+    steps: int = 20,
+    every: int | None = None,
+    kind: str | None = None,
+    images: Any = None,
+    seed: int = 0,
+    burn_in: int = 0,
+    cell: float = 0.6,
+    theme: str = "light",
+) -> Any:
+    """Return a figure of Markov chains, one column per chain, the first state on top.
+
+    Args:
+        model: `GenerativeModel` with Markov chains.
+        n: Integer, the number of chains.
+        steps: Integer, the number of steps after the burn-in.
+        every: Integer, show every so many steps. None: at most 8 rows.
+        kind: `"gibbs"` or `"meanfield"`. None: the first kind of the model.
+        images: Array (N, H, W, C), the images that chains start from. None: noise.
+        seed: Integer.
+        burn_in: Integer, the number of steps before the first shown state.
+        cell, theme: See `plot_samples`.
+
+    Returns:
+        `matplotlib.figure.Figure`.
+
+    Raises:
+        BadUse: If the model has no chains of this kind.
+    """
+    if not model.CHAINS:
+        raise BadUse(f"`model` must have Markov chains. Received: {type(model).__name__}")
+    if images is None:
+        start = start_from_noise(model, n, seed)
+    else:
+        start = start_from_images(model, np.asarray(images)[:n])
+    every = every or -(-steps // 7)
+    states = chain_arrays(model, start, steps, every, kind, seed, burn_in)
+    return chain_figure(states, cell=cell, theme=theme)
+
+
+def chain_figure(states, cell=0.6, theme="light"):
+    """Return a figure of the `chain_arrays` of a model."""
+    rows = [f"step {step}" for step in states["step"]]
+    columns = [str(k) for k in range(states["images"].shape[1])]
+    title = "Markov chains: one column per chain"
+    return image_figure([(list(states["images"]), rows, columns, None)], title, cell, theme)
 
 
 def plot_capsule(
@@ -266,7 +394,7 @@ def plot_capsule(
         samples = model.sample(2 * steps, seed, None, domain, capsule).images
         rows = [samples[:steps], samples[steps:]]
         blocks.append((rows, None, None, f"samples, domain {domain}"))
-    code, order = _typical(model, capsule)
+    code, order = usual_code(model, capsule)
     block = _traversals(model, code, capsule, order[:6], steps, span)
     blocks.append((*block, "one dimension varied, the others as usual"))
     return image_figure(blocks, f"Capsule {capsule}", cell, theme)
@@ -282,7 +410,7 @@ def _traversals(model, code, capsule, dimensions, steps, span):
     return images, [f"dimension {d}" for d in dimensions], columns
 
 
-def _typical(model, capsule):
+def usual_code(model, capsule):
     """Return the usual code (J, E) of a capsule alone, and its dimensions by their variation."""
     if "single" not in model.modes:
         codes = model.sample(_TYPICAL, 0).capsules
@@ -297,14 +425,19 @@ def _typical(model, capsule):
     return code, np.argsort(-own.std(axis=0), kind="stable").tolist()
 
 
-def _check_active(model, capsule, probabilities):
-    """Raise `BadUse` unless a capsule exists and is active."""
+def _check_capsule(model, capsule):
+    """Raise `BadUse` unless a capsule exists."""
     if not 0 <= capsule < model.capsules:
         raise BadUse(
             f"`capsule` must be an index of {model.capsules} capsules, from 0. "
             f"Received: capsule={capsule}"
         )
-    if model.capsules > 1 and probabilities[capsule] < _ACTIVE:
+
+
+def _check_active(model, capsule, probabilities):
+    """Raise `BadUse` unless a capsule exists and is active."""
+    _check_capsule(model, capsule)
+    if model.capsules > 1 and probabilities[capsule] < ACTIVE:
         active = np.argsort(-probabilities)[:3]
         listed = ", ".join(f"{j} ({probabilities[j]:.2f})" for j in active)
         raise BadUse(

@@ -8,13 +8,22 @@ from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.io.pictures import grid
 from keras_capsule_poe.sampling import render
 
+# Names of the rows of reconstructions.
+NAMES = {
+    "original": "original",
+    "whole_code": "whole code",
+    "one_capsule": "longest capsule",
+    "routing_off": "uniform routing",
+    "divergence_step": "one mean-field step",
+}
 
-def sample_rows(model, rows, seed, mode=None, domain=None):
-    """Return a list of `rows` arrays (columns, H, W, C) of samples."""
+
+def sample_rows(model, rows, seed, mode=None, domain=None, capsule=None, columns=None):
+    """Return a list of `rows` arrays (columns, H, W, C) of samples, of all capsules or of one."""
     mode, domain = model.resolve_mode(mode, domain)
-    drawn = model.sample(rows * model.modes[mode].columns, seed, mode, domain)
+    drawn = model.sample(rows * (columns or model.modes[mode].columns), seed, mode, domain, capsule)
     images = np.split(drawn.images, rows)
-    if drawn.index is None:
+    if drawn.index is None or capsule is not None:
         return images
     # Sort each row by capsule, so that a column shows one capsule.
     index = np.split(drawn.index, rows)

@@ -142,6 +142,11 @@ def pretrained_folder(name):
     return _place() / str(name) if is_name else None
 
 
+def is_pretrained(folder):
+    """Return whether a model folder is one that comes with the package."""
+    return Path(folder).resolve().parent == Path(_place()).resolve()
+
+
 def _place():
     spec = importlib.util.find_spec("keras_capsule_poe.saved_models")
     return Path(spec.origin).parent if spec and spec.origin else Path("nowhere")

@@ -28,7 +28,7 @@ MAY = {
     "training": {"distributed", "data", "io", "errors"},
     "sampling": {"data", "core", "io", "errors"},
     "plotting": {"sampling", "data", "core", "io", "errors"},
-    "figures": {"plotting", "data", "core", "errors"},
+    "figures": {"plotting", "sampling", "data", "core", "io", "errors"},
     "model_cards": set(),
     "serving": {"models.base.protocols", "model_cards", "io", "errors"},
     "portable": {"serving", "model_cards", "io", "errors"},

@@ -18,8 +18,19 @@ PROBE_IMAGES, PROBE_SAMPLE = 60_000, 20_000
 FEATURE_IMAGES, FEATURE_TESTED = 12_000, 10_000
 
 
+def silent(text):
+    """Ignore a text about progress."""
+
+
 def evaluate(
-    model, data, probe_images=None, test_images=None, seed=0, reconstruction=None, kept=None
+    model,
+    data,
+    probe_images=None,
+    test_images=None,
+    seed=0,
+    reconstruction=None,
+    kept=None,
+    progress=silent,
 ):
     """Evaluate a model on its data set: reconstruction, free energy, probes and clusters.
 
@@ -37,6 +48,7 @@ def evaluate(
         reconstruction: dict of relative errors of the test images, if already known.
         kept: dict, filled with the `features` of the probe's training images. It stays empty if
             `probe_images` or missing labels limit their number.
+        progress: Function that is called with a text at each step.
 
     Returns:
         dict of dicts:
@@ -71,6 +83,7 @@ def evaluate(
         probe_images = PROBE_SAMPLE
     chosen = chosen_images(data, seed)[:probe_images]
     featured = (FEATURE_IMAGES, FEATURE_TESTED) if has_classes(data) else (0, 0)
+    progress("encoding images")
     # Both sets share the same graphs.
     graphs = compiled(lambda x: model.featured_code(x)), compiled(lambda x: model.code(x))
     train = _codes(graphs, data.train.images[chosen], featured[0])
@@ -92,6 +105,7 @@ def evaluate(
     if not has_classes(data):
         return figures
     labels = data.train.labels[chosen]
+    progress("clustering")
     figures["clustering"] = clustering_metrics(
         _flat(train.pop("experts", train["capsules"])),
         labels,
@@ -111,6 +125,7 @@ def evaluate(
         "pixels": lambda: [to_pixels(data.train.images[chosen]), to_pixels(test.images)],
     }
     for name, inputs in sets.items():
+        progress(f"linear probe and neighbours of {name}")
         x, x_test = map(_flat, inputs())
         of_train, of_test = labels[: len(x)], test.labels[: len(x_test)]
         figures["probe"][name] = linear_probe(x, of_train, x_test, of_test)

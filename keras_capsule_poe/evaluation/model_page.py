@@ -13,12 +13,15 @@ from keras_capsule_poe.evaluation.accuracy import (
     worst_of_each,
     worst_pairs,
 )
+from keras_capsule_poe.evaluation.baselines import FeatureBaseline
 from keras_capsule_poe.evaluation.calibration import calibration_metrics, reliability_chart
+from keras_capsule_poe.evaluation.metrics import chosen_images
 from keras_capsule_poe.evaluation.page import write_page
 from keras_capsule_poe.evaluation.report import is_generative, is_labelled_classifier
 from keras_capsule_poe.evaluation.sources import draws
 from keras_capsule_poe.io.charts import chart_pixels
 from keras_capsule_poe.plotting import (
+    NAMES,
     as_words,
     named_rows,
     reconstruction_rows,
@@ -80,10 +83,13 @@ def _counts(labels, chosen):
 
 
 def mean_traversals(model, codes, rows=16, steps=9, span=0.5):
-    """Return traversals (J, rows, steps, H, W, C) around the mean code of the images won."""
+    """Return traversals (J, rows, steps, H, W, C) around the mean code of the images won.
+
+    Also the dimensions (J, rows) that they move, those that vary most.
+    """
     codes = ops.convert_to_numpy(codes)
     winner = winners(codes)
-    around = []
+    around, moved = [], []
     for capsule in range(codes.shape[1]):
         won = codes[winner == capsule]
         # A capsule that wins no image uses the image on which it is longest.
@@ -97,22 +103,25 @@ def mean_traversals(model, codes, rows=16, steps=9, span=0.5):
             usual = np.linalg.norm(won, axis=-1).mean(axis=0)
             mean *= (usual / np.maximum(lengths, 1e-12))[:, None]
         around.append(traversal(mean, capsule, dimensions, steps, span, model.CODES))
+        moved.append(dimensions.tolist())
     around = np.stack(around)
     # Render all at once, because small batches take nearly as long as large ones.
     images = render(model, around.reshape(-1, *codes.shape[1:]))
-    return images.reshape(*around.shape[:3], *images.shape[1:])
+    return images.reshape(*around.shape[:3], *images.shape[1:]), moved
 
 
 SHOWN, ROWS, MISTAKEN = 20, 4, 10
+BASELINE_IMAGES = 4_000
 # Number of samples shown for each capsule.
 CAPSULE_ROWS = 10
 
 
-def write_report(path, model, data, dataset, tables, seed=0, found=None, history=()):
+def write_report(path, model, data, dataset, tables, seed=0, found=None, history=(), facts=()):
     """Write the page with the tables and the pictures that the kind of model allows."""
     pictures, capsules = [], []
     if is_generative(model):
-        pictures = [*_sample_pictures(model, seed), _reconstruction_picture(model, data.test)]
+        pictures = [*_sample_pictures(model, seed), *_baseline_pictures(model, data, seed)]
+        pictures.append(_reconstruction_picture(model, data.test))
         capsules = _capsules(model, data.test, seed)
     elif "reconstruct" in model.ENDPOINTS:
         pictures.append(_reconstruction_picture(model, data.test))
@@ -122,18 +131,37 @@ def write_report(path, model, data, dataset, tables, seed=0, found=None, history
         pictures.append(_reliability_picture(model, found, data.test))
     if history:
         pictures.append(_history_picture(history))
-    write_page(path, f"{model.TITLE}: {dataset}", tables, pictures, capsules)
+    write_page(path, f"{model.TITLE}: {dataset}", tables, pictures, capsules, facts)
 
 
 def _sample_pictures(model, seed):
-    return [
-        (
-            f"Samples: {mode}" + (f", {domain}" if domain else ""),
-            f"{model.modes[mode].note} {model.modes[mode].domain_notes.get(domain, '')}".strip(),
-            sample_rows(model, ROWS, seed, mode, domain),
-        )
-        for mode, domain in draws(model).values()
-    ]
+    found = []
+    for mode, domain in draws(model).values():
+        about = model.modes[mode]
+        rows = sample_rows(model, ROWS, seed, mode, domain)
+        one_each = mode == "single" and len(rows[0]) == model.capsules
+        names = ((), range(model.capsules)) if one_each else ()
+        heading = f"Samples: {mode}" + (f", {domain}" if domain else "")
+        caption = f"{about.note} {about.domain_notes.get(domain, '')}".strip()
+        found.append((heading, caption, rows, *names))
+    return found
+
+
+def _baseline_pictures(model, data, seed):
+    """Return a picture of test images and of a mixture of Gaussians over the same features."""
+    if not hasattr(model, "autoencoder") or len(data.train) < 2:
+        return []
+    images = data.train.images[chosen_images(data, seed)[:BASELINE_IMAGES]]
+    features = map_batches(model.to_features, images)
+    mixture = FeatureBaseline("gaussian_mixture", rank=100, components=20, seed=seed)
+    drawn = mixture.fit(features.reshape(len(features), -1)).sample(SHOWN, seed)
+    drawn = map_batches(model.from_features, drawn.reshape(-1, *features.shape[1:]))
+    caption = (
+        f"For comparison: test images, and draws of a mixture of 20 Gaussians that was fitted to "
+        f"the autoencoder's features of {len(images):,} training images."
+    )
+    rows = [to_pixels(data.test.images[:SHOWN]), drawn]
+    return [("Baseline", caption, rows, ("test images", "Gaussians"), ())]
 
 
 def _reconstruction_picture(model, test):
@@ -144,8 +172,8 @@ def _reconstruction_picture(model, test):
         words = f" Labels, and what they are taken for: {taken_for}."
     else:
         rows = reconstruction_rows(model, shown.images)
-    captions = ", ".join(name.replace("_", " ") for name in rows)
-    return "Reconstructions", f"Test images, by rows: {captions}.{words}", list(rows.values())
+    names = [NAMES.get(name, name.replace("_", " ")) for name in rows]
+    return "Reconstructions", f"Test images.{words}", list(rows.values()), names, ()
 
 
 def _mistaken_pictures(found, test):
@@ -195,7 +223,7 @@ def _capsules(model, test, seed):
     # Samples describe a capsule only if each sample is of one capsule.
     alone = "capsule" in model.draw(1, seed, mode, domain)
     columns = sample_rows(model, CAPSULE_ROWS, seed, mode, domain) if alone else None
-    traversals = mean_traversals(model, codes["capsules"])
+    traversals, moved = mean_traversals(model, codes["capsules"])
     capsules = capsule_meaning(codes["probabilities"], labels)
     for meaning in capsules:
         capsule = meaning["capsule"]
@@ -203,7 +231,7 @@ def _capsules(model, test, seed):
         meaning["images"] = to_pixels(test.images[meaning["top"]])
         if columns is not None:
             meaning["samples"] = np.stack([row[capsule] for row in columns])
-        meaning["traversal"] = traversals[capsule]
+        meaning["traversal"], meaning["dimensions"] = traversals[capsule], moved[capsule]
     return capsules
 
 

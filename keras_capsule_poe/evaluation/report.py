@@ -18,7 +18,12 @@ from keras_capsule_poe.evaluation.accuracy import (
 )
 from keras_capsule_poe.evaluation.baselines import BOLTZMANN, VAE, baseline_set
 from keras_capsule_poe.evaluation.calibration import calibration_metrics
-from keras_capsule_poe.evaluation.metrics import evaluate, has_classes, reconstruction_errors
+from keras_capsule_poe.evaluation.metrics import (
+    evaluate,
+    has_classes,
+    reconstruction_errors,
+    silent,
+)
 from keras_capsule_poe.evaluation.samples import sample_metrics
 from keras_capsule_poe.evaluation.signs import COMPARED, has_signs, sign_metrics
 
@@ -106,14 +111,21 @@ def measure(
     vae_seconds=0,
     found=None,
     baselines="simple",
+    progress=silent,
 ):
-    """Return all metrics that a model allows: of its samples, its predictions or both."""
+    """Return all metrics that a model allows: of its samples, its predictions or both.
+
+    `progress` is called with a text at each step.
+    """
     figures = {}
     if is_generative(model):
         with getattr(model, "fast", contextlib.nullcontext)():
             compared = {"baselines": baselines, "vae_seconds": vae_seconds}
-            figures |= _generative_figures(model, data, samples, probe_images, seed, compared)
+            figures |= _generative_figures(
+                model, data, samples, probe_images, seed, compared, progress
+            )
     if is_labelled_classifier(model, data.test):
+        progress("classifying test images")
         found = classified(model, data.test) if found is None else found
         if has_views(data.test):
             figures["views"] = view_metrics(found, data.test)
@@ -126,19 +138,22 @@ def measure(
     return figures
 
 
-def _generative_figures(model, data, samples, probe_images, seed, compared):
+def _generative_figures(model, data, samples, probe_images, seed, compared, progress):
     """Return `evaluate`, `signs` and `samples`, with images encoded and decoded only once."""
     # Check the arguments before the slow part.
     baseline_set(model=model, **compared)
     shared = {}
+    progress("reconstructing test images")
     kept = min(samples, len(data.train)) if has_classes(data) else 0
     reconstruction, decoded = reconstruction_errors(model, data.test.images, kept)
     options = {"seed": seed, "reconstruction": reconstruction, "kept": shared}
+    options["progress"] = progress
     figures = evaluate(model, data, probe_images, **options)
     if has_signs(model):
+        progress("free energies of negatives")
         figures["signs"] = sign_metrics(model, data, min(samples, COMPARED), seed)
     if kept:
-        options = {"decoded": decoded, **shared, **compared}
+        options = {"decoded": decoded, "progress": progress, **shared, **compared}
         figures["samples"] = sample_metrics(model, data, samples, seed, **options)
     return figures
 

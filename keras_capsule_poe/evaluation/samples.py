@@ -12,6 +12,7 @@ from keras_capsule_poe.evaluation.distances import (
     overlap,
     squared_radii,
 )
+from keras_capsule_poe.evaluation.metrics import silent
 from keras_capsule_poe.evaluation.sources import image_sources, nearest_to_training
 
 CONFIDENT = 0.9
@@ -38,6 +39,7 @@ def sample_metrics(
     decoded=None,
     features=None,
     baselines="simple",
+    progress=silent,
 ):
     """Evaluate samples with a classifier that is trained on the data set.
 
@@ -58,6 +60,7 @@ def sample_metrics(
         features: Array (N, ...), training features for the baselines, if already known.
         baselines: str, the baselines: `"none"`, `"simple"` (Gaussians and a mixture) or
             `"trained"` (these and a Boltzmann machine).
+        progress: Function that is called with a text at each step.
 
     Returns:
         dict: `classifier_accuracy` on the test images, and for each kind of image a dict of:
@@ -109,6 +112,7 @@ def sample_metrics(
     - [Naeem et al., 2020](https://arxiv.org/abs/2002.09797), density and coverage
     """
     made = baseline_set(baselines, model, seed, vae_seconds)
+    progress("training the evaluation classifier, or reading it")
     classifier = evaluation_classifier(data.train, cache)
     # Coverage and distances depend on the number of images, so it is the same for all kinds.
     samples = min(samples, len(data.test), len(data.train))
@@ -120,7 +124,8 @@ def sample_metrics(
     figures = {"classifier_accuracy": classifier.accuracy(test)}
     near = (*nearest_to_training(model), "gaussian_mixture", VAE)
     sources = image_sources(model, data, len(test), samples, seed, made, decoded, features)
-    for name, draw in sources.items():
+    for number, (name, draw) in enumerate(sources.items(), start=1):
+        progress(f"samples {number} of {len(sources)}, {name.replace('_', ' ')}")
         images, capsule = draw()
         features, classes = classifier(images)
         figures[name] = {**recognition(classes), **distances(real, features, balls)}

@@ -134,6 +134,7 @@ class Family:
         smallest: Function of a configuration to the minimum image height and width in pixels, or
             None.
         idle: Function of a configuration to a dict of settings without effect, with the reasons.
+        verdict: Function of a dict of metrics by stage to sentences about the trained model.
         labelled: bool, whether training uses labels.
         options: dict, name of an extra command-line option to its setting, for instance
             `{"capsules": "encoder.capsules"}`.
@@ -159,6 +160,7 @@ class Family:
     outline: Callable = lambda config, image_shape: ({}, {})
     smallest: Callable = lambda config: None
     idle: Callable = lambda config: {}
+    verdict: Callable = lambda stages: []
     labelled: bool = False
     options: Mapping = dataclasses.field(default_factory=dict)
     suits: Mapping = dataclasses.field(default_factory=dict)

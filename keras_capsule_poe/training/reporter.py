@@ -7,6 +7,27 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+# Seconds of training that are worth a warning beforehand, and of steps before a rate is known.
+LONG, SETTLED = 600.0, 5.0
+# Metrics that lines of progress show, with their names and meanings; the first two are taken.
+SHOWN = {
+    "held_out_relative_error": ("held-out error", "0 is perfect, 1 is no better than the mean"),
+    "held_out_accuracy": ("held-out accuracy", "1 is perfect"),
+    "accuracy": ("accuracy", "1 is perfect"),
+    "loss": ("loss", "lower is better"),
+}
+
+
+def two(metrics):
+    """Return (name, value, meaning) of at most two metrics that lines of progress show."""
+    found = [(*SHOWN[name], metrics[name]) for name in SHOWN if metrics.get(name) is not None]
+    return [(name, value, meaning) for name, meaning, value in found[:2]]
+
+
+def duration(seconds):
+    """Return seconds as text: `12 s`, `3 min`."""
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
 
 class Reporter:
     """Prints a line when a stage starts and ends, after each epoch, and after a long silence.
@@ -17,6 +38,7 @@ class Reporter:
         write: Function of one line of text.
         log_dir: Folder for TensorBoard logs, or None.
         silence: float, seconds without output after which a line shows the progress.
+        brief: Boolean. Whether lines show two metrics instead of all.
 
     Example:
 
@@ -30,12 +52,21 @@ class Reporter:
         write: Callable[[str], Any] = print,
         log_dir: str | Path | None = None,
         silence: float = 25.0,
+        brief: bool = False,
     ) -> None:
         self.write = write
         self.log_dir = log_dir
         self.silence = silence
+        self.brief = brief
         self.batch_size = None
         self._stage, self._where, self._pulse = None, None, None
+        self._estimated = False
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
 
     def stage_began(self, stage):
         """Report that a stage begins, before it loads anything."""
@@ -48,6 +79,7 @@ class Reporter:
         """Report that training starts, or resumes after `first_step` steps."""
         self._length = epochs, steps
         self._counted, self._since = first_step, time.perf_counter()
+        self._estimated = False
         if first_step:
             self.say(f"{stage}: resumed after step {first_step} of {epochs * steps}")
         else:
@@ -67,10 +99,23 @@ class Reporter:
     def step(self, stage, epoch, step, logs):
         """Record a step, `epoch` counted from 0, and the running metrics `logs` of the epoch."""
         self._where = epoch, step, logs["loss"]
+        seconds = time.perf_counter() - self._since
+        if not self._estimated and seconds > SETTLED:
+            self._estimated = True
+            self._estimate(stage, epoch, step, seconds)
+
+    def _estimate(self, stage, epoch, step, seconds):
+        """Report how long the stage takes, if that is long."""
+        epochs, steps = self._length
+        done = epoch * steps + step
+        whole = seconds * (epochs * steps - self._counted) / max(done - self._counted, 1)
+        if whole > LONG:
+            self.say(f"{stage}: about {duration(whole)} at this speed; it can be interrupted")
 
     def epoch(self, stage, epoch, metrics):
         """Report the metrics of an epoch, counted from 1."""
-        self.say(f"{stage}: epoch {epoch}: {describe(metrics)}")
+        shown = {name: value for name, value, _ in two(metrics)} if self.brief else metrics
+        self.say(f"{stage}: epoch {epoch}: {describe(shown)}")
 
     def stage_finished(self, stage, seconds):
         """Report that a stage is finished."""

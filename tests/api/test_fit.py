@@ -275,8 +275,10 @@ def test_progress_is_one_line_or_none(x, capsys, verbose):
     if verbose == 0:
         assert shown == ""
     elif verbose == 1:
-        assert shown.count("\n") == 1 and "Trained in" in shown
-        assert "stage 1 of 2: rbm" in shown and "loss" in shown and "left" in shown
+        # A line for each stage, and one for the whole.
+        assert shown.count("\n") == 2 and "Trained in" in shown
+        assert "[1/2] rbm" in shown and "loss" in shown and "left" in shown
+        assert "held-out error" in shown.splitlines()[-2]
     else:
         assert "rbm: epoch 2: " in shown
 

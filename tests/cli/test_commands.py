@@ -51,7 +51,7 @@ def test_sample_grid_has_a_column_for_each_capsule(capspoe, tiny_model, tmp_path
     sizes = {}
     for rows in (1, 3):
         out = tmp_path / f"grid{rows}.png"
-        result = capspoe("sample", "--model-dir", tiny_model, "--out", out, "--rows", rows)
+        result = capspoe("sample", "--model-dir", tiny_model, "--out", out, "--rows", rows, "--plain")
         assert result.exit_code == 0, result.output
         with Image.open(out) as picture:
             sizes[rows] = picture.size

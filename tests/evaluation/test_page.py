@@ -10,7 +10,7 @@ from PIL import Image
 
 from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.evaluation.model_page import capsule_meaning
-from keras_capsule_poe.evaluation.page import write_page
+from keras_capsule_poe.evaluation.page import SCRIPT, write_page
 
 VOID = {"meta", "img", "br", "hr", "link", "input"}
 NASTY = 'a < b & "c" </main><script>'
@@ -33,7 +33,10 @@ class Page(HTMLParser):
         self.sources += [attributes[name] for name in ("src", "srcset") if name in attributes]
         self.links += [attributes["href"]] if "href" in attributes else []
         self.ids |= {attributes["id"]} if "id" in attributes else set()
-        self.widths += [attributes["style"]] if "style" in attributes else []
+        style = attributes.get("style", "")
+        self.widths += [style] if style.startswith("width:") and "%" in style else []
+        if "url(" in style:
+            self.sources.append(style.partition("url(")[2].partition(")")[0])
         if tag == "tr":
             self.rows.append([])
         if tag in ("td", "th"):
@@ -84,14 +87,15 @@ def page(tmp_path, capsules):
         [("frechet", 0.123456, (12.345, 0.0678)), ("missing", None), (NASTY, 7, "x&y")],
     )
     rows = [shaded(2, 0.0, 3), shaded(2, 1.0, 3)]
-    write_page(path, NASTY, [table], [("Samples", f"Caption {NASTY}", rows)], capsules)
+    pictures = [("Samples", f"Caption {NASTY}", rows, [NASTY, "row 1"], [NASTY, "column 1"])]
+    write_page(path, NASTY, [table], pictures, capsules, [("seed", NASTY)])
     assert list(tmp_path.iterdir()) == [path]
     return Page(path.read_text("utf-8"))
 
 
 def test_text_is_escaped_and_nothing_comes_from_elsewhere(page):
     # All tags are closed in order, or the parser had failed; no text became a tag.
-    assert "script" not in page.tags and "link" not in page.tags
+    assert page.text["script"] == [SCRIPT] and "link" not in page.tags
     assert page.tags.count("main") == 1
     assert page.text["title"] == [NASTY] and page.text["h1"] == [NASTY]
     assert f"Table {NASTY}" in page.text["h2"]
@@ -100,14 +104,20 @@ def test_text_is_escaped_and_nothing_comes_from_elsewhere(page):
     (style,) = page.text["style"]
     assert "url(" not in style and "@import" not in style
     assert "prefers-color-scheme: dark" in style
+    assert "http" not in SCRIPT and "import" not in SCRIPT
 
 
-def test_pictures_come_first_then_tables_then_capsules(page):
-    assert page.text["h2"] == ["Samples", f"Table {NASTY}", "Capsules"]
+def test_capsules_come_first_then_pictures_then_tables(page):
+    assert page.text["h2"] == ["Capsules", "Samples", f"Table {NASTY}"]
+    assert page.text["dt"] == ["seed"] and page.text["dd"] == [NASTY]
+
+
+def test_rows_and_columns_have_names(page):
+    assert {NASTY, "row 1", "column 1"} <= set(page.text["span"])
 
 
 def test_values_are_in_their_rows(page):
-    assert page.rows[:4] == [
+    assert page.rows[-4:] == [
         ["", "posterior", NASTY],
         ["frechet", "0.123", "12.3 ± 0.0678"],
         ["missing", "-", "-"],
@@ -117,19 +127,21 @@ def test_values_are_in_their_rows(page):
 
 
 def test_pictures_hold_their_images(page):
-    first, *others = page.pictures()
+    *found, last = page.pictures()
     cell = 2 * (28 + 2)
-    assert first.shape == (2 * cell + 4, 2 * cell + 4, 3)
-    assert (first[10, 10] == 0).all() and (first[cell + 10, 10] == 255).all()
-    # Two capsules with their images, samples and traversal.
-    sizes = [(cell + 4, 3 * cell + 4), (cell + 4, 4 * cell + 4), (2 * cell + 4, 5 * cell + 4)]
+    assert last.shape == (2 * cell + 4, 2 * cell + 4, 3)
+    assert (last[10, 10] == 0).all() and (last[cell + 10, 10] == 255).all()
+    thumbnails, others = found[:2], found[2:]
+    assert [picture.shape for picture in thumbnails] == [(28, 28)] * 2
+    # Two capsules with their images, samples and traversal, which the browser magnifies.
+    sizes = [(cell + 4, 3 * cell + 4), (cell + 4, 4 * cell + 4), (2 * 30 + 2, 5 * 30 + 2)]
     assert [picture.shape for picture in others] == sizes * 2
     assert [picture[10, 10] for picture in others] == [51, 102, 153] * 2
-    assert others[2][cell + 10, 10] == 204
+    assert others[2][30 + 10, 10] == 204
 
 
 def test_classes_are_bars_the_most_frequent_first(page):
-    assert page.rows[4:] == [[NASTY, "2", ""], ["shirt", "1", ""], ["bag", "1", ""]]
+    assert page.rows[:3] == [[NASTY, "2", ""], ["shirt", "1", ""], ["bag", "1", ""]]
     assert page.widths == ["width:66.7%", "width:33.3%", "width:100.0%"]
     assert {"capsule-0", "capsule-1"} <= page.ids
     shares = [text for text in page.text["p"] if "winning capsule" in text]

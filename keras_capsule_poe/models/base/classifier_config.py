@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from keras_capsule_poe.models.base import verdicts
 from keras_capsule_poe.training.family import Family, Stage, lazily
 
 
@@ -112,6 +113,7 @@ def classifier_family(name, text, section, module, options, **parts):
     return Family(
         name=name,
         text=text,
+        verdict=verdicts.accuracy,
         stages=(train, export),
         labelled=True,
         options={name: f"{section}.{name.replace('-', '_')}" for name in options},

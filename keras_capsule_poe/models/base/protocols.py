@@ -410,6 +410,18 @@ class GenerativeModel(Exportable):
 
         return figures.plot_reconstructions(self, self._checked(images), **options)
 
+    def plot_filters(self, n: int | None = None, **options: Any) -> Any:
+        """Return a figure of the effect of each hidden neuron, see `figures.plot_filters`."""
+        from keras_capsule_poe import figures
+
+        return figures.plot_filters(self, n, **options)
+
+    def plot_chains(self, n: int = 12, **options: Any) -> Any:
+        """Return a figure of Markov chains, see `figures.plot_chains`."""
+        from keras_capsule_poe import figures
+
+        return figures.plot_chains(self, n, **options)
+
     def plot_traversal(self, capsule: int | None = None, image: Any = None, **options: Any) -> Any:
         """Return a figure that varies a capsule's dimensions, see `figures.plot_traversal`."""
         self._check_fitted()

@@ -1,6 +1,5 @@
 """Image models that `fit` trains from images without labels, stage by stage."""
 
-import math
 import tempfile
 import warnings
 from pathlib import Path
@@ -15,8 +14,7 @@ from keras_capsule_poe.errors import BadUse, ConfigError, TrainingWarning
 from keras_capsule_poe.models.base.protocols import deserialized
 from keras_capsule_poe.training.config import RunConfig
 from keras_capsule_poe.training.images import watched
-from keras_capsule_poe.training.plan import schedule_of
-from keras_capsule_poe.training.progress import ProgressLine, quiet
+from keras_capsule_poe.training.progress import ProgressLine, quiet, training_steps
 from keras_capsule_poe.training.run import train
 
 # Arguments of `keras.Model`.
@@ -200,12 +198,7 @@ def train_model(config, load_data, folder=None, verbose="auto", callbacks=()):
 
     def load():
         data = watched(load_data(), config)
-        sections = {stage.name: config[stage.section] for stage in config.stages if stage.section}
-        reporter.steps = {
-            name: math.prod(schedule_of(section).over(len(data.train)))
-            for name, section in sections.items()
-            if hasattr(section, "batch_size")
-        }
+        reporter.steps = training_steps(config, len(data.train))
         return data
 
     with tempfile.TemporaryDirectory(prefix="keras-capsule-poe-") as temporary:

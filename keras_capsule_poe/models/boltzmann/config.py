@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from keras_capsule_poe.models.base import feature_config as features
+from keras_capsule_poe.models.base import verdicts
 from keras_capsule_poe.models.base.feature_config import idle_steps
 from keras_capsule_poe.training.family import Family, Recipe, Stage, lazily
 
@@ -93,7 +94,14 @@ def _of_features(config):
     return config["rbm"].visible == "features"
 
 
+def verdict(stages):
+    """Return sentences on the metrics of finished stages."""
+    error = stages.get("rbm", {}).get("held_out_relative_error")
+    return verdicts.explained(error, "Reconstructions")
+
+
 FAMILY = Family(
+    verdict=verdict,
     name="rbm",
     text="a restricted Boltzmann machine, with a likelihood and a Gibbs sampler",
     sections=SECTIONS,

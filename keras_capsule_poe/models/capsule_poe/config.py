@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from keras_capsule_poe.models.base import feature_config as features
+from keras_capsule_poe.models.base import verdicts
 from keras_capsule_poe.training.family import Family, Recipe, Stage, lazily
 
 
@@ -195,11 +196,23 @@ RECIPES = {
 }
 
 
+def verdict(stages):
+    """Return sentences on the metrics of finished stages."""
+    used = stages.get("encoder", {}).get("capsules", {})
+    error = stages.get("decoder", {}).get("held_out_relative_error")
+    return [
+        *verdicts.explained(error, "Whole codes"),
+        *verdicts.usage(used.get("won")),
+        *verdicts.classes(used),
+    ]
+
+
 def _stage(name, **more):
     return Stage(name, lazily(f"keras_capsule_poe.models.capsule_poe.training:{name}"), **more)
 
 
 FAMILY = Family(
+    verdict=verdict,
     name="capsules",
     text="a product of expert capsules, trained without labels by contrastive divergence",
     sections=SECTIONS,

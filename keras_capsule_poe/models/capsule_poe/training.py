@@ -190,12 +190,28 @@ def _principal_axes(x, rank):
     return factor
 
 
-def usage(codes):
-    """Return each capsule's mean probability, its deviation, and the fraction of images won."""
+def usage(codes, labels=None):
+    """Return each capsule's mean probability, its deviation, and the fraction of images won.
+
+    With labels (N,), also the number of classes, how many of them are the most frequent one of a
+    capsule, and the mean share of a capsule's most frequent class. Training does not use labels.
+    """
     lengths = [np.linalg.norm(part, axis=-1) for part in chunks(codes, _CHUNK)]
     probabilities = np.concatenate(lengths)
-    won = np.bincount(winners(probabilities), minlength=codes.shape[1]) / len(codes)
+    winner = winners(probabilities)
+    won = np.bincount(winner, minlength=codes.shape[1]) / len(codes)
+    found = {}
+    if labels is not None and labels.ndim == 1 and labels.min() >= 0:
+        counts = np.zeros((codes.shape[1], labels.max() + 1), int)
+        np.add.at(counts, (winner, labels), 1)
+        used = counts[won > 0]
+        found = {
+            "classes": int(np.count_nonzero(counts.sum(axis=0))),
+            "class_coverage": len(np.unique(used.argmax(axis=1))),
+            "purity": round(float(np.mean(used.max(axis=1) / used.sum(axis=1))), 4),
+        }
     return {
+        **found,
         "probability_mean": [round(float(p), 4) for p in probabilities.mean(axis=0)],
         "probability_spread": [round(float(p), 4) for p in probabilities.std(axis=0)],
         "won": [round(float(share), 4) for share in won],
@@ -408,7 +424,7 @@ def encoder(run):
     stored.save_model(run, "encoder", model)
     found = worse_than_mean(held_out, last["held_out_relative_error"])
     found += off_or_saturated(last["held_out_probability_mean"])
-    used = usage(codes)
+    used = usage(codes, run.data.train.labels)
     found += one_winner(used["won"])
     return {**last, "capsules": used, **warn(run, "encoder", found)}
 

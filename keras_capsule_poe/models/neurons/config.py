@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from keras_capsule_poe.models.base import feature_config as features
+from keras_capsule_poe.models.base import verdicts
 from keras_capsule_poe.training.family import Family, Recipe, Stage, lazily
 
 
@@ -170,7 +171,15 @@ RECIPES = {
 }
 
 
+def verdict(stages):
+    """Return sentences on the metrics of finished stages."""
+    experts = stages.get("experts", {})
+    error = experts.get("held_out_relative_error")
+    return [*verdicts.explained(error, "Reconstructions"), *verdicts.usage(experts.get("won"))]
+
+
 FAMILY = Family(
+    verdict=verdict,
     name="neurons",
     text="a product of expert neurons in capsules, over the same features",
     sections=SECTIONS,
