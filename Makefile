@@ -7,7 +7,7 @@ DATASET ?= fashion_mnist
 DEMO := demo
 BENCH_OUT ?= build/benchmarks
 
-.PHONY: help demo test test-all test-python types docs notebooks train sample bench wheel clean
+.PHONY: help demo test test-all test-python types docs notebooks browser train sample bench wheel clean
 
 help:
 	@echo "make demo     train on the bundled digits, sample, reconstruct and export: minutes"
@@ -15,6 +15,7 @@ help:
 	@echo "make test-all run those that take long, too"
 	@echo "make test-python PY=3.12   run them on that Python, in an environment of its own"
 	@echo "make types    check the type annotations of the public API"
+	@echo "make browser  run the tests that need Chromium"
 	@echo "make docs     build the documentation in build/site"
 	@echo "make notebooks   run the tutorials and keep their outputs"
 	@echo "make train    train on DATASET ($(DATASET)), which needs its data or a network"
@@ -59,6 +60,14 @@ test-python:
 
 types: $(VENV)/installed
 	$(BIN)/python -m mypy keras_capsule_poe
+
+$(VENV)/browser-installed: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --no-compile --editable '.[browser]'
+	@touch $@
+
+# Without Chromium they are skipped.
+browser: $(VENV)/browser-installed
+	$(BIN)/python -m pytest tests/browser
 
 $(VENV)/docs-installed: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --no-compile --editable '.[docs]'

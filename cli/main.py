@@ -16,6 +16,7 @@ COMMANDS = {
     "evaluate": "Measure a model: reconstruction, classification, samples.",
     "compare": "Compare two or more models on the same test images.",
     "report": "Write an HTML page that shows a model and its capsules.",
+    "explore": "Play with a model in a browser on this machine.",
     "likelihood": "Estimate the log-likelihood of test images, with bounds.",
     "export": "Write the SavedModel of a trained model again.",
     "info": "Show settings, stages and results of a model folder.",

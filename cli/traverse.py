@@ -99,7 +99,7 @@ def traverse(
         raise click.BadParameter(
             f"there are {model.capsules} capsules. Received: {capsule}", param_hint="--capsule"
         )
-    if not couplings and getattr(model, "CODES", None) == "cube":
+    if not couplings and hasattr(model, "neuron_values"):
         return _show_filters(out, model, capsule, look)
     if not couplings and not chosen and capsule is not None and is_generative(model):
         return _show_usual(out, model, capsule, steps, span, rows, plain, look)

@@ -19,6 +19,7 @@ if "tensorflow" not in sys.modules:
 
 _HOMES = {
     "callbacks": ("SpreadMargin",),
+    "explorer.app": ("explore",),
     "layers.capsules": (
         "CapsuleLength",
         "CapsuleMask",

@@ -18,6 +18,7 @@ from keras_capsule_poe import (
     training as training,
 )
 from keras_capsule_poe.callbacks import SpreadMargin as SpreadMargin
+from keras_capsule_poe.explorer.app import explore as explore
 from keras_capsule_poe.layers.capsules import (
     CapsuleLength as CapsuleLength,
     CapsuleMask as CapsuleMask,

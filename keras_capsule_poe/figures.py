@@ -295,16 +295,17 @@ def plot_filters(
     Raises:
         BadUse: If the model has no neurons, or the capsule does not exist.
     """
-    if model.CODES != "cube":
+    if not hasattr(model, "neuron_values"):
         raise BadUse(f"`model` must be a model of neurons. Received: {type(model).__name__}")
     capsule = 0 if capsule is None else capsule
     _check_capsule(model, capsule)
     code, _ = usual_code(model, capsule)
     codes = np.tile(code, (2, model.dim, 1, 1))
     each = np.arange(model.dim)
-    codes[0, each, capsule, each], codes[1, each, capsule, each] = 1, 0
-    on, off = np.split(model.decode(codes.reshape(-1, *code.shape)).images, 2)
-    effect = on - off
+    off, on = model.neuron_values()
+    codes[0, each, capsule, each], codes[1, each, capsule, each] = on[capsule], off[capsule]
+    with_it, without = np.split(model.decode(codes.reshape(-1, *code.shape)).images, 2)
+    effect = with_it - without
     size = np.abs(effect).max(axis=(1, 2, 3))
     chosen = np.argsort(-size, kind="stable")[: n or 64]
     filters = 0.5 + effect[chosen] / np.maximum(2 * size[chosen], 1e-12)[:, None, None, None]

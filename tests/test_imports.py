@@ -41,13 +41,14 @@ MAY = {
     "families": {"errors"},
     "sklearn": {"models.base", "models.boltzmann", "models.capsule_poe", "core"},
     "pretrained": {"families", "models.base", "training", "data", "io", "errors"},
+    "explorer": {"figures", "plotting", "data", "core", "io", "errors"},
     "evaluation": {
         "models.base", "models.boltzmann", "layers", "core", "metrics", "data", "plotting",
         "sampling", "io", "errors",
     },
     "cli": {
         "families", "evaluation", "models.base", "training", "distributed", "data", "io",
-        "errors", "pretrained", "portable", *VIEWS,
+        "errors", "pretrained", "portable", "explorer", *VIEWS,
     },
 }  # fmt: skip
 # The engine, the evaluation, what draws and what serves name no model family and no part of one.

@@ -51,7 +51,9 @@ def test_sample_grid_has_a_column_for_each_capsule(capspoe, tiny_model, tmp_path
     sizes = {}
     for rows in (1, 3):
         out = tmp_path / f"grid{rows}.png"
-        result = capspoe("sample", "--model-dir", tiny_model, "--out", out, "--rows", rows, "--plain")
+        result = capspoe(
+            "sample", "--model-dir", tiny_model, "--out", out, "--rows", rows, "--plain"
+        )
         assert result.exit_code == 0, result.output
         with Image.open(out) as picture:
             sizes[rows] = picture.size
@@ -85,7 +87,7 @@ def test_reconstruct_and_traverse_draw_grids(capspoe, tiny_model, tmp_path):
         (("traverse", "--capsule", 1, "--steps", 5), (5 * cell + 4, 4 * cell + 4)),
     ):
         out = tmp_path / f"{command[0]}.png"
-        result = capspoe(*command, "--model-dir", tiny_model, "--out", out)
+        result = capspoe(*command, "--model-dir", tiny_model, "--out", out, "--plain")
         assert result.exit_code == 0, result.output
         with Image.open(out) as picture:
             assert picture.size == size
@@ -142,7 +144,9 @@ def test_a_control_takes_the_models_own_time_at_most(
     monkeypatch.setattr(report, "measure", lambda *args, **given: asked.append(given) or {})
     options = ("--model-dir", tiny_model, "--baselines", "trained", *options)
     assert capspoe("evaluate", *options).exit_code == 0
-    assert asked == [{"found": None, "baselines": "trained", "vae_seconds": seconds}]
+    (given,) = asked
+    assert callable(given.pop("progress"))
+    assert given == {"found": None, "baselines": "trained", "vae_seconds": seconds}
 
 
 def test_time_for_a_control_that_is_not_asked_for_is_refused(capspoe, tiny_model):

@@ -23,11 +23,11 @@ def size(path):
 @pytest.mark.parametrize("start", ["noise", "data"])
 def test_chain_picture_has_a_row_a_state_and_a_column_a_chain(capspoe, tiny_model, tmp_path, start):
     out = tmp_path / "chain.png"
-    shown = run(capspoe, tiny_model, out, "--mode", "chain", "--start", start)
+    shown = run(capspoe, tiny_model, out, "--mode", "chain", "--start", start, "--plain")
     # Twenty steps in at most eight rows, of twelve chains.
     assert size(out) == (12 * CELL + 4, 8 * CELL + 4)
     assert "0, 3, 6, 9, 12, 15, 18, 20 steps" in shown
-    options = ("--n", 5, "--steps", 4, "--every", 2)
+    options = ("--n", 5, "--steps", 4, "--every", 2, "--plain")
     run(capspoe, tiny_model, out, "--mode", "chain", "--start", start, *options)
     assert size(out) == (5 * CELL + 4, 3 * CELL + 4)
 
@@ -81,7 +81,7 @@ def test_joint_samples_have_all_capsules(capspoe, tiny_model, tmp_path):
     from keras_capsule_poe.cli.models import load_model
 
     out = tmp_path / "joint.png"
-    run(capspoe, tiny_model, out, "--mode", "joint", "--rows", 2)
+    run(capspoe, tiny_model, out, "--mode", "joint", "--rows", 2, "--plain")
     assert size(out) == (20 * CELL + 4, 2 * CELL + 4)
     out = tmp_path / "joint.npz"
     run(capspoe, tiny_model, out, "--mode", "joint", "--n", 5)
@@ -109,7 +109,7 @@ def test_picture_arrays_and_saved_model_hold_the_same_images(
 ):
     rows, n = 2, 2 * columns
     picture, npz = tmp_path / "a.png", tmp_path / "a.npz"
-    run(capspoe, tiny_model, picture, *arguments, "--seed", 7, "--rows", rows)
+    run(capspoe, tiny_model, picture, *arguments, "--seed", 7, "--rows", rows, "--plain")
     run(capspoe, tiny_model, npz, *arguments, "--seed", 7, "--n", n)
     found = arrays(npz)
     model = tf.saved_model.load(str(tiny_model / "1"))

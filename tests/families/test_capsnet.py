@@ -164,7 +164,7 @@ def test_it_stops_and_stays_stopped(capspoe, folder):
 
 def test_pictures(done, tmp_path):
     picture = tmp_path / "picture.png"
-    shown = done("reconstruct", "--out", picture, "--n", 5)
+    shown = done("reconstruct", "--out", picture, "--n", 5, "--plain")
     assert "original, longest capsule" in shown
     labels, named = (line.split()[1:] for line in shown.splitlines()[-2:])
     # One that is taken for another class is decoded by its label, too; and a line of words.
@@ -173,7 +173,7 @@ def test_pictures(done, tmp_path):
     with Image.open(picture) as image:
         assert image.size == (5 * 60 + 4, rows * 60 + 4 + 18)
         assert np.asarray(image)[:18].max() > 200
-    shown = done("traverse", "--out", picture)
+    shown = done("traverse", "--out", picture, "--plain")
     assert "from -0.25 to +0.25" in shown
     with Image.open(picture) as image:
         assert image.size == (11 * 60 + 4, 8 * 60 + 4)

@@ -134,7 +134,7 @@ def write(folder):
 
 def test_it_samples_and_reconstructs(capspoe, model, tmp_path):
     picture, arrays = tmp_path / "grid.png", tmp_path / "samples.npz"
-    capspoe("sample", "--model-dir", model, "--out", picture, "--rows", 2)
+    capspoe("sample", "--model-dir", model, "--out", picture, "--rows", 2, "--plain")
     with Image.open(picture) as shown:
         assert shown.size == (4 * 60 + 4, 2 * 60 + 4)
     capspoe("sample", "--model-dir", model, "--out", arrays, "--n", 6)

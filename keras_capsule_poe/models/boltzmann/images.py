@@ -218,6 +218,10 @@ class ImageBoltzmannMachine(StagedModel, LikelihoodModel, GenerativeModel, keras
     def own_parameters(self):
         return self.machine.count_params()
 
+    def neuron_values(self) -> Any:
+        """Return the values (1, E) in a code of neurons that are off, and of those that are on."""
+        return np.zeros((1, self.dim), "float32"), np.ones((1, self.dim), "float32")
+
     def build_parts(self, input_shape):
         if self.autoencoder is not None:
             build_once(self.autoencoder, (None, *self.image_shape))

@@ -286,6 +286,30 @@ class ProductOfExpertCapsules(
         features = self.to_features(images)
         return {**self._code(self.primary(features)), "features": features}
 
+    def coupling_maps(self, images: Any) -> Any:
+        """Return how much each place of an image contributes to each expert capsule.
+
+        Args:
+            images: Tensor (B, H, W, C), pixels in `[0, 1]`.
+
+        Returns:
+            Tensor (B, h, w, J): the coupling coefficients, averaged over the primary capsules at
+            a place of the feature map.
+
+        Example:
+
+        >>> import keras_capsule_poe as kcp
+        >>> images = kcp.data.load_images("digits", limit=2).train.images / 255
+        >>> kcp.load("mnist").coupling_maps(images).shape
+        TensorShape([2, 6, 6, 20])
+        """
+        c = self.encoder.experts.route(self.to_visible(ops.cast(images, "float32"))).coefficients
+        height, width = self.autoencoder.feature_shape[:2]
+        return ops.mean(
+            ops.reshape(c, (-1, height, width, c.shape[1] // (height * width), self.capsules)),
+            axis=3,
+        )
+
     def _code(self, x, coefficients=None):
         z = self.encoder.experts.route(x, coefficients).z
         capsules = self.encoder.frames(z)

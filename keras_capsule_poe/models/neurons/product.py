@@ -253,6 +253,11 @@ class ProductOfExpertNeurons(
         offset = self.layer.hidden_offset
         return ops.zeros((self.capsules, self.dim)) if offset is None else offset
 
+    def neuron_values(self) -> Any:
+        """Return the values (J, E) in a code of neurons that are off, and of those that are on."""
+        rest = ops.convert_to_numpy(self.rest())
+        return -rest / self.dim**0.5, (1 - rest) / self.dim**0.5
+
     def code_of_capsule(self, capsule, seed, domain=None):
         """Sample codes (N, J, E) in which one capsule is active and all others are at rest.
 

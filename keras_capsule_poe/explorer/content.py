@@ -1,0 +1,222 @@
+"""What the explorer shows of a model: arrays and texts, without the page."""
+
+import functools
+
+import numpy as np
+
+from keras_capsule_poe.core.numerics import compiled
+from keras_capsule_poe.core.randomness import step_seed
+from keras_capsule_poe.core.routing import winners
+from keras_capsule_poe.data.mapping import map_batches, to_pixels
+from keras_capsule_poe.plotting import NAMES, reconstruction_rows
+
+# Test images that are encoded to say what capsules win, and dimensions that have a slider.
+KNOWN, SLIDERS = 2_000, 16
+# A code moves by this at most along a dimension; of neurons, each is between off and on.
+SPAN = 1.0
+
+
+class Content:
+    """Pictures and numbers of a model and, if given, of images that it knows.
+
+    Args:
+        model: A trained model of any family.
+        images: `ImageSet` of test images, or None.
+        name: String, the folder or name of the model.
+    """
+
+    def __init__(self, model, images=None, name="MODEL"):
+        self.model, self.name = model, name
+        self.images = None if images is None else images.head(KNOWN)
+        modes = getattr(model, "modes", {})
+        self.generates = bool(modes)
+        self.has_single = "single" in modes
+        self.is_neurons = hasattr(model, "neuron_values")
+        self.chains = tuple(getattr(model, "CHAINS", ()))
+        self.classifies = not self.generates and hasattr(model, "classify")
+        self.decodes = "reconstruct" in model.ENDPOINTS
+        self.any_capsules = getattr(model, "capsules", 0)
+
+    # Codes and their pictures.
+
+    @functools.cached_property
+    def _render(self):
+        return compiled(lambda codes: self.model.render(codes)["images"])
+
+    def pictures(self, codes):
+        """Return images (N, H, W, C) of codes (N, J, E)."""
+        return np.asarray(self._render(np.asarray(codes, "float32")))
+
+    @functools.lru_cache(maxsize=128)  # noqa: B019, one content lives as long as its page
+    def usual(self, capsule):
+        """Return the usual code (J, E) of a capsule, and its dimensions by their variation."""
+        # Figures import matplotlib, which no command needs at its start.
+        from keras_capsule_poe.figures import usual_code
+
+        return usual_code(self.model, capsule)
+
+    def values(self, capsule):
+        """Return the values of the sliders of a capsule's dimensions for its usual code."""
+        chosen = self.dimensions(capsule)
+        if not self.is_neurons:
+            return [0.0] * len(chosen)
+        off, on = (each[capsule] for each in self.model.neuron_values())
+        own = (self.usual(capsule)[0][capsule] - off) / (on - off)
+        return [float(np.clip(own[d], 0, 1)) for d in chosen]
+
+    def dimensions(self, capsule):
+        """Return the dimensions of a capsule that have a slider."""
+        return sorted(self.usual(capsule)[1][:SLIDERS])
+
+    def moved(self, code, capsule, values):
+        """Return a code (J, E) with dimensions of a capsule moved by values, a dict.
+
+        Neurons are set to values from 0, off, to 1, on.
+        """
+        code = np.array(code, "float32")
+        own = code[capsule]
+        length = np.linalg.norm(own)
+        if self.is_neurons:
+            off, on = (each[capsule] for each in self.model.neuron_values())
+            for dimension, value in values.items():
+                own[dimension] = off[dimension] + value * (on[dimension] - off[dimension])
+            return code
+        for dimension, value in values.items():
+            own[dimension] += value
+        if len(own) > 1:
+            # A capsule turns and keeps its length, the probability that it is on.
+            code[capsule] *= length / max(np.linalg.norm(own), 1e-12)
+        return code
+
+    def samples(self, capsule, domain, n, seed):
+        """Return images (n, H, W, C) of one capsule."""
+        return self.model.sample(n, seed, "single", domain, capsule).images
+
+    def gallery(self, seed=0):
+        """Return one image of each capsule (J, H, W, C)."""
+        domain = self.model.modes["single"].domains[-1]
+        drawn = self.model.sample(4 * self.model.capsules, seed, "single", domain)
+        first = [np.flatnonzero(drawn.index == j)[0] for j in range(self.model.capsules)]
+        return drawn.images[first]
+
+    # Images that the model knows.
+
+    @functools.cached_property
+    def codes(self):
+        """Codes of the known images, or None."""
+        if self.images is None or not self.generates:
+            return None
+        return map_batches(self.model.encode, self.images.images)
+
+    @functools.cached_property
+    def winner(self):
+        """The winning capsule (N,) of each known image, or None."""
+        return None if self.codes is None else winners(self.codes["probabilities"])
+
+    def share(self, capsule):
+        """Return the share of the known images that a capsule wins, or None."""
+        return None if self.winner is None else float(np.mean(self.winner == capsule))
+
+    def won(self, capsule, n=10):
+        """Return at most n known images that a capsule wins, the most probable first."""
+        if self.winner is None:
+            return []
+        mine = np.flatnonzero(self.winner == capsule)
+        order = np.argsort(-self.codes["probabilities"][mine, capsule], kind="stable")
+        return to_pixels(self.images.images[mine[order[:n]]])
+
+    def classes(self, capsule):
+        """Return {class name: share} of the known images that a capsule wins."""
+        labels = None if self.images is None else self.images.labels
+        if self.winner is None or labels is None or labels.ndim > 1:
+            return {}
+        values, counts = np.unique(labels[self.winner == capsule], return_counts=True)
+        return {self.class_name(v): float(c / counts.sum()) for v, c in zip(values, counts)}
+
+    def class_name(self, number):
+        """Return the name of a class."""
+        names = (self.images.class_names if self.images is not None else None) or ()
+        return str(names[number]) if 0 <= number < len(names) else str(number)
+
+    # One image.
+
+    def fitted(self, image):
+        """Return an image (1, H, W, C) of the model's size from pixels of any size, in [0, 1]."""
+        from PIL import Image
+
+        height, width, channels = self.model.image_shape
+        pixels = np.asarray(image)
+        pixels = np.clip(pixels, 0, 255).astype("uint8")
+        shown = Image.fromarray(pixels)
+        shown = shown.convert("RGB" if channels == 3 else "L").resize((width, height))
+        found = np.asarray(shown, "float32").reshape(1, height, width, -1) / 255
+        return found.repeat(channels, axis=-1) if channels == 2 else found
+
+    def known_image(self, number):
+        """Return a known image (1, H, W, C), pixels in [0, 1]."""
+        number = int(number) % len(self.images)
+        return to_pixels(self.images.images[number : number + 1])
+
+    def rows(self, image):
+        """Return {name: image (H, W, C)} of an image and its reconstructions."""
+        found = reconstruction_rows(self.model, image)
+        return {NAMES.get(name, name.replace("_", " ")): row[0] for name, row in found.items()}
+
+    def probabilities(self, image):
+        """Return {name: probability} of capsules, or of classes."""
+        if self.classifies:
+            found = np.asarray(self.model.classify(image)["probabilities"])[0]
+            return {self.class_name(j): float(p) for j, p in enumerate(found)}
+        found = np.asarray(self.model.encode(image)["probabilities"])[0]
+        return {f"capsule {j}": float(p) for j, p in enumerate(found)}
+
+    def coupling_maps(self, image, shown=4):
+        """Return {name: map (h, w)} of the coupling coefficients of the most probable capsules."""
+        if not hasattr(self.model, "coupling_maps"):
+            return {}
+        maps = np.asarray(self.model.coupling_maps(image))[0]
+        p = np.asarray(self.model.encode(image)["probabilities"])[0]
+        order = np.argsort(-p, kind="stable")[:shown]
+        return {f"capsule {j}, probability {p[j]:.2f}": maps[..., j] for j in order}
+
+    def blended(self, first, second, t):
+        """Return the image (H, W, C) of a mixture of the codes of two images."""
+        codes = [np.asarray(self.model.encode(image)["capsules"])[0] for image in (first, second)]
+        return self.pictures([(1 - t) * codes[0] + t * codes[1]])[0]
+
+    def class_codes(self, image):
+        """Return the capsules (J, E) of a classifier for an image, and the predicted class."""
+        capsules = np.asarray(self.model.encode(image)["capsules"])[0]
+        p = np.asarray(self.model.classify(image)["probabilities"])[0]
+        return capsules, int(p.argmax())
+
+    # Chains.
+
+    def start(self, n, seed):
+        """Return states of n chains of noise."""
+        return np.asarray(self.model.visible_noise(n, seed))
+
+    @functools.cached_property
+    def _step(self):
+        if "gibbs" in self.chains:
+            return compiled(lambda x, seed: self.model.chain_step(x, seed[0]))
+        return compiled(lambda x, seed: self.model.chain_step(x))
+
+    def walked(self, states, steps, done, seed):
+        """Return states after more steps, of which `done` were made before."""
+        for step in range(done + 1, done + steps + 1):
+            states = np.asarray(self._step(states, np.array([step_seed(seed, step)], "int32")))
+        return states
+
+    def states(self, states):
+        """Return images (N, H, W, C) of states of chains."""
+        return np.asarray(map_batches(self.model.from_visible, states))
+
+    def filled(self, image, erased, steps=30, seed=0):
+        """Return an image (H, W, C) whose erased pixels (H, W) the model's chain has filled in."""
+        shown = np.where(erased[..., None], 0.5, image[0])[None]
+        for step in range(1, steps + 1):
+            x = np.asarray(map_batches(self.model.to_visible, shown.astype("float32")))
+            x = self.walked(x, 1, step - 1, seed)
+            shown = np.where(erased[..., None], self.states(x)[0], image[0])[None]
+        return shown[0]
