@@ -7,7 +7,7 @@ import click
 
 from keras_capsule_poe import families as registry
 from keras_capsule_poe.cli.models import SAVED_MODELS
-from keras_capsule_poe.cli.options import NamedPath, data_options
+from keras_capsule_poe.cli.options import DatasetName, NamedPath, data_options
 from keras_capsule_poe.cli.terminal import import_tensorflow, resumable
 from keras_capsule_poe.cli.train_options import (
     OF_ALL,
@@ -25,6 +25,7 @@ from keras_capsule_poe.training.run import fix_threads
 @click.command(cls=TrainCommand)
 @click.option(
     "--dataset",
+    type=DatasetName(),
     help="`digits`, a tensorflow-datasets name, a folder of images or an .npz file; also "
     "`multimnist`, `affnist` and `viewpoints`. The suffixes `_multi`, `_translated` and `_affine` "
     "change the images of a data set.  [default: fashion_mnist]",

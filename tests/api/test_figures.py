@@ -7,10 +7,11 @@ capsule's label; changed settings of matplotlib.
 import matplotlib
 import numpy as np
 import pytest
+from PIL import Image
 
 import keras_capsule_poe as kcp
 from keras_capsule_poe.errors import BadUse, DataError
-from keras_capsule_poe.figures import THEMES, image_figure
+from keras_capsule_poe.figures import THEMES, image_figure, save_figure
 
 SHAPE = (20, 22, 1)
 
@@ -163,3 +164,63 @@ def test_bad_images_and_steps_are_named(model):
         model.plot_reconstructions(images(2)[:, :5])
     with pytest.raises(BadUse, match="`steps` must be 2 or more"):
         model.plot_traversal(1, steps=1)
+
+
+def test_a_filter_is_the_image_with_the_neuron_on_less_the_image_with_it_off(machine):
+    """Rejects another order of neurons, a filter of another one, and one that is not scaled."""
+    kernel = np.random.default_rng(1).normal(size=(6, 16)).astype("float32")
+    machine.machine.kernel.assign(kernel.reshape(machine.machine.kernel.shape))
+    figure = machine.plot_filters()
+    code = machine.sample(256, 0).capsules.mean(axis=0)
+    effects = []
+    for e in range(6):
+        on, off = np.array(code), np.array(code)
+        on[0, e], off[0, e] = 1, 0
+        pair = machine.decode(np.stack([on, off])).images.astype("float64")
+        effects.append(pair[0] - pair[1])
+    size = np.abs(effects).max(axis=(1, 2, 3))
+    (axes,) = figure.axes
+    order = [int(name) for name in labels(axes)[0]]
+    assert order == np.argsort(-size, kind="stable").tolist()
+    for picture, e in zip(shown(axes), order):
+        np.testing.assert_allclose(picture, 0.5 + effects[e] / (2 * size[e]), atol=1e-5)
+
+
+def test_filters_need_neurons(model):
+    with pytest.raises(BadUse, match="model of neurons"):
+        model.plot_filters()
+
+
+def test_chains_have_a_row_per_state(machine):
+    figure = machine.plot_chains(3, steps=4, every=2, seed=1)
+    (axes,) = figure.axes
+    assert labels(axes) == [["0", "1", "2"], ["step 0", "step 2", "step 4"]]
+    assert len(shown(axes)) == 9
+
+
+@pytest.mark.parametrize("kind", ["png", "pdf", "svg", "jpg"])
+def test_a_figure_is_written_in_every_format(model, tmp_path, kind):
+    path = tmp_path / f"a.{kind}"
+    save_figure(path, model.plot_samples(4), SHAPE[1])
+    assert list(tmp_path.iterdir()) == [path] and path.stat().st_size > 1000
+
+
+def test_images_are_magnified_by_whole_numbers(model, tmp_path):
+    """Rejects pixels of different widths."""
+    path = tmp_path / "a.png"
+    figure = image_figure([(np.array([[np.eye(20)[..., None]]]), None, None, None)], cell=0.9)
+    save_figure(path, figure, 20)
+    with Image.open(path) as picture:
+        pixels = np.asarray(picture.convert("L")).astype(int)
+    # The diagonal is a stair of squares of one size.
+    runs = [np.count_nonzero(row == 255) for row in pixels if (row == 0).any()]
+    inside = [np.diff(np.flatnonzero(np.diff(np.r_[0, row == 255, 0]))) for row in pixels]
+    assert len(set(runs)) <= 3 and inside
+
+
+def test_a_figure_that_is_too_large_is_refused(model, tmp_path):
+    figure = image_figure([(np.zeros((1, 1, 4, 4, 1)), None, None, None)], cell=20)
+    figure.set_size_inches(10_000, 1)
+    with pytest.raises(BadUse, match="too large"):
+        save_figure(tmp_path / "a.png", figure)
+    assert not list(tmp_path.iterdir())
