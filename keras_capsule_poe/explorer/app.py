@@ -28,9 +28,13 @@ STYLE = """
 .pictures figure { margin: 0; }
 .pictures img { image-rendering: pixelated; border-radius: 3px; display: block; }
 .pictures figcaption { font-size: 0.75rem; text-align: center; opacity: 0.8; }
-.bars { width: 100%; max-width: 26rem; border-collapse: collapse; font-size: 0.85rem; }
-.bars td { padding: 1px 8px 1px 0; border: 0 !important; }
+.bars { width: 100%; max-width: 26rem; border-collapse: collapse; font-size: 0.85rem;
+  border: 0 !important; }
+.bars tr, .bars td { padding: 1px 8px 1px 0; border: 0 !important; background: none !important; }
 .bars td:last-child { width: 60%; }
+.gallery .grid-wrap { height: auto !important; max-height: none !important; }
+.gallery .grid-container {
+  grid-template-columns: repeat(auto-fill, minmax(76px, 1fr)) !important; }
 .bar { background: #3a6ea5; height: 0.7rem; border-radius: 2px; min-width: 1px; }
 """
 
@@ -207,13 +211,14 @@ def capsules_tab(gr, content):
 
     first = settings(0)
     with gr.Tab("Capsules"):
-        gr.Markdown("Choose a capsule. Then move its dimensions.")
-        rows = -(-model.capsules // 10)
+        gr.Markdown("Each picture is what one capsule draws. Choose one, then move its dimensions.")
         gallery = gr.Gallery(
             [(to_bytes(image), str(j)) for j, image in enumerate(content.gallery())],
             columns=10,
-            height=60 + 110 * rows,
+            height="auto",
             object_fit="contain",
+            elem_classes="gallery",
+            show_label=False,
             allow_preview=False,
             buttons=[],
             label="What each capsule draws",
@@ -370,7 +375,8 @@ def connect(gr, content, look, known, upload, canvas, outputs):
         return look(content.fitted(pixels)) if pixels is not None else [gr.skip()] * len(outputs)
 
     def drawn(value):
-        if value is None or value.get("composite") is None:
+        # The empty canvas is no drawing.
+        if value is None or value.get("composite") is None or not value["composite"][..., :3].any():
             return [gr.skip()] * len(outputs)
         return look(content.fitted(value["composite"][..., :3]))
 

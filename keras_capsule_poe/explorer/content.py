@@ -192,6 +192,14 @@ class Content:
 
     # Chains.
 
+    @functools.cached_property
+    def _to_visible(self):
+        return compiled(lambda images: self.model.to_visible(images))
+
+    @functools.cached_property
+    def _from_visible(self):
+        return compiled(lambda states: self.model.from_visible(states))
+
     def start(self, n, seed):
         """Return states of n chains of noise."""
         return np.asarray(self.model.visible_noise(n, seed))
@@ -210,13 +218,12 @@ class Content:
 
     def states(self, states):
         """Return images (N, H, W, C) of states of chains."""
-        return np.asarray(map_batches(self.model.from_visible, states))
+        return np.asarray(self._from_visible(np.asarray(states, "float32")))
 
     def filled(self, image, erased, steps=30, seed=0):
         """Return an image (H, W, C) whose erased pixels (H, W) the model's chain has filled in."""
-        shown = np.where(erased[..., None], 0.5, image[0])[None]
+        shown = np.where(erased[..., None], 0.5, image[0])[None].astype("float32")
         for step in range(1, steps + 1):
-            x = np.asarray(map_batches(self.model.to_visible, shown.astype("float32")))
-            x = self.walked(x, 1, step - 1, seed)
-            shown = np.where(erased[..., None], self.states(x)[0], image[0])[None]
+            x = self.walked(np.asarray(self._to_visible(shown)), 1, step - 1, seed)
+            shown = np.where(erased[..., None], self.states(x)[0], image[0])[None].astype("float32")
         return shown[0]
