@@ -53,4 +53,4 @@ def test_the_notebook_is_that_of_the_script(path):
     ]
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert all(cell["execution_count"] for cell in code)
-    assert any("image/png" in output.get("data", {}) for cell in code for output in cell["outputs"])
+    assert any(cell["outputs"] for cell in code)

@@ -60,7 +60,10 @@ def explore(model: Any, images: Any = None, name: str = "MODEL", **options: Any)
     Raises:
         BadUse: If Gradio is not installed, or the model cannot be explored.
 
-    Example: `kcp.explore(kcp.load("mnist"))` in a notebook.
+    Example:
+
+    >>> import keras_capsule_poe as kcp
+    >>> page = kcp.explore(kcp.load("mnist"))  # doctest: +SKIP
     """
     content = Content(model, images, name)
     page = build(content)
@@ -278,8 +281,11 @@ def capsules_tab(gr, content):
                 *(gr.Slider(**each) for each in new),
             ]
 
-        def clicked(domain, seed, event: gr.SelectData):
+        def clicked(domain, seed, event):
             return choose(event.index, domain, seed)
+
+        # Gradio looks at the annotation.
+        clicked.__annotations__["event"] = gr.SelectData
 
         def at_random(capsule):
             values = [round(float(v), 2) for v in np.random.default_rng().uniform(low, high, most)]
