@@ -445,109 +445,6 @@ def update_sources():
     (ROWS / "sources.json").write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
 
 
-# Readable on white and on dark grey.
-INK, COLOURS = "#808080", ("#3f7fbf", "#d9772b")
-
-
-def charts():
-    """Draw the charts."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update(
-        {
-            "svg.hashsalt": "capsules",
-            "svg.fonttype": "none",
-            "font.size": 11,
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            **dict.fromkeys(
-                "text.color axes.labelcolor axes.edgecolor xtick.color ytick.color".split(), INK
-            ),
-        }
-    )
-    CHARTS.mkdir(parents=True, exist_ok=True)
-    for name, draw in {
-        "ladder": _ladder_chart,
-        "comparison": _comparison_chart,
-        "iterations": _iterations_chart,
-        "cd_step": _cd_step_chart,
-    }.items():
-        figure = draw(plt)
-        figure.savefig(
-            CHARTS / f"{name}.svg", transparent=True, bbox_inches="tight", metadata={"Date": None}
-        )
-        plt.close(figure)
-
-
-def _bars_of(axes, names, groups):
-    """Horizontal bars: a group of labelled bars for each name."""
-    height = 0.8 / len(groups)
-    for k, (label, values, errors) in enumerate(groups):
-        places = np.arange(len(names)) + (k - (len(groups) - 1) / 2) * height
-        axes.barh(places, values, height, xerr=errors, color=COLOURS[k], label=label, ecolor=INK)
-    axes.set_yticks(range(len(names)), names)
-    axes.invert_yaxis()
-    axes.legend(frameon=False)
-
-
-def _ladder_chart(plt):
-    names = [name for name in read("ladder/mnist/ladder.json") if name[0] in "p+"][:9]
-    groups = []
-    for dataset, title in DATASETS.items():
-        rows = read(f"ladder/{dataset}/ladder.json")
-        found = [[row["prior_recognised"] for row in rows[name].values()] for name in names]
-        groups.append((title, [np.mean(f) for f in found], [np.std(f, ddof=1) for f in found]))
-    figure, axes = plt.subplots(figsize=(7.5, 4.5))
-    _bars_of(axes, [ladder_name(name) for name in names], groups)
-    axes.set_xlabel("draws of single capsules that are classified confidently (3 seeds)")
-    return figure
-
-
-def _comparison_chart(plt):
-    names = list(read("comparison/mnist.json"))
-    groups = []
-    for dataset, title in DATASETS.items():
-        rows = read(f"comparison/{dataset}.json")
-        groups.append((title, [rows[name]["coverage"] for name in names], None))
-    figure, axes = plt.subplots(figsize=(7.5, 0.42 * len(names) + 1))
-    _bars_of(axes, names, groups)
-    axes.set_xlabel("coverage: test images that have a draw nearby")
-    return figure
-
-
-def _iterations_chart(plt):
-    figure, axes = plt.subplots(figsize=(6.5, 3.8))
-    kept = read("routing_iterations/mnist/small/routing_iterations.json")
-    for (name, seeds), style in zip(kept.items(), ("-", "--", "-.", ":")):
-        losses = [[epoch["loss"] for epoch in row["history"]] for row in seeds.values()]
-        mean = np.mean(losses, axis=0)
-        axes.plot(range(1, 1 + len(mean)), mean, style, color=COLOURS[0], label=name)
-    axes.set(xlabel="epoch", ylabel="training loss (3 seeds)", xticks=range(1, 1 + len(mean)))
-    axes.set_ylim(0)
-    axes.legend(frameon=False)
-    return figure
-
-
-def _cd_step_chart(plt):
-    rows = [row for row in read("cd_step.json")["rows"] if row["inputs"] == 576]
-    forms = list(dict.fromkeys(row["form"] for row in rows))
-    figure, axes = plt.subplots(figsize=(6.5, 3.8))
-    for form, style in zip(forms, ("--", "-.", ":", "-")):
-        found = [
-            (row["images"], row["ms"]) for row in rows if row["form"] == form and row.get("ms")
-        ]
-        colour = COLOURS[1] if form == "ours" else INK
-        axes.loglog(*zip(*found), style, marker="o", color=colour, label=form)
-    axes.set(xlabel="images in a batch", ylabel="ms for one step")
-    axes.set_xticks([32, 128, 1024], ["32", "128", "1024"])
-    axes.minorticks_off()
-    axes.legend(frameon=False)
-    return figure
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
@@ -555,8 +452,11 @@ def main():
     )
     args = parser.parse_args()
     if not args.check:
+        # Matplotlib is not needed to check.
+        from _charts import charts
+
         update_sources()
-        charts()
+        charts(CHARTS, read, DATASETS, ladder_name)
     old = {path: path.read_text() for path in sorted(PAGES.glob("*.md"))}
     changed = [path for path, text in old.items() if filled(text) != text]
     if args.check:

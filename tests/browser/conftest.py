@@ -65,6 +65,12 @@ class Visit:
         self.page.on("request", self._request)
         self.page.goto(url)
 
+    def overhang(self):
+        """Pixels by which the page is wider than the screen."""
+        return self.page.evaluate(
+            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        )
+
     def _console(self, message):
         if message.type == "error":
             self.errors.append(message.text)

@@ -53,10 +53,7 @@ def test_it_opens_on_any_screen(page, visit, width, scheme):
         if width > 1000:
             tabs = set(seen.page.get_by_role("tab").all_inner_texts())
             assert tabs == set(TABS[name])
-        sideways = seen.page.evaluate(
-            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        )
-        assert sideways <= 1, "the page is wider than the screen"
+        assert seen.overhang() <= 1, "the page is wider than the screen"
 
 
 def test_every_control_does_something(page, visit):

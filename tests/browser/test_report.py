@@ -19,10 +19,7 @@ def test_it_opens_on_any_screen(page, visit, width, scheme):
     _, url = page
     with visit(url, width=width, scheme=scheme) as seen:
         seen.page.locator("h1").wait_for()
-        sideways = seen.page.evaluate(
-            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        )
-        assert sideways <= 1, "the page is wider than the screen"
+        assert seen.overhang() <= 1, "the page is wider than the screen"
 
 
 def test_a_slider_moves_the_picture_of_a_capsule(page, visit):
