@@ -46,20 +46,24 @@ def presets():
 
 
 def settings():
-    """Return a table of settings for each section of each model family."""
+    """Return a table of settings for each section, with the defaults of the first preset."""
     from keras_capsule_poe.families import get, names
+    from keras_capsule_poe.training import RunConfig
     from keras_capsule_poe.training.config import read_toml
 
     meanings = read_toml(MEANINGS)
-    parts, seen = [], set()
+    found = {}
     for name in names():
+        config = RunConfig(get(name))
         for section, kind in get(name).sections.items():
-            if kind in seen:
-                continue
-            seen.add(kind)
-            lines = ["| setting | default | meaning |", "|---|---|---|"]
-            for field in dataclasses.fields(kind):
-                default = getattr(kind(), field.name)
-                lines.append(f"| `{section}.{field.name}` | `{default}` | {meanings[field.name]} |")
-            parts.append(f"### Section `{section}` of `{name}`\n\n" + "\n".join(lines))
+            found.setdefault((section, kind), []).append((name, config[section]))
+    parts = []
+    for (section, kind), models in found.items():
+        lines = ["| setting | default | meaning |", "|---|---|---|"]
+        for field in dataclasses.fields(kind):
+            values = dict.fromkeys(str(getattr(each, field.name)) for _, each in models)
+            default = ", ".join(f"`{value}`" for value in values)
+            lines.append(f"| `{section}.{field.name}` | {default} | {meanings[field.name]} |")
+        listed = ", ".join(f"`{name}`" for name, _ in models)
+        parts.append(f"### Section `{section}` of {listed}\n\n" + "\n".join(lines))
     return "\n\n".join(parts)

@@ -53,16 +53,14 @@ def sources(models, folders, data, samples):
 
 
 def convolutional(model, folder, data, samples):
-    """Functions by name that return draws of the convolutional VAE, which is trained once."""
-    made = {}
+    """Functions by name that train a convolutional VAE for a kind of draws and draw."""
 
     def draw(name):
-        if not made:
-            seconds = vae.training_seconds(folder)
-            fitted, about = vae.fitted(data.train.images, model.count_params(), seconds)
-            print(f"convolutional VAE: {about}", flush=True)
-            made.update(vae.draws(fitted, data.train.images, samples))
-        return made[name], None
+        settings, images = vae.SETTINGS[name], data.train.images
+        seconds = vae.training_seconds(folder)
+        fitted, about = vae.fitted(images, model.count_params(), seconds, **settings)
+        print(f"convolutional VAE, {name}: {about}", flush=True)
+        return vae.draws(fitted, images, samples, settings["code"])[name], None
 
     return {name: lambda name=name: draw(name) for name in vae.DRAWS}
 

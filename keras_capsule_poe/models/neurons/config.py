@@ -157,7 +157,7 @@ _MIXTURE = {
 }
 
 RECIPES = {
-    "held": Recipe("routing is found from each image and kept along its chain, as in the paper"),
+    "held": Recipe("routing is found from each image and kept along its chain"),
     "latent": Recipe(
         "each part of an image has one parent capsule, a random variable", {"experts": _LATENT}
     ),
