@@ -52,7 +52,7 @@ def _bars_of(axes, names, groups):
         axes.barh(places, values, height, xerr=errors, color=COLOURS[k], label=label, ecolor=INK)
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, ncols=2, loc="lower left", bbox_to_anchor=(0, 1))
 
 
 def _ladder(read, datasets, ladder_name):

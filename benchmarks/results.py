@@ -255,7 +255,7 @@ def classifiers():
         settings = ", ".join(more).replace(",", ", ")
         for seed, row in seeds.items():
             lines.append(
-                [dataset, f"`{recipe}`", settings, epochs, seed, f"{row['parameters']:,}",
+                [dataset, recipe, settings, epochs, seed, f"{row['parameters']:,}",
                  f"{100 * row['held_out']:.2f}", _shares.share(row, "test"),
                  PUBLISHED.get(case, "-"), f"{row['minutes']:.0f}"]
             )  # fmt: skip

@@ -13,7 +13,7 @@ from keras_capsule_poe.training.reporter import LONG, SETTLED, Reporter, duratio
 # Seconds between two updates of the line.
 _EVERY = 0.3
 # Narrowest terminal that is served, and the width of a notebook's output.
-NARROWEST, _NOTEBOOK = 40, 100
+NARROWEST, _NOTEBOOK = 40, 80
 _BAR = 12
 
 
