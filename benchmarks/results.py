@@ -401,13 +401,14 @@ TABLES = {
 
 
 def caption(files):
-    """Return the line below a table: its rows, and how they were made."""
-    known = read("sources.json")
-    links = ", ".join(f"[{name}](../benchmarks/{name})" for name in files)
-    commands = list(dict.fromkeys(known[name]["command"] for name in files))
-    made = sorted({(known[name]["date"], known[name]["commit"]) for name in files})
-    dates = ", ".join(f"{date} at commit {commit}" for date, commit in made)
-    return f"*Rows: {links}. Made by `{'`, `'.join(commands)}`, {dates}.*"
+    """Return the table below a table: its rows, and how they were made."""
+    known, made = read("sources.json"), {}
+    for name in files:
+        source = known[name]
+        key = source["command"], source["commit"], source["date"]
+        made.setdefault(key, []).append(f"[{name}](../benchmarks/{name})")
+    lines = [[", ".join(links), f"`{key[0]}`", *key[1:]] for key, links in made.items()]
+    return table(["rows", "made by", "commit", "date"], lines)
 
 
 def filled(text):
