@@ -39,9 +39,9 @@ demo: $(VENV)/installed
 	$(CAPSPOE) reconstruct --model-dir $(DEMO)/model --out $(DEMO)/reconstructions.png
 	@echo
 	@echo "Look at:"
-	@echo "  $(DEMO)/samples.png            a column a capsule, from where training visited"
-	@echo "  $(DEMO)/samples-gaussian.png   the same from the paper's plain Gaussian"
-	@echo "  $(DEMO)/reconstructions.png    test images, and a row for each way down that the model has"
+	@echo "  $(DEMO)/samples.png            one column for each capsule, as training images are"
+	@echo "  $(DEMO)/samples-gaussian.png   the same, from the paper's plain Gaussian"
+	@echo "  $(DEMO)/reconstructions.png    test images and their reconstructions"
 	@echo "  $(DEMO)/model/pictures/        how it learned"
 	@echo "  $(DEMO)/model/1/               the SavedModel, for any TensorFlow program"
 

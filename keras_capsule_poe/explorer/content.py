@@ -1,6 +1,7 @@
 """What the explorer shows of a model: arrays and texts, without the page."""
 
 import functools
+import threading
 
 import numpy as np
 
@@ -36,6 +37,7 @@ class Content:
         self.classifies = not self.generates and hasattr(model, "classify")
         self.decodes = "reconstruct" in model.ENDPOINTS
         self.any_capsules = getattr(model, "capsules", 0)
+        self._codes, self._lock = None, threading.Lock()
 
     # Codes and their pictures.
 
@@ -101,12 +103,16 @@ class Content:
 
     # Images that the model knows.
 
-    @functools.cached_property
+    @property
     def codes(self):
         """Codes of the known images, or None."""
         if self.images is None or not self.generates:
             return None
-        return map_batches(self.model.encode, self.images.images)
+        # Several calls of the page may ask at once.
+        with self._lock:
+            if self._codes is None:
+                self._codes = map_batches(self.model.encode, self.images.images)
+        return self._codes
 
     @functools.cached_property
     def winner(self):

@@ -130,19 +130,19 @@ def capsules_tab(gr, content):
                 saved(f"capsule-{capsule}.npz", lambda path: np.savez(path, **found)),
             )
 
-        def choose(capsule, domain, seed):
+        def choose(capsule):
             new = settings(capsule)
             values = [each["value"] for each in new]
             return [
                 capsule,
-                *about(capsule, domain, seed),
+                f"### Capsule {capsule}",
                 draw(capsule, *values),
                 *kept(capsule, *values),
                 *(gr.Slider(**each) for each in new),
             ]
 
-        def clicked(domain, seed, event):
-            return choose(event.index, domain, seed)
+        def clicked(event):
+            return choose(event.index)
 
         # Gradio looks at the annotation.
         clicked.__annotations__["event"] = gr.SelectData
@@ -152,18 +152,19 @@ def capsules_tab(gr, content):
             return [*values, draw(capsule, *values), *kept(capsule, *values)]
 
         described, files = [text, samples, won, classes], [code, save_png, save_npz]
-        parts = [chosen, *described, image, *files, *moves]
+        parts, asked = [chosen, text, image, *files, *moves], [chosen, domain, seed]
         quiet = {"show_progress": "hidden", "api_visibility": "private"}
-        gallery.select(clicked, [domain, seed], parts, **quiet)
-        reset.click(choose, [chosen, domain, seed], parts, **quiet)
+        # The picture and the sliders come first; test images may still be encoded.
+        gallery.select(clicked, None, parts, **quiet).then(about, asked, described, **quiet)
+        reset.click(choose, chosen, parts, **quiet)
         random.click(at_random, chosen, [*moves, image, *files], **quiet)
         for changed in (domain, seed):
-            changed.change(about, [chosen, domain, seed], described, **quiet)
+            changed.change(about, asked, described, **quiet)
         for slider in moves:
             fast(slider, draw, [chosen, *moves], image)
             slider.release(kept, [chosen, *moves], files, **quiet)
         page = gr.context.Context.root_block
-        page.load(about, [chosen, domain, seed], described, **quiet)
+        page.load(about, asked, described, **quiet)
         page.load(kept, [chosen, *moves], files, **quiet)
 
 
