@@ -1,23 +1,21 @@
-"""Training engine: configuration, stages and checkpoints. Importing it is quick."""
+"""Training engine: settings, stages and checkpoints. Importing it is quick."""
 
-from keras_capsule_poe.training.config import RunConfig
-from keras_capsule_poe.training.family import Family, Recipe, Schedule, Stage, lazily
 from keras_capsule_poe.training.folder import RunFolder
 from keras_capsule_poe.training.images import changed, load_data
 from keras_capsule_poe.training.reporter import Reporter
 from keras_capsule_poe.training.run import Run, train
+from keras_capsule_poe.training.settings import Part, Preset, Schedule, Settings, TrainedPart
 
 __all__ = [
-    "Family",
-    "Recipe",
+    "Part",
+    "Preset",
     "Reporter",
     "Run",
-    "RunConfig",
     "RunFolder",
     "Schedule",
-    "Stage",
+    "Settings",
+    "TrainedPart",
     "changed",
-    "lazily",
     "load_data",
     "train",
 ]

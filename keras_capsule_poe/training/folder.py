@@ -19,14 +19,17 @@ PICTURES = "pictures"
 # In a stage's folder: checkpoints during training, and the metrics of each epoch.
 CHECKPOINTS = "checkpoints"
 HISTORY_FILE = "history.json"
+# Files next to the folders of the stages that the last stage writes.
+EXPORTED = ("model.keras", "samples*.png", "reconstructions.png", "traverse.png")
 
 
 class RunFolder:
     """Folder of one run.
 
-    `run.json` holds the configuration, the images' fingerprints and a unique run number. Each
-    stage has a folder of its name. A finished stage has a `done.json` in it, with the run number
-    and the digests of its output files.
+    `run.json` holds the settings, the images' fingerprints and a unique run number. Each stage has
+    a folder of its name with all files that it writes; the last stage, which exports the model,
+    also writes `model.keras`, pictures and the SavedModel next to them. A finished stage has a
+    `done.json` in it, with the run number and the digests of its files.
 
     Args:
         path: Path of the folder; it need not exist.
@@ -110,10 +113,10 @@ class RunFolder:
                 hint="model_dir",
             )
 
-    def save(self, config, fingerprint, run, more=()):
-        """Write `run.json` from a `RunConfig`, fingerprints, the run number and further values."""
-        values = {"config": config.to_dict(), "fingerprint": fingerprint, "run": run, **dict(more)}
-        write_record(self.path / RUN_FILE, values)
+    def save(self, settings, fingerprint, run, more=()):
+        """Write `run.json` from settings, fingerprints, the run number and further values."""
+        values = {"config": settings.to_dict(), "fingerprint": fingerprint, "run": run}
+        write_record(self.path / RUN_FILE, {**values, **dict(more)})
 
     @property
     def class_names(self):
@@ -134,13 +137,13 @@ class RunFolder:
         """Return the path of a stage's folder."""
         return self.path / name
 
-    def has_begun(self, stage):
-        """Return whether the folder of a `Stage` holds any file."""
-        folder = self.stage(stage.name)
+    def has_begun(self, name):
+        """Return whether the folder of a stage holds any file."""
+        folder = self.stage(name)
         return folder.is_dir() and any(folder.iterdir())
 
     def done(self, name):
-        """Return the `done.json` of the stage `name`, or None; raise RunFailed if it is damaged.
+        """Return the `done.json` of a stage, or None; raise RunFailed if it is damaged.
 
         It has `seconds` and `metrics`, and the digests of `files` and `cache` by name.
         """
@@ -150,137 +153,145 @@ class RunFolder:
         # Older versions wrote no digests of caches.
         return {"cache": {}, **read_record(path, f"stage_fresh:{name}", _is_done)}
 
-    def metrics(self, family):
-        """Return the metrics of each finished stage of a `Family`, by the stage's name."""
-        found = {stage.name: self.done(stage.name) for stage in family.stages}
+    def metrics(self, stages):
+        """Return the metrics of each finished one of the stages, by name."""
+        found = {name: self.done(name) for name in stages}
         return {name: done["metrics"] for name, done in found.items() if done}
 
-    def card(self, config):
-        """Return the run's part of a model card: configuration, data set, seed and metrics."""
+    def card(self, settings):
+        """Return the run's part of a model card: settings, data set, seed and metrics."""
         return {
-            "config": config.to_dict(),
-            "data": config.dataset,
-            "seed": config.seed,
-            "metrics": self.metrics(config.family),
+            "config": settings.to_dict(),
+            "data": settings.dataset,
+            "seed": settings.seed,
+            "metrics": self.metrics(settings.STAGES),
             "class_names": self.class_names,
         }
 
-    def mark_done(self, stage, seconds, metrics):
-        """Write the `done.json` of a `Stage`, then delete its checkpoints."""
-        files, cache = (
-            {name: digest(self.path / name) for name in names}
-            for names in (stage.writes, stage.cache)
-        )
-        self.check_held()
-        done = {"seconds": seconds, "metrics": metrics, "files": files, "cache": cache}
-        done["run"] = self.saved().get("run")
-        history = self.stage(stage.name) / HISTORY_FILE
-        done["history"] = digest(history) if history.exists() else None
-        write_record(self.stage(stage.name) / DONE_FILE, done)
-        remove(self.stage(stage.name) / CHECKPOINTS)
+    def mark_done(self, name, seconds, metrics, cache=(), exports=()):
+        """Write the `done.json` of a stage, then delete its checkpoints.
 
-    def history(self, stage):
-        """Return the metrics of each epoch of a finished `Stage`; raise RunFailed if changed."""
-        path, done = self.stage(stage.name) / HISTORY_FILE, self.done(stage.name)
+        The names in `cache` are files that only later stages read, those in `exports` files that
+        lie outside the folder of the stage.
+        """
+        own = (path for path in self.stage(name).rglob("*") if path.is_file())
+        own = (path.relative_to(self.path) for path in own)
+        skipped = (CHECKPOINTS, DONE_FILE, HISTORY_FILE)
+        names = [str(path) for path in own if not _is_hidden(path) and path.parts[1] not in skipped]
+        files = {each: digest(self.path / each) for each in sorted({*names, *exports} - {*cache})}
+        cached = {each: digest(self.path / each) for each in cache}
+        self.check_held()
+        done = {"seconds": seconds, "metrics": metrics, "files": files, "cache": cached}
+        done["run"] = self.saved().get("run")
+        history = self.stage(name) / HISTORY_FILE
+        done["history"] = digest(history) if history.exists() else None
+        write_record(self.stage(name) / DONE_FILE, done)
+        remove(self.stage(name) / CHECKPOINTS)
+
+    def history(self, name):
+        """Return the metrics of each epoch of a finished stage; raise RunFailed if changed."""
+        path, done = self.stage(name) / HISTORY_FILE, self.done(name)
         if done is None or not path.exists():
             return []
-        self.check_run(stage)
+        self.check_run(name)
         # Older versions wrote no digest of it.
         if done.get("history", digest(path)) != digest(path):
             raise RunFailed(
-                f"{path} is not what stage {stage.name} wrote: damaged, or of another run. Without "
-                "it all else works."
+                f"{path} is not what stage {name} wrote: damaged, or of another run. Without it "
+                "all else works."
             )
         return read_json(path)
 
     def forget(self, stages):
         """Mark stages as not started; their output files stay until they run again."""
-        for stage in stages:
-            remove_record(self.stage(stage.name) / DONE_FILE)
+        for name in stages:
+            remove_record(self.stage(name) / DONE_FILE)
             # Otherwise they would be resumed on top of other weights.
-            remove(self.stage(stage.name) / CHECKPOINTS)
+            remove(self.stage(name) / CHECKPOINTS)
 
-    def missing(self, stage):
-        """Return the names of missing output files of a finished `Stage`."""
-        return [name for name in stage.writes if not (self.path / name).exists()]
-
-    def check_run(self, stage):
-        """Raise RunFailed if a finished `Stage` has another run number than the folder."""
-        done = self.done(stage.name)
+    def check_run(self, name):
+        """Raise RunFailed if a finished stage has another run number than the folder."""
+        done = self.done(name)
         if done and done.get("run") != self.saved().get("run"):
             raise RunFailed(
-                f"{self.stage(stage.name)} is of another run than {self.path / RUN_FILE}.",
-                hint=f"stage_fresh:{stage.name}",
+                f"{self.stage(name)} is of another run than {self.path / RUN_FILE}.",
+                hint=f"stage_fresh:{name}",
             )
 
-    def check(self, stage):
-        """Raise RunFailed if files of a finished `Stage` are missing, changed or of another run."""
-        self.check_run(stage)
-        for name, wanted in self.done(stage.name)["files"].items():
-            path = self.path / name
+    def check(self, name):
+        """Raise RunFailed if files of a finished stage are missing, changed or of another run."""
+        self.check_run(name)
+        for file, wanted in self.done(name)["files"].items():
+            path = self.path / file
             if not path.exists():
                 problem = "is missing"
             elif digest(path) != wanted:
-                problem = f"is not what stage {stage.name} wrote: damaged, or of another run"
+                problem = f"is not what stage {name} wrote: damaged, or of another run"
             else:
                 continue
-            raise RunFailed(f"{path} {problem}.", hint=f"stage_fresh:{stage.name}")
+            raise RunFailed(f"{path} {problem}.", hint=f"stage_fresh:{name}")
 
-    def is_done(self, stage, stages, cleared=()):
+    def is_done(self, name, stages, cleared=()):
         """Return whether a stage is finished, with all files that unfinished stages still need.
 
         `stages` are all stages of the run, and those in `cleared` count as unfinished.
         """
-        if self.done(stage.name) is None or (stage is stages[-1] and self.missing(stage)):
+        done = self.done(name)
+        if done is None:
             return False
-        needed = self._needed_cache(stage, stages, cleared)
-        return all((self.path / name).exists() for name in needed)
+        is_last = name == stages[-1]
+        if is_last and not all((self.path / file).exists() for file in done["files"]):
+            return False
+        return all((self.path / file).exists() for file in self._cache(name, stages, cleared))
 
-    def changed_cache(self, stage, stages):
-        """Return the names of cache files that have changed and that later stages need."""
-        wanted = self.done(stage.name)["cache"]
-        known = [name for name in self._needed_cache(stage, stages) if name in wanted]
-        return [name for name in known if digest(self.path / name) != wanted[name]]
+    def changed_cache(self, name, stages):
+        """Return the names of a stage's cache files that have changed and are still needed."""
+        cache = self._cache(name, stages)
+        return [file for file, wanted in cache.items() if digest(self.path / file) != wanted]
 
-    def _needed_cache(self, stage, stages, cleared=()):
-        """Return the names of cache files that unfinished or `cleared` later stages read."""
-        later = stages[stages.index(stage) + 1 :]
-        waiting = [s for s in later if s in cleared or self.done(s.name) is None]
-        return [name for name in stage.cache if any(name in other.reads for other in waiting)]
+    def _cache(self, name, stages, cleared=()):
+        """Return the cache files of a stage that unfinished or `cleared` later stages read."""
+        # The last stage exports what the others trained, and reads no cache.
+        later = stages[stages.index(name) + 1 : -1]
+        is_needed = any(s in cleared or self.done(s) is None for s in later)
+        return self.done(name)["cache"] if is_needed else {}
 
     def tidy(self, stages):
         """Delete the stale temporary files and checkpoints that killed processes left."""
-        folders = [self.stage(stage.name) for stage in stages]
+        folders = [self.stage(name) for name in stages]
         checkpoints = [folder / CHECKPOINTS for folder in folders]
         for folder in (self.path, self.path / PICTURES, *folders, *checkpoints):
             remove_stale_files(folder)
-        for stage in stages:
-            if self.done(stage.name):
-                remove(self.stage(stage.name) / CHECKPOINTS)
+        for name in stages:
+            if self.done(name):
+                remove(self.stage(name) / CHECKPOINTS)
 
-    def clear(self, stage):
-        """Delete all files of a `Stage`; raise RunFailed if one cannot be deleted."""
+    def clear(self, name, is_last):
+        """Delete all files of a stage; raise RunFailed if one cannot be deleted."""
         # First, because a partly deleted stage must not count as done.
-        remove_record(self.stage(stage.name) / DONE_FILE)
-        for name in (*stage.writes, *stage.cache):
-            remove(self.path / name)
-        for pattern in stage.pictures:
-            for path in self.path.glob(pattern):
-                remove(path)
-        if self.stage(stage.name).exists():
-            clear_folder(self.stage(stage.name))
+        remove_record(self.stage(name) / DONE_FILE)
+        if is_last:
+            for pattern in EXPORTED:
+                for path in self.path.glob(pattern):
+                    remove(path)
+        if self.stage(name).exists():
+            clear_folder(self.stage(name))
 
     def drop_cache(self, stages):
-        """Delete the cache files of stages."""
-        for stage in stages:
-            for name in stage.cache:
-                remove(self.path / name)
+        """Delete the cache files of finished stages."""
+        for name in stages:
+            for file in (self.done(name) or {"cache": {}})["cache"]:
+                remove(self.path / file)
+
+
+def _is_hidden(path):
+    return any(part.startswith(".") for part in path.parts)
 
 
 def _is_run(values):
     """Return whether values are those of a `run.json`."""
     config = values.get("config") if isinstance(values, dict) else None
-    words = ("dataset", "model", "recipe")
+    words = ("dataset", "model", "preset", "recipe")
     is_run = isinstance(config, dict) and "dataset" in config
     return is_run and all(isinstance(config.get(word, ""), str) for word in words)
 

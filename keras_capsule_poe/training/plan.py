@@ -7,7 +7,6 @@ import sys
 import tempfile
 import time
 
-from keras_capsule_poe.training.family import Schedule
 from keras_capsule_poe.training.folder import RunFolder
 from keras_capsule_poe.training.images import watched
 from keras_capsule_poe.training.reporter import Reporter
@@ -19,19 +18,17 @@ STEPS = 3
 IMAGES = 1000
 
 
-def plan(config, data):
+def plan(model, data):
     """Return a dict of shapes, parameters, stages with times, and peak memory in bytes."""
-    data = watched(data, config)
-    shapes, parameters = config.family.outline(config, data.image_shape)
+    settings = model.settings
+    data = watched(data, settings)
+    shapes, parameters = model.outline(settings, data.image_shape)
     stages = {}
-    for stage in config.stages:
-        section = config[stage.section] if stage.section else None
-        if hasattr(section, "batch_size"):
-            epochs, steps = schedule_of(section).over(len(data.train))
-            stages[stage.name] = {"epochs": epochs, "steps": epochs * steps}
-    for name, seconds in measure(config, data).items():
-        steps = stages[name]["steps"]
-        stages[name] |= {"step_seconds": seconds, "seconds": steps * seconds}
+    for stage, steps in settings.steps(len(data.train)).items():
+        epochs, _ = settings.trained(stage).schedule.over(len(data.train))
+        stages[stage] = {"epochs": epochs, "steps": steps}
+    for stage, seconds in measure(model, data).items():
+        stages[stage] |= {"step_seconds": seconds, "seconds": stages[stage]["steps"] * seconds}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {
         "shapes": shapes,
@@ -43,15 +40,10 @@ def plan(config, data):
     }
 
 
-def schedule_of(section):
-    """Return the `Schedule` of a section with `batch_size` and `epochs`, `steps` or both."""
-    names = [field.name for field in dataclasses.fields(Schedule)]
-    return Schedule(**{name: getattr(section, name) for name in names if hasattr(section, name)})
-
-
-def measure(config, data):
+def measure(model, data):
     """Return the seconds of a step of each stage that trains; the last stage only exports."""
-    batch = max(getattr(section, "batch_size", 0) for section in config.sections.values())
+    settings = model.settings
+    batch = max(getattr(part, "batch_size", 0) for part in settings.parts.values())
     few = dataclasses.replace(
         data,
         train=data.train.head(max(IMAGES, batch)),
@@ -59,24 +51,26 @@ def measure(config, data):
         test=data.test.head(IMAGES),
     )
     with tempfile.TemporaryDirectory() as folder:
-        run = _Rehearsal(config, RunFolder(folder), Reporter(write=lambda line: None), lambda: few)
-        run.step_seconds = {}
-        run.folder.save(config, None, "rehearsal")
-        for stage in config.stages[:-1]:
-            run.folder.stage(stage.name).mkdir(parents=True)
-            run.folder.mark_done(stage, 0.0, stage.run(run))
+        silent = Reporter(write=lambda line: None)
+        run = _Rehearsal(settings, RunFolder(folder), silent, lambda: few)
+        run.folder.save(settings, None, "rehearsal")
+        run.train(model, last=run.stages[-2])
     return run.step_seconds
 
 
 class _Rehearsal(Run):
     """A run that trains each stage for a few steps and measures them."""
 
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.step_seconds = {}
+
     def fit(
         self, stage, model, stream, schedule, after_epoch=None, picture=None, until=None,
         callbacks=(),
     ):  # fmt: skip
         steps = math.prod(schedule.over(len(self.data.train)))
-        order = {"batch_size": schedule.batch_size, "seed": self.config.seed, "epochs": STEPS + 1}
+        order = {"batch_size": schedule.batch_size, "seed": self.settings.seed, "epochs": STEPS + 1}
         ends = []
         clock = _callback(lambda: ends.append(time.perf_counter()))
         import keras

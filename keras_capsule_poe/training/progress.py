@@ -2,12 +2,10 @@
 
 import contextlib
 import logging
-import math
 import shutil
 import sys
 import time
 
-from keras_capsule_poe.training.plan import schedule_of
 from keras_capsule_poe.training.reporter import LONG, SETTLED, Reporter, duration, two
 
 # Seconds between two updates of the line.
@@ -180,16 +178,6 @@ class ProgressLine(Reporter):
     def _write(self, line):
         if self.verbose == 2:
             print(line)
-
-
-def training_steps(config, images):
-    """Return a dict from stages to training steps on a number of images."""
-    sections = {stage.name: config[stage.section] for stage in config.stages if stage.section}
-    return {
-        name: math.prod(schedule_of(section).over(images))
-        for name, section in sections.items()
-        if hasattr(section, "batch_size")
-    }
 
 
 @contextlib.contextmanager

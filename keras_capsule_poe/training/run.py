@@ -1,20 +1,18 @@
-"""A training run: the stages of a family in order, each of them run, resumed or skipped."""
+"""A training run: the stages of a model in order, each of them trained, resumed or skipped."""
 
 import contextlib
-import dataclasses
-import functools
 import os
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keras_capsule_poe.errors import ConfigError
+from keras_capsule_poe.errors import ConfigError, RunFailed, listing
+from keras_capsule_poe.former_names import FORMER_DEFAULTS
 from keras_capsule_poe.io.atomic import check_writable
 from keras_capsule_poe.io.records import read_record, write_record
 from keras_capsule_poe.training import images
-from keras_capsule_poe.training.acquire import acquire, follow
-from keras_capsule_poe.training.config import RunConfig
 from keras_capsule_poe.training.folder import CHECKPOINTS, PICTURES, RunFolder
 from keras_capsule_poe.training.precision import check_global_settings
 from keras_capsule_poe.training.reporter import Reporter
@@ -22,33 +20,42 @@ from keras_capsule_poe.training.reporter import Reporter
 if TYPE_CHECKING:
     from keras_capsule_poe.data.image_set import ImageData
     from keras_capsule_poe.distributed.distribution import Distribution
-    from keras_capsule_poe.training.family import Schedule
+    from keras_capsule_poe.training.settings import Schedule, Settings
 
 
-def _one_device():
-    # Imported here because it imports NumPy, which would slow down `capspoe --help`.
-    from keras_capsule_poe.distributed.distribution import Distribution
-
-    return Distribution()
+class _Stopped(Exception):
+    """The last stage that was asked for is done."""
 
 
-@dataclasses.dataclass
 class Run:
-    """State that the stages of a run share. `train` creates it; see there for an example.
+    """What the stages of a training share: settings, images, and the folder for their files.
 
     Attributes:
-        config: `RunConfig`.
+        settings: `Settings` of the model.
         folder: `RunFolder`.
         reporter: `Reporter`.
         load_data: Function without arguments that returns an `ImageData`; called at most once.
         distribution: `Distribution`, the devices and processes that train together.
     """
 
-    config: RunConfig
-    folder: RunFolder
-    reporter: Any
-    load_data: Callable
-    distribution: Any = dataclasses.field(default_factory=_one_device)
+    def __init__(
+        self,
+        settings: "Settings",
+        folder: RunFolder,
+        reporter: Any,
+        load_data: "Callable[[], ImageData]",
+        distribution: "Distribution | None" = None,
+    ) -> None:
+        if distribution is None:
+            # Imported here because it imports NumPy, which would slow down `capspoe --help`.
+            from keras_capsule_poe.distributed.distribution import Distribution
+
+            distribution = Distribution()
+        self.settings, self.folder = settings, folder
+        self.reporter, self.load_data, self.distribution = reporter, load_data, distribution
+        self.stages = list(settings.stages)
+        self._data, self._cache, self._again = None, [], ()
+        self._last = self.stages[-1]
 
     @property
     def is_chief(self):
@@ -58,8 +65,8 @@ class Run:
     @property
     def data(self):
         """`ImageData`, loaded at first use. Its `train.images` are uint8 (N, H, W, C)."""
-        if not hasattr(self, "_data"):
-            self._data = self.load_data()
+        if self._data is None:
+            self._data = images.watched(self.load_data(), self.settings)
         return self._data
 
     def load(self):
@@ -79,6 +86,11 @@ class Run:
         self.folder.check_held()
         return self.folder.path / name
 
+    def cache(self, name: str) -> str:
+        """Declare a file that only later stages read: the run deletes it at its end."""
+        self._cache.append(name)
+        return name
+
     def once(self, stage: str, name: str, make: Callable[[], Any]) -> Any:
         """Return a value that a stage computes once, also if the stage is interrupted and resumed.
 
@@ -97,7 +109,64 @@ class Run:
 
     def metrics(self) -> dict[str, dict[str, Any]]:
         """Return the metrics of each finished stage, by its name."""
-        return self.folder.metrics(self.config.family)
+        return self.folder.metrics(self.stages)
+
+    def train(self, model, last=None):
+        """Train the parts of a model, up to the stage `last` if it is given."""
+        self._last = last or self.stages[-1]
+        with contextlib.suppress(_Stopped):
+            model.train_parts(self)
+
+    def part(self, stage: str, train: "Callable[[Run], dict[str, Any]]") -> None:
+        """Train one part of the model, unless the folder holds it already.
+
+        Args:
+            stage: str, name of the stage; one of `Settings.stages`, in their order.
+            train: Function of this run. It writes its files below `path(stage)` and returns a dict
+                of metrics. The last stage, which exports the model, runs in the chief alone.
+        """
+        is_last = stage == self.stages[-1]
+        if self.distribution.from_chief(self.is_chief and self._is_left(stage)):
+            self._train(stage, train, is_alone=is_last)
+        if stage == self._last:
+            if is_last and self.is_chief:
+                self.folder.drop_cache(self.stages)
+            raise _Stopped
+
+    def _train(self, stage, train, is_alone):
+        self.reporter.stage_began(stage)
+        try:
+            started = time.perf_counter()
+            if self.is_chief:
+                self.path(stage).mkdir(exist_ok=True)
+            self._cache = []
+            metrics = train(self) if self.is_chief or not is_alone else None
+            seconds = time.perf_counter() - started
+            if self.is_chief:
+                exports = ["model.keras"] if is_alone else []
+                self.folder.mark_done(stage, seconds, metrics, self._cache, exports)
+        finally:
+            self.reporter.stage_ended()
+        self.reporter.stage_finished(stage, seconds)
+        # Barrier: a stage's files must exist before the next stage begins.
+        self.distribution.from_chief(None)
+
+    def _is_left(self, stage):
+        """Return whether a stage must run; mark later stages as not started if it is new."""
+        folder, reporter, stages = self.folder, self.reporter, self.stages
+        if stage not in self._again and folder.is_done(stage, stages):
+            folder.check(stage)
+            changed = folder.changed_cache(stage, stages)
+            if not changed:
+                reporter.stage_skipped(stage)
+                for warning in folder.done(stage)["metrics"].get("complaints", ()):
+                    reporter.note(f"{stage}: {warning}")
+                return False
+            reporter.note(f"{folder.path / changed[0]} is damaged: {stage} makes it again")
+        if stage not in self._again and folder.done(stage) is None:
+            # Now, so that it also holds if this stage is killed.
+            folder.forget(stages[stages.index(stage) + 1 :])
+        return True
 
     def fit(
         self,
@@ -136,7 +205,7 @@ class Run:
         from keras_capsule_poe.training.fitting import Diverged, fit
 
         epochs, steps = schedule.over(len(self.data.train))
-        order = {"batch_size": schedule.batch_size, "seed": self.config.seed, "epochs": epochs}
+        order = {"batch_size": schedule.batch_size, "seed": self.settings.seed, "epochs": epochs}
         self.reporter.batch_size = schedule.batch_size
         try:
             history = fit(
@@ -146,7 +215,7 @@ class Run:
                 folder=self.folder.stage(stage),
                 length=(epochs, steps),
                 reporter=self.reporter,
-                checkpoint_seconds=self.config.checkpoint_seconds,
+                checkpoint_seconds=self.settings.checkpoint_seconds,
                 run=self.folder.saved().get("run"),
                 after_epoch=after_epoch,
                 picture=picture and (lambda name: picture(self.path(PICTURES) / name)),
@@ -156,7 +225,7 @@ class Run:
                 check=self.folder.check_held,
             )
         except Diverged as error:
-            given = self.config.numbers_given(stage)
+            given = self.settings.numbers_given(stage)
             if not given:
                 raise
             raise Diverged(
@@ -166,7 +235,7 @@ class Run:
 
 
 def train(
-    config: RunConfig,
+    model: Any,
     model_dir: str | Path,
     load_data: "Callable[[], ImageData] | None" = None,
     reporter: Reporter | None = None,
@@ -174,15 +243,15 @@ def train(
     fresh: bool = False,
     distribution: "Distribution | None" = None,
 ) -> Run:
-    """Run all stages that are not finished yet.
+    """Train all stages of a model that are not finished yet.
 
-    No file changes before the configuration, the images and the folder are known to fit together.
+    No file changes before the settings, the images and the folder are known to fit together.
 
     Args:
-        config: `RunConfig`.
+        model: Model with `settings` and the method `train_parts(run)`.
         model_dir: Folder of the run.
         load_data: Function without arguments that returns an `ImageData`, called if images are
-            needed; None: load the images that `config` names.
+            needed; None: load the images that the settings name.
         reporter: `Reporter`; None: one that prints.
         stage: str, name of the last stage to run; None: run all. With `fresh` it is also the
             first stage to start over.
@@ -194,65 +263,61 @@ def train(
         `Run`.
 
     Raises:
-        RunFailed: If the folder belongs to another configuration or to other images, a stage
-            fails, or another process has stopped.
-        ConfigError: If a value is out of range, there is no such stage, or Keras does not use
+        RunFailed: If the folder belongs to other settings or to other images, a stage fails, or
+            another process has stopped.
+        ConfigError: If settings do not go together, there is no such stage, or Keras does not use
             the TensorFlow backend.
 
     Example:
 
     >>> import tempfile
-    >>> from keras_capsule_poe.training import Family, Recipe, Stage
-    >>> def note(run):
-    ...     run.path("model.keras").write_text(f"{len(run.data.train)} images")
-    ...     return {}
-    >>> stages = (Stage("note", note, writes=("model.keras",)),)
-    >>> family = Family("notes", "a note", {}, stages, {"plain": Recipe("")}, load=None)
-    >>> config = RunConfig(family, dataset="digits", limit=50)
-    >>> run = train(config, tempfile.mkdtemp(), reporter=Reporter(write=lambda line: None))
-    >>> run.path("model.keras").read_text()
-    '48 images'
+    >>> from keras_capsule_poe import registry
+    >>> model = registry.create("rbm", dataset="digits", limit=50, epochs=1)
+    >>> run = train(model, tempfile.mkdtemp(), reporter=Reporter(write=lambda line: None))
+    >>> sorted(run.metrics())
+    ['export', 'rbm']
     """
+    settings = model.settings
     _check_backend()
     reporter = reporter or Reporter()
-    if config.deterministic:
+    if settings.deterministic:
         fix_threads(reporter.note)
-    stages = config.stages
-    names = [known.name for known in stages]
-    if stage is not None and stage not in names:
+    stages = list(settings.stages)
+    if stage is not None and stage not in stages:
         raise ConfigError(
-            f"Model {config.family.name!r} has no stage {stage!r}; it has {', '.join(names)}."
+            f"Model {settings.MODEL!r} has no stage {stage!r}; it has {', '.join(stages)}."
         )
-    config.check()
-    folder, distribution = RunFolder(model_dir), distribution or _one_device()
-    load_data = load_data or functools.partial(images.load_data, config)
-    reporter = _follower(reporter, distribution)
-    run = Run(config, folder, reporter, lambda: images.watched(load_data(), config), distribution)
-    first = names.index(stage) if fresh and stage else 0
-    # A stage that only exports is run again over its files, which stay if it fails.
-    only_exports = fresh and first == len(stages) - 1 and stages[-1].alone
-    again = stages[first:] if only_exports else ()
-    cleared = stages[first:] if fresh and not only_exports else ()
-    last = names.index(stage) if stage else len(names) - 1
+    settings.check()
+    if load_data is None:
+
+        def load_data():
+            return images.load_data(settings)
+
+    run = Run(settings, RunFolder(model_dir), reporter, load_data, distribution)
+    run.reporter = _follower(reporter, run.distribution)
+    folder = run.folder
+    # A last stage that runs again keeps its files until it has replaced them.
+    first = stages.index(stage) if fresh and stage else 0
+    is_export = fresh and first == len(stages) - 1
+    run._again = tuple(stages[first:]) if is_export else ()
+    cleared = stages[first:] if fresh and not is_export else []
     if run.is_chief:
         if not folder.path.exists():
             # Check first, so that a run that cannot be trained leaves no folder.
             check_writable(next(path for path in folder.path.absolute().parents if path.exists()))
             run.load()
-            images.check(run.data, config, stages)
+            images.check(run.data, settings, stages)
         check_writable(folder.path)
     with folder.locked(run.reporter.note) if run.is_chief else contextlib.nullcontext():
         if run.is_chief:
-            acquire(run, cleared, again)
-        follow(run)
+            _acquire(run, cleared, run._again)
+        _follow(run)
         folder.hold(folder.saved()["run"])
-        if config.deterministic:
+        if settings.deterministic:
             import tensorflow as tf
 
             tf.config.experimental.enable_op_determinism()
-        _run_stages(run, stages[: last + 1], again)
-        if last == len(names) - 1 and run.is_chief:
-            folder.drop_cache(stages)
+        run.train(model, last=stage)
     return run
 
 
@@ -289,7 +354,7 @@ def _check_backend():
 
     if keras.backend.backend() != "tensorflow":
         raise ConfigError(
-            "Stages are trained on Keras' TensorFlow backend. "
+            "Models are trained on Keras' TensorFlow backend. "
             f"Received: the backend {keras.backend.backend()!r}"
         )
     check_global_settings()
@@ -304,42 +369,107 @@ def _follower(reporter, distribution):
     return Reporter(write=lambda line: None)
 
 
-def _run_stages(run, wanted, again):
-    for stage in wanted:
-        is_left = run.distribution.from_chief(
-            run.is_chief and (stage in again or _is_left(run, stage))
-        )
-        if not is_left:
-            continue
-        run.reporter.stage_began(stage.name)
-        try:
-            started = time.perf_counter()
-            if run.is_chief:
-                run.path(stage.name).mkdir(exist_ok=True)
-            metrics = stage.run(run) if run.is_chief or not stage.alone else None
-            seconds = time.perf_counter() - started
-            if run.is_chief:
-                run.folder.mark_done(stage, seconds, metrics)
-        finally:
-            run.reporter.stage_ended()
-        run.reporter.stage_finished(stage.name, seconds)
-        # Barrier: a stage's files must exist before the next stage begins.
-        run.distribution.from_chief(None)
+def _acquire(run, cleared, again):
+    """Acquire the folder for this run, or raise; then delete the stages that start over.
+
+    Stages in `again` run again, but their files stay until they are replaced.
+    """
+    folder, settings, stages = run.folder, run.settings, run.stages
+    if folder.is_foreign():
+        raise RunFailed(f"{folder.path} holds files but no training run.", hint="model_dir")
+    stays = [stage for stage in stages if stage not in cleared]
+    saved = folder.saved()
+    if saved and stays:
+        saved = folder.readable()
+    _refuse_another_model(run, saved)
+    begun = [stage for stage in stays if folder.has_begun(stage)]
+    saved = saved or {}
+    fingerprint = saved.get("fingerprint")
+    of_data = {name: saved[name] for name in ("class_names", "data_path") if name in saved}
+    if begun:
+        for stage in begun:
+            folder.check_run(stage)
+        _adopt(run, saved["config"], begun)
+    done = [
+        stage
+        for stage in stays
+        if stage not in again and folder.is_done(stage, stages, (*cleared, *again))
+    ]
+    if cleared or again:
+        # A damaged file would stop the run only after the cleared stages were deleted.
+        for stage in done:
+            folder.check(stage)
+    if len(done) < len(stages):
+        run.load()
+        other = images.changed(run.data, settings, fingerprint)
+        if begun and other:
+            raise RunFailed(
+                f"The {other} of {settings.dataset} are not those that {folder.path} was trained "
+                "on.",
+                hint=("model_dir", "fresh"),
+            )
+        fingerprint = run.data.fingerprints
+        images.check(run.data, settings, [stage for stage in stages if stage not in done])
+        run.reporter.images(images.described(run.data))
+        of_data = images.facts(run.data, settings)
+    # In reverse order: if the process is killed, no stage outlives one that it depends on.
+    for stage in reversed(cleared):
+        folder.clear(stage, is_last=stage == stages[-1])
+    folder.tidy(stages)
+    folder.save(settings, fingerprint, saved.get("run") if begun else uuid.uuid4().hex, of_data)
 
 
-def _is_left(run, stage):
-    """Return whether a stage must run; mark later stages as not started if it is new."""
-    folder, reporter, stages = run.folder, run.reporter, run.config.stages
-    if folder.is_done(stage, stages):
-        folder.check(stage)
-        changed = folder.changed_cache(stage, stages)
-        if not changed:
-            reporter.stage_skipped(stage.name)
-            for warning in folder.done(stage.name)["metrics"].get("complaints", ()):
-                reporter.note(f"{stage.name}: {warning}")
-            return False
-        reporter.note(f"{folder.path / changed[0]} is damaged: {stage.name} makes it again")
-    if folder.done(stage.name) is None:
-        # Now, so that it also holds if this stage is killed.
-        folder.forget(stages[stages.index(stage) + 1 :])
-    return True
+def _refuse_another_model(run, saved):
+    """Raise if the folder holds files of another model."""
+    name, folder = run.settings.MODEL, run.folder
+    model = saved["config"].get("model", name) if saved else name
+    if model != name and folder.contents():
+        raise RunFailed(f"{folder.path} holds a model {model!r}, not {name!r}.", hint="model_dir")
+
+
+def _adopt(run, saved, begun):
+    """Take over what started stages determine; raise if their settings differ.
+
+    Settings of later stages may change.
+    """
+    settings, stages = run.settings, run.stages
+    parts = {part for stage in begun for part in settings.STAGES[stage]}
+    old = type(settings).from_dict(saved)
+    settings.adopt(old, FORMER_DEFAULTS.get(settings.MODEL, {}), parts)
+    held = {
+        name: values
+        for name, values in settings.differences(old).items()
+        if "." not in name or name.partition(".")[0] in parts
+    }
+    if not held:
+        return
+    changed = {name.partition(".")[0] for name in held if "." in name}
+    first = next((s for s in stages if changed & {*settings.STAGES[s]}), stages[0])
+    first = first if all("." in name for name in held) else stages[0]
+    shown = "; ".join(f"{name}: {now!r} -> {new!r}" for name, (new, now) in held.items())
+    raise RunFailed(
+        f"{run.folder.path} was trained with other settings ({shown}).",
+        hint=("model_dir", f"stage_fresh:{first}"),
+    )
+
+
+def _follow(run):
+    """Check that every process has the chief's settings and images; raise where one does not."""
+    who, settings = f"Worker {run.distribution.worker}", run.settings
+    values = run.distribution.from_chief(settings.to_dict())
+    if run.is_chief:
+        return
+    other = "another model"
+    if values["model"] == settings.MODEL:
+        chief = type(settings).from_dict(values)
+        settings.adopt(chief, {}, ())
+        other = listing(settings.differences(chief))
+    if other:
+        raise RunFailed(f"{who} has other settings than the chief: {other}.")
+    saved = run.folder.saved()
+    if saved is None:
+        raise RunFailed(f"{who} does not see the chief's files in {run.folder.path}.")
+    run.load()
+    other = images.changed(run.data, settings, saved["fingerprint"])
+    if other:
+        raise RunFailed(f"The {other} of {who.lower()} are not those of the chief.")

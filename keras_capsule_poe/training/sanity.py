@@ -67,7 +67,7 @@ def no_better_than_commonest(labels, accuracy):
 
 def warn(run, stage, found):
     """Report warnings of a stage; return `{"complaints": lines}` for its metrics, or {}."""
-    given = run.config.numbers_given(stage)
+    given = run.settings.numbers_given(stage)
     more = f", or other values than {given}" if given else ""
     lines = [
         f"{text}. Train longer, or with a lower learning rate of the {stage}{more}"

@@ -18,8 +18,8 @@ from keras_capsule_poe.layers.convolutions import FastConv2D, FastConv2DTranspos
 from keras_capsule_poe.models.base.contrastive import FittedModel
 from keras_capsule_poe.models.base.inputs import PIXELS, check_values, in_a_row, is_array
 from keras_capsule_poe.models.base.replicas import SharedOutGradients
+from keras_capsule_poe.models.base.settings import SMALLEST_IMAGE
 
-SMALLEST_IMAGE = 20
 STRIDE = 2
 
 AutoencoderShapes = namedtuple("AutoencoderShapes", ["inner", "features", "operations"])

@@ -8,11 +8,17 @@ from keras import ops
 from keras_capsule_poe._types import Serializable
 from keras_capsule_poe.core.numerics import length, real_number
 from keras_capsule_poe.core.squash import unsquash
-from keras_capsule_poe.metrics import mean_error
+from keras_capsule_poe.data import sequential_batches
+from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.io.pictures import save_grid
+from keras_capsule_poe.metrics import mean_error, relative_error
 from keras_capsule_poe.models.base.contrastive import ContrastiveModel
+from keras_capsule_poe.models.base.features import SHOWN, Features, load_rows, save_model, sgd
 from keras_capsule_poe.models.base.protocols import build_once, deserialized
 from keras_capsule_poe.models.capsule_poe.amplitude import frame_vectors
+from keras_capsule_poe.models.capsule_poe.encoder import initial_maps, routing_arguments
 from keras_capsule_poe.models.capsule_poe.layers import CapsulePoE
+from keras_capsule_poe.training.sanity import warn, worse_than_mean
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -167,3 +173,62 @@ class CapsuleDecoder(ContrastiveModel):
     def from_config(cls, config):
         # Configs of older versions have a dropout of experts.
         return super().from_config({key: config[key] for key in config if key != "keep"})
+
+
+def build_decoder(settings, primary_capsules):
+    """Return the capsule decoder, built for I primary capsules."""
+    decoder, encoder = settings.decoder, settings.encoder
+    primaries = CapsulePoE(
+        primary_capsules,
+        settings.primary.dim,
+        **routing_arguments(settings, "decoder"),
+        coefficient_sum="mean",
+        **initial_maps(decoder.weight_decay, settings.seed + 2),
+        name="primaries",
+    )
+    model = CapsuleDecoder(
+        primaries,
+        feature_scale=decoder.feature_scale,
+        activity=decoder.activity,
+        offset=decoder.offset,
+        conditional=decoder.conditional,
+        amplitude=encoder.amplitude,
+        seed=settings.seed,
+        name="decoder",
+    )
+    model.build((None, encoder.capsules, encoder.code_dim))
+    return model
+
+
+def train_decoder(run, product_with):
+    """Train the maps U from the codes of the encoder, which stays frozen, to primary capsules.
+
+    `product_with` returns the whole model of a run with a given decoder, for pictures.
+    """
+    settings = run.settings.decoder
+    features = Features(run)
+    codes = load_rows(run, "encoder/codes.npy")
+    model = build_decoder(run.settings, features.primary.capsules)
+    rate = sgd(settings, len(codes), settings.min_learning_rate_fraction)
+    model.compile(rate, jit_compile=False)
+    product = product_with(run, features.primary, model)
+    held_out = features.of(features.held_out)
+    held_out_codes = map_batches(product.encoder, held_out)
+
+    def after_epoch():
+        decoded = model.predict(sequential_batches(held_out_codes, settings.batch_size), verbose=0)
+        return {"held_out_relative_error": float(relative_error(decoded, held_out))}
+
+    def picture(path):
+        original = product.from_visible(held_out[:SHOWN])
+        decoded = product.decode(held_out_codes[:SHOWN])["images"]
+        single = product.sample(len(original), seed=0, domain="posterior")["images"]
+        save_grid(path, [original, decoded, single])
+
+    def stream(**order):
+        return features.stream(codes, **order)
+
+    last = run.fit("decoder", model, stream, settings.schedule, after_epoch, picture)
+    save_model(run, "decoder", model)
+    found = worse_than_mean(held_out, last["held_out_relative_error"])
+    return {**last, **warn(run, "decoder", found)}

@@ -6,8 +6,10 @@ import keras
 from keras import ops
 
 from keras_capsule_poe._types import Serializable
-from keras_capsule_poe.core.numerics import real_number, share, whole_number
+from keras_capsule_poe.core.numerics import compiled, real_number, share, whole_number
 from keras_capsule_poe.core.units import free_energy
+from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.metrics import (
     ExpertUsage,
     OrientationConcentration,
@@ -15,8 +17,26 @@ from keras_capsule_poe.metrics import (
     mean_error,
 )
 from keras_capsule_poe.models.base.contrastive import ContrastiveModel
+from keras_capsule_poe.models.base.features import (
+    SHOWN,
+    Features,
+    load_model,
+    save_arrays,
+    save_model,
+    save_rows,
+    sgd,
+)
+from keras_capsule_poe.models.base.initial_maps import initialize_maps
 from keras_capsule_poe.models.base.protocols import build_once, deserialized
+from keras_capsule_poe.models.capsule_poe.codes import adapt_frames, describe, usage
 from keras_capsule_poe.models.capsule_poe.layers import CapsulePoE, ExpertFrames
+from keras_capsule_poe.training.sanity import (
+    figures,
+    off_or_saturated,
+    one_winner,
+    warn,
+    worse_than_mean,
+)
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -174,3 +194,96 @@ class CapsuleEncoder(ContrastiveModel):
         # Configs of older versions have an annealed activation prior.
         config = {key: config[key] for key in config if key not in ("prior_start", "prior_steps")}
         return super().from_config(config)
+
+
+def routing_arguments(settings, part):
+    """Return the arguments of the layer of a part for its routing."""
+    names = ("routing_iterations", "agreement_scale", "softmax_over")
+    how = settings.compute.implementation
+    arguments = {name: getattr(getattr(settings, part), name) for name in names}
+    return {**arguments, "implementation": "fused" if how == "auto" else how}
+
+
+def initial_maps(weight_decay, seed):
+    """Return a layer's arguments for small Gaussian maps and weight decay."""
+    return {
+        "kernel_initializer": keras.initializers.RandomNormal(stddev=1e-3, seed=seed),
+        # The gradient of L2(l) is 2 l W, so half of the rate gives that rate.
+        "kernel_regularizer": keras.regularizers.L2(weight_decay / 2),
+    }
+
+
+def build_encoder(settings, primary_capsules):
+    """Return the capsule encoder, built for I primary capsules."""
+    encoder = settings.encoder
+    experts = CapsulePoE(
+        encoder.capsules,
+        encoder.dim,
+        **routing_arguments(settings, "encoder"),
+        coefficient_sum=encoder.coefficient_sum,
+        activation_prior_weight=encoder.activation_prior_weight,
+        use_bias=encoder.use_bias,
+        **initial_maps(encoder.weight_decay, settings.seed + 1),
+        use_routing_bias=bool(encoder.load_balancing),
+        name="experts",
+    )
+    model = CapsuleEncoder(
+        experts,
+        load_balancing=encoder.load_balancing,
+        bias_rate=encoder.bias_rate,
+        cd_steps=encoder.cd_steps,
+        amplitude=encoder.amplitude,
+        seed=settings.seed,
+        name="encoder",
+    )
+    model.build((None, primary_capsules, settings.primary.dim))
+    return model
+
+
+def train_encoder(run):
+    """Train the expert capsules by contrastive divergence, then record their codes."""
+    settings, seed = run.settings.encoder, run.settings.seed
+    features = Features(run)
+    primary, train = features.primary, features.train
+    model = build_encoder(run.settings, primary.capsules)
+    # Trace each graph once, since both are called many times.
+    to_primary, one_step = compiled(primary), compiled(model.experts.mean_field_step)
+
+    def x_of(rows):
+        return map_batches(to_primary, train[rows])
+
+    initialize_maps(model.experts, settings.initializer, x_of, len(train), seed)
+    model.compile(sgd(settings, len(train)), jit_compile=False)
+    new = features.held_out
+    seen, held_out = (map_batches(to_primary, maps) for maps in (train[: len(new)], new))
+    images = load_model(run, "autoencoder")
+
+    def after_epoch():
+        known, new = (figures(model, x, settings.batch_size) for x in (seen, held_out))
+        return {
+            "held_out_free_energy": new["free_energy"],
+            "free_energy_gap": new["free_energy"] - known["free_energy"],
+            "held_out_relative_error": new["loss"],
+            "held_out_probability_mean": new["probability_mean"],
+        }
+
+    def picture(path):
+        x = held_out[:SHOWN]
+        save_grid(path, [images.decode(primary.to_features(row)) for row in (x, one_step(x))])
+
+    last = run.fit("encoder", model, features.stream, settings.schedule, after_epoch, picture)
+
+    def z_of(maps):
+        return model.experts.route(primary(maps)).z
+
+    z = save_rows(run, "encoder/z.npy", z_of, train, stays=False)
+    if settings.whitening:
+        adapt_frames(model, z, x_of)
+    codes = save_rows(run, "encoder/codes.npy", model.frames, z)
+    statistics = describe(codes, run.settings.codes, seed, settings.amplitude)
+    save_arrays(run, "encoder/visited.npz", **statistics)
+    save_model(run, "encoder", model)
+    used = usage(codes, run.data.train.labels)
+    found = worse_than_mean(held_out, last["held_out_relative_error"])
+    found += off_or_saturated(last["held_out_probability_mean"]) + one_winner(used["won"])
+    return {**last, "capsules": used, **warn(run, "encoder", found)}

@@ -1,118 +1,51 @@
-"""Product of expert capsules: codes, samples and the density of primary capsules."""
+"""Product of expert capsules: how it is trained, codes, and samples."""
 
+import math
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_capsule_poe._types import Serializable
-from keras_capsule_poe.core.annealing import log_partition_bracket
-from keras_capsule_poe.core.importance import expert_log_weight
-from keras_capsule_poe.core.mcmc import block_resampling, elliptical_slice
-from keras_capsule_poe.core.numerics import compiled, direction, length
+from keras_capsule_poe.core.numerics import direction, length
 from keras_capsule_poe.core.randomness import StatelessSeed
-from keras_capsule_poe.core.reference_distributions import (
-    CentredGaussian,
-    SquashedGaussian,
-    UniformBall,
-)
 from keras_capsule_poe.core.routing import winner_alone
 from keras_capsule_poe.core.squash import squash
 from keras_capsule_poe.core.units import free_energy
-from keras_capsule_poe.data.mapping import chunks, map_batches
 from keras_capsule_poe.models.base.autoencoder import AutoencodedModel
+from keras_capsule_poe.models.base.features import (
+    as_float32,
+    build_autoencoder,
+    build_primary,
+    compute_features,
+    load_arrays,
+    load_model,
+    load_primary,
+    train_autoencoder,
+)
+from keras_capsule_poe.models.base.model import (
+    TrainedModel,
+    classes_verdict,
+    error_verdict,
+    export_images,
+    usage_verdict,
+)
 from keras_capsule_poe.models.base.protocols import (
-    Density,
     GenerativeModel,
     LikelihoodModel,
     Mode,
     build_once,
 )
-from keras_capsule_poe.models.base.staged import StagedModel
 from keras_capsule_poe.models.capsule_poe.amplitude import with_amplitude
-from keras_capsule_poe.models.capsule_poe.config import FAMILY
+from keras_capsule_poe.models.capsule_poe.decoder import build_decoder, train_decoder
+from keras_capsule_poe.models.capsule_poe.density import BASES, ROUTINGS, CapsuleDensity, visible
+from keras_capsule_poe.models.capsule_poe.encoder import build_encoder, train_encoder
 from keras_capsule_poe.models.capsule_poe.layers import GaussianMixtures
+from keras_capsule_poe.models.capsule_poe.settings import CapsuleSettings
 
-BASES, ROUTINGS = ("ball", "isotropic", "gaussian"), ("fixed", "routed")
-# Maximum number of images to fit P_0 and the mean routing; batch size.
-FITTED, _AT_ONCE = 6000, 200
-# Primary capsules resampled per proposal; about half of the proposals are accepted.
-BLOCKS = 64
-
-
-class CapsuleDensity(Density):
-    """Density P(x) = P_0(x) w(x)/Z of primary capsules x, with log P/P_0 in nats."""
-
-    TEMPERATURES, CHAINS = 20, 512
-
-    def __init__(self, model, fitted, base, routing="fixed", blocks=BLOCKS):
-        experts = model.encoder.experts
-        self._model, self._kernel = model, np.asarray(ops.convert_to_numpy(experts.kernel))
-        self._units, inputs = experts.units, fitted.shape[1]
-        self._blocks = min(blocks, inputs)
-        # ball: uniform on |x_i| < 1; isotropic: noise as long as the data; gaussian: the
-        # second moments of `fitted`.
-        self.base = {
-            "ball": lambda: UniformBall(inputs, fitted.shape[2]),
-            "isotropic": lambda: SquashedGaussian(
-                inputs, fitted.shape[2], length=model.primary.target_length
-            ),
-            "gaussian": lambda: CentredGaussian.from_samples(fitted),
-        }[base]()
-        self.router = experts.router()
-        self._bias = None if experts.bias is None else ops.convert_to_numpy(experts.bias)
-        self.coefficients = self.router
-        if routing == "fixed":
-            mean = compiled(lambda x: ops.mean(self.router.route(x).coefficients, axis=0))
-            means = [ops.convert_to_numpy(mean(x)) for x in chunks(fitted, _AT_ONCE)]
-            self.coefficients = np.mean(means, axis=0)
-        self._log_weight = expert_log_weight(
-            self._kernel, self.coefficients, self._units, self._bias if routing == "fixed" else None
-        )
-        self.about = (
-            f"{inputs} primary capsules of {fitted.shape[2]} dimensions, over the base {base} "
-            f"({self.base.describe()}), coefficients {routing}"
-        )
-
-    def log_weights(self, images):
-        """Return log w (N,) of the primary capsules of images, in nats."""
-        return self.log_weights_of(visible(self._model, images))
-
-    def log_weights_of(self, x):
-        """Return log w (N,) of primary capsules (N, I, D), in nats."""
-        return map_batches(compiled(self._log_weight), x, _AT_ONCE).astype("float64")
-
-    def bracket(self, temperatures, chains, seed):
-        """Return bidirectional bounds on log Z/Z_0 (AIS and reverse AIS)."""
-        return self.annealed(temperatures, chains, seed)[0]
-
-    def annealed(self, temperatures, chains, seed=0):
-        """Return the bounds on log Z/Z_0 and log w (chains,) of draws from P_0."""
-        base, log_weight = self.base, self._log_weight
-        is_fixed = self.coefficients is not self.router
-        if base.is_gaussian and is_fixed:
-            # With averaged coefficients the experts see P_0 as a Gaussian of J E dimensions.
-            base, units = base.of_experts(self._kernel, self.coefficients), self._units
-            bias = 0.0 if self._bias is None else self._bias
-
-            def log_weight(z):
-                return -free_energy(z + bias, units)
-
-        if base.is_gaussian:
-            step = elliptical_slice(base, log_weight)
-        else:
-            step = block_resampling(base, log_weight, self._blocks)
-        start = base.draw(chains, seed=seed)
-        plain = np.asarray(compiled(log_weight)(start), "float64")
-        betas = np.linspace(0, 1, temperatures + 1)
-        return log_partition_bracket(log_weight, step, start, betas, seed=seed + 1), plain
-
-
-def visible(model, images):
-    """Return squashed primary capsules (N, I, D) of images, uint8 or pixels in [0, 1]."""
-    encode = compiled(lambda x: model.to_visible(ops.cast(x, "float32")))
-    return map_batches(encode, images, _AT_ONCE)
+# Maximum number of images to fit P_0 and the mean routing.
+FITTED = 6000
+_MIXTURE = ("weights", "means", "factors")
 
 
 def from_chart(noise, poles):
@@ -133,7 +66,7 @@ LONGER = 8
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class ProductOfExpertCapsules(
-    StagedModel, LikelihoodModel, AutoencodedModel, GenerativeModel, keras.Model
+    TrainedModel, LikelihoodModel, AutoencodedModel, GenerativeModel, keras.Model
 ):
     """Unsupervised capsules that encode, decode and generate images.
 
@@ -151,10 +84,11 @@ class ProductOfExpertCapsules(
             Gaussian per capsule. The weights are set after training.
         joint: `GaussianMixtures` of whole codes, one group of dimension J E. None means one
             Gaussian of rank one.
-        recipe: String, a named set of settings: `"generation"` (the default), `"representation"`,
-            `"paper"` or `"affine"`.
-        **settings: Settings of the training by name, such as `seed=1`, `capsules=30` or
-            `encoder={"epochs": 5}`; also `name` and `dtype` of `keras.Model`.
+        preset: String, a named set of settings: `"generation"` (the default), `"representation"`,
+            `"detail"`, `"paper"` or `"affine"`.
+        **settings: Settings of the parts by name, such as `seed=1`, `capsules=30` or
+            `encoder={"epochs": 5}`; see `CapsuleSettings`. Also `name` and `dtype` of
+            `keras.Model`.
 
     Call arguments:
         images: Tensor (B, H, W, C), pixels in `[0, 1]`.
@@ -163,7 +97,7 @@ class ProductOfExpertCapsules(
         Tensor (B, H, W, C), the images decoded from their codes.
 
     Raises:
-        ConfigError: If a setting does not exist or has a wrong value.
+        ConfigError: If a setting does not exist or its value is not valid.
 
     Example: 500 digits train in about 20 seconds. The reconstruction error of the images falls
     below a quarter of their square.
@@ -186,7 +120,7 @@ class ProductOfExpertCapsules(
 
     PARTS = ("autoencoder", "primary", "encoder", "decoder", "visited", "joint")
     NEEDED = ("autoencoder", "primary", "encoder", "decoder")
-    FAMILY = FAMILY
+    SETTINGS = CapsuleSettings
     TITLE = "Product of expert capsules (arXiv 1907.11643)"
     CHAINS = ("meanfield",)
     upper_bounds = ("autoencoder", "whole_code", "routing_off")
@@ -206,20 +140,87 @@ class ProductOfExpertCapsules(
         visited: Serializable | None = None,
         joint: Serializable | None = None,
         *,
-        recipe: str | None = None,
+        preset: str | None = None,
         **settings: Any,
     ) -> None:
         parts = (autoencoder, primary, encoder, decoder, visited, joint)
-        if not self.start(dict(zip(self.PARTS, parts)), recipe, settings):
-            return
+        if self.start(dict(zip(self.PARTS, parts)), preset, settings):
+            self.assemble()
+
+    def train_parts(self, run):
+        """Train the parts in turn; the run skips a finished part and resumes an interrupted one.
+
+        1. The autoencoder learns to reproduce images, by backpropagation.
+        2. Its encoder gives features, which the primary capsules x (I, D) scale and squash.
+        3. The capsule encoder learns expert capsules z_j = sum_i c_ij W_ij x_i by contrastive
+           divergence. Mixtures then describe the codes of all images, whitened and squashed.
+        4. The capsule decoder learns to predict x from the codes, with the encoder frozen.
+        5. The model of all parts is written for Keras and as a SavedModel.
+        """
+        run.part("autoencoder", train_autoencoder)
+        run.part("features", compute_features)
+        run.part("encoder", train_encoder)
+        run.part("decoder", lambda run: train_decoder(run, self._with_decoder))
+        run.part("export", lambda run: export_images(run, self.from_parts(run)))
+
+    @classmethod
+    def from_parts(cls, run):
+        return cls._with_decoder(run, load_primary(run), load_model(run, "decoder"))
+
+    @classmethod
+    def _with_decoder(cls, run, primary, decoder):
+        """Return the model of a run in float32, with the statistics of its training codes."""
+        found = load_arrays(run, "encoder/visited.npz")
+        mixtures = [
+            GaussianMixtures.of(*(found[f"{name}_{part}"] for part in _MIXTURE), name=name)
+            for name in ("visited", "joint")
+        ]
+        autoencoder = as_float32(load_model(run, "autoencoder"))
+        encoder = load_model(run, "encoder")
+        model = cls(autoencoder, primary, encoder, decoder, *mixtures, name="product")
+        model.settings = run.settings
+        model.build((None, *autoencoder.image_shape))
+        model.mean_direction.assign(found["mean_direction"])
+        return model
+
+    @classmethod
+    def outline(cls, settings, image_shape):
+        autoencoder = build_autoencoder(settings, image_shape)
+        primary = build_primary(settings, autoencoder.feature_shape)
+        encoder = build_encoder(settings, primary.capsules)
+        decoder = build_decoder(settings, primary.capsules)
+        shapes = {
+            "image": tuple(image_shape),
+            "feature map": autoencoder.feature_shape,
+            "primary capsules": (primary.capsules, primary.dim),
+            "expert capsules": (settings.encoder.capsules, settings.encoder.code_dim),
+        }
+        parameters = {
+            "autoencoder": autoencoder.count_params(),
+            "encoder": math.prod(encoder.experts.kernel.shape),
+            "decoder": math.prod(decoder.primaries.kernel.shape),
+        }
+        return shapes, parameters
+
+    @staticmethod
+    def verdict(metrics):
+        used = metrics.get("encoder", {}).get("capsules", {})
+        error = metrics.get("decoder", {}).get("held_out_relative_error")
+        return [
+            *error_verdict(error, "Whole codes"),
+            *usage_verdict(used.get("won")),
+            *classes_verdict(used),
+        ]
+
+    def assemble(self):
         experts = self.encoder.experts
         self.capsules, self.amplitude = experts.capsules, self.encoder.frames.amplitude
         # Dimensions of a code, and of the noise that draws one.
         self.dim, self.noise_dim = experts.dim + self.amplitude, experts.dim
         whole = self.capsules * self.dim
-        if visited is None:
+        if self.visited is None:
             self.visited = GaussianMixtures(self.capsules, 1, self.noise_dim, name="visited")
-        if joint is None:
+        if self.joint is None:
             self.joint = GaussianMixtures(1, 1, whole, rank=1, name="joint")
 
     @property

@@ -1,0 +1,253 @@
+"""Former names of arguments and of their words: one table, by which they still work."""
+
+import functools
+import inspect
+import warnings
+
+from keras_capsule_poe.errors import BadUse
+
+_WORDS = {"streamed": "fused", "plain": "reference", "compiled": "xla"}
+
+
+def _word(value):
+    return _WORDS.get(value, value) if isinstance(value, str) else value
+
+
+def counted_with_first(updates):
+    """Return the routing iterations of a number of updates: the first iteration updates nothing."""
+    return updates + 1
+
+
+_FORM = {"implementation": ("implementation", _word)}
+_ROUTING = {
+    "iterations": ("routing_iterations", counted_with_first),
+    "temperature": ("agreement_scale", None),
+    "normalize": ("softmax_over", None),
+    "activation_prior": ("activation_prior_weight", None),
+    "scale": ("coefficient_sum", None),
+}
+# These have always counted the first iteration.
+_COUNTED = {"iterations": ("routing_iterations", None)}
+
+# For each class, function or section of settings: former name -> (current name, change of the value
+# or None). A class has the rows of its base classes, too.
+FORMER = {
+    "RoutingOptions": _ROUTING,
+    "RoutingLayer": {**_ROUTING, **_FORM},
+    "LatentRouter": {name: _ROUTING[name] for name in ("iterations", "scale")},
+    "latent_free_energy": {"scale": _ROUTING["scale"]},
+    "SelfAttentionRouting": _FORM,
+    "EMOptions": _COUNTED,
+    "VariationalOptions": _COUNTED,
+    "MatrixParents": {**_COUNTED, **_FORM},
+    "CapsuleEncoder": {
+        "balance": ("load_balancing", None),
+        "chain_steps": ("cd_steps", None),
+    },
+    "HarmoniumModel": {
+        "steps": ("cd_steps", None),
+        "chains": ("persistent_chains", None),
+        "start": ("chains_initializer", None),
+    },
+    "NeuronExperts": {"balance": ("load_balancing", None)},
+    "ImageBoltzmannMachine": {"particles": ("persistent_chains", None)},
+    "ProductOfExpertNeurons": {"remembered": ("posterior_states", None)},
+}
+
+
+def current(owner, values, tell=None):
+    """Return a dict of values by current name.
+
+    Args:
+        owner: str, a key of `FORMER`; or a dict of such rows.
+        values: dict of values by current or former name.
+        tell: Function of one line of text about each former name. None: silent.
+
+    Raises:
+        BadUse: If a value is given by two names.
+
+    >>> current("CapsuleEncoder", {"balance": 0.1, "seed": 3}, print)
+    balance is deprecated: use load_balancing=0.1
+    {'load_balancing': 0.1, 'seed': 3}
+    """
+    rows = FORMER.get(owner, {}) if isinstance(owner, str) else owner
+    found, given = {}, {}
+    for name, value in values.items():
+        new, change = rows.get(name, (name, None))
+        if given.setdefault(new, name) != name:
+            raise BadUse(
+                f"{given[new]} and {name} are two names of one argument: give {new} alone. "
+                "Received: both"
+            )
+        found[new] = value if change is None else change(value)
+        if tell and (new != name or found[new] is not value):
+            tell(f"{name} is deprecated: use {new}={found[new]!r}")
+    return found
+
+
+def with_former_names(thing):
+    """Decorator of a class or function whose keyword arguments have rows in `FORMER`.
+
+    A former name warns in one line. In a config, which `from_config` reads, it is silent.
+    """
+    if not isinstance(thing, type):
+        return _translated(thing, FORMER[thing.__name__])
+    rows = {}
+    for base in reversed(thing.__mro__):
+        rows |= FORMER.get(base.__name__, {})
+    thing.__init__ = _translated(thing.__init__, rows)
+    if hasattr(thing, "from_config"):
+        read = thing.from_config.__func__
+
+        @functools.wraps(read)
+        def from_config(cls, config, *args, **kwargs):
+            return read(cls, current(rows, config), *args, **kwargs)
+
+        thing.from_config = classmethod(from_config)
+    return thing
+
+
+def _translated(function, rows):
+    """Return a function that takes its keyword arguments by former names, too."""
+
+    @functools.wraps(function)
+    def translated(*args, **kwargs):
+        def tell(line):
+            warnings.warn(line, FutureWarning, stacklevel=4)
+
+        return function(*args, **current(rows, kwargs, tell))
+
+    # Keras reads the argument names of a constructor without following wrappers.
+    translated.__signature__ = inspect.signature(function)
+    return translated
+
+
+def _no_multiple(value):
+    """Return 1 for uniform coupling coefficients, which one routing iteration leaves."""
+    return 1 if value == "uniform" else value
+
+
+_TRAINED = {"final_rate": "min_learning_rate_fraction"}
+_ROUTED = {
+    "temperature": "agreement_scale",
+    "normalize": "softmax_over",
+    "scale": "coefficient_sum",
+    "activation_prior": "activation_prior_weight",
+}
+_CHAIN = {"passes": "cd_steps", "gibbs_steps": "cd_steps", "chains": "persistent_chains"}
+_CONTRASTIVE = {"chain_steps": "cd_steps", "balance": "load_balancing", "start": "initializer"}
+_CLASSIFIER = {
+    "initial": "initializer",
+    "fall": "learning_rate_schedule",
+    "decay": "decay_rate",
+    "least_rate": "min_learning_rate",
+    "iterations": "routing_iterations",
+}
+# Former name of a setting -> current name, or a pair with the change of the value. A name without a
+# part belongs to the same part.
+SETTINGS = {
+    "recipe": "preset",
+    "autoencoder": _TRAINED,
+    "encoder": {
+        **_TRAINED,
+        **_ROUTED,
+        **_CONTRASTIVE,
+        "iterations": ("routing_iterations", counted_with_first),
+        "l2": "weight_decay",
+        "frames": "whitening",
+        "visited_components": "codes.posterior_components",
+        "posterior_components": "codes.posterior_components",
+        "joint_components": "codes.joint_components",
+    },
+    "decoder": {
+        **_TRAINED,
+        **_ROUTED,
+        "iterations": ("routing_iterations", counted_with_first),
+        "l2": "weight_decay",
+    },
+    "experts": {
+        **_TRAINED,
+        **_ROUTED,
+        **_CHAIN,
+        **_CONTRASTIVE,
+        "iterations": ("routing_iterations", counted_with_first),
+        "remembered": "posterior_states",
+        "hidden_start": "initial_hidden_bias",
+    },
+    "top": {**_TRAINED, **_CHAIN},
+    "rbm": {**_TRAINED, **_CHAIN, "chains_start": "chains_initializer"},
+    "capsnet": {**_CLASSIFIER, "loss": "loss_reduction"},
+    "matrix": {
+        **_CLASSIFIER,
+        "inner_iterations": "inner_routing_iterations",
+        "spread_scaling": "loss_reduction",
+        "rise": "margin_schedule",
+    },
+}
+# Settings that say how to compute, of any part.
+_COMPUTE = {"precision": None, "microbatch": None, "implementation": _word, "limit": None}
+
+# Settings that are gone, with the values that the code now has. A run with another value cannot go
+# on.
+REMOVED = {
+    "autoencoder.least_epoch": (1.0,),
+    "autoencoder.negative_slope": (0.2,),
+    "autoencoder.min_learning_rate_fraction": (0.02,),
+    "encoder.initial_stddev": (1e-3,),
+    "encoder.image_length": (0.5,),
+    "encoder.min_learning_rate_fraction": (0.1,),
+    "encoder.joint_rank": (64,),
+    "decoder.coefficient_sum": ("mean",),
+    "decoder.initial_stddev": (1e-3,),
+    "decoder.use_bias": (False,),
+    "decoder.bias_rate": (1.0,),
+}
+
+# Defaults of earlier versions, by model: a run that was begun with one goes on with it.
+FORMER_DEFAULTS = {
+    "capsules": {"encoder.initializer": "clusters", "decoder.weight_decay": 1e-4},
+}
+
+
+def current_setting(name, value):
+    """Return the current name and value of a setting, such as `"encoder.capsules"`.
+
+    >>> current_setting("encoder.temperature", 0.1)
+    ('encoder.agreement_scale', 0.1)
+    >>> current_setting("decoder.implementation", "streamed")
+    ('compute.implementation', 'fused')
+    """
+    part, _, key = name.rpartition(".")
+    rows = SETTINGS.get(part, {}) if part else SETTINGS
+    new = rows.get(key, key)
+    if isinstance(new, dict):
+        return name, value
+    new, change = new if isinstance(new, tuple) else (new, None)
+    if part and key in _COMPUTE and part not in ("compute", "codes"):
+        new = "compute.features_limit" if key == "limit" else f"compute.{key}"
+        change = _COMPUTE[key]
+    if change is not None and value is not None:
+        value = change(value)
+    return new if "." in new or not part else f"{part}.{new}", value
+
+
+def current_settings(values):
+    """Return nested dicts of settings of any version by current names, and what is lost.
+
+    The second dict holds removed settings whose value is not the one that the code now has.
+    """
+    found, lost = {}, {}
+    for name, value in values.items():
+        pairs = value.items() if isinstance(value, dict) else [(None, value)]
+        for key, each in pairs:
+            place = name if key is None else f"{name}.{key}"
+            new, each = current_setting(place, each)
+            if new in REMOVED:
+                if each not in REMOVED[new]:
+                    lost[new] = each
+                continue
+            part, _, key = new.rpartition(".")
+            (found.setdefault(part, {}) if part else found)[key] = each
+        if isinstance(value, dict) and not value:
+            found.setdefault(name, {})
+    return found, lost
