@@ -1,25 +1,169 @@
-"""`capspoe train`."""
+"""`capspoe train`, whose options depend on the model and the preset."""
 
 import importlib.util
+import typing
 from pathlib import Path
 
 import click
 
-from keras_capsule_poe import families as registry
+from keras_capsule_poe import registry
 from keras_capsule_poe.cli.models import SAVED_MODELS
 from keras_capsule_poe.cli.options import DatasetName, NamedPath, data_options
 from keras_capsule_poe.cli.terminal import import_tensorflow, resumable
-from keras_capsule_poe.cli.train_options import (
-    OF_ALL,
-    RECIPE,
-    ReplicasType,
-    TrainCommand,
-    trained_sections,
-)
 from keras_capsule_poe.errors import ConfigError
-from keras_capsule_poe.training import RunConfig, load_data
-from keras_capsule_poe.training.config import read_toml
-from keras_capsule_poe.training.run import fix_threads
+from keras_capsule_poe.former_names import SETTINGS as FORMER
+from keras_capsule_poe.training.settings import read_toml
+
+# Settings that each trained part has as options of its own: type, text, text of the default None.
+_OF_A_PART = {
+    "epochs": (int, "epochs", "enough for {0.steps} steps"),
+    "batch_size": (int, "batch size", ""),
+    "learning_rate": (float, "initial learning rate", "{0.first_rate:g}"),
+}
+OF_ALL = ("epochs", "batch_size")
+# Names of the preset on the command line and in files.
+PRESET = ("recipe", "preset")
+
+
+class TrainCommand(click.Command):
+    """Command with the options of the model and preset that the arguments or the file name."""
+
+    def parse_args(self, context, args):
+        known = registry.names()
+        # Read once: it may be a pipe.
+        values, context.meta["config_error"] = _read(_peek(args, "--config"))
+        context.meta["config"] = values
+        named = values.get("model") if values.get("model") in known else None
+        model = _peek(args, "--model") or named or registry.DEFAULT
+        presets = registry.settings_class(model).PRESETS if model in known else ()
+        context.meta["model"] = model
+        named = [values[name] for name in PRESET if values.get(name) in presets]
+        asked = _peek(args, *(f"--{name}" for name in PRESET))
+        context.meta["preset"] = asked or next(iter(named), None)
+        return super().parse_args(context, args)
+
+    def get_params(self, context):
+        # The documentation builds a context without parsing arguments.
+        model, preset = context.meta.get("model", registry.DEFAULT), context.meta.get("preset")
+        known = registry.names()
+        chosen = [
+            click.Option(
+                ["--model"],
+                type=click.Choice(known),
+                default=model if model in known else registry.DEFAULT,
+                show_default=True,
+                help="Model. The options below belong to it.",
+            )
+        ]
+        if model in known:
+            kind = registry.settings_class(model)
+            chosen += _model_options(kind, preset if preset in kind.PRESETS else None)
+        own = super().get_params(context)
+        return [*own[:1], *chosen, *own[1:]]
+
+
+def _model_options(kind, preset):
+    """Return the options of a model's settings, with the defaults of a preset."""
+    settings = kind(preset)
+    texts = "; ".join(f"`{name}`: {found.text}" for name, found in kind.PRESETS.items())
+    part, first = next(iter(settings.parts.items()))
+    key, value = next(iter(first.model_dump().items()))
+    return [
+        click.Option(
+            [f"--{name}" for name in PRESET] + ["preset"],
+            type=click.Choice(list(kind.PRESETS)),
+            default=settings.preset,
+            show_default=True,
+            help=f"Settings for {kind.MODEL}. {texts}.",
+        ),
+        *_part_options(settings),
+        *_short_options(settings),
+        click.Option(
+            ["--set", "settings"],
+            multiple=True,
+            metavar="PART.KEY=VALUE",
+            help=f"Change any setting, for instance {part}.{key}={value}.",
+        ),
+        click.Option(
+            ["--stage"],
+            type=click.Choice(list(kind.STAGES)),
+            help="Stop after this stage. With --fresh, start over from it.",
+        ),
+    ]
+
+
+def _part_options(settings):
+    """Return the options of all trained parts, and those of each."""
+    options = []
+    trained = {name: part for name, part in settings.parts.items() if hasattr(part, "schedule")}
+    for name, part in trained.items():
+        for key, (kind, text, if_none) in _OF_A_PART.items():
+            default = getattr(part, key)
+            shown = if_none.format(part) if default is None else f"{default:g}"
+            text = f"{name.capitalize()}: {text}.  [default: {shown}]"
+            flag = f"--{name}-{key}".replace("_", "-")
+            options.append(click.Option([flag, f"{name}__{key}"], type=kind, help=text))
+    for key in OF_ALL:
+        kind, text, _ = _OF_A_PART[key]
+        flag = f"--{key}".replace("_", "-")
+        options.append(click.Option([flag], type=kind, help=f"All stages: {text}."))
+    return options
+
+
+def _short_options(settings):
+    """Return the options that stand for `--set`, and hidden ones for their former names."""
+    options = []
+    for name, place in settings.OPTIONS.items():
+        part, _, key = place.partition(".")
+        found = getattr(settings, part)
+        default = getattr(found, key)
+        shown = str(default).lower() if default is None or default is True else default
+        shown = "those of the images" if key == "classes" else shown
+        words = typing.get_args(type(found).model_fields[key].annotation)
+        metavar = "|".join(word for word in words if isinstance(word, str)) or "VALUE"
+        text = f"Short for --set {place}=VALUE.  [default: {shown}]"
+        options.append(click.Option([f"--{name}", f"{part}__{key}"], metavar=metavar, help=text))
+        for former, new in FORMER.get(part, {}).items():
+            if (new[0] if isinstance(new, tuple) else new) == key:
+                flag = f"--{former}".replace("_", "-")
+                options.append(click.Option([flag, f"{part}__{former}"], hidden=True))
+    return options
+
+
+def _peek(args, *options):
+    """Return the value of an option in arguments that are not parsed yet, or None."""
+    value = None
+    for i, argument in enumerate(args):
+        name, equals, text = argument.partition("=")
+        if name in options and equals:
+            value = text
+        elif argument in options and i + 1 < len(args):
+            value = args[i + 1]
+    return value
+
+
+def _read(path):
+    """Return the values of a TOML file and None, or no values and the error."""
+    try:
+        return (read_toml(path) if path else {}), None
+    except ConfigError as error:
+        # It is raised by the command, which turns it into one line.
+        return {}, error
+
+
+class ReplicasType(click.ParamType):
+    """A whole number of at least 1, or `auto`."""
+
+    name = "N|auto"
+
+    def convert(self, value, parameter, context):
+        if value == "auto":
+            return value
+        try:
+            return click.IntRange(min=1).convert(value, parameter, context)
+        except click.BadParameter:
+            rule = "must be a whole number of at least 1, or auto"
+            self.fail(f"{rule}. Received: {value}", parameter, context)
 
 
 @click.command(cls=TrainCommand)
@@ -111,7 +255,7 @@ from keras_capsule_poe.training.run import fix_threads
 @resumable
 def train(
     model,
-    recipe,
+    preset,
     model_dir,
     settings,
     config,
@@ -131,53 +275,47 @@ def train(
     Training writes checkpoints. After an interruption, the same command resumes from the
     last checkpoint and skips finished stages.
     """
-    run_config = _configuration(registry.get(model), recipe, config, settings, flags)
-    folder = model_dir or SAVED_MODELS / _folder_name(run_config)
-    if tensorboard:
-        _check_tensorboard()
+    wanted = _settings(model, preset, config, settings, flags)
+    folder = model_dir or SAVED_MODELS / _folder_name(wanted)
+    if tensorboard and importlib.util.find_spec("tensorboard") is None:
+        raise click.UsageError(
+            "--tensorboard needs TensorBoard: pip install 'keras-capsule-poe[tensorboard]'"
+        )
+    wanted.check()
     import_tensorflow()
+    from keras_capsule_poe import training
+    from keras_capsule_poe.cli import views
     from keras_capsule_poe.distributed import devices
 
+    untrained = registry.model_class(model).of(wanted)
+    places = {"data_dir": data_dir, "manual_dir": manual_dir, "store": store}
     if dry_run:
-        from keras_capsule_poe.cli.views import show_plan
-        from keras_capsule_poe.training import images
-
-        run_config.check()
-        data = load_data(run_config, data_dir, manual_dir, store, click.echo)
-        data = images.watched(data, run_config)
-        images.check(data, run_config, run_config.stages)
-        return show_plan(run_config, data, devices.count(replicas))
-    from keras_capsule_poe import training
-    from keras_capsule_poe.cli.views import reporter
-    from keras_capsule_poe.training.progress import training_steps
-
-    if run_config.deterministic:
+        data = training.load_data(wanted, **places, report=click.echo)
+        training.images.check(data, wanted, list(wanted.stages))
+        return views.show_plan(untrained, data, devices.count(replicas))
+    if wanted.deterministic:
         # Before TensorFlow starts its threads.
-        fix_threads(click.echo)
+        training.run.fix_threads(click.echo)
     together = devices.start(replicas, click.echo)
-    shown = reporter(run_config, folder / "logs" if tensorboard else None, verbose)
+    shown = views.reporter(wanted, folder / "logs" if tensorboard else None, verbose)
 
     def load():
-        data = load_data(run_config, data_dir, manual_dir, store, shown.note)
-        shown.steps = training_steps(run_config, len(data.train))
+        data = training.load_data(wanted, **places, report=shown.note)
+        shown.steps = wanted.steps(len(data.train))
         return data
 
     with shown:
-        training.train(
-            run_config, folder, load, shown, stage=stage, fresh=fresh, distribution=together
-        )
+        training.train(untrained, folder, load, shown, stage, fresh, together)
     if not together.is_chief:
         return
-    if stage not in (None, run_config.family.stages[-1].name):
+    if stage not in (None, list(wanted.STAGES)[-1]):
         return click.echo(f"Stopped after {stage}; the same command without --stage goes on.")
-    from keras_capsule_poe.cli.views import show_results
-
-    show_results(folder, run_config.family, verbose)
+    views.show_results(folder, untrained, verbose)
 
 
-def _configuration(family, recipe, path, settings, flags):
-    """Return the `RunConfig`: recipe, `suits`, TOML file, `--set` and flags, the last one wins."""
-    config = RunConfig(family, recipe)
+def _settings(model, preset, path, assignments, flags):
+    """Return the `Settings`: preset, data set, TOML file, `--set`, options; the last one wins."""
+    settings = registry.settings(model, preset)
     context = click.get_current_context(silent=True)
     if context is None:
         values = read_toml(path) if path else {}
@@ -185,46 +323,33 @@ def _configuration(family, recipe, path, settings, flags):
         raise context.meta["config_error"]
     else:
         values = dict(context.meta["config"])
-    recipes = ((name, recipe, tuple(family.recipes)) for name in RECIPE)
-    for name, wanted, known in (("model", family.name, registry.names()), *recipes):
+    presets = ((name, settings.preset, settings.PRESETS) for name in PRESET)
+    for name, wanted, known in (("model", model, registry.names()), *presets):
         found = values.pop(name, wanted)
         if found not in known and wanted != found:
             listed = ", ".join(known)
             raise ConfigError(f"{path}: {name} must be one of {listed}. Received: {found!r}")
         if found != wanted:
             raise ConfigError(f"{path} is for the {name} {found!r}. Received: --{name} {wanted}")
-    config.update(values)
-    for setting in settings:
-        name, equals, value = setting.partition("=")
+    settings.update(values)
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
         if not equals:
-            raise ConfigError(f"--set takes SECTION.KEY=VALUE. Received: {setting!r}")
-        config.set(name.strip(), value.strip())
-    of_all = {key: flags.pop(key, None) for key in OF_ALL}
-    flags = {name: value for name, value in flags.items() if value is not None}
+            raise ConfigError(f"--set takes PART.KEY=VALUE. Received: {assignment!r}")
+        settings.set(name.strip(), value.strip())
+    settings.set_all(**{key: flags.pop(key, None) for key in OF_ALL})
     for name, value in flags.items():
-        config.set(name.replace("__", "."), value)
-    for key, value in of_all.items():
-        for section, section_settings in trained_sections(config).items():
-            is_own = f"{section}__{key}" in flags
-            if value is not None and hasattr(section_settings, key) and not is_own:
-                config.set(f"{section}.{key}", value)
-    if config.train_dir is not None and "dataset" not in config.given:
-        config.set("dataset", config.train_dir)
-    config.suit()
-    return config
+        if value is not None:
+            settings.set(name.replace("__", "."), value)
+    if settings.train_dir is not None and "dataset" not in settings.given:
+        settings.set("dataset", settings.train_dir)
+    settings.suit()
+    return settings
 
 
-def _folder_name(config):
-    path = Path(config.dataset)
+def _folder_name(settings):
+    path = Path(settings.dataset)
     # The settings of a data set are part of the folder's name.
-    name = path.resolve().name if path.is_dir() else config.dataset.replace("/", "-")
+    name = path.resolve().name if path.is_dir() else settings.dataset.replace("/", "-")
     name = path.stem if path.suffix == ".npz" else name
-    model = config.family.name
-    return name if model == registry.DEFAULT else f"{name}-{model}"
-
-
-def _check_tensorboard():
-    if importlib.util.find_spec("tensorboard") is None:
-        raise click.UsageError(
-            "--tensorboard needs TensorBoard: pip install 'keras-capsule-poe[tensorboard]'"
-        )
+    return name if settings.MODEL == registry.DEFAULT else f"{name}-{settings.MODEL}"

@@ -16,7 +16,7 @@ def train(
     dataset: Any,
     *,
     model: str = "capsules",
-    recipe: str | None = None,
+    preset: str | None = None,
     folder: str | Path | None = None,
     epochs: int | None = None,
     batch_size: int | None = None,
@@ -29,14 +29,14 @@ def train(
     Args:
         dataset: `"digits"`, a tensorflow-datasets name, a folder of images, an `.npz` file (see
             `data.load_images`), an array of images, or a `tf.data.Dataset`.
-        model: String, a model family: `"capsules"`, `"neurons"`, `"rbm"`, `"capsnet"` or
+        model: String, a model: `"capsules"`, `"neurons"`, `"rbm"`, `"capsnet"` or
             `"matrix-capsules"`.
-        recipe: String, a named set of settings of the family. None: the first one.
+        preset: String, a named set of settings of the model, also called `recipe`. None: the first.
         folder: Path of a model folder for checkpoints, pictures, the Keras file and the SavedModel.
             The same call resumes an interrupted training. None: nothing is kept on disk.
-        epochs, batch_size: int, of every stage. None: as the recipe says.
+        epochs, batch_size: int, of every part. None: as the preset says.
         verbose: `0` silent, `1` one line of progress, `2` one line per epoch, or `"auto"`.
-        callbacks: List of Keras callbacks. Each stage calls them with its own model.
+        callbacks: List of Keras callbacks. Each part calls them with its own model.
         **settings: Settings by name, such as `seed=1`, `limit=5000` or `encoder={"epochs": 5}`;
             also `data_dir`, `manual_dir` and `store` of `data.load_images`.
 
@@ -54,29 +54,29 @@ def train(
     >>> model.sample(4)
     Samples(images: (4, 28, 28, 1), capsules: (4, 1, 20))
     """
-    from keras_capsule_poe import families
+    from keras_capsule_poe import registry
     from keras_capsule_poe.data.arrays import image_data
-    from keras_capsule_poe.models.base.staged import run_config, train_model
+    from keras_capsule_poe.models.base.model import trained_model
     from keras_capsule_poe.training import load_data
 
     places = {k: settings.pop(k) for k in ("data_dir", "manual_dir", "store") if k in settings}
-    config = run_config(
-        families.get(model), recipe, settings, {"epochs": epochs, "batch_size": batch_size}
-    )
+    untrained = registry.create(model, preset or settings.pop("recipe", None), **settings)
+    found = untrained.settings
+    found.set_all(epochs=epochs, batch_size=batch_size)
     if isinstance(dataset, (str, os.PathLike)):
-        config.set("dataset", os.fspath(dataset))
-        config.suit()
+        found.set("dataset", os.fspath(dataset))
+        found.suit()
 
         def images():
-            return load_data(config, **places)
+            return load_data(found, **places)
     else:
         data = image_data(*(dataset if isinstance(dataset, tuple) else (dataset,)))
-        config.set("dataset", data.name)
+        found.set("dataset", data.name)
 
         def images():
             return data
 
-    return train_model(config, images, folder, verbose, callbacks)[0]
+    return trained_model(untrained, images, folder, verbose, callbacks)[0]
 
 
 def load(path: str | Path, sha256: str | None = None) -> Any:

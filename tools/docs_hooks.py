@@ -1,8 +1,6 @@
 """Steps of `make docs`: formulas as MathML, and the tables of presets and settings."""
 
-import dataclasses
 import re
-from pathlib import Path
 
 from latex2mathml.converter import convert
 
@@ -11,7 +9,6 @@ BAR = re.compile(r"<mo[^>]*>(&#x0007C;)</mo>")
 # mkdocs-click shows the mark by which click knows options without a default.
 NO_DEFAULT = "<code>Sentinel.UNSET</code>"
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
-MEANINGS = Path(__file__).parents[1] / "docs" / "reference" / "settings.toml"
 
 
 def on_page_content(html, **_):
@@ -35,35 +32,34 @@ def on_page_markdown(markdown, **_):
 
 
 def presets():
-    """Return a table of the presets of all model families."""
-    from keras_capsule_poe.families import get, names
+    """Return a table of the presets of all models."""
+    from keras_capsule_poe import registry
 
     lines = ["| model | preset | purpose |", "|---|---|---|"]
-    for name in names():
-        for preset, recipe in get(name).recipes.items():
-            lines.append(f"| `{name}` | `{preset}` | {recipe.text} |")
+    for name in registry.names():
+        for preset, found in registry.settings_class(name).PRESETS.items():
+            lines.append(f"| `{name}` | `{preset}` | {found.text} |")
     return "\n".join(lines)
 
 
 def settings():
-    """Return a table of settings for each section, with the defaults of the first preset."""
-    from keras_capsule_poe.families import get, names
-    from keras_capsule_poe.training import RunConfig
-    from keras_capsule_poe.training.config import read_toml
+    """Return a table of settings for each part, with the defaults of the first preset."""
+    from keras_capsule_poe import registry
+    from keras_capsule_poe.training.settings import meanings
 
-    meanings = read_toml(MEANINGS)
     found = {}
-    for name in names():
-        config = RunConfig(get(name))
-        for section, kind in get(name).sections.items():
-            found.setdefault((section, kind), []).append((name, config[section]))
-    parts = []
-    for (section, kind), models in found.items():
+    for name in registry.names():
+        for part, values in registry.settings(name).parts.items():
+            found.setdefault((part, type(values)), []).append((name, values))
+    tables = []
+    for (part, kind), models in found.items():
+        texts = meanings(kind)
         lines = ["| setting | default | meaning |", "|---|---|---|"]
-        for field in dataclasses.fields(kind):
-            values = dict.fromkeys(str(getattr(each, field.name)) for _, each in models)
+        for key in kind.model_fields:
+            values = dict.fromkeys(str(getattr(each, key)) for _, each in models)
             default = ", ".join(f"`{value}`" for value in values)
-            lines.append(f"| `{section}.{field.name}` | {default} | {meanings[field.name]} |")
+            lines.append(f"| `{part}.{key}` | {default} | {texts[key]} |")
         listed = ", ".join(f"`{name}`" for name, _ in models)
-        parts.append(f"### Section `{section}` of {listed}\n\n" + "\n".join(lines))
-    return "\n\n".join(parts)
+        of = "all models" if part == "compute" else listed
+        tables.append(f"### Part `{part}` of {of}\n\n" + "\n".join(lines))
+    return "\n\n".join(tables)

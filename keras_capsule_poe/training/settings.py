@@ -1,7 +1,9 @@
 """Settings of models, validated as soon as they are given: in Python, TOML, options or run.json."""
 
 import difflib
+import inspect
 import os
+import re
 import sys
 import types
 import typing
@@ -490,6 +492,16 @@ def read_toml(path):
     # ValueError: not TOML, not UTF-8, or a number with thousands of digits.
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"Cannot read the configuration {path}: {error}") from error
+
+
+def meanings(kind):
+    """Return the meaning of each field of a class of settings, from its docstrings."""
+    found = {}
+    for each in reversed(kind.__mro__):
+        text = inspect.cleandoc(each.__doc__ or "").partition("Attributes:\n")[2]
+        for name, meaning in re.findall(r"^    (\w+): (.+?)(?=^    \w|^\S|\Z)", text, re.M | re.S):
+            found[name] = " ".join(meaning.split())
+    return found
 
 
 def allowed(field):

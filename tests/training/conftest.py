@@ -1,6 +1,5 @@
-"""A family whose stages write a line each: the engine without any training."""
+"""A model whose stages write a line each: the engine without any training."""
 
-import dataclasses
 import types
 
 import numpy as np
@@ -8,54 +7,55 @@ import pytest
 
 from keras_capsule_poe.data import ImageData, ImageSet
 from keras_capsule_poe.errors import RunFailed
-from keras_capsule_poe.training import Family, Recipe, Reporter, RunConfig, Stage, train
+from keras_capsule_poe.training import Part, Preset, Reporter, Settings, train
+from keras_capsule_poe.training.settings import Count
 
 
-@dataclasses.dataclass
-class Section:
-    size: int = 1
+class Sized(Part):
+    size: Count = 1
 
 
-def writes(run, stage, *names):
-    """Leaves a line of the stage's settings and of the run's seed in each file."""
-    if run.stop_before == stage:
-        raise KeyboardInterrupt
-    run.log.append(stage)
-    for name in names:
-        size = run.config[stage].size if stage in run.config.sections else ""
-        run.path(name).write_text(f"{stage} {size} {run.config.seed}\n")
-    return {"size": 1.0}
+class FakeSettings(Settings):
+    MODEL = "fake"
+    STAGES = {"first": ("first",), "second": ("second",), "last": ()}
+    PRESETS = {"plain": Preset("one of each"), "large": Preset("more", {"first": {"size": 9}})}
+    first: Sized = Sized()
+    second: Sized = Sized()
 
 
-def checked(config, image_shape):
-    if config["second"].size < 1:
-        raise ValueError("`size` must be at least 1.")
+def fake_model(made, settings=FakeSettings):
+    """A class of models whose stages note that they ran in `made.log`."""
 
+    class Fake:
+        SETTINGS = settings
 
-def fake_family(name="fake"):
-    def stage(name, *files, **more):
-        return Stage(name, lambda run: writes(run, name, *files), **more)
+        def __init__(self, settings):
+            self.settings = settings
 
-    first = ("first/a.txt", "first/rows.txt")
-    return Family(
-        name=name,
-        text="lines of text",
-        sections={"first": Section, "second": Section},
-        stages=(
-            stage("first", *first, section="first", writes=first[:1], cache=first[1:]),
-            stage(
-                "second",
-                "second/b.txt",
-                section="second",
-                writes=("second/b.txt",),
-                reads=first[1:],
-            ),
-            stage("last", "model.keras", writes=("model.keras",), pictures=("samples.png",)),
-        ),
-        recipes={"plain": Recipe("one of each"), "large": Recipe("more", {"first": {"size": 9}})},
-        load=lambda path: path.read_text(),
-        check=checked,
-    )
+        of = classmethod(lambda cls, settings: cls(settings))
+
+        def train_parts(self, run):
+            files = {
+                "first": ("first/a.txt", run.cache("first/rows.txt")),
+                "second": ("second/b.txt",),
+                "last": ("model.keras",),
+            }
+            for stage in run.stages:
+                run.part(stage, lambda run, stage=stage: self.write(run, stage, *files[stage]))
+
+        def write(self, run, stage, *names):
+            """Leave a line of the stage's settings and of the run's seed in each file."""
+            if made.stop_before == stage:
+                raise KeyboardInterrupt
+            made.log.append(stage)
+            for name in names:
+                size = getattr(run.settings, stage).size if stage != "last" else ""
+                run.path(name).write_text(f"{stage} {size} {run.settings.seed}\n")
+            if stage == "first":
+                run.cache("first/rows.txt")
+            return {"size": 1.0}
+
+    return Fake
 
 
 def images(seed=0, n=20):
@@ -65,28 +65,16 @@ def images(seed=0, n=20):
 
 
 @pytest.fixture
-def engine(tmp_path, monkeypatch):
-    """Trains the fake family in a folder, noting which stages ran and what was said."""
-    from keras_capsule_poe.training import run as run_module
+def engine(tmp_path):
+    """Trains the fake model in a folder, noting which stages ran and what was said."""
+    made = types.SimpleNamespace(folder=tmp_path / "model", log=[], lines=[], stop_before=None)
+    made.settings = FakeSettings
 
-    made = types.SimpleNamespace(folder=tmp_path / "model", log=[], lines=[], family=fake_family())
-    made.stop_before = None
-
-    class Run(run_module.Run):
-        log = made.log
-
-        @property
-        def stop_before(self):
-            return made.stop_before
-
-    monkeypatch.setattr(run_module, "Run", Run)
-
-    def go(load=images, stage=None, fresh=False, folder=None, family=None, **settings):
+    def go(load=images, stage=None, fresh=False, folder=None, settings=FakeSettings, **values):
         made.log.clear()
-        config = RunConfig(family or made.family)
-        config.update({"dataset": "any", **settings})
+        model = fake_model(made, settings).of(settings(dataset="any", **values))
         reporter = Reporter(write=made.lines.append)
-        return train(config, folder or made.folder, load, reporter, stage=stage, fresh=fresh)
+        return train(model, folder or made.folder, load, reporter, stage=stage, fresh=fresh)
 
     def refuses(words, error=RunFailed, **arguments):
         """The call fails with these words, and every file stays as it was."""

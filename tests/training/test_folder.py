@@ -25,7 +25,17 @@ def other_images(load):
 
 @pytest.fixture
 def images(engine):
-    return engine.train.__defaults__[0]
+    return engine.load
+
+
+def other(engine, stages=None):
+    """Settings of another model."""
+
+    class Other(engine.settings):
+        MODEL = "other"
+        STAGES = stages or engine.settings.STAGES
+
+    return Other
 
 
 def test_stages_run_once_and_in_order(engine):
@@ -40,17 +50,19 @@ def test_stages_run_once_and_in_order(engine):
 
 
 def test_a_stage_that_settings_leave_out_is_none_of_the_run(engine, tmp_path):
-    first, *rest = engine.family.stages
-    first = replace(first, when=lambda config: config["first"].size > 1)
-    family = replace(engine.family, stages=(first, *rest))
-    engine.train(family=family)
+    class Some(engine.settings):
+        @property
+        def stages(self):
+            return {k: v for k, v in self.STAGES.items() if k != "first" or self.first.size > 1}
+
+    engine.train(settings=Some)
     # What reads its cache does not wait for it, and a second run does not either.
     assert engine.log == ["second", "last"] and not (engine.folder / "first").exists()
-    engine.train(family=family)
+    engine.train(settings=Some)
     assert engine.log == []
     with pytest.raises(ConfigError, match="has no stage 'first'; it has second, last"):
-        engine.train(family=family, stage="first")
-    engine.train(family=family, first={"size": 2}, folder=tmp_path / "other")
+        engine.train(settings=Some, stage="first")
+    engine.train(settings=Some, first={"size": 2}, folder=tmp_path / "other")
     assert engine.log == ["first", "second", "last"]
 
 
@@ -63,19 +75,15 @@ def test_fresh_with_settings_that_cannot_be_deletes_nothing(engine, done):
     engine.refuses("size", ConfigError, fresh=True, second={"size": 0})
 
 
-def test_fresh_with_images_that_a_stage_cannot_take_deletes_nothing(engine, done):
-    def fits(config, data):
-        raise DataError(f"no labels in {len(data.train)} images")
+def test_fresh_with_images_that_the_model_cannot_take_deletes_nothing(engine, done):
+    class Labelled(engine.settings):
+        def check_images(self, data):
+            raise DataError(f"no labels in {len(data.train)} images")
 
-    def family(k):
-        stages = list(engine.family.stages)
-        stages[k] = replace(stages[k], fits=fits)
-        return replace(engine.family, stages=tuple(stages))
-
-    engine.refuses("no labels in 17 images", DataError, fresh=True, family=family(1))
-    engine.refuses("no labels", DataError, fresh=True, stage="second", family=family(1))
-    # A stage that stays is not asked.
-    engine.train(fresh=True, stage="last", family=family(0))
+    engine.refuses("no labels in 17 images", DataError, fresh=True, settings=Labelled)
+    engine.refuses("no labels", DataError, fresh=True, stage="second", settings=Labelled)
+    # The export alone trains on no image.
+    engine.train(fresh=True, stage="last", settings=Labelled)
     assert engine.log == ["last"]
 
 
@@ -152,15 +160,15 @@ def test_a_run_of_an_older_version_is_named_and_can_be_started_over(engine, done
 
 
 def test_another_model_s_folder_is_refused(engine, done):
-    engine.refuses("holds a model 'fake', not 'other'", family=replace(engine.family, name="other"))
+    engine.refuses("holds a model 'fake', not 'other'", settings=other(engine))
 
 
 def test_another_model_s_folder_is_refused_where_no_stage_has_the_same_name(engine):
     engine.train(stage="first")
-    stages = [replace(s, name=f"other {s.name}", section=None) for s in engine.family.stages]
-    other = replace(engine.family, name="other", stages=tuple(stages))
-    engine.refuses("holds a model 'fake', not 'other'", family=other)
-    engine.refuses("holds a model 'fake', not 'other'", family=other, fresh=True)
+    stages = {f"other {name}": () for name in engine.settings.STAGES}
+    for fresh in (False, True):
+        words = "holds a model 'fake', not 'other'"
+        engine.refuses(words, settings=other(engine, stages), fresh=fresh)
 
 
 def test_a_model_of_which_nothing_began_gives_way(engine):
@@ -169,7 +177,7 @@ def test_a_model_of_which_nothing_began_gives_way(engine):
         engine.train()
     (engine.folder / "first").rmdir()
     engine.stop_before = None
-    engine.train(family=replace(engine.family, name="other"))
+    engine.train(settings=other(engine))
     assert engine.log == ["first", "second", "last"]
 
 
@@ -186,11 +194,11 @@ def test_fresh_of_a_stage_looks_at_what_stays_before_it_deletes(engine, done):
 def test_fresh_goes_from_the_last_stage_to_the_first(engine, done, monkeypatch):
     cleared, clear = [], RunFolder.clear
 
-    def clear_one(folder, stage):
+    def clear_one(folder, stage, is_last):
         if cleared:
             raise KeyboardInterrupt
-        cleared.append(stage.name)
-        clear(folder, stage)
+        cleared.append(stage)
+        clear(folder, stage, is_last)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(RunFolder, "clear", clear_one)
@@ -297,16 +305,18 @@ def test_other_labels_are_other_data_where_they_are_trained_on(engine, images, l
         train = replace(data.train, labels=(np.arange(len(data.train)) + turn) % 3)
         return lambda: replace(data, train=train)
 
-    family = replace(engine.family, labelled=labelled)
-    engine.train(stage="first", family=family, load=load(0))
+    class Chosen(engine.settings):
+        LABELLED = labelled
+
+    engine.train(stage="first", settings=Chosen, load=load(0))
     saved = json.loads((engine.folder / "run.json").read_text())
     if labelled:
-        engine.refuses("The labels of any are not those", family=family, load=load(1))
+        engine.refuses("The labels of any are not those", settings=Chosen, load=load(1))
     else:
-        engine.train(stage="second", family=family, load=load(1))
+        engine.train(stage="second", settings=Chosen, load=load(1))
     # Runs of older versions have no fingerprints of labels.
     del saved["digest"]
     for name in ("train_labels", "held_out_labels", "test_labels"):
         del saved["fingerprint"][name]
     (engine.folder / "run.json").write_text(json.dumps(saved))
-    engine.train(family=family, load=load(1))
+    engine.train(settings=Chosen, load=load(1))
