@@ -149,7 +149,6 @@ def train(
         return show_plan(run_config, data, devices.count(replicas))
     from keras_capsule_poe import training
     from keras_capsule_poe.cli.views import reporter
-    from keras_capsule_poe.training.progress import training_steps
 
     if run_config.deterministic:
         # Before TensorFlow starts its threads.
@@ -158,9 +157,7 @@ def train(
     shown = reporter(run_config, folder / "logs" if tensorboard else None, verbose)
 
     def load():
-        data = load_data(run_config, data_dir, manual_dir, store, shown.note)
-        shown.steps = training_steps(run_config, len(data.train))
-        return data
+        return load_data(run_config, data_dir, manual_dir, store, shown.note)
 
     with shown:
         training.train(

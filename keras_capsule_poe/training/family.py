@@ -43,6 +43,22 @@ class Schedule:
         return self.epochs or max(1, round(self.steps / steps)), steps
 
 
+def schedule_of(section):
+    """Return the `Schedule` of a section with `batch_size` and `epochs`, `steps` or both."""
+    names = [field.name for field in dataclasses.fields(Schedule)]
+    return Schedule(**{name: getattr(section, name) for name in names if hasattr(section, name)})
+
+
+def training_steps(config, images):
+    """Return a dict from stages that train to their steps on a number of images."""
+    sections = {stage.name: config[stage.section] for stage in config.stages if stage.section}
+    return {
+        name: math.prod(schedule_of(section).over(images))
+        for name, section in sections.items()
+        if hasattr(section, "batch_size")
+    }
+
+
 def lazily(path: str) -> Callable[..., Any]:
     """Return a function that is imported at its first call.
 

@@ -7,10 +7,10 @@ import sys
 import tempfile
 import time
 
-from keras_capsule_poe.training.family import Schedule
+from keras_capsule_poe.training.family import schedule_of
 from keras_capsule_poe.training.folder import RunFolder
 from keras_capsule_poe.training.images import watched
-from keras_capsule_poe.training.reporter import Reporter
+from keras_capsule_poe.training.progress import Reporter
 from keras_capsule_poe.training.run import Run
 
 # Measured steps of a stage, after one that traces and compiles it.
@@ -43,12 +43,6 @@ def plan(config, data):
     }
 
 
-def schedule_of(section):
-    """Return the `Schedule` of a section with `batch_size` and `epochs`, `steps` or both."""
-    names = [field.name for field in dataclasses.fields(Schedule)]
-    return Schedule(**{name: getattr(section, name) for name in names if hasattr(section, name)})
-
-
 def measure(config, data):
     """Return the seconds of a step of each stage that trains; the last stage only exports."""
     batch = max(getattr(section, "batch_size", 0) for section in config.sections.values())
@@ -59,7 +53,7 @@ def measure(config, data):
         test=data.test.head(IMAGES),
     )
     with tempfile.TemporaryDirectory() as folder:
-        run = _Rehearsal(config, RunFolder(folder), Reporter(write=lambda line: None), lambda: few)
+        run = _Rehearsal(config, RunFolder(folder), Reporter(verbose=0), lambda: few)
         run.step_seconds = {}
         run.folder.save(config, None, "rehearsal")
         for stage in config.stages[:-1]:

@@ -15,9 +15,10 @@ from keras_capsule_poe.io.records import read_record, write_record
 from keras_capsule_poe.training import images
 from keras_capsule_poe.training.acquire import acquire, follow
 from keras_capsule_poe.training.config import RunConfig
+from keras_capsule_poe.training.family import training_steps
 from keras_capsule_poe.training.folder import CHECKPOINTS, PICTURES, RunFolder
 from keras_capsule_poe.training.precision import check_global_settings
-from keras_capsule_poe.training.reporter import Reporter
+from keras_capsule_poe.training.progress import Reporter
 
 if TYPE_CHECKING:
     from keras_capsule_poe.data.image_set import ImageData
@@ -64,11 +65,8 @@ class Run:
 
     def load(self):
         """Load the images, with progress lines, and return the `ImageData`."""
-        self.reporter.stage_began("images")
-        try:
+        with self.reporter.stage("images"):
             return self.data
-        finally:
-            self.reporter.stage_ended()
 
     def path(self, name: str) -> Path:
         """Return the path of a file in the run's folder.
@@ -138,6 +136,7 @@ class Run:
         epochs, steps = schedule.over(len(self.data.train))
         order = {"batch_size": schedule.batch_size, "seed": self.config.seed, "epochs": epochs}
         self.reporter.batch_size = schedule.batch_size
+        self.reporter.stages |= training_steps(self.config, len(self.data.train))
         try:
             history = fit(
                 model,
@@ -209,7 +208,7 @@ def train(
     >>> stages = (Stage("note", note, writes=("model.keras",)),)
     >>> family = Family("notes", "a note", {}, stages, {"plain": Recipe("")}, load=None)
     >>> config = RunConfig(family, dataset="digits", limit=50)
-    >>> run = train(config, tempfile.mkdtemp(), reporter=Reporter(write=lambda line: None))
+    >>> run = train(config, tempfile.mkdtemp(), reporter=Reporter(verbose=0))
     >>> run.path("model.keras").read_text()
     '48 images'
     """
@@ -227,6 +226,7 @@ def train(
     folder, distribution = RunFolder(model_dir), distribution or _one_device()
     load_data = load_data or functools.partial(images.load_data, config)
     reporter = _follower(reporter, distribution)
+    reporter.stages = dict.fromkeys(names, 0)
     run = Run(config, folder, reporter, lambda: images.watched(load_data(), config), distribution)
     first = names.index(stage) if fresh and stage else 0
     # A stage that only exports is run again over its files, which stay if it fails.
@@ -301,7 +301,7 @@ def _follower(reporter, distribution):
         return reporter
     number, workers = distribution.worker, distribution.workers
     reporter.note(f"Worker {number} of {workers}, from 0: worker 0 reports and writes.")
-    return Reporter(write=lambda line: None)
+    return Reporter(verbose=0)
 
 
 def _run_stages(run, wanted, again):
@@ -311,8 +311,7 @@ def _run_stages(run, wanted, again):
         )
         if not is_left:
             continue
-        run.reporter.stage_began(stage.name)
-        try:
+        with run.reporter.stage(stage.name):
             started = time.perf_counter()
             if run.is_chief:
                 run.path(stage.name).mkdir(exist_ok=True)
@@ -320,9 +319,6 @@ def _run_stages(run, wanted, again):
             seconds = time.perf_counter() - started
             if run.is_chief:
                 run.folder.mark_done(stage, seconds, metrics)
-        finally:
-            run.reporter.stage_ended()
-        run.reporter.stage_finished(stage.name, seconds)
         # Barrier: a stage's files must exist before the next stage begins.
         run.distribution.from_chief(None)
 

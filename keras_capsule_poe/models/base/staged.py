@@ -13,8 +13,7 @@ from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.errors import BadUse, ConfigError, TrainingWarning
 from keras_capsule_poe.models.base.protocols import deserialized
 from keras_capsule_poe.training.config import RunConfig
-from keras_capsule_poe.training.images import watched
-from keras_capsule_poe.training.progress import ProgressLine, quiet, training_steps
+from keras_capsule_poe.training.progress import Reporter, quiet
 from keras_capsule_poe.training.run import train
 
 # Arguments of `keras.Model`.
@@ -192,20 +191,14 @@ def train_model(config, load_data, folder=None, verbose="auto", callbacks=()):
 
     Without a folder nothing is exported, and all files are temporary.
     """
-    names = [stage.name for stage in config.stages]
-    reporter = ProgressLine(names, verbose, list(callbacks or ()))
+    reporter = Reporter(verbose, callbacks=callbacks or (), notes=False)
     family = config.family
-
-    def load():
-        data = watched(load_data(), config)
-        reporter.steps = training_steps(config, len(data.train))
-        return data
 
     with tempfile.TemporaryDirectory(prefix="keras-capsule-poe-") as temporary:
         # The last stage exports files that nobody reads from a temporary folder.
-        last = None if folder or family.assemble is None else names[-2]
+        last = None if folder or family.assemble is None else config.stages[-2].name
         with reporter, quiet():
-            run = train(config, folder or temporary, load, reporter, stage=last)
+            run = train(config, folder or temporary, load_data, reporter, stage=last)
         trained = family.load(run.path("model.keras")) if last is None else family.assemble(run)
         stages = [stage for stage in config.stages if stage.section]
         histories = {stage.name: _history(run.folder.history(stage)) for stage in stages}
