@@ -80,7 +80,7 @@ def facts(subject):
     """Return pairs of name and value for the header of the page."""
     from keras_capsule_poe import __version__
     from keras_capsule_poe.training import RunFolder
-    from keras_capsule_poe.training.reporter import duration
+    from keras_capsule_poe.training.progress import duration
 
     config, folder = load_config(subject.folder), RunFolder(subject.folder)
     done = [folder.done(stage.name) for stage in config.stages]

@@ -297,12 +297,11 @@ def train(
         # Before TensorFlow starts its threads.
         training.run.fix_threads(click.echo)
     together = devices.start(replicas, click.echo)
-    shown = views.reporter(wanted, folder / "logs" if tensorboard else None, verbose)
+    logs = folder / "logs" if tensorboard else None
+    shown = training.Reporter(2 if verbose else 1, log_dir=logs)
 
     def load():
-        data = training.load_data(wanted, **places, report=shown.note)
-        shown.steps = wanted.steps(len(data.train))
-        return data
+        return training.load_data(wanted, **places, report=shown.note)
 
     with shown:
         training.train(untrained, folder, load, shown, stage, fresh, together)

@@ -1,15 +1,13 @@
 """Terminal output of `train` and `info`."""
 
 import re
-import sys
 
 import click
 
 from keras_capsule_poe.training import Reporter
 from keras_capsule_poe.training.images import described
 from keras_capsule_poe.training.plan import plan
-from keras_capsule_poe.training.progress import ProgressLine
-from keras_capsule_poe.training.reporter import duration
+from keras_capsule_poe.training.progress import duration
 
 
 def show_plan(config, data, replicas=1):
@@ -40,10 +38,7 @@ def show_plan(config, data, replicas=1):
 
 def reporter(config, log_dir=None, verbose=False):
     """Return a `Reporter` for standard output: a line per stage on a terminal."""
-    if verbose or sys.stdout is None or not sys.stdout.isatty():
-        return Reporter(click.echo, log_dir, brief=not verbose)
-    stages = [stage.name for stage in config.stages]
-    return ProgressLine(stages, 1, log_dir=log_dir, notes=True)
+    return Reporter(2 if verbose else 1, log_dir=log_dir)
 
 
 def show_results(folder, family, verbose=True):

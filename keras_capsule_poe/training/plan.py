@@ -9,7 +9,7 @@ import time
 
 from keras_capsule_poe.training.folder import RunFolder
 from keras_capsule_poe.training.images import watched
-from keras_capsule_poe.training.reporter import Reporter
+from keras_capsule_poe.training.progress import Reporter
 from keras_capsule_poe.training.run import Run
 
 # Measured steps of a stage, after one that traces and compiles it.
@@ -51,8 +51,7 @@ def measure(model, data):
         test=data.test.head(IMAGES),
     )
     with tempfile.TemporaryDirectory() as folder:
-        silent = Reporter(write=lambda line: None)
-        run = _Rehearsal(settings, RunFolder(folder), silent, lambda: few)
+        run = _Rehearsal(settings, RunFolder(folder), Reporter(verbose=0), lambda: few)
         run.folder.save(settings, None, "rehearsal")
         run.train(model, last=run.stages[-2])
     return run.step_seconds

@@ -1,183 +1,275 @@
-"""Progress of a whole training in one line per stage, for notebooks and terminals."""
+"""Progress of training: a live line in a terminal or notebook, else lines of text."""
 
 import contextlib
 import logging
 import shutil
 import sys
+import threading
 import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
-from keras_capsule_poe.training.reporter import LONG, SETTLED, Reporter, duration, two
+# Seconds of training that are worth an announcement, and of steps before their rate is known.
+LONG, SETTLED = 600.0, 5.0
+# Seconds between two updates of a live line, and the width of its bar.
+_EVERY, _BAR = 0.3, 12
+# Metrics that a short line shows, with their names and meanings; the first two are taken.
+SHOWN = {
+    "held_out_relative_error": ("held-out error", "0 is perfect, 1 is no better than the mean"),
+    "held_out_accuracy": ("held-out accuracy", "1 is perfect"),
+    "accuracy": ("accuracy", "1 is perfect"),
+    "loss": ("loss", "lower is better"),
+}
 
-# Seconds between two updates of the line.
-_EVERY = 0.3
-# Narrowest terminal that is served, and the width of a notebook's output.
-NARROWEST, _NOTEBOOK = 40, 80
-_BAR = 12
+
+def duration(seconds):
+    """Return seconds as text: `12 s`, `3 min`."""
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
-class ProgressLine(Reporter):
-    """Reporter with one line for each stage: its number, a bar, the time left, and two metrics.
+class Reporter:
+    """Progress of a training run.
+
+    A terminal or a notebook shows one live line for each stage. Without them there are lines of
+    text, also after a long silence. Subclass it to show progress in another way.
 
     Args:
-        stages: List of str, the names of all stages in order.
-        verbose: `0` silent, `1` one line per stage, `2` a line per epoch, or `"auto"`.
-        callbacks: List of Keras callbacks that each stage gets.
+        verbose: `0` silent, `1` one line for each stage, `2` a line for each epoch, or `"auto"`: 1
+            in a terminal or notebook, else 2.
+        write: Function of one line of text; None: a live line if there can be one, else `print`.
         log_dir: Folder for TensorBoard logs, or None.
-        notes: Boolean. Whether messages are shown. In Python, they become warnings after training.
+        callbacks: List of Keras callbacks that each stage gets.
+        notes: Boolean. Whether less important messages are shown with `verbose=1`, too.
+        silence: float, seconds without output after which a line shows the progress.
 
     Attributes:
-        steps: Dict from stages to their training steps, for the time left of the whole.
+        stages: Dict from the names of all stages, in order, to their training steps. The engine
+            sets it, for the number of a stage and the time left of the whole.
+        batch_size: int, images in a step, set by the engine; None: unknown.
 
-    It is a context manager: leaving it ends the line.
+    It is a context manager of the whole run: leaving it shows how long that took.
+
+    Example:
+
+    >>> reporter = Reporter()
+    >>> reporter.epoch("encoder", 1, {"loss": 0.25, "seconds": 3.0})
+    encoder: epoch 1: loss 0.25  seconds 3
     """
 
-    def __init__(self, stages, verbose="auto", callbacks=(), log_dir=None, notes=False):
+    def __init__(
+        self,
+        verbose: int | str = 2,
+        write: Callable[[str], Any] | None = None,
+        log_dir: str | Path | None = None,
+        callbacks: Sequence[Any] = (),
+        notes: bool = True,
+        silence: float = 25.0,
+    ) -> None:
+        place = None if write else _place()
         if verbose == "auto":
-            verbose = 1 if sys.stdout is not None and _is_interactive() else 2
+            verbose = 1 if place else 2
         if verbose not in (0, 1, 2):
             raise ValueError(f"`verbose` must be 0, 1, 2 or 'auto'. Received: verbose={verbose!r}")
-        super().__init__(write=self._write, log_dir=log_dir)
-        self.stages, self.verbose, self.own_callbacks = list(stages), verbose, list(callbacks)
-        self.notes, self.steps = notes, {}
-        self._shown, self._next, self._metrics, self._announced = "", 0.0, {}, False
-        self._start = time.perf_counter()
+        self.verbose, self.write, self.silence = verbose, write or print, silence
+        self.log_dir, self.own_callbacks, self.notes = log_dir, list(callbacks), notes
+        self.stages, self.batch_size = {}, None
+        self._live = place() if place and verbose == 1 else None
+        self._announced, self._start, self._last = False, time.perf_counter(), 0.0
 
     def __enter__(self):
         return self
 
     def __exit__(self, *error):
-        if self.verbose == 1:
-            self._draw("")
-            if not error[0]:
-                self._print(f"Trained in {duration(time.perf_counter() - self._start)}")
+        if not error[0]:
+            self._say(f"Trained in {duration(time.perf_counter() - self._start)}")
 
-    def stage_began(self, stage):
-        super().stage_began(stage)
-        self._metrics = {}
-        self._show([self._title(stage)])
-
-    def step(self, stage, epoch, step, logs):
-        if self.verbose != 1:
-            return super().step(stage, epoch, step, logs)
-        self._where = epoch, step, logs["loss"]
-        now = time.perf_counter()
-        if now < self._next:
-            return
-        epochs, steps = self._length
-        done, whole = epoch * steps + step, epochs * steps
-        left, in_all = self._left(stage, done, whole, now)
-        if not self._announced and now - self._since > SETTLED:
-            self._announced = True
-            if in_all > LONG:
-                self._print(
-                    f"About {duration(in_all)} in all. You can interrupt and resume at any time."
-                )
-        bar = "█" * round(_BAR * done / whole)
-        metrics = two({**self._metrics, "loss": float(logs["loss"])})
-        self._show(
-            [
-                self._title(stage),
-                f"{bar:·<{_BAR}}",
-                f"{duration(left)} left, all {duration(in_all)}",
-                ", ".join(f"{name} {value:.3g}" for name, value, _ in metrics),
-            ]
-        )
-
-    def _left(self, stage, done, whole, now):
-        """Return the seconds left of the stage and of the training."""
-        rate = (done - self._counted) / max(now - self._since, 1e-9)
-        left = (whole - done) / max(rate, 1e-9)
-        later = self.stages[self.stages.index(stage) + 1 :]
-        # Steps of later stages are taken to last as long as those of this stage.
-        return left, left + sum(self.steps.get(name, 0) for name in later) / max(rate, 1e-9)
-
-    def epoch(self, stage, epoch, metrics):
-        self._metrics = metrics
-        if self.verbose == 2:
-            super().epoch(stage, epoch, metrics)
-
-    def stage_started(self, stage, epochs, steps, first_step=0):
-        if self.verbose == 2:
-            return super().stage_started(stage, epochs, steps, first_step)
-        self._length = epochs, steps
-        self._counted, self._since = first_step, time.perf_counter()
+    @contextlib.contextmanager
+    def stage(self, name):
+        """Context of the work of a stage, or of other work, which has no line at its end."""
+        self._stage, self._done, self._metrics = name, 0, {}
+        self._began = self._last = time.perf_counter()
+        ended = threading.Event()
+        pulse = threading.Thread(target=self._beat, args=(ended,), daemon=True)
+        with self._live or contextlib.nullcontext():
+            pulse.start()
+            try:
+                yield
+            finally:
+                ended.set()
+                pulse.join()
+        if name in self.stages:
+            self._say(self._summary(time.perf_counter() - self._began))
 
     def stage_skipped(self, stage):
+        """Report that a stage was finished before."""
+        self.note(f"{self._title(stage)} done before")
+
+    def stage_started(self, stage, epochs, steps, first_step=0):
+        """Report that training starts, or resumes after `first_step` steps."""
+        self._steps, self._length = steps, epochs * steps
+        self._first, self._since = first_step, time.perf_counter()
+        start = f"{epochs} epoch{'' if epochs == 1 else 's'} of {steps} steps"
+        if first_step:
+            start = f"resumed after step {first_step} of {self._length}"
         if self.verbose == 2:
-            super().stage_skipped(stage)
-        elif self.notes:
-            self._print(f"{self._title(stage)} done before")
+            self._say(f"{stage}: {start}")
 
-    def stage_finished(self, stage, seconds):
+    def step(self, stage, epoch, step, logs):
+        """Record a step, `epoch` counted from 0, and the running metrics `logs` of the epoch."""
+        self._loss, self._done = float(logs["loss"]), epoch * self._steps + step
+        if not self._announced and time.perf_counter() - self._since > SETTLED:
+            self._announced = True
+            whole = self._seconds_left()[1]
+            if whole > LONG:
+                ways = "You can interrupt and resume at any time."
+                self._say(f"About {duration(whole)} in all. {ways}")
+
+    def epoch(self, stage, epoch, metrics):
+        """Report the metrics of an epoch, counted from 1."""
+        self._metrics = metrics
         if self.verbose == 2:
-            return super().stage_finished(stage, seconds)
-        line = f"{self._title(stage)} {duration(seconds):>6}"
-        for name, value, meaning in two(self._metrics):
-            more = f"  {name} {value:.3g}"
-            explained = f"{more} ({meaning})"
-            more = explained if len(line + explained) <= self._width() else more
-            if len(line + more) > self._width():
-                break
-            line += more
-        self._print(line)
+            shown = "  ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+            self._say(f"{stage}: epoch {epoch}: {shown}")
 
-    def note(self, line):
-        if self.verbose == 2 or self.notes:
-            self._print(line)
-
-    def images(self, lines):
-        # The number of images goes without saying where the caller gave them.
-        for line in lines if self.verbose == 2 or self.notes else lines[1:]:
-            self._print(line)
+    def note(self, line, important=False):
+        """Report a message for the user."""
+        if self.verbose == 2 or important or self.notes:
+            self._say(line)
 
     def callbacks(self, stage):
-        return [*super().callbacks(stage), *self.own_callbacks]
+        """Return Keras callbacks for a stage: the user's, and TensorBoard if `log_dir` is set."""
+        if self.log_dir is None:
+            return self.own_callbacks
+        import keras
 
-    def progress(self):
-        if self.verbose == 1 and self._where is None:
-            self._show([self._title(self._stage)])
-        return super().progress()
+        class TensorBoard(keras.callbacks.TensorBoard):
+            def on_epoch_end(self, epoch, logs=None):
+                # Keras would write an epoch only if its last step is a logged one.
+                with self.summary.record_if(True):
+                    super().on_epoch_end(epoch, logs)
+
+        return [TensorBoard(f"{self.log_dir}/{stage}", update_freq=10), *self.own_callbacks]
+
+    def _say(self, line):
+        """Show a line that stays."""
+        self._last = time.perf_counter()
+        if self._live:
+            self._live.print(line)
+        elif self.verbose:
+            self.write(line)
+
+    def _beat(self, ended):
+        """Update the live line, or write a line after a long silence, until the stage ends."""
+        while not ended.wait(_EVERY if self._live else min(1.0, self.silence)):
+            # If the output is closed, the main thread ends training with a message.
+            with contextlib.suppress(OSError, ValueError):
+                if self._live:
+                    self._live.update(self._line())
+                elif time.perf_counter() - self._last >= self.silence:
+                    self._say(self._line())
 
     def _title(self, stage):
-        if stage not in self.stages:
-            return "reading images"
-        width = max(map(len, self.stages))
-        return f"[{self.stages.index(stage) + 1}/{len(self.stages)}] {stage:{width}}"
+        """Return the start of the lines of a stage: with its number, or short in many lines."""
+        if self.verbose == 2 or stage not in self.stages:
+            return f"{stage}:"
+        names = list(self.stages)
+        return f"[{names.index(stage) + 1}/{len(names)}] {stage:{max(map(len, names))}}"
 
-    def _width(self):
-        if "ipykernel" in sys.modules:
-            return _NOTEBOOK
-        return max(NARROWEST, shutil.get_terminal_size().columns - 1)
+    def _seconds_left(self):
+        """Return the estimated seconds left of the stage and of the run, from the steps so far."""
+        pace = (time.perf_counter() - self._since) / max(self._done - self._first, 1)
+        left = pace * (self._length - self._done)
+        names = list(self.stages)
+        later = names[names.index(self._stage) + 1 :] if self._stage in names else ()
+        # Steps of later stages are taken to last as long as those of this stage.
+        return left, left + pace * sum(self.stages[name] for name in later)
 
-    def _show(self, parts):
-        """Show title, bar, time and metrics; what does not fit is left out, the metrics first."""
-        if self.verbose != 1:
-            return
-        self._next = time.perf_counter() + _EVERY
-        for kept in ((0, 1, 2, 3), (0, 1, 2), (0, 2), (0,)):
-            text = " ".join(parts[k] for k in kept if k < len(parts))
-            if len(text) <= self._width():
-                break
-        self._draw(text)
+    def _line(self):
+        """Return a line about the work so far; of a live one the end may be cut off."""
+        title, now = self._title(self._stage), time.perf_counter()
+        if not self._done or self._done == self._length:
+            trained = "trained, " if self._done else ""
+            return f"{title} {trained}working for {duration(now - self._began)}"
+        rate = (self._done - self._first) / max(now - self._since, 1e-9)
+        size = self.batch_size
+        pace = f"{rate * size:.0f} images/s" if size else f"{rate:.3g} steps/s"
+        if not self._live:
+            return f"{title} step {self._done} of {self._length}, {pace}, loss {self._loss:.4g}"
+        left, whole = map(duration, self._seconds_left())
+        bar = "█" * round(_BAR * self._done / self._length)
+        shown = _named({**self._metrics, "loss": self._loss})[0]
+        return f"{title} {left} left, all {whole} {bar:·<{_BAR}} {shown}, {pace}"
 
-    def _draw(self, text):
-        text = text[: self._width()]
-        sys.stdout.write(f"\r{text}{' ' * (len(self._shown) - len(text))}")
-        if not text:
-            sys.stdout.write("\r")
-        sys.stdout.flush()
-        self._shown = text
+    def _summary(self, seconds):
+        """Return the line of a finished stage with two metrics, explained if that fits."""
+        shown, meaning = _named(self._metrics)
+        line = f"{self._title(self._stage)} {duration(seconds):>6}  {shown}".rstrip()
+        explained = f"{line} ({meaning})" if meaning else line
+        return explained if len(explained) < shutil.get_terminal_size((120, 24)).columns else line
 
-    def _print(self, line):
-        """Print a line that stays, above the line of progress."""
-        if self.verbose == 1:
-            self._draw("")
-        if self.verbose:
-            print(line, flush=True)
 
-    def _write(self, line):
-        if self.verbose == 2:
-            print(line)
+class _Terminal:
+    """Live line at the end of a terminal."""
+
+    def __init__(self):
+        from rich.console import Console
+        from rich.live import Live
+
+        # It is known to be a terminal, whatever the environment says.
+        console = Console(force_terminal=True, force_jupyter=False, highlight=False)
+        self.live = Live(console=console, auto_refresh=False, transient=True)
+
+    def __enter__(self):
+        self.live.start()
+
+    def __exit__(self, *error):
+        self.live.stop()
+
+    def update(self, text):
+        from rich.text import Text
+
+        self.live.update(Text(text, no_wrap=True, overflow="crop"), refresh=True)
+
+    def print(self, line):
+        self.live.console.print(line, markup=False, soft_wrap=True)
+
+
+class _Notebook(contextlib.AbstractContextManager):
+    """One output of a notebook's cell, which is updated."""
+
+    def __init__(self):
+        self.lines, self.output = [], None
+
+    def __exit__(self, *error):
+        self.update()
+
+    def update(self, *more):
+        from IPython.display import display
+
+        shown = {"text/plain": "\n".join([*self.lines, *more])}
+        if self.output:
+            self.output.update(shown, raw=True)
+        else:
+            self.output = display(shown, raw=True, display_id=True)
+
+    def print(self, line):
+        self.lines.append(line)
+        self.update()
+
+
+def _place():
+    """Return the class of live lines on the standard output, or None."""
+    if "ipykernel" in sys.modules:
+        return _Notebook
+    return _Terminal if sys.stdout is not None and sys.stdout.isatty() else None
+
+
+def _named(metrics):
+    """Return at most two metrics that short lines show as text, and the meaning of the first."""
+    found = [(*SHOWN[name], metrics[name]) for name in SHOWN if metrics.get(name) is not None]
+    shown = ", ".join(f"{name} {value:.3g}" for name, _, value in found[:2])
+    return shown, found[0][1] if found else ""
 
 
 @contextlib.contextmanager
@@ -190,7 +282,3 @@ def quiet():
         yield
     finally:
         logger.setLevel(level)
-
-
-def _is_interactive():
-    return sys.stdout.isatty() or "ipykernel" in sys.modules

@@ -15,7 +15,7 @@ from keras_capsule_poe.io.records import read_record, write_record
 from keras_capsule_poe.training import images
 from keras_capsule_poe.training.folder import CHECKPOINTS, PICTURES, RunFolder
 from keras_capsule_poe.training.precision import check_global_settings
-from keras_capsule_poe.training.reporter import Reporter
+from keras_capsule_poe.training.progress import Reporter
 
 if TYPE_CHECKING:
     from keras_capsule_poe.data.image_set import ImageData
@@ -71,11 +71,8 @@ class Run:
 
     def load(self):
         """Load the images, with progress lines, and return the `ImageData`."""
-        self.reporter.stage_began("images")
-        try:
+        with self.reporter.stage("images"):
             return self.data
-        finally:
-            self.reporter.stage_ended()
 
     def path(self, name: str) -> Path:
         """Return the path of a file in the run's folder.
@@ -134,8 +131,7 @@ class Run:
             raise _Stopped
 
     def _train(self, stage, train, is_alone):
-        self.reporter.stage_began(stage)
-        try:
+        with self.reporter.stage(stage):
             started = time.perf_counter()
             if self.is_chief:
                 self.path(stage).mkdir(exist_ok=True)
@@ -145,9 +141,6 @@ class Run:
             if self.is_chief:
                 exports = ["model.keras"] if is_alone else []
                 self.folder.mark_done(stage, seconds, metrics, self._cache, exports)
-        finally:
-            self.reporter.stage_ended()
-        self.reporter.stage_finished(stage, seconds)
         # Barrier: a stage's files must exist before the next stage begins.
         self.distribution.from_chief(None)
 
@@ -207,6 +200,7 @@ class Run:
         epochs, steps = schedule.over(len(self.data.train))
         order = {"batch_size": schedule.batch_size, "seed": self.settings.seed, "epochs": epochs}
         self.reporter.batch_size = schedule.batch_size
+        self.reporter.stages |= self.settings.steps(len(self.data.train))
         try:
             history = fit(
                 model,
@@ -273,7 +267,7 @@ def train(
     >>> import tempfile
     >>> from keras_capsule_poe import registry
     >>> model = registry.create("rbm", dataset="digits", limit=50, epochs=1)
-    >>> run = train(model, tempfile.mkdtemp(), reporter=Reporter(write=lambda line: None))
+    >>> run = train(model, tempfile.mkdtemp(), reporter=Reporter(verbose=0))
     >>> sorted(run.metrics())
     ['export', 'rbm']
     """
@@ -295,6 +289,7 @@ def train(
 
     run = Run(settings, RunFolder(model_dir), reporter, load_data, distribution)
     run.reporter = _follower(reporter, run.distribution)
+    run.reporter.stages = dict.fromkeys(stages, 0)
     folder = run.folder
     # A last stage that runs again keeps its files until it has replaced them.
     first = stages.index(stage) if fresh and stage else 0
@@ -366,7 +361,7 @@ def _follower(reporter, distribution):
         return reporter
     number, workers = distribution.worker, distribution.workers
     reporter.note(f"Worker {number} of {workers}, from 0: worker 0 reports and writes.")
-    return Reporter(write=lambda line: None)
+    return Reporter(verbose=0)
 
 
 def _acquire(run, cleared, again):

@@ -54,8 +54,7 @@ class StopAt(Reporter):
 def run(folder, at=None, seconds=60.0, model=None, reporter=None):
     model = model or made_model()
     reporter = reporter or StopAt(at)
-    reporter.stage_began("toy")
-    try:
+    with reporter.stage("toy"):
         history = fit(
             model,
             stream,
@@ -66,8 +65,6 @@ def run(folder, at=None, seconds=60.0, model=None, reporter=None):
             checkpoint_seconds=seconds,
             after_epoch=lambda: {"first": float(model.get_weights()[0][0, 0])},
         )
-    finally:
-        reporter.stage_ended()
     return history, model.get_weights()
 
 

@@ -1,101 +1,166 @@
-"""The line of progress at any width, what stays of it, and results in words."""
+"""Progress: a live line that fits, one output of a notebook, and lines of text elsewhere.
+
+Rejected: a stage that goes on after its end; an output of a notebook for each step; a line between
+frequent ones; a pace of the export after the last step.
+"""
+
+import io
+import sys
+import time
+import types
 
 import pytest
 
-from keras_capsule_poe.families import get
+from keras_capsule_poe.training import Reporter, Run
 from keras_capsule_poe.training import progress as module
-from keras_capsule_poe.training.progress import ProgressLine
-from keras_capsule_poe.training.reporter import LONG, Reporter
 
-STAGES = ["autoencoder", "features", "encoder", "decoder", "export"]
+STAGES = {"autoencoder": 100, "features": 0, "encoder": 40, "decoder": 60, "export": 0}
 METRICS = {"loss": 0.25, "held_out_relative_error": 0.125, "update_size": 3.0}
 
 
+def train(reporter, seconds=0.2):
+    """Reports a stage of 40 steps, in a run of five stages."""
+    reporter.stages = STAGES
+    with reporter:
+        reporter.stage_skipped("features")
+        with reporter.stage("encoder"):
+            reporter.stage_started("encoder", epochs=1, steps=40)
+            for step in range(1, 41):
+                reporter.step("encoder", 0, step, {"loss": 0.5})
+                time.sleep(seconds / 40)
+            reporter.epoch("encoder", 1, METRICS)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
 @pytest.fixture
-def clock(monkeypatch):
-    """A clock that moves on by a second at each look."""
-    seconds = iter(range(10**6))
-    monkeypatch.setattr(module.time, "perf_counter", lambda: float(next(seconds)))
+def often(monkeypatch):
+    monkeypatch.setattr(module, "_EVERY", 0.01)
 
 
-def trained(monkeypatch, width, steps=40):
-    """What a terminal of some width gets of a stage, as frames and as lines that stay."""
-    written = []
-    size = type("Size", (), {"columns": width})
-    monkeypatch.setattr(module.shutil, "get_terminal_size", lambda: size)
-    monkeypatch.setattr(module.sys.stdout, "write", written.append)
-    monkeypatch.setattr(module.sys.stdout, "flush", lambda: None)
-    with ProgressLine(STAGES, verbose=1, notes=True) as line:
-        line.steps = {"autoencoder": 100, "encoder": 40, "decoder": 60}
-        line.stage_began("encoder")
-        line.stage_started("encoder", epochs=1, steps=steps)
-        for step in range(1, steps + 1):
-            line.step("encoder", 0, step, {"loss": 0.5})
-        line.epoch("encoder", 1, METRICS)
-        line.stage_ended()
-        line.stage_finished("encoder", 77.0)
-    text = "".join(written)
-    frames = [frame.split("\n")[0] for frame in text.split("\r")]
-    stays = [part.split("\r")[-1] for part in text.split("\n")]
-    return [frame for frame in frames if "left" in frame], [part for part in stays if part]
-
-
-@pytest.mark.parametrize("width", [40, 60, 80, 120])
-def test_a_line_fits_and_tells_stage_and_time(monkeypatch, clock, capsys, width):
-    frames, stays = trained(monkeypatch, width)
-    assert frames and all(len(frame.rstrip()) <= width for frame in (*frames, *stays))
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_a_live_line_fits_and_has_stage_and_time(monkeypatch, often, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    train(Reporter("auto"))
+    written = sys.stdout.getvalue().replace("\x1b[2K", "\r")
+    frames = [frame for frame in written.split("\r") if "left" in frame and "\n" not in frame]
+    stays = [part.split("\r")[-1] for part in written.split("\n")]
+    assert frames and all(len(frame) <= width for frame in frames)
     # Its number, and the time of the stage and of the run, on any width.
     assert all("[3/5] encoder" in frame and "all " in frame for frame in frames)
-    assert all(
-        ("█" in frame) == (width >= 80) for frame in frames[len(frames) // 2 :] if width != 60
-    )
-    assert width == 60 or all(("loss" in frame) == (width >= 80) for frame in frames)
-    assert any(line.startswith("[3/5] encoder") and "77 s" in line for line in stays)
-    (end,) = [line for line in stays if line.startswith("[3/5] encoder")]
-    assert ("held-out error 0.125" in end) == (width >= 60)
-    assert ("no better than the mean" in end) == (width >= 120)
+    assert "█" in frames[-1]
+    assert all(("loss" in frame) == (width >= 80) for frame in frames)
+    (end,) = [line for line in stays if "held-out" in line]
+    assert "held-out error 0.125, loss 0.25" in end
+    assert ("no better than the mean" in end) == (width == 120)
+    assert "[2/5] features    done before" in stays and stays[-2].startswith("Trained in")
 
 
-def test_a_long_training_is_announced_once(monkeypatch, clock, capsys):
-    # A step takes more than a second of this clock.
-    _, stays = trained(monkeypatch, 120, steps=int(LONG))
-    said = [line for line in stays if "in all" in line]
+def test_a_notebook_has_one_output_of_a_training(monkeypatch, often):
+    shown, made = [], []
+
+    def display(content, raw, display_id):
+        made.append(display_id)
+        shown.append(content["text/plain"])
+        return types.SimpleNamespace(update=lambda new, raw: shown.append(new["text/plain"]))
+
+    monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
+    monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", types.SimpleNamespace(display=display))
+    train(Reporter("auto"))
+    assert made == [True] and any("left, all" in text for text in shown)
+    skipped, encoder, end = shown[-1].splitlines()
+    assert "done before" in skipped and "held-out error" in encoder and "Trained in" in end
+
+
+def test_lines_of_text_are_one_for_a_stage_or_one_for_an_epoch(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    found = {}
+    for verbose in (0, 1, 2, "auto"):
+        train(Reporter(verbose), seconds=0)
+        found[verbose] = capsys.readouterr().out.splitlines()
+    assert found[0] == []
+    short = "   0 s  held-out error 0.125, loss 0.25"
+    assert found[1] == [
+        "[2/5] features    done before", f"[3/5] encoder     {short}", "Trained in 0 s"
+    ]  # fmt: skip
+    assert found[2] == found["auto"]
+    assert found[2] == [
+        "features: done before", "encoder: 1 epoch of 40 steps",
+        "encoder: epoch 1: loss 0.25  held_out_relative_error 0.125  update_size 3",
+        f"encoder: {short}", "Trained in 0 s",
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="must be 0, 1, 2 or 'auto'. Received: verbose=3"):
+        Reporter(3)
+
+
+def test_messages_of_little_weight_are_left_out_of_python(capsys):
+    for notes in (False, True):
+        reporter = Reporter(1, notes=notes)
+        reporter.note("96 images")
+        reporter.note("1 file left out", important=True)
+    assert capsys.readouterr().out.split("\n")[:-1] == [
+        "1 file left out", "96 images", "1 file left out"
+    ]  # fmt: skip
+
+
+def test_a_long_training_is_announced_once(monkeypatch):
+    # Each look at this clock takes six seconds.
+    seconds = iter(range(0, 10**6, 6))
+    lines = []
+    reporter = Reporter(1, write=lines.append, silence=1e9)
+    monkeypatch.setattr(module.time, "perf_counter", lambda: float(next(seconds)))
+    train(reporter, seconds=0)
+    # Of 40 steps, and of 60 of a later stage.
+    said = [line for line in lines if "in all" in line]
     assert len(said) == 1 and "interrupt" in said[0]
 
 
-def test_lines_are_brief_or_full():
+def said(lines, words, within=5.0):
+    ends = time.monotonic() + within
+    while time.monotonic() < ends:
+        if any(words in line for line in lines):
+            return next(line for line in lines if words in line)
+        time.sleep(0.01)
+    raise AssertionError(f"{words!r} was not said: {lines}")
+
+
+def test_work_in_silence_is_told_until_it_ends():
     lines = []
-    for brief in (True, False):
-        Reporter(lines.append, brief=brief).epoch("encoder", 1, METRICS)
-    assert lines == [
-        "encoder: epoch 1: held-out error 0.125  loss 0.25",
-        "encoder: epoch 1: loss 0.25  held_out_relative_error 0.125  update_size 3",
-    ]
+    reporter = Reporter(write=lines.append, silence=0.05)
+    run = Run(None, None, reporter, lambda: said(lines, "images: working for 0 s"))
+    assert run.load() == run.data == lines[0]
+    count = len(lines)
+    time.sleep(0.2)
+    assert len(lines) == count, "it went on after its end"
 
 
-@pytest.mark.parametrize(
-    "family, stages, words",
-    [
-        (
-            "capsules",
-            {
-                "encoder": {
-                    "capsules": {
-                        "won": [0.5, 0.25, 0.25, 0.0], "class_coverage": 9, "classes": 10,
-                        "purity": 0.75,
-                    }
-                },
-                "decoder": {"held_out_relative_error": 0.15},
-            },
-            ["85%", "3 of 4 capsules", "9 of 10 classes", "75%"],
-        ),
-        ("neurons", {"experts": {"held_out_relative_error": 0.4, "won": [1.0]}}, ["60%", "1 of 1"]),
-        ("rbm", {"rbm": {"held_out_relative_error": 0.2}}, ["80%"]),
-        ("capsnet", {"capsnet": {"held_out_accuracy": 0.993}}, ["99.3%"]),
-        ("matrix-capsules", {"matrix": {"held_out_accuracy": 0.5}}, ["50.0%"]),
-        ("capsules", {}, []),
-    ],
-)  # fmt: skip
-def test_results_are_told_in_words(family, stages, words):
-    found = " ".join(get(family).verdict(stages))
-    assert all(word in found for word in words) and bool(found) == bool(words)
+def test_training_says_how_far_and_how_fast_it_is():
+    lines = []
+    reporter = Reporter(write=lines.append, silence=0.05)
+    reporter.batch_size = 32
+    with reporter.stage("encoder"):
+        reporter.stage_started("encoder", epochs=2, steps=50, first_step=10)
+        assert lines == ["encoder: resumed after step 10 of 100"]
+        for step in range(11, 21):
+            reporter.step("encoder", 0, step, {"loss": 0.5})
+        line = said(lines, "encoder: step 20 of 100")
+        reporter.step("encoder", 1, 50, {"loss": 0.5})
+        assert "images/s" not in said(lines, "encoder: trained, working for 0 s")
+    assert "images/s" in line and line.endswith("loss 0.5")
+    rate = float(line.split(", ")[1].split()[0])
+    assert rate > 32 * 10 / 5  # ten steps within five seconds
+
+
+def test_no_line_comes_between_frequent_ones():
+    lines = []
+    reporter = Reporter(write=lines.append, silence=0.5)
+    with reporter.stage("encoder"):
+        for _ in range(8):
+            time.sleep(0.1)
+            reporter.epoch("encoder", 1, {"loss": 1.0})
+    assert lines == ["encoder: epoch 1: loss 1"] * 8

@@ -17,8 +17,7 @@ from keras_capsule_poe.models.base.features import SHOWN
 from keras_capsule_poe.models.base.protocols import deserialized
 from keras_capsule_poe.plotting import reconstruction_rows, sample_rows
 from keras_capsule_poe.serving import export_saved_model, versions
-from keras_capsule_poe.training.images import watched
-from keras_capsule_poe.training.progress import ProgressLine, quiet
+from keras_capsule_poe.training.progress import Reporter, quiet
 from keras_capsule_poe.training.run import train
 
 # Arguments of `keras.Model`.
@@ -208,18 +207,12 @@ def trained_model(model, load_data, folder=None, verbose="auto", callbacks=()):
     """
     settings = model.settings
     stages = list(settings.stages)
-    reporter = ProgressLine(stages, verbose, list(callbacks or ()))
-
-    def load():
-        data = watched(load_data(), settings)
-        reporter.steps = settings.steps(len(data.train))
-        return data
-
+    reporter = Reporter(verbose, callbacks=callbacks or (), notes=False)
     with tempfile.TemporaryDirectory(prefix="keras-capsule-poe-") as temporary:
         # The last stage exports files that nobody reads from a temporary folder.
         last = None if folder else stages[-2]
         with reporter, quiet():
-            run = train(model, folder or temporary, load, reporter, stage=last)
+            run = train(model, folder or temporary, load_data, reporter, stage=last)
         trained = type(model).from_parts(run)
         histories = {}
         for stage in stages:
