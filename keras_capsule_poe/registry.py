@@ -12,7 +12,7 @@ from typing import Any
 
 from keras_capsule_poe.errors import ConfigError
 
-__all__ = ["create", "model_class", "names", "register", "settings"]
+__all__ = ["create", "model_class", "names", "register", "settings", "untrained"]
 
 DEFAULT = "capsules"
 MODELS, SETTINGS = "keras_capsule_poe.models", "keras_capsule_poe.settings"
@@ -103,7 +103,12 @@ def settings(name: str, preset: str | None = None, /, **values: Any) -> Any:
 
 def create(name: str, preset: str | None = None, /, **values: Any) -> Any:
     """Return a model that is not trained yet, with settings as `settings` takes them."""
-    return model_class(name).of(settings(name, preset, **values))
+    return untrained(settings(name, preset, **values))
+
+
+def untrained(settings: Any) -> Any:
+    """Return a model with `Settings` that is not trained yet."""
+    return model_class(settings.MODEL).of(settings)
 
 
 def _known(name, points):

@@ -18,14 +18,15 @@ from PIL import Image
 import keras_capsule_poe as kcp
 from keras_capsule_poe.data import ImageSet, load_images
 from keras_capsule_poe.errors import BadUse, ConfigError, DataError, RunFailed, TrainingWarning
-from keras_capsule_poe.training import RunConfig, load_data
+from keras_capsule_poe.training import load_data
 
 # They are trained for a few steps only.
 pytestmark = pytest.mark.filterwarnings("ignore::keras_capsule_poe.errors.TrainingWarning")
 
 SMALL = {
     "capsules": 3,
-    "autoencoder": {"filters": 4, "epochs": 2, "batch_size": 32, "precision": "float32"},
+    "compute": {"precision": "float32"},
+    "autoencoder": {"filters": 4, "epochs": 2, "batch_size": 32},
     "encoder": {"dim": 4, "epochs": 2, "batch_size": 32},
     "decoder": {"epochs": 2, "batch_size": 32},
 }
@@ -54,16 +55,15 @@ def test_a_history_of_each_stage(fitted):
 
 
 def test_it_is_the_model_of_the_command_line(fitted, capspoe, tmp_path):
-    given = {"encoder.capsules": 3}
+    given = {"encoder.capsules": 3, "compute.precision": "float32"}
     given |= {f"{part}.{key}": v for part in CAPSULES for key, v in SMALL[part].items()}
     words = [word for name, value in given.items() for word in ("--set", f"{name}={value}")]
     options = ("--dataset", "digits", "--limit", 96, "--model-dir", tmp_path / "model")
     result = capspoe("train", *options, *words)
     assert result.exit_code == 0, result.output
     there = kcp.load(tmp_path / "model")
-    config = RunConfig(kcp.families.get("capsules"), dataset="digits", limit=96)
     here = kcp.ProductOfExpertCapsules(**SMALL)
-    here.fit(load_data(config), verbose=0)
+    here.fit(load_data(kcp.registry.settings("capsules", dataset="digits", limit=96)), verbose=0)
     assert len(here.weights) == len(there.weights) > 20
     for ours, theirs in zip(here.weights, there.weights):
         np.testing.assert_array_equal(ours, theirs, err_msg=ours.path)
@@ -109,13 +109,14 @@ def test_a_fitted_model_is_saved_loaded_and_exported(fitted, x, tmp_path):
 
 
 def test_an_unfitted_model_says_so_and_keeps_its_settings(tmp_path):
-    model = kcp.ProductOfExpertCapsules(recipe="paper", seed=3, name="mine", **SMALL)
+    model = kcp.ProductOfExpertCapsules(preset="paper", seed=3, name="mine", **SMALL)
     with pytest.raises(BadUse, match=r"not trained yet. Call `fit\(images\)` first"):
         model.sample(3)
     with pytest.raises(BadUse, match="not trained yet"):
         model.predict(np.zeros((2, 28, 28, 1)))
     again = kcp.ProductOfExpertCapsules.from_config(model.get_config())
-    assert again.settings == model.settings and again.recipe == "paper" and again.name == "mine"
+    assert again.settings.to_dict() == model.settings.to_dict()
+    assert again.settings.preset == "paper" and again.name == "mine"
 
 
 def test_a_second_fit_starts_over(x):
@@ -146,7 +147,8 @@ class Heard(keras.callbacks.Callback):
 def test_callbacks_hear_each_stage_and_may_end_it(x):
     heard = Heard()
     model = kcp.ProductOfExpertNeurons(
-        autoencoder={"filters": 4, "precision": "float32"},
+        autoencoder={"filters": 4},
+        compute={"precision": "float32"},
         experts={"capsules": 3, "dim": 4, "joint_steps": 3},
     )
     history = model.fit(x, epochs=3, batch_size=48, verbose=0, callbacks=[heard])
@@ -212,10 +214,13 @@ def test_bad_images_are_refused_in_a_line(images, words):
     "settings, words",
     [
         ({"dim": 4}, "`dim` is a setting of several parts. Give one of primary={'dim': ...}, enc"),
-        ({"capsule": 4}, "There is no setting `capsule`. Known are: .*seed.*encoder"),
-        ({"recipe": "best"}, "no recipe 'best'"),
-        ({"encoder": {"dims": 3}}, "no setting 'encoder.dims'"),
-        ({"capsules": "many"}, "encoder.capsules must be a whole number. Received: 'many'"),
+        ({"capsule": 4}, "There is no setting `capsule`. Did you mean `capsules`"),
+        ({"recipe": "best"}, "`preset` must be one of generation, .*Received: preset='best'"),
+        ({"encoder": {"dims": 3}}, "no setting `encoder.dims`. Did you mean `dim`"),
+        (
+            {"capsules": "many"},
+            "encoder.capsules must be a whole number of at least 1. Received: 'many'",
+        ),
     ],
 )
 def test_bad_settings_are_refused_when_the_model_is_made(settings, words):
@@ -226,10 +231,10 @@ def test_bad_settings_are_refused_when_the_model_is_made(settings, words):
 def test_parts_and_settings_do_not_mix(fitted):
     model, _ = fitted
     parts = {name: getattr(model, name) for name in model.NEEDED}
-    with pytest.raises(TypeError, match="settings or trained parts. Received: both, seed"):
+    with pytest.raises(TypeError, match="or settings. Received: settings seed"):
         kcp.ProductOfExpertCapsules(**parts, seed=1)
     del parts["decoder"]
-    with pytest.raises(TypeError, match="needs all of its parts .*Received: no decoder"):
+    with pytest.raises(TypeError, match="takes all of its trained parts .*Received: no decoder"):
         kcp.ProductOfExpertCapsules(**parts)
 
 

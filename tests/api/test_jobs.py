@@ -18,7 +18,8 @@ pytestmark = [
 # Settings that make a job quick; they change none of its lines.
 QUICK = {
     "capsules": 3,
-    "autoencoder": {"filters": 4, "epochs": 1, "precision": "float32"},
+    "compute": {"precision": "float32"},
+    "autoencoder": {"filters": 4, "epochs": 1},
     "encoder": {"dim": 4, "epochs": 1},
     "decoder": {"epochs": 1},
 }

@@ -1,4 +1,4 @@
-"""Trains every stage of every family on one device, and anew on two replicas of one process.
+"""Trains every stage of every model on one device, and anew on two replicas of one process.
 
 Run in a process of its own, since replicas are set up before TensorFlow computes anything:
 prints, for each stage, by how much its weights and its figures differ, as JSON; then, without
@@ -18,28 +18,24 @@ import numpy as np
 from keras_capsule_poe.cli.terminal import import_tensorflow
 from keras_capsule_poe.data import ImageData, ImageSet
 from keras_capsule_poe.distributed import devices
-from keras_capsule_poe.families import get
-from keras_capsule_poe.training import Reporter, RunConfig, train
+from keras_capsule_poe import registry
+from keras_capsule_poe.training import Reporter, train
 
 # 3 epochs of 7 steps; 43 images: of the seven images of a batch one replica has three, the
 # other four, and of the one image of an epoch's last batch each has it whole.
 IMAGES, BATCH, EPOCHS = 43, 7, 3
 FIRST = ("autoencoder", "features")
-FEATURES = {
-    "autoencoder": {"filters": 4, "precision": "float32"},
-    "primary": {},
-}
-PLAIN = {"implementation": "plain", "routing_iterations": 2}
-EXPERTS = {"capsules": 3, "dim": 3, "remembered": 4, **PLAIN}
+HOW = {"compute": {"implementation": "reference", "precision": "float32"}}
+FEATURES = {"autoencoder": {"filters": 4}, **HOW}
+PLAIN = {"routing_iterations": 2}
+EXPERTS = {"capsules": 3, "dim": 3, "posterior_states": 4, **PLAIN}
 RBM = {"hidden": 6}
-CHAINS = {**RBM, "chains": 4}
+CHAINS = {**RBM, "persistent_chains": 4}
 MATRIX = {"filters": 3, "primary_types": 2, "types": 2, "last_types": 2, "size": 2}
-MATRIX |= {
-    "routing_iterations": 2,
-    "precision": "float32",
-    "augmentation": "none",
-    "decoder": "dense",
-}
+MATRIX |= {"routing_iterations": 2, "augmentation": "none", "decoder": "dense"}
+# The matrix capsules take their own form of routing.
+PRECISE = {"compute": {"precision": "float32"}}
+CAPSNET = {"filters": 3, "augmentation": "none"}
 RUNS = {
     "capsules": ("capsules", None, 20, {
         **FEATURES,
@@ -51,7 +47,7 @@ RUNS = {
     }),
     "latent neurons": ("neurons", "latent", 20, {**FEATURES, "experts": EXPERTS}),
     "mixture": ("neurons", "mixture", 20, {
-        **FEATURES, "experts": {"capsules": 3, "dim": 3, "remembered": 4},
+        **FEATURES, "experts": {"capsules": 3, "dim": 3, "posterior_states": 4},
     }),
     "rbm": ("rbm", None, 6, {"rbm": {**RBM, "algorithm": "cd"}}),
     "persistent rbm": ("rbm", None, 6, {"rbm": {**CHAINS, "algorithm": "pcd"}}),
@@ -59,16 +55,14 @@ RUNS = {
         "rbm": {**CHAINS, "algorithm": "pt", "temperatures": 3},
     }),
     "capsnet": ("capsnet", "small", 28, {
-        "capsnet": {"filters": 3, "types": 1, "precision": "float32", "augmentation": "none",
-                    "iterations": 1},
+        **PRECISE, "capsnet": {**CAPSNET, "types": 1, "routing_iterations": 1},
     }),
     "control": ("capsnet", "baseline", 28, {
-        "capsnet": {"filters": 3, "precision": "float32", "augmentation": "none",
-                    "microbatch": 3},
+        "compute": {"precision": "float32", "microbatch": 3}, "capsnet": CAPSNET,
     }),
-    "matrix capsules": ("matrix-capsules", "small", 16, {"matrix": MATRIX}),
+    "matrix capsules": ("matrix-capsules", "small", 16, {**PRECISE, "matrix": MATRIX}),
     "variational": ("matrix-capsules", "small", 16, {
-        "matrix": {**MATRIX, "routing": "variational"},
+        **PRECISE, "matrix": {**MATRIX, "routing": "variational"},
     }),
 }  # fmt: skip
 
@@ -125,23 +119,19 @@ def differences_of(run, folder, two):
 
     What one device makes of a run is kept: it is the same whatever is wrong with two.
     """
-    model, recipe, side, settings = RUNS[run]
-    config = RunConfig(get(model), recipe, dataset="any", checkpoint_seconds=1e9)
-    config.update(settings)
-    for section in dict.fromkeys(stage.section for stage in config.stages):
-        for name, value in (("epochs", EPOCHS), ("batch_size", BATCH)):
-            if section and hasattr(config[section], name):
-                config.set(f"{section}.{name}", value)
-    stages = [stage.name for stage in config.stages if not stage.alone]
+    model, preset, side, values = RUNS[run]
+    settings = registry.settings(model, preset, dataset="any", checkpoint_seconds=1e9, **values)
+    settings.set_all(epochs=EPOCHS, batch_size=BATCH)
+    untrained, stages = registry.untrained(settings), list(settings.stages)[:-1]
     # The first stages of other models are those of capsules.
     compared = [name for name in stages if model == "capsules" or name not in FIRST]
-    quiet = {"load_data": lambda: images(side), "reporter": Reporter(write=lambda line: None)}
+    quiet = {"load_data": lambda: images(side), "reporter": Reporter(verbose=0)}
     one, other = folder / run.replace(" ", "-"), folder / "two"
-    train(config, one, stage=stages[-1], **quiet)
+    train(untrained, one, stage=stages[-1], **quiet)
     found = {}
     for stage in compared:
         shutil.copytree(one, other)
-        train(config, other, stage=stage, fresh=True, distribution=two, **quiet)
+        train(untrained, other, stage=stage, fresh=True, distribution=two, **quiet)
         paths = [root / stage for root in (one, other)]
         differences = []
         for path in sorted(paths[0].glob("*")):

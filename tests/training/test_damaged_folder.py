@@ -12,7 +12,7 @@ import pytest
 
 from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.io.records import copy_of, remove_record
-from keras_capsule_poe.training import RunConfig, RunFolder
+from keras_capsule_poe.training import RunFolder
 
 
 def test_a_missing_cache_is_made_again_where_it_is_needed(engine):
@@ -144,7 +144,7 @@ def test_a_value_made_once_outlives_kills_until_its_stage_is_done(engine):
 def test_a_history_is_of_its_stage(engine, done):
     run, path = RunFolder(engine.folder), engine.folder / "second" / "history.json"
     path.write_text('[{"epoch": 1}]')
-    stage = engine.family.stages[1]
+    stage = "second"
     run.mark_done(stage, 1.0, {})
     assert run.history(stage) == [{"epoch": 1}]
     for text in ('[{"epoch": 2}]', "["):
@@ -154,7 +154,7 @@ def test_a_history_is_of_its_stage(engine, done):
     path.write_text('[{"epoch": 1}]')
     # A whole stage of another run, as its files say themselves.
     saved = run.saved()
-    run.save(RunConfig(engine.family), saved["fingerprint"], "another")
+    run.save(engine.settings(), saved["fingerprint"], "another")
     with pytest.raises(RunFailed, match="second is of another run"):
         run.history(stage)
     path.unlink()

@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe.errors import ConfigError
-from keras_capsule_poe.families import get
+from keras_capsule_poe import registry
 from keras_capsule_poe.models.base import classifier_training as fitting
 from keras_capsule_poe.models.base.feature_building import for_autoencoder
-from keras_capsule_poe.training import RunConfig
 from keras_capsule_poe.training.optimizers import (
     AveragedAdam,
     AveragedMuon,
@@ -102,15 +101,15 @@ def test_config_round_trip():
 
 
 def test_classifiers_may_have_it():
-    config = RunConfig(get("capsnet"))
-    assert not isinstance(fitting.optimizer(config["capsnet"], 100), ConvolutionMuon)
+    config = registry.settings("capsnet")
+    assert not isinstance(fitting.optimizer(config.capsnet, 100), ConvolutionMuon)
     config.set("capsnet.optimizer", "muon")
-    assert isinstance(fitting.optimizer(config["capsnet"], 100), ConvolutionMuon)
-    assert not fitting.optimizer(config["capsnet"], 100).use_ema
+    assert isinstance(fitting.optimizer(config.capsnet, 100), ConvolutionMuon)
+    assert not fitting.optimizer(config.capsnet, 100).use_ema
     config.set("capsnet.ema_momentum", 0.9)
     for name, kind in (("adam", AveragedAdam), ("muon", AveragedMuon)):
         config.set("capsnet.optimizer", name)
-        found = fitting.optimizer(config["capsnet"], 100)
+        found = fitting.optimizer(config.capsnet, 100)
         assert (type(found), found.use_ema, found.ema_momentum) == (kind, True, 0.9)
     config.set("capsnet.optimizer", "sgd")
     with pytest.raises(ConfigError, match="capsnet: `optimizer` must be 'adam' or 'muon'"):

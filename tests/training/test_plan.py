@@ -8,20 +8,15 @@ import tempfile
 
 import pytest
 
-from keras_capsule_poe.families import get
-from keras_capsule_poe.models.capsule_poe.config import EncoderSection
-from keras_capsule_poe.training import RunConfig
-from keras_capsule_poe.training.plan import schedule_of
-
-FEATURES = ("autoencoder.filters=4", "autoencoder.precision=float32")
+FEATURES = ("autoencoder.filters=4", "compute.precision=float32")
 SETTINGS = {
     "capsules": (*FEATURES, "encoder.capsules=3", "encoder.dim=4"),
     "neurons": (*FEATURES, "experts.capsules=3", "experts.dim=4", "experts.joint_steps=3"),
-    "rbm": ("rbm.hidden=10", "rbm.chains=20"),
-    "capsnet": ("capsnet.filters=6", "capsnet.types=2", "capsnet.precision=float32"),
+    "rbm": ("rbm.hidden=10", "rbm.persistent_chains=20"),
+    "capsnet": ("capsnet.filters=6", "capsnet.types=2", "compute.precision=float32"),
     "matrix-capsules": (
         "matrix.filters=4", "matrix.primary_types=2", "matrix.types=2", "matrix.last_types=2",
-        "matrix.size=2", "matrix.precision=float32", "matrix.augmentation=none",
+        "matrix.size=2", "compute.precision=float32", "matrix.augmentation=none",
     ),
 }  # fmt: skip
 STAGES = {
@@ -57,12 +52,3 @@ def test_each_stage_that_trains_is_measured(capspoe, tmp_path, monkeypatch, mode
     # TensorFlow deletes its own temporary files when the process ends.
     assert not (tmp_path / "model").exists()
     assert not any(path.is_dir() for path in (tmp_path / "tmp").iterdir())
-
-
-def test_a_plan_has_the_steps_of_the_schedule():
-    section = EncoderSection(epochs=None, steps=900, batch_size=128)
-    assert schedule_of(section).over(59_000) == (2, 461)
-    section.epochs = 5
-    assert schedule_of(section).over(1000) == (5, 8)
-    config = RunConfig(get("rbm"))
-    assert schedule_of(config["rbm"]).batch_size == config["rbm"].batch_size

@@ -106,10 +106,10 @@ CAPSULES = (*TRAIN, "--image-size", "20", "--stage", "encoder")
 CAPSULES += ("--autoencoder-epochs", "12", "--encoder-epochs", "1")
 for _setting in (
     "autoencoder.filters=4",
-    "autoencoder.precision=float32",
+    "compute.precision=float32",
     "encoder.capsules=3",
     "encoder.dim=3",
-    "encoder.implementation=plain",
+    "compute.implementation=reference",
     "encoder.routing_iterations=2",
 ):
     CAPSULES += ("--set", _setting)

@@ -9,27 +9,27 @@ import textwrap
 import numpy as np
 import pytest
 
+import keras_capsule_poe as kcp
 from keras_capsule_poe.data import load_images
 from keras_capsule_poe.errors import RunFailed
-from keras_capsule_poe.families import get
-from keras_capsule_poe.training import Reporter, RunConfig, train
+from keras_capsule_poe import registry
+from keras_capsule_poe.training import Reporter, train
 
-SILENT = {"write": lambda line: None}
+SILENT = {"verbose": 0}
 TRAINED = ("autoencoder", "encoder", "decoder")
 
 
 def small_config(**settings):
-    config = RunConfig(get("capsules"))
+    config = registry.settings("capsules")
     values = {
         "dataset": "digits",
         "autoencoder.filters": 8,
-        "autoencoder.precision": "float32",
+        "compute.precision": "float32",
         "encoder.capsules": 4,
-        # The plain form and few iterations have the smaller graph, and graphs are what takes time
+        # The reference and few iterations have the smaller graph, and graphs are what takes time
         # here.
         "encoder.routing_iterations": 2,
-        "encoder.implementation": "plain",
-        "decoder.implementation": "plain",
+        "compute.implementation": "reference",
         **{f"{stage}.batch_size": 50 for stage in TRAINED},
         **{f"{stage}.epochs": 2 for stage in TRAINED},
         **settings,
@@ -53,14 +53,14 @@ def test_digits_end_to_end_learns(tmp_path):
         **{
             "autoencoder.epochs": 6, "encoder.epochs": 8, "decoder.epochs": 8,
             "autoencoder.filters": 16, "encoder.capsules": 8,
-            "encoder.implementation": "streamed",
+            "compute.implementation": "fused",
         }
     )  # fmt: skip
     data = digits(400)()
     # Of black images every relative error is infinite: whatever is watched, it is not these.
     black = dataclasses.replace(data.test, images=np.zeros_like(data.test.images))
     data = dataclasses.replace(data, test=black)
-    train(config, tmp_path, lambda: data, Reporter(**SILENT), stage="decoder")
+    train(registry.untrained(config), tmp_path, lambda: data, Reporter(**SILENT), stage="decoder")
     # An untrained model decodes the mean (relative error 1.0 of the centred primary capsules)
     # or noise; the thresholds lie well below.
     assert last_epoch(tmp_path, "autoencoder")["held_out_relative_error"] < 0.3
@@ -88,22 +88,23 @@ RESUME = textwrap.dedent(
     sys.path.insert(0, sys.argv[1])
     import keras
     import test_runs as runs
+    from keras_capsule_poe import registry
     from keras_capsule_poe.training import Reporter, train
 
     folder = Path(sys.argv[2])
     config = runs.small_config(deterministic=True, checkpoint_seconds=1e-6)
     until = {"stage": "decoder"}  # what comes after it only writes files
-    train(config, folder / "whole", runs.digits(150), Reporter(**runs.SILENT), **until)
+    train(registry.untrained(config), folder / "whole", runs.digits(150), Reporter(**runs.SILENT), **until)
     for stage in runs.TRAINED:
         try:
             # The second epoch's second step of three: within an epoch.
             interrupting = runs.InterruptAt(stage, 1, 2)
-            train(config, folder / "parts", runs.digits(150), interrupting)
+            train(registry.untrained(config), folder / "parts", runs.digits(150), interrupting)
             raise SystemExit("not interrupted")
         except KeyboardInterrupt:
             kept = sorted((folder / "parts" / stage / "checkpoints").iterdir())
             assert kept[-1].name == "step-000000004", kept
-    train(config, folder / "parts", runs.digits(150), Reporter(**runs.SILENT), **until)
+    train(registry.untrained(config), folder / "parts", runs.digits(150), Reporter(**runs.SILENT), **until)
     for stage in runs.TRAINED:
         whole, parts = (folder / name / stage for name in ("whole", "parts"))
         read = [runs.json.loads((path / "history.json").read_text()) for path in (whole, parts)]
@@ -135,7 +136,7 @@ def test_resumed_run_equals_an_uninterrupted_one_bit_for_bit(tmp_path):
 def test_nan_stops_and_names_stage_and_step(tmp_path, stage):
     config = small_config(**{f"{stage}.learning_rate": 1e30})
     with pytest.raises(RunFailed, match=rf"{stage} diverged.*nan.*step \d+ of 2") as failed:
-        train(config, tmp_path, digits(100), Reporter(**SILENT))
+        train(registry.untrained(config), tmp_path, digits(100), Reporter(**SILENT))
     assert failed.value.hint == f"learning_rate:{stage}"
     assert not (tmp_path / stage / "done.json").exists()
     assert not (tmp_path / stage / "model.keras").exists()
@@ -143,10 +144,10 @@ def test_nan_stops_and_names_stage_and_step(tmp_path, stage):
 
 def test_a_number_that_was_given_is_named_where_training_comes_to_nothing(tmp_path):
     # Not the learning rate is to blame, and who gave the number should hear of it.
-    config = small_config(**{"encoder.image_length": 1e30, "encoder.learning_rate": 0.1})
+    config = small_config(**{"encoder.coefficient_sum": 1e30, "encoder.learning_rate": 0.1})
     with pytest.raises(RunFailed, match=r"encoder diverged.*may be why: encoder.*\.$") as failed:
-        train(config, tmp_path, digits(100), Reporter(**SILENT))
-    assert "encoder.image_length=1e+30" in str(failed.value)
+        train(registry.untrained(config), tmp_path, digits(100), Reporter(**SILENT))
+    assert "encoder.coefficient_sum=1e+30" in str(failed.value)
     assert "encoder.learning_rate=" not in str(failed.value)
     assert failed.value.hint == "learning_rate:encoder"
 
@@ -158,6 +159,11 @@ def test_rgb_of_odd_sizes_run_through_all_stages(tmp_path):
     path = tmp_path / "images.npz"
     np.savez(path, images=random.integers(0, 256, size=(60, *shape)).astype("uint8"))
     config = small_config(dataset=str(path), **{f"{stage}.epochs": 1 for stage in TRAINED})
-    train(config, tmp_path / "m", lambda: load_images(str(path)), Reporter(**SILENT))
-    product = config.family.load(tmp_path / "m" / "model.keras")
+    train(
+        registry.untrained(config),
+        tmp_path / "m",
+        lambda: load_images(str(path)),
+        Reporter(**SILENT),
+    )
+    product = kcp.load(tmp_path / "m")
     assert product.sample(2, seed=0)["images"].shape == (2, *shape)

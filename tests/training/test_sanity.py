@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe.data import load_images
-from keras_capsule_poe.families import get
-from keras_capsule_poe.training import Reporter, RunConfig, train
+from keras_capsule_poe import registry
+from keras_capsule_poe.training import Reporter, train
 from keras_capsule_poe.training.sanity import (
     no_better_than_commonest,
     off_or_saturated,
@@ -62,20 +62,25 @@ def test_several_labels_an_image_have_no_commonest():
 
 
 def reported(folder, settings, family="capsules", recipe=None, stage=None, images=IMAGES):
-    config = RunConfig(get(family), recipe, dataset="digits", held_out=50)
+    config = registry.settings(family, recipe, dataset="digits", held_out=50)
     for name, value in settings.items():
         config.set(name, value)
     lines = []
-    train(config, folder, lambda: images, Reporter(write=lines.append), stage=stage)
+    train(
+        registry.untrained(config),
+        folder,
+        lambda: images,
+        Reporter(write=lines.append),
+        stage=stage,
+    )
     return [line for line in lines if "Train longer" in line]
 
 
 SMALL = {
     "autoencoder.filters": 8,
-    "autoencoder.precision": "float32",
+    "compute.precision": "float32",
     "encoder.capsules": 4,
-    "encoder.implementation": "plain",
-    "decoder.implementation": "plain",
+    "compute.implementation": "reference",
     **{f"{stage}.batch_size": 50 for stage in ("autoencoder", "encoder", "decoder")},
     **{f"{stage}.epochs": 1 for stage in ("autoencoder", "decoder")},
 }
@@ -98,13 +103,13 @@ def test_experts_that_came_undone(tmp_path, capspoe, recipe):
 
 @pytest.mark.long
 def test_numbers_that_were_given_are_named_beside_the_learning_rate(tmp_path):
-    settings = {**MACHINE, "rbm.epochs": 1, "rbm.learning_rate": 1000.0, "rbm.offset_rate": 0.02}
+    settings = {**MACHINE, "rbm.epochs": 1, "rbm.learning_rate": 1000.0, "rbm.weight_decay": 1e-4}
     (line,) = reported(tmp_path, settings, family="rbm")
-    assert line.endswith("rate of the rbm, or other values than rbm.offset_rate=0.02")
+    assert line.endswith("rate of the rbm, or other values than rbm.weight_decay=0.0001")
 
 
 def test_only_what_a_stage_depends_on_is_named():
-    config = RunConfig(get("capsules"))
+    config = registry.settings("capsules")
     config.set("primary.target_length", 0.3)
     config.set("encoder.weight_decay", 0.002)
     config.set("encoder.capsules", 4)
@@ -114,7 +119,12 @@ def test_only_what_a_stage_depends_on_is_named():
     )
 
 
-MACHINE = {"rbm.hidden": 10, "rbm.binarize": "stochastic", "rbm.batch_size": 20, "rbm.chains": 20}
+MACHINE = {
+    "rbm.hidden": 10,
+    "rbm.binarize": "stochastic",
+    "rbm.batch_size": 20,
+    "rbm.persistent_chains": 20,
+}
 
 
 @pytest.mark.parametrize(
@@ -134,9 +144,9 @@ def test_a_classifier_that_came_undone(tmp_path, rate, complains):
     settings = {
         "capsnet.filters": 4,
         "capsnet.types": 2,
-        "capsnet.coefficients": "uniform",
+        "capsnet.routing_iterations": 1,
         "capsnet.decoder": "none",
-        "capsnet.precision": "float32",
+        "compute.precision": "float32",
         "capsnet.epochs": 20,
         "capsnet.batch_size": 20,
         "capsnet.learning_rate": rate,

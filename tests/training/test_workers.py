@@ -7,10 +7,9 @@ import pytest
 from keras_capsule_poe.distributed.devices import cluster
 from keras_capsule_poe.distributed.distribution import Distribution
 from keras_capsule_poe.errors import BadUse, RunFailed
-from keras_capsule_poe.training import Reporter, RunConfig, RunFolder
-from keras_capsule_poe.training.acquire import follow
+from keras_capsule_poe.training import Reporter, RunFolder
 from keras_capsule_poe.training.images import watched
-from keras_capsule_poe.training.run import Run
+from keras_capsule_poe.training.run import Run, _follow
 
 
 class Second(Distribution):
@@ -30,7 +29,7 @@ def second(engine):
     engine.train()
 
     def made(folder=engine.folder, load=engine.load, **settings):
-        chief, own = (RunConfig(engine.family, dataset="any") for _ in range(2))
+        chief, own = (engine.settings(dataset="any") for _ in range(2))
         own.update(settings)
         worker = Second(chief.to_dict())
         folder = RunFolder(folder)
@@ -41,18 +40,18 @@ def second(engine):
 
 def test_a_worker_like_the_chief_follows(second):
     # Checkpoints are the chief's alone, and so is how often.
-    follow(second(checkpoint_seconds=5.0))
+    _follow(second(checkpoint_seconds=5.0))
 
 
 def test_a_worker_that_would_train_something_else_does_not(second, tmp_path, engine):
     with pytest.raises(RunFailed, match="Worker 1 has other settings than the chief: first.size"):
-        follow(second(first={"size": 7}))
+        _follow(second(first={"size": 7}))
     with pytest.raises(RunFailed, match="The images of worker 1 are not those of the chief"):
-        follow(second(load=lambda: engine.load(seed=1)))
+        _follow(second(load=lambda: engine.load(seed=1)))
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(RunFailed, match="Worker 1 does not see the chief's files"):
-        follow(second(folder=empty))
+        _follow(second(folder=empty))
 
 
 def test_who_a_worker_is(monkeypatch):

@@ -53,7 +53,8 @@ class TrainedModel:
         """Initialize the model from its constructor's arguments; return whether it has parts."""
         settings = dict(settings)
         super().__init__(**{name: settings.pop(name) for name in _OF_KERAS if name in settings})
-        saved = settings.pop("settings", None)
+        saved, former = settings.pop("settings", None), settings.pop("recipe", None)
+        preset = preset or former
         for name, part in parts.items():
             # A serialized part has a class; other dicts are settings of the part.
             if isinstance(part, dict) and "class_name" not in part:
