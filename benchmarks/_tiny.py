@@ -12,22 +12,25 @@ import keras_capsule_poe  # noqa: F401
 
 CAPSPOE = [sys.executable, "-c", "from keras_capsule_poe.cli.main import main; main()"]
 # Graphs are what takes time here, and few iterations have the smaller ones.
-FEATURES = ("autoencoder.filters=4", "autoencoder.precision=float32")
+FEATURES = (
+    "autoencoder.filters=4",
+    "compute.precision=float32",
+    "compute.implementation=reference",
+)
 SETTINGS = {
     "capsules": (
         *FEATURES, "encoder.capsules=3", "encoder.dim=4", "encoder.routing_iterations=2",
-        "encoder.implementation=plain", "decoder.implementation=plain",
     ),
     "neurons": (
-        *FEATURES, "experts.capsules=3", "experts.dim=4", "experts.remembered=9",
-        "experts.joint_steps=3", "experts.implementation=plain", "experts.routing_iterations=2",
+        *FEATURES, "experts.capsules=3", "experts.dim=4", "experts.posterior_states=9",
+        "experts.joint_steps=3", "experts.routing_iterations=2",
         "top.capsules=2", "top.dim=5", "top.epochs=20",
     ),
-    "rbm": ("rbm.hidden=10", "rbm.chains=20"),
-    "capsnet": ("capsnet.filters=6", "capsnet.types=2", "capsnet.precision=float32"),
+    "rbm": ("rbm.hidden=10", "rbm.persistent_chains=20"),
+    "capsnet": ("capsnet.filters=6", "capsnet.types=2", "compute.precision=float32"),
     "matrix-capsules": (
         "matrix.filters=4", "matrix.primary_types=2", "matrix.types=2", "matrix.last_types=2",
-        "matrix.size=2", "matrix.routing_iterations=2", "matrix.precision=float32",
+        "matrix.size=2", "matrix.routing_iterations=2", "compute.precision=float32",
         "matrix.augmentation=none", "matrix.decoder=dense",
     ),
 }  # fmt: skip

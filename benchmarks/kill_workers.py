@@ -27,7 +27,7 @@ import _measure as measure
 import _tiny as tiny
 import kill
 
-from keras_capsule_poe.families import get
+from keras_capsule_poe import registry
 
 KINDS = ("KILL", "TERM", "INT")
 COLUMNS = "family workers moments chief failed different leftovers stopped_s alone_s".split()
@@ -132,7 +132,7 @@ class Crew:
 
     @property
     def last_stage(self):
-        return get(self.family).stages[-1].name
+        return list(registry.settings_class(self.family).STAGES)[-1]
 
 
 def killed(crew, moments, draw, folder):

@@ -12,6 +12,7 @@ Usage: python benchmarks/memory.py [--family NAME ...] [--quick] [--json FILE]
 """
 
 import contextlib
+import functools
 import io
 import os
 import tempfile
@@ -25,10 +26,10 @@ import tensorflow as tf
 from _tiny import SETTINGS
 from pipeline import Clock
 
+from keras_capsule_poe import registry
 from keras_capsule_poe.data import load_images
-from keras_capsule_poe.families import get, names
-from keras_capsule_poe.training import RunConfig, load_data, train
-from keras_capsule_poe.training.family import Schedule
+from keras_capsule_poe.training import load_data, train
+from keras_capsule_poe.training.settings import Schedule
 
 COLUMNS = "family stage images anon_mb peak_mb ratio step_ms step_share".split()
 IMAGES, TESTED, STEPS = 20_000, 10_000, 40
@@ -63,7 +64,7 @@ def measured(call):
 def configuration(family, path, quick):
     """A run of one epoch on images of an archive."""
     recipe = "small" if quick and family in ("capsnet", "matrix-capsules") else None
-    config = RunConfig(get(family), recipe, dataset=str(path))
+    config = registry.settings(family, recipe, dataset=str(path))
     for setting in SETTINGS[family] if quick else ():
         config.set(*setting.split("="))
     return config
@@ -74,7 +75,8 @@ def stage_row(config, folder, store, name, steps):
     Schedule.over = lambda self, images: (1, steps)
 
     def run():
-        train(config, folder, lambda: load_data(config, store=store), Clock(), stage=name)
+        load = functools.partial(load_data, config, store=store)
+        train(registry.untrained(config), folder, load, Clock(), stage=name)
 
     return {"stage": name, **measured(run)}
 
@@ -86,7 +88,7 @@ def evaluate_row(family, folder, store):
     os.environ["CAPSPOE_CACHE"] = str(folder / "cache")
     words = ["evaluate", "--model-dir", str(folder), "--store", str(store)]
     words += ["--json", str(folder / "figures.json")]
-    if not get(family).labelled:
+    if not registry.settings_class(family).LABELLED:
         words += ["--baselines", "trained", "--vae-seconds", "0"]
     with contextlib.redirect_stdout(io.StringIO()):
         return {"stage": "evaluate", **measured(lambda: main(words, standalone_mode=False))}
@@ -99,7 +101,7 @@ def family_rows(family, folder, sizes, tested, steps, quick):
         path, store, model = (folder / f"{images}{end}" for end in (".npz", "-stores", "-model"))
         model = model / family
         config = configuration(family, path, quick)
-        jobs = [(stage_row, config, model, store, s.name, steps) for s in config.stages]
+        jobs = [(stage_row, config, model, store, s, steps) for s in config.stages]
         for job in (*jobs, (evaluate_row, family, model, store)):
             row = {"family": family, "images": images, **children.in_child(*job)}
             first = rows.setdefault(row["stage"], [])
@@ -112,12 +114,12 @@ def family_rows(family, folder, sizes, tested, steps, quick):
 
 def step_ms(path, store, steps):
     """Milliseconds of the median step of a machine of pixels."""
-    config = RunConfig(get("rbm"), dataset=str(path))
+    config = registry.settings("rbm", dataset=str(path))
     Schedule.over = lambda self, images: (1, steps)
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         data = load_data(config, store=store)
-        train(config, Path(folder) / "model", lambda: data, clock, stage="rbm")
+        train(registry.untrained(config), Path(folder) / "model", lambda: data, clock, stage="rbm")
     return 1e3 * clock.step_seconds()
 
 

@@ -24,12 +24,11 @@ import numpy as np
 import tensorflow as tf
 from click.testing import CliRunner
 
+from keras_capsule_poe import registry
 from keras_capsule_poe.cli.main import main as capspoe
 from keras_capsule_poe.data import load_images
 from keras_capsule_poe.data.pixels import check_contrast
 from keras_capsule_poe.errors import CapspoeError
-from keras_capsule_poe.families import get
-from keras_capsule_poe.training import RunConfig
 from keras_capsule_poe.training.config import read_toml
 
 COLUMNS = "kind cases right refused otherwise".split()
@@ -149,7 +148,7 @@ def try_folder(folder, classes):
 
 def try_setting(name, value):
     """Sets one setting of a tiny model and builds it."""
-    config = RunConfig(get("capsules"), dataset="digits")
+    config = registry.settings("capsules", dataset="digits")
     for setting in tiny.SETTINGS["capsules"]:
         config.set(*setting.split("="))
     config.set(name, value)
@@ -158,7 +157,7 @@ def try_setting(name, value):
 
 def try_toml(path):
     """Reads settings from a file and builds what they describe."""
-    config = RunConfig(get("capsules"))
+    config = registry.settings("capsules")
     config.update(read_toml(path))
     config.check()
 

@@ -6,7 +6,6 @@ memory is then not that of a full run.
 Usage: python benchmarks/pipeline.py [--dataset NAME] [--images 4096 | --full] [--json FILE]
 """
 
-import math
 import sys
 import tempfile
 import time
@@ -16,13 +15,13 @@ import _children as children
 import _measure as measure
 import numpy as np
 
+from keras_capsule_poe import registry
 from keras_capsule_poe.data import load_images
 from keras_capsule_poe.errors import DataError
-from keras_capsule_poe.families import get
-from keras_capsule_poe.training import Reporter, RunConfig, load_data, train
-from keras_capsule_poe.training.plan import schedule_of
+from keras_capsule_poe.models.base.features import compute_features
+from keras_capsule_poe.training import Reporter, load_data, train
 
-FAMILY = get("capsules")
+MODEL = "capsules"
 FULL = 59_000
 COLUMNS = "stage images seconds peak_mb steps step_ms images_per_s minutes_full".split()
 
@@ -45,28 +44,25 @@ class Clock(Reporter):
 def stage_row(config, folder, name):
     """One stage, measured in this process."""
     data = load_data(config)
-    stage, images, held_out = config.family.stage(name), len(data.train), len(data.held_out)
+    images, held_out = len(data.train), len(data.held_out)
     clock = Clock()
     start = time.perf_counter()
-    run = train(config, folder, lambda: data, clock, stage=name)
+    run = train(registry.untrained(config), folder, lambda: data, clock, stage=name)
     seconds = time.perf_counter() - start
     row = {"stage": name, "images": images, "seconds": seconds, "peak_mb": measure.peak_mb()}
-    if name == FAMILY.stages[-1].name:  # the export, which does not grow with the images
+    if name == list(config.STAGES)[-1]:  # the export, which does not grow with the images
         return {**row, "minutes_full": seconds / 60}
     if clock.ends:
         each = clock.step_seconds()
-        schedules = [
-            schedule_of(settings[stage.section]) for settings in (config, RunConfig(FAMILY))
-        ]
-        steps, full = (math.prod(s.over(n)) for s, n in zip(schedules, (images, FULL), strict=True))
+        steps = config.steps(images)[name]
+        full = registry.settings(MODEL).steps(FULL)[name]
         row |= {"steps": steps, "step_ms": 1e3 * each}
-        batch, more = schedules[0].batch_size, full - steps
+        batch, more = config.trained(name).batch_size, full - steps
     else:  # the features, once more without start-up
         batch, more = images + held_out, (FULL + held_out) / (images + held_out) - 1
         start = time.perf_counter()
-        again = stage.run(run)
+        compute_features(run)
         each = time.perf_counter() - start
-        run.folder.mark_done(stage, seconds, again)
     return {**row, "images_per_s": batch / each, "minutes_full": (seconds + more * each) / 60}
 
 
@@ -77,19 +73,16 @@ def main():
     parser.add_argument("--full", action="store_true", help="all images and default epochs")
     args = parser.parse_args()
     limit = None if args.full else 512 if args.quick else args.images
-    config = RunConfig(FAMILY, dataset=args.dataset, limit=limit)
-    if not args.full:
-        for name, section in config.sections.items():
-            if hasattr(section, "epochs"):
-                config.set(f"{name}.epochs", 1)
+    config = registry.settings(MODEL, dataset=args.dataset, limit=limit)
+    config.set_all(epochs=None if args.full else 1)
     try:
         children.in_child(load_images, config.dataset)
     except (DataError, RuntimeError) as error:
         sys.exit(f"pipeline: {error}")
     with tempfile.TemporaryDirectory() as folder:
         rows = [
-            children.in_child(stage_row, config, Path(folder) / "model", stage.name)
-            for stage in FAMILY.stages
+            children.in_child(stage_row, config, Path(folder) / "model", stage)
+            for stage in config.stages
         ]
     sums = {name: sum(row[name] for row in rows) for name in ("seconds", "minutes_full")}
     total = {"stage": "all", "is_full": rows[0]["images"] == FULL, **sums}

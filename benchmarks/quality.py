@@ -1,7 +1,7 @@
 """What the fast path gives against the plain path: reconstruction and probe, over seeds.
 
 A small model of the bundled digits, trained twice from each seed, on the same features: once with
-`implementation="streamed"`, once with `"plain"`. Each "difference" must lie within the seeds'.
+`implementation="fused"`, once with `"reference"`. Each "difference" must lie within the seeds'.
 Usage: python benchmarks/quality.py [--json FILE]
 """
 
@@ -13,7 +13,7 @@ import _children as children
 import _measure as measure
 import numpy as np
 
-IMPLEMENTATIONS = ("streamed", "plain")
+IMPLEMENTATIONS = ("fused", "reference")
 SEEDS = (0, 1)
 FIGURES = ("relative_error", "probe")
 COLUMNS = ("seed", *(f"{name} {kind}" for name in FIGURES for kind in IMPLEMENTATIONS))
@@ -21,26 +21,22 @@ COLUMNS = ("seed", *(f"{name} {kind}" for name in FIGURES for kind in IMPLEMENTA
 
 def figures(folder, seed, implementation):
     """Relative error of held-out primary capsules and probe accuracy of a run."""
+    from keras_capsule_poe import ProductOfExpertCapsules, registry
     from keras_capsule_poe.data import load_images
     from keras_capsule_poe.evaluation import evaluate
-    from keras_capsule_poe.families import get
-    from keras_capsule_poe.models.base import feature_files as stored
-    from keras_capsule_poe.models.capsule_poe.training import assemble
-    from keras_capsule_poe.training import Reporter, RunConfig, train
+    from keras_capsule_poe.training import Reporter, train
 
     data = load_images("digits", seed=seed)
-    config = RunConfig(get("capsules"), dataset="digits", seed=seed)
+    config = registry.settings("capsules", dataset="digits", seed=seed)
     settings = {"autoencoder.filters": 32, "encoder.capsules": 10}
     settings |= {"autoencoder.epochs": 2, "encoder.epochs": 4, "decoder.epochs": 4}
-    for section in ("encoder", "decoder"):
-        settings[f"{section}.implementation"] = implementation or "streamed"
+    settings["compute.implementation"] = implementation or "fused"
     config.update(settings)
-    quiet = Reporter(write=lambda line: None)
+    quiet = Reporter(verbose=0)
     last = "decoder" if implementation else "features"
-    run = train(config, folder, lambda: data, quiet, stage=last)
+    run = train(registry.untrained(config), folder, lambda: data, quiet, stage=last)
     if implementation:
-        decoder = stored.load_model(run, "decoder")
-        found = evaluate(assemble(run, stored.load_primary(run), decoder), data)
+        found = evaluate(ProductOfExpertCapsules.from_parts(run), data)
         return found["reconstruction"]["primary_capsules"], found["probe"]["capsules"]
 
 

@@ -16,11 +16,10 @@ from pathlib import Path
 
 from PIL import Image
 
+import keras_capsule_poe as kcp
 from keras_capsule_poe.data import load_images
-from keras_capsule_poe.families import get
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.plotting import sample_rows
-from keras_capsule_poe.training import Reporter, RunConfig, train
 
 EPOCHS = 10  # more of them, more images and more filters give sharper samples
 CAPSULES = 6
@@ -28,7 +27,7 @@ SIZE = 28
 FILTERS = 32
 BATCH = 32
 # The readable form of routing: slower in long runs, but started sooner.
-IMPLEMENTATION = "plain"
+IMPLEMENTATION = "reference"
 
 
 def write_digits(folder):
@@ -40,22 +39,17 @@ def write_digits(folder):
 
 def main(images, model_dir):
     """Trains on the folder `images`; the model and a grid of samples go to `model_dir`."""
-    capsules = {"epochs": EPOCHS, "batch_size": BATCH, "implementation": IMPLEMENTATION}
-    config = RunConfig(
-        get("capsules"),
-        dataset=str(images),
-        image_size=SIZE,
-        autoencoder={"filters": FILTERS, "epochs": EPOCHS, "precision": "float32"},
-        encoder={"capsules": CAPSULES, **capsules},
-        decoder=capsules,
+    model = kcp.ProductOfExpertCapsules(
+        capsules=CAPSULES,
+        autoencoder={"filters": FILTERS},
+        compute={"implementation": IMPLEMENTATION, "precision": "float32"},
     )
-    data = load_images(images, image_size=SIZE, seed=config.seed)
-    run = train(config, model_dir, lambda: data, Reporter())
-    model = config.family.load(run.path("model.keras"))
+    data = load_images(images, image_size=SIZE)
+    model.fit(data, epochs=EPOCHS, batch_size=BATCH, folder=model_dir)
     rows = sample_rows(model, rows=4, seed=0, mode="single", domain="posterior")
-    save_grid(run.path("grid.png"), rows)
-    print(f"Samples, a column a capsule: {run.path('grid.png')}")
-    print(f"SavedModel: {run.path('1')}")
+    save_grid(model_dir / "grid.png", rows)
+    print(f"Samples, a column a capsule: {model_dir / 'grid.png'}")
+    print(f"SavedModel: {model_dir / '1'}")
 
 
 if __name__ == "__main__":

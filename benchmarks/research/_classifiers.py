@@ -24,13 +24,13 @@ import _measure as measure
 from _kept import is_of
 from _shares import comparison, share, spread, table
 
+from keras_capsule_poe import registry
 from keras_capsule_poe.core.routing import are_longest
 from keras_capsule_poe.data.mapping import map_batches
-from keras_capsule_poe.families import get
 from keras_capsule_poe.models.base.classifier_baseline import trained
 from keras_capsule_poe.models.capsnet import training as capsnet
 from keras_capsule_poe.models.matrix_capsules import training as matrix_capsules
-from keras_capsule_poe.training import Reporter, RunConfig, train
+from keras_capsule_poe.training import Reporter, train
 
 BUILDS = {"capsnet": capsnet, "matrix-capsules": matrix_capsules}
 # What is compared: settings beside those of a recipe.
@@ -67,7 +67,7 @@ def pairs(texts, family="capsnet"):
     found, section = {}, get(family).stages[0].section
     for text in texts:
         name, _, value = text.partition("=")
-        own = "." in name or hasattr(RunConfig(get(family)).settings, name)
+        own = "." in name or hasattr(registry.settings(family).settings, name)
         try:
             value = ast.literal_eval(value)
         except (ValueError, SyntaxError):
@@ -81,7 +81,7 @@ def config_of(args, dataset, recipe, settings, seed, family="capsnet"):
 
     It is not checked: that would build a network, and what is forked afterwards would hang.
     """
-    config = RunConfig(get(family), recipe, dataset=dataset, seed=seed)
+    config = registry.settings(family, recipe, dataset=dataset, seed=seed)
     config.update({**settings, **pairs(args.set, family)})
     section = config.family.stages[0].section
     for name, value in ((f"{section}.epochs", args.epochs), ("limit", args.limit)):
@@ -145,7 +145,7 @@ def _measured(config, folder, judge, args, load=None):
 
     def training():
         reporter = Reporter(write=lambda line: print(f"  {line}", flush=True))
-        kept["run"] = train(config, folder, load_data, reporter, stage)
+        kept["run"] = train(registry.untrained(config), folder, load_data, reporter, stage)
 
     begun = time.perf_counter()
     extra_mb = measure.extra_peak_mb(training)

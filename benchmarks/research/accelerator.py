@@ -27,20 +27,19 @@ if __name__ == "__main__":
 import keras
 import numpy as np
 
+from keras_capsule_poe import registry
 from keras_capsule_poe.core.numerics import compiled
 from keras_capsule_poe.core.routing import are_longest
 from keras_capsule_poe.data import ComposedSet, gathered, load_images
 from keras_capsule_poe.data.composed import Overlapping
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.evaluation.accuracy import wilson_interval
-from keras_capsule_poe.families import get
 from keras_capsule_poe.io.atomic import atomic_write
 from keras_capsule_poe.losses import SpreadLoss
 from keras_capsule_poe.models.base import classifier_training as fitting
 from keras_capsule_poe.models.base.classifier_training import augmentation
 from keras_capsule_poe.models.capsnet import training as capsnet
 from keras_capsule_poe.models.matrix_capsules import training as matrix_capsules
-from keras_capsule_poe.training import RunConfig
 from keras_capsule_poe.training.optimizers import averaged
 
 CHUNK = 250
@@ -64,7 +63,7 @@ def parser():
 
 def config_of(args, seed):
     """The `RunConfig` of a seed; the decay per step is that of the recipe."""
-    config = RunConfig(get(args.model), args.recipe, dataset=args.data, seed=seed)
+    config = registry.settings(args.model, args.recipe, dataset=args.data, seed=seed)
     section = config.family.stages[0].section
     # Which format is faster is asked of TensorFlow, which is not needed here.
     config.set(f"{section}.precision", "float32")

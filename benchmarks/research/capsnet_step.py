@@ -19,12 +19,10 @@ import _measure as measure
 import _public_forms as public
 import numpy as np
 
-from keras_capsule_poe import CapsNet, RoutingLayer
+from keras_capsule_poe import CapsNet, RoutingLayer, registry
 from keras_capsule_poe.core.routing import Routing
-from keras_capsule_poe.families import get
 from keras_capsule_poe.models.base import classifier_training as fitting
 from keras_capsule_poe.models.capsnet import training as build
-from keras_capsule_poe.training import RunConfig
 
 SHAPE = (28, 28, 1)
 COLUMNS = "form ms images_per_second extra_mb time_ratio memory_ratio".split()
@@ -52,7 +50,7 @@ class PublicRouting(RoutingLayer):
 
 def step(form, recipe, batch, microbatch):
     """A function without arguments that takes one training step."""
-    config = RunConfig(get("capsnet"), recipe)
+    config = registry.settings("capsnet", recipe)
     config.set("capsnet.coefficients", "uniform" if form == "uniform" else "routed")
     if form in public.FORMS:
         config.set("capsnet.use_bias", False)
@@ -63,7 +61,7 @@ def step(form, recipe, batch, microbatch):
         theirs = PublicRouting(form, **routing)
         model = CapsNet(model.primary, theirs, SHAPE, model.decoder, model.margin)
         model.build()
-    model.compile(fitting.optimizer(config["capsnet"], images=59_000), jit_compile=False)
+    model.compile(fitting.optimizer(config.capsnet, images=59_000), jit_compile=False)
     model.microbatch = microbatch if form == "microbatches" else None
     random = np.random.default_rng(0)
     x = random.uniform(size=(batch, *SHAPE)).astype("float32")

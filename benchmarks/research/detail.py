@@ -28,17 +28,17 @@ import numpy as np
 from _cells import table
 from _kept import is_of
 
+from keras_capsule_poe import registry
 from keras_capsule_poe.cli.models import load_model
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
 from keras_capsule_poe.evaluation.classifier import evaluation_classifier
 from keras_capsule_poe.evaluation.distances import nearest_training_distance, squared_radii
 from keras_capsule_poe.evaluation.samples import distances, purity, recognition
-from keras_capsule_poe.families import get
 from keras_capsule_poe.figures import image_figure
 from keras_capsule_poe.metrics import relative_error
 from keras_capsule_poe.plotting import traversal
 from keras_capsule_poe.sampling import render
-from keras_capsule_poe.training import Reporter, RunConfig, load_data, train
+from keras_capsule_poe.training import Reporter, load_data, train
 
 # The experts stay as they start: one step of no size, and no load balancing.
 ALONE = {"encoder.steps": 1, "encoder.learning_rate": 1e-12, "encoder.load_balancing": 0.0}
@@ -60,14 +60,14 @@ SHOWN, WALKED, STEPS = 12, 6, 7
 def config_of(name, **run):
     """The `RunConfig` of a row; `run` are its data set and seed."""
     recipe, settings = ROWS[name]
-    config = RunConfig(get("capsules"), recipe, **run)
+    config = registry.settings("capsules", recipe, **run)
     config.update(settings)
     return config
 
 
 def trained(folder, name, dataset, seed, data):
     """The folder of a row's model, trained where it is not yet."""
-    quiet = Reporter(write=lambda line: None)
+    quiet = Reporter(verbose=0)
     shared, own = (folder / f"{part}-{seed}" for part in ("features", name.replace(" ", "-")))
     if not (own / "model.keras").exists():
         config = config_of(name, dataset=dataset, seed=seed)
@@ -80,7 +80,7 @@ def trained(folder, name, dataset, seed, data):
         )
         if not own.exists():
             shutil.copytree(shared, own)
-        train(config, own, lambda: data, quiet)
+        train(registry.untrained(config), own, lambda: data, quiet)
         # Large, and made anew by the stage `features`.
         for cache in (own / "features").glob("*.npy"):
             cache.unlink()

@@ -19,15 +19,14 @@ from pathlib import Path
 import numpy as np
 from plain_form import HELD_OUT, IMAGES, Problem
 
+from keras_capsule_poe import registry
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.samples import distances, purity, recognition
-from keras_capsule_poe.families import get
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.models.base import feature_building as features
 from keras_capsule_poe.models.base.feature_files import primary_batches
 from keras_capsule_poe.models.neurons import training as build
 from keras_capsule_poe.models.neurons.training import settle_shares, visits
-from keras_capsule_poe.training import RunConfig
 
 # The rows that are published: a recipe, and settings beside its own.
 ROWS = {
@@ -61,7 +60,7 @@ def arguments():
 
 def train(problem, recipe, settings, seed):
     """The `ProductOfExpertNeurons` of these settings, its error and the seconds it took."""
-    config = RunConfig(get("neurons"), recipe, seed=seed)
+    config = registry.settings("neurons", recipe, seed=seed)
     for name, value in settings.items():
         config.set(name, value)
     primary = features.build_primary(config, problem.train.shape[1:])
@@ -72,15 +71,15 @@ def train(problem, recipe, settings, seed):
     build.start_maps(config, model.machine, rows, IMAGES)
     model.compile(features.optimizer(config, "experts", IMAGES), jit_compile=False)
     epochs, steps = features.schedule(config, "experts").over(IMAGES)
-    size = config["experts"].batch_size
+    size = config.experts.batch_size
     stream = primary_batches(
         primary.to_capsules, problem.train, batch_size=size, seed=seed, epochs=epochs
     )
     model.fit(stream, epochs=epochs, steps_per_epoch=steps, shuffle=False, verbose=0)
-    if config["experts"].routing == "mixture":
+    if config.experts.routing == "mixture":
         settle_shares(model.machine, primary.to_capsules, problem.train)
     seconds = time.perf_counter() - begun
-    found = visits(model, primary.to_capsules, problem.train, config["experts"].remembered)
+    found = visits(model, primary.to_capsules, problem.train, config.experts.remembered)
     model.machine.mean_coefficients.assign(found["coefficients"])
     held_out = map_batches(primary.to_capsules, problem.held_out)
     scored = model.evaluate(held_out, batch_size=size, verbose=0, return_dict=True)

@@ -31,17 +31,15 @@ from _kept import is_of
 from keras import ops
 from plain_form import HELD_OUT, IMAGES, Problem, accuracy, fit, sections_of
 
-from keras_capsule_poe import CapsuleEncoder, ProductOfExpertCapsules
+from keras_capsule_poe import CapsuleEncoder, ProductOfExpertCapsules, registry
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.samples import distances, purity, recognition
-from keras_capsule_poe.families import get
 from keras_capsule_poe.metrics import relative_error
 from keras_capsule_poe.models.base import feature_building as features
 from keras_capsule_poe.models.capsule_poe import training as build
 from keras_capsule_poe.models.capsule_poe.layers import GaussianMixtures
 from keras_capsule_poe.models.capsule_poe.training import adapt_frames, visited_mixtures
 from keras_capsule_poe.sampling import render
-from keras_capsule_poe.training import RunConfig
 
 PLAIN, DEFAULT, AFFINE = "paper", "generation", "affine"
 # Three times through the images for encoder and decoder each. What starts from noise needs steps
@@ -152,7 +150,7 @@ def config_of(recipe, settings, seed=0):
 
 
 def _values(recipe):
-    sections = RunConfig(get("capsules"), recipe).sections
+    sections = registry.settings("capsules", recipe).sections
     return {
         f"{section}.{name}": value
         for section, settings in sections.items()
@@ -187,7 +185,7 @@ class Shared:
 
     def encoder(self, config, problem, primary):
         """A `CapsuleEncoder` of its own, its experts trained; and the seconds that took."""
-        settings = dataclasses.asdict(config["encoder"]) | dataclasses.asdict(config["primary"])
+        settings = dataclasses.asdict(config.encoder) | dataclasses.asdict(config.primary)
         key = json.dumps([config.seed, {**settings, "whitening": None}])
         if key not in self._kept:
             self._kept[key] = _train_encoder(config, problem, primary)
@@ -216,14 +214,14 @@ def train(problem, config, shared):
     encoder, seconds = shared.encoder(config, problem, primary)
     begun = time.process_time()
     z = map_batches(lambda maps: encoder.experts.route(primary(maps)).z, problem.train)
-    if config["encoder"].whitening:
+    if config.encoder.whitening:
 
         def x_of(chosen):
             return map_batches(primary, problem.train[chosen])
 
         adapt_frames(encoder, z, x_of, FLOOR)
     codes = map_batches(encoder.frames, z)
-    visited = visited_mixtures(codes, config["encoder"].posterior_components, config.seed)
+    visited = visited_mixtures(codes, config.encoder.posterior_components, config.seed)
     decoder = build.build_decoder(config, primary.capsules)
     fit(config, "decoder", decoder, primary, (codes, problem.train))
     product = ProductOfExpertCapsules(

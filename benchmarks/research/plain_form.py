@@ -32,20 +32,18 @@ import keras
 import numpy as np
 from _kept import is_of
 
-from keras_capsule_poe import ProductOfExpertCapsules
+from keras_capsule_poe import ProductOfExpertCapsules, registry
 from keras_capsule_poe.core.routing import winner_alone
 from keras_capsule_poe.core.squash import squash
 from keras_capsule_poe.data import ImageSet, batches, load_images
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.classifier import evaluation_classifier
 from keras_capsule_poe.evaluation.samples import recognition
-from keras_capsule_poe.families import get
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.metrics import relative_error
 from keras_capsule_poe.models.base import feature_building as features
 from keras_capsule_poe.models.base.feature_files import as_float32, primary_batches
 from keras_capsule_poe.models.capsule_poe import training as build
-from keras_capsule_poe.training import RunConfig
 
 IMAGES, HELD_OUT, SHOWN = 12_000, 2_000, 20
 COLUMNS = (
@@ -100,9 +98,9 @@ class Problem:
 
 
 def _autoencoder(images):
-    config = RunConfig(get("capsules"))
+    config = registry.settings("capsules")
     model = features.build_autoencoder(config, images.shape[1:])
-    size = config["autoencoder"].batch_size
+    size = config.autoencoder.batch_size
     model.compile(
         features.optimizer(config, "autoencoder", len(images)),
         "binary_crossentropy",
@@ -116,7 +114,7 @@ def _autoencoder(images):
 
 def config_of(recipe, settings, seed=0):
     """The `RunConfig` of a row: a recipe, and settings beside its own."""
-    config = RunConfig(get("capsules"), recipe, seed=seed)
+    config = registry.settings("capsules", recipe, seed=seed)
     config.update(settings)
     return config
 
@@ -147,7 +145,7 @@ def train(problem, settings, folder):
     best = map_batches(squash, linear_decodings(training_codes, z, codes))
     alone = map_batches(winner_alone, codes)
     decoded = map_batches(product.render, codes)
-    z = config["decoder"].feature_scale * np.asarray(primary.to_capsules(problem.held_out[:200]))
+    z = config.decoder.feature_scale * np.asarray(primary.to_capsules(problem.held_out[:200]))
     back = decoder.primaries.decoder_divergence(codes[:200], z).reconstruction
     return product, {
         "mean": float(relative_error(np.broadcast_to(x.mean(axis=0), held_out.shape), held_out)),

@@ -21,12 +21,10 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 import keras
 
-from keras_capsule_poe import ImageBoltzmannMachine
+from keras_capsule_poe import ImageBoltzmannMachine, registry
 from keras_capsule_poe.data import ImageData, ImageSet, load_images
 from keras_capsule_poe.evaluation.likelihood import likelihood
-from keras_capsule_poe.families import get
 from keras_capsule_poe.models.boltzmann import training as build
-from keras_capsule_poe.training import RunConfig
 
 # Minutes of training, and the nats that test images should have after them.
 BARS = {5.0: -95.0, 20.0: -90.0}
@@ -79,7 +77,7 @@ class Timed(keras.callbacks.Callback):
 
 def trained(args, minutes, rate, data):
     """A machine that was trained for so many minutes, as a whole model, and a row of figures."""
-    config = RunConfig(get("rbm"), "pixels", seed=args.seed)
+    config = registry.settings("rbm", "pixels", seed=args.seed)
     for name in ("hidden", "chains", "batch_size", "cd_steps"):
         config.set(f"rbm.{name}", getattr(args, name))
     keras.utils.set_random_seed(args.seed)

@@ -25,8 +25,8 @@ import tensorflow as tf
 from _cells import cell
 from _kept import is_of
 
-from keras_capsule_poe.families import get
-from keras_capsule_poe.training import Reporter, RunConfig, train
+from keras_capsule_poe import registry
+from keras_capsule_poe.training import Reporter, train
 
 STAGE = "capsnet"
 ITERATIONS = (1, 2, 3, 5)
@@ -52,7 +52,7 @@ def arguments(given=None):
 def config_of(args, iterations, seed):
     """The `RunConfig` of a row."""
     more = {} if args.limit is None else {"limit": args.limit}
-    config = RunConfig(get("capsnet"), args.recipe, dataset=args.dataset, seed=seed, **more)
+    config = registry.settings("capsnet", args.recipe, dataset=args.dataset, seed=seed, **more)
     config.update({"capsnet.routing_iterations": iterations})
     if args.epochs is not None:
         config.update({"capsnet.epochs": args.epochs})
@@ -75,7 +75,7 @@ def history(config, folder):
     """The metrics of each epoch of training; what was trained before is not trained again."""
     digest = hashlib.sha256(json.dumps(settings_of(config), sort_keys=True).encode())
     run = folder / f"run-{digest.hexdigest()[:12]}"
-    train(config, run, reporter=Reporter(), stage=STAGE)
+    train(registry.untrained(config), run, reporter=Reporter(), stage=STAGE)
     found = json.loads((run / STAGE / "history.json").read_text())
     shutil.rmtree(run)
     return found

@@ -97,7 +97,7 @@ def curve(settings, split, seed, epochs, until):
         "capsules", seed,
     )  # fmt: skip
     config.update({f"matrix.{name}": value for name, value in settings.items()})
-    net, (train, held) = config["matrix"], load(split, seed)
+    net, (train, held) = config.matrix, load(split, seed)
     keras.utils.set_random_seed(seed)
     model = build.build_model(config, train.images.shape[1:])
     model.compile(fitting.optimizer(net, len(train)), jit_compile=False)

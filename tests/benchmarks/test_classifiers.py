@@ -63,7 +63,7 @@ def test_every_case_is_one_of_the_family():
 def test_what_the_command_line_sets_comes_last():
     args = Namespace(set=["epochs=4", "held_out=20"], epochs=None, limit=50)
     config = classifiers.case_of(args, "digits:small:7:coefficients=uniform,filters=8", seed=0)
-    net = config["capsnet"]
+    net = config.capsnet
     assert (net.epochs, net.filters, net.coefficients) == (4, 8, "uniform")
     assert (config.held_out, config.limit) == (20, 50)
 

@@ -28,7 +28,7 @@ def config_of(row, *more, seed=1):
 def test_every_row_can_be_trained(row):
     config = config_of(row, "--epochs", "2", "--limit", "80", "--set", *TINY, "batch_size=8")
     config.check((48, 48, 2))
-    net = config["matrix"]
+    net = config.matrix
     assert (config.seed, config.limit, net.epochs, net.batch_size) == (1, 80, 2, 8)
     assert (net.classes, net.augmentation) == (5, "norb")
     assert not set(config.differences(config_of("2 iterations"))) & set(config.family.idle(config))

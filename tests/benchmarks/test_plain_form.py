@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_capsule_poe.families import get
-from keras_capsule_poe.training import RunConfig
+from keras_capsule_poe import registry
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "research"))
 import plain_form
@@ -18,11 +17,11 @@ sys.path.pop(0)
 @pytest.mark.parametrize("name", plain_form.ROWS)
 def test_rows_are_the_paper_s_form(name):
     settings = plain_form.ROWS[name]
-    config = RunConfig(get("capsules"), "paper")
+    config = registry.settings("capsules", "paper")
     config.update(settings)
     config.check()
-    encoder, decoder = config["encoder"], config["decoder"]
-    assert (encoder.initializer, encoder.activation_prior_weight, config["primary"].center) == (
+    encoder, decoder = config.encoder, config.decoder
+    assert (encoder.initializer, encoder.activation_prior_weight, config.primary.center) == (
         "noise",
         0,
         False,

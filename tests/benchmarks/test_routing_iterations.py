@@ -26,7 +26,7 @@ def test_every_row_can_be_trained(recipe):
     for iterations in script.ITERATIONS:
         config = script.config_of(args, iterations, seed=1)
         config.check()
-        assert config.seed == 1 and config["capsnet"].epochs == 2
+        assert config.seed == 1 and config.capsnet.epochs == 2
 
 
 def built(config):

@@ -41,7 +41,7 @@ def test_both_networks_can_be_trained_and_are_of_one_size(split):
     for model in script.MODELS:
         config = script.config_of(ARGS, split, model, seed=2)
         config.check((48, 48, 2))
-        net = config["matrix"]
+        net = config.matrix
         assert (config.split, config.seed, net.until_accuracy, net.classes) == (split, 2, 0.9, 5)
         built = shared.BUILDS[config.family.name].build_model(config, (48, 48, 2))
         sizes.append(shared.trained(built))

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_capsule_poe import registry
 from keras_capsule_poe.cli.terminal import import_tensorflow
 from keras_capsule_poe.data import ImageData, ImageSet
 from keras_capsule_poe.distributed import devices
-from keras_capsule_poe import registry
 from keras_capsule_poe.training import Reporter, train
 
 # 3 epochs of 7 steps; 43 images: of the seven images of a batch one replica has three, the

@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe import registry
+from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.training import Reporter, train
 
 

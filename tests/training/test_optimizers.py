@@ -4,8 +4,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe import registry
+from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.models.base import classifier_training as fitting
 from keras_capsule_poe.models.base.feature_building import for_autoencoder
 from keras_capsule_poe.training.optimizers import (

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import keras_capsule_poe as kcp
+from keras_capsule_poe import registry
 from keras_capsule_poe.data import load_images
 from keras_capsule_poe.errors import RunFailed
-from keras_capsule_poe import registry
 from keras_capsule_poe.training import Reporter, train
 
 SILENT = {"verbose": 0}
@@ -93,18 +93,19 @@ RESUME = textwrap.dedent(
 
     folder = Path(sys.argv[2])
     config = runs.small_config(deterministic=True, checkpoint_seconds=1e-6)
+    model = registry.untrained(config)
     until = {"stage": "decoder"}  # what comes after it only writes files
-    train(registry.untrained(config), folder / "whole", runs.digits(150), Reporter(**runs.SILENT), **until)
+    train(model, folder / "whole", runs.digits(150), Reporter(**runs.SILENT), **until)
     for stage in runs.TRAINED:
         try:
             # The second epoch's second step of three: within an epoch.
             interrupting = runs.InterruptAt(stage, 1, 2)
-            train(registry.untrained(config), folder / "parts", runs.digits(150), interrupting)
+            train(model, folder / "parts", runs.digits(150), interrupting)
             raise SystemExit("not interrupted")
         except KeyboardInterrupt:
             kept = sorted((folder / "parts" / stage / "checkpoints").iterdir())
             assert kept[-1].name == "step-000000004", kept
-    train(registry.untrained(config), folder / "parts", runs.digits(150), Reporter(**runs.SILENT), **until)
+    train(model, folder / "parts", runs.digits(150), Reporter(**runs.SILENT), **until)
     for stage in runs.TRAINED:
         whole, parts = (folder / name / stage for name in ("whole", "parts"))
         read = [runs.json.loads((path / "history.json").read_text()) for path in (whole, parts)]

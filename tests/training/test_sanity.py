@@ -9,8 +9,8 @@ import json
 import numpy as np
 import pytest
 
-from keras_capsule_poe.data import load_images
 from keras_capsule_poe import registry
+from keras_capsule_poe.data import load_images
 from keras_capsule_poe.training import Reporter, train
 from keras_capsule_poe.training.sanity import (
     no_better_than_commonest,

@@ -1,5 +1,6 @@
 """Settings of the parts that several models share: features of an autoencoder, and classifiers."""
 
+from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.training.settings import (
     Count,
     Momentum,
@@ -64,3 +65,11 @@ class FeatureSettings(Settings):
 
     def smallest(self):
         return SMALLEST_IMAGE
+
+    def check(self, image_shape=None):
+        super().check(image_shape)
+        if self.autoencoder.filters % self.primary.dim:
+            raise ConfigError(
+                f"primary.dim must divide autoencoder.filters, {self.autoencoder.filters}. "
+                f"Received: {self.primary.dim}"
+            )
