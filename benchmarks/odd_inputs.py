@@ -29,7 +29,7 @@ from keras_capsule_poe.cli.main import main as capspoe
 from keras_capsule_poe.data import load_images
 from keras_capsule_poe.data.pixels import check_contrast
 from keras_capsule_poe.errors import CapspoeError
-from keras_capsule_poe.training.config import read_toml
+from keras_capsule_poe.training.settings import read_toml
 
 COLUMNS = "kind cases right refused otherwise".split()
 SECONDS = 60

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from keras_capsule_poe.data.sources.composed import find_composed
 from keras_capsule_poe.families import get, names
-from keras_capsule_poe.training.config import read_toml
+from keras_capsule_poe.training.settings import read_toml
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "keras_capsule_poe"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_capsule_poe.training.config import read_toml
+from keras_capsule_poe.training.settings import read_toml
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "research"))
 import _cells

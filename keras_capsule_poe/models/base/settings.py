@@ -16,6 +16,12 @@ from keras_capsule_poe.training.settings import Part as SettingsPart
 SMALLEST_IMAGE = 20
 
 
+def feature_side(size):
+    """Return the height or width of the feature map of images of a height or width."""
+    outer, inner = 9 + (size - 1) % 2, 9
+    return (size - outer + 1 - inner) // 2 + 1
+
+
 class AutoencoderSettings(TrainedPart):
     """Settings of the convolutional autoencoder, see `ConvAutoencoder`.
 
@@ -68,8 +74,12 @@ class FeatureSettings(Settings):
 
     def check(self, image_shape=None):
         super().check(image_shape)
-        if self.autoencoder.filters % self.primary.dim:
+        if image_shape is None:
+            return
+        height, width = map(feature_side, image_shape[:2])
+        if height * width * self.autoencoder.filters % self.primary.dim:
+            shape = f"{height}x{width}x{self.autoencoder.filters}"
             raise ConfigError(
-                f"primary.dim must divide autoencoder.filters, {self.autoencoder.filters}. "
+                f"primary.dim must divide the number of features, {shape}. "
                 f"Received: {self.primary.dim}"
             )
