@@ -1,4 +1,4 @@
-"""What a run leaves: a model of its family's kind, one version, arrays that are whole."""
+"""What a run leaves: a model of one version, arrays that are whole."""
 
 from types import SimpleNamespace
 
@@ -6,19 +6,11 @@ import keras
 import numpy as np
 import pytest
 
+from keras_capsule_poe import registry
 from keras_capsule_poe.distributed.distribution import Distribution
-from keras_capsule_poe.families import get
-from keras_capsule_poe.models.base import feature_files as stored
-from keras_capsule_poe.models.base.saved import load_as, save_whole
-from keras_capsule_poe.training import Reporter, Run, RunConfig, RunFolder
-
-
-def test_only_a_model_of_the_kind_is_loaded(tmp_path):
-    path = tmp_path / "model.keras"
-    keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]).save(path)
-    assert isinstance(load_as(keras.Sequential, path), keras.Sequential)
-    with pytest.raises(ValueError, match="it holds a Sequential"):
-        load_as(keras.layers.Dense, path)
+from keras_capsule_poe.models.base import features as stored
+from keras_capsule_poe.models.base.model import save_whole
+from keras_capsule_poe.training import Reporter, Run, RunFolder
 
 
 class Dark(keras.Sequential):
@@ -32,14 +24,14 @@ class Dark(keras.Sequential):
 
 
 def test_an_export_that_was_killed_writes_no_second_version(tmp_path):
-    config = RunConfig(get("capsules"), dataset="digits")
+    config = registry.settings("capsules", dataset="digits")
     run = Run(config, RunFolder(tmp_path), Reporter(write=str), load_data=None)
     run.folder.save(config, None, "a run")
     model = Dark([keras.Input((2, 2, 1)), keras.layers.Flatten()])
     assert [save_whole(run, model), save_whole(run, model)] == ["1", "1"]
     (tmp_path / "2").mkdir()  # `capspoe export` while it was stopped
     assert save_whole(run, model) == "1"
-    run.folder.mark_done(config.family.stage("export"), seconds=1.0, metrics={})
+    run.folder.mark_done("export", seconds=1.0, metrics={})
     assert save_whole(run, model) == "3"
 
 
@@ -47,9 +39,9 @@ def test_an_export_that_was_killed_writes_no_second_version(tmp_path):
 def folder(tmp_path):
     """What stands for a run: where its files lie."""
     alone = {"is_chief": True, "distribution": Distribution()}
-    config = SimpleNamespace(checkpoint_seconds=60.0)
+    settings = SimpleNamespace(checkpoint_seconds=60.0)
     return SimpleNamespace(
-        path=lambda name: tmp_path / name, folder=RunFolder(tmp_path), config=config, **alone
+        path=lambda name: tmp_path / name, folder=RunFolder(tmp_path), settings=settings, **alone
     )
 
 

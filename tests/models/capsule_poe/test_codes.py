@@ -5,22 +5,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from sklearn.cluster import KMeans
 
 from keras_capsule_poe import ExpertFrames
-from keras_capsule_poe.models.base import feature_training as starts
-from keras_capsule_poe.models.base.feature_training import (
-    cluster_rows,
-    clustered,
-    principal_directions,
-    starting_images,
-)
-from keras_capsule_poe.models.capsule_poe import training as visits
+from keras_capsule_poe.models.capsule_poe import codes as visits
 
 J, E = 3, 2
 
 
-def codes(n=600, seed=0):
+def made(n=600, seed=0):
     """Codes of which capsules 0 and 1 win, each from two Gaussians far apart; 2 never wins."""
     random = np.random.default_rng(seed)
     winner, side = random.integers(2, size=n), random.choice([-1, 1], size=n)
@@ -30,7 +22,7 @@ def codes(n=600, seed=0):
 
 
 def test_winners_and_mean_directions():
-    x, winner, _ = codes()
+    x, winner, _ = made()
     np.testing.assert_array_equal(visits.winners(x), winner)
     means = visits.mean_directions(x)
     np.testing.assert_allclose(means[0], x[winner == 0, 0].mean(axis=0), rtol=1e-5)
@@ -58,7 +50,7 @@ def test_each_expert_turns_to_what_its_own_images_share():
 
 
 def test_the_visited_mixture_finds_the_parts():
-    x, winner, side = codes()
+    x, winner, side = made()
     found = visits.visited_mixtures(x, components=2)
     assert {name: array.shape for name, array in found.items()} == {
         "weights": (J, 2), "means": (J, 2, E), "factors": (J, 2, E, E)
@@ -74,12 +66,12 @@ def test_the_visited_mixture_finds_the_parts():
 
 
 def test_few_codes_get_fewer_components():
-    found = visits.visited_mixtures(codes(n=20)[0], components=10)
+    found = visits.visited_mixtures(made(n=20)[0], components=10)
     assert np.count_nonzero(found["weights"][0]) == 1
 
 
 def test_the_joint_mixture_has_the_mean_and_covariance_of_the_codes():
-    x, _, _ = codes(4000)
+    x, _, _ = made(4000)
     found = visits.joint_mixture(x, components=2, rank=J * E)
     weights, means, factors = (found[name][0] for name in ("weights", "means", "factors"))
     assert weights.sum() == len(x) and len(weights) == 2 * J
@@ -94,7 +86,7 @@ def test_the_joint_mixture_has_the_mean_and_covariance_of_the_codes():
 
 def test_of_many_images_some_describe_all(monkeypatch, tmp_path):
     """From a file, of which 100 images of each capsule are looked at: their shares stay."""
-    x, winner, _ = codes()
+    x, winner, _ = made()
     np.save(tmp_path / "codes.npy", x)
     mapped = np.load(tmp_path / "codes.npy", mmap_mode="r")
     whole = visits.joint_mixture(x, components=1, rank=J * E)
@@ -112,113 +104,12 @@ def test_of_many_images_some_describe_all(monkeypatch, tmp_path):
 
 
 def test_the_rank_limits_the_joint_mixture():
-    found = visits.joint_mixture(codes()[0], components=1, rank=2)
+    found = visits.joint_mixture(made()[0], components=1, rank=2)
     assert found["factors"].shape == (1, J, J * E, 2)
 
 
-@pytest.mark.parametrize("start", ["clusters", "random"])
-def test_starting_images_are_training_images_of_one_cluster(start):
-    random = np.random.default_rng(0)
-    which = random.integers(3, size=90)
-    x = 5 * np.eye(4)[which][:, None, :] + 0.1 * random.normal(size=(90, 1, 4))
-    rows = starting_images(lambda chosen: x[chosen], 90, experts=3, dim=5, start=start, seed=1)
-    assert rows.shape == (15,) and 0 <= rows.min() and rows.max() < 90
-    groups = which[rows].reshape(3, 5)
-    alike = (groups == groups[:, :1]).all()
-    assert alike == (start == "clusters")
-    if alike:
-        assert sorted(groups[:, 0]) == [0, 1, 2]
-    again = starting_images(lambda chosen: x[chosen], 90, experts=3, dim=5, start=start, seed=1)
-    np.testing.assert_array_equal(rows, again)
-
-
-def test_of_several_clusterings_the_closest_is_taken(monkeypatch):
-    """Rejects one k-means, which for some seeds leaves two groups in one, and too few axes."""
-    random = np.random.default_rng(0)
-    x = np.zeros((12, 20, 200))
-    x[..., :2] = random.uniform(0, 10, size=(12, 1, 2))
-    x = (x + 0.05 * random.normal(size=x.shape)).reshape(-1, 50, 4)
-    seeds, flat = range(4), x.reshape(len(x), -1)
-    single = [KMeans(12, n_init=1, random_state=seed).fit(flat).labels_ for seed in seeds]
-    assert not all(map(_tells_apart, single))
-    for seed in seeds:
-        _, _, distances = clustered(lambda chosen: x[chosen], len(x), experts=12, seed=seed)
-        assert _tells_apart(distances.argmin(axis=1))
-    monkeypatch.setattr(starts, "PRINCIPAL_AXES", 1)
-    _, _, distances = clustered(lambda chosen: x[chosen], len(x), experts=12, seed=0)
-    assert not _tells_apart(distances.argmin(axis=1))
-
-
-def _tells_apart(labels):
-    found = labels.reshape(12, 20)
-    return (found == found[:, :1]).all() and len(set(found[:, 0])) == 12
-
-
-def test_a_small_cluster_takes_in_its_neighbours_and_repeats_none():
-    x = np.r_[np.zeros(30), 500.0, 502.0, 100 + 0.01 * np.arange(30)].reshape(-1, 1, 1)
-    rows = starting_images(lambda chosen: x[chosen], 62, experts=3, dim=4, start="clusters", seed=0)
-    groups = rows.reshape(3, 4)
-    assert all(len(set(group)) == 4 for group in groups)
-    small = next(group for group in groups if {30, 31} <= set(group))
-    assert set(small) - {30, 31} <= set(range(32, 62))  # nearer than those at 0
-
-
-@pytest.mark.parametrize("images", [1, 3, 5])
-def test_a_few_images_start_too(images):
-    x = np.random.default_rng(0).normal(size=(images, 2, 2))
-    rows = starting_images(lambda chosen: x[chosen], images, 4, 3, "clusters", seed=0)
-    assert rows.shape == (12,) and set(rows) <= set(range(images))
-
-
-def groups_of(n, seed=0):
-    """Images (N, 4, 3) of three groups far apart, each of two dimensions; and their groups."""
-    random = np.random.default_rng(seed)
-    which = random.integers(3, size=n)
-    centers = 40 * np.linalg.qr(random.normal(size=(12, 3)))[0].T
-    axes = random.normal(size=(3, 2, 12))
-    x = centers[which] + np.einsum("nk,nkd->nd", random.normal(size=(n, 2)), axes[which])
-    return x.astype("float32").reshape(n, 4, 3), which
-
-
-@pytest.mark.parametrize("images_of_k_means", [100_000, 150])
-def test_principal_directions_are_the_singular_vectors_of_each_cluster(
-    monkeypatch, images_of_k_means
-):
-    """Also with more images than k-means sees, which join the nearest cluster."""
-    monkeypatch.setattr(starts, "CLUSTERED", images_of_k_means)
-    x, which = groups_of(600)
-    found = principal_directions(lambda rows: x[rows], 600, experts=3, dim=4, seed=0)
-    assert found.shape == (12, 4, 3)
-    np.testing.assert_allclose(np.linalg.norm(found.reshape(12, -1), axis=1), 1, rtol=1e-5)
-    rows = cluster_rows(lambda rows: x[rows], 600, experts=3, dim=4, seed=0)
-    assert [len(set(which[own])) for own in rows] == [1, 1, 1]
-    # About 80 each: no more than 240 images are read beyond those of k-means.
-    assert all(60 <= len(own) <= 4 * starts.PER_DIRECTION for own in rows)
-    for own, directions in zip(rows, found.reshape(3, 4, 12)):
-        images = x[own].reshape(len(own), 12).astype("float64")
-        exact = np.linalg.svd(images)[2][:3]  # one center and two axes
-        np.testing.assert_allclose(np.abs(np.sum(exact * directions[:3], axis=1)), 1, atol=1e-4)
-
-
-def test_a_small_cluster_borrows_images_for_its_directions():
-    x = np.r_[np.zeros((30, 2)), [[500.0, 0], [502, 1]], 100 + 0.01 * np.ones((30, 2))]
-    x = (x + 0.1 * np.random.default_rng(0).normal(size=x.shape)).reshape(-1, 1, 2)
-    rows = cluster_rows(lambda rows: x[rows], 62, experts=3, dim=4, seed=0)
-    small = next(set(own) for own in rows if {30, 31} <= set(own))
-    assert len(small) == 8 and small - {30, 31} <= set(range(32, 62))
-
-
-@pytest.mark.parametrize("images", [4, 5, 9])
-def test_fewer_images_than_directions_leave_some_random(images):
-    x = np.random.default_rng(0).normal(size=(images, 4, 3))
-    found = principal_directions(lambda rows: x[rows], images, experts=2, dim=10, seed=0)
-    found = found.reshape(2, 10, 12)
-    assert np.isfinite(found).all()
-    assert [np.linalg.matrix_rank(each, tol=1e-3) for each in found] == [10, 10]
-
-
 def test_a_single_code_of_a_part_is_its_mean():
-    x = codes(n=40)[0]
+    x = made(n=40)[0]
     x[:] *= 1e-3
     x[0, 2] = [0.5, 0.6]  # the only image that capsule 2 wins
     found = visits.joint_mixture(x, components=1, rank=2)
@@ -228,7 +119,7 @@ def test_a_single_code_of_a_part_is_its_mean():
 
 def test_more_components_than_codes_take_no_more_memory():
     """Rejects arrays of as many components as are asked for, here petabytes."""
-    x = codes(n=64)[0]
+    x = made(n=64)[0]
     one, many = (visits.visited_mixtures(x, components=k) for k in (8, 10**12))
     for name in one:
         np.testing.assert_array_equal(one[name], many[name])

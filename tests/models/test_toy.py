@@ -1,4 +1,4 @@
-"""A family that the package knows nothing of: trained, killed, resumed, sampled, served."""
+"""A model that the package knows nothing of: trained, killed, resumed, sampled, served."""
 
 import json
 import os
@@ -14,6 +14,8 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
+import keras_capsule_poe as kcp
+
 TRAIN = ("train", "--model", "toy", "--dataset", "digits", "--limit", "200", "--axes-epochs", "40")
 TRAIN += ("--deterministic", "--seed", "3", "--checkpoint-seconds", "0.05")
 CAPSPOE = [sys.executable, "-c", "from keras_capsule_poe.cli.main import main; main()"]
@@ -21,14 +23,14 @@ CAPSPOE = [sys.executable, "-c", "from keras_capsule_poe.cli.main import main; m
 
 @pytest.fixture(scope="module")
 def plugin(tmp_path_factory):
-    """A folder with an installed package that brings the family, for PYTHONPATH."""
+    """A folder with an installed package that brings the model, for PYTHONPATH."""
     folder = tmp_path_factory.mktemp("site")
-    (folder / "toy_family.py").write_text((Path(__file__).parent / "toy.py").read_text())
-    info = folder / "toy_family-1.0.dist-info"
+    (folder / "toy_model.py").write_text((Path(__file__).parent / "toy.py").read_text())
+    info = folder / "toy_model-1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-family\nVersion: 1.0\n")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-model\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
-        "[keras_capsule_poe.families]\ntoy = toy_family:FAMILY\n"
+        "[keras_capsule_poe.models]\ntoy = toy_model:LinearCode\n"
     )
     return folder
 
@@ -89,10 +91,7 @@ def test_it_is_killed_and_goes_on_bit_for_bit(model, environment, tmp_path):
     )
     for a, b in zip(whole, parts, strict=True):
         assert {**a, "seconds": 0} == {**b, "seconds": 0}
-    from keras_capsule_poe.families import get
-
-    load = get("toy").load
-    whole, parts = (load(path / "model.keras").get_weights() for path in (model, folder))
+    whole, parts = (kcp.load(path).get_weights() for path in (model, folder))
     for a, b in zip(whole, parts, strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -106,8 +105,9 @@ def test_it_shows_up_in_help_with_the_defaults_of_its_recipe(capspoe):
 
 def test_its_settings_are_its_constructor_s(capspoe, tmp_path):
     train = ("train", "--model", "toy", "--dataset", "digits", "--model-dir", tmp_path / "m")
-    assert "`axes` must be at least 1" in capspoe(*train, "--set", "axes.axes=0", code=2)
-    assert "no section [encoder]" in capspoe(*train, "--config", write(tmp_path), code=2)
+    refused = capspoe(*train, "--set", "axes.number=0", code=2)
+    assert "axes.number must be a whole number of at least 1" in refused
+    assert "no part `encoder`" in capspoe(*train, "--config", write(tmp_path), code=2)
     assert not (tmp_path / "m").exists()
     wide = capspoe(*train, "--recipe", "wide", "--dry-run")
     assert f"{28 * 28 * 8:,} parameters" in wide
@@ -161,7 +161,7 @@ def test_it_is_evaluated(capspoe, model, tmp_path, monkeypatch):
 @pytest.mark.long
 def test_it_is_shown_and_served(capspoe, model):
     shown = capspoe("info", "--model-dir", model)
-    assert "model toy" in shown and "axes: axes 4" in shown
+    assert "model toy" in shown and "number 4" in shown
     capspoe("export", "--model-dir", model)
     program = (
         # What TensorFlow would import and not use is left out, too.
