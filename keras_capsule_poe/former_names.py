@@ -71,14 +71,16 @@ def current(owner, values, tell=None):
     {'load_balancing': 0.1, 'seed': 3}
     """
     rows = FORMER.get(owner, {}) if isinstance(owner, str) else owner
-    found, given = {}, {}
-    for name, value in values.items():
-        new, change = rows.get(name, (name, None))
+    given, found = {}, {}
+    for name in values:
+        new, _ = rows.get(name, (name, None))
         if given.setdefault(new, name) != name:
             raise BadUse(
                 f"{given[new]} and {name} are two names of one argument: give {new} alone. "
                 "Received: both"
             )
+    for name, value in values.items():
+        new, change = rows.get(name, (name, None))
         found[new] = value if change is None else change(value)
         if tell and (new != name or found[new] is not value):
             tell(f"{name} is deprecated: use {new}={found[new]!r}")
@@ -120,11 +122,6 @@ def _translated(function, rows):
     # Keras reads the argument names of a constructor without following wrappers.
     translated.__signature__ = inspect.signature(function)
     return translated
-
-
-def _no_multiple(value):
-    """Return 1 for uniform coupling coefficients, which one routing iteration leaves."""
-    return 1 if value == "uniform" else value
 
 
 _TRAINED = {"final_rate": "min_learning_rate_fraction"}

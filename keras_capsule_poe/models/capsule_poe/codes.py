@@ -35,7 +35,7 @@ def adapt_frames(encoder, z, x_of, floor=1e-6):
         rows = won[expert][:AXES_IMAGES]
         return x_of(rows).reshape(len(rows), -1)
 
-    encoder.frames.adapt([z[rows, expert] for expert, rows in enumerate(won)], causes, floor)
+    encoder.whitening.adapt([z[rows, expert] for expert, rows in enumerate(won)], causes, floor)
 
 
 def mean_directions(codes):
