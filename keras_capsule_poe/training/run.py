@@ -405,7 +405,10 @@ def _acquire(run, cleared, again):
             )
         fingerprint = run.data.fingerprints
         images.check(run.data, settings, [stage for stage in stages if stage not in done])
-        run.reporter.images(images.described(run.data))
+        summary, *more = images.described(run.data)
+        run.reporter.note(summary)
+        for line in more:
+            run.reporter.note(line, important=True)
         of_data = images.facts(run.data, settings)
     # In reverse order: if the process is killed, no stage outlives one that it depends on.
     for stage in reversed(cleared):

@@ -180,8 +180,7 @@ class TrainedModel:
         was_built, self.built = self.built, False
         self._tracker.unlock()
         for name in self.PARTS:
-            if was_built:
-                delattr(self, name)
+            self._tracker.untrack(getattr(self, name))
             setattr(self, name, getattr(trained, name))
         self.assemble()
         if was_built:
