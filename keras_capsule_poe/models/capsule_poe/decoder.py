@@ -15,9 +15,8 @@ from keras_capsule_poe.metrics import mean_error, relative_error
 from keras_capsule_poe.models.base.contrastive import ContrastiveModel
 from keras_capsule_poe.models.base.features import SHOWN, Features, load_rows, save_model, sgd
 from keras_capsule_poe.models.base.protocols import build_once, deserialized
-from keras_capsule_poe.models.capsule_poe.amplitude import frame_vectors
 from keras_capsule_poe.models.capsule_poe.encoder import initial_maps, routing_arguments
-from keras_capsule_poe.models.capsule_poe.layers import CapsulePoE
+from keras_capsule_poe.models.capsule_poe.layers import CapsulePoE, frame_vectors
 from keras_capsule_poe.training.sanity import warn, worse_than_mean
 
 

@@ -36,11 +36,10 @@ from keras_capsule_poe.models.base.protocols import (
     Mode,
     build_once,
 )
-from keras_capsule_poe.models.capsule_poe.amplitude import with_amplitude
 from keras_capsule_poe.models.capsule_poe.decoder import build_decoder, train_decoder
 from keras_capsule_poe.models.capsule_poe.density import BASES, ROUTINGS, CapsuleDensity, visible
 from keras_capsule_poe.models.capsule_poe.encoder import build_encoder, train_encoder
-from keras_capsule_poe.models.capsule_poe.layers import GaussianMixtures
+from keras_capsule_poe.models.capsule_poe.layers import GaussianMixtures, with_amplitude
 from keras_capsule_poe.models.capsule_poe.settings import CapsuleSettings
 
 # Maximum number of images to fit P_0 and the mean routing.

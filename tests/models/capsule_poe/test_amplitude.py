@@ -7,16 +7,14 @@ import tensorflow as tf
 from scipy import integrate, stats
 
 import keras_capsule_poe as kcp
-from keras_capsule_poe import CapsuleDecoder, CapsuleEncoder, CapsulePoE, ExpertFrames
+from keras_capsule_poe import CapsuleDecoder, CapsuleEncoder, CapsulePoE, ExpertFrames, registry
 from keras_capsule_poe.errors import ConfigError
-from keras_capsule_poe.families import get
-from keras_capsule_poe.models.capsule_poe.amplitude import (
+from keras_capsule_poe.models.capsule_poe.layers import (
     LARGEST_AMPLITUDE,
     frame_vectors,
     with_amplitude,
 )
 from keras_capsule_poe.serving import export_saved_model
-from keras_capsule_poe.training import RunConfig
 
 J, E = 5, 3
 
@@ -193,7 +191,5 @@ def test_a_whole_model_trains():
 
 
 def test_an_amplitude_needs_whitening():
-    with pytest.raises(ConfigError, match="`amplitude` needs `whitening`"):
-        config = RunConfig(get("capsules"), "detail")
-        config.set("encoder.whitening", False)
-        config.check()
+    with pytest.raises(ConfigError, match="encoder.amplitude needs encoder.whitening"):
+        registry.settings("capsules", "detail", whitening=False).check()
