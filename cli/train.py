@@ -6,8 +6,7 @@ from pathlib import Path
 import click
 
 from keras_capsule_poe import families as registry
-from keras_capsule_poe.cli.models import SAVED_MODELS
-from keras_capsule_poe.cli.options import DatasetName, NamedPath, data_options
+from keras_capsule_poe.cli.options import SAVED_MODELS, DatasetName, NamedPath, data_options
 from keras_capsule_poe.cli.terminal import import_tensorflow, resumable
 from keras_capsule_poe.cli.train_options import (
     OF_ALL,
@@ -148,13 +147,13 @@ def train(
         images.check(data, run_config, run_config.stages)
         return show_plan(run_config, data, devices.count(replicas))
     from keras_capsule_poe import training
-    from keras_capsule_poe.cli.views import reporter
 
     if run_config.deterministic:
         # Before TensorFlow starts its threads.
         fix_threads(click.echo)
     together = devices.start(replicas, click.echo)
-    shown = reporter(run_config, folder / "logs" if tensorboard else None, verbose)
+    log_dir = folder / "logs" if tensorboard else None
+    shown = training.Reporter(2 if verbose else 1, log_dir=log_dir)
 
     def load():
         return load_data(run_config, data_dir, manual_dir, store, shown.note)
@@ -167,7 +166,7 @@ def train(
         return
     if stage not in (None, run_config.family.stages[-1].name):
         return click.echo(f"Stopped after {stage}; the same command without --stage goes on.")
-    from keras_capsule_poe.cli.views import show_results
+    from keras_capsule_poe.cli.export import show_results
 
     show_results(folder, run_config.family, verbose)
 
