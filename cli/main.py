@@ -7,19 +7,20 @@ import click
 
 from keras_capsule_poe import __version__
 
+# Commands with their modules and descriptions.
 COMMANDS = {
-    "train": "Train a model, stage by stage. The same command resumes.",
-    "sample": "Generate images with a model, as a picture or as arrays.",
-    "reconstruct": "Show test images above their reconstructions.",
-    "segment": "Separate two overlapping objects by colour.",
-    "traverse": "Vary each dimension of a capsule.",
-    "evaluate": "Measure a model: reconstruction, classification, samples.",
-    "compare": "Compare two or more models on the same test images.",
-    "report": "Write an HTML page that shows a model and its capsules.",
-    "explore": "Play with a model in a browser on this machine.",
-    "likelihood": "Estimate the log-likelihood of test images, with bounds.",
-    "export": "Write the SavedModel of a trained model again.",
-    "info": "Show settings, stages and results of a model folder.",
+    "train": ("train", "Train a model, stage by stage. The same command resumes."),
+    "sample": ("show", "Generate images with a model, as a picture or as arrays."),
+    "reconstruct": ("show", "Show test images above their reconstructions."),
+    "segment": ("show", "Separate two overlapping objects by colour."),
+    "traverse": ("show", "Vary each dimension of a capsule."),
+    "evaluate": ("measure", "Measure a model: reconstruction, classification, samples."),
+    "compare": ("measure", "Compare two or more models on the same test images."),
+    "report": ("measure", "Write an HTML page that shows a model and its capsules."),
+    "explore": ("show", "Play with a model in a browser on this machine."),
+    "likelihood": ("measure", "Estimate the log-likelihood of test images, with bounds."),
+    "export": ("export", "Write the SavedModel of a trained model again."),
+    "info": ("export", "Show settings, stages and results of a model folder."),
 }
 
 
@@ -32,7 +33,8 @@ class LazyGroup(click.Group):
     def get_command(self, context, name):
         if name not in COMMANDS:
             return None
-        return getattr(importlib.import_module(f"keras_capsule_poe.cli.{name}"), name)
+        module = importlib.import_module(f"keras_capsule_poe.cli.{COMMANDS[name][0]}")
+        return getattr(module, name)
 
     def resolve_command(self, context, args):
         name = args[0] if args else ""
@@ -43,7 +45,7 @@ class LazyGroup(click.Group):
 
     def format_commands(self, context, formatter):
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

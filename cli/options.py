@@ -1,15 +1,25 @@
-"""Options that the commands share."""
+"""Options and trained models that the commands share."""
 
+import functools
 import os
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
+from keras_capsule_poe.cli.terminal import import_tensorflow
+from keras_capsule_poe.errors import RunFailed
+from keras_capsule_poe.io.records import has_record
+from keras_capsule_poe.pretrained import pretrained_folder, pretrained_names
+
+SAVED_MODELS = Path("saved_models")
 # Data sets that the shell completes, beside prepared ones.
 BUILT_IN = ("digits", "mnist", "fashion_mnist", "viewpoints", "multimnist", "affnist")
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")
 FIGURES = (*PICTURES, ".pdf", ".svg")
+COUNT, INDEX = click.IntRange(min=1), click.IntRange(min=0)
+option = functools.partial(click.option, show_default=True)
 
 
 class NamedPath(click.Path):
@@ -21,14 +31,16 @@ class NamedPath(click.Path):
         return super().convert(value, parameter, context)
 
 
+FILE = NamedPath(dir_okay=False, path_type=Path)
+FOLDER = NamedPath(file_okay=False)
+
+
 class ModelPath(NamedPath):
     """Path of a trained model, or the name of a pretrained one, completed by the shell."""
 
     def shell_complete(self, context, parameter, incomplete):
-        from keras_capsule_poe.pretrained import pretrained_names
-
-        folders = [str(path.parent) for path in Path("saved_models").glob("*/model.keras")]
-        known = [name for name in (*pretrained_names(), *sorted(folders))]
+        folders = [str(path.parent) for path in SAVED_MODELS.glob("*/model.keras")]
+        known = [*pretrained_names(), *sorted(folders)]
         found = [CompletionItem(name) for name in known if name.startswith(incomplete)]
         return found or super().shell_complete(context, parameter, incomplete)
 
@@ -46,97 +58,9 @@ class DatasetName(click.ParamType):
         return found or [CompletionItem(incomplete, type="file")]
 
 
-def model_option(function):
-    return click.option(
-        "--model-dir",
-        "--model",
-        "model_dir",
-        type=ModelPath(file_okay=False, path_type=Path),
-        help="Folder of the trained model, or the name of a pretrained one: mnist, fashion_mnist.  "
-        "[default: the newest in saved_models/]",
-    )(function)
-
-
-def seed_option(function):
-    return click.option(
-        "--seed",
-        type=click.IntRange(0, 2**31 - 1),
-        default=0,
-        show_default=True,
-        help="Random seed.",
-    )(function)
-
-
-def out_option(default, kinds):
-    def decorate(function):
-        return click.option(
-            "--out",
-            type=NamedPath(dir_okay=False, path_type=Path),
-            default=default,
-            show_default=True,
-            callback=suffix_checker(kinds),
-            help="File to write.",
-        )(function)
-
-    return decorate
-
-
-def figure_options(function):
-    """Add the options for the look of a figure."""
-    for option in (
-        click.option(
-            "--plain",
-            is_flag=True,
-            help="Write the images alone, without labels. Not for PDF and SVG.",
-        ),
-        click.option(
-            "--theme",
-            type=click.Choice(["light", "dark"]),
-            default="light",
-            show_default=True,
-            help="Colours of the figure.",
-        ),
-        click.option(
-            "--cell",
-            type=click.FloatRange(0.05, 20),
-            default=0.6,
-            show_default=True,
-            help="Width of each image in inches.",
-        ),
-    ):
-        function = option(function)
-    return function
-
-
-def check_plain(out, plain):
-    """Raise if a picture without labels is to be a vector file."""
-    if plain and out.suffix.lower() not in PICTURES:
-        raise click.UsageError(f"--plain needs {' or '.join(PICTURES)}. Received: {out}")
-
-
-def data_options(function):
-    """Add the options for the location of the images."""
-    for option in (
-        click.option(
-            "--data-dir",
-            type=NamedPath(file_okay=False),
-            help="Folder of prepared tensorflow-datasets data.  [default: TFDS_DATA_DIR]",
-        ),
-        click.option(
-            "--manual-dir",
-            type=NamedPath(exists=True, file_okay=False),
-            help="Folder of archives downloaded by hand, or of the affNIST files.",
-        ),
-        click.option(
-            "--store",
-            metavar="DIR",
-            type=NamedPath(file_okay=False),
-            help="Copy the images to DIR once and read them from there. Use it for more images "
-            "than fit into memory.  [default: in memory]",
-        ),
-    ):
-        function = option(function)
-    return function
+def together(*options):
+    """Return a decorator that adds several options, in this order."""
+    return lambda function: functools.reduce(lambda f, add: add(f), reversed(options), function)
 
 
 def place_checker(context, parameter, path):
@@ -157,10 +81,231 @@ def place_checker(context, parameter, path):
     return path
 
 
-def suffix_checker(kinds):
+def out_option(default, kinds):
+    """Return the option of the file to write, whose name ends in one of `kinds`."""
+
     def check(context, parameter, path):
         if path is not None and path.suffix.lower() not in kinds:
             raise click.BadParameter(f"must end in {' or '.join(kinds)}. Received: {path}")
         return place_checker(context, parameter, path)
 
-    return check
+    return option("--out", type=FILE, default=default, callback=check, help="File to write.")
+
+
+model_option = option(
+    "--model-dir",
+    "--model",
+    "model_dir",
+    type=ModelPath(file_okay=False, path_type=Path),
+    help="Folder of the trained model, or the name of a pretrained one: mnist, fashion_mnist.  "
+    "[default: the newest in saved_models/]",
+)
+seed_option = option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, help="Random seed.")
+images_option = option("--n", type=COUNT, default=16, help="Number of test images.")
+json_option = option(
+    "--json",
+    "json_path",
+    callback=place_checker,
+    type=FILE,
+    help="Write the metrics to a JSON file.",
+)
+# The look of a figure.
+figure_options = together(
+    option(
+        "--cell",
+        type=click.FloatRange(0.05, 20),
+        default=0.6,
+        help="Width of each image in inches.",
+    ),
+    option(
+        "--theme",
+        type=click.Choice(["light", "dark"]),
+        default="light",
+        help="Colours of the figure.",
+    ),
+    option(
+        "--plain", is_flag=True, help="Write the images alone, without labels. Not for PDF and SVG."
+    ),
+)
+# The location of the images.
+data_options = together(
+    option(
+        "--data-dir",
+        type=FOLDER,
+        help="Folder of prepared tensorflow-datasets data.  [default: TFDS_DATA_DIR]",
+    ),
+    option(
+        "--manual-dir",
+        type=NamedPath(exists=True, file_okay=False),
+        help="Folder of archives downloaded by hand, or of the affNIST files.",
+    ),
+    option(
+        "--store",
+        metavar="DIR",
+        type=FOLDER,
+        help="Copy the images to DIR once and read them from there. Use it for more images than "
+        "fit into memory.  [default: in memory]",
+    ),
+)
+
+
+def refuse_given(why, *names):
+    """Raise for the first of these parameters of the current command that the user gave."""
+    source = click.get_current_context().get_parameter_source
+    for name in names:
+        if source(name) is not ParameterSource.DEFAULT:
+            raise click.UsageError(f"--{name.replace('_', '-')} {why}")
+
+
+def check_plain(out, plain):
+    """Raise if a picture without labels is to be a vector file."""
+    if plain and out.suffix.lower() not in PICTURES:
+        raise click.UsageError(f"--plain needs {' or '.join(PICTURES)}. Received: {out}")
+
+
+def find_folder(model_dir):
+    """Return the folder of a path or a pretrained name, by default the newest in saved_models/."""
+    if model_dir is None:
+        found = sorted(SAVED_MODELS.glob("*/model.keras"), key=lambda path: path.stat().st_mtime)
+        if not found:
+            raise RunFailed(f"There is no trained model in {SAVED_MODELS}/.", hint="train")
+        return found[-1].parent
+    folder = pretrained_folder(model_dir) or model_dir
+    if (folder / "model.keras").exists():
+        return folder
+    if has_record(folder / "run.json"):
+        raise RunFailed(
+            f"{folder} has no model.keras: its training has not finished, or the file was removed.",
+            hint="go_on",
+        )
+    raise RunFailed(f"{folder} contains no trained model.", hint="train")
+
+
+def find_model(model_dir):
+    """Return the folder of a model that the command uses, and import TensorFlow.
+
+    Raise if the command would write over files of the run or of its data set.
+    """
+    folder = find_folder(model_dir)
+    check_outputs(folder)
+    click.echo(f"Model: {folder}{'' if model_dir else ', the newest'}", err=True)
+    import_tensorflow()
+    return folder
+
+
+def check_outputs(folder):
+    """Raise if a file that the current command writes is one of a run, or of its images."""
+    context = click.get_current_context(silent=True)
+    paths = [context.params.get(name) for name in ("out", "json_path")] if context else []
+    for path in filter(None, paths):
+        real = Path(path).resolve()
+        home = next((above for above in real.parents if has_record(above / "run.json")), None)
+        if home is not None:
+            inside = real.relative_to(home).parts
+            is_own = inside[0].startswith(".") or inside[0] in ("run.json", "model.keras")
+            if is_own or len(inside) > 1 and inside[0] != "pictures":
+                raise RunFailed(f"{path} is a file of the run in {home}: choose another path.")
+        elif has_record(folder / "run.json") and (data := _data_path(folder)):
+            is_picture = real.suffix.lower() not in (".json", ".html", ".npz")
+            if data.is_file() and data.resolve() == real:
+                raise RunFailed(f"{path} is the data set of {folder}: choose another path.")
+            if data.is_dir() and is_picture and data.resolve() in real.parents:
+                raise RunFailed(
+                    f"{path} would become one of the images of the data set {data}: choose another "
+                    "path with --out."
+                )
+
+
+def _data_path(folder):
+    """Return the path of a run's images if they are files, or None for a data set by name."""
+    from keras_capsule_poe.training import RunFolder
+
+    saved = RunFolder(folder).readable()
+    # Runs of earlier versions have no `data_path`.
+    dataset = saved.get("data_path") or saved["config"]["dataset"]
+    is_path = "data_path" in saved or dataset.endswith(".npz") or Path(dataset).is_absolute()
+    return Path(dataset) if is_path and Path(dataset).exists() else None
+
+
+def load_settings(folder):
+    """Return the `Settings` of a model folder."""
+    from keras_capsule_poe import registry
+    from keras_capsule_poe.training import RunFolder
+
+    saved = RunFolder(folder).readable()["config"]
+    return registry.settings_class(saved["model"]).from_dict(saved)
+
+
+def load_model(folder):
+    """Return the trained model of a folder, after a check of its file."""
+    from keras_capsule_poe.pretrained import load
+    from keras_capsule_poe.training import RunFolder
+
+    run, last = RunFolder(folder), list(load_settings(folder).STAGES)[-1]
+    if run.done(last) is None:
+        raise RunFailed(f"{folder} contains no trained model.", hint="train")
+    run.check(last)
+    path = run.path / "model.keras"
+    try:
+        model = load(path)
+    except RunFailed as error:
+        raise RunFailed(str(error), hint=f"stage_fresh:{last}") from error
+    if not hasattr(model, "ENDPOINTS"):
+        raise RunFailed(f"{path} holds a {type(model).__name__}.", hint=f"stage_fresh:{last}")
+    return model
+
+
+def load_able(folder, verb):
+    """Return the model of a folder, or raise unless it `generates`, `reconstructs` ... images."""
+    from keras_capsule_poe.evaluation.accuracy import is_classifier
+
+    model = load_model(folder)
+    decodes = "reconstruct" in model.ENDPOINTS
+    can = {
+        "generates": callable(getattr(model, "draw", None)),
+        "reconstructs": decodes,
+        "names and decodes": decodes and is_classifier(model),
+    }
+    if not can[verb]:
+        part, why = next(iter(load_settings(folder).STAGES)), ""
+        if getattr(model, "decoder", model) is None:
+            why = f", trained without a decoder: --set {part}.decoder=dense"
+        raise RunFailed(f"The model in {folder} {verb} no images. It is a {model.TITLE}{why}.")
+    return model
+
+
+def load_routed(folder):
+    """Return the model of a folder, or raise if it is not a classifier with iterative routing."""
+    from keras_capsule_poe.evaluation.accuracy import is_classifier
+
+    model = load_model(folder)
+    if not (is_classifier(model) and getattr(model, "iterations", 0)):
+        raise RunFailed(
+            f"The model in {folder} has no routing iterations to show: it is no classifier, or its "
+            f"coupling coefficients are uniform or computed in one pass. It is a {model.TITLE}."
+        )
+    return model
+
+
+def load_run_data(folder, **places):
+    """Return the `ImageData` of a model folder; raise if the images have changed."""
+    from keras_capsule_poe.training import RunFolder, changed, load_data
+
+    settings = load_settings(folder)
+    if path := _data_path(folder):
+        # A relative path would depend on the working folder.
+        settings.dataset = str(path)
+    data = load_data(settings, **places, report=lambda line: click.echo(line, err=True))
+    if other := changed(data, settings, RunFolder(folder).readable()["fingerprint"]):
+        raise RunFailed(
+            f"The {other} of {settings.dataset} are not those that {folder} was trained on. Test "
+            "images may have been training images."
+        )
+    return data
+
+
+def first_images(images, n):
+    """Return the first `n` images of an `ImageSet`, with a message if there are fewer."""
+    if len(images) < n:
+        click.echo(f"There are {len(images)} test images, not {n}.")
+    return images.head(n)

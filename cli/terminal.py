@@ -4,15 +4,15 @@ import contextlib
 import functools
 import os
 import re
-import shutil
 import signal
 import sys
 import tempfile
 import threading
-import time
 import warnings
 
 import click
+
+from keras_capsule_poe.errors import BadUse, CapspoeError
 
 # Hints for the words of `CapspoeError.hint`.
 HINTS = {
@@ -42,7 +42,6 @@ HINTS = {
 # Keras and TensorFlow import these if they are installed, for features that no command uses. This
 # takes two fifths of their import time.
 _UNUSED = ("jax", "matplotlib", "sklearn")
-GO_ON = "every checkpoint is kept. Run the same command{change} to go on."
 
 
 def import_tensorflow():
@@ -99,19 +98,18 @@ def guarded(function, resumes=False):
                 raise
             except BrokenPipeError:
                 # The reader is gone; click ends the command quietly, with exit code 1.
-                if resumes and _writes():
-                    click.echo(f"The output was closed; {_go_on()}", err=True)
+                if resumes and (kept := _kept()):
+                    click.echo(f"The output was closed{kept}", err=True)
                 raise
             except (Exception, KeyboardInterrupt) as error:
                 # An interrupt during the import of C code becomes another error.
                 if interrupted.is_set() or isinstance(error, KeyboardInterrupt):
-                    goes_on = resumes and _writes()
-                    click.echo(f"Interrupted; {_go_on()}" if goes_on else "Interrupted.", err=True)
+                    click.echo(f"Interrupted{(resumes and _kept()) or '.'}", err=True)
                     sys.exit(130)
                 if debug:
                     raise
                 click.echo(f"Error: {_one_line(error)}", err=True)
-                sys.exit(2 if _is_bad_use(error) else 1)
+                sys.exit(2 if isinstance(error, BadUse) else 1)
 
     return command
 
@@ -119,54 +117,21 @@ def guarded(function, resumes=False):
 resumable = functools.partial(guarded, resumes=True)
 
 
-class Working:
+@contextlib.contextmanager
+def working(text="working"):
     """Context that shows on a terminal what a command does, and for how long it has done so.
 
-    Call it with a text to go on to the next step.
+    Its value is a function of the text of the next step.
     """
+    from rich.console import Console
+    from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
-    def __init__(self, text="working"):
-        self._text, self._shown = text, ""
-        self._began, self._ended = time.perf_counter(), threading.Event()
-        self._thread = threading.Thread(target=self._beat, daemon=True)
-
-    def __call__(self, text):
-        self._text, self._began = text, time.perf_counter()
-
-    def __enter__(self):
-        if sys.stderr is not None and sys.stderr.isatty():
-            self._thread.start()
-        return self
-
-    def __exit__(self, *error):
-        self._ended.set()
-        if self._thread.is_alive():
-            self._thread.join()
-            self._draw("")
-            self._draw("")
-
-    def _beat(self):
-        while not self._ended.wait(0.5):
-            self._draw(f"{self._text}: {time.perf_counter() - self._began:.0f} s")
-
-    def _draw(self, text):
-        text = text[: shutil.get_terminal_size().columns - 1]
-        # If the terminal is gone, the command itself ends with a message.
-        with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write(f"\r{text:{len(self._shown)}}")
-            sys.stderr.flush()
-        self._shown = text
-
-
-def with_tensorflow(function):
-    """Import TensorFlow before the command runs."""
-
-    @functools.wraps(function)
-    def command(*args, **kwargs):
-        import_tensorflow()
-        return function(*args, **kwargs)
-
-    return command
+    is_terminal = sys.stderr.isatty()
+    console = Console(stderr=True, force_terminal=is_terminal)
+    columns = TextColumn("{task.description}", markup=False), TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=True, disable=not is_terminal) as shown:
+        task = shown.add_task(text, total=None)
+        yield lambda text: shown.reset(task, description=text)
 
 
 def advice(hint):
@@ -193,14 +158,13 @@ def _flags():
     return {flag for parameter in parameters for flag in parameter.opts}
 
 
-def _writes():
-    """Return whether the current command has checkpoints: a dry run has none."""
-    return not click.get_current_context().params.get("dry_run")
-
-
-def _go_on():
-    fresh = click.get_current_context().params.get("fresh")
-    return GO_ON.format(change=" without --fresh" if fresh else "")
+def _kept():
+    """Return that the current command can go on, or "" for a dry run, which has no checkpoints."""
+    params = click.get_current_context().params
+    if params.get("dry_run"):
+        return ""
+    change = " without --fresh" if params.get("fresh") else ""
+    return f"; every checkpoint is kept. Run the same command{change} to go on."
 
 
 @contextlib.contextmanager
@@ -255,22 +219,10 @@ def _one_line(error):
         return f"There is not enough memory ({text[:200]}). Ask for less at once."
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"Cannot use {error.filename}: {error.strerror}."
-    if not _is_expected(error):
+    if not isinstance(error, CapspoeError):
         return f"{type(error).__name__}: {text[:300]} (--debug shows where)"
     hinted = advice(error.hint)
     return f"{text.rstrip('.')}. {hinted}" if hinted else text
-
-
-def _is_bad_use(error):
-    from keras_capsule_poe.errors import BadUse
-
-    return isinstance(error, BadUse)
-
-
-def _is_expected(error):
-    from keras_capsule_poe.errors import CapspoeError
-
-    return isinstance(error, CapspoeError)
 
 
 def echo_classes(names=None, /, **lines):

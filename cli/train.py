@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 from keras_capsule_poe import registry
-from keras_capsule_poe.cli.models import SAVED_MODELS
-from keras_capsule_poe.cli.options import DatasetName, NamedPath, data_options
+from keras_capsule_poe.cli.options import SAVED_MODELS, DatasetName, NamedPath, data_options
 from keras_capsule_poe.cli.terminal import import_tensorflow, resumable
 from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.former_names import SETTINGS as FORMER
@@ -284,7 +283,7 @@ def train(
     wanted.check()
     import_tensorflow()
     from keras_capsule_poe import training
-    from keras_capsule_poe.cli import views
+    from keras_capsule_poe.cli.export import show_results
     from keras_capsule_poe.distributed import devices
 
     untrained = registry.model_class(model).of(wanted)
@@ -292,7 +291,7 @@ def train(
     if dry_run:
         data = training.load_data(wanted, **places, report=click.echo)
         training.images.check(data, wanted, list(wanted.stages))
-        return views.show_plan(untrained, data, devices.count(replicas))
+        return _show_plan(untrained, data, devices.count(replicas))
     if wanted.deterministic:
         # Before TensorFlow starts its threads.
         training.run.fix_threads(click.echo)
@@ -309,7 +308,7 @@ def train(
         return
     if stage not in (None, list(wanted.STAGES)[-1]):
         return click.echo(f"Stopped after {stage}; the same command without --stage goes on.")
-    views.show_results(folder, untrained, verbose)
+    show_results(folder, wanted, untrained.verdict, verbose)
 
 
 def _settings(model, preset, path, assignments, flags):
@@ -352,3 +351,33 @@ def _folder_name(settings):
     name = path.resolve().name if path.is_dir() else settings.dataset.replace("/", "-")
     name = path.stem if path.suffix == ".npz" else name
     return name if settings.MODEL == registry.DEFAULT else f"{name}-{settings.MODEL}"
+
+
+def _show_plan(model, data, replicas):
+    """Print the shapes, parameter counts, memory and time of a run."""
+    from keras_capsule_poe.training.images import described
+    from keras_capsule_poe.training.plan import plan
+    from keras_capsule_poe.training.progress import duration
+
+    planned, settings = plan(model, data), model.settings
+    views = f", familiar {settings.split}s" if settings.split else ""
+    summary, *notes = described(data)
+    click.echo(f"{settings.dataset}{views}: {summary}")
+    for line in notes:
+        click.echo(f"  {line}")
+    for name, shape in planned["shapes"].items():
+        click.echo(f"  {name:18} {' x '.join(map(str, shape))}")
+    for name, count in planned["parameters"].items():
+        click.echo(f"  {name:18} {count:,} parameters")
+    for name, stage in planned["stages"].items():
+        line = f"  {name:18} {stage['epochs']} epochs, {stage['steps']} steps"
+        if "seconds" in stage:
+            line += f" of {1000 * stage['step_seconds']:,.0f} ms: {duration(stage['seconds'])}"
+        click.echo(line)
+    if replicas > 1:
+        click.echo(f"{replicas} replicas share each batch; the times are those of one.")
+    click.echo(
+        f"About {duration(planned['seconds'])} of training steps, measured on a few images; "
+        "encoding the images and exporting come on top. "
+        f"Memory so far: {planned['peak_bytes'] / 1e9:.1f} GB."
+    )

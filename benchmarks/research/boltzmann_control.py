@@ -25,7 +25,7 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 import numpy as np
 from sklearn.decomposition import PCA
 
-from keras_capsule_poe.cli.models import load_model, load_run_data
+from keras_capsule_poe.cli.options import load_model, load_run_data
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.baselines import KINDS, BoltzmannBaseline, FeatureBaseline
 from keras_capsule_poe.evaluation.classifier import evaluation_classifier

@@ -20,7 +20,8 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 import vae
 
-from keras_capsule_poe.cli.models import load_model, load_run_data, own_seconds
+from keras_capsule_poe.cli.measure import own_seconds
+from keras_capsule_poe.cli.options import load_model, load_run_data
 from keras_capsule_poe.evaluation.baselines import baseline_set
 from keras_capsule_poe.evaluation.classifier import evaluation_classifier
 from keras_capsule_poe.evaluation.samples import distances, purity, recognition

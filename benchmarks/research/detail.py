@@ -29,7 +29,7 @@ from _cells import table
 from _kept import is_of
 
 from keras_capsule_poe import registry
-from keras_capsule_poe.cli.models import load_model
+from keras_capsule_poe.cli.options import load_model
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
 from keras_capsule_poe.evaluation.classifier import evaluation_classifier
 from keras_capsule_poe.evaluation.distances import nearest_training_distance, squared_radii

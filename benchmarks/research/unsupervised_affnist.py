@@ -26,7 +26,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from keras_capsule_poe.cli.models import load_config, load_model, load_run_data
+from keras_capsule_poe.cli.options import load_model, load_run_data, load_settings
 from keras_capsule_poe.data import load_images
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
 from keras_capsule_poe.evaluation.accuracy import wilson_interval
@@ -73,7 +73,7 @@ def main():
     parser.add_argument("--manual-dir", help="affNIST's own files, instead of digits like them")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    dataset = load_config(args.model_dir).dataset.partition("/")[0]
+    dataset = load_settings(args.model_dir).dataset.partition("/")[0]
     if not dataset.endswith(ENDING):
         raise SystemExit(f"The model must be one of a data set NAME{ENDING}. Received: {dataset}")
     model, data = load_model(args.model_dir), load_run_data(args.model_dir)

@@ -135,15 +135,15 @@ def judged(model, images, real, samples, code, judge):
 
 def training_seconds(folder):
     """Return the seconds that all stages of a model folder took."""
-    from keras_capsule_poe.cli.models import load_config
+    from keras_capsule_poe.cli.options import load_settings
     from keras_capsule_poe.training import RunFolder
 
-    names = [stage.name for stage in load_config(folder).stages]
+    names = list(load_settings(folder).stages)
     return sum(RunFolder(folder).done(name)["seconds"] for name in names)
 
 
 def main():
-    from keras_capsule_poe.cli.models import load_model, load_run_data
+    from keras_capsule_poe.cli.options import load_model, load_run_data
     from keras_capsule_poe.evaluation.classifier import evaluation_classifier
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

@@ -18,7 +18,7 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 import numpy as np
 
-from keras_capsule_poe.cli.models import load_model, load_run_data
+from keras_capsule_poe.cli.options import load_model, load_run_data
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.classifier import evaluation_classifier
 from keras_capsule_poe.evaluation.samples import recognition

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from keras_capsule_poe.cli.main import COMMANDS
-from keras_capsule_poe.cli.models import own_seconds
+from keras_capsule_poe.cli.measure import own_seconds
 from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.io.records import remove_record
 
@@ -188,7 +188,7 @@ def test_interrupted_sampling_promises_no_checkpoint(capspoe, monkeypatch):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("keras_capsule_poe.cli.sample.find_model", interrupted)
+    monkeypatch.setattr("keras_capsule_poe.cli.show.find_model", interrupted)
     result = capspoe("sample")
     assert (result.exit_code, result.output) == (130, "Interrupted.\n")
 

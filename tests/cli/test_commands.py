@@ -121,7 +121,7 @@ def test_evaluate_measures_and_writes_json(capspoe, tiny_model, tmp_path, monkey
 def test_evaluate_trains_controls(capspoe, tiny_model, tmp_path, monkeypatch, cache):
     monkeypatch.setenv("CAPSPOE_CACHE", str(cache))
     # One takes the model's own time if nothing is said.
-    command = importlib.import_module("keras_capsule_poe.cli.metrics")
+    command = importlib.import_module("keras_capsule_poe.cli.measure")
     monkeypatch.setattr(command, "own_seconds", lambda folder: 0.3)
     path = tmp_path / "figures.json"
     options = ("--limit", 40, "--samples", 30, "--baselines", "trained", "--json", path)
@@ -138,7 +138,7 @@ def test_a_control_takes_the_models_own_time_at_most(
     capspoe, tiny_model, monkeypatch, options, seconds
 ):
     asked = []
-    command = importlib.import_module("keras_capsule_poe.cli.metrics")
+    command = importlib.import_module("keras_capsule_poe.cli.measure")
     monkeypatch.setattr(command, "own_seconds", lambda folder: 7.0)
     report = importlib.import_module("keras_capsule_poe.evaluation.report")
     monkeypatch.setattr(report, "measure", lambda *args, **given: asked.append(given) or {})
@@ -157,7 +157,7 @@ def test_time_for_a_control_that_is_not_asked_for_is_refused(capspoe, tiny_model
 
 
 def test_the_command_has_the_sets_of_controls_that_there_are():
-    command = importlib.import_module("keras_capsule_poe.cli.evaluate").evaluate
+    command = importlib.import_module("keras_capsule_poe.cli.measure").evaluate
     (option,) = (each for each in command.params if each.name == "baselines")
     assert tuple(option.type.choices) == SETS
 

@@ -1,14 +1,16 @@
 """Suggestions, completion, the name of the model, kept metrics, and traversals of off capsules."""
 
+import io
 import json
 import sys
+import time
 
 import pytest
 from click.shell_completion import ShellComplete
 
-from keras_capsule_poe.cli import metrics
+from keras_capsule_poe.cli import measure as metrics
 from keras_capsule_poe.cli.main import main
-from keras_capsule_poe.cli.terminal import Working
+from keras_capsule_poe.cli.terminal import working
 
 
 @pytest.mark.parametrize(
@@ -106,21 +108,22 @@ def test_samples_of_one_capsule(capspoe, tiny_model, tmp_path):
 
 
 def test_a_terminal_sees_what_a_command_does(monkeypatch):
-    written = []
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
 
-    class Terminal:
-        write = staticmethod(written.append)
-        flush = staticmethod(lambda: None)
-        isatty = staticmethod(lambda: True)
-
-    monkeypatch.setattr(sys, "stderr", Terminal)
-    with Working("encoding") as step:
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with working("encoding") as step:
         step("sampling")
-        step._ended.wait(1.2)
-    text = "".join(written)
-    assert "sampling: " in text and "encoding" not in text
+        time.sleep(0.5)
+    text = sys.stderr.getvalue()
+    assert "encoding " in text and "sampling " in text and "0:00:00" in text
     # Nothing of it is left.
-    assert not written[-1].strip()
+    assert text.endswith("\x1b[1A\x1b[2K")
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with working("encoding"):
+        pass
+    assert not sys.stderr.getvalue()
 
 
 def test_a_report_has_the_metrics_of_the_last_evaluation(capspoe, tiny_model, tmp_path):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe import families as registry
-from keras_capsule_poe.cli.models import first_images
-from keras_capsule_poe.cli.views import show_results
+from keras_capsule_poe.cli.export import show_results
+from keras_capsule_poe.cli.options import first_images
 from keras_capsule_poe.data import load_images
 from keras_capsule_poe.training import RunConfig, RunFolder
 
@@ -37,13 +37,6 @@ def test_what_is_given_twice_is_refused(capspoe, two):
         found = line(capspoe("compare", two[0], two[0], *mean))
         assert found.endswith("rbm is given twice. Give different models.")
     assert line(capspoe("compare", two[0])).endswith("Received: one")
-
-
-def test_one_file_is_not_written_twice(capspoe, two, tmp_path):
-    page = tmp_path / "figures.html"
-    also = tmp_path / "rbm" / ".." / "figures.html"
-    found = line(capspoe("evaluate", "--model-dir", two[0], "--json", also, "--page", page))
-    assert "--page" in found and "--json writes" in found and not page.exists()
 
 
 def test_fewer_images_than_were_asked_for_are_told_of(capsys):

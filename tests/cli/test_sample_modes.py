@@ -64,7 +64,7 @@ def test_chain_arrays_from_noise(capspoe, tiny_model, tmp_path):
 
 
 def test_chain_from_data_starts_at_the_first_test_images(capspoe, tiny_model, tmp_path):
-    from keras_capsule_poe.cli.models import load_model
+    from keras_capsule_poe.cli.options import load_model
     from keras_capsule_poe.data import load_images
 
     out = tmp_path / "chain.npz"
@@ -78,7 +78,7 @@ def test_chain_from_data_starts_at_the_first_test_images(capspoe, tiny_model, tm
 
 
 def test_joint_samples_have_all_capsules(capspoe, tiny_model, tmp_path):
-    from keras_capsule_poe.cli.models import load_model
+    from keras_capsule_poe.cli.options import load_model
 
     out = tmp_path / "joint.png"
     run(capspoe, tiny_model, out, "--mode", "joint", "--rows", 2, "--plain")

@@ -39,9 +39,11 @@ def figures(capspoe, folder, path, *arguments):
 def test_a_model_is_judged_alike_from_a_store_and_in_memory(capspoe, trained, tmp_path):
     """Its images have the same fingerprints, and every figure is the same."""
     folder, stores = trained
-    page = ("--page", tmp_path / "page.html")
-    stored = figures(capspoe, folder, tmp_path / "a.json", "--store", stores, *page)
-    assert stored["samples"]["real"] and page[1].exists()
+    stored = figures(capspoe, folder, tmp_path / "a.json", "--store", stores)
+    assert stored["samples"]["real"]
+    page = tmp_path / "page.html"
+    options = ("--metrics", tmp_path / "a.json", "--store", stores, "--out", page)
+    assert capspoe("report", "--model-dir", folder, *options).exit_code == 0 and page.exists()
     assert stored == figures(capspoe, folder, tmp_path / "b.json")
 
 

@@ -196,10 +196,8 @@ def test_it_is_evaluated(done, tmp_path):
         assert heading in text
 
 
-def test_former_options_of_evaluate_do_the_same_and_say_what_to_use(
-    capspoe, done, folder, tmp_path
-):
-    path, twin, page = tmp_path / "figures.json", tmp_path / "twin", tmp_path / "page.html"
+def test_models_are_compared_and_former_options_say_so(capspoe, done, folder, tmp_path):
+    path, twin = tmp_path / "figures.json", tmp_path / "twin"
     shutil.copytree(folder, twin)
     options = ("--limit", 40, "--json", path)
     found = capspoe("compare", folder, twin, *options)
@@ -207,15 +205,9 @@ def test_former_options_of_evaluate_do_the_same_and_say_what_to_use(
     new = json.loads(path.read_text())
     assert new["mcnemar"][str(twin)] == {"only_this_right": 0, "only_other_right": 0, "p": 1}
     assert "\nMcNemar's test\n" in found.output
-    for former in ("against", "ensemble"):
-        said = done("evaluate", f"--{former}", twin, "--page", page, *options)
-        old = json.loads(path.read_text())
-        assert {name: old[name] for name in new} == new and "accuracy" in old
-        for name in (former, "page"):
-            assert f"evaluate --{name} is deprecated: use capspoe " in said
-        assert str(twin) in page.read_text()
-    said = done("evaluate", "--against", twin, "--also", twin, code=2)
-    assert "--also cannot be combined with --against or --ensemble" in said
+    for former in ("also", "against", "ensemble", "page"):
+        said = done("evaluate", f"--{former}", twin, code=2)
+        assert f"evaluate has no --{former} any more: use capspoe " in said
     said = done("evaluate", "--controls", "plain", code=2)
     assert "`plain` is a former name: use `simple`." in said and "--baselines needs" in said
     said = capspoe("compare", folder, twin, "--samples", 3)

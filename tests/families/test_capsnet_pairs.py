@@ -101,16 +101,20 @@ def test_pairs_and_digits_by_hand():
 def test_it_is_evaluated(capspoe, folder, tmp_path):
     page, path, twin = tmp_path / "page.html", tmp_path / "figures.json", tmp_path / "twin"
     shutil.copytree(folder, twin)
-    done = capspoe("evaluate", "--model-dir", folder, "--limit", 40, "--json", path,
-                   "--page", page, "--against", twin)  # fmt: skip
+    done = capspoe("compare", folder, twin, "--limit", 40, "--json", path)
     assert done.exit_code == 0, done.output
+    assert json.loads(path.read_text())["mcnemar"][str(twin)]["p"] == 1
+    done = capspoe("evaluate", "--model-dir", folder, "--limit", 40, "--json", path)
+    assert done.exit_code == 0 and "Pairs" in done.output, done.output
     figures = json.loads(path.read_text())
     pair, digit = (figures["pairs"][name] for name in ("pair", "digit"))
     assert pair["of"] == 40 and digit["of"] == 80
     assert digit["wrong"] >= pair["wrong"] >= digit["wrong"] / 2
     assert pair["low"] <= pair["error"] <= pair["high"]
     assert sum(each["wrong"] for each in figures["errors"].values()) == digit["wrong"]
-    assert figures["mcnemar"][str(twin)]["p"] == 1 and "Pairs" in done.output
+    options = ("--limit", 40, "--metrics", path, "--out", page)
+    done = capspoe("report", "--model-dir", folder, *options)
+    assert done.exit_code == 0, done.output
     text = page.read_text()
     assert "capsule 1, target 1, capsule 2, target 2" in text and "Mistaken" in text
 

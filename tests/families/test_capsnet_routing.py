@@ -51,12 +51,12 @@ def other(monkeypatch, twin):
     """Function that puts another model in the twin's place."""
 
     def put(model):
-        from keras_capsule_poe.cli.models import load_model
+        from keras_capsule_poe.cli.options import load_model
 
         def load(path):
             return model if path == twin else load_model(path)
 
-        monkeypatch.setattr("keras_capsule_poe.cli.metrics.load_model", load)
+        monkeypatch.setattr("keras_capsule_poe.cli.measure.load_model", load)
 
     return put
 
@@ -113,7 +113,7 @@ def test_models_without_iterations_have_no_couplings(done, monkeypatch, recipe, 
     config = RunConfig(get("capsnet"), recipe)
     config.update({"capsnet": {"decoder": "none", **settings}})
     model = build.build_model(config, (28, 28, 1))
-    monkeypatch.setattr("keras_capsule_poe.cli.models.load_model", lambda folder: model)
+    monkeypatch.setattr("keras_capsule_poe.cli.options.load_model", lambda folder: model)
     said = done("traverse", "--couplings", code=1)
     assert len(said.splitlines()) == 1 and "has no routing iterations to show" in said
     assert "uniform or computed in one pass. It is a Capsule network." in said
@@ -142,20 +142,20 @@ def test_models_vote(capspoe, done, folder, twin, model, tmp_path):
     assert confidence == pytest.approx(lengths.max(axis=1).mean(), rel=1e-4)
 
 
-def test_models_that_cannot_vote_are_refused_in_a_line(done, folder, twin, other, tmp_path):
-    again = ("evaluate", "--ensemble")
-    said = done(*again, folder, code=2)
-    assert "is given twice. Give different models." in said.splitlines()[-1]
+def test_models_that_cannot_vote_are_refused_in_a_line(capspoe, folder, twin, other):
+    def refused():
+        result = capspoe("compare", folder, twin, "--limit", LIMIT)
+        assert result.exit_code == 2, result.output
+        return result.output.replace("\n", "")
+
     other(SimpleNamespace(TITLE="Toy", image_shape=(20, 20, 1)))
-    said = done(*again, twin, "--limit", LIMIT, code=2)
-    assert f"{twin} takes images of 20x20x1, not 28x28x1." in said.replace("\n", "")
+    assert f"{twin} takes images of 20x20x1, not 28x28x1." in refused()
     other(SimpleNamespace(TITLE="Drawing", image_shape=(28, 28, 1)))
-    said = done(*again, twin, "--limit", LIMIT, code=2)
-    assert "Only classifiers have predictions. Received: Drawing" in said
+    assert "Only classifiers have predictions. Received: Drawing" in refused()
 
     def classify(images):
         return {"probabilities": images[:, :7, 0, 0], "classes": images[:, 0, 0, 0]}
 
     other(SimpleNamespace(classify=classify, image_shape=(28, 28, 1)))
-    said = done(*again, twin, "--limit", LIMIT, code=2)
+    said = refused()
     assert "equally many classes" in said and f"{twin} with 7" in said

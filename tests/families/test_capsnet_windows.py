@@ -127,7 +127,7 @@ def test_it_is_trained_saved_and_served(capspoe, folder, tmp_path):
         # Three pixels for one of the window's, with a frame; and a line of words.
         cell = (24 + 2) * 3
         assert image.size == (5 * cell + 6, rows * cell + 6 + 18)
-    done = capspoe("evaluate", "--model-dir", folder, "--limit", 20, "--page", page)
+    done = capspoe("report", "--model-dir", folder, "--limit", 20, "--out", page)
     assert done.exit_code == 0 and "Reconstructions" in page.read_text(), done.output
 
 

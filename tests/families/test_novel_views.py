@@ -101,32 +101,35 @@ def test_familiar_and_novel_errors_apart(folder, done, tmp_path):
 
 
 @pytest.mark.long
-def test_crops_are_averaged_by_all_models(folder, done, tmp_path):
+def test_crops_are_averaged_by_all_models(folder, done, capspoe, tmp_path):
     test = load_images("viewpoints").test.head(100)
     model = get("capsnet").load(folder / "model.keras")
     named = classified_crops(model, test)["classes"]
     assert np.any(named != classified(model, test)["classes"])
     found, twin = tmp_path / "figures.json", tmp_path / "twin"
     shutil.copytree(folder, twin)
-    said = done("evaluate", "--limit", 100, "--crops", "--json", found, "--against", twin)
+    options = ("--limit", 100, "--crops", "--json", found)
+    said = done("evaluate", *options)
     figures = json.loads(found.read_text())
     assert figures["accuracy"]["accuracy"] == np.mean(named == test.labels)
     assert figures["crops"] == {"of_each_image": 13} and "Of each image" in said
     # The other one names all as this one does, which it would not without crops.
     expected = {"only_this_right": 0, "only_other_right": 0, "p": 1}
-    assert figures["mcnemar"][str(twin)] == expected
+    assert capspoe("compare", folder, twin, *options).exit_code == 0
+    assert json.loads(found.read_text())["mcnemar"][str(twin)] == expected
 
 
 @pytest.mark.long
-def test_models_of_two_splits_have_no_mean(folder, done, tmp_path):
+def test_models_of_two_splits_have_no_mean(folder, capspoe, tmp_path):
     twin = tmp_path / "twin"
     shutil.copytree(folder, twin)
     run = json.loads((twin / "run.json").read_text())
     run["config"]["split"] = "elevation"
     del run["digest"]
     (twin / "run.json").write_text(json.dumps(run))
-    said = done("evaluate", "--also", twin, code=2)
-    assert "twin has the split elevation, not azimuth" in said.splitlines()[-1]
+    said = capspoe("compare", "--mean", folder, twin)
+    assert said.exit_code == 2, said.output
+    assert "twin has the split elevation, not azimuth" in said.output.splitlines()[-1]
 
 
 @pytest.mark.long

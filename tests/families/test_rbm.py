@@ -260,7 +260,8 @@ def test_it_is_looked_at_and_evaluated(done, tmp_path):
     assert "of 10" in shown
     path = tmp_path / "figures.json"
     options = ("--limit", 40, "--samples", 0, "--probe-images", 100, "--json", path)
-    done("evaluate", *options, "--page", tmp_path / "page.html")
+    done("evaluate", *options)
+    done("report", "--metrics", path, "--limit", 40, "--out", tmp_path / "page.html")
     figures = json.loads(path.read_text())
     # Ten neurons hold more of the images than their mean does.
     assert 0 < figures["reconstruction"]["whole_code"] < 0.5

@@ -1,0 +1,492 @@
+"""Commands that measure a model: `evaluate`, `compare`, `report` and `likelihood`."""
+
+import contextlib
+import dataclasses
+import datetime
+import functools
+
+import click
+
+from keras_capsule_poe.cli.options import (
+    NamedPath,
+    Path,
+    data_options,
+    find_model,
+    json_option,
+    load_model,
+    load_run_data,
+    load_settings,
+    model_option,
+    option,
+    out_option,
+    refuse_given,
+    seed_option,
+    together,
+)
+from keras_capsule_poe.cli.terminal import guarded, working
+from keras_capsule_poe.errors import CapspoeError, RunFailed
+from keras_capsule_poe.pretrained import is_pretrained
+
+# File of a model folder with the metrics of the last `capspoe evaluate`.
+KEPT = "evaluation.json"
+# Options of the metrics of generative models.
+_OF_SAMPLES = ("samples", "baselines", "vae_seconds", "probe_images")
+
+
+class BaselinesType(click.Choice):
+    """Choice of baselines that also takes the former name `plain` of `simple`."""
+
+    def convert(self, value, parameter, context):
+        if value == "plain":
+            click.echo("`plain` is a former name: use `simple`.", err=True)
+            value = "simple"
+        return super().convert(value, parameter, context)
+
+
+# The choice of the test images.
+image_options = together(
+    option("--limit", type=click.IntRange(min=10), help="Use the first N test images."),
+    option(
+        "--crops",
+        is_flag=True,
+        help="Classifiers that crop their images: average the probabilities over 13 crops of each "
+        "image, the central one and those 1, 2 and 3 pixels towards each corner.",
+    ),
+    option(
+        "--pairs",
+        is_flag=True,
+        help="Classifiers of images of any size, such as those of the recipe `shared`: show two "
+        "test images of different classes side by side.",
+    ),
+)
+metric_options = together(
+    option(
+        "--samples",
+        type=click.IntRange(min=0),
+        default=10_000,
+        help="Images of each kind for the sample metrics. The evaluation classifier is trained "
+        "once and cached. 0 leaves the sample metrics out.",
+    ),
+    option(
+        "--baselines",
+        "--controls",
+        "baselines",
+        type=BaselinesType(["none", "simple", "trained"]),
+        default="simple",
+        help="Baselines for the samples. `simple`: Gaussians and a Gaussian mixture of the "
+        "features. `trained`: also a Boltzmann machine and a variational autoencoder with as many "
+        "parameters as the model.",
+    ),
+    option(
+        "--vae-seconds",
+        type=click.FloatRange(min=0),
+        help="Maximum training time of the variational autoencoder of `--baselines trained`. 0 "
+        "leaves it out.  [default: the training time of the model]",
+    ),
+    option(
+        "--probe-images",
+        type=click.IntRange(min=20),
+        help="Training images of the linear probes.  [default: all; 20,000 of more than 60,000]",
+    ),
+)
+
+
+@dataclasses.dataclass
+class Subject:
+    """A trained model with its images."""
+
+    folder: Path
+    model: object
+    data: object
+    crops: bool = False
+
+    @functools.cached_property
+    def predictions(self):
+        """Predictions for the test images, a dict; raises BadUse if there are none."""
+        from keras_capsule_poe.evaluation.accuracy import classified
+        from keras_capsule_poe.evaluation.ensemble import classified_crops
+
+        return (classified_crops if self.crops else classified)(self.model, self.data.test)
+
+    @property
+    def predictions_if_any(self):
+        """`predictions`, or None for models that are not evaluated as classifiers."""
+        from keras_capsule_poe.evaluation.report import is_labelled_classifier
+
+        needed = self.crops or is_labelled_classifier(self.model, self.data.test)
+        return self.predictions if needed else None
+
+
+def load_subject(folder, limit, crops, pairs, places):
+    """Return the `Subject` of a model folder."""
+    from keras_capsule_poe.data import ImageData
+
+    # The test images may depend on the model's seed.
+    data = load_run_data(folder, **places)
+    if limit:
+        data = ImageData(data.train, data.test.head(limit))
+    model = load_model(folder)
+    return Subject(folder, model, _side_by_side(model, data, folder) if pairs else data, crops)
+
+
+def _side_by_side(model, data, folder):
+    """Return `ImageData` whose test images are fixed pairs (H, 2 W, C); raise if not possible."""
+    from keras_capsule_poe.data import ComposedSet, ImageData
+    from keras_capsule_poe.data.composed import SideBySide
+    from keras_capsule_poe.evaluation.accuracy import shows_several
+    from keras_capsule_poe.serving import takes_any_size
+
+    why = None
+    if not takes_any_size(model):
+        size = "x".join(map(str, model.image_shape))
+        why = f"the model in {folder} takes images of {size} only. One of the recipe shared takes "
+        why += "any size."
+    elif shows_several(data.test):
+        why = f"{data.test.name or 'the data set'} already has several classes per image."
+    if why:
+        raise click.BadParameter(why, param_hint="--pairs")
+    train, test = (ComposedSet(images, SideBySide()) for images in (data.train, data.test))
+    return ImageData(train, test.fixed())
+
+
+def own_seconds(folder):
+    """Return the training seconds of the stages after those of features, which models share."""
+    from keras_capsule_poe.models.base.settings import FeatureSettings
+    from keras_capsule_poe.training import RunFolder
+
+    seconds, settings = 0, load_settings(folder)
+    for stage in settings.stages:
+        if settings.STAGES[stage] and stage not in FeatureSettings.STAGES:
+            done = RunFolder(folder).done(stage)
+            if done is None:
+                raise RunFailed(
+                    f"{folder / stage} contains no finished stage.", hint=f"stage_fresh:{stage}"
+                )
+            seconds += done["seconds"]
+    return seconds
+
+
+def measured(subject, seed, samples, baselines, vae_seconds, probe_images, pairs=False):
+    """Return all metrics that a model allows, a dict of dicts."""
+    from keras_capsule_poe.evaluation.ensemble import OFFSETS
+    from keras_capsule_poe.evaluation.report import is_generative, measure
+
+    if not is_generative(subject.model):
+        why = f"needs a model that generates images. Received: {subject.model.TITLE}"
+        refuse_given(why, *_OF_SAMPLES)
+    seconds = 0
+    if baselines == "trained":
+        longest = float("inf") if vae_seconds is None else vae_seconds
+        # This also detects damaged folders before the slow computations.
+        seconds = min(longest, own_seconds(subject.folder))
+    elif vae_seconds:
+        raise click.UsageError(
+            f"--vae-seconds needs --baselines trained. Received: --baselines {baselines}"
+        )
+    options = {"baselines": baselines, "vae_seconds": seconds, "found": subject.predictions_if_any}
+    notes = {"crops": {"of_each_image": len(OFFSETS)}} if subject.crops else {}
+    notes |= {"side_by_side": {"images_a_pair": 2}} if pairs else {}
+    of_model = subject.model, subject.data, samples, probe_images, seed
+    with working() as progress:
+        return notes | measure(*of_model, progress=progress, **options)
+
+
+def compared(subjects):
+    """Return the accuracies of classifiers and McNemar's tests, see `ensemble.comparison`."""
+    from keras_capsule_poe.evaluation.accuracy import measure_of
+    from keras_capsule_poe.evaluation.ensemble import comparison
+
+    first, *others = subjects
+    for other in others:
+        sizes = ["x".join(map(str, each.model.image_shape)) for each in (other, first)]
+        if sizes[0] != sizes[1]:
+            raise click.UsageError(f"{other.folder} takes images of {sizes[0]}, not {sizes[1]}.")
+        if other.data.test.fingerprint != first.data.test.fingerprint:
+            raise click.UsageError(f"{other.folder} has other test images than {first.folder}.")
+    members = {str(each.folder): each.predictions for each in subjects}
+    measures = [measure_of(each.model) for each in subjects]
+    if len(set(measures)) > 1:
+        listed = ", ".join(f"{name}: {kind}" for name, kind in zip(members, measures))
+        click.echo(f"There is no ensemble, since the outputs differ in kind ({listed}).", err=True)
+    return comparison(members, first.data.test.labels, measures)
+
+
+def _check_folders(folders, one_kind):
+    """Raise unless the model folders differ and belong to one data set, maybe to one family."""
+    places = [folder.resolve() for folder in folders]
+    if twice := [folder for folder in places if places.count(folder) > 1]:
+        raise click.UsageError(f"{twice[0]} is given twice. Give different models.")
+    first, *others = (load_settings(folder) for folder in folders)
+    for folder, other in zip(folders[1:], others):
+        why = None
+        if other.dataset != first.dataset:
+            why = f"was trained on {other.dataset}, not {first.dataset}."
+        elif one_kind and other.MODEL != first.MODEL:
+            why = (
+                f"holds a model {other.MODEL!r}, the first one is {first.MODEL!r}. A mean needs "
+                "models of one kind."
+            )
+        elif one_kind and other.split != first.split:
+            why = f"has the split {other.split or 'none'}, not {first.split or 'none'}."
+        if why:
+            raise click.UsageError(f"{folder} {why}")
+
+
+def _show(runs):
+    """Print the metrics of one model, or of several as means."""
+    from keras_capsule_poe.evaluation.page import text_table
+    from keras_capsule_poe.evaluation.report import tables
+
+    for heading, note, columns, rows in tables(runs):
+        click.echo(f"{heading}\n{note}\n" if note else heading)
+        click.echo(text_table(columns, rows) + "\n" if rows else "")
+
+
+def _write(path, metrics):
+    """Write metrics to a JSON file if a path is given."""
+    from keras_capsule_poe.io.records import write_json
+
+    if path:
+        write_json(path, metrics)
+        click.echo(f"Wrote {path}")
+
+
+def keep(folder, metrics):
+    """Keep the metrics of a model in its folder, for `capspoe report`."""
+    from keras_capsule_poe.io.records import digest, write_json
+
+    if not is_pretrained(folder):
+        model = digest(folder / "model.keras")
+        # The metrics were shown, and a folder that cannot be written to is no error.
+        with contextlib.suppress(OSError, CapspoeError):
+            write_json(folder / KEPT, {"model": model, "metrics": metrics})
+
+
+def kept(folder):
+    """Return the metrics that were kept of the model of a folder, or {}."""
+    from keras_capsule_poe.io.records import digest, read_json
+
+    path = folder / KEPT
+    found = read_json(path) if path.exists() else {}
+    is_own = found.get("model") == digest(folder / "model.keras")
+    return found["metrics"] if is_own else {}
+
+
+def _former(name, instead):
+    """Return a hidden option that names the command which does its work now."""
+
+    def refuse(context, parameter, value):
+        if value is not None:
+            raise click.UsageError(f"evaluate has no --{name} any more: use {instead}")
+
+    return option(f"--{name}", hidden=True, expose_value=False, callback=refuse)
+
+
+@click.command()
+@model_option
+@metric_options
+@image_options
+@json_option
+@data_options
+@seed_option
+@_former("also", "capspoe compare --mean MODEL_DIR MODEL_DIR ...")
+@_former("against", "capspoe compare MODEL_DIR MODEL_DIR")
+@_former("ensemble", "capspoe compare MODEL_DIR MODEL_DIR ...")
+@_former("page", "capspoe report --metrics FILE")
+@guarded
+def evaluate(
+    model_dir, limit, crops, pairs, json_path, seed, samples, baselines, vae_seconds, probe_images,
+    **places,
+):  # fmt: skip
+    """Measure a trained model on its test images.
+
+    For a classifier: accuracy, errors of each class and calibration. If it was trained on
+    familiar viewpoints only, errors on familiar and on novel viewpoints are shown separately.
+
+    For a model that generates images: reconstruction, linear probes, clustering and samples. A
+    small classifier of the same data set evaluates the samples, and those of baselines that are
+    decoded in the same way (see --baselines). It is cached in CAPSPOE_CACHE, or in
+    ~/.cache/keras_capsule_poe.
+
+    `capspoe compare` compares several models, `capspoe report` writes a page with pictures.
+    """
+    subject = load_subject(find_model(model_dir), limit, crops, pairs, places)
+    found = measured(subject, seed, samples, baselines, vae_seconds, probe_images, pairs)
+    _show([found])
+    if not (limit or crops or pairs):
+        keep(subject.folder, found)
+    _write(json_path, found)
+
+
+@click.command()
+@click.argument(
+    "models",
+    metavar="MODEL_DIR MODEL_DIR...",
+    nargs=-1,
+    required=True,
+    type=NamedPath(file_okay=False, exists=True, path_type=Path),
+)
+@option(
+    "--mean",
+    is_flag=True,
+    help="Measure each model as `capspoe evaluate` does, and show mean and standard deviation. The "
+    "models must be of one kind, for instance trained with several seeds.",
+)
+@metric_options
+@image_options
+@json_option
+@data_options
+@seed_option
+@guarded
+def compare(
+    models, mean, limit, crops, pairs, json_path, seed, samples, baselines, vae_seconds,
+    probe_images, **places,
+):  # fmt: skip
+    """Compare two or more trained models on the same test images.
+
+    Classifiers: the accuracy of each model and of their ensemble (the mean of their
+    probabilities), and McNemar's test of each against the first one.
+
+    Models that generate images, or any models with --mean: mean and standard deviation of the
+    metrics of `capspoe evaluate` over the models. This takes as long as evaluating each model.
+    """
+    if len(models) < 2:
+        raise click.UsageError("Give two or more model folders. Received: one")
+    folders = [find_model(folder) for folder in models]
+    _check_folders(folders, one_kind=mean)
+    subjects = (load_subject(folder, limit, crops, pairs, places) for folder in folders)
+    first = next(subjects)
+    if not mean and callable(getattr(first.model, "classify", None)):
+        refuse_given("needs --mean for classifiers", *_OF_SAMPLES)
+        found = compared([first, *subjects])
+        _show([found])
+        return _write(json_path, found)
+    _check_folders(folders, one_kind=True)
+    options = (seed, samples, baselines, vae_seconds, probe_images, pairs)
+    runs = [measured(first, *options)]
+    runs += [measured(subject, *options) for subject in subjects]
+    _show(runs)
+    _write(json_path, {"runs": runs})
+
+
+@click.command()
+@out_option("report.html", (".html",))
+@model_option
+@option(
+    "--metrics",
+    "metrics_path",
+    type=NamedPath(exists=True, dir_okay=False, path_type=Path),
+    help="JSON file of `capspoe evaluate --json`, whose tables the page then shows.  [default: "
+    "those of the last `capspoe evaluate` of the model]",
+)
+@image_options
+@data_options
+@seed_option
+@guarded
+def report(out, model_dir, metrics_path, limit, crops, pairs, seed, **places):
+    """Write a page that shows a trained model: samples, reconstructions and each capsule.
+
+    The page is one HTML file that needs no internet connection. For a classifier it shows
+    accuracy, calibration and the most confident errors. If `capspoe evaluate` has measured the
+    model, which takes minutes, the page has its tables as well.
+    """
+    subject = load_subject(find_model(model_dir), limit, crops, pairs, places)
+    from keras_capsule_poe.evaluation.accuracy import is_classifier
+    from keras_capsule_poe.evaluation.model_page import write_report
+    from keras_capsule_poe.evaluation.report import is_generative, measure, tables
+    from keras_capsule_poe.io.records import read_json
+    from keras_capsule_poe.training import RunFolder
+
+    folder, model, data = subject.folder, subject.model, subject.data
+    found = read_json(metrics_path) if metrics_path else kept(folder)
+    if not found and not is_generative(model):
+        found = measure(model, data, found=subject.predictions_if_any)
+    try:
+        shown = tables([found])
+    except (KeyError, AttributeError, TypeError) as error:
+        raise click.BadParameter(
+            f"{metrics_path} does not hold the metrics of one model. Write it with `capspoe "
+            "evaluate --json`.",
+            param_hint="--metrics",
+        ) from error
+    settings = load_settings(folder)
+    trained = [stage for stage in settings.stages if settings.trained(stage)]
+    history = RunFolder(folder).history(trained[-1]) if is_classifier(model) else []
+    with working("drawing the page"):
+        write_report(
+            out, model, data, settings.dataset, shown, seed, subject.predictions_if_any, history,
+            _facts(subject, settings),
+        )  # fmt: skip
+    click.echo(f"Wrote {out}")
+
+
+def _facts(subject, settings):
+    """Return pairs of name and value for the header of the page."""
+    from keras_capsule_poe import __version__
+    from keras_capsule_poe.training import RunFolder
+    from keras_capsule_poe.training.progress import duration
+
+    done = [RunFolder(subject.folder).done(stage) for stage in settings.stages]
+    made = datetime.date.fromtimestamp((subject.folder / "model.keras").stat().st_mtime)
+    data, model = subject.data, subject.model
+    size = "x".join(map(str, model.image_shape))
+    return [
+        ("model", f"{model.TITLE}, {model.count_params():,} parameters"),
+        ("preset", settings.preset),
+        ("data", f"{settings.dataset}: {len(data.train):,} training images of {size}"),
+        ("test images", f"{len(data.test):,}"),
+        ("seed", settings.seed),
+        ("training", duration(sum(each["seconds"] for each in done if each))),
+        ("file of", made),
+        ("version", __version__),
+        ("folder", subject.folder),
+    ]
+
+
+@click.command()
+@model_option
+@option(
+    "--base",
+    metavar="NAME",
+    help="Capsules: the reference distribution, required: ball, isotropic or gaussian.",
+)
+@option(
+    "--routing",
+    metavar="NAME",
+    help="Capsules: `fixed` coupling coefficients (their mean over training images), or `routed` "
+    "ones.  [default: fixed]",
+)
+@option(
+    "--temperatures",
+    type=click.IntRange(min=2),
+    help="Annealing temperatures.  [default: 14500, capsules 20]",
+)
+@option(
+    "--chains", type=click.IntRange(min=2), help="Annealed chains.  [default: 100, capsules 512]"
+)
+@option("--images", type=click.IntRange(min=2), help="Use the first N test images.")
+@json_option
+@data_options
+@seed_option
+@guarded
+def likelihood(model_dir, base, routing, temperatures, chains, images, json_path, seed, **places):
+    """Estimate the log-likelihood of test images, in nats.
+
+    Annealed importance sampling, forward and reverse, gives estimates of log Z from both
+    sides. If a layer is small enough, log Z is also computed exactly. The result uses the
+    exact value, or else the middle of the two estimates.
+    """
+    folder = find_model(model_dir)
+    from keras_capsule_poe.evaluation import likelihood as measured
+
+    model = load_model(folder)
+    if not measured.has_likelihood(model):
+        raise RunFailed(f"The model in {folder} has no likelihood. It is a {model.TITLE}.")
+    # Options that some models' `density` takes.
+    named = {"base": base, "routing": routing}
+    named = {name: word for name, word in named.items() if word is not None}
+    data = load_run_data(folder, **places)
+    with working("annealing"):
+        found = measured.likelihood(model, data, images, temperatures, chains, seed, **named)
+    click.echo(measured.likelihood_text(found))
+    _write(json_path, found)

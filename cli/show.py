@@ -1,0 +1,484 @@
+"""Commands that show a model: `sample`, `reconstruct`, `segment`, `traverse` and `explore`."""
+
+import click
+
+from keras_capsule_poe.cli.options import (
+    COUNT,
+    FIGURES,
+    INDEX,
+    PICTURES,
+    ModelPath,
+    Path,
+    check_plain,
+    data_options,
+    figure_options,
+    find_model,
+    first_images,
+    images_option,
+    load_able,
+    load_model,
+    load_routed,
+    load_run_data,
+    model_option,
+    option,
+    out_option,
+    refuse_given,
+    seed_option,
+)
+from keras_capsule_poe.cli.terminal import echo_classes, guarded
+from keras_capsule_poe.errors import CapspoeError
+
+# Modes that are Markov chains, with their kinds; `chain` is an old name.
+CHAINS = {"gibbs": "gibbs", "meanfield": "meanfield", "chain": "meanfield"}
+# Default columns and rows of a picture of chains, and columns of one of a single capsule.
+_CHAIN_COLUMNS, _CHAIN_ROWS, _CAPSULE_COLUMNS = 12, 8, 10
+_PLACES = ("data_dir", "manual_dir", "store")
+# Capsules are shorter than 1, so a larger span moves every code to the edge; and the default for
+# models without a `SPAN`.
+WIDEST, SPAN = 2.0, 0.5
+# Test images among which those with an active capsule are looked for.
+_SEARCHED = 500
+
+
+@click.command()
+@out_option("grid.png", (*FIGURES, ".npz"))
+@model_option
+@option(
+    "--mode",
+    metavar="NAME",
+    help="A mode of the model, or its Markov chain: gibbs or meanfield.  [default: the first mode]",
+)
+@option(
+    "--domain",
+    metavar="NAME",
+    help="Domain to sample from, in modes that have several.  [default: the first of the mode]",
+)
+@option("--capsule", type=INDEX, help="Show this capsule only, in mode single.")
+@option("--rows", type=COUNT, default=4, help="Rows of the picture, except for chains.")
+@option(
+    "--n",
+    type=COUNT,
+    help="Number of images in an .npz file, or of chains.  [default: 64; 12 chains in a picture]",
+)
+@option("--steps", type=COUNT, default=20, help="Chains: steps after the burn-in.")
+@option(
+    "--every",
+    "--thin",
+    "every",
+    type=COUNT,
+    help="Chains: show every N-th state and the last one.  [default: at most 8 rows]",
+)
+@option("--burn-in", type=INDEX, default=0, help="Chains: steps before the first shown state.")
+@option(
+    "--start",
+    type=click.Choice(["noise", "data"]),
+    default="noise",
+    help="Chains: start from noise or from test images.",
+)
+@figure_options
+@data_options
+@seed_option
+@guarded
+def sample(
+    out, model_dir, mode, domain, capsule, rows, n, steps, every, burn_in, start, seed, plain,
+    cell, theme, **places,
+):  # fmt: skip
+    """Generate images with a trained model.
+
+    \b
+    single     each image from ONE capsule, with all others zero; a picture is the
+               paper's grid, with one column for each capsule.
+               Domains: prior, half_space, posterior
+    joint      each image from all capsules, which are sampled together
+    gibbs      states of the model's Markov chain, with a random sample at each
+               step; a picture has one column for each chain, first state on top
+    meanfield  the same with means instead of random samples (also called chain)
+
+    Models of other kinds may have other modes. For an unknown mode, the error
+    message lists the modes of the model. A picture and an .npz of as many images
+    hold the same images if the seed is the same.
+
+    An .npz holds `images` (N, H, W, C) in [0, 1] and `capsules` (N, J, E). Mode
+    single adds `capsule` (N,). For chains it holds `images` (S, N, H, W, C) and
+    `step` (S,).
+    """
+    as_arrays = out.suffix.lower() == ".npz"
+    _check_sampling(mode, start, as_arrays)
+    check_plain(out, plain)
+    folder = find_model(model_dir)
+    from keras_capsule_poe.figures import chain_figure, plot_samples, save_figure
+    from keras_capsule_poe.io.pictures import check_grid, save_grid
+    from keras_capsule_poe.plotting import sample_rows
+
+    look = {"cell": cell, "theme": theme}
+    model = load_able(folder, "generates")
+    known = [*model.modes, *model.CHAINS]
+    if mode is not None and CHAINS.get(mode, mode) not in known:
+        raise click.BadParameter(
+            f"the model has {', '.join(known)}. Received: {mode}", param_hint="--mode"
+        )
+    if mode in CHAINS:
+        test = load_run_data(folder, **places).test if start == "data" else None
+        every = every or -(-steps // (_CHAIN_ROWS - 1))
+        n = n or (64 if as_arrays else _CHAIN_COLUMNS)
+        if not as_arrays:
+            check_grid(out, 2 + steps // every, n, model.image_shape)
+        states = _chain(model, test, n, steps, every, CHAINS[mode], seed, burn_in)
+        if as_arrays:
+            _write_arrays(out, states)
+        elif plain:
+            save_grid(out, list(states["images"]))
+        else:
+            save_figure(out, chain_figure(states, **look), model.image_shape[1])
+    elif as_arrays:
+        drawn = model.sample(n or 64, seed, mode, domain, capsule)
+        # The arrays of an .npz have the name `capsule` for what `Samples` calls `index`.
+        _write_arrays(out, {"capsule" if k == "index" else k: v for k, v in drawn.items()})
+    else:
+        mode, domain = model.resolve_mode(mode, domain)
+        columns = model.modes[mode].columns if capsule is None else _CAPSULE_COLUMNS
+        check_grid(out, rows, columns, model.image_shape)
+        if plain:
+            save_grid(out, sample_rows(model, rows, seed, mode, domain, capsule, columns))
+        else:
+            which = {"mode": mode, "domain": domain, "capsule": capsule, "seed": seed}
+            figure = plot_samples(model, rows * columns, **which, **look)
+            save_figure(out, figure, model.image_shape[1])
+    click.echo(f"Wrote {out}")
+
+
+def _check_sampling(mode, start, as_arrays):
+    """Raise for the first option that was given and has no effect here."""
+    if mode in CHAINS:
+        names = ("domain", "rows", "capsule")
+        refuse_given(f"has no effect on chains. Received: --mode {mode}", *names)
+        if start == "noise":
+            refuse_given("needs --start data. Received: --start noise", *_PLACES)
+        return
+    received = f"--mode {mode}" if mode else "no --mode"
+    names = ("steps", "every", "burn_in", "start", *_PLACES)
+    refuse_given(f"needs --mode gibbs or meanfield. Received: {received}", *names)
+    if as_arrays:
+        names = ("rows", "plain", "cell", "theme")
+        refuse_given("needs a picture. An .npz file holds --n images.", *names)
+    else:
+        refuse_given("needs an .npz file. A picture has --rows rows.", "n")
+
+
+def _chain(model, test, n, steps, every, kind, seed, burn_in):
+    """Return states of `n` chains that start from test images, or from noise without them."""
+    from keras_capsule_poe import sampling
+
+    x = (
+        sampling.start_from_images(model, first_images(test, n).images)
+        if test
+        else sampling.start_from_noise(model, n, seed)
+    )
+    states = sampling.chain_arrays(model, x, steps, every, kind, seed, burn_in)
+    click.echo(f"States after {', '.join(map(str, states['step']))} steps")
+    return states
+
+
+def _write_arrays(out, arrays):
+    """Write a dict of arrays as .npz."""
+    import numpy as np
+
+    from keras_capsule_poe.io.atomic import atomic_write
+
+    with atomic_write(out, suffix=".npz") as temporary:
+        np.savez_compressed(temporary, **arrays)
+
+
+@click.command()
+@out_option("reconstructions.png", FIGURES)
+@model_option
+@images_option
+@figure_options
+@data_options
+@guarded
+def reconstruct(out, model_dir, n, plain, cell, theme, **places):
+    """Show test images and their reconstructions.
+
+    The first row shows the originals. Each further row shows one way in which the model
+    decodes images. For classifiers the picture also shows the labels and the predictions,
+    `5 as 3`. If a prediction is wrong, a third row shows the decoded capsules of the labels.
+    For images of two classes, the rows show the two most probable classes, each decoded alone,
+    above the true ones.
+    """
+    check_plain(out, plain)
+    folder = find_model(model_dir)
+    from keras_capsule_poe.evaluation.accuracy import is_classifier
+    from keras_capsule_poe.figures import image_figure, save_figure
+    from keras_capsule_poe.io.pictures import check_grid, save_grid
+    from keras_capsule_poe.plotting import NAMES, as_words, named_rows, reconstruction_rows
+
+    model = load_able(folder, "reconstructs")
+    test = first_images(load_run_data(folder, **places).test, n)
+    check_grid(out, 1, len(test), model.image_shape)
+    labels, captions = test.labels if is_classifier(model) else None, ()
+    if labels is None:
+        rows = reconstruction_rows(model, test.images)
+    else:
+        found, rows = named_rows(model, test)
+        captions = as_words(labels, found, test.class_names)
+    if plain:
+        save_grid(out, list(rows.values()), captions=captions)
+    else:
+        names = [NAMES.get(name, name.replace("_", " ")) for name in rows]
+        columns = captions or [str(k) for k in range(len(test))]
+        block = (list(rows.values()), names, columns, None)
+        figure = image_figure([block], "Test images and their reconstructions", cell, theme)
+        save_figure(out, figure, model.image_shape[1])
+    click.echo(f"Wrote {out}: {', '.join(name.replace('_', ' ') for name in rows)}")
+    if labels is not None:
+        echo_classes(test.class_names, labels=labels, named=found)
+
+
+@click.command()
+@out_option("segmented.png", PICTURES)
+@model_option
+@images_option
+@data_options
+@guarded
+def segment(out, model_dir, n, **places):
+    """Separate two overlapping objects by colour.
+
+    The first row shows test images. The second row shows the two most probable classes of
+    each image, decoded one by one: the first in red, the second in green, and yellow where
+    they overlap. If the data set has each object alone, the last row shows the true objects.
+    """
+    folder = find_model(model_dir)
+    from keras_capsule_poe.io.pictures import check_grid, save_grid
+    from keras_capsule_poe.plotting import segmented
+
+    model = load_able(folder, "names and decodes")
+    test = first_images(load_run_data(folder, **places).test, n)
+    check_grid(out, 1, len(test), model.image_shape)
+    pairs = test.labels if test.labels is not None and test.labels.shape[1:] == (2,) else None
+    named, rows = segmented(model, test.images, pairs, test.extras.get("targets"))
+    save_grid(out, list(rows.values()))
+    click.echo(f"Wrote {out}: {', '.join(rows)}; red+green")
+    if test.labels is not None:
+        echo_classes(test.class_names, labels=test.labels)
+    echo_classes(test.class_names, named=named)
+
+
+def _check_span(context, parameter, span):
+    if span is not None and not 0 < span <= WIDEST:  # NaN is refused as well
+        raise click.BadParameter(
+            f"must be a number above 0 and at most {WIDEST:g}, since capsules are shorter than 1. "
+            f"Received: {span:g}"
+        )
+    return span
+
+
+@click.command()
+@out_option("traverse.png", FIGURES)
+@model_option
+@option(
+    "--image",
+    "chosen",
+    multiple=True,
+    type=INDEX,
+    help="Index of the test image. With --couplings it may be given several times.  [default: 0; "
+    "with --capsule, no image]",
+)
+@option(
+    "--capsule",
+    type=INDEX,
+    help="Index of the capsule: alone, around its usual code, unless --image is given.  "
+    "[default: the most probable one of the image]",
+)
+@option(
+    "--steps", type=click.IntRange(min=2), default=11, help="Number of values of each dimension."
+)
+@option(
+    "--span",
+    type=float,
+    callback=_check_span,
+    help="Each dimension moves from -SPAN to SPAN, at most 2. Generative models then restore the "
+    "length of the capsule; classifiers decode the moved capsule alone.  [default: 0.5, "
+    "classifiers 0.25]",
+)
+@option(
+    "--rows",
+    type=COUNT,
+    default=32,
+    help="Maximum number of dimensions. Those that change the image most are shown.",
+)
+@option(
+    "--couplings",
+    is_flag=True,
+    help="Show the coupling coefficients of routing instead, by iteration: their mean for each "
+    "class, and a histogram for one class (--capsule). Convolutional capsules also show the "
+    "activations of each layer.",
+)
+@figure_options
+@data_options
+@guarded
+def traverse(
+    out, model_dir, chosen, capsule, steps, span, rows, couplings, plain, cell, theme, **places
+):
+    """Vary the dimensions of one capsule, one at a time.
+
+    The picture has one row for each dimension. For models of neurons it shows instead how
+    each neuron changes the image. With --couplings it shows how routing couples each image
+    to the classes, with one row for each image.
+    """
+    check_plain(out, plain)
+    folder = find_model(model_dir)
+    if couplings:
+        refuse_given("has no effect with --couplings.", "steps", "span", "rows")
+    elif len(chosen) > 1:
+        raise click.UsageError("Several --image need --couplings.")
+    model = load_routed(folder) if couplings else load_able(folder, "reconstructs")
+    look = {"cell": cell, "theme": theme}
+    if capsule is not None and capsule >= model.capsules:
+        raise click.BadParameter(
+            f"there are {model.capsules} capsules. Received: {capsule}", param_hint="--capsule"
+        )
+    if not couplings and hasattr(model, "neuron_values"):
+        return _show_filters(out, model, capsule, look)
+    # Single capsules of some models generate images.
+    is_generative = "single" in getattr(model, "modes", ())
+    if not couplings and not chosen and capsule is not None and is_generative:
+        return _show_usual(out, model, capsule, steps, span, rows, plain, look)
+    chosen = chosen or (0,)
+    test = load_run_data(folder, **places).test
+    if max(chosen) >= len(test):
+        raise click.BadParameter(
+            f"there are {len(test)} test images. Received: {max(chosen)}", param_hint="--image"
+        )
+    if couplings:
+        return _show_couplings(out, model, test, list(chosen), capsule)
+    from keras_capsule_poe.plotting import image_traversal
+
+    span = getattr(model, "SPAN", SPAN) if span is None else span
+    if capsule is not None and is_generative:
+        _check_active(model, test, chosen[0], capsule)
+    shown = test.images[chosen[0] : chosen[0] + 1]
+    images, capsule, dimensions = image_traversal(model, shown, capsule, steps, span, rows)
+    title = f"Capsule {capsule} of test image {chosen[0]}: one dimension moved in each row"
+    _save(out, model, images, dimensions, title, span, plain, look)
+
+
+def _save(out, model, images, dimensions, title, span, plain, look):
+    """Write a picture with one row for each dimension, and say so."""
+    import numpy as np
+
+    from keras_capsule_poe.figures import image_figure, save_figure
+    from keras_capsule_poe.io.pictures import check_grid, save_grid
+
+    check_grid(out, len(images), len(images[0]), model.image_shape)
+    if plain:
+        save_grid(out, images)
+    else:
+        names = [f"dimension {d}" for d in dimensions]
+        columns = [f"{value:+.2g}" for value in np.linspace(-span, span, len(images[0]))]
+        figure = image_figure([(images, names, columns, None)], title, **look)
+        save_figure(out, figure, model.image_shape[1])
+    click.echo(f"Wrote {out}: {title}, from -{span:g} to +{span:g}")
+    if len(dimensions) < model.dim:
+        click.echo(f"Dimensions {', '.join(map(str, dimensions))} of {model.dim}")
+
+
+def _show_usual(out, model, capsule, steps, span, rows, plain, look):
+    """Write the traversals of a capsule alone, around its usual code."""
+    import numpy as np
+
+    from keras_capsule_poe.figures import usual_code
+    from keras_capsule_poe.plotting import traversal
+    from keras_capsule_poe.sampling import render
+
+    span = SPAN if span is None else span
+    code, order = usual_code(model, capsule)
+    dimensions = sorted(order[:rows])
+    codes = traversal(code, capsule, dimensions, steps, span, model.CODES)
+    images = np.split(render(model, np.concatenate(codes)), len(codes))
+    title = f"Capsule {capsule} alone: one dimension moved in each row"
+    _save(out, model, images, dimensions, title, span, plain, look)
+
+
+def _show_filters(out, model, capsule, look):
+    """Write the effects of neurons."""
+    from keras_capsule_poe.figures import plot_filters, save_figure
+
+    save_figure(out, plot_filters(model, capsule=capsule, **look), model.image_shape[1])
+    click.echo(f"Wrote {out}: how each neuron changes the image, the strongest first")
+
+
+def _check_active(model, test, image, capsule):
+    """Raise if a capsule is not active on an image, and name images on which it is."""
+    import numpy as np
+
+    from keras_capsule_poe.data.mapping import map_batches
+    from keras_capsule_poe.figures import ACTIVE
+
+    searched = test.images[: max(_SEARCHED, image + 1)]
+    p = map_batches(model.encode, searched)["probabilities"][:, capsule]
+    if p[image] >= ACTIVE:
+        return
+    best = [int(k) for k in np.argsort(-p, kind="stable")[:5] if p[k] >= ACTIVE]
+    offer = f"Try --image {', '.join(map(str, best))}, or" if best else "Try"
+    raise click.BadParameter(
+        f"capsule {capsule} is not active on test image {image} (probability {p[image]:.2g}), so "
+        f"moving it changes nothing. {offer} --capsule {capsule} without --image.",
+        param_hint="--capsule",
+    )
+
+
+def _show_couplings(out, model, test, chosen, capsule):
+    """Write the coupling coefficients of images, one row for each."""
+    from keras_capsule_poe.io.charts import save_chart
+    from keras_capsule_poe.plotting import class_words, coupling_chart, layer_maps
+    from keras_capsule_poe.plotting import couplings as couplings_of
+
+    images = test.images[chosen]
+    c, capsules = couplings_of(model, images, capsule)
+    titles = [f"image {image}" for image in chosen]
+    if test.labels is not None:
+        labels = class_words(test.labels[chosen], test.class_names)
+        titles = [f"{title}, label {label}" for title, label in zip(titles, labels)]
+    layers = layer_maps(model, images, capsules)
+    save_chart(out, coupling_chart(images, c, capsules, titles, test.class_names, layers))
+    click.echo(f"Wrote {out}: coupling coefficients, one row per image")
+    for title, pairs, j in zip(titles, c, capsules):
+        means = " ".join(f"{mean:.3f}" for mean in pairs[..., j].mean(axis=1))
+        click.echo(f"{title}: mean coupling to capsule {j} by iteration {means}")
+
+
+@click.command()
+@click.argument("model", required=False, type=ModelPath(file_okay=False, path_type=Path))
+@model_option
+@option("--port", type=click.IntRange(1, 65_535), help="Port of the page.  [default: a free one]")
+@option("--no-browser", is_flag=True, help="Do not open a browser.")
+@data_options
+@guarded
+def explore(model, model_dir, port, no_browser, **places):
+    """Play with a trained model in a browser on this machine.
+
+    The page shows what each capsule draws, and moves its dimensions by sliders. It encodes
+    images that you draw or upload. Only this machine can reach it, and it works offline.
+
+    MODEL is the folder of a trained model or the name of a pretrained one: mnist,
+    fashion_mnist. The default is the newest model in saved_models/.
+    """
+    if model and model_dir:
+        raise click.UsageError(f"Give one model. Received: {model}, --model-dir {model_dir}")
+    model_dir = model or model_dir
+    folder = find_model(model_dir)
+    from keras_capsule_poe.explorer import explore as launch
+    from keras_capsule_poe.explorer.app import gradio
+
+    gradio()
+    model = load_model(folder)
+    try:
+        images = load_run_data(folder, **places).test
+    except CapspoeError as error:
+        # A page without test images is worth having.
+        click.echo(f"The page has no test images: {error}", err=True)
+        images = None
+    options = {"server_port": port, "inbrowser": not no_browser, "inline": False}
+    page = launch(model, images, str(model_dir or folder), **options)
+    click.echo(f"Open {page.local_url} in a browser. Ctrl-C ends the page.")
+    page.block_thread()
