@@ -164,8 +164,8 @@ def missed(rows):
 def main():
     # That a function was traced for each of many models, as they should be.
     tf.get_logger().setLevel("ERROR")
-    parser = measure.parser(__doc__)
-    parser.add_argument("--family", nargs="+", choices=names(), default=names(), metavar="NAME")
+    parser, names = measure.parser(__doc__), registry.names()
+    parser.add_argument("--family", nargs="+", choices=names, default=names, metavar="NAME")
     args = parser.parse_args()
     first, tested, steps = IMAGES, TESTED, STEPS
     if args.quick:

@@ -261,8 +261,9 @@ class Settings(Part):
 
     @property
     def parts(self):
-        """Dict of the parts by name."""
-        found = {name: getattr(self, name) for name in type(self).model_fields}
+        """Dict of the parts by name, `compute` last."""
+        names = [name for name in type(self).model_fields if name != "compute"]
+        found = {name: getattr(self, name) for name in (*names, "compute")}
         return {name: part for name, part in found.items() if isinstance(part, Part)}
 
     @property
