@@ -164,6 +164,11 @@ class ClassifierSettings(Settings):
         """The `ClassifierPart`."""
         return getattr(self, self.stage)
 
+    @property
+    def normalizes_batches(self):
+        """True if the network has batch normalization."""
+        return False
+
     def smallest(self):
         window, whole = WINDOWS.get(self.net.augmentation, (0, None))
         return whole or window
@@ -200,6 +205,11 @@ class ClassifierSettings(Settings):
                     f"`image_size` resizes them. Received: {image_shape[0]}x{image_shape[1]}"
                 )
         super().check(image_shape)
+        if self.compute.microbatch and self.normalizes_batches:
+            raise ConfigError(
+                "compute.microbatch must be none where batches are normalized, which must be for "
+                f"all of their images. Received: {self.compute.microbatch}"
+            )
 
     def check_images(self, data):
         for images in (data.train, data.held_out):

@@ -15,7 +15,8 @@ from keras_capsule_poe.layers.decoders import ConvDecoder, DenseDecoder
 from keras_capsule_poe.layers.routing_layer import RoutingLayer
 from keras_capsule_poe.layers.self_attention_routing import SelfAttentionRouting
 from keras_capsule_poe.losses import MarginLoss
-from keras_capsule_poe.models.base.classifier import Classifier, plain_convolutions, seen_shape
+from keras_capsule_poe.models.base.classifier import Classifier
+from keras_capsule_poe.models.base.networks import plain_convolutions, seen_shape
 from keras_capsule_poe.models.base.protocols import build_once, deserialized
 from keras_capsule_poe.models.base.supervised import as_layer
 from keras_capsule_poe.models.capsnet.settings import CapsNetSettings

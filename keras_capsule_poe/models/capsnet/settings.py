@@ -146,5 +146,9 @@ class CapsNetSettings(ClassifierSettings):
             found |= self.leave_out("coefficients", "routing_iterations", "agreement", "logits")
         return found | super().idle()
 
+    @property
+    def normalizes_batches(self):
+        return self.capsnet.body == "efficient"
+
     def smallest(self):
         return max(SMALLEST[self.capsnet.body], super().smallest())

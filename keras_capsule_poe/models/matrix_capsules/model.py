@@ -13,7 +13,8 @@ from keras_capsule_poe.layers.capsules import Standardize
 from keras_capsule_poe.layers.convolutions import FastConv2D
 from keras_capsule_poe.layers.decoders import DenseDecoder
 from keras_capsule_poe.losses import MarginLoss, SpreadLoss
-from keras_capsule_poe.models.base.classifier import Classifier, plain_convolutions, seen_shape
+from keras_capsule_poe.models.base.classifier import Classifier
+from keras_capsule_poe.models.base.networks import plain_convolutions, seen_shape
 from keras_capsule_poe.models.base.protocols import build_once, deserialized
 from keras_capsule_poe.models.base.supervised import as_layer
 from keras_capsule_poe.models.matrix_capsules.layers import (

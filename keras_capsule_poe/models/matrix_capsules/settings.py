@@ -131,6 +131,10 @@ class MatrixSettings(ClassifierSettings):
             found |= self.leave_out("routing", *_OF_EM)
         return found | super().idle()
 
+    @property
+    def normalizes_batches(self):
+        return self.matrix.network == "capsules" and self.matrix.routing == "variational"
+
     def smallest(self):
         return max(SMALLEST, super().smallest())
 
