@@ -198,6 +198,12 @@ REMOVED = {
     "decoder.initial_stddev": (1e-3,),
     "decoder.use_bias": (False,),
     "decoder.bias_rate": (1.0,),
+    "rbm.burn_in": (100,),
+    "rbm.centering": (True,),
+    "rbm.chains_initializer": ("data",),
+    "rbm.initial_stddev": (0.01,),
+    "rbm.min_learning_rate_fraction": (0.01,),
+    "rbm.offset_rate": (0.01,),
 }
 
 # Defaults of earlier versions, by model: a run that was begun with one goes on with it.

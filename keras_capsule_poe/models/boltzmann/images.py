@@ -1,4 +1,4 @@
-"""An RBM of images as a generative model, with its density and bounds on log Z."""
+"""An RBM of images: how it is trained, codes, samples, density and bounds on log Z."""
 
 import math
 from typing import Any
@@ -19,8 +19,21 @@ from keras_capsule_poe.core.partition import (
 )
 from keras_capsule_poe.core.randomness import StatelessSeed, split
 from keras_capsule_poe.core.units import BinaryUnits
-from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.data import batches
+from keras_capsule_poe.data.mapping import map_batches, to_pixels
 from keras_capsule_poe.former_names import with_former_names
+from keras_capsule_poe.io.pictures import save_grid
+from keras_capsule_poe.models.base.features import (
+    SHOWN,
+    as_float32,
+    build_autoencoder,
+    compute_features,
+    feature_maps,
+    load_model,
+    save_model,
+    train_autoencoder,
+)
+from keras_capsule_poe.models.base.model import TrainedModel, error_verdict, export_images
 from keras_capsule_poe.models.base.protocols import (
     UNSET,
     Density,
@@ -29,9 +42,10 @@ from keras_capsule_poe.models.base.protocols import (
     Mode,
     build_once,
 )
-from keras_capsule_poe.models.base.staged import StagedModel
-from keras_capsule_poe.models.boltzmann.config import FAMILY
 from keras_capsule_poe.models.boltzmann.layers import RestrictedBoltzmannMachine, binarization
+from keras_capsule_poe.models.boltzmann.model import HarmoniumModel
+from keras_capsule_poe.models.boltzmann.settings import BoltzmannSettings
+from keras_capsule_poe.training.sanity import figures, warn, worse_than_mean
 
 # Schedule of Salakhutdinov & Murray (2008): fractions of the steps up to each beta.
 _PIECES = ((0.5, 500 / 14_500), (0.9, 4000 / 14_500))
@@ -41,6 +55,8 @@ _MIXED = 1000
 BLOCK = 2048
 # Number of images for the means of the independent neurons.
 _FITTED = 10_000
+# Images for the initial biases, and Gibbs steps for the chains to reach equilibrium.
+ADAPTED, SETTLED = 6000, 1000
 _VALUES = {
     "bernoulli": "binary visible neurons",
     "unit": "visible neurons in [0, 1], a density",
@@ -120,13 +136,75 @@ def schedule(temperatures):
     return annealing_schedule(*pieces, (1.0, rest))
 
 
+def build_machine(settings, neurons):
+    """Return the `HarmoniumModel` of a number of visible neurons, built but not compiled."""
+    rbm = settings.rbm
+    machine = RestrictedBoltzmannMachine(
+        rbm.hidden,
+        rbm.visible_units,
+        kernel_initializer=keras.initializers.RandomNormal(stddev=0.01, seed=settings.seed),
+        name="machine",
+    )
+    names = {"algorithm", "cd_steps", "persistent_chains", "temperatures", "weight_decay"}
+    options = {**rbm.model_dump(include=names), "binarize": rbm.binarization}
+    model = HarmoniumModel(machine, **options, seed=settings.seed, name="rbm")
+    model.build((None, neurons))
+    return model
+
+
+def train_machine(run, with_machine):
+    """Train the machine on pixels or features by contrastive divergence."""
+    data, rbm = run.data, run.settings.rbm
+    train, held_out = data.train.images, data.held_out.images
+    if run.settings.has_features:
+        train, held_out = (feature_maps(run, part) for part in ("train", "held_out"))
+    neurons = math.prod(train.shape[1:])
+
+    def flat(rows):
+        return to_pixels(rows).reshape(len(rows), neurons)
+
+    def stream(**order):
+        return batches(train, **order).map(lambda x: ops.reshape(x, (-1, neurons)))
+
+    model = build_machine(run.settings, neurons)
+    whole, some = with_machine(run, model.machine), flat(train[:ADAPTED])
+    model.adapt(some > 0.5 if rbm.binarization == "threshold" else some)
+    epochs, steps = rbm.schedule.over(len(train))
+    rate = keras.optimizers.schedules.PolynomialDecay(
+        rbm.learning_rate, epochs * steps, 0.01 * rbm.learning_rate
+    )
+    # XLA makes a step several times slower on a CPU.
+    model.compile(keras.optimizers.SGD(rate, momentum=rbm.momentum), jit_compile=False)
+    known, held_out = flat(train[: len(held_out)]), flat(held_out)
+
+    def after_epoch():
+        training, new = (figures(model, x, len(held_out)) for x in (known, held_out))
+        return {
+            "free_energy_gap": new["free_energy"] - training["free_energy"],
+            "held_out_relative_error": new["loss"],
+        }
+
+    def picture(path):
+        shown = held_out[:SHOWN]
+        rows = [shown, model.machine.reconstruct(shown), model.fantasies(SHOWN, steps=1)]
+        save_grid(path, [ops.convert_to_numpy(whole.from_visible(row)) for row in rows])
+
+    last = run.fit("rbm", model, stream, rbm.schedule, after_epoch, picture)
+    save_model(run, "rbm", model)
+    if rbm.binarization is not None:
+        drawn = np.random.default_rng(0).uniform(size=held_out.shape)
+        held_out = held_out > (0.5 if rbm.binarization == "threshold" else drawn)
+    found = worse_than_mean(held_out, last["held_out_relative_error"])
+    return {**last, **warn(run, "rbm", found)}
+
+
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 @with_former_names
-class ImageBoltzmannMachine(StagedModel, LikelihoodModel, GenerativeModel, keras.Model):
+class ImageBoltzmannMachine(TrainedModel, LikelihoodModel, GenerativeModel, keras.Model):
     """Restricted Boltzmann machine of images, over pixels or autoencoder features.
 
     `fit(images)` trains it by contrastive divergence. Given a trained machine, the constructor
-    wraps it instead.
+    wraps it instead. `binarize` and `persistent_chains` are settings of the training, too.
 
     A code is one capsule (B, 1, E): the probabilities `p(h = 1 | v)`, or drawn neurons. Gibbs
     sampling runs in float64. Rounding then cannot flip a neuron, and equal seeds give equal
@@ -142,10 +220,10 @@ class ImageBoltzmannMachine(StagedModel, LikelihoodModel, GenerativeModel, keras
             `None`: pixels are the visible neurons.
         persistent_chains: int, number of stored visible states that start sampling.
         burn_in: int, Gibbs steps from a stored state to a sample.
-        recipe: String, a named set of settings: `"pixels"` (the default) or another of
-            `families.get("rbm").recipes`.
-        **settings: Settings of the training by name, such as `hidden=200` or `seed=1`; also
-            `name` and `dtype` of `keras.Model`.
+        preset: String, a named set of settings: `"pixels"` (the default), `"small"` or
+            `"features"`.
+        **settings: Settings by name, such as `hidden=200` or `seed=1`; see `BoltzmannSettings`.
+            Also `name` and `dtype` of `keras.Model`.
 
     Call arguments:
         images: Tensor (B, H, W, C), pixels in `[0, 1]`.
@@ -171,12 +249,14 @@ class ImageBoltzmannMachine(StagedModel, LikelihoodModel, GenerativeModel, keras
 
     PARTS = ("machine", "autoencoder")
     NEEDED = ("machine",)
-    FAMILY = FAMILY
+    SETTINGS = BoltzmannSettings
     TITLE = "Restricted Boltzmann machine"
     CHAINS = ("gibbs", "meanfield")
     CODES = "cube"
     modes = {"joint": Mode(note="Means of pixels given hidden neurons, drawn by Gibbs sampling.")}
     ENDPOINTS = {**GenerativeModel.ENDPOINTS, "gibbs": ("images", "steps", "seed")}
+    # Arguments that are not Keras objects.
+    _VALUES = ("image_shape", "binarize", "persistent_chains")
 
     def __init__(
         self,
@@ -185,34 +265,91 @@ class ImageBoltzmannMachine(StagedModel, LikelihoodModel, GenerativeModel, keras
         binarize: Any = UNSET,
         autoencoder: Serializable | dict | None = None,
         persistent_chains: Any = UNSET,
-        burn_in: Any = UNSET,
+        burn_in: int = 100,
         *,
-        recipe: str | None = None,
+        preset: str | None = None,
         **settings: Any,
     ) -> None:
-        given = {"binarize": binarize, "burn_in": burn_in}
+        given = {"binarize": binarize, "persistent_chains": persistent_chains}
+        given = {name: value for name, value in given.items() if value is not UNSET}
         if machine is None:
-            # They are settings of the training, too.
-            settings |= {name: value for name, value in given.items() if value is not UNSET}
-            if persistent_chains is not UNSET:
-                settings["chains"] = persistent_chains
-        parts = {"machine": machine, "autoencoder": autoencoder}
-        if not self.start(parts, recipe, settings):
+            settings |= given
+        self.burn_in = whole_number("burn_in", burn_in)
+        if not self.start({"machine": machine, "autoencoder": autoencoder}, preset, settings):
             return
         if image_shape is None:
             raise TypeError("`image_shape` must be (H, W, C) if a machine is given.")
-        binarize = "threshold" if binarize is UNSET else binarize
-        burn_in = 100 if burn_in is UNSET else burn_in
-        persistent_chains = 100 if persistent_chains is UNSET else persistent_chains
         if not isinstance(self.machine, RestrictedBoltzmannMachine):
             raise ValueError(
                 f"`machine` must be a RestrictedBoltzmannMachine. Received: machine={machine!r}"
             )
         self.image_shape = tuple(image_shape)
-        self.binarize = binarization(binarize, self.machine)
+        self.binarize = binarization(given.get("binarize", "threshold"), self.machine)
+        chains = given.get("persistent_chains", 100)
+        self.persistent_chains = whole_number("persistent_chains", chains)
+        self.assemble()
+
+    def train_parts(self, run):
+        """Train the parts in turn; the run skips a finished part and resumes an interrupted one.
+
+        1. If the visible neurons are features, an autoencoder learns to reproduce images, and its
+           feature maps are kept.
+        2. The machine learns the distribution of the visible neurons v by contrastive divergence
+           with persistent chains.
+        3. The chains reach equilibrium, and the model of all parts is written for Keras and as a
+           SavedModel.
+        """
+        if run.settings.has_features:
+            run.part("autoencoder", train_autoencoder)
+            run.part("features", compute_features)
+        run.part("rbm", lambda run: train_machine(run, self._with_machine))
+        run.part("export", lambda run: export_images(run, self.from_parts(run)))
+
+    @classmethod
+    def from_parts(cls, run):
+        trained, settings = load_model(run, "rbm"), run.settings
+        model = cls._with_machine(run, trained.machine)
+        chains = settings.rbm.persistent_chains
+        states = compiled(lambda: trained.fantasies(chains, SETTLED, settings.seed))()
+        model.chain_states.assign(states)
+        return model
+
+    @classmethod
+    def _with_machine(cls, run, machine):
+        """Return the model of a run and a machine, with persistent chains of zeros."""
+        settings, autoencoder = run.settings, None
+        if settings.has_features:
+            autoencoder = as_float32(load_model(run, "autoencoder"))
+        how = settings.rbm.binarization, autoencoder, settings.rbm.persistent_chains
+        model = cls(machine, run.data.image_shape, *how, name="product")
+        model.settings = settings
+        model.build()
+        return model
+
+    @classmethod
+    def outline(cls, settings, image_shape):
+        shapes, parameters = {"image": tuple(image_shape)}, {}
+        neurons, hidden = math.prod(image_shape), settings.rbm.hidden
+        if settings.has_features:
+            autoencoder = build_autoencoder(settings, image_shape)
+            shapes["feature map"] = autoencoder.feature_shape
+            parameters["autoencoder"] = autoencoder.count_params()
+            neurons = math.prod(autoencoder.feature_shape)
+        shapes |= {"visible neurons": (neurons,), "hidden neurons": (hidden,)}
+        return shapes, {**parameters, "rbm": neurons * hidden + neurons + hidden}
+
+    @staticmethod
+    def verdict(metrics):
+        error = metrics.get("rbm", {}).get("held_out_relative_error")
+        return error_verdict(error, "Reconstructions")
+
+    def adopt(self, trained):
+        for name in self._VALUES:
+            setattr(self, name, getattr(trained, name))
+        super().adopt(trained)
+
+    def assemble(self):
         self.capsules, self.dim = 1, self.machine.units
-        self.persistent_chains = whole_number("persistent_chains", persistent_chains)
-        self.burn_in = whole_number("burn_in", burn_in)
 
     @property
     def upper_bounds(self):
@@ -335,12 +472,6 @@ class ImageBoltzmannMachine(StagedModel, LikelihoodModel, GenerativeModel, keras
         return self.machine.harmonium("float64")
 
     def get_config(self):
-        if not self.is_fitted:
-            return super().get_config()
-        return {
-            **super().get_config(),
-            "image_shape": self.image_shape,
-            "binarize": self.binarize,
-            "persistent_chains": self.persistent_chains,
-            "burn_in": self.burn_in,
-        }
+        values = self._VALUES if self.is_fitted else ()
+        config = {name: getattr(self, name) for name in ("burn_in", *values)}
+        return {**super().get_config(), **config}

@@ -1,5 +1,6 @@
-"""Mixin for layers of binary hidden units: biases, offsets and standard deviations."""
+"""Layer of a restricted Boltzmann machine, and the neurons of other layers with its energy."""
 
+import functools
 from typing import Any
 
 import keras
@@ -7,7 +8,6 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe._types import Identifier, Tensor
-from keras_capsule_poe.core.divergence import contrastive_divergence
 from keras_capsule_poe.core.harmonium import (
     CentredUnits,
     Harmonium,
@@ -33,25 +33,18 @@ class Neurons:
     def add_neurons(self, hidden_shape, visible_shape, hidden_bias="zeros"):
         """Add the bias weights, and offsets and log-variances if they are used."""
         # No autocast: energies are summed in float32 at least.
-        options = {"dtype": self.variable_dtype, "autocast": False}
-        self.hidden_bias = self.add_weight(hidden_shape, hidden_bias, name="hidden_bias", **options)
-        self.visible_bias = self.add_weight(visible_shape, "zeros", name="visible_bias", **options)
+        add = functools.partial(self.add_weight, dtype=self.variable_dtype, autocast=False)
+        self.hidden_bias = add(hidden_shape, hidden_bias, name="hidden_bias")
+        self.visible_bias = add(visible_shape, "zeros", name="visible_bias")
         self.hidden_offset = self.visible_offset = self.log_variance = None
         if self.centering:
             half = keras.initializers.Constant(0.5)
             middle = "zeros" if self.visible == "gaussian" else half
-            options["trainable"] = False
-            self.hidden_offset = self.add_weight(
-                hidden_shape, half, name="hidden_offset", **options
-            )
-            self.visible_offset = self.add_weight(
-                visible_shape, middle, name="visible_offset", **options
-            )
+            self.hidden_offset = add(hidden_shape, half, trainable=False, name="hidden_offset")
+            self.visible_offset = add(visible_shape, middle, trainable=False, name="visible_offset")
         if self.visible == "gaussian":
-            options["trainable"] = self.learn_variance
-            self.log_variance = self.add_weight(
-                visible_shape, "zeros", name="log_variance", **options
-            )
+            learned = self.learn_variance
+            self.log_variance = add(visible_shape, "zeros", trainable=learned, name="log_variance")
 
     def adapt(self, data):
         """Fit the visible biases, the offset mu and s^2 to data v (N, ...), assuming W = 0."""
@@ -223,12 +216,6 @@ class RestrictedBoltzmannMachine(Neurons, keras.layers.Layer):
         mean, error = log_likelihood(self.harmonium(), self.sent(v), log_z)
         return mean - float(self.log_scale()), error
 
-    def hidden_free_energy(self, h):
-        """Return the free energy F(h) (B,) of hidden units h (B, E) with v summed out, in nats."""
-        h = ops.cast(h, self.variable_dtype)
-        h = h if self.hidden_offset is None else h - self.hidden_offset
-        return self.harmonium().transposed().free_energy(h)
-
     def decode(self, h: Tensor) -> Tensor:
         """Return the mean of v (B, D) given real numbers h (B, E) as hidden units."""
         y = h if self.hidden_offset is None else h - self.hidden_offset
@@ -252,23 +239,6 @@ class RestrictedBoltzmannMachine(Neurons, keras.layers.Layer):
         """
         x, y = gibbs_chain(self.harmonium(), self.sent(v), steps, seed)
         return self.received(x), y if self.hidden_offset is None else y + self.hidden_offset
-
-    def contrastive_divergence(self, v, coefficients=None, **options):
-        """Return the `functions.Divergence` of data v (B, D).
-
-        The options are those of `functions.contrastive_divergence`. Persistent chains are in the
-        coordinates of `sent`, as its `reconstruction` returns them. An RBM has no `coefficients`.
-        """
-        machine = self.harmonium()
-        return contrastive_divergence(
-            machine.maps,
-            self.sent(v),
-            hidden=machine.hidden,
-            visible=machine.visible,
-            hidden_bias=machine.hidden_bias,
-            visible_bias=machine.visible_bias,
-            **options,
-        )
 
     def log_variance_gradient(self, v):
         """Return the gradient (D,) of the mean log p(v) with respect to log s^2."""

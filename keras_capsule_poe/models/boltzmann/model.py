@@ -1,6 +1,5 @@
 """Training of an RBM by CD, persistent CD or parallel tempering."""
 
-import functools
 from typing import Any
 
 import keras
@@ -8,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe._types import Seed, Serializable, Tensor
+from keras_capsule_poe.core.divergence import contrastive_divergence
 from keras_capsule_poe.core.harmonium import gibbs_chain, gibbs_step
 from keras_capsule_poe.core.mcmc import replica_exchange
 from keras_capsule_poe.core.numerics import one_of, real_number, share, whole_number
@@ -15,10 +15,9 @@ from keras_capsule_poe.core.randomness import StatelessSeed, streams
 from keras_capsule_poe.core.sharding import draw_rows
 from keras_capsule_poe.former_names import with_former_names
 from keras_capsule_poe.metrics import mean_error
-from keras_capsule_poe.models.base import inputs as given
-from keras_capsule_poe.models.base.contrastive import ContrastiveModel
+from keras_capsule_poe.models.base.contrastive import ContrastiveModel, replicas_in_sync
+from keras_capsule_poe.models.base.inputs import FINITE, PIXELS
 from keras_capsule_poe.models.base.protocols import build_once, deserialized
-from keras_capsule_poe.models.base.replicas import replicas_in_sync
 from keras_capsule_poe.models.boltzmann.layers import RestrictedBoltzmannMachine, binarization
 
 
@@ -103,9 +102,8 @@ class HarmoniumModel(ContrastiveModel):
         self.algorithm = one_of("algorithm", algorithm, self.ALGORITHMS)
         self.cd_steps = whole_number("cd_steps", cd_steps)
         self.persistent_chains = whole_number("persistent_chains", persistent_chains)
-        self.chains_initializer = one_of(
-            "chains_initializer", chains_initializer, ("data", "noise")
-        )
+        starts = ("data", "noise")
+        self.chains_initializer = one_of("chains_initializer", chains_initializer, starts)
         self.temperatures = whole_number("temperatures", temperatures, least=2)
         self.binarize = binarization(binarize, machine)
         self.weight_decay = real_number("weight_decay", weight_decay)
@@ -122,17 +120,18 @@ class HarmoniumModel(ContrastiveModel):
         build_once(self.machine, input_shape)
         if self.algorithm in ("pcd", "pt"):
             levels = self.temperatures if self.algorithm == "pt" else 1
-            options = {"trainable": False, "dtype": self.variable_dtype, "autocast": False}
-            # Uncentred, so that they do not change when the offset moves.
+            options = {"trainable": False, "autocast": False}
             shape = (levels, self.persistent_chains, *input_shape[1:])
-            self.chain_states = self.add_weight(shape, "zeros", name="particles", **options)
-            options["dtype"] = "int32"
-            self.age = self.add_weight((), "zeros", name="age", **options)
+            # Uncentred, so that they do not change when the offset moves.
+            self.chain_states = self.add_weight(
+                shape, "zeros", dtype=self.variable_dtype, name="particles", **options
+            )
+            self.age = self.add_weight((), "zeros", dtype="int32", name="age", **options)
         self.built = True
 
     @property
     def bounds(self):
-        return given.FINITE if self.machine.visible == "gaussian" else given.PIXELS
+        return FINITE if self.machine.visible == "gaussian" else PIXELS
 
     def call(self, inputs):
         return self.machine(inputs)
@@ -168,13 +167,20 @@ class HarmoniumModel(ContrastiveModel):
         v, _ = self.images_of(data)
         seeds = streams(StatelessSeed(self.seed, self.optimizer.iterations), 5)
         chains, hotter = self._chains(self._binarized(v, seeds[0]), seeds[1:4])
-        step = functools.partial(self._step, seeds=seeds, chains=chains)
-        means, same = self.over_replicas(step, v)
+        means, same = self.over_replicas(lambda v, _: self._means(v, seeds, chains), v)
         if self.algorithm != "cd":
             states = ops.concatenate([same["chains"][None], hotter])
             self.chain_states.assign(self._uncentred(states))
             self.age.assign_add(1)
         return self.update_weights(means, ops.shape(v)[0])
+
+    def testing_step(self, data):
+        v, _ = self.images_of(data)
+        v = self._binarized(v, StatelessSeed(self.seed))
+        machine, x = self.machine.harmonium_of(v), self.machine.sent(v)
+        return self._record(
+            self._error_and_energy(machine, x, machine.fields(x)), ops.shape(v)[0], None
+        )
 
     def _chains(self, v, seeds):
         """Return centred initial states, or None for the data, and those of hotter chains."""
@@ -228,18 +234,44 @@ class HarmoniumModel(ContrastiveModel):
         offset = self.machine.visible_offset
         return x if offset is None else x + sign * offset
 
-    def _step(self, v, _share, seeds, chains):
+    def _binarized(self, v, seed):
+        v = ops.cast(v, self.variable_dtype)
+        if self.binarize is None:
+            return v
+        bar = 0.5
+        if self.binarize == "stochastic":
+            bar = draw_rows(keras.random.uniform, tuple(ops.shape(v)), dtype=v.dtype, seed=seed)
+        return ops.cast(v > bar, v.dtype)
+
+    def _means(self, v, seeds, chains):
         """Return the means over images that an update needs, and the chains not tied to images."""
-        v = self._binarized(v, seeds[0])
-        machine = self.machine.harmonium_of(v)
+        rbm, v = self.machine, self._binarized(v, seeds[0])
+        machine, x = rbm.harmonium_of(v), rbm.sent(v)
         # Latent parents are sampled again in each step of a chain.
-        c = None if self.machine.routing == "latent" else machine.coefficients
-        options = {"cd_steps": self.cd_steps, "seed": seeds[4], "chains": chains}
-        divergence = self.machine.contrastive_divergence(v, c, **options)
-        x, y = self.machine.sent(v), machine.hidden.mean(divergence.z)
-        means = self._figures(machine, x, divergence.z)
-        means["ascents"] = self._ascents(divergence, v)
-        if self.machine.centering:
+        is_latent = rbm.routing == "latent"
+        divergence = contrastive_divergence(
+            machine.maps,
+            x,
+            None if is_latent else machine.coefficients,
+            rbm.latent_router() if is_latent else None,
+            machine.hidden,
+            machine.visible,
+            self.cd_steps,
+            seeds[4],
+            chains,
+            machine.hidden_bias,
+            machine.visible_bias,
+        )
+        y = machine.hidden.mean(divergence.z)
+        means = self._error_and_energy(machine, x, divergence.z)
+        means["ascents"] = [
+            divergence.gradient - self.weight_decay * rbm.kernel,
+            divergence.hidden_bias,
+            divergence.visible_bias,
+        ]
+        if self._learns_variance:
+            means["ascents"].append(rbm.log_variance_gradient(v))
+        if rbm.centering:
             means["sides"] = ops.mean(x, axis=0), ops.mean(y, axis=0)
         means |= self.statistics(machine, y)
         return means, {} if self.algorithm == "cd" else {"chains": divergence.reconstruction}
@@ -260,21 +292,6 @@ class HarmoniumModel(ContrastiveModel):
             rbm.move_offsets(*moves, means.get("coefficients"))
         return self._record(means, images, update)
 
-    def testing_step(self, data):
-        v, _ = self.images_of(data)
-        v = self._binarized(v, StatelessSeed(self.seed))
-        machine, x = self.machine.harmonium_of(v), self.machine.sent(v)
-        return self._record(self._figures(machine, x, machine.fields(x)), ops.shape(v)[0], None)
-
-    def _binarized(self, v, seed):
-        v = ops.cast(v, self.variable_dtype)
-        if self.binarize is None:
-            return v
-        bar = 0.5
-        if self.binarize == "stochastic":
-            bar = draw_rows(keras.random.uniform, tuple(ops.shape(v)), dtype=v.dtype, seed=seed)
-        return ops.cast(v > bar, v.dtype)
-
     @property
     def _learned(self):
         rbm = self.machine
@@ -285,16 +302,7 @@ class HarmoniumModel(ContrastiveModel):
     def _learns_variance(self):
         return self.machine.visible == "gaussian" and self.machine.learn_variance
 
-    def _ascents(self, divergence, v):
-        rbm = self.machine
-        ascents = [
-            divergence.gradient - self.weight_decay * rbm.kernel,
-            divergence.hidden_bias,
-            divergence.visible_bias,
-        ]
-        return [*ascents, rbm.log_variance_gradient(v)] if self._learns_variance else ascents
-
-    def _figures(self, machine, x, z):
+    def _error_and_energy(self, machine, x, z):
         """Return means of the mean-field reconstruction error and of the free energy."""
         reconstruction, _ = gibbs_step(machine, x, seed=None, fields=z)
         error = mean_error(self._uncentred(reconstruction), self._uncentred(x))
@@ -307,15 +315,8 @@ class HarmoniumModel(ContrastiveModel):
         return self.results(update)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "machine": keras.saving.serialize_keras_object(self.machine),
-            "algorithm": self.algorithm,
-            "cd_steps": self.cd_steps,
-            "persistent_chains": self.persistent_chains,
-            "chains_initializer": self.chains_initializer,
-            "temperatures": self.temperatures,
-            "binarize": self.binarize,
-            "weight_decay": self.weight_decay,
-            "offset_rate": self.offset_rate,
-        }
+        names = ("algorithm", "cd_steps", "persistent_chains", "chains_initializer")
+        names += ("temperatures", "binarize", "weight_decay", "offset_rate")
+        own = {name: getattr(self, name) for name in names}
+        machine = keras.saving.serialize_keras_object(self.machine)
+        return {**super().get_config(), "machine": machine, **own}
