@@ -1,7 +1,7 @@
 """RBM 784-500 on stochastically binarised MNIST: test log-likelihood by annealing, and seconds.
 
 Persistent contrastive divergence of the centred machine, its rate falling along a line, through
-`families.rbm` as `capspoe train --model rbm` has it; then log Z by 100 chains of 14,500
+the settings as `capspoe train --model rbm` has it; then log Z by 100 chains of 14,500
 temperatures from both sides. Rates are chosen on the last 10,000 training images, which
 --held-out trains without and scores instead of the test images.
 
@@ -24,7 +24,7 @@ import keras
 from keras_capsule_poe import ImageBoltzmannMachine, registry
 from keras_capsule_poe.data import ImageData, ImageSet, load_images
 from keras_capsule_poe.evaluation.likelihood import likelihood
-from keras_capsule_poe.models.boltzmann import training as build
+from keras_capsule_poe.models.boltzmann.images import build_machine
 
 # Minutes of training, and the nats that test images should have after them.
 BARS = {5.0: -95.0, 20.0: -90.0}
@@ -77,12 +77,11 @@ class Timed(keras.callbacks.Callback):
 
 def trained(args, minutes, rate, data):
     """A machine that was trained for so many minutes, as a whole model, and a row of figures."""
-    config = registry.settings("rbm", "pixels", seed=args.seed)
-    for name in ("hidden", "chains", "batch_size", "cd_steps"):
-        config.set(f"rbm.{name}", getattr(args, name))
+    names = ("hidden", "chains", "batch_size", "cd_steps", "seed")
+    settings = registry.settings("rbm", **{name: getattr(args, name) for name in names})
     keras.utils.set_random_seed(args.seed)
     v = data.train.images.reshape(len(data.train), -1).astype("float32") / 255
-    model = build.build_model(config, v.shape[1])
+    model = build_machine(settings, v.shape[1])
     model.adapt(v[:20_000])
     optimizer = keras.optimizers.SGD(rate, momentum=args.momentum)
     # Many steps a call: what comes between two of them takes as long as they do.
