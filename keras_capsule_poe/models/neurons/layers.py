@@ -1,4 +1,4 @@
-"""Product of expert units, grouped into capsules whose maps are weighted by routing."""
+"""Product of expert neurons in capsules, with routed maps, and its exact mixture."""
 
 from typing import Any
 
@@ -30,18 +30,18 @@ class NeuronPoE(Neurons, RoutingLayer):
     `y = h - lambda`. Gaussian units add `-|v/s|^2/2`, up to a constant. Given the coupling
     coefficients c, this is an RBM with the maps `c_ij W_ij`. The option `routing` defines c:
 
-    - `"held"`: per-image dynamic routing, constant along a Gibbs chain. Each image has its own
-      partition function, so v has no likelihood.
-    - `"fixed"`: averaged, `mean_coefficients` for all images. An exact Boltzmann machine.
+    - `"per_image"`: dynamic routing of each image, constant along a Gibbs chain. Each image has
+      its own partition function, so v has no likelihood.
+    - `"averaged"`: `mean_coefficients` for all images. An exact Boltzmann machine.
     - `"latent"`: each visible capsule has one latent parent c_i. Exact in (v, h, c). Mean field
-      is dynamic routing, see `functions.LatentRouter`, which uses
-      `routing_iterations` and `coefficient_sum`.
+      is dynamic routing, see `functions.LatentRouter`, which uses `routing_iterations` and
+      `coefficient_sum`.
 
     Args:
         capsules: int, J.
         dim: int, E, binary units of a capsule.
         visible: `"gaussian"`, `"bernoulli"` for v in `{0, 1}`, or `"unit"` for v in `[0, 1]`.
-        routing: `"held"`, `"fixed"` or `"latent"`.
+        routing: `"per_image"`, `"averaged"` or `"latent"`.
         centering: bool, use the offsets mu and lambda. Otherwise they are zero.
         learn_variance: bool, train s^2 of Gaussian units.
         kernel_initializer, bias_initializer: For W and a.
@@ -68,17 +68,17 @@ class NeuronPoE(Neurons, RoutingLayer):
         [Hauser, 2019](https://arxiv.org/abs/1907.11639), products of expert neurons.
     """
 
-    READINGS: tuple[str, ...] = ("held", "fixed", "latent")
+    READINGS: tuple[str, ...] = ("per_image", "averaged", "latent")
 
     def __init__(
         self,
         capsules: int,
         dim: int,
         visible: str = "gaussian",
-        routing: str = "held",
+        *,
+        routing: str = "per_image",
         centering: bool = True,
         learn_variance: bool = False,
-        *,
         routing_iterations: int = 4,
         kernel_initializer: Identifier = None,
         bias_initializer: Identifier = "zeros",
@@ -126,7 +126,7 @@ class NeuronPoE(Neurons, RoutingLayer):
         return Harmonium(self.maps(), *self.neuron_units(), self.hidden_bias, self.visible_bias, c)
 
     def harmonium_of(self, v):
-        return self.harmonium(None if self.routing == "fixed" else self.route(v).coefficients)
+        return self.harmonium(None if self.routing == "averaged" else self.route(v).coefficients)
 
     def coefficients_of_winner(self, winner):
         """Return typical coefficients ([N,] I, J) of images whose longest capsule is `winner`.
@@ -136,7 +136,7 @@ class NeuronPoE(Neurons, RoutingLayer):
         if self.routing in ("latent", "mixture"):
             child = ops.one_hot(winner, self.capsules, dtype=self.variable_dtype)[..., None, :]
             return self.coefficient_scale * ops.repeat(child, self.kernel.shape[0], axis=-2)
-        case = 0 * winner if self.routing == "fixed" else 1 + winner
+        case = 0 * winner if self.routing == "averaged" else 1 + winner
         return ops.take(self.mean_coefficients, case, axis=0)
 
     def capsule_machine(self, capsule):
@@ -155,7 +155,7 @@ class NeuronPoE(Neurons, RoutingLayer):
         `z_j = sum_i c_ij W_ij x_i` excludes the bias. `coefficients="uniform"` disables routing.
         """
         x = self.sent(inputs)
-        if self.routing == "held" or coefficients is not None:
+        if self.routing == "per_image" or coefficients is not None:
             return super().route(x, coefficients)
         if self.routing == "latent":
             return self.latent_router().route(x)
@@ -190,7 +190,7 @@ class NeuronPoE(Neurons, RoutingLayer):
         `coefficients` (B, I, J) default to those of `route`. With latent parents the result is an
         upper bound.
         """
-        routed = self.routing != "fixed" and coefficients is None
+        routed = self.routing != "averaged" and coefficients is None
         c = self.route(v).coefficients if routed else coefficients
         return self.free_energy_of(self.harmonium(c), self.sent(v))
 
@@ -238,18 +238,18 @@ class NeuronPoE(Neurons, RoutingLayer):
                 coordinates of `sent`, as its `reconstruction` returns them.
 
         Raises:
-            ValueError: If `chains` are given and `routing` is not `"fixed"`.
+            ValueError: If `chains` are given and `routing` is not `"averaged"`.
         """
-        if options.get("chains") is not None and self.routing != "fixed":
+        if options.get("chains") is not None and self.routing != "averaged":
             raise ValueError(
                 "`chains` must be None where coefficients are of the image: they would be routed "
                 f"anew. Received: routing={self.routing!r}"
             )
         machine, routing = self.harmonium(), None
         if coefficients is None:
-            if self.routing == "held":
+            if self.routing == "per_image":
                 routing = Router(machine.maps, self.options, self.routing_bias, units=self.units)
-            elif self.routing == "fixed":
+            elif self.routing == "averaged":
                 coefficients = machine.coefficients
             else:
                 routing = self.latent_router()
