@@ -9,7 +9,7 @@ from keras import ops
 from keras_capsule_poe._types import Seed, Serializable, Tensor
 from keras_capsule_poe.core.boltzmann_mixture import fit_shares
 from keras_capsule_poe.core.numerics import compiled, length, share
-from keras_capsule_poe.core.randomness import draw_index, streams
+from keras_capsule_poe.core.randomness import streams
 from keras_capsule_poe.data import batches
 from keras_capsule_poe.data.mapping import RowView, chunks, map_batches, spread
 from keras_capsule_poe.former_names import with_former_names
@@ -136,10 +136,8 @@ class NeuronExperts(HarmoniumModel):
                 f"'latent' or 'mixture'. Received: routing={layer.routing!r}"
             )
         first, second, third = streams(seed, 3)
-        x = self._noise(layer.harmonium(), (n,), first)
-        parent = draw_index(ops.zeros((n, *layer.mean_coefficients.shape[1:])), second)
-        c = layer.coefficient_scale * ops.one_hot(parent, layer.capsules, dtype=x.dtype)
-        return layer.gibbs(layer.received(x), c, steps, third)[0]
+        v, c = layer.noise(n, first), layer.prior_coefficients(n, second)
+        return layer.gibbs(v, c, steps, third)[0]
 
     def statistics(self, machine, y):
         c = machine.coefficients
@@ -211,37 +209,30 @@ class NeuronMixtureExperts(NeuronExperts):
 
     def training_step(self, data):
         v, _ = self.images_of(data)
-        means, _ = self.over_replicas(lambda v, _: (self._likelihood_step(v), {}), v)
-        self._balance(means["usage"])
-        update = self.apply_ascent(zip(self._learned, means["ascents"]))
-        return self._record(means, ops.shape(v)[0], update)
-
-    def _likelihood_step(self, v):
-        """Return batch means of the log-likelihood gradient and of the metrics."""
-        layer = self.machine
-        found, posterior = layer.likelihood_gradient(v)
-        ascents = [found.kernel - self.weight_decay * layer.kernel]
-        return {
-            **self._likelihood(posterior, v),
-            "usage": self._usage(posterior),
-            "ascents": [*ascents, found.hidden_bias, found.visible_bias],
-        }
+        means, _ = self.over_replicas(lambda v, _: (self._means_of(v), {}), v)
+        return self.update_weights(means, ops.shape(v)[0])
 
     def testing_step(self, data):
         v, _ = self.images_of(data)
-        posterior = self.machine.posterior(v)
-        means = self._likelihood(posterior, v)
-        self.rarest_usage.update_state(self._usage(posterior))
+        means = self._figures(v, self.machine.posterior(v))
+        self.rarest_usage.update_state(means["usage"])
         return self._record(means, ops.shape(v)[0], None)
 
-    def _usage(self, posterior):
-        return self.machine.capsules * ops.mean(posterior.parent, axis=0)
+    def _means_of(self, v):
+        """Return batch means of the log-likelihood gradient and of the metrics."""
+        found, posterior = self.machine.likelihood_gradient(v)
+        kernel = found.kernel - self.weight_decay * self.machine.kernel
+        ascents = [kernel, found.hidden_bias, found.visible_bias]
+        return {**self._figures(v, posterior), "ascents": ascents}
 
-    def _likelihood(self, posterior, v):
-        """Return batch means of the mean-field reconstruction error and of -log P(v)."""
+    def _figures(self, v, posterior):
+        """Return batch means of the usage, the mean-field reconstruction error and -log P(v)."""
         v = ops.cast(v, self.variable_dtype)
-        error = mean_error(self.machine.decode_neurons(posterior.neurons), v)
-        return {"error": error, "free_energy": -ops.mean(posterior.log_density)}
+        return {
+            "usage": self.machine.capsules * ops.mean(posterior.parent, axis=0),
+            "error": mean_error(self.machine.decode_neurons(posterior.neurons), v),
+            "free_energy": -ops.mean(posterior.log_density),
+        }
 
 
 def build_experts(settings, primary_capsules):
@@ -269,8 +260,9 @@ def build_experts(settings, primary_capsules):
     return model
 
 
-def start_maps(layer, initializer, x_of, images, seed):
+def start_maps(layer, settings, x_of, images):
     """Initialize the maps of a built layer from primary capsules `x_of(rows)` (N, I, D)."""
+    initializer, seed = settings.experts.initializer, settings.seed
     if initializer != "clusters" or not isinstance(layer, NeuronMixture):
         initialize_maps(layer, initializer, x_of, images, seed, IMAGE_LENGTH)
     elif images > layer.capsules:
@@ -282,17 +274,11 @@ def start_maps(layer, initializer, x_of, images, seed):
 def train_experts(run):
     """Train the expert neurons, then record their states on the training images."""
     settings = run.settings.experts
-    features = _features(run)
+    features = Features(run, lambda primary: primary.to_capsules)
     primary, train = features.primary, features.train
     model = build_experts(run.settings, primary.capsules)
     layer, images = model.machine, load_model(run, "autoencoder")
-    start_maps(
-        layer,
-        settings.initializer,
-        lambda rows: features.of(train[rows]),
-        len(train),
-        run.settings.seed,
-    )
+    start_maps(layer, run.settings, lambda rows: features.of(train[rows]), len(train))
     model.compile(sgd(settings, len(train)), jit_compile=False)
     new = features.held_out
     seen, held_out = features.of(train[: len(new)]), features.of(new)
@@ -320,10 +306,6 @@ def train_experts(run):
     won = [round(float(fraction), 4) for fraction in found["shares"]]
     wrong = worse_than_mean(held_out, last["held_out_relative_error"])
     return {**last, "won": won, **warn(run, "experts", wrong)}
-
-
-def _features(run):
-    return Features(run, lambda primary: primary.to_capsules)
 
 
 def settle_shares(layer, visible_of, maps):
@@ -408,8 +390,8 @@ def build_top(settings):
 
 def train_top(run):
     """Train the second layer on p(h | v) of the training images."""
-    settings, features = run.settings.top, _features(run)
-    below = load_model(run, "experts")
+    settings, below = run.settings.top, load_model(run, "experts")
+    features = Features(run, lambda primary: primary.to_capsules)
 
     def neurons(maps):
         return below(features.to_capsules(maps))

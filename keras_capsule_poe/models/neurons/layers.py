@@ -13,8 +13,8 @@ from keras_capsule_poe.core.divergence import contrastive_divergence, latent_cha
 from keras_capsule_poe.core.harmonium import Harmonium, flattened, gibbs_chain, one_capsule
 from keras_capsule_poe.core.latent_routing import LatentRouter, latent_free_energy
 from keras_capsule_poe.core.numerics import one_of
-from keras_capsule_poe.core.randomness import streams
-from keras_capsule_poe.core.routing import Router, Routing
+from keras_capsule_poe.core.randomness import draw_index, streams
+from keras_capsule_poe.core.routing import Routing
 from keras_capsule_poe.core.units import BinaryUnits
 from keras_capsule_poe.former_names import with_former_names
 from keras_capsule_poe.layers.routing_layer import RoutingLayer
@@ -125,8 +125,11 @@ class NeuronPoE(Neurons, RoutingLayer):
         c = self.mean_coefficients[0] if coefficients is None else coefficients
         return Harmonium(self.maps(), *self.neuron_units(), self.hidden_bias, self.visible_bias, c)
 
-    def harmonium_of(self, v):
-        return self.harmonium(None if self.routing == "averaged" else self.route(v).coefficients)
+    def harmonium_of(self, v, coefficients=None):
+        """Return the `functions.Harmonium` of images v, with given coefficients or its routing."""
+        if coefficients is None and self.routing != "averaged":
+            coefficients = self.route(v).coefficients
+        return self.harmonium(coefficients)
 
     def coefficients_of_winner(self, winner):
         """Return typical coefficients ([N,] I, J) of images whose longest capsule is `winner`.
@@ -190,9 +193,7 @@ class NeuronPoE(Neurons, RoutingLayer):
         `coefficients` (B, I, J) default to those of `route`. With latent parents the result is an
         upper bound.
         """
-        routed = self.routing != "averaged" and coefficients is None
-        c = self.route(v).coefficients if routed else coefficients
-        return self.free_energy_of(self.harmonium(c), self.sent(v))
+        return self.free_energy_of(self.harmonium_of(v, coefficients), self.sent(v))
 
     def free_energy_of(self, machine, x, fields=None):
         if self.routing == "latent":
@@ -201,8 +202,8 @@ class NeuronPoE(Neurons, RoutingLayer):
 
     def reconstruct(self, v: Tensor, coefficients: Tensor | None = None) -> Tensor:
         """Return the mean-field reconstruction (B, I, D) of v, with constant coefficients."""
-        c = self.route(v).coefficients if coefficients is None else coefficients
-        return self.received(gibbs_chain(self.harmonium(c), self.sent(v), 1, None)[0])
+        machine = self.harmonium_of(v, coefficients)
+        return self.received(gibbs_chain(machine, self.sent(v), 1, None)[0])
 
     def decode(self, y: Tensor, coefficients: Tensor) -> Tensor:
         """Return the mean of v (B, I, D) given y = h - lambda (B, J, E) and c (B, I, J)."""
@@ -245,25 +246,33 @@ class NeuronPoE(Neurons, RoutingLayer):
                 "`chains` must be None where coefficients are of the image: they would be routed "
                 f"anew. Received: routing={self.routing!r}"
             )
-        machine, routing = self.harmonium(), None
-        if coefficients is None:
-            if self.routing == "per_image":
-                routing = Router(machine.maps, self.options, self.routing_bias, units=self.units)
-            elif self.routing == "averaged":
-                coefficients = machine.coefficients
-            else:
-                routing = self.latent_router()
+        is_latent = self.routing == "latent" and coefficients is None
+        machine = self.harmonium() if is_latent else self.harmonium_of(v, coefficients)
         return contrastive_divergence(
             machine.maps,
             self.sent(v),
-            coefficients,
-            routing,
+            None if is_latent else machine.coefficients,
+            self.latent_router() if is_latent else None,
             machine.hidden,
             machine.visible,
             hidden_bias=machine.hidden_bias,
             visible_bias=machine.visible_bias,
             **options,
         )
+
+    def noise(self, n, seed):
+        """Sample v (n, I, D) of the model with W = 0."""
+        bias = self.visible_bias
+        fields = ops.broadcast_to(bias, (n, *bias.shape))
+        return self.received(self.neuron_units()[1].sample(fields, seed))
+
+    def prior_coefficients(self, n, seed):
+        """Return coefficients (n, I, J) without images: averaged, or those of sampled parents."""
+        c = ops.broadcast_to(self.mean_coefficients[0], (n, *self.mean_coefficients.shape[1:]))
+        if self.routing != "latent":
+            return c
+        parent = draw_index(ops.zeros_like(c), seed)
+        return self.coefficient_scale * ops.one_hot(parent, self.capsules, dtype=c.dtype)
 
     def move_offsets(self, visible, hidden, coefficients=None):
         """Add `visible` (I, D) to mu and `hidden` (J, E) to lambda; keep the model of c (I, J)."""
@@ -329,23 +338,9 @@ class NeuronMixture(NeuronPoE):
 
     READINGS = ("mixture",)
 
-    def __init__(
-        self,
-        capsules: int,
-        dim: int,
-        routing: str = "mixture",
-        centering: bool = False,
-        use_routing_bias: bool = True,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(
-            capsules,
-            dim,
-            routing=routing,
-            centering=centering,
-            use_routing_bias=use_routing_bias,
-            **kwargs,
-        )
+    def __init__(self, capsules: int, dim: int, **kwargs: Any) -> None:
+        defaults = {"routing": "mixture", "centering": False, "use_routing_bias": True}
+        super().__init__(capsules, dim, **{**defaults, **kwargs})
         needed = {"visible": "gaussian", "centering": False, "learn_variance": False}
         for name, value in needed.items():
             if getattr(self, name) != value:
@@ -449,6 +444,10 @@ class NeuronMixture(NeuronPoE):
         if coefficients is not None:
             return super().reconstruct(v, coefficients)
         return self.decode_neurons(self.posterior(v).neurons)
+
+    def prior_coefficients(self, n, seed):
+        parent = draw_index(ops.broadcast_to(self.routing_bias, (n, self.capsules)), seed)
+        return self.coefficients_of_winner(parent)
 
     def draw(self, n, seed):
         """Draw n exact samples: v (n, I, D), h (n, J, E) and the parents (n,)."""

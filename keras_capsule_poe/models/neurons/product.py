@@ -41,7 +41,7 @@ from keras_capsule_poe.models.base.protocols import (
     build_once,
 )
 from keras_capsule_poe.models.boltzmann.images import BLOCK, HarmoniumDensity, free_energies
-from keras_capsule_poe.models.neurons.experts import build_experts, train_experts, train_top
+from keras_capsule_poe.models.neurons.experts import train_experts, train_top
 from keras_capsule_poe.models.neurons.settings import NeuronSettings
 
 # Number of images that estimate the means of independent neurons.
@@ -59,7 +59,8 @@ class NeuronDensity(HarmoniumDensity):
 
     def __init__(self, model, images, seed=0):
         self._model, self._seed = model, seed
-        self.about = _about(model)
+        size = math.prod(model.layer.visible_bias.shape)
+        self.about = f"primary capsules, {size} real numbers, a density"
         visible = compiled(lambda x: model.visible(ops.cast(x, "float32")))
         self._v = map_batches(visible, images[:_FITTED], BLOCK).astype("float32")
         self._base = model.layer.independent(self._v)[0].reshape(-1).astype("float32")
@@ -84,9 +85,6 @@ class NeuronDensity(HarmoniumDensity):
 class MixtureDensity(NeuronDensity):
     """Exact density of the visible neurons of a `NeuronMixture`."""
 
-    def __init__(self, model):
-        self._model, self.about = model, _about(model)
-
     def exact(self):
         """Return zero: the density is normalized."""
         return 0.0
@@ -94,11 +92,6 @@ class MixtureDensity(NeuronDensity):
     def bracket(self, temperatures, chains, seed):
         """Return None: log Z is exact and needs no annealing."""
         return None
-
-
-def _about(model):
-    size = math.prod(model.layer.visible_bias.shape)
-    return f"primary capsules, {size} real numbers, a density"
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -223,16 +216,19 @@ class ProductOfExpertNeurons(
     def outline(cls, settings, image_shape):
         autoencoder = build_autoencoder(settings, image_shape)
         primary = build_primary(settings, autoencoder.feature_shape)
-        layer = build_experts(settings, primary.capsules).machine
+        experts = settings.experts
+        visible = primary.capsules, primary.dim
+        hidden = experts.capsules, experts.dim
         shapes = {
             "image": tuple(image_shape),
             "feature map": autoencoder.feature_shape,
-            "primary capsules": (primary.capsules, primary.dim),
-            "expert neurons": (layer.capsules, layer.dim),
+            "primary capsules": visible,
+            "expert neurons": hidden,
         }
+        below, above = math.prod(visible), math.prod(hidden)
         parameters = {
             "autoencoder": autoencoder.count_params(),
-            "experts": sum(math.prod(weight.shape) for weight in layer.trainable_weights),
+            "experts": below * above + below + above,
         }
         return shapes, parameters
 
@@ -278,17 +274,12 @@ class ProductOfExpertNeurons(
         build_once(self.experts, (None, self.primary.capsules, self.primary.dim))
         if self.top is not None:
             build_once(self.top, (None, self.capsules, self.dim))
+        constant, states = keras.initializers.Constant, self.settings.experts.posterior_states
         self.visited = self.add_weight(
-            shape=(self.capsules, self.settings.experts.posterior_states, self.dim),
-            initializer=keras.initializers.Constant(0.5),
-            trainable=False,
-            name="visited",
+            (self.capsules, states, self.dim), constant(0.5), trainable=False, name="visited"
         )
         self.shares = self.add_weight(
-            shape=(self.capsules,),
-            initializer=keras.initializers.Constant(1 / self.capsules),
-            trainable=False,
-            name="shares",
+            (self.capsules,), constant(1 / self.capsules), trainable=False, name="shares"
         )
 
     def code(self, images, coefficients=None):
@@ -382,14 +373,8 @@ class ProductOfExpertNeurons(
         first, second, third = streams(seed, 3)
         logits = ops.log(ops.maximum(self.shares, 1e-30))
         winner = draw_index(ops.broadcast_to(logits, (n, self.capsules)), first)
-        c, v = self.layer.coefficients_of_winner(winner), self.noise(n, second)
+        c, v = self.layer.coefficients_of_winner(winner), self.layer.noise(n, second)
         return self.layer.gibbs(v, c, self.settings.experts.joint_steps, third)[1]
-
-    def noise(self, n, seed):
-        """Sample visible neurons (N, I, D) from the model with W = 0."""
-        layer, bias = self.layer, self.layer.visible_bias
-        visible = layer.neuron_units()[1]
-        return layer.received(visible.sample(ops.broadcast_to(bias, (n, *bias.shape)), seed))
 
     def visible(self, images):
         """Return the visible neurons (B, I, D) of images (B, H, W, C)."""
@@ -409,16 +394,8 @@ class ProductOfExpertNeurons(
     def visible_noise(self, n, seed):
         """Sample states (N, I, D + J) from the model with W = 0 and average routing."""
         first, second = streams(StatelessSeed(seed), 2)
-        layer = self.layer
-        c = layer.mean_coefficients[0]
-        c = ops.broadcast_to(c, (n, *c.shape))
-        if layer.routing == "latent":
-            parent = draw_index(ops.zeros_like(c), second)
-            c = layer.coefficient_scale * ops.one_hot(parent, self.capsules, dtype=c.dtype)
-        elif layer.routing == "mixture":
-            parent = draw_index(ops.broadcast_to(layer.routing_bias, (n, self.capsules)), second)
-            c = layer.coefficients_of_winner(parent)
-        return ops.concatenate([self.noise(n, first), c], axis=-1)
+        v, c = self.layer.noise(n, first), self.layer.prior_coefficients(n, second)
+        return ops.concatenate([v, c], axis=-1)
 
     def chain_step(self, x, seed=None):
         """Return the next state (B, I, D + J): a Gibbs step with `seed`, else mean field."""
@@ -461,7 +438,7 @@ class ProductOfExpertNeurons(
         self.check_named(**named)
         routing = self.layer.routing
         if routing == "mixture":
-            return MixtureDensity(self)
+            return MixtureDensity(self, images, seed)
         if routing == "averaged":
             return NeuronDensity(self, images, seed)
         raise BadUse(
