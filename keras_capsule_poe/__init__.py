@@ -67,7 +67,6 @@ _HOMES = {
         "PrimaryMatrixCapsules",
     ),
     "models.matrix_capsules.model": ("MatrixCapsNet",),
-    "models.neurons.deep_belief": ("DeepBeliefNetwork",),
     "models.neurons.experts": (
         "NeuronExperts",
         "NeuronMixtureExperts",

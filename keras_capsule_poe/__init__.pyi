@@ -69,7 +69,6 @@ from keras_capsule_poe.models.matrix_capsules.layers import (
     PrimaryMatrixCapsules as PrimaryMatrixCapsules,
 )
 from keras_capsule_poe.models.matrix_capsules.model import MatrixCapsNet as MatrixCapsNet
-from keras_capsule_poe.models.neurons.deep_belief import DeepBeliefNetwork as DeepBeliefNetwork
 from keras_capsule_poe.models.neurons.experts import NeuronExperts as NeuronExperts
 from keras_capsule_poe.models.neurons.layers import (
     NeuronMixture as NeuronMixture,

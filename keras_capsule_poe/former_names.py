@@ -18,6 +18,13 @@ def counted_with_first(updates):
     return updates + 1
 
 
+_ROUTINGS = {"held": "per_image", "fixed": "averaged"}
+
+
+def _routing(value):
+    return _ROUTINGS.get(value, value) if isinstance(value, str) else value
+
+
 _FORM = {"implementation": ("implementation", _word)}
 _ROUTING = {
     "iterations": ("routing_iterations", counted_with_first),
@@ -44,6 +51,7 @@ FORMER = {
         "balance": ("load_balancing", None),
         "chain_steps": ("cd_steps", None),
     },
+    "NeuronPoE": {"routing": ("routing", _routing)},
     "HarmoniumModel": {
         "steps": ("cd_steps", None),
         "chains": ("persistent_chains", None),
@@ -51,7 +59,10 @@ FORMER = {
     },
     "NeuronExperts": {"balance": ("load_balancing", None)},
     "ImageBoltzmannMachine": {"particles": ("persistent_chains", None)},
-    "ProductOfExpertNeurons": {"remembered": ("posterior_states", None)},
+    "ProductOfExpertNeurons": {
+        "remembered": ("posterior_states", None),
+        "recipe": ("preset", None),
+    },
 }
 
 
@@ -172,6 +183,7 @@ SETTINGS = {
         "iterations": ("routing_iterations", counted_with_first),
         "remembered": "posterior_states",
         "hidden_start": "initial_hidden_bias",
+        "routing": ("routing", _routing),
     },
     "top": {**_TRAINED, **_CHAIN},
     "rbm": {**_TRAINED, **_CHAIN, "chains_start": "chains_initializer"},
@@ -238,6 +250,24 @@ REMOVED = {
     "rbm.initial_stddev": (0.01,),
     "rbm.min_learning_rate_fraction": (0.01,),
     "rbm.offset_rate": (0.01,),
+    "experts.algorithm": ("cd", "ml"),
+    "experts.centering": (False,),
+    "experts.image_length": (0.3,),
+    "experts.initial_hidden_bias": (-4.0,),
+    "experts.initial_stddev": (0.01,),
+    "experts.learn_variance": (False,),
+    "experts.min_learning_rate_fraction": (0.1,),
+    "experts.momentum": (0.9,),
+    "experts.offset_rate": (0.01,),
+    "experts.persistent_chains": (128,),
+    "experts.softmax_over": ("outputs",),
+    "top.algorithm": ("pcd",),
+    "top.cd_steps": (1,),
+    "top.initial_stddev": (0.01,),
+    "top.min_learning_rate_fraction": (0.05,),
+    "top.momentum": (0.5,),
+    "top.offset_rate": (0.01,),
+    "top.persistent_chains": (128,),
 }
 
 # Defaults of earlier versions, by model: a run that was begun with one goes on with it.

@@ -1,17 +1,50 @@
-"""Training of expert neurons on primary capsules: contrastive divergence, or exact gradients."""
+"""Expert neurons and the second layer over them: models, and how they are trained."""
 
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_capsule_poe._types import Seed, Serializable, Tensor
-from keras_capsule_poe.core.numerics import length, share
-from keras_capsule_poe.core.randomness import draw_index, streams
+from keras_capsule_poe.core.boltzmann_mixture import fit_shares
+from keras_capsule_poe.core.numerics import compiled, length, share
+from keras_capsule_poe.core.randomness import streams
+from keras_capsule_poe.data import batches
+from keras_capsule_poe.data.mapping import RowView, chunks, map_batches, spread
 from keras_capsule_poe.former_names import with_former_names
+from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.metrics import ExpertUsage, expert_usage, mean_error
+from keras_capsule_poe.models.base.features import (
+    SHOWN,
+    Features,
+    load_model,
+    save_arrays,
+    save_model,
+    save_rows,
+    sgd,
+)
+from keras_capsule_poe.models.base.initial_maps import clustered, initialize_maps
 from keras_capsule_poe.models.boltzmann.model import HarmoniumModel
 from keras_capsule_poe.models.neurons.layers import NeuronMixture, NeuronPoE
+from keras_capsule_poe.training.sanity import figures, warn, worse_than_mean
+
+# Settings that are arguments of the layer.
+_OF_LAYER = {
+    "capsules", "dim", "routing", "routing_iterations", "agreement_scale",
+    "activation_prior_weight", "coefficient_sum",
+}  # fmt: skip
+# With hidden biases far below zero, neurons stay off until their images turn them on.
+HIDDEN_BIAS = -4.0
+# Length of the images that maps start as.
+IMAGE_LENGTH = 0.3
+INITIAL_STDDEV = 0.01
+# Images at once: the coefficients of all images would take more memory than their features.
+_AT_ONCE = 512
+# Maximum numbers of images for the shares of a mixture, and for the biases of the second layer.
+SHARED, ADAPTED = 60_000, 20_000
+# Chains and last fraction of the learning rate of the second layer.
+TOP_CHAINS, TOP_LEAST_RATE = 128, 0.05
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -25,7 +58,7 @@ class NeuronExperts(HarmoniumModel):
             `l (1 - usage_j)` to the routing bias, where a balanced usage is one. Zero turns it
             off.
         **kwargs: `HarmoniumModel` arguments. Persistent chains and chains that start from noise
-            need `routing="fixed"`, because other routings depend on the image.
+            need `routing="averaged"`, because other routings depend on the image.
 
     Call arguments:
         inputs: Tensor (B, I, D), the visible neurons v.
@@ -57,7 +90,7 @@ class NeuronExperts(HarmoniumModel):
         super().__init__(machine, **kwargs)
         layer = self.machine
         is_of_data = self.algorithm == "cd" and self.chains_initializer == "data"
-        if layer.routing in ("held", "latent") and not is_of_data:
+        if layer.routing in ("per_image", "latent") and not is_of_data:
             raise ValueError(
                 "Chains must be of the data where coefficients are of the image. Received: "
                 f"routing={layer.routing!r}, algorithm={self.algorithm!r}, "
@@ -90,23 +123,21 @@ class NeuronExperts(HarmoniumModel):
             Tensor (n, I, D).
 
         Raises:
-            ValueError: If `routing="held"`, which needs an image.
+            ValueError: If `routing="per_image"`, which needs an image.
         """
         layer = self.machine
-        if layer.routing == "fixed":
+        if layer.routing == "averaged":
             return super().sample(n, steps, seed)
         if layer.routing == "mixture":
             return layer.draw(n, seed)[0]
         if layer.routing != "latent":
             raise ValueError(
-                "Without an image there is nothing to route by: `routing` must be 'fixed', "
+                "Without an image there is nothing to route by: `routing` must be 'averaged', "
                 f"'latent' or 'mixture'. Received: routing={layer.routing!r}"
             )
         first, second, third = streams(seed, 3)
-        x = self._noise(layer.harmonium(), (n,), first)
-        parent = draw_index(ops.zeros((n, *layer.mean_coefficients.shape[1:])), second)
-        c = layer.coefficient_scale * ops.one_hot(parent, layer.capsules, dtype=x.dtype)
-        return layer.gibbs(layer.received(x), c, steps, third)[0]
+        v, c = layer.noise(n, first), layer.prior_coefficients(n, second)
+        return layer.gibbs(v, c, steps, third)[0]
 
     def statistics(self, machine, y):
         c = machine.coefficients
@@ -178,34 +209,210 @@ class NeuronMixtureExperts(NeuronExperts):
 
     def training_step(self, data):
         v, _ = self.images_of(data)
-        means, _ = self.over_replicas(lambda v, _: (self._likelihood_step(v), {}), v)
-        self._balance(means["usage"])
-        update = self.apply_ascent(zip(self._learned, means["ascents"]))
-        return self._record(means, ops.shape(v)[0], update)
-
-    def _likelihood_step(self, v):
-        """Return batch means of the log-likelihood gradient and of the metrics."""
-        layer = self.machine
-        found, posterior = layer.likelihood_gradient(v)
-        ascents = [found.kernel - self.weight_decay * layer.kernel]
-        return {
-            **self._likelihood(posterior, v),
-            "usage": self._usage(posterior),
-            "ascents": [*ascents, found.hidden_bias, found.visible_bias],
-        }
+        means, _ = self.over_replicas(lambda v, _: (self._means_of(v), {}), v)
+        return self.update_weights(means, ops.shape(v)[0])
 
     def testing_step(self, data):
         v, _ = self.images_of(data)
-        posterior = self.machine.posterior(v)
-        means = self._likelihood(posterior, v)
-        self.rarest_usage.update_state(self._usage(posterior))
+        means = self._figures(v, self.machine.posterior(v))
+        self.rarest_usage.update_state(means["usage"])
         return self._record(means, ops.shape(v)[0], None)
 
-    def _usage(self, posterior):
-        return self.machine.capsules * ops.mean(posterior.parent, axis=0)
+    def _means_of(self, v):
+        """Return batch means of the log-likelihood gradient and of the metrics."""
+        found, posterior = self.machine.likelihood_gradient(v)
+        kernel = found.kernel - self.weight_decay * self.machine.kernel
+        ascents = [kernel, found.hidden_bias, found.visible_bias]
+        return {**self._figures(v, posterior), "ascents": ascents}
 
-    def _likelihood(self, posterior, v):
-        """Return batch means of the mean-field reconstruction error and of -log P(v)."""
+    def _figures(self, v, posterior):
+        """Return batch means of the usage, the mean-field reconstruction error and -log P(v)."""
         v = ops.cast(v, self.variable_dtype)
-        error = mean_error(self.machine.decode_neurons(posterior.neurons), v)
-        return {"error": error, "free_energy": -ops.mean(posterior.log_density)}
+        return {
+            "usage": self.machine.capsules * ops.mean(posterior.parent, axis=0),
+            "error": mean_error(self.machine.decode_neurons(posterior.neurons), v),
+            "free_energy": -ops.mean(posterior.log_density),
+        }
+
+
+def build_experts(settings, primary_capsules):
+    """Return the expert neurons, built for I primary capsules."""
+    experts, how = settings.experts, settings.compute.implementation
+    is_mixture = experts.routing == "mixture"
+    layer = (NeuronMixture if is_mixture else NeuronPoE)(
+        **experts.model_dump(include=_OF_LAYER),
+        centering=False,
+        implementation="fused" if how == "auto" else how,
+        kernel_initializer=keras.initializers.RandomNormal(
+            stddev=INITIAL_STDDEV, seed=settings.seed + 1
+        ),
+        bias_initializer=keras.initializers.Constant(HIDDEN_BIAS),
+        use_routing_bias=is_mixture or experts.load_balancing > 0,
+        name="layer",
+    )
+    model = (NeuronMixtureExperts if is_mixture else NeuronExperts)(
+        layer,
+        **experts.model_dump(include={"load_balancing", "cd_steps", "weight_decay"}),
+        seed=settings.seed,
+        name="experts",
+    )
+    model.build((None, primary_capsules, settings.primary.dim))
+    return model
+
+
+def start_maps(layer, settings, x_of, images):
+    """Initialize the maps of a built layer from primary capsules `x_of(rows)` (N, I, D)."""
+    initializer, seed = settings.experts.initializer, settings.seed
+    if initializer != "clusters" or not isinstance(layer, NeuronMixture):
+        initialize_maps(layer, initializer, x_of, images, seed, IMAGE_LENGTH)
+    elif images > layer.capsules:
+        _, x, distances = clustered(x_of, images, layer.capsules, seed)
+        nearest = distances.argmin(axis=1)
+        layer.start_from_groups([x[nearest == capsule] for capsule in range(layer.capsules)])
+
+
+def train_experts(run):
+    """Train the expert neurons, then record their states on the training images."""
+    settings = run.settings.experts
+    features = Features(run, lambda primary: primary.to_capsules)
+    primary, train = features.primary, features.train
+    model = build_experts(run.settings, primary.capsules)
+    layer, images = model.machine, load_model(run, "autoencoder")
+    start_maps(layer, run.settings, lambda rows: features.of(train[rows]), len(train))
+    model.compile(sgd(settings, len(train)), jit_compile=False)
+    new = features.held_out
+    seen, held_out = features.of(train[: len(new)]), features.of(new)
+
+    def after_epoch():
+        known, new = (figures(model, v, settings.batch_size) for v in (seen, held_out))
+        return {
+            "held_out_free_energy": new["free_energy"],
+            "free_energy_gap": new["free_energy"] - known["free_energy"],
+            "held_out_relative_error": new["loss"],
+        }
+
+    def picture(path):
+        v = held_out[:SHOWN]
+        rows = (v, layer.reconstruct(v))
+        save_grid(path, [images.decode(primary.from_capsules(row)) for row in rows])
+
+    last = run.fit("experts", model, features.stream, settings.schedule, after_epoch, picture)
+    if settings.routing == "mixture":
+        settle_shares(layer, primary.to_capsules, train)
+    found = visits(model, primary.to_capsules, train, settings.posterior_states)
+    layer.mean_coefficients.assign(found.pop("coefficients"))
+    save_arrays(run, "experts/visited.npz", **found)
+    save_model(run, "experts", model)
+    won = [round(float(fraction), 4) for fraction in found["shares"]]
+    wrong = worse_than_mean(held_out, last["held_out_relative_error"])
+    return {**last, "won": won, **warn(run, "experts", wrong)}
+
+
+def settle_shares(layer, visible_of, maps):
+    """Set a mixture's shares by maximum likelihood on the feature maps of training images."""
+    some = RowView(maps, spread(len(maps), SHARED))
+    graph = compiled(lambda maps: layer.log_likelihoods(visible_of(maps)))
+    found = map_batches(graph, some).astype("float64")
+    # Training used these biases for load balancing.
+    layer.routing_bias.assign(fit_shares(found, layer.routing_bias.numpy()))
+
+
+def visits(model, visible_of, maps, posterior_states):
+    """Return arrays of the feature maps of all training images, by the capsule that they won.
+
+    They are `coefficients` (1 + J, I, J), the means over all images and over those of each capsule;
+    `visited` (J, K, E), p(h | v) of some of its images; and its share of the images, `shares` (J,).
+    """
+    layer, winner = model.machine, []
+    capsules, inputs = layer.capsules, layer.kernel.shape[0]
+    total = np.zeros((capsules, inputs, capsules))
+
+    def routed(maps):
+        c, y = layer.infer(visible_of(maps))
+        return {"c": c, "activity": model.activity(y)}
+
+    routed, neurons = compiled(routed), compiled(lambda maps: layer(visible_of(maps)))
+    for part in chunks(maps, _AT_ONCE):
+        found = map_batches(routed, part)
+        won = found["activity"].argmax(axis=1)
+        for capsule in np.unique(won):
+            total[capsule] += found["c"][won == capsule].sum(axis=0)
+        winner.append(won)
+    winner = np.concatenate(winner)
+    counts = np.bincount(winner, minlength=capsules)
+    mean = total.sum(axis=0) / len(winner)
+    visited = []
+    for capsule in range(capsules):
+        # All images, if the capsule won none.
+        won = np.flatnonzero(winner == capsule) if counts[capsule] else np.arange(len(winner))
+        rows = won[np.arange(posterior_states) * len(won) // posterior_states]
+        visited.append(map_batches(neurons, maps[rows])[:, capsule])
+    counted = counts[:, None, None]
+    means = np.where(counted > 0, total / np.maximum(counted, 1), mean)
+    coefficients = np.concatenate([mean[None], means])
+    if layer.routing == "averaged":
+        coefficients = layer.mean_coefficients.numpy()
+    return {
+        "coefficients": coefficients.astype("float32"),
+        "visited": np.stack(visited).astype("float32"),
+        "shares": (counts / len(winner)).astype("float32"),
+    }
+
+
+def build_top(settings):
+    """Return the second layer over expert neurons (J, E), built but not compiled."""
+    top, experts = settings.top, settings.experts
+    # Every coupling coefficient is one: one restricted Boltzmann machine.
+    layer = NeuronPoE(
+        top.capsules,
+        top.dim,
+        visible="bernoulli",
+        routing="averaged",
+        coefficient_sum=float(top.capsules),
+        implementation="reference",
+        kernel_initializer=keras.initializers.RandomNormal(
+            stddev=INITIAL_STDDEV, seed=settings.seed + 2
+        ),
+        name="layer",
+    )
+    model = NeuronExperts(
+        layer,
+        algorithm="pcd",
+        persistent_chains=TOP_CHAINS,
+        binarize="stochastic",
+        weight_decay=top.weight_decay,
+        seed=settings.seed,
+        name="top",
+    )
+    model.build((None, experts.capsules, experts.dim))
+    return model
+
+
+def train_top(run):
+    """Train the second layer on p(h | v) of the training images."""
+    settings, below = run.settings.top, load_model(run, "experts")
+    features = Features(run, lambda primary: primary.to_capsules)
+
+    def neurons(maps):
+        return below(features.to_capsules(maps))
+
+    held_out = map_batches(neurons, features.held_out)
+    train = save_rows(run, "top/neurons.npy", neurons, features.train, stays=False)
+    model = build_top(run.settings)
+    model.adapt(train[spread(len(train), ADAPTED)])
+    model.compile(sgd(settings, len(train), TOP_LEAST_RATE), jit_compile=False)
+
+    def after_epoch():
+        rows = train[: len(held_out)], held_out
+        known, new = (figures(model, h, settings.batch_size) for h in rows)
+        return {
+            "free_energy_gap": new["free_energy"] - known["free_energy"],
+            "held_out_relative_error": new["loss"],
+        }
+
+    def stream(**order):
+        return batches(train, **order)
+
+    last = run.fit("top", model, stream, settings.schedule, after_epoch)
+    save_model(run, "top", model)
+    return last

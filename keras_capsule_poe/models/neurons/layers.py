@@ -1,4 +1,4 @@
-"""Product of expert units, grouped into capsules whose maps are weighted by routing."""
+"""Product of expert neurons in capsules, with routed maps, and its exact mixture."""
 
 from typing import Any
 
@@ -13,8 +13,8 @@ from keras_capsule_poe.core.divergence import contrastive_divergence, latent_cha
 from keras_capsule_poe.core.harmonium import Harmonium, flattened, gibbs_chain, one_capsule
 from keras_capsule_poe.core.latent_routing import LatentRouter, latent_free_energy
 from keras_capsule_poe.core.numerics import one_of
-from keras_capsule_poe.core.randomness import streams
-from keras_capsule_poe.core.routing import Router, Routing
+from keras_capsule_poe.core.randomness import draw_index, streams
+from keras_capsule_poe.core.routing import Routing
 from keras_capsule_poe.core.units import BinaryUnits
 from keras_capsule_poe.former_names import with_former_names
 from keras_capsule_poe.layers.routing_layer import RoutingLayer
@@ -30,18 +30,18 @@ class NeuronPoE(Neurons, RoutingLayer):
     `y = h - lambda`. Gaussian units add `-|v/s|^2/2`, up to a constant. Given the coupling
     coefficients c, this is an RBM with the maps `c_ij W_ij`. The option `routing` defines c:
 
-    - `"held"`: per-image dynamic routing, constant along a Gibbs chain. Each image has its own
-      partition function, so v has no likelihood.
-    - `"fixed"`: averaged, `mean_coefficients` for all images. An exact Boltzmann machine.
+    - `"per_image"`: dynamic routing of each image, constant along a Gibbs chain. Each image has
+      its own partition function, so v has no likelihood.
+    - `"averaged"`: `mean_coefficients` for all images. An exact Boltzmann machine.
     - `"latent"`: each visible capsule has one latent parent c_i. Exact in (v, h, c). Mean field
-      is dynamic routing, see `functions.LatentRouter`, which uses
-      `routing_iterations` and `coefficient_sum`.
+      is dynamic routing, see `functions.LatentRouter`, which uses `routing_iterations` and
+      `coefficient_sum`.
 
     Args:
         capsules: int, J.
         dim: int, E, binary units of a capsule.
         visible: `"gaussian"`, `"bernoulli"` for v in `{0, 1}`, or `"unit"` for v in `[0, 1]`.
-        routing: `"held"`, `"fixed"` or `"latent"`.
+        routing: `"per_image"`, `"averaged"` or `"latent"`.
         centering: bool, use the offsets mu and lambda. Otherwise they are zero.
         learn_variance: bool, train s^2 of Gaussian units.
         kernel_initializer, bias_initializer: For W and a.
@@ -68,17 +68,17 @@ class NeuronPoE(Neurons, RoutingLayer):
         [Hauser, 2019](https://arxiv.org/abs/1907.11639), products of expert neurons.
     """
 
-    READINGS: tuple[str, ...] = ("held", "fixed", "latent")
+    READINGS: tuple[str, ...] = ("per_image", "averaged", "latent")
 
     def __init__(
         self,
         capsules: int,
         dim: int,
         visible: str = "gaussian",
-        routing: str = "held",
+        *,
+        routing: str = "per_image",
         centering: bool = True,
         learn_variance: bool = False,
-        *,
         routing_iterations: int = 4,
         kernel_initializer: Identifier = None,
         bias_initializer: Identifier = "zeros",
@@ -125,8 +125,11 @@ class NeuronPoE(Neurons, RoutingLayer):
         c = self.mean_coefficients[0] if coefficients is None else coefficients
         return Harmonium(self.maps(), *self.neuron_units(), self.hidden_bias, self.visible_bias, c)
 
-    def harmonium_of(self, v):
-        return self.harmonium(None if self.routing == "fixed" else self.route(v).coefficients)
+    def harmonium_of(self, v, coefficients=None):
+        """Return the `functions.Harmonium` of images v, with given coefficients or its routing."""
+        if coefficients is None and self.routing != "averaged":
+            coefficients = self.route(v).coefficients
+        return self.harmonium(coefficients)
 
     def coefficients_of_winner(self, winner):
         """Return typical coefficients ([N,] I, J) of images whose longest capsule is `winner`.
@@ -136,7 +139,7 @@ class NeuronPoE(Neurons, RoutingLayer):
         if self.routing in ("latent", "mixture"):
             child = ops.one_hot(winner, self.capsules, dtype=self.variable_dtype)[..., None, :]
             return self.coefficient_scale * ops.repeat(child, self.kernel.shape[0], axis=-2)
-        case = 0 * winner if self.routing == "fixed" else 1 + winner
+        case = 0 * winner if self.routing == "averaged" else 1 + winner
         return ops.take(self.mean_coefficients, case, axis=0)
 
     def capsule_machine(self, capsule):
@@ -155,7 +158,7 @@ class NeuronPoE(Neurons, RoutingLayer):
         `z_j = sum_i c_ij W_ij x_i` excludes the bias. `coefficients="uniform"` disables routing.
         """
         x = self.sent(inputs)
-        if self.routing == "held" or coefficients is not None:
+        if self.routing == "per_image" or coefficients is not None:
             return super().route(x, coefficients)
         if self.routing == "latent":
             return self.latent_router().route(x)
@@ -190,9 +193,7 @@ class NeuronPoE(Neurons, RoutingLayer):
         `coefficients` (B, I, J) default to those of `route`. With latent parents the result is an
         upper bound.
         """
-        routed = self.routing != "fixed" and coefficients is None
-        c = self.route(v).coefficients if routed else coefficients
-        return self.free_energy_of(self.harmonium(c), self.sent(v))
+        return self.free_energy_of(self.harmonium_of(v, coefficients), self.sent(v))
 
     def free_energy_of(self, machine, x, fields=None):
         if self.routing == "latent":
@@ -201,8 +202,8 @@ class NeuronPoE(Neurons, RoutingLayer):
 
     def reconstruct(self, v: Tensor, coefficients: Tensor | None = None) -> Tensor:
         """Return the mean-field reconstruction (B, I, D) of v, with constant coefficients."""
-        c = self.route(v).coefficients if coefficients is None else coefficients
-        return self.received(gibbs_chain(self.harmonium(c), self.sent(v), 1, None)[0])
+        machine = self.harmonium_of(v, coefficients)
+        return self.received(gibbs_chain(machine, self.sent(v), 1, None)[0])
 
     def decode(self, y: Tensor, coefficients: Tensor) -> Tensor:
         """Return the mean of v (B, I, D) given y = h - lambda (B, J, E) and c (B, I, J)."""
@@ -238,32 +239,40 @@ class NeuronPoE(Neurons, RoutingLayer):
                 coordinates of `sent`, as its `reconstruction` returns them.
 
         Raises:
-            ValueError: If `chains` are given and `routing` is not `"fixed"`.
+            ValueError: If `chains` are given and `routing` is not `"averaged"`.
         """
-        if options.get("chains") is not None and self.routing != "fixed":
+        if options.get("chains") is not None and self.routing != "averaged":
             raise ValueError(
                 "`chains` must be None where coefficients are of the image: they would be routed "
                 f"anew. Received: routing={self.routing!r}"
             )
-        machine, routing = self.harmonium(), None
-        if coefficients is None:
-            if self.routing == "held":
-                routing = Router(machine.maps, self.options, self.routing_bias, units=self.units)
-            elif self.routing == "fixed":
-                coefficients = machine.coefficients
-            else:
-                routing = self.latent_router()
+        is_latent = self.routing == "latent" and coefficients is None
+        machine = self.harmonium() if is_latent else self.harmonium_of(v, coefficients)
         return contrastive_divergence(
             machine.maps,
             self.sent(v),
-            coefficients,
-            routing,
+            None if is_latent else machine.coefficients,
+            self.latent_router() if is_latent else None,
             machine.hidden,
             machine.visible,
             hidden_bias=machine.hidden_bias,
             visible_bias=machine.visible_bias,
             **options,
         )
+
+    def noise(self, n, seed):
+        """Sample v (n, I, D) of the model with W = 0."""
+        bias = self.visible_bias
+        fields = ops.broadcast_to(bias, (n, *bias.shape))
+        return self.received(self.neuron_units()[1].sample(fields, seed))
+
+    def prior_coefficients(self, n, seed):
+        """Return coefficients (n, I, J) without images: averaged, or those of sampled parents."""
+        c = ops.broadcast_to(self.mean_coefficients[0], (n, *self.mean_coefficients.shape[1:]))
+        if self.routing != "latent":
+            return c
+        parent = draw_index(ops.zeros_like(c), seed)
+        return self.coefficient_scale * ops.one_hot(parent, self.capsules, dtype=c.dtype)
 
     def move_offsets(self, visible, hidden, coefficients=None):
         """Add `visible` (I, D) to mu and `hidden` (J, E) to lambda; keep the model of c (I, J)."""
@@ -329,23 +338,9 @@ class NeuronMixture(NeuronPoE):
 
     READINGS = ("mixture",)
 
-    def __init__(
-        self,
-        capsules: int,
-        dim: int,
-        routing: str = "mixture",
-        centering: bool = False,
-        use_routing_bias: bool = True,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(
-            capsules,
-            dim,
-            routing=routing,
-            centering=centering,
-            use_routing_bias=use_routing_bias,
-            **kwargs,
-        )
+    def __init__(self, capsules: int, dim: int, **kwargs: Any) -> None:
+        defaults = {"routing": "mixture", "centering": False, "use_routing_bias": True}
+        super().__init__(capsules, dim, **{**defaults, **kwargs})
         needed = {"visible": "gaussian", "centering": False, "learn_variance": False}
         for name, value in needed.items():
             if getattr(self, name) != value:
@@ -449,6 +444,10 @@ class NeuronMixture(NeuronPoE):
         if coefficients is not None:
             return super().reconstruct(v, coefficients)
         return self.decode_neurons(self.posterior(v).neurons)
+
+    def prior_coefficients(self, n, seed):
+        parent = draw_index(ops.broadcast_to(self.routing_bias, (n, self.capsules)), seed)
+        return self.coefficients_of_winner(parent)
 
     def draw(self, n, seed):
         """Draw n exact samples: v (n, I, D), h (n, J, E) and the parents (n,)."""

@@ -1,5 +1,6 @@
-"""Product of expert neurons: codes, samples and, for some routings, a density."""
+"""Product of expert neurons: how it is trained, codes, samples and a density."""
 
+import math
 from typing import Any
 
 import keras
@@ -17,35 +18,72 @@ from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.former_names import with_former_names
 from keras_capsule_poe.models.base.autoencoder import AutoencodedModel
+from keras_capsule_poe.models.base.features import (
+    as_float32,
+    build_autoencoder,
+    build_primary,
+    compute_features,
+    load_arrays,
+    load_model,
+    load_primary,
+    train_autoencoder,
+)
+from keras_capsule_poe.models.base.model import (
+    TrainedModel,
+    error_verdict,
+    export_images,
+    usage_verdict,
+)
 from keras_capsule_poe.models.base.protocols import (
-    UNSET,
-    Density,
     GenerativeModel,
     LikelihoodModel,
     Mode,
     build_once,
 )
-from keras_capsule_poe.models.base.staged import StagedModel
 from keras_capsule_poe.models.boltzmann.images import BLOCK, HarmoniumDensity, free_energies
-from keras_capsule_poe.models.neurons.config import FAMILY
+from keras_capsule_poe.models.neurons.experts import train_experts, train_top
+from keras_capsule_poe.models.neurons.settings import NeuronSettings
 
 # Number of images that estimate the means of independent neurons.
 _FITTED = 2048
-_ABOUT = "primary capsules, {} real numbers, a density"
 # Chains per chunk; the noise of all chains would take gigabytes.
 _AT_ONCE = 250
+_NO_LIKELIHOOD = {
+    "per_image": "its normaliser is another one for each image's routing",
+    "latent": "it is summed over all parents of all parts; free_energy is its bound",
+}
 
 
-class MixtureDensity(Density):
-    """Exact density of the visible neurons of a `NeuronMixture`."""
+class NeuronDensity(HarmoniumDensity):
+    """Density of neurons with averaged routing, a Boltzmann machine fitted to uint8 images."""
 
-    def __init__(self, model):
-        self._model = model
-        self.about = _ABOUT.format(_size(model))
+    def __init__(self, model, images, seed=0):
+        self._model, self._seed = model, seed
+        size = math.prod(model.layer.visible_bias.shape)
+        self.about = f"primary capsules, {size} real numbers, a density"
+        visible = compiled(lambda x: model.visible(ops.cast(x, "float32")))
+        self._v = map_batches(visible, images[:_FITTED], BLOCK).astype("float32")
+        self._base = model.layer.independent(self._v)[0].reshape(-1).astype("float32")
 
     def log_weights(self, images):
-        """Return log P (N,) of images (N, H, W, C), in nats."""
-        return -_free_energies(self._model, images)
+        """Return log P + log Z (N,) of images (N, H, W, C), in nats."""
+        model = self._model
+
+        def free_energy(x):
+            return model.layer.free_energy(model.visible(ops.cast(x, "float32")))
+
+        return -free_energies(free_energy, images)
+
+    def _harmonium(self):
+        return flattened(self._model.layer.harmonium())
+
+    def _chain_states(self, chains):
+        sent = self._model.layer.sent(self._v[np.arange(chains) % len(self._v)])
+        return ops.reshape(sent, (chains, -1))
+
+
+class MixtureDensity(NeuronDensity):
+    """Exact density of the visible neurons of a `NeuronMixture`."""
 
     def exact(self):
         """Return zero: the density is normalized."""
@@ -56,44 +94,10 @@ class MixtureDensity(Density):
         return None
 
 
-class NeuronDensity(HarmoniumDensity):
-    """Density of neurons with averaged routing, a Boltzmann machine fitted to uint8 images."""
-
-    def __init__(self, model, images, seed=0):
-        self._model, self._seed = model, seed
-        self.about = _ABOUT.format(_size(model))
-        visible = compiled(lambda x: _visible(model, x))
-        self._v = map_batches(visible, images[:_FITTED], BLOCK).astype("float32")
-        self._base = model.layer.independent(self._v)[0].reshape(-1).astype("float32")
-
-    def log_weights(self, images):
-        """Return the negative free energy (N,) of images, in nats."""
-        return -_free_energies(self._model, images)
-
-    def _harmonium(self):
-        return flattened(self._model.layer.harmonium())
-
-    def _chain_states(self, chains):
-        sent = self._model.layer.sent(self._v[np.arange(chains) % len(self._v)])
-        return ops.reshape(sent, (chains, -1))
-
-
-def _visible(model, images):
-    return model.primary.to_capsules(model.to_features(ops.cast(images, "float32")))
-
-
-def _free_energies(model, images):
-    return free_energies(lambda x: model.layer.free_energy(_visible(model, x)), images)
-
-
-def _size(model):
-    return int(ops.size(model.layer.visible_bias))
-
-
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 @with_former_names
 class ProductOfExpertNeurons(
-    StagedModel, LikelihoodModel, AutoencodedModel, GenerativeModel, keras.Model
+    TrainedModel, LikelihoodModel, AutoencodedModel, GenerativeModel, keras.Model
 ):
     """Unsupervised capsules of binary neurons that encode, decode and generate images.
 
@@ -111,15 +115,19 @@ class ProductOfExpertNeurons(
         top: `NeuronExperts` trained on the experts' neurons, sampled in mode `"joint"`, or None.
         posterior_states: Integer K, the number of stored p(h | v) per capsule.
         joint_steps: Integer, the Gibbs steps of mode `"joint"`.
-        recipe: String, a named set of settings, one of `families.get("neurons").recipes`.
-        **settings: Settings of the training by name, such as `seed=1` or
-            `experts={"capsules": 30}`; also `name` and `dtype` of `keras.Model`.
+        preset: String, a named set of settings: `"held"` (the default), `"latent"`, `"mixture"` or
+            `"boltzmann"`.
+        **settings: Settings of the parts by name, such as `seed=1` or `experts={"capsules": 30}`;
+            see `NeuronSettings`. Also `name` and `dtype` of `keras.Model`.
 
     Call arguments:
         images: Tensor (B, H, W, C), pixels in `[0, 1]`.
 
     Returns:
         Tensor (B, H, W, C), the images decoded from their codes.
+
+    Raises:
+        ConfigError: If a setting does not exist or its value is not valid.
 
     Example:
 
@@ -131,8 +139,8 @@ class ProductOfExpertNeurons(
     >>> experts = kcp.NeuronExperts(kcp.NeuronPoE(3, 2))
     >>> model = ProductOfExpertNeurons(autoencoder, primary, experts, joint_steps=2)
     >>> model.build((None, 20, 20, 1))
-    >>> tuple(model.sample(5, seed=7)["images"].shape)
-    (5, 20, 20, 1)
+    >>> model.sample(5, seed=7)
+    Samples(images: (5, 20, 20, 1), capsules: (5, 3, 2), index: (5,))
 
     Reference:
 
@@ -141,7 +149,7 @@ class ProductOfExpertNeurons(
 
     PARTS = ("autoencoder", "primary", "experts", "top")
     NEEDED = ("autoencoder", "primary", "experts")
-    FAMILY = FAMILY
+    SETTINGS = NeuronSettings
     TITLE = "Product of expert neurons (arXiv 1907.11639)"
     CHAINS = ("meanfield", "gibbs")
     upper_bounds = ("autoencoder", "divergence_step", "whole_code")
@@ -158,21 +166,80 @@ class ProductOfExpertNeurons(
         primary: Serializable | dict | None = None,
         experts: Serializable | dict | None = None,
         top: Serializable | dict | None = None,
-        posterior_states: Any = UNSET,
-        joint_steps: Any = UNSET,
+        posterior_states: int | None = None,
+        joint_steps: int | None = None,
         *,
-        recipe: str | None = None,
+        preset: str | None = None,
         **settings: Any,
     ) -> None:
         parts = (autoencoder, primary, experts, top)
+        has_parts = self.start(dict(zip(self.PARTS, parts)), preset, settings)
         given = {"posterior_states": posterior_states, "joint_steps": joint_steps}
-        if experts is None or (isinstance(experts, dict) and "class_name" not in experts):
-            # They are settings of the training, too.
-            settings |= {name: value for name, value in given.items() if value is not UNSET}
-        self.posterior_states = 256 if posterior_states is UNSET else posterior_states
-        self.joint_steps = 100 if joint_steps is UNSET else joint_steps
-        if self.start(dict(zip(self.PARTS, parts)), recipe, settings):
-            self.capsules, self.dim = self.layer.capsules, self.layer.dim
+        given = {name: value for name, value in given.items() if value is not None}
+        self.settings.set("experts", given)
+        if has_parts:
+            self.assemble()
+
+    def train_parts(self, run):
+        """Train the parts in turn; the run skips a finished part and resumes an interrupted one.
+
+        1. The autoencoder learns to reproduce images, by backpropagation.
+        2. Its encoder gives features, which the primary capsules centre and scale: the visible
+           neurons v (I, D).
+        3. The experts learn maps W between v and the hidden neurons h (J, E) by contrastive
+           divergence, or by the exact gradient of a mixture. Then p(h | v) of training images is
+           stored for each capsule.
+        4. A second layer, if there is one, learns the distribution of h.
+        5. The model of all parts is written for Keras and as a SavedModel.
+        """
+        run.part("autoencoder", train_autoencoder)
+        run.part("features", compute_features)
+        run.part("experts", train_experts)
+        if run.settings.has_top:
+            run.part("top", train_top)
+        run.part("export", lambda run: export_images(run, self.from_parts(run)))
+
+    @classmethod
+    def from_parts(cls, run):
+        autoencoder = as_float32(load_model(run, "autoencoder"))
+        top = load_model(run, "top") if run.settings.has_top else None
+        parts = autoencoder, load_primary(run), load_model(run, "experts"), top
+        model = cls(*parts, name="product")
+        model.settings = run.settings
+        model.build((None, *autoencoder.image_shape))
+        found = load_arrays(run, "experts/visited.npz")
+        model.visited.assign(found["visited"])
+        model.shares.assign(found["shares"])
+        return model
+
+    @classmethod
+    def outline(cls, settings, image_shape):
+        autoencoder = build_autoencoder(settings, image_shape)
+        primary = build_primary(settings, autoencoder.feature_shape)
+        experts = settings.experts
+        visible = primary.capsules, primary.dim
+        hidden = experts.capsules, experts.dim
+        shapes = {
+            "image": tuple(image_shape),
+            "feature map": autoencoder.feature_shape,
+            "primary capsules": visible,
+            "expert neurons": hidden,
+        }
+        below, above = math.prod(visible), math.prod(hidden)
+        parameters = {
+            "autoencoder": autoencoder.count_params(),
+            "experts": below * above + below + above,
+        }
+        return shapes, parameters
+
+    @staticmethod
+    def verdict(metrics):
+        experts = metrics.get("experts", {})
+        error = experts.get("held_out_relative_error")
+        return [*error_verdict(error, "Reconstructions"), *usage_verdict(experts.get("won"))]
+
+    def assemble(self):
+        self.capsules, self.dim = self.layer.capsules, self.layer.dim
 
     @property
     def layer(self):
@@ -207,17 +274,12 @@ class ProductOfExpertNeurons(
         build_once(self.experts, (None, self.primary.capsules, self.primary.dim))
         if self.top is not None:
             build_once(self.top, (None, self.capsules, self.dim))
+        constant, states = keras.initializers.Constant, self.settings.experts.posterior_states
         self.visited = self.add_weight(
-            shape=(self.capsules, self.posterior_states, self.dim),
-            initializer=keras.initializers.Constant(0.5),
-            trainable=False,
-            name="visited",
+            (self.capsules, states, self.dim), constant(0.5), trainable=False, name="visited"
         )
         self.shares = self.add_weight(
-            shape=(self.capsules,),
-            initializer=keras.initializers.Constant(1 / self.capsules),
-            trainable=False,
-            name="shares",
+            (self.capsules,), constant(1 / self.capsules), trainable=False, name="shares"
         )
 
     def code(self, images, coefficients=None):
@@ -227,7 +289,7 @@ class ProductOfExpertNeurons(
             Dict with `capsules` (B, J, E), their lengths `probabilities` (B, J), and `free_energy`
             (B,) in nats, given the coupling coefficients.
         """
-        return self._code(self._features(images), coefficients)[0]
+        return self._code(self.visible(images), coefficients)[0]
 
     def featured_code(self, images):
         features = self.to_features(images)
@@ -283,10 +345,9 @@ class ProductOfExpertNeurons(
         else:
             p = ops.full((ops.shape(capsule)[0], self.dim), 0.5)
             if domain == "posterior":
-                which = draw_index(
-                    ops.zeros((ops.shape(capsule)[0], self.posterior_states)), second
-                )
-                rows = capsule * self.posterior_states + which
+                states = self.visited.shape[1]
+                which = draw_index(ops.zeros((ops.shape(capsule)[0], states)), second)
+                rows = capsule * states + which
                 p = ops.take(ops.reshape(self.visited, (-1, self.dim)), rows, axis=0)
             h = ops.cast(keras.random.uniform(ops.shape(p), seed=first) < p, p.dtype)
         y = (ops.cast(h, "float32") - ops.take(self.rest(), capsule, axis=0)) / self.dim**0.5
@@ -294,17 +355,17 @@ class ProductOfExpertNeurons(
 
     def code_of_all(self, n, seed):
         """Sample codes (N, J, E) of all neurons: exactly, from the top layer, or by Gibbs steps."""
-        if self.top is not None:
-            return (self.top.sample(n, self.joint_steps, seed) - self.rest()) / self.dim**0.5
-        if self.layer.routing == "mixture":
-            _, h, _ = self.layer.draw(n, StatelessSeed(seed))
-            return h / self.dim**0.5
 
-        def walk(part, count):
+        def walked(part, count):
             return self._walked(count, StatelessSeed(seed, part))
 
-        rows = in_parts(walk, n, _AT_ONCE, (self.capsules, self.dim))
-        return (rows - self.rest()) / self.dim**0.5
+        if self.top is not None:
+            h = self.top.sample(n, self.settings.experts.joint_steps, seed)
+        elif self.layer.routing == "mixture":
+            _, h, _ = self.layer.draw(n, StatelessSeed(seed))
+        else:
+            h = in_parts(walked, n, _AT_ONCE, (self.capsules, self.dim))
+        return (h - self.rest()) / self.dim**0.5
 
     def _walked(self, n, seed):
         """Return neurons (N, J, E) after Gibbs steps from noise."""
@@ -312,20 +373,18 @@ class ProductOfExpertNeurons(
         first, second, third = streams(seed, 3)
         logits = ops.log(ops.maximum(self.shares, 1e-30))
         winner = draw_index(ops.broadcast_to(logits, (n, self.capsules)), first)
-        c, v = self.layer.coefficients_of_winner(winner), self.noise(n, second)
-        return self.layer.gibbs(v, c, self.joint_steps, third)[1]
+        c, v = self.layer.coefficients_of_winner(winner), self.layer.noise(n, second)
+        return self.layer.gibbs(v, c, self.settings.experts.joint_steps, third)[1]
 
-    def noise(self, n, seed):
-        """Sample visible neurons (N, I, D) from the model with W = 0."""
-        layer, bias = self.layer, self.layer.visible_bias
-        visible = layer.neuron_units()[1]
-        return layer.received(visible.sample(ops.broadcast_to(bias, (n, *bias.shape)), seed))
+    def visible(self, images):
+        """Return the visible neurons (B, I, D) of images (B, H, W, C)."""
+        return self.primary.to_capsules(self.to_features(images))
 
     # The state of the chain: visible neurons and coupling coefficients, concatenated
 
     def to_visible(self, images):
         """Return visible neurons and coupling coefficients, (B, I, D + J), of images."""
-        v = self._features(images)
+        v = self.visible(images)
         return ops.concatenate([v, self.layer.route(v).coefficients], axis=-1)
 
     def from_visible(self, x):
@@ -335,16 +394,8 @@ class ProductOfExpertNeurons(
     def visible_noise(self, n, seed):
         """Sample states (N, I, D + J) from the model with W = 0 and average routing."""
         first, second = streams(StatelessSeed(seed), 2)
-        layer = self.layer
-        c = layer.mean_coefficients[0]
-        c = ops.broadcast_to(c, (n, *c.shape))
-        if layer.routing == "latent":
-            parent = draw_index(ops.zeros_like(c), second)
-            c = layer.coefficient_scale * ops.one_hot(parent, self.capsules, dtype=c.dtype)
-        elif layer.routing == "mixture":
-            parent = draw_index(ops.broadcast_to(layer.routing_bias, (n, self.capsules)), second)
-            c = layer.coefficients_of_winner(parent)
-        return ops.concatenate([self.noise(n, first), c], axis=-1)
+        v, c = self.layer.noise(n, first), self.layer.prior_coefficients(n, second)
+        return ops.concatenate([v, c], axis=-1)
 
     def chain_step(self, x, seed=None):
         """Return the next state (B, I, D + J): a Gibbs step with `seed`, else mean field."""
@@ -355,9 +406,6 @@ class ProductOfExpertNeurons(
 
     def _parted(self, x):
         return x[..., : self.primary.dim], x[..., self.primary.dim :]
-
-    def _features(self, images):
-        return self.primary.to_capsules(self.to_features(images))
 
     def _images(self, v):
         return self.from_features(self.primary.from_capsules(v))
@@ -388,22 +436,12 @@ class ProductOfExpertNeurons(
     def density(self, images, seed=0, **named):
         """Return the density of the visible neurons; raise `BadUse` if the routing defines none."""
         self.check_named(**named)
-        if self.layer.routing == "mixture":
-            return MixtureDensity(self)
-        if self.layer.routing == "fixed":
-            return NeuronDensity(self, images, seed)
-        why = {
-            "held": "its normaliser is another one for each image's routing",
-            "latent": "it is summed over all parents of all parts; free_energy is its bound",
-        }
         routing = self.layer.routing
+        if routing == "mixture":
+            return MixtureDensity(self, images, seed)
+        if routing == "averaged":
+            return NeuronDensity(self, images, seed)
         raise BadUse(
             f"Expert neurons with routing={routing!r} have no likelihood that can be had: "
-            f"{why[routing]}. Train with routing 'mixture' or 'fixed'."
+            f"{_NO_LIKELIHOOD[routing]}. Train with routing 'mixture' or 'averaged'."
         )
-
-    def get_config(self):
-        if not self.is_fitted:
-            return super().get_config()
-        own = {"posterior_states": self.posterior_states, "joint_steps": self.joint_steps}
-        return {**super().get_config(), **own}

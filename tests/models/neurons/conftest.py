@@ -8,7 +8,7 @@ from keras_capsule_poe import NeuronPoE
 I, D, J, E = 3, 2, 2, 2
 
 
-def layer(routing="fixed", visible="bernoulli", centering=False, seed=0, **kwargs):
+def layer(routing="averaged", visible="bernoulli", centering=False, seed=0, **kwargs):
     """A small layer in float64, all of whose weights are random and strong."""
     options = {"implementation": "reference", "dtype": "float64", "coefficient_sum": 2.0, **kwargs}
     options["softmax_over"] = options.get("softmax_over", "outputs")

@@ -11,7 +11,6 @@ import pytest
 
 from keras_capsule_poe import NeuronMixture
 from keras_capsule_poe.core.boltzmann_mixture import BoltzmannMixture
-from keras_capsule_poe.models.neurons.deep_belief import draw_visible
 
 I, D, J, E, S = 3, 2, 4, 3, 2.0
 
@@ -94,20 +93,6 @@ def test_chains_and_draws_keep_one_parent():
     assert np.all(np.asarray(h)[np.eye(J)[np.asarray(parent)] == 0] == 0)
 
 
-def test_the_way_down_is_that_of_the_parent():
-    experts = layer()
-    h = (
-        np.random.default_rng(6).integers(2, size=(8, 1, E))
-        * np.eye(J)[np.arange(8) % J][..., None]
-    )
-    h[:, :, 0] = np.eye(J)[np.arange(8) % J]  # a neuron of each parent is on
-    down = draw_visible(experts, h, seed=0, mean=True)
-    np.testing.assert_allclose(down, experts.decode_neurons(h), atol=1e-12)
-    drawn = np.asarray(draw_visible(experts, np.repeat(h[:1], 20_000, axis=0), seed=1))
-    # Five standard errors of a mean of deviation one.
-    np.testing.assert_allclose(drawn.mean(axis=0), np.asarray(down)[0], atol=5 / 20_000**0.5)
-
-
 def test_it_starts_as_its_groups():
     """Of data with as many axes as neurons but one, v has the group's mean and covariance."""
     experts, random = (
@@ -144,7 +129,7 @@ def test_it_starts_as_its_groups():
         ({"visible": "bernoulli"}, "`visible` must be 'gaussian'"),
         ({"centering": True}, "`centering` must be False"),
         ({"learn_variance": True}, "`learn_variance` must be False"),
-        ({"routing": "held"}, "`routing` must be"),
+        ({"routing": "per_image"}, "`routing` must be"),
         ({"dim": 21}, "`dim` must be at most 20"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Expert neurons as a layer: the gradient and the chain, exactly, of coefficients that are held.
+"""Expert neurons as a layer: gradients, chains, and the Boltzmann machine of averaged coefficients.
 
 Wrong versions that these tests reject, and `test_mutants` runs: W not transposed on the way down,
 a chain that is routed anew, the bias left out of the data's term, and s for s^2.
@@ -12,12 +12,15 @@ import pytest
 from scipy.special import logsumexp
 from theory.routed_chain import corrected_step
 
-from keras_capsule_poe import NeuronPoE
+from keras_capsule_poe import NeuronPoE, RestrictedBoltzmannMachine
+from keras_capsule_poe.core.harmonium import flattened
+from keras_capsule_poe.functions import contrastive_divergence, enumerated_log_partition
 
 READINGS = NeuronPoE.READINGS
 
 I, D, J, E = 3, 2, 2, 2
 every_centre = pytest.mark.parametrize("centering", [False, True])
+every_visible = pytest.mark.parametrize("visible", ["bernoulli", "gaussian", "unit"])
 
 
 def flat(x):
@@ -94,7 +97,7 @@ def statistics(experts, v, c):
 
 @pytest.mark.some(3)
 @every_centre
-@pytest.mark.parametrize("routing", ["fixed", "held"])
+@pytest.mark.parametrize("routing", ["averaged", "per_image"])
 def test_gradient_of_the_likelihood_given_the_routing(
     neuron_layer, neuron_images, routing, centering
 ):
@@ -104,7 +107,7 @@ def test_gradient_of_the_likelihood_given_the_routing(
 
 def test_the_update_is_these_statistics(neuron_layer, neuron_images):
     """One step of mean-field contrastive divergence, term by term, one routing throughout."""
-    experts, v = neuron_layer("held"), neuron_images()
+    experts, v = neuron_layer("per_image"), neuron_images()
     found = experts.contrastive_divergence(v)
     c = np.asarray(experts.route(v).coefficients)
     back = np.asarray(experts.reconstruct(v, c))
@@ -129,7 +132,7 @@ def test_both_implementations_give_the_same_update(neuron_layer, neuron_images, 
 
 
 def test_the_update_does_not_depend_on_the_batch_s_size(neuron_layer, neuron_images):
-    experts, v = neuron_layer("held"), neuron_images()
+    experts, v = neuron_layer("per_image"), neuron_images()
     whole = experts.contrastive_divergence(v).gradient
     single = [np.asarray(experts.contrastive_divergence(x[None]).gradient) for x in v]
     np.testing.assert_allclose(whole, np.mean(single, axis=0), atol=1e-12)
@@ -165,7 +168,7 @@ def check_detailed_balance(experts, c, t):
 def test_gibbs_sampling_with_held_coefficients_is_in_detailed_balance(
     neuron_layer, neuron_images, centering
 ):
-    experts = neuron_layer("held", centering=centering)
+    experts = neuron_layer("per_image", centering=centering)
     c = np.asarray(experts.route(neuron_images()).coefficients)[0]
     check_detailed_balance(experts, c, transition(experts, c))
 
@@ -173,7 +176,7 @@ def test_gibbs_sampling_with_held_coefficients_is_in_detailed_balance(
 def test_a_chain_that_is_routed_anew_is_no_sampler(neuron_layer):
     """Its law is more than .05 in total variation from that of the energy with routed c."""
     experts = neuron_layer(
-        "held", routing_iterations=4, agreement_scale=3.0, coefficient_sum=2.0, seed=2
+        "per_image", routing_iterations=4, agreement_scale=3.0, coefficient_sum=2.0, seed=2
     )
     v = bits(I * D).reshape(-1, I, D)
     routed = np.asarray(experts.route(v).coefficients)
@@ -186,7 +189,7 @@ def test_the_corrected_chain_draws_from_the_energy_with_routed_coefficients(neur
     """30,000 chains that start at its law, 8 steps: total variation below 4 floors."""
     experts, number = (
         neuron_layer(
-            "held", routing_iterations=4, agreement_scale=3.0, coefficient_sum=2.0, seed=2
+            "per_image", routing_iterations=4, agreement_scale=3.0, coefficient_sum=2.0, seed=2
         ),
         30_000,
     )
@@ -211,14 +214,14 @@ def test_the_corrected_chain_draws_from_the_energy_with_routed_coefficients(neur
 
 
 def test_a_chain_keeps_its_held_coefficients(neuron_layer, neuron_images):
-    experts, v = neuron_layer("held"), neuron_images()
+    experts, v = neuron_layer("per_image"), neuron_images()
     c = experts.route(v).coefficients
     _, _, after = experts.gibbs(v, c, 3, seed=0)
     np.testing.assert_array_equal(after, c)
 
 
 def test_moving_the_centre_changes_nothing_for_fixed_coefficients(neuron_layer, neuron_images):
-    experts, v = neuron_layer("fixed", centering=True), neuron_images(n=9)
+    experts, v = neuron_layer("averaged", centering=True), neuron_images(n=9)
     before = np.asarray(experts.free_energy(v))
     random = np.random.default_rng(5)
     experts.move_offsets(0.3 * random.normal(size=(I, D)), 0.3 * random.normal(size=(J, E)))
@@ -227,7 +230,7 @@ def test_moving_the_centre_changes_nothing_for_fixed_coefficients(neuron_layer, 
 
 
 def test_moving_the_centre_is_a_small_jump_for_held_coefficients(neuron_layer, neuron_images):
-    experts, v = neuron_layer("held", centering=True), neuron_images(n=9)
+    experts, v = neuron_layer("per_image", centering=True), neuron_images(n=9)
     routed = experts.route(v).coefficients
     before = np.asarray(experts.free_energy(v, routed))
     mean = np.asarray(routed).mean(axis=0)
@@ -266,7 +269,7 @@ def test_arguments_that_are_refused(wrong):
 
 def test_persistent_chains_need_fixed_coefficients(neuron_layer, neuron_images):
     with pytest.raises(ValueError, match="`chains` must be None"):
-        neuron_layer("held").contrastive_divergence(neuron_images(), chains=neuron_images())
+        neuron_layer("per_image").contrastive_divergence(neuron_images(), chains=neuron_images())
 
 
 def no_bias(experts, data, held, every):
@@ -285,22 +288,22 @@ def routed_anew(experts, data, held, every):
 @pytest.mark.parametrize("wrong", [no_bias, routed_anew])
 def test_mutants_of_the_gradient(neuron_layer, neuron_images, wrong):
     with pytest.raises(AssertionError):
-        check_gradient(neuron_layer("held"), neuron_images(n=3), wrong)
+        check_gradient(neuron_layer("per_image"), neuron_images(n=3), wrong)
 
 
 def test_mutants_of_the_chain(neuron_layer, neuron_images):
-    experts = neuron_layer("held")
+    experts = neuron_layer("per_image")
     v = bits(I * D).reshape(-1, I, D)
     c = np.asarray(experts.route(neuron_images()).coefficients)[0]
     with pytest.raises(AssertionError):
         check_detailed_balance(experts, c, transition(experts, experts.route(v).coefficients))
-    other = neuron_layer("held", seed=3)
+    other = neuron_layer("per_image", seed=3)
     other.kernel.assign(np.swapaxes(np.asarray(experts.kernel), 2, 3))
     with pytest.raises(AssertionError):
         check_detailed_balance(other, c, transition(experts, c))
 
 
-@pytest.mark.parametrize("routing", ["held", "fixed", "latent"])
+@pytest.mark.parametrize("routing", ["per_image", "averaged", "latent"])
 def test_half_precision(routing):
     layer, wide = (
         NeuronPoE(3, 2, routing=routing, dtype=dtype, kernel_initializer="zeros")
@@ -309,3 +312,72 @@ def test_half_precision(routing):
     v = np.random.default_rng(0).uniform(size=(2, 6, 4))
     assert layer(v).dtype == "float16"
     np.testing.assert_allclose(layer(v), wide(v), atol=1e-3)
+
+
+def same_machine(experts):
+    """The `RestrictedBoltzmannMachine` of kernel c_ij W_ij, over flat neurons."""
+    options = {name: getattr(experts, name) for name in ("visible", "centering", "learn_variance")}
+    machine = RestrictedBoltzmannMachine(J * E, **options, dtype="float64")
+    machine.build((None, I * D))
+    c, w = np.asarray(experts.mean_coefficients)[0], np.asarray(experts.kernel)
+    machine.kernel.assign(np.einsum("ij,ijed->jeid", c, w).reshape(J * E, I * D))
+    names = ["hidden_bias", "visible_bias"]
+    names += ["hidden_offset", "visible_offset"] * experts.centering
+    names += ["log_variance"] * (experts.visible == "gaussian")
+    for name in names:
+        getattr(machine, name).assign(np.ravel(getattr(experts, name)))
+    return machine
+
+
+def divergence(machine, v, **options):
+    """The update of a `RestrictedBoltzmannMachine`."""
+    harmonium = machine.harmonium()
+    names = ("hidden", "visible", "hidden_bias", "visible_bias")
+    options |= {name: getattr(harmonium, name) for name in names}
+    return contrastive_divergence(harmonium.maps, machine.sent(v), **options)
+
+
+@pytest.mark.some(5)
+@every_centre
+@every_visible
+def test_averaged_coefficients_are_a_boltzmann_machine(
+    neuron_layer, neuron_images, visible, centering
+):
+    experts = neuron_layer("averaged", visible, centering)
+    machine, v = same_machine(experts), neuron_images(visible)
+    np.testing.assert_allclose(flat(experts(v)), machine(flat(v)), atol=1e-12)
+    np.testing.assert_allclose(experts.free_energy(v), machine.free_energy(flat(v)), atol=1e-12)
+    log_z = [enumerated_log_partition(m) for m in (machine.harmonium(), flattened(experts.harmonium()))]
+    assert log_z[0] == pytest.approx(log_z[1], abs=1e-12)
+    chains = neuron_images(visible, n=4, seed=9)
+    # Mean field, and the same draws of the same seed, from the data and from chains.
+    for options in ({"seed": None}, {"seed": 5}, {"seed": 1, "chains": chains}):
+        ours = experts.contrastive_divergence(v, cd_steps=3, **options)
+        if "chains" in options:
+            options["chains"] = flat(chains)
+        theirs = divergence(machine, flat(v), cd_steps=3, **options)
+        c = np.asarray(experts.mean_coefficients)[0]
+        dense = np.asarray(theirs.gradient).reshape(J, E, I, D).transpose(2, 0, 1, 3)
+        np.testing.assert_allclose(ours.gradient, c[:, :, None, None] * dense, atol=1e-12)
+        for name in ("reconstruction", "z", "z_model"):
+            np.testing.assert_allclose(flat(getattr(ours, name)), getattr(theirs, name), atol=1e-12)
+        for name in ("hidden_bias", "visible_bias"):
+            bias = np.ravel(getattr(ours, name))
+            np.testing.assert_allclose(bias, getattr(theirs, name), atol=1e-12)
+    c = experts.route(v).coefficients
+    for ours, theirs in zip(experts.gibbs(v, c, 4, seed=2), machine.gibbs(flat(v), 4, seed=2)):
+        np.testing.assert_allclose(flat(ours), theirs, atol=1e-12)
+
+
+def test_a_single_capsule_is_the_machine_without_the_others(neuron_layer):
+    experts = neuron_layer("per_image")
+    machine = experts.capsule_machine(1)
+    c = np.asarray(experts.mean_coefficients)[2, :, 1]
+    kernel = np.einsum("i,ied->eid", c, np.asarray(experts.kernel)[:, 1]).reshape(E, I * D)
+    np.testing.assert_allclose(machine.maps.kernel, kernel, atol=1e-14)
+    weights = np.asarray(experts.state_log_weights())
+    h = np.array(list(itertools.product((0.0, 1.0), repeat=E)))
+    fields = np.ravel(experts.visible_bias) + h @ kernel
+    exact = h @ np.asarray(experts.hidden_bias)[1] + np.logaddexp(0, fields).sum(axis=1)
+    order = (h @ 2 ** np.arange(E)).astype(int)
+    np.testing.assert_allclose(weights[1][order], exact, atol=1e-12)
