@@ -10,7 +10,7 @@ import keras
 import pytest
 from click.testing import CliRunner
 
-from keras_capsule_poe.data.sources.composed import find_composed
+from keras_capsule_poe.data.composed import find_composed
 from keras_capsule_poe.families import get, names
 from keras_capsule_poe.training.config import read_toml
 

@@ -296,7 +296,7 @@ class RunConfig:
         Raises:
             ConfigError: If a value is out of range, or a given setting has no effect here.
         """
-        from keras_capsule_poe.data.novel_views import FAMILIAR
+        from keras_capsule_poe.data.image_set import FAMILIAR
 
         settings = self.settings
         for right, name, wanted in (

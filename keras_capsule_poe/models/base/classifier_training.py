@@ -11,8 +11,8 @@ from keras_capsule_poe.core.numerics import compiled, one_of, real_number, whole
 from keras_capsule_poe.core.routing import are_longest
 from keras_capsule_poe.data import stream
 from keras_capsule_poe.data.augmentation import cifar, efficient, flip, norb, shift
-from keras_capsule_poe.data.batching import AHEAD
 from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.data.streams import AHEAD
 from keras_capsule_poe.errors import ConfigError, DataError, in_section
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.models.base import feature_files as stored

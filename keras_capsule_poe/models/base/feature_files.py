@@ -9,9 +9,9 @@ import numpy as np
 
 from keras_capsule_poe.core.numerics import compiled
 from keras_capsule_poe.data import batches
-from keras_capsule_poe.data.batching import AHEAD
-from keras_capsule_poe.data.disk import resumable_arrays
 from keras_capsule_poe.data.mapping import CHUNK, map_batches
+from keras_capsule_poe.data.store import resumable_arrays
+from keras_capsule_poe.data.streams import AHEAD
 from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.io.atomic import atomic_write
 from keras_capsule_poe.models.base.autoencoder import ConvAutoencoder
