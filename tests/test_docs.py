@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from keras_capsule_poe import registry
-from keras_capsule_poe.data.sources.composed import find_composed
+from keras_capsule_poe.data.composed import find_composed
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "keras_capsule_poe"

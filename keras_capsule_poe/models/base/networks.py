@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_capsule_poe.data import stream
 from keras_capsule_poe.data.augmentation import cifar, efficient, flip, norb, shift
-from keras_capsule_poe.data.batching import AHEAD
+from keras_capsule_poe.data.streams import AHEAD
 from keras_capsule_poe.layers.capsules import BatchDropout
 from keras_capsule_poe.layers.convolutions import FastConv2D
 from keras_capsule_poe.models.base.supervised import ConvClassifier

@@ -122,7 +122,9 @@ def test_latent_samples_are_of_the_enumerated_law(neuron_layer, centering):
     """P(v) of all states of the hidden neurons and of the parents, term by term."""
     number, layer = 60_000, neuron_layer("latent", centering=centering, seed=4, dtype="float32")
     i, j, e, d = layer.kernel.shape
-    w, a, b = (np.asarray(x, "float64") for x in (layer.kernel, layer.hidden_bias, layer.visible_bias))
+    w, a, b = (
+        np.asarray(x, "float64") for x in (layer.kernel, layer.hidden_bias, layer.visible_bias)
+    )
     v, h = bits(i * d).reshape(-1, i, d), bits(j * e).reshape(-1, j, e)
     x, y = v, h
     if centering:

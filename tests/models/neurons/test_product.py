@@ -1,4 +1,6 @@
 PRODUCT
+
+
 @pytest.fixture(scope="module", params=["held", "fixed", "latent"])
 def product(request):
     keras.utils.set_random_seed(1)
@@ -104,7 +106,10 @@ def test_saved_and_loaded(product, tmp_path):
     drawn = [m.sample(4, seed=2, mode="joint")["images"] for m in (product, again)]
     np.testing.assert_allclose(*drawn, atol=1e-6)
 
+
 MIXTURE
+
+
 def product(experts, seed=2):
     keras.utils.set_random_seed(1)
     autoencoder = ConvAutoencoder(filters=8)
