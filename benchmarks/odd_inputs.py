@@ -37,7 +37,7 @@ SECONDS = 60
 VALUES = ("", "nan", "1e400", "-1", "0", "2.5", "two")
 NAMES = (
     "limit", "seed", "held_out", "image_size", "checkpoint_seconds", "autoencoder.filters",
-    "autoencoder.dropout", "encoder.capsules", "encoder.learning_rate", "encoder.load_balancing",
+    "encoder.capsules", "encoder.learning_rate", "encoder.load_balancing",
 )  # fmt: skip
 TOML = {
     "no TOML": "[encoder\n",

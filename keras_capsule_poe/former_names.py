@@ -15,7 +15,7 @@ def _word(value):
 
 def counted_with_first(updates):
     """Return the routing iterations of a number of updates: the first iteration updates nothing."""
-    return updates + 1
+    return int(updates) + 1 if str(updates).isdecimal() else updates
 
 
 _ROUTINGS = {"held": "per_image", "fixed": "averaged"}
@@ -171,7 +171,9 @@ SETTINGS = {
     },
     "decoder": {
         **_TRAINED,
-        **_ROUTED,
+        "temperature": "agreement_scale",
+        "normalize": "softmax_over",
+        "scale": "coefficient_sum",
         "iterations": ("routing_iterations", counted_with_first),
         "l2": "weight_decay",
     },
@@ -235,6 +237,9 @@ REMOVED = {
     "matrix.shift": (2,),
     "autoencoder.least_epoch": (1.0,),
     "autoencoder.negative_slope": (0.2,),
+    "autoencoder.dropout": (0.1,),
+    "autoencoder.weight_decay": (2.0,),
+    "top.weight_decay": (1e-4,),
     "autoencoder.min_learning_rate_fraction": (0.02,),
     "encoder.initial_stddev": (1e-3,),
     "encoder.image_length": (0.5,),

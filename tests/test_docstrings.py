@@ -12,7 +12,7 @@ import pytest
 import keras_capsule_poe
 
 # Packages whose `__all__` is public; of the classes, only those that users construct.
-PACKAGES = ("functions", "data", "evaluation", "families", "training", "sklearn")
+PACKAGES = ("functions", "data", "evaluation", "registry", "training", "sklearn")
 
 
 def modules():
@@ -34,7 +34,7 @@ def examples(name):
 @pytest.mark.parametrize("name", sorted(modules()))
 def test_examples_run(name, capsys, monkeypatch):
     # An example registers a family, which no later test should see.
-    monkeypatch.setattr("keras_capsule_poe.families._registered", {})
+    monkeypatch.setattr("keras_capsule_poe.registry._registered", {})
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
     for test in examples(name):
         runner.run(test)

@@ -39,16 +39,16 @@ MAY = {
     "models.capsule_poe": {"models.base", *BASE},
     "models.capsnet": {"models.base", *BASE},
     "models.matrix_capsules": {"models.base", *BASE},
-    "families": {"errors"},
+    "registry": {"errors"},
     "sklearn": {"models.base", "models.boltzmann", "models.capsule_poe", "core"},
-    "pretrained": {"families", "models.base", "training", "data", "io", "errors"},
+    "pretrained": {"registry", "models.base", "training", "data", "io", "errors"},
     "explorer": {"figures", "plotting", "data", "core", "io", "errors"},
     "evaluation": {
         "models.base", "models.boltzmann", "layers", "core", "metrics", "data", "plotting",
         "sampling", "io", "errors",
     },
     "cli": {
-        "families", "evaluation", "models.base", "training", "distributed", "data", "io",
+        "registry", "evaluation", "models.base", "training", "distributed", "data", "io",
         "errors", "pretrained", "portable", "explorer", *VIEWS,
     },
 }  # fmt: skip

@@ -14,7 +14,7 @@ SILENT = (
     "losses.py",
     "metrics.py",
     "callbacks.py",
-    "families.py",
+    "registry.py",
     "functions.py",
     "plotting.py",
     "sampling.py",

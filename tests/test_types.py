@@ -17,27 +17,27 @@ import pytest
 import keras_capsule_poe
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("functions", "data", "training", "families", "sklearn")
+PACKAGES = ("functions", "data", "training", "registry", "sklearn")
 METHODS = ("encode", "decode", "sample", "reconstruct", "fit")
 # Modules without annotations so far.
 UNTYPED: tuple[str, ...] = ()
 
 USER = """\
 import keras_capsule_poe as kcp
-from keras_capsule_poe import CapsNet, RoutingLayer, data, families, functions, training
+from keras_capsule_poe import CapsNet, RoutingLayer, data, functions, registry, training
 
-right: list[str] = families.names()
+right: list[str] = registry.names()
 routing = functions.route([[[1.0]]], [[[[1.0]]]], agreement_scale=2.0)
 images = data.load_images("digits", limit=100).train.head(10).images.shape
 kcp.CapsulePoE(10, 16, use_routing_bias=True, name="experts")
-training.train(training.RunConfig(families.get("capsules")), "folder").metrics()
+training.train(registry.create("capsules"), "folder").metrics()
 
 RoutingLayer("ten", 16)
 RoutingLayer(10)
 functions.squash([1.0], axis="last")
 data.load_images("digits", limit="all")
 data.load_images("digits").train.bottom(3)
-training.train(training.RunConfig(families.get("capsules")), 3)
+training.train(registry.create("capsules"), 3)
 kcp.NoSuchLayer
 """
 WRONG = {

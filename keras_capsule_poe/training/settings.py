@@ -43,6 +43,8 @@ def _height_and_width(value):
     """Return (height, width) of one number, two numbers, or their text `HxW`."""
     sizes = value.lower().split("x") if isinstance(value, str) else value
     sizes = (sizes,) if isinstance(sizes, int) else tuple(sizes)
+    if any(isinstance(size, bool) for size in sizes):
+        raise ValueError("another type")
     return sizes * 2 if len(sizes) == 1 else sizes
 
 
@@ -316,13 +318,11 @@ class Settings(Part):
             part, values = key, dict(value)
         else:
             values = {key: value}
-        if part and part not in self.parts:
-            raise ConfigError(f"There is no part `{part}`. Known are: {', '.join(self.parts)}.")
         found = {}
         for former, value in values.items():
             place = f"{part}.{former}" if part else former
-            now, value = current_setting(place, value)
-            if now != place:
+            given, (now, value) = value, current_setting(place, value)
+            if now != place or (isinstance(given, str) and given != str(value)):
                 shown = str(value).lower() if value is None or isinstance(value, bool) else value
                 warnings.warn(f"{place} is deprecated: use {now}={shown}", FutureWarning, 2)
             if now in found:
@@ -352,6 +352,8 @@ class Settings(Part):
     def _assign(self, name, value):
         """Assign a validated value to a setting with its current name."""
         part, _, key = name.rpartition(".")
+        if part and part not in self.parts:
+            raise ConfigError(f"There is no part `{part}`. Known are: {', '.join(self.parts)}.")
         target = getattr(self, part) if part else self
         kind = type(target)
         if key not in kind.model_fields or (not part and key in self.parts):

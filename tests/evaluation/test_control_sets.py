@@ -29,7 +29,7 @@ def test_controls_are_as_large_as_the_model():
     vae = made[VAE]()
     assert (vae.parameters, vae.seconds, vae.seed) == (500, 0.1, 3)
     # Figures ask the one that was fitted what it took; others go when they have been drawn from.
-    assert made[VAE]() is vae and made["full_gaussian"]() is not made["full_gaussian"]()
+    assert made[VAE]() is vae and made.full_gaussian() is not made.full_gaussian()
     features = np.random.default_rng(0).normal(size=(20, 4))
     drawn = [made[name]().fit(features).sample(3, seed=0) for name in KINDS]
     assert [x.shape for x in drawn] == [(3, 4)] * 3

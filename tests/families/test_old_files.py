@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_capsule_poe.families import get
+from keras_capsule_poe import registry
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 FAMILIES = ("capsules", "neurons", "rbm", "capsnet", "matrix-capsules")

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from keras_capsule_poe.errors import BadUse
-from keras_capsule_poe.families import get
+from keras_capsule_poe import registry
 from keras_capsule_poe.portable import export_portable, portable_endpoints, without_randomness
 from keras_capsule_poe.serving import signature
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from keras_capsule_poe.core.numerics import compiled
 from keras_capsule_poe.data import batches, sequential_batches
-from keras_capsule_poe.data.streams import AHEAD
-from keras_capsule_poe.data.store import resumable_arrays
 from keras_capsule_poe.data.mapping import CHUNK, chunks, map_batches, to_pixels
+from keras_capsule_poe.data.store import resumable_arrays
+from keras_capsule_poe.data.streams import AHEAD
 from keras_capsule_poe.distributed.distribution import Distribution
 from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.io.atomic import atomic_write
@@ -38,7 +38,6 @@ def build_autoencoder(settings, image_shape):
     """Return the autoencoder, built for images (H, W, C) but not compiled."""
     model = ConvAutoencoder(
         filters=settings.autoencoder.filters,
-        dropout=settings.autoencoder.dropout,
         seed=settings.seed,
         dtype=policy(settings.compute.precision),
         name="autoencoder",
@@ -65,7 +64,8 @@ def autoencoder_optimizer(settings, images):
         warmup_target=settings.learning_rate,
         warmup_steps=warm_up,
     )
-    return ConvolutionMuon(rate, weight_decay=settings.weight_decay or None)
+    # The weight decay keeps the features in few directions.
+    return ConvolutionMuon(rate, weight_decay=2.0)
 
 
 def sgd(settings, images, least=0.1):

@@ -8,7 +8,6 @@ from keras_capsule_poe.errors import ConfigError, DataError
 from keras_capsule_poe.training.settings import (
     Count,
     Momentum,
-    NotNegative,
     Positive,
     Rate,
     Settings,
@@ -31,16 +30,11 @@ class AutoencoderSettings(TrainedPart):
 
     Attributes:
         filters: Filters of each convolution.
-        dropout: Share of activations that dropout sets to zero.
-        weight_decay: Share of the weights that a step of rate one takes off. It keeps the features
-            in few directions.
     """
 
     filters: Count = 128
-    dropout: Momentum = 0.1
     batch_size: Count = 32
     learning_rate: Rate = 2e-3
-    weight_decay: NotNegative = 2.0
 
 
 class PrimarySettings(SettingsPart):

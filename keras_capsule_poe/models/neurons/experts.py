@@ -380,7 +380,7 @@ def build_top(settings):
         algorithm="pcd",
         persistent_chains=TOP_CHAINS,
         binarize="stochastic",
-        weight_decay=top.weight_decay,
+        weight_decay=1e-4,
         seed=settings.seed,
         name="top",
     )

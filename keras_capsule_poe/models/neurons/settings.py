@@ -76,7 +76,6 @@ class TopSettings(TrainedPart):
     Attributes:
         capsules: Number of capsules; 0: no second layer.
         dim: Neurons of a capsule.
-        weight_decay: Share of the weights that a step of rate one takes off.
     """
 
     momentum: ClassVar[float] = 0.5
@@ -85,7 +84,6 @@ class TopSettings(TrainedPart):
     dim: Count = 16
     steps: Count = 2000
     learning_rate: Rate = 0.05
-    weight_decay: NotNegative = 1e-4
 
 
 _ONE_MACHINE = {"coefficient_sum": 1.0, "load_balancing": 0.0}
