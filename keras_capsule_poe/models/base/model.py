@@ -180,7 +180,8 @@ class TrainedModel:
         was_built, self.built = self.built, False
         self._tracker.unlock()
         for name in self.PARTS:
-            self._tracker.untrack(getattr(self, name))
+            for part in keras.tree.flatten(getattr(self, name)):
+                self._tracker.untrack(part)
             setattr(self, name, getattr(trained, name))
         self.assemble()
         if was_built:
