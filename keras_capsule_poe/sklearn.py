@@ -435,7 +435,7 @@ class CapsuleTransformer(_Features):
         return batches, -(-X.shape[0] // batches)
 
     def _train(self, model, X, rng):
-        from keras_capsule_poe.models.base.batch_loop import compiled_steps
+        from keras_capsule_poe.models.base.contrastive import compiled_steps
 
         batches, rows = self._batches(X)
         shape = rows, *self._primary_shape

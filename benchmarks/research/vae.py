@@ -25,7 +25,7 @@ from keras import ops
 from keras_capsule_poe.data import batches
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.baselines import Budget, gaussian_divergence
-from keras_capsule_poe.models.base.gaussian_mixtures import fit_mixture
+from keras_capsule_poe.models.base.clusters import fit_mixture
 
 FILTERS = 64, 128
 # Chosen on held-out images of Fashion-MNIST after 1,500 steps, by the Fréchet distance.

@@ -12,7 +12,7 @@ from keras_capsule_poe.core.mcmc import hidden_chain
 from keras_capsule_poe.core.numerics import compiled, one_of
 from keras_capsule_poe.core.randomness import StatelessSeed, step_seed
 from keras_capsule_poe.data import batches, steps_per_epoch
-from keras_capsule_poe.models.base.gaussian_mixtures import fit_mixture
+from keras_capsule_poe.models.base.clusters import fit_mixture
 from keras_capsule_poe.models.boltzmann.layers import RestrictedBoltzmannMachine
 from keras_capsule_poe.models.boltzmann.model import HarmoniumModel
 

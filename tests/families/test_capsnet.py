@@ -20,7 +20,7 @@ from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.families import get
 from keras_capsule_poe.functions import RoutingOptions
 from keras_capsule_poe.models.base import classifier_training as fitting
-from keras_capsule_poe.models.base import replicas
+from keras_capsule_poe.models.base import contrastive
 from keras_capsule_poe.models.base.classifier_training import falling
 from keras_capsule_poe.models.capsnet import training as build
 from keras_capsule_poe.training import RunConfig
@@ -245,13 +245,13 @@ def test_an_interrupted_run_goes_on_where_it_stood(tmp_path, goes_on_alike, monk
 
     Gradients are found for as many images at a time as the settings say.
     """
-    seen, whole = set(), replicas.mean_of_microbatches
+    seen, whole = set(), contrastive.mean_of_microbatches
 
     def watched(function, data, microbatch):
         seen.add(microbatch)
         return whole(function, data, microbatch)
 
-    monkeypatch.setattr(replicas, "mean_of_microbatches", watched)
+    monkeypatch.setattr(contrastive, "mean_of_microbatches", watched)
     settings = {"coefficients": "uniform", "batch_size": 40, "epochs": 2, "filters": 4, "types": 2}
     # A third epoch is of another call of Keras' `fit` than the one that was cut short.
     settings |= {"ema_momentum": 0.8, "epochs": 3, "microbatch": 16}

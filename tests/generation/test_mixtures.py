@@ -5,7 +5,7 @@ import pytest
 import sklearn.mixture
 from threadpoolctl import threadpool_info
 
-from keras_capsule_poe.models.base.gaussian_mixtures import Mixture, fit_mixture
+from keras_capsule_poe.models.base.clusters import Mixture, fit_mixture
 
 N = 40_000
 

@@ -21,7 +21,7 @@ from keras_capsule_poe import (
     RoutingLayer,
 )
 from keras_capsule_poe.layers.capsules import BatchDropout
-from keras_capsule_poe.models.base import replicas
+from keras_capsule_poe.models.base import contrastive
 
 SHAPE, CLASSES = (8, 8, 1), 3
 
@@ -155,8 +155,10 @@ def test_another_number_is_heeded_after_the_first_step(monkeypatch):
     model.compile("sgd", jit_compile=False)
     model.train_on_batch(*images())
     model.microbatch = 2
-    called, whole = [], replicas.mean_of_microbatches
-    monkeypatch.setattr(replicas, "mean_of_microbatches", lambda *a: called.append(a) or whole(*a))
+    called, whole = [], contrastive.mean_of_microbatches
+    monkeypatch.setattr(
+        contrastive, "mean_of_microbatches", lambda *a: called.append(a) or whole(*a)
+    )
     model.train_on_batch(*images())
     assert [microbatch for *_, microbatch in called] == [2]
 

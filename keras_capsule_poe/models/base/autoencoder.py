@@ -15,9 +15,14 @@ from keras_capsule_poe.core.randomness import StatelessSeed
 from keras_capsule_poe.core.sharding import drop_rows
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.layers.convolutions import FastConv2D, FastConv2DTranspose
-from keras_capsule_poe.models.base.contrastive import FittedModel
-from keras_capsule_poe.models.base.inputs import PIXELS, check_values, in_a_row, is_array
-from keras_capsule_poe.models.base.replicas import SharedOutGradients
+from keras_capsule_poe.models.base.contrastive import SharedOutGradients
+from keras_capsule_poe.models.base.inputs import (
+    PIXELS,
+    FittedModel,
+    check_values,
+    in_a_row,
+    is_array,
+)
 from keras_capsule_poe.models.base.settings import SMALLEST_IMAGE
 
 STRIDE = 2

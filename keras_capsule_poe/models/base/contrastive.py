@@ -1,82 +1,95 @@
-"""Training steps that assign variables, also as pure functions for JAX."""
+"""Training steps with a hand-derived gradient, and steps on several devices and microbatches."""
 
 import contextlib
 import itertools
 import warnings
-from typing import Any
 
 import keras
-from keras import ops
+from keras import ops, tree
 
-from keras_capsule_poe.core.numerics import at_least_float32
+from keras_capsule_poe.core.numerics import at_least_float32, whole_number
+from keras_capsule_poe.core.sharding import current_rows, rows_at_hand
 from keras_capsule_poe.errors import TrainingWarning
+from keras_capsule_poe.layers.capsules import BatchDropout
 from keras_capsule_poe.metrics import RelativeError
-from keras_capsule_poe.models.base import inputs
-from keras_capsule_poe.models.base.exportable import Exportable
-from keras_capsule_poe.models.base.replicas import SharedOut, replicas_in_sync
+from keras_capsule_poe.models.base.inputs import FittedModel
 
 # Inputs of mean zero have this relative error if nothing was learned.
 NOTHING, STEPS = 0.98, 20
-# PyTorch is not supported: its autograd tracks the variables that a step assigns.
-BACKENDS = ("tensorflow", "jax")
 # Metrics that a test does not measure.
 _OF_TRAINING = ("update_size", "exchange_rate")
 
 
-class FittedModel(Exportable):
-    """Mixin for a `keras.Model` that can be fitted on the backends `BACKENDS` only."""
+def replicas_in_sync(model):
+    """Return the number of replicas over which Keras sums a model's gradients."""
+    strategy = getattr(model, "distribute_strategy", None)
+    return 1 if strategy is None else strategy.num_replicas_in_sync
 
-    @property
-    def bounds(self):
-        """Lower and upper bound of the values that the model is fitted on."""
-        return inputs.FINITE
 
-    def fit(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Train as `keras.Model.fit`; the data also build an unbuilt model.
+class SharedOut:
+    """Mixin for models whose training step is one update with means over the whole batch."""
+
+    # The training engine sets it to share_out(of_part, data) to run of_part on several devices.
+    share_out = None
+
+    def make_train_function(self, force=False):
+        """Build the optimizer before tracing, to avoid a second trace."""
+        if self.built and self.optimizer is not None and not self.optimizer.built:
+            self.optimizer.build(self.trainable_variables)
+        return super().make_train_function(force)
+
+    def over_replicas(self, function, data):
+        """Return batch means of a function that runs once per device.
 
         Args:
-            x: Array, `tf.data.Dataset`, `PyDataset` or generator of inputs.
-            *args: Further arguments of `keras.Model.fit`.
-            **kwargs: Further arguments of `keras.Model.fit`.
+            function: Function of (rows of `data`, their share of the batch). It returns a dict of
+                means over its rows, and a dict of values that are the same for all rows. It must
+                not assign variables.
+            data: Tensor (B, ...), or a tuple of them.
 
         Returns:
-            `keras.callbacks.History`.
-
-        Raises:
-            ValueError: If a value is not finite or out of the bounds of the model.
+            Tuple of the dict of means over the whole batch and the dict of common values.
         """
-        x, given = self._begin(x), kwargs.get("validation_data")
-        if isinstance(given, (tuple, list)):
-            kwargs["validation_data"] = (self._begin(given[0]), *given[1:])
-        elif given is not None:
-            kwargs["validation_data"] = self._begin(given)
-        with inputs.plain_errors():
-            return super().fit(x, *args, **kwargs)  # type: ignore[misc]
 
-    def evaluate(self, x=None, *args, **kwargs):
-        """Evaluate as `keras.Model.evaluate`; the data also build an unbuilt model."""
-        # `fit` has checked its validation data once.
-        x = x if kwargs.get("_use_cached_eval_dataset") else self._begin(x)
-        with inputs.plain_errors():
-            return super().evaluate(x, *args, **kwargs)
+        def of_part(part, start, total, share):
+            with rows_at_hand(start, total):
+                return _all_reduced(*function(part, share), share)
 
-    def _begin(self, x):
-        """Check the data, build the model if needed, and return the data as `fit` takes them."""
-        self._need_backend()
-        x, first = inputs.checked(x, self.bounds)
-        if not self.built and inputs.has_rank(first):
-            strategy = getattr(self, "distribute_strategy", None)
-            with strategy.scope() if strategy else contextlib.nullcontext():
-                self.build((None, *first.shape[1:]))
-        return x
+        if self.share_out is not None:
+            return self.share_out(of_part, data)
+        context = _context()
+        if context is None:
+            return function(data, 1.0)
+        number = context.num_replicas_in_sync
+        own = ops.one_hot(context.replica_id_in_sync_group, number, dtype="int32")
+        images = ops.shape(tree.flatten(data)[0])[0]
+        counts = context.all_reduce("SUM", own * images)
+        start = ops.sum(counts * (1 - ops.cumsum(own)))
+        total = ops.sum(counts)
+        return of_part(data, start, total, ops.cast(images, "float32") / ops.cast(total, "float32"))
 
-    def _need_backend(self):
-        backend = keras.backend.backend()
-        if backend not in BACKENDS:
-            raise RuntimeError(
-                f"{type(self).__name__} is trained on the TensorFlow and Jax backends only: set "
-                f"KERAS_BACKEND=tensorflow or jax. Received: backend={backend!r}"
-            )
+
+def _all_reduced(means, same, share):
+    """Return the means over all replicas and the values of the first replica."""
+    context = _context()
+    if context is None:
+        return means, same
+    is_first = ops.equal(context.replica_id_in_sync_group, 0)
+    parts = tree.map_structure(lambda mean: ops.cast(share, mean.dtype) * mean, means)
+    firsts = tree.map_structure(lambda x: ops.where(is_first, x, ops.zeros_like(x)), same)
+    # all_reduce does not accept an empty dict.
+    summed = context.all_reduce("SUM", firsts) if tree.flatten(firsts) else firsts
+    return context.all_reduce("SUM", parts), summed
+
+
+def _context():
+    """Return the replica context if there are several replicas, else None."""
+    if keras.backend.backend() != "tensorflow":
+        return None
+    import tensorflow as tf
+
+    context = tf.distribute.get_replica_context()
+    return None if context is None or context.num_replicas_in_sync == 1 else context
 
 
 class ContrastiveModel(FittedModel, SharedOut, keras.Model):
@@ -156,9 +169,12 @@ class ContrastiveModel(FittedModel, SharedOut, keras.Model):
             logs = step(data)
         return logs, tuple([scope.get_current_value(v) for v in group] for group in groups)
 
-    def _begin(self, x):
+    def _begin(self, x, options=None):
+        # Without targets Keras would drop the weights silently.
+        self._refuse_weights((options or {}).get("sample_weight"))
         # Check here and not in `compile`, which Keras does not call for a loaded model.
-        if self.compiled and not (self.loss is None and self._compile_metrics is None):
+        has_metrics = any(metric.name == "compile_metrics" for metric in self.metrics)
+        if self.compiled and (self.loss is not None or has_metrics):
             raise ValueError(
                 f"{type(self).__name__} is trained by a rule of its own and reports its own "
                 "figures: compile it with an optimizer and neither `loss` nor `metrics`."
@@ -196,16 +212,7 @@ class ContrastiveModel(FittedModel, SharedOut, keras.Model):
         update = _length(self.optimizer.momentums if is_known else moved)
         return update / ops.maximum(_length(variables), keras.config.epsilon())
 
-    def fit(self, x: Any = None, *args: Any, sample_weight: Any = None, **kwargs: Any) -> Any:
-        """Train as `keras.Model.fit`, without sample weights."""
-        # Without targets Keras would drop the weights silently.
-        self._refuse_weights(sample_weight)
-        history = super().fit(x, *args, **kwargs)
-        self._warn_of_nothing(history)
-        return history
-
-    def _warn_of_nothing(self, history):
-        """Warn if the relative error after training is that of zeros."""
+    def _fitted(self, history):
         losses = history.history.get("loss") or (0.0,)
         # A few steps are not meant to learn much.
         if int(self.optimizer.iterations) >= STEPS and not losses[-1] <= NOTHING:
@@ -216,11 +223,6 @@ class ContrastiveModel(FittedModel, SharedOut, keras.Model):
                 TrainingWarning,
                 stacklevel=3,
             )
-
-    def evaluate(self, x=None, *args, sample_weight=None, **kwargs):
-        """Evaluate as `keras.Model.evaluate`, without sample weights."""
-        self._refuse_weights(sample_weight)
-        return super().evaluate(x, *args, **kwargs)
 
     def images_of(self, data):
         """Return inputs and targets of a batch; raise `ValueError` if it has sample weights."""
@@ -273,3 +275,204 @@ def _moves_by_momentums(optimizer):
 def _length(tensors):
     # bfloat16 is too coarse for a sum of so many squares.
     return ops.sqrt(sum(ops.sum(ops.square(at_least_float32(tensor))) for tensor in tensors))
+
+
+def compiled_steps(model, shape):
+    """Return a function that trains a compiled model on batches (S, *shape), one step for each.
+
+    One compiled loop starts sooner than Keras' `fit`.
+    """
+    if keras.backend.backend() != "tensorflow":
+        rows = (-1, *shape[1:])
+        options = {"batch_size": shape[0], "shuffle": False, "verbose": 0}
+        return lambda batches: model.fit(batches.reshape(rows), **options)
+    import tensorflow as tf
+
+    # Variables cannot be made inside of the graph.
+    model.optimizer.build(model.trainable_variables)
+
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec((None, *shape), "float32")])
+    def steps(batches):
+        def step(i, _):
+            return model.train_step(batches[i])["loss"]
+
+        ops.fori_loop(0, ops.shape(batches)[0], step, ops.zeros(()))
+
+    # TensorFlow warns of many traces if a search fits one model after the other, but not of
+    # concrete functions.
+    run = steps if tf.config.functions_run_eagerly() else steps.get_concrete_function()
+    return lambda batches: run(tf.convert_to_tensor(batches))
+
+
+class SharedOutGradients(SharedOut):
+    """Mixin for models trained by backpropagation, on one or several devices."""
+
+    _microbatch = None
+
+    @property
+    def microbatch(self):
+        """Maximum number of images per gradient computation; None takes the whole batch.
+
+        The gradients are accumulated. A step equals the full-batch step up to rounding and needs
+        less memory. It needs TensorFlow. It excludes batch normalization, random layers other than
+        `BatchDropout`, and layers that update their own weights. Models are saved without it.
+        """
+        return self._microbatch
+
+    @microbatch.setter
+    def microbatch(self, value):
+        self._check_microbatch(None if value is None else whole_number("microbatch", value))
+        self._microbatch = value
+        # Drop the function traced for another size.
+        self.train_function = None
+
+    def _check_microbatch(self, value):
+        """Raise `ValueError` if the step cannot use micro-batches."""
+        if value is None:
+            return
+        backend, context = keras.backend.backend(), _context()
+        rule = "`microbatch` must be None"
+        if backend != "tensorflow":
+            raise ValueError(
+                f"{rule} but on TensorFlow. Received: microbatch={value}, backend={backend!r}"
+            )
+        if self.share_out is None and context is not None:
+            raise ValueError(
+                f"{rule} under a strategy that Keras shares batches out by. "
+                f"Received: microbatch={value}"
+            )
+        for layer in self._flatten_layers():
+            draws = hasattr(layer, "seed_generator") and not isinstance(layer, BatchDropout)
+            if draws or isinstance(layer, keras.layers.BatchNormalization):
+                what = "numbers are drawn for each call" if draws else "batches are normalised"
+                raise ValueError(
+                    f"{rule} where {what}, which must be for all of their images. "
+                    f"Received: microbatch={value}, with the layer {layer.name!r}"
+                )
+
+    def train_step(self, *arguments):
+        if self.share_out is None and self.microbatch is None:
+            return super().train_step(*arguments)
+        (data,) = arguments
+        if not self.built:
+            self.build(keras.utils.unpack_x_y_sample_weight(data)[0].shape)
+        self._check_microbatch(self.microbatch)
+        moved = []
+        with _synchronized(self):
+            means, same = self.over_replicas(
+                lambda data, share: self._gradients_of(data, share, moved), data
+            )
+        self.optimizer.apply(means["gradients"], self.trainable_variables)
+        for variable, value in zip(moved, same["states"]):
+            variable.assign(value)
+        images = ops.shape(tree.flatten(data)[0])[0]
+        for variable, mean in zip(self.metrics_variables, means["metrics"]):
+            variable.assign_add(ops.cast(images, variable.dtype) * mean)
+        return self.get_metrics_result()
+
+    def whole_loss(self, loss):
+        """Undo Keras' division of a mean loss by the number of replicas."""
+        context = None if self.share_out is None else _context()
+        return loss if context is None else context.num_replicas_in_sync * loss
+
+    def _gradients_of(self, data, share, moved):
+        """Compute `_gradients`, in micro-batches if `microbatch` is set."""
+        if self.microbatch is None:
+            return self._gradients(data, share, moved)
+        found = mean_of_microbatches(
+            lambda rows, part: self._gradients(rows, part * ops.cast(share, part.dtype), moved),
+            data,
+            self.microbatch,
+        )
+        for variable in moved:
+            # Random states advance once per batch; float states would change once per part.
+            if keras.backend.is_float_dtype(variable.dtype):
+                raise ValueError(
+                    "`microbatch` must be None where a layer changes weights of its own. "
+                    f"Received: microbatch={self.microbatch}, with {variable.path}"
+                )
+        return found
+
+    def _gradients(self, data, share, moved):
+        """Return means of gradients and metric sums, and the new states of the model."""
+        import tensorflow as tf
+
+        x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
+        images = ops.shape(tree.flatten(x)[0])[0]
+        metrics = [(variable, ops.zeros_like(variable)) for variable in self.metrics_variables]
+        # Assign nothing inside: each device would repeat it. The scope includes the weights for
+        # weight regularizers.
+        with tf.GradientTape() as tape:
+            weights = [(v, tf.convert_to_tensor(v.value)) for v in self.trainable_variables]
+            with keras.StatelessScope([*metrics, *weights]) as scope:
+                outputs = self(x, training=True)
+                loss = self.compute_loss(x, y, outputs, weight, training=True)
+                tracker = next(metric for metric in self.metrics if metric.name == "loss")
+                tracker.update_state(loss, sample_weight=images)
+                self.compute_metrics(x, y, outputs, weight)
+            # Scale the loss, not the gradient: batch normalization mixes gradients of devices.
+            weighted = self.optimizer.scale_loss(ops.cast(share, loss.dtype) * loss)
+        gradients = tape.gradient(weighted, self.trainable_weights)
+        for gradient, variable in zip(gradients, self.trainable_weights):
+            if gradient is None:
+                raise ValueError(f"The loss must depend on all weights. Received: {variable.path}")
+            gradient.set_shape(variable.shape)
+        sums = [scope.get_current_value(variable) for variable, _ in metrics]
+        states = [v for v in self.non_trainable_variables if scope.get_current_value(v) is not None]
+        states = [v for v in states if all(v is not metric for metric, _ in metrics)]
+        moved[:] = states
+        means = {
+            "gradients": [gradient / ops.cast(share, gradient.dtype) for gradient in gradients],
+            "metrics": [total / ops.cast(images, total.dtype) for total in sums],
+        }
+        return means, {"states": [scope.get_current_value(variable) for variable in states]}
+
+
+@contextlib.contextmanager
+def _synchronized(model):
+    """Context manager: synchronize batch normalization over devices."""
+    kind = keras.layers.BatchNormalization
+    layers = [layer for layer in model._flatten_layers() if isinstance(layer, kind)]
+    before = [layer.synchronized for layer in layers]
+    for layer in layers:
+        layer.synchronized = True
+    try:
+        yield
+    finally:
+        for layer, value in zip(layers, before):
+            layer.synchronized = value
+
+
+def mean_of_microbatches(function, data, microbatch):
+    """Average the first dict that `function(rows, share)` returns over microbatches of `data`."""
+    # `function` returns a dict of means over its rows and a dict of values that all rows share.
+    import tensorflow as tf
+
+    data = tree.map_structure(lambda x: None if x is None else tf.convert_to_tensor(x), data)
+    images = ops.shape(tree.flatten(data)[0])[0]
+    first, total = current_rows(images)
+
+    def part(start):
+        end = ops.minimum(start + microbatch, images)
+        rows = tree.map_structure(lambda x: None if x is None else x[start:end], data)
+        share = ops.cast(end - start, "float32") / ops.cast(images, "float32")
+        with rows_at_hand(first + start, total):
+            means, same = function(rows, share)
+        return tree.map_structure(lambda mean: ops.cast(share, mean.dtype) * mean, means), same
+
+    # Trace once, for the shapes of the results and for the loop.
+    part = tf.function(part, autograph=False).get_concrete_function(tf.TensorSpec((), "int32"))
+    zeros = tree.map_structure(lambda x: tf.zeros(x.shape, x.dtype), part.structured_outputs)
+
+    def body(start, sums, _):
+        added, same = part(start)
+        return start + microbatch, tree.map_structure(ops.add, sums, added), same
+
+    # In parallel, the iterations would need the memory of the whole batch.
+    _, sums, same = tf.while_loop(
+        lambda start, *_: start < images,
+        body,
+        (tf.constant(0, "int32"), *zeros),
+        parallel_iterations=1,
+    )
+    return sums, same

@@ -1,9 +1,10 @@
-"""Checks of what models are fitted on, before a step has used it."""
+"""Models that are fitted on checked inputs and exported, and the checks."""
 
 import contextlib
 import itertools
 import re
 import types
+from typing import Any
 
 import keras
 import numpy as np
@@ -12,6 +13,8 @@ from keras import ops
 # Rounding of byte / 255 may give slightly more than one.
 ROUNDING = 1e-3
 PIXELS, FINITE = (0.0, 1.0), (-np.inf, np.inf)
+# PyTorch is not supported: its autograd tracks the variables that a step assigns.
+BACKENDS = ("tensorflow", "jax")
 _FAILED = re.compile(r"(`x` must have finite values.*?Received:)\] \[(\S+)\] \[(\S+)\]")
 
 
@@ -151,3 +154,97 @@ def in_a_row(weights):
     if is_array(weights) and tuple(weights.shape[1:]) == (1,):
         return ops.convert_to_numpy(weights).reshape(-1) if is_known(weights) else weights[:, 0]
     return weights
+
+
+class Exportable:
+    """Mixin for a `keras.Model` that `export` and converters take as soon as it is built.
+
+    Keras reads the input shape from the arguments of `build`, which may be missing here, and takes
+    a model that was only trained for one that was never called. A subclass whose `build` needs no
+    shape defines `batch_shape`.
+    """
+
+    batch_shape = None
+
+    @property
+    def _build_shapes_dict(self):
+        given = self.__dict__.get("_given_shapes")
+        is_known = given is not None and any(given.values())
+        if is_known or self.batch_shape is None or not self.built:
+            return given
+        return {"input_shape": self.batch_shape}
+
+    @_build_shapes_dict.setter
+    def _build_shapes_dict(self, value):
+        # Not an attribute of Keras, which would wrap the dict. It may be empty, for a `build`
+        # without a shape, and files of models hold it.
+        self.__dict__["_given_shapes"] = None if value is None else dict(value)
+
+    @property
+    def _called(self):
+        return self.__dict__.get("_was_called", False) or self.built
+
+    @_called.setter
+    def _called(self, value):
+        self.__dict__["_was_called"] = value
+
+
+class FittedModel(Exportable):
+    """Mixin for a `keras.Model` that can be fitted on the backends `BACKENDS` only."""
+
+    @property
+    def bounds(self):
+        """Lower and upper bound of the values that the model is fitted on."""
+        return FINITE
+
+    def fit(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Train as `keras.Model.fit`; the data also build an unbuilt model.
+
+        Args:
+            x: Array, `tf.data.Dataset`, `PyDataset` or generator of inputs.
+            *args: Further arguments of `keras.Model.fit`.
+            **kwargs: Further arguments of `keras.Model.fit`.
+
+        Returns:
+            `keras.callbacks.History`.
+
+        Raises:
+            ValueError: If a value is not finite or out of the bounds of the model.
+        """
+        x, given = self._begin(x, kwargs), kwargs.get("validation_data")
+        if isinstance(given, (tuple, list)):
+            kwargs["validation_data"] = (self._begin(given[0]), *given[1:])
+        elif given is not None:
+            kwargs["validation_data"] = self._begin(given)
+        with plain_errors():
+            history = super().fit(x, *args, **kwargs)  # type: ignore[misc]
+        self._fitted(history)
+        return history
+
+    def evaluate(self, x=None, *args, **kwargs):
+        """Evaluate as `keras.Model.evaluate`; the data also build an unbuilt model."""
+        # `fit` has checked its validation data once.
+        x = x if kwargs.get("_use_cached_eval_dataset") else self._begin(x, kwargs)
+        with plain_errors():
+            return super().evaluate(x, *args, **kwargs)
+
+    def _fitted(self, history):
+        """Warn if the `History` of a training shows that it failed."""
+
+    def _begin(self, x, options=None):
+        """Check the data, build the model if needed, and return the data as `fit` takes them."""
+        self._need_backend()
+        x, first = checked(x, self.bounds)
+        if not self.built and has_rank(first):
+            strategy = getattr(self, "distribute_strategy", None)
+            with strategy.scope() if strategy else contextlib.nullcontext():
+                self.build((None, *first.shape[1:]))
+        return x
+
+    def _need_backend(self):
+        backend = keras.backend.backend()
+        if backend not in BACKENDS:
+            raise RuntimeError(
+                f"{type(self).__name__} is trained on the TensorFlow and Jax backends only: set "
+                f"KERAS_BACKEND=tensorflow or jax. Received: backend={backend!r}"
+            )

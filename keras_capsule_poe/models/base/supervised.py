@@ -13,9 +13,9 @@ from keras_capsule_poe._types import Serializable, Tensor
 from keras_capsule_poe.core.routing import named_rightly, winners
 from keras_capsule_poe.metrics import weights_of_images
 from keras_capsule_poe.models.base import inputs
-from keras_capsule_poe.models.base.exportable import Exportable
+from keras_capsule_poe.models.base.contrastive import SharedOutGradients
+from keras_capsule_poe.models.base.inputs import Exportable
 from keras_capsule_poe.models.base.protocols import CapsuleClassifier, deserialized
-from keras_capsule_poe.models.base.replicas import SharedOutGradients
 
 # Images that `classify` and `encode` take at once.
 AT_ONCE = 500

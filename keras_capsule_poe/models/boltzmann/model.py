@@ -1,5 +1,6 @@
 """Training of an RBM by CD, persistent CD or parallel tempering."""
 
+import functools
 from typing import Any
 
 import keras
@@ -167,7 +168,8 @@ class HarmoniumModel(ContrastiveModel):
         v, _ = self.images_of(data)
         seeds = streams(StatelessSeed(self.seed, self.optimizer.iterations), 5)
         chains, hotter = self._chains(self._binarized(v, seeds[0]), seeds[1:4])
-        means, same = self.over_replicas(lambda v, _: self._means(v, seeds, chains), v)
+        function = functools.partial(self._means, seeds=seeds, chains=chains)
+        means, same = self.over_replicas(function, v)
         if self.algorithm != "cd":
             states = ops.concatenate([same["chains"][None], hotter])
             self.chain_states.assign(self._uncentred(states))
@@ -243,7 +245,7 @@ class HarmoniumModel(ContrastiveModel):
             bar = draw_rows(keras.random.uniform, tuple(ops.shape(v)), dtype=v.dtype, seed=seed)
         return ops.cast(v > bar, v.dtype)
 
-    def _means(self, v, seeds, chains):
+    def _means(self, v, _share, seeds, chains):
         """Return the means over images that an update needs, and the chains not tied to images."""
         rbm, v = self.machine, self._binarized(v, seeds[0])
         machine, x = rbm.harmonium_of(v), rbm.sent(v)

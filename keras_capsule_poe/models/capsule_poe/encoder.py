@@ -17,6 +17,7 @@ from keras_capsule_poe.metrics import (
     expert_usage,
     mean_error,
 )
+from keras_capsule_poe.models.base.clusters import initialize_maps
 from keras_capsule_poe.models.base.contrastive import ContrastiveModel
 from keras_capsule_poe.models.base.features import (
     SHOWN,
@@ -27,7 +28,6 @@ from keras_capsule_poe.models.base.features import (
     save_rows,
     sgd,
 )
-from keras_capsule_poe.models.base.initial_maps import initialize_maps
 from keras_capsule_poe.models.base.protocols import build_once, deserialized
 from keras_capsule_poe.models.capsule_poe.codes import adapt_frames, describe, usage
 from keras_capsule_poe.models.capsule_poe.layers import CapsulePoE, ExpertFrames

@@ -15,6 +15,7 @@ from keras_capsule_poe.data.mapping import RowView, chunks, map_batches, spread
 from keras_capsule_poe.former_names import with_former_names
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.metrics import ExpertUsage, expert_usage, mean_error
+from keras_capsule_poe.models.base.clusters import clustered, initialize_maps
 from keras_capsule_poe.models.base.features import (
     SHOWN,
     Features,
@@ -24,7 +25,6 @@ from keras_capsule_poe.models.base.features import (
     save_rows,
     sgd,
 )
-from keras_capsule_poe.models.base.initial_maps import clustered, initialize_maps
 from keras_capsule_poe.models.boltzmann.model import HarmoniumModel
 from keras_capsule_poe.models.neurons.layers import NeuronMixture, NeuronPoE
 from keras_capsule_poe.training.sanity import figures, warn, worse_than_mean

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn.cluster import KMeans
 
-from keras_capsule_poe.models.base import initial_maps as starts
-from keras_capsule_poe.models.base.initial_maps import (
+from keras_capsule_poe.models.base import clusters as starts
+from keras_capsule_poe.models.base.clusters import (
     cluster_rows,
     clustered,
     principal_directions,
