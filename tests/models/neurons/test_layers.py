@@ -347,7 +347,9 @@ def test_averaged_coefficients_are_a_boltzmann_machine(
     machine, v = same_machine(experts), neuron_images(visible)
     np.testing.assert_allclose(flat(experts(v)), machine(flat(v)), atol=1e-12)
     np.testing.assert_allclose(experts.free_energy(v), machine.free_energy(flat(v)), atol=1e-12)
-    log_z = [enumerated_log_partition(m) for m in (machine.harmonium(), flattened(experts.harmonium()))]
+    log_z = [
+        enumerated_log_partition(m) for m in (machine.harmonium(), flattened(experts.harmonium()))
+    ]
     assert log_z[0] == pytest.approx(log_z[1], abs=1e-12)
     chains = neuron_images(visible, n=4, seed=9)
     # Mean field, and the same draws of the same seed, from the data and from chains.
