@@ -49,7 +49,7 @@ _HOMES = {
         "relative_error",
     ),
     "models.base.autoencoder": ("ConvAutoencoder",),
-    "models.base.classifiers": ("ConvClassifier",),
+    "models.base.supervised": ("ConvClassifier",),
     "models.boltzmann.images": ("ImageBoltzmannMachine",),
     "models.boltzmann.layers": ("RestrictedBoltzmannMachine",),
     "models.boltzmann.model": ("HarmoniumModel",),

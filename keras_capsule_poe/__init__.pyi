@@ -47,7 +47,7 @@ from keras_capsule_poe.metrics import (
     relative_error as relative_error,
 )
 from keras_capsule_poe.models.base.autoencoder import ConvAutoencoder as ConvAutoencoder
-from keras_capsule_poe.models.base.classifiers import ConvClassifier as ConvClassifier
+from keras_capsule_poe.models.base.supervised import ConvClassifier as ConvClassifier
 from keras_capsule_poe.models.boltzmann.images import ImageBoltzmannMachine as ImageBoltzmannMachine
 from keras_capsule_poe.models.boltzmann.layers import (
     RestrictedBoltzmannMachine as RestrictedBoltzmannMachine,

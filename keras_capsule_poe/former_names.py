@@ -144,8 +144,10 @@ _ROUTED = {
 }
 _CHAIN = {"passes": "cd_steps", "gibbs_steps": "cd_steps", "chains": "persistent_chains"}
 _CONTRASTIVE = {"chain_steps": "cd_steps", "balance": "load_balancing", "start": "initializer"}
+_INITIALIZER = ("published_code", lambda kind: kind == "official")
 _CLASSIFIER = {
-    "initial": "initializer",
+    "initial": _INITIALIZER,
+    "initializer": _INITIALIZER,
     "fall": "learning_rate_schedule",
     "decay": "decay_rate",
     "least_rate": "min_learning_rate",
@@ -196,9 +198,41 @@ SETTINGS = {
 # Settings that say how to compute, of any part.
 _COMPUTE = {"precision": None, "microbatch": None, "implementation": _word, "limit": None}
 
+
+def _published(paper, code):
+    """Return the values of a setting that follows `published_code` now: of the paper, and True."""
+    return {False: paper, True: code}
+
+
 # Settings that are gone, with the values that the code now has. A run with another value cannot go
 # on.
 REMOVED = {
+    "capsnet.divide": _published(False, True),
+    "capsnet.use_bias": _published(False, True),
+    "capsnet.loss_reduction": _published("sum", "official"),
+    # These follow other settings.
+    "capsnet.initial_stddev": (0.1, (2 / 1280) ** 0.5),
+    "capsnet.min_learning_rate": (1e-6, 5e-5),
+    "capsnet.max_pooling": (True, False),
+    "capsnet.global_pooling": (False, True),
+    "capsnet.padding": ("valid",),
+    "capsnet.dropout": (0.5,),
+    "capsnet.shift": (2,),
+    "matrix.loss_reduction": _published("sum", "official"),
+    "matrix.margin_schedule": _published("linear", "official"),
+    "matrix.margin_steps": _published(None, 700_000),
+    "matrix.last_margin": _published(0.9, 0.99),
+    "matrix.compete": _published("all", "places"),
+    "matrix.damping": _published(0.0, 0.1),
+    "matrix.normalize_mass": _published(True, False),
+    "matrix.activation_scale": _published(10.0, -2500.0),
+    "matrix.schedule": ("official",),
+    "matrix.first_margin": (0.2,),
+    "matrix.min_learning_rate": (1e-6,),
+    "matrix.max_pooling": (True,),
+    "matrix.global_pooling": (False,),
+    "matrix.dropout": (0.5,),
+    "matrix.shift": (2,),
     "autoencoder.least_epoch": (1.0,),
     "autoencoder.negative_slope": (0.2,),
     "autoencoder.min_learning_rate_fraction": (0.02,),
@@ -269,18 +303,24 @@ def current_settings(values):
 
     The second dict holds removed settings whose value is not the one that the code now has.
     """
-    found, lost = {}, {}
+    found, lost, removed = {}, {}, {}
     for name, value in values.items():
         pairs = value.items() if isinstance(value, dict) else [(None, value)]
         for key, each in pairs:
             place = name if key is None else f"{name}.{key}"
             new, each = current_setting(place, each)
             if new in REMOVED:
-                if each not in REMOVED[new]:
-                    lost[new] = each
+                removed[new] = each
                 continue
             part, _, key = new.rpartition(".")
             (found.setdefault(part, {}) if part else found)[key] = each
         if isinstance(value, dict) and not value:
             found.setdefault(name, {})
+    for name, value in removed.items():
+        known = REMOVED[name]
+        if isinstance(known, dict):
+            part = found.get(name.partition(".")[0], {})
+            known = (known[part.get("published_code", False)],)
+        if value not in known:
+            lost[name] = value
     return found, lost

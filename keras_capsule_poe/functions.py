@@ -42,9 +42,10 @@ from keras_capsule_poe.core.units import (
     free_energy,
     probability,
 )
-from keras_capsule_poe.models.matrix_capsules.em_routing import EMOptions, em_routing
-from keras_capsule_poe.models.matrix_capsules.variational_routing import (
+from keras_capsule_poe.models.matrix_capsules.routing import (
+    EMOptions,
     VariationalOptions,
+    em_routing,
     variational_routing,
 )
 

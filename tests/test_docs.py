@@ -10,9 +10,8 @@ import keras
 import pytest
 from click.testing import CliRunner
 
-from keras_capsule_poe.data.sources.composed import find_composed
-from keras_capsule_poe.families import get, names
-from keras_capsule_poe.training.settings import read_toml
+from keras_capsule_poe import registry
+from keras_capsule_poe.data.composed import find_composed
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "keras_capsule_poe"
@@ -21,7 +20,7 @@ DOCS = sorted([*(ROOT / page for page in PAGES), *ROOT.glob("docs/**/*.md")])
 SOURCES = [
     *PACKAGE.rglob("*.py"),
     *ROOT.glob("cli/**/*.py"),
-    *ROOT.glob("tests/families/*.py"),
+    *ROOT.glob("tests/models/*.py"),
     *ROOT.glob("benchmarks/research/theory/*.py"),
 ]
 # Names of others.
@@ -99,11 +98,8 @@ def defined():
 
 @pytest.fixture(scope="module")
 def settings():
-    found = set()
-    for family in map(get, names()):
-        for name, section in family.sections.items():
-            found |= {f"{name}.{field}" for field in vars(section())}
-    return found
+    parts = [part for name in registry.names() for part in registry.settings(name).parts.items()]
+    return {f"{name}.{field}" for name, part in parts for field in type(part).model_fields}
 
 
 def prose(path):
@@ -223,17 +219,6 @@ def test_python_in_pages_compiles(path):
 def test_python_in_pages_runs(block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "page", "exec"), {})
-
-
-def test_each_setting_has_a_meaning():
-    meanings = read_toml(ROOT / "docs/reference/settings.toml")
-    fields = {
-        field
-        for family in map(get, names())
-        for section in family.sections.values()
-        for field in vars(section())
-    }
-    assert set(meanings) == fields
 
 
 def test_the_readme_is_short():

@@ -25,8 +25,8 @@ from _shares import table
 
 from keras_capsule_poe.core.numerics import compiled
 from keras_capsule_poe.data import load_images, split_views
+from keras_capsule_poe.data.image_set import FAMILIAR
 from keras_capsule_poe.data.mapping import map_batches
-from keras_capsule_poe.data.novel_views import FAMILIAR
 from keras_capsule_poe.models.base import classifier_training as fitting
 from keras_capsule_poe.models.base.classifier_training import augmentation, examples
 from keras_capsule_poe.models.matrix_capsules import training as build

@@ -23,7 +23,7 @@ import numpy as np
 from _shares import comparison, share, shares, spread, table
 
 from keras_capsule_poe.data import load_images, split_views
-from keras_capsule_poe.data.novel_views import FAMILIAR
+from keras_capsule_poe.data.image_set import FAMILIAR
 
 FAMILY = "matrix-capsules"
 MODELS = {"capsules": {}, "cnn": {"matrix.network": "cnn"}}

@@ -13,7 +13,7 @@ import keras_capsule_poe as kcp
 # %% [markdown]
 # ## Train
 #
-# The model takes images (N, H, W) or (N, H, W, C), as bytes or as floats in [0, 1]. The constructor takes settings, or the name of a recipe. `fit`
+# The model takes images (N, H, W) or (N, H, W, C), as bytes or as floats in [0, 1]. The constructor takes settings, or the name of a preset. `fit`
 # trains three parts one after another: an autoencoder, a capsule encoder, and a capsule decoder. This takes one to three minutes.
 
 # %%

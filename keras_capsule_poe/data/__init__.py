@@ -3,13 +3,17 @@
 TensorFlow, Pillow and scikit-learn are imported only by the functions that need them.
 """
 
-from keras_capsule_poe.data.batching import batches, sequential_batches, steps_per_epoch
 from keras_capsule_poe.data.composed import ComposedSet
-from keras_capsule_poe.data.image_set import ImageData, ImageSet
+from keras_capsule_poe.data.image_set import ImageData, ImageSet, split_views
 from keras_capsule_poe.data.loading import load_images
-from keras_capsule_poe.data.novel_views import split_views
-from keras_capsule_poe.data.ordering import epoch_order
-from keras_capsule_poe.data.streaming import gathered, stream
+from keras_capsule_poe.data.streams import (
+    batches,
+    epoch_order,
+    gathered,
+    sequential_batches,
+    steps_per_epoch,
+    stream,
+)
 from keras_capsule_poe.errors import DataError
 
 __all__ = [

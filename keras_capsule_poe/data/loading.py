@@ -1,31 +1,27 @@
 """Options common to all image sources."""
 
 import dataclasses
-import functools
 import numbers
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from keras_capsule_poe.data.image_set import ImageData
-from keras_capsule_poe.data.sources.composed import find_composed, load_composed
-from keras_capsule_poe.data.sources.digits import load_digits
-from keras_capsule_poe.data.sources.image_files import BACKGROUNDS
-from keras_capsule_poe.data.sources.image_folder import load_folder
-from keras_capsule_poe.data.sources.npz import load_npz
-from keras_capsule_poe.data.sources.tfds_images import load_tfds
-from keras_capsule_poe.data.sources.tfds_prepare import is_known
-from keras_capsule_poe.data.sources.viewpoints import load_viewpoints
+from keras_capsule_poe.data.archives import load_npz
+from keras_capsule_poe.data.composed import find_composed, load_composed
+from keras_capsule_poe.data.folders import load_folder
+from keras_capsule_poe.data.image_set import ImageData, ImageSet
+from keras_capsule_poe.data.pixels import BACKGROUNDS, fit_images, floats_to_bytes
+from keras_capsule_poe.data.streams import epoch_order
+from keras_capsule_poe.data.tfds import is_known, load_tfds
+from keras_capsule_poe.data.viewpoints import load_viewpoints
 from keras_capsule_poe.errors import DataError
 from keras_capsule_poe.io.atomic import user_path
 
 # Version of the rules by which folders and archives are read and split.
 DATA_VERSION = 2
-# Options of folders of image files.
-OF_FOLDERS = ("train_dir", "test_dir", "background", "max_value")
 # A grey image of this size takes 64 MiB.
 LARGEST = 8192
 
@@ -52,39 +48,40 @@ class Options:
     data_version: int = DATA_VERSION
     report: Callable | None = None
 
+    # Options of folders of image files alone.
+    of_folders: ClassVar = ("train_dir", "test_dir", "background", "max_value")
+
     def __post_init__(self):
-        for name in ("limit", "smallest", "max_value"):
+        for name, least in (("limit", 1), ("smallest", 1), ("max_value", 1), ("seed", 0)):
             value = getattr(self, name)
-            if value is not None and (not _is_int(value) or value < 1):
-                raise DataError(
-                    f"`{name}` must be an integer of at least 1, or None. Received: {name}={value}."
-                )
-        if self.background not in (None, *BACKGROUNDS):
-            raise DataError(
-                f"`background` must be {' or '.join(BACKGROUNDS)}, or None. "
-                f"Received: background={self.background!r}."
-            )
-        if not _is_int(self.data_version) or not 1 <= self.data_version <= DATA_VERSION:
-            raise DataError(
-                f"`data_version` must be an integer from 1 to {DATA_VERSION}. "
-                f"Received: data_version={self.data_version!r}."
-            )
+            is_default = value is None and name != "seed"
+            rule = f"an integer of at least {least}{'' if name == 'seed' else ', or None'}"
+            self._require(is_default or (_is_int(value) and value >= least), name, rule)
         for name in ("grey", "skip_broken"):
-            if getattr(self, name) not in (True, False):
-                raise DataError(
-                    f"`{name}` must be True or False. Received: {name}={getattr(self, name)!r}."
-                )
-        if not isinstance(self.test_fraction, numbers.Real) or not 0 < self.test_fraction < 1:
-            raise DataError(
-                "`test_fraction` must be between 0 and 1, both excluded. "
-                f"Received: test_fraction={self.test_fraction}."
+            self._require(getattr(self, name) in (True, False), name, "True or False")
+        is_known = self.background in (None, *BACKGROUNDS)
+        self._require(is_known, "background", f"{' or '.join(BACKGROUNDS)}, or None")
+        is_known = _is_int(self.data_version) and 1 <= self.data_version <= DATA_VERSION
+        self._require(is_known, "data_version", f"an integer from 1 to {DATA_VERSION}")
+        fraction = self.test_fraction
+        is_inside = isinstance(fraction, numbers.Real) and 0 < fraction < 1
+        self._require(is_inside, "test_fraction", "between 0 and 1, both excluded")
+        size = self.image_size
+        if size is not None:
+            pair = tuple(size) if hasattr(size, "__iter__") else (size, size)
+            is_pair = len(pair) == 2 and all(
+                _is_int(side) and 1 <= side <= LARGEST for side in pair
             )
-        if not _is_int(self.seed) or self.seed < 0:
-            raise DataError(f"`seed` must be an integer of at least 0. Received: seed={self.seed}.")
-        # The only way to assign in a frozen dataclass.
-        object.__setattr__(self, "image_size", _image_size(self.image_size))
-        if self.image_size is not None:
+            rule = f"an integer or a pair (height, width) of integers, from 1 to {LARGEST}"
+            self._require(is_pair, "image_size", rule)
+            # The only way to assign in a frozen dataclass.
+            object.__setattr__(self, "image_size", tuple(map(int, pair)))
             self.check_size(*self.image_size)
+
+    def _require(self, is_right, name, rule):
+        if not is_right:
+            value = getattr(self, name)
+            raise DataError(f"`{name}` must be {rule}. Received: {name}={value!r:.80}.")
 
     def drawn_by(self, labels, images):
         """Return the labels (N,) by whose classes test images are drawn, or N zeros."""
@@ -112,29 +109,31 @@ class Options:
             )
 
 
-def _image_size(size):
-    if size is None:
-        return None
-    pair = (size, size) if _is_int(size) else size
-    try:
-        height, width = pair
-        sound = all(_is_int(side) and 1 <= side <= LARGEST for side in (height, width))
-    except (TypeError, ValueError):
-        sound = False
-    if not sound:
-        raise DataError(
-            "`image_size` must be an integer or a pair (height, width) of integers, from 1 to "
-            f"{LARGEST}. Received: image_size={size!r:.80}."
-        )
-    return int(height), int(width)
-
-
 def _is_int(value):
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
-# Sources without files.
-GENERATED = {"digits": load_digits, "viewpoints": load_viewpoints}
+def _load_digits(options):
+    """Load scikit-learn's training and test digits of 8x8 pixels, enlarged to 28x28."""
+    from sklearn import datasets
+
+    digits = datasets.load_digits()
+    images = floats_to_bytes(digits.images / 16, "digits")[..., np.newaxis]
+    # Shuffled, because the data are sorted by writer. The seed is fixed, so that test metrics
+    # of different training seeds are comparable.
+    order = epoch_order(len(images), seed=0, epoch=0)
+    names = tuple(str(name) for name in digits.target_names)
+
+    def part(index):
+        fitted = fit_images(images[index], options.image_size or (28, 28))
+        return ImageSet(fitted, digits.target[index].astype(np.int64), names, "digits")
+
+    return ImageData(part(order[:1500][: options.limit]), part(order[1500:]))
+
+
+# Sources without files, and the options that they do not have.
+GENERATED = {"digits": _load_digits, "viewpoints": load_viewpoints}
+_OF_FILES = ("column", "data_dir", "manual_dir", "grey", "skip_broken", "store")
 
 
 def load_images(
@@ -235,56 +234,34 @@ def load_images(
     >>> data.train.images.shape, data.train.images.dtype
     ((100, 28, 28, 1), dtype('uint8'))
     """
-    options = Options(
-        data_dir=data_dir,
-        manual_dir=manual_dir,
-        column=column,
-        image_size=image_size,
-        grey=grey,
-        limit=limit,
-        skip_broken=skip_broken,
-        test_fraction=test_fraction,
-        seed=seed,
-        smallest=smallest,
-        store=store,
-        train_dir=train_dir,
-        test_dir=test_dir,
-        background=background,
-        max_value=max_value,
-        data_version=data_version,
-        report=report,
-    )
+    given = locals()
+    options = Options(**{field.name: given[field.name] for field in dataclasses.fields(Options)})
     if not isinstance(dataset, (str, os.PathLike)) or not str(dataset):
         raise DataError(f"`dataset` must be a name or a path. Received: {dataset!r}.")
-    read = _reader(dataset)
-    if read.func is not load_folder:
-        options.refuse("data other than a folder of images", *OF_FOLDERS)
-    data = read(options=options)
+    data = _load(dataset, options)
     options.check_size(*data.image_shape[:2])
     return data
 
 
-def _reader(dataset):
-    """Return the function of `Options` that reads `dataset`."""
+def _load(dataset, options):
+    """Load images of any source, see `load_images`."""
     name = os.fspath(dataset)
     if name in GENERATED:
-        return functools.partial(GENERATED[name])
+        options.refuse(f"the data set {name!r}", *_OF_FILES, *options.of_folders)
+        return GENERATED[name](options)
     composed = None if isinstance(dataset, os.PathLike) else find_composed(name)
     if composed and (composed.base in GENERATED or is_known(composed.base)):
-
-        def load(base, options):
-            return _reader(base)(options=options)
-
-        return functools.partial(load_composed, composed, load)
+        return load_composed(composed, _load, options)
     path = user_path(name)
     # A slash alone does not make a path: `mnist_corrupted/fog` is a data set.
     is_path = isinstance(dataset, os.PathLike) or name.startswith((".", "~", os.sep))
     if path.is_dir() and (is_path or not is_known(name)):
-        return functools.partial(load_folder, path)
-    if path.is_file() and path.suffix.lower() == ".npz":
-        return functools.partial(load_npz, path)
+        return load_folder(path, options)
+    is_archive = path.suffix.lower() == ".npz"
+    if path.is_file() and is_archive:
+        return load_npz(path, options)
     if path.is_file():
         raise DataError(f"`dataset` must be a folder or an .npz file. Received: file {dataset}.")
-    if is_path or path.suffix.lower() == ".npz":
+    if is_path or is_archive:
         raise DataError(f"`dataset`: there is no such folder or file. Received: {dataset}.")
-    return functools.partial(load_tfds, name)
+    return load_tfds(name, options)

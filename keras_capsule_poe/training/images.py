@@ -115,7 +115,7 @@ def described(data):
 
 def facts(data, settings):
     """Return what `run.json` says of the data: the class names and where files lie, if known."""
-    from keras_capsule_poe.data.sources.tfds_prepare import is_known
+    from keras_capsule_poe.data.tfds import is_known
 
     found, path = {}, Path(settings.dataset)
     if data.train.class_names:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_capsule_poe.data.batching import sequential_batches
+from keras_capsule_poe.data.streams import sequential_batches
 
 
 def figures(model, x, at_once):

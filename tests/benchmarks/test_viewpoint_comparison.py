@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe.data import ImageSet
-from keras_capsule_poe.data.sources import viewpoints as solids
+from keras_capsule_poe.data import viewpoints as solids
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "research"))
 import _classifiers as shared

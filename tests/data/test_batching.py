@@ -7,7 +7,7 @@ import pytest
 
 import keras_capsule_poe
 from keras_capsule_poe.data import batches, epoch_order, sequential_batches, steps_per_epoch
-from keras_capsule_poe.data.batching import AHEAD
+from keras_capsule_poe.data.streams import AHEAD
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ import pytest
 from PIL import Image
 
 from keras_capsule_poe.data import DataError, ImageData, ImageSet, load_images
+from keras_capsule_poe.data.folders import split_of
 from keras_capsule_poe.data.mapping import RowView
 from keras_capsule_poe.data.pixels import check_contrast
-from keras_capsule_poe.data.sources.folder_parts import split_of
 
 RANDOM = np.random.default_rng(0)
 

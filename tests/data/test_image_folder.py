@@ -233,7 +233,7 @@ def test_a_broken_file_is_refused_or_skipped(classes, kind):
 def test_more_images_than_memory_holds_are_refused_at_the_first(classes, monkeypatch):
     monkeypatch.setattr("keras_capsule_poe.data.pixels._memory", lambda: 10**8)
     read = []
-    reader = "keras_capsule_poe.data.sources.image_folder.read_image"
+    reader = "keras_capsule_poe.data.folders.read_image"
     image = np.zeros((20, 20, 1), "uint8")
     monkeypatch.setattr(reader, lambda path, _: read.append(path) or image)
     with pytest.raises(

@@ -117,7 +117,7 @@ def test_another_kind_of_file_is_refused(tmp_path):
 
 def test_a_folder_named_like_a_data_set_needs_a_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("keras_capsule_poe.data.sources.tfds_prepare.is_online", lambda: False)
+    monkeypatch.setattr("keras_capsule_poe.data.tfds.is_online", lambda: False)
     for folder in ("mnist", "photos"):
         Path(folder).mkdir()
         for name in "ab":

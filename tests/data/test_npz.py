@@ -65,14 +65,17 @@ def test_rgb_turned_grey_and_resized(save):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"images": IMAGES[0]}, r"shape \(N, H, W\) or \(N, H, W, C\). Received: shape \(20, 22\)"),
+        ({"images": IMAGES[0]}, r"shape \(N, H, W, C\) or \(N, H, W\). Received: shape \(20, 22\)"),
         ({"images": IMAGES.reshape(5, 2, 20, 22)}, "1 or 3 channels, in the last dimension"),
         ({"images": IMAGES[:0]}, "is empty"),
         ({"images": IMAGES[:1]}, "at least 2 images"),
-        ({"images": IMAGES.astype(np.int32)}, r"must be uint8, or float.*dtype int32"),
+        (
+            {"images": IMAGES.astype(np.int32)},
+            r"must be uint8 in \[0, 255\] or floats.*dtype int32",
+        ),
         ({"images": IMAGES.astype(np.float32) - 3}, r"floats in \[0, 1\].*from -3 to 252"),
         ({"images": np.where(IMAGES > 254, np.nan, 0)}, r"not hold NaN. Received: \d+ NaN"),
-        ({"images": np.array([{}], object)}, "damaged or of another kind.*allow_pickle=False"),
+        ({"images": np.array([{}], object)}, "damaged or of another kind.*holds objects"),
         ({"images": IMAGES, "labels": np.arange(9)}, r"'labels'.*shape \(10,\).*shape \(9,\)"),
         ({"images": IMAGES, "labels": np.zeros(10)}, r"'labels'.*must be integers"),
         ({"images": IMAGES, "labels": np.arange(10) - 1}, r"'labels'.*from -1 to 8"),
@@ -127,23 +130,21 @@ def test_odd_members_are_refused(tmp_path, header):
     member = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text if header else b"text"
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("images.npy", member)
-    with pytest.raises(DataError, match="a.npz cannot be read as an .npz archive") as caught:
+    refused = "must have shape" if header and header[0] == "{" else "cannot be read as an .npz"
+    with pytest.raises(DataError, match=f"a.npz {refused}") as caught:
         load_images(tmp_path / "a.npz")
     assert "\n" not in str(caught.value)
 
 
-def test_a_small_file_of_endless_zeros_is_refused_before_it_is_read(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["images", "labels"])
+def test_a_small_file_of_endless_zeros_is_refused_before_it_is_read(save, monkeypatch, name):
     """Of two megabytes unpacked, where there is memory for one."""
-    with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("images.npy", bytes(2_000_000))
-        archive.writestr("other.npy", bytes(9_000_000))
-    assert (tmp_path / "a.npz").stat().st_size < 20_000
+    arrays = {"images": np.arange(8, dtype="uint8").reshape(2, 2, 2)}
+    path = save(**{**arrays, name: np.zeros((2, 1000, 1000), "uint8")})
+    assert path.stat().st_size < 20_000
     monkeypatch.setattr(pixels, "_memory", lambda: 1e6)
-    with pytest.raises(DataError, match="arrays of .*a.npz would take 0 GB of memory"):
-        load_images(tmp_path / "a.npz")
-    monkeypatch.setattr(pixels, "_memory", lambda: 2e6)
-    with pytest.raises(DataError, match="cannot be read as an .npz archive"):
-        load_images(tmp_path / "a.npz")
+    with pytest.raises(DataError, match="would take 0 GB of memory"):
+        load_images(path)
 
 
 def test_an_array_by_columns_is_no_way_around_memory(tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe.data import DataError, epoch_order
-from keras_capsule_poe.data.ordering import by_class, generator, hold_out
+from keras_capsule_poe.data.streams import by_class, generator, hold_out
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 1000])

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe.data import DataError, store
-from keras_capsule_poe.data.disk import ResumableArray
 from keras_capsule_poe.data.mapping import RowView
-from keras_capsule_poe.data.store import Source, open_store
+from keras_capsule_poe.data.store import ResumableArray, Source, open_store
 from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.io.records import write_record
 
@@ -38,7 +37,7 @@ def one_by_one(seen=None, fail_at=None, error=KeyboardInterrupt):
 
 
 def source(read, **about):
-    return Source("some/images", about, ROWS, read)
+    return Source("some/images", about, [ROWS], lambda part, first: read(first))
 
 
 def check(found):
@@ -81,13 +80,13 @@ KILLED = textwrap.dedent(
     from keras_capsule_poe.data import store
     store.SECONDS = 0.0
 
-    def read(first):
+    def read(part, first):
         for row in range(first, 7):
             if row == int(sys.argv[2]):
                 os.kill(os.getpid(), signal.SIGKILL)
             yield np.zeros((1, 6, 5, 1), np.uint8), {"labels": np.array([row])}
 
-    store.open_store(store.Source("some/images", {}, 7, read), sys.argv[1])
+    store.open_store(store.Source("some/images", {}, [7], read), sys.argv[1])
     """
 )
 
@@ -128,7 +127,7 @@ def test_a_store_begun_by_an_older_version_goes_on(tmp_path):
 
 
 def test_grey_rows_turn_rgb_with_the_first_rgb_ones(tmp_path, monkeypatch):
-    monkeypatch.setattr("keras_capsule_poe.data.disk._BLOCK", 2)
+    monkeypatch.setattr("keras_capsule_poe.data.store._BLOCK", 2)
     colour = RANDOM.integers(0, 256, (2, 6, 5, 3), dtype=np.uint8)
 
     def read(first):
@@ -215,13 +214,13 @@ WRITER = textwrap.dedent(
     import numpy as np
     from keras_capsule_poe.data.store import Source, open_store
 
-    def read(first):
+    def read(part, first):
         print("writes", flush=True)
         for row in range(first, 7):
             time.sleep(0.1)
             yield np.full((1, 6, 5, 1), row, np.uint8), {"labels": np.array([row])}
 
-    images, known = open_store(Source("some/images", {}, 7, read), sys.argv[1], print)
+    images, known = open_store(Source("some/images", {}, [7], read), sys.argv[1], print)
     print("sum", int(images.sum()) + int(known["labels"].sum()))
     """
 )
@@ -293,13 +292,13 @@ def test_reading_takes_no_memory_that_grows_with_the_store(tmp_path):
     rows = 2**16
     block = np.zeros((4096, 28, 28, 1), np.uint8)
 
-    def read(first):
+    def read(part, first):
         for _ in range(first, rows, len(block)):
             yield block, {"labels": np.zeros(len(block), np.int64)}
 
     tracemalloc.start()
     try:
-        images, known = open_store(Source("large", {}, rows, read), tmp_path)
+        images, known = open_store(Source("large", {}, [rows], read), tmp_path)
         from keras_capsule_poe.data import ImageData, ImageSet
 
         whole = ImageSet(images, known["labels"])
@@ -347,5 +346,5 @@ def test_a_store_that_is_written_again_stays_readable_for_those_who_have_it(tmp_
     copy.replace(damaged)
     other, _ = open_store(source(one_by_one()), tmp_path)
     array = ResumableArray(damaged, ROWS, (6, 5, 1), "uint8")
-    array.close()
+    array.file.close()
     assert np.array_equal(images, IMAGES) and np.array_equal(other, IMAGES)

@@ -126,7 +126,7 @@ def test_changed_files_are_another_store(png_folder, tmp_path):
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 @pytest.mark.parametrize("kind", ["bytes", "floats", "rgb", "columns"])
 def test_an_archive(archive, tmp_path, save, kind, monkeypatch):
-    monkeypatch.setattr("keras_capsule_poe.data.sources.npz._BYTES", 2000)
+    monkeypatch.setattr("keras_capsule_poe.data.archives._BYTES", 2000)
     images = RANDOM.integers(0, 256, (30, 20, 22, 3), dtype=np.uint8)
     images = images if kind == "rgb" else images[..., 0]
     if kind == "floats":
@@ -148,7 +148,7 @@ def test_an_archive_of_training_and_test_arrays(archive, tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"images": IMAGES[..., 0].astype(np.int32)}, "must be uint8, or float"),
+        ({"images": IMAGES[..., 0].astype(np.int32)}, "must be uint8 in"),
         ({"images": IMAGES.astype(np.float32) - 3}, r"floats in \[0, 1\]"),
         ({"images": IMAGES[:0]}, "is empty"),
         ({"images": np.array([{}], object)}, "damaged or of another kind"),

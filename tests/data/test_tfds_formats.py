@@ -7,7 +7,7 @@ from scipy.io import savemat
 from tensorflow_datasets.image_classification import mnist as mnist_builder
 
 from keras_capsule_poe.data import load_images
-from keras_capsule_poe.data.sources import tfds_prepare as network
+from keras_capsule_poe.data import tfds as network
 from keras_capsule_poe.io.pictures import grid
 
 TRAIN, TEST = 6, 3

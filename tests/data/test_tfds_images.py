@@ -5,8 +5,8 @@ import pytest
 import tensorflow_datasets as tfds
 
 from keras_capsule_poe.data import DataError, load_images
-from keras_capsule_poe.data.sources import tfds_images
-from keras_capsule_poe.data.sources import tfds_prepare as network
+from keras_capsule_poe.data import tfds as network
+from keras_capsule_poe.data import tfds as tfds_images
 
 RANDOM = np.random.default_rng(0)
 

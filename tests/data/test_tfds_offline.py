@@ -11,7 +11,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from keras_capsule_poe.data import DataError, load_images
-from keras_capsule_poe.data.sources import tfds_prepare as network
+from keras_capsule_poe.data import tfds as network
 
 
 @pytest.fixture

@@ -8,9 +8,8 @@ splits, views of other labels.
 import numpy as np
 import pytest
 
-from keras_capsule_poe.data import ImageData, ImageSet, load_images, split_views
-from keras_capsule_poe.data.sources import viewpoints
-from keras_capsule_poe.data.sources.viewpoints import EDGE, axes_of, box, faces_seen, roof, shaded
+from keras_capsule_poe.data import ImageData, ImageSet, load_images, split_views, viewpoints
+from keras_capsule_poe.data.viewpoints import EDGE, axes_of, box, faces_seen, roof, shaded
 from keras_capsule_poe.errors import DataError
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from keras_capsule_poe.data.warping import affine_matrix, warp
+from keras_capsule_poe.data.augmentation import affine_matrix, warp
 
 RANDOM = np.random.default_rng(0)
 

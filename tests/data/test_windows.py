@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_capsule_poe.data.warping import cut, place
+from keras_capsule_poe.data.augmentation import cut, place
 
 RANDOM = np.random.default_rng(0)
 

@@ -10,9 +10,8 @@ import shutil
 import numpy as np
 import pytest
 
-from keras_capsule_poe.data import load_images
+from keras_capsule_poe.data import load_images, viewpoints
 from keras_capsule_poe.data.mapping import to_pixels
-from keras_capsule_poe.data.sources import viewpoints
 from keras_capsule_poe.evaluation.accuracy import classified, wilson_interval
 from keras_capsule_poe.evaluation.ensemble import classified_crops
 from keras_capsule_poe.families import get

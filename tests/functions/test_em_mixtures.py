@@ -11,7 +11,7 @@ from sklearn.mixture import GaussianMixture
 from theory.soft_k_means import soft_k_means_step
 
 from keras_capsule_poe.functions import EMOptions
-from keras_capsule_poe.models.matrix_capsules.em_routing import e_step, m_step
+from keras_capsule_poe.models.matrix_capsules.routing import e_step, m_step
 
 # Float64 sums of a hundred terms of order one, in another order.
 CLOSE = {"rtol": 1e-9, "atol": 1e-11}

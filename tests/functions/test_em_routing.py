@@ -13,7 +13,7 @@ from scipy.special import expit, softmax
 from scipy.stats import norm
 
 from keras_capsule_poe.functions import EMOptions, ReceptiveFields, em_routing
-from keras_capsule_poe.models.matrix_capsules.em_routing import (
+from keras_capsule_poe.models.matrix_capsules.routing import (
     activation_log_odds,
     e_step,
     em_steps,

@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import BayesianGaussianMixture
 
 from keras_capsule_poe.functions import ReceptiveFields, VariationalOptions, variational_routing
-from keras_capsule_poe.models.matrix_capsules.variational_routing import (
+from keras_capsule_poe.models.matrix_capsules.routing import (
     expected_log_densities,
     expected_log_determinants,
     expected_log_shares,

@@ -10,8 +10,8 @@ import numpy as np
 
 from keras_capsule_poe.core.numerics import compiled
 from keras_capsule_poe.data import batches, sequential_batches
-from keras_capsule_poe.data.batching import AHEAD
-from keras_capsule_poe.data.disk import resumable_arrays
+from keras_capsule_poe.data.streams import AHEAD
+from keras_capsule_poe.data.store import resumable_arrays
 from keras_capsule_poe.data.mapping import CHUNK, chunks, map_batches, to_pixels
 from keras_capsule_poe.distributed.distribution import Distribution
 from keras_capsule_poe.errors import RunFailed

@@ -21,7 +21,7 @@ from keras_capsule_poe.training.progress import Reporter, quiet
 from keras_capsule_poe.training.run import train
 
 # Arguments of `keras.Model`.
-_OF_KERAS = ("name", "trainable", "dtype")
+OF_KERAS = ("name", "trainable", "dtype")
 
 
 class TrainedModel:
@@ -52,7 +52,7 @@ class TrainedModel:
     def start(self, parts, preset, settings):
         """Initialize the model from its constructor's arguments; return whether it has parts."""
         settings = dict(settings)
-        super().__init__(**{name: settings.pop(name) for name in _OF_KERAS if name in settings})
+        super().__init__(**{name: settings.pop(name) for name in OF_KERAS if name in settings})
         saved, former = settings.pop("settings", None), settings.pop("recipe", None)
         preset = preset or former
         for name, part in parts.items():
@@ -180,7 +180,8 @@ class TrainedModel:
         was_built, self.built = self.built, False
         self._tracker.unlock()
         for name in self.PARTS:
-            self._tracker.untrack(getattr(self, name))
+            for part in keras.tree.flatten(getattr(self, name)):
+                self._tracker.untrack(part)
             setattr(self, name, getattr(trained, name))
         self.assemble()
         if was_built:

@@ -1,6 +1,10 @@
 """Settings of the parts that several models share: features of an autoencoder, and classifiers."""
 
-from keras_capsule_poe.errors import ConfigError
+from typing import Annotated, ClassVar, Literal
+
+import pydantic
+
+from keras_capsule_poe.errors import ConfigError, DataError
 from keras_capsule_poe.training.settings import (
     Count,
     Momentum,
@@ -83,3 +87,147 @@ class FeatureSettings(Settings):
                 f"primary.dim must divide the number of features, {shape}. "
                 f"Received: {self.primary.dim}"
             )
+
+
+# Augmentations by random windows, with the central one in evaluation: the height of a window, and
+# that of the images, or None.
+WINDOWS = {"cifar": (24, None), "norb": (32, 48)}
+
+
+class ClassifierPart(TrainedPart):
+    """Settings of a network that is trained on labels.
+
+    Attributes:
+        network: Network of `capsules`, or `cnn`, the baseline without capsules.
+        classes: Number of classes. By default that of the images.
+        published_code: Differ from the paper as the code of its authors does.
+        decoder: Form of the decoder that makes images from the capsule of a class.
+        reconstruction_weight: Weight of the squared error of the decoded image, summed over its
+            pixels.
+        units: Units of the first dense layer of the baseline, which then has no max pooling, as in
+            Sabour et al. None: as many as give it the parameters of the capsule network.
+        augmentation: Random changes of training images: `shift` by up to two pixels, `efficient`
+            as for Efficient-CapsNet, `flip` left to right, windows of 24x24 (`cifar`) or 32x32
+            pixels (`norb`), or `none`.
+        optimizer: Optimizer, `adam` or `muon`.
+        learning_rate_schedule: Decay of the learning rate, `cosine` or `exponential`.
+        decay_rate: Factor of `exponential` decay.
+        decay_steps: Steps in which the rate falls by this factor. None: an epoch, down to a tenth
+            of the first rate.
+        ema_momentum: Decay of an average of the weights, which is evaluated and saved; None: no
+            average.
+        until_accuracy: Accuracy on held-out images at which training ends after an epoch.
+    """
+
+    network: Literal["capsules", "cnn"] = "capsules"
+    classes: Count = 10
+    published_code: bool = False
+    decoder: Literal["none", "dense"] = "none"
+    reconstruction_weight: float = 0.0005
+    units: Count | None = None
+    augmentation: Literal["none", "shift", "efficient", "flip", "cifar", "norb"] = "shift"
+    epochs: Count | None = 5
+    steps: Count = 1400
+    optimizer: Literal["adam", "muon"] = "adam"
+    learning_rate: Rate = 1e-3
+    learning_rate_schedule: Literal["cosine", "exponential"] = "cosine"
+    decay_rate: Annotated[float, pydantic.Field(gt=0, le=1)] = 0.96
+    decay_steps: Count | None = 2000
+    ema_momentum: Momentum | None = None
+    until_accuracy: Annotated[float, pydantic.Field(gt=0, le=1)] | None = None
+
+    @property
+    def initializer(self):
+        """Kind of the initial weights."""
+        return "official" if self.published_code else "glorot"
+
+
+class ClassifierSettings(Settings):
+    """Settings of a classifier with one trained stage, whose part is the network.
+
+    Attributes:
+        OF_CAPSULES: Settings of the network that the baseline does not have.
+        COUNTED: Settings that the baseline only reads to have as many parameters.
+    """
+
+    LABELLED = True
+    OF_CAPSULES: ClassVar[tuple[str, ...]] = ()
+    COUNTED: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def stage(self):
+        """Name of the stage that trains the network, and of the part with its settings."""
+        return next(iter(self.STAGES))
+
+    @property
+    def net(self):
+        """The `ClassifierPart`."""
+        return getattr(self, self.stage)
+
+    @property
+    def normalizes_batches(self):
+        """True if the network has batch normalization."""
+        return False
+
+    def smallest(self):
+        window, whole = WINDOWS.get(self.net.augmentation, (0, None))
+        return whole or window
+
+    def leave_out(self, name, *names):
+        """Return `idle` for settings of the network, because of the value of its setting `name`."""
+        why = f"{self.stage}.{name} is {getattr(self.net, name)!r}"
+        return {f"{self.stage}.{left}": why for left in names}
+
+    def idle(self):
+        net, found = self.net, {}
+        if net.network == "capsules":
+            found |= self.leave_out("network", "units")
+            if net.decoder == "none":
+                found |= self.leave_out("decoder", "reconstruction_weight")
+        else:
+            found |= self.leave_out("network", "reconstruction_weight", *self.OF_CAPSULES)
+            if net.units is not None:
+                found |= self.leave_out("units", "decoder", *self.COUNTED)
+        if net.learning_rate_schedule == "cosine":
+            found |= self.leave_out("learning_rate_schedule", "decay_rate", "decay_steps")
+        if net.epochs is not None:
+            found |= self.leave_out("epochs", "steps")
+        return found
+
+    def check(self, image_shape=None):
+        kind = self.net.augmentation
+        if image_shape and kind in WINDOWS:
+            window, whole = WINDOWS[kind]
+            if min(image_shape[:2]) < window or (whole and {*image_shape[:2]} != {whole}):
+                wanted = f"{whole}x{whole}" if whole else f"at least {window}x{window}"
+                raise ConfigError(
+                    f"{self.stage}.augmentation {kind!r} is for images of {wanted} pixels; "
+                    f"`image_size` resizes them. Received: {image_shape[0]}x{image_shape[1]}"
+                )
+        super().check(image_shape)
+        if self.compute.microbatch and self.normalizes_batches:
+            raise ConfigError(
+                "compute.microbatch must be none where batches are normalized, which must be for "
+                f"all of their images. Received: {self.compute.microbatch}"
+            )
+
+    def check_images(self, data):
+        for images in (data.train, data.held_out):
+            image_labels(images, self.net.classes)
+
+
+def image_labels(images, classes):
+    """Return the labels of an `ImageSet`; raise an error unless all lie in [0, `classes`)."""
+    if images.labels is None:
+        why = f": {images.unlabelled} is in no class folder" if images.unlabelled else ""
+        raise DataError(
+            f"A classifier needs images with labels. Received: images without labels{why}."
+        )
+    if images.labels.min() < 0:
+        raise DataError("A classifier needs images that are all labelled. Received: a label -1")
+    if images.labels.max() >= classes:
+        raise ConfigError(
+            f"`classes` must be at least {images.labels.max() + 1} for these labels. "
+            f"Received: classes={classes}"
+        )
+    return images.labels

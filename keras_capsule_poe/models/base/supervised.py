@@ -1,4 +1,4 @@
-"""Conventions of Keras that all classifiers keep: labels, metrics, predictions and inputs."""
+"""Classifiers by the conventions of Keras: labels, metrics, predictions, and `ConvClassifier`."""
 
 import contextlib
 import inspect
@@ -9,11 +9,12 @@ import numpy as np
 from keras import ops
 from keras.src.trainers.compile_utils import MetricsList
 
-from keras_capsule_poe.core.routing import named_rightly
+from keras_capsule_poe._types import Serializable, Tensor
+from keras_capsule_poe.core.routing import named_rightly, winners
 from keras_capsule_poe.metrics import weights_of_images
 from keras_capsule_poe.models.base import inputs
 from keras_capsule_poe.models.base.exportable import Exportable
-from keras_capsule_poe.models.base.protocols import CapsuleClassifier
+from keras_capsule_poe.models.base.protocols import CapsuleClassifier, deserialized
 from keras_capsule_poe.models.base.replicas import SharedOutGradients
 
 # Images that `classify` and `encode` take at once.
@@ -60,7 +61,8 @@ class Supervised(Exportable, SharedOutGradients, CapsuleClassifier):
     and class probabilities, and `predict` returns the latter.
     """
 
-    image_shape: tuple[int, int, int]
+    # Until the shape of the images is known.
+    image_shape: tuple[Any, Any, Any] = (None, None, None)
 
     def class_probabilities(self, outputs):
         """Return probabilities (B, J), at least float32, from the outputs of `call`."""
@@ -74,13 +76,7 @@ class Supervised(Exportable, SharedOutGradients, CapsuleClassifier):
 
     def set_image_shape(self, image_shape):
         """Set the image shape; raise `ValueError` unless it has three sizes."""
-        shape = tuple(image_shape)
-        if len(shape) != 3:
-            raise ValueError(
-                "`image_shape` must be height, width and channels. "
-                f"Received: image_shape={image_shape!r}"
-            )
-        self.image_shape = shape
+        self.image_shape = checked_shape("image_shape", image_shape)
 
     def pixels(self, images):
         """Return images (B, H, W, C) as pixels in [0, 1]; bytes of dtype uint8 are divided."""
@@ -344,3 +340,135 @@ def _of_shares(metric):
     config = {"name": name} if isinstance(metric, str) else metric.get_config()
     known = inspect.signature(dense.__init__).parameters
     return dense(**{key: value for key, value in config.items() if key in known})
+
+
+def checked_shape(name, shape):
+    """Return an image shape as a tuple; raise `ValueError` unless it has three sizes."""
+    sizes = tuple(shape or ())
+    if len(sizes) != 3:
+        raise ValueError(f"`{name}` must be height, width and channels. Received: {name}={shape!r}")
+    return sizes
+
+
+def as_layer(name, value, optional=False):
+    """Return a Keras layer, deserialized if `value` is a config, or None if it is `optional`."""
+    value = deserialized(value)
+    if not (isinstance(value, keras.layers.Layer) or (optional and value is None)):
+        raise ValueError(f"`{name}` must be a Keras layer. Received: {name}={value!r}")
+    return value
+
+
+@keras.saving.register_keras_serializable("keras_capsule_poe")
+class ConvClassifier(Supervised, keras.Model):
+    """Classifier around any network from images to logits, with the interface of `CapsNet`.
+
+    The loss is the cross-entropy of the softmax. Compile with an optimizer and no loss. Fit on
+    images and labels, integers (B,) or zeros and ones (B, J), or on the label tuples of a
+    `CapsNet`. The classes of one image have equal target probabilities. `predict` returns class
+    probabilities (B, J).
+
+    Args:
+        network: Layer or model from images (B, H, W, C) to logits (B, J), or its config.
+        image_shape: Tuple (H, W, C), before `view`.
+        any_size: Boolean, whether the network accepts images of other sizes.
+        view: Layer that crops images, or its config, or None. See `CapsNet`.
+        **kwargs: `keras.Model` arguments.
+
+    Call arguments:
+        images: Tensor (B, H, W, C), pixels in `[0, 1]`.
+
+    Returns:
+        Tensor (B, J), the logits.
+
+    Raises:
+        ValueError: If `network` or `view` is not a layer.
+
+    Example:
+
+    >>> layers = [keras.layers.Conv2D(4, 5), keras.layers.Flatten(), keras.layers.Dense(3)]
+    >>> model = ConvClassifier(keras.Sequential(layers), (8, 8, 1))
+    >>> model.compile("adam", jit_compile=False)
+    >>> images, labels = np.ones((6, 8, 8, 1), "float32"), np.eye(3)[[0, 1, 2, 0, 1, 2]]
+    >>> history = model.fit(images, labels, verbose=0)
+    >>> sorted(history.history)
+    ['accuracy', 'loss']
+    >>> model.classify(images)["probabilities"].shape
+    TensorShape([6, 3])
+    """
+
+    TITLE = "Convolutional network"
+    MEASURE = "probability"
+    ENDPOINTS = {"classify": ("images",)}
+
+    def __init__(
+        self,
+        network: Serializable,
+        image_shape: tuple[int, int, int],
+        any_size: bool = False,
+        view: Serializable | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.network = as_layer("network", network)
+        self.view = as_layer("view", view, optional=True)
+        self.set_image_shape(image_shape)
+        self.any_size = bool(any_size)
+        self.accuracy_tracker = ClassAccuracy(name="accuracy")
+
+    def build(self, input_shape=None):
+        if self.built:
+            return
+        # Loading has already built a saved network.
+        if not self.network.built:
+            shape = (None, *self.image_shape)
+            shape = shape if self.view is None else self.view.compute_output_shape(shape)
+            sizes = (None, None) if self.any_size else shape[1:3]
+            self.network.build((None, *sizes, shape[3]))
+        self.built = True
+
+    def call(self, images, training=None):
+        images = self.pixels(images)
+        seen = images if self.view is None else self.view(images)
+        return self.network(seen, training=training)
+
+    @property
+    def classes(self):
+        """Number of classes J."""
+        shape = (None, *self.image_shape)
+        shape = shape if self.view is None else self.view.compute_output_shape(shape)
+        return self.network.compute_output_shape(shape)[-1]
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        self.check_compiled()
+        labels = ops.cast(class_labels(y, y_pred), "float32")
+        # An image without a class adds zero to the loss.
+        shares = labels / ops.maximum(ops.sum(labels, axis=-1, keepdims=True), 1)
+        loss = keras.losses.CategoricalCrossentropy(from_logits=True)
+        if sample_weight is not None:
+            sample_weight = weights_of_images(sample_weight, "float32")
+        found = self.whole_loss(loss(shares, ops.cast(y_pred, "float32"), sample_weight))
+        return found + sum(self.losses) if self.losses else found
+
+    def class_probabilities(self, outputs):
+        # Keras warns about a softmax over one value.
+        logits = ops.cast(outputs, "float32")
+        return ops.softmax(logits) if logits.shape[-1] != 1 else ops.ones_like(logits)
+
+    def classify(self, images: Tensor) -> dict[str, Tensor]:
+        """Return class `probabilities` (B, J) and the most probable of `classes` (B,), a dict."""
+
+        def classified(images):
+            logits = ops.cast(self(images, training=False), "float32")
+            return {"probabilities": self.class_probabilities(logits), "classes": winners(logits)}
+
+        return self.in_parts(classified, images)
+
+    def get_config(self):
+        serialize = keras.saving.serialize_keras_object
+        return {
+            **super().get_config(),
+            "network": serialize(self.network),
+            "view": serialize(self.view),
+            "image_shape": self.image_shape,
+            "any_size": self.any_size,
+        }

@@ -1,4 +1,4 @@
-"""A supervised capsule network with one capsule per class."""
+"""A supervised capsule network with one capsule per class, its layers, and its couplings."""
 
 from typing import Any
 
@@ -8,24 +8,122 @@ from keras import ops
 from keras_capsule_poe._types import Serializable
 from keras_capsule_poe.core.numerics import length
 from keras_capsule_poe.core.routing import coupling_changes
+from keras_capsule_poe.layers.capsules import Squash, Standardize
+from keras_capsule_poe.layers.conv_capsules import ConvCapsules
+from keras_capsule_poe.layers.convolutions import FastConv2D
+from keras_capsule_poe.layers.decoders import ConvDecoder, DenseDecoder
+from keras_capsule_poe.layers.routing_layer import RoutingLayer
+from keras_capsule_poe.layers.self_attention_routing import SelfAttentionRouting
 from keras_capsule_poe.losses import MarginLoss
-from keras_capsule_poe.models.base.classifiers import DecodedClassifier, as_layer
+from keras_capsule_poe.models.base.classifier import Classifier
+from keras_capsule_poe.models.base.networks import plain_convolutions, seen_shape
 from keras_capsule_poe.models.base.protocols import build_once, deserialized
-from keras_capsule_poe.models.base.recipes import network_of
-from keras_capsule_poe.models.capsnet.config import FAMILY
-from keras_capsule_poe.training.family import lazily
+from keras_capsule_poe.models.base.supervised import as_layer
+from keras_capsule_poe.models.capsnet.settings import CapsNetSettings
 
-_build = lazily("keras_capsule_poe.models.capsnet.training:build_model")
+# Convolutions as (kernel size, filters, stride), and average pooling (None).
+CONVOLUTIONS = {
+    "efficient": ((5, 32, 1), (3, 64, 1), (3, 64, 1), (3, 128, 2)),
+    "places": ((3, 64, 1), (3, 64, 1), None, (3, 128, 1), (3, 128, 1)),
+}
+DECODERS = {"none": None, "dense": DenseDecoder, "conv": ConvDecoder}
+
+
+def convolutions(body, dtype, starts):
+    """Return the convolutional layers of a body, normalized for Efficient-CapsNet."""
+    layers = []
+    for each in CONVOLUTIONS[body]:
+        if each is None:
+            layers.append(keras.layers.AveragePooling2D(2, dtype=dtype))
+            continue
+        size, filters, strides = each
+        start = starts.kernel(0.1)
+        how = {"strides": strides, "activation": "relu", "kernel_initializer": start}
+        layers.append(FastConv2D(filters, size, dtype=dtype, **how))
+        if body == "efficient":
+            layers.append(keras.layers.BatchNormalization(dtype=dtype))
+    return layers
+
+
+def body_layers(net, image_shape, dtype, starts):
+    """Return the layers from images (H, W, C) to the input capsules of a body."""
+    if net.body == "capsules":
+
+        def start(stddev):
+            return {
+                "kernel_initializer": starts.kernel(stddev),
+                "bias_initializer": starts.bias(),
+                "dtype": dtype,
+            }
+
+        return [
+            FastConv2D(net.filters, 9, activation="relu", name="convolution", **start(0.05)),
+            ConvCapsules(
+                net.types,
+                net.primary_dim,
+                divide=net.published_code,
+                name="primary_capsules",
+                **start(0.1),
+            ),
+        ]
+    layers, sizes = convolutions(net.body, dtype, starts), image_shape[:2]
+    if net.body == "places":
+        return [*layers, keras.layers.Reshape((-1, 128), dtype="float32")]
+    for size, _, stride in CONVOLUTIONS["efficient"]:
+        sizes = [(side - size) // stride + 1 for side in sizes]
+    # A depthwise filter as large as the feature map leaves one position.
+    start = starts.kernel(0.1)
+    return [
+        *layers,
+        keras.layers.DepthwiseConv2D(tuple(sizes), depthwise_initializer=start, dtype=dtype),
+        keras.layers.Reshape((16, 8), dtype="float32"),
+        Squash("exponential", dtype="float32", name="primary_capsules"),
+    ]
+
+
+def routing_layer(settings, starts):
+    """Return the layer from input capsules to class capsules."""
+    net, form = settings.net, settings.compute.implementation
+    is_uniform = net.coefficients == "uniform"
+    implementation = "reference" if form == "reference" else "fused"
+    if net.body == "efficient":
+        # He normal: Keras computes a fan-in of 10 * 16 * 8 from the shape (J, I, D, E).
+        start, how = starts.maps((2 / 1280) ** 0.5), "uniform" if is_uniform else "attention"
+        return SelfAttentionRouting(
+            net.classes,
+            net.dim,
+            routing=how,
+            kernel_initializer=start,
+            implementation=implementation,
+            name="routing",
+        )
+    return RoutingLayer(
+        net.classes,
+        net.dim,
+        routing_iterations=1 if is_uniform else net.routing_iterations,
+        agreement=net.agreement,
+        logits=net.logits,
+        leaky=net.leaky,
+        use_bias=net.published_code,
+        bias_initializer=starts.bias(),
+        shared_weights=net.body == "places",
+        kernel_initializer=starts.maps(0.1),
+        implementation=implementation,
+        name="routing",
+    )
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
-class CapsNet(DecodedClassifier, keras.Model):
+class CapsNet(Classifier, keras.Model):
     """Capsule network whose class probabilities are the lengths of its class capsules.
 
     The loss is the margin loss of the lengths. A decoder adds `reconstruction_weight` times the
     squared error, summed over pixels, of the image decoded from the labels' capsules. Compile with
     an optimizer and no loss. Fit on images and labels: integers (B,), or zeros and ones (B, J).
     `predict` returns class probabilities (B, J), and `encode` the capsules.
+
+    `CapsNet(preset="small").fit(images, labels)` makes and trains a network of settings, as
+    `capspoe train` does, without `compile`.
 
     For images composed of T parts, the labels are a tuple `(labels, targets, parts)`. The decoder
     then gets the capsules of each row of `parts` (B, T, J), compared with `targets`
@@ -37,9 +135,12 @@ class CapsNet(DecodedClassifier, keras.Model):
         image_shape: Tuple (H, W, C).
         decoder: Layer from class capsules to images, or its config, or None.
         margin: `MarginLoss`, or its config. None means `MarginLoss()`.
-        reconstruction_weight: Float, the weight of the squared error.
+        reconstruction_weight: Float, the weight of the squared error. None means 0.0005.
         view: Layer that crops images, or its config, or None. It must be idempotent.
-        **kwargs: `keras.Model` arguments.
+        preset: String, a named set of settings in place of layers: `"paper"` (the default),
+            `"official"`, `"small"`, `"efficient"` or `"shared"`.
+        **settings: Settings in place of layers, such as `seed=1` or `routing_iterations=2`; see
+            `CapsNetSettings`. Also `name`, `trainable` and `dtype` of `keras.Model`.
 
     Call arguments:
         images: Tensor (B, H, W, C), pixels in `[0, 1]`.
@@ -49,6 +150,7 @@ class CapsNet(DecodedClassifier, keras.Model):
 
     Raises:
         ValueError: If a part is not a layer or `reconstruction_weight` is not a number.
+        ConfigError: If a setting does not exist or its value is not valid.
 
     Example:
 
@@ -69,21 +171,32 @@ class CapsNet(DecodedClassifier, keras.Model):
     - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829)
     """
 
+    PARTS = ("view", "primary", "routing", "margin", "decoder")
+    NEEDED = ("primary", "routing")
+    SETTINGS = CapsNetSettings
     TITLE = "Capsule network"
     LOSS = "margin_loss"
 
     def __init__(
         self,
-        primary: Serializable,
-        routing: Serializable,
-        image_shape: tuple[int, int, int],
+        primary: Serializable | None = None,
+        routing: Serializable | None = None,
+        image_shape: tuple[int, int, int] | None = None,
         decoder: Serializable | None = None,
         margin: Serializable | None = None,
-        reconstruction_weight: float = 0.0005,
+        reconstruction_weight: float | None = None,
         view: Serializable | None = None,
-        **kwargs: Any,
+        *,
+        preset: str | None = None,
+        **settings: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        arguments = {"primary": primary, "routing": routing, "image_shape": image_shape}
+        arguments |= {"decoder": decoder, "margin": margin, "view": view}
+        arguments["reconstruction_weight"] = reconstruction_weight
+        if not self.begin(arguments, preset, settings):
+            self.view = self.primary = self.routing = self.margin = None
+            self.set_decoder()
+            return
         self.view = as_layer("view", view, optional=True)
         self.primary = as_layer("primary", primary)
         self.routing = as_layer("routing", routing)
@@ -91,34 +204,44 @@ class CapsNet(DecodedClassifier, keras.Model):
         self.set_decoder(decoder, image_shape, reconstruction_weight)
 
     @classmethod
-    def from_recipe(cls, name: str, input_shape: tuple[int, int, int], classes: int) -> "CapsNet":
-        """Create the network of a recipe, which `capspoe train` trains with the same settings.
+    def network(cls, settings, image_shape, view, dtype, starts):
+        net, seen = settings.net, seen_shape(view, image_shape)
+        layers = [Standardize(dtype="float32")] if view is not None else []
+        layers += body_layers(net, seen, dtype, starts)
+        scaling = "official" if net.published_code else "sum"
+        return cls(
+            keras.Sequential(layers, name="primary"),
+            routing_layer(settings, starts),
+            image_shape,
+            starts.decoder(DECODERS[net.decoder], seen),
+            MarginLoss(absent_weight=net.absent_weight, scaling=scaling),
+            net.reconstruction_weight,
+            view,
+            name="capsnet",
+        )
 
-        Args:
-            name: str, a recipe of capsules, such as `"small"` or `"paper"`.
-            input_shape: Tuple (H, W, C), shape of the images.
-            classes: int, number of classes J.
+    @classmethod
+    def baseline_layers(cls, net, view, dtype, starts):
+        layers = [Standardize(dtype="float32")] if view is not None else []
+        if net.body == "capsules":
+            layers += plain_convolutions(net.filters, net.units is None, dtype, starts)
+        else:
+            layers += convolutions(net.body, dtype, starts)
+        is_any_size = net.body == "places"
+        pooled = keras.layers.GlobalAveragePooling2D if is_any_size else keras.layers.Flatten
+        return [*layers, pooled(dtype="float32")]
 
-        Returns:
-            `CapsNet`, built but not compiled.
-
-        Raises:
-            ValueError: If an argument is invalid or the images are too small.
-
-        Example:
-
-        >>> model = CapsNet.from_recipe("small", (28, 28, 1), classes=3)
-        >>> model.compile("adam")
-        >>> images = np.random.default_rng(0).uniform(size=(6, 28, 28, 1))
-        >>> history = model.fit(images, np.arange(6) % 3, verbose=0)
-        >>> model.predict(images, verbose=0).shape
-        (6, 3)
-        """
-        return network_of(FAMILY, "capsnet", _build, name, input_shape, classes)
+    def described(self, seen):
+        shapes = {
+            "primary capsules": tuple(self.primary.compute_output_shape((None, *seen))[1:]),
+            "class capsules": (self.capsules, self.dim),
+        }
+        return shapes, {name: getattr(self, name) for name in ("primary", "routing", "decoder")}
 
     def build(self, input_shape=None):
         if self.built:
             return
+        self.check_fitted()
         sizes = (None, None) if self.any_size else self.image_shape[:2]
         shape = (None, *sizes, self.image_shape[2])
         for part in (self.view, self.primary, self.routing, self.decoder):
@@ -192,10 +315,6 @@ class CapsNet(DecodedClassifier, keras.Model):
         return self.routing.router(inputs=ops.shape(x)[1])
 
     def get_config(self):
+        parts = ("primary", "routing", "margin") if self.is_fitted else ()
         serialize = keras.saving.serialize_keras_object
-        return {
-            **super().get_config(),
-            "primary": serialize(self.primary),
-            "routing": serialize(self.routing),
-            "margin": serialize(self.margin),
-        }
+        return {**super().get_config(), **{name: serialize(getattr(self, name)) for name in parts}}

@@ -14,7 +14,7 @@ from keras import ops
 
 from keras_capsule_poe.core.numerics import at_least_float32, at_once, custom_gradient, on_processor
 from keras_capsule_poe.core.sharding import over_images
-from keras_capsule_poe.models.matrix_capsules.em_routing import (
+from keras_capsule_poe.models.matrix_capsules.routing import (
     TINY,
     activation_log_odds,
     first_assignment,

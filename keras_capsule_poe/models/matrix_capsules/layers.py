@@ -11,10 +11,11 @@ from keras_capsule_poe._types import Identifier
 from keras_capsule_poe.core.maps import ReceptiveFields
 from keras_capsule_poe.core.numerics import at_least_float32, one_of, real_number, whole_number
 from keras_capsule_poe.former_names import with_former_names
-from keras_capsule_poe.models.matrix_capsules.em_routing import EMOptions, em_steps
 from keras_capsule_poe.models.matrix_capsules.fused_em import route_matrices
-from keras_capsule_poe.models.matrix_capsules.variational_routing import (
+from keras_capsule_poe.models.matrix_capsules.routing import (
+    EMOptions,
     VariationalOptions,
+    em_steps,
     variational_steps,
 )
 

@@ -5,8 +5,8 @@ import pytest
 from scipy import ndimage
 
 from keras_capsule_poe.data import ImageSet, load_images
+from keras_capsule_poe.data.augmentation import affine_matrix, warp
 from keras_capsule_poe.data.composed import Affine
-from keras_capsule_poe.data.warping import affine_matrix, warp
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from keras_capsule_poe.data.composed import Overlapping, SideBySide, Translated
-from keras_capsule_poe.data.composed.pairs import draw_partners
+from keras_capsule_poe.data.composed import Overlapping, SideBySide, Translated, draw_partners
 
 N = 600
 

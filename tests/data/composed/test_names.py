@@ -5,8 +5,7 @@ import pytest
 from scipy.io import savemat
 
 from keras_capsule_poe.data import ComposedSet, DataError, load_images
-from keras_capsule_poe.data.composed import Affine, Overlapping, Translated
-from keras_capsule_poe.data.sources.composed import find_composed
+from keras_capsule_poe.data.composed import Affine, Overlapping, Translated, find_composed
 
 
 def ink_of(images):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from keras_capsule_poe.data import disk
+from keras_capsule_poe.data import store
 from keras_capsule_poe.data.mapping import CHUNK
 from keras_capsule_poe.distributed.distribution import Distribution
 from keras_capsule_poe.errors import RunFailed
@@ -203,7 +203,7 @@ def test_words_are_rare(run, monkeypatch):
     """Bringing to disk takes its time: not after each chunk."""
     said = []
     monkeypatch.setattr(
-        disk, "write_record", lambda path, record, copy: said.append(record["rows"])
+        store, "write_record", lambda path, record, copy: said.append(record["rows"])
     )
     run.settings.checkpoint_seconds = 60.0
     stop_after(run, 2)

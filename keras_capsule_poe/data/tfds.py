@@ -1,17 +1,25 @@
-"""Images from a tensorflow-datasets data set."""
+"""Images from a tensorflow-datasets data set, which is prepared first if needed."""
 
-import functools
+import difflib
+import re
+import socket
+import threading
+import urllib.parse
+import urllib.request
 import warnings
 
 import numpy as np
 
+from keras_capsule_poe.data.composed import ALIASES
 from keras_capsule_poe.data.image_set import ImageData, ImageSet
-from keras_capsule_poe.data.ordering import hold_out
-from keras_capsule_poe.data.pixels import check_room, fit_image, fit_images, floats_to_bytes
-from keras_capsule_poe.data.sources.tfds_prepare import prepared_builder
-from keras_capsule_poe.data.store import Source, joined, open_store
+from keras_capsule_poe.data.pixels import fit_image, fit_images, floats_to_bytes
+from keras_capsule_poe.data.store import Source, read_parts
+from keras_capsule_poe.data.streams import hold_out
 from keras_capsule_poe.errors import DataError, first_line, listing
+from keras_capsule_poe.io.atomic import user_path
 
+# tensorflow-datasets retries for more than three minutes when offline.
+TIMEOUT_SECONDS = 3.0
 _BATCH = 1024
 _SMALL = 64 * 64
 # Columns of the two cameras of a stereo pair, and extra columns.
@@ -23,7 +31,7 @@ _LYING = ("emnist",)
 
 def load_tfds(name, options):
     """Load the splits `train` and `test` of data set `name`, or its nearest equivalents."""
-    options.refuse("a data set of tensorflow-datasets", "skip_broken")
+    options.refuse("a data set of tensorflow-datasets", "skip_broken", *options.of_folders)
     builder = prepared_builder(name, options)
     columns = _Columns(builder, options)
     splits = [split for split, info in builder.info.splits.items() if info.num_examples]
@@ -33,12 +41,11 @@ def load_tfds(name, options):
             f"data set {name!r} must have a split 'train'. Received: splits {listing(splits)}."
         )
     test = next((split for split in ("test", "validation") if split in splits), None)
-    read = columns.read if options.store is None else columns.stored
     if test not in (None, train):
-        return ImageData(*read((train, test), options.limit))
-    (everything,) = read((train,))
-    no_classes = np.zeros(len(everything))
-    train, test = hold_out(no_classes, options.test_fraction, options.seed)
+        return ImageData(*columns.read((train, test), options.limit))
+    (everything,) = columns.read((train,))
+    # Not drawn by class, so that the test images are those of earlier versions.
+    train, test = hold_out(np.zeros(len(everything)), options.test_fraction, options.seed)
     return ImageData(everything.take(train[: options.limit]), everything.take(test))
 
 
@@ -101,55 +108,37 @@ class _Columns:
 
     def read(self, splits, limit=None):
         """Read each split as an `ImageSet`, the first one up to `limit` images."""
-        limits = (limit, *(None for _ in splits[1:]))
-        return [self._read(*part) for part in zip(splits, limits)]
-
-    def _read(self, split, limit):
-        n = self._count(split)
-        n = n if limit is None else min(n, limit)
-        height, width = self.options.image_size or self.shape[:2]
-        grey = self.options.grey and self.shape[-1] == 3
-        channels = 1 if grey else self.shape[-1] * len(self.cameras)
-        check_room(n, (height, width, channels))
-        images = np.empty((n, height, width, channels), np.uint8)
-        numbers = {name: np.empty(n, np.int64) for name in (self.label, *self.extras) if name}
-        done = 0
-        for pixels, known in self._blocks(split, n):
-            images[done : done + len(pixels)] = pixels
-            for name, array in numbers.items():
-                array[done : done + len(pixels)] = known[name]
-            done += len(pixels)
-        return self._known(split, self._image_set(images, numbers))
-
-    def stored(self, splits, limit=None):
-        """Read each split as `read` does, through a store on disk."""
         info, options = self.builder.info, self.options
-        sizes = [self._count(split) for split in splits]
+        sizes = [info.splits[split].num_examples for split in splits]
+        if options.store is None and limit is not None:
+            sizes[0] = min(sizes[0], limit)
         about = {
             "name": info.full_name,
             "path": str(self.builder.data_path),
             "columns": self.cameras,
             "image_size": options.image_size,
             "grey": options.grey,
-            "splits": [[split, *_files(info.splits[split])] for split in splits],
+            # Number of images in each file of a split, and their total bytes.
+            "splits": [
+                [split, list(info.splits[split].shard_lengths), info.splits[split].num_bytes]
+                for split in splits
+            ],
         }
-        parts = [functools.partial(self._blocks, *part) for part in zip(splits, sizes)]
-        read = joined(list(zip(sizes, parts)))
-        source = Source(info.full_name, about, sum(sizes), read)
-        images, numbers = open_store(source, options.store, options.report)
-        first, *rest = self._image_set(images, numbers).split(sizes[0])
-        found = zip(splits, [first.take(slice(limit)), *rest])
-        return [self._known(split, images) for split, images in found]
 
-    def _count(self, split):
-        return self.builder.info.splits[split].num_examples
+        def blocks(part, first):
+            return self._blocks(splits[part], sizes[part], first)
 
-    def _image_set(self, images, numbers):
-        extras = dict(numbers)
-        labels = extras.pop(self.label, None)
-        return ImageSet(images, labels, self.class_names, self.name, extras)
+        source = Source(info.full_name, about, sizes, blocks)
+        found = []
+        for split, (images, numbers) in zip(
+            splits, read_parts(source, options.store, options.report)
+        ):
+            labels = numbers.pop(self.label, None)
+            whole = ImageSet(images, labels, self.class_names, self.name, numbers)
+            found.append(self._known(split, whole if found else whole.head(limit)))
+        return found
 
-    def _blocks(self, split, n, first=0):
+    def _blocks(self, split, n, first):
         """Iterate over images `first` .. `n - 1` in blocks: fitted images, dict of numbers."""
         size, grey = self.options.image_size, self.options.grey
         done = first
@@ -202,7 +191,7 @@ class _Columns:
         others = set(self._features(object)) - set(wanted)
         # The cache would be a second copy in memory.
         config = tfds.ReadConfig(try_autocache=False)
-        # Its thread may delay the end of a stream, see `batching.AHEAD`.
+        # Its thread may delay the end of a stream, see `streams.AHEAD`.
         config.options.autotune.enabled = False
         if None not in self.shape and self.shape[0] * self.shape[1] <= _SMALL:
             # For small images, switching threads costs more than decoding.
@@ -225,6 +214,123 @@ class _Columns:
         return floats_to_bytes(units, f"column {self.image!r} of data set {self.name!r}")
 
 
-def _files(split):
-    """Return the number of images in each of a split's files, and their total bytes."""
-    return list(split.shard_lengths), split.num_bytes
+# Preparation
+
+
+def is_online():
+    """Return whether the main data host, or the proxy, accepts connections."""
+    proxy = urllib.request.getproxies().get("https")
+    address = urllib.parse.urlsplit(proxy or "https://storage.googleapis.com")
+    host = address.hostname, address.port or 443
+    answered = threading.Event()
+
+    def connect():
+        try:
+            socket.create_connection(host, TIMEOUT_SECONDS).close()
+            answered.set()
+        except OSError:
+            pass
+
+    # In a thread, because name resolution has no timeout.
+    thread = threading.Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(TIMEOUT_SECONDS)
+    return answered.is_set()
+
+
+def prepared_builder(name, options):
+    """Return the builder of data set `name` with its data downloaded and prepared."""
+    builder = _find(name, options)
+    # In this order, because tensorflow-datasets logs a warning for a missing folder.
+    if not builder.data_path.exists() or not builder.is_prepared():
+        _prepare(builder, options)
+    return builder
+
+
+def is_known(name):
+    """Return whether tensorflow-datasets knows the plain name `name`."""
+    import tensorflow_datasets as tfds
+
+    return name in tfds.list_builders(with_community_datasets=False)
+
+
+def _find(name, options):
+    import tensorflow_datasets as tfds
+
+    # tensorflow-datasets would look up `NAMESPACE:NAME` over the network.
+    namespaced = re.match(r"\w*:[A-Za-z_]", name)
+    try:
+        if namespaced or not re.match(r"\w+", name):
+            raise tfds.core.DatasetNotFoundError(name)
+        return tfds.builder(name, data_dir=options.data_dir, try_gcs=False)
+    except tfds.core.DatasetNotFoundError:
+        pass
+    except Exception as error:
+        plain = _plain_name(name)
+        if is_known(plain):
+            known = tfds.builder(plain, data_dir=options.data_dir)
+            configurations = listing(known.builder_configs) or "none"
+            raise DataError(
+                f"data set {plain!r} has version {known.version} and these configurations: "
+                f"{configurations}. Received: {name!r}."
+            ) from error
+    names = ["digits", *ALIASES, *tfds.list_builders(with_community_datasets=False)]
+    plain = re.sub(r"\W+", "_", _plain_name(name).lower())
+    near = difflib.get_close_matches(plain, names, n=3)
+    advice = f"did you mean {' or '.join(near)}?" if near else "use digits, mnist or fashion_mnist."
+    raise DataError(
+        "`dataset` must be 'digits', a folder of images, an .npz file or a tensorflow-datasets "
+        f"name. Received: {name!r}, which is none of them; {advice}"
+    )
+
+
+def _plain_name(name):
+    """Return `mnist` for `mnist/config:3.0.1`."""
+    return re.split("[/:]", name)[0]
+
+
+def _prepare(builder, options):
+    import tensorflow_datasets as tfds
+
+    name = builder.info.full_name
+    config, download_dir = None, None
+    if options.manual_dir is not None:
+        _check_archives(builder, options.manual_dir)
+        config = tfds.download.DownloadConfig(manual_dir=options.manual_dir)
+        # One folder per data set: unpacked archives are cached by file name, and MNIST and
+        # Fashion-MNIST use the same names.
+        download_dir = builder.data_dir_root / "downloads" / "manual_archives" / builder.name
+    elif not is_online():
+        raise DataError(
+            f"data set {name!r} is not prepared in {builder.data_dir_root} (`data_dir`), and there "
+            "is neither a network nor `manual_dir` to get it from.",
+            hint="data_dir",
+        )
+    try:
+        builder.download_and_prepare(download_dir=download_dir, download_config=config)
+    except Exception as error:
+        raise DataError(
+            f"data set {name!r} could not be prepared ({first_line(error)}).", hint="data_dir"
+        ) from error
+    # tensorflow-datasets accepts any existing folder as prepared data.
+    if not builder.is_prepared():
+        raise DataError(
+            f"data set {name!r} is incomplete; delete {builder.data_path} and try again."
+        )
+
+
+def _check_archives(builder, manual_dir):
+    """Raise `DataError` if archives are missing and there is no network."""
+    folder = user_path(manual_dir)
+    if not folder.is_dir():
+        raise DataError(f"`manual_dir` must be an existing folder. Received: {manual_dir}.")
+    wanted = {info.filename for info in (builder.url_infos or {}).values() if info.filename}
+    missing = sorted(name for name in wanted if not (folder / name).exists())
+    # The list covers all configurations of a data set, so some archives may not be needed.
+    needless = builder.builder_config is not None and len(missing) < len(wanted)
+    if missing and not needless and not is_online():
+        raise DataError(
+            f"`manual_dir` lacks archives of data set {builder.info.full_name!r}, and there is no "
+            f"network to download them; put {', '.join(missing[:6])} there. "
+            f"Received: {manual_dir}."
+        )

@@ -82,13 +82,6 @@ def test_densities_integrate_to_one(visible, centering):
     )
 
 
-@every_kind
-def test_hidden_free_energy_has_the_same_partition_function(visible, centering):
-    layer = machine(visible, centering)
-    log_z = np.log(np.exp(-np.asarray(layer.hidden_free_energy(H))).sum())
-    assert log_z == pytest.approx(enumerated_log_partition(layer.harmonium()), rel=1e-12)
-
-
 @pytest.mark.parametrize("visible", VISIBLE)
 def test_moving_the_centre_leaves_the_law_alone(visible):
     layer, v = machine(visible), images(visible)

@@ -11,8 +11,8 @@ from collections import namedtuple
 import numpy as np
 
 from keras_capsule_poe.data.image_set import ImageData, ImageSet
-from keras_capsule_poe.data.ordering import epoch_order
 from keras_capsule_poe.data.pixels import fit_images
+from keras_capsule_poe.data.streams import epoch_order
 
 # Half the width of the picture; a solid lies within 1 of the axis.
 EDGE = 1.3
@@ -192,15 +192,6 @@ def solid(category, instance):
 
 def load_viewpoints(options):
     """Load pairs of five instances per solid for training, and of five others for testing."""
-    options.refuse(
-        "the data set 'viewpoints'",
-        "column",
-        "data_dir",
-        "manual_dir",
-        "grey",
-        "skip_broken",
-        "store",
-    )
     sizes = (len(SOLIDS), TESTED, len(ELEVATIONS), len(AZIMUTHS), len(LIGHTS))
     # Fixed seed, so that test metrics of different training seeds are comparable.
     order = epoch_order(int(np.prod(sizes)), seed=0, epoch=0)

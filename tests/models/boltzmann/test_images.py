@@ -1,13 +1,9 @@
-"""Boltzmann machines of images: trained through the commands, sampled, served, their likelihood.
+"""Restricted Boltzmann machines of images: over pixels and features, trained, sampled, measured.
 
 Each test says in its name or beside it what wrong version it would find out.
 """
 
 import json
-import signal
-import subprocess
-import sys
-import time
 
 import keras
 import numpy as np
@@ -16,108 +12,232 @@ import tensorflow as tf
 from PIL import Image
 from scipy.special import logsumexp
 
-TRAIN = ("train", "--model", "rbm", "--dataset", "digits", "--limit", "300", "--recipe", "small")
-TRAIN += ("--image-size", "8", "--hidden", "10", "--epochs", "25", "--batch-size", "20")
-TRAIN += ("--chains", "20", "--deterministic", "--seed", "3", "--checkpoint-seconds", "0.1")
-CAPSPOE = [sys.executable, "-c", "from keras_capsule_poe.cli.main import main; main()"]
+from keras_capsule_poe import (
+    ConvAutoencoder,
+    ImageBoltzmannMachine,
+    RestrictedBoltzmannMachine,
+    registry,
+)
+from keras_capsule_poe.core.randomness import step_seed
+from keras_capsule_poe.data import load_images
+from keras_capsule_poe.errors import BadUse
+from keras_capsule_poe.training import Reporter, train
+
+KINDS = ("stochastic", "threshold", "unit", "features")
 # Pictures of eight pixels are seven times as large, with gaps of two pixels.
 CELL, EDGE = 7 * (8 + 2), 14
 
 
-@pytest.fixture(scope="module")
-def folder(capspoe, tmp_path_factory):
-    """Folder of a machine that nothing disturbed."""
-    path = tmp_path_factory.mktemp("models") / "digits-rbm"
-    done = capspoe(*TRAIN, "--model-dir", path)
-    assert done.exit_code == 0, done.output
-    return path
+def built(kind):
+    """A machine of four hidden neurons whose weights are not tiny, and its images."""
+    side = 20 if kind == "features" else 4
+    autoencoder = None
+    if kind == "features":
+        autoencoder = ConvAutoencoder(filters=2, seed=1)
+        autoencoder.build((None, side, side, 1))
+    visible = {"unit": "unit", "features": "gaussian"}.get(kind, "bernoulli")
+    machine = RestrictedBoltzmannMachine(
+        4, visible=visible, kernel_initializer=keras.initializers.RandomNormal(stddev=0.7, seed=2)
+    )
+    binarize = kind if visible == "bernoulli" else None
+    model = ImageBoltzmannMachine(
+        machine, (side, side, 1), binarize, autoencoder, persistent_chains=5, burn_in=6
+    )
+    model.build()
+    images = np.random.default_rng(3).integers(256, size=(30, side, side, 1)).astype("uint8")
+    machine.adapt(np.asarray(model.to_visible(images / np.float32(255))))
+    model.chain_states.assign(model.visible_noise(5, 4))
+    return model, images
 
 
-@pytest.fixture(scope="module")
-def model(folder):
-    from keras_capsule_poe.families import get
-
-    return get("rbm").load(folder / "model.keras")
+@pytest.fixture(scope="module", params=KINDS)
+def case(request):
+    return request.param, *built(request.param)
 
 
-@pytest.fixture(scope="module")
-def digits():
-    from keras_capsule_poe.data import load_images
-
-    return load_images("digits", image_size=(8, 8), limit=300, seed=3)
-
-
-def weights(path):
-    loaded = keras.models.load_model(path / "rbm" / "model.keras", compile=False)
-    return {weight.path: np.asarray(weight) for weight in loaded.weights}
-
-
-@pytest.mark.long
-def test_it_is_killed_and_goes_on_bit_for_bit(folder, tmp_path):
-    path = tmp_path / "rbm"
-    command = [*CAPSPOE, *TRAIN, "--stage", "rbm", "--model-dir", str(path)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-        ends = time.time() + 120
-        while not list(path.glob("rbm/checkpoints/step-*/state.json")) and time.time() < ends:
-            time.sleep(0.005)
-        process.send_signal(signal.SIGKILL)
-    assert not (path / "rbm" / "done.json").exists(), "it was not killed in time"
-    resumed = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    assert resumed.returncode == 0, resumed.stderr[-2000:]
-    assert "rbm: resumed after step" in resumed.stdout
-    assert "Stopped after rbm; the same command without --stage goes on." in resumed.stdout
-    whole, parts = weights(folder), weights(path)
-    # Chains that start anew after the kill would differ here, and so would what they trained.
-    assert any("particles" in name for name in whole) and set(whole) == set(parts)
-    for name in whole:
-        np.testing.assert_array_equal(whole[name], parts[name], err_msg=name)
+@pytest.mark.some(3)
+def test_a_saved_one_is_the_same(case, tmp_path):
+    _, model, images = case
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras", compile=False)
+    # Without its particles, or with another burn-in, it would draw others.
+    np.testing.assert_array_equal(loaded.draw(7, 1)["capsules"], model.draw(7, 1)["capsules"])
+    pixels = images[:3] / np.float32(255)
+    for name, value in model.code(pixels).items():
+        np.testing.assert_allclose(loaded.code(pixels)[name], value, rtol=1e-5, atol=1e-5)
+    assert loaded.get_config()["binarize"] == model.get_config()["binarize"]
 
 
-def test_options_of_its_own_are_short_names_of_settings(capspoe, folder, tmp_path):
-    shown = " ".join(capspoe("train", "--model", "rbm", "--help").output.split())
-    assert "--binarize VALUE Short for --set rbm.binarize=VALUE. [default: stochastic]" in shown
-    assert "--visible" in shown and "[pixels|small|features]" in shown
-    # Stages that a run of pixels does not have are no stages of it.
-    assert "--autoencoder-epochs" not in shown
-    features = capspoe("train", "--model", "rbm", "--recipe", "features", "--help").output
-    assert "--autoencoder-epochs" in features
-    # Other families do not have them.
-    assert "--binarize" not in capspoe("train", "--help").output
-    settings = json.loads((folder / "run.json").read_text())["config"]["rbm"]
-    assert settings["hidden"] == 10 and settings["binarize"] == "threshold"
-    assert settings["epochs"] == 25 and settings["batch_size"] == 20
+def test_pixels_become_visible_neurons(case):
+    kind, model, images = case
+    pixels = images[:2] / np.float32(255)
+    v = np.asarray(model.to_visible(pixels))
+    if kind == "features":
+        expected = np.asarray(model.autoencoder.encode(pixels)).reshape(2, -1)
+    else:
+        expected = pixels.reshape(2, -1)
+    if kind == "threshold":
+        expected = images[:2].reshape(2, -1) > 127
+    np.testing.assert_allclose(v, expected, atol=1e-6)
+
+
+def test_gibbs_is_its_steps(case):
+    _, model, images = case
+    pixels = images[:4] / np.float32(255)
+    x = model.to_visible(pixels)
+    for step in range(3):
+        x = model.chain_step(x, step_seed(9, step + 1))
+    found = model.gibbs(pixels, 3, 9)["images"]
+    np.testing.assert_allclose(found, model.from_visible(x), atol=1e-5)
+    # Where every step drew the same numbers, or none, it would be this.
+    again = model.to_visible(pixels)
+    for _ in range(3):
+        again = model.chain_step(again, step_seed(9, 1))
+    assert np.abs(np.asarray(found) - model.from_visible(again)).max() > 1e-3
+    mean = model.from_visible(model.chain_step(model.to_visible(pixels)))
+    assert np.abs(np.asarray(model.gibbs(pixels, 1, 9)["images"]) - mean).max() > 1e-3
+    np.testing.assert_array_equal(
+        model.gibbs(pixels, 0, 9)["images"], model.from_visible(model.to_visible(pixels))
+    )
+
+
+@pytest.mark.some(3)
+def test_densities_are_of_what_is_modelled(case):
+    kind, model, images = case
+    density = model.density(images, seed=5)
+    values = density.log_weights(images[:8])
+    v = np.asarray(model.to_visible(images[:8] / np.float32(255)))
+    if kind == "stochastic":
+        # Of draws, and not of the probabilities themselves.
+        drawn = np.random.default_rng(5).uniform(size=v.shape) < v
+        assert np.abs(values + np.asarray(model.machine.free_energy(v))).max() > 1e-2
+        v = drawn.astype("float32")
+    np.testing.assert_allclose(values, -np.asarray(model.machine.free_energy(v)), rtol=1e-5)
+    exact, found = density.exact(), density.bracket(200, 100, seed=1)
+    for side, error in ((found.forward, found.forward_error), (found.reverse, found.reverse_error)):
+        assert abs(side - exact) < 5 * error + 1e-3
+    with pytest.raises(BadUse, match="no `base` to name"):
+        model.density(images, base="ball")
 
 
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (("--binarize", "both"), ["rbm", "`binarize`", "both"]),
-        (("--visible", "sounds"), ["`visible`", "sounds"]),
-        (("--neurons", "unit", "--binarize", "threshold"), ["rbm.binarize", "'unit'"]),
-        (("--set", "autoencoder.epochs=3"), ["autoencoder.epochs", "rbm.visible is 'pixels'"]),
-        (("--visible", "features", "--image-size", "8"), ["20x20", "--image-size"]),
-        (("--hidden", "0"), ["`hidden`", "0"]),
-        (("--stage", "encoder"), ["--stage", "encoder"]),
-        (("--rbm-learning-rate", "-1"), ["learning_rate", "-1"]),
+        ({"binarize": "both"}, "`binarize` must be"),
+        ({"persistent_chains": 0}, "`persistent_chains` must be"),
+        ({"burn_in": 0}, "`burn_in` must be"),
+        ({"machine": 3}, "`machine` must be a RestrictedBoltzmannMachine. Received: machine=3"),
     ],
 )
-def test_settings_that_cannot_be_are_refused_in_a_line(capspoe, tmp_path, arguments, words):
-    path = tmp_path / "m"
-    train = ("train", "--model", "rbm", "--dataset", "digits", "--model-dir", path)
-    result = capspoe(*train, *arguments)
-    assert result.exit_code == 2, result.output
-    last = result.output.strip().splitlines()[-1]
-    assert all(word in last for word in words), result.output
-    assert not (path / "rbm").exists() and not (path / "autoencoder").exists()
+def test_arguments_that_cannot_be(arguments, words):
+    given = {"machine": RestrictedBoltzmannMachine(3), "image_shape": (4, 4, 1), **arguments}
+    with pytest.raises(ValueError, match=words):
+        ImageBoltzmannMachine(**given)
+    unit = RestrictedBoltzmannMachine(3, visible="unit")
+    with pytest.raises(ValueError, match="must be None where neurons are 'unit'"):
+        ImageBoltzmannMachine(unit, (4, 4, 1), binarize="threshold")
 
 
-def test_what_it_would_take(capspoe, tmp_path):
-    train = ("train", "--model", "rbm", "--dataset", "digits", "--model-dir", tmp_path / "m")
-    shown = capspoe(*train, "--dry-run").output
-    assert "visible neurons    784" in shown and "rbm                393,284 parameters" in shown
-    assert "autoencoder" not in shown and "features" not in shown
-    shown = capspoe(*train, "--recipe", "features", "--dry-run").output
-    assert "visible neurons    4608" in shown and "autoencoder" in shown
+def untrained():
+    """A machine of ten neurons on 300 digits of 8 x 8 pixels, made binary."""
+    return registry.create(
+        "rbm",
+        "small",
+        dataset="digits",
+        limit=300,
+        image_size=8,
+        hidden=10,
+        persistent_chains=20,
+        rbm={"epochs": 25, "batch_size": 20},
+        deterministic=True,
+        seed=3,
+        checkpoint_seconds=1e-3,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Folder of a machine that nothing disturbed."""
+    path = tmp_path_factory.mktemp("models") / "digits-rbm"
+    train(untrained(), path, reporter=Reporter(verbose=0))
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    return keras.models.load_model(folder / "model.keras", compile=False)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_images("digits", image_size=(8, 8), limit=300, seed=3)
+
+
+@pytest.fixture
+def done(capspoe, folder):
+    """Runs a command on the trained machine; its output."""
+
+    def run(command, *arguments):
+        result = capspoe(command, "--model-dir", folder, *arguments)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    return run
+
+
+class Interrupted(Exception):
+    pass
+
+
+class Stopping(Reporter):
+    """Stops a training in its second epoch."""
+
+    def step(self, stage, epoch, step, logs):
+        if (epoch, step) == (1, 3):
+            raise Interrupted
+
+
+def test_an_interrupted_training_goes_on_bit_for_bit(folder, tmp_path):
+    with pytest.raises(Interrupted):
+        train(untrained(), tmp_path / "m", reporter=Stopping(verbose=0), stage="rbm")
+    assert list((tmp_path / "m" / "rbm" / "checkpoints").glob("step-*"))
+    train(untrained(), tmp_path / "m", reporter=Reporter(verbose=0), stage="rbm")
+    whole, parts = (
+        keras.models.load_model(path / "rbm" / "model.keras", compile=False).weights
+        for path in (folder, tmp_path / "m")
+    )
+    # Chains that start anew would differ here, and so would what they trained.
+    assert any("particles" in weight.path for weight in whole)
+    for one, other in zip(whole, parts, strict=True):
+        np.testing.assert_array_equal(one, other, err_msg=one.path)
+
+
+def test_fit_gives_the_weights_of_the_command(folder, digits):
+    """Also of the chains from which it samples."""
+    model = untrained()
+    model.fit(digits, verbose=0)
+    kept = keras.models.load_model(folder / "model.keras", compile=False)
+    assert model.image_shape == (8, 8, 1) and model.binarize == "threshold"
+    for one, other in zip(model.weights, kept.weights, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5, err_msg=one.path)
+
+
+def test_options_are_short_names_of_settings(capspoe):
+    shown = " ".join(capspoe("train", "--model", "rbm", "--help").output.split())
+    assert "--binarize VALUE Short for --set rbm.binarize=VALUE. [default: stochastic]" in shown
+    assert "--visible" in shown and "[pixels|small|features]" in shown
+    # A machine of pixels does not have these stages.
+    assert "--autoencoder-epochs" not in shown
+    features = capspoe("train", "--model", "rbm", "--recipe", "features", "--help").output
+    assert "--autoencoder-epochs" in features
+
+
+def test_outline_has_the_parts_that_are_trained():
+    shapes, parameters = ImageBoltzmannMachine.outline(registry.settings("rbm"), (28, 28, 1))
+    assert shapes["visible neurons"] == (784,) and parameters == {"rbm": 393_284}
+    features = registry.settings("rbm", "features")
+    shapes, parameters = ImageBoltzmannMachine.outline(features, (28, 28, 1))
+    assert shapes["visible neurons"] == (4608,) and set(parameters) == {"autoencoder", "rbm"}
 
 
 def test_it_says_what_it_is(done, folder):
@@ -181,8 +301,6 @@ def test_burn_in_and_noise(done, tmp_path):
         assert a["step"].tolist() == [0, 2, 4, 6] and b["step"].tolist() == [2, 4, 6]
         np.testing.assert_array_equal(a["images"][1:], b["images"])
     done("sample", "--out", tmp_path / "c.png", "--mode", "meanfield")
-    shown = done("sample", "--out", tmp_path / "c.png", "--mode", "single", code=2)
-    assert "the model has joint, gibbs, meanfield" in shown
 
 
 @pytest.mark.long
@@ -190,7 +308,8 @@ def test_samples_are_of_the_machine(model):
     """20,000 draws against p(h) by enumeration: a chain at another temperature would differ."""
     machine = model.machine
     states = (np.arange(2**10)[:, None] >> np.arange(10) & 1).astype("float32")
-    energy = -np.asarray(machine.hidden_free_energy(states), "float64")
+    centred = machine.harmonium().transposed()
+    energy = -np.asarray(centred.free_energy(states - machine.hidden_offset), "float64")
     p = np.exp(energy - logsumexp(energy))
     mean = p @ states
     drawn = np.asarray(model.draw(20_000, seed=5)["capsules"])[:, 0]
@@ -307,8 +426,3 @@ def test_the_likelihood_is_that_of_enumeration(done, model, digits, tmp_path):
     assert figures["width"] == pytest.approx(figures["reverse"] - figures["forward"])
     assert f"exact      {log_z:.3f}"[:-1] in shown and "nats an image, of 50" in shown
     assert "64 binary visible neurons, one where a pixel is above a half" in shown
-
-
-def test_bases_are_of_other_models(done):
-    shown = done("likelihood", "--base", "ball", code=2)
-    assert "has no `base` to name" in shown.splitlines()[-1]

@@ -1,0 +1,520 @@
+"""Image files of a folder, listed without keeping millions of paths in memory."""
+
+import array
+import collections
+import functools
+import hashlib
+import itertools
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+
+from keras_capsule_poe.data.image_set import ImageData, ImageSet
+from keras_capsule_poe.data.mapping import RowView, spread
+from keras_capsule_poe.data.pixels import (
+    SURVEYED,
+    Conversion,
+    UnreadableImage,
+    check_room,
+    extensions,
+    fit_image,
+    read_image,
+    survey,
+)
+from keras_capsule_poe.data.store import Source, open_store
+from keras_capsule_poe.data.streams import by_class, hold_out
+from keras_capsule_poe.errors import DataError
+
+# Usual names of folders, without prefix and suffix: `seg_train` and `test_images` count, too.
+SPLITS = {
+    "train": ("train", "training"),
+    "test": ("test", "testing", "tests"),
+    "validation": ("val", "valid", "validation", "dev", "eval", "evaluation"),
+}
+
+
+def load_folder(folder, options):
+    """Load all images below `folder`, split into training, test and maybe held-out images."""
+    options.refuse("a folder of images", "column", "data_dir", "manual_dir")
+    folder = Path(folder)
+    parts, notes = _parts(folder, options)
+    # Parts are drawn and ordered by class.
+    drawn_by = {
+        split: options.drawn_by(part.class_names and part.classes, len(part))
+        for split, part in parts.items()
+    }
+    orders = {split: by_class(labels, options.seed) for split, labels in drawn_by.items()}
+    if "test" not in parts:
+        parts = {"train": parts["train"], "test": parts["train"], **parts}
+        first, test = hold_out(drawn_by["train"], options.test_fraction, options.seed)
+        orders |= {"train": first, "test": test}
+    conversion, converted = _conversion(parts.values(), options)
+    read = _read if options.store is None else _stored
+    each = [(part, orders[split]) for split, part in parts.items()]
+    found, skipped = read(folder, each, options, conversion)
+    names, classes = _class_names(parts)
+    loose = next((part.loose for part in parts.values() if part.loose), None)
+
+    def image_set(part, images, files):
+        labels = None
+        if names:
+            number = np.array([names.index(name) for name in part.class_names], np.int64)
+            labels = number[part.classes[files]]
+        return ImageSet(images, labels, names, str(folder), unlabelled=loose)
+
+    sets = {split: image_set(part, *pair) for (split, part), pair in zip(parts.items(), found)}
+    notes = (*notes, *_notes_on(dict.fromkeys(parts.values())), *classes, *converted)
+    return ImageData(sets["train"], sets["test"], skipped, sets.get("validation"), notes)
+
+
+def _parts(folder, options):
+    """Return the `Listing` of each split, and notes on the choice."""
+    if options.train_dir is not None:
+        roots, notes = {"train": Path(options.train_dir)}, ()
+        if options.test_dir is not None:
+            roots["test"] = Path(options.test_dir)
+    elif options.test_dir is not None:
+        raise DataError(
+            "`test_dir` needs `train_dir`, too. "
+            f"Received: test_dir={str(options.test_dir)!r} and train_dir=None."
+        )
+    elif options.data_version == 1:
+        tests = [folder / name for name in ("test", "validation", "val")]
+        test = next((root for root in tests if root.is_dir()), tests[0])
+        roots, notes = {"train": folder / "train", "test": test}, ()
+        if not all(len(Listing(root)) for root in roots.values()):
+            roots = {"train": folder}
+    else:
+        roots, notes = find_splits(folder)
+        if "validation" in roots and "test" not in roots:
+            roots["test"] = roots.pop("validation")
+    parts = {split: Listing(root) for split, root in roots.items()}
+    train = parts["train"]
+    if not len(train):
+        kinds = ", ".join(_notes_on([train])) or "It has no files that Pillow reads."
+        raise DataError(f"folder {train.root} holds no images. {kinds}")
+    kept = {}
+    for split, part in parts.items():
+        is_unlabelled = train.class_names and not part.class_names
+        if not len(part):
+            notes += (f"{part.root} holds no images.",)
+        elif is_unlabelled and options.data_version > 1:
+            notes += (
+                f"Left out: the images of {part.root}, as {part.loose} has no class; those of "
+                f"{train.root} have.",
+            )
+        else:
+            kept[split] = part
+    return kept, notes
+
+
+def _class_names(parts):
+    """Return the class names of all parts, or None, and notes on classes that are missing."""
+    of_parts = {split: part.class_names for split, part in parts.items()}
+    if None in of_parts.values():
+        mixed = [part for part in parts.values() if part.loose and part.has_folders]
+        return None, tuple(
+            f"The images have no labels: {part.loose} lies outside the class folders."
+            for part in dict.fromkeys(mixed)
+        )
+    names = tuple(sorted(set().union(*of_parts.values())))
+    missing = {split: [n for n in names if n not in known] for split, known in of_parts.items()}
+    return names, tuple(
+        f"No {split} images of: {_few(absent)}." for split, absent in missing.items() if absent
+    )
+
+
+def _conversion(parts, options):
+    """Return the `Conversion` of all images, and notes on it."""
+    if options.data_version == 1:
+        return Conversion(options.background or "black", options.max_value or 65535), ()
+    sample = []
+    for part in dict.fromkeys(parts):
+        wanted = set(spread(len(part), SURVEYED).tolist())
+        sample += [path for number, path in enumerate(part.paths()) if number in wanted]
+    return survey(sample, options.background, options.max_value)
+
+
+# Reading
+
+
+def _read(folder, parts, options, conversion):
+    """Read pairs (`Listing`, order) into memory.
+
+    Returns:
+        List of pairs (images, file numbers), and a tuple of the skipped paths.
+    """
+    reader, found, limit = _Reader(options, conversion), [], options.limit
+    for part, order in parts:
+        paths, images, files = list(part.paths()), [], []
+        for number in order:
+            if len(images) == limit:
+                break
+            image = reader.image(paths[number])
+            if image is None:
+                continue
+            if not images:
+                # Two copies: the list of images, then the stacked array.
+                check_room(min(len(order), limit or len(order)), image.shape, copies=2)
+            images.append(image)
+            files.append(number)
+        if not images:
+            raise _none_left(len(order), paths[order[0]])
+        found.append((images, np.array(files)))
+        limit = None
+    return [(reader.stack(images), files) for images, files in found], tuple(reader.skipped)
+
+
+def _stored(folder, parts, options, conversion):
+    """Read pairs (`Listing`, order) as `_read` does, through a store on disk."""
+    each = list(dict.fromkeys(part for part, _ in parts))
+    sizes = [len(part) for part in each]
+
+    def every_path():
+        return (path for part in each for path in part.paths())
+
+    def read(part, first):
+        reader = _Reader(options, conversion)
+        # A blank image fills the rows of unreadable files.
+        readable = (image for path in every_path() if (image := reader.image(path)) is not None)
+        if (blank := next(readable, None)) is None:
+            raise _none_left(sum(sizes), reader.skipped[0])
+        for path in each[part].paths(first):
+            image = reader.image(path)
+            known = {
+                "broken": np.array([image is None]),
+                "rgb": np.array([image is not None and image.shape[-1] == 3]),
+            }
+            yield (np.zeros_like(blank) if image is None else image)[np.newaxis], known
+
+    about = {
+        "folder": str(folder.resolve()),
+        "parts": [str(Path(part.root).resolve()) for part in each],
+        "files": [part.fingerprint for part in each],
+        "image_size": options.image_size,
+        "grey": options.grey,
+        "skip_broken": options.skip_broken,
+        "background": conversion.background,
+        "max_value": conversion.max_value,
+    }
+    source = Source(folder.resolve().name, about, sizes, read)
+    images, known = open_store(source, options.store, options.report)
+    skipped = tuple(itertools.compress(every_path(), known["broken"]))
+    found, limit = [], options.limit
+    for part, order in parts:
+        first = sum(sizes[: each.index(part)])
+        files = order[~known["broken"][first + order]][:limit]
+        if not len(files):
+            raise _none_left(len(order), skipped[0])
+        found.append((first + files, files))
+        limit = None
+    # Grey if the images in use are, as in memory; others may be in colour.
+    if images.shape[-1] == 3 and not any(known["rgb"][rows].any() for rows, _ in found):
+        images = images[..., :1]
+    return [(RowView(images, rows), files) for rows, files in found], skipped
+
+
+def _none_left(files, first):
+    return DataError(
+        f"no image is left to train or test with: all {files} files of one part "
+        f"cannot be read, {first} first; repair them or give another folder."
+    )
+
+
+class _Reader:
+    """Reader of image files that checks that all images have one size."""
+
+    def __init__(self, options, conversion):
+        self.options, self.conversion = options, conversion
+        self.first = None
+        self.grey = True
+        self.skipped = []
+
+    def image(self, path):
+        """Read one image, or record a broken file in `skipped` and return `None`."""
+        try:
+            image = read_image(path, self.conversion)
+        except UnreadableImage as error:
+            if not self.options.skip_broken:
+                raise DataError(
+                    f"{path} {error}; remove or repair it.", hint="skip_broken"
+                ) from error
+            self.skipped.append(path)
+            return None
+        image = fit_image(image, self.options.image_size, self.options.grey)
+        height, width, channels = image.shape
+        self.grey = self.grey and channels == 1
+        self.first = self.first or (path, height, width)
+        if (height, width) != self.first[1:]:
+            raise DataError(
+                "all images of a folder must have the same size, unless `image_size` is given. "
+                f"Received: {self.first[0]} of {self.first[1]}x{self.first[2]} and {path} of "
+                f"{height}x{width} pixels.",
+                hint="image_size",
+            )
+        return image
+
+    def stack(self, images):
+        """Stack images to (N, H, W, C), grey only if every image read was grey."""
+        stacked = np.empty((len(images), *self.first[1:], 1 if self.grey else 3), np.uint8)
+        for i, image in enumerate(images):
+            stacked[i] = image
+        return stacked
+
+
+# Listing
+
+
+class Entries:
+    """Visible entries of a folder: sub-folders, image files, links and other files.
+
+    Attributes:
+        folders, images: sorted lists of str.
+        links: set of str, those of both that are symbolic links.
+        others: `Counter` of the extensions of all other files.
+    """
+
+    def __init__(self, folder):
+        # Names only: directory entries take ten times as much memory.
+        self.folders, self.images, self.links = [], [], set()
+        self.others = collections.Counter()
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if not entry.name.startswith("."):
+                        self._add(entry)
+        except OSError as error:
+            raise _unreadable(folder, error) from error
+        self.folders.sort()
+        self.images.sort()
+
+    def _add(self, entry):
+        suffix = os.path.splitext(entry.name)[1].lower()
+        try:
+            is_folder = entry.is_dir()
+        except OSError:
+            # A link that leads to itself.
+            is_folder = False
+        if not is_folder and suffix not in extensions():
+            self.others[suffix or entry.name] += 1
+            return
+        (self.folders if is_folder else self.images).append(entry.name)
+        if entry.is_symlink():
+            self.links.add(entry.name)
+
+
+def _unreadable(folder, error):
+    return DataError(f"folder {folder} cannot be read: {error.strerror or error}.")
+
+
+class Walk:
+    """Iterator over the image files below a folder, sorted, without hidden files.
+
+    Links are followed to folders outside, each of which is read once.
+
+    Attributes:
+        others: `Counter` of the extensions of files that are no images.
+        left_out: list of str, notes on folders and links that were not followed.
+    """
+
+    def __init__(self, root):
+        self.root = os.fspath(root)
+        self._real = os.path.realpath(self.root)
+        self._seen = set()
+        self.others, self.left_out = collections.Counter(), []
+
+    def __iter__(self):
+        return self._inside(self.root) if os.path.isdir(self.root) else iter(())
+
+    def _inside(self, folder):
+        try:
+            status = os.stat(folder)
+        except OSError as error:
+            raise _unreadable(folder, error) from error
+        if (status.st_dev, status.st_ino) in self._seen:
+            self.left_out.append(f"{folder} links to a folder that is read already.")
+            return
+        self._seen.add((status.st_dev, status.st_ino))
+        if folder != self.root and os.path.isfile(os.path.join(folder, "run.json")):
+            self.left_out.append(f"{folder} is a model folder.")
+            return
+        entries = Entries(folder)
+        self.others.update(entries.others)
+        folders = set(entries.folders)
+        for name in sorted(entries.folders + entries.images):
+            path = os.path.join(folder, name)
+            if name in entries.links and self._is_repeated(path):
+                self.left_out.append(f"{path} links to images of the same folder.")
+            elif name in folders:
+                yield from self._inside(path)
+            else:
+                yield path
+
+    def _is_repeated(self, link):
+        """Return whether a link leads to what this walk reads elsewhere."""
+        if not os.path.exists(link):
+            return False
+        inside = os.path.relpath(os.path.realpath(link), self._real).split(os.sep)
+        # Hidden folders are not read, for instance those where git-annex keeps the files.
+        return inside[0] != os.pardir and not any(part[:1] == "." for part in inside if part != ".")
+
+
+class Listing:
+    """Image files below a folder in sorted order; first-level sub-folders are the classes."""
+
+    def __init__(self, root):
+        self.root = os.fspath(root)
+        walk = Walk(root)
+        numbers, classes, self.loose = {}, array.array("q"), None
+        for path in walk:
+            top, inside, _ = path[len(self.root) :].lstrip(os.sep).partition(os.sep)
+            if not inside:
+                self.loose = self.loose or path
+            classes.append(numbers.setdefault(top, len(numbers)) if inside else 0)
+        self.classes = np.frombuffer(classes, np.int64) if classes else np.empty(0, np.int64)
+        # First-level sub-folders in sorted order; None if an image lies outside them.
+        self.class_names = tuple(map(_as_text, numbers)) if numbers and not self.loose else None
+        self.has_folders = bool(numbers)
+        self.others, self.left_out = walk.others, walk.left_out
+
+    def __len__(self):
+        return len(self.classes)
+
+    def paths(self, first=0):
+        """Iterate over the paths (str) from file number `first` on."""
+        return itertools.islice(Walk(self.root), first, None)
+
+    @functools.cached_property
+    def fingerprint(self):
+        """Hash of the name, size and modification time of each file."""
+        digest = hashlib.sha256()
+        for path in self.paths():
+            try:
+                status = os.stat(path)
+            except OSError as error:
+                raise _unreadable(path, error) from error
+            digest.update(os.fsencode(path[len(self.root) :]) + b"\0")
+            digest.update(f"{status.st_size} {status.st_mtime_ns}\0".encode())
+        return digest.hexdigest()
+
+
+def _as_text(name):
+    """Return a folder's name as text that can be printed and written."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def _few(names):
+    """Return the first names, separated by commas."""
+    shown = ", ".join(map(_as_text, names[:5]))
+    return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown
+
+
+def _notes_on(parts):
+    """Return a tuple of lines on the files of `Listing`s that are not used."""
+    others, left_out = collections.Counter(), []
+    for part in parts:
+        others.update(part.others)
+        left_out += part.left_out
+    kinds = [f"{count} {kind}" for kind, count in others.most_common(6)]
+    if len(others) > 6:
+        kinds.append(f"{len(others) - 6} more kinds")
+    count = sum(others.values())
+    files = "files" if count > 1 else "file"
+    lines = [f"Left out: {count} {files} of other kinds ({', '.join(kinds)})."] if others else []
+    lines += [f"Left out: {line}" for line in left_out[:3]]
+    if len(left_out) > 3:
+        lines.append(f"Left out: {len(left_out) - 3} more links or folders.")
+    return tuple(lines)
+
+
+# Splits
+
+
+def split_of(name):
+    """Return the split, "train", "test" or "validation", that a folder's name stands for, or None.
+
+    >>> [split_of(name) for name in ("Training", "seg_test", "val2017", "trains", "latest")]
+    ['train', 'test', 'validation', None, None]
+    """
+    words = re.findall("[a-z]+", name.lower())
+    for split, names in SPLITS.items():
+        if words and (words[0] in names or words[-1] in names):
+            return split
+    return None
+
+
+def find_splits(folder):
+    """Return the paths of the sub-folders of each split, and the notes on them.
+
+    Returns:
+        Dict with `"train"` and maybe `"test"` and `"validation"`, and a tuple of str. Without
+        sub-folders of splits, `"train"` is `folder` itself, or the only folder in it.
+
+    Raises:
+        DataError: If the sub-folders may be splits but their names do not say which.
+    """
+    folder, notes = _unwrapped(Path(folder))
+    names, found = Entries(folder).folders, {}
+    for name in names:
+        if split := split_of(name):
+            found.setdefault(split, []).append(name)
+    if "train" in found and len(found) > 1:
+        for split, several in found.items():
+            if len(several) > 1:
+                raise DataError(
+                    f"{folder} must have one folder of {split} images. "
+                    f"Received: {', '.join(several)}.",
+                    hint="train_dir",
+                )
+        ignored = [name for name in names if split_of(name) is None]
+        if ignored:
+            notes += (f"Left out: {_few(ignored)} in {folder}, besides the splits.",)
+        return {split: _class_root(folder / several[0]) for split, several in found.items()}, notes
+    if names and len(names) == sum(map(len, found.values())) and "train" not in found:
+        raise DataError(
+            f"{folder} must hold training images, too. Received: {_few(names)}.", hint="train_dir"
+        )
+    inside = []
+    for name in names:
+        entries = Entries(folder / name)
+        inside.append([each for each in entries.folders if each not in entries.links])
+    if len(names) > 1 and inside[0] and all(each == inside[0] for each in inside):
+        raise DataError(
+            f"the folders in {folder} hold the same sub-folders, so they may be splits of the "
+            f"images or classes. Received: {_few(names)}, each with {_few(inside[0])}.",
+            hint="train_dir",
+        )
+    return {"train": folder}, notes
+
+
+def _unwrapped(folder):
+    """Return the first folder that does not hold one folder of folders alone, and notes."""
+    notes = ()
+    while True:
+        entries = Entries(folder)
+        if len(entries.folders) != 1 or entries.images:
+            return folder, notes
+        only = folder / entries.folders[0]
+        if not (split_of(only.name) or Entries(only).folders):
+            return folder, notes
+        if split_of(only.name) in ("test", "validation"):
+            raise DataError(
+                f"{folder} must hold training images, too. Received: {only.name}/ alone.",
+                hint="train_dir",
+            )
+        notes = (f"{only} is the only folder: all images are taken from it.",)
+        folder = only
+
+
+def _class_root(folder):
+    """Return the folder inside which class folders lie, if archives have wrapped it in others."""
+    while True:
+        entries = Entries(folder)
+        if len(entries.folders) != 1 or entries.images:
+            return folder
+        only = folder / entries.folders[0]
+        if not Entries(only).folders:
+            return folder
+        folder = only

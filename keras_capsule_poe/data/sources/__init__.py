@@ -1,1 +1,0 @@
-"""Readers of images, one module per kind of source."""
