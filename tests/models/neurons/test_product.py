@@ -1,17 +1,47 @@
-PRODUCT
+"""Product of expert neurons: codes, draws, chains and densities, with each kind of routing.
+
+Wrong versions that these tests reject: a capsule drawn with the others on, draws that depend on
+each other, chains that lose their routing, joint draws that are not of the model, nats of features
+not sent.
+"""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy.special import logsumexp
+
+from keras_capsule_poe import (
+    ConvAutoencoder,
+    NeuronExperts,
+    NeuronMixture,
+    NeuronMixtureExperts,
+    NeuronPoE,
+    PrimaryCapsules,
+    ProductOfExpertNeurons,
+)
+from keras_capsule_poe.core.harmonium import flattened
+from keras_capsule_poe.data import ImageData, ImageSet
+from keras_capsule_poe.errors import BadUse
+from keras_capsule_poe.evaluation.likelihood import likelihood, likelihood_text
+from keras_capsule_poe.functions import enumerated_log_partition
+from keras_capsule_poe.models.neurons import product as draws
+
+J, E = 3, 4
 
 
-@pytest.fixture(scope="module", params=["held", "fixed", "latent"])
-def product(request):
+def whole(routing):
+    """A built product whose maps and statistics are not tiny."""
     keras.utils.set_random_seed(1)
     autoencoder = ConvAutoencoder(filters=8)
     autoencoder.build((None, 20, 20, 1))
     primary = PrimaryCapsules(4, target_length=2.0)
-    features = np.asarray(autoencoder.encode(pixels(50)), "float32")
-    primary.adapt([features])
-    model = ProductOfExpertNeurons(
-        autoencoder, primary, experts(request.param), posterior_states=5, joint_steps=3
-    )
+    primary.adapt([np.asarray(autoencoder.encode(pixels(50)), "float32")])
+    if routing == "mixture":
+        experts = NeuronMixtureExperts(NeuronMixture(J, E))
+    else:
+        experts = NeuronExperts(NeuronPoE(J, E, routing=routing, implementation="reference"))
+    model = ProductOfExpertNeurons(autoencoder, primary, experts, posterior_states=5, joint_steps=3)
     model.build((None, 20, 20, 1))
     layer, random = model.layer, np.random.default_rng(2)
     layer.kernel.assign(0.3 * random.normal(size=layer.kernel.shape))
@@ -20,8 +50,21 @@ def product(request):
     return model
 
 
+def uint8(n, seed=0):
+    return np.random.default_rng(seed).integers(256, size=(n, 20, 20, 1)).astype("uint8")
+
+
 def pixels(n, seed=0):
-    return np.random.default_rng(seed).uniform(size=(n, 20, 20, 1)).astype("float32")
+    return (uint8(n, seed) / 255).astype("float32")
+
+
+def images():
+    return ImageData(ImageSet(uint8(50)), ImageSet(uint8(20, seed=1)))
+
+
+@pytest.fixture(scope="module", params=["per_image", "averaged", "latent"])
+def product(request):
+    return whole(request.param)
 
 
 def test_codes_lie_in_the_unit_ball(product):
@@ -68,13 +111,13 @@ def test_complete_draws_are_of_the_capsule_s_law(product):
 def test_chains_of_joint_draws_are_walked_a_part_at_a_time(product, monkeypatch):
     few = np.asarray(product.code_of_all(4, seed=5))
     monkeypatch.setattr(draws, "_AT_ONCE", 4)
-    walked, noise = [], product.noise
+    walked, noise = [], product.layer.noise
 
     def counted(n, seed):
         walked.append(n)
         return noise(n, seed)
 
-    monkeypatch.setattr(product, "noise", counted)
+    monkeypatch.setattr(product.layer, "noise", counted)
     np.testing.assert_array_equal(product.code_of_all(4, seed=5), few)
     many = np.asarray(product.code_of_all(12, seed=5))
     assert max(walked) <= 4
@@ -107,33 +150,9 @@ def test_saved_and_loaded(product, tmp_path):
     np.testing.assert_allclose(*drawn, atol=1e-6)
 
 
-MIXTURE
-
-
-def product(experts, seed=2):
-    keras.utils.set_random_seed(1)
-    autoencoder = ConvAutoencoder(filters=8)
-    autoencoder.build((None, 20, 20, 1))
-    primary = PrimaryCapsules(4, target_length=2.0)
-    primary.adapt([np.asarray(autoencoder.encode(pixels(50) / 255), "float32")])
-    model = ProductOfExpertNeurons(autoencoder, primary, experts, posterior_states=5, joint_steps=3)
-    model.build((None, 20, 20, 1))
-    random = np.random.default_rng(seed)
-    model.layer.kernel.assign(0.3 * random.normal(size=model.layer.kernel.shape))
-    return model
-
-
-def pixels(n, seed=0):
-    return np.random.default_rng(seed).integers(256, size=(n, 20, 20, 1)).astype("uint8")
-
-
-def images(n=20):
-    return ImageData(ImageSet(pixels(50)), ImageSet(pixels(n, seed=1)))
-
-
 @pytest.fixture(scope="module")
 def mixture():
-    model = product(NeuronMixtureExperts(NeuronMixture(J, E)))
+    model = whole("mixture")
     model.layer.routing_bias.assign([0.5, -0.5, 0.0])
     return model
 
@@ -152,12 +171,12 @@ def test_joint_draws_are_of_the_model(mixture):
 
 
 def test_the_whole_works_as_the_others_do(mixture, tmp_path):
-    code = mixture.code(pixels(7) / 255)
+    code = mixture.code(pixels(7))
     lengths = np.linalg.norm(code["capsules"], axis=-1)
     np.testing.assert_allclose(lengths, code["probabilities"], atol=1e-6)
     for mode, domain in (("single", "prior"), ("single", "posterior"), ("joint", None)):
         assert mixture.sample(4, 0, mode, domain)["images"].shape == (4, 20, 20, 1)
-    x = np.asarray(mixture.to_visible(pixels(4) / 255))
+    x = np.asarray(mixture.to_visible(pixels(4)))
     for seed in (None, 0):
         assert np.isfinite(mixture.chain_step(x, seed=seed)).all()
     assert mixture.visible_noise(5, seed=1).shape == (5, *x.shape[1:])
@@ -169,7 +188,7 @@ def test_the_whole_works_as_the_others_do(mixture, tmp_path):
 
 def test_nats_are_exact(mixture):
     found = likelihood(mixture, images())
-    v = mixture.primary.to_capsules(mixture.to_features(pixels(20, seed=1) / 255))
+    v = mixture.primary.to_capsules(mixture.to_features(pixels(20, seed=1)))
     assert found["width"] is None and found["exact"] == 0
     np.testing.assert_allclose(found["nats"], -np.mean(mixture.layer.free_energy(v)), rtol=1e-6)
     assert "log Z is exact" in likelihood_text(found)
@@ -177,7 +196,7 @@ def test_nats_are_exact(mixture):
 
 @pytest.mark.long
 def test_a_boltzmann_machine_is_annealed():
-    model = product(NeuronExperts(NeuronPoE(J, E, routing="fixed", implementation="reference")))
+    model = whole("averaged")
     found = likelihood(model, images(), temperatures=400, chains=60)
     exact = enumerated_log_partition(flattened(model.layer.harmonium()))
     assert found["exact"] == pytest.approx(exact, abs=1e-3)
@@ -185,8 +204,8 @@ def test_a_boltzmann_machine_is_annealed():
         assert abs(found[side] - exact) < 5 * found[f"{side}_error"] + 0.05
 
 
-@pytest.mark.parametrize("routing", ["held", "latent"])
-def test_other_readings_have_no_likelihood(routing):
-    model = product(NeuronExperts(NeuronPoE(J, E, routing=routing, implementation="reference")))
-    with pytest.raises(BadUse, match=f"routing='{routing}' have no likelihood"):
-        likelihood(model, images())
+def test_other_kinds_of_routing_have_no_likelihood(product):
+    routing = product.layer.routing
+    if routing != "averaged":
+        with pytest.raises(BadUse, match=f"routing='{routing}' have no likelihood"):
+            likelihood(product, images())
