@@ -30,7 +30,7 @@ def explore(model, model_dir, port, no_browser, **places):
     fashion_mnist. The default is the newest model in saved_models/.
     """
     from keras_capsule_poe.explorer import explore as launch
-    from keras_capsule_poe.explorer.app import gradio
+    from keras_capsule_poe.explorer import gradio
 
     if model and model_dir:
         raise click.UsageError(f"Give one model. Received: {model}, --model-dir {model_dir}")

@@ -106,8 +106,7 @@ class Subject:
     @functools.cached_property
     def predictions(self):
         """Predictions for the test images, a dict; raises BadUse if there are none."""
-        from keras_capsule_poe.evaluation.accuracy import classified
-        from keras_capsule_poe.evaluation.ensemble import classified_crops
+        from keras_capsule_poe.evaluation.classification import classified, classified_crops
 
         return (classified_crops if self.crops else classified)(self.model, self.data.test)
 
@@ -134,7 +133,7 @@ def load_subject(folder, limit, crops, pairs, places):
 
 def measured(subject, seed, samples, baselines, vae_seconds, probe_images, pairs=False):
     """Return all metrics that a model allows, a dict of dicts."""
-    from keras_capsule_poe.evaluation.ensemble import OFFSETS
+    from keras_capsule_poe.evaluation.classification import OFFSETS
     from keras_capsule_poe.evaluation.report import is_generative, measure
 
     if not is_generative(subject.model):
@@ -160,8 +159,7 @@ def measured(subject, seed, samples, baselines, vae_seconds, probe_images, pairs
 
 def compared(subjects):
     """Return the accuracies of classifiers and McNemar's tests, see `ensemble.comparison`."""
-    from keras_capsule_poe.evaluation.accuracy import measure_of
-    from keras_capsule_poe.evaluation.ensemble import comparison
+    from keras_capsule_poe.evaluation.classification import comparison, measure_of
 
     first, *others = subjects
     for other in others:
@@ -203,8 +201,7 @@ def check_folders(folders, option=None, one_kind=False):
 
 def show(runs):
     """Print the metrics of one model, or of several as means, and return the tables."""
-    from keras_capsule_poe.evaluation.page import text_table
-    from keras_capsule_poe.evaluation.report import tables
+    from keras_capsule_poe.evaluation.report import tables, text_table
 
     shown = tables(runs)
     for heading, note, columns, rows in shown:
@@ -251,7 +248,7 @@ def _side_by_side(model, data, folder):
     """Return `ImageData` whose test images are fixed pairs (H, 2 W, C); raise if not possible."""
     from keras_capsule_poe.data import ComposedSet, ImageData
     from keras_capsule_poe.data.composed import SideBySide
-    from keras_capsule_poe.evaluation.accuracy import shows_several
+    from keras_capsule_poe.evaluation.classification import shows_several
     from keras_capsule_poe.serving import takes_any_size
 
     if not takes_any_size(model):

@@ -130,7 +130,7 @@ def own_seconds(folder):
 
 def load_history(folder, model):
     """Return the metrics of each epoch of a classifier's training; empty for other models."""
-    from keras_capsule_poe.evaluation.accuracy import is_classifier
+    from keras_capsule_poe.evaluation.classification import is_classifier
     from keras_capsule_poe.training import RunFolder
 
     stages = [stage for stage in load_config(folder).stages if stage.section]
@@ -174,7 +174,7 @@ def load_reconstructing(folder):
 def load_naming(folder):
     """Return the model of a folder, or raise if it is not a classifier with a decoder."""
 
-    from keras_capsule_poe.evaluation.accuracy import is_classifier
+    from keras_capsule_poe.evaluation.classification import is_classifier
 
     def can(model):
         return "reconstruct" in model.ENDPOINTS and is_classifier(model)
@@ -184,7 +184,7 @@ def load_naming(folder):
 
 def load_routed(folder):
     """Return the model of a folder, or raise if it is not a classifier with iterative routing."""
-    from keras_capsule_poe.evaluation.accuracy import is_classifier
+    from keras_capsule_poe.evaluation.classification import is_classifier
 
     model = load_model(folder)
     if not (is_classifier(model) and getattr(model, "iterations", 0)):

@@ -39,10 +39,10 @@ def reconstruct(out, model_dir, n, plain, cell, theme, **places):
     above the true ones.
     """
     check_plain(out, plain)
-    from keras_capsule_poe.evaluation.accuracy import is_classifier
+    from keras_capsule_poe.evaluation.classification import is_classifier
     from keras_capsule_poe.figures import image_figure, save_figure
     from keras_capsule_poe.io.pictures import check_grid, save_grid
-    from keras_capsule_poe.plotting import NAMES, as_words, named_rows, reconstruction_rows
+    from keras_capsule_poe.plotting import as_words, named_rows, reconstruction_rows, row_names
 
     folder = find_model(model_dir)
     model = load_reconstructing(folder)
@@ -57,9 +57,8 @@ def reconstruct(out, model_dir, n, plain, cell, theme, **places):
     if plain:
         save_grid(out, list(rows.values()), captions=captions)
     else:
-        names = [NAMES.get(name, name.replace("_", " ")) for name in rows]
         columns = captions or [str(k) for k in range(len(test))]
-        block = (list(rows.values()), names, columns, None)
+        block = (list(rows.values()), row_names(rows), columns, None)
         figure = image_figure([block], "Test images and their reconstructions", cell, theme)
         save_figure(out, figure, model.image_shape[1])
     click.echo(f"Wrote {out}: {', '.join(name.replace('_', ' ') for name in rows)}")

@@ -59,7 +59,7 @@ def report(out, model_dir, metrics_path, limit, crops, pairs, seed, **places):
 
 def write_page(path, subject, tables, seed):
     """Write the page of a `Subject`, and say so."""
-    from keras_capsule_poe.evaluation.model_page import write_report
+    from keras_capsule_poe.evaluation.page import write_report
 
     with Working("drawing the page"):
         write_report(

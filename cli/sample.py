@@ -200,14 +200,10 @@ def _check_options(mode, start, as_arrays):
 
 def _chain(model, test, n, steps, every, kind, seed, burn_in):
     """Return states of `n` chains that start from test images, or from noise without them."""
-    from keras_capsule_poe import sampling as chain
+    from keras_capsule_poe.plotting import chain_arrays, chain_start
 
-    x = (
-        chain.start_from_images(model, first_images(test, n).images)
-        if test
-        else chain.start_from_noise(model, n, seed)
-    )
-    states = chain.chain_arrays(model, x, steps, every, kind, seed, burn_in)
+    x = chain_start(model, n, seed, first_images(test, n).images if test else None)
+    states = chain_arrays(model, x, steps, every, kind, seed, burn_in)
     click.echo(f"States after {', '.join(map(str, states['step']))} steps")
     return states
 

@@ -128,9 +128,7 @@ def is_generative(model):
 
 def _save(out, model, images, dimensions, title, span, plain, look):
     """Write a picture with one row for each dimension, and say so."""
-    import numpy as np
-
-    from keras_capsule_poe.figures import image_figure, save_figure
+    from keras_capsule_poe.figures import image_figure, save_figure, span_labels
     from keras_capsule_poe.io.pictures import check_grid, save_grid
 
     check_grid(out, len(images), len(images[0]), model.image_shape)
@@ -138,7 +136,7 @@ def _save(out, model, images, dimensions, title, span, plain, look):
         save_grid(out, images)
     else:
         names = [f"dimension {d}" for d in dimensions]
-        columns = [f"{value:+.2g}" for value in np.linspace(-span, span, len(images[0]))]
+        columns = span_labels(span, len(images[0]))
         figure = image_figure([(images, names, columns, None)], title, **look)
         save_figure(out, figure, model.image_shape[1])
     click.echo(f"Wrote {out}: {title}, from -{span:g} to +{span:g}")
@@ -148,17 +146,12 @@ def _save(out, model, images, dimensions, title, span, plain, look):
 
 def _show_usual(out, model, capsule, steps, span, rows, plain, look):
     """Write the traversals of a capsule alone, around its usual code."""
-    import numpy as np
-
-    from keras_capsule_poe.figures import usual_code
-    from keras_capsule_poe.plotting import traversal
-    from keras_capsule_poe.sampling import render
+    from keras_capsule_poe.plotting import traversed, usual_code
 
     span = SPAN if span is None else span
     code, order = usual_code(model, capsule)
     dimensions = sorted(order[:rows])
-    codes = traversal(code, capsule, dimensions, steps, span, model.CODES)
-    images = np.split(render(model, np.concatenate(codes)), len(codes))
+    images = traversed(model, code, capsule, dimensions, steps, span)
     title = f"Capsule {capsule} alone: one dimension moved in each row"
     _save(out, model, images, dimensions, title, span, plain, look)
 
@@ -206,9 +199,10 @@ def _check_arguments(couplings, chosen):
 
 
 def _show_couplings(out, model, test, chosen, capsule):
+    from keras_capsule_poe.charts import coupling_chart, layer_maps
+    from keras_capsule_poe.charts import couplings as couplings_of
     from keras_capsule_poe.io.charts import save_chart
-    from keras_capsule_poe.plotting import class_words, coupling_chart, layer_maps
-    from keras_capsule_poe.plotting import couplings as couplings_of
+    from keras_capsule_poe.plotting import class_words
 
     images = test.images[chosen]
     c, capsules = couplings_of(model, images, capsule)

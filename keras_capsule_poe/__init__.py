@@ -19,7 +19,7 @@ if "tensorflow" not in sys.modules:
 
 _HOMES = {
     "callbacks": ("SpreadMargin",),
-    "explorer.app": ("explore",),
+    "explorer": ("explore",),
     "layers.capsules": (
         "CapsuleLength",
         "CapsuleMask",
@@ -92,7 +92,6 @@ _MODULES = (
     "metrics",
     "models",
     "plotting",
-    "sampling",
     "serving",
     "sklearn",
     "training",

@@ -81,7 +81,9 @@ def main():
                 too_large.append(f"{name}: {number:,} {kind}, the limit is {limit:,}")
     if too_large:
         print(*too_large, sep="\n", file=sys.stderr)
-        print("Remove as much, or raise [tool.size] in pyproject.toml and say why.", file=sys.stderr)
+        print(
+            "Remove as much, or raise [tool.size] in pyproject.toml and say why.", file=sys.stderr
+        )
         raise SystemExit(1)
 
 

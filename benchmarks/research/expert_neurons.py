@@ -20,7 +20,8 @@ import numpy as np
 from plain_form import HELD_OUT, IMAGES, Problem
 
 from keras_capsule_poe.data.mapping import map_batches
-from keras_capsule_poe.evaluation.samples import distances, purity, recognition
+from keras_capsule_poe.evaluation.feature_metrics import distances
+from keras_capsule_poe.evaluation.generative import purity, recognition
 from keras_capsule_poe.families import get
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.models.base import feature_building as features

@@ -29,7 +29,7 @@ from sklearn.preprocessing import StandardScaler
 from keras_capsule_poe.cli.models import load_config, load_model, load_run_data
 from keras_capsule_poe.data import load_images
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
-from keras_capsule_poe.evaluation.accuracy import wilson_interval
+from keras_capsule_poe.evaluation.classification import wilson_interval
 
 ENDING = "_translated"
 INPUTS = {
