@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_capsule_poe.evaluation.page import text_table
+from keras_capsule_poe.evaluation.report import text_table
 
 RECOGNISED = "single-capsule samples recognised, {}"
 # (what, how it is taken from the figures, "least" or "most", Fashion-MNIST, MNIST)

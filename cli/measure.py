@@ -103,8 +103,7 @@ class Subject:
     @functools.cached_property
     def predictions(self):
         """Predictions for the test images, a dict; raises BadUse if there are none."""
-        from keras_capsule_poe.evaluation.accuracy import classified
-        from keras_capsule_poe.evaluation.ensemble import classified_crops
+        from keras_capsule_poe.evaluation.classification import classified, classified_crops
 
         return (classified_crops if self.crops else classified)(self.model, self.data.test)
 
@@ -133,7 +132,7 @@ def _side_by_side(model, data, folder):
     """Return `ImageData` whose test images are fixed pairs (H, 2 W, C); raise if not possible."""
     from keras_capsule_poe.data import ComposedSet, ImageData
     from keras_capsule_poe.data.composed import SideBySide
-    from keras_capsule_poe.evaluation.accuracy import shows_several
+    from keras_capsule_poe.evaluation.classification import shows_several
     from keras_capsule_poe.serving import takes_any_size
 
     why = None
@@ -168,7 +167,7 @@ def own_seconds(folder):
 
 def measured(subject, seed, samples, baselines, vae_seconds, probe_images, pairs=False):
     """Return all metrics that a model allows, a dict of dicts."""
-    from keras_capsule_poe.evaluation.ensemble import OFFSETS
+    from keras_capsule_poe.evaluation.classification import OFFSETS
     from keras_capsule_poe.evaluation.report import is_generative, measure
 
     if not is_generative(subject.model):
@@ -193,8 +192,7 @@ def measured(subject, seed, samples, baselines, vae_seconds, probe_images, pairs
 
 def compared(subjects):
     """Return the accuracies of classifiers and McNemar's tests, see `ensemble.comparison`."""
-    from keras_capsule_poe.evaluation.accuracy import measure_of
-    from keras_capsule_poe.evaluation.ensemble import comparison
+    from keras_capsule_poe.evaluation.classification import comparison, measure_of
 
     first, *others = subjects
     for other in others:
@@ -234,8 +232,7 @@ def _check_folders(folders, one_kind):
 
 def _show(runs):
     """Print the metrics of one model, or of several as means."""
-    from keras_capsule_poe.evaluation.page import text_table
-    from keras_capsule_poe.evaluation.report import tables
+    from keras_capsule_poe.evaluation.report import tables, text_table
 
     for heading, note, columns, rows in tables(runs):
         click.echo(f"{heading}\n{note}\n" if note else heading)
@@ -391,8 +388,8 @@ def report(out, model_dir, metrics_path, limit, crops, pairs, seed, **places):
     model, which takes minutes, the page has its tables as well.
     """
     subject = load_subject(find_model(model_dir), limit, crops, pairs, places)
-    from keras_capsule_poe.evaluation.accuracy import is_classifier
-    from keras_capsule_poe.evaluation.model_page import write_report
+    from keras_capsule_poe.evaluation.classification import is_classifier
+    from keras_capsule_poe.evaluation.page import write_report
     from keras_capsule_poe.evaluation.report import is_generative, measure, tables
     from keras_capsule_poe.io.records import read_json
     from keras_capsule_poe.training import RunFolder

@@ -257,7 +257,7 @@ def load_model(folder):
 
 def load_able(folder, verb):
     """Return the model of a folder, or raise unless it `generates`, `reconstructs` ... images."""
-    from keras_capsule_poe.evaluation.accuracy import is_classifier
+    from keras_capsule_poe.evaluation.classification import is_classifier
 
     model = load_model(folder)
     decodes = "reconstruct" in model.ENDPOINTS
@@ -276,10 +276,10 @@ def load_able(folder, verb):
 
 def load_routed(folder):
     """Return the model of a folder, or raise if it is not a classifier with iterative routing."""
-    from keras_capsule_poe.evaluation.accuracy import is_classifier
+    from keras_capsule_poe.evaluation.classification import is_classifier
 
     model = load_model(folder)
-    if not (is_classifier(model) and getattr(model, "iterations", 0)):
+    if not (is_classifier(model) and getattr(model, "routing_iterations", 1) > 1):
         raise RunFailed(
             f"The model in {folder} has no routing iterations to show: it is no classifier, or its "
             f"coupling coefficients are uniform or computed in one pass. It is a {model.TITLE}."

@@ -167,14 +167,10 @@ def _check_sampling(mode, start, as_arrays):
 
 def _chain(model, test, n, steps, every, kind, seed, burn_in):
     """Return states of `n` chains that start from test images, or from noise without them."""
-    from keras_capsule_poe import sampling
+    from keras_capsule_poe.plotting import chain_arrays, chain_start
 
-    x = (
-        sampling.start_from_images(model, first_images(test, n).images)
-        if test
-        else sampling.start_from_noise(model, n, seed)
-    )
-    states = sampling.chain_arrays(model, x, steps, every, kind, seed, burn_in)
+    x = chain_start(model, n, seed, first_images(test, n).images if test else None)
+    states = chain_arrays(model, x, steps, every, kind, seed, burn_in)
     click.echo(f"States after {', '.join(map(str, states['step']))} steps")
     return states
 
@@ -207,10 +203,10 @@ def reconstruct(out, model_dir, n, plain, cell, theme, **places):
     """
     check_plain(out, plain)
     folder = find_model(model_dir)
-    from keras_capsule_poe.evaluation.accuracy import is_classifier
+    from keras_capsule_poe.evaluation.classification import is_classifier
     from keras_capsule_poe.figures import image_figure, save_figure
     from keras_capsule_poe.io.pictures import check_grid, save_grid
-    from keras_capsule_poe.plotting import NAMES, as_words, named_rows, reconstruction_rows
+    from keras_capsule_poe.plotting import as_words, named_rows, reconstruction_rows, row_names
 
     model = load_able(folder, "reconstructs")
     test = first_images(load_run_data(folder, **places).test, n)
@@ -224,9 +220,8 @@ def reconstruct(out, model_dir, n, plain, cell, theme, **places):
     if plain:
         save_grid(out, list(rows.values()), captions=captions)
     else:
-        names = [NAMES.get(name, name.replace("_", " ")) for name in rows]
         columns = captions or [str(k) for k in range(len(test))]
-        block = (list(rows.values()), names, columns, None)
+        block = (list(rows.values()), row_names(rows), columns, None)
         figure = image_figure([block], "Test images and their reconstructions", cell, theme)
         save_figure(out, figure, model.image_shape[1])
     click.echo(f"Wrote {out}: {', '.join(name.replace('_', ' ') for name in rows)}")
@@ -364,9 +359,7 @@ def traverse(
 
 def _save(out, model, images, dimensions, title, span, plain, look):
     """Write a picture with one row for each dimension, and say so."""
-    import numpy as np
-
-    from keras_capsule_poe.figures import image_figure, save_figure
+    from keras_capsule_poe.figures import image_figure, save_figure, span_labels
     from keras_capsule_poe.io.pictures import check_grid, save_grid
 
     check_grid(out, len(images), len(images[0]), model.image_shape)
@@ -374,7 +367,7 @@ def _save(out, model, images, dimensions, title, span, plain, look):
         save_grid(out, images)
     else:
         names = [f"dimension {d}" for d in dimensions]
-        columns = [f"{value:+.2g}" for value in np.linspace(-span, span, len(images[0]))]
+        columns = span_labels(span, len(images[0]))
         figure = image_figure([(images, names, columns, None)], title, **look)
         save_figure(out, figure, model.image_shape[1])
     click.echo(f"Wrote {out}: {title}, from -{span:g} to +{span:g}")
@@ -384,17 +377,12 @@ def _save(out, model, images, dimensions, title, span, plain, look):
 
 def _show_usual(out, model, capsule, steps, span, rows, plain, look):
     """Write the traversals of a capsule alone, around its usual code."""
-    import numpy as np
-
-    from keras_capsule_poe.figures import usual_code
-    from keras_capsule_poe.plotting import traversal
-    from keras_capsule_poe.sampling import render
+    from keras_capsule_poe.plotting import traversed, usual_code
 
     span = SPAN if span is None else span
     code, order = usual_code(model, capsule)
     dimensions = sorted(order[:rows])
-    codes = traversal(code, capsule, dimensions, steps, span, model.CODES)
-    images = np.split(render(model, np.concatenate(codes)), len(codes))
+    images = traversed(model, code, capsule, dimensions, steps, span)
     title = f"Capsule {capsule} alone: one dimension moved in each row"
     _save(out, model, images, dimensions, title, span, plain, look)
 
@@ -429,9 +417,10 @@ def _check_active(model, test, image, capsule):
 
 def _show_couplings(out, model, test, chosen, capsule):
     """Write the coupling coefficients of images, one row for each."""
+    from keras_capsule_poe.charts import coupling_chart, layer_maps
+    from keras_capsule_poe.charts import couplings as couplings_of
     from keras_capsule_poe.io.charts import save_chart
-    from keras_capsule_poe.plotting import class_words, coupling_chart, layer_maps
-    from keras_capsule_poe.plotting import couplings as couplings_of
+    from keras_capsule_poe.plotting import class_words
 
     images = test.images[chosen]
     c, capsules = couplings_of(model, images, capsule)
@@ -468,7 +457,7 @@ def explore(model, model_dir, port, no_browser, **places):
     model_dir = model or model_dir
     folder = find_model(model_dir)
     from keras_capsule_poe.explorer import explore as launch
-    from keras_capsule_poe.explorer.app import gradio
+    from keras_capsule_poe.explorer import gradio
 
     gradio()
     model = load_model(folder)

@@ -19,7 +19,7 @@ if "tensorflow" not in sys.modules:
 
 _HOMES = {
     "callbacks": ("SpreadMargin",),
-    "explorer.app": ("explore",),
+    "explorer": ("explore",),
     "layers.capsules": (
         "CapsuleLength",
         "CapsuleMask",
@@ -91,7 +91,6 @@ _MODULES = (
     "models",
     "plotting",
     "registry",
-    "sampling",
     "serving",
     "sklearn",
     "training",

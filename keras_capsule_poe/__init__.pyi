@@ -12,13 +12,12 @@ from keras_capsule_poe import (
     models as models,
     plotting as plotting,
     registry as registry,
-    sampling as sampling,
     serving as serving,
     sklearn as sklearn,
     training as training,
 )
 from keras_capsule_poe.callbacks import SpreadMargin as SpreadMargin
-from keras_capsule_poe.explorer.app import explore as explore
+from keras_capsule_poe.explorer import explore as explore
 from keras_capsule_poe.layers.capsules import (
     CapsuleLength as CapsuleLength,
     CapsuleMask as CapsuleMask,

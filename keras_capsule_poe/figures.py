@@ -12,8 +12,14 @@ from keras_capsule_poe.core.numerics import one_of
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.io.atomic import atomic_write
-from keras_capsule_poe.plotting import NAMES, reconstruction_rows, traversal
-from keras_capsule_poe.sampling import chain_arrays, start_from_images, start_from_noise
+from keras_capsule_poe.plotting import (
+    chain_arrays,
+    chain_start,
+    reconstruction_rows,
+    row_names,
+    traversed,
+    usual_code,
+)
 
 __all__ = [
     "plot_capsule",
@@ -31,8 +37,6 @@ _MARGIN, _BLOCK, _GAP = 0.12, 0.35, 0.06
 _LABEL, _TITLE = 9, 11
 # A capsule of lower probability than this does not show in an image.
 ACTIVE = 0.1
-# Samples that describe a capsule's usual code.
-_TYPICAL = 256
 
 
 class LabelledFigure(Figure):
@@ -212,10 +216,10 @@ def plot_reconstructions(
         DataError: If the images have another shape, type or range.
     """
     rows = reconstruction_rows(model, images)
-    names = [NAMES.get(name, name.replace("_", " ")) for name in rows]
     columns = [str(k) for k in range(len(images))]
     title = "Images and their reconstructions"
-    return image_figure([(list(rows.values()), names, columns, None)], title, cell, theme)
+    block = (list(rows.values()), row_names(rows), columns, None)
+    return image_figure([block], title, cell, theme)
 
 
 def plot_traversal(
@@ -353,10 +357,7 @@ def plot_chains(
     """
     if not model.CHAINS:
         raise BadUse(f"`model` must have Markov chains. Received: {type(model).__name__}")
-    if images is None:
-        start = start_from_noise(model, n, seed)
-    else:
-        start = start_from_images(model, np.asarray(images)[:n])
+    start = chain_start(model, n, seed, None if images is None else np.asarray(images))
     every = every or -(-steps // 7)
     states = chain_arrays(model, start, steps, every, kind, seed, burn_in)
     return chain_figure(states, cell=cell, theme=theme)
@@ -404,26 +405,13 @@ def plot_capsule(
 def _traversals(model, code, capsule, dimensions, steps, span):
     """Return images (R, steps, H, W, C), row labels and column labels of a code's traversals."""
     dimensions = sorted(dimensions)
-    codes = traversal(code, capsule, dimensions, steps, span, model.CODES)
-    images = model.decode(codes.reshape(-1, *code.shape)).images
-    images = images.reshape(*codes.shape[:2], *images.shape[1:])
-    columns = [f"{value:+.2g}" for value in np.linspace(-span, span, steps)]
-    return images, [f"dimension {d}" for d in dimensions], columns
+    images = traversed(model, code, capsule, dimensions, steps, span)
+    return images, [f"dimension {d}" for d in dimensions], span_labels(span, steps)
 
 
-def usual_code(model, capsule):
-    """Return the usual code (J, E) of a capsule alone, and its dimensions by their variation."""
-    if "single" not in model.modes:
-        codes = model.sample(_TYPICAL, 0).capsules
-    else:
-        domain = model.modes["single"].domains[-1]
-        codes = np.asarray(model.draw_capsule(capsule, _TYPICAL, 0, domain)["capsules"])
-    code, own = codes.mean(axis=0), codes[:, capsule]
-    if model.CODES == "ball":
-        # Vectors of many directions have a short mean, so the usual length is restored.
-        usual = np.linalg.norm(own, axis=-1).mean()
-        code[capsule] *= usual / max(np.linalg.norm(code[capsule]), 1e-12)
-    return code, np.argsort(-own.std(axis=0), kind="stable").tolist()
+def span_labels(span, steps):
+    """Return the labels of the columns of a traversal."""
+    return [f"{value:+.2g}" for value in np.linspace(-span, span, steps)]
 
 
 def _check_capsule(model, capsule):

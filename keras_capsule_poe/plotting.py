@@ -1,21 +1,42 @@
-"""Rows of images, and charts of coupling coefficients and of the path to a class."""
+"""Images of models, in rows for pictures: samples, reconstructions, traversals and chains."""
+
+import base64
+import io
 
 import numpy as np
+from keras import ops
 
+from keras_capsule_poe.core.numerics import compiled
+from keras_capsule_poe.core.randomness import step_seed
 from keras_capsule_poe.core.routing import longest, winners
 from keras_capsule_poe.data.mapping import CHUNK, map_batches, to_pixels
 from keras_capsule_poe.errors import BadUse
-from keras_capsule_poe.io.pictures import grid
-from keras_capsule_poe.sampling import render
+from keras_capsule_poe.io.pictures import picture
 
-# Names of the rows of reconstructions.
-NAMES = {
-    "original": "original",
-    "whole_code": "whole code",
+# Names of the rows of reconstructions, if they differ from the keys.
+_NAMES = {
     "one_capsule": "longest capsule",
     "routing_off": "uniform routing",
     "divergence_step": "one mean-field step",
 }
+
+
+def row_names(rows):
+    """Return the names of rows of reconstructions, from their keys."""
+    return [_NAMES.get(name, name.replace("_", " ")) for name in rows]
+
+
+def embedded(rows, **options):
+    """Return a `picture` of rows of images as the `address` of a PNG, `width` and `height`."""
+    shown, data = picture(rows, **options), io.BytesIO()
+    shown.save(data, "PNG", optimize=True)
+    address = "data:image/png;base64," + base64.b64encode(data.getvalue()).decode("ascii")
+    return {"address": address, "width": shown.width, "height": shown.height}
+
+
+def render(model, capsules):
+    """Return the images (N, H, W, C) of codes (N, J, E), as an array."""
+    return map_batches(lambda codes: model.render(codes)["images"], capsules)
 
 
 def sample_rows(model, rows, seed, mode=None, domain=None, capsule=None, columns=None):
@@ -46,23 +67,6 @@ def reconstruction_rows(model, images):
     return map_batches(rows, images)
 
 
-def image_traversal(model, image, capsule=None, steps=11, span=0.5, rows=32):
-    """Return traversals (steps, H, W, C) of an image's capsule, the capsule, its dimensions."""
-    code = map_batches(model.encode, image)
-    if capsule is None:
-        capsule = int(winners(code["probabilities"])[0])
-    code, dimensions = code["capsules"][0], list(range(model.dim))
-    if len(dimensions) > rows:
-        # Keep the dimensions that change the image most between their ends.
-        ends = traversal(code, capsule, dimensions, 2, span, model.CODES)
-        ends = render(model, ends.reshape(-1, *code.shape)).reshape(len(ends), 2, -1)
-        change = np.square(ends[:, 1] - ends[:, 0]).sum(axis=-1)
-        dimensions = np.argsort(-change, kind="stable")[:rows].tolist()
-    codes = traversal(code, capsule, dimensions, steps, span, model.CODES)
-    images = render(model, np.concatenate(codes))
-    return np.split(images, len(codes)), capsule, dimensions
-
-
 def traversal(code, capsule, dimensions, steps, span, inside="ball"):
     """Return codes (R, steps, J, E) that vary R dimensions of one capsule of `code` (J, E)."""
     codes = np.tile(code, (len(dimensions), steps, 1, 1))
@@ -78,6 +82,50 @@ def traversal(code, capsule, dimensions, steps, span, inside="ball"):
     kept = np.minimum(lengths, 0.999) if codes.shape[-1] == 1 else np.linalg.norm(code[capsule])
     codes[:, :, capsule] *= kept / np.maximum(lengths, 1e-12)
     return codes
+
+
+def traversed(model, code, capsule, dimensions, steps, span):
+    """Return images (R, steps, H, W, C) of the codes of `traversal`."""
+    codes = traversal(code, capsule, dimensions, steps, span, model.CODES)
+    images = render(model, codes.reshape(-1, *code.shape))
+    return images.reshape(*codes.shape[:2], *images.shape[1:])
+
+
+def image_traversal(model, image, capsule=None, steps=11, span=0.5, rows=32):
+    """Return traversals (R, steps, H, W, C) of an image's capsule, the capsule, its dimensions."""
+    code = map_batches(model.encode, image)
+    if capsule is None:
+        capsule = int(winners(code["probabilities"])[0])
+    code, dimensions = code["capsules"][0], list(range(model.dim))
+    if len(dimensions) > rows:
+        # Keep the dimensions that change the image most between their ends.
+        ends = traversed(model, code, capsule, dimensions, 2, span).reshape(model.dim, 2, -1)
+        change = np.square(ends[:, 1] - ends[:, 0]).sum(axis=-1)
+        dimensions = np.argsort(-change, kind="stable")[:rows].tolist()
+    return traversed(model, code, capsule, dimensions, steps, span), capsule, dimensions
+
+
+# Samples that describe a capsule's usual code.
+_TYPICAL = 256
+
+
+def usual_code(model, capsule):
+    """Return the usual code (J, E) of a capsule alone, and its dimensions by their variation."""
+    if "single" not in model.modes:
+        codes = model.sample(_TYPICAL, 0).capsules
+    else:
+        domain = model.modes["single"].domains[-1]
+        codes = np.asarray(model.draw_capsule(capsule, _TYPICAL, 0, domain)["capsules"])
+    code = codes.mean(axis=0)
+    if model.CODES == "ball":
+        restore_length(code, codes, capsule)
+    return code, np.argsort(-codes[:, capsule].std(axis=0), kind="stable").tolist()
+
+
+def restore_length(code, codes, capsule):
+    """Give a capsule of the mean code its mean length: vectors of many directions cancel."""
+    usual = np.linalg.norm(codes[:, capsule], axis=-1).mean()
+    code[capsule] *= usual / max(np.linalg.norm(code[capsule]), 1e-12)
 
 
 def parts(model, images, n=2, labels=None):
@@ -175,170 +223,55 @@ def _seen(model, images):
     return to_pixels(images) if view is None else map_batches(view, images)
 
 
-FRAME = "#b0452c"
-CAPTION = (
-    "Framed: from the class down, what gives most (activation times coupling) to what is framed in "
-    "the next layer;\nbelow couplings, its own as routing starts and after each iteration. Maps of "
-    "couplings are those after the last one. Grey: out of sight."
-)
-_UNSEEN, _BAR = "#d4d4d4", "#6a9fcb"
-
-
-def layer_maps(model, images, capsules):
-    """Return the model's `layer_maps` of images and one class each, or {} if it has none."""
-    if not callable(getattr(model, "layer_maps", None)):
-        return {}
-    return map_batches(model.layer_maps, (images, capsules))
-
-
-def panels(layers):
-    """Return the number of panels of `draw_layers`: one for the last layer, two for others."""
-    return 2 * len(layers) - 1
-
-
-def draw_layers(axes, layers, image, names):
-    """Draw activations and coupling coefficients of one image, from first layer to classes."""
-    titles = [name.replace("_", " ") for name in layers]
-    found = [{key: each[image] for key, each in maps.items()} for maps in layers.values()]
-    for n, maps in enumerate(found[:-1]):
-        activation, coupling = axes[2 * n : 2 * n + 2]
-        height, width, types = maps["activation"].shape
-        _draw_maps(activation, maps["activation"], maps["followed"])
-        activation.set_title(
-            f"{titles[n]}, {types} types\nat {height}x{width}: activations", size=9
+def chain(model, x, steps, every=1, kind=None, seed=0, burn_in=0):
+    """Yield (step, states (B, ...)) of Markov chains, after `burn_in` every `every` steps."""
+    if not len(x) or min(steps, burn_in) < 0 or every < 1:
+        raise BadUse(
+            "`chain` needs starts, `steps` and `burn_in` of at least 0 and `every` of at least 1. "
+            f"Received: {len(x)} starts, steps={steps}, every={every}, burn_in={burn_in}"
         )
-        _draw_maps(coupling, maps["coupling"][-1], maps["followed"])
-        coupling.set_title(f"couplings to the one\nframed in {titles[n + 1]}", size=9)
-        of_framed = maps["coupling"].reshape(len(maps["coupling"]), -1)[:, maps["followed"]]
-        of_framed = ", ".join(f"{r:.3f}" for r in of_framed)
-        coupling.set_xlabel(f"{coupling.get_xlabel()}\nframed: {of_framed}", size=8)
-    classes = found[-1]["activation"].ravel()
-    colours = [_BAR] * len(classes)
-    colours[found[-1]["followed"]] = FRAME
-    axes[-1].bar(range(len(classes)), classes, color=colours)
-    axes[-1].set_xticks(range(len(names)), names, rotation=90 if max(map(len, names)) > 3 else 0)
-    axes[-1].set_ylim(0, 1)
-    axes[-1].set_title(f"{titles[-1]}: activations", size=9)
+    step = chain_step(model, kind)
+    x = ops.convert_to_numpy(x).astype("float32")
+    last = burn_in + steps
+    for done in range(last + 1):
+        if done:
+            x = step(x, seed, done)
+        # The last state is always yielded.
+        if done == last or (done >= burn_in and (done - burn_in) % every == 0):
+            yield done, x
 
 
-def mosaic(maps, gap=1):
-    """Return maps (h, w, I, C) side by side on white, and the corner (I, 2) of each."""
-    height, width, types, channels = maps.shape
-    columns = next(n for n in range(int(np.ceil(np.sqrt(types))), types + 1) if types % n == 0)
-    corners = np.stack(np.divmod(np.arange(types), columns), axis=1) * (height + gap, width + gap)
-    canvas = np.ones((*(corners[-1] + (height, width)), channels))
-    for (top, left), each in zip(corners, np.moveaxis(maps, 2, 0)):
-        canvas[top : top + height, left : left + width] = each
-    return canvas, corners
-
-
-def _draw_maps(panel, maps, followed):
-    """Draw maps (h, w, I) as shades from minimum to maximum, one capsule framed."""
-    import matplotlib
-    from matplotlib.colors import to_rgb
-    from matplotlib.patches import Rectangle
-
-    low, high = np.nanmin(maps), np.nanmax(maps)
-    shades = np.nan_to_num((maps - low) / max(high - low, 1e-12))
-    colours = matplotlib.colormaps["Blues"](shades)[..., :3]
-    colours[np.isnan(maps)] = to_rgb(_UNSEEN)
-    canvas, corners = mosaic(colours)
-    panel.imshow(canvas, interpolation="nearest")
-    row, column, kind = np.unravel_index(followed, maps.shape)
-    top, left = corners[kind] + (row, column)
-    frame = (left - 1, top - 1)
-    panel.add_patch(Rectangle(frame, 2, 2, fill=False, edgecolor=FRAME, linewidth=2, clip_on=False))
-    panel.set_xticks([])
-    panel.set_yticks([])
-    panel.spines[:].set_visible(False)
-    panel.set_xlabel(f"white {low:.2f}, blue {high:.2f}", size=8)
-
-
-BINS = 40
-# Shades of the curves, from before routing to the last iteration.
-_LIGHTEST, _DARKEST = 0.25, 0.95
-
-
-def couplings(model, images, capsule=None):
-    """Return coupling coefficients (N, T + 1, I, J) of images, and a capsule of each (N,)."""
-    coefficients = map_batches(model.couplings, images)
-    if capsule is not None:
-        return coefficients, np.full(len(images), capsule)
-    lengths = map_batches(lambda batch: model.classify(batch)["probabilities"], images)
-    return coefficients, winners(lengths)
-
-
-def coupling_chart(images, coefficients, capsules, titles=None, names=None, layers=None):
-    """Return a figure of coupling coefficients by iteration, one or two rows per image."""
-    from matplotlib.figure import Figure
-
-    rows, iterations, _, classes = coefficients.shape
-    known = range(len(names or ()))
-    names = [str(names[j] if j in known else j) for j in range(classes)]
-    steps = ["start", *map(str, range(1, iterations))]
-    ratios = [1.6, max(3.0, 0.52 * classes), 3.8]
-    wide, heights = 1.8 + sum(ratios), [max(2.4, 0.9 + 0.45 * iterations)]
-    if layers:
-        wide, heights = max(wide, 1.9 * panels(layers)), [*heights, 2.8]
-    figure = Figure(figsize=(wide, sum(heights) * rows), layout="constrained")
-    if layers:
-        figure.supxlabel(CAPTION, size=10)
-    places = iter(figure.add_gridspec(len(heights) * rows, 1, height_ratios=heights * rows))
-    for r in range(rows):
-        shown, means, spread = next(places).subgridspec(1, 3, width_ratios=ratios).subplots()
-        _show(shown, images[r], titles[r] if titles else None)
-        _mean_couplings(means, coefficients[r].mean(axis=1), capsules[r], names, steps)
-        name = names[capsules[r]]
-        _spread(spread, coefficients[r, :, :, capsules[r]], name, steps)
-        if layers:
-            draw_layers(next(places).subgridspec(1, panels(layers)).subplots(), layers, r, names)
-    return figure
-
-
-def _show(panel, image, title):
-    pixels = grid([to_pixels(image)[None]], gap=0)
-    panel.imshow(pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels, cmap="gray")
-    panel.set_axis_off()
-    if title:
-        panel.set_title(title, fontsize=10)
-
-
-def _mean_couplings(panel, means, capsule, names, steps):
-    """Draw mean coefficients (T + 1, J) as shades with numbers, the chosen class framed."""
-    from matplotlib.patches import Rectangle
-
-    change = means - means[0]
-    # The lower limit keeps small changes pale.
-    most = max(np.abs(change).max(), 0.3 * means[0].mean())
-    panel.imshow(change, cmap="RdBu", vmin=-1.3 * most, vmax=1.3 * most, aspect="auto")
-    for (t, j), mean in np.ndenumerate(means):
-        colour = "white" if abs(change[t, j]) > 0.8 * most else "black"
-        text = f"{mean:.3f}".removeprefix("0")
-        panel.text(j, t, text, ha="center", va="center", color=colour, fontsize=8)
-    frame = (capsule - 0.5, -0.5)
-    panel.add_patch(
-        Rectangle(frame, 1, len(steps), fill=False, edgecolor=FRAME, linewidth=2, clip_on=False)
+def chain_step(model, kind=None):
+    """Return a compiled function from all states, seed and step number to the next states."""
+    kinds = model.CHAINS
+    if kind not in (None, *kinds) or not kinds:
+        has = f"one of {', '.join(map(repr, kinds))}" if kinds else "None: the model has no chain"
+        raise BadUse(f"`kind` must be {has}. Received: kind={kind!r}")
+    is_gibbs = (kind or kinds[0]) == "gibbs"
+    graph = compiled(
+        lambda x, seeds: model.chain_step(x, seeds[0]) if is_gibbs else model.chain_step(x)
     )
-    panel.set_xticks(range(len(names)), names, rotation=90 if max(map(len, names)) > 3 else 0)
-    panel.set_yticks(range(len(steps)), steps)
-    panel.set_title("mean coupling to each class: blue, more than at the start", fontsize=10)
-    panel.set_ylabel("iteration")
+
+    def step(x, seed, done):
+        # Each chunk has a different seed at each step, so no two chains use the same draws.
+        # The first chunk has the seed of the endpoint `gibbs`, which has no chunks.
+        chunks = -(-len(x) // CHUNK)
+        seeds = (int(step_seed(seed, done)) + 7919 * np.arange(chunks)) % (2**31 - 1)
+        return map_batches(graph, (x, np.repeat(seeds, CHUNK)[: len(x)]))
+
+    return step
 
 
-def _spread(panel, c, name, steps):
-    """Draw a histogram of the coefficients (T + 1, I) to one class for each iteration."""
-    import matplotlib
+def chain_arrays(model, x, steps, every=1, kind=None, seed=0, burn_in=0):
+    """Return the states of `chain` as `images` (S, B, H, W, C), and their `step` (S,)."""
+    decode = compiled(model.from_visible)
+    states = chain(model, x, steps, every, kind, seed, burn_in)
+    step, images = zip(*((done, map_batches(decode, x)) for done, x in states))
+    return {"images": np.stack(images), "step": np.array(step)}
 
-    low, high = float(c.min()), float(c.max())
-    edges = np.linspace(low, high, BINS + 1) if high > low else np.array([low - 0.01, low + 0.01])
-    shades = matplotlib.colormaps["Blues"](np.linspace(_LIGHTEST, _DARKEST, len(steps)))
-    for t, (step, colour) in enumerate(zip(steps, shades)):
-        counts, _ = np.histogram(c[t], edges)
-        panel.stairs(counts, edges, color=colour, linewidth=1.6, label=step)
-    panel.set_yscale("log")
-    panel.set_ylim(bottom=0.7)
-    # Close values have long tick labels.
-    panel.locator_params(axis="x", nbins=4)
-    panel.set_title(f"couplings of the input capsules to {name}", fontsize=10)
-    panel.set_ylabel("input capsules")
-    panel.legend(title="iteration", fontsize=8, title_fontsize=8)
+
+def chain_start(model, n, seed, images=None):
+    """Return the visible units (n, ...) of noise or of images, as an array."""
+    if images is None:
+        return ops.convert_to_numpy(model.visible_noise(n, seed))
+    return map_batches(model.to_visible, images[:n])

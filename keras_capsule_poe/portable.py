@@ -11,16 +11,15 @@ from keras import ops
 
 from keras_capsule_poe.errors import BadUse, first_line
 from keras_capsule_poe.io.atomic import atomic_write
-from keras_capsule_poe.io.records import write_json
-from keras_capsule_poe.model_cards import (
-    CARD,
-    README,
-    card_text,
+from keras_capsule_poe.serving import (
+    bound_method,
     described,
     input_range,
     model_card,
+    signature,
+    with_names,
+    write_card,
 )
-from keras_capsule_poe.serving import bound_method, signature, with_names
 
 # Packages that write a format, by its name, and the ending of its files.
 FORMATS = {"onnx": (("tf2onnx", "onnx"), ".onnx"), "litert": ((), ".tflite")}
@@ -77,8 +76,7 @@ def export_portable(model, folder, kind, card=None, options=None):
             calls[name] = described(inputs, outputs)
         whole = {**model_card(model), **(card or {}), "options": options or {}, "format": kind}
         whole |= {"calls": calls, "left_out": left_out}
-        write_json(temporary / CARD, whole)
-        (temporary / README).write_text(card_text(whole))
+        write_card(temporary, whole)
     return target, left_out
 
 

@@ -1,29 +1,25 @@
-"""SavedModel that any TensorFlow program can load without this package."""
+"""SavedModels that any TensorFlow program can load without this package, and model cards."""
 
 import contextlib
 import functools
 import inspect
 import math
+import platform
 import re
 import threading
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 
+from keras_capsule_poe import templates
 from keras_capsule_poe.errors import first_line
 from keras_capsule_poe.io.atomic import atomic_write, write_next
 from keras_capsule_poe.io.records import digest, write_json
-from keras_capsule_poe.model_cards import (
-    CARD,
-    README,
-    card_text,
-    described,
-    input_range,
-    model_card,
-    takes_any_size,
-)
 
-SUMS = "SHA256SUMS"
+SUMS, CARD, README = "SHA256SUMS", "model_card.json", "README.md"
+# Packages whose versions a card tells.
+PACKAGES = ("keras-capsule-poe", "tensorflow", "keras", "numpy", "tensorflow-datasets")
 _exporting = threading.Lock()
 # Rounding of byte / 255 may give slightly more than one.
 ROUNDING = 1e-3
@@ -59,9 +55,7 @@ def export_saved_model(model, folder, card, options=None, version=None):
                 name: described(signature(model, model.ENDPOINTS[name]), found.structured_outputs)
                 for name, found in traced.items()
             }
-            whole = {**model_card(model), "calls": calls, "options": options, **card}
-            write_json(temporary / CARD, whole)
-            (temporary / README).write_text(card_text(whole))
+            write_card(temporary, {**model_card(model), "calls": calls, "options": options, **card})
             _write_sums(temporary)
 
         if version is None:
@@ -298,3 +292,91 @@ def _checked(model, name, value):
     message = [f"`{name}` must be {wanted}. Received:", *found]
     with tf.control_dependencies([tf.debugging.Assert(inside, message)]):
         return tf.identity(value)
+
+
+_INPUTS = {
+    "images": "pixels in [0, 1], bytes divided by 255",
+    "capsules": "finite capsules, as `encode` gives them",
+    "capsule": "index of a capsule, from 0",
+    "n": "number of images, at least 0",
+    "steps": "number of steps, at least 0",
+    "seed": "random seed; equal seeds give equal results",
+    "normal": "independent standard normal numbers",
+    "uniform": "independent uniform numbers in [0, 1)",
+}
+_OUTPUTS = {
+    "images": "pixels in [0, 1]",
+    "capsules": "capsules",
+    "probabilities": "probability of each capsule or class",
+    "classes": "index of the most probable class",
+    "capsule": "index of the active capsule",
+    "free_energy": "free energy in nats; low for likely images",
+    "primary_capsules": "primary capsules, squashed",
+}
+
+
+def takes_any_size(model):
+    """Return whether a model takes images of any height and width."""
+    return getattr(model, "any_size", False) and model.view is None
+
+
+def input_range(name):
+    """Return what an input of an endpoint must hold, in words."""
+    # Random numbers are called `normal_1`, `uniform_2`.
+    return _INPUTS.get(name) or _INPUTS[name.partition("_")[0]]
+
+
+def described(inputs, outputs):
+    """Return the inputs and outputs of an endpoint as a dict.
+
+    Args:
+        inputs: List of `tf.TensorSpec`.
+        outputs: Dict of `tf.TensorSpec`.
+    """
+    return {
+        "inputs": {spec.name: {**_kind(spec), "range": input_range(spec.name)} for spec in inputs},
+        "outputs": {
+            name: {**_kind(spec), "meaning": _OUTPUTS.get(name.removesuffix("_out"), "")}
+            for name, spec in outputs.items()
+        },
+    }
+
+
+def _kind(spec):
+    shape = ["N" if size is None else size for size in spec.shape]
+    return {"shape": shape, "dtype": spec.dtype.name}
+
+
+def model_card(model):
+    """Return the common part of model cards: shapes, endpoints and package versions."""
+    shapes = {"image_shape": list(model.image_shape)}
+    if takes_any_size(model):
+        shapes["any_size"] = True
+    if hasattr(model, "dim"):
+        shapes["capsules"] = [model.capsules, model.dim]
+    return {
+        "model": model.TITLE,
+        **shapes,
+        "endpoints": {name: list(arguments) for name, arguments in model.ENDPOINTS.items()},
+        "packages": {name: _version(name) for name in PACKAGES},
+        "python": platform.python_version(),
+    }
+
+
+def _version(package):
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def write_card(folder, card):
+    """Write a model card as JSON, and as Markdown that says how to call the model."""
+    # The first call that takes images, as an example.
+    first = next(name for name, call in card["calls"].items() if "images" in call["inputs"])
+    output = next(iter(card["calls"][first]["outputs"]))
+    optional = {"data": None, "seed": None, "class_names": (), "left_out": {}}
+    shown = {**optional, "format": "saved_model", **card}
+    text = templates.render("model_card.md", card=shown, first=first, output=output)
+    write_json(folder / CARD, card)
+    (folder / README).write_text(text)

@@ -11,7 +11,7 @@ PACKAGE = "keras_capsule_poe"
 
 KERAS = {"core", "losses", "metrics", "callbacks", "layers", "errors"}
 ENGINE = {"training", "distributed", "data", "io", "errors"}
-VIEWS = {"plotting", "figures", "sampling", "serving"}
+VIEWS = {"plotting", "figures", "charts", "serving"}
 BASE = {*KERAS, *ENGINE, *VIEWS}
 # A package, and those that it may import.
 MAY = {
@@ -27,12 +27,12 @@ MAY = {
     "data": {"io", "errors"},
     "distributed": {"data", "io", "errors"},
     "training": {"distributed", "data", "io", "errors"},
-    "sampling": {"data", "core", "io", "errors"},
-    "plotting": {"sampling", "data", "core", "io", "errors"},
-    "figures": {"plotting", "sampling", "data", "core", "io", "errors"},
-    "model_cards": set(),
-    "serving": {"models.base.protocols", "model_cards", "io", "errors"},
-    "portable": {"serving", "model_cards", "io", "errors"},
+    "plotting": {"data", "core", "io", "errors"},
+    "figures": {"plotting", "data", "core", "io", "errors"},
+    "charts": {"data", "core", "io"},
+    "templates": set(),
+    "serving": {"templates", "io", "errors"},
+    "portable": {"serving", "io", "errors"},
     "models.base": BASE,
     "models.boltzmann": {"models.base", *BASE},
     "models.neurons": {"models.base", "models.boltzmann", *BASE},
@@ -42,10 +42,10 @@ MAY = {
     "registry": {"errors"},
     "sklearn": {"models.base", "models.boltzmann", "models.capsule_poe", "core"},
     "pretrained": {"registry", "models.base", "training", "data", "io", "errors"},
-    "explorer": {"figures", "plotting", "data", "core", "io", "errors"},
+    "explorer": {"figures", "plotting", "templates", "data", "core", "io", "errors"},
     "evaluation": {
         "models.base", "models.boltzmann", "layers", "core", "metrics", "data", "plotting",
-        "sampling", "io", "errors",
+        "templates", "io", "errors",
     },
     "cli": {
         "registry", "evaluation", "models.base", "training", "distributed", "data", "io",
@@ -53,7 +53,7 @@ MAY = {
     },
 }  # fmt: skip
 # The engine, the evaluation, what draws and what serves name no model family and no part of one.
-NAMELESS = ("training", "distributed", "evaluation", "cli", "portable", "model_cards", *VIEWS)
+NAMELESS = ("training", "distributed", "evaluation", "cli", "portable", *VIEWS)
 PARTS = ("encoder", "decoder", "autoencoder", "primary", "experts", "frames", "capsnet", "rbm")
 
 

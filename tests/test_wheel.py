@@ -1,7 +1,7 @@
 """The wheel holds the package, its licence and its command, and nothing else.
 
-Rejected: a wheel without a package that `pyproject.toml` does not list, one without the marker
-`py.typed` or the types of the public names, one with tests or benchmarks, and one whose version is
+Rejected: a wheel without a package that `pyproject.toml` does not list, one without the templates,
+the marker `py.typed` or the types of the public names, one with tests or benchmarks, and one whose version is
 not the package's.
 """
 
@@ -53,6 +53,8 @@ def test_it_holds_every_source_file_and_no_other(wheel, about):
     package = {f"keras_capsule_poe/{name}" for name in sources("keras_capsule_poe")}
     package |= {f"keras_capsule_poe/cli/{name}" for name in sources("cli")}
     package |= {"keras_capsule_poe/py.typed", "keras_capsule_poe/__init__.pyi"}
+    templates = ROOT / "keras_capsule_poe/templates"
+    package |= {f"keras_capsule_poe/templates/{path.name}" for path in templates.glob("*.*")}
     pretrained = ROOT / "saved_models/pretrained"
     kept = (
         path for path in pretrained.rglob("*") if path.suffix in (".py", ".keras", ".json", ".md")

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from keras_capsule_poe.evaluation.accuracy import wilson_interval
-from keras_capsule_poe.evaluation.ensemble import mcnemar
+from keras_capsule_poe.evaluation.classification import mcnemar, wilson_interval
 
 
 def shares(name, right):

@@ -29,7 +29,8 @@ from keras_capsule_poe.cli.options import load_model, load_run_data
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.baselines import KINDS, BoltzmannBaseline, FeatureBaseline
 from keras_capsule_poe.evaluation.classifier import evaluation_classifier
-from keras_capsule_poe.evaluation.samples import distances, recognition
+from keras_capsule_poe.evaluation.feature_metrics import distances
+from keras_capsule_poe.evaluation.generative import recognition
 
 FITTED, HELD_OUT = 12_000, 5_000
 NOISE = 16.0  # the baseline's default

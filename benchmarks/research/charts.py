@@ -20,7 +20,7 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 import numpy as np
 from instantiation import rank_correlation, report
 
-from keras_capsule_poe.sampling import render
+from keras_capsule_poe.plotting import render
 
 STEPS, SPAN = 9, 2.0
 

@@ -29,9 +29,9 @@ from _cells import cell
 from keras_capsule_poe.cli.options import load_model, load_run_data
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
 from keras_capsule_poe.evaluation.classifier import evaluation_classifier
-from keras_capsule_poe.evaluation.samples import distances, purity, recognition
-from keras_capsule_poe.evaluation.signs import sign_metrics
-from keras_capsule_poe.sampling import render
+from keras_capsule_poe.evaluation.feature_metrics import distances
+from keras_capsule_poe.evaluation.generative import purity, recognition, sign_metrics
+from keras_capsule_poe.plotting import render
 
 FITTED, DRAWN = 12_000, 2_000
 DOMAINS = ("prior", "half_space", "posterior")

@@ -24,8 +24,8 @@ from keras_capsule_poe.cli.measure import own_seconds
 from keras_capsule_poe.cli.options import load_model, load_run_data
 from keras_capsule_poe.evaluation.baselines import baseline_set
 from keras_capsule_poe.evaluation.classifier import evaluation_classifier
-from keras_capsule_poe.evaluation.samples import distances, purity, recognition
-from keras_capsule_poe.evaluation.sources import image_sources
+from keras_capsule_poe.evaluation.feature_metrics import distances
+from keras_capsule_poe.evaluation.generative import image_sources, purity, recognition
 
 DRAWS = ("prior", "posterior", "joint")
 BASELINES = {

@@ -32,12 +32,16 @@ from keras_capsule_poe import registry
 from keras_capsule_poe.cli.options import load_model
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
 from keras_capsule_poe.evaluation.classifier import evaluation_classifier
-from keras_capsule_poe.evaluation.distances import nearest_training_distance, squared_radii
-from keras_capsule_poe.evaluation.samples import distances, purity, recognition
+from keras_capsule_poe.evaluation.feature_metrics import (
+    distances,
+    nearest_training_distance,
+    squared_radii,
+)
+from keras_capsule_poe.evaluation.generative import purity, recognition
+from keras_capsule_poe import registry
 from keras_capsule_poe.figures import image_figure
 from keras_capsule_poe.metrics import relative_error
-from keras_capsule_poe.plotting import traversal
-from keras_capsule_poe.sampling import render
+from keras_capsule_poe.plotting import render, traversal
 from keras_capsule_poe.training import Reporter, load_data, train
 
 # The experts stay as they start: one step of no size, and no load balancing.

@@ -30,8 +30,7 @@ from keras_capsule_poe.cli.options import load_model, load_run_data
 from keras_capsule_poe.core.routing import winners
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.io.pictures import save_grid
-from keras_capsule_poe.plotting import traversal
-from keras_capsule_poe.sampling import render
+from keras_capsule_poe.plotting import render, traversal
 
 FEWEST, STEPS, SPAN, HIGH = 100, 11, 0.5, 0.7
 TOPS, SHOES = {0, 2, 4, 6}, {5, 7, 9}

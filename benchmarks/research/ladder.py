@@ -33,13 +33,15 @@ from plain_form import HELD_OUT, IMAGES, Problem, accuracy, fit, sections_of
 
 from keras_capsule_poe import CapsuleEncoder, ProductOfExpertCapsules, registry
 from keras_capsule_poe.data.mapping import map_batches
-from keras_capsule_poe.evaluation.samples import distances, purity, recognition
+from keras_capsule_poe.evaluation.feature_metrics import distances
+from keras_capsule_poe.evaluation.generative import purity, recognition
+from keras_capsule_poe import registry
 from keras_capsule_poe.metrics import relative_error
 from keras_capsule_poe.models.base import feature_building as features
 from keras_capsule_poe.models.capsule_poe import training as build
 from keras_capsule_poe.models.capsule_poe.layers import GaussianMixtures
 from keras_capsule_poe.models.capsule_poe.training import adapt_frames, visited_mixtures
-from keras_capsule_poe.sampling import render
+from keras_capsule_poe.plotting import render
 
 PLAIN, DEFAULT, AFFINE = "paper", "generation", "affine"
 # Three times through the images for encoder and decoder each. What starts from noise needs steps

@@ -29,7 +29,7 @@ from sklearn.preprocessing import StandardScaler
 from keras_capsule_poe.cli.options import load_model, load_run_data, load_settings
 from keras_capsule_poe.data import load_images
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
-from keras_capsule_poe.evaluation.accuracy import wilson_interval
+from keras_capsule_poe.evaluation.classification import wilson_interval
 
 ENDING = "_translated"
 INPUTS = {

@@ -124,7 +124,8 @@ def draws(model, images, n, code=CODE, seed=0):
 
 def judged(model, images, real, samples, code, judge):
     """Metrics of both kinds of draws by name, beside the features `real` of as many images."""
-    from keras_capsule_poe.evaluation.samples import distances, recognition
+    from keras_capsule_poe.evaluation.feature_metrics import distances
+    from keras_capsule_poe.evaluation.generative import recognition
 
     found = {}
     for name, drawn in draws(model, images, samples, code).items():

@@ -21,7 +21,7 @@ import numpy as np
 from keras_capsule_poe.cli.options import load_model, load_run_data
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.classifier import evaluation_classifier
-from keras_capsule_poe.evaluation.samples import recognition
+from keras_capsule_poe.evaluation.generative import recognition
 from keras_capsule_poe.metrics import relative_error
 
 FITTED, DRAWN = 12_000, 2_000

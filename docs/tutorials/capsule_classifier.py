@@ -59,7 +59,7 @@ for name, each in [("routing", routed), ("uniform", uniform), ("no capsules", co
 # One seed and few test images say little: train with several seeds before you conclude anything.
 
 # %%
-from keras_capsule_poe.evaluation.ensemble import mcnemar
+from keras_capsule_poe.evaluation.classification import mcnemar
 
 for name in ("uniform", "no capsules"):
     print(name, mcnemar(right["routing"], right[name]))

@@ -1,134 +1,68 @@
-"""HTML of the report page, with a style sheet for light and dark mode."""
+"""The report page of a model: tables, samples, reconstructions and capsules."""
 
-import base64
-import html
-import io
-import math
-import numbers
+import re
 from pathlib import Path
 
+import numpy as np
+from keras import ops
+
+from keras_capsule_poe import templates
+from keras_capsule_poe.core.routing import winners
+from keras_capsule_poe.data.mapping import map_batches, to_pixels
+from keras_capsule_poe.evaluation.baselines import FeatureBaseline
+from keras_capsule_poe.evaluation.classification import (
+    calibration_metrics,
+    classified,
+    is_classifier,
+    measure_of,
+    shows_several,
+    worst_images,
+)
+from keras_capsule_poe.evaluation.generative import chosen_images, draws
+from keras_capsule_poe.evaluation.report import cells, is_generative, is_labelled_classifier
 from keras_capsule_poe.io.atomic import atomic_write
-from keras_capsule_poe.io.pictures import GAP, picture
+from keras_capsule_poe.io.charts import chart_pixels
+from keras_capsule_poe.io.pictures import GAP
+from keras_capsule_poe.plotting import (
+    as_words,
+    class_words,
+    embedded,
+    named_rows,
+    reconstruction_rows,
+    render,
+    restore_length,
+    row_names,
+    sample_rows,
+    traversal,
+)
 
-STYLE = """
-:root { --ink: #1c1e21; --soft: #5d646d; --paper: #fcfcfb; --line: #d9dce0; --bar: #3a6ea5; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e4e6e9; --soft: #9aa2ac; --paper: #15171a; --line: #343940; --bar: #6ea3d8; }
-}
-* { box-sizing: border-box; }
-body { margin: 0; color: var(--ink); background: var(--paper); line-height: 1.5;
-  font-family: system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
-main { max-width: 62rem; margin: 0 auto; padding: 1.5rem 1rem 4rem; }
-h1, h2, h3 { line-height: 1.2; overflow-wrap: anywhere; }
-h1 { font-size: 1.8rem; }
-h2 { font-size: 1.3rem; margin: 2.5rem 0 0.75rem; }
-h3 { font-size: 1.1rem; margin: 0; }
-p, small, figcaption, caption { color: var(--soft); }
-p { margin: 0.4rem 0; max-width: 45rem; }
-.scroll { overflow-x: auto; max-width: 100%; border-inline: 1px solid transparent;
-  background: linear-gradient(to right, var(--paper) 30%, transparent),
-    linear-gradient(to left, var(--paper) 30%, transparent) right,
-    radial-gradient(farthest-side at left, var(--soft), transparent),
-    radial-gradient(farthest-side at right, var(--soft), transparent) right;
-  background-repeat: no-repeat; background-size: 3rem 100%, 3rem 100%, 0.7rem 100%, 0.7rem 100%;
-  background-attachment: local, local, scroll, scroll; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: 0.3rem 0.9rem 0.3rem 0; border-bottom: 1px solid var(--line);
-  text-align: right; white-space: nowrap; }
-th { font-weight: 500; }
-th[scope="row"] { text-align: left; }
-thead th { color: var(--soft); }
-figure { margin: 1rem 0; }
-img { max-width: 100%; height: auto; display: block; border-radius: 3px; }
-figcaption, caption { font-size: 0.9rem; padding: 0.3rem 0; text-align: left; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: 0.2rem 1.2rem; margin: 1rem 0; }
-dt { color: var(--soft); }
-dd { margin: 0; overflow-wrap: anywhere; }
-.grid { display: inline-grid; grid-template-columns: max-content auto; gap: 0.2rem 0.6rem; }
-.grid .columns { grid-column: 2; display: flex; color: var(--soft); font-size: 0.75rem; }
-.grid .columns span { flex: 1 1 0; min-width: 0; text-align: center; overflow: hidden; }
-.grid .names { display: flex; flex-direction: column; color: var(--soft); font-size: 0.8rem; }
-.grid .names span { flex: 1 1 0; display: flex; align-items: center; justify-content: end; }
-.grid .image { grid-column: 2; }
-.strip { background: var(--strip) 0 0 / 100% 100%; width: 100%; border-radius: 3px;
-  image-rendering: pixelated; }
-.one { background: var(--strip) no-repeat; image-rendering: pixelated; border-radius: 3px; }
-.explore { display: flex; flex-wrap: wrap; gap: 0.6rem 1rem; align-items: center; }
-.explore label { display: block; color: var(--soft); font-size: 0.9rem; }
-.explore input { width: 12rem; max-width: 100%; accent-color: var(--bar); }
-select { font: inherit; color: inherit; background: var(--paper); border: 1px solid var(--line); }
-nav ul { display: flex; flex-wrap: wrap; gap: 0.3rem 1.2rem; padding: 0; list-style: none; }
-a { color: var(--bar); }
-nav.capsules ul { gap: 0.8rem; }
-nav.capsules li { text-align: center; }
-nav.capsules img { image-rendering: pixelated; margin: auto; }
-summary { cursor: pointer; color: var(--bar); margin: 0.6rem 0; }
-.capsule { border-top: 1px solid var(--line); margin-top: 2rem; padding-top: 1.5rem; }
-.sides { display: flex; flex-wrap: wrap; gap: 0 2rem; }
-.sides > div { flex: 1 1 22rem; min-width: 0; }
-.sides > figure { flex: 0 1 20rem; }
-.bars { width: 100%; max-width: 30rem; }
-.bars th { color: var(--soft); }
-.bars th, .bars td { border: 0; padding: 0.1rem 0.6rem 0.1rem 0; }
-.bars td:last-child { width: 100%; padding-right: 0; }
-.bar { display: block; height: 0.8rem; min-width: 2px; background: var(--bar); border-radius: 2px; }
-"""
+SHOWN, ROWS, MISTAKEN = 20, 4, 10
+BASELINE_IMAGES = 4_000
+# Number of samples shown for each capsule.
+CAPSULE_ROWS = 10
 
 
-def cell(value):
-    """Return a value as text: floats with three digits, pairs as mean ± deviation, None as -."""
-    if value is None:
-        return "-"
-    if isinstance(value, (tuple, list)):
-        mean, deviation = value
-        return f"{cell(mean)} ± {cell(deviation)}"
-    if isinstance(value, numbers.Real) and not isinstance(value, numbers.Integral):
-        return _three_digits(float(value))
-    return str(value)
+def write_report(path, model, data, dataset, tables, seed=0, found=None, history=(), facts=()):
+    """Write the page with the tables and the pictures that the kind of model allows."""
+    pictures, capsules = [], []
+    if is_generative(model):
+        pictures = [*_sample_pictures(model, seed), *_baseline_pictures(model, data, seed)]
+        pictures.append(_reconstruction_picture(model, data.test))
+        capsules = _capsules(model, data.test, seed)
+    elif "reconstruct" in model.ENDPOINTS:
+        pictures.append(_reconstruction_picture(model, data.test))
+    if is_labelled_classifier(model, data.test):
+        found = classified(model, data.test) if found is None else found
+        pictures += _mistaken_pictures(found, data.test)
+        pictures.append(_reliability_picture(model, found, data.test))
+    if history:
+        caption = "What was measured after each epoch of training, on training and held-out images."
+        pictures.append(("Training", caption, _chart_rows(history_chart(history))))
+    write_page(path, f"{model.TITLE}: {dataset}", tables, pictures, capsules, facts)
 
 
-def _three_digits(value):
-    text = f"{value:#.3g}"
-    # Plain digits are easier to read than a power of ten.
-    if math.isfinite(value) and 1e3 <= abs(float(text)) < 1e6:
-        text = f"{float(text):.0f}"
-    return text.removesuffix(".")
-
-
-def cells(columns, rows):
-    """Return a table as a list of rows of text, header first and missing values as `-`."""
-    for row in rows:
-        if len(row) > len(columns) + 1:
-            raise ValueError(f"A row has at most {len(columns)} values. Received: {tuple(row)}")
-    padded = ((*row, *[None] * (len(columns) + 1 - len(row))) for row in rows)
-    return [["", *columns], *([cell(value) for value in row] for row in padded)]
-
-
-def text_table(columns, rows):
-    """Return a table as aligned plain text, names to the left and values to the right."""
-    table = cells(columns, rows)
-    widths = [max(map(len, column)) for column in zip(*table)]
-    return "\n".join(
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
-        for row in table
-    )
-
-
-CLASSES_SHOWN = 10
 # Magnification of the image that a slider moves.
 _SCALE = 4
-# Moves the picture of a capsule to the chosen dimension and step.
-SCRIPT = """
-for (const box of document.querySelectorAll(".explore")) {
-  const [row, step] = box.querySelectorAll("select, input");
-  const one = box.querySelector(".one"), { x, y, left, top } = box.dataset;
-  const show = () => {
-    one.style.backgroundPosition = `${-left - step.value * x}px ${-top - row.value * y}px`;
-  };
-  box.addEventListener("input", show);
-  show();
-}
-"""
 
 
 def write_page(path, title, tables, pictures, capsules, facts=()):
@@ -140,204 +74,281 @@ def write_page(path, title, tables, pictures, capsules, facts=()):
         tables: List of (heading, note, columns, rows).
         pictures: List of (heading, caption, rows of images), maybe followed by the names of the
             rows and of the columns.
-        capsules: List of dicts, see `model_page.capsule_meaning`.
+        capsules: List of dicts, see `capsule_meaning`.
         facts: List of (name, value) for the header.
     """
     headings = [*(["Capsules"] if capsules else []), *(each[0] for each in (*pictures, *tables))]
-    body = [f"<h1>{_text(title)}</h1>", _facts(facts), _page_contents(headings)]
-    if capsules:
-        body.append(f'<h2 id="{_anchor("Capsules")}">Capsules</h2>\n' + _contents(capsules))
-    body += [_capsule(capsule) for capsule in capsules]
-    for heading, caption, rows, *names in pictures:
-        body.append(_section(heading, _figure(rows, caption, heading, *names)))
-    body += [_table(*table) for table in tables]
-    if any("traversal" in capsule for capsule in capsules):
-        body.append(f"<script>{SCRIPT}</script>")
+    page = templates.render(
+        "page.html",
+        title=title,
+        facts=facts,
+        headings=headings,
+        capsules=[_shown_capsule(capsule) for capsule in capsules],
+        pictures=[(*each, (), ())[:5] for each in pictures],
+        tables=[(heading, note, *_head_and_body(*table)) for heading, note, *table in tables],
+        picture=embedded,
+        anchor=lambda heading: "part-" + re.sub("[^a-z0-9]", "-", heading.lower()),
+    )
     with atomic_write(path, suffix=Path(path).suffix) as temporary:
-        page = _PAGE.format(title=_text(title), style=STYLE, body="\n".join(body))
         # Paths may have bytes that are no text.
         temporary.write_text(page, "utf-8", "backslashreplace")
 
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-<main>
-{body}
-</main>
-</body>
-</html>
-"""
-
-
-def _text(value):
-    return html.escape(str(value))
-
-
-def _facts(facts):
-    if not facts:
-        return ""
-    lines = "\n".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in facts)
-    return f"<dl>\n{lines}\n</dl>"
-
-
-def _anchor(heading):
-    return "part-" + "".join(c if c.isascii() and c.isalnum() else "-" for c in heading.lower())
-
-
-def _page_contents(headings):
-    if len(headings) < 2:
-        return ""
-    lines = "\n".join(
-        f'<li><a href="#{_anchor(heading)}">{_text(heading)}</a></li>' for heading in headings
-    )
-    return f'<nav aria-label="Contents"><ul>\n{lines}\n</ul></nav>'
-
-
-def _section(heading, content):
-    anchor = _anchor(heading)
-    return f'<section id="{anchor}">\n<h2>{_text(heading)}</h2>\n{content}\n</section>'
-
-
-def _table(heading, note, columns, rows):
+def _head_and_body(columns, rows):
     header, *body = cells(columns, rows)
-    # The corner cell is no header.
-    head = "<td></td>" + "".join(f'<th scope="col">{_text(name)}</th>' for name in header[1:])
-    lines = "\n".join(
-        f'<tr><th scope="row">{_text(row[0])}</th>'
-        + "".join(f"<td>{_text(value)}</td>" for value in row[1:])
-        + "</tr>"
-        for row in body
-    )
-    table = (
-        f'<div class="scroll" tabindex="0"><table>\n<thead><tr>{head}</tr></thead>\n'
-        f"<tbody>\n{lines}\n</tbody>\n</table></div>"
-    )
-    return _section(heading, table + (f"\n<p>{_text(note)}</p>" if note else ""))
+    return header, body
 
 
-def _figure(rows, caption, name, row_names=(), column_names=()):
-    """Return a grid of images as HTML, with `name` as alternative text, and names beside it."""
-    image = picture(rows)
-    width, height = image.size
-    content = f'<img alt="{_text(name)}" width="{width}" height="{height}" src="{_encoded(image)}">'
-    if row_names or column_names:
-        columns = "".join(f"<span>{_text(each)}</span>" for each in column_names)
-        names = "".join(f"<span>{_text(each)}</span>" for each in row_names)
-        content = (
-            '<div class="scroll" tabindex="0"><div class="grid">'
-            + (f'<div class="columns">{columns}</div>' if columns else "")
-            + (f'<div class="names">{names}</div>' if names else "")
-            + f'<div class="image">{content}</div></div></div>'
-        )
-    caption = f"<figcaption>{_text(caption)}</figcaption>" if caption else ""
-    return f"<figure>{content}{caption}</figure>"
-
-
-def _encoded(image):
-    """Return a Pillow image as a `data:` address."""
-    data = io.BytesIO()
-    image.save(data, "PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(data.getvalue()).decode("ascii")
-
-
-def _contents(capsules):
-    links = "\n".join(
-        f'<li><a href="#capsule-{capsule["capsule"]}">{_thumbnail(capsule)}'
-        f"{capsule['capsule']}</a> <small>{capsule['share']:.1%}</small></li>"
-        for capsule in capsules
-    )
-    return f'<nav class="capsules" aria-label="Capsules"><ul>\n{links}\n</ul></nav>'
-
-
-def _thumbnail(capsule):
-    """Return a small picture of what a capsule draws, or of an image that it wins."""
-    for key in ("samples", "images"):
-        if capsule.get(key) is not None and len(capsule[key]):
-            image = picture([capsule[key][:1]], gap=0, magnify=1)
-            return f'<img alt="" width="{2 * image.width}" src="{_encoded(image)}">'
-    return ""
-
-
-def _capsule(capsule):
-    number = capsule["capsule"]
-
-    def figure(key, caption, as_rows):
-        images = capsule.get(key)
-        shown = images is not None and len(images)
-        return _figure(as_rows(images), caption, f"Capsule {number}: {caption}") if shown else ""
-
-    def one_row(images):
-        return [images]
-
-    return (
-        f'<section class="capsule" id="capsule-{number}">\n<h3>Capsule {number}</h3>\n'
-        f"<p>The winning capsule of {capsule['share']:.1%} of the test images.</p>\n"
-        '<div class="sides">\n<div>\n'
-        + figure("images", "Test images with the highest probability of this capsule", one_row)
-        + figure("samples", "Samples from this capsule alone", one_row)
-        + _histogram(capsule)
-        + "\n</div>\n"
-        + _traversal(capsule)
-        + "\n</div>\n</section>"
-    )
-
-
-def _traversal(capsule):
-    """Return the strip of a capsule's dimensions, and a slider that moves one of them."""
-    rows = capsule.get("traversal")
-    if rows is None or not len(rows):
-        return ""
-    number, steps = capsule["capsule"], len(rows[0])
-    names = capsule.get("dimensions") or range(len(rows))
-    # Magnified by the browser.
-    image = picture(list(rows), magnify=1)
-    width, height = (_SCALE * size for size in image.size)
-    gap = _SCALE * GAP
-    # Pixels from one image of the strip to the next one.
-    x, y = (width - gap) / steps, (height - gap) / len(rows)
-    options = "".join(
-        f'<option value="{row}">dimension {_text(name)}</option>' for row, name in enumerate(names)
-    )
-    one = f"width:{x - gap:.0f}px;height:{y - gap:.0f}px;background-size:{width}px {height}px"
-    return (
-        f'<figure style="--strip:url({_encoded(image)})">'
-        f'<div class="explore" data-x="{x:g}" data-y="{y:g}" data-left="{gap}" data-top="{gap}">'
-        f'<div class="one" role="img" aria-label="Capsule {number}, moved" style="{one}"></div>'
-        f'<div><label>Move <select aria-label="dimension of capsule {number}">{options}</select>'
-        f'</label><input type="range" min="0" max="{steps - 1}" value="{steps // 2}" '
-        f'aria-label="value of the dimension of capsule {number}"></div></div>'
-        f"<details><summary>All {len(rows)} dimensions</summary>"
-        f'<div class="strip" role="img" aria-label="Dimensions of capsule {number}" '
-        f'style="aspect-ratio:{width}/{height};max-width:{width // 2}px"></div>'
-        "<figcaption>Each row moves one dimension of the capsule alone, around its usual code."
-        "</figcaption></details></figure>"
-    )
-
-
-def _histogram(capsule):
-    """Return bars of the most frequent classes among the images that a capsule wins."""
-    counts = capsule["classes"]
-    if not counts or not any(counts):
-        return ""
+def _shown_capsule(capsule):
+    """Return a capsule with its pictures and classes as the template shows them."""
+    captions = {
+        "images": "Test images with the highest probability of this capsule",
+        "samples": "Samples from this capsule alone",
+    }
+    strips = {name: capsule[name] for name in captions if len(capsule.get(name, ()))}
+    # A small picture of what the capsule draws, or of an image that it wins.
+    thumbnails = [strips[name][:1] for name in ("samples", "images") if name in strips]
+    counts = capsule["classes"] or ()
     names = capsule.get("class_names") or range(len(counts))
-    found = sorted(zip(counts, names), key=lambda pair: -pair[0])
-    present = [(count, name) for count, name in found if count]
-    bars = "\n".join(
-        f'<tr><th scope="row">{_text(name)}</th><td>{count}</td>'
-        f'<td><span class="bar" style="width:{100 * count / sum(counts):.1f}%"></span></td></tr>'
-        for count, name in present[:CLASSES_SHOWN]
+    frequent = sorted(zip(names, counts), key=lambda pair: -pair[1])
+    return {
+        **capsule,
+        "strips": [(images, captions[name]) for name, images in strips.items()],
+        "thumbnail": next(iter(thumbnails), None),
+        "frequent": [(name, count) for name, count in frequent if count],
+        "moved": _slider(capsule) if len(capsule.get("traversal", ())) else None,
+    }
+
+
+def _slider(capsule):
+    """Return the strip of a capsule's dimensions, and the places of its images on it."""
+    rows = capsule["traversal"]
+    # Magnified by the browser.
+    strip = embedded(list(rows), magnify=1)
+    width, height, gap = (_SCALE * size for size in (strip["width"], strip["height"], GAP))
+    # Pixels from one image of the strip to the next one.
+    x, y = (width - gap) / len(rows[0]), (height - gap) / len(rows)
+    return {
+        **strip,
+        "width": width,
+        "height": height,
+        "gap": gap,
+        "x": f"{x:g}",
+        "y": f"{y:g}",
+        "one": f"width:{x - gap:.0f}px;height:{y - gap:.0f}px",
+        "steps": len(rows[0]),
+        "names": list(capsule.get("dimensions") or range(len(rows))),
+    }
+
+
+def _sample_pictures(model, seed):
+    found = []
+    for mode, domain in draws(model).values():
+        about = model.modes[mode]
+        rows = sample_rows(model, ROWS, seed, mode, domain)
+        one_each = mode == "single" and len(rows[0]) == model.capsules
+        names = ((), range(model.capsules)) if one_each else ()
+        heading = f"Samples: {mode}" + (f", {domain}" if domain else "")
+        caption = f"{about.note} {about.domain_notes.get(domain, '')}".strip()
+        found.append((heading, caption, rows, *names))
+    return found
+
+
+def _baseline_pictures(model, data, seed):
+    """Return a picture of test images and of a mixture of Gaussians over the same features."""
+    if not hasattr(model, "autoencoder") or len(data.train) < 2:
+        return []
+    images = data.train.images[chosen_images(data, seed)[:BASELINE_IMAGES]]
+    features = map_batches(model.to_features, images)
+    mixture = FeatureBaseline("gaussian_mixture", rank=100, components=20, seed=seed)
+    drawn = mixture.fit(features.reshape(len(features), -1)).sample(SHOWN, seed)
+    drawn = map_batches(model.from_features, drawn.reshape(-1, *features.shape[1:]))
+    caption = (
+        f"For comparison: test images, and draws of a mixture of 20 Gaussians that was fitted to "
+        f"the autoencoder's features of {len(images):,} training images."
     )
-    more = len(present) - CLASSES_SHOWN
-    return (
-        f'<table class="bars"><caption>Classes of the images that it wins</caption>\n'
-        f"<tbody>\n{bars}\n</tbody>\n</table>"
-        + (f"\n<p>and {more} rarer classes</p>" if more > 0 else "")
+    rows = [to_pixels(data.test.images[:SHOWN]), drawn]
+    return [("Baseline", caption, rows, ("test images", "Gaussians"), ())]
+
+
+def _reconstruction_picture(model, test):
+    shown, words = test.head(SHOWN), ""
+    if is_classifier(model) and shown.labels is not None and not is_generative(model):
+        classes, rows = named_rows(model, shown)
+        taken_for = ", ".join(as_words(shown.labels, classes, shown.class_names))
+        words = f" Labels, and what they are taken for: {taken_for}."
+    else:
+        rows = reconstruction_rows(model, shown.images)
+    return "Reconstructions", f"Test images.{words}", list(rows.values()), row_names(rows), ()
+
+
+def _mistaken_pictures(found, test):
+    """Return a picture of wrong images, the most confident first, with one row per class."""
+    several = shows_several(test)
+    wrong, labels, named = worst_images(found, test.labels, SHOWN if several else len(test))
+    if not len(wrong):
+        return []
+    labels, named = (class_words(each, test.class_names) for each in (labels, named))
+    if several:
+        rows, order = [range(len(wrong))], ""
+        words = ", ".join(f"{label} for {name}" for label, name in zip(labels, named))
+    else:
+        labels = test.labels[wrong]
+        rows = [np.flatnonzero(labels == label)[:MISTAKEN] for label in np.unique(labels)]
+        order = " a row a class,"
+        classes = class_words(np.unique(labels), test.class_names)
+        words = "; ".join(
+            f"{label} for {', '.join(named[k] for k in row)}" for label, row in zip(classes, rows)
+        )
+    caption = f"Test images taken for another class,{order} the surest first: {words}."
+    return [("Mistaken", caption, [to_pixels(test.images[wrong[row]]) for row in rows])]
+
+
+def _reliability_picture(model, found, test):
+    measure = measure_of(model)
+    table = calibration_metrics(found["probabilities"], test.labels, measure)["reliability"]
+    aim = "as it is trained to be" if measure == "probability" else "which is no aim of the loss"
+    caption = (
+        f"Bars: share of the test images named rightly, by the largest {measure} of their classes, "
+        f"and how many they are. On the line it would be the probability of being right, {aim}."
     )
+    return "Reliability", caption, _chart_rows(reliability_chart(table))
+
+
+def _chart_rows(chart):
+    """Return a chart as one row of one image."""
+    return [to_pixels(chart_pixels(chart))[None]]
+
+
+def _capsules(model, test, seed):
+    """Return the meaning of each capsule, with its pictures."""
+    codes = map_batches(model.encode, test.images)
+    labels, names = _classes(test)
+    mode, domain = next(iter(draws(model).values()))
+    # Samples describe a capsule only if each sample is of one capsule.
+    alone = "capsule" in model.draw(1, seed, mode, domain)
+    columns = sample_rows(model, CAPSULE_ROWS, seed, mode, domain) if alone else None
+    traversals, moved = mean_traversals(model, codes["capsules"])
+    capsules = capsule_meaning(codes["probabilities"], labels)
+    for capsule, meaning in enumerate(capsules):
+        meaning["class_names"] = names
+        meaning["images"] = to_pixels(test.images[meaning["top"]])
+        if columns is not None:
+            meaning["samples"] = np.stack([row[capsule] for row in columns])
+        meaning["traversal"], meaning["dimensions"] = traversals[capsule], moved[capsule]
+    return capsules
+
+
+def _classes(images):
+    """Return non-negative labels and their names, if there are any."""
+    if images.labels is None or images.class_names or images.labels.min() >= 0:
+        return images.labels, images.class_names
+    values, labels = np.unique(images.labels, return_inverse=True)
+    return labels, [str(value) for value in values]
+
+
+def capsule_meaning(probabilities, labels=None, shown=10):
+    """Return one dict per capsule: `top` images, `share` of images won, counts of `classes`."""
+    probabilities = ops.convert_to_numpy(probabilities)
+    winner = winners(probabilities)
+    order = np.argsort(-probabilities, axis=0, kind="stable")
+    return [
+        {
+            "capsule": capsule,
+            "top": order[:shown, capsule].tolist(),
+            "share": float(np.mean(winner == capsule)),
+            "classes": None if labels is None else _counts(labels, winner == capsule),
+        }
+        for capsule in range(probabilities.shape[1])
+    ]
+
+
+def _counts(labels, chosen):
+    labels = np.asarray(labels)
+    return np.bincount(labels[chosen].ravel(), minlength=labels.max() + 1).tolist()
+
+
+def mean_traversals(model, codes, rows=16, steps=9, span=0.5):
+    """Return traversals (J, rows, steps, H, W, C) around the mean code of the images won.
+
+    Also the dimensions (J, rows) that they move, those that vary most.
+    """
+    codes = ops.convert_to_numpy(codes)
+    winner = winners(codes)
+    around, moved = [], []
+    for capsule in range(codes.shape[1]):
+        won = codes[winner == capsule]
+        # A capsule that wins no image uses the image on which it is longest.
+        if not len(won):
+            won = codes[[np.linalg.norm(codes[:, capsule], axis=-1).argmax()]]
+        dimensions = np.argsort(-won[:, capsule].std(axis=0), kind="stable")[:rows]
+        mean = won.mean(axis=0)
+        for each in range(codes.shape[1]) if model.CODES == "ball" else ():
+            restore_length(mean, won, each)
+        around.append(traversal(mean, capsule, dimensions, steps, span, model.CODES))
+        moved.append(dimensions.tolist())
+    around = np.stack(around)
+    # Render all at once, because small batches take nearly as long as large ones.
+    images = render(model, around.reshape(-1, *codes.shape[1:]))
+    return images.reshape(*around.shape[:3], *images.shape[1:]), moved
+
+
+# Panel titles, and prefixes of the measurements in each panel.
+PANELS = {
+    "loss": ("loss", "margin_loss", "class_loss"),
+    "accuracy": ("accuracy", "held_out_accuracy"),
+    "mean change of routing logits": ("logit_change",),
+}
+
+
+def history_chart(history):
+    """Return a figure with a panel each for loss, accuracy and change of routing logits."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    found = {
+        title: [name for name in history[-1] if name.startswith(starts)]
+        for title, starts in PANELS.items()
+    }
+    found = {title: names for title, names in found.items() if names}
+    figure = Figure(figsize=(4.2 * len(found), 3.4), layout="constrained")
+    epochs = range(1, len(history) + 1)
+    panels = figure.subplots(1, len(found), squeeze=False)[0]
+    for panel, (title, names) in zip(panels, found.items()):
+        for name in names:
+            values = [epoch.get(name) for epoch in history]
+            panel.plot(epochs, values, marker=".", label=name.replace("_", " "))
+        panel.set(xlabel="epoch", ylabel=title)
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+        panel.legend(fontsize=8, frameon=False)
+    return figure
+
+
+def reliability_chart(table):
+    """Return the reliability diagram of `table`, one panel for each kind of confidence."""
+    from matplotlib.figure import Figure
+
+    first = next(iter(table.values()))
+    kinds = [name.removesuffix("_images") for name in first if name.endswith("_images")]
+    figure = Figure(figsize=(4.2 * len(kinds), 4.2), layout="constrained")
+    for panel, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds):
+        middles = (np.arange(len(table)) + 0.5) / len(table)
+        bars = [
+            (middle, row[f"{kind}_accuracy"], row[f"{kind}_images"])
+            for middle, row in zip(middles, table.values())
+            if row[f"{kind}_images"]
+        ]
+        x, heights, counts = zip(*bars)
+        panel.bar(x, heights, width=0.9 / len(table), color="#3a6ea5")
+        panel.plot([0, 1], [0, 1], color="#b0452c", linewidth=1.5)
+        for place, height, n in zip(x, heights, counts):
+            panel.annotate(
+                str(n), (place, height), ha="center", va="bottom", rotation=90, fontsize=7
+            )
+        panel.set(
+            xlim=(0, 1),
+            ylim=(0, 1.12),
+            xlabel="largest " + kind.replace("_", " "),
+            ylabel="accuracy",
+        )
+    return figure

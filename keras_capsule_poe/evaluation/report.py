@@ -1,11 +1,15 @@
-"""Metrics of one model, or of several seeds of it, as tables."""
+"""All metrics that a model allows, and tables of the metrics of one model or of several."""
 
 import contextlib
+import math
+import numbers
 
 import numpy as np
 
-from keras_capsule_poe.evaluation.accuracy import (
+from keras_capsule_poe.evaluation.baselines import BOLTZMANN, VAE, baseline_set
+from keras_capsule_poe.evaluation.classification import (
     IMAGES,
+    calibration_metrics,
     classification_metrics,
     classified,
     has_views,
@@ -16,16 +20,16 @@ from keras_capsule_poe.evaluation.accuracy import (
     shows_several,
     view_metrics,
 )
-from keras_capsule_poe.evaluation.baselines import BOLTZMANN, VAE, baseline_set
-from keras_capsule_poe.evaluation.calibration import calibration_metrics
-from keras_capsule_poe.evaluation.metrics import (
+from keras_capsule_poe.evaluation.generative import (
+    COMPARED,
     evaluate,
     has_classes,
+    has_signs,
     reconstruction_errors,
+    sample_metrics,
+    sign_metrics,
     silent,
 )
-from keras_capsule_poe.evaluation.samples import sample_metrics
-from keras_capsule_poe.evaluation.signs import COMPARED, has_signs, sign_metrics
 
 _NOTES = {
     "reconstruction": "Relative squared error on test images, of pixels or of the part in the row.",
@@ -117,28 +121,28 @@ def measure(
 
     `progress` is called with a text at each step.
     """
-    figures = {}
+    metrics = {}
     if is_generative(model):
         with getattr(model, "fast", contextlib.nullcontext)():
             compared = {"baselines": baselines, "vae_seconds": vae_seconds}
-            figures |= _generative_figures(
+            metrics |= _generative_metrics(
                 model, data, samples, probe_images, seed, compared, progress
             )
     if is_labelled_classifier(model, data.test):
         progress("classifying test images")
         found = classified(model, data.test) if found is None else found
         if has_views(data.test):
-            figures["views"] = view_metrics(found, data.test)
+            metrics["views"] = view_metrics(found, data.test)
         measured = pair_metrics if shows_several(data.test) else classification_metrics
-        figures |= measured(found, data.test)
+        metrics |= measured(found, data.test)
         said = found["probabilities"]
-        figures |= calibration_metrics(said, data.test.labels, measure_of(model))
+        metrics |= calibration_metrics(said, data.test.labels, measure_of(model))
     if is_classifier(model) and getattr(model, "routing_iterations", 1) > 1:
-        figures["logit_changes"] = logit_changes(model, data.test.images)
-    return figures
+        metrics["logit_changes"] = logit_changes(model, data.test.images)
+    return metrics
 
 
-def _generative_figures(model, data, samples, probe_images, seed, compared, progress):
+def _generative_metrics(model, data, samples, probe_images, seed, compared, progress):
     """Return `evaluate`, `signs` and `samples`, with images encoded and decoded only once."""
     # Check the arguments before the slow part.
     baseline_set(model=model, **compared)
@@ -148,14 +152,14 @@ def _generative_figures(model, data, samples, probe_images, seed, compared, prog
     reconstruction, decoded = reconstruction_errors(model, data.test.images, kept)
     options = {"seed": seed, "reconstruction": reconstruction, "kept": shared}
     options["progress"] = progress
-    figures = evaluate(model, data, probe_images, **options)
+    metrics = evaluate(model, data, probe_images, **options)
     if has_signs(model):
         progress("free energies of negatives")
-        figures["signs"] = sign_metrics(model, data, min(samples, COMPARED), seed)
+        metrics["signs"] = sign_metrics(model, data, min(samples, COMPARED), seed)
     if kept:
         options = {"decoded": decoded, "progress": progress, **shared, **compared}
-        figures["samples"] = sample_metrics(model, data, samples, seed, **options)
-    return figures
+        metrics["samples"] = sample_metrics(model, data, samples, seed, **options)
+    return metrics
 
 
 def over_seeds(runs):
@@ -172,9 +176,9 @@ def over_seeds(runs):
 
 def tables(runs):
     """Return metrics of one or several models as tables (heading, note, columns, rows)."""
-    figures = over_seeds(runs)
+    metrics = over_seeds(runs)
     found = []
-    for section, values in figures.items():
+    for section, values in metrics.items():
         if not values:
             found.append((_title(section), "Needs one label per image.", ["value"], []))
         elif any(isinstance(value, dict) for value in values.values()):
@@ -205,3 +209,42 @@ def _nested(values, title, column_title):
 def _title(name):
     text = _TITLES.get(name, name.replace("_", " "))
     return text if name == "p" else text[:1].upper() + text[1:]
+
+
+def cell(value):
+    """Return a value as text: floats with three digits, pairs as mean ± deviation, None as -."""
+    if value is None:
+        return "-"
+    if isinstance(value, (tuple, list)):
+        mean, deviation = value
+        return f"{cell(mean)} ± {cell(deviation)}"
+    if isinstance(value, numbers.Real) and not isinstance(value, numbers.Integral):
+        return _three_digits(float(value))
+    return str(value)
+
+
+def _three_digits(value):
+    text = f"{value:#.3g}"
+    # Plain digits are easier to read than a power of ten.
+    if math.isfinite(value) and 1e3 <= abs(float(text)) < 1e6:
+        text = f"{float(text):.0f}"
+    return text.removesuffix(".")
+
+
+def cells(columns, rows):
+    """Return a table as a list of rows of text, header first and missing values as `-`."""
+    for row in rows:
+        if len(row) > len(columns) + 1:
+            raise ValueError(f"A row has at most {len(columns)} values. Received: {tuple(row)}")
+    padded = ((*row, *[None] * (len(columns) + 1 - len(row))) for row in rows)
+    return [["", *columns], *([cell(value) for value in row] for row in padded)]
+
+
+def text_table(columns, rows):
+    """Return a table as aligned plain text, names to the left and values to the right."""
+    table = cells(columns, rows)
+    widths = [max(map(len, column)) for column in zip(*table)]
+    return "\n".join(
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
+        for row in table
+    )

@@ -6,10 +6,9 @@ import threading
 import numpy as np
 
 from keras_capsule_poe.core.numerics import compiled
-from keras_capsule_poe.core.randomness import step_seed
 from keras_capsule_poe.core.routing import winners
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
-from keras_capsule_poe.plotting import NAMES, reconstruction_rows
+from keras_capsule_poe.plotting import chain_step, reconstruction_rows, row_names, usual_code
 
 # Test images that are encoded to say what capsules win, and dimensions that have a slider.
 KNOWN, SLIDERS = 2_000, 16
@@ -36,8 +35,16 @@ class Content:
         self.chains = tuple(getattr(model, "CHAINS", ()))
         self.classifies = not self.generates and hasattr(model, "classify")
         self.decodes = "reconstruct" in model.ENDPOINTS
-        self.any_capsules = getattr(model, "capsules", 0)
+        self.usual = functools.lru_cache(maxsize=128)(functools.partial(usual_code, model))
         self._codes, self._lock = None, threading.Lock()
+
+    def summary(self):
+        """Return a line about the model."""
+        model = self.model
+        parts = [f"images of {'x'.join(map(str, model.image_shape))}"]
+        if getattr(model, "capsules", 0) and hasattr(model, "dim"):
+            parts.append(f"{model.capsules} capsules of {model.dim} dimensions")
+        return ", ".join([*parts, f"{model.count_params():,} parameters"])
 
     # Codes and their pictures.
 
@@ -49,13 +56,9 @@ class Content:
         """Return images (N, H, W, C) of codes (N, J, E)."""
         return np.asarray(self._render(np.asarray(codes, "float32")))
 
-    @functools.lru_cache(maxsize=128)  # noqa: B019, one content lives as long as its page
-    def usual(self, capsule):
-        """Return the usual code (J, E) of a capsule, and its dimensions by their variation."""
-        # Figures import matplotlib, which no command needs at its start.
-        from keras_capsule_poe.figures import usual_code
-
-        return usual_code(self.model, capsule)
+    def dimensions(self, capsule):
+        """Return the dimensions of a capsule that have a slider."""
+        return sorted(self.usual(capsule)[1][:SLIDERS])
 
     def values(self, capsule):
         """Return the values of the sliders of a capsule's dimensions for its usual code."""
@@ -66,28 +69,22 @@ class Content:
         own = (self.usual(capsule)[0][capsule] - off) / (on - off)
         return [float(np.clip(own[d], 0, 1)) for d in chosen]
 
-    def dimensions(self, capsule):
-        """Return the dimensions of a capsule that have a slider."""
-        return sorted(self.usual(capsule)[1][:SLIDERS])
-
     def moved(self, code, capsule, values):
         """Return a code (J, E) with dimensions of a capsule moved by values, a dict.
 
         Neurons are set to values from 0, off, to 1, on.
         """
         code = np.array(code, "float32")
-        own = code[capsule]
-        length = np.linalg.norm(own)
+        own, dimensions = code[capsule], list(values)
+        length, moves = np.linalg.norm(own), np.array([*values.values()], "float32")
         if self.is_neurons:
-            off, on = (each[capsule] for each in self.model.neuron_values())
-            for dimension, value in values.items():
-                own[dimension] = off[dimension] + value * (on[dimension] - off[dimension])
+            off, on = (each[capsule][dimensions] for each in self.model.neuron_values())
+            own[dimensions] = off + moves * (on - off)
             return code
-        for dimension, value in values.items():
-            own[dimension] += value
+        own[dimensions] += moves
         if len(own) > 1:
             # A capsule turns and keeps its length, the probability that it is on.
-            code[capsule] *= length / max(np.linalg.norm(own), 1e-12)
+            own *= length / max(np.linalg.norm(own), 1e-12)
         return code
 
     def samples(self, capsule, domain, n, seed):
@@ -151,9 +148,7 @@ class Content:
         from PIL import Image
 
         height, width, channels = self.model.image_shape
-        pixels = np.asarray(image)
-        pixels = np.clip(pixels, 0, 255).astype("uint8")
-        shown = Image.fromarray(pixels)
+        shown = Image.fromarray(np.clip(image, 0, 255).astype("uint8"))
         shown = shown.convert("RGB" if channels == 3 else "L").resize((width, height))
         found = np.asarray(shown, "float32").reshape(1, height, width, -1) / 255
         return found.repeat(channels, axis=-1) if channels == 2 else found
@@ -166,15 +161,14 @@ class Content:
     def rows(self, image):
         """Return {name: image (H, W, C)} of an image and its reconstructions."""
         found = reconstruction_rows(self.model, image)
-        return {NAMES.get(name, name.replace("_", " ")): row[0] for name, row in found.items()}
+        return dict(zip(row_names(found), (row[0] for row in found.values())))
 
     def probabilities(self, image):
         """Return {name: probability} of capsules, or of classes."""
-        if self.classifies:
-            found = np.asarray(self.model.classify(image)["probabilities"])[0]
-            return {self.class_name(j): float(p) for j, p in enumerate(found)}
-        found = np.asarray(self.model.encode(image)["probabilities"])[0]
-        return {f"capsule {j}": float(p) for j, p in enumerate(found)}
+        ask = self.model.classify if self.classifies else self.model.encode
+        found = np.asarray(ask(image)["probabilities"])[0]
+        name = self.class_name if self.classifies else "capsule {}".format
+        return {name(j): float(p) for j, p in enumerate(found)}
 
     def coupling_maps(self, image, shown=4):
         """Return {name: map (h, w)} of the coupling coefficients of the most probable capsules."""
@@ -184,6 +178,15 @@ class Content:
         p = np.asarray(self.model.encode(image)["probabilities"])[0]
         order = np.argsort(-p, kind="stable")[:shown]
         return {f"capsule {j}, probability {p[j]:.2f}": maps[..., j] for j in order}
+
+    def coupling_means(self, image):
+        """Return the name of the predicted class, and {iteration: mean coefficient to it}."""
+        if getattr(self.model, "routing_iterations", 1) == 1:
+            return None, {}
+        named = self.class_codes(image)[1] if hasattr(self.model, "encode") else 0
+        means = np.asarray(self.model.couplings(image))[0].mean(axis=1)[:, named]
+        steps = ["start", *(f"iteration {t}" for t in range(1, len(means)))]
+        return self.class_name(named), dict(zip(steps, means))
 
     def blended(self, first, second, t):
         """Return the image (H, W, C) of a mixture of the codes of two images."""
@@ -200,26 +203,24 @@ class Content:
 
     @functools.cached_property
     def _to_visible(self):
-        return compiled(lambda images: self.model.to_visible(images))
+        return compiled(self.model.to_visible)
 
     @functools.cached_property
     def _from_visible(self):
-        return compiled(lambda states: self.model.from_visible(states))
+        return compiled(self.model.from_visible)
+
+    @functools.cached_property
+    def _step(self):
+        return chain_step(self.model, "gibbs" if "gibbs" in self.chains else None)
 
     def start(self, n, seed):
         """Return states of n chains of noise."""
         return np.asarray(self.model.visible_noise(n, seed))
 
-    @functools.cached_property
-    def _step(self):
-        if "gibbs" in self.chains:
-            return compiled(lambda x, seed: self.model.chain_step(x, seed[0]))
-        return compiled(lambda x, seed: self.model.chain_step(x))
-
     def walked(self, states, steps, done, seed):
         """Return states after more steps, of which `done` were made before."""
         for step in range(done + 1, done + steps + 1):
-            states = np.asarray(self._step(states, np.array([step_seed(seed, step)], "int32")))
+            states = self._step(states, seed, step)
         return states
 
     def states(self, states):
@@ -228,8 +229,9 @@ class Content:
 
     def filled(self, image, erased, steps=30, seed=0):
         """Return an image (H, W, C) whose erased pixels (H, W) the model's chain has filled in."""
-        shown = np.where(erased[..., None], 0.5, image[0])[None].astype("float32")
+        erased = erased[..., None]
+        shown = np.where(erased, 0.5, image).astype("float32")
         for step in range(1, steps + 1):
             x = self.walked(np.asarray(self._to_visible(shown)), 1, step - 1, seed)
-            shown = np.where(erased[..., None], self.states(x)[0], image[0])[None].astype("float32")
+            shown = np.where(erased, self.states(x), image).astype("float32")
         return shown[0]

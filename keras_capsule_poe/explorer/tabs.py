@@ -1,82 +1,72 @@
-"""The tabs of the explorer."""
+"""The tabs of the explorer, and the pictures and bars on them."""
 
 import base64
-import html
+import tempfile
+from pathlib import Path
 
 import numpy as np
 
+from keras_capsule_poe import templates
 from keras_capsule_poe.explorer.content import SLIDERS, SPAN
-from keras_capsule_poe.explorer.pictures import (
-    LARGE,
-    SMALL,
-    bars,
-    blank,
-    heat,
-    save_png_of,
-    saved,
-    shown,
-    to_bytes,
-)
+from keras_capsule_poe.io.pictures import picture
+from keras_capsule_poe.plotting import embedded
 
+# Widths in pixels of a picture that sliders move, and of one among many.
+LARGE, SMALL = 224, 56
 CHAINS = 12
+PRIVATE = {"api_visibility": "private"}
+QUIET = {"show_progress": "hidden", **PRIVATE}
+
+
+def shown(images, names=(), width=SMALL, alt="image"):
+    """Return HTML of images (H, W, C) side by side, each with its name below."""
+    figures = []
+    for number, image in enumerate(images):
+        name = str(names[number]) if number < len(names) else ""
+        address = embedded([np.asarray(image)[None]], gap=0, magnify=1)["address"]
+        figures.append((name or f"{alt} {number}", name, address))
+    return templates.render("pictures.html", figures=figures, width=width)
+
+
+def bars(values, most=8, title=""):
+    """Return HTML of bars of the largest shares, a dict."""
+    largest = sorted(values.items(), key=lambda pair: -pair[1])[:most]
+    return templates.render("bars.html", title=title, rows=largest)
+
+
+def heat(maps, width=112):
+    """Return HTML of maps (h, w) by name, each from dark (least) to bright (most)."""
+    scaled = [((m - m.min()) / max(m.max() - m.min(), 1e-12))[..., None] for m in maps.values()]
+    return shown(scaled, list(maps), width)
+
+
+def saved(name, write):
+    """Return the path of a temporary file with this name that `write` has written."""
+    path = Path(tempfile.mkdtemp(prefix="capspoe-")) / name
+    write(path)
+    return str(path)
 
 
 def fast(component, function, inputs, outputs):
     """Call a function at each move of a component, without a queue; late calls are dropped."""
-    component.input(
-        function, inputs, outputs, queue=False, show_progress="hidden", trigger_mode="always_last",
-        api_visibility="private",
-    )  # fmt: skip
+    component.input(function, inputs, outputs, queue=False, trigger_mode="always_last", **QUIET)
+
+
+def at_load(gr, function, inputs, outputs, **options):
+    """Call a function when the page opens."""
+    gr.context.Context.root_block.load(function, inputs, outputs, **(options or QUIET))
 
 
 def capsules_tab(gr, content):
     """Gallery of capsules, and the samples, images, classes and sliders of the chosen one."""
-    model = content.model
-    domains = list(model.modes["single"].domains)
-    most = max(1, min(SLIDERS, model.dim))
-    low, high = (0.0, 1.0) if content.is_neurons else (-SPAN, SPAN)
-
-    def settings(capsule):
-        """Return the settings of the sliders of a capsule."""
-        found = [
-            {"value": value, "label": f"dimension {d}", "visible": True}
-            for d, value in zip(content.dimensions(capsule), content.values(capsule))
-        ]
-        return found + [{"value": 0.0, "visible": False}] * (most - len(found))
-
-    def code_of(capsule, *values):
-        code, _ = content.usual(capsule)
-        moves = dict(zip(content.dimensions(capsule), values))
-        return content.moved(code, capsule, moves)
-
-    def draw(capsule, *values):
-        return shown([content.pictures(code_of(capsule, *values)[None])[0]], (), LARGE, "moved")
-
-    def about(capsule, domain, seed):
-        share = content.share(capsule)
-        text = f"### Capsule {capsule}"
-        if share is not None:
-            text += f"\nIt wins {share:.1%} of {len(content.images):,} test images."
-        won = content.won(capsule)
-        samples = content.samples(capsule, domain, 10, int(seed))
-        return text, shown(samples, (), SMALL, "sample"), shown(won), bars(content.classes(capsule))
-
-    def lines(capsule, *values):
-        made = code_of(capsule, *values)
-        own = ", ".join(f"{value:.4f}" for value in made[capsule])
-        return (
-            "import keras_capsule_poe as kcp\nimport numpy as np\n\n"
-            f"model = kcp.load({content.name!r})\n"
-            f"code = np.zeros((1, {model.capsules}, {model.dim}))\n"
-            f"code[0, {capsule}] = [{own}]\n"
-            "model.decode(code).images"
-        )
-
-    first = settings(0)
+    domains = list(content.model.modes["single"].domains)
     with gr.Tab("Capsules"):
         gr.Markdown("Each picture is what one capsule draws. Choose one, then move its dimensions.")
         gallery = gr.Gallery(
-            [(to_bytes(image), str(j)) for j, image in enumerate(content.gallery())],
+            [
+                (np.asarray(picture([image[None]], gap=0).convert("RGB")), str(j))
+                for j, image in enumerate(content.gallery())
+            ],
             columns=10,
             height="auto",
             object_fit="contain",
@@ -90,23 +80,9 @@ def capsules_tab(gr, content):
         with gr.Row():
             with gr.Column():
                 text = gr.Markdown("### Capsule 0")
-                image = gr.HTML(draw(0, *[each["value"] for each in first]))
-                with gr.Row():
-                    reset = gr.Button("Reset", size="sm")
-                    random = gr.Button("Random", size="sm")
-                with gr.Row():
-                    save_png = gr.DownloadButton("Save PNG", size="sm")
-                    save_npz = gr.DownloadButton("Save NPZ", size="sm")
-                with gr.Accordion("Python lines that make this picture", open=False):
-                    code = gr.Code(language="python", interactive=False)
+                mover = _Mover(gr, content, chosen)
             with gr.Column(scale=2):
-                moves = []
-                for k in range(0, most, 2):
-                    with gr.Row():
-                        moves += [
-                            gr.Slider(low, high, step=0.01, min_width=120, **each)
-                            for each in first[k : k + 2]
-                        ]
+                mover.add_sliders()
         with gr.Row():
             with gr.Column():
                 gr.Markdown("Samples of this capsule alone")
@@ -118,117 +94,177 @@ def capsules_tab(gr, content):
                 gr.Markdown("Test images that it wins, and their classes")
                 won = gr.HTML()
                 classes = gr.HTML()
+        asked, described = [chosen, domain, seed], [text, samples, won, classes]
 
-        def kept(capsule, *values):
-            """Return the Python lines, and the files of the picture and of its code."""
-            made = code_of(capsule, *values)
-            pixels = content.pictures(made[None])[0]
-            found = {"image": pixels, "code": made}
-            return (
-                lines(capsule, *values),
-                saved(f"capsule-{capsule}.png", lambda path: save_png_of(path, pixels)),
-                saved(f"capsule-{capsule}.npz", lambda path: np.savez(path, **found)),
-            )
-
-        def choose(capsule):
-            new = settings(capsule)
-            values = [each["value"] for each in new]
-            return [
-                capsule,
-                f"### Capsule {capsule}",
-                draw(capsule, *values),
-                *kept(capsule, *values),
-                *(gr.Slider(**each) for each in new),
-            ]
+        def about(capsule, domain, seed):
+            share = content.share(capsule)
+            text = f"### Capsule {capsule}"
+            if share is not None:
+                text += f"\nIt wins {share:.1%} of {len(content.images):,} test images."
+            samples = shown(content.samples(capsule, domain, 10, int(seed)), alt="sample")
+            return text, samples, shown(content.won(capsule)), bars(content.classes(capsule))
 
         def clicked(event):
-            return choose(event.index)
+            capsule = event.index
+            return [capsule, f"### Capsule {capsule}", *mover.chosen(capsule)]
 
         # Gradio looks at the annotation.
         clicked.__annotations__["event"] = gr.SelectData
-
-        def at_random(capsule):
-            values = [round(float(v), 2) for v in np.random.default_rng().uniform(low, high, most)]
-            return [*values, draw(capsule, *values), *kept(capsule, *values)]
-
-        described, files = [text, samples, won, classes], [code, save_png, save_npz]
-        parts, asked = [chosen, text, image, *files, *moves], [chosen, domain, seed]
-        quiet = {"show_progress": "hidden", "api_visibility": "private"}
         # The picture and the sliders come first; test images may still be encoded.
-        gallery.select(clicked, None, parts, **quiet).then(about, asked, described, **quiet)
-        reset.click(choose, chosen, parts, **quiet)
-        random.click(at_random, chosen, [*moves, image, *files], **quiet)
+        selected = gallery.select(clicked, None, [chosen, text, *mover.parts], **QUIET)
+        selected.then(about, asked, described, **QUIET)
         for changed in (domain, seed):
-            changed.change(about, asked, described, **quiet)
-        for slider in moves:
-            fast(slider, draw, [chosen, *moves], image)
-            slider.release(kept, [chosen, *moves], files, **quiet)
-        page = gr.context.Context.root_block
-        page.load(about, asked, described, **quiet)
-        page.load(kept, [chosen, *moves], files, **quiet)
+            changed.change(about, asked, described, **QUIET)
+        at_load(gr, about, asked, described)
 
 
-def image_choice(gr, content, label="Test image"):
-    """Return a number of a known image or None, an upload and a canvas."""
+class _Mover:
+    """The picture of a capsule, with sliders that move its dimensions and files of the result."""
+
+    def __init__(self, gr, content, capsule):
+        self.gr, self.content, self.capsule = gr, content, capsule
+        self.low, self.high = (0.0, 1.0) if content.is_neurons else (-SPAN, SPAN)
+        self.most = max(1, min(SLIDERS, content.model.dim))
+        self.first = self._settings(0)
+        self.image = gr.HTML(self.draw(0, *[each["value"] for each in self.first]))
+        with gr.Row():
+            self.reset = gr.Button("Reset", size="sm")
+            self.random = gr.Button("Random", size="sm")
+        with gr.Row():
+            files = [gr.DownloadButton(f"Save {kind}", size="sm") for kind in ("PNG", "NPZ")]
+        with gr.Accordion("Python lines that make this picture", open=False):
+            self.kept = [gr.Code(language="python", interactive=False), *files]
+
+    def add_sliders(self):
+        """Add the sliders, in pairs, and what happens when they or the buttons are used."""
+        gr, self.sliders = self.gr, []
+        for k in range(0, self.most, 2):
+            with gr.Row():
+                self.sliders += [
+                    gr.Slider(self.low, self.high, step=0.01, min_width=120, **each)
+                    for each in self.first[k : k + 2]
+                ]
+        values = [self.capsule, *self.sliders]
+        self.parts = [self.image, *self.kept, *self.sliders]
+        self.reset.click(self.chosen, self.capsule, self.parts, **QUIET)
+        drawn = [*self.sliders, self.image, *self.kept]
+        self.random.click(self.at_random, self.capsule, drawn, **QUIET)
+        for slider in self.sliders:
+            fast(slider, self.draw, values, self.image)
+            slider.release(self.keep, values, self.kept, **QUIET)
+        at_load(gr, self.keep, values, self.kept)
+
+    def _settings(self, capsule):
+        """Return the settings of the sliders of a capsule."""
+        found = [
+            {"value": value, "label": f"dimension {d}", "visible": True}
+            for d, value in zip(self.content.dimensions(capsule), self.content.values(capsule))
+        ]
+        return found + [{"value": 0.0, "visible": False}] * (self.most - len(found))
+
+    def code(self, capsule, *values):
+        """Return the usual code of a capsule with its dimensions moved to the sliders' values."""
+        moves = dict(zip(self.content.dimensions(capsule), values))
+        return self.content.moved(self.content.usual(capsule)[0], capsule, moves)
+
+    def draw(self, capsule, *values):
+        """Return the picture of the moved capsule."""
+        images = self.content.pictures(self.code(capsule, *values)[None])
+        return shown(images, (), LARGE, "moved")
+
+    def keep(self, capsule, *values):
+        """Return the Python lines, and the files of the picture and of its code."""
+        code, model = self.code(capsule, *values), self.content.model
+        pixels = self.content.pictures(code[None])[0]
+        own = ", ".join(f"{value:.4f}" for value in code[capsule])
+        lines = (
+            "import keras_capsule_poe as kcp\nimport numpy as np\n\n"
+            f"model = kcp.load({self.content.name!r})\n"
+            f"code = np.zeros((1, {model.capsules}, {model.dim}))\n"
+            f"code[0, {capsule}] = [{own}]\n"
+            "model.decode(code).images"
+        )
+        large = picture([pixels[None]], gap=0, magnify=8)
+        return (
+            lines,
+            saved(f"capsule-{capsule}.png", large.save),
+            saved(f"capsule-{capsule}.npz", lambda path: np.savez(path, image=pixels, code=code)),
+        )
+
+    def chosen(self, capsule):
+        """Return the picture, the files and the sliders of a capsule as it usually is."""
+        new = self._settings(capsule)
+        values = [each["value"] for each in new]
+        sliders = [self.gr.Slider(**each) for each in new]
+        return [self.draw(capsule, *values), *self.keep(capsule, *values), *sliders]
+
+    def at_random(self, capsule):
+        """Return random values of the sliders, the picture and the files."""
+        drawn = np.random.default_rng().uniform(self.low, self.high, self.most)
+        values = [round(float(value), 2) for value in drawn]
+        return [*values, self.draw(capsule, *values), *self.keep(capsule, *values)]
+
+
+def image_choice(gr, content):
+    """Return a slider of known images or None, and an upload."""
     known = None
     if content.images is not None:
-        last = len(content.images) - 1
-        known = gr.Slider(0, last, value=0, step=1, label=label)
+        known = gr.Slider(0, len(content.images) - 1, value=0, step=1, label="Test image")
     upload = gr.Image(label="or upload an image", type="numpy", sources=["upload", "clipboard"])
     return known, upload
 
 
+def connect(gr, content, look, known, upload, outputs, canvas=None):
+    """Call `look(image)` whenever another image is chosen, uploaded or drawn."""
+
+    def uploaded(pixels):
+        return look(content.fitted(pixels)) if pixels is not None else [gr.skip()] * len(outputs)
+
+    def drawn(value):
+        pixels = None if value is None else value.get("composite")
+        # The empty canvas is no drawing.
+        return uploaded(None if pixels is None or not pixels[..., :3].any() else pixels[..., :3])
+
+    upload.change(uploaded, upload, outputs, **QUIET)
+    if canvas is not None:
+        canvas.input(drawn, canvas, outputs, **QUIET)
+    if known is not None:
+        fast(known, lambda number: look(content.known_image(number)), known, outputs)
+        at_load(gr, lambda: look(content.known_image(0)), None, outputs)
+
+
 def image_tab(gr, content):
     """The code, the winners, the reconstructions and the coupling coefficients of an image."""
+    has_maps = hasattr(content.model, "coupling_maps")
 
     def look(image):
         rows = content.rows(image)
         return (
             shown(rows.values(), list(rows), 112),
             bars(content.probabilities(image)),
-            heat(content.coupling_maps(image)) if hasattr(content.model, "coupling_maps") else "",
+            heat(content.coupling_maps(image)) if has_maps else "",
         )
 
-    with gr.Tab("Image"):
-        with gr.Row():
-            with gr.Column():
-                known, upload = image_choice(gr, content)
-                canvas = gr.Sketchpad(
-                    label="or draw one, white on black", type="numpy", canvas_size=(280, 280),
-                    brush=gr.Brush(default_size=18, colors=["#ffffff"], color_mode="fixed"),
-                    layers=False, transforms=[], value=blank(280),
-                )  # fmt: skip
-            with gr.Column():
-                gr.Markdown("The image, and its reconstructions")
-                rows = gr.HTML()
-                gr.Markdown("Probabilities of the capsules")
-                probabilities = gr.HTML()
-                gr.Markdown("Coupling coefficients of the winners: bright places contribute most")
-                maps = gr.HTML(visible=hasattr(content.model, "coupling_maps"))
-        outputs = [rows, probabilities, maps]
-        connect(gr, content, look, known, upload, canvas, outputs)
-
-
-def connect(gr, content, look, known, upload, canvas, outputs):
-    """Call `look(image)` whenever another image is chosen, uploaded or drawn."""
-    quiet = {"show_progress": "hidden", "api_visibility": "private"}
-
-    def uploaded(pixels):
-        return look(content.fitted(pixels)) if pixels is not None else [gr.skip()] * len(outputs)
-
-    def drawn(value):
-        # The empty canvas is no drawing.
-        if value is None or value.get("composite") is None or not value["composite"][..., :3].any():
-            return [gr.skip()] * len(outputs)
-        return look(content.fitted(value["composite"][..., :3]))
-
-    upload.change(uploaded, upload, outputs, **quiet)
-    if canvas is not None:
-        canvas.input(drawn, canvas, outputs, **quiet)
-    if known is not None:
-        fast(known, lambda number: look(content.known_image(number)), known, outputs)
-        page = gr.context.Context.root_block
-        page.load(lambda: look(content.known_image(0)), None, outputs, **quiet)
+    with gr.Tab("Image"), gr.Row():
+        with gr.Column():
+            known, upload = image_choice(gr, content)
+            canvas = gr.Sketchpad(
+                label="or draw one, white on black",
+                type="numpy",
+                canvas_size=(280, 280),
+                brush=gr.Brush(default_size=18, colors=["#ffffff"], color_mode="fixed"),
+                layers=False,
+                transforms=[],
+                value=np.zeros((280, 280, 3), "uint8"),
+            )
+        with gr.Column():
+            gr.Markdown("The image, and its reconstructions")
+            rows = gr.HTML()
+            gr.Markdown("Probabilities of the capsules")
+            probabilities = gr.HTML()
+            gr.Markdown("Coupling coefficients of the winners: bright places contribute most")
+            maps = gr.HTML(visible=has_maps)
+        connect(gr, content, look, known, upload, [rows, probabilities, maps], canvas)
 
 
 def blend_tab(gr, content):
@@ -242,14 +278,15 @@ def blend_tab(gr, content):
     with gr.Tab("Blend"):
         gr.Markdown("The code of one image turns into the code of another one.")
         last = len(content.images) - 1
-        first = gr.Slider(0, last, value=0, step=1, label="first image")
-        second = gr.Slider(0, last, value=min(1, last), step=1, label="second image")
-        t = gr.Slider(0, 1, value=0.5, step=0.01, label="from the first to the second")
+        sliders = [
+            gr.Slider(0, last, value=0, step=1, label="first image"),
+            gr.Slider(0, last, value=min(1, last), step=1, label="second image"),
+            gr.Slider(0, 1, value=0.5, step=0.01, label="from the first to the second"),
+        ]
         out = gr.HTML()
-        for slider in (first, second, t):
-            fast(slider, blend, [first, second, t], out)
-        page = gr.context.Context.root_block
-        page.load(blend, [first, second, t], out, show_progress="hidden", api_visibility="private")
+        for slider in sliders:
+            fast(slider, blend, sliders, out)
+        at_load(gr, blend, sliders, out)
 
 
 def classifier_tab(gr, content):
@@ -258,13 +295,17 @@ def classifier_tab(gr, content):
     dims = min(SLIDERS, model.dim) if content.decodes and hasattr(model, "dim") else 0
 
     def look(image):
-        rows = [image[0]]
-        names = ["image"]
+        rows = {"image": image[0]}
         if content.decodes:
-            rows.append(np.asarray(model.reconstruct(image)["images"])[0])
-            names.append("reconstruction")
-        routed = coupling_text(content, image)
-        return shown(rows, names, 168), bars(content.probabilities(image), 10), routed, image
+            rows["reconstruction"] = np.asarray(model.reconstruct(image)["images"])[0]
+        named, means = content.coupling_means(image)
+        title = f"Mean coupling coefficient to class {named}"
+        return (
+            shown(rows.values(), list(rows), 168),
+            bars(content.probabilities(image), 10),
+            bars(means, title=title) if means else "",
+            image,
+        )
 
     def move(image, *values):
         if image is None or not dims:
@@ -273,7 +314,7 @@ def classifier_tab(gr, content):
         code = np.zeros_like(capsules)
         code[named] = capsules[named]
         code[named, :dims] += np.array(values, "float32")
-        return shown([content.pictures(code[None])[0]], [content.class_name(named)], LARGE)
+        return shown(content.pictures(code[None]), [content.class_name(named)], LARGE)
 
     with gr.Tab("Classify"), gr.Row():
         state = gr.State(None)
@@ -294,20 +335,7 @@ def classifier_tab(gr, content):
                 ]
                 for slider in moves:
                     fast(slider, move, [state, *moves], moved)
-        connect(gr, content, look, known, upload, None, [rows, probabilities, routed, state])
-
-
-def coupling_text(content, image):
-    """Return HTML of what routing changed: the mean coefficients of each class by iteration."""
-    model = content.model
-    if getattr(model, "routing_iterations", 1) == 1:
-        return ""
-    c = np.asarray(model.couplings(image))[0]
-    named = content.class_codes(image)[1] if hasattr(model, "encode") else 0
-    means = c.mean(axis=1)[:, named]
-    steps = ["start", *(f"iteration {t}" for t in range(1, len(means)))]
-    name = html.escape(content.class_name(named))
-    return f"<p>Mean coupling coefficient to class {name}</p>" + bars(dict(zip(steps, means)))
+        connect(gr, content, look, known, upload, [rows, probabilities, routed, state])
 
 
 def filters_tab(gr, content):
@@ -324,9 +352,8 @@ def filters_tab(gr, content):
         last = content.model.capsules - 1
         capsule = gr.Slider(0, max(last, 1), value=0, step=1, label="capsule", visible=last > 0)
         out = gr.HTML()
-        capsule.release(figure, capsule, out, api_visibility="private")
-        page = gr.context.Context.root_block
-        page.load(figure, capsule, out, api_visibility="private")
+        capsule.release(figure, capsule, out, **PRIVATE)
+        at_load(gr, figure, capsule, out, **PRIVATE)
 
 
 def chains_tab(gr, content):
@@ -334,8 +361,7 @@ def chains_tab(gr, content):
     kind = "Gibbs" if "gibbs" in content.chains else "mean-field"
 
     def restart(seed):
-        states = content.start(CHAINS, int(seed))
-        return states, 0, shown(content.states(states), (), 84, "chain"), "0 steps"
+        return walk(content.start(CHAINS, int(seed)), 0, seed, 0)
 
     def walk(states, done, seed, steps):
         states = content.walked(states, int(steps), done, int(seed))
@@ -356,14 +382,12 @@ def chains_tab(gr, content):
         one, more = gr.State(1), gr.State(10)
         timer = gr.Timer(0.3, active=False)
         parts = [states, done, out, count]
-        quiet = {"show_progress": "hidden", "api_visibility": "private"}
-        step.click(walk, [states, done, seed, one], parts, **quiet)
-        ten.click(walk, [states, done, seed, more], parts, **quiet)
-        timer.tick(walk, [states, done, seed, one], parts, **quiet)
-        run.change(lambda on: gr.Timer(active=on), run, timer, **quiet)
-        again.click(restart, seed, parts, **quiet)
-        page = gr.context.Context.root_block
-        page.load(restart, seed, parts, **quiet)
+        step.click(walk, [states, done, seed, one], parts, **QUIET)
+        ten.click(walk, [states, done, seed, more], parts, **QUIET)
+        timer.tick(walk, [states, done, seed, one], parts, **QUIET)
+        run.change(lambda on: gr.Timer(active=on), run, timer, **QUIET)
+        again.click(restart, seed, parts, **QUIET)
+        at_load(gr, restart, seed, parts)
 
 
 def fill_tab(gr, content):
@@ -377,6 +401,8 @@ def fill_tab(gr, content):
     }
 
     def fill(image, part, steps):
+        if image is None:
+            return ""
         erased = np.zeros((height, width), bool)
         erased[kinds[part]] = True
         holes = np.where(erased[..., None], 0.5, image[0])
@@ -391,14 +417,7 @@ def fill_tab(gr, content):
         steps = gr.Slider(1, 100, value=30, step=1, label="steps")
         start = gr.Button("Fill in")
         out = gr.HTML()
-
-        def look(image):
-            return shown(image, (), 168), image
-
-        connect(gr, content, look, known, upload, None, [out, state])
-        start.click(
-            lambda image, part, steps: "" if image is None else fill(image, part, steps),
-            [state, part, steps],
-            out,
-            api_visibility="private",
+        connect(
+            gr, content, lambda image: (shown(image, (), 168), image), known, upload, [out, state]
         )
+        start.click(fill, [state, part, steps], out, **PRIVATE)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_capsule_poe.evaluation.model_page import write_report
+from keras_capsule_poe.evaluation.page import write_report
 
 
 @pytest.fixture(scope="module")

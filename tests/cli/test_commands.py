@@ -10,7 +10,7 @@ from PIL import Image
 
 from keras_capsule_poe.cli.main import COMMANDS
 from keras_capsule_poe.evaluation.baselines import SETS
-from keras_capsule_poe.evaluation.page import cell
+from keras_capsule_poe.evaluation.report import cell
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,12 @@
-"""Figures over seeds, and tables."""
+"""Metrics of whole models and over seeds, and their tables."""
 
 import numpy as np
 import pytest
 
 from keras_capsule_poe.data import ImageData, ImageSet
-from keras_capsule_poe.evaluation.accuracy import classified, wilson_interval
-from keras_capsule_poe.evaluation.model_page import write_report
-from keras_capsule_poe.evaluation.report import measure, over_seeds, tables
+from keras_capsule_poe.evaluation.classification import classified, wilson_interval
+from keras_capsule_poe.evaluation.page import write_report
+from keras_capsule_poe.evaluation.report import cell, measure, over_seeds, tables, text_table
 
 
 def test_over_seeds_gives_mean_and_deviation(figures):
@@ -92,15 +92,6 @@ def test_images_are_classified_once(tmp_path):
     assert measure(Brightness(), data) == figures
 
 
-@pytest.mark.parametrize("right, n", [(0, 10), (3, 10), (10, 10), (970, 1000)])
-def test_wilsons_interval_holds_the_shares_that_are_not_refused(right, n):
-    # By its definition: the shares p for which |right/n - p| <= z sqrt(p (1 - p) / n).
-    p = np.linspace(0, 1, 200_001)
-    inside = p[np.abs(right / n - p) <= 1.959963984540054 * np.sqrt(p * (1 - p) / n) + 1e-12]
-    # The grid's spacing.
-    assert wilson_interval(right, n) == pytest.approx((inside.min(), inside.max()), abs=1e-5)
-
-
 @pytest.mark.long
 def test_a_model_of_both_kinds_one_test_image_and_labels_below_zero(model, image_set, tmp_path):
     sets = image_set(40, 1), image_set(1, 2)
@@ -146,3 +137,42 @@ def test_figures_are_of_the_fast_form_and_the_model_is_as_it_was(model, image_se
     assert said[-1] == ("decode", 0)
     unlabelled = ImageData(ImageSet(data.train.images), ImageSet(data.test.images))
     assert "negatives_posterior" in measure(model, unlabelled, samples=8)["signs"]
+
+
+def test_cells():
+    texts = {
+        None: "-",
+        "name": "name",
+        12345: "12345",
+        np.int64(7): "7",
+        0.5: "0.500",
+        np.float32(0.1): "0.100",
+        0.000123456: "0.000123",
+        0.0000123456: "1.23e-05",
+        123.456: "123",
+        999.7: "1000",
+        -1234.5: "-1230",
+        1.23456e7: "1.23e+07",
+        0.0: "0.00",
+        float("nan"): "nan",
+        float("-inf"): "-inf",
+        (12.345, 0.0678): "12.3 ± 0.0678",
+    }
+    assert [cell(value) for value in texts] == list(texts.values())
+    assert cell([1.0, None]) == "1.00 ± -"
+
+
+def test_columns_are_aligned():
+    rows = [("frechet", 12.345, (0.5, 0.01)), ("classes", 7), ("a long name", None, "x")]
+    assert text_table(["visited", "real"], rows).split("\n") == [
+        "             visited            real",
+        "frechet         12.3  0.500 ± 0.0100",
+        "classes            7               -",
+        "a long name        -               x",
+    ]
+
+
+def test_a_table_without_rows_is_its_header_and_values_without_a_column_are_refused():
+    assert text_table(["a", "b"], []) == "  a  b"
+    with pytest.raises(ValueError, match="at most 1 values"):
+        text_table(["a"], [("name", 1, 2)])

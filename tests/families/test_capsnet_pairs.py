@@ -14,7 +14,7 @@ from PIL import Image
 from scipy.stats import binomtest
 
 from keras_capsule_poe.data import ImageSet, load_images
-from keras_capsule_poe.evaluation.accuracy import pair_metrics
+from keras_capsule_poe.evaluation.classification import pair_metrics
 from keras_capsule_poe.families import get
 from keras_capsule_poe.models.base.classifier_training import examples
 from keras_capsule_poe.models.capsnet import training as build

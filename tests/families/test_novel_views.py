@@ -12,8 +12,11 @@ import pytest
 
 from keras_capsule_poe.data import load_images, viewpoints
 from keras_capsule_poe.data.mapping import to_pixels
-from keras_capsule_poe.evaluation.accuracy import classified, wilson_interval
-from keras_capsule_poe.evaluation.ensemble import classified_crops
+from keras_capsule_poe.evaluation.classification import (
+    classified,
+    classified_crops,
+    wilson_interval,
+)
 from keras_capsule_poe.families import get
 
 SETTINGS = {"filters": 4, "types": 2, "coefficients": "uniform", "precision": "float32"}

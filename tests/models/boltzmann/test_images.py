@@ -358,7 +358,7 @@ def _energy(machine, v, h):
 
 def test_what_judges_samples_finds_its_own(model, digits):
     from keras_capsule_poe.evaluation.baselines import baseline_set
-    from keras_capsule_poe.evaluation.sources import image_sources
+    from keras_capsule_poe.evaluation.generative import image_sources
 
     baselines = baseline_set("simple", model)
     sources = image_sources(model, digits, test_images=6, samples=5, seed=0, baselines=baselines)

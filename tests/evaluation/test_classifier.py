@@ -1,14 +1,10 @@
 """The classifier that judges samples, and what is counted of its verdicts."""
 
-import functools
-
 import numpy as np
 import pytest
 
-from keras_capsule_poe.data import ImageData, ImageSet, load_images
-from keras_capsule_poe.evaluation.baselines import BOLTZMANN, KINDS, VAE, BoltzmannBaseline
+from keras_capsule_poe.data import ImageSet, load_images
 from keras_capsule_poe.evaluation.classifier import evaluation_classifier
-from keras_capsule_poe.evaluation.samples import distances, purity, recognition, sample_metrics
 
 
 @pytest.fixture(scope="module")
@@ -85,57 +81,3 @@ def test_uint8_and_pixels_are_judged_alike(cached, digits):
 def test_a_classifier_needs_labels(digits, tmp_path):
     with pytest.raises(ValueError, match="needs labels"):
         evaluation_classifier(ImageSet(digits.train.images[:5]), tmp_path)
-
-
-class Pixels:
-    """A model of no capsules, whose features are pixels."""
-
-    upper_bounds, modes, capsules, dim, own_parameters = (), {}, 1, 2, 500
-
-    def to_features(self, images):
-        return images
-
-    from_features = to_features
-
-
-@pytest.mark.long
-def test_trained_controls_are_judged(tmp_path, monkeypatch):
-    monkeypatch.setattr("keras_capsule_poe.evaluation.classifier.EPOCHS", 1)
-    quick = functools.partial(BoltzmannBaseline, epochs=1, gibbs_steps=2)
-    monkeypatch.setattr("keras_capsule_poe.evaluation.baselines.BoltzmannBaseline", quick)
-    pixels = np.random.default_rng(0).integers(256, size=(40, 8, 8, 1)).astype("uint8")
-    data = ImageData(*[ImageSet(pixels, np.arange(40) % 2)] * 2)
-    options = {"cache": tmp_path, "baselines": "trained", "vae_seconds": 0.05}
-    found = sample_metrics(Pixels(), data, **options)
-    kinds = [*KINDS, BOLTZMANN, VAE]
-    assert list(found)[1:7] == ["real", *kinds]
-    assert all(np.isfinite(found[kind]["frechet"]) for kind in kinds)
-    assert found["vae_seconds"] >= 0.05 and found["vae_steps"] > 0
-    assert abs(found["vae_parameters"] - Pixels.own_parameters) < 0.2 * Pixels.own_parameters
-
-
-def test_recognition_counts():
-    classes = np.array([[0.95, 0.05, 0], [0.5, 0.3, 0.2], [0, 0.92, 0.08], [0.05, 0.95, 0]])
-    found = recognition(classes)
-    mean = classes.mean(axis=0)
-    assert found["recognised"] == 0.75 and found["classes"] == 2
-    assert found["label_entropy"] == pytest.approx(-(mean * np.log(mean)).sum())
-
-
-def test_columns():
-    named = np.array([0, 0, 1, 1, 1, 1, 2, 2])
-    capsule = np.array([4, 4, 4, 7, 7, 7, 9, 9])
-    found = purity(np.eye(3)[named], capsule)
-    assert found["purity"] == pytest.approx((2 / 3 + 1 + 1) / 3)
-    assert found["modal_classes"] == 3
-
-
-def test_distances_have_no_distance_between_the_same():
-    features = np.random.default_rng(0).normal(size=(200, 8))
-    found = distances(features, features)
-    assert found["frechet"] == pytest.approx(0, abs=1e-9) and found["coverage"] == 1
-
-
-def test_a_single_sample_has_no_distances():
-    features = np.ones((1, 8))
-    assert set(distances(features, features).values()) == {None}
