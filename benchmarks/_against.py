@@ -8,6 +8,7 @@ speak for all rounds of a version.
 
 import argparse
 import importlib
+import importlib.util
 import json
 import os
 import sys
@@ -32,6 +33,16 @@ def add_arguments(parser):
     parser.add_argument(
         "--fail", action="store_true", help=f"fail where new/old is above {MOST_RATIO}"
     )
+
+
+def routing_options(**options):
+    """Return options of routing by the names that the imported version of the package has."""
+    if importlib.util.find_spec("keras_capsule_poe.former_names"):
+        return options
+    options["iterations"] = options.pop("routing_iterations") - 1
+    if "softmax_over" in options:
+        options["normalize"] = options.pop("softmax_over")
+    return options
 
 
 def compare(name, cases, args):

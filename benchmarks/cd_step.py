@@ -33,12 +33,7 @@ def ours(x, kernel):
     """The library's step: gradient, x~, z and z~."""
     from keras_capsule_poe import functions
 
-    options = {"iterations": UPDATES, "normalize": "inputs"}
-    if not hasattr(functions, "contrastive_divergence"):  # an older version, see `_against`
-        from keras_capsule_poe.functions import implementations
-
-        step = implementations.get("streamed").routed_encoder_divergence
-        return tuple(step(x, kernel, **options))
+    options = against.routing_options(routing_iterations=UPDATES + 1, softmax_over="inputs")
     maps = functions.BlockMaps(kernel)
     router = functions.Router(maps, functions.RoutingOptions(**options))
     return tuple(functions.contrastive_divergence(maps, x, routing=router)[:4])

@@ -16,11 +16,11 @@ FORMS = ("capsules", "held", "fixed", "latent")
 COLUMNS = "form images ms extra_mb time_over_capsules memory_over_capsules".split()
 # As both families train.
 ROUTING = {
-    "iterations": 3,
-    "temperature": 0.1,
-    "normalize": "outputs",
-    "activation_prior": 2.0,
-    "scale": 5.0,
+    "routing_iterations": 4,
+    "agreement_scale": 0.1,
+    "softmax_over": "outputs",
+    "activation_prior_weight": 2.0,
+    "coefficient_sum": 5.0,
     "use_routing_bias": True,
 }
 

@@ -48,7 +48,7 @@ def trained(centring, flipped, rate, epochs, seed, held_out):
     start = time.perf_counter()
     keras.utils.set_random_seed(seed)
     machine = RestrictedBoltzmannMachine(HIDDEN, centering=centring)
-    model = HarmoniumModel(machine, algorithm="pcd", chains=BATCH, seed=seed)
+    model = HarmoniumModel(machine, algorithm="pcd", persistent_chains=BATCH, seed=seed)
     model.adapt(train)
     steps = epochs * (len(train) // BATCH)
     falling = keras.optimizers.schedules.PolynomialDecay(rate, steps, rate / 100)

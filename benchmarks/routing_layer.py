@@ -17,8 +17,8 @@ from keras_capsule_poe import RoutingLayer
 INPUTS, OUTPUTS, IN_DIM, OUT_DIM, UPDATES = 1152, 10, 8, 16, 2
 # What Sabour et al. route by, and what Hauser routes by.
 ROUTINGS = {
-    "dot over outputs": (public.route_dot, {"agreement": "dot", "normalize": "outputs"}),
-    "cosine over inputs": (public.route_cosine, {"agreement": "cosine", "normalize": "inputs"}),
+    "dot over outputs": (public.route_dot, {"agreement": "dot", "softmax_over": "outputs"}),
+    "cosine over inputs": (public.route_cosine, {"agreement": "cosine", "softmax_over": "inputs"}),
 }
 COLUMNS = "routing images direction form ms extra_mb time_ratio memory_ratio error".split()
 
@@ -36,7 +36,8 @@ def compiled(name, routing, is_backward, x, kernel, above):
     """A function without arguments that runs a form, traced for any batch size."""
     route, options = ROUTINGS[routing]
     if name == "ours":
-        layer = RoutingLayer(OUTPUTS, OUT_DIM, iterations=UPDATES, **options)
+        options = against.routing_options(routing_iterations=UPDATES + 1, **options)
+        layer = RoutingLayer(OUTPUTS, OUT_DIM, **options)
         layer.build((None, *x.shape[1:]))
         layer.kernel.assign(kernel)
         weights = layer.kernel.value

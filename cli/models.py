@@ -187,7 +187,7 @@ def load_routed(folder):
     from keras_capsule_poe.evaluation.accuracy import is_classifier
 
     model = load_model(folder)
-    if not (is_classifier(model) and getattr(model, "iterations", 0)):
+    if not (is_classifier(model) and getattr(model, "routing_iterations", 1) > 1):
         raise RunFailed(
             f"The model in {folder} has no routing iterations to show: it is no classifier, or its "
             f"coupling coefficients are uniform or computed in one pass. It is a {model.TITLE}."

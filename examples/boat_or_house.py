@@ -16,7 +16,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from keras_capsule_poe.functions import route, squash
 
-SHOWN = (0, 2, 4, 6)  # iterations
+SHOWN = (1, 3, 5, 7)  # routing iterations
 OBJECTS, PARTS = ("house", "boat"), ("rectangle", "triangle")
 CORNERS = {
     "rectangle": np.array([[-0.4, -0.25], [0.4, -0.25], [0.4, 0.25], [-0.4, 0.25]]),
@@ -88,12 +88,12 @@ def outline(thing, pose):
 # replaced: agreements that add up would in the end give every part away, however little it agrees.
 W = np.array([[vote_map(*PLANS[thing][part]) for thing in OBJECTS] for part in PARTS])
 BIAS = np.full(len(OBJECTS), -1.0)
-OPTIONS = {"agreement": "dot", "logits": "replaced", "temperature": 4.0, "leaky": True}
+OPTIONS = {"agreement": "dot", "logits": "replaced", "agreement_scale": 4.0, "leaky": True}
 
 
 def routing(x, iterations):
     """Couplings (scenes, parts, objects), and the length of each object's capsule."""
-    c, z = route(x, W, BIAS, iterations=iterations, normalize="outputs", **OPTIONS)
+    c, z = route(x, W, BIAS, routing_iterations=iterations, softmax_over="outputs", **OPTIONS)
     return np.asarray(c), np.asarray(z), np.linalg.norm(squash(z), axis=-1)
 
 
@@ -158,7 +158,7 @@ def main(path):
     x = np.array(list(scenes.values()))  # (scenes, parts, 4)
     votes = np.einsum("ijed,bid->bije", W, x)
     routings = [routing(x, iterations) for iterations in SHOWN]
-    (c, z, lengths), at_rest = routings[-1], routing(x, 100)[-1]
+    (c, z, lengths), at_rest = routings[-1], routing(x, 101)[-1]
     for s, name in enumerate(scenes):
         house, boat = lengths[s]
         j = int(lengths[s].argmax())
@@ -168,7 +168,7 @@ def main(path):
             f"{part} {c[s, i, 0]:.2f} {c[s, i, 1]:.2f}" for i, part in enumerate(PARTS)
         )
         print(f"{name}: house {house:.2f}, boat {boat:.2f}; couplings {shares}; {found}")
-        print("  after 100 iterations house {:.2f}, boat {:.2f}".format(*at_rest[s]))
+        print("  after 101 iterations house {:.2f}, boat {:.2f}".format(*at_rest[s]))
     draw(path, scenes, votes, routings)
     print(f"Votes and couplings: {Path(path).resolve()}")
 

@@ -419,9 +419,9 @@ class CapsuleTransformer(_Features):
         experts = CapsulePoE(
             whole_number("n_capsules", self.n_capsules),
             whole_number("capsule_dim", self.capsule_dim),
-            iterations=whole_number("routing_iterations", self.routing_iterations) - 1,
-            scale="mean",
-            implementation="plain",
+            routing_iterations=whole_number("routing_iterations", self.routing_iterations),
+            coefficient_sum="mean",
+            implementation="reference",
             **initial_maps(1e-3, self.weight_decay, seed=0),
             dtype=dtype,
         )

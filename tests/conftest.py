@@ -99,7 +99,7 @@ def pytest_collection_finish():
 def product(
     shape=(20, 20, 1),
     dtype=None,
-    implementation="plain",
+    implementation="reference",
     stddev=0.5,
     scale=2.0,
     target_length=0.5,
@@ -129,7 +129,7 @@ def product(
     primary.adapt([np.asarray(autoencoder.encode(pixels(50, shape)), "float32")])
     options = {
         "kernel_initializer": keras.initializers.RandomNormal(stddev=stddev, seed=2),
-        "scale": scale,
+        "coefficient_sum": scale,
         "implementation": implementation,
         "dtype": dtype,
     }
@@ -149,8 +149,8 @@ def product(
     weights = np.array([[1.0, 3.0, 0.0]] * CAPSULES)
     model.visited.set_weights([weights, *_means_and_factors(random, CAPSULES, DIM, DIM)])
     model.joint.set_weights([weights[:1], *_means_and_factors(random, 1, whole, 2)])
-    encoder.frames.center.assign(0.1 * random.normal(size=(CAPSULES, DIM)))
-    encoder.frames.whitening.assign(random.normal(size=(CAPSULES, DIM, DIM)))
+    encoder.whitening.center.assign(0.1 * random.normal(size=(CAPSULES, DIM)))
+    encoder.whitening.whitening.assign(random.normal(size=(CAPSULES, DIM, DIM)))
     return model
 
 

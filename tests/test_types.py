@@ -27,7 +27,7 @@ import keras_capsule_poe as kcp
 from keras_capsule_poe import CapsNet, RoutingLayer, data, families, functions, training
 
 right: list[str] = families.names()
-routing = functions.route([[[1.0]]], [[[[1.0]]]], temperature=2.0)
+routing = functions.route([[[1.0]]], [[[[1.0]]]], agreement_scale=2.0)
 images = data.load_images("digits", limit=100).train.head(10).images.shape
 kcp.CapsulePoE(10, 16, use_routing_bias=True, name="experts")
 training.train(training.RunConfig(families.get("capsules")), "folder").metrics()

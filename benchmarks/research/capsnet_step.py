@@ -46,7 +46,7 @@ class PublicRouting(RoutingLayer):
     def route(self, inputs, coefficients=None):
         """See `RoutingLayer.route`."""
         return Routing(
-            *public.route_dot(self._form, inputs, self.kernel.value, self.options.iterations)
+            *public.route_dot(self._form, inputs, self.kernel.value, self.options.updates)
         )
 
 

@@ -42,7 +42,7 @@ def decoder(images):
 
 
 def machine(images):
-    model = HarmoniumModel(RestrictedBoltzmannMachine(500), algorithm="pcd", chains=100)
+    model = HarmoniumModel(RestrictedBoltzmannMachine(500), algorithm="pcd", persistent_chains=100)
     return model, (uniform(images, 784, most=1),)
 
 

@@ -222,7 +222,7 @@ def train(problem, config, shared):
             return map_batches(primary, problem.train[chosen])
 
         adapt_frames(encoder, z, x_of, FLOOR)
-    codes = map_batches(encoder.frames, z)
+    codes = map_batches(encoder.whitening, z)
     visited = visited_mixtures(codes, config["encoder"].posterior_components, config.seed)
     decoder = build.build_decoder(config, primary.capsules)
     fit(config, "decoder", decoder, primary, (codes, problem.train))

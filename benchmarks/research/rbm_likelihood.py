@@ -99,10 +99,10 @@ def trained(args, minutes, rate, data):
     )
     seconds = time.perf_counter() - begun
     whole = ImageBoltzmannMachine(
-        model.machine, data.train.image_shape, "stochastic", particles=args.chains
+        model.machine, data.train.image_shape, "stochastic", persistent_chains=args.chains
     )
     whole.build()
-    whole.particles.assign(model.fantasies(args.chains, 1000, args.seed))
+    whole.chain_states.assign(model.fantasies(args.chains, 1000, args.seed))
     row = {"minutes": minutes, "rate": rate, "momentum": args.momentum, "chains": args.chains}
     return whole, row | {"epochs": len(history.epoch), "seconds": seconds}
 

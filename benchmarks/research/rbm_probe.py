@@ -61,7 +61,7 @@ def train(v, args, algorithm, epochs, rate, weight_decay, binarize, hidden_start
     machine = RestrictedBoltzmannMachine(args.hidden, centering=bool(centering))
     binarize = None if binarize == "none" else binarize
     options = {"binarize": binarize, "weight_decay": weight_decay, "seed": args.seed}
-    model = HarmoniumModel(machine, algorithm, chains=args.batch_size, **options)
+    model = HarmoniumModel(machine, algorithm, persistent_chains=args.batch_size, **options)
     model.adapt(v)
     machine.hidden_bias.assign_add(np.full(args.hidden, hidden_start))
     steps = epochs * (len(v) // args.batch_size)

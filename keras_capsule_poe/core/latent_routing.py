@@ -10,8 +10,10 @@ from keras_capsule_poe.core.numerics import at_least_float32, real_number, whole
 from keras_capsule_poe.core.randomness import draw_index, index_noise, index_of
 from keras_capsule_poe.core.routing import Routing
 from keras_capsule_poe.core.units import BinaryUnits
+from keras_capsule_poe.former_names import with_former_names
 
 
+@with_former_names
 class LatentRouter:
     """Inference of the latent parents of visible capsules, by mean field or by sampling.
 
@@ -27,8 +29,9 @@ class LatentRouter:
         maps: Maps such as `EinsumMaps`.
         hidden: Units of the hidden capsules; None: `BinaryUnits`.
         hidden_bias: Tensor (J, E), a; None: zero.
-        iterations: int, mean-field updates of the parents, zero or more.
-        scale: float, s, above zero.
+        routing_iterations: int, counted as Sabour et al. count them: the first iteration has the
+            initial probabilities, so r iterations update the parents r - 1 times.
+        coefficient_sum: float, s, above zero.
 
     Raises:
         ValueError: If a number is out of range.
@@ -52,15 +55,16 @@ class LatentRouter:
         maps: Any,
         hidden: Any = None,
         hidden_bias: Tensor | None = None,
-        iterations: int = 3,
-        scale: float = 1.0,
+        *,
+        routing_iterations: int = 4,
+        coefficient_sum: float = 1.0,
     ) -> None:
         self.maps, self._hidden = maps, (hidden or BinaryUnits()).laid(maps.lay_outputs)
         self._bias = 0.0
         if hidden_bias is not None:
             self._bias = maps.lay_outputs(ops.cast(hidden_bias, maps.kernel.dtype)[None])
-        self._iterations = whole_number("iterations", iterations, least=0)
-        self.scale = real_number("scale", scale, above=0)
+        self._iterations = whole_number("routing_iterations", routing_iterations)
+        self.coefficient_sum = real_number("coefficient_sum", coefficient_sum, above=0)
         self._agreement = maps.agreements("dot")
 
     def route(self, x):
@@ -80,10 +84,11 @@ class LatentRouter:
     def steps(self, x):
         """Return c and the list of pre-activations, for inputs in the layout of the maps."""
         maps = self.maps
-        share = self.scale * maps.lay_numbers(ops.full((maps.outputs,), 1 / maps.outputs, x.dtype))
+        share = maps.lay_numbers(ops.full((maps.outputs,), 1 / maps.outputs, x.dtype))
+        share = self.coefficient_sum * share
         c = maps.equal_pairs(share, x)
         steps = [maps.equal_up(x) * ops.expand_dims(share, maps.output_axis)]
-        for _ in range(self._iterations):
+        for _ in range(self._iterations - 1):
             y = self._hidden.mean(steps[-1] + self._bias, axis=maps.output_axis)
             c = self.given(x, y)
             steps.append(maps.up(c, x))
@@ -93,19 +98,20 @@ class LatentRouter:
         """Return s times the parents given both layers: probabilities, or samples with `noise`."""
         maps = self.maps
         agreement = self._agreement.of(self._agreement.measure(x), y)
-        scaled = tree.map_structure(lambda pairs: self.scale * pairs, agreement)
+        scaled = tree.map_structure(lambda pairs: self.coefficient_sum * pairs, agreement)
         if noise is None:
-            return maps.softmax(scaled, "outputs", self.scale)
+            return maps.softmax(scaled, "outputs", self.coefficient_sum)
         logits = maps.unlay_pairs(scaled)
         drawn = ops.one_hot(index_of(logits, noise), maps.outputs, dtype=logits.dtype)
-        return maps.lay_pairs(self.scale * drawn)
+        return maps.lay_pairs(self.coefficient_sum * drawn)
 
     def noise(self, shape, dtype, seed):
         """Return the noise of a sample of parents, see `index_noise`."""
         return index_noise(shape, dtype, seed)
 
 
-def latent_free_energy(harmonium: Any, x: Tensor, scale: float = 1.0) -> Tensor:
+@with_former_names
+def latent_free_energy(harmonium: Any, x: Tensor, coefficient_sum: float = 1.0) -> Tensor:
     """Return minus the ELBO, an upper bound on the free energy F(v) of the visible units.
 
     The bound sums out the hidden units and the parents. With probabilities c/s of the parents,
@@ -114,7 +120,7 @@ def latent_free_energy(harmonium: Any, x: Tensor, scale: float = 1.0) -> Tensor:
     Args:
         harmonium: `Harmonium` with coefficients (B, I, J), s times probabilities.
         x: Tensor (B, I, D), states of the visible units.
-        scale: float, s.
+        coefficient_sum: float, s.
 
     Returns:
         Tensor (B,), in nats. It is exact if J is one.
@@ -127,7 +133,7 @@ def latent_free_energy(harmonium: Any, x: Tensor, scale: float = 1.0) -> Tensor:
     >>> round(float(latent_free_energy(machine, ops.ones((2, 6, 4)))[0] / np.log(2)), 3)
     -15.0
     """
-    p = ops.cast(harmonium.coefficients, harmonium.maps.kernel.dtype) / scale
+    p = ops.cast(harmonium.coefficients, harmonium.maps.kernel.dtype) / coefficient_sum
     log_p = ops.log(ops.where(p > 0, p, ops.ones_like(p)))
     divergence = ops.sum(p * (log_p + math.log(p.shape[-1])), axis=(1, 2))
     return harmonium.free_energy(x) + divergence

@@ -99,9 +99,9 @@ class EinsumMaps(Identity):
         """Add values (B, J) to pairs (B, I, J)."""
         return pairs + values[:, None]
 
-    def softmax(self, logits, normalize, scale, leaky=False):
+    def softmax(self, logits, softmax_over, scale, leaky=False):
         """Return `scale` times the softmax; `leaky` adds a logit of zero and drops its share."""
-        axis = 1 if normalize == "inputs" else 2
+        axis = 1 if softmax_over == "inputs" else 2
         if leaky:
             logits = ops.concatenate([logits, ops.zeros_like(logits[:, :, :1])], axis=2)
             return scale * ops.softmax(logits, axis=2)[:, :, :-1]
@@ -136,7 +136,7 @@ class MaskedMaps(EinsumMaps):
         """Return equal coefficients, zero for padding."""
         return self._share * self.mask * super().equal_pairs(share, x)
 
-    def softmax(self, logits, normalize, scale, leaky=False):
+    def softmax(self, logits, softmax_over, scale, leaky=False):
         """Return `scale` times the softmax over the inputs that count, zero for padding."""
         logits = ops.where(self.mask > 0, logits, -1e30)
         powers = ops.exp(logits - ops.max(logits, axis=1, keepdims=True)) * self.mask

@@ -19,36 +19,41 @@ from keras_capsule_poe.core.numerics import (
 )
 from keras_capsule_poe.core.sharding import over_images
 from keras_capsule_poe.core.units import CAPSULES
+from keras_capsule_poe.former_names import with_former_names
 
 Routing = namedtuple("Routing", ["coefficients", "z"])
 Routing.__doc__ = "Routing coefficients c (B, I, J) and the collectives z (B, J, E) that they give."
 
-Numbers = namedtuple("Numbers", ["temperature", "activation_prior", "bias", "scale"])
+Numbers = namedtuple(
+    "Numbers", ["agreement_scale", "activation_prior_weight", "bias", "coefficient_sum"]
+)
 
-NORMALIZE = ("inputs", "outputs")
+SOFTMAX_OVER = ("inputs", "outputs")
 AGREEMENTS = ("cosine", "dot", "projection")
 LOGITS = ("accumulated", "replaced")
 
 
-@dataclass(frozen=True)
+@with_former_names
+@dataclass(frozen=True, kw_only=True)
 class RoutingOptions:
     """Options of dynamic routing.
 
-    `temperature`, `activation_prior` and `scale` may be scalar tensors.
+    `agreement_scale`, `activation_prior_weight` and `coefficient_sum` may be scalar tensors.
 
     Args:
-        iterations: int, updates of the coupling coefficients; zero keeps the initial ones. The
-            "r iterations" of Sabour et al. are r - 1 here: their last update is unused.
-        temperature: float above zero, factor T on the agreement. A value near zero ignores the
+        routing_iterations: int, r of Sabour et al. The first iteration has the initial coupling
+            coefficients, so r iterations update them r - 1 times.
+        agreement_scale: float above zero, factor on the agreement. A value near zero ignores the
             agreement; a large value gives winner-take-all.
-        normalize: `"inputs"` for a softmax over the inputs: each output is a weighted mean of its
-            votes. `"outputs"` for a softmax over the outputs: each input splits its coefficients.
+        softmax_over: `"inputs"` for a softmax over the inputs: each output is a weighted mean of
+            its votes. `"outputs"` for a softmax over the outputs: each input splits its
+            coefficients.
         agreement: `"cosine"` as in Hauser (2019), `"dot"` for the inner product with the squashed
             output (Sabour et al.), or `"projection"` for that with its direction.
-        activation_prior: float, weight of an output's log-odds log |z_j|^2 in its logits. It has
-            no effect for `normalize="inputs"`, because that softmax cancels it.
-        scale: float, sum of the coefficients, or `"mean"` for a mean coefficient of one. A factor
-            on `scale` has the same effect as the same factor on the maps.
+        activation_prior_weight: float, weight of an output's log-odds log |z_j|^2 in its logits.
+            It has no effect for `softmax_over="inputs"`, because that softmax cancels it.
+        coefficient_sum: float, sum of the coefficients, or `"mean"` for a mean coefficient of one.
+            A factor on it has the same effect as the same factor on the maps.
         leaky: bool, whether to add a zero logit to the softmax over the outputs. An input then
             does not have to belong to any output.
         logits: `"accumulated"` to sum the agreements over the iterations, or `"replaced"` to use
@@ -59,7 +64,7 @@ class RoutingOptions:
 
     Example:
 
-    >>> RoutingOptions(iterations=1, scale="mean").total(inputs=6, outputs=5)
+    >>> RoutingOptions(routing_iterations=2, coefficient_sum="mean").total(inputs=6, outputs=5)
     6.0
 
     Reference:
@@ -70,12 +75,12 @@ class RoutingOptions:
     - [Su, 2018](https://github.com/bojone/Capsule), replaced logits
     """
 
-    iterations: int = 3
-    temperature: float = 1.0
-    normalize: str = "inputs"
+    routing_iterations: int = 4
+    agreement_scale: float = 1.0
+    softmax_over: str = "inputs"
     agreement: str = "cosine"
-    activation_prior: float = 0.0
-    scale: float | str = 1.0
+    activation_prior_weight: float = 0.0
+    coefficient_sum: float | str = 1.0
     leaky: bool = False
     logits: str = "accumulated"
 
@@ -85,43 +90,49 @@ class RoutingOptions:
             return value if ops.is_tensor(value) else real_number(name, value, **rule)
 
         settled = {
-            "iterations": whole_number("iterations", self.iterations, least=0),
-            "normalize": one_of("normalize", self.normalize, NORMALIZE),
+            "routing_iterations": whole_number("routing_iterations", self.routing_iterations),
+            "softmax_over": one_of("softmax_over", self.softmax_over, SOFTMAX_OVER),
             "agreement": one_of("agreement", self.agreement, AGREEMENTS),
-            "temperature": number("temperature", above=0),
-            "activation_prior": number("activation_prior"),
+            "agreement_scale": number("agreement_scale", above=0),
+            "activation_prior_weight": number("activation_prior_weight"),
             "logits": one_of("logits", self.logits, LOGITS),
         }
         if not isinstance(self.leaky, bool):
             raise ValueError(f"`leaky` must be true or false. Received: leaky={self.leaky!r}")
-        if self.leaky and self.normalize != "outputs":
+        if self.leaky and self.softmax_over != "outputs":
             raise ValueError(
-                "`leaky` goes with normalize='outputs': what leaks is a share of an input. "
-                f"Received: normalize={self.normalize!r}"
+                "`leaky` goes with softmax_over='outputs': what leaks is a share of an input. "
+                f"Received: softmax_over={self.softmax_over!r}"
             )
-        if not (isinstance(self.scale, str) and self.scale == "mean"):
-            settled["scale"] = number("scale", above=0, besides=", or 'mean'")
+        if not (isinstance(self.coefficient_sum, str) and self.coefficient_sum == "mean"):
+            settled["coefficient_sum"] = number("coefficient_sum", above=0, besides=", or 'mean'")
         for name, value in settled.items():
             object.__setattr__(self, name, value)
 
+    @property
+    def updates(self):
+        """Number of updates of the coupling coefficients, one less than the iterations."""
+        return self.routing_iterations - 1
+
     def total(self, inputs, outputs):
         """Return the sum of the coefficients for I inputs and J outputs, with `"mean"` resolved."""
-        if isinstance(self.scale, str):
-            number = inputs if self.normalize == "inputs" else outputs
+        if isinstance(self.coefficient_sum, str):
+            number = inputs if self.softmax_over == "inputs" else outputs
             return ops.cast(number, "float32") if ops.is_tensor(number) else float(number)
-        return self.scale
+        return self.coefficient_sum
 
 
 class Router:
     """Dynamic routing with one set of maps and options.
 
     Let v_ij = W_ij x_i be the votes and g(z) the direction of z (its squash for dot agreement).
-    An iteration t = 1, 2, ... computes
+    With the initial coefficients c_0 and z_0, an update t = 1, 2, ... computes
 
         p_t    = p_{t-1} + T g(z_{t-1})                  or T g(z_{t-1}) with replaced logits
-        c_t,ij = scale softmax(agreement(v_ij, p_t,j) + prior log-odds(z_{t-1},j) + bias_j)
+        c_t,ij = s softmax(agreement(v_ij, p_t,j) + prior log-odds(z_{t-1},j) + bias_j)
         z_t,j  = b_j + sum_i c_t,ij v_ij
 
+    T is `agreement_scale`, s is `coefficient_sum` and prior is `activation_prior_weight`.
     The initial coefficients are the same for all inputs: uniform over the inputs, or the softmax
     of `bias` over the outputs.
 
@@ -136,7 +147,7 @@ class Router:
     Example:
 
     >>> from keras_capsule_poe.functions import EinsumMaps
-    >>> router = Router(EinsumMaps(ops.ones((6, 5, 3, 4))), RoutingOptions(iterations=1))
+    >>> router = Router(EinsumMaps(ops.ones((6, 5, 3, 4))), RoutingOptions(routing_iterations=2))
     >>> router.route(ops.ones((2, 6, 4))).z.shape
     TensorShape([2, 5, 3])
     """
@@ -156,16 +167,16 @@ class Router:
         if numbers is None:
             numbers = numbers_of(maps.kernel, options, bias, maps.inputs)
         self._numbers = numbers
-        prior = options.activation_prior
+        prior = options.activation_prior_weight
         no_prior = isinstance(prior, float) and prior == 0
         # A softmax over the inputs cancels an offset that all inputs share.
-        self._is_offset = options.normalize == "outputs" and not (no_prior and bias is None)
+        self._is_offset = options.softmax_over == "outputs" and not (no_prior and bias is None)
         self._is_cosine = options.agreement == "cosine"
         self._is_replaced = options.logits == "replaced"
         self._agreement = maps.agreements(options.agreement)
         self._axis = maps.output_axis
         bias = self._numbers.bias
-        if options.normalize == "inputs":
+        if options.softmax_over == "inputs":
             share = ops.ones_like(bias) / ops.cast(maps.inputs, bias.dtype)
         else:
             largest = ops.max(bias)
@@ -201,21 +212,21 @@ class Router:
             return [maps.unlay_pairs(c), *(maps.unlay_outputs(z) for z in steps)], []
 
         shapes = [(maps.inputs, maps.outputs)]
-        shapes += [maps.output_shape] * (self._options.iterations + 1)
+        shapes += [maps.output_shape] * self._options.routing_iterations
         return over_images(step, [x], maps.images_at_once(), shapes, [])[0]
 
     def all_logits(self, x):
-        """Return the list of the logits (B, I, J) of each iteration."""
-        return self._all_pairs(x, self._options.iterations, self._laid_logits)
+        """Return the list of the logits (B, I, J) of each update."""
+        return self._all_pairs(x, self._options.updates, self._laid_logits)
 
     def all_coefficients(self, x):
-        """Return the list of the initial coefficients (B, I, J) and those of each iteration."""
+        """Return the list of the coefficients (B, I, J) of each iteration."""
 
         def coefficients(x):
-            start = self.maps.equal_pairs(self._numbers.scale * self._share, x)
+            start = self.maps.equal_pairs(self._numbers.coefficient_sum * self._share, x)
             return [start, *map(self._softmax, self._laid_logits(x))]
 
-        return self._all_pairs(x, self._options.iterations + 1, coefficients)
+        return self._all_pairs(x, self._options.updates + 1, coefficients)
 
     def _all_pairs(self, x, n, function):
         """Return the `n` tensors (B, I, J) that `function` computes from inputs."""
@@ -229,7 +240,7 @@ class Router:
         return over_images(step, [x], maps.images_at_once(), shapes, [])[0]
 
     def _laid_logits(self, x):
-        """Return the list of the logits of each iteration, in the layout of the maps."""
+        """Return the list of the logits of each update, in the layout of the maps."""
         measured, score, found = self._agreement.measure(x), 0.0, []
         for z in self.steps(x)[1][:-1]:
             score = self._pulled(score, z)
@@ -238,14 +249,14 @@ class Router:
 
     def steps(self, x):
         """Return c and the list [z_0, ..., z_last] for inputs, all in the layout of the maps."""
-        scale = self._numbers.scale
-        z = self.maps.equal_up(x) * ops.expand_dims(scale * self._share, self._axis)
+        total = self._numbers.coefficient_sum
+        z = self.maps.equal_up(x) * ops.expand_dims(total * self._share, self._axis)
         z = self._with_bias(z)
         steps = [z]
-        if self._options.iterations == 0:
-            return self.maps.equal_pairs(scale * self._share, x), steps
+        if self._options.updates == 0:
+            return self.maps.equal_pairs(total * self._share, x), steps
         measured, score = self._agreement.measure(x), 0.0
-        for _ in range(self._options.iterations):
+        for _ in range(self._options.updates):
             score = self._pulled(score, z)
             c = self._coefficients(self._agreement.of(measured, score), z)
             z = self._with_bias(self.maps.up(c, x))
@@ -253,7 +264,7 @@ class Router:
         return c, steps
 
     def _pulled(self, score, z):
-        more = self._numbers.temperature * self._direction(z)
+        more = self._numbers.agreement_scale * self._direction(z)
         return more if self._is_replaced else score + more
 
     def _with_bias(self, z):
@@ -267,13 +278,13 @@ class Router:
         return self._softmax(self._logits(agreements, z))
 
     def _softmax(self, logits):
-        options = self._options
-        return self.maps.softmax(logits, options.normalize, self._numbers.scale, options.leaky)
+        options, total = self._options, self._numbers.coefficient_sum
+        return self.maps.softmax(logits, options.softmax_over, total, options.leaky)
 
     def _logits(self, agreements, z):
         if not self._is_offset:
             return agreements
-        offset = self._numbers.activation_prior * self._units.log_odds(z, self._axis)
+        offset = self._numbers.activation_prior_weight * self._units.log_odds(z, self._axis)
         offset = offset + self.maps.lay_numbers(self._numbers.bias)
         return self.maps.add_to_outputs(agreements, offset)
 
@@ -283,8 +294,8 @@ def numbers_of(kernel, options, bias, inputs):
     outputs = kernel.shape[1]
     bias = ops.zeros((outputs,)) if bias is None else bias
     numbers = (
-        options.temperature,
-        options.activation_prior,
+        options.agreement_scale,
+        options.activation_prior_weight,
         bias,
         options.total(inputs, outputs),
     )
@@ -310,12 +321,12 @@ def initial_stddev(inputs, dim, coefficient, selected, target=1.0):
 
 
 def coupling_changes(router, x, each=False):
-    """Return the mean change |b_t - b_(t-1)|, (iterations,) or with `each` (B, iterations)."""
+    """Return the mean change |b_t - b_(t-1)| of T updates, (T,) or with `each` (B, T)."""
     logits = router.all_logits(x)
     if not logits:
         raise ValueError(
-            "`router` must have at least one iteration, which could change something. "
-            "Received: iterations=0"
+            "`router` must have two iterations or more: the first one changes nothing. "
+            "Received: routing_iterations=1"
         )
     before = [ops.zeros_like(logits[0]), *logits[:-1]]
     moved = [ops.mean(ops.abs(b - a), axis=(1, 2)) for a, b in zip(before, logits)]

@@ -287,7 +287,8 @@ class BoltzmannBaseline(FeatureModel):
         machine = RestrictedBoltzmannMachine(
             neurons, "gaussian", learn_variance=False, kernel_initializer=start
         )
-        self.model = _Machine(machine, algorithm=algorithm, chains=chains, steps=steps, seed=seed)
+        options = {"persistent_chains": chains, "cd_steps": steps, "seed": seed}
+        self.model = _Machine(machine, algorithm=algorithm, **options)
         self.noise, self.gibbs_steps = noise, gibbs_steps
         self.epochs, self.batch_size = epochs, batch_size
         self.learning_rate, self.momentum = learning_rate, momentum

@@ -133,7 +133,7 @@ def measure(
         figures |= measured(found, data.test)
         said = found["probabilities"]
         figures |= calibration_metrics(said, data.test.labels, measure_of(model))
-    if is_classifier(model) and getattr(model, "iterations", 0):
+    if is_classifier(model) and getattr(model, "routing_iterations", 1) > 1:
         figures["logit_changes"] = logit_changes(model, data.test.images)
     return figures
 

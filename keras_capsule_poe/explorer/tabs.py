@@ -300,7 +300,7 @@ def classifier_tab(gr, content):
 def coupling_text(content, image):
     """Return HTML of what routing changed: the mean coefficients of each class by iteration."""
     model = content.model
-    if not getattr(model, "iterations", 0):
+    if getattr(model, "routing_iterations", 1) == 1:
         return ""
     c = np.asarray(model.couplings(image))[0]
     named = content.class_codes(image)[1] if hasattr(model, "encode") else 0

@@ -14,6 +14,7 @@ from keras_capsule_poe.core.maps import EinsumMaps, MaskedMaps
 from keras_capsule_poe.core.numerics import one_of, whole_number
 from keras_capsule_poe.core.routing import Router, Routing, RoutingOptions, initial_stddev
 from keras_capsule_poe.core.units import CapsuleUnits
+from keras_capsule_poe.former_names import with_former_names
 
 # Inputs that initial shared maps are for, if their number is unknown.
 USUAL_INPUTS = 32
@@ -25,6 +26,7 @@ def without_padding(inputs, mask):
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
+@with_former_names
 class RoutingLayer(keras.layers.Layer):
     """Fully connected capsules with dynamic routing.
 
@@ -34,16 +36,17 @@ class RoutingLayer(keras.layers.Layer):
     Args:
         capsules: int, J, number of output capsules.
         dim: int, E, dimension of an output capsule.
-        iterations: int, updates of the coefficients. Sabour et al. count one more.
-        temperature, normalize, agreement, activation_prior, scale, leaky, logits: See
-            `functions.RoutingOptions`.
+        routing_iterations: int, as Sabour et al. count them: with one iteration the coefficients
+            stay uniform.
+        agreement_scale, softmax_over, agreement, activation_prior_weight, coefficient_sum, leaky,
+            logits: See `functions.RoutingOptions`.
         use_routing_bias: bool, add a bias per output capsule to the routing logits. It is changed
-            by load balancing, not by backpropagation. `normalize="inputs"` cancels it.
+            by load balancing, not by backpropagation. `softmax_over="inputs"` cancels it.
         kernel_initializer, kernel_regularizer, kernel_constraint: For the maps W. The default
             initializer is normal, of a scale at which capsules of length 0.5 give pre-activations
             of length about one. Layers then stack, because no capsule vanishes.
-        implementation: `"streamed"` (fused, does not store the votes) or `"plain"` (the readable
-            reference). The results agree.
+        implementation: `"fused"`, which does not store the votes; or `"reference"`, the readable
+            form. The results agree.
         use_bias: bool, add a bias b_j to each output capsule.
         bias_initializer: For b.
         shared_weights: bool, use the same maps W_j for all inputs, whose number may then vary.
@@ -75,17 +78,18 @@ class RoutingLayer(keras.layers.Layer):
         self,
         capsules: int,
         dim: int,
-        iterations: int = 2,
-        temperature: float = 1.0,
-        normalize: str = "outputs",
+        *,
+        routing_iterations: int = 3,
+        agreement_scale: float = 1.0,
+        softmax_over: str = "outputs",
         agreement: str = "cosine",
-        activation_prior: float = 0.0,
+        activation_prior_weight: float = 0.0,
         use_routing_bias: bool = False,
-        scale: float | str = 1.0,
+        coefficient_sum: float | str = 1.0,
         kernel_initializer: Identifier = None,
         kernel_regularizer: Identifier = None,
         kernel_constraint: Identifier = None,
-        implementation: str = "streamed",
+        implementation: str = "fused",
         use_bias: bool = False,
         bias_initializer: Identifier = "zeros",
         leaky: bool = False,
@@ -97,18 +101,18 @@ class RoutingLayer(keras.layers.Layer):
         self.capsules = whole_number("capsules", capsules)
         self.dim = whole_number("dim", dim)
         self.options = RoutingOptions(
-            iterations=iterations,
-            temperature=temperature,
-            normalize=normalize,
+            routing_iterations=routing_iterations,
+            agreement_scale=agreement_scale,
+            softmax_over=softmax_over,
             agreement=agreement,
-            activation_prior=activation_prior,
-            scale=scale,
+            activation_prior_weight=activation_prior_weight,
+            coefficient_sum=coefficient_sum,
             leaky=leaky,
             logits=logits,
         )
         self.shared_weights = bool(shared_weights)
         self.use_routing_bias, self.use_bias = bool(use_routing_bias), bool(use_bias)
-        self.implementation = one_of("implementation", implementation, ("streamed", "plain"))
+        self.implementation = one_of("implementation", implementation, ("fused", "reference"))
         # None: the scale depends on the number of inputs, which `build` knows.
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
@@ -148,10 +152,10 @@ class RoutingLayer(keras.layers.Layer):
     def _stddev(self):
         """Return the standard deviation of the initial maps."""
         options, inputs = self.options, self._inputs or USUAL_INPUTS
-        side = inputs if options.normalize == "inputs" else self.capsules + options.leaky
+        side = inputs if options.softmax_over == "inputs" else self.capsules + options.leaky
         coefficient = float(options.total(inputs, self.capsules)) / side
         # To first order in the agreement. A squashed vector of length one has length 0.5.
-        gain = options.iterations * float(options.temperature) * inputs**0.5 / self.dim
+        gain = options.updates * float(options.agreement_scale) * inputs**0.5 / self.dim
         gain *= 0.5 if options.agreement == "dot" else 1.0
         is_cosine = options.agreement == "cosine"
 
@@ -167,7 +171,10 @@ class RoutingLayer(keras.layers.Layer):
         With shared weights, that number is the one of the inputs that the layer was built for.
         """
         options = self.options
-        if self._inputs is None and (options.scale, options.normalize) == ("mean", "inputs"):
+        if self._inputs is None and (options.coefficient_sum, options.softmax_over) == (
+            "mean",
+            "inputs",
+        ):
             raise ValueError(
                 "The number of inputs must be known where their mean coefficient is one: build "
                 "the layer with it. Received: shared weights for any number of inputs"
@@ -196,9 +203,9 @@ class RoutingLayer(keras.layers.Layer):
         options, bias = self.options, self.routing_bias
         if coefficients is not None:
             one_of("coefficients", coefficients, ("uniform",))
-            options, bias = replace(options, iterations=0), None
+            options, bias = replace(options, routing_iterations=1), None
         # The fused gradient holds for capsules only.
-        if self._is_streamed and isinstance(self.units, CapsuleUnits):
+        if self._is_fused and isinstance(self.units, CapsuleUnits):
             kernel = ops.cast(self.kernel, self.compute_dtype)
             more = {"hidden_bias": self.bias, "shared": self.shared_weights}
             return route_blocks(inputs, kernel, options, bias, **more)
@@ -207,15 +214,15 @@ class RoutingLayer(keras.layers.Layer):
     def _masked(self, inputs, coefficients, mask):
         """Return the `Routing` of inputs that are zero where the mask (B, I) is False."""
         options = self.options
-        if options.normalize == "outputs":
+        if options.softmax_over == "outputs":
             c, z = self.route(inputs, coefficients)
             return Routing(c * ops.cast(mask, c.dtype)[:, :, None], z)
         if coefficients is not None:
             one_of("coefficients", coefficients, ("uniform",))
-            options = replace(options, iterations=0)
+            options = replace(options, routing_iterations=1)
         # The fused form has one number of inputs for all images.
         kernel = self._all_maps(ops.shape(inputs)[1])
-        maps = MaskedMaps(kernel, mask, options.scale == "mean")
+        maps = MaskedMaps(kernel, mask, options.coefficient_sum == "mean")
         return Router(maps, options, None, units=self.units, hidden_bias=self.bias).route(inputs)
 
     def _all_maps(self, inputs):
@@ -232,14 +239,14 @@ class RoutingLayer(keras.layers.Layer):
 
     def maps(self, inputs=None):
         """Return the maps, see `functions.maps`. `inputs` is the input count of shared weights."""
-        if not self._is_streamed:
+        if not self._is_fused:
             return EinsumMaps(self._all_maps(inputs))
         kernel = ops.cast(self.kernel, self.compute_dtype)
         return SharedMaps(kernel, inputs) if self.shared_weights else BlockMaps(kernel)
 
     @property
-    def _is_streamed(self):
-        return self.implementation == "streamed"
+    def _is_fused(self):
+        return self.implementation == "fused"
 
     def start_from_images(self, x, length):
         """Initialize the maps from capsules of images, an array (J * E, I, D).
@@ -287,6 +294,7 @@ class RoutingLayer(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        if config.get("scale", 1.0) is None:  # written by older versions
-            config = {**config, "scale": "mean" if config["normalize"] == "inputs" else 1.0}
+        if config.get("coefficient_sum", 1.0) is None:  # written by older versions
+            total = "mean" if config["softmax_over"] == "inputs" else 1.0
+            config = {**config, "coefficient_sum": total}
         return super().from_config(config)

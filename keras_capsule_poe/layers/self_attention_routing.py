@@ -12,10 +12,12 @@ from keras_capsule_poe.core.numerics import at_least_float32, one_of, whole_numb
 from keras_capsule_poe.core.routing import Routing, initial_stddev
 from keras_capsule_poe.core.self_attention import SelfAttention
 from keras_capsule_poe.core.squash import exponential_squash
+from keras_capsule_poe.former_names import with_former_names
 from keras_capsule_poe.layers.routing_layer import without_padding
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
+@with_former_names
 class SelfAttentionRouting(keras.layers.Layer):
     """Fully connected capsules with self-attention routing, which needs no iterations.
 
@@ -30,8 +32,8 @@ class SelfAttentionRouting(keras.layers.Layer):
         kernel_initializer, kernel_regularizer: For the maps W. The default initializer is that of
             `RoutingLayer`.
         bias_initializer: For b.
-        implementation: `"streamed"` (fused, does not store the votes) or `"plain"` (the readable
-            reference). The results agree.
+        implementation: `"fused"`, which does not store the votes; or `"reference"`, the readable
+            form. The results agree.
 
     Call arguments:
         inputs: Tensor (B, I, D), capsules.
@@ -60,7 +62,7 @@ class SelfAttentionRouting(keras.layers.Layer):
         kernel_initializer: Identifier = None,
         kernel_regularizer: Identifier = None,
         bias_initializer: Identifier = "zeros",
-        implementation: str = "streamed",
+        implementation: str = "fused",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -68,7 +70,7 @@ class SelfAttentionRouting(keras.layers.Layer):
         self.dim = whole_number("dim", dim)
         self.use_bias = bool(use_bias)
         self.routing = one_of("routing", routing, ("attention", "uniform"))
-        self.implementation = one_of("implementation", implementation, ("streamed", "plain"))
+        self.implementation = one_of("implementation", implementation, ("fused", "reference"))
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
@@ -117,7 +119,7 @@ class SelfAttentionRouting(keras.layers.Layer):
         kernel = ops.cast(self.kernel, self.compute_dtype)
         if self.routing == "uniform":
             return self._uniform(at_least_float32(inputs), at_least_float32(kernel))
-        if self.implementation == "streamed":
+        if self.implementation == "fused":
             return attend(inputs, kernel, self.bias)
         return SelfAttention(EinsumMaps(kernel), self.bias).route(inputs)
 

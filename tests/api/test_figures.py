@@ -24,7 +24,7 @@ def model(small_product):
 @pytest.fixture(scope="module")
 def machine():
     machine = kcp.RestrictedBoltzmannMachine(6)
-    model = kcp.ImageBoltzmannMachine(machine, (4, 4, 1), particles=3, burn_in=2)
+    model = kcp.ImageBoltzmannMachine(machine, (4, 4, 1), persistent_chains=3, burn_in=2)
     model.build()
     return model
 

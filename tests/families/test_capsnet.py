@@ -72,7 +72,10 @@ def test_recipes_have_the_published_numbers_of_parameters(recipe, numbers):
         biases = [float(np.mean(w)) for w in model.trainable_weights if w.name == "bias"]
         np.testing.assert_allclose(biases, 0.1 if is_official else 0.0, rtol=1e-6)
         # Sabour et al. count one more: their last update is not used.
-        assert model.routing.options.iterations == 2 and model.routing.options.agreement == "dot"
+        assert (
+            model.routing.options.routing_iterations == 3
+            and model.routing.options.agreement == "dot"
+        )
         assert np.std(model.routing.kernel) == pytest.approx(0.088, rel=0.02)  # truncated, of 0.1
 
 
@@ -93,8 +96,8 @@ def accuracy_after_one_epoch(data, **options):
     config = configuration("small", filters=16, types=4, primary_dim=8, decoder="none")
     config.update({"capsnet": {"epochs": 1, "batch_size": 16}})
     model = build.build_model(config, data.image_shape)
-    model.routing.options = RoutingOptions(iterations=2, agreement="dot", **options)
-    model.routing.implementation = "plain"  # has the smaller graph
+    model.routing.options = RoutingOptions(routing_iterations=3, agreement="dot", **options)
+    model.routing.implementation = "reference"  # has the smaller graph
     model.compile(fitting.optimizer(config["capsnet"], len(data.train)), jit_compile=False)
     labels = np.eye(10)[data.train.labels]
     model.fit(to_pixels(data.train.images), labels, batch_size=16, verbose=0)
@@ -110,8 +113,8 @@ def test_one_epoch_on_digits_tells_a_softmax_over_the_wrong_capsules():
     elsewhere.
     """
     data = load_images("digits").hold_out(75)
-    assert accuracy_after_one_epoch(data, normalize="outputs") > 0.65
-    assert accuracy_after_one_epoch(data, normalize="inputs") < 0.45
+    assert accuracy_after_one_epoch(data, softmax_over="outputs") > 0.65
+    assert accuracy_after_one_epoch(data, softmax_over="inputs") < 0.45
 
 
 def test_the_rate_falls():

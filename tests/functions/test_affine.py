@@ -84,6 +84,10 @@ def test_the_update_is_the_slope_of_the_free_energies_difference(form, units):
     assert abs(np.sum(np.asarray(got.hidden_bias) * move) - slope) < 1e-8
 
 
+ROUTING = {"routing_iterations": 4, "agreement_scale": 2.0, "softmax_over": "outputs"}
+ROUTING["activation_prior_weight"] = 0.5
+
+
 def routed_by_hand(x, w, b, temperature, prior, sees=True):
     """Three updates of routing over the outputs, one image, one pair at a time."""
     votes = np.einsum("ijed,id->ije", w, x)
@@ -102,7 +106,7 @@ def routed_by_hand(x, w, b, temperature, prior, sees=True):
 @FORMS
 def test_routing_sees_the_bias(form):
     x, w, _, b, _ = problem(1)
-    options = RoutingOptions(3, 2.0, "outputs", activation_prior=0.5)
+    options = RoutingOptions(**ROUTING)
     c, z = Router(form(w), options, hidden_bias=b).route(x)
     for image in range(B):
         expected = routed_by_hand(x[image], w, b, 2.0, 0.5)
@@ -136,9 +140,11 @@ def test_one_bias_only():
 def test_the_decoder_rule_moves_its_bias(form, conditional):
     x, u, _, b, z = problem(2)
     maps = form(u)
-    router = Router(maps, RoutingOptions(2, normalize="inputs"), hidden_bias=b)
+    router = Router(
+        maps, RoutingOptions(routing_iterations=3, softmax_over="inputs"), hidden_bias=b
+    )
     got = decoder_rule(maps, x, z, routing=router, conditional=conditional)
-    e, decoded = Router(EinsumMaps(u), RoutingOptions(2), hidden_bias=b).route(x)
+    e, decoded = Router(EinsumMaps(u), RoutingOptions(routing_iterations=3), hidden_bias=b).route(x)
     assert relative(got.z_model, decoded) < 1e-12
     score = CapsuleUnits().score
     expected = np.mean(np.asarray(score(z)) - np.asarray(score(decoded)), axis=0)
@@ -155,9 +161,11 @@ def test_the_decoder_rule_moves_its_bias(form, conditional):
 
 @pytest.mark.some(3)
 @pytest.mark.parametrize("agreement", ["cosine", "dot"])
-@pytest.mark.parametrize("normalize, iterations", [("inputs", 2), ("outputs", 3), ("outputs", 0)])
+@pytest.mark.parametrize(
+    "softmax_over, iterations", [("inputs", 3), ("outputs", 4), ("outputs", 1)]
+)
 @pytest.mark.parametrize("sizes", [(4, 12, 3, 8, 16), (3, 4, 11, 6, 5)])
-def test_gradients_through_routing_in_both_forms(agreement, normalize, iterations, sizes):
+def test_gradients_through_routing_in_both_forms(agreement, softmax_over, iterations, sizes):
     images, i, j, d, e = sizes
     random = np.random.default_rng(3)
     x = tf.constant(squash(random.normal(size=(images, i, d))))
@@ -166,7 +174,10 @@ def test_gradients_through_routing_in_both_forms(agreement, normalize, iteration
         tf.constant(random.normal(size=(j, e))),
     )
     options = dict(
-        iterations=iterations, normalize=normalize, agreement=agreement, activation_prior=0.3
+        routing_iterations=iterations,
+        softmax_over=softmax_over,
+        agreement=agreement,
+        activation_prior_weight=0.3,
     )
     bias, weights = tf.constant(random.normal(size=j)), random.normal(size=(images, j, e))
     found = []
@@ -192,7 +203,7 @@ def test_gradients_through_routing_in_both_forms(agreement, normalize, iteration
 def test_evenness_and_the_sign_of_an_expert(form):
     """Without a bias both signs are a gauge, to the last bit; with it neither is."""
     x, w, _, b, _ = problem(4)
-    options = RoutingOptions(3, 2.0, "outputs", activation_prior=0.5)
+    options = RoutingOptions(**ROUTING)
 
     def energy(x, w, b):
         return np.asarray(free_energy(Router(form(w), options, hidden_bias=b).route(x).z))

@@ -82,7 +82,10 @@ def truth(kind):
     if kind == "fixed":
         exact = exact_log_partition(kernel, c, VALUES) - 4 * np.log(5)
         return exact, expert_log_weight(kernel, c)
-    router = Router(EinsumMaps(kernel), RoutingOptions(iterations=2, temperature=5, scale=2.0))
+    router = Router(
+        EinsumMaps(kernel),
+        RoutingOptions(routing_iterations=3, agreement_scale=5, coefficient_sum=2.0),
+    )
     log_weight = expert_log_weight(kernel, router)
     states = np.array(list(itertools.product(VALUES, repeat=4)))
     return logsumexp(np.asarray(log_weight(states))) - 4 * np.log(5), log_weight

@@ -13,14 +13,14 @@ from keras_capsule_poe.core.routing import coupling_changes
 from keras_capsule_poe.functions import EinsumMaps, Router, RoutingOptions
 
 B, I, J, D, E = 3, 7, 4, 5, 6
-ITERATIONS = 4
+UPDATES = 4
 
 
 def numpy_logits(x, kernel, logits):
     """b_0 to the last, routing by products with the squash."""
     votes = np.einsum("bid,ijed->bije", x, np.broadcast_to(kernel, (I, *kernel.shape[1:])))
     b = [np.zeros((B, I, J))]
-    for _ in range(ITERATIONS):
+    for _ in range(UPDATES):
         z = np.einsum("bij,bije->bje", softmax(b[-1], axis=-1), votes)
         n = np.linalg.norm(z, axis=-1, keepdims=True)
         more = np.einsum("bije,bje->bij", votes, z * n / (1 + n**2))
@@ -28,15 +28,20 @@ def numpy_logits(x, kernel, logits):
     return np.array(b)
 
 
-@pytest.mark.parametrize("implementation", ["plain", "streamed"])
+@pytest.mark.parametrize("implementation", ["reference", "fused"])
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "own"])
 @pytest.mark.parametrize("logits", ["accumulated", "replaced"])
 def test_changes_are_those_of_the_logits(logits, shared, implementation):
     random = np.random.default_rng(0)
     x = random.normal(size=(B, I, D))
     kernel = random.normal(size=(1 if shared else I, J, E, D)) / 2
-    options = {"agreement": "dot", "logits": logits, "implementation": implementation}
-    layer = RoutingLayer(J, E, ITERATIONS, shared_weights=shared, dtype="float64", **options)
+    options = {
+        "routing_iterations": UPDATES + 1,
+        "agreement": "dot",
+        "logits": logits,
+        "implementation": implementation,
+    }
+    layer = RoutingLayer(J, E, shared_weights=shared, dtype="float64", **options)
     layer.build(x.shape)
     layer.set_weights([kernel])
     found = np.asarray(coupling_changes(layer.router(inputs=I), x))
@@ -50,14 +55,19 @@ def test_changes_are_those_of_the_logits(logits, shared, implementation):
 
 
 @pytest.mark.parametrize("leaky", [False, True], ids=["", "leaky"])
-@pytest.mark.parametrize("implementation", ["plain", "streamed"])
+@pytest.mark.parametrize("implementation", ["reference", "fused"])
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "own"])
 def test_coefficients_of_each_iteration(shared, implementation, leaky):
     """Rejects those of the iteration before, a softmax over the inputs, and leaks given back."""
     random = np.random.default_rng(1)
     x, kernel = random.normal(size=(B, I, D)), random.normal(size=(1 if shared else I, J, E, D)) / 2
-    options = {"agreement": "dot", "implementation": implementation, "leaky": leaky}
-    layer = RoutingLayer(J, E, ITERATIONS, shared_weights=shared, dtype="float64", **options)
+    options = {
+        "routing_iterations": UPDATES + 1,
+        "agreement": "dot",
+        "implementation": implementation,
+        "leaky": leaky,
+    }
+    layer = RoutingLayer(J, E, shared_weights=shared, dtype="float64", **options)
     layer.build(x.shape)
     layer.set_weights([kernel])
     router = layer.router(inputs=I)
@@ -74,6 +84,6 @@ def test_coefficients_of_each_iteration(shared, implementation, leaky):
 
 
 def test_without_iterations_nothing_changes():
-    router = Router(EinsumMaps(np.ones((I, J, E, D))), RoutingOptions(iterations=0))
-    with pytest.raises(ValueError, match="at least one iteration.*Received: iterations=0"):
+    router = Router(EinsumMaps(np.ones((I, J, E, D))), RoutingOptions(routing_iterations=1))
+    with pytest.raises(ValueError, match="two iterations or more.*Received: routing_iterations=1"):
         coupling_changes(router, np.ones((B, I, D)))

@@ -21,8 +21,8 @@ from keras_capsule_poe.functions import (
 )
 
 B, I, J, D, E = 4, 5, 3, 2, 4
-IMPLEMENTATIONS = ("plain", "streamed")
-MAPS = {"plain": EinsumMaps, "streamed": BlockMaps}
+IMPLEMENTATIONS = ("reference", "fused")
+MAPS = {"reference": EinsumMaps, "fused": BlockMaps}
 
 
 def problem(seed=0):
@@ -299,11 +299,16 @@ def test_shapes(implementation):
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@pytest.mark.parametrize("normalize", ["inputs", "outputs"])
-def test_routing_and_update_in_one_call(implementation, normalize):
+@pytest.mark.parametrize("softmax_over", ["inputs", "outputs"])
+def test_routing_and_update_in_one_call(implementation, softmax_over):
     x, w, _, z = problem(12)
     maps = MAPS[implementation](w)
-    options = RoutingOptions(normalize=normalize, iterations=2, activation_prior=0.5, scale=3.0)
+    options = RoutingOptions(
+        softmax_over=softmax_over,
+        routing_iterations=3,
+        activation_prior_weight=0.5,
+        coefficient_sum=3.0,
+    )
     c = np.asarray(Router(EinsumMaps(w), options).route(x).coefficients)
     router = Router(maps, options)
     encoder, decoder = (

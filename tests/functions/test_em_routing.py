@@ -65,7 +65,7 @@ def looped(votes, a, betas, seen, options):
     r = {slot: 1 / len(slots) for slots in whose.values() for slot in slots}
     mean = np.zeros((places, PARENTS, SIZE))
     variance, activation = np.zeros_like(mean), np.zeros((places, PARENTS))
-    for t in range(options.iterations):
+    for t in range(options.routing_iterations):
         if t:
             for slots in whose.values():
                 logs = [
@@ -96,9 +96,9 @@ def looped(votes, a, betas, seen, options):
     "options",
     [
         EMOptions(inverse_temperature=0.3, schedule="linear"),
-        EMOptions(inverse_temperature=2.0, compete="places", damping=0.1, iterations=2),
+        EMOptions(inverse_temperature=2.0, compete="places", damping=0.1, routing_iterations=2),
         EMOptions(inverse_temperature=0.5, assignment_temperature=3.0),
-        EMOptions(iterations=1, schedule="constant"),
+        EMOptions(routing_iterations=1, schedule="constant"),
     ],
 )
 def test_it_is_the_procedure_child_by_child(height, width, kernel, strides, options):
@@ -142,10 +142,10 @@ def test_its_steps_are_what_fewer_iterations_give(compete):
     fields = ReceptiveFields(5, 4, kernel_size=3)
     votes, a, betas = problem(3, windows(5, 4, 3, 1))
     options = {"inverse_temperature": 0.5, "compete": compete}
-    steps = em_steps(votes, a, *betas, fields, EMOptions(iterations=4, **options))
+    steps = em_steps(votes, a, *betas, fields, EMOptions(routing_iterations=4, **options))
     assert len(steps) == 4
     for t, step in enumerate(steps):
-        fewer = em_routing(votes, a, *betas, fields, EMOptions(iterations=t + 1, **options))
+        fewer = em_routing(votes, a, *betas, fields, EMOptions(routing_iterations=t + 1, **options))
         for ours, theirs in zip(step.routing, fewer, strict=True):
             np.testing.assert_array_equal(ours, theirs)
         np.testing.assert_allclose(np.exp(step.log_assignment), fewer.assignment, **CLOSE)
@@ -253,7 +253,10 @@ def test_half_precision_is_raised():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"iterations": 0}, "`iterations` must be a positive integer. Received: iterations=0"),
+        (
+            {"routing_iterations": 0},
+            "`routing_iterations` must be a positive integer. Received: routing_iterations=0",
+        ),
         ({"schedule": "fast"}, "`schedule` must be 'official' or 'linear' or 'constant'"),
         ({"compete": "types"}, "`compete` must be 'all' or 'places'. Received: compete='types'"),
         ({"damping": 1.0}, r"`damping` must lie in \[0, 1\). Received: damping=1.0"),

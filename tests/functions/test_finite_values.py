@@ -27,11 +27,11 @@ VECTOR = {
     "expert_free_energy": UNITS.free_energy,
     "score": UNITS.score,
 }
-MAPS = {"plain": EinsumMaps, "streamed": BlockMaps}
+MAPS = {"reference": EinsumMaps, "fused": BlockMaps}
 # Vectors (1, 1, 3): zero, one entry, mixed magnitudes, both signs.
 SHAPES = {"axis": [0.0, 1.0, 0.0], "full": [1.0, -1.0, 0.5], "mixed": [1.0, 1e-3, -1e-6]}
 SIZES = (0.0, 1e-30, 1e-20, 1e-10, 1.0, 1e10, 1e20, 1e30)
-ROUTES = list(itertools.product(("plain", "streamed"), ("cosine", "dot"), ("inputs", "outputs")))
+ROUTES = list(itertools.product(("reference", "fused"), ("cosine", "dot"), ("inputs", "outputs")))
 
 
 def vectors():
@@ -51,8 +51,8 @@ def value_and_gradient(function, *arrays):
 
 
 def routed(implementation, x, w, **options):
-    options = {"iterations": 2, "activation_prior": 0.7, **options}
-    if implementation == "streamed":
+    options = {"routing_iterations": 3, "activation_prior_weight": 0.7, **options}
+    if implementation == "fused":
         return functions.route(x, w, **options)
     return Router(EinsumMaps(w), RoutingOptions(**options)).route(x)
 
@@ -142,8 +142,8 @@ def test_the_pull_of_a_very_long_vector_is_twice_its_inverse():
 
 
 @pytest.mark.some(3)
-@pytest.mark.parametrize("implementation, kind, normalize", ROUTES)
-def test_routing_is_finite(implementation, kind, normalize):
+@pytest.mark.parametrize("implementation, kind, softmax_over", ROUTES)
+def test_routing_is_finite(implementation, kind, softmax_over):
     random = np.random.default_rng(0)
     capsules = np.asarray(functions.squash(random.normal(size=(2, 4, 3)))).astype("float32")
     capsules[0, 0] = 0
@@ -153,25 +153,25 @@ def test_routing_is_finite(implementation, kind, normalize):
     for x_size, w_size in ((1, 0), (0, 1), (1, 1e-20), (1e-20, 1), (1, 1e20), (1e20, 1)):
 
         def form(x, w):
-            return routed(implementation, x, w, agreement=kind, normalize=normalize)
+            return routed(implementation, x, w, agreement=kind, softmax_over=softmax_over)
 
         value, gradient = value_and_gradient(form, capsules * x_size, maps * w_size)
         assert_finite([*value, *gradient])
 
 
-@pytest.mark.parametrize("implementation, kind, normalize", ROUTES)
-def test_routing_passes_on_a_nan_and_only_within_its_image(implementation, kind, normalize):
+@pytest.mark.parametrize("implementation, kind, softmax_over", ROUTES)
+def test_routing_passes_on_a_nan_and_only_within_its_image(implementation, kind, softmax_over):
     random = np.random.default_rng(0)
     x = random.normal(size=(3, 4, 3)).astype("float32")
     x[1, 2, 0] = np.nan
     maps = random.normal(size=(4, 3, 2, 3)).astype("float32")
-    c, z = routed(implementation, x, maps, agreement=kind, normalize=normalize)
+    c, z = routed(implementation, x, maps, agreement=kind, softmax_over=softmax_over)
     for result in (c, z):
         isnan = np.isnan(np.asarray(result)).reshape(3, -1)
         assert isnan[1].all() and not isnan[[0, 2]].any()
 
 
-@pytest.mark.parametrize("implementation", ["plain", "streamed"])
+@pytest.mark.parametrize("implementation", ["reference", "fused"])
 @pytest.mark.parametrize("size", [0.0, 1e-20, 1.0, 1e18])
 def test_divergences_are_finite(implementation, size):
     random = np.random.default_rng(2)

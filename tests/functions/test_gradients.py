@@ -35,7 +35,7 @@ for make, inputs in (
     (lambda form: SelfAttentionRouting(3, 6, implementation=form), [capsules]),
     (lambda form: ConvEMCapsules(4, kernel_size=3, implementation=form), [poses, activations]),
 ):
-    plain, streamed = make("plain"), make("streamed")
+    plain, streamed = make("reference"), make("fused")
     for layer in (plain, streamed):
         layer(inputs if len(inputs) > 1 else inputs[0])
     weights = [0.3 * random.normal(size=v.shape) for v in plain.variables]

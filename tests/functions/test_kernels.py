@@ -57,7 +57,10 @@ def weight(kind, units=None):
     kernel, c = maps()
     if kind == "routed":
         # Sharp enough that the coefficients are far from alike.
-        c = Router(EinsumMaps(kernel), RoutingOptions(iterations=2, temperature=5, scale=2.0))
+        c = Router(
+            EinsumMaps(kernel),
+            RoutingOptions(routing_iterations=3, agreement_scale=5, coefficient_sum=2.0),
+        )
     log_weight = expert_log_weight(kernel, c, units or CapsuleUnits())
     return log_weight, np.asarray(log_weight(VALUES[STATES]))
 

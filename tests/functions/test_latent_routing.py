@@ -65,9 +65,15 @@ class ThirdOrder:
         )
         return Harmonium(maps(self.w), hidden, visible, self.a, self.b, coefficients)
 
-    def router(self, iterations=3, maps=EinsumMaps):
+    def router(self, routing_iterations=4, maps=EinsumMaps):
         hidden = CentredUnits(BinaryUnits(), self.lam)
-        return LatentRouter(maps(self.w), hidden, self.a, iterations, self.scale)
+        return LatentRouter(
+            maps(self.w),
+            hidden,
+            self.a,
+            routing_iterations=routing_iterations,
+            coefficient_sum=self.scale,
+        )
 
     def conditionals(self, router):
         """p(c | v, h), p(h | v, c) and p(v | h, c) of the library, each over all the rest."""
@@ -100,12 +106,12 @@ def check_conditionals(model, router):
         np.testing.assert_allclose(found, joint / joint.sum(axis, keepdims=True), atol=1e-12)
 
 
-def check_bound(model, router_of, iterations=6):
+def check_bound(model, router_of, most=6):
     """The ELBO never falls, in either half of an update, stays below log p~(v), and gains."""
     x = model.v - model.mu
     exact = logsumexp(model.log_joint, axis=(1, 2))
     before, found = -np.inf, []
-    for number in range(iterations):
+    for number in range(1, most + 1):
         c = np.asarray(router_of(number).route(x).coefficients)
         bound = -np.asarray(latent_free_energy(model.machine(c), x, model.scale))
         assert np.all(bound >= before - 1e-12)
@@ -149,7 +155,7 @@ def test_mean_field_never_loosens_the_bound(centred):
 def test_with_one_hidden_capsule_the_bound_is_exact():
     model = ThirdOrder(outputs=1)
     x = model.v
-    c = model.router(iterations=2).route(x).coefficients
+    c = model.router(routing_iterations=3).route(x).coefficients
     found = -np.asarray(latent_free_energy(model.machine(c), x, model.scale))
     np.testing.assert_allclose(found, logsumexp(model.log_joint, axis=(1, 2)), atol=1e-12)
 
@@ -245,7 +251,7 @@ def _of_v_soft(model, machine):
 
 
 class OverInputs(EinsumMaps):
-    def softmax(self, logits, normalize, scale):
+    def softmax(self, logits, softmax_over, scale):
         return super().softmax(logits, "inputs", scale)
 
 
@@ -258,12 +264,18 @@ class Accumulating(LatentRouter):
 
     def given(self, x, y, seed=None):
         self.total = self.total + self._agreement.of(self._agreement.measure(x), y)
-        return self.maps.softmax(2 * self.total, "outputs", self.scale)
+        return self.maps.softmax(2 * self.total, "outputs", self.coefficient_sum)
 
 
 def _router(model, kind=LatentRouter, maps=EinsumMaps, factor=1.0):
     def of(iterations):
-        router = kind(maps(model.w), BinaryUnits(), model.a, iterations, model.scale)
+        router = kind(
+            maps(model.w),
+            BinaryUnits(),
+            model.a,
+            routing_iterations=iterations,
+            coefficient_sum=model.scale,
+        )
         if factor != 1:
             measure = router._agreement.measure
             router._agreement.measure = lambda x: factor * measure(x)
@@ -280,9 +292,9 @@ def _router(model, kind=LatentRouter, maps=EinsumMaps, factor=1.0):
 def test_mutants(wrong):
     model = ThirdOrder()
     with pytest.raises(AssertionError):
-        check_conditionals(model, _router(model, **wrong)(3))
+        check_conditionals(model, _router(model, **wrong)(4))
     with pytest.raises(AssertionError):
-        check_stationarity(model, _router(model, **wrong)(3))
+        check_stationarity(model, _router(model, **wrong)(4))
 
 
 def test_mutants_of_the_mean_field():
@@ -293,7 +305,7 @@ def test_mutants_of_the_mean_field():
         check_bound(model, _router(model, maps=OverInputs))
 
 
-@pytest.mark.parametrize("wrong", [{"iterations": -1}, {"scale": 0.0}])
+@pytest.mark.parametrize("wrong", [{"routing_iterations": 0}, {"coefficient_sum": 0.0}])
 def test_numbers_that_are_refused(wrong):
     (name,) = wrong
     with pytest.raises(ValueError, match=f"`{name}` must be"):

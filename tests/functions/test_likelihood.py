@@ -136,11 +136,11 @@ def test_data_term_minus_model_expectation_is_the_likelihood_gradient(model, dat
     assert np.abs(hand - numeric).max() < 1e-9
 
 
-@pytest.mark.parametrize("implementation", ["plain", "streamed"])
+@pytest.mark.parametrize("implementation", ["reference", "fused"])
 def test_the_data_term_of_the_update_is_the_gradient_of_the_log_weight(implementation, model, data):
     w, c = model
     coefficients = np.repeat(c[None], len(data), axis=0)
-    maps = {"plain": EinsumMaps, "streamed": BlockMaps}[implementation](w)
+    maps = {"reference": EinsumMaps, "fused": BlockMaps}[implementation](w)
     step = contrastive_divergence(maps, data, coefficients)
     score = CapsuleUnits().score(step.z_model) / len(data)
     model_term = EinsumMaps(w).correlation(coefficients, score, step.reconstruction)[0]

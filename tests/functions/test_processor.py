@@ -42,8 +42,8 @@ def capsules():
     images, capsules = random.normal(size=(2, 40, 30, 6)).astype("float32")
     matrices = random.normal(size=(40, 5, 5, 2, 2, 2)).astype("float32")
     activations = random.uniform(size=(40, 5, 5, 2)).astype("float32")
-    routing = RoutingLayer(4, 5, implementation="streamed", **kernel)
-    layer = ConvEMCapsules(3, kernel_size=3, implementation="streamed", **kernel)
+    routing = RoutingLayer(4, 5, implementation="fused", **kernel)
+    layer = ConvEMCapsules(3, kernel_size=3, implementation="fused", **kernel)
     return [routing(images), *layer((matrices, activations))]
 
 

@@ -77,7 +77,7 @@ def test_other_chains_fall(wrong):
     if wrong == "down":
         maps = Exchanged(kernel)
     elif wrong == "routed":
-        router = Router(maps, RoutingOptions(temperature=5.0))
+        router = Router(maps, RoutingOptions(agreement_scale=5.0))
         c = np.asarray(router.route(x).coefficients)
         coefficients = lambda x: router.route(x).coefficients  # noqa: E731
     else:
@@ -92,7 +92,7 @@ def test_an_image_and_its_negative_are_equally_probable(form, dtype, agreement):
     """F and c are even in x, to the last bit: no threshold on F tells an image from -image."""
     kernel, x, fixed = model(dtype=dtype)
     options = RoutingOptions(
-        iterations=3, temperature=2.0, agreement=agreement, normalize="outputs"
+        routing_iterations=4, agreement_scale=2.0, agreement=agreement, softmax_over="outputs"
     )
     router = Router(form(kernel), options)
     one, other = (router.route(sign * x) for sign in (1, -1))

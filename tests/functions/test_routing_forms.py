@@ -50,16 +50,18 @@ def problem(seed=0, inputs=I, is_shared=False, gain=0.6):
     return x, kernel, random.normal(size=(J, E))
 
 
-def numpy_routing(x, kernel, bias=0.0, iterations=2, agreement="dot", leaky=False, logits=""):
+def numpy_routing(
+    x, kernel, bias=0.0, routing_iterations=3, agreement="dot", leaky=False, logits=""
+):
     kernel = np.broadcast_to(kernel, (x.shape[1], *kernel.shape[1:]))
     votes = np.einsum("bid,ijed->bije", x, kernel)
     b = np.zeros(votes.shape[:3])
-    for iteration in range(iterations + 1):
+    for iteration in range(routing_iterations):
         powers = np.exp(b)
         c = powers / (powers.sum(axis=2, keepdims=True) + (1.0 if leaky else 0.0))
         z = np.einsum("bij,bije->bje", c, votes) + bias
         n = np.linalg.norm(z, axis=-1, keepdims=True)
-        if iteration == iterations:
+        if iteration == routing_iterations - 1:
             return c, z
         towards = n / (1 + n**2) * z if agreement == "dot" else z / n
         sizes = np.linalg.norm(votes, axis=-1) if agreement == "cosine" else 1.0
@@ -76,7 +78,7 @@ def numpy_attention(x, kernel, bias):
 
 
 def routed(form, x, kernel, hidden_bias=None, is_shared=False, **options):
-    if form == "streamed":
+    if form == "fused":
         return route(x, kernel, hidden_bias=hidden_bias, shared=is_shared, **options)
     kernel = ops.broadcast_to(kernel, (x.shape[1], *kernel.shape[1:]))
     maps = EinsumMaps(kernel)
@@ -84,7 +86,7 @@ def routed(form, x, kernel, hidden_bias=None, is_shared=False, **options):
 
 
 def attended(form, x, kernel, bias):
-    return attend(x, kernel, bias) if form == "streamed" else (
+    return attend(x, kernel, bias) if form == "fused" else (
         SelfAttention(EinsumMaps(kernel), bias).route(x)
     )  # fmt: skip
 
@@ -98,12 +100,12 @@ def assert_close(found, expected):
 @pytest.mark.parametrize("is_shared", [False, True], ids=["own", "shared"])
 def test_each_form_is_that_of_the_papers(options, is_shared):
     x, kernel, bias = problem(is_shared=is_shared)
-    for iterations, own in ((0, None), (1, bias), (3, None)):
-        more = {"normalize": "outputs", "iterations": iterations, **options}
+    for iterations, own in ((1, None), (2, bias), (4, None)):
+        more = {"softmax_over": "outputs", "routing_iterations": iterations, **options}
         expected = numpy_routing(
-            x, kernel, 0.0 if own is None else own, iterations=iterations, **options
+            x, kernel, 0.0 if own is None else own, routing_iterations=iterations, **options
         )
-        for form in ("plain", "streamed"):
+        for form in ("reference", "fused"):
             assert_close(routed(form, x, kernel, own, is_shared, **more), expected)
     shares = np.asarray(expected[0]).sum(axis=2)
     assert np.all(shares < 1) if options["leaky"] else np.allclose(shares, 1, rtol=1e-14)
@@ -119,7 +121,7 @@ def test_self_attention_is_that_of_the_paper():
         bias = random.normal(size=sizes)
         expected = numpy_attention(x, kernel, bias)
         np.testing.assert_allclose((expected[0] - bias).sum(axis=2), 1, rtol=1e-14)
-        for form in ("plain", "streamed"):
+        for form in ("reference", "fused"):
             assert_close(attended(form, x, kernel, bias), expected)
         # Without a bias it is none of its own.
         assert_close(attend(x, kernel), numpy_attention(x, kernel, 0.0))
@@ -157,14 +159,14 @@ def weights_of(seed=3):
 @pytest.mark.parametrize("is_shared", [False, True], ids=["own", "shared"])
 def test_the_gradient_by_hand_is_that_of_autodiff_and_of_differences(options, is_shared):
     arrays = problem(seed=2, is_shared=is_shared)
-    options = {"normalize": "outputs", "iterations": 2, **options}
+    options = {"softmax_over": "outputs", "routing_iterations": 3, **options}
 
     def value(form):
         return lambda x, w, b: routed(form, x, w, b, is_shared, **options)
 
-    ours, plain = (slopes(value(form), arrays, weights_of()) for form in ("streamed", "plain"))
+    ours, plain = (slopes(value(form), arrays, weights_of()) for form in ("fused", "reference"))
     assert_close(ours, plain)
-    assert_slope(value("streamed"), arrays, weights_of(), ours)
+    assert_slope(value("fused"), arrays, weights_of(), ours)
 
 
 @pytest.mark.parametrize("sizes", [(I, J), (J, I)])
@@ -178,10 +180,10 @@ def test_the_gradient_of_attention_by_hand_is_that_of_autodiff_and_of_difference
     weights = random.normal(size=(B, *sizes)), random.normal(size=(B, sizes[1], 8))
     ours, plain = (
         slopes(lambda *a, form=form: attended(form, *a), arrays, weights)
-        for form in ("streamed", "plain")
+        for form in ("fused", "reference")
     )
     assert_close(ours, plain)
-    assert_slope(lambda *a: attended("streamed", *a), arrays, weights, ours)
+    assert_slope(lambda *a: attended("fused", *a), arrays, weights, ours)
 
 
 def test_the_numbers_have_gradients_where_routing_leaks():
@@ -191,26 +193,35 @@ def test_the_numbers_have_gradients_where_routing_leaks():
 
     def value(form):
         def of(bias, scale, temperature, prior):
-            options = {"scale": scale, "temperature": temperature, "activation_prior": prior}
-            options |= {"iterations": 2, "normalize": "outputs", "leaky": True, "agreement": "dot"}
-            if form == "streamed":
+            options = {
+                "coefficient_sum": scale,
+                "agreement_scale": temperature,
+                "activation_prior_weight": prior,
+            }
+            options |= {
+                "routing_iterations": 3,
+                "softmax_over": "outputs",
+                "leaky": True,
+                "agreement": "dot",
+            }
+            if form == "fused":
                 return route(x, kernel, bias, **options)
             return Router(EinsumMaps(kernel), RoutingOptions(**options), bias).route(x)
 
         return of
 
-    ours, plain = (slopes(value(form), numbers, weights_of()) for form in ("streamed", "plain"))
+    ours, plain = (slopes(value(form), numbers, weights_of()) for form in ("fused", "reference"))
     assert_close(ours, plain)
 
 
 def test_a_few_images_at_a_time_give_the_same_numbers(monkeypatch):
     x, kernel, bias = problem(seed=7, is_shared=True)
     own, share = problem(seed=7)[1], np.zeros((I, J))
-    options = {"normalize": "outputs", "iterations": 2, "agreement": "cosine"}
+    options = {"softmax_over": "outputs", "routing_iterations": 3, "agreement": "cosine"}
 
     def whole():
         found = slopes(
-            lambda x, w, b: routed("streamed", x, w, b, True, **options),
+            lambda x, w, b: routed("fused", x, w, b, True, **options),
             (x, kernel, bias),
             weights_of(),
         )
@@ -224,7 +235,7 @@ def test_a_few_images_at_a_time_give_the_same_numbers(monkeypatch):
 
 def test_inputs_of_shared_maps_may_be_any_number_and_in_any_order():
     x, kernel, _ = problem(seed=8, is_shared=True)
-    options = {"normalize": "outputs", "iterations": 2, "agreement": "projection"}
+    options = {"softmax_over": "outputs", "routing_iterations": 3, "agreement": "projection"}
     call = tf.function(
         lambda x: route(x, kernel, shared=True, **options),
         input_signature=[tf.TensorSpec((None, None, D), "float64")],
@@ -236,7 +247,9 @@ def test_inputs_of_shared_maps_may_be_any_number_and_in_any_order():
     order = np.random.default_rng(0).permutation(I)
     c, z = call(x)
     assert_close(call(x[:, order]), (np.asarray(c)[:, order], z))
-    mean = route(x, kernel, shared=True, normalize="inputs", scale="mean", iterations=1)
+    mean = route(
+        x, kernel, shared=True, softmax_over="inputs", coefficient_sum="mean", routing_iterations=2
+    )
     np.testing.assert_allclose(np.sum(mean.coefficients, axis=1), I, rtol=1e-12)
 
 
@@ -248,9 +261,9 @@ def test_inputs_and_outputs_may_come_in_any_order(is_shared):
     inputs, outputs = random.permutation(I), random.permutation(J)
     ordered = (kernel if is_shared else kernel[inputs])[:, outputs]
     for options in FORMS:
-        options = {"normalize": "outputs", "iterations": 2, **options}
-        c, z = routed("streamed", x, kernel, bias, is_shared, **options)
-        found = routed("streamed", x[:, inputs], ordered, bias[outputs], is_shared, **options)
+        options = {"softmax_over": "outputs", "routing_iterations": 3, **options}
+        c, z = routed("fused", x, kernel, bias, is_shared, **options)
+        found = routed("fused", x[:, inputs], ordered, bias[outputs], is_shared, **options)
         assert_close(found, (np.asarray(c)[:, inputs][:, :, outputs], np.asarray(z)[:, outputs]))
     if not is_shared:
         share = random.normal(size=(I, J))
@@ -259,11 +272,11 @@ def test_inputs_and_outputs_may_come_in_any_order(is_shared):
         assert_close(found, (np.asarray(c)[:, inputs][:, :, outputs], np.asarray(z)[:, outputs]))
 
 
-@pytest.mark.parametrize("form", ["plain", "streamed"])
+@pytest.mark.parametrize("form", ["reference", "fused"])
 def test_zero_vectors_give_finite_numbers_and_slopes(form):
     x, kernel, bias = (np.zeros_like(array) for array in problem())
     for options in LEARNED:
-        options = {"normalize": "outputs", "iterations": 2, **options}
+        options = {"softmax_over": "outputs", "routing_iterations": 3, **options}
         c, z = routed(form, x, kernel, bias, **options)
         expected = 1 / (J + 1) if options["leaky"] else 1 / J
         np.testing.assert_allclose(c, expected, rtol=1e-12)
@@ -279,7 +292,10 @@ def test_zero_vectors_give_finite_numbers_and_slopes(form):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"leaky": True, "normalize": "inputs"}, "`leaky` goes with.*Received: normalize='inputs'"),
+        (
+            {"leaky": True, "softmax_over": "inputs"},
+            "`leaky` goes with.*Received: softmax_over='inputs'",
+        ),
         ({"leaky": "yes"}, "`leaky` must be true or false.*Received: leaky='yes'"),
         ({"logits": "kept"}, "`logits` must be 'accumulated' or 'replaced'.*Received"),
     ],

@@ -19,7 +19,7 @@ from keras_capsule_poe.functions import (
 )
 
 B, I, J, D, E = 3, 5, 4, 3, 2
-IMPLEMENTATIONS = ("plain", "streamed")
+IMPLEMENTATIONS = ("reference", "fused")
 NORMALIZE = ("inputs", "outputs")
 KINDS = ("cosine", "dot")
 # Float64 sums of at most 60 terms of order one, in another order, through five softmaxes.
@@ -37,7 +37,7 @@ def problem(seed=0, shape=(B, I, J, D, E), gain=1.0):
 
 def routed(implementation, x, w, bias=None, **options):
     """Routing by the streamed form or by the readable one."""
-    if implementation == "streamed":
+    if implementation == "fused":
         return route(x, w, bias, **options)
     return Router(EinsumMaps(w), RoutingOptions(**options), bias).route(x)
 
@@ -50,13 +50,13 @@ def squashed(z):
 def reference(
     x,
     w,
-    iterations=3,
-    temperature=1.0,
-    normalize="inputs",
+    routing_iterations=4,
+    agreement_scale=1.0,
+    softmax_over="inputs",
     agreement="cosine",
-    activation_prior=0.0,
+    activation_prior_weight=0.0,
     bias=None,
-    scale=1.0,
+    coefficient_sum=1.0,
 ):
     """Routing as it is written down, one number at a time."""
     all_c, all_z = [], []
@@ -65,18 +65,18 @@ def reference(
         vote = [[w[i, j] @ image[i] for j in range(outputs)] for i in range(inputs)]
         agreed = np.zeros((inputs, outputs))
         prior = np.zeros(outputs)
-        for iteration in range(iterations + 1):
+        for iteration in range(routing_iterations):
             c = np.zeros((inputs, outputs))
             for i, j in itertools.product(range(inputs), range(outputs)):
                 c[i, j] = np.exp(agreed[i, j] + prior[j] + (0 if bias is None else bias[j]))
-            if normalize == "inputs":
+            if softmax_over == "inputs":
                 for j in range(outputs):
-                    c[:, j] = scale * c[:, j] / sum(c[:, j])
+                    c[:, j] = coefficient_sum * c[:, j] / sum(c[:, j])
             else:
                 for i in range(inputs):
-                    c[i] = scale * c[i] / sum(c[i])
+                    c[i] = coefficient_sum * c[i] / sum(c[i])
             z = [sum(c[i, j] * vote[i][j] for i in range(inputs)) for j in range(outputs)]
-            if iteration == iterations:
+            if iteration == routing_iterations - 1:
                 break
             for i, j in itertools.product(range(inputs), range(outputs)):
                 v = vote[i][j]
@@ -84,8 +84,10 @@ def reference(
                     a = v @ z[j] / np.sqrt((v @ v) * (z[j] @ z[j]))
                 else:
                     a = v @ squashed(z[j])
-                agreed[i, j] += temperature * a
-            prior = np.array([activation_prior * np.log(z[j] @ z[j]) for j in range(outputs)])
+                agreed[i, j] += agreement_scale * a
+            prior = np.array(
+                [activation_prior_weight * np.log(z[j] @ z[j]) for j in range(outputs)]
+            )
         all_c.append(c)
         all_z.append(z)
     return np.array(all_c), np.array(all_z)
@@ -96,40 +98,45 @@ def assert_routes_like(expected, got):
         np.testing.assert_allclose(np.asarray(a), b, **CLOSE)
 
 
-@pytest.mark.parametrize("iterations", range(6))
-@pytest.mark.parametrize("normalize", NORMALIZE)
+@pytest.mark.parametrize("iterations", range(1, 7))
+@pytest.mark.parametrize("softmax_over", NORMALIZE)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_iterations(implementation, kind, normalize, iterations):
+def test_iterations(implementation, kind, softmax_over, iterations):
     x, w = problem()
-    options = {"iterations": iterations, "normalize": normalize, "agreement": kind}
+    options = {"routing_iterations": iterations, "softmax_over": softmax_over, "agreement": kind}
     got = routed(implementation, x, w, **options)
     assert_routes_like(reference(x, w, **options), got)
 
 
 OPTIONS = [
-    {"temperature": 5.0},
-    {"temperature": 0.01},
-    {"scale": 7.0},
-    {"activation_prior": 0.8},
+    {"agreement_scale": 5.0},
+    {"agreement_scale": 0.01},
+    {"coefficient_sum": 7.0},
+    {"activation_prior_weight": 0.8},
     {"bias": np.array([0.5, -1.0, 2.0, 0.0])},
     {
-        "temperature": 2.0,
-        "scale": 5.0,
-        "activation_prior": 0.3,
+        "agreement_scale": 2.0,
+        "coefficient_sum": 5.0,
+        "activation_prior_weight": 0.3,
         "bias": np.array([-0.5, 1.0, 0.0, 0.3]),
     },
 ]
 
 
 @pytest.mark.parametrize("more", OPTIONS, ids=lambda o: "-".join(o))
-@pytest.mark.parametrize("normalize", NORMALIZE)
+@pytest.mark.parametrize("softmax_over", NORMALIZE)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_options(implementation, kind, normalize, more):
+def test_options(implementation, kind, softmax_over, more):
     x, w = problem(seed=1)
-    for iterations in (0, 2):
-        options = {"iterations": iterations, "normalize": normalize, "agreement": kind, **more}
+    for iterations in (1, 3):
+        options = {
+            "routing_iterations": iterations,
+            "softmax_over": softmax_over,
+            "agreement": kind,
+            **more,
+        }
         got = routed(implementation, x, w, **options)
         assert_routes_like(reference(x, w, **options), got)
 
@@ -140,24 +147,28 @@ def test_options(implementation, kind, normalize, more):
 )
 def test_sizes(implementation, shape):
     x, w = problem(seed=2, shape=shape)
-    for normalize in NORMALIZE:
-        options = {"iterations": 2, "normalize": normalize, "activation_prior": 0.4}
+    for softmax_over in NORMALIZE:
+        options = {
+            "routing_iterations": 3,
+            "softmax_over": softmax_over,
+            "activation_prior_weight": 0.4,
+        }
         got = routed(implementation, x, w, **options)
         assert_routes_like(reference(x, w, **options), got)
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("normalize", NORMALIZE)
-def test_permutation_equivariance(implementation, kind, normalize):
+@pytest.mark.parametrize("softmax_over", NORMALIZE)
+def test_permutation_equivariance(implementation, kind, softmax_over):
     x, w = problem(seed=3)
     bias = np.array([0.1, 0.7, -0.4, 0.0])
     form = functools.partial(routed, implementation)
     options = {
-        "normalize": normalize,
+        "softmax_over": softmax_over,
         "agreement": kind,
-        "activation_prior": 0.5,
-        "temperature": 3.0,
+        "activation_prior_weight": 0.5,
+        "agreement_scale": 3.0,
     }
     c, z = (np.asarray(part) for part in form(x, w, bias=bias, **options))
 
@@ -171,11 +182,17 @@ def test_permutation_equivariance(implementation, kind, normalize):
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@pytest.mark.parametrize("normalize, axis", [("inputs", 1), ("outputs", 2)])
-def test_coefficients_are_positive_and_sum_to_scale(implementation, normalize, axis):
+@pytest.mark.parametrize("softmax_over, axis", [("inputs", 1), ("outputs", 2)])
+def test_coefficients_are_positive_and_sum_to_scale(implementation, softmax_over, axis):
     x, w = problem(seed=4)
     c = routed(
-        implementation, x, w, normalize=normalize, scale=6.0, temperature=4.0, activation_prior=0.5
+        implementation,
+        x,
+        w,
+        softmax_over=softmax_over,
+        coefficient_sum=6.0,
+        agreement_scale=4.0,
+        activation_prior_weight=0.5,
     )[0]
     c = np.asarray(c)
     assert c.min() > 0
@@ -189,18 +206,23 @@ def test_prior_and_bias_cancel_when_inputs_are_normalised(implementation):
     x, w = problem(seed=5)
     form = functools.partial(routed, implementation)
     bias = np.array([3.0, -2.0, 0.0, 1.0])
-    bare = [np.asarray(part) for part in form(x, w, normalize="inputs")]
-    assert_routes_like(bare, form(x, w, normalize="inputs", activation_prior=2.0, bias=bias))
-    changed = form(x, w, normalize="outputs", activation_prior=2.0, bias=bias)
-    assert np.abs(changed.z - form(x, w, normalize="outputs").z).max() > 0.1
+    bare = [np.asarray(part) for part in form(x, w, softmax_over="inputs")]
+    assert_routes_like(
+        bare, form(x, w, softmax_over="inputs", activation_prior_weight=2.0, bias=bias)
+    )
+    changed = form(x, w, softmax_over="outputs", activation_prior_weight=2.0, bias=bias)
+    assert np.abs(changed.z - form(x, w, softmax_over="outputs").z).max() > 0.1
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@pytest.mark.parametrize("normalize", NORMALIZE)
-def test_scale_is_a_unit_of_the_maps(implementation, normalize):
+@pytest.mark.parametrize("softmax_over", NORMALIZE)
+def test_scale_is_a_unit_of_the_maps(implementation, softmax_over):
     x, w = problem(seed=6)
     form = functools.partial(routed, implementation)
-    one, other = form(x, w * 9.0, normalize=normalize), form(x, w, normalize=normalize, scale=9.0)
+    one, other = (
+        form(x, w * 9.0, softmax_over=softmax_over),
+        form(x, w, softmax_over=softmax_over, coefficient_sum=9.0),
+    )
     np.testing.assert_allclose(one.z, other.z, **CLOSE)
     np.testing.assert_allclose(9 * one.coefficients, other.coefficients, **CLOSE)
 
@@ -208,7 +230,7 @@ def test_scale_is_a_unit_of_the_maps(implementation, normalize):
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_the_returned_collectives_are_those_of_the_returned_coefficients(implementation):
     x, w = problem(seed=7)
-    c, z = routed(implementation, x, w, agreement="dot", normalize="outputs")
+    c, z = routed(implementation, x, w, agreement="dot", softmax_over="outputs")
     expected = np.einsum("bij,ijed,bid->bje", np.asarray(c), w, x)
     np.testing.assert_allclose(z, expected, **CLOSE)
 
@@ -222,10 +244,10 @@ def test_the_input_that_disagrees_loses(implementation, kind):
     w[3, 0] *= -1.0
     form = functools.partial(routed, implementation)
     shares = [
-        np.asarray(form(x, w, iterations=n, agreement=kind, normalize="outputs").coefficients)[
-            0, :, 0
-        ]
-        for n in range(5)
+        np.asarray(
+            form(x, w, routing_iterations=n, agreement=kind, softmax_over="outputs").coefficients
+        )[0, :, 0]
+        for n in range(1, 6)
     ]
     assert np.array_equal(shares[0], np.full(4, 0.5))
     assert np.all(np.diff([share[3] for share in shares]) < 0)
@@ -234,9 +256,9 @@ def test_the_input_that_disagrees_loses(implementation, kind):
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("normalize", NORMALIZE)
+@pytest.mark.parametrize("softmax_over", NORMALIZE)
 def test_backpropagation_through_routing_matches_finite_differences(
-    implementation, kind, normalize
+    implementation, kind, softmax_over
 ):
     x, w = problem(seed=8)
     random = np.random.default_rng(9)
@@ -244,10 +266,10 @@ def test_backpropagation_through_routing_matches_finite_differences(
     steps = random.normal(size=x.shape), random.normal(size=w.shape)
     form = functools.partial(routed, implementation)
 
-    options = {"iterations": 2, "temperature": 1.5, "activation_prior": 0.6}
+    options = {"routing_iterations": 3, "agreement_scale": 1.5, "activation_prior_weight": 0.6}
 
     def value(x, w):
-        return ops.sum(weight * form(x, w, normalize=normalize, agreement=kind, **options).z)
+        return ops.sum(weight * form(x, w, softmax_over=softmax_over, agreement=kind, **options).z)
 
     with tf.GradientTape() as tape:
         tensors = tf.constant(x), tf.constant(w)
@@ -288,9 +310,12 @@ def test_votes_collective_and_agreement_in_loops():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"iterations": -1}, r"`iterations`.*Received: iterations=-1"),
-        ({"iterations": 1.5}, r"`iterations`.*Received: iterations=1.5"),
-        ({"normalize": "both"}, r"`normalize`.*'inputs'.*'outputs'.*Received: normalize='both'"),
+        ({"routing_iterations": 0}, r"`routing_iterations`.*Received: routing_iterations=0"),
+        ({"routing_iterations": 2.5}, r"`routing_iterations`.*Received: routing_iterations=2.5"),
+        (
+            {"softmax_over": "both"},
+            r"`softmax_over`.*'inputs'.*'outputs'.*Received: softmax_over='both'",
+        ),
         ({"agreement": "angle"}, r"`agreement`.*'cosine'.*'dot'.*Received: agreement='angle'"),
     ],
 )
@@ -300,28 +325,32 @@ def test_bad_options_are_refused(implementation, options, message):
         routed(implementation, x, w, **options)
 
 
-@pytest.mark.parametrize("normalize", NORMALIZE)
-def test_a_mean_coefficient_of_one(normalize):
+@pytest.mark.parametrize("softmax_over", NORMALIZE)
+def test_a_mean_coefficient_of_one(softmax_over):
     x, w = problem()
     for implementation in IMPLEMENTATIONS:
-        c = routed(implementation, x, w, normalize=normalize, scale="mean").coefficients
+        c = routed(
+            implementation, x, w, softmax_over=softmax_over, coefficient_sum="mean"
+        ).coefficients
         # One sum of at most five rounded shares.
         np.testing.assert_allclose(np.sum(c, axis=(1, 2)), I * J)
 
 
-@pytest.mark.parametrize("name", ["temperature", "scale", "activation_prior"])
+@pytest.mark.parametrize("name", ["agreement_scale", "coefficient_sum", "activation_prior_weight"])
 @pytest.mark.parametrize("value", [True, float("nan"), float("inf"), "two", None, 0, -1.0])
 def test_numbers_without_meaning_are_refused(name, value):
-    if name == "activation_prior" and value in (0, -1.0) and value is not True:
+    if name == "activation_prior_weight" and value in (0, -1.0) and value is not True:
         return
     with pytest.raises(ValueError, match=rf"`{name}` must be .*Received: {name}="):
         RoutingOptions(**{name: value})
 
 
 def test_numpy_numbers_are_taken():
-    options = RoutingOptions(iterations=np.int64(2), temperature=np.float32(2), scale=np.int32(3))
-    assert options == RoutingOptions(iterations=2, temperature=2.0, scale=3.0)
-    assert type(options.iterations) is int and type(options.scale) is float
+    options = RoutingOptions(
+        routing_iterations=np.int64(3), agreement_scale=np.float32(2), coefficient_sum=np.int32(3)
+    )
+    assert options == RoutingOptions(routing_iterations=3, agreement_scale=2.0, coefficient_sum=3.0)
+    assert type(options.routing_iterations) is int and type(options.coefficient_sum) is float
 
 
 def test_the_same_sums_by_blocks_and_by_einsum():

@@ -306,13 +306,16 @@ def test_what_cannot_be_done_is_said():
     with pytest.raises(ValueError, match=r"`coefficients`.*Received: coefficients=None"):
         contrastive_divergence(EinsumMaps(w[None, None]), x[:, None])
     kernel = w[None, None]
-    other = Router(BlockMaps(kernel), RoutingOptions(iterations=1))
+    other = Router(BlockMaps(kernel), RoutingOptions(routing_iterations=2))
     with pytest.raises(ValueError, match="same kind. Received: a Router over BlockMaps, and Ein"):
         contrastive_divergence(EinsumMaps(kernel), x[:, None], routing=other)
     with pytest.raises(ValueError, match="`coefficients` must be a tensor: give a router as `rout"):
         contrastive_divergence(EinsumMaps(kernel), x[:, None], other)
     with pytest.raises(ValueError, match="`coefficients` must be None if `routing` is given"):
-        ones, same = np.ones((2, 1, 1)), Router(EinsumMaps(kernel), RoutingOptions(iterations=1))
+        ones, same = (
+            np.ones((2, 1, 1)),
+            Router(EinsumMaps(kernel), RoutingOptions(routing_iterations=2)),
+        )
         contrastive_divergence(EinsumMaps(kernel), x[:, None], ones, same)
     with pytest.raises(ValueError, match="`chains` must be as many.*Received: 3 chains, 2 images"):
         contrastive_divergence(

@@ -104,15 +104,15 @@ def options_for(name, **options):
 
 
 MATRIX = [
-    {"normalize": n, "agreement": k, "iterations": r, **more}
+    {"softmax_over": n, "agreement": k, "routing_iterations": r, **more}
     for n, k, (r, more) in itertools.product(
         ("inputs", "outputs"),
         ("cosine", "dot"),
         (
-            (0, {}),
-            (0, {"biased": True, "scale": 3.0}),
-            (1, {"scale": 5.0}),
-            (3, {"temperature": 4.0, "activation_prior": 0.5, "biased": True}),
+            (1, {}),
+            (1, {"biased": True, "coefficient_sum": 3.0}),
+            (2, {"coefficient_sum": 5.0}),
+            (4, {"agreement_scale": 4.0, "activation_prior_weight": 0.5, "biased": True}),
         ),
     )
 ]
@@ -147,17 +147,33 @@ def test_every_option_gives_the_plain_numbers(name, options):
 # Gradients
 
 GRADIENTS = [
-    {"iterations": 0, "normalize": "outputs", "biased": True},
-    {"iterations": 2, "normalize": "inputs", "temperature": 3.0},
-    {"iterations": 2, "normalize": "inputs", "agreement": "dot", "scale": 7.0},
-    {"iterations": 3, "normalize": "outputs", "activation_prior": 0.4, "biased": True},
-    {"iterations": 2, "normalize": "outputs", "agreement": "dot", "scale": 2.0, "biased": True},
+    {"routing_iterations": 1, "softmax_over": "outputs", "biased": True},
+    {"routing_iterations": 3, "softmax_over": "inputs", "agreement_scale": 3.0},
+    {"routing_iterations": 3, "softmax_over": "inputs", "agreement": "dot", "coefficient_sum": 7.0},
+    {
+        "routing_iterations": 4,
+        "softmax_over": "outputs",
+        "activation_prior_weight": 0.4,
+        "biased": True,
+    },
+    {
+        "routing_iterations": 3,
+        "softmax_over": "outputs",
+        "agreement": "dot",
+        "coefficient_sum": 2.0,
+        "biased": True,
+    },
 ]
 
 
 def gradients(implementation, x, kernel, options, of_c=True):
-    options = {"temperature": 1.0, "activation_prior": 0.0, "scale": 1.0, **options}
-    numbers = ("temperature", "activation_prior", "scale", "bias")
+    options = {
+        "agreement_scale": 1.0,
+        "activation_prior_weight": 0.0,
+        "coefficient_sum": 1.0,
+        **options,
+    }
+    numbers = ("temperature", "activation_prior_weight", "coefficient_sum", "bias")
     names = [name for name in numbers if name in options]
     sources = [x, kernel] + [tf.cast(options[name], x.dtype) for name in names]
     with tf.GradientTape() as tape:
@@ -192,27 +208,32 @@ def test_the_gradient_is_that_of_autodiff_through_the_plain_form(name, options):
 def test_the_gradient_for_other_units(units):
     """Rejects a router that takes squash, or its log-odds, for those of all units."""
     x, _, kernel = data("encoder", "float64", gain=0.3)
-    options = {"iterations": 2, "agreement": "dot", "activation_prior": 0.4, "units": units}
-    assert_same_gradients(x, kernel, {"normalize": "outputs", **options}, 1e-9)
+    options = {
+        "routing_iterations": 3,
+        "agreement": "dot",
+        "activation_prior_weight": 0.4,
+        "units": units,
+    }
+    assert_same_gradients(x, kernel, {"softmax_over": "outputs", **options}, 1e-9)
 
 
 @pytest.mark.parametrize("name", ["one output", "one input", "one dimension", "groups of inputs"])
 def test_gradients_of_odd_sizes(name):
     x, _, kernel = data(name, "float64", gain=0.3)
-    assert_same_gradients(x, kernel, {"iterations": 2, "normalize": "outputs"}, 1e-9)
+    assert_same_gradients(x, kernel, {"routing_iterations": 3, "softmax_over": "outputs"}, 1e-9)
 
 
 def test_gradients_in_float32():
     x, _, kernel = data("encoder", gain=0.3)
-    assert_same_gradients(x, kernel, {"iterations": 3, "normalize": "outputs"}, 1e-4)
+    assert_same_gradients(x, kernel, {"routing_iterations": 4, "softmax_over": "outputs"}, 1e-4)
 
 
 def test_gradients_are_finite_and_zero_for_zero_vectors():
     x, _, kernel = data("encoder", gain=0.3)
     x = ops.concatenate([ops.zeros_like(x[:, :5]), x[:, 5:]], axis=1)
     kernel = ops.concatenate([kernel[:10], ops.zeros_like(kernel[10:20]), kernel[20:]], axis=0)
-    for options in ({"normalize": "outputs"}, {"normalize": "inputs", "agreement": "dot"}):
-        assert_same_gradients(x, kernel, {"iterations": 2, **options}, 1e-4)
+    for options in ({"softmax_over": "outputs"}, {"softmax_over": "inputs", "agreement": "dot"}):
+        assert_same_gradients(x, kernel, {"routing_iterations": 3, **options}, 1e-4)
 
 
 # Slices of the batch, graphs
@@ -224,12 +245,12 @@ def few_images_at_once(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name, normalize",
+    "name, softmax_over",
     [("encoder", "inputs"), pytest.param("decoder", "outputs", marks=pytest.mark.long)],
 )
-def test_slices_and_graphs_of_any_batch(name, normalize, few_images_at_once):
+def test_slices_and_graphs_of_any_batch(name, softmax_over, few_images_at_once):
     _, i, j, d, e = SIZES[name]
-    options = {"iterations": 1, "normalize": normalize}
+    options = {"routing_iterations": 2, "softmax_over": softmax_over}
 
     def everything(implementation, x, z, kernel):
         with tf.GradientTape() as tape:
@@ -268,7 +289,7 @@ def test_slices_and_graphs_of_any_batch(name, normalize, few_images_at_once):
 def test_an_empty_batch_has_empty_results():
     _, _, kernel = data("encoder")
     route = tf.function(
-        lambda x: streamed.route(x, kernel, iterations=1),
+        lambda x: streamed.route(x, kernel, routing_iterations=2),
         input_signature=[tf.TensorSpec((None, 40, 8))],
         autograph=False,
     )
@@ -281,8 +302,8 @@ def test_an_empty_batch_has_empty_results():
 def test_sizes(name, least, monkeypatch):
     monkeypatch.setattr(blocks, "_LEAST_NUMBERS", least)
     x, z, kernel = data(name, gain=0.3)
-    for normalize in ("inputs", "outputs"):
-        options = {"iterations": 2, "normalize": normalize}
+    for softmax_over in ("inputs", "outputs"):
+        options = {"routing_iterations": 3, "softmax_over": softmax_over}
         assert_same(streamed.route(x, kernel, **options), plain.route(x, kernel, **options))
         assert_same(
             streamed.routed_decoder(x, z, kernel, **options),
@@ -296,7 +317,7 @@ def test_sizes(name, least, monkeypatch):
 @pytest.mark.parametrize("name", ["encoder", "decoder"])
 def test_float64(name):
     x, _, kernel = data(name, "float64", gain=0.3)
-    options = {"iterations": 3, "normalize": "outputs"}
+    options = {"routing_iterations": 4, "softmax_over": "outputs"}
     ours = streamed.routed_divergence(x, kernel, **options)
     assert ours[0].dtype == "float64"
     assert_same(ours, plain.routed_divergence(x, kernel, **options), 1e-12)
@@ -305,7 +326,7 @@ def test_float64(name):
 @pytest.mark.parametrize("name", ["encoder", "decoder"])
 def test_bfloat16(name):
     x, _, kernel = data(name, gain=0.3)
-    options = {"iterations": 3, "normalize": "outputs"}
+    options = {"routing_iterations": 4, "softmax_over": "outputs"}
     expected = plain.route(x, kernel, **options)
     ours = streamed.route(ops.cast(x, "bfloat16"), ops.cast(kernel, "bfloat16"), **options)
     assert ours.z.dtype == expected.z.dtype
@@ -314,9 +335,9 @@ def test_bfloat16(name):
 
 def test_temperature_and_prior_may_be_tensors():
     x, _, kernel = data("encoder", gain=0.3)
-    numbers = {"temperature": 2.0, "activation_prior": 0.7}
+    numbers = {"agreement_scale": 2.0, "activation_prior_weight": 0.7}
     tensors = {name: tf.constant(value) for name, value in numbers.items()}
-    options = {"normalize": "outputs", "iterations": 2}
+    options = {"softmax_over": "outputs", "routing_iterations": 3}
     assert_same(
         streamed.route(x, kernel, **tensors, **options),
         plain.route(x, kernel, **numbers, **options),
@@ -327,7 +348,7 @@ def test_temperature_and_prior_may_be_tensors():
 @pytest.mark.parametrize("size", [0.0, 1e-20, 1e20])
 def test_inputs_and_maps_of_any_size(name, size):
     x, _, kernel = data(name)
-    options = {"iterations": 2, "normalize": "outputs"}
+    options = {"routing_iterations": 3, "softmax_over": "outputs"}
     for x_size, kernel_size in ((size, 1.0), (1.0, size)):
         given = x_size * x, kernel_size * kernel
         assert_same(streamed.route(*given, **options), plain.route(*given, **options))
@@ -347,7 +368,9 @@ def test_nan_is_not_hidden():
 
 
 @pytest.mark.parametrize(
-    "options", [{"iterations": -1}, {"normalize": "both"}, {"agreement": "angle"}], ids=str
+    "options",
+    [{"routing_iterations": 0}, {"softmax_over": "both"}, {"agreement": "angle"}],
+    ids=str,
 )
 def test_options_without_meaning_are_refused(options):
     x, _, kernel = data("encoder")
@@ -361,6 +384,6 @@ def test_options_without_meaning_are_refused(options):
 def test_gradients_for_inputs_and_maps_of_any_size(name, x_size, kernel_size):
     x, _, kernel = data(name)
     for kind in ("cosine", "dot"):
-        options = {"iterations": 2, "normalize": "outputs", "agreement": kind}
+        options = {"routing_iterations": 3, "softmax_over": "outputs", "agreement": kind}
         found = gradients(streamed, x_size * x, kernel_size * kernel, options)
         assert all(np.isfinite(gradient).all() for gradient in found.values())

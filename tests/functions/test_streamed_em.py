@@ -16,9 +16,9 @@ from keras_capsule_poe.models.matrix_capsules import fused_em as em
 INPUTS, OUTPUTS, SIZE = 2, 3, 2
 OPTIONS = [
     EMOptions(inverse_temperature=0.5, schedule="linear"),
-    EMOptions(inverse_temperature=2.0, compete="places", damping=0.3, iterations=4),
+    EMOptions(inverse_temperature=2.0, compete="places", damping=0.3, routing_iterations=4),
     EMOptions(inverse_temperature=0.5, assignment_temperature=3.0),
-    EMOptions(iterations=1, schedule="constant", damping=0.1),
+    EMOptions(routing_iterations=1, schedule="constant", damping=0.1),
 ]
 
 

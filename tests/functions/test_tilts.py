@@ -31,7 +31,7 @@ def test_log_weights_are_free_energies():
     rows = np.repeat(c[None], len(STATES), axis=0)
     found = expert_log_weight(kernel, c)(STATES)
     np.testing.assert_allclose(found, -free_energy(maps.up(rows, STATES)), rtol=1e-12)
-    router = Router(maps, RoutingOptions(iterations=1))
+    router = Router(maps, RoutingOptions(routing_iterations=2))
     found = expert_log_weight(kernel, router)(STATES)
     np.testing.assert_allclose(found, -free_energy(router.route(STATES).z), rtol=1e-12)
     with pytest.raises(ValueError, match=r"`coefficients` must be a Router or of shape \(3, 2\)"):
@@ -106,7 +106,7 @@ def test_wrong_weights_are_seen(factor, monkeypatch):
 
 def test_blocks_give_the_same_gradient():
     kernel, c = model()
-    router = RoutingOptions(iterations=2)
+    router = RoutingOptions(routing_iterations=3)
     for coefficients in (lambda maps: c, lambda maps: Router(maps, router)):
         one, other = (
             importance_gradient(maps, STATES[:5], STATES, coefficients(maps))

@@ -30,7 +30,7 @@ from keras_capsule_poe.models.matrix_capsules.variational_routing import (
 CLOSE = {"rtol": 1e-9, "atol": 1e-11}
 TYPES, PARENTS, SIZE = 2, 3, 4
 PRIORS = VariationalOptions(
-    iterations=6, concentration=0.7, mean_precision=0.3, degrees_of_freedom=4.5, scale=0.2
+    routing_iterations=6, concentration=0.7, mean_precision=0.3, degrees_of_freedom=4.5, scale=0.2
 )
 
 
@@ -145,7 +145,7 @@ def test_step_by_step_it_is_the_mixture_of_scikit_learn(mixture):
 
 @pytest.mark.some(5)
 @pytest.mark.parametrize("grid", [(4, 5, 3, 1), (5, 4, 2, 2), (3, 2, None, 1)])
-@pytest.mark.parametrize("options", [PRIORS, VariationalOptions(iterations=6)])
+@pytest.mark.parametrize("options", [PRIORS, VariationalOptions(routing_iterations=6)])
 def test_each_update_is_the_maximum_of_the_bound(grid, options):
     fields = ReceptiveFields(*grid)
     votes, a, betas = problem(fields)
@@ -215,7 +215,7 @@ def test_its_steps_are_what_fewer_iterations_give():
     fields = ReceptiveFields(4, 4, 3)
     votes, a, betas = problem(fields)
     steps = variational_steps(votes, a, *betas, fields, PRIORS)
-    assert len(steps) == PRIORS.iterations
+    assert len(steps) == PRIORS.routing_iterations
     for iterations in (1, 3):
         fewer = VariationalOptions(iterations, *list(vars(PRIORS).values())[1:])
         found = variational_routing(votes, a, *betas, fields, fewer)
@@ -264,7 +264,10 @@ def test_what_lies_far_away_and_what_is_off_stays_finite():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"iterations": 0}, "`iterations` must be a positive integer. Received: iterations=0"),
+        (
+            {"routing_iterations": 0},
+            "`routing_iterations` must be a positive integer. Received: routing_iterations=0",
+        ),
         ({"concentration": 0}, "`concentration` must be a number above 0"),
         ({"mean_precision": -1}, "`mean_precision` must be a number above 0"),
         ({"scale": 0}, "`scale` must be a number above 0. Received: scale=0"),

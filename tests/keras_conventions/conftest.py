@@ -22,12 +22,12 @@ SHAPE, CLASSES = (12, 12, 1), 4
 def small_capsnet(classes=CLASSES, decoder=True):
     primary = keras.Sequential([keras.layers.Conv2D(4, 3), ConvCapsules(2, 3, kernel_size=5)])
     # The plain form has the smaller graph.
-    routing = RoutingLayer(classes, 4, implementation="plain")
+    routing = RoutingLayer(classes, 4, implementation="reference")
     return CapsNet(primary, routing, SHAPE, DenseDecoder(SHAPE, (6,)) if decoder else None)
 
 
 def small_matrix_capsnet(classes=CLASSES):
-    plain = {"implementation": "plain"}
+    plain = {"implementation": "reference"}
     layers = [PrimaryMatrixCapsules(2, 2), ConvEMCapsules(2, strides=2, **plain)]
     features = keras.layers.Conv2D(4, 3, 2, activation="relu")
     return MatrixCapsNet(features, [*layers, EMCapsules(classes, **plain)], SHAPE)

@@ -311,7 +311,7 @@ import numpy as np
 from keras_capsule_poe import *
 x, y = np.random.default_rng(0).uniform(size=(16, 12, 12, 1)).astype("float32"), np.arange(16) % 4
 primary = keras.Sequential([keras.layers.Conv2D(4, 3), ConvCapsules(2, 3, kernel_size=5)])
-routing = RoutingLayer(4, 4, implementation="plain")
+routing = RoutingLayer(4, 4, implementation="reference")
 model = CapsNet(primary, routing, (12, 12, 1), DenseDecoder((12, 12, 1), (6,)))
 model.compile("adam", metrics=["accuracy", keras.metrics.AUC(name="auc")])
 stop = keras.callbacks.EarlyStopping("val_accuracy")

@@ -179,8 +179,8 @@ CAPSULES = np.random.default_rng(0).uniform(0, 0.3, size=(16, 6, 4)).astype("flo
 PIXELS = np.random.default_rng(0).uniform(size=(16, 20, 20, 1)).astype("float32")
 UNSUPERVISED = {
     "rbm": (lambda: HarmoniumModel(RestrictedBoltzmannMachine(3)), VISIBLE),
-    "encoder": (lambda: CapsuleEncoder(CapsulePoE(3, 2, implementation="plain")), CAPSULES),
-    "neurons": (lambda: NeuronExperts(NeuronPoE(3, 2, implementation="plain")), CAPSULES),
+    "encoder": (lambda: CapsuleEncoder(CapsulePoE(3, 2, implementation="reference")), CAPSULES),
+    "neurons": (lambda: NeuronExperts(NeuronPoE(3, 2, implementation="reference")), CAPSULES),
     "autoencoder": (lambda: ConvAutoencoder(filters=2), PIXELS),
 }
 
@@ -276,7 +276,7 @@ def test_expert_neurons_in_half_precision():
         autoencoder, primary = ConvAutoencoder(filters=4), PrimaryCapsules(4)
         autoencoder.build((None, 20, 20, 1))
         primary.adapt([np.asarray(autoencoder.encode(PIXELS)).astype("float32")])
-        experts = NeuronExperts(NeuronPoE(3, 2, implementation="plain"))
+        experts = NeuronExperts(NeuronPoE(3, 2, implementation="reference"))
         model = ProductOfExpertNeurons(autoencoder, primary, experts)
         model.build((None, 20, 20, 1))
         assert model.code(PIXELS)["probabilities"].shape == (16, 3)

@@ -62,7 +62,8 @@ CASES = {
     "primary capsules": (PrimaryCapsules, {"dim": 5}, IMAGES, (2, 18, 5), 0, False),
     "routing": (RoutingLayer, {"capsules": 3, "dim": 5}, CAPSULES, OUT, 1, True),
     "plain routing": (
-        RoutingLayer, {"capsules": 3, "dim": 5, "implementation": "plain"}, CAPSULES, OUT, 1, True,
+        RoutingLayer, {"capsules": 3, "dim": 5, "implementation": "reference"}, CAPSULES, OUT, 1,
+        True,
     ),
     "dot routing": (
         RoutingLayer,
@@ -71,7 +72,7 @@ CASES = {
     ),
     "shared routing": (
         RoutingLayer,
-        {"capsules": 3, "dim": 5, "shared_weights": True, "normalize": "inputs"},
+        {"capsules": 3, "dim": 5, "shared_weights": True, "softmax_over": "inputs"},
         CAPSULES, OUT, 1, True,
     ),
     "attention": (SelfAttentionRouting, {"capsules": 3, "dim": 5}, CAPSULES, OUT, 2, True),
@@ -88,7 +89,7 @@ CASES = {
         ConvEMCapsules, {"types": 4}, MATRICES, ((2, 3, 3, 4, 2, 2), (2, 3, 3, 4)), 3, False,
     ),
     "plain EM": (
-        ConvEMCapsules, {"types": 4, "implementation": "plain"}, MATRICES,
+        ConvEMCapsules, {"types": 4, "implementation": "reference"}, MATRICES,
         ((2, 3, 3, 4, 2, 2), (2, 3, 3, 4)), 3, False,
     ),
     "EM": (EMCapsules, {"types": 4}, MATRICES, ((2, 1, 1, 4, 2, 2), (2, 1, 1, 4)), 3, False),

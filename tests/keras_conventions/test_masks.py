@@ -19,13 +19,13 @@ from keras_capsule_poe import (
 
 FORMS = {
     "default": {},
-    "plain": {"implementation": "plain"},
+    "plain": {"implementation": "reference"},
     "dot": {"agreement": "dot", "leaky": True, "use_bias": True},
-    "biased": {"use_routing_bias": True, "activation_prior": 0.5},
-    "inputs": {"normalize": "inputs"},
-    "inputs, plain": {"normalize": "inputs", "implementation": "plain", "use_bias": True},
-    "mean": {"normalize": "inputs", "scale": "mean", "agreement": "dot"},
-    "no iterations": {"normalize": "inputs", "iterations": 0},
+    "biased": {"use_routing_bias": True, "activation_prior_weight": 0.5},
+    "inputs": {"softmax_over": "inputs"},
+    "inputs, plain": {"softmax_over": "inputs", "implementation": "reference", "use_bias": True},
+    "mean": {"softmax_over": "inputs", "coefficient_sum": "mean", "agreement": "dot"},
+    "no iterations": {"softmax_over": "inputs", "routing_iterations": 1},
 }
 
 
@@ -61,7 +61,7 @@ def test_routing_ignores_what_is_masked(form, shared):
 
 
 def test_uniform_coefficients_are_masked():
-    layer = RoutingLayer(3, 4, shared_weights=True, normalize="inputs")
+    layer = RoutingLayer(3, 4, shared_weights=True, softmax_over="inputs")
     x, kept = capsules(1, 6, 5), np.array([[1, 1, 1, 1, 0, 0]], bool)
     layer.build((None, 6, 5))
     found = layer.route(x, "uniform", kept)
@@ -69,7 +69,7 @@ def test_uniform_coefficients_are_masked():
 
 
 @pytest.mark.parametrize("routing", ["attention", "uniform"])
-@pytest.mark.parametrize("implementation", ["streamed", "plain"])
+@pytest.mark.parametrize("implementation", ["fused", "reference"])
 def test_self_attention_ignores_what_is_masked(routing, implementation):
     layer = SelfAttentionRouting(3, 4, routing=routing, implementation=implementation)
     x, kept = capsules(2, 7, 5), np.array([[1, 1, 1, 0, 1, 0, 0], [1] * 7], bool)

@@ -41,7 +41,7 @@ def test_a_star_import_leaves_modules_of_keras():
 @pytest.mark.parametrize("build_with", [6, None])
 def test_the_mean_coefficient_of_shared_weights(build_with):
     """Rejects a sum of coefficients that counts one input."""
-    layer = RoutingLayer(3, 4, shared_weights=True, normalize="inputs", scale="mean")
+    layer = RoutingLayer(3, 4, shared_weights=True, softmax_over="inputs", coefficient_sum="mean")
     layer.build((None, build_with, 5))
     x = np.random.default_rng(0).normal(size=(2, 6, 5)).astype("float32")
     c = np.asarray(layer.route(x).coefficients)
@@ -71,13 +71,19 @@ def test_the_energy_of_a_mixture_given_coefficients():
 @pytest.mark.parametrize(
     "make",
     [
-        lambda balance: CapsuleEncoder(CapsulePoE(2, 3, use_routing_bias=True), balance=balance),
-        lambda balance: NeuronExperts(NeuronPoE(2, 3, use_routing_bias=True), balance=balance),
+        lambda balance: CapsuleEncoder(
+            CapsulePoE(2, 3, use_routing_bias=True), load_balancing=balance
+        ),
+        lambda balance: NeuronExperts(
+            NeuronPoE(2, 3, use_routing_bias=True), load_balancing=balance
+        ),
     ],
 )
 def test_the_rate_of_load_balancing(make):
     assert make(0).balance == 0 and make(1).balance == 1
-    with pytest.raises(ValueError, match=r"`balance` must lie in \[0, 1\]. Received: balance=1.5"):
+    with pytest.raises(
+        ValueError, match=r"`load_balancing` must lie in \[0, 1\]. Received: load_balancing=1.5"
+    ):
         make(1.5)
 
 

@@ -10,8 +10,8 @@ I, D, J, E = 3, 2, 2, 2
 
 def layer(routing="fixed", visible="bernoulli", centering=False, seed=0, **kwargs):
     """A small layer in float64, all of whose weights are random and strong."""
-    options = {"implementation": "plain", "dtype": "float64", "scale": 2.0, **kwargs}
-    options["normalize"] = options.get("normalize", "outputs")
+    options = {"implementation": "reference", "dtype": "float64", "coefficient_sum": 2.0, **kwargs}
+    options["softmax_over"] = options.get("softmax_over", "outputs")
     experts = NeuronPoE(J, E, visible=visible, routing=routing, centering=centering, **options)
     experts.build((None, I, D))
     random = np.random.default_rng(seed)

@@ -18,11 +18,15 @@ def toy(n, seed):
     return features.astype("float32"), labels
 
 
-def classifier(normalize="outputs", implementation="streamed"):
+def classifier(softmax_over="outputs", implementation="fused"):
     """Two stacked routing layers; the length of a class capsule is its score."""
     primary = PrimaryCapsules(4, name="primary")
     primary.adapt([toy(200, 0)[0]])
-    options = {"normalize": normalize, "implementation": implementation, "iterations": 1}
+    options = {
+        "softmax_over": softmax_over,
+        "implementation": implementation,
+        "routing_iterations": 2,
+    }
     inputs = keras.Input((2, 3, 8))
     x = primary(inputs)
     for index, (capsules, dim) in enumerate(((5, 6), (CLASSES, 8))):
@@ -31,19 +35,19 @@ def classifier(normalize="outputs", implementation="streamed"):
             dim,
             kernel_initializer=keras.initializers.RandomNormal(stddev=0.3, seed=index),
             kernel_regularizer=keras.regularizers.L2(1e-5),
-            scale="mean" if normalize == "inputs" else 1.0,
+            coefficient_sum="mean" if softmax_over == "inputs" else 1.0,
             **options,
         )(x)
     return keras.Model(inputs, CapsuleLength()(x))
 
 
 @pytest.mark.parametrize(
-    "normalize, implementation",
-    [pytest.param("outputs", "streamed", marks=pytest.mark.long), ("inputs", "plain")],
+    "softmax_over, implementation",
+    [pytest.param("outputs", "fused", marks=pytest.mark.long), ("inputs", "reference")],
 )
-def test_stacked_layers_learn_and_are_saved(normalize, implementation, tmp_path):
+def test_stacked_layers_learn_and_are_saved(softmax_over, implementation, tmp_path):
     keras.utils.set_random_seed(0)
-    model = classifier(normalize, implementation)
+    model = classifier(softmax_over, implementation)
     model.compile(
         optimizer=keras.optimizers.Adam(0.02),
         loss=MarginLoss(),

@@ -47,10 +47,12 @@ def test_energy_probability_and_output_belong_together(x):
     np.testing.assert_allclose(np.linalg.norm(layer(x), axis=-1), layer.probability(x), rtol=1e-5)
 
 
-@pytest.mark.parametrize("implementation", ["plain", "streamed"])
-@pytest.mark.parametrize("normalize", ["inputs", "outputs"])
-def test_contrastive_divergence_at_the_layers_own_routing(x, implementation, normalize):
-    layer = built(implementation=implementation, normalize=normalize, activation_prior=0.5)
+@pytest.mark.parametrize("implementation", ["reference", "fused"])
+@pytest.mark.parametrize("softmax_over", ["inputs", "outputs"])
+def test_contrastive_divergence_at_the_layers_own_routing(x, implementation, softmax_over):
+    layer = built(
+        implementation=implementation, softmax_over=softmax_over, activation_prior_weight=0.5
+    )
     c = layer.route(x).coefficients
     expected = contrastive_divergence(EinsumMaps(np.asarray(layer.kernel)), x, c)
     got = layer.contrastive_divergence(x)
@@ -64,7 +66,7 @@ def test_another_energy_needs_only_other_units(x):
     class BinaryPoE(CapsulePoE):
         units = visible_units = BinaryUnits()
 
-    layer = BinaryPoE(5, 3, implementation="plain")
+    layer = BinaryPoE(5, 3, implementation="reference")
     layer.build((None, 6, 4))
     z = np.asarray(layer.route(x).z)
     np.testing.assert_allclose(layer(x), 1 / (1 + np.exp(-z)), rtol=1e-5)
@@ -73,7 +75,7 @@ def test_another_energy_needs_only_other_units(x):
     assert set(np.unique(drawn)) == {0.0, 1.0}
 
 
-@pytest.mark.parametrize("implementation", ["plain", "streamed"])
+@pytest.mark.parametrize("implementation", ["reference", "fused"])
 def test_decoder_divergence_at_the_layers_own_routing(x, implementation):
     layer = built(implementation=implementation)
     z = np.random.default_rng(1).normal(size=(8, 5, 3)).astype("float32")
@@ -138,7 +140,7 @@ def test_climbing_the_update_makes_the_chain_reproduce_the_data(x):
 
 
 def test_mixed_bfloat16_update_is_close_to_float32(x):
-    for implementation in ("plain", "streamed"):
+    for implementation in ("reference", "fused"):
         half = built(dtype="mixed_bfloat16", implementation=implementation)
         full = built(implementation=implementation)
         got = half.contrastive_divergence(tf.cast(x, "bfloat16")).gradient

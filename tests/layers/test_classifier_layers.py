@@ -67,7 +67,7 @@ def test_self_attention_and_its_control():
     options = {"kernel_initializer": RANDOM, "bias_initializer": RANDOM}
     layers = [
         SelfAttentionRouting(5, 8, **options),
-        SelfAttentionRouting(5, 8, implementation="plain", **options),
+        SelfAttentionRouting(5, 8, implementation="reference", **options),
     ]
     streamed, plain = (np.asarray(layer(x)) for layer in layers)
     np.testing.assert_allclose(streamed, plain, rtol=1e-4, atol=1e-6)
@@ -95,7 +95,7 @@ def test_shared_weights_take_any_number_of_inputs():
     options = {"agreement": "projection", "logits": "replaced", "shared_weights": True}
     layer, plain = (
         RoutingLayer(5, 3, kernel_initializer=RANDOM, implementation=form, **options)
-        for form in ("streamed", "plain")
+        for form in ("fused", "reference")
     )
     for inputs in (2, 9):
         x = values((3, inputs, 4), seed=inputs)

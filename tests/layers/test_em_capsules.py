@@ -86,9 +86,14 @@ def test_votes_are_the_poses_times_the_maps_of_the_window(strides):
     assert shapes == ((None, rows, columns, 3, 4, 4), (None, rows, columns, 3))
 
 
-@pytest.mark.parametrize("implementation", ["streamed", "plain"])
+@pytest.mark.parametrize("implementation", ["fused", "reference"])
 def test_the_layer_routes_its_votes_with_its_own_betas(implementation):
-    how = {"iterations": 2, "schedule": "linear", "inverse_temperature": 0.5, "damping": 0.1}
+    how = {
+        "routing_iterations": 2,
+        "schedule": "linear",
+        "inverse_temperature": 0.5,
+        "damping": 0.1,
+    }
     layer = ConvEMCapsules(
         3, kernel_size=2, activation_scale=-2.0, implementation=implementation, **how, **options()
     )
@@ -106,7 +111,9 @@ def test_the_layer_routes_its_votes_with_its_own_betas(implementation):
 
 
 def test_only_training_is_compiled():
-    layer = ConvEMCapsules(3, kernel_size=2, iterations=1, implementation="compiled", **options())
+    layer = ConvEMCapsules(
+        3, kernel_size=2, routing_iterations=1, implementation="xla", **options()
+    )
     inputs = tuple(map(tf.constant, capsules()))
     layer(inputs)
     step = tf.function(layer, autograph=False)
@@ -117,7 +124,7 @@ def test_only_training_is_compiled():
 
 
 def test_variational_routing_is_of_the_layers_votes():
-    how = {"iterations": 2, "routing": "variational", "damping": 0.5}
+    how = {"routing_iterations": 2, "routing": "variational", "damping": 0.5}
     layer = ConvEMCapsules(3, kernel_size=2, activation_scale=-2.0, **how, **options())
     pose, activation = capsules()
     layer.build((pose.shape, activation.shape))
@@ -135,7 +142,7 @@ def test_variational_routing_is_of_the_layers_votes():
     normal = (pose - mean[:, None, None]) / deviation[:, None, None]
     expected = variational_routing(
         layer.votes(normal), seen, layer.beta_u, -2 * np.asarray(layer.beta_a), fields,
-        VariationalOptions(iterations=2),
+        VariationalOptions(routing_iterations=2),
     )  # fmt: skip
     activations = expit((logit(expected.activation) - log_odds_mean) / log_odds_deviation)
     # Float64 sums in another order.
@@ -169,7 +176,7 @@ def test_votes_for_classes_say_where_they_come_from(shared, coordinates):
             votes[:, 0, k], expected.reshape(2, TYPES, 3, 16), rtol=1e-12, atol=1e-14
         )
     assert [x.shape for x in found] == [(2, 1, 1, 3, 4, 4), (2, 1, 1, 3)]
-    plain = EMCapsules.from_config({**layer.get_config(), "implementation": "plain"})
+    plain = EMCapsules.from_config({**layer.get_config(), "implementation": "reference"})
     plain.build([x.shape for x in (pose, activation)])
     plain.set_weights(layer.get_weights())
     for a, b in zip(found, plain((pose, activation)), strict=True):
@@ -192,7 +199,7 @@ def test_a_network_is_saved_and_loaded(tmp_path):
     for a, b in zip(model(x), again(x), strict=True):
         np.testing.assert_array_equal(a, b)
     config = again.get_layer(index=-1).get_config()
-    assert config["iterations"] == 3 and config["coordinates"] is True
+    assert config["routing_iterations"] == 3 and config["coordinates"] is True
 
 
 def test_routing_is_in_float32_in_half_precision():
@@ -217,15 +224,16 @@ import numpy as np
 from keras_capsule_poe import *
 inputs = keras.Input((9, 8, 1))
 x = PrimaryMatrixCapsules(2, size=2)(keras.layers.Conv2D(4, 3, activation="relu")(inputs))
-x = ConvEMCapsules(2, kernel_size=3, strides=2, iterations=2)(x)
-_, activation = EMCapsules(3, iterations=2, inverse_temperature=1.0)(x)
+x = ConvEMCapsules(2, kernel_size=3, strides=2, routing_iterations=2)(x)
+_, activation = EMCapsules(3, routing_iterations=2, inverse_temperature=1.0)(x)
 model = keras.Model(inputs, keras.layers.Flatten()(activation))
 model.compile(keras.optimizers.Adam(0.02), SpreadLoss())
 x = np.random.default_rng(0).uniform(size=(6, 9, 8, 1)).astype("float32")
 losses = model.fit(x, np.eye(3)[[0, 1, 2, 0, 1, 2]], epochs=5, verbose=0,
                    callbacks=[SpreadMargin(steps=1, first=0.9)]).history["loss"]
 assert losses[-1] < losses[0], losses
-_, activation = EMCapsules(3, iterations=2, routing="variational")(PrimaryMatrixCapsules(2)(x))
+how = {"routing_iterations": 2, "routing": "variational"}
+_, activation = EMCapsules(3, **how)(PrimaryMatrixCapsules(2)(x))
 assert np.isfinite(keras.ops.convert_to_numpy(activation)).all()
 
 # A step that was compiled sees the margin of each step: nothing is learnt, so losses are known.
@@ -258,7 +266,7 @@ np.testing.assert_allclose(seen[-1]["loss"], 0.2**2 + 0.55**2, rtol=1e-5)
 # The whole model, whose capsules are routed an image at a time, and whose loss is its own.
 from keras_capsule_poe.models.matrix_capsules import fused_em as em
 em.AT_ONCE = 1
-how = {"iterations": 2, "inverse_temperature": 1.0}
+how = {"routing_iterations": 2, "inverse_temperature": 1.0}
 layers = [PrimaryMatrixCapsules(2, 2), ConvEMCapsules(2, strides=2, **how), EMCapsules(3, **how)]
 model = MatrixCapsNet(keras.layers.Conv2D(4, 3, activation="relu"), layers, (9, 8, 1))
 model.build()
@@ -294,8 +302,8 @@ def test_bad_arguments_are_refused():
         ConvEMCapsules(3, kernel_size=0)
     with pytest.raises(ValueError, match="`compete` must be 'all'. Received: compete='places'"):
         EMCapsules(3, compete="places")
-    with pytest.raises(ValueError, match="`iterations` must be a positive integer"):
-        EMCapsules(3, iterations=0)
+    with pytest.raises(ValueError, match="`routing_iterations` must be a positive integer"):
+        EMCapsules(3, routing_iterations=0)
     with pytest.raises(ValueError, match="`coordinates` need poses of at least 2x2"):
         EMCapsules(3).build(((None, 2, 2, 1, 1, 1), (None, 2, 2, 1)))
     with pytest.raises(ValueError, match="`kernel_size` must fit"):

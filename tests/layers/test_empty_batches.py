@@ -24,8 +24,8 @@ LAYERS = {
         3, 4, agreement="dot", leaky=True, use_bias=True
     )(none_of(5, 8)),
     "shared": lambda: kcp.RoutingLayer(3, 4, shared_weights=True, logits="replaced")(none_of(5, 8)),
-    "plain": lambda: kcp.RoutingLayer(3, 4, implementation="plain")(none_of(5, 8)),
-    "uniform": lambda: kcp.RoutingLayer(3, 4, iterations=0)(none_of(5, 8)),
+    "plain": lambda: kcp.RoutingLayer(3, 4, implementation="reference")(none_of(5, 8)),
+    "uniform": lambda: kcp.RoutingLayer(3, 4, routing_iterations=1)(none_of(5, 8)),
     "self-attention": lambda: kcp.SelfAttentionRouting(3, 4)(none_of(5, 8)),
     "mask": lambda: kcp.CapsuleMask()(none_of(3, 4)),
     "expert": lambda: kcp.CapsulePoE(3, 4)(none_of(5, 8)),

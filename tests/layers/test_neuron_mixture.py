@@ -17,7 +17,7 @@ I, D, J, E, S = 3, 2, 4, 3, 2.0
 
 
 def layer(**options):
-    experts = NeuronMixture(J, E, scale=S, dtype="float64", **options)
+    experts = NeuronMixture(J, E, coefficient_sum=S, dtype="float64", **options)
     experts.build((None, I, D))
     random = np.random.default_rng(0)
     for weight in (*experts.trainable_weights, experts.routing_bias):
@@ -110,7 +110,10 @@ def test_the_way_down_is_that_of_the_parent():
 
 def test_it_starts_as_its_groups():
     """Of data with as many axes as neurons but one, v has the group's mean and covariance."""
-    experts, random = NeuronMixture(2, 3, scale=S, dtype="float64"), np.random.default_rng(5)
+    experts, random = (
+        NeuronMixture(2, 3, coefficient_sum=S, dtype="float64"),
+        np.random.default_rng(5),
+    )
     experts.build((None, I, D))
     groups = [
         2 * random.normal(size=I * D)

@@ -120,7 +120,7 @@ def test_the_update_is_these_statistics(neuron_layer, neuron_images):
 @pytest.mark.parametrize("routing", READINGS)
 def test_both_implementations_give_the_same_update(neuron_layer, neuron_images, routing, centering):
     v, found = neuron_images(), []
-    for implementation in ("plain", "streamed"):
+    for implementation in ("reference", "fused"):
         experts = neuron_layer(routing, centering=centering, implementation=implementation)
         found.append(experts.contrastive_divergence(v, cd_steps=2))
         found[-1] += (experts(v), experts.free_energy(v))
@@ -172,7 +172,9 @@ def test_gibbs_sampling_with_held_coefficients_is_in_detailed_balance(
 
 def test_a_chain_that_is_routed_anew_is_no_sampler(neuron_layer):
     """Its law is more than .05 in total variation from that of the energy with routed c."""
-    experts = neuron_layer("held", iterations=3, temperature=3.0, scale=2.0, seed=2)
+    experts = neuron_layer(
+        "held", routing_iterations=4, agreement_scale=3.0, coefficient_sum=2.0, seed=2
+    )
     v = bits(I * D).reshape(-1, I, D)
     routed = np.asarray(experts.route(v).coefficients)
     p = np.exp([conditional_law(experts, c)[n] for n, c in enumerate(routed)])
@@ -182,7 +184,12 @@ def test_a_chain_that_is_routed_anew_is_no_sampler(neuron_layer):
 
 def test_the_corrected_chain_draws_from_the_energy_with_routed_coefficients(neuron_layer):
     """30,000 chains that start at its law, 8 steps: total variation below 4 floors."""
-    experts, number = neuron_layer("held", iterations=3, temperature=3.0, scale=2.0, seed=2), 30_000
+    experts, number = (
+        neuron_layer(
+            "held", routing_iterations=4, agreement_scale=3.0, coefficient_sum=2.0, seed=2
+        ),
+        30_000,
+    )
     v = bits(I * D).reshape(-1, I, D)
     routed = np.asarray(experts.route(v).coefficients)
     p = np.exp([conditional_law(experts, c)[n] for n, c in enumerate(routed)])
@@ -245,10 +252,14 @@ def test_saved_and_loaded_in_safe_mode(neuron_images, routing, tmp_path):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"visible": "ternary"}, {"routing": "routed"}, {"routing": "latent", "normalize": "inputs"}],
+    [
+        {"visible": "ternary"},
+        {"routing": "routed"},
+        {"routing": "latent", "softmax_over": "inputs"},
+    ],
 )
 def test_arguments_that_are_refused(wrong):
-    name = "normalize" if "normalize" in wrong else next(iter(wrong))
+    name = "softmax_over" if "softmax_over" in wrong else next(iter(wrong))
     with pytest.raises(ValueError, match=f"`{name}` must be"):
         NeuronPoE(J, E, **wrong)
 

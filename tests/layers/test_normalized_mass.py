@@ -26,10 +26,10 @@ def options():
     return {"kernel_initializer": RANDOM, "dtype": "float64", **starts}
 
 
-@pytest.mark.parametrize("implementation", ["streamed", "plain"])
+@pytest.mark.parametrize("implementation", ["fused", "reference"])
 @pytest.mark.parametrize("compete", ["all", "places"])
 def test_costs_of_normalized_masses(compete, implementation):
-    how = {"iterations": 2, "inverse_temperature": 0.5, "compete": compete}
+    how = {"routing_iterations": 2, "inverse_temperature": 0.5, "compete": compete}
     more = {"normalize_mass": True, "activation_scale": 3.0, "implementation": implementation}
     layer = ConvEMCapsules(3, kernel_size=2, strides=2, **how, **more, **options())
     # Of five columns the windows see four; the second grid, of the same layer, is seen whole.
@@ -55,13 +55,13 @@ def test_activations_of_many_children_are_those_of_few():
     pose, activation = capsules(1, 1, types=2)
     kernel = np.random.default_rng(0).normal(size=(1, 2, 3, 4, 4))
     found = {}
-    for normalize in (True, False):
+    for softmax_over in (True, False):
         for times in (1, 10):
-            layer = ConvEMCapsules(3, kernel_size=1, normalize_mass=normalize, **options())
+            layer = ConvEMCapsules(3, kernel_size=1, normalize_mass=softmax_over, **options())
             inputs = np.tile(pose, (1, 1, 1, times, 1, 1)), np.tile(activation, (1, 1, 1, times))
             layer.build([x.shape for x in inputs])
             betas = np.array([0.1, 0.2, 0.3]), np.array([-3.0, 1.0, 4.0])
             layer.set_weights([np.tile(kernel, (1, times, 1, 1, 1)), *betas])
-            found[normalize, times] = np.asarray(layer(inputs)[1])
+            found[softmax_over, times] = np.asarray(layer(inputs)[1])
     np.testing.assert_allclose(found[True, 1], found[True, 10], rtol=1e-9)
     assert np.abs(found[False, 1] - found[False, 10]).max() > 1e-3

@@ -26,11 +26,12 @@ def problem(seed=0, shared=True, rotations=False):
     return random.normal(size=(B, I, E)), kernel
 
 
-def routed(x, kernel, iterations=1, **options):
+def routed(x, kernel, updates=1, **options):
     """`Routing` by a layer in float64; replaced logits and projections unless told otherwise."""
-    options = {"agreement": "projection", "logits": "replaced", "temperature": K, **options}
+    options = {"agreement": "projection", "logits": "replaced", "agreement_scale": K, **options}
+    options["routing_iterations"] = updates + 1
     shared = len(kernel) == 1
-    layer = RoutingLayer(J, E, iterations, shared_weights=shared, dtype="float64", **options)
+    layer = RoutingLayer(J, E, shared_weights=shared, dtype="float64", **options)
     layer.build(x.shape)
     layer.set_weights([kernel])
     return [np.asarray(array) for array in layer.route(tf.constant(x))]
@@ -57,7 +58,7 @@ def slope(votes, z, sharpness=K, weights=1.0):
     return np.abs(tape.gradient(loss, z).numpy()).max()
 
 
-@pytest.mark.parametrize("implementation", ["plain", "streamed"])
+@pytest.mark.parametrize("implementation", ["reference", "fused"])
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "own"])
 def test_an_iteration_is_a_step_of_soft_k_means(shared, implementation):
     x, kernel = problem(shared=shared)
@@ -69,7 +70,7 @@ def test_an_iteration_is_a_step_of_soft_k_means(shared, implementation):
         np.testing.assert_allclose(c, right, **CLOSE)
         np.testing.assert_allclose(z, centres, **CLOSE)
     # The scale is a unit of measure: directions, and so shares, are the same.
-    scaled = routed(x, kernel, 4, implementation=implementation, scale=2.5)
+    scaled = routed(x, kernel, 4, implementation=implementation, coefficient_sum=2.5)
     np.testing.assert_allclose(scaled[0], 2.5 * c, **CLOSE)
     np.testing.assert_allclose(scaled[1], 2.5 * z, **CLOSE)
 
@@ -88,7 +89,7 @@ def test_a_leak_is_one_more_cluster_at_distance_zero():
 def test_where_routing_rests_the_loss_is_stationary():
     x, kernel = problem(seed=2)
     votes = votes_of(x, kernel)
-    c, z = routed(x, kernel, 120, implementation="plain")
+    c, z = routed(x, kernel, 120, implementation="reference")
     # Fifty steps reach rounding.
     assert slope(votes, z) < 1e-11
     # A capsule is as long as its cluster is tight: minus the sum of shares times distances.
@@ -104,13 +105,13 @@ def test_where_routing_rests_the_loss_is_stationary():
         {"logits": "accumulated"},
         {"agreement": "dot"},
         {"agreement": "cosine"},
-        {"normalize": "inputs"},
+        {"softmax_over": "inputs"},
     ],
     ids=lambda options: "-".join(options.values()),
 )
 def test_other_forms_rest_elsewhere(options):
     x, kernel = problem(seed=2)
-    _, z = routed(x, kernel, 120, implementation="plain", **options)
+    _, z = routed(x, kernel, 120, implementation="reference", **options)
     assert slope(votes_of(x, kernel), z) > 1e-3
 
 
@@ -120,7 +121,7 @@ def test_by_cosine_it_is_the_step_of_votes_counted_by_their_length():
         x, kernel = problem(seed=3, shared=not rotations, rotations=rotations)
         votes = votes_of(x, kernel)
         lengths = np.linalg.norm(votes, axis=-1, keepdims=True)
-        _, z = routed(x, kernel, 150, agreement="cosine", implementation="plain")
+        _, z = routed(x, kernel, 150, agreement="cosine", implementation="reference")
         counted = slope(votes / lengths, z, weights=lengths[:, :, 0, 0])
         assert counted < 1e-11 if rotations else counted > 1e-3
         # Each vote counted once: not the same.
@@ -134,14 +135,14 @@ def test_by_cosine_it_is_the_step_of_votes_counted_by_their_length():
 def test_agreements_that_add_up_end_as_hard_k_means():
     x, kernel = problem(seed=4)
     votes = votes_of(x, kernel)
-    c, z = routed(x, kernel, 150, logits="accumulated", implementation="plain")
+    c, z = routed(x, kernel, 150, logits="accumulated", implementation="reference")
     # 150 times the gap between a vote's agreements: whole shares.
     np.testing.assert_allclose(c.max(axis=-1), 1, atol=1e-9)
     hard, centres = steps(votes, z, sharpness=1e6)
     np.testing.assert_allclose(hard, c, atol=1e-9)
     np.testing.assert_allclose(centres, z, **CLOSE)
     # Replaced ones do not.
-    assert routed(x, kernel, 150, implementation="plain")[0].max(axis=-1).min() < 0.9
+    assert routed(x, kernel, 150, implementation="reference")[0].max(axis=-1).min() < 0.9
 
 
 def test_votes_that_do_not_differ_are_never_told_apart():

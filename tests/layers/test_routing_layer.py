@@ -26,31 +26,31 @@ def ordinary(layer_class, **options):
 
 
 @pytest.mark.parametrize("layer_class", BOTH)
-@pytest.mark.parametrize("implementation", ["plain", "streamed"])
-@pytest.mark.parametrize("normalize", ["inputs", "outputs"])
+@pytest.mark.parametrize("implementation", ["reference", "fused"])
+@pytest.mark.parametrize("softmax_over", ["inputs", "outputs"])
 @pytest.mark.parametrize("agreement", ["cosine", "dot"])
-def test_the_call_routes_and_squashes(layer_class, implementation, normalize, agreement):
+def test_the_call_routes_and_squashes(layer_class, implementation, softmax_over, agreement):
     layer = ordinary(
         layer_class,
-        iterations=2,
-        temperature=3.0,
-        normalize=normalize,
+        routing_iterations=3,
+        agreement_scale=3.0,
+        softmax_over=softmax_over,
         agreement=agreement,
-        activation_prior=0.5,
+        activation_prior_weight=0.5,
         use_routing_bias=True,
-        scale=4.0,
+        coefficient_sum=4.0,
         implementation=implementation,
     )
     x = primaries()
     layer.build(x.shape)
     layer.routing_bias.assign([0.5, -1.0, 0.0, 2.0, 0.3])
     options = RoutingOptions(
-        iterations=2,
-        temperature=3.0,
-        normalize=normalize,
+        routing_iterations=3,
+        agreement_scale=3.0,
+        softmax_over=softmax_over,
         agreement=agreement,
-        activation_prior=0.5,
-        scale=4.0,
+        activation_prior_weight=0.5,
+        coefficient_sum=4.0,
     )
     maps = EinsumMaps(np.asarray(layer.kernel))
     expected = Router(maps, options, np.asarray(layer.routing_bias)).route(x)
@@ -59,7 +59,7 @@ def test_the_call_routes_and_squashes(layer_class, implementation, normalize, ag
     np.testing.assert_allclose(got.coefficients, expected.coefficients, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(got.z, expected.z, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(layer(x), squash(expected.z), rtol=1e-4, atol=1e-5)
-    share = 4 / (6 if normalize == "inputs" else 5)
+    share = 4 / (6 if softmax_over == "inputs" else 5)
     uniform = layer.route(x, coefficients="uniform")
     np.testing.assert_allclose(uniform.coefficients, np.full((3, 6, 5), share), rtol=1e-6)
     np.testing.assert_allclose(
@@ -80,21 +80,23 @@ def test_shapes(layer_class):
 
 
 @pytest.mark.parametrize(
-    "scale, normalize, expected",
+    "scale, softmax_over, expected",
     [("mean", "inputs", 6.0), ("mean", "outputs", 5.0), (2.5, "inputs", 2.5)],
 )
-def test_scale(scale, normalize, expected):
-    layer = ordinary(RoutingLayer, scale=scale, normalize=normalize)
+def test_scale(scale, softmax_over, expected):
+    layer = ordinary(RoutingLayer, coefficient_sum=scale, softmax_over=softmax_over)
     layer.build((None, 6, 4))
     c = np.asarray(layer.route(primaries()).coefficients)
     assert layer.coefficient_scale == expected
     # float32 softmax.
-    np.testing.assert_allclose(c.sum(axis=1 if normalize == "inputs" else 2), expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        c.sum(axis=1 if softmax_over == "inputs" else 2), expected, rtol=1e-5
+    )
 
 
 @pytest.mark.some(3)
 @pytest.mark.parametrize("layer_class", BOTH)
-@pytest.mark.parametrize("implementation", ["plain", "streamed"])
+@pytest.mark.parametrize("implementation", ["reference", "fused"])
 def test_dynamic_batch_size(layer_class, implementation):
     layer = ordinary(layer_class, implementation=implementation)
     layer.build((None, 6, 4))
@@ -105,14 +107,14 @@ def test_dynamic_batch_size(layer_class, implementation):
 
 
 def test_compiled_by_xla():
-    layer = ordinary(RoutingLayer, normalize="inputs")
+    layer = ordinary(RoutingLayer, softmax_over="inputs")
     call = tf.function(layer, jit_compile=True)
     # The same float32 operations, fused.
     np.testing.assert_allclose(call(primaries()), layer(primaries()), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("layer_class", BOTH)
-@pytest.mark.parametrize("implementation", ["plain", "streamed"])
+@pytest.mark.parametrize("implementation", ["reference", "fused"])
 def test_mixed_bfloat16(layer_class, implementation):
     options = {"implementation": implementation, "use_routing_bias": True}
     half = ordinary(layer_class, dtype="mixed_bfloat16", **options)
@@ -127,7 +129,7 @@ def test_mixed_bfloat16(layer_class, implementation):
 
 
 def test_routing_bias_is_not_trained_and_shifts_the_shares():
-    layer = ordinary(RoutingLayer, use_routing_bias=True, iterations=0)
+    layer = ordinary(RoutingLayer, use_routing_bias=True, routing_iterations=1)
     layer.build((None, 6, 4))
     assert [weight.name for weight in layer.trainable_weights] == ["kernel"]
     assert [weight.name for weight in layer.non_trainable_weights] == ["routing_bias"]
@@ -162,22 +164,22 @@ def test_the_default_initializer_of_experts():
 FULL = {
     "capsules": 5,
     "dim": 3,
-    "iterations": 4,
-    "temperature": 2.5,
-    "normalize": "inputs",
+    "routing_iterations": 5,
+    "agreement_scale": 2.5,
+    "softmax_over": "inputs",
     "agreement": "dot",
-    "activation_prior": 0.25,
+    "activation_prior_weight": 0.25,
     "use_routing_bias": True,
-    "scale": 7.0,
+    "coefficient_sum": 7.0,
     "kernel_initializer": keras.initializers.RandomUniform(-0.2, 0.2, seed=3),
     "kernel_regularizer": keras.regularizers.L1L2(0.01, 0.02),
     "kernel_constraint": keras.constraints.MaxNorm(2.0),
-    "implementation": "plain",
+    "implementation": "reference",
     "name": "layer_of_capsules",
 }
 
 
-@pytest.mark.parametrize("options", [FULL, {"capsules": 5, "dim": 3, "scale": "mean"}])
+@pytest.mark.parametrize("options", [FULL, {"capsules": 5, "dim": 3, "coefficient_sum": "mean"}])
 @pytest.mark.parametrize("layer_class", BOTH)
 def test_config_round_trip(layer_class, options):
     layer = layer_class(**options)
@@ -226,18 +228,18 @@ def test_other_sizes_than_built_for_are_refused(layer_class):
         ("capsules", 2.0),
         ("capsules", True),
         ("dim", float("nan")),
-        ("temperature", 0),
-        ("temperature", float("nan")),
-        ("temperature", True),
-        ("scale", 0.0),
-        ("scale", None),
-        ("scale", "sum"),
-        ("iterations", True),
+        ("agreement_scale", 0),
+        ("agreement_scale", float("nan")),
+        ("agreement_scale", True),
+        ("coefficient_sum", 0.0),
+        ("coefficient_sum", None),
+        ("coefficient_sum", "sum"),
+        ("routing_iterations", True),
         ("dim", 0),
         ("dim", "8"),
-        ("iterations", -1),
-        ("iterations", 1.0),
-        ("normalize", "columns"),
+        ("routing_iterations", 0),
+        ("routing_iterations", 1.0),
+        ("softmax_over", "columns"),
         ("agreement", "euclid"),
         ("implementation", "quick"),
     ],
@@ -247,29 +249,39 @@ def test_bad_arguments_are_refused(layer_class, name, value):
         layer_class(**{"capsules": 5, "dim": 3, name: value})
 
 
-@pytest.mark.parametrize("normalize", ["inputs", "outputs"])
+@pytest.mark.parametrize("softmax_over", ["inputs", "outputs"])
 @pytest.mark.parametrize("inputs, outputs", [(1, 4), (4, 1), (1, 1)])
-def test_a_single_capsule_on_either_side(normalize, inputs, outputs):
+def test_a_single_capsule_on_either_side(softmax_over, inputs, outputs):
     """Allowed, and without a warning."""
-    layer = RoutingLayer(outputs, 3, normalize=normalize)
+    layer = RoutingLayer(outputs, 3, softmax_over=softmax_over)
     assert layer(primaries(capsules=inputs)).shape == (3, outputs, 3)
 
 
 def test_numpy_numbers_are_taken_and_saved_as_plain_ones():
-    layer = RoutingLayer(np.int64(5), np.int32(3), iterations=np.int64(1), scale=np.float32(2))
+    layer = RoutingLayer(
+        np.int64(5), np.int32(3), routing_iterations=np.int64(2), coefficient_sum=np.float32(2)
+    )
     config = json.loads(json.dumps(layer.get_config()))
-    assert (config["capsules"], config["dim"], config["iterations"], config["scale"]) == (
+    assert (
+        config["capsules"],
+        config["dim"],
+        config["routing_iterations"],
+        config["coefficient_sum"],
+    ) == (
         5,
         3,
-        1,
+        2,
         2,
     )
 
 
 def test_the_scale_of_older_configurations():
-    for normalize, expected in (("inputs", "mean"), ("outputs", 1.0)):
-        config = {**RoutingLayer(5, 3, normalize=normalize).get_config(), "scale": None}
-        assert RoutingLayer.from_config(config).options.scale == expected
+    for softmax_over, expected in (("inputs", "mean"), ("outputs", 1.0)):
+        config = {
+            **RoutingLayer(5, 3, softmax_over=softmax_over).get_config(),
+            "coefficient_sum": None,
+        }
+        assert RoutingLayer.from_config(config).options.coefficient_sum == expected
 
 
 def test_coefficients_are_uniform_or_routed():

@@ -26,19 +26,21 @@ def neurons(*shape):
 
 def experts(number, dim):
     return capsules.CapsulePoE(
-        number, dim, implementation="plain", use_routing_bias=True, use_bias=True,
-        activation_prior=1.0, iterations=1,
+        number, dim, implementation="reference", use_routing_bias=True, use_bias=True,
+        activation_prior_weight=1.0, routing_iterations=2,
     )  # fmt: skip
 
 
 def boltzmann(**options):
     machine = capsules.RestrictedBoltzmannMachine(3)
-    return capsules.HarmoniumModel(machine, chains=4, **options)
+    return capsules.HarmoniumModel(machine, persistent_chains=4, **options)
 
 
 # Models and what they are fitted to; some draw noise, which is another one on each backend.
 CERTAIN = {
-    "encoder": lambda: (capsules.CapsuleEncoder(experts(5, 3), balance=0.03), (numbers(6, 4),)),
+    "encoder": lambda: (
+        capsules.CapsuleEncoder(experts(5, 3), load_balancing=0.03), (numbers(6, 4),)
+    ),
     "decoder": lambda: (capsules.CapsuleDecoder(experts(6, 4)), (numbers(5, 3), numbers(6, 4))),
     "mixture": lambda: (
         capsules.NeuronMixtureExperts(capsules.NeuronMixture(3, 3)), (numbers(6, 4),),
@@ -53,7 +55,8 @@ NOISY = {
     "tempered": lambda: (boltzmann(algorithm="pt", temperatures=3), (neurons(6),)),
     "neurons": lambda: (
         capsules.NeuronExperts(
-            capsules.NeuronPoE(3, 3, use_routing_bias=True, implementation="plain"), balance=0.1
+            capsules.NeuronPoE(3, 3, use_routing_bias=True, implementation="reference"),
+            load_balancing=0.1,
         ),
         (neurons(6, 4),),
     ),

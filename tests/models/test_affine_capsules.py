@@ -15,7 +15,7 @@ def layer(capsules=J, dim=E, **options):
     start = keras.initializers.RandomNormal(stddev=0.3, seed=1)
     bias = keras.initializers.RandomNormal(stddev=0.5, seed=2)
     options = {"kernel_initializer": start, "use_bias": True, "bias_initializer": bias, **options}
-    return CapsulePoE(capsules, dim, implementation="plain", **options)
+    return CapsulePoE(capsules, dim, implementation="reference", **options)
 
 
 def primaries(n=32, seed=0):
@@ -66,8 +66,8 @@ def test_one_step_of_the_decoder(conditional, no_autodiff):
 
 
 def test_both_implementations_are_the_same_and_routing_off_keeps_the_bias():
-    plain = layer(activation_prior=0.5)
-    streamed = CapsulePoE.from_config({**plain.get_config(), "implementation": "streamed"})
+    plain = layer(activation_prior_weight=0.5)
+    streamed = CapsulePoE.from_config({**plain.get_config(), "implementation": "fused"})
     x = primaries()
     for one in (plain, streamed):
         one.build(x.shape)
@@ -129,8 +129,8 @@ def test_affine_capsules_without_frames_are_drawn_from_their_half_sphere(small_p
     own = np.asarray(codes["capsules"])[np.arange(200), codes["capsule"]]
     # The small product has frames: turned codes have no pole, and fill the sphere.
     assert np.mean(np.sum(own * bias[codes["capsule"]], axis=-1) > 0) < 0.7
-    model.encoder.frames.center.assign(np.zeros((5, 3)))
-    model.encoder.frames.whitening.assign(np.tile(np.eye(3), (5, 1, 1)))
+    model.encoder.whitening.center.assign(np.zeros((5, 3)))
+    model.encoder.whitening.whitening.assign(np.tile(np.eye(3), (5, 1, 1)))
     half = np.asarray(model.draw(200, 0, "single", "prior")["capsules"])
     own_half = half[np.arange(200), codes["capsule"]]
     assert (np.sum(own_half * bias[codes["capsule"]], axis=-1) > 0).all()

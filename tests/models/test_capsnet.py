@@ -33,7 +33,7 @@ def network(decoder=True, **options):
         ]
     )
     # The plain form has the smaller graph.
-    how = {"agreement": "dot", "implementation": "plain"}
+    how = {"agreement": "dot", "implementation": "reference"}
     routing = RoutingLayer(CLASSES, DIM, kernel_initializer=start, **how)
     decoder = DenseDecoder(SHAPE, (6,), kernel_initializer=start) if decoder else None
     model = CapsNet(primary, routing, SHAPE, decoder, **options)
@@ -161,7 +161,7 @@ def test_couplings_against_numpy():
         z = np.einsum("bij,bije->bje", softmax(b[t], axis=-1), votes)
         n = np.linalg.norm(z, axis=-1, keepdims=True)
         b[t + 1] = b[t] + np.einsum("bije,bje->bij", votes, z * n / (1 + n**2))
-    assert model.iterations == 2
+    assert model.routing_iterations == 3
     found = model.couplings(x)
     # Float32 sums of some dozen terms of order one, through two softmaxes.
     np.testing.assert_allclose(found, softmax(b, axis=-1).swapaxes(0, 1), rtol=1e-4)
@@ -171,15 +171,19 @@ def test_couplings_against_numpy():
 
 
 @pytest.mark.parametrize(
-    "routing", [RoutingLayer(3, 4, iterations=0), SelfAttentionRouting(3, 4)], ids=["none", "one"]
+    "routing",
+    [RoutingLayer(3, 4, routing_iterations=1), SelfAttentionRouting(3, 4)],
+    ids=["none", "one"],
 )
 def test_without_iterations_there_are_no_couplings(routing):
     primary = keras.Sequential([keras.layers.Conv2D(4, 3), ConvCapsules(2, 3, kernel_size=3)])
     model = CapsNet(primary, routing, SHAPE)
     model.build()
-    assert model.iterations == 0
+    assert model.routing_iterations == 1
     for ask in (model.couplings, model.coupling_changes):
-        with pytest.raises(ValueError, match="by routing iterations only. Received: iterations=0"):
+        with pytest.raises(
+            ValueError, match="by routing iterations only. Received: routing_iterations=1"
+        ):
             ask(images())
 
 
@@ -192,7 +196,7 @@ PROGRAM = """
 import numpy as np
 from keras_capsule_poe import *
 layers = [keras.layers.Conv2D(4, 3, activation="relu"), ConvCapsules(2, 4, kernel_size=3)]
-layers += [RoutingLayer(3, 4, shared_weights=True, leaky=True, use_bias=True, iterations=1)]
+layers += [RoutingLayer(3, 4, shared_weights=True, leaky=True, use_bias=True, routing_iterations=2)]
 primary = keras.Sequential(layers)
 model = CapsNet(primary, SelfAttentionRouting(3, 4), (9, 8, 1), DenseDecoder((9, 8, 1), (6,)))
 model.build()

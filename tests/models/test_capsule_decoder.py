@@ -23,7 +23,7 @@ def pairs(n=64, seed=0):
 def decoder(learning_rate=0.5, momentum=0.5, layer=None, dtype=None, eager=True, **options):
     # The plain form is traced several times as fast; both give the same numbers.
     start = keras.initializers.RandomNormal(stddev=0.01, seed=1)
-    layer = {"kernel_initializer": start, "implementation": "plain", **(layer or {})}
+    layer = {"kernel_initializer": start, "implementation": "reference", **(layer or {})}
     model = CapsuleDecoder(CapsulePoE(I, D, dtype=dtype, **layer), dtype=dtype, **options)
     model.build((None, J, E))
     optimizer = keras.optimizers.SGD(learning_rate, momentum=momentum)
@@ -44,7 +44,7 @@ def evaluate(model, data):
 
 
 def test_learns_without_autodiff(no_autodiff):
-    model = decoder(momentum=0.9, layer={"implementation": "streamed"}, eager=False)
+    model = decoder(momentum=0.9, layer={"implementation": "fused"}, eager=False)
     held_out = pairs(seed=1)
     before = evaluate(model, held_out)
     fit(model, pairs(256), passes=15)
@@ -119,7 +119,7 @@ def test_the_loss_is_nan_when_the_update_overflows():
 def test_float16_is_refused_and_bfloat16_trains():
     with pytest.raises(ValueError, match="float16.*Received: dtype='mixed_float16'"):
         CapsuleDecoder(CapsulePoE(I, D), dtype="mixed_float16")
-    layer = {"implementation": "streamed"}
+    layer = {"implementation": "fused"}
     model = decoder(momentum=0.9, layer=layer, dtype="mixed_bfloat16", eager=False)
     fit(model, pairs(256), passes=10)
     assert evaluate(model, pairs(seed=1))["loss"] < 0.6
@@ -235,7 +235,7 @@ def test_an_activity_that_is_not_positive_is_refused(activity):
 
 
 def test_arrays_build_and_train_the_model():
-    model = CapsuleDecoder(CapsulePoE(I, D, implementation="plain"), offset=True)
+    model = CapsuleDecoder(CapsulePoE(I, D, implementation="reference"), offset=True)
     model.compile(keras.optimizers.SGD(0.1), jit_compile=False, run_eagerly=True)
     assert fit(model, pairs(8))["update_size"] > 0
     assert model(pairs(3)[0]).shape == (3, I, D)

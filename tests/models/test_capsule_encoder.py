@@ -37,7 +37,7 @@ def primaries(n=64, seed=0):
 def encoder(learning_rate=1.0, momentum=0.5, layer=None, dtype=None, eager=True, **options):
     # The plain form is traced several times as fast; both give the same numbers.
     start = keras.initializers.RandomNormal(stddev=0.1, seed=1)
-    layer = {"kernel_initializer": start, "implementation": "plain", **(layer or {})}
+    layer = {"kernel_initializer": start, "implementation": "reference", **(layer or {})}
     model = CapsuleEncoder(CapsulePoE(J, E, dtype=dtype, **layer), dtype=dtype, **options)
     model.build((None, I, D))
     optimizer = keras.optimizers.SGD(learning_rate, momentum=momentum)
@@ -66,7 +66,7 @@ def test_learns_without_autodiff(no_autodiff):
     with pytest.raises(AssertionError, match="autodiff was called"):
         ordinary.fit(np.zeros((1, 20, 20, 1), "float32"), verbose=0)
 
-    model = encoder(layer={"implementation": "streamed"}, eager=False)
+    model = encoder(layer={"implementation": "fused"}, eager=False)
     before = evaluate(model, held_out)
     fit(model, x, passes=40)
     after = evaluate(model, held_out)
@@ -129,7 +129,7 @@ def test_metrics():
 
 
 def test_evaluation_changes_nothing():
-    model = encoder(layer={"use_routing_bias": True}, balance=0.1)
+    model = encoder(layer={"use_routing_bias": True}, load_balancing=0.1)
     before = model.get_weights()
     evaluate(model, primaries())
     assert all(np.array_equal(a, b) for a, b in zip(model.get_weights(), before, strict=True))
@@ -180,10 +180,10 @@ def test_the_loss_is_nan_when_the_update_overflows():
 @pytest.mark.long
 def test_load_balancing_raises_the_rarest_usage():
     x = primaries(96)
-    options = {"activation_prior": 1.0, "use_routing_bias": True, "scale": 5.0}
+    options = {"activation_prior_weight": 1.0, "use_routing_bias": True, "coefficient_sum": 5.0}
     rarest = {}
     for balance in (0.0, 0.05):
-        model = encoder(learning_rate=0.05, balance=balance, layer=options, eager=False)
+        model = encoder(learning_rate=0.05, load_balancing=balance, layer=options, eager=False)
         fit(model, x, passes=30)
         rarest[balance] = evaluate(model, x)["rarest_usage"]
         moved = np.any(np.asarray(model.experts.routing_bias) != 0)
@@ -193,7 +193,7 @@ def test_load_balancing_raises_the_rarest_usage():
 
 def test_the_bias_moves_by_how_far_usage_is_from_even():
     x = primaries(32)
-    model = encoder(learning_rate=0.0, balance=0.1, layer={"use_routing_bias": True})
+    model = encoder(learning_rate=0.0, load_balancing=0.1, layer={"use_routing_bias": True})
     p = np.asarray(model.experts.probability(x))
     usage = np.mean(p / p.sum(axis=1, keepdims=True), axis=0)
     fit(model, x)
@@ -203,15 +203,15 @@ def test_the_bias_moves_by_how_far_usage_is_from_even():
     assert abs(np.mean(model.experts.routing_bias)) < 1e-6
 
 
-@pytest.mark.parametrize("balance", [1e30, -0.1, float("nan"), True])
+@pytest.mark.parametrize("load_balancing", [1e30, -0.1, float("nan"), True])
 def test_balance_is_a_share(balance):
-    with pytest.raises(ValueError, match="`balance` must"):
-        CapsuleEncoder(CapsulePoE(J, E, use_routing_bias=True), balance=balance)
+    with pytest.raises(ValueError, match="`load_balancing` must"):
+        CapsuleEncoder(CapsulePoE(J, E, use_routing_bias=True), load_balancing=balance)
 
 
 def test_balancing_needs_a_routing_bias():
-    with pytest.raises(ValueError, match="use_routing_bias=True.*Received: balance=0.1"):
-        CapsuleEncoder(CapsulePoE(J, E), balance=0.1)
+    with pytest.raises(ValueError, match="use_routing_bias=True.*Received: load_balancing=0.1"):
+        CapsuleEncoder(CapsulePoE(J, E), load_balancing=0.1)
 
 
 @pytest.mark.parametrize("experts", [None, "CapsulePoE", keras.layers.Dense(3)])
@@ -225,8 +225,8 @@ def test_two_runs_with_one_seed_are_identical():
     x = primaries()
     weights = []
     for _ in range(2):
-        layer = {"use_routing_bias": True, "implementation": "streamed"}
-        model = encoder(layer=layer, balance=0.03, seed=4)
+        layer = {"use_routing_bias": True, "implementation": "fused"}
+        model = encoder(layer=layer, load_balancing=0.03, seed=4)
         fit(model, x, passes=2)
         weights.append(model.get_weights())
     assert all(np.array_equal(a, b) for a, b in zip(*weights, strict=True))
@@ -236,7 +236,7 @@ def test_two_runs_with_one_seed_are_identical():
 def test_both_implementations_train_alike():
     x = primaries()
     kernels = []
-    for implementation in ("plain", "streamed"):
+    for implementation in ("reference", "fused"):
         model = encoder(layer={"implementation": implementation})
         fit(model, x, passes=2)
         kernels.append(model.experts.kernel.numpy())
@@ -248,7 +248,7 @@ def test_float16_is_refused_and_bfloat16_trains():
     match = "float16.*mixed_bfloat16.*Received: dtype='mixed_float16'"
     with pytest.raises(ValueError, match=match):
         CapsuleEncoder(CapsulePoE(J, E), dtype="mixed_float16")
-    model = encoder(dtype="mixed_bfloat16", layer={"implementation": "streamed"}, eager=False)
+    model = encoder(dtype="mixed_bfloat16", layer={"implementation": "fused"}, eager=False)
     fit(model, primaries(), passes=20)
     assert model.experts.kernel.dtype == "float32"
     assert model(primaries(3)).dtype == "bfloat16"
@@ -264,8 +264,8 @@ def test_schedules_of_the_learning_rate():
 
 def test_call_shapes_and_config():
     model = encoder(
-        layer={"activation_prior": 0.5, "use_routing_bias": True},
-        balance=0.02,
+        layer={"activation_prior_weight": 0.5, "use_routing_bias": True},
+        load_balancing=0.02,
         seed=9,
     )
     x = primaries(3)
@@ -282,7 +282,7 @@ def test_call_shapes_and_config():
 
 
 def test_save_and_load(tmp_path):
-    model = encoder(layer={"use_routing_bias": True}, balance=0.05)
+    model = encoder(layer={"use_routing_bias": True}, load_balancing=0.05)
     fit(model, primaries())
     model.save(tmp_path / "encoder.keras")
     again = keras.saving.load_model(tmp_path / "encoder.keras")
@@ -308,7 +308,7 @@ def test_starting_from_images():
 
 
 def test_arrays_build_and_train_the_model():
-    model = CapsuleEncoder(CapsulePoE(J, E, implementation="plain"))
+    model = CapsuleEncoder(CapsulePoE(J, E, implementation="reference"))
     model.compile(keras.optimizers.SGD(0.1), jit_compile=False, run_eagerly=True)
     assert fit(model, primaries(8))["update_size"] > 0
     assert model(primaries(3)).shape == (3, J, E)

@@ -35,8 +35,8 @@ def trained(steps):
     """The maps before a step of training, the routing and the data, and the maps after."""
     x = np.random.default_rng(0).uniform(0, 0.5, (8, I, D)).astype("float32")
     start = keras.initializers.RandomNormal(stddev=0.7, seed=1)
-    experts = CapsulePoE(J, E, kernel_initializer=start, implementation="plain")
-    model = CapsuleEncoder(experts, chain_steps=steps)
+    experts = CapsulePoE(J, E, kernel_initializer=start, implementation="reference")
+    model = CapsuleEncoder(experts, cd_steps=steps)
     model.build((None, I, D))
     before = np.asarray(experts.kernel).astype("float64")
     c = np.asarray(experts.route(x).coefficients).astype("float64")
@@ -57,7 +57,7 @@ def test_the_update_is_that_of_so_many_passes(steps):
 
 
 def test_it_is_kept_with_the_model():
-    model = CapsuleEncoder(CapsulePoE(J, E), chain_steps=3)
+    model = CapsuleEncoder(CapsulePoE(J, E), cd_steps=3)
     assert CapsuleEncoder.from_config(model.get_config()).chain_steps == 3
     with pytest.raises(ValueError, match="`chain_steps` must be a positive integer"):
-        CapsuleEncoder(CapsulePoE(J, E), chain_steps=0)
+        CapsuleEncoder(CapsulePoE(J, E), cd_steps=0)

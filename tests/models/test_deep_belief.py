@@ -45,7 +45,7 @@ def shaken(layer, shape, seed=0, size=1.0):
 
 
 def capsules(routing, centering=True, seed=0):
-    options = {"implementation": "plain", "scale": 2.0, "normalize": "outputs"}
+    options = {"implementation": "reference", "coefficient_sum": 2.0, "softmax_over": "outputs"}
     return shaken(
         NeuronPoE(J, E, visible="bernoulli", routing=routing, centering=centering, **options),
         (I, D),
@@ -173,7 +173,10 @@ def test_a_better_top_raises_the_bound(centering):
     bottom = machine(4, 3, size=0.5, centering=centering)
     top = machine(3, 4, seed=9, centering=centering)
     network = DeepBeliefNetwork(
-        [HarmoniumModel(bottom), HarmoniumModel(top, "pcd", chains=200, binarize="stochastic")]
+        [
+            HarmoniumModel(bottom),
+            HarmoniumModel(top, "pcd", persistent_chains=200, binarize="stochastic"),
+        ]
     )
     untied = bound(network, v)
     network.tie(1)
@@ -193,11 +196,13 @@ def test_a_better_top_raises_the_bound(centering):
 def test_layers_are_fitted_from_the_bottom_up(tmp_path):
     random = np.random.default_rng(0)
     v = (random.uniform(size=(64, 3, 2)) < 0.3).astype("float32")
-    options = {"binarize": "stochastic", "algorithm": "pcd", "chains": 9}
+    options = {"binarize": "stochastic", "algorithm": "pcd", "persistent_chains": 9}
     network = DeepBeliefNetwork(
         [
-            NeuronExperts(NeuronPoE(3, 2, visible="bernoulli", implementation="plain")),
-            NeuronExperts(NeuronPoE(2, 4, "bernoulli", "fixed", implementation="plain"), **options),
+            NeuronExperts(NeuronPoE(3, 2, visible="bernoulli", implementation="reference")),
+            NeuronExperts(
+                NeuronPoE(2, 4, "bernoulli", "fixed", implementation="reference"), **options
+            ),
             HarmoniumModel(RestrictedBoltzmannMachine(5), **options),
         ]
     )

@@ -35,7 +35,7 @@ def frames_below_fit(monkeypatch, model, x, maps, method):
     return found[0]
 
 
-@pytest.mark.parametrize("implementation, maps", [("plain", EinsumMaps), ("streamed", BlockMaps)])
+@pytest.mark.parametrize("implementation, maps", [("reference", EinsumMaps), ("fused", BlockMaps)])
 def test_a_step_of_the_capsule_encoder(monkeypatch, implementation, maps):
     model = CapsuleEncoder(CapsulePoE(5, 3, implementation=implementation))
     x = np.random.default_rng(0).uniform(0, 0.3, size=(8, 6, 4)).astype("float32")

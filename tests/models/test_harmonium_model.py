@@ -50,7 +50,7 @@ def test_bars_and_stripes_are_learned(seed):
     v = bars_and_stripes()
     assert len(v) == 14
     rate = keras.optimizers.schedules.CosineDecay(0.4, 2500)
-    model = build(chains=100, seed=seed, rate=rate, at_once=50)
+    model = build(persistent_chains=100, seed=seed, rate=rate, at_once=50)
     model.fit(np.tile(v, (2500, 1)), batch_size=14, shuffle=False, verbose=0)
     # No model of 14 equal images does better than -log 14.
     assert -np.log(14) - 0.25 <= likelihood(model, v) < -np.log(14)
@@ -61,9 +61,14 @@ def weights(model):
 
 
 KINDS = [
-    {"algorithm": "cd", "steps": 2},
-    {"algorithm": "pcd", "chains": 10, "start": "noise", "binarize": "stochastic"},
-    {"algorithm": "pt", "chains": 5, "temperatures": 2},
+    {"algorithm": "cd", "cd_steps": 2},
+    {
+        "algorithm": "pcd",
+        "persistent_chains": 10,
+        "chains_initializer": "noise",
+        "binarize": "stochastic",
+    },
+    {"algorithm": "pt", "persistent_chains": 5, "temperatures": 2},
 ]
 
 
@@ -86,7 +91,7 @@ def test_other_chains_or_another_seed_end_elsewhere():
     """So that equal ends are no accident."""
     v, runs = data(), []
     for forgets, seed in ((False, 0), (True, 0), (False, 1)):
-        model = build(chains=10)
+        model = build(persistent_chains=10)
         model.seed = seed
         model.fit(v, batch_size=16, shuffle=False, verbose=0)
         if forgets:
@@ -116,7 +121,7 @@ def test_training_raises_the_likelihood(algorithm, visible, no_autodiff):
     v[:, 3] = v[:, 2]  # something that the biases cannot model
     v = v.astype("float32")
     rate = 0.05 if visible == "gaussian" else 0.5
-    model = build(algorithm, visible, rate=rate, chains=32, temperatures=3)
+    model = build(algorithm, visible, rate=rate, persistent_chains=32, temperatures=3)
     model.adapt(v)
     before = likelihood(model, v)
     history = model.fit(np.tile(v, (80, 1)), batch_size=16, verbose=0).history
@@ -134,7 +139,14 @@ def particles_from_the_law(algorithm, scale, seed=0):
     The weights stay and the centre moves, which does not change p(v).
     """
     chains = 20_000
-    model = build(algorithm, chains=chains, start="noise", rate=0.0, temperatures=4, seed=seed)
+    model = build(
+        algorithm,
+        persistent_chains=chains,
+        chains_initializer="noise",
+        rate=0.0,
+        temperatures=4,
+        seed=seed,
+    )
     model.build((None, 4))
     random = np.random.default_rng(seed)
     model.machine.kernel.assign(scale * random.normal(size=(8, 4)))
@@ -143,7 +155,7 @@ def particles_from_the_law(algorithm, scale, seed=0):
     v = np.array(list(itertools.product((0.0, 1.0), repeat=4)), "float32")
     p = np.exp(-np.asarray(model.free_energy(v), "float64"))
     p /= p.sum()
-    where = np.rint(np.asarray(model.particles)[0] @ [8, 4, 2, 1]).astype(int)
+    where = np.rint(np.asarray(model.chain_states)[0] @ [8, 4, 2, 1]).astype(int)
     distance = np.abs(np.bincount(where, minlength=16) / chains - p).sum() / 2
     return distance / (np.sqrt(2 / np.pi * p * (1 - p) / chains).sum() / 2)
 
@@ -202,7 +214,7 @@ def test_data_are_made_binary(binarize):
 def test_weight_decay_pulls_the_weights_alone():
     v, kernels, biases = data(), [], []
     for decay in (0.0, 0.1):
-        options = {"start": "noise", "machine": {"centering": False}}
+        options = {"chains_initializer": "noise", "machine": {"centering": False}}
         model = build("cd", weight_decay=decay, rate=0.5, **options)
         model.build((None, 6))
         start = np.asarray(model.machine.kernel)
@@ -231,7 +243,8 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match="`machine` must be.*Received: machine=3"):
         HarmoniumModel(3)
     for name, value in (
-        ("algorithm", "ml"), ("steps", 0), ("chains", 0), ("start", "here"),
+        ("algorithm", "ml"), ("cd_steps", 0), ("persistent_chains", 0),
+        ("chains_initializer", "here"),
         ("temperatures", 1), ("binarize", "round"), ("weight_decay", "no"),
         ("weight_decay", -0.1), ("offset_rate", -0.1), ("offset_rate", 1.1),
     ):  # fmt: skip

@@ -24,12 +24,12 @@ def built(kind):
     )
     binarize = kind if visible == "bernoulli" else None
     model = ImageBoltzmannMachine(
-        machine, (side, side, 1), binarize, autoencoder, particles=5, burn_in=6
+        machine, (side, side, 1), binarize, autoencoder, persistent_chains=5, burn_in=6
     )
     model.build()
     images = np.random.default_rng(3).integers(256, size=(30, side, side, 1)).astype("uint8")
     machine.adapt(np.asarray(model.to_visible(images / np.float32(255))))
-    model.particles.assign(model.visible_noise(5, 4))
+    model.chain_states.assign(model.visible_noise(5, 4))
     return model, images
 
 
@@ -107,7 +107,7 @@ def test_densities_are_of_what_is_modelled(case):
     "arguments, words",
     [
         ({"binarize": "both"}, "`binarize` must be"),
-        ({"particles": 0}, "`particles` must be"),
+        ({"persistent_chains": 0}, "`persistent_chains` must be"),
         ({"burn_in": 0}, "`burn_in` must be"),
         ({"machine": 3}, "`machine` must be a RestrictedBoltzmannMachine. Received: machine=3"),
     ],

@@ -28,7 +28,7 @@ LABELS = np.eye(CLASSES, dtype="float32")[[0, 2, 1, 1]]
 def network(decoder=True, **options):
     start = keras.initializers.RandomNormal(stddev=0.5, seed=1)
     # A large temperature, so that activations differ.
-    how = {"iterations": 2, "inverse_temperature": 0.5, "kernel_initializer": start}
+    how = {"routing_iterations": 2, "inverse_temperature": 0.5, "kernel_initializer": start}
     layers = [
         PrimaryMatrixCapsules(2, SIZE, pose_initializer=start, activation_initializer=start),
         ConvEMCapsules(2, kernel_size=3, strides=2, **how),
@@ -97,7 +97,7 @@ def test_what_it_answers():
 def test_couplings_are_those_to_the_classes():
     """Rejects couplings of another layer, and shares over the children."""
     model, x = network(), images()
-    assert model.iterations == 1
+    assert model.routing_iterations == 2
     children = model.layer_by_layer(x)[-2]
     assignment = np.asarray(model.capsule_layers[-1].route(children).assignment)
     found = np.asarray(model.couplings(x))

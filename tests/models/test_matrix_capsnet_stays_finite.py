@@ -34,7 +34,7 @@ COSTS = (
 def network(**options):
     keras.utils.set_random_seed(0)
     # Two have all kinds of steps, and a smaller graph.
-    options = {"iterations": 2, **options}
+    options = {"routing_iterations": 2, **options}
     layers = [
         PrimaryMatrixCapsules(2, size=2),
         ConvEMCapsules(2, kernel_size=3, strides=2, **options),

@@ -32,7 +32,7 @@ def start(seed):
 
 def capsules():
     primary = ConvCapsules(2, 4, 5, kernel_initializer=start(0))
-    routing = RoutingLayer(CLASSES, 6, implementation="plain", kernel_initializer=start(1))
+    routing = RoutingLayer(CLASSES, 6, implementation="reference", kernel_initializer=start(1))
     decoder = DenseDecoder(SHAPE, units=(8,), kernel_initializer=start(2))
     return CapsNet(primary, routing, SHAPE, decoder, reconstruction_weight=0.1)
 
@@ -107,7 +107,7 @@ def test_images_are_taken_a_few_at_a_time_and_in_order():
             return super().call(tf.ensure_shape(images, shape))
 
     x, y = images(8)
-    model = CapsNet(Watched(2, 4, 5), RoutingLayer(CLASSES, 6, iterations=0), SHAPE)
+    model = CapsNet(Watched(2, 4, 5), RoutingLayer(CLASSES, 6, routing_iterations=1), SHAPE)
     model.build()
     model.compile("sgd", jit_compile=False)
     model.microbatch = 3

@@ -33,10 +33,10 @@ def data(n=90, seed=0):
     return (centres[random.integers(J, size=n)] + random.normal(size=(n, 6, 4))).astype("float32")
 
 
-def fitted(balance=0.1, seed=5):
+def fitted(load_balancing=0.1, seed=5):
     keras.utils.set_random_seed(0)
     layer = NeuronMixture(J, E, kernel_initializer=keras.initializers.RandomNormal(0.1, seed=1))
-    model = NeuronMixtureExperts(layer, balance=balance, seed=seed)
+    model = NeuronMixtureExperts(layer, load_balancing=load_balancing, seed=seed)
     model.compile(keras.optimizers.SGD(0.02, momentum=0.5), jit_compile=False)
     history = model.fit(data(), batch_size=30, epochs=25, verbose=0, shuffle=False).history
     return model, history
@@ -60,7 +60,7 @@ def test_equal_seeds_train_equal_models():
 
 @pytest.mark.long
 def test_without_balance_shares_stay_equal():
-    assert np.all(np.asarray(fitted(balance=0)[0].machine.routing_bias) == 0)
+    assert np.all(np.asarray(fitted(load_balancing=0)[0].machine.routing_bias) == 0)
 
 
 def test_there_are_no_chains():
@@ -76,7 +76,7 @@ def product(experts, seed=2):
     autoencoder.build((None, 20, 20, 1))
     primary = PrimaryCapsules(4, target_length=2.0)
     primary.adapt([np.asarray(autoencoder.encode(pixels(50) / 255), "float32")])
-    model = ProductOfExpertNeurons(autoencoder, primary, experts, remembered=5, joint_steps=3)
+    model = ProductOfExpertNeurons(autoencoder, primary, experts, posterior_states=5, joint_steps=3)
     model.build((None, 20, 20, 1))
     random = np.random.default_rng(seed)
     model.layer.kernel.assign(0.3 * random.normal(size=model.layer.kernel.shape))
@@ -137,7 +137,7 @@ def test_nats_are_exact(mixture):
 
 @pytest.mark.long
 def test_a_boltzmann_machine_is_annealed():
-    model = product(NeuronExperts(NeuronPoE(J, E, routing="fixed", implementation="plain")))
+    model = product(NeuronExperts(NeuronPoE(J, E, routing="fixed", implementation="reference")))
     found = likelihood(model, images(), temperatures=400, chains=60)
     exact = enumerated_log_partition(flattened(model.layer.harmonium()))
     assert found["exact"] == pytest.approx(exact, abs=1e-3)
@@ -147,6 +147,6 @@ def test_a_boltzmann_machine_is_annealed():
 
 @pytest.mark.parametrize("routing", ["held", "latent"])
 def test_other_readings_have_no_likelihood(routing):
-    model = product(NeuronExperts(NeuronPoE(J, E, routing=routing, implementation="plain")))
+    model = product(NeuronExperts(NeuronPoE(J, E, routing=routing, implementation="reference")))
     with pytest.raises(BadUse, match=f"routing='{routing}' have no likelihood"):
         likelihood(model, images())

@@ -22,7 +22,7 @@ J, E = 3, 4
 
 
 def experts(routing="held", **options):
-    layer = {"use_routing_bias": bool(options.get("balance")), "implementation": "plain"}
+    layer = {"use_routing_bias": bool(options.get("load_balancing")), "implementation": "reference"}
     return NeuronExperts(NeuronPoE(J, E, routing=routing, **layer), **options)
 
 
@@ -36,10 +36,12 @@ def data(n=60, seed=0):
 @pytest.mark.parametrize(
     "routing, options",
     [
-        ("held", {"balance": 0.03}),
+        ("held", {"load_balancing": 0.03}),
         pytest.param("fixed", {}, marks=pytest.mark.long),
         pytest.param(
-            "fixed", {"algorithm": "pcd", "chains": 20, "steps": 2}, marks=pytest.mark.long
+            "fixed",
+            {"algorithm": "pcd", "persistent_chains": 20, "cd_steps": 2},
+            marks=pytest.mark.long,
         ),
         pytest.param("latent", {}, marks=pytest.mark.long),
     ],
@@ -57,7 +59,7 @@ def test_equal_seeds_train_equal_models():
     found = []
     for _ in range(2):
         keras.utils.set_random_seed(0)
-        model = experts("held", balance=0.03, seed=5)
+        model = experts("held", load_balancing=0.03, seed=5)
         model.compile(keras.optimizers.SGD(0.02), jit_compile=False)
         model.fit(data(), batch_size=20, epochs=2, verbose=0, shuffle=False)
         found.append(model.get_weights())
@@ -65,7 +67,7 @@ def test_equal_seeds_train_equal_models():
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("wrong", [{"algorithm": "pcd"}, {"start": "noise"}])
+@pytest.mark.parametrize("wrong", [{"algorithm": "pcd"}, {"chains_initializer": "noise"}])
 def test_chains_without_an_image_are_refused(wrong):
     with pytest.raises(ValueError, match="Chains must be of the data"):
         experts("held", **wrong)
@@ -73,8 +75,8 @@ def test_chains_without_an_image_are_refused(wrong):
 
 
 def test_balance_needs_a_routing_bias():
-    with pytest.raises(ValueError, match="`balance` moves the routing bias"):
-        NeuronExperts(NeuronPoE(J, E), balance=0.1)
+    with pytest.raises(ValueError, match="`load_balancing` moves the routing bias"):
+        NeuronExperts(NeuronPoE(J, E), load_balancing=0.1)
 
 
 @pytest.fixture(scope="module", params=["held", "fixed", "latent"])
@@ -86,7 +88,7 @@ def product(request):
     features = np.asarray(autoencoder.encode(pixels(50)), "float32")
     primary.adapt([features])
     model = ProductOfExpertNeurons(
-        autoencoder, primary, experts(request.param), remembered=5, joint_steps=3
+        autoencoder, primary, experts(request.param), posterior_states=5, joint_steps=3
     )
     model.build((None, 20, 20, 1))
     layer, random = model.layer, np.random.default_rng(2)

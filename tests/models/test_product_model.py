@@ -113,7 +113,7 @@ def test_reconstructions_are_those_of_the_methods(model):
     np.testing.assert_allclose(original, model.to_visible(images()), atol=1e-6)
 
 
-@pytest.mark.parametrize("implementation", ["plain", "streamed"])
+@pytest.mark.parametrize("implementation", ["reference", "fused"])
 def test_uniform_coefficients_are_the_mean_of_the_votes(small_product, implementation):
     model = small_product(SHAPE, implementation=implementation)
     experts = model.encoder.experts
@@ -121,7 +121,7 @@ def test_uniform_coefficients_are_the_mean_of_the_votes(small_product, implement
     before = np.array(model.code(images())["experts"])
     # scale = 2 is what the coefficients of an expert sum to.
     votes = np.einsum("ijed,bid->bje", np.asarray(experts.kernel, "float64"), x)
-    z = (2 / x.shape[1] if experts.options.normalize == "inputs" else 2 / J) * votes
+    z = (2 / x.shape[1] if experts.options.softmax_over == "inputs" else 2 / J) * votes
     found = model.code(images(), coefficients="uniform")
     # float32 sums over all primary capsules.
     np.testing.assert_allclose(found["experts"], squash(z.astype("float32")), rtol=1e-3, atol=1e-5)
@@ -212,7 +212,7 @@ def test_save_and_load(small_product, shape, tmp_path):
 
 
 def test_mixed_bfloat16(small_product):
-    half = small_product(SHAPE, dtype="mixed_bfloat16", implementation="streamed")
+    half = small_product(SHAPE, dtype="mixed_bfloat16", implementation="fused")
     full = small_product(SHAPE)
     for weight, exact in zip(half.weights, full.weights, strict=True):
         weight.assign(exact)
@@ -234,7 +234,7 @@ def test_parts_that_were_trained_elsewhere_keep_their_weights(model):
 
 
 def test_both_implementations_agree(model, small_product):
-    streamed = small_product(SHAPE, implementation="streamed")
+    streamed = small_product(SHAPE, implementation="fused")
     streamed.set_weights(model.get_weights())
     got, expected = streamed.reconstruct(images()), model.reconstruct(images())
     for key in expected:

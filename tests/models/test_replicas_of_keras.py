@@ -16,8 +16,9 @@ x = np.random.default_rng(0).uniform(-0.4, 0.4, size=(32, 6, 4)).astype("float32
 
 def train():
     start = keras.initializers.RandomNormal(stddev=0.3, seed=1)
-    layer = dict(kernel_initializer=start, use_routing_bias=True, activation_prior=1.0)
-    model = CapsuleEncoder(CapsulePoE(5, 3, implementation="plain", **layer), balance=0.03)
+    layer = dict(kernel_initializer=start, use_routing_bias=True, activation_prior_weight=1.0)
+    experts = CapsulePoE(5, 3, implementation="reference", **layer)
+    model = CapsuleEncoder(experts, load_balancing=0.03)
     model.build((None, 6, 4))
     model.compile(keras.optimizers.SGD(0.1, momentum=0.5), jit_compile=False)
     model.fit(x, batch_size=16, epochs=2, shuffle=False, verbose=0)

@@ -41,7 +41,7 @@ def test_pcd_recovers_the_moments_of_a_teacher():
     # Small maps would take long to leave zero, where neurons are independent.
     start = keras.initializers.RandomNormal(stddev=0.5, seed=0)
     machine = RestrictedBoltzmannMachine(HIDDEN, kernel_initializer=start)
-    student = HarmoniumModel(machine, "pcd", chains=500)
+    student = HarmoniumModel(machine, "pcd", persistent_chains=500)
     student.adapt(v)
     steps = 20 * (DRAWS // 500)
     rate = keras.optimizers.schedules.PolynomialDecay(1.0, steps, 0.0)

@@ -32,7 +32,7 @@ def autoencoder():
 
 
 def encoder():
-    experts = CapsulePoE(3, 2, implementation="plain", iterations=1)
+    experts = CapsulePoE(3, 2, implementation="reference", routing_iterations=2)
     return CapsuleEncoder(experts), np.ones((4, 6, 4), "float32"), None
 
 

@@ -89,7 +89,7 @@ def digits():
 def test_a_step_is_that_of_a_harmonium_model(monkeypatch, cd_steps):
     machine = ArrayMachine(4, np.linspace(0.2, 0.7, 6), np.random.default_rng(0))
     machine.kernel += np.random.default_rng(1).normal(size=(4, 6)).astype("float32")
-    model = machine.to_model(steps=cd_steps)
+    model = machine.to_model(cd_steps=cd_steps)
     model.compile(keras.optimizers.SGD(0.3, momentum=0.5), jit_compile=False)
     model.optimizer.build(model.trainable_variables)
     ours, theirs = np.random.default_rng(2), np.random.default_rng(2)

@@ -15,7 +15,7 @@ from keras_capsule_poe.training.sanity import figures
 @pytest.mark.parametrize("at_once", [7, 3])
 def test_they_are_those_of_evaluate(at_once):
     random = np.random.default_rng(0)
-    experts = CapsulePoE(3, 2, implementation="plain", iterations=1)
+    experts = CapsulePoE(3, 2, implementation="reference", routing_iterations=2)
     model = CapsuleEncoder(experts)
     model.build((None, 6, 4))
     model.compile("sgd")

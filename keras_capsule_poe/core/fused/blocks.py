@@ -257,23 +257,23 @@ class BlockMaps:
             spread = [values[None, :, None]] * len(self._blocks)
         return [block + value for block, value in zip(blocks, spread)]
 
-    def softmax(self, logits, normalize, scale, leaky=False):
+    def softmax(self, logits, softmax_over, scale, leaky=False):
         """Return `scale` times the softmax; `leaky` adds a logit of zero and drops its share."""
-        largest = self._over(logits, normalize, _largest, ops.maximum)
+        largest = self._over(logits, softmax_over, _largest, ops.maximum)
         if leaky:
             largest = [ops.maximum(most, 0) for most in largest]
         powers = [ops.exp(block - most) for block, most in zip(logits, largest)]
-        totals = self.totals(powers, normalize)
+        totals = self.totals(powers, softmax_over)
         if leaky:
             totals = [total + ops.exp(-most) for total, most in zip(totals, largest)]
         return [power * (scale / total) for power, total in zip(powers, totals)]
 
-    def totals(self, blocks, normalize):
+    def totals(self, blocks, softmax_over):
         """Return sums over the inputs or the outputs, as a list that broadcasts to the blocks."""
-        return self._over(blocks, normalize, ops.sum, ops.add)
+        return self._over(blocks, softmax_over, ops.sum, ops.add)
 
-    def _over(self, blocks, normalize, within, between):
-        if (normalize == "inputs") == self.inputs_are_many:
+    def _over(self, blocks, softmax_over, within, between):
+        if (softmax_over == "inputs") == self.inputs_are_many:
             return [within(block, axis=3, keepdims=True) for block in blocks]
         if self._group > 1:
             blocks = [within(block, axis=0, keepdims=True) for block in blocks]

@@ -26,8 +26,8 @@ def route(
 
     The result equals that of `Router(EinsumMaps(kernel), RoutingOptions(**options), bias)`; see
     `Router` for the equations. It takes a few images at a time, which bounds the memory. The
-    result is differentiable once in all tensors, the temperature, the activation prior and the
-    scale, through all iterations. The gradient recomputes the coefficients.
+    result is differentiable once in all tensors, the agreement scale, the activation prior weight
+    and the coefficient sum, through all iterations. The gradient recomputes the coefficients.
 
     Args:
         x: Tensor (B, I, D), input capsules.
@@ -46,7 +46,7 @@ def route(
 
     Example:
 
-    >>> c, z = route(ops.ones((2, 6, 4)), ops.ones((6, 5, 3, 4)), iterations=1)
+    >>> c, z = route(ops.ones((2, 6, 4)), ops.ones((6, 5, 3, 4)), routing_iterations=2)
     >>> c.shape, z.shape
     (TensorShape([2, 6, 5]), TensorShape([2, 5, 3]))
 
@@ -95,14 +95,14 @@ class BlockRouter(Router):
             in_x, in_maps, *more = self._slice_gradient(maps.lay_inputs(x), steps, in_c, in_z)
             return [maps.unlay_inputs(in_x)], [*more, *in_maps]
 
-        lengths = self._agreement.sums_shape if self._options.iterations else ()
+        lengths = self._agreement.sums_shape if self._options.updates else ()
         shapes = [lengths, (), (), bias.shape, (), *own, *maps.map_shapes]
         at_once, arrays = maps.images_at_once(held=3), [x, in_c, in_z, *steps]
         (in_x,), sums = over_images(step, arrays, at_once, [ops.shape(x)[1:]], shapes)
         last = 5 + len(own)
         length_sums, in_numbers, in_maps = sums[0], sums[1:last], sums[last:]
         in_kernel = maps.unlay_maps(in_maps)
-        if self._is_cosine and self._options.iterations:
+        if self._is_cosine and self._options.updates:
             in_kernel = in_kernel + self._agreement.gradient_of_sums(length_sums)
         return [in_x, in_kernel, *in_numbers]
 
@@ -110,7 +110,7 @@ class BlockRouter(Router):
         """Return the gradient in x of a slice, and the sums for the other gradients."""
         maps, axis = self.maps, self._axis
         temperature, prior, bias, scale = self._numbers
-        images, normalize = maps.images_axis, self._options.normalize
+        images, softmax_over = maps.images_axis, self._options.softmax_over
         zero = ops.zeros((), dtype=x.dtype)
         in_bias, in_temperature, in_prior, in_scale = ops.zeros_like(bias), zero, zero, zero
         in_x = in_measured = in_pull = in_own = 0.0
@@ -130,7 +130,7 @@ class BlockRouter(Router):
             in_c = _added(in_c, maps.agreement(in_z, x))
             # Gradient through the softmax.
             parts = [block * gradient for block, gradient in zip(c, in_c)]
-            means = [total / scale for total in maps.totals(parts, normalize)]
+            means = [total / scale for total in maps.totals(parts, softmax_over)]
             in_logits = [part - block * mean for part, block, mean in zip(parts, c, means)]
             in_scale = in_scale + sum(ops.sum(part) for part in parts) / scale
             in_c = None
@@ -150,10 +150,10 @@ class BlockRouter(Router):
                 in_prior = in_prior + ops.sum(in_offset * self._units.log_odds(z, axis))
                 in_z = in_z + self._units.log_odds_gradient(z, prior * in_offset, axis)
         length_sums = zero
-        if self._is_cosine and self._options.iterations:
+        if self._is_cosine and self._options.updates:
             more, length_sums = self._agreement.gradient_of_lengths(slopes, products)
             in_x = in_x + (in_measured + more) / measured.size
-        elif self._options.iterations:
+        elif self._options.updates:
             in_x = in_x + in_measured
         # Gradient through the first pre-activation, b_j + share_j scale sum_i W x.
         in_own = in_own + ops.sum(in_z, axis=images, keepdims=True)

@@ -77,9 +77,9 @@ class SharedMaps(Identity):
         """Add values (B, J) to one block (B, J, I)."""
         return [blocks[0] + values[:, :, None]]
 
-    def softmax(self, logits, normalize, scale, leaky=False):
+    def softmax(self, logits, softmax_over, scale, leaky=False):
         """Return `scale` times the softmax; `leaky` adds a logit of zero and drops its share."""
-        axis, (logits,) = _axis(normalize), logits
+        axis, (logits,) = _axis(softmax_over), logits
         largest = ops.max(logits, axis=axis, keepdims=True, initial=-1e30)
         largest = ops.maximum(largest, 0) if leaky else largest
         powers = ops.exp(logits - largest)
@@ -87,9 +87,9 @@ class SharedMaps(Identity):
         total = total + ops.exp(-largest) if leaky else total
         return [powers * (scale / total)]
 
-    def totals(self, blocks, normalize):
+    def totals(self, blocks, softmax_over):
         """Return sums over the inputs or the outputs, as a list that broadcasts to the block."""
-        return [ops.sum(blocks[0], axis=_axis(normalize), keepdims=True)]
+        return [ops.sum(blocks[0], axis=_axis(softmax_over), keepdims=True)]
 
     def up(self, c, x):
         """Return the pre-activations z_j = W_j sum_i c_ij x_i, of shape (B, J, E)."""
@@ -188,5 +188,5 @@ class SharedAgreement:
         return ops.einsum("bid,ged->bgie", x, self._maps.maps[group])
 
 
-def _axis(normalize):
-    return 2 if normalize == "inputs" else 1
+def _axis(softmax_over):
+    return 2 if softmax_over == "inputs" else 1

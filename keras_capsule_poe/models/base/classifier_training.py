@@ -319,7 +319,7 @@ def export(run, stage, build_model):
 
 def _logit_changes(model, images):
     """Return a function that measures each routing iteration's change of the logits."""
-    if not model.iterations:
+    if model.routing_iterations == 1:
         return dict
     # Sabour et al. (2017), Appendix A. A few images keep this cheap.
     changes = compiled(model.coupling_changes)

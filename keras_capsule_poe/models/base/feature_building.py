@@ -6,10 +6,11 @@ import re
 import keras
 import numpy as np
 
-from keras_capsule_poe.core.numerics import compiled, one_of, real_number, share, whole_number
+from keras_capsule_poe.core.numerics import compiled, share
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.distributed.distribution import Distribution
 from keras_capsule_poe.errors import ConfigError, in_section
+from keras_capsule_poe.former_names import current
 from keras_capsule_poe.layers.primary_capsules import PrimaryCapsules
 from keras_capsule_poe.models.base.autoencoder import SMALLEST_IMAGE, ConvAutoencoder
 from keras_capsule_poe.training.family import Schedule
@@ -161,25 +162,17 @@ def optimizer(config, section, images):
 def routing_arguments(settings):
     """Return a section's arguments of a routing layer."""
     return {
-        # A routing layer counts the updates between the iterations.
-        "iterations": whole_number("routing_iterations", settings.routing_iterations) - 1,
-        "temperature": settings.temperature,
-        "normalize": one_of("softmax_over", settings.softmax_over, ("inputs", "outputs")),
-        "scale": _coefficient_sum(settings.coefficient_sum),
-        "implementation": settings.implementation,
+        "routing_iterations": settings.routing_iterations,
+        "agreement_scale": settings.temperature,
+        "softmax_over": settings.softmax_over,
+        "coefficient_sum": settings.coefficient_sum,
+        **current("RoutingLayer", {"implementation": settings.implementation}),
     }
 
 
 def load_balancing(settings):
     """Return a section's rate of load balancing; raise ValueError unless it is in [0, 1]."""
     return share("load_balancing", settings.load_balancing, or_zero=True)
-
-
-def _coefficient_sum(value):
-    """Return the sum of the coupling coefficients; raise ValueError unless it is valid."""
-    if value == "mean":
-        return value
-    return real_number("coefficient_sum", value, above=0, besides=", or 'mean'")
 
 
 def on_disk(config, feature_shape, images):

@@ -31,8 +31,8 @@ class CapsuleClassifier:
             class capsule, or the `"probability"` of a softmax.
         ENDPOINTS, SHARED: Dicts from SavedModel endpoints and the methods they share to argument
             names.
-        iterations: Integer, the number of updates of the coupling coefficients. If positive, the
-            model has `couplings` and `coupling_changes`, see `CapsNet`.
+        routing_iterations: Integer, the number of routing iterations. Above one, the model has
+            `couplings` and `coupling_changes`, see `CapsNet`.
         view: Layer that crops images, or None.
 
     Example:
@@ -46,7 +46,7 @@ class CapsuleClassifier:
     MEASURE = "length"
     ENDPOINTS = {"classify": ("images",), "reconstruct": ("images",)}
     SHARED: dict[str, tuple[str, ...]] = {}
-    iterations = 0
+    routing_iterations = 1
     view = None
 
     def check_compiled(self):
@@ -66,6 +66,8 @@ class CapsuleClassifier:
         raise NotImplementedError
 
 
+# Default of constructor arguments that are settings of the training, too.
+UNSET: Any = object()
 # Former names of domains, which still work.
 DOMAINS = {"complete": "prior", "restricted": "half_space", "visited": "posterior"}
 

@@ -20,7 +20,9 @@ from keras_capsule_poe.core.partition import (
 from keras_capsule_poe.core.randomness import StatelessSeed, split
 from keras_capsule_poe.core.units import BinaryUnits
 from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.former_names import with_former_names
 from keras_capsule_poe.models.base.protocols import (
+    UNSET,
     Density,
     GenerativeModel,
     LikelihoodModel,
@@ -31,8 +33,6 @@ from keras_capsule_poe.models.base.staged import StagedModel
 from keras_capsule_poe.models.boltzmann.config import FAMILY
 from keras_capsule_poe.models.boltzmann.layers import RestrictedBoltzmannMachine, binarization
 
-# Default of arguments that are settings of the training, too.
-UNSET: Any = object()
 # Schedule of Salakhutdinov & Murray (2008): fractions of the steps up to each beta.
 _PIECES = ((0.5, 500 / 14_500), (0.9, 4000 / 14_500))
 # Gibbs steps from the persistent chains to the start of the reverse annealing.
@@ -62,7 +62,7 @@ class HarmoniumDensity(Density):
         self._model, self._seed = model, seed
         how = {"stochastic": ", each drawn with its pixel as probability", None: ""}
         how = how.get(model.binarize, ", one where a pixel is above a half")
-        neurons = model.particles.shape[-1]
+        neurons = model.chain_states.shape[-1]
         self.about = f"{neurons} {_VALUES[model.machine.visible]}{how}"
         self._base, _ = model.machine.independent(self._visible(images[:_FITTED]))
 
@@ -92,16 +92,16 @@ class HarmoniumDensity(Density):
             return draw_enumerated(machine, chains, seed)
         except ValueError:
             # No exact draws: the upper bound is only as good as these chains.
-            x = self._particles(chains)
+            x = self._chain_states(chains)
         return compiled(lambda x: gibbs_chain(machine, x, _MIXED, seed)[0])(x)
 
     def _harmonium(self):
         return self._model.machine.harmonium()
 
-    def _particles(self, chains):
+    def _chain_states(self, chains):
         """Return the initial states of the reverse annealing's burn-in."""
-        rows = np.arange(chains) % self._model.kept
-        return self._model.machine.sent(ops.take(self._model.particles, rows, axis=0))
+        rows = np.arange(chains) % self._model.persistent_chains
+        return self._model.machine.sent(ops.take(self._model.chain_states, rows, axis=0))
 
     def _visible(self, images):
         """Return visible neurons (N, D) of images as an array."""
@@ -121,6 +121,7 @@ def schedule(temperatures):
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
+@with_former_names
 class ImageBoltzmannMachine(StagedModel, LikelihoodModel, GenerativeModel, keras.Model):
     """Restricted Boltzmann machine of images, over pixels or autoencoder features.
 
@@ -139,7 +140,7 @@ class ImageBoltzmannMachine(StagedModel, LikelihoodModel, GenerativeModel, keras
             `None` uses pixels or features as they are.
         autoencoder: `ConvAutoencoder`, trained, whose features are the visible neurons.
             `None`: pixels are the visible neurons.
-        particles: int, number of stored visible states (persistent chains) that start sampling.
+        persistent_chains: int, number of stored visible states that start sampling.
         burn_in: int, Gibbs steps from a stored state to a sample.
         recipe: String, a named set of settings: `"pixels"` (the default) or another of
             `families.get("rbm").recipes`.
@@ -158,7 +159,7 @@ class ImageBoltzmannMachine(StagedModel, LikelihoodModel, GenerativeModel, keras
     Example:
 
     >>> machine = RestrictedBoltzmannMachine(3)
-    >>> model = ImageBoltzmannMachine(machine, (4, 4, 1), particles=2, burn_in=5)
+    >>> model = ImageBoltzmannMachine(machine, (4, 4, 1), persistent_chains=2, burn_in=5)
     >>> model.build()
     >>> model.sample(6, seed=0)
     Samples(images: (6, 4, 4, 1), capsules: (6, 1, 3))
@@ -183,7 +184,7 @@ class ImageBoltzmannMachine(StagedModel, LikelihoodModel, GenerativeModel, keras
         image_shape: tuple[int, int, int] | None = None,
         binarize: Any = UNSET,
         autoencoder: Serializable | dict | None = None,
-        particles: int = 100,
+        persistent_chains: Any = UNSET,
         burn_in: Any = UNSET,
         *,
         recipe: str | None = None,
@@ -193,6 +194,8 @@ class ImageBoltzmannMachine(StagedModel, LikelihoodModel, GenerativeModel, keras
         if machine is None:
             # They are settings of the training, too.
             settings |= {name: value for name, value in given.items() if value is not UNSET}
+            if persistent_chains is not UNSET:
+                settings["chains"] = persistent_chains
         parts = {"machine": machine, "autoencoder": autoencoder}
         if not self.start(parts, recipe, settings):
             return
@@ -200,6 +203,7 @@ class ImageBoltzmannMachine(StagedModel, LikelihoodModel, GenerativeModel, keras
             raise TypeError("`image_shape` must be (H, W, C) if a machine is given.")
         binarize = "threshold" if binarize is UNSET else binarize
         burn_in = 100 if burn_in is UNSET else burn_in
+        persistent_chains = 100 if persistent_chains is UNSET else persistent_chains
         if not isinstance(self.machine, RestrictedBoltzmannMachine):
             raise ValueError(
                 f"`machine` must be a RestrictedBoltzmannMachine. Received: machine={machine!r}"
@@ -207,7 +211,7 @@ class ImageBoltzmannMachine(StagedModel, LikelihoodModel, GenerativeModel, keras
         self.image_shape = tuple(image_shape)
         self.binarize = binarization(binarize, self.machine)
         self.capsules, self.dim = 1, self.machine.units
-        self.kept = whole_number("particles", particles)
+        self.persistent_chains = whole_number("persistent_chains", persistent_chains)
         self.burn_in = whole_number("burn_in", burn_in)
 
     @property
@@ -227,9 +231,8 @@ class ImageBoltzmannMachine(StagedModel, LikelihoodModel, GenerativeModel, keras
             build_once(self.autoencoder, (None, *self.image_shape))
         neurons = math.prod(self._feature_shape)
         build_once(self.machine, (None, neurons))
-        self.particles = self.add_weight(
-            (self.kept, neurons), "zeros", trainable=False, name="particles"
-        )
+        shape = (self.persistent_chains, neurons)
+        self.chain_states = self.add_weight(shape, "zeros", trainable=False, name="particles")
 
     def code(self, images, coefficients=None):
         """Return the hidden code of images (B, H, W, C); `coefficients` is ignored.
@@ -258,8 +261,8 @@ class ImageBoltzmannMachine(StagedModel, LikelihoodModel, GenerativeModel, keras
             dict: `capsules` (n, 1, E), zeros and ones.
         """
         self.resolve_mode(mode, domain)
-        chosen = keras.random.randint((n,), 0, self.kept, seed=StatelessSeed(seed))
-        x = self.machine.sent(ops.take(self.particles, chosen, axis=0))
+        chosen = keras.random.randint((n,), 0, self.persistent_chains, seed=StatelessSeed(seed))
+        x = self.machine.sent(ops.take(self.chain_states, chosen, axis=0))
         _, y = gibbs_chain(self._exact(), x, self.burn_in, StatelessSeed(seed, 1))
         offset = self.machine.hidden_offset
         y = y if offset is None else y + ops.cast(offset, y.dtype)
@@ -338,6 +341,6 @@ class ImageBoltzmannMachine(StagedModel, LikelihoodModel, GenerativeModel, keras
             **super().get_config(),
             "image_shape": self.image_shape,
             "binarize": self.binarize,
-            "particles": self.kept,
+            "persistent_chains": self.persistent_chains,
             "burn_in": self.burn_in,
         }

@@ -13,6 +13,7 @@ from keras_capsule_poe.core.mcmc import replica_exchange
 from keras_capsule_poe.core.numerics import one_of, real_number, share, whole_number
 from keras_capsule_poe.core.randomness import StatelessSeed, streams
 from keras_capsule_poe.core.sharding import draw_rows
+from keras_capsule_poe.former_names import with_former_names
 from keras_capsule_poe.metrics import mean_error
 from keras_capsule_poe.models.base import inputs as given
 from keras_capsule_poe.models.base.contrastive import ContrastiveModel
@@ -22,6 +23,7 @@ from keras_capsule_poe.models.boltzmann.layers import RestrictedBoltzmannMachine
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
+@with_former_names
 class HarmoniumModel(ContrastiveModel):
     """RBM trained on arrays (N, D) by CD, persistent CD or parallel tempering.
 
@@ -35,9 +37,10 @@ class HarmoniumModel(ContrastiveModel):
         machine: `RestrictedBoltzmannMachine`, or its config.
         algorithm: `"cd"` restarts chains at each step. `"pcd"` keeps persistent chains.
             `"pt"` keeps them at several temperatures, with replica exchange.
-        steps: int, the k of CD-k.
-        chains: int, number of persistent chains at each temperature.
-        start: `"data"` or `"noise"`, where chains start. Noise is drawn from the RBM with W = 0.
+        cd_steps: int, the k of CD-k.
+        persistent_chains: int, number of persistent chains at each temperature.
+        chains_initializer: `"data"` or `"noise"`, where chains start. Noise is drawn from the
+            RBM with W = 0.
         temperatures: int, number of `"pt"` temperatures, equally spaced in beta.
         binarize: `"stochastic"` draws each neuron with its value as probability at each step;
             `"threshold"` sets values above 0.5 to one; `None` keeps the values.
@@ -59,7 +62,7 @@ class HarmoniumModel(ContrastiveModel):
 
     Example:
 
-    >>> model = HarmoniumModel(RestrictedBoltzmannMachine(3), algorithm="pcd", chains=5)
+    >>> model = HarmoniumModel(RestrictedBoltzmannMachine(3), "pcd", persistent_chains=5)
     >>> model.compile(keras.optimizers.SGD(0.05), jit_compile=False)
     >>> v = np.random.default_rng(0).integers(2, size=(8, 4)).astype("float32")
     >>> history = model.fit(v, verbose=0)
@@ -80,9 +83,9 @@ class HarmoniumModel(ContrastiveModel):
         self,
         machine: Serializable,
         algorithm: str = "cd",
-        steps: int = 1,
-        chains: int = 100,
-        start: str = "data",
+        cd_steps: int = 1,
+        persistent_chains: int = 100,
+        chains_initializer: str = "data",
         temperatures: int = 10,
         binarize: str | None = None,
         weight_decay: float = 0.0,
@@ -98,9 +101,11 @@ class HarmoniumModel(ContrastiveModel):
             )
         self.machine = machine
         self.algorithm = one_of("algorithm", algorithm, self.ALGORITHMS)
-        self.steps = whole_number("steps", steps)
-        self.chains = whole_number("chains", chains)
-        self.start = one_of("start", start, ("data", "noise"))
+        self.cd_steps = whole_number("cd_steps", cd_steps)
+        self.persistent_chains = whole_number("persistent_chains", persistent_chains)
+        self.chains_initializer = one_of(
+            "chains_initializer", chains_initializer, ("data", "noise")
+        )
         self.temperatures = whole_number("temperatures", temperatures, least=2)
         self.binarize = binarization(binarize, machine)
         self.weight_decay = real_number("weight_decay", weight_decay)
@@ -119,9 +124,8 @@ class HarmoniumModel(ContrastiveModel):
             levels = self.temperatures if self.algorithm == "pt" else 1
             options = {"trainable": False, "dtype": self.variable_dtype, "autocast": False}
             # Uncentred, so that they do not change when the offset moves.
-            self.particles = self.add_weight(
-                (levels, self.chains, *input_shape[1:]), "zeros", name="particles", **options
-            )
+            shape = (levels, self.persistent_chains, *input_shape[1:])
+            self.chain_states = self.add_weight(shape, "zeros", name="particles", **options)
             options["dtype"] = "int32"
             self.age = self.add_weight((), "zeros", name="age", **options)
         self.built = True
@@ -155,8 +159,8 @@ class HarmoniumModel(ContrastiveModel):
         """Return visible neurons (n, D), Gibbs steps from the persistent chains, or from noise."""
         if self.algorithm == "cd":
             return self.sample(n, steps, seed)
-        rows = ops.arange(n) % self.chains
-        x = self._uncentred(ops.take(self.particles[0], rows, axis=0), -1)
+        rows = ops.arange(n) % self.persistent_chains
+        x = self._uncentred(ops.take(self.chain_states[0], rows, axis=0), -1)
         x, _ = gibbs_chain(self.machine.harmonium(), x, steps, seed)
         return self.machine.received(x)
 
@@ -167,30 +171,31 @@ class HarmoniumModel(ContrastiveModel):
         step = functools.partial(self._step, seeds=seeds, chains=chains)
         means, same = self.over_replicas(step, v)
         if self.algorithm != "cd":
-            particles = ops.concatenate([same["chains"][None], hotter])
-            self.particles.assign(self._uncentred(particles))
+            states = ops.concatenate([same["chains"][None], hotter])
+            self.chain_states.assign(self._uncentred(states))
             self.age.assign_add(1)
         return self.update_weights(means, ops.shape(v)[0])
 
     def _chains(self, v, seeds):
         """Return centred initial states, or None for the data, and those of hotter chains."""
-        if self.algorithm == "cd" and self.start == "data":
+        if self.algorithm == "cd" and self.chains_initializer == "data":
             return None, None
         if replicas_in_sync(self) > 1:
             raise RuntimeError(
                 "Under a strategy of Keras chains start from the data: use algorithm='cd' and "
-                f"start='data'. Received: algorithm={self.algorithm!r}, start={self.start!r}"
+                f"chains_initializer='data'. Received: algorithm={self.algorithm!r}, "
+                f"chains_initializer={self.chains_initializer!r}"
             )
         machine, x = self.machine.harmonium(), self.machine.sent(v)
         if self.algorithm == "cd":
             return self._noise(machine, ops.shape(x)[:1], seeds[0]), None
-        levels = self.particles.shape[0]
-        if self.start == "noise":
-            first = self._noise(machine, (levels, self.chains), seeds[0])
+        levels = self.chain_states.shape[0]
+        if self.chains_initializer == "noise":
+            first = self._noise(machine, (levels, self.persistent_chains), seeds[0])
         else:
-            rows = ops.arange(levels * self.chains) % ops.shape(x)[0]
-            first = ops.reshape(ops.take(x, rows, axis=0), self.particles.shape)
-        chains = ops.where(self.age > 0, self._uncentred(self.particles, -1), first)
+            rows = ops.arange(levels * self.persistent_chains) % ops.shape(x)[0]
+            first = ops.reshape(ops.take(x, rows, axis=0), self.chain_states.shape)
+        chains = ops.where(self.age > 0, self._uncentred(self.chain_states, -1), first)
         if self.algorithm == "pcd":
             return chains[0], chains[1:]
         return self._tempered(machine, chains, seeds[1:])
@@ -202,7 +207,7 @@ class HarmoniumModel(ContrastiveModel):
         # Two levels have only the even pair (0, 1).
         odd = self.age % (1 if levels == 2 else 2)
         hot = machine.tempered(betas[1:, None, None])
-        hotter, _ = gibbs_chain(hot, chains[1:], self.steps, seeds[0])
+        hotter, _ = gibbs_chain(hot, chains[1:], self.cd_steps, seeds[0])
         chains, has_moved = replica_exchange(
             lambda x, b: machine.tempered(b[..., None]).free_energy(x),
             ops.concatenate([chains[:1], hotter]),
@@ -210,7 +215,7 @@ class HarmoniumModel(ContrastiveModel):
             seeds[1],
             odd=odd,
         )
-        paired = ops.cast((levels - odd) // 2 * 2 * self.chains, chains.dtype)
+        paired = ops.cast((levels - odd) // 2 * 2 * self.persistent_chains, chains.dtype)
         self.exchange_tracker.update_state(ops.sum(ops.cast(has_moved, chains.dtype)) / paired)
         return chains[0], chains[1:]
 
@@ -229,7 +234,7 @@ class HarmoniumModel(ContrastiveModel):
         machine = self.machine.harmonium_of(v)
         # Latent parents are sampled again in each step of a chain.
         c = None if self.machine.routing == "latent" else machine.coefficients
-        options = {"cd_steps": self.steps, "seed": seeds[4], "chains": chains}
+        options = {"cd_steps": self.cd_steps, "seed": seeds[4], "chains": chains}
         divergence = self.machine.contrastive_divergence(v, c, **options)
         x, y = self.machine.sent(v), machine.hidden.mean(divergence.z)
         means = self._figures(machine, x, divergence.z)
@@ -306,9 +311,9 @@ class HarmoniumModel(ContrastiveModel):
             **super().get_config(),
             "machine": keras.saving.serialize_keras_object(self.machine),
             "algorithm": self.algorithm,
-            "steps": self.steps,
-            "chains": self.chains,
-            "start": self.start,
+            "cd_steps": self.cd_steps,
+            "persistent_chains": self.persistent_chains,
+            "chains_initializer": self.chains_initializer,
             "temperatures": self.temperatures,
             "binarize": self.binarize,
             "weight_decay": self.weight_decay,

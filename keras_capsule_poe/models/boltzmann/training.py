@@ -65,9 +65,9 @@ def build_model(config, number):
     model = HarmoniumModel(
         machine,
         algorithm=rbm.algorithm,
-        steps=whole_number("cd_steps", rbm.cd_steps),
-        chains=rbm.chains,
-        start=one_of("chains_initializer", rbm.chains_initializer, ("data", "noise")),
+        cd_steps=rbm.cd_steps,
+        persistent_chains=rbm.chains,
+        chains_initializer=rbm.chains_initializer,
         temperatures=rbm.temperatures,
         binarize=binarize(config),
         weight_decay=rbm.weight_decay,
@@ -87,7 +87,7 @@ def build_whole(config, machine, image_shape, autoencoder=None):
         image_shape,
         binarize=binarize(config),
         autoencoder=autoencoder,
-        particles=rbm.chains,
+        persistent_chains=rbm.chains,
         burn_in=rbm.burn_in,
         name="product",
     )
@@ -219,7 +219,7 @@ def trained_model(run):
     config, trained = run.config, stored.load_model(run, "rbm")
     model = build_whole(config, trained.machine, run.data.image_shape, _autoencoder(run))
     number = config["rbm"].chains
-    model.particles.assign(compiled(lambda: trained.fantasies(number, SETTLED, config.seed))())
+    model.chain_states.assign(compiled(lambda: trained.fantasies(number, SETTLED, config.seed))())
     return model
 
 

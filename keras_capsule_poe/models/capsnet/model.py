@@ -161,17 +161,16 @@ class CapsNet(DecodedClassifier, keras.Model):
     # Couplings
 
     @property
-    def iterations(self):
-        """Number T of updates of the coupling coefficients; zero without iterations."""
+    def routing_iterations(self):
+        """Number T of routing iterations, as Sabour et al. count them; one without iterations."""
         options = getattr(self.routing, "options", None)
-        return 0 if options is None else options.iterations
+        return 1 if options is None else options.routing_iterations
 
     def couplings(self, images):
-        """Return the coupling coefficients c_ij of each image before and after every update.
+        """Return the coupling coefficients c_ij of each image in every routing iteration.
 
         Returns:
-            Tensor (B, T + 1, I, J). Sabour et al. count T + 1 iterations and do not use the last
-            update.
+            Tensor (B, T, I, J) for T `routing_iterations`.
 
         Raises:
             ValueError: If the routing has no iterations.
@@ -180,14 +179,15 @@ class CapsNet(DecodedClassifier, keras.Model):
         return ops.stack(self._router(x).all_coefficients(x), axis=1)
 
     def coupling_changes(self, images):
-        """Return the mean absolute change of the routing logits per update, (B, T)."""
+        """Return the mean absolute change of the routing logits per update, (B, T - 1)."""
         x = self.primary(self._seen(images), training=False)
         return coupling_changes(self._router(x), x, each=True)
 
     def _router(self, x):
-        if not self.iterations:
+        if self.routing_iterations == 1:
             raise ValueError(
-                "Coupling coefficients change by routing iterations only. Received: iterations=0"
+                "Coupling coefficients change by routing iterations only. Received: "
+                "routing_iterations=1"
             )
         return self.routing.router(inputs=ops.shape(x)[1])
 

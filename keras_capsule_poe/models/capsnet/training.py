@@ -154,7 +154,7 @@ def _routing(net, starts):
     return RoutingLayer(
         net.classes,
         net.dim,
-        iterations=0
+        routing_iterations=1
         if is_uniform
         else whole_number("routing_iterations", net.routing_iterations) - 1,
         agreement=net.agreement,

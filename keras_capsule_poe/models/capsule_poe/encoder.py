@@ -8,6 +8,7 @@ from keras import ops
 from keras_capsule_poe._types import Serializable
 from keras_capsule_poe.core.numerics import real_number, share, whole_number
 from keras_capsule_poe.core.units import free_energy
+from keras_capsule_poe.former_names import with_former_names
 from keras_capsule_poe.metrics import (
     ExpertUsage,
     OrientationConcentration,
@@ -20,6 +21,7 @@ from keras_capsule_poe.models.capsule_poe.layers import CapsulePoE, ExpertFrames
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
+@with_former_names
 class CapsuleEncoder(ContrastiveModel):
     """Encodes primary capsules to expert capsules, with maps W trained without labels or autodiff.
 
@@ -28,11 +30,11 @@ class CapsuleEncoder(ContrastiveModel):
 
     Args:
         experts: `CapsulePoE`, or its config.
-        balance: Float in `[0, 1]`, the rate of load balancing. Each step adds `balance * (1 -
-            usage_j)` to the routing bias, where a balanced usage is one. Zero turns it off. It
-            needs experts with `use_routing_bias=True`.
+        load_balancing: Float l in `[0, 1]`, the rate of load balancing. Each step adds
+            `l (1 - usage_j)` to the routing bias, where a balanced usage is one. Zero turns it
+            off. It needs experts with `use_routing_bias=True`.
         bias_rate: Float, the learning rate of the experts' bias relative to the maps.
-        chain_steps: Integer, the k of CD-k.
+        cd_steps: Integer, the k of CD-k.
         amplitude: Boolean, whether codes have an amplitude, and E + 1 dimensions.
         seed: Integer.
         **kwargs: `keras.Model` arguments.
@@ -42,11 +44,11 @@ class CapsuleEncoder(ContrastiveModel):
 
     Returns:
         Tensor (B, J, E), or (B, J, E + 1) with `amplitude`: squashed expert capsules, whitened
-        after `frames.adapt` (see `ExpertFrames`). Their lengths are probabilities.
+        after `whitening.adapt` (see `ExpertFrames`). Their lengths are probabilities.
 
     Raises:
-        ValueError: If an argument is out of range, or `balance` is on and the experts have no
-            routing bias.
+        ValueError: If an argument is out of range, or `load_balancing` is on and the experts have
+            no routing bias.
         RuntimeError: If `fit` runs on another backend than TensorFlow and JAX.
 
     Example:
@@ -67,9 +69,9 @@ class CapsuleEncoder(ContrastiveModel):
     def __init__(
         self,
         experts: Serializable,
-        balance: float = 0.0,
+        load_balancing: float = 0.0,
         bias_rate: float = 1.0,
-        chain_steps: int = 1,
+        cd_steps: int = 1,
         amplitude: bool = False,
         seed: int = 0,
         **kwargs: Any,
@@ -78,32 +80,37 @@ class CapsuleEncoder(ContrastiveModel):
         experts = deserialized(experts)
         if not isinstance(experts, CapsulePoE):
             raise ValueError(f"`experts` must be a CapsulePoE layer. Received: experts={experts!r}")
-        if balance and not experts.use_routing_bias:
+        if load_balancing and not experts.use_routing_bias:
             raise ValueError(
-                "`balance` moves the experts' routing bias: give them use_routing_bias=True. "
-                f"Received: balance={balance}"
+                "`load_balancing` moves the routing bias: give the experts use_routing_bias=True. "
+                f"Received: load_balancing={load_balancing}"
             )
         self.experts = experts
-        self.frames = ExpertFrames(amplitude, dtype="float32", name="frames")
-        self.balance = share("balance", balance, or_zero=True)
+        self.whitening = ExpertFrames(amplitude, dtype="float32", name="frames")
+        self.load_balancing = share("load_balancing", load_balancing, or_zero=True)
         self.bias_rate = real_number("bias_rate", bias_rate, above=0)
-        self.chain_steps = whole_number("chain_steps", chain_steps)
+        self.cd_steps = whole_number("cd_steps", cd_steps)
         self.free_energy_tracker = keras.metrics.Mean(name="free_energy")
         self.probability_mean = keras.metrics.Mean(name="probability_mean")
         self.probability_spread = keras.metrics.Mean(name="probability_spread")
         self.rarest_usage = ExpertUsage(name="rarest_usage")
         self.concentration = OrientationConcentration(experts.capsules, experts.dim)
 
+    @property
+    def frames(self):
+        """The `whitening`; files of weights know it by this name, which Keras finds first."""
+        return self.whitening
+
     def build(self, input_shape):
         build_once(self.experts, input_shape)
-        build_once(self.frames, self.experts.compute_output_shape(input_shape))
+        build_once(self.whitening, self.experts.compute_output_shape(input_shape))
         self.built = True
 
     def call(self, inputs):
-        return ops.cast(self.frames(self.experts.route(inputs).z), self.compute_dtype)
+        return ops.cast(self.whitening(self.experts.route(inputs).z), self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
-        return self.frames.compute_output_shape(self.experts.compute_output_shape(input_shape))
+        return self.whitening.compute_output_shape(self.experts.compute_output_shape(input_shape))
 
     def start_from_images(self, x, length):
         """Initialize the maps with images: row e of expert j is one image's primary capsules.
@@ -123,8 +130,9 @@ class CapsuleEncoder(ContrastiveModel):
         x, _ = self.images_of(data)
         means, _ = self.over_replicas(self._means, x)
         update = self.apply_ascent(zip(self.experts.learned, means["ascents"]))
-        if self.balance and self.trains(self.experts.kernel):
-            self.experts.routing_bias.assign_add(self.balance * (1 - means["usage"]))
+        if self.load_balancing and self.trains(self.experts.kernel):
+            more = self.load_balancing * (1 - means["usage"])
+            self.experts.routing_bias.assign_add(more)
         return self._record(means, ops.shape(x)[0], update)
 
     def testing_step(self, data):
@@ -133,7 +141,7 @@ class CapsuleEncoder(ContrastiveModel):
 
     def _means(self, x, _share=1.0, cd_steps=None):
         """Return batch means of the gradient and the metrics for primary capsules (B, I, D)."""
-        cd_steps = cd_steps or self.chain_steps
+        cd_steps = cd_steps or self.cd_steps
         divergence = self.experts.contrastive_divergence(x, cd_steps=cd_steps)
         units, z = self.experts.units, divergence.z
         p = units.probability(z)
@@ -163,10 +171,10 @@ class CapsuleEncoder(ContrastiveModel):
         return {
             **super().get_config(),
             "experts": keras.saving.serialize_keras_object(self.experts),
-            "balance": self.balance,
+            "load_balancing": self.load_balancing,
             "bias_rate": self.bias_rate,
-            "chain_steps": self.chain_steps,
-            "amplitude": self.frames.amplitude,
+            "cd_steps": self.cd_steps,
+            "amplitude": self.whitening.amplitude,
         }
 
     @classmethod

@@ -11,11 +11,13 @@ from keras_capsule_poe.core.divergence import chain_step, contrastive_divergence
 from keras_capsule_poe.core.numerics import BLOCK, at_least_float32, at_once, direction
 from keras_capsule_poe.core.sharding import over_images
 from keras_capsule_poe.core.units import CapsuleUnits, free_energy, probability
+from keras_capsule_poe.former_names import with_former_names
 from keras_capsule_poe.layers.routing_layer import RoutingLayer
 from keras_capsule_poe.models.capsule_poe.amplitude import with_amplitude
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
+@with_former_names
 class CapsulePoE(RoutingLayer):
     """Product of expert capsules: a `RoutingLayer` with an energy.
 
@@ -30,7 +32,7 @@ class CapsulePoE(RoutingLayer):
     Args:
         capsules: int, J, number of experts.
         dim: int, E, dimension of an expert.
-        iterations: int, routing updates of the coupling coefficients.
+        routing_iterations: int, routing iterations as Sabour et al. count them.
         kernel_initializer: None is normal with standard deviation 0.001. Initial weights that
             are not small compared with the learned maps add noise to the samples.
         kernel_regularizer: None, `keras.regularizers.L1`, `L2` or `L1L2`.
@@ -64,7 +66,8 @@ class CapsulePoE(RoutingLayer):
         self,
         capsules: int,
         dim: int,
-        iterations: int = 3,
+        *,
+        routing_iterations: int = 4,
         kernel_initializer: Identifier = None,
         **kwargs: Any,
     ) -> None:
@@ -73,7 +76,7 @@ class CapsulePoE(RoutingLayer):
         super().__init__(
             capsules,
             dim,
-            iterations=iterations,
+            routing_iterations=routing_iterations,
             kernel_initializer=kernel_initializer,
             **kwargs,
         )

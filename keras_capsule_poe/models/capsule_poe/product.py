@@ -213,7 +213,7 @@ class ProductOfExpertCapsules(
         if not self.start(dict(zip(self.PARTS, parts)), recipe, settings):
             return
         experts = self.encoder.experts
-        self.capsules, self.amplitude = experts.capsules, self.encoder.frames.amplitude
+        self.capsules, self.amplitude = experts.capsules, self.encoder.whitening.amplitude
         # Dimensions of a code, and of the noise that draws one.
         self.dim, self.noise_dim = experts.dim + self.amplitude, experts.dim
         whole = self.capsules * self.dim
@@ -225,8 +225,10 @@ class ProductOfExpertCapsules(
     @property
     def poles(self):
         """Expert biases (J, E), zero for experts with whitening, or None without bias."""
-        bias, frames = self.encoder.experts.bias, self.encoder.frames
-        return None if bias is None else frames.is_identity()[:, None] * ops.cast(bias, "float32")
+        bias, whitening = self.encoder.experts.bias, self.encoder.whitening
+        return (
+            None if bias is None else whitening.is_identity()[:, None] * ops.cast(bias, "float32")
+        )
 
     @property
     def modes(self):
@@ -312,7 +314,7 @@ class ProductOfExpertCapsules(
 
     def _code(self, x, coefficients=None):
         z = self.encoder.experts.route(x, coefficients).z
-        capsules = self.encoder.frames(z)
+        capsules = self.encoder.whitening(z)
         return {
             "capsules": capsules,
             "probabilities": length(capsules),

@@ -98,7 +98,7 @@ def adapt_frames(encoder, z, x_of, floor=1e-6):
         rows = won[expert][:AXES_IMAGES]
         return x_of(rows).reshape(len(rows), -1)
 
-    encoder.frames.adapt([z[rows, expert] for expert, rows in enumerate(won)], causes, floor)
+    encoder.whitening.adapt([z[rows, expert] for expert, rows in enumerate(won)], causes, floor)
 
 
 def mean_directions(codes):
@@ -240,7 +240,7 @@ def build_encoder(config, primary_capsules):
         settings.capsules,
         settings.dim,
         **routing_arguments(settings),
-        activation_prior=settings.activation_prior_weight,
+        activation_prior_weight=settings.activation_prior_weight,
         use_bias=settings.use_bias,
         **_maps(config, "encoder", config.seed + 1),
         use_routing_bias=bool(settings.load_balancing),
@@ -248,9 +248,9 @@ def build_encoder(config, primary_capsules):
     )
     model = CapsuleEncoder(
         experts,
-        balance=load_balancing(settings),
+        load_balancing=load_balancing(settings),
         bias_rate=settings.bias_rate,
-        chain_steps=whole_number("cd_steps", settings.cd_steps),
+        cd_steps=whole_number("cd_steps", settings.cd_steps),
         amplitude=settings.amplitude,
         seed=config.seed,
         name="encoder",
@@ -417,7 +417,7 @@ def encoder(run):
     description = build_description(config)
     z = stored.rows_meanwhile(run, "encoder/z.npy", z_of, train)
     description.turn(model, z, x_of)
-    stored.save_rows(run, "encoder/codes.npy", model.frames, z)
+    stored.save_rows(run, "encoder/codes.npy", model.whitening, z)
     codes = stored.load_rows(run, "encoder/codes.npy")
     visits = description.describe(codes, config.seed)
     stored.save_arrays(run, "encoder/visited.npz", **visits)

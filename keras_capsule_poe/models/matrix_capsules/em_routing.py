@@ -9,6 +9,7 @@ from keras import ops
 from keras_capsule_poe._types import Tensor
 from keras_capsule_poe.core.maps import ReceptiveFields
 from keras_capsule_poe.core.numerics import at_least_float32, one_of, real_number, whole_number
+from keras_capsule_poe.former_names import with_former_names
 
 EMRouting = namedtuple("EMRouting", ["pose", "activation", "assignment"])
 EMRouting.__doc__ = "Poses (..., J, H) and activations (..., J) of parents; r (..., I, J)."
@@ -74,12 +75,14 @@ SCHEDULES = ("official", "linear", "constant")
 TINY = 1e-7
 
 
+@with_former_names
 @dataclass(frozen=True)
 class EMOptions:
     """Options of EM routing.
 
     Args:
-        iterations: int, number of M steps, at least one. An E step lies between two M steps.
+        routing_iterations: int, number of M steps, at least one. An E step lies between two of
+            them, so the first M step has uniform assignment probabilities.
         schedule: Schedule of the inverse temperature over iterations t:
             `"official"`, `lambda (1 - 0.95^(t + 1))` as in the authors' code; `"linear"`,
             `lambda (t + 1)`; or `"constant"`.
@@ -107,7 +110,7 @@ class EMOptions:
     - [Ueda & Nakano, 1998](https://doi.org/10.1016/S0893-6080(97)00133-0), the temperature T
     """
 
-    iterations: int = 3
+    routing_iterations: int = 3
     schedule: str = "official"
     inverse_temperature: float = 0.01
     compete: str = "all"
@@ -116,7 +119,7 @@ class EMOptions:
     assignment_temperature: float = 1.0
 
     def __post_init__(self):
-        whole_number("iterations", self.iterations)
+        whole_number("routing_iterations", self.routing_iterations)
         one_of("schedule", self.schedule, SCHEDULES)
         one_of("compete", self.compete, ("all", "places"))
         real_number("inverse_temperature", self.inverse_temperature, above=0)
@@ -228,4 +231,4 @@ def em_steps(votes, activation, beta_u, beta_a, fields, options=None):
         found = e_step(clusters, ops.log_sigmoid(log_odds), children.votes)
         return found / options.assignment_temperature
 
-    return children.route(options.iterations, update, logits)
+    return children.route(options.routing_iterations, update, logits)

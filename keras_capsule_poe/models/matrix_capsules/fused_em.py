@@ -133,7 +133,7 @@ class _Machine:
         none = self._slots(ops.zeros_like(votes[..., 0]))
         r = self._of_slots(none + ops.cast(first, votes.dtype))
         steps, mean = [], 0.0
-        for iteration in range(self.options.iterations):
+        for iteration in range(self.options.routing_iterations):
             if iteration:
                 r = self._e_step(steps[-1], votes)
             weights = r * seen[:, None]

@@ -10,6 +10,7 @@ from keras import ops
 from keras_capsule_poe._types import Identifier
 from keras_capsule_poe.core.maps import ReceptiveFields
 from keras_capsule_poe.core.numerics import at_least_float32, one_of, real_number, whole_number
+from keras_capsule_poe.former_names import with_former_names
 from keras_capsule_poe.models.matrix_capsules.em_routing import EMOptions, em_steps
 from keras_capsule_poe.models.matrix_capsules.fused_em import route_matrices
 from keras_capsule_poe.models.matrix_capsules.variational_routing import (
@@ -101,16 +102,17 @@ class PrimaryMatrixCapsules(keras.layers.Layer):
         }
 
 
-IMPLEMENTATIONS = ("streamed", "compiled", "plain")
+IMPLEMENTATIONS = ("fused", "xla", "reference")
 
 
+@with_former_names
 class MatrixParents(keras.layers.Layer):
     """Base of matrix capsule layers. Subclasses define the windows in `make_fields`."""
 
     def __init__(
         self,
         types,
-        iterations=3,
+        routing_iterations=3,
         schedule="official",
         inverse_temperature=0.01,
         compete="all",
@@ -123,7 +125,7 @@ class MatrixParents(keras.layers.Layer):
         kernel_regularizer=None,
         cost_initializer="zeros",
         activation_initializer="zeros",
-        implementation="streamed",
+        implementation="fused",
         routing="em",
         **kwargs,
     ):
@@ -132,7 +134,7 @@ class MatrixParents(keras.layers.Layer):
         self.implementation = one_of("implementation", implementation, IMPLEMENTATIONS)
         self.types = whole_number("types", types)
         self.options = EMOptions(
-            iterations,
+            routing_iterations,
             schedule,
             inverse_temperature,
             compete,
@@ -189,11 +191,11 @@ class MatrixParents(keras.layers.Layer):
 
     def call(self, inputs, training=None):
         self._checked([tuple(part.shape) for part in inputs])
-        if self.implementation == "plain" or self.routing == "variational":
+        if self.implementation == "reference" or self.routing == "variational":
             pose, activation, _ = self.route(inputs, training)
         else:
-            compiled = self.implementation == "compiled" and training
-            pose, activation = self._streamed(*inputs, compiled)
+            compiled = self.implementation == "xla" and training
+            pose, activation = self._fused(*inputs, compiled)
         places = (-1, *self.fields(inputs[0]).shape, self.types)
         mean = ops.reshape(pose, (*places, *inputs[0].shape[-2:]))
         activation = ops.reshape(activation, places)
@@ -216,7 +218,7 @@ class MatrixParents(keras.layers.Layer):
         if self.routing == "em":
             return em_steps(self.votes(pose), *more, self._options(pose))
         votes = self.votes(self.pose_normalization(pose, training=training))
-        return variational_steps(votes, *more, VariationalOptions(self.options.iterations))
+        return variational_steps(votes, *more, VariationalOptions(self.options.routing_iterations))
 
     def couplings_to(self, parent, inputs):
         """Return the assignment probabilities to a parent (B,), (B, T, H, W, I); NaN if unseen."""
@@ -235,7 +237,7 @@ class MatrixParents(keras.layers.Layer):
         grid = ops.where(is_seen, grid, float("nan"))
         return ops.reshape(grid, (-1, len(found), *fields.grid, types))
 
-    def _streamed(self, pose, activation, compiled):
+    def _fused(self, pose, activation, compiled):
         return route_matrices(
             _in_a_row(pose),
             _in_a_row(activation),
@@ -331,6 +333,7 @@ def _in_a_row(x):
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
+@with_former_names
 class ConvEMCapsules(MatrixParents):
     """Convolutional matrix capsules: each parent routes a window of the capsules below.
 
@@ -341,7 +344,7 @@ class ConvEMCapsules(MatrixParents):
         types: int, J, capsules at each position.
         kernel_size: int, height and width of a window, in positions.
         strides: int, positions between windows.
-        iterations, schedule, inverse_temperature, compete, damping, variance_floor,
+        routing_iterations, schedule, inverse_temperature, compete, damping, variance_floor,
             assignment_temperature: See `functions.EMOptions`.
         normalize_mass: bool, divide the mass in the costs by its mean with all children active.
             Then the inverse temperature has the same effect in layers of any size.
@@ -349,10 +352,11 @@ class ConvEMCapsules(MatrixParents):
         kernel_initializer, kernel_regularizer: For the maps W. None is a truncated normal
             distribution of standard deviation 0.3.
         cost_initializer, activation_initializer: For beta_u and beta_a.
-        implementation: `"streamed"` (fused, a few images at a time), `"compiled"` (the same, with
-            XLA in training) or `"plain"` (the readable reference). The results agree.
+        implementation: `"fused"`, a few images at a time; `"xla"`, the same with XLA in
+            training; or `"reference"`, the readable form. The results agree.
         routing: `"em"`, or `"variational"`, see `functions.variational_routing`. The latter uses
-            only `iterations`, and normalizes input poses and output log-odds over the batch.
+            only `routing_iterations`. It normalizes input poses and output log-odds over the
+            batch.
 
     Call arguments:
         inputs: Poses (B, H, W, I, P, P) and activations (B, H, W, I).
@@ -392,6 +396,7 @@ class ConvEMCapsules(MatrixParents):
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
+@with_former_names
 class EMCapsules(MatrixParents):
     """Matrix capsules that each route all capsules below: the class capsules of a network.
 

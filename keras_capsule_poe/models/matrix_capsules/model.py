@@ -147,10 +147,10 @@ class MatrixCapsNet(DecodedClassifier, keras.Model):
         return found
 
     @property
-    def iterations(self):
-        """Number T of updates of the assignment probabilities: the EM iterations minus one."""
+    def routing_iterations(self):
+        """Number of EM iterations; one without iterations."""
         options = getattr(self.capsule_layers[-1], "options", None)
-        return 0 if options is None else options.iterations - 1
+        return 1 if options is None else options.routing_iterations
 
     def couplings(self, images):
         """Return the assignment probabilities r_ij to the classes per E step, (B, T + 1, I, J)."""

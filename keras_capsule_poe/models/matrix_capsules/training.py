@@ -8,6 +8,7 @@ import keras
 from keras_capsule_poe.callbacks import SpreadMargin
 from keras_capsule_poe.core.numerics import one_of, real_number, share, whole_number
 from keras_capsule_poe.errors import in_section
+from keras_capsule_poe.former_names import current
 from keras_capsule_poe.layers.capsules import Standardize
 from keras_capsule_poe.layers.convolutions import FastConv2D
 from keras_capsule_poe.layers.decoders import DenseDecoder
@@ -84,7 +85,7 @@ def _capsule_layers(net, starts):
         "normalize_mass": net.normalize_mass,
         # Variational routing has no costs to scale.
         "activation_scale": net.activation_scale if net.routing == "em" else 1.0,
-        "implementation": net.implementation,
+        **current("MatrixParents", {"implementation": net.implementation}),
         "dtype": "float32",
     }
     temperature = real_number("class_temperature", net.class_temperature, above=0)
@@ -95,7 +96,7 @@ def _capsule_layers(net, starts):
         cost = cost * (math.log(2 * math.pi) + 1) / 2 if official else 0.0
         return {
             **options,
-            "iterations": iterations,
+            "routing_iterations": iterations,
             "inverse_temperature": inverse_temperature,
             "kernel_initializer": starts.maps(stddev),
             "cost_initializer": keras.initializers.Constant(cost),

@@ -10,6 +10,7 @@ from keras import ops
 from keras_capsule_poe._types import Tensor
 from keras_capsule_poe.core.maps import ReceptiveFields
 from keras_capsule_poe.core.numerics import at_least_float32, real_number, whole_number
+from keras_capsule_poe.former_names import with_former_names
 from keras_capsule_poe.models.matrix_capsules.em_routing import EMRouting, WindowChildren
 
 GaussianWisharts = namedtuple("GaussianWisharts", ["alpha", "kappa", "nu", "mean", "psi"])
@@ -18,12 +19,13 @@ GaussianWisharts.__doc__ = (
 )
 
 
+@with_former_names
 @dataclass(frozen=True)
 class VariationalOptions:
     """Options and priors of variational routing.
 
     Args:
-        iterations: int, number of updates of the parents, at least one. An update of the
+        routing_iterations: int, number of updates of the parents, at least one. An update of the
             assignment probabilities lies between two of them.
         concentration: float, alpha_0, above zero.
         mean_precision: float, kappa_0, above zero, weight of the prior mean in children.
@@ -46,14 +48,14 @@ class VariationalOptions:
     - [Authors' code](https://github.com/fabio-deep/Variational-Capsule-Routing)
     """
 
-    iterations: int = 3
+    routing_iterations: int = 3
     concentration: float = 1.0
     mean_precision: float = 1.0
     degrees_of_freedom: float | None = None
     scale: float | None = None
 
     def __post_init__(self):
-        whole_number("iterations", self.iterations)
+        whole_number("routing_iterations", self.routing_iterations)
         real_number("concentration", self.concentration, above=0)
         real_number("mean_precision", self.mean_precision, above=0)
 
@@ -175,7 +177,7 @@ def variational_steps(votes, activation, beta_u, beta_a, fields, options=None):
     def logits(parents, _):
         return expected_log_densities(parents, children.votes)
 
-    return children.route(options.iterations, update, logits)
+    return children.route(options.routing_iterations, update, logits)
 
 
 def _log_odds(parents, beta_u, beta_a):

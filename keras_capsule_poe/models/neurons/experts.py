@@ -8,19 +8,22 @@ from keras import ops
 from keras_capsule_poe._types import Seed, Serializable, Tensor
 from keras_capsule_poe.core.numerics import length, share
 from keras_capsule_poe.core.randomness import draw_index, streams
+from keras_capsule_poe.former_names import with_former_names
 from keras_capsule_poe.metrics import ExpertUsage, expert_usage, mean_error
 from keras_capsule_poe.models.boltzmann.model import HarmoniumModel
 from keras_capsule_poe.models.neurons.layers import NeuronMixture, NeuronPoE
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
+@with_former_names
 class NeuronExperts(HarmoniumModel):
     """Trains a `NeuronPoE` by contrastive divergence, as a `HarmoniumModel` with routed maps.
 
     Args:
         machine: `NeuronPoE`, or its config.
-        balance: Float in `[0, 1]`, the rate of load balancing. Each step adds `balance * (1 -
-            usage_j)` to the routing bias, where a balanced usage is one. Zero turns it off.
+        load_balancing: Float l in `[0, 1]`, the rate of load balancing. Each step adds
+            `l (1 - usage_j)` to the routing bias, where a balanced usage is one. Zero turns it
+            off.
         **kwargs: `HarmoniumModel` arguments. Persistent chains and chains that start from noise
             need `routing="fixed"`, because other routings depend on the image.
 
@@ -50,20 +53,22 @@ class NeuronExperts(HarmoniumModel):
 
     MACHINE: Any = NeuronPoE
 
-    def __init__(self, machine: Serializable, balance: float = 0.0, **kwargs: Any) -> None:
+    def __init__(self, machine: Serializable, load_balancing: float = 0.0, **kwargs: Any) -> None:
         super().__init__(machine, **kwargs)
         layer = self.machine
-        if layer.routing in ("held", "latent") and (self.algorithm != "cd" or self.start != "data"):
+        is_of_data = self.algorithm == "cd" and self.chains_initializer == "data"
+        if layer.routing in ("held", "latent") and not is_of_data:
             raise ValueError(
                 "Chains must be of the data where coefficients are of the image. Received: "
-                f"routing={layer.routing!r}, algorithm={self.algorithm!r}, start={self.start!r}"
+                f"routing={layer.routing!r}, algorithm={self.algorithm!r}, "
+                f"chains_initializer={self.chains_initializer!r}"
             )
-        if balance and not layer.use_routing_bias:
+        if load_balancing and not layer.use_routing_bias:
             raise ValueError(
-                "`balance` moves the routing bias: give the machine use_routing_bias=True. "
-                f"Received: balance={balance}"
+                "`load_balancing` moves the routing bias: give the machine use_routing_bias=True. "
+                f"Received: load_balancing={load_balancing}"
             )
-        self.balance = share("balance", balance, or_zero=True)
+        self.load_balancing = share("load_balancing", load_balancing, or_zero=True)
         self.rarest_usage = ExpertUsage(name="rarest_usage")
 
     def departure(self, v):
@@ -119,20 +124,21 @@ class NeuronExperts(HarmoniumModel):
 
     def _balance(self, usage):
         self.rarest_usage.update_state(usage)
-        if self.balance and self.trains(self.machine.kernel):
+        if self.load_balancing and self.trains(self.machine.kernel):
             bias = self.machine.routing_bias
-            bias.assign_add(ops.cast(self.balance * (1 - usage), bias.dtype))
+            bias.assign_add(ops.cast(self.load_balancing * (1 - usage), bias.dtype))
 
     def get_config(self):
-        return {**super().get_config(), "balance": self.balance}
+        return {**super().get_config(), "load_balancing": self.load_balancing}
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
+@with_former_names
 class NeuronMixtureExperts(NeuronExperts):
     """Trains a `NeuronMixture` with the exact gradient of log P(v), derived by hand.
 
     The model's term is a sum over all states of each capsule, the limit of CD-k for large k. The
-    mixture weights change only by load balancing (`balance`).
+    mixture weights change only by load balancing (`load_balancing`).
 
     Args:
         machine: `NeuronMixture`, or its config.

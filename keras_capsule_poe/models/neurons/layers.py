@@ -16,11 +16,13 @@ from keras_capsule_poe.core.numerics import one_of
 from keras_capsule_poe.core.randomness import streams
 from keras_capsule_poe.core.routing import Router, Routing
 from keras_capsule_poe.core.units import BinaryUnits
+from keras_capsule_poe.former_names import with_former_names
 from keras_capsule_poe.layers.routing_layer import RoutingLayer
 from keras_capsule_poe.models.boltzmann.layers import VISIBLE, Neurons
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
+@with_former_names
 class NeuronPoE(Neurons, RoutingLayer):
     """Product of binary experts, grouped into capsules with routed maps.
 
@@ -32,7 +34,8 @@ class NeuronPoE(Neurons, RoutingLayer):
       partition function, so v has no likelihood.
     - `"fixed"`: averaged, `mean_coefficients` for all images. An exact Boltzmann machine.
     - `"latent"`: each visible capsule has one latent parent c_i. Exact in (v, h, c). Mean field
-      is dynamic routing, see `functions.LatentRouter`, which uses `iterations` and `scale`.
+      is dynamic routing, see `functions.LatentRouter`, which uses
+      `routing_iterations` and `coefficient_sum`.
 
     Args:
         capsules: int, J.
@@ -75,21 +78,27 @@ class NeuronPoE(Neurons, RoutingLayer):
         routing: str = "held",
         centering: bool = True,
         learn_variance: bool = False,
-        iterations: int = 3,
+        *,
+        routing_iterations: int = 4,
         kernel_initializer: Identifier = None,
         bias_initializer: Identifier = "zeros",
         **kwargs: Any,
     ) -> None:
         if kernel_initializer is None:
             kernel_initializer = keras.initializers.RandomNormal(stddev=0.01)
-        kwargs = {"iterations": iterations, "kernel_initializer": kernel_initializer, **kwargs}
-        super().__init__(capsules, dim, **kwargs)
+        super().__init__(
+            capsules,
+            dim,
+            routing_iterations=routing_iterations,
+            kernel_initializer=kernel_initializer,
+            **kwargs,
+        )
         self.visible = one_of("visible", visible, tuple(VISIBLE))
         self.routing = one_of("routing", routing, self.READINGS)
-        if routing == "latent" and self.options.normalize != "outputs":
+        if routing == "latent" and self.options.softmax_over != "outputs":
             raise ValueError(
-                "`normalize` must be 'outputs' where parents are latent. "
-                f"Received: normalize={self.options.normalize!r}"
+                "`softmax_over` must be 'outputs' where parents are latent. "
+                f"Received: softmax_over={self.options.softmax_over!r}"
             )
         if self.use_bias:
             raise ValueError("`use_bias` must be False: neurons have biases. Received: True")
@@ -102,7 +111,7 @@ class NeuronPoE(Neurons, RoutingLayer):
         super().build(input_shape)
         inputs, dim = tuple(input_shape)[1:]
         self.add_neurons((self.capsules, self.dim), (inputs, dim), self.bias_initializer)
-        side = inputs if self.options.normalize == "inputs" else self.capsules
+        side = inputs if self.options.softmax_over == "inputs" else self.capsules
         uniform = keras.initializers.Constant(self.coefficient_scale / side)
         options = {"trainable": False, "dtype": self.variable_dtype, "autocast": False}
         # Row 0 is the mean over all images, row 1 + j over the images that capsule j wins.
@@ -167,8 +176,8 @@ class NeuronPoE(Neurons, RoutingLayer):
             self.maps(),
             self.neuron_units()[0],
             self.hidden_bias,
-            self.options.iterations,
-            self.coefficient_scale,
+            routing_iterations=self.options.routing_iterations,
+            coefficient_sum=self.coefficient_scale,
         )
 
     def call(self, inputs):
@@ -281,6 +290,7 @@ _ON = 5.0
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
+@with_former_names
 class NeuronMixture(NeuronPoE):
     """Mixture of restricted Boltzmann machines in which one capsule generates the whole image.
 
@@ -292,7 +302,7 @@ class NeuronMixture(NeuronPoE):
         capsules: int, J.
         dim: int, E, binary units of a capsule, at most 20.
         routing: `"mixture"`.
-        scale: float, factor on the maps of the parent.
+        coefficient_sum: float, factor on the maps of the parent.
         **kwargs: Other arguments of `NeuronPoE`. Visible units are Gaussian of unit variance
             and not centred.
 

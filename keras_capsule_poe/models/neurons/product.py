@@ -15,8 +15,10 @@ from keras_capsule_poe.core.routing import winner_alone, winners
 from keras_capsule_poe.core.sharding import in_parts
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.errors import BadUse
+from keras_capsule_poe.former_names import with_former_names
 from keras_capsule_poe.models.base.autoencoder import AutoencodedModel
 from keras_capsule_poe.models.base.protocols import (
+    UNSET,
     Density,
     GenerativeModel,
     LikelihoodModel,
@@ -71,7 +73,7 @@ class NeuronDensity(HarmoniumDensity):
     def _harmonium(self):
         return flattened(self._model.layer.harmonium())
 
-    def _particles(self, chains):
+    def _chain_states(self, chains):
         sent = self._model.layer.sent(self._v[np.arange(chains) % len(self._v)])
         return ops.reshape(sent, (chains, -1))
 
@@ -89,6 +91,7 @@ def _size(model):
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
+@with_former_names
 class ProductOfExpertNeurons(
     StagedModel, LikelihoodModel, AutoencodedModel, GenerativeModel, keras.Model
 ):
@@ -106,7 +109,7 @@ class ProductOfExpertNeurons(
         primary: Adapted `PrimaryCapsules`.
         experts: Trained `NeuronExperts`.
         top: `NeuronExperts` trained on the experts' neurons, sampled in mode `"joint"`, or None.
-        remembered: Integer K, the number of stored p(h | v) per capsule.
+        posterior_states: Integer K, the number of stored p(h | v) per capsule.
         joint_steps: Integer, the Gibbs steps of mode `"joint"`.
         recipe: String, a named set of settings, one of `families.get("neurons").recipes`.
         **settings: Settings of the training by name, such as `seed=1` or
@@ -155,14 +158,19 @@ class ProductOfExpertNeurons(
         primary: Serializable | dict | None = None,
         experts: Serializable | dict | None = None,
         top: Serializable | dict | None = None,
-        remembered: int = 256,
-        joint_steps: int = 100,
+        posterior_states: Any = UNSET,
+        joint_steps: Any = UNSET,
         *,
         recipe: str | None = None,
         **settings: Any,
     ) -> None:
         parts = (autoencoder, primary, experts, top)
-        self.remembered, self.joint_steps = remembered, joint_steps
+        given = {"posterior_states": posterior_states, "joint_steps": joint_steps}
+        if experts is None or (isinstance(experts, dict) and "class_name" not in experts):
+            # They are settings of the training, too.
+            settings |= {name: value for name, value in given.items() if value is not UNSET}
+        self.posterior_states = 256 if posterior_states is UNSET else posterior_states
+        self.joint_steps = 100 if joint_steps is UNSET else joint_steps
         if self.start(dict(zip(self.PARTS, parts)), recipe, settings):
             self.capsules, self.dim = self.layer.capsules, self.layer.dim
 
@@ -200,7 +208,7 @@ class ProductOfExpertNeurons(
         if self.top is not None:
             build_once(self.top, (None, self.capsules, self.dim))
         self.visited = self.add_weight(
-            shape=(self.capsules, self.remembered, self.dim),
+            shape=(self.capsules, self.posterior_states, self.dim),
             initializer=keras.initializers.Constant(0.5),
             trainable=False,
             name="visited",
@@ -275,8 +283,10 @@ class ProductOfExpertNeurons(
         else:
             p = ops.full((ops.shape(capsule)[0], self.dim), 0.5)
             if domain == "posterior":
-                which = draw_index(ops.zeros((ops.shape(capsule)[0], self.remembered)), second)
-                rows = capsule * self.remembered + which
+                which = draw_index(
+                    ops.zeros((ops.shape(capsule)[0], self.posterior_states)), second
+                )
+                rows = capsule * self.posterior_states + which
                 p = ops.take(ops.reshape(self.visited, (-1, self.dim)), rows, axis=0)
             h = ops.cast(keras.random.uniform(ops.shape(p), seed=first) < p, p.dtype)
         y = (ops.cast(h, "float32") - ops.take(self.rest(), capsule, axis=0)) / self.dim**0.5
@@ -393,5 +403,7 @@ class ProductOfExpertNeurons(
         )
 
     def get_config(self):
-        own = {"remembered": self.remembered, "joint_steps": self.joint_steps}
+        if not self.is_fitted:
+            return super().get_config()
+        own = {"posterior_states": self.posterior_states, "joint_steps": self.joint_steps}
         return {**super().get_config(), **own}

@@ -108,9 +108,9 @@ def build_top(config, expert_shape):
         top.dim,
         visible="bernoulli",
         routing="fixed",
-        scale=float(top.capsules),
-        normalize="outputs",
-        implementation="plain",
+        coefficient_sum=float(top.capsules),
+        softmax_over="outputs",
+        implementation="reference",
         kernel_initializer=_initial_maps(top, config.seed + 2),
         name="layer",
     )
@@ -135,8 +135,8 @@ def _chain(settings):
     """Return a section's arguments of a `HarmoniumModel`."""
     return {
         "algorithm": settings.algorithm,
-        "steps": whole_number("cd_steps", settings.cd_steps),
-        "chains": settings.chains,
+        "cd_steps": settings.cd_steps,
+        "persistent_chains": settings.chains,
         "weight_decay": settings.weight_decay,
         "offset_rate": settings.offset_rate,
     }
@@ -194,7 +194,7 @@ def build_experts(config, primary_capsules):
         centering=settings.centering,
         learn_variance=settings.learn_variance,
         **routing_arguments(settings),
-        activation_prior=settings.activation_prior_weight,
+        activation_prior_weight=settings.activation_prior_weight,
         kernel_initializer=_initial_maps(settings, config.seed + 1),
         # With biases far below zero, hidden neurons stay off until their images turn them on.
         bias_initializer=keras.initializers.Constant(
@@ -206,7 +206,7 @@ def build_experts(config, primary_capsules):
     model_class = NeuronMixtureExperts if is_mixture else NeuronExperts
     model = model_class(
         layer,
-        balance=load_balancing(settings),
+        load_balancing=load_balancing(settings),
         **_chain(settings),
         seed=config.seed,
         name="experts",
@@ -239,7 +239,7 @@ def build_product(config, autoencoder, primary, experts, top=None):
         primary,
         experts,
         top=top,
-        remembered=config["experts"].posterior_states,
+        posterior_states=config["experts"].posterior_states,
         joint_steps=config["experts"].joint_steps,
         name="product",
     )
