@@ -80,7 +80,7 @@ def test_the_energy_of_a_mixture_given_coefficients():
     ],
 )
 def test_the_rate_of_load_balancing(make):
-    assert make(0).balance == 0 and make(1).balance == 1
+    assert make(0).load_balancing == 0 and make(1).load_balancing == 1
     with pytest.raises(
         ValueError, match=r"`load_balancing` must lie in \[0, 1\]. Received: load_balancing=1.5"
     ):

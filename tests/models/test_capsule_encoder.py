@@ -204,9 +204,9 @@ def test_the_bias_moves_by_how_far_usage_is_from_even():
 
 
 @pytest.mark.parametrize("load_balancing", [1e30, -0.1, float("nan"), True])
-def test_balance_is_a_share(balance):
+def test_load_balancing_is_a_share(load_balancing):
     with pytest.raises(ValueError, match="`load_balancing` must"):
-        CapsuleEncoder(CapsulePoE(J, E, use_routing_bias=True), load_balancing=balance)
+        CapsuleEncoder(CapsulePoE(J, E, use_routing_bias=True), load_balancing=load_balancing)
 
 
 def test_balancing_needs_a_routing_bias():
@@ -273,7 +273,7 @@ def test_call_shapes_and_config():
     assert np.array_equal(model(x), model.experts(x))
     copy = CapsuleEncoder.from_config(model.get_config())
     assert copy.get_config() == model.get_config()
-    assert (copy.balance, copy.seed) == (0.02, 9)
+    assert (copy.load_balancing, copy.seed) == (0.02, 9)
     # As older versions wrote it.
     older = {**model.get_config(), "prior_start": 0.1, "prior_steps": 7}
     assert CapsuleEncoder.from_config(older).get_config() == model.get_config()

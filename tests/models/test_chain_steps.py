@@ -58,6 +58,6 @@ def test_the_update_is_that_of_so_many_passes(steps):
 
 def test_it_is_kept_with_the_model():
     model = CapsuleEncoder(CapsulePoE(J, E), cd_steps=3)
-    assert CapsuleEncoder.from_config(model.get_config()).chain_steps == 3
-    with pytest.raises(ValueError, match="`chain_steps` must be a positive integer"):
+    assert CapsuleEncoder.from_config(model.get_config()).cd_steps == 3
+    with pytest.raises(ValueError, match="`cd_steps` must be a positive integer"):
         CapsuleEncoder(CapsulePoE(J, E), cd_steps=0)
