@@ -60,13 +60,13 @@ def test_uniform_routing_ends_at_the_temperature_of_the_recipe(recipe, iteration
         config = config_of(row, "--recipe", recipe, "--set", *TINY)
         model = build.build_model(config, (48, 48, 2))
         layers.append([layer.options for layer in model.capsule_layers[1:]])
-        assert model.iterations == {"uniform": 0}.get(row, iterations - 1)
+        assert model.routing_iterations == {"uniform": 1}.get(row, iterations)
     for which, (uniform, to_classes, routed) in enumerate(zip(*layers, strict=True)):
         last = pytest.approx(routed.inverse_temperature_at(iterations - 1), rel=1e-12)
         for ours in (uniform, to_classes):
-            assert ours.inverse_temperature_at(ours.iterations - 1) == last
-        assert uniform.iterations == 1
-        assert to_classes.iterations == (iterations if which == 2 else 1)
+            assert ours.inverse_temperature_at(ours.routing_iterations - 1) == last
+        assert uniform.routing_iterations == 1
+        assert to_classes.routing_iterations == (iterations if which == 2 else 1)
         if which == 2:
             assert to_classes.inverse_temperature_at(0) == pytest.approx(
                 routed.inverse_temperature_at(0), rel=1e-12

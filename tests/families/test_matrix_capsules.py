@@ -51,7 +51,7 @@ def test_recipes_have_the_published_numbers_of_parameters(recipe, number):
     assert model.spread.scaling == ("official" if recipe == "official" else "sum")
     if recipe == "official":
         assert (first.options.compete, first.options.damping) == ("places", 0.1)
-        assert (first.options.iterations, first.options.variance_floor) == (3, 5e-4)
+        assert (first.options.routing_iterations, first.options.variance_floor) == (3, 5e-4)
         assert config["matrix"].first_rate == 0.003 and config["matrix"].initializer == "official"
         # Logits of the published code: lambda (-sum ln var - s (ln 2 pi + 1) 16 - 5000 b).
         constant = np.log(2 * np.pi) + 1
@@ -64,7 +64,7 @@ def test_recipes_have_the_published_numbers_of_parameters(recipe, number):
     else:
         assert (first.options.compete, first.options.damping) == ("all", 0.0)
         assert not np.any(first.beta_u) and not np.any(last.beta_a)
-        assert first.options.iterations == {"small": 2, "paper": 3}[recipe]
+        assert first.options.routing_iterations == {"small": 2, "paper": 3}[recipe]
     # Classes have one place.
     assert last.options.compete == "all"
     assert first.options.assignment_temperature == (1 if recipe == "official" else 4)
@@ -79,7 +79,7 @@ def test_layers_below_the_classes_have_their_own_iterations():
         ({"inner_routing_iterations": 3, "routing": "variational"}, [3, 3, 2]),
     ):
         model = build.build_model(configuration(**settings), (16, 16, 1))
-        assert [layer.options.iterations for layer in model.capsule_layers[1:]] == expected
+        assert [layer.options.routing_iterations for layer in model.capsule_layers[1:]] == expected
 
 
 @pytest.mark.parametrize("recipe", ["small", "paper"])

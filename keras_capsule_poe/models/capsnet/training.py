@@ -4,7 +4,7 @@ import functools
 
 import keras
 
-from keras_capsule_poe.core.numerics import one_of, whole_number
+from keras_capsule_poe.core.numerics import one_of
 from keras_capsule_poe.layers.capsules import Squash, Standardize
 from keras_capsule_poe.layers.conv_capsules import ConvCapsules
 from keras_capsule_poe.layers.convolutions import FastConv2D
@@ -154,9 +154,7 @@ def _routing(net, starts):
     return RoutingLayer(
         net.classes,
         net.dim,
-        routing_iterations=1
-        if is_uniform
-        else whole_number("routing_iterations", net.routing_iterations) - 1,
+        routing_iterations=1 if is_uniform else net.routing_iterations,
         agreement=net.agreement,
         logits=net.logits,
         leaky=net.leaky,
