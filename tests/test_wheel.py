@@ -1,8 +1,8 @@
 """The wheel holds the package, its licence and its command, and nothing else.
 
 Rejected: a wheel without a package that `pyproject.toml` does not list, one without the templates,
-the marker `py.typed` or the types of the public names, one with tests or benchmarks, and one whose version is
-not the package's.
+the marker `py.typed` or the types of the public names, one with tests or benchmarks, and one whose
+version is not the package's.
 """
 
 import re
