@@ -206,7 +206,7 @@ def _check_arguments(couplings, chosen):
 
 
 def _show_couplings(out, model, test, chosen, capsule):
-    from keras_capsule_poe.io.charts import save_chart
+    from keras_capsule_poe.io.pictures import save_chart
     from keras_capsule_poe.plotting import class_words, coupling_chart, layer_maps
     from keras_capsule_poe.plotting import couplings as couplings_of
 

@@ -19,7 +19,7 @@ from keras_capsule_poe.evaluation.metrics import chosen_images
 from keras_capsule_poe.evaluation.page import write_page
 from keras_capsule_poe.evaluation.report import is_generative, is_labelled_classifier
 from keras_capsule_poe.evaluation.sources import draws
-from keras_capsule_poe.io.charts import chart_pixels
+from keras_capsule_poe.io.pictures import chart_pixels
 from keras_capsule_poe.plotting import (
     NAMES,
     as_words,
