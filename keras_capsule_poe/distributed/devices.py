@@ -4,10 +4,17 @@ import contextlib
 import json
 import math
 import os
+import signal
+import socket
+import sys
+import threading
+import time
 
-from keras_capsule_poe.distributed.distribution import Distribution
-from keras_capsule_poe.distributed.rendezvous import PATIENCE, barrier, host_and_port
-from keras_capsule_poe.errors import BadUse, RunFailed
+from keras_capsule_poe.distributed.distribution import Distribution, stopped
+from keras_capsule_poe.errors import BadUse, RunFailed, first_line
+
+# Seconds that workers wait for each other.
+PATIENCE = 600.0
 
 
 def start(replicas=1, note=print):
@@ -18,18 +25,65 @@ def start(replicas=1, note=print):
     import tensorflow as tf
 
     number, gpus = count(replicas), tf.config.list_physical_devices("GPU")
-    with contextlib.ExitStack() as stack:
-        if workers > 1:
-            # Otherwise gRPC waits forever for a worker that is gone.
-            os.environ.setdefault("GRPC_FAIL_FAST", "true")
-            stack.enter_context(barrier(_addresses(), worker, _patience(), note))
-        try:
+    together = _joining(worker, workers, note) if workers > 1 else contextlib.nullcontext()
+    try:
+        with together:
             strategy = _strategy(number, workers, gpus, note)
-        except RuntimeError as error:
-            raise RunFailed(
-                "Replicas must be set up before TensorFlow computes anything: start a new process."
-            ) from error
+    except RunFailed:
+        raise
+    except RuntimeError as error:
+        raise RunFailed(
+            "Replicas must be set up before TensorFlow computes anything: start a new process."
+        ) from error
     return Distribution() if strategy is None else Distribution(strategy, worker, workers)
+
+
+@contextlib.contextmanager
+def _joining(worker, workers, note):
+    """Context in which TensorFlow waits for all workers; it ends the process if one is missing."""
+    import tensorflow as tf
+
+    # Otherwise gRPC waits forever for a worker that is gone.
+    os.environ.setdefault("GRPC_FAIL_FAST", "true")
+    seconds = _patience()
+    note(f"Waiting for all {workers} workers; worker 0 is at {_addresses()[0]}.")
+
+    def give_up():
+        said = f"Worker {worker} waited {seconds:g} seconds for all {workers} workers."
+        advice = "Start the same command on each, all within this time, or correct TF_CONFIG."
+        print(f"Error: {said} {advice}", file=sys.stderr, flush=True)
+        # The main thread waits inside TensorFlow, for an hour; no training has begun.
+        os._exit(1)
+
+    timer = threading.Timer(seconds, give_up)
+    timer.daemon = True
+    timer.start()
+    # Python's handlers run after TensorFlow returns, so the system's end the process.
+    kinds = (signal.SIGINT, signal.SIGTERM)
+    is_main = threading.current_thread() is threading.main_thread()
+    handlers = {kind: signal.signal(kind, signal.SIG_DFL) for kind in kinds if is_main}
+    try:
+        if worker:
+            _wait_for(_addresses()[0])
+        yield
+    except tf.errors.OpError as error:
+        said = f"{stopped(worker, workers)} Start the same command on all of them again"
+        raise RunFailed(f"{said} ({first_line(error)}).") from error
+    finally:
+        timer.cancel()
+        for kind, handler in handlers.items():
+            signal.signal(kind, handler)
+
+
+def _wait_for(address):
+    """Wait until a process listens at `address`; TensorFlow fails if the chief starts later."""
+    host, _, port = address.rpartition(":")
+    while True:
+        # UnicodeError: invalid host name.
+        with contextlib.suppress(OSError, UnicodeError):
+            socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()
+            return
+        time.sleep(0.2)
 
 
 def _strategy(number, workers, gpus, note):
@@ -81,8 +135,8 @@ def cluster():
         kind, index = task["type"], int(task["index"])
         if set(sizes) - {"chief", "worker"} or not 0 <= index < sizes[kind]:
             raise ValueError
-        for address in _addresses():
-            host_and_port(address)
+        if not all(_is_address(address) for address in _addresses()):
+            raise ValueError
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise BadUse(
             "TF_CONFIG must be JSON with a `cluster` of `chief` and `worker` addresses, host:port, "
@@ -95,6 +149,11 @@ def _addresses():
     """Return `host:port` of all workers, the chief first."""
     jobs = json.loads(os.environ["TF_CONFIG"])["cluster"]
     return [*jobs.get("chief", ()), *jobs.get("worker", ())]
+
+
+def _is_address(address):
+    host, _, port = address.rpartition(":")
+    return bool(host) and port.isdecimal() and 0 < int(port) < 2**16
 
 
 def _patience():

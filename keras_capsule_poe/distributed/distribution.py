@@ -10,7 +10,6 @@ import json
 import numpy as np
 
 from keras_capsule_poe.data.mapping import CHUNK, map_batches
-from keras_capsule_poe.distributed.rendezvous import stopped
 from keras_capsule_poe.errors import RunFailed
 
 
@@ -175,3 +174,8 @@ class Distribution:
 # Errors that TensorFlow raises when another process is gone.
 _LOST = ("UnavailableError", "AbortedError", "CancelledError", "FailedPreconditionError",
          "DeadlineExceededError", "InternalError")  # fmt: skip
+
+
+def stopped(worker, workers):
+    """Return the message of a worker that stops because another one is gone."""
+    return f"Worker {worker} of {workers} has stopped because another one did."

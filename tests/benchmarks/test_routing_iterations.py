@@ -40,7 +40,9 @@ def test_one_iteration_is_the_control():
     control = script.config_of(arguments(), 3, seed=0)
     control.update({"capsnet.coefficients": "uniform"})
     first, second = map(built, (config, control))
-    assert first.routing.get_config() == second.routing.get_config() and first.routing_iterations == 1
+    assert (
+        first.routing.get_config() == second.routing.get_config() and first.routing_iterations == 1
+    )
     for a, b in zip(first.get_weights(), second.get_weights()):
         np.testing.assert_array_equal(a, b)
 

@@ -7,7 +7,7 @@ from matplotlib.text import Text
 from PIL import Image
 
 from keras_capsule_poe.errors import RunFailed
-from keras_capsule_poe.io.charts import chart_pixels, save_chart
+from keras_capsule_poe.io.pictures import chart_pixels, save_chart
 
 
 def red_half():

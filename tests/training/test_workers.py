@@ -4,10 +4,15 @@ import json
 
 import pytest
 
-from keras_capsule_poe.distributed.devices import cluster
 from keras_capsule_poe.distributed.distribution import Distribution
+<<<<<<< HEAD
 from keras_capsule_poe.errors import BadUse, RunFailed
 from keras_capsule_poe.training import Reporter, RunFolder
+=======
+from keras_capsule_poe.errors import RunFailed
+from keras_capsule_poe.training import Reporter, RunConfig, RunFolder
+from keras_capsule_poe.training.acquire import follow
+>>>>>>> data
 from keras_capsule_poe.training.images import watched
 from keras_capsule_poe.training.run import Run, _follow
 
@@ -51,6 +56,7 @@ def test_a_worker_that_would_train_something_else_does_not(second, tmp_path, eng
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(RunFailed, match="Worker 1 does not see the chief's files"):
+<<<<<<< HEAD
         _follow(second(folder=empty))
 
 
@@ -79,3 +85,6 @@ def test_who_a_worker_is(monkeypatch):
             cluster()
     monkeypatch.delenv("TF_CONFIG")
     assert cluster() == (0, 1)
+=======
+        follow(second(folder=empty))
+>>>>>>> data
