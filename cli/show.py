@@ -419,7 +419,7 @@ def _show_couplings(out, model, test, chosen, capsule):
     """Write the coupling coefficients of images, one row for each."""
     from keras_capsule_poe.charts import coupling_chart, layer_maps
     from keras_capsule_poe.charts import couplings as couplings_of
-    from keras_capsule_poe.io.charts import save_chart
+    from keras_capsule_poe.io.pictures import save_chart
     from keras_capsule_poe.plotting import class_words
 
     images = test.images[chosen]

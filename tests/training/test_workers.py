@@ -5,14 +5,8 @@ import json
 import pytest
 
 from keras_capsule_poe.distributed.distribution import Distribution
-<<<<<<< HEAD
-from keras_capsule_poe.errors import BadUse, RunFailed
-from keras_capsule_poe.training import Reporter, RunFolder
-=======
 from keras_capsule_poe.errors import RunFailed
-from keras_capsule_poe.training import Reporter, RunConfig, RunFolder
-from keras_capsule_poe.training.acquire import follow
->>>>>>> data
+from keras_capsule_poe.training import Reporter, RunFolder
 from keras_capsule_poe.training.images import watched
 from keras_capsule_poe.training.run import Run, _follow
 
@@ -56,35 +50,4 @@ def test_a_worker_that_would_train_something_else_does_not(second, tmp_path, eng
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(RunFailed, match="Worker 1 does not see the chief's files"):
-<<<<<<< HEAD
         _follow(second(folder=empty))
-
-
-def test_who_a_worker_is(monkeypatch):
-    addresses = {"chief": ["a:1"], "worker": ["b:1", "c:1"]}
-
-    def said(jobs, kind, index):
-        task = {"type": kind, "index": index}
-        monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": jobs, "task": task}))
-        return cluster()
-
-    assert said(addresses, "worker", 1) == (2, 3)
-    assert said(addresses, "chief", 0) == (0, 3)
-    assert said({"worker": ["b:1", "c:1"]}, "worker", 0) == (0, 2)
-    for jobs, kind, index in (
-        (addresses, "worker", 2),
-        (addresses, "ps", 0),
-        ({**addresses, "ps": ["d:1"]}, "worker", 0),
-        ({"worker": 3}, "worker", 0),
-    ):
-        with pytest.raises(BadUse, match="TF_CONFIG must be JSON"):
-            said(jobs, kind, index)
-    for text in ("{", "[]", '{"cluster": {"worker": ["a:1"]}}'):
-        monkeypatch.setenv("TF_CONFIG", text)
-        with pytest.raises(BadUse, match="TF_CONFIG must be JSON"):
-            cluster()
-    monkeypatch.delenv("TF_CONFIG")
-    assert cluster() == (0, 1)
-=======
-        follow(second(folder=empty))
->>>>>>> data
