@@ -1,4 +1,4 @@
-"""What the explorer shows of a model: arrays and texts, without the page."""
+"""Contents of the explorer: arrays and texts of a model, without the page."""
 
 import functools
 import threading
