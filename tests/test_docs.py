@@ -152,7 +152,7 @@ def options():
 
     known = {"--dataset", "--version", "--data-dir"}
     calls = [[command] for command in main.list_commands(None)]
-    for arguments in [*calls, *(["train", "--model", name] for name in names())]:
+    for arguments in [*calls, *(["train", "--model", name] for name in registry.names())]:
         shown = CliRunner().invoke(main, [*arguments, "--help"]).output
         known |= set(re.findall(r"--[a-z][a-z-]+", shown))
     return known

@@ -34,7 +34,6 @@ from keras_capsule_poe.data import ComposedSet, gathered, load_images
 from keras_capsule_poe.data.composed import Overlapping
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.evaluation.classification import wilson_interval
-from keras_capsule_poe import registry
 from keras_capsule_poe.io.atomic import atomic_write
 from keras_capsule_poe.losses import SpreadLoss
 from keras_capsule_poe.models.base import classifier_training as fitting

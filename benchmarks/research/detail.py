@@ -38,7 +38,6 @@ from keras_capsule_poe.evaluation.feature_metrics import (
     squared_radii,
 )
 from keras_capsule_poe.evaluation.generative import purity, recognition
-from keras_capsule_poe import registry
 from keras_capsule_poe.figures import image_figure
 from keras_capsule_poe.metrics import relative_error
 from keras_capsule_poe.plotting import render, traversal

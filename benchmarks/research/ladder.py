@@ -35,7 +35,6 @@ from keras_capsule_poe import CapsuleEncoder, ProductOfExpertCapsules, registry
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.feature_metrics import distances
 from keras_capsule_poe.evaluation.generative import purity, recognition
-from keras_capsule_poe import registry
 from keras_capsule_poe.metrics import relative_error
 from keras_capsule_poe.models.base import feature_building as features
 from keras_capsule_poe.models.capsule_poe import training as build

@@ -21,8 +21,7 @@ from keras_capsule_poe.evaluation.classification import (
 from keras_capsule_poe.evaluation.generative import chosen_images, draws
 from keras_capsule_poe.evaluation.report import cells, is_generative, is_labelled_classifier
 from keras_capsule_poe.io.atomic import atomic_write
-from keras_capsule_poe.io.pictures import chart_pixels
-from keras_capsule_poe.io.pictures import GAP
+from keras_capsule_poe.io.pictures import GAP, chart_pixels
 from keras_capsule_poe.plotting import (
     as_words,
     class_words,

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import keras_capsule_poe as kcp
 from keras_capsule_poe.errors import BadUse
-from keras_capsule_poe import registry
 from keras_capsule_poe.portable import export_portable, portable_endpoints, without_randomness
 from keras_capsule_poe.serving import signature
 
@@ -30,7 +30,7 @@ def models(tmp_path_factory):
             folder = tmp_path_factory.mktemp(family)
             with tarfile.open(FIXTURES / f"{family}.tar.gz") as archive:
                 archive.extractall(folder, filter="data")
-            loaded[family] = get(family).load(folder / "whole" / "model.keras")
+            loaded[family] = kcp.load(folder / "whole")
         return loaded[family]
 
     return models
