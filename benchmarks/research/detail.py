@@ -195,7 +195,7 @@ def main():
             own = trained(folder, name, args.dataset, seed, data)
             model = load_model(own)
             if not is_kept:
-                sections = {key: config.to_dict()[key] for key in config.sections}
+                sections = {key: config.to_dict()[key] for key in config.parts}
                 row[str(seed)] = {**judged(model, own, seen, judge), "sections": sections}
                 kept.write_text(json.dumps(done, indent=1) + "\n")
                 print(f"{args.dataset}, seed {seed}, {name}: done", flush=True)

@@ -19,7 +19,6 @@ Usage: python benchmarks/research/ladder.py FOLDER [--dataset NAME] [--rows NAME
 """
 
 import argparse
-import dataclasses
 import json
 import time
 from pathlib import Path
@@ -36,10 +35,12 @@ from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.feature_metrics import distances
 from keras_capsule_poe.evaluation.generative import purity, recognition
 from keras_capsule_poe.metrics import relative_error
-from keras_capsule_poe.models.base import feature_building as features
-from keras_capsule_poe.models.capsule_poe import training as build
+from keras_capsule_poe.models.base import features
+from keras_capsule_poe.models.base.clusters import initialize_maps
+from keras_capsule_poe.models.capsule_poe.codes import adapt_frames, visited_mixtures
+from keras_capsule_poe.models.capsule_poe.decoder import build_decoder
+from keras_capsule_poe.models.capsule_poe.encoder import build_encoder
 from keras_capsule_poe.models.capsule_poe.layers import GaussianMixtures
-from keras_capsule_poe.models.capsule_poe.training import adapt_frames, visited_mixtures
 from keras_capsule_poe.plotting import render
 
 PLAIN, DEFAULT, AFFINE = "paper", "generation", "affine"
@@ -73,7 +74,7 @@ DEPARTURES = {
         "decoder.weight_decay"
     ),
     "activity weights": "decoder.activity",
-    "uniform decoder routing": "decoder.routing_iterations decoder.temperature",
+    "uniform decoder routing": "decoder.routing_iterations decoder.agreement_scale",
 }
 MORE = {
     "default, no routing": (DEFAULT, {"encoder.routing_iterations": 1}),
@@ -145,24 +146,24 @@ def _with_poles(plain, default, groups):
 
 
 def config_of(recipe, settings, seed=0):
-    """The `RunConfig` of a row."""
+    """The `Settings` of a row."""
     climbed = CLIMBED if recipe == DEFAULT else {}
     return plain_form.config_of(recipe, {**EQUAL, **climbed, **settings}, seed)
 
 
 def _values(recipe):
-    sections = registry.settings("capsules", recipe).sections
+    parts = registry.settings("capsules", recipe).parts
     return {
-        f"{section}.{name}": value
-        for section, settings in sections.items()
-        for name, value in dataclasses.asdict(settings).items()
+        f"{part}.{name}": value
+        for part, settings in parts.items()
+        for name, value in settings.model_dump().items()
     }
 
 
 def _without_idle(recipe, settings):
     """Less those that mean nothing beside the others, such as a prior where all inputs share."""
     config = config_of(recipe, settings)
-    idle = config.family.idle(config)
+    idle = config.idle()
     return {name: value for name, value in settings.items() if name not in idle}
 
 
@@ -186,7 +187,7 @@ class Shared:
 
     def encoder(self, config, problem, primary):
         """A `CapsuleEncoder` of its own, its experts trained; and the seconds that took."""
-        settings = dataclasses.asdict(config.encoder) | dataclasses.asdict(config.primary)
+        settings = config.encoder.model_dump() | config.primary.model_dump()
         key = json.dumps([config.seed, {**settings, "whitening": None}])
         if key not in self._kept:
             self._kept[key] = _train_encoder(config, problem, primary)
@@ -199,11 +200,12 @@ class Shared:
 
 def _train_encoder(config, problem, primary):
     begun = time.process_time()
-    model = build.build_encoder(config, primary.capsules)
-    build.build_start(config).apply(
-        model.experts, lambda chosen: map_batches(primary, problem.train[chosen]), IMAGES,
-        config.seed,
-    )  # fmt: skip
+    model = build_encoder(config, primary.capsules)
+
+    def x_of(chosen):
+        return map_batches(primary, problem.train[chosen])
+
+    initialize_maps(model.experts, config.encoder.initializer, x_of, IMAGES, config.seed)
     fit(config, "encoder", model, primary, problem.train)
     return model, time.process_time() - begun
 
@@ -223,7 +225,7 @@ def train(problem, config, shared):
         adapt_frames(encoder, z, x_of, FLOOR)
     codes = map_batches(encoder.whitening, z)
     visited = visited_mixtures(codes, config.codes.posterior_components, config.seed)
-    decoder = build.build_decoder(config, primary.capsules)
+    decoder = build_decoder(config, primary.capsules)
     fit(config, "decoder", decoder, primary, (codes, problem.train))
     product = ProductOfExpertCapsules(
         problem.autoencoder, primary, encoder, decoder, GaussianMixtures.of(**visited)

@@ -18,7 +18,6 @@ Usage: python benchmarks/research/plain_form.py FOLDER [--dataset NAME] [--rows 
 
 import argparse
 import ast
-import dataclasses
 import hashlib
 import json
 import os
@@ -41,9 +40,9 @@ from keras_capsule_poe.evaluation.classifier import evaluation_classifier
 from keras_capsule_poe.evaluation.generative import recognition
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.metrics import relative_error
-from keras_capsule_poe.models.base import feature_building as features
-from keras_capsule_poe.models.base.feature_files import as_float32, primary_batches
-from keras_capsule_poe.models.capsule_poe import training as build
+from keras_capsule_poe.models.base import features
+from keras_capsule_poe.models.capsule_poe.decoder import build_decoder
+from keras_capsule_poe.models.capsule_poe.encoder import build_encoder
 
 IMAGES, HELD_OUT, SHOWN = 12_000, 2_000, 20
 COLUMNS = (
@@ -53,7 +52,7 @@ COLUMNS = (
 # The rows that are published: settings beside those of the recipe.
 ROWS = {
     "recipe": {},
-    "decoder temperature 1": {"decoder.temperature": 1.0},
+    "decoder temperature 1": {"decoder.agreement_scale": 1.0},
     "decoder without routing": {"decoder.routing_iterations": 1},
     "decoder normalised over outputs": {"decoder.softmax_over": "outputs"},
     "encoder normalised over outputs": {"encoder.softmax_over": "outputs"},
@@ -87,7 +86,7 @@ class Problem:
         path = folder / "autoencoder.keras"
         if not path.exists():
             _autoencoder(images[:IMAGES]).save(path)
-        self.autoencoder = as_float32(keras.models.load_model(path, compile=False))
+        self.autoencoder = features.as_float32(keras.models.load_model(path, compile=False))
         kept = folder / "features.npz"
         if not kept.exists():
             parts = {"train": images[:IMAGES], "held_out": self.held_out_images}
@@ -100,20 +99,17 @@ class Problem:
 def _autoencoder(images):
     config = registry.settings("capsules")
     model = features.build_autoencoder(config, images.shape[1:])
-    size = config.autoencoder.batch_size
-    model.compile(
-        features.optimizer(config, "autoencoder", len(images)),
-        "binary_crossentropy",
-        jit_compile=False,
-    )
-    epochs, steps = features.schedule(config, "autoencoder").over(len(images))
-    stream = batches(images, batch_size=size, seed=0, epochs=epochs)
+    settings = config.autoencoder
+    rate = features.autoencoder_optimizer(settings, len(images))
+    model.compile(rate, "binary_crossentropy", jit_compile=False)
+    epochs, steps = settings.schedule.over(len(images))
+    stream = batches(images, batch_size=settings.batch_size, seed=0, epochs=epochs)
     model.fit(stream, epochs=epochs, steps_per_epoch=steps, shuffle=False, verbose=0)
     return model
 
 
 def config_of(recipe, settings, seed=0):
-    """The `RunConfig` of a row: a recipe, and settings beside its own."""
+    """The `Settings` of a row: a preset, and settings beside its own."""
     config = registry.settings("capsules", recipe, seed=seed)
     config.update(settings)
     return config
@@ -121,7 +117,7 @@ def config_of(recipe, settings, seed=0):
 
 def sections_of(config):
     """All settings of a row as JSON keeps them."""
-    return json.loads(json.dumps({k: dataclasses.asdict(v) for k, v in config.sections.items()}))
+    return {name: part.model_dump(mode="json") for name, part in config.parts.items()}
 
 
 def train(problem, settings, folder):
@@ -135,7 +131,7 @@ def train(problem, settings, folder):
     encoder.compile(jit_compile=False)
     scored = encoder.evaluate(held_out, batch_size=128, verbose=0, return_dict=True)
     codes = map_batches(encoder, x)
-    decoder = build.build_decoder(config, primary.capsules)
+    decoder = build_decoder(config, primary.capsules)
     fit(config, "decoder", decoder, primary, (codes, problem.train))
     seconds = time.perf_counter() - begun
     product = ProductOfExpertCapsules(problem.autoencoder, primary, encoder, decoder)
@@ -167,21 +163,26 @@ def train(problem, settings, folder):
 
 def _encoder(problem, config, primary, folder):
     """The trained encoder; rows that differ in the decoder alone share it."""
-    parts = [dataclasses.asdict(config[name]) for name in ("primary", "encoder")]
+    parts = [part.model_dump() for part in (config.primary, config.encoder)]
     name = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
     path = folder / f"encoder-{name}.keras"
     if not path.exists():
-        model = build.build_encoder(config, primary.capsules)
+        model = build_encoder(config, primary.capsules)
         fit(config, "encoder", model, primary, problem.train)
         model.save(path)
     return keras.models.load_model(path, compile=False)
 
 
 def fit(config, section, model, primary, arrays):
-    model.compile(features.optimizer(config, section, IMAGES), jit_compile=False)
-    epochs, steps = features.schedule(config, section).over(IMAGES)
-    size = config[section].batch_size
-    stream = primary_batches(primary, arrays, batch_size=size, seed=config.seed, epochs=epochs)
+    settings = getattr(config, section)
+    least = getattr(settings, "min_learning_rate_fraction", 0.1)
+    model.compile(features.sgd(settings, IMAGES, least), jit_compile=False)
+    epochs, steps = settings.schedule.over(IMAGES)
+    order = {"batch_size": settings.batch_size, "seed": config.seed, "epochs": epochs}
+    if isinstance(arrays, tuple):
+        stream = batches(arrays, **order).map(lambda codes, maps: (codes, primary(maps)))
+    else:
+        stream = batches(arrays, **order).map(primary)
     model.fit(stream, epochs=epochs, steps_per_epoch=steps, shuffle=False, verbose=0)
 
 

@@ -29,14 +29,14 @@ def test_the_last_rung_is_the_default():
     default = ladder.config_of(ladder.DEFAULT, {})
     *_, last = ladder.DEPARTURES
     left = ladder.config_of(*ROWS[f"+ {last}"]).differences(default)
-    assert set(left) <= set(default.family.idle(default))
+    assert set(left) <= set(default.idle())
     named = " ".join(ladder.DEPARTURES.values()).split()
     assert sorted(named) == sorted(default.differences(plain))
 
 
 def test_no_two_rows_are_the_same():
     seen = [
-        json.dumps(ladder.config_of(*row).to_dict() | {"recipe": None}) for row in ROWS.values()
+        json.dumps(ladder.config_of(*row).to_dict() | {"preset": None}) for row in ROWS.values()
     ]
     assert len(set(seen)) == len(seen)
 
@@ -56,7 +56,7 @@ def test_rows_whose_settings_changed_are_made_anew():
     )
     # One setting, and one section, are newer than this row.
     older = {**kept, "sections": {k: dict(v) for k, v in kept["sections"].items()}}
-    del older["sections"]["encoder"]["load_balancing"], older["sections"]["features"]
+    del older["sections"]["encoder"]["load_balancing"], older["sections"]["compute"]
     gone = {**kept, "sections": {**kept["sections"], "encoder": {"of_old": 1}}}
     done = {"a": {"0": kept, "1": stale, "2": older, "3": gone}, "of old": {"0": kept}}
     assert ladder.current(done, {"a": ROWS["default, CD-3"], "b": ROWS["default, CD-3"]}) == {
