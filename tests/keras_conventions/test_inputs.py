@@ -14,7 +14,6 @@ from keras_capsule_poe import (
     CapsuleEncoder,
     CapsulePoE,
     ConvAutoencoder,
-    DeepBeliefNetwork,
     EMCapsules,
     HarmoniumModel,
     ImageBoltzmannMachine,
@@ -259,10 +258,6 @@ def test_tests_report_only_what_they_measure():
 
 
 def test_other_models_export_once_they_are_built(tmp_path):
-    layers = [HarmoniumModel(RestrictedBoltzmannMachine(units)) for units in (3, 2)]
-    network = DeepBeliefNetwork(layers)
-    network.build((None, 6))
-    network.export(tmp_path / "network", verbose=False)
     rbm = ImageBoltzmannMachine(RestrictedBoltzmannMachine(3), (6, 6, 1))
     rbm.build((None, 6, 6, 1))
     rbm.export(tmp_path / "rbm", verbose=False)

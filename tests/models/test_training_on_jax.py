@@ -40,24 +40,6 @@ for dtype in ("float32", "mixed_float16"):
     np.testing.assert_allclose(again.evaluate(x, verbose=0), told[0], rtol=1e-3)
     again.fit(((part,) for part in np.split(x, 2)), shuffle=False, verbose=0)
 """
-TIED = """
-import numpy as np
-from keras_capsule_poe import *
-v = np.random.default_rng(0).integers(2, size=(8, 6)).astype("float32")
-layers = [HarmoniumModel(RestrictedBoltzmannMachine(6), seed=k) for k in range(2)]
-for layer in layers:
-    layer.compile(keras.optimizers.SGD(0.1))
-belief = DeepBeliefNetwork(layers)
-belief.fit(v, verbose=0)
-belief.tie(1)
-lower, upper = layers
-before = [np.asarray(w) for w in lower.get_weights()]
-upper.fit(lower.predict(v, verbose=0), verbose=0)
-# Both had the same numbers, and each has its own still.
-for old, new in zip(before, lower.get_weights(), strict=True):
-    np.testing.assert_array_equal(old, new)
-assert lower(v).shape == upper(v).shape == (8, 6)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -111,11 +93,6 @@ def test_nothing_is_left_out(program):
 @pytest.mark.long
 def test_what_is_dropped_changes_and_images_are_their_own_targets(run_on):
     run_on("jax", DROPOUT)
-
-
-@pytest.mark.long
-def test_machines_that_were_tied_do_not_share_what_training_gives_away(run_on):
-    run_on("jax", TIED)
 
 
 def test_other_backends_are_refused_in_one_line(monkeypatch):
