@@ -1,6 +1,6 @@
 """One step of contrastive divergence of expert neurons against one of expert capsules.
 
-CD-1 with held routing, drawn at random, against the capsules' mean-field step of the same sizes:
+CD-1 with routing of each image, drawn at random, against the capsules' mean-field step of the same sizes:
 128 images, 576x8 inputs, 20 experts of 16. Both in turn in one process; memory each in its own.
 Usage: python benchmarks/neurons_step.py [--json FILE]
 """
@@ -12,7 +12,7 @@ import tensorflow as tf
 
 INPUTS, IN_DIM, OUTPUTS, OUT_DIM = 576, 8, 20, 16
 IMAGES, QUICK = 128, 32
-FORMS = ("capsules", "held", "fixed", "latent")
+FORMS = ("capsules", "per_image", "averaged", "latent")
 COLUMNS = "form images ms extra_mb time_over_capsules memory_over_capsules".split()
 # As both families train.
 ROUTING = {

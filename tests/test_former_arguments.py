@@ -102,12 +102,13 @@ def test_functions():
 
 def test_settings_of_a_model_that_is_not_trained():
     with pytest.warns(FutureWarning):
-        former = kcp.ProductOfExpertNeurons(remembered=9)
+        former = kcp.ProductOfExpertNeurons(remembered=9, recipe="mixture")
     new = kcp.ProductOfExpertNeurons(posterior_states=9, joint_steps=4)
-    assert former.settings == {"posterior_states": 9}
-    assert new.settings == {"posterior_states": 9, "joint_steps": 4}
-    assert type(new).from_config(new.get_config()).settings == new.settings
-    assert kcp.ImageBoltzmannMachine(persistent_chains=9).settings == {"chains": 9}
+    assert former.settings.experts.posterior_states == 9 and former.settings.preset == "mixture"
+    assert new.settings.given == {"experts.posterior_states", "experts.joint_steps"}
+    again = type(new).from_config(new.get_config()).settings
+    assert again.to_dict() == new.settings.to_dict()
+    assert kcp.ImageBoltzmannMachine(persistent_chains=9).settings.rbm.persistent_chains == 9
 
 
 def test_two_names_of_one_value():

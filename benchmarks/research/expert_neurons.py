@@ -1,6 +1,6 @@
 """Single capsules of expert neurons, drawn exactly: readings of the routing, and feature lengths.
 
-Each row trains the family `neurons` with a recipe and settings on the features of 12,000 training
+Each row trains the model `neurons` with a preset and settings on the features of 12,000 training
 images, of an autoencoder that all rows share, and judges 2,000 draws of each kind against 2,000
 others, the last training images: `recognised`, `purity`, `modal` classes, `coverage` and
 `frechet` of single capsules, with `posterior_` for the domain of that name and `joint_` for all at
@@ -19,17 +19,21 @@ from pathlib import Path
 import numpy as np
 from plain_form import HELD_OUT, IMAGES, Problem
 
-from keras_capsule_poe import registry
+from keras_capsule_poe import ProductOfExpertNeurons, registry
+from keras_capsule_poe.data import batches
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.feature_metrics import distances
 from keras_capsule_poe.evaluation.generative import purity, recognition
 from keras_capsule_poe.io.pictures import save_grid
-from keras_capsule_poe.models.base import feature_building as features
-from keras_capsule_poe.models.base.feature_files import primary_batches
-from keras_capsule_poe.models.neurons import training as build
-from keras_capsule_poe.models.neurons.training import settle_shares, visits
+from keras_capsule_poe.models.base.features import build_primary, sgd
+from keras_capsule_poe.models.neurons.experts import (
+    build_experts,
+    settle_shares,
+    start_maps,
+    visits,
+)
 
-# The rows that are published: a recipe, and settings beside its own.
+# The rows that are published: a preset, and settings beside its own.
 ROWS = {
     "held": ("held", {}),
     "latent": ("latent", {}),
@@ -59,32 +63,30 @@ def arguments():
     return parser.parse_args()
 
 
-def train(problem, recipe, settings, seed):
+def train(problem, preset, settings, seed):
     """The `ProductOfExpertNeurons` of these settings, its error and the seconds it took."""
-    config = registry.settings("neurons", recipe, seed=seed)
-    for name, value in settings.items():
-        config.set(name, value)
-    primary = features.build_primary(config, problem.train.shape[1:])
-    primary.adapt(problem.train[start : start + 500] for start in range(0, IMAGES, 500))
+    settings = registry.settings("neurons", preset, seed=seed, **settings)
+    experts, maps = settings.experts, problem.train
+    primary = build_primary(settings, maps.shape[1:])
+    primary.adapt(maps[start : start + 500] for start in range(0, IMAGES, 500))
+    visible = primary.to_capsules
     begun = time.perf_counter()
-    model = build.build_experts(config, primary.capsules)
-    rows = lambda chosen: map_batches(primary.to_capsules, problem.train[chosen])  # noqa: E731
-    build.start_maps(config, model.machine, rows, IMAGES)
-    model.compile(features.optimizer(config, "experts", IMAGES), jit_compile=False)
-    epochs, steps = features.schedule(config, "experts").over(IMAGES)
-    size = config.experts.batch_size
-    stream = primary_batches(
-        primary.to_capsules, problem.train, batch_size=size, seed=seed, epochs=epochs
-    )
+    model = build_experts(settings, primary.capsules)
+    start_maps(model.machine, settings, lambda rows: map_batches(visible, maps[rows]), IMAGES)
+    model.compile(sgd(experts, IMAGES), jit_compile=False)
+    epochs, steps = experts.schedule.over(IMAGES)
+    stream = batches(maps, batch_size=experts.batch_size, seed=seed, epochs=epochs).map(visible)
     model.fit(stream, epochs=epochs, steps_per_epoch=steps, shuffle=False, verbose=0)
-    if config.experts.routing == "mixture":
-        settle_shares(model.machine, primary.to_capsules, problem.train)
+    if experts.routing == "mixture":
+        settle_shares(model.machine, visible, maps)
     seconds = time.perf_counter() - begun
-    found = visits(model, primary.to_capsules, problem.train, config.experts.remembered)
+    found = visits(model, visible, maps, experts.posterior_states)
     model.machine.mean_coefficients.assign(found["coefficients"])
-    held_out = map_batches(primary.to_capsules, problem.held_out)
+    held_out = map_batches(visible, problem.held_out)
+    size = experts.batch_size
     scored = model.evaluate(held_out, batch_size=size, verbose=0, return_dict=True)
-    product = build.build_product(config, problem.autoencoder, primary, model)
+    product = ProductOfExpertNeurons(problem.autoencoder, primary, model)
+    product.build((None, *problem.autoencoder.image_shape))
     product.visited.assign(found["visited"])
     product.shares.assign(found["shares"])
     return product, {"loss": scored["loss"], "fit_s": seconds}
@@ -112,12 +114,12 @@ def main():
     problem, kept = Problem(args.dataset, folder), folder / "neurons.json"
     done = json.loads(kept.read_text()) if kept.exists() else {}
     for name in args.rows:
-        recipe, settings = ROWS[name]
+        preset, settings = ROWS[name]
         rows = done.setdefault(name, {})
         for seed in map(str, args.seeds):
             if seed in rows and not args.pictures:
                 continue
-            product, found = train(problem, recipe, settings, int(seed))
+            product, found = train(problem, preset, settings, int(seed))
             rows[seed] = {**found, **judged(problem, product)}
             kept.write_text(json.dumps(done, indent=1) + "\n")
             if args.pictures:

@@ -29,7 +29,7 @@ import numpy as np
 from keras_capsule_poe import *
 from keras_capsule_poe.core.numerics import compiled
 v = np.random.default_rng(0).normal(size=(8, 6, 4)).astype("float32")
-for routing in ("held", "fixed", "latent"):
+for routing in ("per_image", "averaged", "latent"):
     layer = NeuronPoE(3, 4, routing=routing)
     layer.build(v.shape)
 

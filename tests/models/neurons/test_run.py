@@ -1,4 +1,4 @@
-"""The expert neurons through the commands: trained, killed, resumed, sampled, judged, served."""
+"""Runs of expert neurons: killed, resumed, sampled, judged, served."""
 
 import json
 import os
@@ -11,17 +11,19 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_capsule_poe.families import get
+import keras_capsule_poe as kcp
+from keras_capsule_poe.data import load_images
+from keras_capsule_poe.evaluation.likelihood import likelihood
 
+SETTINGS = (
+    "autoencoder.epochs=1", "experts.epochs=6", "autoencoder.filters=8",
+    "compute.precision=float32", "compute.implementation=reference", "experts.capsules=3",
+    "experts.dim=4", "experts.posterior_states=9", "experts.joint_steps=3",
+    "experts.routing_iterations=2", "top.capsules=2", "top.dim=5", "top.epochs=3",
+)  # fmt: skip
 TRAIN = [
     "train", "--model", "neurons", "--dataset", "digits", "--limit", "150", "--batch-size", "50",
-    "--seed", "3", "--deterministic",
-    "--autoencoder-epochs", "1", "--experts-epochs", "6",
-    "--set", "autoencoder.filters=8", "--set", "autoencoder.precision=float32",
-    "--set", "experts.capsules=3", "--set", "experts.dim=4", "--set", "experts.posterior_states=9",
-    "--set", "experts.joint_steps=3", "--set", "experts.implementation=plain",
-    "--set", "experts.routing_iterations=2",
-    "--set", "top.capsules=2", "--set", "top.dim=5", "--set", "top.epochs=3",
+    "--seed", "3", "--deterministic", *(word for name in SETTINGS for word in ("--set", name)),
 ]  # fmt: skip
 CAPSPOE = [sys.executable, "-c", "from keras_capsule_poe.cli.main import main; main()"]
 
@@ -58,34 +60,19 @@ def test_it_is_killed_and_goes_on_bit_for_bit(model, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "experts: resumed after step" in done.stdout
-    load = get("neurons").load
-    whole, parts = (load(path / "model.keras") for path in (model, folder))
+    whole, parts = (kcp.load(path) for path in (model, folder))
     for a, b in zip(whole.get_weights(), parts.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.long
 def test_the_second_layer_models_the_first_one_s_neurons_and_joint_samples_come_from_it(model):
-    whole = get("neurons").load(model / "model.keras")
+    whole = kcp.load(model)
     assert whole.top.machine.kernel.shape == (12 // 4, 2, 5, 4)
     before = np.asarray(whole.draw(5, seed=1, mode="joint")["capsules"])
     whole.top.machine.visible_bias.assign_add(20 * np.ones((3, 4)))
     after = np.asarray(whole.draw(5, seed=1, mode="joint")["capsules"])
     assert set(np.unique(2 * before)) == {0, 1} and np.all(2 * after == 1)
-
-
-def test_its_settings_are_its_constructors_(run, tmp_path):
-    train = ("train", "--model", "neurons", "--dataset", "digits", "--model-dir", tmp_path / "m")
-    assert "`dim` must be at most 20" in run(*train, "--set", "experts.dim=21", code=2)
-    assert "`routing` must be" in run(*train, "--set", "experts.routing=new", code=2)
-    assert "has no effect here: top.capsules is 0" in run(*train, "--set", "top.dim=3", code=2)
-    assert "top: `capsules` must be" in run(*train, "--set", "top.capsules=-1", code=2)
-    assert "Chains must be of the data" in run(*train, "--set", "experts.algorithm=pcd", code=2)
-    assert "has no effect" in run(
-        *train, "--recipe", "boltzmann", "--set", "experts.load_balancing=1", code=2
-    )
-    for recipe in ("held", "latent", "mixture", "boltzmann"):
-        assert "expert neurons     20 x 16" in run(*train, "--recipe", recipe, "--dry-run")
 
 
 @pytest.mark.long
@@ -152,13 +139,12 @@ def test_endpoints_check_their_arguments(model, refused):
 
 
 @pytest.mark.long
-def test_a_mixture_is_trained_and_its_nats_are_exact(run, model, tmp_path):
-    assert "routing='held' have no likelihood" in run("likelihood", "--model-dir", model, code=2)
-    folder, options = tmp_path / "mixture", [*TRAIN, "--recipe", "mixture"]
-    for name in ("experts.implementation=plain", "experts.routing_iterations=2"):
-        unused = options.index(name)
-        del options[unused - 1 : unused + 1]
-    run(*options, "--model-dir", folder)
-    assert "log Z is exact" in run("likelihood", "--model-dir", folder)
-    said = run(*options, "--set", "experts.cd_steps=2", "--model-dir", tmp_path / "n", code=2)
-    assert "experts.cd_steps" in said and "has no effect" in said
+def test_a_mixture_is_trained_and_its_nats_are_exact():
+    data = load_images("digits", limit=150)
+    parts = {"autoencoder": {"filters": 8}, "experts": {"capsules": 3, "dim": 4}}
+    model = kcp.ProductOfExpertNeurons(preset="mixture", posterior_states=9, **parts)
+    histories = model.fit(data.train.images, epochs=2, batch_size=50, verbose=0)
+    assert list(histories) == ["autoencoder", "experts"]
+    assert model.visited.shape == (3, 9, 4)
+    found = likelihood(model, data)
+    assert found["exact"] == 0 and found["width"] is None and np.isfinite(found["nats"])
