@@ -400,7 +400,9 @@ class ImageBoltzmannMachine(TrainedModel, LikelihoodModel, GenerativeModel, kera
         self.resolve_mode(mode, domain)
         chosen = keras.random.randint((n,), 0, self.persistent_chains, seed=StatelessSeed(seed))
         x = self.machine.sent(ops.take(self.chain_states, chosen, axis=0))
-        _, y = gibbs_chain(self._exact(), x, self.burn_in, StatelessSeed(seed, 1))
+        _, y = gibbs_chain(
+            self.machine.harmonium("float64"), x, self.burn_in, StatelessSeed(seed, 1)
+        )
         offset = self.machine.hidden_offset
         y = y if offset is None else y + ops.cast(offset, y.dtype)
         # Adding the offset back may leave rounding errors.
@@ -418,22 +420,18 @@ class ImageBoltzmannMachine(TrainedModel, LikelihoodModel, GenerativeModel, kera
 
     def visible_noise(self, n, seed):
         """Return visible neurons (n, D) of the RBM without maps."""
-        machine = self.machine.harmonium()
-        bias = machine.visible_bias
-        fields = ops.broadcast_to(bias, (n, *bias.shape))
-        return self.machine.received(machine.visible.sample(fields, StatelessSeed(seed)))
+        return self.machine.noise(n, StatelessSeed(seed))
 
-    def chain_step(self, x, seed=None):
+    def chain_step(self, x, seed=None, dtype="float64"):
         """One step from visible neurons (B, D): Gibbs with a `seed`, else mean field."""
         if seed is None:
             return self.machine.reconstruct(x)
-        x, _ = gibbs_step(self._exact(), self.machine.sent(x), seed)
+        x, _ = gibbs_step(self.machine.harmonium(dtype), self.machine.sent(x), seed)
         return self.machine.received(ops.cast(x, "float32"))
 
     def gibbs_step(self, images, seed):
-        machine = self.machine.harmonium()
-        x, _ = gibbs_step(machine, self.machine.sent(self.to_visible(images)), seed)
-        return {"images": self.from_visible(self.machine.received(ops.cast(x, "float32")))}
+        # Formats of other programs have no float64.
+        return {"images": self.from_visible(self.chain_step(self.to_visible(images), seed, None))}
 
     def to_features(self, images):
         """Return the autoencoder's feature maps, or the pixels without one."""
@@ -467,9 +465,6 @@ class ImageBoltzmannMachine(TrainedModel, LikelihoodModel, GenerativeModel, kera
     @property
     def _feature_shape(self):
         return self.image_shape if self.autoencoder is None else self.autoencoder.feature_shape
-
-    def _exact(self):
-        return self.machine.harmonium("float64")
 
     def get_config(self):
         values = self._VALUES if self.is_fitted else ()

@@ -28,7 +28,7 @@ class Neurons:
     """Mixin for Keras layers with the attributes `visible`, `centering` and `learn_variance`."""
 
     # An RBM has one harmonium for all images.
-    routing = "fixed"
+    routing = "averaged"
 
     def add_neurons(self, hidden_shape, visible_shape, hidden_bias="zeros"):
         """Add the bias weights, and offsets and log-variances if they are used."""
@@ -105,6 +105,12 @@ class Neurons:
         """Return v = s (x + mu), the inverse of `sent`."""
         x = x if self.visible_offset is None else x + self.visible_offset
         return x if self.log_variance is None else x * ops.exp(self.log_variance / 2)
+
+    def noise(self, n, seed):
+        """Draw v (n, ...) of the machine without maps."""
+        bias = self.visible_bias
+        fields = ops.broadcast_to(bias, (n, *bias.shape))
+        return self.received(self.neuron_units()[1].sample(fields, seed))
 
     def standardised(self, v):
         """Return v/s. Raise a ValueError if v has another shape than the visible units."""

@@ -260,12 +260,6 @@ class NeuronPoE(Neurons, RoutingLayer):
             **options,
         )
 
-    def noise(self, n, seed):
-        """Sample v (n, I, D) of the model with W = 0."""
-        bias = self.visible_bias
-        fields = ops.broadcast_to(bias, (n, *bias.shape))
-        return self.received(self.neuron_units()[1].sample(fields, seed))
-
     def prior_coefficients(self, n, seed):
         """Return coefficients (n, I, J) without images: averaged, or those of sampled parents."""
         c = ops.broadcast_to(self.mean_coefficients[0], (n, *self.mean_coefficients.shape[1:]))
