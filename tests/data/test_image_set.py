@@ -47,13 +47,14 @@ def test_fingerprint_tells_pixels_and_shapes_apart():
     assert len(prints) == 3
 
 
-@pytest.mark.parametrize(
-    "images",
-    [np.zeros((2, 20, 20, 1)), np.zeros((2, 20, 20), np.uint8), np.zeros((2, 20, 20, 4), np.uint8)],
-)
-def test_other_arrays_are_refused(images):
-    with pytest.raises(DataError, match="`images` must be a uint8 array.* Received: shape"):
-        ImageSet(images)
+def test_other_arrays_are_refused():
+    for images in [
+        np.zeros((2, 20, 20, 1)),
+        np.zeros((2, 20, 20), np.uint8),
+        np.zeros((2, 20, 20, 4), np.uint8),
+    ]:
+        with pytest.raises(DataError, match="`images` must be a uint8 array.* Received: shape"):
+            ImageSet(images)
 
 
 def test_extras_and_several_labels_travel_along():
@@ -70,18 +71,16 @@ def test_extras_and_several_labels_travel_along():
     assert list(image_set().epoch(0, 0)(np.array([0]))) == ["images"]
 
 
-@pytest.mark.parametrize("extras", [{"targets": np.zeros(2)}, {"labels": np.zeros(3)}])
-def test_other_extras_are_refused(extras):
-    with pytest.raises(DataError, match="`extras` must be arrays of 3 rows.* Received: '"):
-        image_set(extras=extras)
+def test_other_extras_are_refused():
+    for extras in [{"targets": np.zeros(2)}, {"labels": np.zeros(3)}]:
+        with pytest.raises(DataError, match="`extras` must be arrays of 3 rows.* Received: '"):
+            image_set(extras=extras)
 
 
-@pytest.mark.parametrize(
-    "labels", [np.zeros(2, np.int64), np.zeros(3), np.int64(1), np.zeros((3, 1, 1), np.int64)]
-)
-def test_other_labels_are_refused(labels):
-    with pytest.raises(DataError, match="`labels` must be an int64 array"):
-        image_set(labels=labels)
+def test_other_labels_are_refused():
+    for labels in [np.zeros(2, np.int64), np.zeros(3), np.int64(1), np.zeros((3, 1, 1), np.int64)]:
+        with pytest.raises(DataError, match="`labels` must be an int64 array"):
+            image_set(labels=labels)
 
 
 def test_a_pair_must_agree_in_shape():
@@ -92,31 +91,28 @@ def test_a_pair_must_agree_in_shape():
     assert caught.value.hint == "image_size"
 
 
-@pytest.mark.parametrize(
-    ("skipped", "end"),
-    [
+def test_a_summary_says_what_was_left_out():
+    for skipped, end in [
         ((), "1"),
         (("a",), "1, 1 unreadable file left out"),
         ("ab", "1, 2 unreadable files left out"),
-    ],
-)
-def test_a_summary_says_what_was_left_out(skipped, end):
-    data = ImageData(image_set(), image_set(n=1), tuple(skipped))
-    assert data.summary() == f"3 training and 1 test images of 20x24x{end}"
+    ]:
+        data = ImageData(image_set(), image_set(n=1), tuple(skipped))
+        assert data.summary() == f"3 training and 1 test images of 20x24x{end}"
 
 
-@pytest.mark.parametrize("n, kept", [(None, 2), (1, 1), (39, 39)])
-def test_the_last_training_images_are_held_out(n, kept):
-    whole = image_set(n=40, labels=np.arange(40))
-    data = ImageData(whole, image_set(n=1), ("a",)).hold_out(n)
-    assert data.held_out.labels.tolist() == list(range(40 - kept, 40))
-    assert np.array_equal(data.held_out.images, whole.images[-kept:])
-    assert np.array_equal(data.train.images, whole.images[:-kept])
-    assert (len(data.test), data.skipped) == (1, ("a",))
-    assert f"{40 - kept} training, {kept} held-out and 1 test" in data.summary()
-    parts = ["train", "held_out", "test"]
-    assert list(data.fingerprints) == [*parts, *(f"{part}_labels" for part in parts)]
-    assert data.fingerprints["held_out"] == data.held_out.fingerprint
+def test_the_last_training_images_are_held_out():
+    for n, kept in [(None, 2), (1, 1), (39, 39)]:
+        whole = image_set(n=40, labels=np.arange(40))
+        data = ImageData(whole, image_set(n=1), ("a",)).hold_out(n)
+        assert data.held_out.labels.tolist() == list(range(40 - kept, 40))
+        assert np.array_equal(data.held_out.images, whole.images[-kept:])
+        assert np.array_equal(data.train.images, whole.images[:-kept])
+        assert (len(data.test), data.skipped) == (1, ("a",))
+        assert f"{40 - kept} training, {kept} held-out and 1 test" in data.summary()
+        parts = ["train", "held_out", "test"]
+        assert list(data.fingerprints) == [*parts, *(f"{part}_labels" for part in parts)]
+        assert data.fingerprints["held_out"] == data.held_out.fingerprint
 
 
 def test_no_more_than_a_thousand_are_held_out_unasked():
@@ -124,12 +120,14 @@ def test_no_more_than_a_thousand_are_held_out_unasked():
     assert len(ImageData(many, many.head(1)).hold_out().held_out) == 1000
 
 
-@pytest.mark.parametrize("n", [0, 3, 4])
-def test_one_image_must_be_left_to_train_on(n):
-    with pytest.raises(DataError, match=f"`held_out` must.*held_out={n} of 3 training") as caught:
-        ImageData(image_set(), image_set(n=1)).hold_out(n)
-    # More images, or fewer held out, are no help where none is.
-    assert caught.value.hint == ("held_out" if n else None)
+def test_one_image_must_be_left_to_train_on():
+    for n in [0, 3, 4]:
+        with pytest.raises(
+            DataError, match=f"`held_out` must.*held_out={n} of 3 training"
+        ) as caught:
+            ImageData(image_set(), image_set(n=1)).hold_out(n)
+        # More images, or fewer held out, are no help where none is.
+        assert caught.value.hint == ("held_out" if n else None)
 
 
 def test_importing_the_package_imports_nothing_heavy():

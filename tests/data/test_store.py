@@ -54,23 +54,23 @@ def folder_of(directory):
 # What a source writes.
 
 
-@pytest.mark.parametrize("fail_at", range(ROWS))
 @pytest.mark.parametrize("error", [KeyboardInterrupt, DataError, OSError])
-def test_interrupted_writing_goes_on_where_it_stopped(tmp_path, fail_at, error):
-    with pytest.raises((error, RunFailed)):
-        open_store(source(one_by_one(fail_at=fail_at, error=error)), tmp_path)
-    # Row after row, and none twice.
-    seen, lines = [], []
-    check(open_store(source(one_by_one(seen)), tmp_path, lines.append))
-    assert seen == [fail_at]
-    assert lines == (
-        [f"{folder_of(tmp_path)}: goes on after {fail_at} of 7 images"] * (fail_at > 0)
-    )
-    check(open_store(source(one_by_one(seen)), tmp_path))
-    assert seen == [fail_at], "it was written again"
-    assert sorted(path.name for path in folder_of(tmp_path).iterdir()) == [
-        ".lock", ".store.json", "images.npy", "labels.npy", "store.json"
-    ]  # fmt: skip
+def test_interrupted_writing_goes_on_where_it_stopped(tmp_path, error):
+    for fail_at in range(ROWS):
+        root = tmp_path / str(fail_at)
+        with pytest.raises((error, RunFailed)):
+            open_store(source(one_by_one(fail_at=fail_at, error=error)), root)
+        # Row after row, and none twice.
+        seen, lines = [], []
+        check(open_store(source(one_by_one(seen)), root, lines.append))
+        assert seen == [fail_at]
+        goes_on = f"{folder_of(root)}: goes on after {fail_at} of 7 images"
+        assert lines == [goes_on] * (fail_at > 0)
+        check(open_store(source(one_by_one(seen)), root))
+        assert seen == [fail_at], "it was written again"
+        assert sorted(path.name for path in folder_of(root).iterdir()) == [
+            ".lock", ".store.json", "images.npy", "labels.npy", "store.json"
+        ]  # fmt: skip
 
 
 KILLED = textwrap.dedent(
@@ -240,26 +240,26 @@ def test_two_processes_write_one_store_once(tmp_path):
 # What happens to it afterwards.
 
 
-@pytest.mark.parametrize("name", ["images.npy", "labels.npy", "store.json"])
 @pytest.mark.parametrize("how", ["cut", "emptied", "flipped", "gone"])
-def test_a_damaged_store_is_written_again(tmp_path, name, how):
-    open_store(source(one_by_one()), tmp_path)
-    path = folder_of(tmp_path) / name
-    whole = path.read_bytes()
-    if how == "gone":
-        path.unlink()
-    else:
-        flipped = whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:]
-        path.write_bytes({"cut": whole[:-9], "emptied": b"", "flipped": flipped}[how])
-    seen, lines = [], []
-    check(open_store(source(one_by_one(seen)), tmp_path, lines.append))
-    if name == "store.json":
-        # Its copy stands in for it.
-        assert not seen
-    else:
-        assert seen == [0]
-        assert lines == [f"{folder_of(tmp_path)} is damaged: it is written again."]
-    check(open_store(source(one_by_one(seen)), tmp_path))
+def test_a_damaged_store_is_written_again(tmp_path, how):
+    for name in ["images.npy", "labels.npy", "store.json"]:
+        open_store(source(one_by_one()), tmp_path)
+        path = folder_of(tmp_path) / name
+        whole = path.read_bytes()
+        if how == "gone":
+            path.unlink()
+        else:
+            flipped = whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:]
+            path.write_bytes({"cut": whole[:-9], "emptied": b"", "flipped": flipped}[how])
+        seen, lines = [], []
+        check(open_store(source(one_by_one(seen)), tmp_path, lines.append))
+        if name == "store.json":
+            # Its copy stands in for it.
+            assert not seen
+        else:
+            assert seen == [0]
+            assert lines == [f"{folder_of(tmp_path)} is damaged: it is written again."]
+        check(open_store(source(one_by_one(seen)), tmp_path))
 
 
 def test_sums_are_taken_of_files_that_were_touched(tmp_path, monkeypatch):

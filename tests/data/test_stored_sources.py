@@ -123,19 +123,19 @@ def test_changed_files_are_another_store(png_folder, tmp_path):
     assert len(list((tmp_path / "stores").iterdir())) == 3
 
 
-@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-@pytest.mark.parametrize("kind", ["bytes", "floats", "rgb", "columns"])
-def test_an_archive(archive, tmp_path, save, kind, monkeypatch):
-    monkeypatch.setattr("keras_capsule_poe.data.archives._BYTES", 2000)
-    images = RANDOM.integers(0, 256, (30, 20, 22, 3), dtype=np.uint8)
-    images = images if kind == "rgb" else images[..., 0]
-    if kind == "floats":
-        images = (images / 255).astype("float32")
-    if kind == "columns":
-        images = np.asfortranarray(images)
-    path = archive(save, images=images, labels=np.arange(30))
-    equal(path, tmp_path / "stores")
-    equal(path, tmp_path / "stores", limit=4, grey=kind == "rgb", image_size=20)
+def test_an_archive(archive, tmp_path, monkeypatch):
+    for save in [np.savez, np.savez_compressed]:
+        for kind in ["bytes", "floats", "rgb", "columns"]:
+            monkeypatch.setattr("keras_capsule_poe.data.archives._BYTES", 2000)
+            images = RANDOM.integers(0, 256, (30, 20, 22, 3), dtype=np.uint8)
+            images = images if kind == "rgb" else images[..., 0]
+            if kind == "floats":
+                images = (images / 255).astype("float32")
+            if kind == "columns":
+                images = np.asfortranarray(images)
+            path = archive(save, images=images, labels=np.arange(30))
+            equal(path, tmp_path / "stores")
+            equal(path, tmp_path / "stores", limit=4, grey=kind == "rgb", image_size=20)
 
 
 def test_an_archive_of_training_and_test_arrays(archive, tmp_path):
@@ -145,21 +145,18 @@ def test_an_archive_of_training_and_test_arrays(archive, tmp_path):
     assert (len(found.train), len(found.test)) == (12, 10)
 
 
-@pytest.mark.parametrize(
-    ("arrays", "message"),
-    [
+def test_archives_that_are_no_images_are_refused(archive, tmp_path):
+    for arrays, message in [
         ({"images": IMAGES[..., 0].astype(np.int32)}, "must be uint8 in"),
         ({"images": IMAGES.astype(np.float32) - 3}, r"floats in \[0, 1\]"),
         ({"images": IMAGES[:0]}, "is empty"),
         ({"images": np.array([{}], object)}, "damaged or of another kind"),
         ({"x_train": IMAGES, "x_test": IMAGES[:, :, :4]}, "same size.* Received: 6x5x1 and 6x4x1"),
         ({"a": IMAGES, "b": IMAGES}, "`column` must name"),
-    ],
-)
-def test_archives_that_are_no_images_are_refused(archive, tmp_path, arrays, message):
-    with pytest.raises(DataError, match=message) as caught:
-        load_images(archive(**arrays), store=tmp_path / "stores")
-    assert "\n" not in str(caught.value)
+    ]:
+        with pytest.raises(DataError, match=message) as caught:
+            load_images(archive(**arrays), store=tmp_path / "stores")
+        assert "\n" not in str(caught.value)
 
 
 def test_a_damaged_archive_is_refused(archive, tmp_path):
@@ -173,24 +170,25 @@ def test_a_damaged_archive_is_refused(archive, tmp_path):
         load_images(path, store=tmp_path / "stores")
 
 
-@pytest.mark.parametrize("dataset", ["digits", "viewpoints"])
-def test_what_is_generated_has_no_store(dataset, tmp_path):
-    with pytest.raises(DataError, match="`store` has no meaning") as caught:
-        load_images(dataset, store=tmp_path / "stores")
-    assert caught.value.hint == "leave_out:store"
+def test_what_is_generated_has_no_store(tmp_path):
+    for dataset in ["digits", "viewpoints"]:
+        with pytest.raises(DataError, match="`store` has no meaning") as caught:
+            load_images(dataset, store=tmp_path / "stores")
+        assert caught.value.hint == "leave_out:store"
 
 
-@pytest.mark.parametrize("seed", [0, 5])
-@pytest.mark.parametrize("where", [{}, {"first_epoch": 1, "first_step": 1}, {"shuffle": False}])
-def test_batches_are_those_of_images_in_memory(archive, tmp_path, seed, where):
-    path = archive(images=RANDOM.integers(0, 256, (30, 20, 22), dtype=np.uint8))
-    found, wanted = equal(path, tmp_path / "stores")
-    order = {"batch_size": 4, "seed": seed, "epochs": 3, **where}
-    ours, theirs = (
-        list(batches(data.train.images, **order).as_numpy_iterator()) for data in (found, wanted)
-    )
-    assert len(ours) == len(theirs) > 1
-    assert all(a.tobytes() == b.tobytes() for a, b in zip(ours, theirs))
+def test_batches_are_those_of_images_in_memory(archive, tmp_path):
+    for seed in [0, 5]:
+        for where in [{}, {"first_epoch": 1, "first_step": 1}, {"shuffle": False}]:
+            path = archive(images=RANDOM.integers(0, 256, (30, 20, 22), dtype=np.uint8))
+            found, wanted = equal(path, tmp_path / "stores")
+            order = {"batch_size": 4, "seed": seed, "epochs": 3, **where}
+            ours, theirs = (
+                list(batches(data.train.images, **order).as_numpy_iterator())
+                for data in (found, wanted)
+            )
+            assert len(ours) == len(theirs) > 1
+            assert all(a.tobytes() == b.tobytes() for a, b in zip(ours, theirs))
 
 
 # What happens while it is written.

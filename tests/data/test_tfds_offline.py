@@ -1,4 +1,4 @@
-"""Data sets of tensorflow-datasets without a network: names, archives, and what is prepared."""
+"""Data sets of tensorflow-datasets that are not prepared, or that there are not."""
 
 import os
 import socket
@@ -25,9 +25,8 @@ def offline(monkeypatch):
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
 
 
-@pytest.mark.parametrize(
-    ("name", "advice"),
-    [
+def test_unknown_names(offline):
+    for name, advice in [
         ("fashion-mnist", "did you mean fashion_mnist"),
         ("mnst", "did you mean mnist"),
         ("digit", "did you mean digits"),
@@ -35,11 +34,9 @@ def offline(monkeypatch):
         ("huggingface:mnist", "none of them"),
         ("kubric:movi_a", "none of them"),
         ("!", "none of them"),
-    ],
-)
-def test_unknown_names(offline, name, advice):
-    with pytest.raises(DataError, match=f"Received: '{name}'.*{advice}"):
-        load_images(name)
+    ]:
+        with pytest.raises(DataError, match=f"Received: '{name}'.*{advice}"):
+            load_images(name)
 
 
 @pytest.mark.parametrize("name", ["mnist_corrupted/fig", "mnist_corrupted:9.9.9"])

@@ -1,4 +1,4 @@
-"""Nothing is ever half-written."""
+"""Atomic files and folders; nothing pretends to have been deleted, and what others write stays."""
 
 import errno
 import hashlib
@@ -11,7 +11,14 @@ import pytest
 
 from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.io import atomic
-from keras_capsule_poe.io.atomic import atomic_write, check_writable
+from keras_capsule_poe.io.atomic import (
+    atomic_write,
+    check_writable,
+    clear_folder,
+    remove,
+    remove_stale_files,
+    temporary_path,
+)
 from keras_capsule_poe.io.records import digest, read_json, write_json
 
 
@@ -289,3 +296,77 @@ def test_folder_that_is_a_file_is_refused(tmp_path):
     with pytest.raises(RunFailed, match="file") as caught:
         check_writable(path)
     assert caught.value.hint == "model_dir"
+
+
+def test_remove_takes_files_links_and_folders(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "folder" / "deep").mkdir(parents=True)
+    (tmp_path / "folder" / "deep" / "kept").touch()
+    (tmp_path / "link").symlink_to("folder/deep")
+    for name in ("link", "file", "none"):
+        remove(tmp_path / name)
+    assert names(tmp_path) == ["folder"]
+    assert names(tmp_path / "folder" / "deep") == ["kept"]
+    remove(tmp_path / "folder")
+    assert not names(tmp_path)
+
+
+def test_clear_folder_empties_it_also_behind_a_link(tmp_path):
+    (tmp_path / "real" / "deep").mkdir(parents=True)
+    (tmp_path / "real" / "deep" / "b").touch()
+    (tmp_path / "real" / ".hidden").touch()
+    (tmp_path / "link").symlink_to("real")
+    clear_folder(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert not names(tmp_path / "real")
+    clear_folder(tmp_path / "none")
+    (tmp_path / "file").touch()
+    with pytest.raises(RunFailed, match="Cannot clear .*file"):
+        clear_folder(tmp_path / "file")
+
+
+@pytest.mark.parametrize("delete", [remove, clear_folder])
+def test_what_cannot_be_deleted_is_named(tmp_path, monkeypatch, delete):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "c").touch()
+
+    def forbidden(path, *arguments, **keywords):
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(os, "unlink", forbidden)
+    # Python 3.13 names the folder that it is in.
+    with pytest.raises(RunFailed, match="Cannot delete .*a.*: .*Permission denied: .*['/][bc]'"):
+        delete(tmp_path / "a")
+    assert (tmp_path / "a" / "b" / "c").exists()
+
+
+@pytest.fixture(scope="module")
+def dead():
+    """The token of a process that runs no more."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return f"{process.pid:06x}ab"
+
+
+def test_whatever_killed_processes_were_writing_is_removed(tmp_path, dead):
+    alive = f"{os.getppid():06x}ab"
+    kept = [".bashrc", ".lock", ".run.json", ".a.12345", ".git", f".a.npz.{alive}.npz", "a.npz"]
+    for name in (*kept, f".a.npz.{dead}.npz", f".b.txt.{dead}", f".c.PNG.{dead}.PNG"):
+        (tmp_path / name).touch()
+    (tmp_path / f".1.{dead}" / "variables").mkdir(parents=True)
+    with temporary_path(tmp_path / "mine") as mine:
+        mine.touch()
+        remove_stale_files(tmp_path)
+        assert names(tmp_path) == sorted([*kept, mine.name])
+    remove_stale_files(tmp_path / "none")
+
+
+def test_what_was_put_aside_comes_back_where_nothing_took_its_place(tmp_path, dead):
+    for name in ("1", "2"):
+        old = tmp_path / f".{name}.{dead}.old"
+        old.mkdir()
+        (old / "whole").touch()
+    (tmp_path / "2").mkdir()
+    remove_stale_files(tmp_path)
+    assert names(tmp_path) == ["1", "2"]
+    assert names(tmp_path / "1") == ["whole"] and names(tmp_path / "2") == []

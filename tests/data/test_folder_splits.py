@@ -35,9 +35,8 @@ def values(part):
     return sorted(part.images[:, 0, 0, 0].tolist())
 
 
-@pytest.mark.parametrize(
-    ("name", "split"),
-    [
+def test_names_of_splits():
+    for name, split in [
         *((name, "train") for name in ("train", "Training", "TRAIN", "seg_train", "train2017")),
         *((name, "test") for name in ("test", "testing", "Test_Images", "asl-test", "seg_test")),
         *(
@@ -45,10 +44,8 @@ def values(part):
             for name in ("val", "valid", "Validation", "dev", "eval", "val2017")
         ),
         *((name, None) for name in ("trainers", "latest", "contest", "values", "devil", "0", "")),
-    ],
-)
-def test_names_of_splits(name, split):
-    assert split_of(name) == split
+    ]:
+        assert split_of(name) == split
 
 
 @pytest.mark.parametrize(
@@ -261,17 +258,14 @@ def test_class_folders_that_are_not_utf8_have_names_that_can_be_written(tmp_path
     assert names == ("b", "caf\\xe9") and "".join(names).encode()
 
 
-@pytest.mark.parametrize(
-    ("images", "words"),
-    [
+def test_images_that_show_nothing_are_refused():
+    for images, words in [
         (np.full((4, 8, 8, 1), 7), "4 equal images"),
         (np.arange(2 * 64).reshape(2, 8, 8, 1) % 2, None),
         (RANDOM.integers(0, 2, (4, 8, 8, 1)), "from 0 to 1 only"),
-    ],
-)
-def test_images_that_show_nothing_are_refused(images, words):
-    with pytest.raises(DataError, match=words or "equal"):
-        check_contrast(images.astype("uint8"))
+    ]:
+        with pytest.raises(DataError, match=words or "equal"):
+            check_contrast(images.astype("uint8"))
 
 
 def test_faint_images_get_a_line():

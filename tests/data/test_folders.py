@@ -1,4 +1,4 @@
-"""Folders of image files."""
+"""Folders of image files: classes, formats, damaged files and links."""
 
 import os
 from pathlib import Path

@@ -30,28 +30,29 @@ def test_training_and_test_arrays(save):
     assert data.name == str(path)
 
 
-@pytest.mark.parametrize(
-    ("names", "column"),
-    [(("images", "labels"), None), (("faces", "labels"), "faces"), (("x_train", "y_train"), None)],
-)
-def test_one_array_is_split(save, names, column):
-    path = save(**{names[0]: IMAGES, names[1]: np.arange(10).reshape(10, 1)})
-    data = load_images(path, column=column, test_fraction=0.3)
-    assert (len(data.train), len(data.test)) == (7, 3)
-    for part in (data.train, data.test):
-        assert np.array_equal(part.images[..., 0], IMAGES[part.labels])
-    assert sorted([*data.train.labels, *data.test.labels]) == list(range(10))
-    limited = load_images(path, column=column, test_fraction=0.3, limit=2)
-    assert np.array_equal(limited.train.images, data.train.images[:2])
-    assert np.array_equal(limited.test.images, data.test.images)
+def test_one_array_is_split(save):
+    for names, column in [
+        (("images", "labels"), None),
+        (("faces", "labels"), "faces"),
+        (("x_train", "y_train"), None),
+    ]:
+        path = save(**{names[0]: IMAGES, names[1]: np.arange(10).reshape(10, 1)})
+        data = load_images(path, column=column, test_fraction=0.3)
+        assert (len(data.train), len(data.test)) == (7, 3)
+        for part in (data.train, data.test):
+            assert np.array_equal(part.images[..., 0], IMAGES[part.labels])
+        assert sorted([*data.train.labels, *data.test.labels]) == list(range(10))
+        limited = load_images(path, column=column, test_fraction=0.3, limit=2)
+        assert np.array_equal(limited.train.images, data.train.images[:2])
+        assert np.array_equal(limited.test.images, data.test.images)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_floats_come_back_as_the_bytes_they_were(save, dtype):
-    units = (IMAGES / 255).astype(dtype)
-    data = load_images(save(x_train=units, x_test=units[:1]))
-    assert data.train.labels is None
-    assert np.array_equal(data.train.images[..., 0], IMAGES)
+def test_floats_come_back_as_the_bytes_they_were(save):
+    for dtype in [np.float16, np.float32, np.float64]:
+        units = (IMAGES / 255).astype(dtype)
+        data = load_images(save(x_train=units, x_test=units[:1]))
+        assert data.train.labels is None
+        assert np.array_equal(data.train.images[..., 0], IMAGES)
 
 
 def test_rgb_turned_grey_and_resized(save):
@@ -62,9 +63,8 @@ def test_rgb_turned_grey_and_resized(save):
     assert np.all(data.train.images == round(0.299 * 200 + 0.587 * 100 + 0.114 * 50))
 
 
-@pytest.mark.parametrize(
-    ("arrays", "message"),
-    [
+def test_arrays_that_are_no_images_are_refused(save):
+    for arrays, message in [
         ({"images": IMAGES[0]}, r"shape \(N, H, W, C\) or \(N, H, W\). Received: shape \(20, 22\)"),
         ({"images": IMAGES.reshape(5, 2, 20, 22)}, "1 or 3 channels, in the last dimension"),
         ({"images": IMAGES[:0]}, "is empty"),
@@ -82,13 +82,11 @@ def test_rgb_turned_grey_and_resized(save):
         ({"images": IMAGES, "labels": np.full(10, 2**64 - 1)}, r"'labels' .* from 18446744073709"),
         ({"a": IMAGES, "b": IMAGES}, "`column` must name .* Received: arrays a, b"),
         ({"x_train": IMAGES, "x_test": IMAGES[:, :, :20]}, "must have the same shape"),
-    ],
-)
-def test_arrays_that_are_no_images_are_refused(save, arrays, message):
-    path = save(**arrays)
-    with pytest.raises(DataError, match=message) as caught:
-        load_images(path)
-    assert "\n" not in str(caught.value)
+    ]:
+        path = save(**arrays)
+        with pytest.raises(DataError, match=message) as caught:
+            load_images(path)
+        assert "\n" not in str(caught.value)
 
 
 def test_a_column_that_is_not_there_is_refused(save):
@@ -96,55 +94,55 @@ def test_a_column_that_is_not_there_is_refused(save):
         load_images(save(images=IMAGES), column="faces")
 
 
-@pytest.mark.parametrize("kind", ["truncated", "flipped", "text", "empty", "npy", "pickle"])
-def test_files_that_are_no_archives_are_refused(save, kind):
-    path = save(images=IMAGES)
-    whole = path.read_bytes()
-    if kind == "npy":
-        with open(path, "wb") as file:
-            np.save(file, IMAGES)
-    else:
-        middle = len(whole) // 2
-        flipped = whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :]
-        path.write_bytes(
-            {
-                "truncated": whole[:middle],
-                "flipped": flipped,
-                "text": b"no archive",
-                "empty": b"",
-                "pickle": b"\x80\x04N.",
-            }[kind]
-        )
-    with pytest.raises(DataError, match="cannot be read as an .npz archive") as caught:
-        load_images(path)
-    assert "\n" not in str(caught.value)
-    assert str(path) in str(caught.value)
+def test_files_that_are_no_archives_are_refused(save):
+    for kind in ["truncated", "flipped", "text", "empty", "npy", "pickle"]:
+        path = save(images=IMAGES)
+        whole = path.read_bytes()
+        if kind == "npy":
+            with open(path, "wb") as file:
+                np.save(file, IMAGES)
+        else:
+            middle = len(whole) // 2
+            flipped = whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :]
+            path.write_bytes(
+                {
+                    "truncated": whole[:middle],
+                    "flipped": flipped,
+                    "text": b"no archive",
+                    "empty": b"",
+                    "pickle": b"\x80\x04N.",
+                }[kind]
+            )
+        with pytest.raises(DataError, match="cannot be read as an .npz archive") as caught:
+            load_images(path)
+        assert "\n" not in str(caught.value)
+        assert str(path) in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "header", ["[1, 2", "{'descr': '|u1', 'fortran_order': False, 'shape': (10**15,)}", None]
-)
-def test_odd_members_are_refused(tmp_path, header):
+def test_odd_members_are_refused(tmp_path):
     """Headers that are no Python or ask for a petabyte, and a member that is no array at all."""
-    text = (header or "").replace("10**15", str(10**15)).ljust(117).encode() + b"\n"
-    member = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text if header else b"text"
-    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
-        archive.writestr("images.npy", member)
-    refused = "must have shape" if header and header[0] == "{" else "cannot be read as an .npz"
-    with pytest.raises(DataError, match=f"a.npz {refused}") as caught:
-        load_images(tmp_path / "a.npz")
-    assert "\n" not in str(caught.value)
+    for header in ["[1, 2", "{'descr': '|u1', 'fortran_order': False, 'shape': (10**15,)}", None]:
+        text = (header or "").replace("10**15", str(10**15)).ljust(117).encode() + b"\n"
+        member = (
+            b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text if header else b"text"
+        )
+        with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+            archive.writestr("images.npy", member)
+        refused = "must have shape" if header and header[0] == "{" else "cannot be read as an .npz"
+        with pytest.raises(DataError, match=f"a.npz {refused}") as caught:
+            load_images(tmp_path / "a.npz")
+        assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["images", "labels"])
-def test_a_small_file_of_endless_zeros_is_refused_before_it_is_read(save, monkeypatch, name):
+def test_a_small_file_of_endless_zeros_is_refused_before_it_is_read(save, monkeypatch):
     """Of two megabytes unpacked, where there is memory for one."""
-    arrays = {"images": np.arange(8, dtype="uint8").reshape(2, 2, 2)}
-    path = save(**{**arrays, name: np.zeros((2, 1000, 1000), "uint8")})
-    assert path.stat().st_size < 20_000
-    monkeypatch.setattr(pixels, "_memory", lambda: 1e6)
-    with pytest.raises(DataError, match="would take 0 GB of memory"):
-        load_images(path)
+    for name in ["images", "labels"]:
+        arrays = {"images": np.arange(8, dtype="uint8").reshape(2, 2, 2)}
+        path = save(**{**arrays, name: np.zeros((2, 1000, 1000), "uint8")})
+        assert path.stat().st_size < 20_000
+        monkeypatch.setattr(pixels, "_memory", lambda: 1e6)
+        with pytest.raises(DataError, match="would take 0 GB of memory"):
+            load_images(path)
 
 
 def test_an_array_by_columns_is_no_way_around_memory(tmp_path, monkeypatch):
@@ -168,12 +166,12 @@ def labelled(save, labels, **more):
     return load_images(save(images=images, labels=labels, **more), test_fraction=0.34)
 
 
-@pytest.mark.parametrize("dtype", ["U", "S"])
-def test_labels_may_be_words(save, dtype):
-    data = labelled(save, np.array(["dog", "cat", "dog", "cat", "cat", "dog"]).astype(dtype))
-    assert data.train.class_names == data.test.class_names == ("cat", "dog")
-    assert sorted([*data.train.labels, *data.test.labels]) == [0, 0, 0, 1, 1, 1]
-    assert sorted(data.test.labels) == [0, 1]
+def test_labels_may_be_words(save):
+    for dtype in ["U", "S"]:
+        data = labelled(save, np.array(["dog", "cat", "dog", "cat", "cat", "dog"]).astype(dtype))
+        assert data.train.class_names == data.test.class_names == ("cat", "dog")
+        assert sorted([*data.train.labels, *data.test.labels]) == [0, 0, 0, 1, 1, 1]
+        assert sorted(data.test.labels) == [0, 1]
 
 
 def test_words_of_training_and_test_images_have_the_same_numbers(save):
@@ -184,15 +182,15 @@ def test_words_of_training_and_test_images_have_the_same_numbers(save):
     assert data.train.labels.tolist() == [1, 2, 1] and data.test.labels.tolist() == [2, 0, 2]
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "float32", "bool"])
-def test_labels_may_have_a_column_for_each_class(save, dtype):
-    one = labelled(save, np.eye(3, dtype=dtype)[[0, 1, 2, 0, 1, 2]])
-    assert sorted([*one.train.labels, *one.test.labels]) == [0, 0, 1, 1, 2, 2]
-    two = labelled(save, (1 - np.eye(3)).astype(dtype)[[0, 1, 2, 0, 1, 2]])
-    assert two.train.labels.shape == (4, 2)
-    assert sorted(map(tuple, [*two.train.labels, *two.test.labels])) == [
-        *2 * [(0, 1)], *2 * [(0, 2)], *2 * [(1, 2)],
-    ]  # fmt: skip
+def test_labels_may_have_a_column_for_each_class(save):
+    for dtype in ["uint8", "float32", "bool"]:
+        one = labelled(save, np.eye(3, dtype=dtype)[[0, 1, 2, 0, 1, 2]])
+        assert sorted([*one.train.labels, *one.test.labels]) == [0, 0, 1, 1, 2, 2]
+        two = labelled(save, (1 - np.eye(3)).astype(dtype)[[0, 1, 2, 0, 1, 2]])
+        assert two.train.labels.shape == (4, 2)
+        assert sorted(map(tuple, [*two.train.labels, *two.test.labels])) == [
+            *2 * [(0, 1)], *2 * [(0, 2)], *2 * [(1, 2)],
+        ]  # fmt: skip
 
 
 def test_integers_may_have_names(save):
@@ -202,17 +200,14 @@ def test_integers_may_have_names(save):
         labelled(save, np.arange(6) % 3, class_names=names)
 
 
-@pytest.mark.parametrize(
-    ("labels", "words"),
-    [
+def test_labels_that_cannot_be_used_are_refused(save):
+    for labels, words in [
         ([[1, 0, 0], [1, 1, 0], [0, 1, 1]], "Received: 1 to 2 labels an image"),
         ([[0, 0, 0], [1, 1, 0], [0, 1, 1]], "Received: 0 to 2 labels an image"),
         ([[0.5, 0.5], [1, 0], [0, 1]], "zeros and ones with one column"),
-    ],
-)
-def test_labels_that_cannot_be_used_are_refused(save, labels, words):
-    with pytest.raises(DataError, match=words):
-        labelled(save, np.array(labels))
+    ]:
+        with pytest.raises(DataError, match=words):
+            labelled(save, np.array(labels))
 
 
 def test_sorted_training_images_are_held_out_by_class(save):
