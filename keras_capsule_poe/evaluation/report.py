@@ -6,9 +6,9 @@ import numbers
 
 import numpy as np
 
-from keras_capsule_poe.evaluation.baselines import BOLTZMANN, VAE, baseline_set
+from keras_capsule_poe import templates
+from keras_capsule_poe.evaluation.baselines import baseline_set
 from keras_capsule_poe.evaluation.classification import (
-    IMAGES,
     calibration_metrics,
     classification_metrics,
     classified,
@@ -31,66 +31,6 @@ from keras_capsule_poe.evaluation.generative import (
     silent,
 )
 
-_NOTES = {
-    "reconstruction": "Relative squared error on test images, of pixels or of the part in the row.",
-    "free_energy": "Mean free energy in nats. The gap is test minus training. With more than "
-    "60,000 training images, 20,000 random ones are used. Of the test images, the first 60,000 are "
-    "used.",
-    "probe": "Test accuracy of logistic regression. With more than 60,000 training images, 20,000 "
-    "random ones are used. Of the test images, the first 60,000 are used. Features use at most "
-    "12,000 training and 10,000 test images.",
-    "neighbours": "Test accuracy of the five nearest training images (at most 12,000), on the test "
-    "images of the probe.",
-    "clustering": "Clusterings without labels, fitted on training images and scored on the test "
-    "images of the probe. k-means uses at most 20,000 images, the graph 10,000.",
-    "samples": "Measured with a classifier that was trained on this data set, against test images. "
-    "Row `real` holds training images. Baselines are fitted to the features of at most 12,000 "
-    "training images, the model to all. FID, KID, precision, recall, density and coverage use "
-    "the features of this classifier, not of an Inception network, so compare them within this "
-    "table only. Confident is the fraction of images with a class probability above 0.9. Purity is "
-    "the mean share of the main class among a capsule's samples. Class coverage is the number of "
-    "classes that are the main class of a capsule.",
-    "signs": "Free energy in nats of test images x and of their negatives -x, and the fraction of "
-    "images that are nearer to the negative of a training image than to any training image.",
-    "crops": "The probabilities are means over this number of crops of each test image.",
-    "side_by_side": "Each image shows two test images of different classes side by side.",
-    "views": "Error rate on familiar and on novel viewpoints, with 95% Wilson intervals.",
-    "accuracy": "Fraction of test images with the right class, with its 95% Wilson interval.",
-    "pairs": "Test images with several classes: the fraction with a wrong class among the most "
-    "probable ones, and the same per digit, with 95% Wilson intervals that treat the digits of a "
-    "pair as independent.",
-    "errors": "Error rate on the test images of each class, with its 95% Wilson interval.",
-    "confusion": "Number of test images by true class (row) and predicted class (column).",
-    "calibration": "Expected calibration error (15 bins), mean confidence and accuracy. Confidence "
-    "is the largest length, activation or probability; for pairs, the two largest. Only a softmax "
-    "is trained to give probabilities; margin and spread loss are not.",
-    "reliability": "Test images by confidence: their number, mean confidence and accuracy.",
-    "logit_changes": "Mean change of the routing logits b_ij by each iteration (ln r_ij in EM "
-    f"routing), over input capsules, classes and at most {IMAGES:,} test images.",
-    "models": "Fraction of test images with the right class, with its 95% Wilson interval. The "
-    "ensemble averages the lengths, activations or probabilities of all models.",
-    "mcnemar": "McNemar's exact test against the first model: test images that only the first "
-    "model, and only the other one, classifies rightly, and the p-value.",
-}
-# Extra notes for sections with such a row.
-_ROW_NOTES = {
-    BOLTZMANN: "The Boltzmann machine has as many hidden units as a code has dimensions.",
-    VAE: "The variational autoencoder of the features has a 16-dimensional Gaussian code, as many "
-    "parameters as the model, and at most as much training time.",
-}
-# Headings of metrics, if they differ from their names in JSON files.
-_TITLES = {
-    "recognised": "Confident",
-    "frechet": "FID",
-    "kernel_distance": "KID",
-    "kernel_distance_error": "KID error",
-    "modal_classes": "Class coverage",
-    "mcnemar": "McNemar's test",
-    "signs": "Negative images",
-    "neighbours": "Nearest neighbours",
-    "auc": "AUC",
-    "p": "p-value",
-}
 # Sections whose row or column keys are names, which must not become titles.
 _NAMED_ROWS = ("confusion", "errors", "reliability", "models", "mcnemar")
 _NAMED_COLUMNS = ("confusion", "errors")
@@ -176,25 +116,22 @@ def over_seeds(runs):
 
 def tables(runs):
     """Return metrics of one or several models as tables (heading, note, columns, rows)."""
-    metrics = over_seeds(runs)
+    notes, row_notes = (templates.words("tables.toml")[name] for name in ("notes", "row_notes"))
     found = []
-    for section, values in metrics.items():
+    for section, values in over_seeds(runs).items():
         if not values:
             found.append((_title(section), "Needs one label per image.", ["value"], []))
         elif any(isinstance(value, dict) for value in values.values()):
             titles = (
                 str if section in named else _title for named in (_NAMED_ROWS, _NAMED_COLUMNS)
             )
-            found.append((_title(section), _note(section, values), *_nested(values, *titles)))
+            more = [text for row, text in row_notes.items() if row in values]
+            note = " ".join([notes[section], *more])
+            found.append((_title(section), note, *_nested(values, *titles)))
         else:
             rows = [(_title(name), value) for name, value in values.items()]
-            found.append((_title(section), _NOTES[section], ["value"], rows))
+            found.append((_title(section), notes[section], ["value"], rows))
     return found
-
-
-def _note(section, values):
-    more = [text for row, text in _ROW_NOTES.items() if row in values]
-    return " ".join([_NOTES[section], *more])
 
 
 def _nested(values, title, column_title):
@@ -207,7 +144,7 @@ def _nested(values, title, column_title):
 
 
 def _title(name):
-    text = _TITLES.get(name, name.replace("_", " "))
+    text = templates.words("tables.toml")["titles"].get(name, name.replace("_", " "))
     return text if name == "p" else text[:1].upper() + text[1:]
 
 

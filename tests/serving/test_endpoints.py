@@ -59,28 +59,23 @@ def test_what_is_shared_is_traced_once(product, exported):
     assert "code" not in vars(product) and "render" not in vars(product)
 
 
-@pytest.mark.parametrize("capsule", [-1, 5, 99])
-def test_a_capsule_that_is_not_there_is_an_error(loaded, capsule):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=f"5 capsules, from 0.*{capsule}"):
-        loaded.sample_capsule(capsule, 2, 0)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="5 capsules"):
-        signature = loaded.signatures["sample_capsule"]
-        signature(capsule=tf.constant(capsule), n=tf.constant(2), seed=tf.constant(0))
-
-
-@pytest.mark.parametrize("name", ["sample", "sample_joint"])
-def test_a_negative_number_of_images_is_an_error(loaded, name):
-    with pytest.raises(tf.errors.InvalidArgumentError, match="`n` must be at least zero.*-2"):
-        getattr(loaded, name)(-2, 0)
-
-
-@pytest.mark.parametrize("worst", [255.0, 1.01, -0.01, np.nan])
-@pytest.mark.parametrize("name", ["encode", "reconstruct", "free_energy"])
-def test_what_are_no_pixels_is_an_error(loaded, name, worst, random_pixels):
-    images = random_pixels(3)
-    images[1, 2, 3, 0] = worst
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"pixels in \[0, 1\], bytes divided"):
-        getattr(loaded, name)(images)
+def test_arguments_out_of_range_are_named(loaded, random_pixels):
+    signature = loaded.signatures["sample_capsule"]
+    for capsule in (-1, 5, 99):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=f"5 capsules, from 0.*{capsule}"):
+            loaded.sample_capsule(capsule, 2, 0)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="5 capsules"):
+            signature(capsule=tf.constant(capsule), n=tf.constant(2), seed=tf.constant(0))
+    for sample in (loaded.sample, loaded.sample_joint):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="`n` must be at least zero.*-2"):
+            sample(-2, 0)
+    wanted = r"pixels in \[0, 1\], bytes divided"
+    for worst in (255.0, 1.01, -0.01, np.nan):
+        images = random_pixels(3)
+        images[1, 2, 3, 0] = worst
+        for endpoint in (loaded.encode, loaded.reconstruct, loaded.free_energy):
+            with pytest.raises(tf.errors.InvalidArgumentError, match=wanted):
+                endpoint(images)
 
 
 def test_bytes_are_refused_and_rounding_is_not(loaded):
@@ -216,26 +211,23 @@ def test_bytes_and_doubles_are_pixels(loaded):
         np.testing.assert_allclose(loaded.encode(given)["capsules"], wanted, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("shape", "dtype", "words"),
-    [
-        ((2, 20, 21, 1), "float32", r"must have shape \(N, 20, 20, 1\).*2 20 21 1"),
-        ((20, 20), "float32", r"must have shape \(N, 20, 20, 1\).*20 20"),
-        ((2, 20, 20, 3), "uint8", r"must have shape \(N, 20, 20, 1\).*2 20 20 3"),
-    ],
-)
-def test_wrong_arrays_are_one_line_that_names_them(loaded, shape, dtype, words):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=f"`images` {words}") as caught:
-        loaded.encode(images=np.zeros(shape, dtype))
-    # No array, no kernel and no line of code.
-    assert len(str(caught.value)) < 500 and "File " not in str(caught.value)
-
-
-@pytest.mark.parametrize("images", [np.zeros((2, 20, 20, 1), "int64"), np.array([["a"]])])
-def test_another_kind_of_array_is_not_printed(loaded, images):
-    with pytest.raises(ValueError, match="dtype=(int64|string)") as caught:
-        loaded.encode(images=images)
-    assert "[[" not in str(caught.value) and "float32" in str(caught.value)
+def test_wrong_arrays_are_one_line_that_names_them(loaded):
+    for shape, dtype in (
+        ((2, 20, 21, 1), "float32"),
+        ((20, 20), "float32"),
+        ((2, 20, 20, 3), "uint8"),
+    ):
+        received = " ".join(map(str, shape))
+        wanted = rf"`images` must have shape \(N, 20, 20, 1\).*{received}"
+        with pytest.raises(tf.errors.InvalidArgumentError, match=wanted) as caught:
+            loaded.encode(images=np.zeros(shape, dtype))
+        # No array, no kernel and no line of code.
+        assert len(str(caught.value)) < 500 and "File " not in str(caught.value)
+    # Nor is an array of another kind printed.
+    for images in (np.zeros((2, 20, 20, 1), "int64"), np.array([["a"]])):
+        with pytest.raises(ValueError, match="dtype=(int64|string)") as caught:
+            loaded.encode(images=images)
+        assert "[[" not in str(caught.value) and "float32" in str(caught.value)
 
 
 def test_what_servers_call_by_default_is_the_first_endpoint(loaded, version, random_pixels):
@@ -256,18 +248,15 @@ class Careful(Brightness):
             return super().classify(images)
 
 
-@pytest.mark.parametrize("n", [0, 1, 64, 65, 1000])
-def test_endpoints_work_in_blocks(tmp_path_factory, n):
-    folder = tmp_path_factory.getbasetemp() / "careful"
-    if not folder.exists():
-        model = Careful()
-        model.build()
-        export_saved_model(model, folder, {})
-    loaded = tf.saved_model.load(str(folder / "1"))
-    images = np.random.default_rng(0).uniform(size=(n, 4, 4, 1)).astype("float32")
-    found = loaded.classify(images)
-    mean = images.mean(axis=(1, 2, 3))
-    np.testing.assert_allclose(found["probabilities"], np.stack([1 - mean, mean], 1), atol=1e-6)
+def test_endpoints_work_in_blocks(tmp_path):
+    model = Careful()
+    model.build()
+    loaded = tf.saved_model.load(str(export_saved_model(model, tmp_path, {})))
+    for n in (0, 1, 64, 65, 1000):
+        images = np.random.default_rng(0).uniform(size=(n, 4, 4, 1)).astype("float32")
+        mean = images.mean(axis=(1, 2, 3))
+        found = loaded.classify(images)["probabilities"]
+        np.testing.assert_allclose(found, np.stack([1 - mean, mean], 1), atol=1e-6)
 
 
 def test_the_readme_of_a_version_tells_how_to_call_it(version):
@@ -282,10 +271,10 @@ def test_the_readme_of_a_version_tells_how_to_call_it(version):
     exec(code, {"images": np.zeros((1, 20, 20, 1), "float32")})
 
 
-@pytest.mark.parametrize("name", ["encode", "reconstruct", "free_energy"])
-def test_endpoints_compile_under_xla(loaded, random_pixels, name):
+def test_endpoints_compile_under_xla(loaded, random_pixels):
     images = tf.constant(random_pixels(65))
-    endpoint = loaded.signatures[name]
-    compiled = tf.function(lambda images: endpoint(images=images), jit_compile=True)
-    for key, value in endpoint(images=images).items():
-        np.testing.assert_allclose(compiled(images)[key], value, atol=1e-4)
+    for name in ("encode", "reconstruct", "free_energy"):
+        endpoint = loaded.signatures[name]
+        compiled = tf.function(lambda x, endpoint=endpoint: endpoint(images=x), jit_compile=True)
+        for key, value in endpoint(images=images).items():
+            np.testing.assert_allclose(compiled(images)[key], value, atol=1e-4)
