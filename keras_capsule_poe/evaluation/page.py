@@ -211,7 +211,7 @@ def _reliability_picture(model, found, test):
         f"Bars: share of the test images named rightly, by the largest {measure} of their classes, "
         f"and how many they are. On the line it would be the probability of being right, {aim}."
     )
-    return "Reliability", caption, _chart_rows(reliability_chart(table))
+    return "Reliability diagram", caption, _chart_rows(reliability_chart(table))
 
 
 def _chart_rows(chart):

@@ -212,11 +212,8 @@ def test_bytes_and_doubles_are_pixels(loaded):
 
 
 def test_wrong_arrays_are_one_line_that_names_them(loaded):
-    for shape, dtype in (
-        ((2, 20, 21, 1), "float32"),
-        ((20, 20), "float32"),
-        ((2, 20, 20, 3), "uint8"),
-    ):
+    cases = ((2, 20, 21, 1), "float32"), ((20, 20), "float32"), ((2, 20, 20, 3), "uint8")
+    for shape, dtype in cases:
         received = " ".join(map(str, shape))
         wanted = rf"`images` must have shape \(N, 20, 20, 1\).*{received}"
         with pytest.raises(tf.errors.InvalidArgumentError, match=wanted) as caught:

@@ -162,8 +162,8 @@ def test_ranges_are_in_the_metadata_and_the_readme(models, tmp_path):
         "images": "pixels in [0, 1], bytes divided by 255"
     }
     text = (folder / "README.md").read_text()
-    for words in ("0 circle, 1 square", "`shapes`, seed 3", "nats", "InferenceSession(", "Gibbs"):
-        assert words in text or words == "Gibbs"
+    for words in ("0 circle, 1 square", "`shapes`, seed 3", "nats", "InferenceSession("):
+        assert words in text
 
 
 def test_a_missing_package_is_named(models, tmp_path, monkeypatch):
@@ -175,10 +175,9 @@ def test_a_missing_package_is_named(models, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("values", [[-1.0, 3.0, 3.0], [-0.0, 0.0, -1.0], [2.0, 1.0, 0.5]])
-def test_the_largest_is_the_first_of_equal_ones(values):
+def test_the_largest_is_the_first_of_equal_ones():
     from keras_capsule_poe.core.numerics import largest
 
-    x = np.array([values, values[::-1]], "float32")
+    x = np.array([[-1, 3, 3], [3, 3, -1], [-0.0, 0, -1], [-1, 0, -0.0], [0.5, 1, 2]], "float32")
     np.testing.assert_array_equal(largest(x), x.argmax(axis=-1))
     assert keras.backend.standardize_dtype(largest(x).dtype) == "int32"
