@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_capsule_poe.core.routing import winners
+from keras_capsule_poe.core.labels import winners
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
 from keras_capsule_poe.io.pictures import grid
 

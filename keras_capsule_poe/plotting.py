@@ -6,9 +6,8 @@ import io
 import numpy as np
 from keras import ops
 
-from keras_capsule_poe.core.numerics import compiled
-from keras_capsule_poe.core.randomness import step_seed
-from keras_capsule_poe.core.routing import longest, winners
+from keras_capsule_poe.core.labels import longest, winners
+from keras_capsule_poe.core.numerics import compiled, step_seed
 from keras_capsule_poe.data.mapping import CHUNK, map_batches, to_pixels
 from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.io.pictures import picture

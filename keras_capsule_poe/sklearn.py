@@ -385,7 +385,7 @@ class CapsuleTransformer(_Features):
 
     def _primary(self, rows, dtype="float32"):
         """Return squashed primary capsules (N, I, D) of rows (N, n_features)."""
-        from keras_capsule_poe.core.squash import squash
+        from keras_capsule_poe.core.numerics import squash
 
         inputs, dim = self._primary_shape
         z = np.zeros((len(rows), inputs * dim), dtype)

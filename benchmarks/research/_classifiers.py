@@ -25,7 +25,7 @@ from _kept import is_of
 from _shares import comparison, share, spread, table
 
 from keras_capsule_poe import registry
-from keras_capsule_poe.core.routing import are_longest
+from keras_capsule_poe.core.labels import are_longest
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.models.base.classifier_baseline import trained
 from keras_capsule_poe.models.capsnet import training as capsnet

@@ -28,8 +28,8 @@ import keras
 import numpy as np
 
 from keras_capsule_poe import registry
+from keras_capsule_poe.core.labels import are_longest
 from keras_capsule_poe.core.numerics import compiled
-from keras_capsule_poe.core.routing import are_longest
 from keras_capsule_poe.data import ComposedSet, gathered, load_images
 from keras_capsule_poe.data.composed import Overlapping
 from keras_capsule_poe.data.mapping import to_pixels

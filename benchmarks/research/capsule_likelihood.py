@@ -24,9 +24,9 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 import numpy as np
 from keras import ops
+from theory.importance import importance_gradient
 
 from keras_capsule_poe.cli.options import load_model, load_run_data
-from keras_capsule_poe.core.importance import importance_gradient
 from keras_capsule_poe.functions import contrastive_divergence
 from keras_capsule_poe.models.capsule_poe import product
 

@@ -20,7 +20,7 @@ import numpy as np
 from charts import is_near_pole, to_chart
 
 from keras_capsule_poe.cli.options import load_model, load_run_data
-from keras_capsule_poe.core.routing import winners
+from keras_capsule_poe.core.labels import winners
 from keras_capsule_poe.data.mapping import map_batches
 
 SHARE = 0.01

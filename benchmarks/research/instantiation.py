@@ -27,7 +27,7 @@ from scipy.stats import spearmanr
 from sklearn.linear_model import Ridge
 
 from keras_capsule_poe.cli.options import load_model, load_run_data
-from keras_capsule_poe.core.routing import winners
+from keras_capsule_poe.core.labels import winners
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.plotting import render, traversal

@@ -32,8 +32,8 @@ import numpy as np
 from _kept import is_of
 
 from keras_capsule_poe import ProductOfExpertCapsules, registry
-from keras_capsule_poe.core.routing import winner_alone
-from keras_capsule_poe.core.squash import squash
+from keras_capsule_poe.core.labels import winner_alone
+from keras_capsule_poe.core.numerics import squash
 from keras_capsule_poe.data import ImageSet, batches, load_images
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.classifier import evaluation_classifier

@@ -25,13 +25,16 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from keras_capsule_poe._types import Seed, Tensor
-from keras_capsule_poe.core.latent_routing import LatentRouter
 from keras_capsule_poe.core.maps import DenseMaps
-from keras_capsule_poe.core.numerics import at_least_float32, whole_number
-from keras_capsule_poe.core.randomness import StatelessSeed, split, streams
-from keras_capsule_poe.core.routing import Router
+from keras_capsule_poe.core.numerics import (
+    StatelessSeed,
+    at_least_float32,
+    split,
+    squash,
+    whole_number,
+)
+from keras_capsule_poe.core.routing import LatentRouter, Router
 from keras_capsule_poe.core.sharding import current_rows, over_images
-from keras_capsule_poe.core.squash import squash
 from keras_capsule_poe.core.units import CAPSULES
 
 
@@ -493,21 +496,3 @@ def _check_routing(maps, coefficients, routing):
             "`routing` must be a Router over maps of the same kind. Received: a Router "
             f"over {type(routing.maps).__name__}, and {type(maps).__name__}"
         )
-
-
-def latent_chain(router, harmonium, x, coefficients, steps, seed):
-    """Return x, y and coefficients after Gibbs steps over all three layers; no seed: mean field."""
-    maps = harmonium.maps
-    biases = harmonium.hidden_bias, harmonium.visible_bias
-    chain = GibbsChain(maps, None, router, harmonium.hidden, harmonium.visible, *biases)
-    stream = None if seed is None else streams(seed, 1)[0]
-    x, c = chain.cast(x), chain.cast(coefficients)
-    rows = chain.all_rows(x)
-
-    def step(i, state):
-        x, _, c = state
-        (seeds,) = chain.seeds(None if stream is None else stream.later(i), 1)
-        x, y, c = chain.joint_step(maps.lay_pairs(c), maps.lay_inputs(x), seeds, rows)
-        return maps.unlay_inputs(x), maps.unlay_outputs(y), maps.unlay_pairs(c)
-
-    return ops.fori_loop(1, steps, step, step(0, (x, None, c)))

@@ -9,8 +9,7 @@ from keras import ops
 from sklearn.decomposition import PCA
 
 from keras_capsule_poe.core.mcmc import hidden_chain
-from keras_capsule_poe.core.numerics import compiled, one_of
-from keras_capsule_poe.core.randomness import StatelessSeed, step_seed
+from keras_capsule_poe.core.numerics import StatelessSeed, compiled, one_of, step_seed
 from keras_capsule_poe.data import batches, steps_per_epoch
 from keras_capsule_poe.models.base.clusters import fit_mixture
 from keras_capsule_poe.models.boltzmann.layers import RestrictedBoltzmannMachine

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from keras_capsule_poe.core.labels import are_among, are_longest, longest
 from keras_capsule_poe.core.numerics import compiled
-from keras_capsule_poe.core.routing import are_among, are_longest, longest
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.errors import BadUse
 

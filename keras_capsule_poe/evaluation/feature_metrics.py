@@ -4,8 +4,8 @@ import warnings
 
 import numpy as np
 
+from keras_capsule_poe.core.labels import winners
 from keras_capsule_poe.core.numerics import whole_number
-from keras_capsule_poe.core.routing import winners
 from keras_capsule_poe.data.mapping import chunks, to_pixels
 
 DISTANCES = (

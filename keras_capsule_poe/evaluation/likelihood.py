@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from keras_capsule_poe.core.annealing import Bracket
+from keras_capsule_poe.core.likelihood import Bracket
 from keras_capsule_poe.errors import BadUse
 
 # A standard error of one means that a single chain has all the weight.

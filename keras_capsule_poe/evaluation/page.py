@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe import templates
-from keras_capsule_poe.core.routing import winners
+from keras_capsule_poe.core.labels import winners
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
 from keras_capsule_poe.evaluation.baselines import FeatureBaseline
 from keras_capsule_poe.evaluation.classification import (

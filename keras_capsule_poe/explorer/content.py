@@ -5,8 +5,8 @@ import threading
 
 import numpy as np
 
+from keras_capsule_poe.core.labels import winners
 from keras_capsule_poe.core.numerics import compiled
-from keras_capsule_poe.core.routing import winners
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
 from keras_capsule_poe.plotting import chain_step, reconstruction_rows, row_names, usual_code
 

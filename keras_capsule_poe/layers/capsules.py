@@ -6,10 +6,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_capsule_poe.core.numerics import length, one_of
-from keras_capsule_poe.core.routing import winners
+from keras_capsule_poe.core.labels import winners
+from keras_capsule_poe.core.numerics import exponential_squash, length, one_of, squash
 from keras_capsule_poe.core.sharding import drop_rows
-from keras_capsule_poe.core.squash import exponential_squash, squash
 
 SQUASHES = {"quadratic": squash, "exponential": exponential_squash}
 

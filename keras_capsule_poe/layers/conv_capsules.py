@@ -7,8 +7,7 @@ from keras import ops
 
 from keras_capsule_poe._types import Identifier
 from keras_capsule_poe.core.fused.convolution import convolve
-from keras_capsule_poe.core.numerics import one_of, whole_number
-from keras_capsule_poe.core.squash import squash
+from keras_capsule_poe.core.numerics import one_of, squash, whole_number
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_capsule_poe.core.squash import squash, unsquash
+from keras_capsule_poe.core.numerics import squash, unsquash
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")

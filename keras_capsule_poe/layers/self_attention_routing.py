@@ -6,12 +6,15 @@ import keras
 from keras import ops
 
 from keras_capsule_poe._types import Identifier
-from keras_capsule_poe.core.fused.attention import attend
+from keras_capsule_poe.core.fused.attention import SelfAttention, attend
 from keras_capsule_poe.core.maps import EinsumMaps
-from keras_capsule_poe.core.numerics import at_least_float32, one_of, whole_number
+from keras_capsule_poe.core.numerics import (
+    at_least_float32,
+    exponential_squash,
+    one_of,
+    whole_number,
+)
 from keras_capsule_poe.core.routing import Routing, initial_stddev
-from keras_capsule_poe.core.self_attention import SelfAttention
-from keras_capsule_poe.core.squash import exponential_squash
 from keras_capsule_poe.former_names import with_former_names
 from keras_capsule_poe.layers.routing_layer import without_padding
 

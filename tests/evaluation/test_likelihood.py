@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from keras_capsule_poe.core.annealing import Bracket
+from keras_capsule_poe.core.likelihood import Bracket
 from keras_capsule_poe.data import ImageData
 from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.evaluation.likelihood import likelihood, likelihood_text

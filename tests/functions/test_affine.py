@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import ops
+from theory.importance import importance_gradient
 from theory.partition import exact_log_partition
 from theory.retrieval import lyapunov
 
-from keras_capsule_poe.core.importance import expert_log_weight, importance_gradient
+from keras_capsule_poe.core.mcmc import expert_log_weight
 from keras_capsule_poe.functions import (
     BinaryUnits,
     BlockMaps,

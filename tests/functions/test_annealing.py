@@ -19,12 +19,11 @@ from theory.capsule_moments import (
 )
 from theory.partition import exact_log_partition
 
-from keras_capsule_poe.core import annealing
-from keras_capsule_poe.core import reference_distributions as base_measures
-from keras_capsule_poe.core.annealing import log_mean
-from keras_capsule_poe.core.importance import expert_log_weight
-from keras_capsule_poe.core.mcmc import block_resampling, elliptical_slice
-from keras_capsule_poe.core.randomness import StatelessSeed
+from keras_capsule_poe.core import likelihood
+from keras_capsule_poe.core import mcmc as base_measures
+from keras_capsule_poe.core.likelihood import log_mean
+from keras_capsule_poe.core.mcmc import block_resampling, elliptical_slice, expert_log_weight
+from keras_capsule_poe.core.numerics import StatelessSeed
 from keras_capsule_poe.functions import (
     CapsuleUnits,
     CentredGaussian,
@@ -153,7 +152,7 @@ def late(log_weight, kernel, gain, start, betas, seeds):
 
 
 def test_weights_one_step_late_are_seen(monkeypatch):
-    monkeypatch.setattr(annealing, "anneal", late)
+    monkeypatch.setattr(likelihood, "anneal", late)
     forward, _, exact = runs(linear(4), seed=0)
     estimate = log_mean(forward)
     assert abs(estimate.value - exact) > 8 * estimate.error

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp, softmax
 
-from keras_capsule_poe.core import boltzmann_mixture
-from keras_capsule_poe.core.boltzmann_mixture import BoltzmannMixture, fit_shares
+from keras_capsule_poe.core import enumeration
+from keras_capsule_poe.core.enumeration import BoltzmannMixture, fit_shares
 
 J, E, N = 3, 3, 4
 H = np.array(list(itertools.product((0.0, 1.0), repeat=E)))
@@ -159,7 +159,7 @@ def mutant_moments(kind):
             return found._replace(second=second)
         return found._replace(log_z=np.zeros(J))
 
-    state_moments = boltzmann_mixture.state_moments
+    state_moments = enumeration.state_moments
     return moments
 
 
@@ -167,7 +167,7 @@ def mutant_moments(kind):
 def test_mutants(mutant, monkeypatch):
     mixture = BoltzmannMixture(*parameters())
     if mutant in ("unnormalised", "independent"):
-        monkeypatch.setattr(boltzmann_mixture, "state_moments", mutant_moments(mutant))
+        monkeypatch.setattr(enumeration, "state_moments", mutant_moments(mutant))
     elif mutant == "unbiased":
         mixture.table = BoltzmannMixture(*parameters()[:2]).table
     else:

@@ -7,7 +7,7 @@ upper ones, a field without the centre, and a sampler of independent neurons.
 import numpy as np
 import pytest
 
-from keras_capsule_poe.core.binary_states import binary_states, draw_states, state_log_weights
+from keras_capsule_poe.core.enumeration import binary_states, draw_states, state_log_weights
 from keras_capsule_poe.functions import DenseMaps, gibbs_chain
 
 NUMBER, NEURONS = 200_000, 8

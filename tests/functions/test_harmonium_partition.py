@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from keras_capsule_poe.core import annealing, partition
-from keras_capsule_poe.core.partition import draw_enumerated
+from keras_capsule_poe.core import likelihood
+from keras_capsule_poe.core.likelihood import draw_enumerated
 from keras_capsule_poe.functions import (
     DenseMaps,
     Harmonium,
@@ -32,7 +32,7 @@ def test_enumeration_is_the_sum_over_all_states(enumerated, kind, monkeypatch):
     # Sums of positive terms, and quadrature of smooth functions.
     expected = pytest.approx(truth.log_partition(), abs=1e-9)
     assert enumerated_log_partition(truth.harmonium()) == expected
-    monkeypatch.setattr(partition, "_BLOCK", 3)
+    monkeypatch.setattr(likelihood, "_BLOCK", 3)
     assert enumerated_log_partition(truth.harmonium()) == expected
 
 
@@ -125,7 +125,7 @@ def test_one_step_is_importance_sampling(enumerated, monkeypatch):
         return drawn[-1]
 
     monkeypatch.setattr(type(ours.visible), "sample", kept)
-    monkeypatch.setattr(annealing, "compiled", lambda function: function)
+    monkeypatch.setattr(likelihood, "compiled", lambda function: function)
     found = annealed_partition(ours, [0.0, 1.0], 50, base)
     v = drawn[0] + truth.mu
     # log Z_0 - F(v) + F_0(v), where F_0 has neither maps nor hidden biases.
@@ -184,7 +184,7 @@ def test_estimates_follow_the_seed(enumerated):
 def _stay(patch):
     """Wrong: chains that a step moves to where their law is not kept."""
     patch.setattr(
-        partition,
+        likelihood,
         "gibbs_step",
         lambda machine, x, seed, fields: (-x, None),
     )
@@ -192,8 +192,8 @@ def _stay(patch):
 
 def _no_hidden(patch):
     """Wrong: a base without its hidden neurons."""
-    right = partition._base_log_partition
-    patch.setattr(partition, "_base_log_partition", lambda m, b: right(m, b) - 3 * np.log(2))
+    right = likelihood._base_log_partition
+    patch.setattr(likelihood, "_base_log_partition", lambda m, b: right(m, b) - 3 * np.log(2))
 
 
 @pytest.mark.parametrize("mutant", [_stay, _no_hidden], ids=lambda mutant: mutant.__name__)

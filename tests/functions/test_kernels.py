@@ -15,10 +15,8 @@ from scipy import stats
 from theory.capsule_moments import draw_independent_experts
 
 from keras_capsule_poe.core import mcmc as kernels
-from keras_capsule_poe.core.importance import expert_log_weight
-from keras_capsule_poe.core.mcmc import block_resampling, elliptical_slice, repeated
-from keras_capsule_poe.core.numerics import compiled
-from keras_capsule_poe.core.randomness import StatelessSeed
+from keras_capsule_poe.core.mcmc import block_resampling, elliptical_slice, expert_log_weight
+from keras_capsule_poe.core.numerics import StatelessSeed, compiled
 from keras_capsule_poe.functions import (
     CapsuleUnits,
     CentredGaussian,
@@ -72,8 +70,16 @@ def law(values, beta):
 
 def walked(kernel, log_weight, x, beta, steps):
     """States after some steps of a kernel."""
-    walk = compiled(lambda x, v, b: repeated(kernel, steps)(x, v, b, StatelessSeed(steps, 1)))
-    x = ops.convert_to_tensor(x)
+
+    def walk(x, values, beta):
+        seed = StatelessSeed(steps, 1)
+
+        def body(k, state):
+            return kernel(*state, beta, seed.later(k))
+
+        return ops.fori_loop(0, steps, body, (x, values))
+
+    walk, x = compiled(walk), ops.convert_to_tensor(x)
     return np.asarray(walk(x, log_weight(x), ops.cast(beta, x.dtype))[0])
 
 
@@ -276,5 +282,3 @@ def test_what_cannot_be_sampled_is_refused():
         block_resampling(CentredGaussian(np.ones((I, D, 1))), log_weight, 1)
     with pytest.raises(ValueError, match="Received: base=UniformBall"):
         elliptical_slice(UniformBall(I, D), log_weight)
-    with pytest.raises(ValueError, match="`times` must be a positive integer"):
-        repeated(None, 0)

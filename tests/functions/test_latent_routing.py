@@ -12,8 +12,8 @@ import pytest
 from keras import ops
 from scipy.special import logsumexp
 
-from keras_capsule_poe.core.divergence import latent_chain
 from keras_capsule_poe.core.fused.blocks import BlockMaps
+from keras_capsule_poe.core.harmonium import latent_chain
 from keras_capsule_poe.functions import (
     BinaryUnits,
     CentredUnits,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from keras_capsule_poe.core.binary_states import binary_states, state_moments, state_table
+from keras_capsule_poe.core.enumeration import binary_states, state_moments, state_table
 
 
 def laws(units, groups=3, seed=0):

@@ -4,8 +4,9 @@ import itertools
 
 import numpy as np
 import pytest
+from theory.importance import importance_gradient
 
-from keras_capsule_poe.core.importance import expert_log_weight, importance_gradient
+from keras_capsule_poe.core.mcmc import expert_log_weight
 from keras_capsule_poe.functions import (
     BlockMaps,
     CapsuleUnits,

@@ -20,7 +20,7 @@ from keras_capsule_poe import (
     RelativeError,
     SpreadLoss,
 )
-from keras_capsule_poe.core.routing import named_rightly
+from keras_capsule_poe.core.labels import named_rightly
 
 SHAPE, CLASSES = (12, 12, 1), 4
 

@@ -18,7 +18,7 @@ from keras_capsule_poe import (
     RoutingLayer,
     SelfAttentionRouting,
 )
-from keras_capsule_poe.core.routing import named_rightly
+from keras_capsule_poe.core.labels import named_rightly
 from keras_capsule_poe.plotting import image_traversal, reconstruction_rows
 
 SHAPE, CLASSES, DIM = (9, 8, 1), 3, 4

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_capsule_poe.core.randomness import StatelessSeed
+from keras_capsule_poe.core.numerics import StatelessSeed
 from keras_capsule_poe.functions import squash
 from keras_capsule_poe.metrics import (
     ExpertUsage,

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_capsule_poe.core.randomness import StatelessSeed
+from keras_capsule_poe.core.numerics import StatelessSeed
 from keras_capsule_poe.data import batches
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
 from keras_capsule_poe.io.pictures import save_grid

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_capsule_poe.core.randomness import streams
+from keras_capsule_poe.core.numerics import streams
 
 # Time and memory double with each expert.
 MOST_EXPERTS = 12

@@ -7,9 +7,8 @@ import numpy as np
 from keras import ops
 from scipy.special import logsumexp
 
-from keras_capsule_poe.core.annealing import anneal, linear_gain, log_mean
-from keras_capsule_poe.core.numerics import compiled
-from keras_capsule_poe.core.randomness import StatelessSeed, split
+from keras_capsule_poe.core.likelihood import anneal, linear_gain, log_mean
+from keras_capsule_poe.core.numerics import StatelessSeed, compiled, split
 from keras_capsule_poe.core.units import CAPSULES, free_energy
 
 MOST_STATES = 1_000_000

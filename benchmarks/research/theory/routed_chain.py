@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_capsule_poe.core.harmonium import Harmonium, gibbs_step
-from keras_capsule_poe.core.randomness import streams
+from keras_capsule_poe.core.numerics import streams
 
 
 def corrected_step(route, harmonium, x, coefficients, seed):

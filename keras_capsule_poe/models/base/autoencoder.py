@@ -10,8 +10,7 @@ from keras import ops
 
 from keras_capsule_poe._types import Tensor
 from keras_capsule_poe.core.fused.convolution import ROUGH
-from keras_capsule_poe.core.numerics import whole_number
-from keras_capsule_poe.core.randomness import StatelessSeed
+from keras_capsule_poe.core.numerics import StatelessSeed, whole_number
 from keras_capsule_poe.core.sharding import drop_rows
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.layers.convolutions import FastConv2D, FastConv2DTranspose

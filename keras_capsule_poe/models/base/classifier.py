@@ -10,8 +10,8 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe._types import Tensor
+from keras_capsule_poe.core.labels import are_longest, winners
 from keras_capsule_poe.core.numerics import compiled, one_of, real_number, whole_number
-from keras_capsule_poe.core.routing import are_longest, winners
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.io.pictures import save_grid

@@ -11,8 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe._types import Seed, Tensor
-from keras_capsule_poe.core.numerics import compiled
-from keras_capsule_poe.core.randomness import StatelessSeed, capsule_order, step_seed
+from keras_capsule_poe.core.numerics import StatelessSeed, capsule_order, compiled, step_seed
 from keras_capsule_poe.data.arrays import image_array
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.errors import BadUse

@@ -10,7 +10,7 @@ from keras import ops
 from keras.src.trainers.compile_utils import MetricsList
 
 from keras_capsule_poe._types import Serializable, Tensor
-from keras_capsule_poe.core.routing import named_rightly, winners
+from keras_capsule_poe.core.labels import named_rightly, winners
 from keras_capsule_poe.metrics import weights_of_images
 from keras_capsule_poe.models.base import inputs
 from keras_capsule_poe.models.base.contrastive import SharedOutGradients

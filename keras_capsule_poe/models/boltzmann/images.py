@@ -8,16 +8,16 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe._types import Serializable
-from keras_capsule_poe.core.annealing import Bracket, annealing_schedule
 from keras_capsule_poe.core.harmonium import gibbs_chain, gibbs_step
-from keras_capsule_poe.core.numerics import compiled, whole_number
-from keras_capsule_poe.core.partition import (
+from keras_capsule_poe.core.likelihood import (
+    Bracket,
     annealed_partition,
+    annealing_schedule,
     draw_enumerated,
     enumerated_log_partition,
     reverse_annealed_partition,
 )
-from keras_capsule_poe.core.randomness import StatelessSeed, split
+from keras_capsule_poe.core.numerics import StatelessSeed, compiled, split, whole_number
 from keras_capsule_poe.core.units import BinaryUnits
 from keras_capsule_poe.data import batches
 from keras_capsule_poe.data.mapping import map_batches, to_pixels

@@ -8,17 +8,11 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe._types import Identifier, Tensor
-from keras_capsule_poe.core.harmonium import (
-    CentredUnits,
-    Harmonium,
-    UnitIntervalUnits,
-    gibbs_chain,
-    log_variance_gradient,
-)
+from keras_capsule_poe.core.harmonium import Harmonium, gibbs_chain, log_variance_gradient
+from keras_capsule_poe.core.likelihood import log_likelihood
 from keras_capsule_poe.core.maps import DenseMaps
 from keras_capsule_poe.core.numerics import one_of, whole_number
-from keras_capsule_poe.core.partition import log_likelihood
-from keras_capsule_poe.core.units import BinaryUnits, GaussianUnits
+from keras_capsule_poe.core.units import BinaryUnits, CentredUnits, GaussianUnits, UnitIntervalUnits
 from keras_capsule_poe.models.base.inputs import FINITE, PIXELS, check_values
 
 VISIBLE = {"bernoulli": BinaryUnits, "gaussian": GaussianUnits, "unit": UnitIntervalUnits}

@@ -11,8 +11,14 @@ from keras_capsule_poe._types import Seed, Serializable, Tensor
 from keras_capsule_poe.core.divergence import contrastive_divergence
 from keras_capsule_poe.core.harmonium import gibbs_chain, gibbs_step
 from keras_capsule_poe.core.mcmc import replica_exchange
-from keras_capsule_poe.core.numerics import one_of, real_number, share, whole_number
-from keras_capsule_poe.core.randomness import StatelessSeed, streams
+from keras_capsule_poe.core.numerics import (
+    StatelessSeed,
+    one_of,
+    real_number,
+    share,
+    streams,
+    whole_number,
+)
 from keras_capsule_poe.core.sharding import draw_rows
 from keras_capsule_poe.former_names import with_former_names
 from keras_capsule_poe.metrics import mean_error

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_capsule_poe.core.routing import winners
+from keras_capsule_poe.core.labels import winners
 from keras_capsule_poe.data.mapping import chunks, spread
 from keras_capsule_poe.models.base.clusters import fit_mixture
 from keras_capsule_poe.models.capsule_poe.layers import frame_vectors

@@ -6,8 +6,7 @@ import keras
 from keras import ops
 
 from keras_capsule_poe._types import Serializable
-from keras_capsule_poe.core.numerics import length, real_number
-from keras_capsule_poe.core.squash import unsquash
+from keras_capsule_poe.core.numerics import length, real_number, unsquash
 from keras_capsule_poe.data import sequential_batches
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.io.pictures import save_grid

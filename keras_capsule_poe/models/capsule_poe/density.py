@@ -3,15 +3,16 @@
 import numpy as np
 from keras import ops
 
-from keras_capsule_poe.core.annealing import log_partition_bracket
-from keras_capsule_poe.core.importance import expert_log_weight
-from keras_capsule_poe.core.mcmc import block_resampling, elliptical_slice
-from keras_capsule_poe.core.numerics import compiled
-from keras_capsule_poe.core.reference_distributions import (
+from keras_capsule_poe.core.likelihood import log_partition_bracket
+from keras_capsule_poe.core.mcmc import (
     CentredGaussian,
     SquashedGaussian,
     UniformBall,
+    block_resampling,
+    elliptical_slice,
+    expert_log_weight,
 )
+from keras_capsule_poe.core.numerics import compiled
 from keras_capsule_poe.core.units import free_energy
 from keras_capsule_poe.data.mapping import chunks, map_batches
 from keras_capsule_poe.models.base.protocols import Density

@@ -7,10 +7,8 @@ import keras
 from keras import ops
 
 from keras_capsule_poe._types import Serializable
-from keras_capsule_poe.core.numerics import direction, length
-from keras_capsule_poe.core.randomness import StatelessSeed
-from keras_capsule_poe.core.routing import winner_alone
-from keras_capsule_poe.core.squash import squash
+from keras_capsule_poe.core.labels import winner_alone
+from keras_capsule_poe.core.numerics import StatelessSeed, direction, length, squash
 from keras_capsule_poe.core.units import free_energy
 from keras_capsule_poe.models.base.autoencoder import AutoencodedModel
 from keras_capsule_poe.models.base.features import (

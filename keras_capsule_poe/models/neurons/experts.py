@@ -7,9 +7,8 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe._types import Seed, Serializable, Tensor
-from keras_capsule_poe.core.boltzmann_mixture import fit_shares
-from keras_capsule_poe.core.numerics import compiled, length, share
-from keras_capsule_poe.core.randomness import streams
+from keras_capsule_poe.core.enumeration import fit_shares
+from keras_capsule_poe.core.numerics import compiled, length, share, streams
 from keras_capsule_poe.data import batches
 from keras_capsule_poe.data.mapping import RowView, chunks, map_batches, spread
 from keras_capsule_poe.former_names import with_former_names

@@ -7,14 +7,22 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe._types import Identifier, Tensor
-from keras_capsule_poe.core.binary_states import MOST_NEURONS, state_log_weights
-from keras_capsule_poe.core.boltzmann_mixture import BoltzmannMixture, MixtureGradient
-from keras_capsule_poe.core.divergence import contrastive_divergence, latent_chain
-from keras_capsule_poe.core.harmonium import Harmonium, flattened, gibbs_chain, one_capsule
-from keras_capsule_poe.core.latent_routing import LatentRouter, latent_free_energy
-from keras_capsule_poe.core.numerics import one_of
-from keras_capsule_poe.core.randomness import draw_index, streams
-from keras_capsule_poe.core.routing import Routing
+from keras_capsule_poe.core.divergence import contrastive_divergence
+from keras_capsule_poe.core.enumeration import (
+    MOST_NEURONS,
+    BoltzmannMixture,
+    MixtureGradient,
+    state_log_weights,
+)
+from keras_capsule_poe.core.harmonium import (
+    Harmonium,
+    flattened,
+    gibbs_chain,
+    latent_chain,
+    one_capsule,
+)
+from keras_capsule_poe.core.numerics import draw_index, one_of, streams
+from keras_capsule_poe.core.routing import LatentRouter, Routing, latent_free_energy
 from keras_capsule_poe.core.units import BinaryUnits
 from keras_capsule_poe.former_names import with_former_names
 from keras_capsule_poe.layers.routing_layer import RoutingLayer

@@ -8,11 +8,10 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe._types import Serializable
-from keras_capsule_poe.core.binary_states import draw_states
+from keras_capsule_poe.core.enumeration import draw_states
 from keras_capsule_poe.core.harmonium import flattened
-from keras_capsule_poe.core.numerics import compiled
-from keras_capsule_poe.core.randomness import StatelessSeed, draw_index, streams
-from keras_capsule_poe.core.routing import winner_alone, winners
+from keras_capsule_poe.core.labels import winner_alone, winners
+from keras_capsule_poe.core.numerics import StatelessSeed, compiled, draw_index, streams
 from keras_capsule_poe.core.sharding import in_parts
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.errors import BadUse

@@ -18,7 +18,7 @@ from keras_capsule_poe import (
     RestrictedBoltzmannMachine,
     registry,
 )
-from keras_capsule_poe.core.randomness import step_seed
+from keras_capsule_poe.core.numerics import step_seed
 from keras_capsule_poe.data import load_images
 from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.training import Reporter, train

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from keras_capsule_poe import ProductOfExpertCapsules
-from keras_capsule_poe.core.routing import winner_alone, winners
+from keras_capsule_poe.core.labels import winner_alone, winners
 from keras_capsule_poe.functions import free_energy, squash, unsquash
 
 J, E = 5, 3

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe import NeuronMixture
-from keras_capsule_poe.core.boltzmann_mixture import BoltzmannMixture
+from keras_capsule_poe.core.enumeration import BoltzmannMixture
 
 I, D, J, E, S = 3, 2, 4, 3, 2.0
 

@@ -3,7 +3,7 @@
 import pytest
 
 from keras_capsule_poe import registry
-from keras_capsule_poe.core.binary_states import MOST_NEURONS
+from keras_capsule_poe.core.enumeration import MOST_NEURONS
 from keras_capsule_poe.errors import ConfigError
 
 
