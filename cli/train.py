@@ -94,7 +94,9 @@ def _model_options(kind, preset):
 def _part_options(settings):
     """Return the options of all trained parts, and those of each."""
     options = []
-    trained = {name: part for name, part in settings.parts.items() if hasattr(part, "schedule")}
+    used = {name for parts in settings.stages.values() for name in parts}
+    parts = {name: part for name, part in settings.parts.items() if name in used}
+    trained = {name: part for name, part in parts.items() if hasattr(part, "schedule")}
     for name, part in trained.items():
         for key, (kind, text, if_none) in _OF_A_PART.items():
             default = getattr(part, key)

@@ -396,12 +396,15 @@ class CapsuleTransformer(_Features):
         """Return a compiled encoder whose maps are random rows of X."""
         import keras
 
-        from keras_capsule_poe.models.base.feature_training import MapStart
+        from keras_capsule_poe.models.base.clusters import initialize_maps
 
         model = self._encoder("float32")
         seed = int(rng.integers(2**31 - 1))
-        start = MapStart("random", image_length=0.5)
-        start.apply(model.experts, lambda rows: self._primary(_dense(X[rows])), X.shape[0], seed)
+
+        def x_of(rows):
+            return self._primary(_dense(X[rows]))
+
+        initialize_maps(model.experts, "random", x_of, X.shape[0], seed)
         rate = real_number("learning_rate", self.learning_rate, above=0)
         batches, _ = self._batches(X)
         steps = batches * whole_number("n_iter", self.n_iter)
@@ -412,17 +415,20 @@ class CapsuleTransformer(_Features):
 
     def _encoder(self, dtype):
         """Return a built `CapsuleEncoder`."""
-        from keras_capsule_poe.models.capsule_poe.encoder import CapsuleEncoder
+        from keras_capsule_poe.models.capsule_poe.encoder import CapsuleEncoder, initial_maps
         from keras_capsule_poe.models.capsule_poe.layers import CapsulePoE
-        from keras_capsule_poe.models.capsule_poe.training import initial_maps
 
+        if real_number("weight_decay", self.weight_decay) < 0:
+            raise ValueError(
+                f"`weight_decay` must be zero or more. Received: weight_decay={self.weight_decay!r}"
+            )
         experts = CapsulePoE(
             whole_number("n_capsules", self.n_capsules),
             whole_number("capsule_dim", self.capsule_dim),
             routing_iterations=whole_number("routing_iterations", self.routing_iterations),
             coefficient_sum="mean",
             implementation="reference",
-            **initial_maps(1e-3, self.weight_decay, seed=0),
+            **initial_maps(self.weight_decay, seed=0),
             dtype=dtype,
         )
         model = CapsuleEncoder(experts, dtype=dtype)

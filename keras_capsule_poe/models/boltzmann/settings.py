@@ -104,7 +104,7 @@ class BoltzmannSettings(FeatureSettings):
 
     @property
     def has_features(self):
-        """Whether the visible neurons are the features of an autoencoder."""
+        """True if the visible neurons are the features of an autoencoder."""
         return self.rbm.visible == "features"
 
     @property
