@@ -26,7 +26,7 @@ SOURCES = [
 # Names of others.
 FOREIGN = set(
     "TFDS_DATA_DIR Tensor KERAS_BACKEND keras pip pytest tf einsum tile map_fn sha256sum History "
-    "MultiWorkerMirroredStrategy".split()
+    "MultiWorkerMirroredStrategy npz".split()
 ) | set(dir(builtins))
 OPTION = r"(?<![\w-])--[a-z][a-z-]+"
 # A benchmark and what it is given, which may go on in the next line of its paragraph.

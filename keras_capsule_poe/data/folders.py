@@ -309,82 +309,68 @@ def _unreadable(folder, error):
     return DataError(f"folder {folder} cannot be read: {error.strerror or error}.")
 
 
-class Walk:
-    """Iterator over the image files below a folder, sorted, without hidden files.
+class Listing:
+    """Image files below a folder in sorted order; first-level sub-folders are the classes.
 
-    Links are followed to folders outside, each of which is read once.
+    Links are followed to folders outside, each of which is read once. Hidden files are left out.
 
     Attributes:
+        classes: int64 array, the number of the class of each file.
+        class_names: first-level sub-folders in sorted order; None if an image lies outside them.
+        loose: path of an image outside the sub-folders, or None.
         others: `Counter` of the extensions of files that are no images.
         left_out: list of str, notes on folders and links that were not followed.
     """
 
     def __init__(self, root):
         self.root = os.fspath(root)
-        self._real = os.path.realpath(self.root)
-        self._seen = set()
         self.others, self.left_out = collections.Counter(), []
-
-    def __iter__(self):
-        return self._inside(self.root) if os.path.isdir(self.root) else iter(())
-
-    def _inside(self, folder):
-        try:
-            status = os.stat(folder)
-        except OSError as error:
-            raise _unreadable(folder, error) from error
-        if (status.st_dev, status.st_ino) in self._seen:
-            self.left_out.append(f"{folder} links to a folder that is read already.")
-            return
-        self._seen.add((status.st_dev, status.st_ino))
-        if folder != self.root and os.path.isfile(os.path.join(folder, "run.json")):
-            self.left_out.append(f"{folder} is a model folder.")
-            return
-        entries = Entries(folder)
-        self.others.update(entries.others)
-        folders = set(entries.folders)
-        for name in sorted(entries.folders + entries.images):
-            path = os.path.join(folder, name)
-            if name in entries.links and self._is_repeated(path):
-                self.left_out.append(f"{path} links to images of the same folder.")
-            elif name in folders:
-                yield from self._inside(path)
-            else:
-                yield path
-
-    def _is_repeated(self, link):
-        """Return whether a link leads to what this walk reads elsewhere."""
-        if not os.path.exists(link):
-            return False
-        inside = os.path.relpath(os.path.realpath(link), self._real).split(os.sep)
-        # Hidden folders are not read, for instance those where git-annex keeps the files.
-        return inside[0] != os.pardir and not any(part[:1] == "." for part in inside if part != ".")
-
-
-class Listing:
-    """Image files below a folder in sorted order; first-level sub-folders are the classes."""
-
-    def __init__(self, root):
-        self.root = os.fspath(root)
-        walk = Walk(root)
         numbers, classes, self.loose = {}, array.array("q"), None
-        for path in walk:
+        for path in self._walk(self.others, self.left_out):
             top, inside, _ = path[len(self.root) :].lstrip(os.sep).partition(os.sep)
             if not inside:
                 self.loose = self.loose or path
             classes.append(numbers.setdefault(top, len(numbers)) if inside else 0)
         self.classes = np.frombuffer(classes, np.int64) if classes else np.empty(0, np.int64)
-        # First-level sub-folders in sorted order; None if an image lies outside them.
         self.class_names = tuple(map(_as_text, numbers)) if numbers and not self.loose else None
         self.has_folders = bool(numbers)
-        self.others, self.left_out = walk.others, walk.left_out
+
+    def _walk(self, others, left_out):
+        """Iterate over the paths (str); count other files in `others`, append to `left_out`."""
+        real, seen = os.path.realpath(self.root), set()
+
+        def inside(folder):
+            try:
+                status = os.stat(folder)
+            except OSError as error:
+                raise _unreadable(folder, error) from error
+            if (status.st_dev, status.st_ino) in seen:
+                left_out.append(f"{folder} links to a folder that is read already.")
+                return
+            seen.add((status.st_dev, status.st_ino))
+            if folder != self.root and os.path.isfile(os.path.join(folder, "run.json")):
+                left_out.append(f"{folder} is a model folder.")
+                return
+            entries = Entries(folder)
+            others.update(entries.others)
+            folders = set(entries.folders)
+            for name in sorted(entries.folders + entries.images):
+                path = os.path.join(folder, name)
+                if name in entries.links and _leads_inside(path, real):
+                    left_out.append(f"{path} links to images of the same folder.")
+                elif name in folders:
+                    yield from inside(path)
+                else:
+                    yield path
+
+        return inside(self.root) if os.path.isdir(self.root) else iter(())
 
     def __len__(self):
         return len(self.classes)
 
     def paths(self, first=0):
         """Iterate over the paths (str) from file number `first` on."""
-        return itertools.islice(Walk(self.root), first, None)
+        return itertools.islice(self._walk(collections.Counter(), []), first, None)
 
     @functools.cached_property
     def fingerprint(self):
@@ -398,6 +384,15 @@ class Listing:
             digest.update(os.fsencode(path[len(self.root) :]) + b"\0")
             digest.update(f"{status.st_size} {status.st_mtime_ns}\0".encode())
         return digest.hexdigest()
+
+
+def _leads_inside(link, root):
+    """Return whether a link leads to a visible place below `root`, which is read elsewhere."""
+    if not os.path.exists(link):
+        return False
+    inside = os.path.relpath(os.path.realpath(link), root).split(os.sep)
+    # Hidden folders are not read, for instance those where git-annex keeps the files.
+    return inside[0] != os.pardir and not any(part[:1] == "." for part in inside if part != ".")
 
 
 def _as_text(name):
