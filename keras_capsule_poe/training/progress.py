@@ -1,6 +1,7 @@
 """Progress of training: a live line in a terminal or notebook, else lines of text."""
 
 import contextlib
+import functools
 import logging
 import shutil
 import sys
@@ -71,7 +72,9 @@ class Reporter:
             verbose = 1 if place else 2
         if verbose not in (0, 1, 2):
             raise ValueError(f"`verbose` must be 0, 1, 2 or 'auto'. Received: verbose={verbose!r}")
-        self.verbose, self.write, self.silence = verbose, write or print, silence
+        # Unless it is flushed, a file has a line only long after.
+        self.write = write or functools.partial(print, flush=True)
+        self.verbose, self.silence = verbose, silence
         self.log_dir, self.own_callbacks, self.notes = log_dir, list(callbacks), notes
         self.stages, self.batch_size = {}, None
         self._live = place() if place and verbose == 1 else None

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe.data import ImageSet, load_images
-from keras_capsule_poe.evaluation.classifier import evaluation_classifier
+from keras_capsule_poe.errors import BadUse
+from keras_capsule_poe.evaluation.classifier import _cache_path, evaluation_classifier
+from keras_capsule_poe.io.atomic import user_path
 
 
 @pytest.fixture(scope="module")
@@ -81,3 +83,16 @@ def test_uint8_and_pixels_are_judged_alike(cached, digits):
 def test_a_classifier_needs_labels(digits, tmp_path):
     with pytest.raises(ValueError, match="needs labels"):
         evaluation_classifier(ImageSet(digits.train.images[:5]), tmp_path)
+
+
+def test_a_user_without_a_home_folder(monkeypatch, tmp_path):
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.delenv("CAPSPOE_CACHE", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", lambda user: {}[user])
+
+    class Images:
+        fingerprint = label_fingerprint = "a"
+
+    assert _cache_path(Images, 3, None).name.endswith("-a-3-a.keras")
+    with pytest.raises(BadUse, match="There is no home folder for ~nosuch/x"):
+        user_path("~nosuch/x")

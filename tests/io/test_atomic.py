@@ -370,3 +370,45 @@ def test_what_was_put_aside_comes_back_where_nothing_took_its_place(tmp_path, de
     remove_stale_files(tmp_path)
     assert names(tmp_path) == ["1", "2"]
     assert names(tmp_path / "1") == ["whole"] and names(tmp_path / "2") == []
+
+
+def test_files_of_another_container_stay(tmp_path):
+    with atomic.temporary_path(tmp_path / "a") as mine:
+        theirs = mine.with_name(f".a.{1:06x}{'ffff'}ab")
+        assert atomic._process_space() != "ffff"
+        theirs.touch()
+        atomic.remove_stale_files(tmp_path)
+        assert theirs.exists()
+        os.utime(theirs, (0, 0))
+        atomic.remove_stale_files(tmp_path)
+        assert not theirs.exists()
+
+
+def test_a_version_that_another_process_took_is_left_alone(tmp_path):
+    taken = iter([1, 2])
+
+    def next_name():
+        return str(next(taken))
+
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "theirs").touch()
+    written = atomic.write_next(tmp_path, lambda folder: folder.mkdir(), next_name)
+    assert written == tmp_path / "2" and os.listdir(tmp_path / "1") == ["theirs"]
+
+
+def test_a_folder_that_cannot_be_renamed_is_replaced(tmp_path, monkeypatch):
+    target = tmp_path / "1"
+    target.mkdir()
+    (target / "old").touch()
+    rename = os.rename
+
+    def overlay(source, other):
+        if os.fspath(source) == os.fspath(target):
+            raise OSError(18, "Invalid cross-device link")
+        return rename(source, other)
+
+    monkeypatch.setattr(os, "rename", overlay)
+    with atomic_write(target) as temporary:
+        temporary.mkdir()
+        (temporary / "new").touch()
+    assert os.listdir(target) == ["new"] and os.listdir(tmp_path) == ["1"]

@@ -4,10 +4,14 @@ import json
 import subprocess
 import sys
 import textwrap
+import threading
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
+
+from keras_capsule_poe.serving import export_saved_model, versions
 
 PROGRAM = textwrap.dedent(
     """
@@ -108,3 +112,37 @@ def test_card_tells_what_the_model_is(tiny_model):
     assert card["config"]["encoder"]["capsules"] == 3
     assert np.isfinite(card["metrics"]["decoder"]["loss"])
     assert card["packages"]["tensorflow"]
+
+
+class Small(keras.Model):
+    """Model with one endpoint, which is quick to export."""
+
+    TITLE, ENDPOINTS, SHARED, image_shape = "Small", {"half": ("images",)}, {}, (4, 4, 1)
+    view = None
+
+    def half(self, images):
+        return {"half": images / 2}
+
+
+def test_exports_at_the_same_time_are_two_versions(tmp_path):
+    models = [Small(), Small()]
+    for model in models:
+        model.build((None, 4, 4, 1))
+    paths, errors = [], []
+
+    def export(model):
+        try:
+            paths.append(export_saved_model(model, tmp_path, {}))
+        except Exception as error:
+            errors.append(error)
+
+    # Two threads share a model.
+    threads = [threading.Thread(target=export, args=(model,)) for model in (*models, models[0])]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert (
+        sorted(path.name for path in paths) == ["1", "2", "3"] == list(map(str, versions(tmp_path)))
+    )

@@ -320,3 +320,11 @@ def test_other_labels_are_other_data_where_they_are_trained_on(engine, images, l
         del saved["fingerprint"][name]
     (engine.folder / "run.json").write_text(json.dumps(saved))
     engine.train(settings=Chosen, load=load(1))
+
+
+def test_the_whole_path_is_named_if_its_folders_have_odd_names(tmp_path, monkeypatch):
+    odd = tmp_path / "a[1]"
+    odd.mkdir()
+    monkeypatch.chdir(odd)
+    with pytest.raises(ConfigError, match=r"Received: /.*a\[1\]/m"):
+        RunFolder("m")

@@ -1,7 +1,8 @@
 """A run that ends in useless weights says so, then and later; sound figures make no complaint.
 
 Rejected: a bar of one for errors of what does not lie around zero; complaints that are heard once
-and kept nowhere; a bar of grey pixels for reconstructions of black and white ones.
+and kept nowhere; a bar of grey pixels for reconstructions of black and white ones; a batch added to
+the metrics of the last; the last few images left out; a pipeline whose end waits for a thread.
 """
 
 import json
@@ -9,10 +10,11 @@ import json
 import numpy as np
 import pytest
 
-from keras_capsule_poe import registry
+from keras_capsule_poe import CapsuleEncoder, CapsulePoE, registry
 from keras_capsule_poe.data import load_images
 from keras_capsule_poe.training import Reporter, train
 from keras_capsule_poe.training.sanity import (
+    figures,
     no_better_than_commonest,
     off_or_saturated,
     one_winner,
@@ -153,3 +155,34 @@ def test_a_classifier_that_came_undone(tmp_path, rate, complains):
     }
     found = reported(tmp_path, settings, "capsnet", "small", stage="capsnet")
     assert [line.split(":")[0] for line in found] == (["capsnet"] if complains else [])
+
+
+@pytest.mark.some(2)
+@pytest.mark.parametrize("at_once", [7, 3])
+def test_they_are_those_of_evaluate(at_once):
+    random = np.random.default_rng(0)
+    experts = CapsulePoE(3, 2, implementation="reference", routing_iterations=2)
+    model = CapsuleEncoder(experts)
+    model.build((None, 6, 4))
+    model.compile("sgd")
+    x = random.uniform(-0.3, 0.3, size=(2, 7, 6, 4)).astype("float32")
+
+    def found(inputs):
+        # Older Keras gives arrays.
+        return {name: float(value) for name, value in figures(model, inputs, at_once).items()}
+
+    for inputs in x:
+        expected = model.evaluate(inputs, batch_size=at_once, verbose=0, return_dict=True)
+        assert {name: float(value) for name, value in expected.items()} == pytest.approx(
+            found(inputs), rel=1e-6
+        )
+    assert found(x[1]) != pytest.approx(found(x[0]), rel=1e-3)
+
+
+def test_their_pipeline_is_tuned_by_nothing():
+    class Model:
+        def evaluate(self, stream, **options):
+            assert stream.options().autotune.enabled is False
+            return {"batches": len(list(stream)), **options}
+
+    assert figures(Model(), np.zeros((7, 2)), 3)["batches"] == 3

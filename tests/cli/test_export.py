@@ -1,0 +1,98 @@
+"""Commands on the files of a model: `info` with its results in words, and `export`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from keras_capsule_poe.cli.export import show_results
+from keras_capsule_poe.families import get
+from keras_capsule_poe.io.records import remove_record
+
+
+def test_info_shows_configuration_and_stages(asked, tiny_model):
+    shown = asked("info", "--model-dir", tiny_model)
+    assert "seed 0, limit 96" in shown.splitlines()[0] and "capsules 3" in shown
+    as_json = json.loads(asked("info", "--model-dir", tiny_model, "--json"))
+    assert as_json["config"]["encoder"]["capsules"] == 3
+    assert list(as_json["stages"]) == ["autoencoder", "features", "encoder", "decoder", "export"]
+
+
+def test_info_says_that_a_model_cannot_be_loaded(asked, copied):
+    assert "Cannot load" not in asked("info", "--model-dir", copied)
+    (copied / "model.keras").write_bytes(b"damaged")
+    words = ("model.keras", "is not what stage export wrote")
+    asked("info", "--model-dir", copied, last=words)
+
+
+def test_info_says_how_far_an_unfinished_run_is(asked, copied):
+    (copied / "model.keras").unlink()
+    remove_record(copied / "decoder" / "done.json")
+    # What other programs leave is no checkpoint.
+    for name in ("step-000000003", "step-abc", "step-\u00b2"):
+        (copied / "decoder" / "checkpoints" / name).mkdir(parents=True)
+    # Its hidden copy stands in for it.
+    (copied / "run.json").unlink()
+    shown = asked("info", "--model-dir", copied)
+    assert "decoder: not finished; its last checkpoint is of step 3" in shown
+
+
+def test_old_and_incomplete_saved_models_are_called_so(tmp_path, capsys):
+    (tmp_path / "2").mkdir()
+    show_results(tmp_path, get("rbm"))
+    shown = capsys.readouterr().out
+    assert "saved_model.pb is missing" in shown and "SavedModel:" not in shown
+    (tmp_path / "2" / "saved_model.pb").touch()
+    show_results(tmp_path, get("rbm"))
+    assert f"SavedModel of an earlier training: {tmp_path / '2'}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "family, stages, words",
+    [
+        (
+            "capsules",
+            {
+                "encoder": {
+                    "capsules": {
+                        "won": [0.5, 0.25, 0.25, 0.0], "class_coverage": 9, "classes": 10,
+                        "purity": 0.75,
+                    }
+                },
+                "decoder": {"held_out_relative_error": 0.15},
+            },
+            ["85%", "3 of 4 capsules", "9 of 10 classes", "75%"],
+        ),
+        ("neurons", {"experts": {"held_out_relative_error": 0.4, "won": [1.0]}}, ["60%", "1 of 1"]),
+        ("rbm", {"rbm": {"held_out_relative_error": 0.2}}, ["80%"]),
+        ("capsnet", {"capsnet": {"held_out_accuracy": 0.993}}, ["99.3%"]),
+        ("matrix-capsules", {"matrix": {"held_out_accuracy": 0.5}}, ["50.0%"]),
+        ("capsules", {}, []),
+    ],
+)  # fmt: skip
+def test_results_are_told_in_words(family, stages, words):
+    found = " ".join(get(family).verdict(stages))
+    assert all(word in found for word in words) and bool(found) == bool(words)
+
+
+def test_export_writes_the_next_version(asked, tiny_model):
+    versions = {int(p.name) for p in tiny_model.iterdir() if p.name.isdigit()}
+    asked("export", "--model-dir", tiny_model, "--domain", "posterior")
+    new = tiny_model / str(max(versions) + 1)
+    assert json.loads((new / "model_card.json").read_text())["options"] == {"domain": "posterior"}
+    words = "'prior', 'half_space', 'posterior' in mode 'single'"
+    asked("export", "--model-dir", tiny_model, "--domain", "half", code=2, last=words)
+
+
+def test_exports_of_pretrained_models_go_to_the_working_folder(asked, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    written = []
+
+    def write(model, place, card, options):
+        written.append(place)
+        return place / "1"
+
+    monkeypatch.setattr("keras_capsule_poe.serving.export_saved_model", write)
+    asked("export", "--model", "mnist", last="Wrote mnist/1")
+    asked("export", "--model", "mnist", "--out", tmp_path / "a", last="a/1")
+    assert written == [Path("mnist"), tmp_path / "a"]
