@@ -208,8 +208,9 @@ def test_unforeseen_errors_take_one_line_and_debug_shows_more(capspoe, tmp_path,
 )
 @pytest.mark.parametrize("key, value", [(None, None), ("model", ["a"]), ("recipe", {})])
 def test_a_run_json_of_something_else_is_no_model(
-    capspoe, tiny_model, tmp_path, command, key, value
+    capspoe, tiny_model, tmp_path, monkeypatch, command, key, value
 ):
+    monkeypatch.chdir(tmp_path)
     folder = tmp_path / "copy"
     shutil.copytree(tiny_model, folder)
     saved = json.loads((folder / "run.json").read_text())
