@@ -1,7 +1,8 @@
-"""What a training run gave, bit for bit: losses, hashes of weights, results of the SavedModel.
+"""All that a training run gave, bit for bit: losses, hashes of weights, of arrays, of results.
 
-It reads the files of a model folder alone, so that two versions of the package can be compared:
-record a `--deterministic` run with each, then compare. "seconds" are left out.
+It reads the files of a model folder and its SavedModel, not the package, so that two versions of
+the package can be compared: record a `--deterministic` run with each, then compare. Times are left
+out.
 Usage: python benchmarks/record.py MODEL_DIR > new.json
        python benchmarks/record.py --compare old.json new.json
 """
@@ -18,6 +19,8 @@ import h5py
 import numpy as np
 
 TIMES = ("seconds", "images_per_second")
+# What endpoints take besides images and codes.
+ARGUMENTS = {"capsule": 1, "n": 5, "steps": 2, "seed": 3}
 
 
 def digest(array):
@@ -28,74 +31,80 @@ def digest(array):
     return found.hexdigest()[:16]
 
 
+def losses(path):
+    """Metrics of each epoch of a history."""
+    epochs = json.loads(path.read_text())
+    return {
+        f"epoch {epoch['epoch']} {name}": value
+        for epoch in epochs
+        for name, value in epoch.items()
+        if name not in TIMES
+    }
+
+
 def weights(path):
     """Hashes of all weights of a .keras file, by their path."""
     with zipfile.ZipFile(path) as archive:
         file = io.BytesIO(archive.read("model.weights.h5"))
     found = {}
+
+    def note(name, item):
+        if isinstance(item, h5py.Dataset):
+            found[name] = digest(item[()])
+
     with h5py.File(file) as stored:
-        stored.visititems(
-            lambda name, item: (
-                found.update({name: digest(item[()])}) if isinstance(item, h5py.Dataset) else None
-            )
-        )
+        stored.visititems(note)
     return found
+
+
+def arrays(path):
+    """Hashes of the arrays of an .npy or .npz file."""
+    stored = np.load(path)
+    each = stored if path.suffix == ".npz" else {"": stored}
+    return {name: digest(each[name]) for name in each}
 
 
 def endpoints(folder):
-    """Hashes of what each endpoint of the SavedModel gives for fixed arguments."""
+    """Hashes of what each endpoint of a SavedModel gives for fixed arguments."""
     import tensorflow as tf
 
     model = tf.saved_model.load(str(folder))
-    random = np.random.default_rng(0)
-    images = random.uniform(size=(5, *_shape(model, "encode", "images"))).astype("float32")
-    capsules = random.normal(size=(5, *_shape(model, "decode", "capsules"))) / 8
-    capsules = capsules.astype("float32")
-    calls = {
-        "encode": lambda: model.encode(images),
-        "decode": lambda: model.decode(capsules),
-        "reconstruct": lambda: model.reconstruct(images),
-        "free_energy": lambda: model.free_energy(images),
-        "sample": lambda: model.sample(5, 3),
-        "sample_capsule": lambda: model.sample_capsule(1, 5, 3),
-        "sample_joint": lambda: model.sample_joint(5, 3),
-    }
+    card = json.loads((folder / "model_card.json").read_text())
+    random, values = np.random.default_rng(0), dict(ARGUMENTS)
+    for name, shape in (("images", "image_shape"), ("capsules", "capsules")):
+        # Classifiers without a decoder take no codes.
+        drawn = random.uniform(size=(5, *np.ravel(card.get(shape, ()))))
+        values[name] = drawn.astype("float32")
     return {
         f"{name}.{key}": digest(value.numpy())
-        for name, call in calls.items()
-        for key, value in call().items()
+        for name, arguments in card["endpoints"].items()
+        for key, value in getattr(model, name)(*(values[each] for each in arguments)).items()
     }
 
 
-def _shape(model, endpoint, argument):
-    specification = model.signatures[endpoint].structured_input_signature[1]
-    return specification[argument].shape[1:]
+# Files of a model folder, and what reads them.
+READ = {
+    "*/history.json": losses,
+    "*/model.keras": weights,
+    "model.keras": weights,
+    "*/*.np[yz]": arrays,
+    "*/saved_model.pb": lambda path: endpoints(path.parent),
+    "*.png": lambda path: {"": hashlib.sha256(path.read_bytes()).hexdigest()[:16]},
+}
 
 
 def record(folder):
-    """Everything that a run of a model gave, by name."""
-    folder = Path(folder)
-    found = {}
-    for path in sorted(folder.glob("*/history.json")):
-        for epoch in json.loads(path.read_text()):
-            for name, value in epoch.items():
-                if name not in TIMES:
-                    found[f"{path.parent.name} epoch {epoch['epoch']} {name}"] = value
-    for path in sorted([*folder.glob("*/model.keras"), *folder.glob("model.keras")]):
-        for name, value in weights(path).items():
-            found[f"{path.relative_to(folder)} {name}"] = value
-    for name in ("features/primary.npz", "encoder/visited.npz"):
-        with np.load(folder / name) as arrays:
-            found.update({f"{name} {key}": digest(arrays[key]) for key in arrays.files})
-    found["encoder/codes.npy"] = digest(np.load(folder / "encoder" / "codes.npy"))
-    versions = [path for path in folder.iterdir() if path.name.isdecimal()]
-    newest = max(versions, key=lambda path: int(path.name))
-    found.update({f"endpoint {name}": value for name, value in endpoints(newest).items()})
-    return found
+    """Everything that a run gave, by the path of its file and the name of its value."""
+    return {
+        f"{path.relative_to(folder)} {name}": value
+        for pattern, read in READ.items()
+        for path in sorted(Path(folder).glob(pattern))
+        for name, value in read(path).items()
+    }
 
 
 def compare(old, new):
-    """Lines that say in what two records differ."""
+    """Lines that say in what two records differ, and how many values are equal."""
     lines = [f"only in the first: {name}" for name in old if name not in new]
     lines += [f"only in the second: {name}" for name in new if name not in old]
     lines += [

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 
 from keras_capsule_poe.core.numerics import one_of, share, whole_number
+from keras_capsule_poe.keras_private import unlocked
 
 
 class SpreadMargin(keras.callbacks.Callback):
@@ -102,9 +103,8 @@ def _carry(model, loss):
     carried = getattr(model, "spread_margin", None)
     if carried is not None and carried.now is loss.margin_variable:
         return
-    if carried is not None:
-        # The model was compiled with another loss before.
-        model._tracker.untrack(carried)
-    model._tracker.unlock()
-    model.spread_margin = _Margin(loss.margin_variable)
-    model._tracker.lock()
+    with unlocked(model) as forget:
+        if carried is not None:
+            # The model was compiled with another loss before.
+            forget(carried)
+        model.spread_margin = _Margin(loss.margin_variable)

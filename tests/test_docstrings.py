@@ -1,9 +1,12 @@
 """The examples in docstrings run, and nothing public is without one."""
 
+import ast
 import doctest
 import importlib
 import inspect
 import pkgutil
+import re
+from pathlib import Path
 
 import keras
 import numpy
@@ -11,6 +14,7 @@ import pytest
 
 import keras_capsule_poe
 
+ROOT = Path(keras_capsule_poe.__path__[0])
 # Packages whose `__all__` is public; of the classes, only those that users construct.
 PACKAGES = ("functions", "data", "evaluation", "registry", "training", "sklearn")
 
@@ -56,3 +60,48 @@ def public():
 @pytest.mark.parametrize("value", list(public()))
 def test_everything_public_has_an_example(value):
     assert ">>>" in (inspect.getdoc(value) or ""), "its docstring has no example"
+
+
+# Words that say nothing of what a file holds.
+_SMALL = set("a an all and for from in of on or return the them their to which whose with".split())
+
+
+def first_words(node):
+    """First line of a docstring, and the words in it that carry its meaning."""
+    line = (ast.get_docstring(node) or "").partition("\n")[0]
+    return line, set(re.findall(r"\w+", line.lower())) - _SMALL
+
+
+def wrong_first_line(tree):
+    """What is wrong with the first line of a module, or None."""
+    line, words = first_words(tree)
+    if not re.fullmatch(r"[A-Z`].*\.", line):
+        return "it must be one sentence"
+    parts = [node for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
+    public = [node for node in parts if not node.name.startswith("_")]
+    for node in public if len(public) > 1 else ():
+        if words <= first_words(node)[1]:
+            return f"it speaks of `{node.name}` alone"
+    return None
+
+
+def test_the_first_line_of_a_module_says_what_it_holds():
+    """Rejected: a merged file whose first line is still that of one of its parts."""
+    wrong = []
+    for path in sorted([*ROOT.rglob("*.py"), *(ROOT.parent / "cli").rglob("*.py")]):
+        problem = wrong_first_line(ast.parse(path.read_text()))
+        if problem:
+            wrong.append(f"{path.relative_to(ROOT.parent)}: {problem}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "text, problem",
+    [
+        ("x = 1", "one sentence"),
+        ('"""no sentence"""', "one sentence"),
+        ('"""Sum of rows."""\ndef a():\n "Return the sum of all rows."\ndef b(): 0', "`a` alone"),
+    ],
+)
+def test_a_wrong_first_line_is_noticed(text, problem):
+    assert problem in wrong_first_line(ast.parse(text))

@@ -34,8 +34,8 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 def code_lines(source):
     """Return the number of lines of Python source that hold code.
 
-    >>> code_lines('def f(x):  # a comment\\n    "A docstring."\\n\\n    return (\\n        x\\n    )\\n')
-    4
+    >>> code_lines('def f(x):  # a comment\\n    "A docstring."\\n\\n    return x\\n')
+    2
     """
     lines = set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):

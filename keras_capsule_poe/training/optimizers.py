@@ -10,6 +10,8 @@ import math
 import keras
 from keras import ops
 
+from keras_capsule_poe.keras_private import variable_index
+
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class ConvolutionMuon(keras.optimizers.Adam):
@@ -32,7 +34,7 @@ class ConvolutionMuon(keras.optimizers.Adam):
         ]
 
     def update_step(self, gradient, variable, learning_rate):
-        momentum = self._filter_momentums[self._get_variable_index(variable)]
+        momentum = self._filter_momentums[variable_index(self, variable)]
         if momentum is None:
             return super().update_step(gradient, variable, learning_rate)
         gradient = ops.cast(gradient, variable.dtype)

@@ -10,6 +10,7 @@ from keras import ops, tree
 from keras_capsule_poe.core.numerics import at_least_float32, whole_number
 from keras_capsule_poe.core.sharding import current_rows, rows_at_hand
 from keras_capsule_poe.errors import TrainingWarning
+from keras_capsule_poe.keras_private import all_layers, compiled_metrics
 from keras_capsule_poe.layers.capsules import BatchDropout
 from keras_capsule_poe.metrics import RelativeError
 from keras_capsule_poe.models.base.inputs import FittedModel
@@ -173,8 +174,7 @@ class ContrastiveModel(FittedModel, SharedOut, keras.Model):
         # Without targets Keras would drop the weights silently.
         self._refuse_weights((options or {}).get("sample_weight"))
         # Check here and not in `compile`, which Keras does not call for a loaded model.
-        has_metrics = any(metric.name == "compile_metrics" for metric in self.metrics)
-        if self.compiled and (self.loss is not None or has_metrics):
+        if self.compiled and not (self.loss is None and compiled_metrics(self) is None):
             raise ValueError(
                 f"{type(self).__name__} is trained by a rule of its own and reports its own "
                 "figures: compile it with an optimizer and neither `loss` nor `metrics`."
@@ -341,7 +341,7 @@ class SharedOutGradients(SharedOut):
                 f"{rule} under a strategy that Keras shares batches out by. "
                 f"Received: microbatch={value}"
             )
-        for layer in self._flatten_layers():
+        for layer in all_layers(self):
             draws = hasattr(layer, "seed_generator") and not isinstance(layer, BatchDropout)
             if draws or isinstance(layer, keras.layers.BatchNormalization):
                 what = "numbers are drawn for each call" if draws else "batches are normalised"
@@ -432,7 +432,7 @@ class SharedOutGradients(SharedOut):
 def _synchronized(model):
     """Context manager: synchronize batch normalization over devices."""
     kind = keras.layers.BatchNormalization
-    layers = [layer for layer in model._flatten_layers() if isinstance(layer, kind)]
+    layers = [layer for layer in all_layers(model) if isinstance(layer, kind)]
     before = [layer.synchronized for layer in layers]
     for layer in layers:
         layer.synchronized = True

@@ -10,6 +10,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_capsule_poe.keras_private import Exportable, validates_in_fit
+
 # Rounding of byte / 255 may give slightly more than one.
 ROUNDING = 1e-3
 PIXELS, FINITE = (0.0, 1.0), (-np.inf, np.inf)
@@ -156,39 +158,6 @@ def in_a_row(weights):
     return weights
 
 
-class Exportable:
-    """Mixin for a `keras.Model` that `export` and converters take as soon as it is built.
-
-    Keras reads the input shape from the arguments of `build`, which may be missing here, and takes
-    a model that was only trained for one that was never called. A subclass whose `build` needs no
-    shape defines `batch_shape`.
-    """
-
-    batch_shape = None
-
-    @property
-    def _build_shapes_dict(self):
-        given = self.__dict__.get("_given_shapes")
-        is_known = given is not None and any(given.values())
-        if is_known or self.batch_shape is None or not self.built:
-            return given
-        return {"input_shape": self.batch_shape}
-
-    @_build_shapes_dict.setter
-    def _build_shapes_dict(self, value):
-        # Not an attribute of Keras, which would wrap the dict. It may be empty, for a `build`
-        # without a shape, and files of models hold it.
-        self.__dict__["_given_shapes"] = None if value is None else dict(value)
-
-    @property
-    def _called(self):
-        return self.__dict__.get("_was_called", False) or self.built
-
-    @_called.setter
-    def _called(self, value):
-        self.__dict__["_was_called"] = value
-
-
 class FittedModel(Exportable):
     """Mixin for a `keras.Model` that can be fitted on the backends `BACKENDS` only."""
 
@@ -224,7 +193,7 @@ class FittedModel(Exportable):
     def evaluate(self, x=None, *args, **kwargs):
         """Evaluate as `keras.Model.evaluate`; the data also build an unbuilt model."""
         # `fit` has checked its validation data once.
-        x = x if kwargs.get("_use_cached_eval_dataset") else self._begin(x, kwargs)
+        x = x if validates_in_fit(kwargs) else self._begin(x, kwargs)
         with plain_errors():
             return super().evaluate(x, *args, **kwargs)
 

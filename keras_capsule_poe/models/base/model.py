@@ -13,6 +13,7 @@ from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.errors import BadUse, TrainingWarning
 from keras_capsule_poe.io.atomic import atomic_write
 from keras_capsule_poe.io.pictures import save_grid
+from keras_capsule_poe.keras_private import unlocked
 from keras_capsule_poe.models.base.features import SHOWN
 from keras_capsule_poe.models.base.protocols import deserialized
 from keras_capsule_poe.plotting import reconstruction_rows, sample_rows
@@ -176,18 +177,15 @@ class TrainedModel:
 
     def adopt(self, trained):
         """Take over the parts and weights of a trained model of this class."""
-        # Keras locks the parts of a built model, but takes others in their place.
-        was_built, self.built = self.built, False
-        self._tracker.unlock()
-        for name in self.PARTS:
-            for part in keras.tree.flatten(getattr(self, name)):
-                self._tracker.untrack(part)
-            setattr(self, name, getattr(trained, name))
-        self.assemble()
-        if was_built:
-            self.built = True
-            self._lock_state()
-        else:
+        with unlocked(self) as forget:
+            was_built, self.built = self.built, False
+            for name in self.PARTS:
+                for part in keras.tree.flatten(getattr(self, name)):
+                    forget(part)
+                setattr(self, name, getattr(trained, name))
+            self.assemble()
+            self.built = was_built
+        if not was_built:
             self.build()
         for mine, theirs in zip(self.variables, trained.variables):
             mine.assign(theirs)

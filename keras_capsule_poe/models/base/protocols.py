@@ -15,7 +15,7 @@ from keras_capsule_poe.core.numerics import StatelessSeed, capsule_order, compil
 from keras_capsule_poe.data.arrays import image_array
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.errors import BadUse
-from keras_capsule_poe.models.base.inputs import Exportable
+from keras_capsule_poe.keras_private import Exportable
 from keras_capsule_poe.models.base.outputs import CapsuleCodes, Images, Samples
 
 

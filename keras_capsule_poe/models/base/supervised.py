@@ -7,14 +7,18 @@ from typing import Any
 import keras
 import numpy as np
 from keras import ops
-from keras.src.trainers.compile_utils import MetricsList
 
 from keras_capsule_poe._types import Serializable, Tensor
 from keras_capsule_poe.core.labels import named_rightly, winners
+from keras_capsule_poe.keras_private import (
+    Exportable,
+    LargerIsBetter,
+    compiled_metrics,
+    validates_in_fit,
+)
 from keras_capsule_poe.metrics import weights_of_images
 from keras_capsule_poe.models.base import inputs
 from keras_capsule_poe.models.base.contrastive import SharedOutGradients
-from keras_capsule_poe.models.base.inputs import Exportable
 from keras_capsule_poe.models.base.protocols import CapsuleClassifier, deserialized
 
 # Images that `classify` and `encode` take at once.
@@ -27,31 +31,8 @@ _SPARSE = {
 }
 
 
-class ClassAccuracy(keras.metrics.Mean, MetricsList):
-    """Mean of `named_rightly`, which callbacks know to be better if larger.
-
-    Callbacks such as `EarlyStopping` look up this direction in lists of metrics alone.
-    """
-
-    _direction = "up"
-    variables = keras.metrics.Metric.variables
-
-    def __init__(self, name="accuracy", dtype=None):
-        keras.metrics.Metric.__init__(self, name=name, dtype=dtype)
-        self.total = self.add_variable((), "zeros", dtype=self.dtype, name="total")
-        self.count = self.add_variable((), "zeros", dtype=self.dtype, name="count")
-
-    @property
-    def metrics(self):
-        """The metric itself, as the only one of a list."""
-        return [self]
-
-    def get_config(self):
-        return keras.metrics.Metric.get_config(self)
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**config)
+class ClassAccuracy(LargerIsBetter):
+    """Mean of `named_rightly`."""
 
 
 class Supervised(Exportable, SharedOutGradients, CapsuleClassifier):
@@ -133,7 +114,9 @@ class Supervised(Exportable, SharedOutGradients, CapsuleClassifier):
         """Return metrics of zeros and ones, without the accuracy that the model has."""
         if metrics is None:
             return None
-        own = {"loss", *(metric.name for metric in self._metrics)}
+        trackers = {key: each for key, each in vars(self).items() if not key.startswith("_")}
+        own = {each.name for each in trackers.values() if isinstance(each, keras.metrics.Metric)}
+        own.add("loss")
         found = []
         for metric in keras.tree.flatten(metrics):
             if metric == "accuracy":
@@ -196,7 +179,7 @@ class Supervised(Exportable, SharedOutGradients, CapsuleClassifier):
     def evaluate(self, x=None, y=None, *args, **kwargs):
         """Evaluate as `keras.Model.evaluate`, on the data of `fit`."""
         # `fit` has checked its validation data once.
-        if kwargs.get("_use_cached_eval_dataset"):
+        if validates_in_fit(kwargs):
             return super().evaluate(x, y, *args, **kwargs)
         x, y, options = self._options("evaluate", x, y, args, kwargs)
         with inputs.plain_errors(bytes_too=True):
@@ -268,7 +251,7 @@ class Supervised(Exportable, SharedOutGradients, CapsuleClassifier):
 
     def _build_compiled_metrics(self):
         """Create the variables of compiled metrics outside of a step, which some steps need."""
-        compiled = getattr(self, "_compile_metrics", None)
+        compiled = compiled_metrics(self)
         if self.compiled and compiled is not None and not compiled.built:
             shares = np.full((2, self.classes), 1 / self.classes, "float32")
             compiled.update_state(np.eye(2, self.classes, dtype="float32"), shares)

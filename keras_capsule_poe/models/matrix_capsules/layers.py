@@ -1,4 +1,4 @@
-"""Primary matrix capsules."""
+"""Layers of matrix capsules: primary ones, and convolutional and full ones with EM routing."""
 
 import dataclasses
 from typing import Any

@@ -1,0 +1,121 @@
+"""Files of former versions: models give the same results, runs are shown and resumed.
+
+`tests/fixtures/COMMIT-MODEL.tar.xz` was written by `tools/make_fixtures.py` in a checkout of that
+commit, which says what lies in it. On the processor that wrote them, all results are equal bit for
+bit. Other processors and versions of TensorFlow add up in another order.
+Rejected: a setting, a file name, a registered class or the name of a result that old files have
+and the code no longer knows; weights that are read in another order; a resumed run that takes other
+images, other random numbers or another learning rate than one that was never killed.
+"""
+
+import json
+import tarfile
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_capsule_poe as kcp
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+ARCHIVES = sorted(path.name.removesuffix(".tar.xz") for path in FIXTURES.glob("*-*.tar.xz"))
+# What the endpoints take besides images and codes, as in `tools/make_fixtures.py`.
+ARGUMENTS = {"capsule": 1, "n": 5, "steps": 2, "seed": 3}
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+
+
+@pytest.fixture(scope="module", params=ARCHIVES)
+def old(request, tmp_path_factory):
+    """Folder of the unpacked files of a version and a model."""
+    folder = tmp_path_factory.mktemp(request.param)
+    with tarfile.open(FIXTURES / f"{request.param}.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+def arrays(path):
+    with np.load(path) as stored:
+        return dict(stored)
+
+
+def check_endpoints(model, endpoints, stored):
+    """The endpoints give the stored results, some of which a SavedModel does not have."""
+    given = {key: stored.pop(key) for key in ("images", "capsules") if key in stored}
+    values = {**ARGUMENTS, **given}
+    assert {key.partition(".")[0] for key in stored} == set(endpoints)
+    for name, arguments in endpoints.items():
+        found = getattr(model, name)(*(values[argument] for argument in arguments))
+        wanted = {
+            key.partition(".")[2]: stored[key] for key in stored if key.startswith(f"{name}.")
+        }
+        is_saved_model = isinstance(found, dict)
+        for key in found.keys() & wanted.keys() if is_saved_model else wanted:
+            np.testing.assert_allclose(found[key], wanted[key], **CLOSE, err_msg=f"{name}.{key}")
+
+
+def test_every_model_of_every_version_is_here():
+    assert len(ARCHIVES) >= 8
+
+
+def test_a_keras_file_gives_the_same_results(old):
+    model = kcp.load(old / "finished")
+    check_endpoints(model, model.ENDPOINTS, arrays(old / "results.npz"))
+
+
+@pytest.mark.some(3)
+def test_a_saved_model_gives_the_same_results(old):
+    card = json.loads((old / "finished" / "1" / "model_card.json").read_text())
+    model = tf.saved_model.load(str(old / "finished" / "1"))
+    check_endpoints(model, card["endpoints"], arrays(old / "results.npz"))
+
+
+@pytest.mark.parametrize("commit", sorted({name.partition("-")[0] for name in ARCHIVES}))
+def test_decoders_give_the_same_images(commit, tmp_path):
+    with tarfile.open(FIXTURES / f"{commit}-capsnet.tar.xz") as archive:
+        for name in ("layers.keras", "layers.npz"):
+            archive.extract(name, tmp_path, filter="data")
+    stored = arrays(tmp_path / "layers.npz")
+    network = keras.models.load_model(tmp_path / "layers.keras")
+    for name, value in zip(("lengths", "dense", "conv"), network.predict(stored["codes"])):
+        np.testing.assert_allclose(value, stored[name], **CLOSE, err_msg=name)
+
+
+def test_a_run_is_shown_and_used(old, capspoe, tmp_path):
+    folder = old / "finished"
+    config = json.loads((folder / "run.json").read_text())["config"]
+    result = capspoe("info", "--model-dir", folder)
+    assert result.exit_code == 0 and config["model"] in result.output, result.output
+    options = "--model-dir", folder, "--out", tmp_path / "grid.png"
+    if config["model"] in ("capsnet", "matrix-capsules"):
+        result = capspoe("reconstruct", *options)
+        # They were trained without a decoder, to be small.
+        assert result.exit_code == 1 and "reconstructs no images" in result.output
+    else:
+        result = capspoe("sample", *options)
+        assert result.exit_code == 0 and (tmp_path / "grid.png").exists(), result.output
+
+
+def weights(folder):
+    """Weights of each model of a run, by the path of its file."""
+    paths = sorted([*folder.glob("model.keras"), *folder.glob("*/model.keras")])
+    models = {path: keras.models.load_model(path, compile=False) for path in paths}
+    return {str(path.relative_to(folder)): model.get_weights() for path, model in models.items()}
+
+
+# The options of some runs have names of settings that have been renamed since.
+@pytest.mark.some(5)
+@pytest.mark.filterwarnings("ignore:.* is deprecated:FutureWarning")
+def test_a_killed_run_ends_as_one_that_was_not(old, capspoe):
+    options = json.loads((old / "options.json").read_text())
+    result = capspoe(*(str(old / "killed") if word == "FOLDER" else word for word in options))
+    assert result.exit_code == 0, result.output
+    assert "resumed after step 9" in result.output, result.output
+    found, wanted = weights(old / "killed"), weights(old / "finished")
+    assert found.keys() == wanted.keys()
+    for name in wanted:
+        for one, other in zip(found[name], wanted[name], strict=True):
+            # Adam makes steps of rounding errors, so single weights may differ on other processors.
+            error = np.linalg.norm(np.subtract(one, other, dtype="float64"))
+            assert error <= 1e-3 * np.linalg.norm(other) + 1e-6, (name, other.shape, error)
