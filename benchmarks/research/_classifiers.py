@@ -27,12 +27,10 @@ from _shares import comparison, share, spread, table
 from keras_capsule_poe import registry
 from keras_capsule_poe.core.labels import are_longest
 from keras_capsule_poe.data.mapping import map_batches
-from keras_capsule_poe.models.base.classifier_baseline import trained
-from keras_capsule_poe.models.capsnet import training as capsnet
-from keras_capsule_poe.models.matrix_capsules import training as matrix_capsules
+from keras_capsule_poe.models.base.networks import parameters
 from keras_capsule_poe.training import Reporter, train
 
-BUILDS = {"capsnet": capsnet, "matrix-capsules": matrix_capsules}
+FAMILIES = ("capsnet", "matrix-capsules")
 # What is compared: settings beside those of a recipe.
 MODELS = {
     "capsules": {},
@@ -64,27 +62,23 @@ def pairs(texts, family="capsnet"):
     >>> pairs(["filters=8", "capsnet.decoder=none", "held_out=40", "capsnet.epochs=None"])
     {'capsnet.filters': 8, 'capsnet.decoder': 'none', 'held_out': 40, 'capsnet.epochs': None}
     """
-    found, section = {}, get(family).stages[0].section
+    found, settings = {}, registry.settings(family)
     for text in texts:
         name, _, value = text.partition("=")
-        own = "." in name or hasattr(registry.settings(family).settings, name)
+        own = "." in name or name in type(settings).model_fields
         try:
             value = ast.literal_eval(value)
         except (ValueError, SyntaxError):
             pass
-        found[name if own else f"{section}.{name}"] = value
+        found[name if own else f"{settings.stage}.{name}"] = value
     return found
 
 
 def config_of(args, dataset, recipe, settings, seed, family="capsnet"):
-    """The `RunConfig` of a row; what the command line sets comes last.
-
-    It is not checked: that would build a network, and what is forked afterwards would hang.
-    """
+    """The `Settings` of a row; what the command line sets comes last. They are not checked."""
     config = registry.settings(family, recipe, dataset=dataset, seed=seed)
     config.update({**settings, **pairs(args.set, family)})
-    section = config.family.stages[0].section
-    for name, value in ((f"{section}.epochs", args.epochs), ("limit", args.limit)):
+    for name, value in ((f"{config.stage}.epochs", args.epochs), ("limit", args.limit)):
         if value is not None:
             config.set(name, value)
     # A setting of one recipe that means nothing in another is no mistake here.
@@ -98,7 +92,7 @@ class Rows:
     Args:
         folder: Path.
         measures: bool; if not, only what is there is given.
-        load: Function of a `RunConfig` to the `ImageData` that it is trained on; None: those that
+        load: Function of `Settings` to the `ImageData` that it is trained on; None: those that
             it names.
     """
 
@@ -113,7 +107,7 @@ class Rows:
 
         Args:
             name: str.
-            config: `RunConfig`.
+            config: `Settings`.
             judge: Function of a trained model, its `ImageData` and `args` to a dict of figures.
             *args: What else `judge` takes, and what its figures depend on: plain values.
         """
@@ -140,7 +134,7 @@ class Rows:
 
 def _measured(config, folder, judge, args, load=None):
     """Trains a network, in a process of its own, and judges it."""
-    kept, stage = {}, config.family.stages[0].name
+    kept, stage = {}, config.stage
     load_data = load and functools.partial(load, config)
 
     def training():
@@ -157,7 +151,7 @@ def _measured(config, folder, judge, args, load=None):
         "epochs": len(history),
         # A training that went on where it was stopped took longer than this process.
         "minutes": max(minutes, sum(epoch["seconds"] for epoch in history) / 60),
-        "parameters": trained(model),
+        "parameters": parameters(model),
         "extra_mb": extra_mb,
         **judge(model, data, *args),
     }
@@ -167,10 +161,10 @@ def final_model(config, folder):
     """The model after its last epoch, in float32, as it is exported."""
     import keras
 
-    path = folder / config.family.stages[0].name / "model.keras"
+    path = folder / config.stage / "model.keras"
     weights = keras.models.load_model(path, compile=False)
-    build = BUILDS[config.family.name]
-    model = build.build_model(config, weights.image_shape, dtype="float32")
+    kind = registry.model_class(config.MODEL)
+    model = kind.of_shape(config, weights.image_shape, dtype="float32")
     model.set_weights(weights.get_weights())
     return model
 
@@ -230,7 +224,7 @@ def every(args, rows, config, judge, *judged):
     Args:
         args: Of `parser`.
         rows: `Rows`.
-        config: Function of a model and a seed to a `RunConfig`.
+        config: Function of a model and a seed to `Settings`.
         judge, *judged: See `Rows.figures`.
     """
     figures = {}

@@ -35,22 +35,18 @@ from keras_capsule_poe.data.composed import Overlapping
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.evaluation.classification import wilson_interval
 from keras_capsule_poe.io.atomic import atomic_write
-from keras_capsule_poe.losses import SpreadLoss
-from keras_capsule_poe.models.base import classifier_training as fitting
-from keras_capsule_poe.models.base.classifier_training import augmentation
-from keras_capsule_poe.models.capsnet import training as capsnet
-from keras_capsule_poe.models.matrix_capsules import training as matrix_capsules
+from keras_capsule_poe.models.base.networks import AUGMENTATIONS, optimizer
 from keras_capsule_poe.training.optimizers import averaged
 
 CHUNK = 250
-BUILDS = {"capsnet": capsnet, "matrix-capsules": matrix_capsules}
+FAMILIES = ("capsnet", "matrix-capsules")
 
 
 def parser():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("data")
-    parser.add_argument("--model", default="capsnet", choices=BUILDS)
+    parser.add_argument("--model", default="capsnet", choices=FAMILIES)
     parser.add_argument("--recipe", default="paper")
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
@@ -62,22 +58,16 @@ def parser():
 
 
 def config_of(args, seed):
-    """The `RunConfig` of a seed; the decay per step is that of the recipe."""
+    """The `Settings` of a seed; the decay per step is that of the recipe."""
     config = registry.settings(args.model, args.recipe, dataset=args.data, seed=seed)
-    section = config.family.stages[0].section
     # Which format is faster is asked of TensorFlow, which is not needed here.
-    config.set(f"{section}.precision", "float32")
+    config.set("compute.precision", "float32")
     for setting in args.set:
         name, _, value = setting.partition("=")
         config.set(name, value)
     if args.epochs:
-        config.set(f"{section}.epochs", args.epochs)
+        config.set(f"{config.stage}.epochs", args.epochs)
     return config
-
-
-def section_of(config):
-    """The section of a configuration that its network is built from."""
-    return config[config.family.stages[0].section]
 
 
 def images_of(args):
@@ -91,7 +81,7 @@ def images_of(args):
 
 def batches(images, config, epoch):
     """One epoch of what a network is fitted to, and how many batches it has."""
-    net = section_of(config)
+    net = config.net
     hot = np.eye(net.classes, dtype="float32")
     has_targets = "targets" in images.epoch(0, 0)(np.arange(1))
     names = ("images", "labels", "targets") if has_targets else ("images", "labels")
@@ -102,7 +92,7 @@ def batches(images, config, epoch):
         seed=config.seed,
         first_epoch=epoch,
         epochs=epoch + 1,
-        augment=None if has_targets else augmentation(net),
+        augment=None if has_targets else AUGMENTATIONS[net.augmentation],
     )
 
     def examples():
@@ -130,14 +120,12 @@ def trained(args, seed, images, held_out):
     """A trained network, and the accuracy on held-out images and seconds of each epoch."""
     config = config_of(args, seed)
     keras.utils.set_random_seed(seed)
-    build, net = BUILDS[args.model], section_of(config)
-    model = build.build_model(config, held_out.image_shape)
-    model.compile(fitting.optimizer(net, len(images)))
-    model.microbatch = net.microbatch
-    epochs, steps = fitting.schedule(net).over(len(images))
-    spread = getattr(model, "spread", None)
-    rises = isinstance(spread, SpreadLoss)
-    callbacks = [build.spread_margin(config, epochs * steps, spread)] if rises else []
+    kind, net = registry.model_class(args.model), config.net
+    model = kind.of_shape(config, held_out.image_shape)
+    model.compile(optimizer(net, len(images)))
+    model.microbatch = config.compute.microbatch
+    epochs, steps = net.schedule.over(len(images))
+    callbacks = kind.callbacks(config, model, epochs * steps)
     model.optimizer.build(model.trainable_variables)
     classify = _classifier(model)
     kept, history = args.folder / f"{_name(args)}-{seed}-{_digest(args, config)}.npz", []
@@ -187,9 +175,10 @@ def _classifier(model):
 def _digest(args, config):
     """Of all that a training depends on: another one must not go on with its numbers."""
     settings = json.loads(json.dumps(config.to_dict(), default=str))
-    net = settings[config.family.stages[0].section]
+    net = settings[config.stage]
     # A margin that grows over the run depends on how long this is, too.
-    if net["learning_rate_schedule"] != "cosine" and net.get("margin_steps", 0) is not None:
+    grows = "matrix" in settings and not net["published_code"]
+    if net["learning_rate_schedule"] != "cosine" and not grows:
         del net["epochs"]
     text = json.dumps([settings, args.pairs, args.limit, args.held_out])
     return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -21,8 +21,7 @@ import numpy as np
 
 from keras_capsule_poe import CapsNet, RoutingLayer, registry
 from keras_capsule_poe.core.routing import Routing
-from keras_capsule_poe.models.base import classifier_training as fitting
-from keras_capsule_poe.models.capsnet import training as build
+from keras_capsule_poe.models.base.networks import optimizer
 
 SHAPE = (28, 28, 1)
 COLUMNS = "form ms images_per_second extra_mb time_ratio memory_ratio".split()
@@ -52,16 +51,16 @@ def step(form, recipe, batch, microbatch):
     """A function without arguments that takes one training step."""
     config = registry.settings("capsnet", recipe)
     config.set("capsnet.coefficients", "uniform" if form == "uniform" else "routed")
-    if form in public.FORMS:
-        config.set("capsnet.use_bias", False)
-    model = build.build_model(config, SHAPE)
+    model = CapsNet.of_shape(config, SHAPE)
     if form in public.FORMS:
         routing = model.routing.get_config()
         routing.pop("dtype")
+        # Their forms have no bias, as the published code has.
+        routing["use_bias"] = False
         theirs = PublicRouting(form, **routing)
         model = CapsNet(model.primary, theirs, SHAPE, model.decoder, model.margin)
         model.build()
-    model.compile(fitting.optimizer(config.capsnet, images=59_000), jit_compile=False)
+    model.compile(optimizer(config.capsnet, images=59_000), jit_compile=False)
     model.microbatch = microbatch if form == "microbatches" else None
     random = np.random.default_rng(0)
     x = random.uniform(size=(batch, *SHAPE)).astype("float32")

@@ -47,7 +47,7 @@ def judge(model, data):
 
 
 def case_of(args, case, seed):
-    """The `RunConfig` of a case.
+    """The `Settings` of a case.
 
     Raises:
         SystemExit: If it is none.
@@ -58,8 +58,8 @@ def case_of(args, case, seed):
     recipe, epochs, *more = words
     family, _, recipe = recipe.rpartition("/")
     family = family or "capsnet"
-    if family not in classifiers.BUILDS:
-        known = " or ".join(classifiers.BUILDS)
+    if family not in classifiers.FAMILIES:
+        known = " or ".join(classifiers.FAMILIES)
         raise SystemExit(f"A family of classifiers is {known}. Received: {family}, in {case}")
     more = more[0].split(",") if more else []
     settings = classifiers.pairs([f"epochs={epochs}", *more], family)

@@ -38,13 +38,13 @@ ROWS = {
 
 def heating(net):
     """How many times the first iteration's inverse temperature the last one's is."""
-    options = EMOptions(net.routing_iterations, net.schedule)
+    options = EMOptions(net.routing_iterations)
     first, last = (options.inverse_temperature_at(t) for t in (0, net.routing_iterations - 1))
     return last / first
 
 
 def config_of(args, row, seed):
-    """The `RunConfig` of a row."""
+    """The `Settings` of a row."""
 
     def made(settings):
         return classifiers.config_of(args, args.dataset, args.recipe, settings, seed, FAMILY)
@@ -53,7 +53,7 @@ def config_of(args, row, seed):
     config = made({**usual, **ROWS[row]})
     if row in ("uniform", "to classes alone"):
         # Layers of one iteration have the inverse temperature that the recipe's end with.
-        recipe = made(usual)["matrix"]
+        recipe = made(usual).matrix
         by = heating(recipe)
         config.set(
             "matrix.inner_routing_iterations", ROWS[row].get("matrix.inner_routing_iterations")

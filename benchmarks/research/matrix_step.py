@@ -14,9 +14,8 @@ import _children as children
 import _measure as measure
 import numpy as np
 
-from keras_capsule_poe import registry
-from keras_capsule_poe.models.base import classifier_training as fitting
-from keras_capsule_poe.models.matrix_capsules import training as build
+from keras_capsule_poe import MatrixCapsNet, registry
+from keras_capsule_poe.models.base.networks import optimizer
 from keras_capsule_poe.models.matrix_capsules.layers import IMPLEMENTATIONS
 
 SHAPES = {"small": (28, 28, 1), "paper": (32, 32, 2), "official": (32, 32, 2)}
@@ -26,9 +25,9 @@ COLUMNS = "recipe batch implementation ms ms_an_image extra_mb".split()
 def step(implementation, recipe, batch):
     """A function without arguments that takes one training step."""
     config, shape = registry.settings("matrix-capsules", recipe), SHAPES[recipe]
-    config.set("matrix.implementation", implementation)
-    model = build.build_model(config, shape)
-    model.compile(fitting.optimizer(config.matrix, images=55_000), jit_compile=False)
+    config.set("compute.implementation", implementation)
+    model = MatrixCapsNet.of_shape(config, shape)
+    model.compile(optimizer(config.matrix, images=55_000), jit_compile=False)
     random = np.random.default_rng(0)
     x = random.uniform(size=(batch, *shape)).astype("float32")
     y = np.eye(10, dtype="float32")[random.integers(10, size=batch)]

@@ -50,7 +50,7 @@ def arguments(given=None):
 
 
 def config_of(args, iterations, seed):
-    """The `RunConfig` of a row."""
+    """The `Settings` of a row."""
     more = {} if args.limit is None else {"limit": args.limit}
     config = registry.settings("capsnet", args.recipe, dataset=args.dataset, seed=seed, **more)
     config.update({"capsnet.routing_iterations": iterations})

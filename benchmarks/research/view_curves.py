@@ -27,21 +27,18 @@ from keras_capsule_poe.core.numerics import compiled
 from keras_capsule_poe.data import load_images, split_views
 from keras_capsule_poe.data.image_set import FAMILIAR
 from keras_capsule_poe.data.mapping import map_batches
-from keras_capsule_poe.models.base import classifier_training as fitting
-from keras_capsule_poe.models.base.classifier_training import augmentation, examples
-from keras_capsule_poe.models.matrix_capsules import training as build
-from keras_capsule_poe.models.matrix_capsules.config import RECIPES
+from keras_capsule_poe.models.base.networks import AUGMENTATIONS, examples, optimizer
+from keras_capsule_poe.models.matrix_capsules.model import MatrixCapsNet
 from keras_capsule_poe.training.optimizers import averaged
 
 # The recipe of that name, 316,650 parameters, in the place of `small`, which has two iterations.
-PAPER = {**RECIPES["paper"].settings["matrix"], "routing_iterations": 3}
+PAPER = {**MatrixCapsNet.SETTINGS.PRESETS["paper"].settings["matrix"], "routing_iterations": 3}
 # Settings of the section, beside those of `viewpoints.py`.
 VARIANTS = {
     "capsules": {},
     "iterations 1": {"routing_iterations": 1},
     "iterations 3": {"routing_iterations": 3},
     "no coordinates": {"coordinates": False},
-    "margin 0.9": {"first_margin": 0.9},
     "temperature 1": {"assignment_temperature": 1.0},
     "temperature 16": {"assignment_temperature": 16.0},
     "floor 0.01": {"variance_floor": 0.01},
@@ -68,9 +65,7 @@ VARIANTS = {
     "cnn paper": {"network": "cnn", **PAPER},
     "cnn rate 0.003": {"network": "cnn", "learning_rate": 0.003},
     "cnn rate 0.0003": {"network": "cnn", "learning_rate": 0.0003},
-    "cnn dropout 0": {"network": "cnn", "dropout": 0.0},
     "cnn muon": {"network": "cnn", "optimizer": "muon", "learning_rate": 0.002},
-    "cnn without pooling": {"network": "cnn", "max_pooling": False},
     "cnn cosine": {"network": "cnn", "learning_rate_schedule": "cosine", "epochs": 24},
 }
 
@@ -99,21 +94,17 @@ def curve(settings, split, seed, epochs, until):
     config.update({f"matrix.{name}": value for name, value in settings.items()})
     net, (train, held) = config.matrix, load(split, seed)
     keras.utils.set_random_seed(seed)
-    model = build.build_model(config, train.images.shape[1:])
-    model.compile(fitting.optimizer(net, len(train)), jit_compile=False)
-    whole, steps = fitting.schedule(net).over(len(train))
-    loss = getattr(model, "spread", None)
-    is_spread = net.network == "capsules" and net.loss == "spread"
-    callbacks = [build.spread_margin(config, whole * steps, loss)] if is_spread else []
+    model = MatrixCapsNet.of_shape(config, train.images.shape[1:])
+    model.compile(optimizer(net, len(train)), jit_compile=False)
+    whole, steps = net.schedule.over(len(train))
+    callbacks = MatrixCapsNet.callbacks(config, model, whole * steps)
     classify = compiled(lambda images: model.classify(images)["probabilities"])
     found = []
     for epoch in range(min(epochs, whole)):
         begun = time.perf_counter()
-        order = {"batch_size": net.batch_size, "seed": seed}
-        stream = examples(
-            train, net.classes, augment=augmentation(net), first_epoch=epoch, epochs=epoch + 1,
-            **order,
-        )  # fmt: skip
+        order = {"batch_size": net.batch_size, "seed": seed, "first_epoch": epoch}
+        augment = AUGMENTATIONS[net.augmentation]
+        stream = examples(train, net.classes, augment=augment, epochs=epoch + 1, **order)
         model.fit(
             stream, initial_epoch=epoch, epochs=epoch + 1, steps_per_epoch=steps, verbose=0,
             shuffle=False, callbacks=callbacks,

@@ -34,7 +34,7 @@ SETTINGS = {"image_size": 48, "matrix.augmentation": "norb", "matrix.classes": 5
 
 
 def config_of(args, split, model, seed):
-    """The `RunConfig` of a model."""
+    """The `Settings` of a model."""
     settings = {**SETTINGS, **MODELS[model], "split": split, "matrix.until_accuracy": args.until}
     return classifiers.config_of(args, args.dataset, args.recipe, settings, seed, FAMILY)
 

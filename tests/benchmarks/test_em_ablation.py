@@ -8,8 +8,8 @@ import keras
 import numpy as np
 import pytest
 
+from keras_capsule_poe import MatrixCapsNet
 from keras_capsule_poe.data import ImageSet
-from keras_capsule_poe.models.matrix_capsules import training as build
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "research"))
 import _shares as shared
@@ -31,13 +31,13 @@ def test_every_row_can_be_trained(row):
     net = config.matrix
     assert (config.seed, config.limit, net.epochs, net.batch_size) == (1, 80, 2, 8)
     assert (net.classes, net.augmentation) == (5, "norb")
-    assert not set(config.differences(config_of("2 iterations"))) & set(config.family.idle(config))
+    assert not set(config.differences(config_of("2 iterations"))) & set(config.idle())
 
 
 def test_a_row_is_the_recipe_with_one_thing_changed():
     rows = {row: config_of(row, "--dataset", "mnist") for row in script.ROWS}
     recipe = rows.pop("2 iterations")
-    assert (recipe.recipe, recipe.dataset, recipe["matrix"].routing_iterations) == (
+    assert (recipe.preset, recipe.dataset, recipe.matrix.routing_iterations) == (
         "small",
         "mnist",
         2,
@@ -58,7 +58,7 @@ def test_uniform_routing_ends_at_the_temperature_of_the_recipe(recipe, iteration
     for row in ("uniform", "to classes alone", f"{iterations} iterations"):
         keras.utils.set_random_seed(0)
         config = config_of(row, "--recipe", recipe, "--set", *TINY)
-        model = build.build_model(config, (48, 48, 2))
+        model = MatrixCapsNet.of_shape(config, (48, 48, 2))
         layers.append([layer.options for layer in model.capsule_layers[1:]])
         assert model.routing_iterations == {"uniform": 1}.get(row, iterations)
     for which, (uniform, to_classes, routed) in enumerate(zip(*layers, strict=True)):

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_capsule_poe.models.capsnet import training as build
+from keras_capsule_poe import CapsNet
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "research"))
 import routing_iterations as script
@@ -32,13 +32,14 @@ def test_every_row_can_be_trained(recipe):
 def built(config):
     # As the stage begins.
     keras.utils.set_random_seed(config.seed)
-    return build.build_model(config, (28, 28, 1))
+    return CapsNet.of_shape(config, (28, 28, 1))
 
 
 def test_one_iteration_is_the_control():
     config = script.config_of(arguments(), 1, seed=0)
     control = script.config_of(arguments(), 3, seed=0)
     control.update({"capsnet.coefficients": "uniform"})
+    control.given.clear()
     first, second = map(built, (config, control))
     assert (
         first.routing.get_config() == second.routing.get_config() and first.routing_iterations == 1

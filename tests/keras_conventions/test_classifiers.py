@@ -19,6 +19,7 @@ from keras_capsule_poe import (
     OrientationConcentration,
     RelativeError,
     SpreadLoss,
+    registry,
 )
 from keras_capsule_poe.core.labels import named_rightly
 
@@ -258,7 +259,7 @@ def test_many_images_are_taken_some_at_a_time(make, monkeypatch):
     assert found["classes"].shape == (1203,)
 
 
-# Recipes
+# Presets
 
 
 @pytest.mark.parametrize(
@@ -269,7 +270,7 @@ def test_many_images_are_taken_some_at_a_time(make, monkeypatch):
         pytest.param(MatrixCapsNet, "small", (16, 16, 1), marks=pytest.mark.long),
     ],
 )
-def test_networks_of_recipes(kind, name, shape):
+def test_networks_of_presets(kind, name, shape):
     model = kind.from_recipe(name, shape, 3)
     assert type(model) is kind and model.built and model.capsules == 3
     model.compile(optimizer="adam")
@@ -278,12 +279,8 @@ def test_networks_of_recipes(kind, name, shape):
     assert model.predict(x, verbose=0).shape == (6, 3)
 
 
-def test_a_network_of_a_recipe_is_that_of_the_command():
-    from keras_capsule_poe import families, training
-    from keras_capsule_poe.models.capsnet.training import build_model
-
-    config = training.RunConfig(families.get("capsnet"), "small")
-    theirs, found = build_model(config, (28, 28, 1), "float32"), []
+def test_a_network_of_a_preset_is_that_of_the_command():
+    theirs, found = CapsNet.of_shape(registry.settings("capsnet", "small"), (28, 28, 1)), []
     for _ in range(2):
         keras.utils.set_random_seed(1)
         found.append(CapsNet.from_recipe("small", (28, 28, 1), 10).get_weights())
@@ -301,7 +298,7 @@ def test_a_network_of_a_recipe_is_that_of_the_command():
         (("small", (8, 8, 1), 3), "at least 17x17 pixels.*Received: 8x8"),
     ],
 )
-def test_recipes_that_do_not_exist(arguments, wanted):
+def test_presets_that_do_not_exist(arguments, wanted):
     with pytest.raises(ValueError, match=wanted):
         CapsNet.from_recipe(*arguments)
 

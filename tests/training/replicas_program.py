@@ -182,7 +182,7 @@ def gradient_descent(net, images):
 def main(folder, *chosen):
     import_tensorflow()
 
-    from keras_capsule_poe.models.base import classifier_training as fitting
+    from keras_capsule_poe.models.base import classifier as fitting
     from keras_capsule_poe.models.base import contrastive
 
     fitting.optimizer = gradient_descent

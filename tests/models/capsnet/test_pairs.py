@@ -13,23 +13,19 @@ import tensorflow as tf
 from PIL import Image
 from scipy.stats import binomtest
 
+from keras_capsule_poe import CapsNet, registry
 from keras_capsule_poe.data import ImageSet, load_images
 from keras_capsule_poe.evaluation.classification import pair_metrics
-from keras_capsule_poe.families import get
-from keras_capsule_poe.models.base.classifier_training import examples
-from keras_capsule_poe.models.capsnet import training as build
+from keras_capsule_poe.models.base.networks import examples
 from keras_capsule_poe.plotting import parts
-from keras_capsule_poe.training import RunConfig
 
-TINY = {"filters": 4, "types": 2, "coefficients": "uniform", "precision": "float32"}
-TINY |= {"batch_size": 40, "epochs": 2}
+TINY = {"filters": 4, "types": 2, "coefficients": "uniform", "batch_size": 40, "epochs": 2}
+TINY |= {"dataset": "digits_multi", "limit": 200, "checkpoint_seconds": 1e-3}
+TINY |= {"compute": {"precision": "float32"}}
 
 
-def configuration(**settings):
-    config = RunConfig(get("capsnet"), "small")
-    config.update({"capsnet": {**TINY, **settings}})
-    config.update({"dataset": "digits_multi", "limit": 200, "checkpoint_seconds": 1e-3})
-    return config
+def model_of(**settings):
+    return registry.create("capsnet", "small", **TINY, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +35,7 @@ def folder(capspoe, tmp_path_factory):
     settings = [part for name in ("filters", "types") for part in ("--set", f"capsnet.{name}=2")]
     done = capspoe("train", "--model", "capsnet", "--recipe", "small", "--dataset", "digits_multi",
                    "--limit", 100, "--epochs", 1, "--coefficients", "uniform", *settings,
-                   "--set", "capsnet.precision=float32", "--model-dir", path)  # fmt: skip
+                   "--set", "compute.precision=float32", "--model-dir", path)  # fmt: skip
     assert done.exit_code == 0, done.output
     assert "Images of several are not augmented" in done.output
     assert "held_out_accuracy" in (path / "capsnet" / "history.json").read_text()
@@ -64,7 +60,7 @@ def test_examples_are_pairs_with_their_digits():
 
 def test_both_digits_are_decoded_alone():
     """The loss of a batch against NumPy, with each target's own capsule."""
-    model = build.build_model(configuration(), (36, 36, 1))
+    model = CapsNet.of_shape(model_of().settings, (36, 36, 1))
     pairs = load_images("digits_multi", limit=20).train
     ((images, y),) = examples(pairs, 10, batch_size=20, seed=0)
     capsules = np.asarray(model(images))
@@ -191,4 +187,4 @@ def test_it_is_served_as_before(folder):
 @pytest.mark.long
 def test_an_interrupted_run_sees_the_same_pairs(tmp_path, goes_on_alike):
     """Other pairs in one batch move the weights by 1e-3."""
-    goes_on_alike(configuration(decoder="none"), tmp_path)
+    goes_on_alike(model_of(decoder="none"), tmp_path)

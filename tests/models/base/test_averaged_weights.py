@@ -10,19 +10,19 @@ import keras
 import numpy as np
 import pytest
 
-from keras_capsule_poe.families import get
-from keras_capsule_poe.training import Reporter, RunConfig, train
+from keras_capsule_poe import registry
+from keras_capsule_poe.training import Reporter, train
 
 
 def trained(folder, momentum):
     """The model that is saved, the metrics of its epochs, and its share of held-out images."""
-    config = RunConfig(get("capsnet"), "small")
-    config.update({"dataset": "digits", "limit": 600, "held_out": 300, "image_size": 20})
-    settings = {"decoder": "none", "coefficients": "uniform", "precision": "float32", "filters": 16}
+    settings = {"dataset": "digits", "limit": 600, "held_out": 300, "image_size": 20}
+    settings |= {"decoder": "none", "coefficients": "uniform", "filters": 16}
     settings |= {"types": 4, "epochs": 4, "batch_size": 20, "learning_rate": 0.01}
     settings |= {"ema_momentum": momentum}
-    config.update({"capsnet": settings})
-    run = train(config, folder, reporter=Reporter(write=str), stage="capsnet")
+    settings |= {"compute": {"precision": "float32"}}
+    model = registry.create("capsnet", "small", **settings)
+    run = train(model, folder, reporter=Reporter(write=str), stage="capsnet")
     model = keras.models.load_model(folder / "capsnet" / "model.keras", compile=False)
     history = json.loads((folder / "capsnet" / "history.json").read_text())
     data = run.data.held_out

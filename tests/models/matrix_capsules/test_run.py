@@ -1,4 +1,4 @@
-"""Networks of matrix capsules: recipes and their sizes, trained by commands, judged, served.
+"""Networks of matrix capsules: presets and their sizes, trained by commands, judged, served.
 
 Rejected: biases that the published networks do not have; a margin that begins anew in a run that
 goes on; settings that mean nothing and are taken all the same.
@@ -12,13 +12,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_capsule_poe import MatrixCapsNet, registry
 from keras_capsule_poe.data import load_images
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.errors import ConfigError
-from keras_capsule_poe.families import get
-from keras_capsule_poe.models.base import classifier_training as fitting
-from keras_capsule_poe.models.matrix_capsules import training as build
-from keras_capsule_poe.training import RunConfig
+from keras_capsule_poe.models.base.networks import optimizer
 
 # Two iterations have the smaller graph, and graphs are what takes time here.
 TINY = {
@@ -29,30 +27,35 @@ TINY = {
     "size": 2,
     "routing_iterations": 2,
 }
-TINY |= {"precision": "float32", "augmentation": "none", "decoder": "dense"}
-# Compiling takes longer than all else here; `test_streamed_em` has the compiled form.
-TINY |= {"implementation": "plain"}
+TINY |= {"augmentation": "none", "decoder": "dense"}
+# Compiling takes longer than all else here; the tests of fused EM routing have the compiled form.
+COMPUTE = {"precision": "float32", "implementation": "reference"}
 
 
-def configuration(recipe="small", **settings):
-    config = RunConfig(get("matrix-capsules"), recipe, dataset="digits")
-    config.update({"matrix": {"precision": "float32", **settings}})
-    return config
+def settings_of(preset="small", **settings):
+    settings = {"dataset": "digits", "compute": COMPUTE, **settings}
+    return registry.settings("matrix-capsules", preset, **settings)
+
+
+def network(preset="small", shape=(16, 16, 1), **settings):
+    return MatrixCapsNet.of_shape(settings_of(preset, **settings), shape)
 
 
 @pytest.mark.parametrize(
-    "recipe, number", [("small", 68_618), ("paper", 316_650), ("official", 316_650)]
+    "preset, number", [("small", 68_618), ("paper", 316_650), ("official", 316_650)]
 )
-def test_recipes_have_the_published_numbers_of_parameters(recipe, number):
-    config = configuration(recipe, classes=5, augmentation="norb")
-    model = build.build_model(config, (48, 48, 2))
+def test_presets_have_the_published_numbers_of_parameters(preset, number):
+    model = network(preset, (48, 48, 2), classes=5, augmentation="norb")
     assert model.count_params() == number
     first, last = model.capsule_layers[1], model.capsule_layers[-1]
-    assert model.spread.scaling == ("official" if recipe == "official" else "sum")
-    if recipe == "official":
+    assert model.spread.scaling == ("official" if preset == "official" else "sum")
+    if preset == "official":
         assert (first.options.compete, first.options.damping) == ("places", 0.1)
         assert (first.options.routing_iterations, first.options.variance_floor) == (3, 5e-4)
-        assert config["matrix"].first_rate == 0.003 and config["matrix"].initializer == "official"
+        assert settings_of(preset).net.first_rate == 0.003
+        (margin,) = MatrixCapsNet.callbacks(settings_of(preset), model, 100)
+        found = margin.steps, margin.first, margin.last, margin.rise, margin.loss
+        assert found == (700_000, 0.2, 0.99, "official", model.spread)
         # Logits of the published code: lambda (-sum ln var - s (ln 2 pi + 1) 16 - 5000 b).
         constant = np.log(2 * np.pi) + 1
         np.testing.assert_allclose(2 * np.asarray(first.beta_u), 0.5 * constant, rtol=1e-6)
@@ -64,11 +67,13 @@ def test_recipes_have_the_published_numbers_of_parameters(recipe, number):
     else:
         assert (first.options.compete, first.options.damping) == ("all", 0.0)
         assert not np.any(first.beta_u) and not np.any(last.beta_a)
-        assert first.options.routing_iterations == {"small": 2, "paper": 3}[recipe]
+        assert first.options.routing_iterations == {"small": 2, "paper": 3}[preset]
+        (margin,) = MatrixCapsNet.callbacks(settings_of(preset), model, 100)
+        assert (margin.steps, margin.first, margin.last, margin.rise) == (100, 0.2, 0.9, "linear")
     # Classes have one place.
     assert last.options.compete == "all"
-    assert first.options.assignment_temperature == (1 if recipe == "official" else 4)
-    assert first.normalize_mass == (recipe != "official")
+    assert first.options.assignment_temperature == (1 if preset == "official" else 4)
+    assert first.normalize_mass == (preset != "official")
 
 
 def test_layers_below_the_classes_have_their_own_iterations():
@@ -78,15 +83,14 @@ def test_layers_below_the_classes_have_their_own_iterations():
         ({"inner_routing_iterations": 1}, [1, 1, 2]),
         ({"inner_routing_iterations": 3, "routing": "variational"}, [3, 3, 2]),
     ):
-        model = build.build_model(configuration(**settings), (16, 16, 1))
-        assert [layer.options.routing_iterations for layer in model.capsule_layers[1:]] == expected
+        layers = network(**settings).capsule_layers[1:]
+        assert [layer.options.routing_iterations for layer in layers] == expected
 
 
-@pytest.mark.parametrize("recipe", ["small", "paper"])
-def test_the_control_has_as_many_parameters(recipe):
+@pytest.mark.parametrize("preset", ["small", "paper"])
+def test_the_control_has_as_many_parameters(preset):
     counts = [
-        build.build_model(configuration(recipe, network=network), (32, 32, 2)).count_params()
-        for network in ("capsules", "cnn")
+        network(preset, (32, 32, 2), network=kind).count_params() for kind in ("capsules", "cnn")
     ]
     # A unit of the hidden layer that makes them equal has seven hundred of them.
     assert abs(counts[0] - counts[1]) < 400
@@ -94,8 +98,8 @@ def test_the_control_has_as_many_parameters(recipe):
 
 def test_images_are_standardised_for_capsules_and_control():
     images = np.random.default_rng(0).uniform(size=(2, 16, 16, 1)).astype("float32")
-    for network in ("capsules", "cnn"):
-        model = build.build_model(configuration(network=network), images.shape[1:])
+    for kind in ("capsules", "cnn"):
+        model = network(network=kind)
         given, darker = (model(x) for x in (images, images / 3))
         for a, b in zip(keras.tree.flatten(given), keras.tree.flatten(darker), strict=True):
             # Float32, a mean and a deviation of 256 pixels.
@@ -109,46 +113,55 @@ def test_every_network_has_its_own_rate():
         ({"network": "cnn"}, 0.001),
         ({"network": "cnn", "learning_rate": 0.5}, 0.5),
     ):
-        made = fitting.optimizer(configuration(**settings)["matrix"], images=100)
+        made = optimizer(settings_of(**settings).net, images=100)
         assert float(made.learning_rate) == pytest.approx(rate)
-    with pytest.raises(ConfigError, match="matrix: `learning_rate` must be above zero and below"):
-        configuration(learning_rate=0.0).check()
+    with pytest.raises(ConfigError, match="matrix.learning_rate must be a number above 0"):
+        settings_of(learning_rate=0.0)
 
 
 def test_what_means_nothing_is_refused():
     for settings, name in (
-        ({"loss": "margin", "first_margin": 0.1}, "first_margin"),
-        ({"loss": "margin", "loss_reduction": "official"}, "loss_reduction"),
-        ({"network": "cnn", "damping": 0.1}, "damping"),
+        ({"network": "cnn", "loss": "margin"}, "loss"),
+        ({"network": "cnn", "variance_floor": 0.1}, "variance_floor"),
         ({"network": "cnn", "inner_routing_iterations": 1}, "inner_routing_iterations"),
         ({"units": 3}, "units"),
-        ({"routing": "variational", "damping": 0.1}, "damping"),
+        ({"network": "cnn", "units": 3, "types": 3}, "types"),
+        ({"routing": "variational", "class_temperature": 0.1}, "class_temperature"),
+        ({"reconstruction_weight": 0.1}, "reconstruction_weight"),
+        ({"decay_rate": 0.1}, "decay_rate"),
     ):
-        assert f"matrix.{name}" in get("matrix-capsules").idle(configuration(**settings))
+        with pytest.raises(ConfigError, match=f"matrix.{name} has no effect here"):
+            settings_of(**settings).check()
     for settings, message in (
-        ({"loss": "none"}, "matrix: `loss` must be 'spread' or 'margin' or 'cross-entropy'"),
-        ({"routing": "none"}, "matrix: `routing` must be 'em' or 'variational'"),
-        ({"last_margin": 2.0}, "matrix: `last_margin` must lie in"),
-        ({"loss_reduction": "mean"}, "matrix: `loss_reduction` must be 'sum' or 'official'"),
-        ({"margin_steps": 0}, "matrix: `margin_steps` must be a positive integer"),
-        ({"first_margin": 0.95}, "matrix: The margin must not fall"),
-        ({"routing_iterations": 0}, "matrix: `routing_iterations` must be a positive integer"),
-        (
-            {"inner_routing_iterations": 0},
-            "matrix: `inner_routing_iterations` must be a positive integer",
-        ),
-        ({"until_accuracy": 2.0}, "matrix: `until_accuracy` must lie in"),
+        ({"loss": "none"}, "matrix.loss must be 'spread' or 'margin' or 'cross-entropy'"),
+        ({"routing": "none"}, "matrix.routing must be 'em' or 'variational'"),
+        ({"routing_iterations": 0}, "matrix.routing_iterations must be a whole number of at least"),
+        ({"inner_routing_iterations": 0}, "matrix.inner_routing_iterations must be a whole number"),
+        ({"variance_floor": 0}, "matrix.variance_floor must be a number above 0"),
+        ({"decay_rate": 1.5}, "matrix.decay_rate must be a number above 0 and of at most 1"),
+        ({"decay_steps": 0}, "matrix.decay_steps must be a whole number of at least 1, or none"),
+        ({"until_accuracy": 2.0}, "matrix.until_accuracy must be a number above 0 and of at most"),
+        ({"ema_momentum": 1.0}, "matrix.ema_momentum must be a number of at least 0 and below 1"),
     ):
         with pytest.raises(ConfigError, match=message):
-            configuration(**settings).check()
-    with pytest.raises(ConfigError, match="images must be at least 13x13 pixels"):
-        configuration().check(image_shape=(12, 20, 1))
+            settings_of(**settings)
+    for settings, shape, message in (
+        ({}, (12, 20, 1), "images must be at least 13x13 pixels"),
+        ({"size": 1}, None, "matrix.coordinates need poses of at least 2x2"),
+        ({"routing": "variational", "compute": {"microbatch": 2}}, None, "microbatch must be none"),
+        ({"augmentation": "norb"}, (96, 96, 1), "'norb' is for images of 48x48 pixels"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            settings_of(**settings).check(shape)
 
 
 @pytest.fixture(scope="module")
 def folder(capspoe, tmp_path_factory):
     path = tmp_path_factory.mktemp("models") / "digits-matrix"
     settings = [part for pair in TINY.items() for part in ("--set", "matrix.{}={}".format(*pair))]
+    settings += [
+        part for pair in COMPUTE.items() for part in ("--set", "compute.{}={}".format(*pair))
+    ]
     done = capspoe("train", "--model", "matrix-capsules", "--dataset", "digits", "--limit", 60,
                    "--epochs", 2, "--batch-size", 20, *settings, "--model-dir", path)  # fmt: skip
     assert done.exit_code == 0, done.output
@@ -170,7 +183,7 @@ def test_it_is_evaluated_shown_and_served(folder, capspoe, tmp_path, refused):
     assert re.search(
         r"image 2, label \d: mean coupling to capsule \d by iteration 0.100 0", done.output
     )
-    model = get("matrix-capsules").load(folder / "model.keras")
+    model = keras.models.load_model(folder / "model.keras", compile=False)
     served = tf.saved_model.load(str(folder / "1"))
     pixels = to_pixels(load_images("digits").test.images[:5])
     for name in ("classify", "encode", "reconstruct"):
@@ -183,8 +196,8 @@ def test_it_is_evaluated_shown_and_served(folder, capspoe, tmp_path, refused):
 
 @pytest.mark.long
 def test_an_interrupted_run_goes_on_with_the_margin_where_it_stood(tmp_path, goes_on_alike):
-    small = {**TINY, "decoder": "none", "routing_iterations": 1, "implementation": "streamed"}
-    config = configuration(**small, epochs=2, batch_size=20, learning_rate=0.05)
-    config.set("limit", 60)
-    config.set("checkpoint_seconds", 1e-3)
-    goes_on_alike(config, tmp_path)
+    small = {**TINY, "decoder": "none", "routing_iterations": 1}
+    small |= {"compute": {"precision": "float32", "implementation": "fused"}}
+    small |= {"epochs": 2, "batch_size": 20, "learning_rate": 0.05}
+    settings = settings_of(**small, limit=60, checkpoint_seconds=1e-3)
+    goes_on_alike(MatrixCapsNet.of(settings), tmp_path)

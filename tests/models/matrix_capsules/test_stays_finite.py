@@ -13,21 +13,16 @@ from keras_capsule_poe import (
     MatrixCapsNet,
     PrimaryMatrixCapsules,
     SpreadLoss,
+    registry,
 )
-from keras_capsule_poe.families import get
-from keras_capsule_poe.models.matrix_capsules import training as build
-from keras_capsule_poe.models.matrix_capsules.config import SECTIONS
-from keras_capsule_poe.training import RunConfig
 
 SHAPE, CLASSES = (7, 6, 1), 3
 STEPS = 100
 # Settings of EM that the recipes have, and layers alone have otherwise.
 COSTS = (
     "inverse_temperature",
-    "normalize_mass",
     "variance_floor",
     "assignment_temperature",
-    "activation_scale",
 )
 
 
@@ -75,8 +70,9 @@ def trained(model, rate, shape, rounds=20):
 @pytest.mark.long
 @pytest.mark.parametrize("routing", ["em", "variational"])
 def test_many_steps_at_ten_times_the_rate(routing):
-    net = SECTIONS["matrix"](routing=routing)
+    net = registry.settings("matrix-capsules", routing=routing).net
     costs = {name: getattr(net, name) for name in COSTS if routing == "em"}
+    costs |= {"normalize_mass": True, "activation_scale": 10.0} if routing == "em" else {}
     losses = trained(network(routing=routing, **costs), 10 * net.first_rate, SHAPE)
     # It did learn, where what stands still would stay finite, too: of equal activations the loss
     # is 2 x 0.9^2.
@@ -94,10 +90,10 @@ def test_the_published_settings_at_ten_times_their_rate():
         "size": 2,
         "routing_iterations": 2,
     }
-    config = RunConfig(get("matrix-capsules"), "official", dataset="digits")
-    config.update({"matrix": {"classes": CLASSES, "precision": "float32", **sizes}})
-    model = build.build_model(config, (17, 17, 1))
+    settings = registry.settings("matrix-capsules", "official", classes=CLASSES, **sizes)
+    settings.set("compute.precision", "float32")
+    model = MatrixCapsNet.of_shape(settings, (17, 17, 1))
     model.spread.set_margin(0.9)
     before = model.get_weights()
-    trained(model, 10 * config["matrix"].first_rate, (17, 17, 1))
+    trained(model, 10 * settings.net.first_rate, (17, 17, 1))
     assert all(np.any(a != b) for a, b in zip(before, model.get_weights(), strict=True))

@@ -1,4 +1,4 @@
-"""The convolutional control: as large as what it stands beside, trained, judged and served.
+"""The convolutional baseline: as large as what it stands beside, trained, judged and served.
 
 Rejected: a network of other sizes than the published one; one that is not the nearest in size;
 a resumed training whose dropout begins anew.
@@ -7,23 +7,32 @@ a resumed training whose dropout begins anew.
 import math
 import shutil
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_capsule_poe.families import get
-from keras_capsule_poe.models.capsnet import training as build
-from keras_capsule_poe.training import RunConfig
+from keras_capsule_poe import CapsNet, registry
 
-SMALL = {"filters": 4, "types": 2, "precision": "float32", "decoder": "none"}
+SMALL = {"filters": 4, "types": 2, "decoder": "none"}
 CNN = [part for name, value in SMALL.items() for part in ("--set", f"capsnet.{name}={value}")]
-CNN += ["--recipe", "small", "--network", "cnn", "--batch-size", "20", "--epochs", "1"]
+CNN += [
+    "--set",
+    "compute.precision=float32",
+    "--recipe",
+    "small",
+    "--network",
+    "cnn",
+    "--batch-size",
+    "20",
+    "--epochs",
+    "1",
+]
 
 
 def trained(recipe, **settings):
-    config = RunConfig(get("capsnet"), recipe)
-    config.update({"capsnet": {"precision": "float32", **settings}})
-    model = build.build_model(config, (28, 28, 1))
+    found = registry.settings("capsnet", recipe, compute={"precision": "float32"}, **settings)
+    model = CapsNet.of_shape(found, (28, 28, 1))
     return model, sum(math.prod(weight.shape) for weight in model.trainable_weights)
 
 
@@ -74,7 +83,7 @@ def test_it_is_evaluated_shown_and_served(capspoe, folder, refused, tmp_path):
     images = np.random.default_rng(0).uniform(size=(3, 28, 28, 1)).astype("float32")
     served = tf.saved_model.load(str(folder / "1"))
     found = served.classify(images)
-    expected = get("capsnet").load(folder / "model.keras").classify(images)
+    expected = keras.models.load_model(folder / "model.keras", compile=False).classify(images)
     np.testing.assert_allclose(found["probabilities"], expected["probabilities"], rtol=1e-4)
     assert refused(folder / "1") == {"classify": {"images"}}
     refused = capspoe("reconstruct", "--model-dir", folder)
@@ -97,9 +106,8 @@ def test_it_has_no_vote_among_capsules(capspoe, folder, tmp_path):
     "arguments, message",
     [
         (("--coefficients", "uniform"), "coefficients has no effect here: capsnet.network is"),
-        (("--set", "capsnet.dropout=1"), "`dropout` must lie in [0, 1). Received: dropout=1"),
-        (("--set", "capsnet.units=0"), "`units` must be a positive integer. Received: units=0"),
-        (("--network", "rnn"), "`network` must be 'capsules' or 'cnn'. Received: network='rnn'"),
+        (("--set", "capsnet.units=0"), "units must be a whole number of at least 1, or none"),
+        (("--network", "rnn"), "'rnn'"),
         (("--network", "capsules", "--set", "capsnet.units=9"), "units has no effect here"),
     ],
 )
@@ -113,7 +121,6 @@ def test_bad_use_is_one_line(capspoe, tmp_path, arguments, message):
 @pytest.mark.long
 def test_an_interrupted_run_goes_on_with_the_same_dropout(tmp_path, goes_on_alike):
     """Another dropout of one batch moves the weights by 1e-3."""
-    config = RunConfig(get("capsnet"), "small", dataset="digits", limit=200)
-    config.update({"capsnet": {**SMALL, "network": "cnn", "epochs": 2, "batch_size": 40}})
-    config.set("checkpoint_seconds", 1e-3)
-    goes_on_alike(config, tmp_path)
+    settings = {**SMALL, "network": "cnn", "epochs": 2, "batch_size": 40}
+    settings |= {"dataset": "digits", "limit": 200, "checkpoint_seconds": 1e-3}
+    goes_on_alike(registry.create("capsnet", "small", **settings), tmp_path)

@@ -1,4 +1,4 @@
-"""What tests of families share: a command on a trained model, and a training that is stopped."""
+"""A command on a trained model, and a training of a classifier that is stopped."""
 
 import keras
 import numpy as np
@@ -35,13 +35,13 @@ class Stopping(Reporter):
 def goes_on_alike():
     """Trains a classifier in two parts and as a whole: both have the same weights."""
 
-    def check(config, folder):
-        stage = config.family.stages[0].name
+    def check(model, folder):
+        stage = model.settings.stage
         with pytest.raises(Interrupted):
-            train(config, folder / "parts", reporter=Stopping(write=str), stage=stage)
+            train(model, folder / "parts", reporter=Stopping(write=str), stage=stage)
         weights = []
         for name in ("parts", "whole"):
-            train(config, folder / name, reporter=Reporter(write=str), stage=stage)
+            train(model, folder / name, reporter=Reporter(write=str), stage=stage)
             path = folder / name / stage / "model.keras"
             weights.append(keras.models.load_model(path, compile=False).get_weights())
         for part, whole in zip(*weights):

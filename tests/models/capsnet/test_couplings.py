@@ -8,15 +8,14 @@ import json
 import shutil
 from types import SimpleNamespace
 
+import keras
 import numpy as np
 import pytest
 from PIL import Image
 
+from keras_capsule_poe import CapsNet, registry
 from keras_capsule_poe.data import load_images
 from keras_capsule_poe.data.mapping import to_pixels
-from keras_capsule_poe.families import get
-from keras_capsule_poe.models.capsnet import training as build
-from keras_capsule_poe.training import RunConfig
 
 pytestmark = pytest.mark.long
 LIMIT = 40
@@ -26,8 +25,9 @@ LIMIT = 40
 def folder(capspoe, tmp_path_factory):
     """Folder of a tiny network with two updates of its couplings, without a decoder."""
     path = tmp_path_factory.mktemp("models") / "digits-capsnet"
-    settings = ("filters=4", "types=2", "decoder=none", "precision=float32", "augmentation=none")
+    settings = ("filters=4", "types=2", "decoder=none", "augmentation=none")
     settings = [part for each in settings for part in ("--set", f"capsnet.{each}")]
+    settings += ["--set", "compute.precision=float32"]
     done = capspoe("train", "--model", "capsnet", "--recipe", "small", "--dataset", "digits",
                    "--limit", 100, "--epochs", 1, *settings, "--model-dir", path)  # fmt: skip
     assert done.exit_code == 0, done.output
@@ -43,7 +43,7 @@ def twin(folder, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model(folder):
-    return get("capsnet").load(folder / "model.keras")
+    return keras.models.load_model(folder / "model.keras", compile=False)
 
 
 @pytest.fixture
@@ -110,9 +110,8 @@ def test_bad_use_of_traverse_is_one_line(done, tmp_path, arguments, message):
     "recipe, settings", [("efficient", {}), ("small", {"routing_iterations": 1})]
 )
 def test_models_without_iterations_have_no_couplings(done, monkeypatch, recipe, settings):
-    config = RunConfig(get("capsnet"), recipe)
-    config.update({"capsnet": {"decoder": "none", **settings}})
-    model = build.build_model(config, (28, 28, 1))
+    found = registry.settings("capsnet", recipe, decoder="none", **settings)
+    model = CapsNet.of_shape(found, (28, 28, 1))
     monkeypatch.setattr("keras_capsule_poe.cli.options.load_model", lambda folder: model)
     said = done("traverse", "--couplings", code=1)
     assert "has no routing iterations to show" in said.splitlines()[-1]

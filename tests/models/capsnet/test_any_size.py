@@ -15,9 +15,6 @@ from keras_capsule_poe import CapsNet, ConvCapsules, RoutingLayer
 from keras_capsule_poe.data import ComposedSet, load_images
 from keras_capsule_poe.data.composed import SideBySide
 from keras_capsule_poe.data.mapping import to_pixels
-from keras_capsule_poe.families import get
-from keras_capsule_poe.models.capsnet import training as build
-from keras_capsule_poe.training import RunConfig
 
 SETTINGS = ("--dataset", "digits", "--limit", "400", "--epochs", "1", "--batch-size", "40")
 
@@ -26,7 +23,7 @@ SETTINGS = ("--dataset", "digits", "--limit", "400", "--epochs", "1", "--batch-s
 def folder(capspoe, tmp_path_factory):
     path = tmp_path_factory.mktemp("models") / "shared"
     done = capspoe("train", "--model", "capsnet", "--recipe", "shared", *SETTINGS,
-                   "--set", "capsnet.precision=float32", "--model-dir", path)  # fmt: skip
+                   "--set", "compute.precision=float32", "--model-dir", path)  # fmt: skip
     assert done.exit_code == 0, done.output
     return path
 
@@ -42,7 +39,10 @@ def test_pairs_are_judged(folder, done, tmp_path):
     assert (pair["of"], digit["of"]) == (60, 120)
     assert pair["wrong"] <= digit["wrong"] <= 2 * pair["wrong"]
     # By hand, of the model's own answers.
-    test, model = load_images("digits").test.head(60), get("capsnet").load(folder / "model.keras")
+    test, model = (
+        load_images("digits").test.head(60),
+        keras.models.load_model(folder / "model.keras", compile=False),
+    )
     both = ComposedSet(test, SideBySide()).fixed()
     assert (both.labels[:, 0] != both.labels[:, 1]).all()
     lengths = np.asarray(model.classify(to_pixels(both.images))["probabilities"])
@@ -58,7 +58,7 @@ def test_the_savedmodel_takes_pairs(folder, done):
     test = to_pixels(load_images("digits").test.images[:6])
     pairs = np.concatenate([test[:3], test[3:]], axis=2)
     served = tf.saved_model.load(str(folder / "1"))
-    model = get("capsnet").load(folder / "model.keras")
+    model = keras.models.load_model(folder / "model.keras", compile=False)
     assert served.classify(pairs[:0])["probabilities"].shape == (0, 10)
     for images in (test, pairs, test[:, :, :20]):
         found, expected = served.classify(images), model.classify(images)
@@ -72,9 +72,7 @@ def test_the_savedmodel_takes_pairs(folder, done):
 
 @pytest.mark.long
 def test_of_one_size_only_is_said(folder, capspoe, monkeypatch):
-    config = RunConfig(get("capsnet"), "small")
-    config.update({"capsnet": {"coefficients": "uniform", "decoder": "none"}})
-    model = build.build_model(config, (28, 28, 1))
+    model = CapsNet.from_recipe("small", (28, 28, 1), 10)
     monkeypatch.setattr("keras_capsule_poe.cli.measure.load_model", lambda path: model)
     done = capspoe("evaluate", "--model-dir", folder, "--pairs")
     assert done.exit_code == 2
