@@ -266,7 +266,7 @@ def train(
 
     >>> import tempfile
     >>> from keras_capsule_poe import registry
-    >>> model = registry.create("rbm", dataset="digits", limit=50, epochs=1)
+    >>> model = registry.create("rbm", dataset="digits", limit=50, rbm={"epochs": 1})
     >>> run = train(model, tempfile.mkdtemp(), reporter=Reporter(verbose=0))
     >>> sorted(run.metrics())
     ['export', 'rbm']
