@@ -137,14 +137,10 @@ def _conversion(parts, options):
     return survey(sample, options.background, options.max_value)
 
 
-# Reading
-
-
 def _read(folder, parts, options, conversion):
     """Read pairs (`Listing`, order) into memory.
 
-    Returns:
-        List of pairs (images, file numbers), and a tuple of the skipped paths.
+    Returns a list of pairs (images, file numbers), and a tuple of the skipped paths.
     """
     reader, found, limit = _Reader(options, conversion), [], options.limit
     for part, order in parts:
@@ -264,17 +260,8 @@ class _Reader:
         return stacked
 
 
-# Listing
-
-
 class Entries:
-    """Visible entries of a folder: sub-folders, image files, links and other files.
-
-    Attributes:
-        folders, images: sorted lists of str.
-        links: set of str, those of both that are symbolic links.
-        others: `Counter` of the extensions of all other files.
-    """
+    """Names of visible sub-folders and image files, of links among them, and other extensions."""
 
     def __init__(self, folder):
         # Names only: directory entries take ten times as much memory.
@@ -336,7 +323,7 @@ class Listing:
         self.has_folders = bool(numbers)
 
     def _walk(self, others, left_out):
-        """Iterate over the paths (str); count other files in `others`, append to `left_out`."""
+        """Iterate over the paths (str) and fill `others` and `left_out`."""
         real, seen = os.path.realpath(self.root), set()
 
         def inside(folder):
@@ -424,9 +411,6 @@ def _notes_on(parts):
     return tuple(lines)
 
 
-# Splits
-
-
 def split_of(name):
     """Return the split, "train", "test" or "validation", that a folder's name stands for, or None.
 
@@ -487,13 +471,7 @@ def find_splits(folder):
 def _unwrapped(folder):
     """Return the first folder that does not hold one folder of folders alone, and notes."""
     notes = ()
-    while True:
-        entries = Entries(folder)
-        if len(entries.folders) != 1 or entries.images:
-            return folder, notes
-        only = folder / entries.folders[0]
-        if not (split_of(only.name) or Entries(only).folders):
-            return folder, notes
+    while (only := _only(folder)) and (split_of(only.name) or Entries(only).folders):
         if split_of(only.name) in ("test", "validation"):
             raise DataError(
                 f"{folder} must hold training images, too. Received: {only.name}/ alone.",
@@ -501,15 +479,18 @@ def _unwrapped(folder):
             )
         notes = (f"{only} is the only folder: all images are taken from it.",)
         folder = only
+    return folder, notes
 
 
 def _class_root(folder):
     """Return the folder inside which class folders lie, if archives have wrapped it in others."""
-    while True:
-        entries = Entries(folder)
-        if len(entries.folders) != 1 or entries.images:
-            return folder
-        only = folder / entries.folders[0]
-        if not Entries(only).folders:
-            return folder
+    while (only := _only(folder)) and Entries(only).folders:
         folder = only
+    return folder
+
+
+def _only(folder):
+    """Return the sub-folder of a folder that holds nothing else that is read, or None."""
+    entries = Entries(folder)
+    is_alone = len(entries.folders) == 1 and not entries.images
+    return folder / entries.folders[0] if is_alone else None

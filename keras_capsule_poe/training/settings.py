@@ -98,7 +98,10 @@ class Compute(Part):
             disk_limit(value)
         except ValueError:
             raise ValueError(f"a number of GB of at least 0, or with a unit, as {_UNITS}") from None
-        return value
+        try:
+            return float(value)
+        except ValueError:
+            return value
 
 
 def disk_limit(limit):
