@@ -1,8 +1,7 @@
 """One step of contrastive divergence of expert neurons against one of expert capsules.
 
-CD-1 with routing of each image, drawn at random, against the capsules' mean-field step of the same
-sizes: 128 images, 576x8 inputs, 20 experts of 16. Both in turn in one process; memory each in its
-own.
+CD-1 with routing of each image, drawn at random, against the mean-field step of as large capsules:
+128 images, 576x8 inputs, 20 experts of 16. Both in turn in one process; memory each in its own.
 Usage: python benchmarks/neurons_step.py [--json FILE]
 """
 

@@ -5,13 +5,11 @@ that takes up a private name.
 """
 
 import ast
-import inspect
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
-from keras.src.callbacks import monitor_callback
 from keras.src.export import export_utils
 
 import keras_capsule_poe
@@ -108,11 +106,9 @@ def test_callbacks_know_that_larger_is_better(model):
     model.share = keras_private.LargerIsBetter("share")
     stopping.set_model(model)
     stopping._set_monitor_op()
-    source = inspect.getsource(monitor_callback)
     assert stopping.monitor_op is keras.ops.greater, changed(
         "callbacks look up the direction of a metric elsewhere than in `_direction`"
     )
-    assert "MetricsList" in source, changed("callbacks may know the direction of any metric")
 
 
 def test_a_mean_that_callbacks_know_is_a_mean():
