@@ -43,7 +43,7 @@ class PrimarySettings(SettingsPart):
     Attributes:
         dim: Dimensions D of a primary capsule.
         center: Subtract the mean feature map.
-        target_length: Mean length of a squashed primary capsule.
+        target_length: Root mean square of the length of a primary capsule, before the squash.
     """
 
     dim: Count = 8

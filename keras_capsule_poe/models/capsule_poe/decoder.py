@@ -24,7 +24,8 @@ class CapsuleDecoder(ContrastiveModel):
     """Decodes expert capsules to primary capsules, with maps U trained by `functions.decoder_rule`.
 
     Compile with an SGD optimizer. Fit on pairs of squashed expert and primary capsules from a
-    frozen encoder. Routing runs from the J experts to the I primary capsules.
+    frozen encoder. Routing runs from the J experts to the I primary capsules; with one
+    routing iteration and `coefficient_sum="mean"` every coefficient is one.
 
     Args:
         primaries: `CapsulePoE` with I capsules of D dimensions, or its config.
@@ -131,16 +132,18 @@ class CapsuleDecoder(ContrastiveModel):
     def training_step(self, data):
         capsules, primaries = self.images_of(data)
         means, _ = self.over_replicas(
-            lambda data, _: (self._means(*data), {}), (capsules, primaries)
+            lambda data, _: (self._gradient_and_metrics(*data), {}), (capsules, primaries)
         )
         update = self.apply_ascent(zip(self.primaries.learned, means["ascents"]))
         return self._record(means, ops.shape(primaries)[0], update)
 
     def testing_step(self, data):
         capsules, primaries = self.images_of(data)
-        return self._record(self._means(capsules, primaries), ops.shape(primaries)[0], None)
+        return self._record(
+            self._gradient_and_metrics(capsules, primaries), ops.shape(primaries)[0], None
+        )
 
-    def _means(self, capsules, primaries):
+    def _gradient_and_metrics(self, capsules, primaries):
         """Return batch means of the gradient and the error."""
         z = self.feature_scale * unsquash(primaries)
         inputs = self.weigh(capsules)

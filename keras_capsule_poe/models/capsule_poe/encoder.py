@@ -45,8 +45,9 @@ from keras_capsule_poe.training.sanity import (
 class CapsuleEncoder(ContrastiveModel):
     """Encodes primary capsules to expert capsules, with maps W trained without labels or autodiff.
 
-    Compile with an SGD optimizer. Fit on batches of squashed primary capsules. Each step applies
-    the gradient of CD-k at the dynamic routing of the data (Algorithm 1). `evaluate` reports CD-1.
+    Compile with an SGD optimizer. Fit on batches of squashed primary capsules. Each step routes the
+    data once, runs k Gibbs steps with these coefficients, and applies the difference of the two
+    correlations (Algorithm 1). `evaluate` runs one Gibbs step, which k does not change.
 
     Args:
         experts: `CapsulePoE`, or its config.
@@ -148,7 +149,7 @@ class CapsuleEncoder(ContrastiveModel):
 
     def training_step(self, data):
         x, _ = self.images_of(data)
-        means, _ = self.over_replicas(self._means, x)
+        means, _ = self.over_replicas(self._gradient_and_metrics, x)
         update = self.apply_ascent(zip(self.experts.learned, means["ascents"]))
         if self.load_balancing and self.trains(self.experts.kernel):
             more = self.load_balancing * (1 - means["usage"])
@@ -157,9 +158,9 @@ class CapsuleEncoder(ContrastiveModel):
 
     def testing_step(self, data):
         x, _ = self.images_of(data)
-        return self._record(self._means(x, cd_steps=1)[0], ops.shape(x)[0], None)
+        return self._record(self._gradient_and_metrics(x, cd_steps=1)[0], ops.shape(x)[0], None)
 
-    def _means(self, x, _share=1.0, cd_steps=None):
+    def _gradient_and_metrics(self, x, _share=1.0, cd_steps=None):
         """Return batch means of the gradient and the metrics for primary capsules (B, I, D)."""
         cd_steps = cd_steps or self.cd_steps
         divergence = self.experts.contrastive_divergence(x, cd_steps=cd_steps)
@@ -264,7 +265,7 @@ def train_encoder(run):
     model.compile(sgd(settings, len(train)), jit_compile=False)
     new = features.held_out
     seen, held_out = (map_batches(to_primary, maps) for maps in (train[: len(new)], new))
-    images = load_model(run, "autoencoder")
+    autoencoder = load_model(run, "autoencoder")
 
     def after_epoch():
         known, new = (figures(model, x, settings.batch_size) for x in (seen, held_out))
@@ -277,7 +278,8 @@ def train_encoder(run):
 
     def picture(path):
         x = held_out[:SHOWN]
-        save_grid(path, [images.decode(primary.to_features(row)) for row in (x, one_step(x))])
+        rows = [primary.to_features(row) for row in (x, one_step(x))]
+        save_grid(path, [autoencoder.decode(row) for row in rows])
 
     last = run.fit("encoder", model, features.stream, settings.schedule, after_epoch, picture)
 

@@ -182,7 +182,7 @@ class ExpertFrames(keras.layers.Layer):
     the plain squash.
 
     With `amplitude` the code also keeps how far z is from the mean m_j: it has E + 1 dimensions
-    (see `amplitude.py`). Energy and gradient depend on z alone, so they do not change.
+    (see `with_amplitude`). Energy and gradient depend on z alone, so they do not change.
 
     Args:
         amplitude: bool, whether codes have an amplitude.

@@ -56,21 +56,17 @@ def _choice(n, seed):
     return keras.random.uniform((n,), seed=StatelessSeed(seed, 2))
 
 
-# Noise rarely aligns with an expert. At the length of features it activates none, and the chain
-# collapses to the mean image.
-LONGER = 8
-
-
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class ProductOfExpertCapsules(
     TrainedModel, LikelihoodModel, AutoencodedModel, GenerativeModel, keras.Model
 ):
     """Unsupervised capsules that encode, decode and generate images.
 
-    `fit(images)` trains four parts in turn: a convolutional autoencoder, primary capsules over its
-    features, a capsule encoder and a capsule decoder. The last two learn by contrastive divergence
-    with a hand-derived gradient, without labels. Given trained parts, the constructor assembles
-    them instead.
+    `fit(images)` trains three parts in turn: a convolutional autoencoder, a capsule encoder and a
+    capsule decoder. Between the first two it measures the mean and the size of the features, for
+    the primary capsules. The encoder learns by contrastive divergence with a hand-derived gradient,
+    the decoder by a rule of the same form, both without labels. Given trained parts, the
+    constructor assembles them instead.
 
     Args:
         autoencoder: Trained `ConvAutoencoder`.
@@ -96,8 +92,7 @@ class ProductOfExpertCapsules(
     Raises:
         ConfigError: If a setting does not exist or its value is not valid.
 
-    Example: 500 digits train in about 20 seconds. The reconstruction error of the images falls
-    below a quarter of their square.
+    Example: 300 digits train in about 20 seconds.
 
     >>> import keras_capsule_poe as kcp
     >>> images = kcp.data.load_images("digits", limit=300).train.images
@@ -148,10 +143,13 @@ class ProductOfExpertCapsules(
         """Train the parts in turn; the run skips a finished part and resumes an interrupted one.
 
         1. The autoencoder learns to reproduce images, by backpropagation.
-        2. Its encoder gives features, which the primary capsules x (I, D) scale and squash.
-        3. The capsule encoder learns expert capsules z_j = sum_i c_ij W_ij x_i by contrastive
-           divergence. Mixtures then describe the codes of all images, whitened and squashed.
-        4. The capsule decoder learns to predict x from the codes, with the encoder frozen.
+        2. Its encoder gives features. The primary capsules x (I, D) centre, scale, split and squash
+           them; nothing is learned but their mean and their size.
+        3. The capsule encoder learns maps W by contrastive divergence (`core/divergence.py`), with
+           z_j = sum_i c_ij W_ij x_i and c from routing (`core/routing.py`). Then the codes of the
+           training images, whitened and squashed, are described by mixtures.
+        4. The capsule decoder learns maps U by `decoder_rule`, so that squash(sum_j U_ji code_j)
+           comes near x_i. The codes are those of step 3.
         5. The model of all parts is written for Keras and as a SavedModel.
         """
         run.part("autoencoder", train_autoencoder)
@@ -405,10 +403,12 @@ class ProductOfExpertCapsules(
         return codes * (wanted / ops.maximum(longest, 1e-30))[:, None, None]
 
     def visible_noise(self, n, seed):
-        """Sample squashed Gaussian noise (N, I, D), eight times as long as features."""
+        """Sample squashed Gaussian noise (N, I, D), before the squash longer than features."""
         primary = self.primary
         shape = (n, primary.capsules, primary.dim)
-        deviation = LONGER * primary.target_length / primary.dim**0.5
+        # Noise rarely aligns with an expert. At the length of features it activates none, and the
+        # chain collapses to the mean image.
+        deviation = 8 * primary.target_length / primary.dim**0.5
         return squash(keras.random.normal(shape, stddev=deviation, seed=StatelessSeed(seed)))
 
     def chain_step(self, x, seed=None):
