@@ -33,11 +33,10 @@ TINY = [
     "--set", "autoencoder.filters=8",
     "--set", "encoder.capsules=3",
     "--set", "encoder.dim=4",
-    "--set", "autoencoder.precision=float32",
-    # The plain form and few iterations have the smaller graph, and graphs are what takes time here.
+    "--set", "compute.precision=float32",
+    # The reference form and few iterations have the smaller graph, which takes the time here.
     "--set", "encoder.routing_iterations=2",
-    "--set", "encoder.implementation=plain",
-    "--set", "decoder.implementation=plain",
+    "--set", "compute.implementation=reference",
 ]  # fmt: skip
 
 

@@ -75,7 +75,7 @@ def test_of_one_size_only_is_said(folder, capspoe, monkeypatch):
     config = RunConfig(get("capsnet"), "small")
     config.update({"capsnet": {"coefficients": "uniform", "decoder": "none"}})
     model = build.build_model(config, (28, 28, 1))
-    monkeypatch.setattr("keras_capsule_poe.cli.measure.load_model", lambda path: model)
+    monkeypatch.setattr("keras_capsule_poe.cli.options.load_model", lambda path: model)
     done = capspoe("evaluate", "--model-dir", folder, "--pairs")
     assert done.exit_code == 2
     assert "takes images of 28x28x1 only. One of the recipe shared" in done.output.splitlines()[-1]
