@@ -2,20 +2,13 @@
 
 import json
 import re
+from pathlib import Path
 
 import click
 
 from keras_capsule_poe import registry
-from keras_capsule_poe.cli.options import (
-    NamedPath,
-    Path,
-    find_folder,
-    find_model,
-    load_model,
-    load_settings,
-    model_option,
-    option,
-)
+from keras_capsule_poe.cli import options
+from keras_capsule_poe.cli.options import NamedPath, option
 from keras_capsule_poe.cli.terminal import guarded, import_tensorflow
 from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.pretrained import pretrained_folder
@@ -25,7 +18,7 @@ _SAID = ("model", "preset", "dataset", "split", "seed")
 
 
 @click.command()
-@model_option
+@options.model_option
 @option("--json", "as_json", is_flag=True, help="Print JSON.")
 @guarded
 def info(model_dir, as_json):
@@ -35,8 +28,8 @@ def info(model_dir, as_json):
     """
     from keras_capsule_poe.training import RunFolder
 
-    folder = pretrained_folder(model_dir) or model_dir or find_folder(None)
-    settings, run = load_settings(folder), RunFolder(folder)
+    folder = pretrained_folder(model_dir) or model_dir or options.find_folder(None)
+    settings, run = options.load_settings(folder), RunFolder(folder)
     values, problem = settings.to_dict(), _problem(run, settings)
     if as_json:
         stages = run.metrics(settings.STAGES)
@@ -77,7 +70,7 @@ def _problem(run, settings):
         return None
     import_tensorflow()
     try:
-        load_model(run.path)
+        options.load_model(run.path)
     except RunFailed as error:
         return str(error)
     return None
@@ -92,7 +85,13 @@ def show_results(folder, settings, verdict, verbose=True):
     stages = {stage: run.done(stage) for stage in settings.STAGES}
     stages = {name: done for name, done in stages.items() if done}
     if verbose:
-        _show_metrics(stages)
+        for stage, done in stages.items():
+            numbers = [
+                f"{name} {value:.4g}"
+                for name, value in done["metrics"].items()
+                if isinstance(value, (int, float)) and name not in ("seconds", "epoch")
+            ]
+            click.echo(f"{stage:12} {done['seconds']:7.0f} s  {', '.join(numbers)}")
     for line in verdict({name: done["metrics"] for name, done in stages.items()}):
         click.echo(line)
     for stage, done in stages.items():
@@ -114,24 +113,8 @@ def show_results(folder, settings, verdict, verbose=True):
         click.echo(f"SavedModel{'' if is_own else ' of an earlier training'}: {version}")
 
 
-def _show_metrics(stages):
-    """Print the seconds and metrics of each stage."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("stage", "seconds", "results", box=None, pad_edge=False)
-    for stage, done in stages.items():
-        figures = [
-            f"{name} {value:.4g}"
-            for name, value in done["metrics"].items()
-            if isinstance(value, (int, float)) and name not in ("seconds", "epoch")
-        ]
-        table.add_row(stage, f"{done['seconds']:.0f}", ", ".join(figures))
-    Console(soft_wrap=True).print(table)
-
-
 @click.command()
-@model_option
+@options.model_option
 @option(
     "--format",
     "kind",
@@ -159,24 +142,24 @@ def export(model_dir, kind, out_dir, domain):
     files, one for each endpoint, go to `MODEL_DIR/onnx` and `MODEL_DIR/litert`. A README.md beside
     the files says how to call them.
     """
-    folder = find_model(model_dir)
+    folder = options.find_model(model_dir)
     from keras_capsule_poe.portable import export_portable
     from keras_capsule_poe.serving import export_saved_model
     from keras_capsule_poe.training import RunFolder
 
-    settings, model = load_settings(folder), load_model(folder)
-    options = {}
+    settings, model = options.load_settings(folder), options.load_model(folder)
+    more = {}
     if domain is not None:
         if not hasattr(model, "resolve_mode"):
             raise click.UsageError("--domain needs a model that generates images.")
-        options["domain"] = model.resolve_mode(domain=domain)[1]
+        more["domain"] = model.resolve_mode(domain=domain)[1]
     card = RunFolder(folder).card(settings)
     # The folder of a pretrained model is that of the package.
     place = out_dir or (Path(model_dir.name) if pretrained_folder(model_dir) else folder)
     if kind == "saved_model":
-        click.echo(f"Wrote {export_saved_model(model, place, card, options)}")
+        click.echo(f"Wrote {export_saved_model(model, place, card, more)}")
         return
-    path, left_out = export_portable(model, place, kind, card, options)
+    path, left_out = export_portable(model, place, kind, card, more)
     click.echo(f"Wrote {path}: {', '.join(sorted(file.name for file in path.iterdir()))}")
     for name, why in left_out.items():
         click.echo(f"{name} is left out: {why}.")

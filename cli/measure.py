@@ -4,25 +4,12 @@ import contextlib
 import dataclasses
 import datetime
 import functools
+from pathlib import Path
 
 import click
 
-from keras_capsule_poe.cli.options import (
-    NamedPath,
-    Path,
-    data_options,
-    find_model,
-    json_option,
-    load_model,
-    load_run_data,
-    load_settings,
-    model_option,
-    option,
-    out_option,
-    refuse_given,
-    seed_option,
-    together,
-)
+from keras_capsule_poe.cli import options
+from keras_capsule_poe.cli.options import NamedPath, option
 from keras_capsule_poe.cli.terminal import guarded, working
 from keras_capsule_poe.errors import CapspoeError, RunFailed
 from keras_capsule_poe.pretrained import is_pretrained
@@ -44,7 +31,7 @@ class BaselinesType(click.Choice):
 
 
 # The choice of the test images.
-image_options = together(
+image_options = options.together(
     option("--limit", type=click.IntRange(min=10), help="Use the first N test images."),
     option(
         "--crops",
@@ -59,7 +46,7 @@ image_options = together(
         "test images of different classes side by side.",
     ),
 )
-metric_options = together(
+metric_options = options.together(
     option(
         "--samples",
         type=click.IntRange(min=0),
@@ -121,10 +108,10 @@ def load_subject(folder, limit, crops, pairs, places):
     from keras_capsule_poe.data import ImageData
 
     # The test images may depend on the model's seed.
-    data = load_run_data(folder, **places)
+    data = options.load_run_data(folder, **places)
     if limit:
         data = ImageData(data.train, data.test.head(limit))
-    model = load_model(folder)
+    model = options.load_model(folder)
     return Subject(folder, model, _side_by_side(model, data, folder) if pairs else data, crops)
 
 
@@ -153,7 +140,7 @@ def own_seconds(folder):
     from keras_capsule_poe.models.base.settings import FeatureSettings
     from keras_capsule_poe.training import RunFolder
 
-    seconds, settings = 0, load_settings(folder)
+    seconds, settings = 0, options.load_settings(folder)
     for stage in settings.stages:
         if settings.STAGES[stage] and stage not in FeatureSettings.STAGES:
             done = RunFolder(folder).done(stage)
@@ -172,7 +159,7 @@ def measured(subject, seed, samples, baselines, vae_seconds, probe_images, pairs
 
     if not is_generative(subject.model):
         why = f"needs a model that generates images. Received: {subject.model.TITLE}"
-        refuse_given(why, *_OF_SAMPLES)
+        options.refuse_given(why, *_OF_SAMPLES)
     seconds = 0
     if baselines == "trained":
         longest = float("inf") if vae_seconds is None else vae_seconds
@@ -182,12 +169,12 @@ def measured(subject, seed, samples, baselines, vae_seconds, probe_images, pairs
         raise click.UsageError(
             f"--vae-seconds needs --baselines trained. Received: --baselines {baselines}"
         )
-    options = {"baselines": baselines, "vae_seconds": seconds, "found": subject.predictions_if_any}
+    given = {"baselines": baselines, "vae_seconds": seconds, "found": subject.predictions_if_any}
     notes = {"crops": {"of_each_image": len(OFFSETS)}} if subject.crops else {}
     notes |= {"side_by_side": {"images_a_pair": 2}} if pairs else {}
     of_model = subject.model, subject.data, samples, probe_images, seed
     with working() as progress:
-        return notes | measure(*of_model, progress=progress, **options)
+        return notes | measure(*of_model, progress=progress, **given)
 
 
 def compared(subjects):
@@ -214,7 +201,7 @@ def _check_folders(folders, one_kind):
     places = [folder.resolve() for folder in folders]
     if twice := [folder for folder in places if places.count(folder) > 1]:
         raise click.UsageError(f"{twice[0]} is given twice. Give different models.")
-    first, *others = (load_settings(folder) for folder in folders)
+    first, *others = (options.load_settings(folder) for folder in folders)
     for folder, other in zip(folders[1:], others):
         why = None
         if other.dataset != first.dataset:
@@ -280,12 +267,12 @@ def _former(name, instead):
 
 
 @click.command()
-@model_option
+@options.model_option
 @metric_options
 @image_options
-@json_option
-@data_options
-@seed_option
+@options.json_option
+@options.data_options
+@options.seed_option
 @_former("also", "capspoe compare --mean MODEL_DIR MODEL_DIR ...")
 @_former("against", "capspoe compare MODEL_DIR MODEL_DIR")
 @_former("ensemble", "capspoe compare MODEL_DIR MODEL_DIR ...")
@@ -307,7 +294,7 @@ def evaluate(
 
     `capspoe compare` compares several models, `capspoe report` writes a page with pictures.
     """
-    subject = load_subject(find_model(model_dir), limit, crops, pairs, places)
+    subject = load_subject(options.find_model(model_dir), limit, crops, pairs, places)
     found = measured(subject, seed, samples, baselines, vae_seconds, probe_images, pairs)
     _show([found])
     if not (limit or crops or pairs):
@@ -331,9 +318,9 @@ def evaluate(
 )
 @metric_options
 @image_options
-@json_option
-@data_options
-@seed_option
+@options.json_option
+@options.data_options
+@options.seed_option
 @guarded
 def compare(
     models, mean, limit, crops, pairs, json_path, seed, samples, baselines, vae_seconds,
@@ -349,26 +336,26 @@ def compare(
     """
     if len(models) < 2:
         raise click.UsageError("Give two or more model folders. Received: one")
-    folders = [find_model(folder) for folder in models]
+    folders = [options.find_model(folder) for folder in models]
     _check_folders(folders, one_kind=mean)
     subjects = (load_subject(folder, limit, crops, pairs, places) for folder in folders)
     first = next(subjects)
     if not mean and callable(getattr(first.model, "classify", None)):
-        refuse_given("needs --mean for classifiers", *_OF_SAMPLES)
+        options.refuse_given("needs --mean for classifiers", *_OF_SAMPLES)
         found = compared([first, *subjects])
         _show([found])
         return _write(json_path, found)
     _check_folders(folders, one_kind=True)
-    options = (seed, samples, baselines, vae_seconds, probe_images, pairs)
-    runs = [measured(first, *options)]
-    runs += [measured(subject, *options) for subject in subjects]
+    given = (seed, samples, baselines, vae_seconds, probe_images, pairs)
+    runs = [measured(first, *given)]
+    runs += [measured(subject, *given) for subject in subjects]
     _show(runs)
     _write(json_path, {"runs": runs})
 
 
 @click.command()
-@out_option("report.html", (".html",))
-@model_option
+@options.out_option("report.html", (".html",))
+@options.model_option
 @option(
     "--metrics",
     "metrics_path",
@@ -377,8 +364,8 @@ def compare(
     "those of the last `capspoe evaluate` of the model]",
 )
 @image_options
-@data_options
-@seed_option
+@options.data_options
+@options.seed_option
 @guarded
 def report(out, model_dir, metrics_path, limit, crops, pairs, seed, **places):
     """Write a page that shows a trained model: samples, reconstructions and each capsule.
@@ -387,7 +374,7 @@ def report(out, model_dir, metrics_path, limit, crops, pairs, seed, **places):
     accuracy, calibration and the most confident errors. If `capspoe evaluate` has measured the
     model, which takes minutes, the page has its tables as well.
     """
-    subject = load_subject(find_model(model_dir), limit, crops, pairs, places)
+    subject = load_subject(options.find_model(model_dir), limit, crops, pairs, places)
     from keras_capsule_poe.evaluation.classification import is_classifier
     from keras_capsule_poe.evaluation.page import write_report
     from keras_capsule_poe.evaluation.report import is_generative, measure, tables
@@ -406,7 +393,7 @@ def report(out, model_dir, metrics_path, limit, crops, pairs, seed, **places):
             "evaluate --json`.",
             param_hint="--metrics",
         ) from error
-    settings = load_settings(folder)
+    settings = options.load_settings(folder)
     trained = [stage for stage in settings.stages if settings.trained(stage)]
     history = RunFolder(folder).history(trained[-1]) if is_classifier(model) else []
     with working("drawing the page"):
@@ -441,7 +428,7 @@ def _facts(subject, settings):
 
 
 @click.command()
-@model_option
+@options.model_option
 @option(
     "--base",
     metavar="NAME",
@@ -462,9 +449,9 @@ def _facts(subject, settings):
     "--chains", type=click.IntRange(min=2), help="Annealed chains.  [default: 100, capsules 512]"
 )
 @option("--images", type=click.IntRange(min=2), help="Use the first N test images.")
-@json_option
-@data_options
-@seed_option
+@options.json_option
+@options.data_options
+@options.seed_option
 @guarded
 def likelihood(model_dir, base, routing, temperatures, chains, images, json_path, seed, **places):
     """Estimate the log-likelihood of test images, in nats.
@@ -473,16 +460,16 @@ def likelihood(model_dir, base, routing, temperatures, chains, images, json_path
     sides. If a layer is small enough, log Z is also computed exactly. The result uses the
     exact value, or else the middle of the two estimates.
     """
-    folder = find_model(model_dir)
+    folder = options.find_model(model_dir)
     from keras_capsule_poe.evaluation import likelihood as measured
 
-    model = load_model(folder)
+    model = options.load_model(folder)
     if not measured.has_likelihood(model):
         raise RunFailed(f"The model in {folder} has no likelihood. It is a {model.TITLE}.")
     # Options that some models' `density` takes.
     named = {"base": base, "routing": routing}
     named = {name: word for name, word in named.items() if word is not None}
-    data = load_run_data(folder, **places)
+    data = options.load_run_data(folder, **places)
     with working("annealing"):
         found = measured.likelihood(model, data, images, temperatures, chains, seed, **named)
     click.echo(measured.likelihood_text(found))

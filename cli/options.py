@@ -40,8 +40,7 @@ class ModelPath(NamedPath):
 
     def shell_complete(self, context, parameter, incomplete):
         folders = [str(path.parent) for path in SAVED_MODELS.glob("*/model.keras")]
-        known = [*pretrained_names(), *sorted(folders)]
-        found = [CompletionItem(name) for name in known if name.startswith(incomplete)]
+        found = _completed([*pretrained_names(), *sorted(folders)], incomplete)
         return found or super().shell_complete(context, parameter, incomplete)
 
 
@@ -53,9 +52,12 @@ class DatasetName(click.ParamType):
     def shell_complete(self, context, parameter, incomplete):
         prepared = Path(os.environ.get("TFDS_DATA_DIR", "~/tensorflow_datasets")).expanduser()
         folders = [path.name for path in prepared.glob("*") if path.is_dir()]
-        known = dict.fromkeys([*BUILT_IN, *sorted(folders)])
-        found = [CompletionItem(name) for name in known if name.startswith(incomplete)]
+        found = _completed(dict.fromkeys([*BUILT_IN, *sorted(folders)]), incomplete)
         return found or [CompletionItem(incomplete, type="file")]
+
+
+def _completed(known, incomplete):
+    return [CompletionItem(name) for name in known if name.startswith(incomplete)]
 
 
 def together(*options):

@@ -1,30 +1,11 @@
 """Commands that show a model: `sample`, `reconstruct`, `segment`, `traverse` and `explore`."""
 
+from pathlib import Path
+
 import click
 
-from keras_capsule_poe.cli.options import (
-    COUNT,
-    FIGURES,
-    INDEX,
-    PICTURES,
-    ModelPath,
-    Path,
-    check_plain,
-    data_options,
-    figure_options,
-    find_model,
-    first_images,
-    images_option,
-    load_able,
-    load_model,
-    load_routed,
-    load_run_data,
-    model_option,
-    option,
-    out_option,
-    refuse_given,
-    seed_option,
-)
+from keras_capsule_poe.cli import options
+from keras_capsule_poe.cli.options import COUNT, FIGURES, INDEX, PICTURES, ModelPath, option
 from keras_capsule_poe.cli.terminal import echo_classes, guarded
 from keras_capsule_poe.errors import CapspoeError
 
@@ -41,8 +22,8 @@ _SEARCHED = 500
 
 
 @click.command()
-@out_option("grid.png", (*FIGURES, ".npz"))
-@model_option
+@options.out_option("grid.png", (*FIGURES, ".npz"))
+@options.model_option
 @option(
     "--mode",
     metavar="NAME",
@@ -75,9 +56,9 @@ _SEARCHED = 500
     default="noise",
     help="Chains: start from noise or from test images.",
 )
-@figure_options
-@data_options
-@seed_option
+@options.figure_options
+@options.data_options
+@options.seed_option
 @guarded
 def sample(
     out, model_dir, mode, domain, capsule, rows, n, steps, every, burn_in, start, seed, plain,
@@ -104,21 +85,21 @@ def sample(
     """
     as_arrays = out.suffix.lower() == ".npz"
     _check_sampling(mode, start, as_arrays)
-    check_plain(out, plain)
-    folder = find_model(model_dir)
+    options.check_plain(out, plain)
+    folder = options.find_model(model_dir)
     from keras_capsule_poe.figures import chain_figure, plot_samples, save_figure
     from keras_capsule_poe.io.pictures import check_grid, save_grid
     from keras_capsule_poe.plotting import sample_rows
 
     look = {"cell": cell, "theme": theme}
-    model = load_able(folder, "generates")
+    model = options.load_able(folder, "generates")
     known = [*model.modes, *model.CHAINS]
     if mode is not None and CHAINS.get(mode, mode) not in known:
         raise click.BadParameter(
             f"the model has {', '.join(known)}. Received: {mode}", param_hint="--mode"
         )
     if mode in CHAINS:
-        test = load_run_data(folder, **places).test if start == "data" else None
+        test = options.load_run_data(folder, **places).test if start == "data" else None
         every = every or -(-steps // (_CHAIN_ROWS - 1))
         n = n or (64 if as_arrays else _CHAIN_COLUMNS)
         if not as_arrays:
@@ -151,25 +132,25 @@ def _check_sampling(mode, start, as_arrays):
     """Raise for the first option that was given and has no effect here."""
     if mode in CHAINS:
         names = ("domain", "rows", "capsule")
-        refuse_given(f"has no effect on chains. Received: --mode {mode}", *names)
+        options.refuse_given(f"has no effect on chains. Received: --mode {mode}", *names)
         if start == "noise":
-            refuse_given("needs --start data. Received: --start noise", *_PLACES)
+            options.refuse_given("needs --start data. Received: --start noise", *_PLACES)
         return
     received = f"--mode {mode}" if mode else "no --mode"
     names = ("steps", "every", "burn_in", "start", *_PLACES)
-    refuse_given(f"needs --mode gibbs or meanfield. Received: {received}", *names)
+    options.refuse_given(f"needs --mode gibbs or meanfield. Received: {received}", *names)
     if as_arrays:
         names = ("rows", "plain", "cell", "theme")
-        refuse_given("needs a picture. An .npz file holds --n images.", *names)
+        options.refuse_given("needs a picture. An .npz file holds --n images.", *names)
     else:
-        refuse_given("needs an .npz file. A picture has --rows rows.", "n")
+        options.refuse_given("needs an .npz file. A picture has --rows rows.", "n")
 
 
 def _chain(model, test, n, steps, every, kind, seed, burn_in):
     """Return states of `n` chains that start from test images, or from noise without them."""
     from keras_capsule_poe.plotting import chain_arrays, chain_start
 
-    x = chain_start(model, n, seed, first_images(test, n).images if test else None)
+    x = chain_start(model, n, seed, options.first_images(test, n).images if test else None)
     states = chain_arrays(model, x, steps, every, kind, seed, burn_in)
     click.echo(f"States after {', '.join(map(str, states['step']))} steps")
     return states
@@ -186,11 +167,11 @@ def _write_arrays(out, arrays):
 
 
 @click.command()
-@out_option("reconstructions.png", FIGURES)
-@model_option
-@images_option
-@figure_options
-@data_options
+@options.out_option("reconstructions.png", FIGURES)
+@options.model_option
+@options.images_option
+@options.figure_options
+@options.data_options
 @guarded
 def reconstruct(out, model_dir, n, plain, cell, theme, **places):
     """Show test images and their reconstructions.
@@ -201,15 +182,15 @@ def reconstruct(out, model_dir, n, plain, cell, theme, **places):
     For images of two classes, the rows show the two most probable classes, each decoded alone,
     above the true ones.
     """
-    check_plain(out, plain)
-    folder = find_model(model_dir)
+    options.check_plain(out, plain)
+    folder = options.find_model(model_dir)
     from keras_capsule_poe.evaluation.classification import is_classifier
     from keras_capsule_poe.figures import image_figure, save_figure
     from keras_capsule_poe.io.pictures import check_grid, save_grid
     from keras_capsule_poe.plotting import as_words, named_rows, reconstruction_rows, row_names
 
-    model = load_able(folder, "reconstructs")
-    test = first_images(load_run_data(folder, **places).test, n)
+    model = options.load_able(folder, "reconstructs")
+    test = options.first_images(options.load_run_data(folder, **places).test, n)
     check_grid(out, 1, len(test), model.image_shape)
     labels, captions = test.labels if is_classifier(model) else None, ()
     if labels is None:
@@ -230,10 +211,10 @@ def reconstruct(out, model_dir, n, plain, cell, theme, **places):
 
 
 @click.command()
-@out_option("segmented.png", PICTURES)
-@model_option
-@images_option
-@data_options
+@options.out_option("segmented.png", PICTURES)
+@options.model_option
+@options.images_option
+@options.data_options
 @guarded
 def segment(out, model_dir, n, **places):
     """Separate two overlapping objects by colour.
@@ -242,12 +223,12 @@ def segment(out, model_dir, n, **places):
     each image, decoded one by one: the first in red, the second in green, and yellow where
     they overlap. If the data set has each object alone, the last row shows the true objects.
     """
-    folder = find_model(model_dir)
+    folder = options.find_model(model_dir)
     from keras_capsule_poe.io.pictures import check_grid, save_grid
     from keras_capsule_poe.plotting import segmented
 
-    model = load_able(folder, "names and decodes")
-    test = first_images(load_run_data(folder, **places).test, n)
+    model = options.load_able(folder, "names and decodes")
+    test = options.first_images(options.load_run_data(folder, **places).test, n)
     check_grid(out, 1, len(test), model.image_shape)
     pairs = test.labels if test.labels is not None and test.labels.shape[1:] == (2,) else None
     named, rows = segmented(model, test.images, pairs, test.extras.get("targets"))
@@ -268,8 +249,8 @@ def _check_span(context, parameter, span):
 
 
 @click.command()
-@out_option("traverse.png", FIGURES)
-@model_option
+@options.out_option("traverse.png", FIGURES)
+@options.model_option
 @option(
     "--image",
     "chosen",
@@ -308,8 +289,8 @@ def _check_span(context, parameter, span):
     "class, and a histogram for one class (--capsule). Convolutional capsules also show the "
     "activations of each layer.",
 )
-@figure_options
-@data_options
+@options.figure_options
+@options.data_options
 @guarded
 def traverse(
     out, model_dir, chosen, capsule, steps, span, rows, couplings, plain, cell, theme, **places
@@ -320,13 +301,13 @@ def traverse(
     each neuron changes the image. With --couplings it shows how routing couples each image
     to the classes, with one row for each image.
     """
-    check_plain(out, plain)
-    folder = find_model(model_dir)
+    options.check_plain(out, plain)
+    folder = options.find_model(model_dir)
     if couplings:
-        refuse_given("has no effect with --couplings.", "steps", "span", "rows")
+        options.refuse_given("has no effect with --couplings.", "steps", "span", "rows")
     elif len(chosen) > 1:
         raise click.UsageError("Several --image need --couplings.")
-    model = load_routed(folder) if couplings else load_able(folder, "reconstructs")
+    model = options.load_routed(folder) if couplings else options.load_able(folder, "reconstructs")
     look = {"cell": cell, "theme": theme}
     if capsule is not None and capsule >= model.capsules:
         raise click.BadParameter(
@@ -339,7 +320,7 @@ def traverse(
     if not couplings and not chosen and capsule is not None and is_generative:
         return _show_usual(out, model, capsule, steps, span, rows, plain, look)
     chosen = chosen or (0,)
-    test = load_run_data(folder, **places).test
+    test = options.load_run_data(folder, **places).test
     if max(chosen) >= len(test):
         raise click.BadParameter(
             f"there are {len(test)} test images. Received: {max(chosen)}", param_hint="--image"
@@ -438,10 +419,10 @@ def _show_couplings(out, model, test, chosen, capsule):
 
 @click.command()
 @click.argument("model", required=False, type=ModelPath(file_okay=False, path_type=Path))
-@model_option
+@options.model_option
 @option("--port", type=click.IntRange(1, 65_535), help="Port of the page.  [default: a free one]")
 @option("--no-browser", is_flag=True, help="Do not open a browser.")
-@data_options
+@options.data_options
 @guarded
 def explore(model, model_dir, port, no_browser, **places):
     """Play with a trained model in a browser on this machine.
@@ -455,19 +436,19 @@ def explore(model, model_dir, port, no_browser, **places):
     if model and model_dir:
         raise click.UsageError(f"Give one model. Received: {model}, --model-dir {model_dir}")
     model_dir = model or model_dir
-    folder = find_model(model_dir)
+    folder = options.find_model(model_dir)
     from keras_capsule_poe.explorer import explore as launch
     from keras_capsule_poe.explorer import gradio
 
     gradio()
-    model = load_model(folder)
+    model = options.load_model(folder)
     try:
-        images = load_run_data(folder, **places).test
+        images = options.load_run_data(folder, **places).test
     except CapspoeError as error:
         # A page without test images is worth having.
         click.echo(f"The page has no test images: {error}", err=True)
         images = None
-    options = {"server_port": port, "inbrowser": not no_browser, "inline": False}
-    page = launch(model, images, str(model_dir or folder), **options)
+    given = {"server_port": port, "inbrowser": not no_browser, "inline": False}
+    page = launch(model, images, str(model_dir or folder), **given)
     click.echo(f"Open {page.local_url} in a browser. Ctrl-C ends the page.")
     page.block_thread()

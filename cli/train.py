@@ -7,12 +7,51 @@ from pathlib import Path
 import click
 
 from keras_capsule_poe import registry
-from keras_capsule_poe.cli.options import SAVED_MODELS, DatasetName, NamedPath, data_options
+from keras_capsule_poe.cli import options
+from keras_capsule_poe.cli.options import FOLDER, NamedPath, option
 from keras_capsule_poe.cli.terminal import import_tensorflow, resumable
 from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.former_names import SETTINGS as FORMER
 from keras_capsule_poe.training.settings import read_toml
 
+# Settings of the run with their types, or words for their values, and texts.
+_OF_RUN = {
+    "limit": (int, "Use only the first N training images."),
+    "split": (
+        "azimuth|elevation",
+        "Data with viewpoints (`viewpoints`, `smallnorb`): train on familiar viewpoints only. "
+        "`capspoe evaluate` then shows the errors on familiar and on novel viewpoints.",
+    ),
+    "held_out": (
+        int,
+        "Hold out the last N training images for validation.  [default: 5%, at most 1000]",
+    ),
+    "image_size": ("N|HxW", "Resize images."),
+    "train_dir": (
+        FOLDER,
+        "Folder of training images, whose sub-folders are the classes, for a folder without the "
+        "usual train and test sub-folders.",
+    ),
+    "test_dir": (FOLDER, "Folder of test images, with --train-dir."),
+    "background": (
+        "black|white",
+        "Colour behind transparent pixels.  [default: the one with more contrast]",
+    ),
+    "max_value": (
+        int,
+        "Integer that is white in images of more than 8 bits.  [default: the smallest of 255, "
+        "1023, 4095, 16383 and 65535 that no value exceeds]",
+    ),
+    "grey": (bool, "Convert images to grey."),
+    "column": ("NAME", "Name of the feature or array that holds the images."),
+    "skip_broken": (bool, "Leave out images that cannot be read."),
+    "seed": (int, "Random seed.  [default: 0]"),
+    "deterministic": (bool, "Give bit-equal numbers on the same machine. Slower."),
+    "checkpoint_seconds": (
+        float,
+        "Maximum seconds of training lost on interruption.  [default: 60]",
+    ),
+}
 # Settings that each trained part has as options of its own: type, text, text of the default None.
 _OF_A_PART = {
     "epochs": (int, "epochs", "enough for {0.steps} steps"),
@@ -34,7 +73,7 @@ class TrainCommand(click.Command):
         context.meta["config"] = values
         named = values.get("model") if values.get("model") in known else None
         model = _peek(args, "--model") or named or registry.DEFAULT
-        presets = registry.settings_class(model).PRESETS if model in known else ()
+        presets = list(registry.settings_class(model).PRESETS) if model in known else []
         context.meta["model"] = model
         named = [values[name] for name in PRESET if values.get(name) in presets]
         asked = _peek(args, *(f"--{name}" for name in PRESET))
@@ -45,20 +84,25 @@ class TrainCommand(click.Command):
         # The documentation builds a context without parsing arguments.
         model, preset = context.meta.get("model", registry.DEFAULT), context.meta.get("preset")
         known = registry.names()
-        chosen = [
-            click.Option(
-                ["--model"],
-                type=click.Choice(known),
-                default=model if model in known else registry.DEFAULT,
-                show_default=True,
-                help="Model. The options below belong to it.",
-            )
-        ]
+        shown = model if model in known else registry.DEFAULT
+        text = "Model. The options below belong to it."
+        model_option = click.Option(
+            ["--model"], type=click.Choice(known), default=shown, show_default=True, help=text
+        )
+        of_model = []
         if model in known:
             kind = registry.settings_class(model)
-            chosen += _model_options(kind, preset if preset in kind.PRESETS else None)
-        own = super().get_params(context)
-        return [*own[:1], *chosen, *own[1:]]
+            of_model = _model_options(kind, preset if preset in kind.PRESETS else None)
+        of_run = [_run_option(name, *values) for name, values in _OF_RUN.items()]
+        dataset, folder, *more = super().get_params(context)
+        return [dataset, model_option, *of_model, folder, *of_run, *more]
+
+
+def _run_option(name, kind, text):
+    """Return the option of a setting of the run; None: it was not given."""
+    more = {"metavar": kind} if isinstance(kind, str) else {"type": kind}
+    more = {"is_flag": True} if kind is bool else more
+    return click.Option([f"--{name}".replace("_", "-")], default=None, help=text, **more)
 
 
 def _model_options(kind, preset):
@@ -93,7 +137,7 @@ def _model_options(kind, preset):
 
 def _part_options(settings):
     """Return the options of all trained parts, and those of each."""
-    options = []
+    made = []
     used = {name for parts in settings.stages.values() for name in parts}
     parts = {name: part for name, part in settings.parts.items() if name in used}
     trained = {name: part for name, part in parts.items() if hasattr(part, "schedule")}
@@ -103,17 +147,17 @@ def _part_options(settings):
             shown = if_none.format(part) if default is None else f"{default:g}"
             text = f"{name.capitalize()}: {text}.  [default: {shown}]"
             flag = f"--{name}-{key}".replace("_", "-")
-            options.append(click.Option([flag, f"{name}__{key}"], type=kind, help=text))
+            made.append(click.Option([flag, f"{name}__{key}"], type=kind, help=text))
     for key in OF_ALL:
         kind, text, _ = _OF_A_PART[key]
         flag = f"--{key}".replace("_", "-")
-        options.append(click.Option([flag], type=kind, help=f"All stages: {text}."))
-    return options
+        made.append(click.Option([flag], type=kind, help=f"All stages: {text}."))
+    return made
 
 
 def _short_options(settings):
     """Return the options that stand for `--set`, and hidden ones for their former names."""
-    options = []
+    made = []
     for name, place in settings.OPTIONS.items():
         part, _, key = place.partition(".")
         found = getattr(settings, part)
@@ -123,12 +167,12 @@ def _short_options(settings):
         words = typing.get_args(type(found).model_fields[key].annotation)
         metavar = "|".join(word for word in words if isinstance(word, str)) or "VALUE"
         text = f"Short for --set {place}=VALUE.  [default: {shown}]"
-        options.append(click.Option([f"--{name}", f"{part}__{key}"], metavar=metavar, help=text))
+        made.append(click.Option([f"--{name}", f"{part}__{key}"], metavar=metavar, help=text))
         for former, new in FORMER.get(part, {}).items():
             if (new[0] if isinstance(new, tuple) else new) == key:
                 flag = f"--{former}".replace("_", "-")
-                options.append(click.Option([flag, f"{part}__{former}"], hidden=True))
-    return options
+                made.append(click.Option([flag, f"{part}__{former}"], hidden=True))
+    return made
 
 
 def _peek(args, *options):
@@ -160,94 +204,42 @@ class ReplicasType(click.ParamType):
     def convert(self, value, parameter, context):
         if value == "auto":
             return value
-        try:
-            return click.IntRange(min=1).convert(value, parameter, context)
-        except click.BadParameter:
+        if not str(value).isdecimal() or int(value) < 1:
             rule = "must be a whole number of at least 1, or auto"
             self.fail(f"{rule}. Received: {value}", parameter, context)
+        return int(value)
 
 
 @click.command(cls=TrainCommand)
-@click.option(
+@option(
     "--dataset",
-    type=DatasetName(),
+    type=options.DatasetName(),
     help="`digits`, a tensorflow-datasets name, a folder of images or an .npz file; also "
     "`multimnist`, `affnist` and `viewpoints`. The suffixes `_multi`, `_translated` and `_affine` "
     "change the images of a data set.  [default: fashion_mnist]",
 )
-@click.option(
+@option(
     "--model-dir",
     type=NamedPath(file_okay=False, path_type=Path),
     help="Folder for the model.  [default: saved_models/DATASET, or DATASET-MODEL]",
 )
-@click.option("--limit", type=int, help="Use only the first N training images.")
-@click.option(
-    "--split",
-    metavar="azimuth|elevation",
-    help="Data with viewpoints (`viewpoints`, `smallnorb`): train on familiar viewpoints only. "
-    "`capspoe evaluate` then shows the errors on familiar and on novel viewpoints.",
-)
-@click.option(
-    "--held-out",
-    type=int,
-    help="Hold out the last N training images for validation.  [default: 5%, at most 1000]",
-)
-@click.option("--image-size", metavar="N|HxW", help="Resize images.")
-@click.option(
-    "--train-dir",
-    type=NamedPath(file_okay=False),
-    help="Folder of training images, whose sub-folders are the classes, for a folder without the "
-    "usual train and test sub-folders.",
-)
-@click.option(
-    "--test-dir", type=NamedPath(file_okay=False), help="Folder of test images, with --train-dir."
-)
-@click.option(
-    "--background",
-    metavar="black|white",
-    help="Colour behind transparent pixels.  [default: the one with more contrast]",
-)
-@click.option(
-    "--max-value",
-    type=int,
-    help="Integer that is white in images of more than 8 bits.  [default: the smallest of 255, "
-    "1023, 4095, 16383 and 65535 that no value exceeds]",
-)
-@click.option("--grey", is_flag=True, default=None, help="Convert images to grey.")
-@click.option("--column", help="Name of the feature or array that holds the images.")
-@click.option(
-    "--skip-broken", is_flag=True, default=None, help="Leave out images that cannot be read."
-)
-@data_options
-@click.option(
+@options.data_options
+@option(
     "--config",
     type=NamedPath(exists=True, dir_okay=False),
     help="TOML file with settings, and maybe `model` and `recipe`. Options override it.",
 )
-@click.option("--seed", type=int, help="Random seed.  [default: 0]")
-@click.option(
-    "--deterministic",
-    is_flag=True,
-    default=None,
-    help="Give bit-equal numbers on the same machine. Slower.",
-)
-@click.option(
-    "--checkpoint-seconds",
-    type=float,
-    help="Maximum seconds of training lost on interruption.  [default: 60]",
-)
-@click.option(
+@option(
     "--replicas",
     type=ReplicasType(),
     default=1,
-    show_default=True,
     help="Number of devices that share each batch: GPUs, `auto` for all GPUs, or parts of the "
     "processor for a trial. For several machines set TF_CONFIG.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Show all metrics, with a line per epoch.")
-@click.option("--fresh", is_flag=True, help="Start over instead of resuming.")
-@click.option("--tensorboard", is_flag=True, help="Write TensorBoard logs to MODEL_DIR/logs.")
-@click.option(
+@option("-v", "--verbose", is_flag=True, help="Show all metrics, with a line per epoch.")
+@option("--fresh", is_flag=True, help="Start over instead of resuming.")
+@option("--tensorboard", is_flag=True, help="Write TensorBoard logs to MODEL_DIR/logs.")
+@option(
     "--dry-run",
     is_flag=True,
     help="Show shapes and parameters, and estimate the time from a few measured steps. Nothing is "
@@ -255,29 +247,16 @@ class ReplicasType(click.ParamType):
 )
 @resumable
 def train(
-    model,
-    preset,
-    model_dir,
-    settings,
-    config,
-    data_dir,
-    manual_dir,
-    store,
-    stage,
-    replicas,
-    fresh,
-    tensorboard,
-    dry_run,
-    verbose,
-    **flags,
-):
+    model, preset, model_dir, settings, config, data_dir, manual_dir, store, stage, replicas,
+    fresh, tensorboard, dry_run, verbose, **flags,
+):  # fmt: skip
     """Train a model on images, stage by stage.
 
     Training writes checkpoints. After an interruption, the same command resumes from the
     last checkpoint and skips finished stages.
     """
     wanted = _settings(model, preset, config, settings, flags)
-    folder = model_dir or SAVED_MODELS / _folder_name(wanted)
+    folder = model_dir or options.SAVED_MODELS / _folder_name(wanted)
     if tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise click.UsageError(
             "--tensorboard needs TensorBoard: pip install 'keras-capsule-poe[tensorboard]'"
@@ -323,7 +302,7 @@ def _settings(model, preset, path, assignments, flags):
         raise context.meta["config_error"]
     else:
         values = dict(context.meta["config"])
-    presets = ((name, settings.preset, settings.PRESETS) for name in PRESET)
+    presets = ((name, settings.preset, list(settings.PRESETS)) for name in PRESET)
     for name, wanted, known in (("model", model, registry.names()), *presets):
         found = values.pop(name, wanted)
         if found not in known and wanted != found:

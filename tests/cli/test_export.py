@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from keras_capsule_poe import registry
 from keras_capsule_poe.cli.export import show_results
-from keras_capsule_poe.families import get
 from keras_capsule_poe.io.records import remove_record
 
 
@@ -38,17 +38,18 @@ def test_info_says_how_far_an_unfinished_run_is(asked, copied):
 
 
 def test_old_and_incomplete_saved_models_are_called_so(tmp_path, capsys):
+    settings = registry.settings("rbm")
     (tmp_path / "2").mkdir()
-    show_results(tmp_path, get("rbm"))
+    show_results(tmp_path, settings, lambda metrics: [])
     shown = capsys.readouterr().out
     assert "saved_model.pb is missing" in shown and "SavedModel:" not in shown
     (tmp_path / "2" / "saved_model.pb").touch()
-    show_results(tmp_path, get("rbm"))
+    show_results(tmp_path, settings, lambda metrics: [])
     assert f"SavedModel of an earlier training: {tmp_path / '2'}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    "family, stages, words",
+    "model, stages, words",
     [
         (
             "capsules",
@@ -70,8 +71,8 @@ def test_old_and_incomplete_saved_models_are_called_so(tmp_path, capsys):
         ("capsules", {}, []),
     ],
 )  # fmt: skip
-def test_results_are_told_in_words(family, stages, words):
-    found = " ".join(get(family).verdict(stages))
+def test_results_are_told_in_words(model, stages, words):
+    found = " ".join(registry.model_class(model).verdict(stages))
     assert all(word in found for word in words) and bool(found) == bool(words)
 
 

@@ -13,7 +13,7 @@ def test_help_is_quick_and_imports_no_tensorflow():
     program = (
         "import sys, click.testing, keras_capsule_poe\n"
         "from keras_capsule_poe.cli.main import main\n"
-        "from keras_capsule_poe.families import names\n"
+        "from keras_capsule_poe.registry import names\n"
         "def imported():\n"
         "    unwanted = ('tensorflow', 'keras', 'numpy', 'pydantic', 'rich')\n"
         "    return [name for name in unwanted if name in sys.modules]\n"
@@ -21,13 +21,12 @@ def test_help_is_quick_and_imports_no_tensorflow():
         "    assert click.testing.CliRunner().invoke(main, [*words, '--help']).exit_code == 0\n"
         "help_of()\n"
         "print(imported())\n"
-        "of_families = [['train', '--model', name] for name in names()]\n"
-        "for words in (['train'], ['sample'], ['evaluate'], ['info'], *of_families):\n"
+        "of_models = [['train', '--model', name] for name in names()]\n"
+        "for words in (['train'], ['sample'], ['evaluate'], ['info'], *of_models):\n"
         "    help_of(*words)\n"
-        "from keras_capsule_poe.cli.train import _configuration\n"
-        "from keras_capsule_poe.families import get\n"
+        "from keras_capsule_poe.cli.train import _settings\n"
         "for name in names():\n"
-        "    _configuration(get(name), None, None, (), {})\n"
+        "    _settings(name, None, None, (), {})\n"
         "print([name for name in imported() if name != 'pydantic'])\n"
     )
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -5,14 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from keras_capsule_poe import families as registry
-from keras_capsule_poe import pretrained
+from keras_capsule_poe import pretrained, registry
 from keras_capsule_poe.cli import measure
 from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.evaluation.baselines import SETS
-from keras_capsule_poe.evaluation.page import cell
+from keras_capsule_poe.evaluation.report import cell
 from keras_capsule_poe.io.records import remove_record
-from keras_capsule_poe.training import RunConfig, RunFolder
+from keras_capsule_poe.training import RunFolder
 
 
 def test_evaluate_measures_and_writes_json(asked, tiny_model, tmp_path, monkeypatch, cache):
@@ -101,7 +100,7 @@ def test_models_that_cannot_be_compared_are_refused(asked, tmp_path):
         folders.append(tmp_path / name)
         folders[-1].mkdir()
         (folders[-1] / "model.keras").touch()
-        RunFolder(folders[-1]).save(RunConfig(registry.get(name)), None, "1")
+        RunFolder(folders[-1]).save(registry.settings(name), None, "1")
     twice = "rbm is given twice. Give different models."
     asked("compare", folders[0], folders[0], code=2, last=twice)
     asked("compare", folders[0], folders[0], "--mean", code=2, last=twice)

@@ -48,7 +48,7 @@ def test_damaged_and_older_models_are_named(asked, copied, tmp_path):
     assert not (tmp_path / "a.png").exists()
 
 
-@pytest.mark.parametrize("key, value", [(None, None), ("model", ["a"]), ("recipe", {})])
+@pytest.mark.parametrize("key, value", [(None, None), ("model", ["a"]), ("preset", {})])
 def test_a_run_json_of_something_else_is_no_model(asked, copied, tmp_path, key, value):
     saved = json.loads((copied / "run.json").read_text())
     config = {**saved["config"], key: value} if key else {}

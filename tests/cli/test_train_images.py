@@ -139,6 +139,6 @@ def test_the_flag_that_mends_them_is_named(refused, tmp_path):
 
 
 def test_data_that_cannot_be_had_name_ways_out(refused, tmp_path, monkeypatch):
-    monkeypatch.setattr("keras_capsule_poe.data.sources.tfds_prepare.is_online", lambda: False)
+    monkeypatch.setattr("keras_capsule_poe.data.tfds.is_online", lambda: False)
     ways = ("TFDS_DATA_DIR", "--data-dir", "--manual-dir", "--dataset digits")
     refused("mnist", *ways, arguments=("--data-dir", tmp_path))

@@ -56,7 +56,7 @@ def other(monkeypatch, twin):
         def load(path):
             return model if path == twin else load_model(path)
 
-        monkeypatch.setattr("keras_capsule_poe.cli.measure.load_model", load)
+        monkeypatch.setattr("keras_capsule_poe.cli.options.load_model", load)
 
     return put
 
