@@ -72,15 +72,8 @@ def test_the_savedmodel_takes_pairs(folder, done):
 
 @pytest.mark.long
 def test_of_one_size_only_is_said(folder, capspoe, monkeypatch):
-<<<<<<< HEAD:tests/models/capsnet/test_any_size.py
     model = CapsNet.from_recipe("small", (28, 28, 1), 10)
-    monkeypatch.setattr("keras_capsule_poe.cli.measure.load_model", lambda path: model)
-=======
-    config = RunConfig(get("capsnet"), "small")
-    config.update({"capsnet": {"coefficients": "uniform", "decoder": "none"}})
-    model = build.build_model(config, (28, 28, 1))
     monkeypatch.setattr("keras_capsule_poe.cli.options.load_model", lambda path: model)
->>>>>>> cli:tests/families/test_capsnet_any_size.py
     done = capspoe("evaluate", "--model-dir", folder, "--pairs")
     assert done.exit_code == 2
     assert "takes images of 28x28x1 only. One of the recipe shared" in done.output.splitlines()[-1]
