@@ -23,21 +23,21 @@ _HOMES = {
     "layers.capsules": (
         "CapsuleLength",
         "CapsuleMask",
+        "ConvCapsules",
+        "PrimaryCapsules",
         "Squash",
         "Standardize",
     ),
-    "layers.conv_capsules": ("ConvCapsules",),
     "layers.convolutions": (
+        "ConvDecoder",
+        "DenseDecoder",
         "FastConv2D",
         "FastConv2DTranspose",
     ),
-    "layers.decoders": (
-        "ConvDecoder",
-        "DenseDecoder",
+    "layers.routing": (
+        "RoutingLayer",
+        "SelfAttentionRouting",
     ),
-    "layers.primary_capsules": ("PrimaryCapsules",),
-    "layers.routing_layer": ("RoutingLayer",),
-    "layers.self_attention_routing": ("SelfAttentionRouting",),
     "losses": (
         "MarginLoss",
         "SpreadLoss",

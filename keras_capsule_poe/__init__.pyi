@@ -21,21 +21,19 @@ from keras_capsule_poe.explorer import explore as explore
 from keras_capsule_poe.layers.capsules import (
     CapsuleLength as CapsuleLength,
     CapsuleMask as CapsuleMask,
+    ConvCapsules as ConvCapsules,
+    PrimaryCapsules as PrimaryCapsules,
     Squash as Squash,
     Standardize as Standardize,
 )
-from keras_capsule_poe.layers.conv_capsules import ConvCapsules as ConvCapsules
 from keras_capsule_poe.layers.convolutions import (
+    ConvDecoder as ConvDecoder,
+    DenseDecoder as DenseDecoder,
     FastConv2D as FastConv2D,
     FastConv2DTranspose as FastConv2DTranspose,
 )
-from keras_capsule_poe.layers.decoders import (
-    ConvDecoder as ConvDecoder,
-    DenseDecoder as DenseDecoder,
-)
-from keras_capsule_poe.layers.primary_capsules import PrimaryCapsules as PrimaryCapsules
-from keras_capsule_poe.layers.routing_layer import RoutingLayer as RoutingLayer
-from keras_capsule_poe.layers.self_attention_routing import (
+from keras_capsule_poe.layers.routing import (
+    RoutingLayer as RoutingLayer,
     SelfAttentionRouting as SelfAttentionRouting,
 )
 from keras_capsule_poe.losses import MarginLoss as MarginLoss, SpreadLoss as SpreadLoss

@@ -52,7 +52,7 @@ LONGEST = (
     "test_commands",
     "test_docstrings",
     "test_rbm",
-    "test_streamed",
+    "test_fused_router",
     "test_store",
     "test_harmonium_model",
     "test_accelerator",

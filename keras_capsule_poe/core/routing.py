@@ -251,15 +251,16 @@ class Router:
         """Return c and the list [z_0, ..., z_last] for inputs, all in the layout of the maps."""
         total = self._numbers.coefficient_sum
         z = self.maps.equal_up(x) * ops.expand_dims(total * self._share, self._axis)
-        z = self._with_bias(z)
+        z = z if self._laid_bias is None else z + self._laid_bias
         steps = [z]
         if self._options.updates == 0:
             return self.maps.equal_pairs(total * self._share, x), steps
         measured, score = self._agreement.measure(x), 0.0
         for _ in range(self._options.updates):
             score = self._pulled(score, z)
-            c = self._coefficients(self._agreement.of(measured, score), z)
-            z = self._with_bias(self.maps.up(c, x))
+            c = self._softmax(self._logits(self._agreement.of(measured, score), z))
+            z = self.maps.up(c, x)
+            z = z if self._laid_bias is None else z + self._laid_bias
             steps.append(z)
         return c, steps
 
@@ -267,15 +268,9 @@ class Router:
         more = self._numbers.agreement_scale * self._direction(z)
         return more if self._is_replaced else score + more
 
-    def _with_bias(self, z):
-        return z if self._laid_bias is None else z + self._laid_bias
-
     def _direction(self, z):
         is_dot = self._options.agreement == "dot"
         return self._units.mean(z, self._axis) if is_dot else direction(z, self._axis)
-
-    def _coefficients(self, agreements, z):
-        return self._softmax(self._logits(agreements, z))
 
     def _softmax(self, logits):
         options, total = self._options, self._numbers.coefficient_sum

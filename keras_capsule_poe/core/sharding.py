@@ -66,15 +66,12 @@ def over_images(step, arrays, at_once, results, sums, together=1):
     # Outside of the loop, within which XLA does not see that its length is a constant.
     first = ops.arange(length)
 
-    def sliced(done):
-        where = done + first
-        within = where < size
-        rows = ops.minimum(where, size - 1)
-        taken = [None if a is None else ops.take(a, rows, axis=0) for a in arrays]
-        return where, *step(*(None if a is None else a * _fitting(within, a) for a in taken))
-
     def body(done, totals, added):
-        for where, new, more in [sliced(done + k * length) for k in range(together)]:
+        for k in range(together):
+            where = done + k * length + first
+            within, rows = where < size, ops.minimum(where, size - 1)
+            taken = [None if a is None else ops.take(a, rows, axis=0) for a in arrays]
+            new, more = step(*[None if a is None else a * _fitting(within, a) for a in taken])
             totals = [ops.scatter_update(t, where[:, None], n) for t, n in zip(totals, new)]
             added = [a + m for a, m in zip(added, more)]
         # Depend on this slice's results: TensorFlow would otherwise run many slices in parallel,

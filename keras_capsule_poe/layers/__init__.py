@@ -4,15 +4,18 @@ from keras_capsule_poe.layers.capsules import (
     BatchDropout,
     CapsuleLength,
     CapsuleMask,
+    ConvCapsules,
+    PrimaryCapsules,
     Squash,
     Standardize,
 )
-from keras_capsule_poe.layers.conv_capsules import ConvCapsules
-from keras_capsule_poe.layers.convolutions import FastConv2D, FastConv2DTranspose
-from keras_capsule_poe.layers.decoders import ConvDecoder, DenseDecoder
-from keras_capsule_poe.layers.primary_capsules import PrimaryCapsules
-from keras_capsule_poe.layers.routing_layer import RoutingLayer
-from keras_capsule_poe.layers.self_attention_routing import SelfAttentionRouting
+from keras_capsule_poe.layers.convolutions import (
+    ConvDecoder,
+    DenseDecoder,
+    FastConv2D,
+    FastConv2DTranspose,
+)
+from keras_capsule_poe.layers.routing import RoutingLayer, SelfAttentionRouting
 
 __all__ = [
     "BatchDropout",

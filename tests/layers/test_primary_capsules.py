@@ -122,12 +122,12 @@ def with_one(value):
         pytest.param(lambda f: np.repeat(f[:1], len(f), axis=0), id="equal images"),
     ],
 )
-@pytest.mark.parametrize("n", [3, 7, 10])
-def test_adapt_refuses_features_without_a_scale(fill, n):
-    layer = PrimaryCapsules(8)
-    with pytest.raises(ValueError, match=r"`adapt` needs finite features that differ.*Received"):
-        layer.adapt([fill(feature_maps(n))])
-    assert float(layer.feature_gain) == 1.0
+def test_adapt_refuses_features_without_a_scale(fill):
+    for n in (3, 7, 10):
+        layer = PrimaryCapsules(8)
+        with pytest.raises(ValueError, match=r"`adapt` needs finite features that differ.*Recei"):
+            layer.adapt([fill(feature_maps(n))])
+        assert float(layer.feature_gain) == 1.0
 
 
 def test_adapt_refuses_a_single_image_and_no_image():

@@ -122,7 +122,7 @@ class BlockRouter(Router):
             pulls.append(self._pulled(pulls[-1], z))
         for z, score in reversed(list(zip(steps[:-1], pulls[1:]))):
             agreement = self._agreement.of(measured, score)
-            c = self._coefficients(agreement, z)
+            c = self._softmax(self._logits(agreement, z))
             # Gradient through the next pre-activation, b + sum_i c W x.
             in_own = in_own + ops.sum(in_z, axis=images, keepdims=True)
             in_x = in_x + maps.down(c, in_z)

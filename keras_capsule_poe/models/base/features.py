@@ -17,7 +17,7 @@ from keras_capsule_poe.distributed.distribution import Distribution
 from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.io.atomic import atomic_write
 from keras_capsule_poe.io.pictures import save_grid
-from keras_capsule_poe.layers.primary_capsules import PrimaryCapsules
+from keras_capsule_poe.layers.capsules import PrimaryCapsules
 from keras_capsule_poe.metrics import relative_error
 from keras_capsule_poe.models.base.autoencoder import ConvAutoencoder
 from keras_capsule_poe.training.folder import CHECKPOINTS

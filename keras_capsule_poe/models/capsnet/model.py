@@ -8,12 +8,9 @@ from keras import ops
 from keras_capsule_poe._types import Serializable
 from keras_capsule_poe.core.numerics import length
 from keras_capsule_poe.core.routing import coupling_changes
-from keras_capsule_poe.layers.capsules import Squash, Standardize
-from keras_capsule_poe.layers.conv_capsules import ConvCapsules
-from keras_capsule_poe.layers.convolutions import FastConv2D
-from keras_capsule_poe.layers.decoders import ConvDecoder, DenseDecoder
-from keras_capsule_poe.layers.routing_layer import RoutingLayer
-from keras_capsule_poe.layers.self_attention_routing import SelfAttentionRouting
+from keras_capsule_poe.layers.capsules import ConvCapsules, Squash, Standardize
+from keras_capsule_poe.layers.convolutions import ConvDecoder, DenseDecoder, FastConv2D
+from keras_capsule_poe.layers.routing import RoutingLayer, SelfAttentionRouting
 from keras_capsule_poe.losses import MarginLoss
 from keras_capsule_poe.models.base.classifier import Classifier
 from keras_capsule_poe.models.base.networks import plain_convolutions, seen_shape

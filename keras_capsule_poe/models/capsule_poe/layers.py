@@ -12,7 +12,7 @@ from keras_capsule_poe.core.numerics import BLOCK, at_least_float32, at_once, di
 from keras_capsule_poe.core.sharding import over_images
 from keras_capsule_poe.core.units import CapsuleUnits, free_energy, probability
 from keras_capsule_poe.former_names import with_former_names
-from keras_capsule_poe.layers.routing_layer import RoutingLayer
+from keras_capsule_poe.layers.routing import RoutingLayer
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")

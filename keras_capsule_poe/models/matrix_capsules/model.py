@@ -10,8 +10,7 @@ from keras import ops
 from keras_capsule_poe._types import Serializable
 from keras_capsule_poe.callbacks import SpreadMargin
 from keras_capsule_poe.layers.capsules import Standardize
-from keras_capsule_poe.layers.convolutions import FastConv2D
-from keras_capsule_poe.layers.decoders import DenseDecoder
+from keras_capsule_poe.layers.convolutions import DenseDecoder, FastConv2D
 from keras_capsule_poe.losses import MarginLoss, SpreadLoss
 from keras_capsule_poe.models.base.classifier import Classifier
 from keras_capsule_poe.models.base.networks import plain_convolutions, seen_shape

@@ -25,7 +25,7 @@ from keras_capsule_poe.core.numerics import draw_index, one_of, streams
 from keras_capsule_poe.core.routing import LatentRouter, Routing, latent_free_energy
 from keras_capsule_poe.core.units import BinaryUnits
 from keras_capsule_poe.former_names import with_former_names
-from keras_capsule_poe.layers.routing_layer import RoutingLayer
+from keras_capsule_poe.layers.routing import RoutingLayer
 from keras_capsule_poe.models.boltzmann.layers import VISIBLE, Neurons
 
 

@@ -97,8 +97,12 @@ def assert_close(found, expected):
 
 
 @pytest.mark.parametrize("options", FORMS, ids=lambda o: "-".join(map(str, o.values())))
-@pytest.mark.parametrize("is_shared", [False, True], ids=["own", "shared"])
-def test_each_form_is_that_of_the_papers(options, is_shared):
+def test_each_form_is_that_of_the_papers(options):
+    for is_shared in (False, True):
+        check_form(options, is_shared)
+
+
+def check_form(options, is_shared):
     x, kernel, bias = problem(is_shared=is_shared)
     for iterations, own in ((1, None), (2, bias), (4, None)):
         more = {"softmax_over": "outputs", "routing_iterations": iterations, **options}

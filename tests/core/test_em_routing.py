@@ -5,6 +5,8 @@ twice; masses without the children's activations; a variance around another mean
 deviation for a variance; a temperature of another iteration.
 """
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -91,17 +93,16 @@ def looped(votes, a, betas, seen, options):
     return mean, activation, r
 
 
+OPTIONS = [
+    EMOptions(inverse_temperature=0.3, schedule="linear"),
+    EMOptions(inverse_temperature=2.0, compete="places", damping=0.1, routing_iterations=2),
+    EMOptions(inverse_temperature=0.5, assignment_temperature=3.0),
+    EMOptions(routing_iterations=1, schedule="constant"),
+]
+
+
 @GRIDS
-@pytest.mark.parametrize(
-    "options",
-    [
-        EMOptions(inverse_temperature=0.3, schedule="linear"),
-        EMOptions(inverse_temperature=2.0, compete="places", damping=0.1, routing_iterations=2),
-        EMOptions(inverse_temperature=0.5, assignment_temperature=3.0),
-        EMOptions(routing_iterations=1, schedule="constant"),
-    ],
-)
-def test_it_is_the_procedure_child_by_child(height, width, kernel, strides, options):
+def test_it_is_the_procedure_child_by_child(height, width, kernel, strides):
     seen = windows(height, width, kernel, strides)
     fields = ReceptiveFields(height, width, kernel, strides)
     votes, a, betas = problem(0, seen)
@@ -111,8 +112,8 @@ def test_it_is_the_procedure_child_by_child(height, width, kernel, strides, opti
     places = [[y * width + x for y, x in each] for each in seen]
     np.testing.assert_array_equal(fields.children, places)
     np.testing.assert_array_equal(a, of_child[:, np.array(places)])
-    found = em_routing(votes, a, *betas, fields, options)
-    for image in range(2):
+    for options, image in itertools.product(OPTIONS, range(2)):
+        found = em_routing(votes, a, *betas, fields, options)
         mean, activation, r = looped(votes[image], a[image], betas, seen, options)
         np.testing.assert_allclose(found.pose[image], mean, **CLOSE)
         np.testing.assert_allclose(found.activation[image], activation, **CLOSE)
