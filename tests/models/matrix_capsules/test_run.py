@@ -27,15 +27,9 @@ TINY = {
     "size": 2,
     "routing_iterations": 2,
 }
-<<<<<<< HEAD:tests/models/matrix_capsules/test_run.py
 TINY |= {"augmentation": "none", "decoder": "dense"}
 # Compiling takes longer than all else here; the tests of fused EM routing have the compiled form.
 COMPUTE = {"precision": "float32", "implementation": "reference"}
-=======
-TINY |= {"precision": "float32", "augmentation": "none", "decoder": "dense"}
-# Compiling takes longer than all else here; `test_fused_em` has the compiled form.
-TINY |= {"implementation": "plain"}
->>>>>>> bb7e98a (Layers in three modules; a slice of a batch calls its step directly; tests of core follow its modules, with a limit on frames and functions):tests/families/test_matrix_capsules.py
 
 
 def settings_of(preset="small", **settings):
