@@ -34,7 +34,7 @@ TINY = [
     "--set", "encoder.capsules=3",
     "--set", "encoder.dim=4",
     "--set", "compute.precision=float32",
-    # The reference and few iterations have the smaller graph, and graphs are what takes time here.
+    # The reference form and few iterations have the smaller graph, which takes the time here.
     "--set", "encoder.routing_iterations=2",
     "--set", "compute.implementation=reference",
 ]  # fmt: skip
