@@ -110,7 +110,8 @@ def _model_options(kind, preset):
     settings = kind(preset)
     texts = "; ".join(f"`{name}`: {found.text}" for name, found in kind.PRESETS.items())
     part, first = next(iter(settings.parts.items()))
-    key, value = next(iter(first.model_dump().items()))
+    # The last one is the part's own.
+    key, value = list(first.model_dump().items())[-1]
     return [
         click.Option(
             [f"--{name}" for name in PRESET] + ["preset"],

@@ -80,7 +80,7 @@ def test_an_interrupt_promises_checkpoints_only_of_training(asked, tmp_path, mon
         raise KeyboardInterrupt
 
     monkeypatch.setattr("keras_capsule_poe.training.train", interrupted)
-    monkeypatch.setattr("keras_capsule_poe.cli.show.find_model", interrupted)
+    monkeypatch.setattr("keras_capsule_poe.cli.options.find_model", interrupted)
     train = ("train", "--dataset", "digits", "--model-dir", tmp_path / "m")
     asked(*train, code=130, last="same command")
     assert asked("sample", code=130) == "Interrupted.\n"

@@ -105,7 +105,7 @@ def test_models_that_cannot_be_compared_are_refused(asked, tmp_path):
     asked("compare", folders[0], folders[0], code=2, last=twice)
     asked("compare", folders[0], folders[0], "--mean", code=2, last=twice)
     asked("compare", folders[0], code=2, last="Received: one")
-    words = "holds a model of the family 'capsnet', the first one is of 'rbm'"
+    words = "holds a model 'capsnet', the first one is 'rbm'"
     asked("compare", "--mean", *folders, code=2, last=words)
 
 

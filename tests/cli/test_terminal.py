@@ -1,5 +1,7 @@
 """Errors as one line with the flag that mends them, interrupts, and outputs that are closed."""
 
+import functools
+import io
 import os
 import re
 import signal
@@ -12,7 +14,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from keras_capsule_poe.cli.terminal import HINTS, advice, guarded, resumable
+from keras_capsule_poe.cli.terminal import HINTS, advice, guarded, resumable, working
 from keras_capsule_poe.errors import CapspoeError, DataError, RunFailed
 
 
@@ -33,21 +35,19 @@ def fail(error):
     raise error
 
 
-@pytest.mark.parametrize("word", list(HINTS))
-def test_every_flag_of_the_advice_is_one_of_train(word):
+def test_every_flag_of_the_advice_is_one_of_train():
     from keras_capsule_poe.cli.train import train
 
-    name = {"leave_out": "data_dir", "name": "dataset"}.get(word, "encoder")
-    flags = re.findall(r"--[a-z-]+", advice(f"{word}:{name}"))
     context = train.make_context("train", [], resilient_parsing=True)
     known = {flag for parameter in train.get_params(context) for flag in parameter.opts}
-    assert set(flags) <= known
-    assert flags or "capspoe" in HINTS[word]
+    for word, hint in HINTS.items():
+        name = {"leave_out": "data_dir", "name": "dataset"}.get(word, "encoder")
+        flags = re.findall(r"--[a-z-]+", advice(f"{word}:{name}"))
+        assert set(flags) <= known and (flags or "capspoe" in hint), word
 
 
-@pytest.mark.parametrize(
-    ("hint", "shown"),
-    [
+def test_advice_follows_the_message():
+    for hint, shown in (
         ("image_size", "Bad size. Resize the images with --image-size."),
         (None, "Bad size."),
         ("wings", "Bad size."),
@@ -57,50 +57,38 @@ def test_every_flag_of_the_advice_is_one_of_train(word):
         ("learning_rate:decoder", "with a lower --decoder-learning-rate ("),
         ("leave_out:data_dir", "Omit --data-dir ("),
         ("export", "Bad size. Write it again: capspoe export."),
-    ],
-)
-def test_advice_follows_the_message(hint, shown):
-    result = invoke(lambda: fail(DataError("Bad size.", hint)))
-    assert result.exit_code == 2
-    (line,) = result.output.splitlines()
-    assert line.startswith("Error: Bad size.")
-    assert shown in line
+    ):
+        result = invoke(functools.partial(fail, DataError("Bad size.", hint)))
+        (line,) = result.output.splitlines()
+        assert result.exit_code == 2 and line.startswith("Error: Bad size.") and shown in line
 
 
-@pytest.mark.parametrize(
-    ("error", "code"), [(DataError("a"), 2), (RunFailed("a"), 1), (CapspoeError("a"), 1)]
-)
-def test_exit_codes(error, code):
-    result = invoke(lambda: fail(error))
-    assert (result.exit_code, result.output) == (code, "Error: a\n")
+def test_exit_codes():
+    for error, code in ((DataError("a"), 2), (RunFailed("a"), 1), (CapspoeError("a"), 1)):
+        result = invoke(functools.partial(fail, error))
+        assert (result.exit_code, result.output) == (code, "Error: a\n")
 
 
-@pytest.mark.parametrize(
-    ("decorator", "arguments", "shown"),
-    [
+def test_an_interrupt_says_what_is_left():
+    for decorator, arguments, shown in (
         (guarded, (), "Interrupted.\n"),
         (resumable, (), "Run the same command to go on.\n"),
         (resumable, ("--fresh",), "Run the same command without --fresh to go on.\n"),
-    ],
-)
-def test_an_interrupt_says_what_is_left(decorator, arguments, shown):
-    result = invoke(lambda: fail(KeyboardInterrupt()), *arguments, decorator=decorator)
-    assert result.exit_code == 130
-    assert result.output.endswith(shown)
-    assert result.output.startswith("Interrupted")
+    ):
+        result = invoke(lambda: fail(KeyboardInterrupt()), *arguments, decorator=decorator)
+        assert result.exit_code == 130
+        assert result.output.startswith("Interrupted") and result.output.endswith(shown)
 
 
-@pytest.mark.parametrize(
-    "error, shown",
-    [
-        (MemoryError("Unable to allocate 3 GiB"), "not enough memory (Unable to allocate 3 GiB)."),
+def test_what_the_machine_refuses_is_said_in_words():
+    memory = MemoryError("Unable to allocate 3 GiB")
+    for error, shown in (
+        (memory, "not enough memory (Unable to allocate 3 GiB)."),
         (PermissionError(13, "Permission denied", "a/b.npz"), "Cannot use a/b.npz: Permission"),
-    ],
-)
-def test_what_the_machine_refuses_is_said_in_words(error, shown):
-    result = invoke(lambda: fail(error))
-    (line,) = result.output.splitlines()
-    assert result.exit_code == 1 and shown in line and "--debug" not in line
+    ):
+        result = invoke(functools.partial(fail, error))
+        (line,) = result.output.splitlines()
+        assert result.exit_code == 1 and shown in line and "--debug" not in line
 
 
 def test_a_warning_is_one_line_without_a_place_in_a_program():
@@ -109,6 +97,25 @@ def test_a_warning_is_one_line_without_a_place_in_a_program():
 
     assert "Warning: not kept" in invoke(warn).output
     assert "module.py" in warnings.formatwarning("not kept", UserWarning, "module.py", 3)
+
+
+def test_a_terminal_sees_what_a_command_does(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with working("encoding") as step:
+        step("sampling")
+        time.sleep(0.5)
+    text = sys.stderr.getvalue()
+    assert "encoding " in text and "sampling " in text and "0:00:00" in text
+    # Nothing of it is left.
+    assert text.endswith("\x1b[1A\x1b[2K")
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with working("encoding"):
+        pass
+    assert not sys.stderr.getvalue()
 
 
 @pytest.fixture
@@ -183,12 +190,13 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(tmp_path):
     assert not out.exists()
 
 
-@pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)])
-def test_closed_outputs_are_no_failure(tmp_path, closed):
-    def close():
-        for handle in closed:
-            os.close(handle)
+def test_closed_outputs_are_no_failure(tmp_path):
+    for closed in ((1,), (2,), (0, 1, 2)):
 
-    done, out = run(tmp_path, preexec_fn=close)
-    assert done.returncode == 0
-    assert out.read_text() == "whole"
+        def close(handles=closed):
+            for handle in handles:
+                os.close(handle)
+
+        done, out = run(tmp_path, preexec_fn=close)
+        assert done.returncode == 0 and out.read_text() == "whole"
+        out.unlink()
