@@ -4,7 +4,7 @@ A package adds a model with an entry point in the group `keras_capsule_poe.model
 point's name is the model's name, its value the location `module:Class`. The class has its
 `Settings` in the attribute `SETTINGS`. An entry point of the same name in the group
 `keras_capsule_poe.settings` locates these settings where they need no TensorFlow, so that
-`capspoe train --help` is quick.
+the help of `capspoe train` is quick.
 """
 
 from importlib import metadata
