@@ -23,6 +23,11 @@ def _points(group):
     """Return the entry points of a group by name; those of this package come first."""
     found = metadata.entry_points(group=group)
     ours = [point for point in found if point.value.startswith("keras_capsule_poe.")]
+    if not ours:
+        raise ConfigError(
+            "The models of this package are not registered: it was installed before they were, or "
+            "not at all. Run `pip install` again in its folder."
+        )
     others = [point for point in found if point not in ours]
     taken = {point.name for point in ours} & {point.name for point in others}
     if taken:
