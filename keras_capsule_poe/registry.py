@@ -58,6 +58,12 @@ def register(model: Any) -> None:
 
     Raises:
         ConfigError: If another model has this name.
+
+    Example:
+
+    >>> register(model_class("rbm"))
+    Traceback (most recent call last):
+    keras_capsule_poe.errors.ConfigError: There is a model 'rbm' already.
     """
     name = model.SETTINGS.MODEL
     if _registered.get(name, model) is not model or name in _points(MODELS):
@@ -107,12 +113,24 @@ def settings(name: str, preset: str | None = None, /, **values: Any) -> Any:
 
 
 def create(name: str, preset: str | None = None, /, **values: Any) -> Any:
-    """Return a model that is not trained yet, with settings as `settings` takes them."""
+    """Return a model that is not trained yet, with settings as `settings` takes them.
+
+    Example:
+
+    >>> create("rbm", "small", seed=3).settings.rbm.hidden
+    16
+    """
     return untrained(settings(name, preset, **values))
 
 
 def untrained(settings: Any) -> Any:
-    """Return a model with `Settings` that is not trained yet."""
+    """Return a model with `Settings` that is not trained yet.
+
+    Example:
+
+    >>> untrained(settings("capsules")).is_fitted
+    False
+    """
     return model_class(settings.MODEL).of(settings)
 
 

@@ -201,7 +201,7 @@ def test_images_of_any_form(x, kind):
         (np.zeros((9, 28, 28, 1), "uint8"), "8 equal images"),
         (np.zeros((1, 28, 28, 1), "uint8"), "leave an image to train on"),
     ],
-    ids=str,
+    ids=range(9),
 )
 def test_bad_images_are_refused_in_a_line(images, words):
     model = kcp.ProductOfExpertCapsules(**SMALL)

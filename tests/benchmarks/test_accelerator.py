@@ -62,13 +62,13 @@ def test_a_training_of_other_settings_is_another_one():
         return script._digest(args, script.config_of(args, 0))
 
     assert digest("--epochs", "1") == digest("--epochs", "2")
-    others = {digest(), digest("capsnet.shift=1"), digest("--pairs"), digest("--limit", "50")}
+    others = {digest(), digest("capsnet.optimizer=muon"), digest("--pairs"), digest("--limit", "50")}
     assert len(others) == 4
     # Where the margin grows over the run, its length matters from the first step.
     matrix = ("--model", "matrix-capsules", "--set", "matrix.learning_rate_schedule=exponential")
     args = [
         script.parser().parse_args(["folder", "digits", *matrix, *more, "--epochs", epochs])
-        for more in ([], ["matrix.margin_steps=50"])
+        for more in ([], ["matrix.published_code=true"])
         for epochs in "12"
     ]
     free, also, fixed, same = (script._digest(each, script.config_of(each, 0)) for each in args)
