@@ -43,8 +43,8 @@ def test_both_networks_can_be_trained_and_are_of_one_size(split):
         config.check((48, 48, 2))
         net = config.matrix
         assert (config.split, config.seed, net.until_accuracy, net.classes) == (split, 2, 0.9, 5)
-        built = shared.BUILDS[config.family.name].build_model(config, (48, 48, 2))
-        sizes.append(shared.trained(built))
+        built = shared.registry.model_class(config.MODEL).of_shape(config, (48, 48, 2))
+        sizes.append(shared.parameters(built))
     # A unit of the control's hidden layer that makes them equal has seven hundred of them.
     assert sizes[0] == 68_618 and abs(sizes[0] - sizes[1]) < 400
 
