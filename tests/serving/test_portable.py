@@ -28,9 +28,9 @@ def models(tmp_path_factory):
     def models(family):
         if family not in loaded:
             folder = tmp_path_factory.mktemp(family)
-            with tarfile.open(FIXTURES / f"{family}.tar.gz") as archive:
+            with tarfile.open(FIXTURES / f"a1ce340-{family}.tar.xz") as archive:
                 archive.extractall(folder, filter="data")
-            loaded[family] = kcp.load(folder / "whole")
+            loaded[family] = kcp.load(folder / "finished")
         return loaded[family]
 
     return models

@@ -42,7 +42,7 @@ def test_each_expert_turns_to_what_its_own_images_share():
     z[winner == 1, 1] = 10 + x[winner == 1, 1:3, 0]
     frames = ExpertFrames()
     frames.build((None, J, E))
-    visits.adapt_frames(SimpleNamespace(frames=frames), z, lambda rows: x[rows])
+    visits.adapt_frames(SimpleNamespace(whitening=frames), z, lambda rows: x[rows])
     turned = np.asarray(frames.whitening)
     # Which entry of z each dimension is made of.
     assert np.abs(turned).argmax(axis=2).tolist()[:2] == [[1, 0], [0, 1]]
