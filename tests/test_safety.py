@@ -84,7 +84,7 @@ def test_a_function_in_a_model_is_not_run(tmp_path):
     save_classifier(path, write)
     assert mark.exists()
     mark.unlink()
-    with pytest.raises(RunFailed, match="safe_mode|unsafe"):
+    with pytest.raises(RunFailed, match="Lambda|safe_mode|unsafe"):
         kcp.load(path)
     assert not mark.exists()
 
@@ -138,7 +138,7 @@ def test_model_cards_are_read_by_nothing():
     """The names of the card's file and of its constant, in what is read of it."""
     for path in [*(ROOT / "keras_capsule_poe").rglob("*.py"), *(ROOT / "cli").rglob("*.py")]:
         uses = [line for line in path.read_text().splitlines() if "CARD" in line]
-        assert path.name in ("serving.py", "portable.py", "model_cards.py") or not uses
+        assert path.name in ("serving.py", "portable.py") or not uses
         allowed = ("write_json(", "CARD, README =", "    CARD,")
         assert all(any(words in line for words in allowed) for line in uses), uses
-        assert path.name == "model_cards.py" or "model_card.json" not in path.read_text()
+        assert path.name == "serving.py" or "model_card.json" not in path.read_text()

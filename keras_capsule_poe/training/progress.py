@@ -76,7 +76,8 @@ class Reporter:
         self.write = write or functools.partial(print, flush=True)
         self.verbose, self.silence = verbose, silence
         self.log_dir, self.own_callbacks, self.notes = log_dir, list(callbacks), notes
-        self.stages, self.batch_size = {}, None
+        self.stages: dict[str, int] = {}
+        self.batch_size = None
         self._live = place() if place and verbose == 1 else None
         self._announced, self._start, self._last = False, time.perf_counter(), 0.0
 

@@ -54,7 +54,9 @@ class Run:
         self.settings, self.folder = settings, folder
         self.reporter, self.load_data, self.distribution = reporter, load_data, distribution
         self.stages = list(settings.stages)
-        self._data, self._cache, self._again = None, [], ()
+        self._data: Any = None
+        self._cache: list[str] = []
+        self._again: tuple[str, ...] = ()
         self._last = self.stages[-1]
 
     @property

@@ -436,13 +436,13 @@ class Settings(Part):
         return {"model": self.MODEL, "preset": self._preset, **self.model_dump(mode="json")}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "Settings":
+    def from_dict(cls, values: dict[str, Any]) -> "Settings":
         """Return the settings of a result of `to_dict`, also of an earlier version.
 
         Raises:
             ConfigError: If a setting does not exist or its value is not valid.
         """
-        values, lost = current_settings(values)
+        values, lost = current_settings(dict(values))
         values.pop("model", None)
         # Runs of earlier versions do not have it. It is of no effect for data sets by name.
         dataset = str(values.get("dataset", ""))

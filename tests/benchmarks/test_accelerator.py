@@ -62,7 +62,12 @@ def test_a_training_of_other_settings_is_another_one():
         return script._digest(args, script.config_of(args, 0))
 
     assert digest("--epochs", "1") == digest("--epochs", "2")
-    others = {digest(), digest("capsnet.optimizer=muon"), digest("--pairs"), digest("--limit", "50")}
+    others = {
+        digest(),
+        digest("capsnet.optimizer=muon"),
+        digest("--pairs"),
+        digest("--limit", "50"),
+    }
     assert len(others) == 4
     # Where the margin grows over the run, its length matters from the first step.
     matrix = ("--model", "matrix-capsules", "--set", "matrix.learning_rate_schedule=exponential")

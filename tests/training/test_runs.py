@@ -145,7 +145,9 @@ def test_nan_stops_and_names_stage_and_step(tmp_path, stage):
 
 def test_a_number_that_was_given_is_named_where_training_comes_to_nothing(tmp_path):
     # Not the learning rate is to blame, and who gave the number should hear of it.
-    config = small_config(**{"encoder.use_bias": True, "encoder.bias_rate": 1e38, "encoder.learning_rate": 0.1})
+    config = small_config(
+        **{"encoder.use_bias": True, "encoder.bias_rate": 1e38, "encoder.learning_rate": 0.1}
+    )
     with pytest.raises(RunFailed, match=r"encoder diverged.*may be why: encoder.*\.$") as failed:
         train(registry.untrained(config), tmp_path, digits(100), Reporter(**SILENT))
     assert "encoder.bias_rate=1e+38" in str(failed.value)

@@ -156,7 +156,7 @@ class Classifier(TrainedModel, Supervised):
             self.settings = self.SETTINGS.from_dict(saved) if saved else None
         return has_layers
 
-    def fit(self, x: Any = None, y: Any = None, *args: Any, **options: Any) -> Any:
+    def fit(self: Any, x: Any = None, y: Any = None, *args: Any, **options: Any) -> Any:
         """Train on labelled images: by Keras if the model is made of layers, or is compiled.
 
         A model of settings is trained as by `capspoe train`, with the augmentation and learning

@@ -24,8 +24,8 @@ AUGMENTATIONS = {
     "shift": shift,
     "efficient": efficient,
     "flip": flip,
-    "cifar": lambda *given: cifar(*given, standardized=False) / 255,
-    "norb": lambda *given: norb(*given, standardized=False) / 255,
+    "cifar": lambda images, random: cifar(images, random, standardized=False) / 255,
+    "norb": lambda images, random: norb(images, random, standardized=False) / 255,
 }
 
 

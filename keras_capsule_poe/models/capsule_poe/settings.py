@@ -1,6 +1,6 @@
 """Settings and presets of a product of expert capsules."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.models.base.settings import FeatureSettings
@@ -113,7 +113,7 @@ class CodesSettings(Part):
     joint_components: Count = 3
 
 
-_REPRESENTATION = {
+_REPRESENTATION: dict[str, Any] = {
     "primary": {"target_length": 0.35},
     "encoder": {
         "coefficient_sum": 5.0,
@@ -134,13 +134,13 @@ _REPRESENTATION = {
 }
 
 # The decoder's coordinates of codes with an amplitude have unit variance, hence the low rates.
-_DETAIL = {
+_DETAIL: dict[str, Any] = {
     "encoder": {"capsules": 40, "dim": 80, "amplitude": True, "steps": 450},
     "decoder": {"learning_rate": 0.1, "min_learning_rate_fraction": 0.02, "activity": 4.0},
     "codes": {"joint_components": 1},
 }
 
-_PAPER = {
+_PAPER: dict[str, Any] = {
     "primary": {"center": False, "target_length": 0.2},
     "encoder": {
         "softmax_over": "inputs",

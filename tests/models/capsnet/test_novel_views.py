@@ -160,7 +160,10 @@ def test_the_network_has_as_many_classes_as_there_are_solids(views, capspoe, tmp
     "given, words",
     [
         (["--split", "light"], ["split must be 'azimuth' or 'elevation', or none", "'light'"]),
-        (["--set", "split=light", "--dry-run"], ["split must be 'azimuth' or 'elevation'", "'light'"]),
+        (
+            ["--set", "split=light", "--dry-run"],
+            ["split must be 'azimuth' or 'elevation'", "'light'"],
+        ),
         (
             ["--dataset", "digits", "--split", "azimuth"],
             ["the extra 'label_azimuth'", "of 'digits'. Omit --split."],
