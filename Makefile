@@ -7,13 +7,14 @@ DATASET ?= fashion_mnist
 DEMO := demo
 BENCH_OUT ?= build/benchmarks
 
-.PHONY: help demo test test-all test-python types docs notebooks browser train sample bench wheel clean
+.PHONY: help demo test test-all test-python test-keras types docs notebooks browser train sample bench wheel clean
 
 help:
 	@echo "make demo     train on the bundled digits, sample, reconstruct and export: minutes"
 	@echo "make test     run the tests"
 	@echo "make test-all run those that take long, too"
 	@echo "make test-python PY=3.12   run them on that Python, in an environment of its own"
+	@echo "make test-keras KERAS=3.9.0   run those of layers and models on that Keras, likewise"
 	@echo "make types    check the type annotations of the public API"
 	@echo "make browser  run the tests that need Chromium"
 	@echo "make docs     build the documentation in build/site"
@@ -58,6 +59,14 @@ test-python:
 	@python$(PY) --version >/dev/null 2>&1 && test -n "$(PY)" || \
 	    { echo "make test-python PY=3.12: there is no python$(PY) to be found." >&2; exit 2; }
 	$(MAKE) test PYTHON=python$(PY) VENV=.venv-$(PY)
+
+# TensorFlow may ask for a newer Keras than it needs: pip says so and goes on.
+test-keras:
+	@test -n "$(KERAS)" || { echo "make test-keras KERAS=3.9.0: name a version." >&2; exit 2; }
+	$(MAKE) .venv-keras-$(KERAS)/installed VENV=.venv-keras-$(KERAS)
+	.venv-keras-$(KERAS)/bin/python -m pip install --quiet --no-deps keras==$(KERAS)
+	.venv-keras-$(KERAS)/bin/python -m pytest -n 2 --dist loadfile tests/test_keras_private.py \
+	    tests/keras_conventions tests/layers tests/models tests/compatibility
 
 types: $(VENV)/installed
 	$(BIN)/python -m mypy keras_capsule_poe

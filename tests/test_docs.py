@@ -34,8 +34,6 @@ SCRIPT = re.compile(r"(benchmarks/[\w/]+\.py)((?:[^`\n]|\n(?![\n`p]))*)")
 # Where a reader puts a name of their own.
 PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b")
 
-everywhere = pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
-
 
 class Definitions(ast.NodeVisitor):
     """Names that files define, `names`, and those of classes and modules by them, `members`."""
@@ -127,12 +125,12 @@ def is_defined(name, defined):
     )
 
 
-@everywhere
-def test_what_is_named_exists(path, defined, settings):
-    missing = []
-    for text in re.findall(r"`([^`\n]+)`", prose(path)):
+def test_what_is_named_exists(defined, settings):
+    missing, commands = [], (ROOT / "Makefile").read_text()
+    named = [(path, text) for path in DOCS for text in re.findall(r"`([^`\n]+)`", prose(path))]
+    for path, text in named:
         if text.startswith("make "):
-            found = f"\n{text.split()[1]}:" in (ROOT / "Makefile").read_text()
+            found = f"\n{text.split()[1]}:" in commands
         else:
             # A setting with its value, a call with its arguments: what stands before.
             name = re.split(r"[\s(=]", text.removeprefix("import "))[0].strip("./\"'")
@@ -141,8 +139,8 @@ def test_what_is_named_exists(path, defined, settings):
             found = is_file(name, path) or name in settings or is_defined(name, defined)
             found = found or name.split(".")[0] in FOREIGN or find_composed(text)
         if not found:
-            missing.append(text)
-    assert not missing
+            missing.append(f"{path}: {text}")
+    assert not missing, "\n".join(missing)
 
 
 @pytest.fixture(scope="module")
@@ -158,22 +156,22 @@ def options():
     return known
 
 
-@everywhere
-def test_options_exist(path, options):
-    text = path.read_text()
-    used = set(re.findall(OPTION, SCRIPT.sub("", text)))
-    assert used <= options | {"--help"}
-    for script, arguments in SCRIPT.findall(text):
-        shared = (ROOT / script).parent.glob("_*.py")
-        known = "".join(source.read_text() for source in (ROOT / script, *shared))
-        assert set(re.findall(OPTION, arguments)) <= set(re.findall(OPTION, known)), script
+def test_options_exist(options):
+    for path in DOCS:
+        text = path.read_text()
+        used = set(re.findall(OPTION, SCRIPT.sub("", text)))
+        assert used <= options | {"--help"}, path
+        for script, arguments in SCRIPT.findall(text):
+            shared = (ROOT / script).parent.glob("_*.py")
+            known = "".join(source.read_text() for source in (ROOT / script, *shared))
+            assert set(re.findall(OPTION, arguments)) <= set(re.findall(OPTION, known)), script
 
 
-@everywhere
-def test_links_lead_somewhere(path):
-    links = re.findall(r"\]\(([^)\s#]+)", path.read_text())
-    broken = [link for link in links if "://" not in link and not (path.parent / link).exists()]
-    assert not broken
+def test_links_lead_somewhere():
+    for path in DOCS:
+        links = re.findall(r"\]\(([^)\s#]+)", path.read_text())
+        broken = [link for link in links if "://" not in link and not (path.parent / link).exists()]
+        assert not broken, path
 
 
 def test_the_table_of_packages_is_the_one_that_is_tested():
@@ -208,10 +206,10 @@ def python_blocks():
             )
 
 
-@everywhere
-def test_python_in_pages_compiles(path):
-    for block in re.findall(r"```python\n(.*?)```", path.read_text(), re.S):
-        compile(block, str(path), "exec")
+def test_python_in_pages_compiles():
+    for path in DOCS:
+        for block in re.findall(r"```python\n(.*?)```", path.read_text(), re.S):
+            compile(block, str(path), "exec")
 
 
 @pytest.mark.filterwarnings("ignore::keras_capsule_poe.errors.TrainingWarning")

@@ -10,14 +10,9 @@ import os
 import runpy
 import subprocess
 import sys
-from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "research"))
 import accelerator as script
-
-sys.path.pop(0)
+import pytest
 
 TINY = ["digits", "--recipe", "small", "--limit", "60", "--held-out", "20", "--set"]
 # A rate that does not fall with the epochs that there will be.

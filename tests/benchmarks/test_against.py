@@ -1,21 +1,13 @@
 """An older checkout against this one."""
 
 import argparse
-import importlib
 import json
 import subprocess
-from pathlib import Path
 
+import _against as against
 import pytest
 
-ROOT = Path(__file__).parents[2]
 CASE = {"images": 3, "inputs": 4}
-
-
-@pytest.fixture
-def against(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    return importlib.import_module("_against")
 
 
 @pytest.fixture
@@ -39,7 +31,7 @@ def found(ms, mb=10.0, norms=(2.0, 4.0)):
     return {"ms": ms, "mb": mb, "norms": list(norms)}
 
 
-def test_a_row_has_the_least_of_all_rounds(against):
+def test_a_row_has_the_least_of_all_rounds():
     new = [found(6.0, 8.0, (2.0, 4.1)), found(7.0, 5.0, (2.0, 4.1))]
     row = against.case_row(CASE, [found(8.0), found(5.0)], new)
     assert row["case"] == "images 3, inputs 4"
@@ -49,9 +41,7 @@ def test_a_row_has_the_least_of_all_rounds(against):
 
 
 @pytest.mark.parametrize("options", [["--fail"], []])
-def test_rounds_alternate_and_only_with_fail_a_ratio_fails(
-    against, old, tmp_path, monkeypatch, options
-):
+def test_rounds_alternate_and_only_with_fail_a_ratio_fails(old, tmp_path, monkeypatch, options):
     order = []
 
     def measure_round(python, checkout, name, case):
@@ -71,7 +61,7 @@ def test_rounds_alternate_and_only_with_fail_a_ratio_fails(
     assert row["ratio"] == pytest.approx(1.04)
 
 
-def test_within_three_percent_nothing_fails(against, old, monkeypatch):
+def test_within_three_percent_nothing_fails(old, monkeypatch):
     def measure_round(python, checkout, name, case):
         return found(100.0 if checkout == old else 102.9)
 
@@ -79,13 +69,13 @@ def test_within_three_percent_nothing_fails(against, old, monkeypatch):
     against.compare("cd_step", [CASE], parse(against, "--against", old, "--fail"))
 
 
-def test_a_folder_without_an_interpreter_is_refused(against, tmp_path, capsys):
+def test_a_folder_without_an_interpreter_is_refused(tmp_path, capsys):
     with pytest.raises(SystemExit):
         parse(against, "--against", tmp_path)
     assert "python is missing" in capsys.readouterr().err
 
 
-def test_an_interpreter_of_another_package_is_refused(against, old, monkeypatch):
+def test_an_interpreter_of_another_package_is_refused(old, monkeypatch):
     said = json.dumps({**found(5.0), "checkout": str(old / "other")})
     done = subprocess.CompletedProcess([], 0, f"a line of another program\n{said}\n", "")
     monkeypatch.setattr(against.children, "run", lambda *args, **options: done)

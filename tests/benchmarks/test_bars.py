@@ -1,19 +1,13 @@
 """A missed bar fails where it does not depend on the processor, and is reported elsewhere."""
 
-import importlib
 import json
 from pathlib import Path
 
 import pytest
+import run_all
 
 ROOT = Path(__file__).parents[2]
 STORED = ROOT / "docs" / "benchmarks"
-
-
-@pytest.fixture
-def run_all(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    return importlib.import_module("run_all")
 
 
 @pytest.fixture
@@ -23,7 +17,7 @@ def results():
 
 
 @pytest.fixture
-def judge(run_all, results, monkeypatch, tmp_path):
+def judge(results, monkeypatch, tmp_path):
     """Runs the program on results that are there already; its page."""
 
     def call():
@@ -42,7 +36,7 @@ def paper_row(results):
     return next(row for row in rows if sizes.items() <= row.items())
 
 
-def test_what_binds(run_all, results):
+def test_what_binds(results):
     rows = run_all.bars(results)
     free = [row["what"] for row in rows if row["binds"] == "no"]
     assert len(rows) == 23 and free == [
@@ -53,7 +47,7 @@ def test_what_binds(run_all, results):
     ]
 
 
-def test_stored_results_hold_and_are_shown(judge, run_all):
+def test_stored_results_hold_and_are_shown(judge):
     page = judge()
     assert all(f"\n## {name}\n" in page for name in run_all.NAMES)
     assert "| CD step, 128 images: share of the large-product rate | 0.162 |" in page
@@ -81,7 +75,7 @@ def test_a_benchmark_that_fails_is_named(judge, results):
         judge()
 
 
-def test_what_was_measured_before_stays_on_the_page(run_all, tmp_path):
+def test_what_was_measured_before_stays_on_the_page(tmp_path):
     machine = run_all.measure.machine()
     for name, about in (("cd_step", machine), ("growth", {**machine, "cores": 99})):
         (tmp_path / f"{name}.json").write_text(json.dumps({"machine": about, "rows": []}))
@@ -90,7 +84,7 @@ def test_what_was_measured_before_stays_on_the_page(run_all, tmp_path):
     assert run_all.kept("growth", tmp_path) is None and run_all.kept("quality", tmp_path) is None
 
 
-def test_those_that_are_not_asked_for_come_from_before(run_all, results, monkeypatch, tmp_path):
+def test_those_that_are_not_asked_for_come_from_before(results, monkeypatch, tmp_path):
     monkeypatch.setattr(run_all, "run", lambda name, out, *options: results[name])
     monkeypatch.setattr(run_all.children, "exit_on_sigterm", lambda: None)
     about = {**results["cd_step"], "machine": run_all.measure.machine()}
@@ -106,6 +100,6 @@ def test_those_that_are_not_asked_for_come_from_before(run_all, results, monkeyp
     assert (tmp_path / "quick" / "README.md").exists()
 
 
-def test_what_was_not_measured_is_no_bar(run_all, results):
+def test_what_was_not_measured_is_no_bar(results):
     paper_row(results)["speedup_over_best"] = None
     assert len(run_all.bars(results)) == 22

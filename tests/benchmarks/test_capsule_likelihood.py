@@ -1,22 +1,17 @@
 """The rows of the likelihood's table, of a small model."""
 
 import argparse
-import importlib
-from pathlib import Path
 
+import capsule_likelihood as likelihood
 import numpy as np
 import pytest
 
 from keras_capsule_poe.models.capsule_poe.product import visible
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.mark.long
 @pytest.mark.parametrize("base, routing", [("ball", "routed"), ("gaussian", "fixed")])
-def test_rows(base, routing, monkeypatch, small_product, random_pixels):
-    monkeypatch.syspath_prepend(ROOT / "benchmarks" / "research")
-    likelihood = importlib.import_module("capsule_likelihood")
+def test_rows(base, routing, small_product, random_pixels):
     model = small_product()
     x = visible(model, random_pixels(8))
     args = argparse.Namespace(chains=200, temperatures=5, blocks=4)

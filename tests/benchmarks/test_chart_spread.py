@@ -5,16 +5,12 @@ that win next to nothing.
 """
 
 import doctest
-import sys
-from pathlib import Path
 
+import chart_spread
+import charts
 import numpy as np
 import pytest
 from keras import ops
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks" / "research"))
-import chart_spread
-import charts
 
 POLES = np.eye(3, 6)
 

@@ -1,22 +1,16 @@
 """Comparisons of classifiers: what they keep, what they print, and that their cases exist."""
 
 import doctest
-import sys
 from argparse import Namespace
-from pathlib import Path
 
-import numpy as np
-import pytest
-
-from keras_capsule_poe.data import ImageSet
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "research"))
 import _classifiers as shared
 import _shares as shares
 import cifar
 import classifiers
+import numpy as np
+import pytest
 
-sys.path.pop(0)
+from keras_capsule_poe.data import ImageSet
 
 ARGS = Namespace(set=[], epochs=None, limit=None)
 

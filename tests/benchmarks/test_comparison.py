@@ -1,15 +1,8 @@
 """The convolutional VAE has the asked size and learns, and both kinds of its draws are images."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "research"))
 import vae
-
-sys.path.pop(0)
 
 
 @pytest.mark.parametrize("parameters", [400_000, 1_500_000])

@@ -5,12 +5,9 @@ Rejected: what is compiled in the first epoch counted as the time of a step.
 
 import sys
 import time
-from pathlib import Path
 
-import pytest
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks" / "research"))
 import contrastive_steps
+import pytest
 
 
 def test_a_machine_is_measured(monkeypatch, capsys):

@@ -1,25 +1,14 @@
 """Each file of a trained folder, damaged: the commands find it, or give what they gave before."""
 
 import shutil
-import sys
-from pathlib import Path
 
+import damage
 import numpy as np
 import pytest
 
 from keras_capsule_poe.io.records import remove_record
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SAMPLES = ("--out", "samples.npz", "--n", 3)
-
-
-@pytest.fixture(scope="module")
-def damage():
-    sys.path.insert(0, str(BENCHMARKS))
-    import damage
-
-    yield damage
-    sys.path.remove(str(BENCHMARKS))
 
 
 @pytest.fixture
@@ -35,7 +24,7 @@ def last_line(result):
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["cut", "empty", "zeroed", "flipped"])
 @pytest.mark.parametrize("name", ["model.keras", "encoder/codes.npy", "features/primary.npz"])
-def test_damaged_weights_and_arrays_are_named(capspoe, folder, tiny, damage, name, how):
+def test_damaged_weights_and_arrays_are_named(capspoe, folder, tiny, name, how):
     assert damage.damage(folder / name, how)
     if name != "model.keras":
         remove_record(folder / "export" / "done.json")
@@ -70,19 +59,19 @@ def undamaged(drawn, tiny_model):
 
 @pytest.mark.some(5)
 @pytest.mark.parametrize("how", ["cut", "empty", "zeroed", "flipped", "deleted"])
-def test_a_damaged_run_json_changes_nothing(drawn, undamaged, folder, damage, how):
+def test_a_damaged_run_json_changes_nothing(drawn, undamaged, folder, how):
     assert damage.damage(folder / "run.json", how)
     np.testing.assert_array_equal(drawn(folder), undamaged)
 
 
-def test_a_flipped_bit_of_a_saved_model_breaks_its_sums(folder, damage):
+def test_a_flipped_bit_of_a_saved_model_breaks_its_sums(folder):
     (version,) = [path.parent for path in sorted(folder.glob("*/saved_model.pb"))[:1]]
     assert damage.sums_hold(version)
     damage.damage(version / "saved_model.pb", "flipped", place=1000)
     assert not damage.sums_hold(version)
 
 
-def test_a_damage_that_changes_nothing_is_not_counted(tmp_path, damage):
+def test_a_damage_that_changes_nothing_is_not_counted(tmp_path):
     (tmp_path / "a").write_bytes(b"\0\0")
     assert not damage.damage(tmp_path / "a", "zeroed")
     assert not damage.damage(tmp_path / "a", "foreign", tmp_path / "none")

@@ -1,11 +1,10 @@
 """The benchmark that fills the disk finds each thing that could go wrong."""
 
 import sys
-from pathlib import Path
 
+import full_disk
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 # Stands for a training: a small stage and a larger one, each written beside its place first.
 PROGRAM = """
 import json, os, pathlib, sys
@@ -46,18 +45,9 @@ FAULTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def full_disk():
-    sys.path.insert(0, str(BENCHMARKS))
-    import full_disk
-
-    yield full_disk
-    sys.path.remove(str(BENCHMARKS))
-
-
 @pytest.mark.some(3)
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_goes_wrong_is_counted_and_told(full_disk, monkeypatch, fault):
+def test_what_goes_wrong_is_counted_and_told(monkeypatch, fault):
     right = {"fault": "", "redo": False, "loss": 0.5, "said": "No space left on device"}
     program = PROGRAM.format(**right | FAULTS[fault])
     monkeypatch.setattr(full_disk.tiny, "CAPSPOE", [sys.executable, "-c", program])
@@ -74,7 +64,7 @@ def test_what_goes_wrong_is_counted_and_told(full_disk, monkeypatch, fault):
     assert bool(problems) == (fault != "none")
 
 
-def test_a_run_that_fails_where_there_is_room_is_no_measure(full_disk, monkeypatch):
+def test_a_run_that_fails_where_there_is_room_is_no_measure(monkeypatch):
     monkeypatch.setattr(full_disk.tiny, "CAPSPOE", [sys.executable, "-c", "exit('broken')"])
     with pytest.raises(SystemExit, match="rbm fails where there is room: broken|No tmpfs"):
         full_disk.filled("rbm", 1, epochs=1)

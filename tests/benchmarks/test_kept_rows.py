@@ -1,13 +1,9 @@
 """Kept rows are of the settings that recipes and commands have, and agree with their images."""
 
 import json
-import sys
 from argparse import Namespace
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "research"))
 import _classifiers as shared
 import _shares as shares
 import affnist
@@ -15,10 +11,9 @@ import classifiers
 import detail
 import em_ablation
 import ladder
+import pytest
 import routing_iterations
 from _kept import is_of
-
-sys.path.pop(0)
 
 ROWS = Path(__file__).parents[2] / "docs" / "benchmarks"
 KEPT = sorted(ROWS.glob("**/rows.json"))
@@ -31,14 +26,13 @@ def words(name):
     return command.split(".py ")[1].split()
 
 
-@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.parent.name)
-def test_a_row_says_what_its_images_say(path):
-    for seeds in json.loads(path.read_text()).values():
-        for figures in seeds.values():
-            names = [name.removesuffix("_right") for name in figures if name.endswith("_right")]
-            assert names
-            for name in names:
-                assert figures[name] == shares.unpacked(figures, name).mean()
+def test_a_row_says_what_its_images_say():
+    cases = [case for path in KEPT for case in json.loads(path.read_text()).values()]
+    for figures in (each for seeds in cases for each in seeds.values()):
+        names = [name.removesuffix("_right") for name in figures if name.endswith("_right")]
+        assert names
+        for name in names:
+            assert figures[name] == shares.unpacked(figures, name).mean()
 
 
 def test_rows_of_classifiers_are_of_the_settings_that_there_are():
@@ -91,8 +85,8 @@ def test_rows_of_the_ladder_are_of_its_settings(dataset):
     assert all(found[name] == seeds for name, seeds in done.items())
 
 
-@pytest.mark.parametrize("path", DETAIL, ids=lambda path: path.parent.name)
-def test_rows_of_detail_are_of_its_settings(path):
-    for name, seeds in json.loads(path.read_text()).items():
-        for figures in seeds.values():
-            assert is_of(figures["sections"], detail.config_of(name))
+def test_rows_of_detail_are_of_its_settings():
+    for path in DETAIL:
+        for name, seeds in json.loads(path.read_text()).items():
+            for figures in seeds.values():
+                assert is_of(figures["sections"], detail.config_of(name)), path

@@ -2,11 +2,10 @@
 
 import random
 import sys
-from pathlib import Path
 
+import kill
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 # Stands for a training: ten steps, each saved, and what it left at the end.
 PROGRAM = """
 import json, os, pathlib, sys, time
@@ -36,15 +35,6 @@ FAULTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def kill():
-    sys.path.insert(0, str(BENCHMARKS))
-    import kill
-
-    yield kill
-    sys.path.remove(str(BENCHMARKS))
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(
     "fault",
@@ -55,7 +45,7 @@ def kill():
         pytest.param("failed", marks=pytest.mark.long),
     ],
 )
-def test_what_goes_wrong_is_counted_and_told(kill, tmp_path, monkeypatch, fault):
+def test_what_goes_wrong_is_counted_and_told(tmp_path, monkeypatch, fault):
     text, loss = FAULTS[fault]
     program = PROGRAM.format(fault=text, loss=loss)
     # Without its packages Python starts sooner: a Ctrl-C while it starts ends it with 1.

@@ -1,13 +1,11 @@
 """What other workers do when one is ended is judged: here by processes that train nothing."""
 
-import importlib
 import subprocess
 import tempfile
-from pathlib import Path
 
+import kill_workers as module
 import pytest
 
-ROOT = Path(__file__).parents[2]
 WAITS = "sleep 60"
 # What a worker does after another one is gone, half a second after the start.
 ENDS = "sleep 0.5; echo 'epoch 1: held_out_relative_error 0.1'; echo 'Error: gone.'; exit 1"
@@ -20,8 +18,6 @@ DONE = "sleep 0.5"
 @pytest.fixture
 def disturbed(monkeypatch, tmp_path):
     """Function of two programs and a stage: what is said of the kill of the first one."""
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    module = importlib.import_module("kill_workers")
     monkeypatch.setattr(module, "SOON", 2)
 
     def start(self, folder, stack):

@@ -1,28 +1,22 @@
 """What counts as memory that grows: what a process holds, not the files that it maps."""
 
-import importlib
 import sys
 import time
-from pathlib import Path
 
+import memory
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[2]
 LARGE = 64e6
 
 
 @pytest.fixture
-def peak(monkeypatch):
+def peak():
     """The peak of a call, in MB, in a process of its own."""
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    memory = importlib.import_module("memory")
     return lambda call: memory.children.in_child(memory.measured, call)["anon_mb"]
 
 
-def test_a_bar_that_is_missed_is_said(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    memory = importlib.import_module("memory")
+def test_a_bar_that_is_missed_is_said():
     row = {"family": "rbm", "stage": "export", "images": 200_000, "anon_mb": 900.0, "ratio": 1.04}
     assert memory.missed([row, {**row, "step_share": 0.96}]) == []
     for bad in ({"anon_mb": 2100.0}, {"ratio": 1.06}, {"step_share": 0.94}):

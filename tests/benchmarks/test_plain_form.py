@@ -2,16 +2,11 @@
 
 import json
 import sys
-from pathlib import Path
 
+import plain_form
 import pytest
 
 from keras_capsule_poe import registry
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "research"))
-import plain_form
-
-sys.path.pop(0)
 
 
 @pytest.mark.parametrize("name", plain_form.ROWS)

@@ -1,18 +1,11 @@
 """The table of iterations of routing: its rows, what is kept, and its numbers by hand."""
 
-import sys
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
-
-from keras_capsule_poe import CapsNet
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "research"))
 import routing_iterations as script
 
-sys.path.pop(0)
+from keras_capsule_poe import CapsNet
 
 
 def arguments(*more):

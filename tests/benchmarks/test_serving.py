@@ -4,12 +4,8 @@ Rejected: a buffer that comes and goes taken for growth; growth that a single mo
 """
 
 import itertools
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 import serving
 
 

@@ -1,16 +1,9 @@
 """The targets of the paper's data sets."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
-
-_PATH = Path(__file__).parents[2] / "benchmarks" / "targets.py"
-_SPEC = importlib.util.spec_from_file_location("targets", _PATH)
-targets = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(targets)
-target_rows = targets.target_rows
+import targets
+from targets import target_rows
 
 
 def test_targets_are_of_the_data_set(figures):

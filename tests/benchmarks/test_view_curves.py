@@ -1,23 +1,12 @@
 """Variants of a comparison are compared where they are equally good, and without a test image."""
 
-import importlib
-from pathlib import Path
-
 import numpy as np
-import pytest
+import view_curves
 
 from keras_capsule_poe.data import ImageData, ImageSet
 
-RESEARCH = Path(__file__).parents[2] / "benchmarks" / "research"
 
-
-@pytest.fixture
-def view_curves(monkeypatch):
-    monkeypatch.syspath_prepend(RESEARCH)
-    return importlib.import_module("view_curves")
-
-
-def test_the_first_epoch_that_is_good_enough_counts(view_curves, tmp_path, monkeypatch, capsys):
+def test_the_first_epoch_that_is_good_enough_counts(tmp_path, monkeypatch, capsys):
     curve = [{"familiar": f, "novel": n} for f, n in ((0.09, 0.3), (0.04, 0.21), (0.01, 0.1))]
     asked = []
 
@@ -37,7 +26,7 @@ def test_the_first_epoch_that_is_good_enough_counts(view_curves, tmp_path, monke
     assert "| cnn | azimuth | 0 | 1,234 | - | - | - |" in capsys.readouterr().out
 
 
-def test_held_out_are_all_views_of_one_solid_of_each_kind(view_curves, monkeypatch):
+def test_held_out_are_all_views_of_one_solid_of_each_kind(monkeypatch):
     instance, elevation = (grid.ravel() for grid in np.mgrid[5:10, 0:9])
     extras = {"instance": instance, "label_elevation": elevation}
     views = ImageSet(np.zeros((45, 8, 8, 2), np.uint8), extras=extras)

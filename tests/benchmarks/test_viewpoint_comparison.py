@@ -5,22 +5,16 @@ of familiar and of novel images exchanged, or shares that are right in their pla
 """
 
 import json
-import sys
 from argparse import Namespace
-from pathlib import Path
 
+import _classifiers as shared
 import numpy as np
 import pytest
-
-from keras_capsule_poe.data import ImageSet
-from keras_capsule_poe.data import viewpoints as solids
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "research"))
-import _classifiers as shared
 import viewpoints as script
 from _shares import shares, unpacked
 
-sys.path.pop(0)
+from keras_capsule_poe.data import ImageSet
+from keras_capsule_poe.data import viewpoints as solids
 
 ARGS = Namespace(set=[], epochs=None, limit=None, until=0.9, dataset="viewpoints", recipe="small")
 
