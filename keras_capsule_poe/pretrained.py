@@ -104,6 +104,7 @@ def load(path: str | Path, sha256: str | None = None) -> Any:
     import keras
 
     import keras_capsule_poe
+    from keras_capsule_poe import registry
 
     if "://" in str(path):
         file = _download(str(path), sha256)
@@ -116,8 +117,10 @@ def load(path: str | Path, sha256: str | None = None) -> Any:
             f"`path` must be one of {listed}, a model folder, a .keras file or a URL. "
             f"Received: {os.fspath(path)!r}, and there is no file {file}."
         )
-    # Importing them registers the classes with Keras.
+    # Importing them registers the classes with Keras, also those of other packages.
     keras_capsule_poe.import_all()
+    for name in registry.names():
+        registry.model_class(name)
     try:
         return keras.models.load_model(file, compile=False)
     except Exception as error:

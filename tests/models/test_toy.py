@@ -96,6 +96,14 @@ def test_it_is_killed_and_goes_on_bit_for_bit(model, environment, tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
+def test_a_new_process_loads_it(model, environment):
+    """Rejects a class that only a command imports."""
+    program = "import sys, keras_capsule_poe as kcp; print(kcp.load(sys.argv[1]).sample(3))"
+    command = [sys.executable, "-c", program, str(model)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert "images: (3, 28, 28, 1)" in done.stdout, done.stderr[-2000:]
+
+
 def test_it_shows_up_in_help_with_the_defaults_of_its_recipe(capspoe):
     shown = " ".join(capspoe("train", "--model", "toy", "--help").split())
     assert "[capsules|" in shown and "|toy]" in shown and "[plain|wide]" in shown
