@@ -44,19 +44,15 @@ TINY = [
 LONGEST = (
     "test_replicas",
     "test_examples",
-    "test_neurons",
-    "test_matrix_capsules",
     "test_runs",
     "test_toy",
     "test_novel_views",
     "test_train",
     "test_show",
     "test_docstrings",
-    "test_rbm",
     "test_fused_router",
     "test_options",
     "test_measure",
-    "test_harmonium_model",
     "test_accelerator",
 )
 
