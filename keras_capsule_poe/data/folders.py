@@ -2,6 +2,7 @@
 
 import array
 import collections
+import dataclasses
 import functools
 import hashlib
 import itertools
@@ -11,20 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_capsule_poe.data.image_files import UnreadableImage, extensions
 from keras_capsule_poe.data.image_set import ImageData, ImageSet
 from keras_capsule_poe.data.mapping import RowView, spread
-from keras_capsule_poe.data.pixels import (
-    SURVEYED,
-    Conversion,
-    UnreadableImage,
-    check_room,
-    extensions,
-    fit_image,
-    read_image,
-    survey,
-)
+from keras_capsule_poe.data.pixels import check_room
+from keras_capsule_poe.data.preparation import Preparation, prepare
 from keras_capsule_poe.data.store import Source, open_store
 from keras_capsule_poe.data.streams import by_class, hold_out
+from keras_capsule_poe.data.survey import SURVEYED, recorded, survey
 from keras_capsule_poe.errors import DataError
 
 # Usual names of folders, without prefix and suffix: `seg_train` and `test_images` count, too.
@@ -50,10 +45,10 @@ def load_folder(folder, options):
         parts = {"train": parts["train"], "test": parts["train"], **parts}
         first, test = hold_out(drawn_by["train"], options.test_fraction, options.seed)
         orders |= {"train": first, "test": test}
-    conversion, converted = _conversion(parts.values(), options)
+    given, preparation, converted = _preparation(parts.values(), options)
     read = _read if options.store is None else _stored
     each = [(part, orders[split]) for split, part in parts.items()]
-    found, skipped = read(folder, each, options, conversion)
+    found, skipped, uses = read(folder, each, options, preparation)
     names, classes = _class_names(parts)
     loose = next((part.loose for part in parts.values() if part.loose), None)
 
@@ -66,7 +61,8 @@ def load_folder(folder, options):
 
     sets = {split: image_set(part, *pair) for (split, part), pair in zip(parts.items(), found)}
     notes = (*notes, *_notes_on(dict.fromkeys(parts.values())), *classes, *converted)
-    return ImageData(sets["train"], sets["test"], skipped, sets.get("validation"), notes)
+    kept = recorded(preparation, given, uses)
+    return ImageData(sets["train"], sets["test"], skipped, sets.get("validation"), notes, kept)
 
 
 def _parts(folder, options):
@@ -126,29 +122,39 @@ def _class_names(parts):
     )
 
 
-def _conversion(parts, options):
-    """Return the `Conversion` of all images, and notes on it."""
+def _preparation(parts, options):
+    """Return the `Preparation` that was given and that of all images, and notes on it."""
+    given = Preparation(
+        options.image_size,
+        1 if options.grey else None,
+        options.background,
+        options.max_value,
+        deep_colours=options.data_version > 2,
+    )
     if options.data_version == 1:
-        return Conversion(options.background or "black", options.max_value or 65535), ()
+        former = {"background": "black", "max_value": 65535, "max_float": 1}
+        kept = {name: getattr(given, name) or value for name, value in former.items()}
+        return given, dataclasses.replace(given, **kept), ()
     sample = []
     for part in dict.fromkeys(parts):
         wanted = set(spread(len(part), SURVEYED).tolist())
-        sample += [path for number, path in enumerate(part.paths()) if number in wanted]
-    return survey(sample, options.background, options.max_value)
+        sample += [(path, 0) for number, path in enumerate(part.paths()) if number in wanted]
+    return given, *survey(sample, given)
 
 
-def _read(folder, parts, options, conversion):
+def _read(folder, parts, options, preparation):
     """Read pairs (`Listing`, order) into memory.
 
-    Returns a list of pairs (images, file numbers), and a tuple of the skipped paths.
+    Returns a list of pairs (images, file numbers), a tuple of the skipped paths, and what the
+    files have used, see `recorded`.
     """
-    reader, found, limit = _Reader(options, conversion), [], options.limit
+    reader, found, limit = _Reader(options, preparation), [], options.limit
     for part, order in parts:
         paths, images, files = list(part.paths()), [], []
         for number in order:
             if len(images) == limit:
                 break
-            image = reader.image(paths[number])
+            image, _ = reader.image(paths[number])
             if image is None:
                 continue
             if not images:
@@ -160,10 +166,11 @@ def _read(folder, parts, options, conversion):
             raise _none_left(len(order), paths[order[0]])
         found.append((images, np.array(files)))
         limit = None
-    return [(reader.stack(images), files) for images, files in found], tuple(reader.skipped)
+    stacked = [(reader.stack(images), files) for images, files in found]
+    return stacked, tuple(reader.skipped), reader.uses
 
 
-def _stored(folder, parts, options, conversion):
+def _stored(folder, parts, options, preparation):
     """Read pairs (`Listing`, order) as `_read` does, through a store on disk."""
     each = list(dict.fromkeys(part for part, _ in parts))
     sizes = [len(part) for part in each]
@@ -172,16 +179,17 @@ def _stored(folder, parts, options, conversion):
         return (path for part in each for path in part.paths())
 
     def read(part, first):
-        reader = _Reader(options, conversion)
+        reader = _Reader(options, preparation)
         # A blank image fills the rows of unreadable files.
-        readable = (image for path in every_path() if (image := reader.image(path)) is not None)
+        readable = (image for path in every_path() if (image := reader.image(path)[0]) is not None)
         if (blank := next(readable, None)) is None:
             raise _none_left(sum(sizes), reader.skipped[0])
         for path in each[part].paths(first):
-            image = reader.image(path)
+            image, uses = reader.image(path)
             known = {
                 "broken": np.array([image is None]),
                 "rgb": np.array([image is not None and image.shape[-1] == 3]),
+                "uses": np.array([uses], np.uint8),
             }
             yield (np.zeros_like(blank) if image is None else image)[np.newaxis], known
 
@@ -189,11 +197,8 @@ def _stored(folder, parts, options, conversion):
         "folder": str(folder.resolve()),
         "parts": [str(Path(part.root).resolve()) for part in each],
         "files": [part.fingerprint for part in each],
-        "image_size": options.image_size,
-        "grey": options.grey,
         "skip_broken": options.skip_broken,
-        "background": conversion.background,
-        "max_value": conversion.max_value,
+        "preparation": dataclasses.asdict(preparation),
     }
     source = Source(folder.resolve().name, about, sizes, read)
     images, known = open_store(source, options.store, options.report)
@@ -209,7 +214,8 @@ def _stored(folder, parts, options, conversion):
     # Grey if the images in use are, as in memory; others may be in colour.
     if images.shape[-1] == 3 and not any(known["rgb"][rows].any() for rows, _ in found):
         images = images[..., :1]
-    return [(RowView(images, rows), files) for rows, files in found], skipped
+    uses = np.bitwise_or.reduce([np.bitwise_or.reduce(known["uses"][rows]) for rows, _ in found])
+    return [(RowView(images, rows), files) for rows, files in found], skipped, int(uses)
 
 
 def _none_left(files, first):
@@ -222,24 +228,24 @@ def _none_left(files, first):
 class _Reader:
     """Reader of image files that checks that all images have one size."""
 
-    def __init__(self, options, conversion):
-        self.options, self.conversion = options, conversion
+    def __init__(self, options, preparation):
+        self.options, self.preparation = options, preparation
         self.first = None
         self.grey = True
-        self.skipped = []
+        self.skipped, self.uses = [], 0
 
     def image(self, path):
-        """Read one image, or record a broken file in `skipped` and return `None`."""
+        """Read one image and what it used, or record a broken file in `skipped`: (None, 0)."""
         try:
-            image = read_image(path, self.conversion)
+            image, _, uses = prepare(path, self.preparation, invert="no")
         except UnreadableImage as error:
             if not self.options.skip_broken:
                 raise DataError(
                     f"{path} {error}; remove or repair it.", hint="skip_broken"
                 ) from error
             self.skipped.append(path)
-            return None
-        image = fit_image(image, self.options.image_size, self.options.grey)
+            return None, 0
+        self.uses |= uses
         height, width, channels = image.shape
         self.grey = self.grey and channels == 1
         self.first = self.first or (path, height, width)
@@ -250,7 +256,7 @@ class _Reader:
                 f"{height}x{width} pixels.",
                 hint="image_size",
             )
-        return image
+        return image, uses
 
     def stack(self, images):
         """Stack images to (N, H, W, C), grey only if every image read was grey."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from keras_capsule_poe.data.mapping import RowView, chunks, view
+from keras_capsule_poe.data.preparation import Preparation
 from keras_capsule_poe.errors import DataError, listing
 
 # Largest default size; enough for a stable mean.
@@ -162,6 +163,7 @@ class ImageData:
         skipped: tuple of str, paths of unreadable image files that were skipped.
         held_out: `ImageSet` of images removed from the training images, or `None`.
         notes: tuple of str, lines on how the data were read, such as files that were left out.
+        preparation: `Preparation` of image files, or `None`.
 
     Raises:
         DataError: If training, held-out and test images differ in shape.
@@ -178,6 +180,7 @@ class ImageData:
     skipped: tuple[str, ...] = ()
     held_out: ImageSet | None = None
     notes: tuple[str, ...] = ()
+    preparation: Preparation | None = None
 
     def __post_init__(self):
         if self.train.image_shape != self.test.image_shape:

@@ -12,8 +12,9 @@ import numpy as np
 from keras_capsule_poe.data.archives import load_npz
 from keras_capsule_poe.data.composed import find_composed, load_composed
 from keras_capsule_poe.data.folders import load_folder
+from keras_capsule_poe.data.image_files import BACKGROUNDS
 from keras_capsule_poe.data.image_set import ImageData, ImageSet
-from keras_capsule_poe.data.pixels import BACKGROUNDS, fit_images, floats_to_bytes
+from keras_capsule_poe.data.pixels import fit_images, floats_to_bytes
 from keras_capsule_poe.data.streams import epoch_order
 from keras_capsule_poe.data.tfds import is_known, load_tfds
 from keras_capsule_poe.data.viewpoints import load_viewpoints
@@ -21,7 +22,7 @@ from keras_capsule_poe.errors import DataError
 from keras_capsule_poe.io.atomic import user_path
 
 # Version of the rules by which folders and archives are read and split.
-DATA_VERSION = 2
+DATA_VERSION = 3
 # A grey image of this size takes 64 MiB.
 LARGEST = 8192
 
@@ -214,11 +215,13 @@ def load_images(
         test_dir: path of a folder of test images; needs `train_dir`.
         background: `"black"` or `"white"`, the colour behind transparent pixels of image files.
             Default: the one on which a sample of the images has more contrast.
-        max_value: int, the integer that is white in image files of more than 8 bits. Default: the
-            largest integer of as many bits as the values of a sample need, such as 4095.
+        max_value: int, the value that is white in image files of more than 8 bits. Default: the
+            largest integer of as many bits as the values of a sample need, such as 4095. Floats in
+            [0, 1] stay as they are.
         data_version: int. 1 reads and splits folders and archives as versions before 0.2 did:
             `train` and `test` alone are splits, classes do not matter for a random split,
-            transparent pixels are black and integers of 65535 white.
+            transparent pixels are black and integers of 65535 white. 2 cuts colours of 16 bits to
+            their upper 8 bits.
         report: function of a str, called with progress messages while a store is written.
 
     Returns:

@@ -222,7 +222,7 @@ class Settings(Part):
     test_dir: str | None = None
     background: str | None = None
     max_value: int | None = None
-    data_version: int = 2
+    data_version: int = 3
     seed: Annotated[int, pydantic.Field(ge=0, le=2**31 - 1)] = 0
     deterministic: bool = False
     checkpoint_seconds: Positive = 60.0

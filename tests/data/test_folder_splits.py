@@ -244,8 +244,8 @@ def test_former_rules_stay_for_former_runs(tmp_path):
     fill(tmp_path / "training", 0)
     fill(tmp_path / "testing", 100)
     assert load_images(tmp_path, data_version=1).train.class_names == ("testing", "training")
-    with pytest.raises(DataError, match="`data_version` must be an integer from 1 to 2"):
-        load_images(tmp_path, data_version=3)
+    with pytest.raises(DataError, match="`data_version` must be an integer from 1 to 3"):
+        load_images(tmp_path, data_version=4)
 
 
 def test_class_folders_that_are_not_utf8_have_names_that_can_be_written(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from keras_capsule_poe.data import DataError, load_images
+from keras_capsule_poe.data.image_files import Decoded
 
 RANDOM = np.random.default_rng(0)
 
@@ -145,7 +146,7 @@ def test_float_pixels(tmp_path):
     assert np.array_equal(image[..., 0], np.rint(units * 255).astype(np.uint8))
 
 
-@pytest.mark.parametrize("scale", [np.float32(255), np.int32(70000)])
+@pytest.mark.parametrize("scale", [np.float32(70000), np.float32(-1), np.int32(70000)])
 def test_pixels_of_unknown_range_are_refused(tmp_path, scale):
     deep = np.full((20, 20), 1, scale.dtype) * scale
     with pytest.raises(DataError, match="b.tif must hold .* Received: values from"):
@@ -233,9 +234,9 @@ def test_a_broken_file_is_refused_or_skipped(classes, kind):
 def test_more_images_than_memory_holds_are_refused_at_the_first(classes, monkeypatch):
     monkeypatch.setattr("keras_capsule_poe.data.pixels._memory", lambda: 10**8)
     read = []
-    reader = "keras_capsule_poe.data.folders.read_image"
-    image = np.zeros((20, 20, 1), "uint8")
-    monkeypatch.setattr(reader, lambda path, _: read.append(path) or image)
+    reader = "keras_capsule_poe.data.preparation.decode"
+    image = Decoded(Image.new("L", (20, 20)))
+    monkeypatch.setattr(reader, lambda path, *_: read.append(path) or image)
     with pytest.raises(
         DataError, match="images of 8000x8000x1 would take .* GB of memory"
     ) as found:
