@@ -24,7 +24,7 @@ _OF_RUN = {
     ),
     "held_out": (
         int,
-        "Hold out the last N training images for validation.  [default: 5%, at most 1000]",
+        "Hold out N training images for validation.  [default: 5%, at most 1000]",
     ),
     "image_size": ("N|HxW", "Resize images."),
     "train_dir": (
@@ -41,6 +41,12 @@ _OF_RUN = {
         int,
         "Integer that is white in images of more than 8 bits.  [default: the smallest of 255, "
         "1023, 4095, 16383 and 65535 that no value exceeds]",
+    ),
+    "groups": (
+        "folder|REGEX",
+        "Keep the images of a group together, all for training or all for testing. Groups are the "
+        "sub-folders of the classes, or what a regular expression matches in a path, such as "
+        "'case-[0-9]+'. Of an .npz file: the name of an array.",
     ),
     "grey": (bool, "Convert images to grey."),
     "column": ("NAME", "Name of the feature or array that holds the images."),

@@ -28,7 +28,8 @@ def train(
 
     Args:
         dataset: `"digits"`, a tensorflow-datasets name, a folder of images, an `.npz` file (see
-            `data.load_images`), an array of images, or a `tf.data.Dataset`.
+            `data.load_images`), an array of images, a pair (images, labels), or a stream, see
+            `ProductOfExpertCapsules.fit`.
         model: String, a model: `"capsules"`, `"neurons"`, `"rbm"`, `"capsnet"` or
             `"matrix-capsules"`.
         preset: String, a named set of settings of the model, also called `recipe`. None: the first.
@@ -38,7 +39,8 @@ def train(
         verbose: `0` silent, `1` one line of progress, `2` one line per epoch, or `"auto"`.
         callbacks: List of Keras callbacks. Each part calls them with its own model.
         **settings: Settings by name, such as `seed=1`, `limit=5000` or `encoder={"epochs": 5}`;
-            also `data_dir`, `manual_dir` and `store` of `data.load_images`.
+            also `data_dir`, `manual_dir` and `store` of `data.load_images`. With arrays, `groups`
+            is an array (N,), see `ProductOfExpertCapsules.fit`.
 
     Returns:
         The trained model, for instance a `ProductOfExpertCapsules`.
@@ -60,21 +62,23 @@ def train(
     from keras_capsule_poe.training import load_data
 
     places = {k: settings.pop(k) for k in ("data_dir", "manual_dir", "store") if k in settings}
+    is_named = isinstance(dataset, (str, os.PathLike))
+    groups = None if is_named else settings.pop("groups", None)
     untrained = registry.create(model, preset or settings.pop("recipe", None), **settings)
     found = untrained.settings
     found.set_all(epochs=epochs, batch_size=batch_size)
-    if isinstance(dataset, (str, os.PathLike)):
+    if is_named:
         found.set("dataset", os.fspath(dataset))
         found.suit()
 
         def images():
             return load_data(found, **places)
     else:
-        data = image_data(*(dataset if isinstance(dataset, tuple) else (dataset,)))
-        found.set("dataset", data.name)
+        given = dataset if isinstance(dataset, tuple) else (dataset,)
+        found.set("dataset", getattr(dataset, "name", "x"))
 
         def images():
-            return data
+            return image_data(*given, groups=groups, data_version=found.data_version)
 
     return trained_model(untrained, images, folder, verbose, callbacks)[0]
 

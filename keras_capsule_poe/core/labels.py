@@ -40,12 +40,21 @@ def are_among(classes, others):
     return np.any(classes[:, :, None] == others[:, None], axis=-1)
 
 
+def are_present(labels):
+    """Return which classes (..., J) an image shows: the largest labels, unless they are zero.
+
+    Of smoothed or mixed labels this is the class of the largest share.
+    """
+    labels = ops.cast(labels, "float32")
+    return (labels > 0) & (labels >= ops.max(labels, axis=-1, keepdims=True))
+
+
 def named_rightly(labels, lengths):
     """Return one (B,) if every class of an image is longer than every other class, else zero.
 
     One half stands for the other side of an image that shows none or all of the classes.
     """
-    is_present = ops.cast(labels, "float32") > 0
+    is_present = are_present(labels)
     lengths = ops.cast(lengths, "float32")
     present = ops.min(ops.where(is_present, lengths, 2.0), axis=-1, initial=2.0)
     absent = ops.max(ops.where(is_present, -1.0, lengths), axis=-1, initial=-1.0)

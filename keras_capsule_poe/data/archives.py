@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 from numpy.lib import format as npy
 
-from keras_capsule_poe.data.arrays import number_labels
+from keras_capsule_poe.data.groups import number_groups, split
 from keras_capsule_poe.data.image_set import ImageData, ImageSet
+from keras_capsule_poe.data.labels import Part, number_labels
 from keras_capsule_poe.data.mapping import view
 from keras_capsule_poe.data.pixels import check_images, check_memory, fit_images, floats_to_bytes
 from keras_capsule_poe.data.store import Source, read_parts
-from keras_capsule_poe.data.streams import by_class, hold_out
+from keras_capsule_poe.data.streams import by_class, in_blocks
 from keras_capsule_poe.errors import DataError, first_line, listing
 
 # Size of a block. Two blocks are in memory while the next one is read.
@@ -89,9 +90,11 @@ def load_npz(path, options):
         names = [name.removesuffix(".npy") for name in archive.namelist()]
     if options.column is None and {"x_train", "x_test"} <= set(names):
         given = {"x_train": "y_train", "x_test": "y_test"}
+        grouped = {"x_train": options.groups or "groups_train", "x_test": "groups_test"}
     else:
         images = options.column or ("x_train" if "x_train" in names else "images")
         given = {images: "y_train" if images == "x_train" else "labels"}
+        grouped = {images: options.groups or "groups"}
     if not given.keys() <= set(names):
         asked = f"no array {options.column!r}" if options.column else "no array x_train or images"
         raise DataError(
@@ -105,29 +108,64 @@ def load_npz(path, options):
         check_images(member, what, channels=(1, 3))
         if not all(member.shape):
             raise DataError(f"{what} is empty. Received: shape {member.shape}.")
-    sizes = {f"array {given[name]!r} of {path}": members[name].shape[0] for name in given}
-    known = {what: name for what, name in zip(sizes, given.values()) if name in names}
-    arrays = {what: Member(path, name).whole() for what, name in known.items()}
     texts = Member(path, "class_names").whole() if "class_names" in names else None
-    numbers, class_names = number_labels(arrays, sizes, texts)
-    labels = [numbers.get(what) for what in sizes]
-    parts = _pixels(path, members, options)
+    labels = _of_images(path, members, given, names)
+    numbered = number_labels(labels, texts, former=options.data_version < 3)
+    groups = _groups(path, members, grouped, names, options)
+    pixels = dict(zip(_PARTS, _pixels(path, members, options)))
 
     def image_set(part, index):
-        found = {}
-        if labels[part] is not None:
-            found = {"labels": labels[part][index], "class_names": class_names}
-        return ImageSet(view(parts[part], index), **found, name=str(path))
+        known, extras = numbered.labels.get(part), {}
+        if part in groups:
+            extras["groups"] = groups[part][index]
+        if known is None:
+            return ImageSet(view(pixels[part], index), name=str(path), extras=extras)
+        known, names = known[index], numbered.class_names
+        return ImageSet(view(pixels[part], index), known, names, str(path), extras)
 
-    drawn_by = options.drawn_by(labels[0], len(parts[0]))
-    if len(parts) == 1:
-        train, test = hold_out(drawn_by, options.test_fraction, options.seed)
-        return ImageData(image_set(0, train[: options.limit]), image_set(0, test))
-    train = slice(options.limit)
-    if (np.diff(drawn_by) >= 0).all() and 1 < len(np.unique(drawn_by)) < len(drawn_by):
-        # Sorted by class: the last images, which are held out, would be of one class.
-        train = by_class(drawn_by, options.seed)[: options.limit]
-    return ImageData(image_set(0, train), image_set(1, slice(None)))
+    drawn_by = options.drawn_by(numbered.labels.get("training"), len(pixels["training"]))
+    if len(pixels) == 1:
+        train, test = split(drawn_by, options.test_fraction, options.seed, groups.get("training"))
+        sets = image_set("training", train[: options.limit]), image_set("training", test)
+    else:
+        train = _order(drawn_by, options)[: options.limit]
+        sets = image_set("training", train), image_set("test", slice(None))
+    return ImageData(*sets, notes=numbered.notes)
+
+
+def _order(classes, options):
+    """Return the order of training images whose classes (N,) are known, an index or a slice."""
+    is_sorted = (np.diff(classes) >= 0).all() and 1 < len(np.unique(classes)) < len(classes)
+    if is_sorted or (options.data_version > 2 and in_blocks(classes)):
+        # The last images, which are held out, would be of one class.
+        return by_class(classes, options.seed)
+    return np.arange(len(classes))
+
+
+# Names of the parts of an archive, in order.
+_PARTS = ("training", "test")
+
+
+def _of_images(path, members, names, known):
+    """Return by part a `Part` of the array in `names` of each array of images, if it is known."""
+    found = {}
+    for part, (images, member) in zip(_PARTS, members.items()):
+        name = names[images]
+        array = Member(path, name).whole() if name in known else None
+        found[part] = Part(array, member.shape[0], f"array {name!r} of {path}")
+    return found
+
+
+def _groups(path, members, names, known, options):
+    """Return the groups of the images by part, none if the archive has no such arrays."""
+    if options.groups is not None and options.groups not in known:
+        raise DataError(
+            f"`groups` must name an array of {path}. Received: groups={options.groups!r}; the "
+            f"arrays are {listing(known)}."
+        )
+    found = _of_images(path, members, names, known)
+    found = {part: each for part, each in found.items() if each.labels is not None}
+    return number_groups(found) if found else {}
 
 
 def _pixels(path, members, options):

@@ -1,9 +1,14 @@
-"""Images and labels that are already in memory: arrays, and `tf.data` datasets of moderate size."""
+"""Images and labels of Python: arrays, and streams of moderate size, which are read to memory."""
+
+import dataclasses
 
 import numpy as np
 
+from keras_capsule_poe.data.groups import number_groups
 from keras_capsule_poe.data.image_set import ImageData, ImageSet
-from keras_capsule_poe.data.pixels import check_images, floats_to_bytes
+from keras_capsule_poe.data.labels import DATA_VERSION, Part, number_labels
+from keras_capsule_poe.data.pixels import check_images, check_memory, floats_to_bytes
+from keras_capsule_poe.data.streams import mixed
 from keras_capsule_poe.errors import DataError
 
 
@@ -36,149 +41,159 @@ def image_array(images, image_shape=None, name="images"):
     return images.astype("float32", copy=False)
 
 
-def image_data(x, y=None, validation_data=None, validation_split=None):
+def image_data(
+    x, y=None, validation_data=None, validation_split=None, groups=None, data_version=DATA_VERSION
+):
     """Return the `ImageData` of the arguments of `fit`.
 
     Args:
-        x: Images (N, H, W) or (N, H, W, C), uint8 or floats in [0, 1]. A `tf.data.Dataset` of
-            images, or of pairs (images, labels), is read into memory, batched or not.
-        y: Labels (N,), integers or strings, one-hot rows (N, K), or None.
-        validation_data: Images, a pair (images, labels), or None.
-        validation_split: float in (0, 1), the fraction of the images, the last ones, that is held
-            out. None: 5%, at most 1000.
+        x: Images (N, H, W) or (N, H, W, C), uint8 or floats in [0, 1]; or a stream of images or
+            of pairs (images, labels), which is read into memory: a `tf.data.Dataset`, batched or
+            not, a `PyDataset`, or an iterator of batches; or an `ImageData`, which is returned.
+        y: Labels (N,) in any form that `labels.Part` takes, or None.
+        validation_data: Images, a pair (images, labels), a stream, or None.
+        validation_split: float in (0, 1), the fraction of the images that is held out: the last
+            ones, or with labels some of each class. None: 5%, at most 1000.
+        groups: Integers or strings (N,): images of one group are not separated. Or None.
+        data_version: int, see `load_images`.
     """
-    parts = {"x": (x, y)}
+    if isinstance(x, ImageData):
+        return x
+    given = {"training": (x, y, "x")}
     if validation_data is not None:
         if validation_split:
             raise DataError("Give `validation_data` or `validation_split`. Received: both.")
-        is_pair = isinstance(validation_data, tuple)
-        parts["validation_data"] = validation_data[:2] if is_pair else (validation_data, None)
+        given["held-out"] = (*_given_pair(validation_data), "validation_data")
     elif validation_split is not None and not 0 < validation_split < 1:
         raise DataError(
             "`validation_split` must be between 0 and 1, both excluded. "
             f"Received: validation_split={validation_split!r}."
         )
-    train, *held_out = _image_sets({name: _read(*part, name) for name, part in parts.items()})
+    (train, *held_out), notes = _image_sets(given, data_version)
+    if groups is not None:
+        numbers = number_groups({"training": Part(groups, len(train), "`groups`")})["training"]
+        train = dataclasses.replace(train, extras={"groups": numbers})
     if held_out:
-        return ImageData(train, *held_out, held_out=held_out[0])
+        return ImageData(train, *held_out, held_out=held_out[0], notes=notes)
+    is_former = data_version < 3
+    if groups is None and train.labels is not None and not is_former:
+        train = train.reordered(mixed(train.labels))
     n = None if validation_split is None else max(1, round(validation_split * len(train)))
-    data = ImageData(train, train.head(1)).hold_out(n)
+    data = ImageData(train, train.head(0)).hold_out(n, in_order=is_former)
     # There are no test images: nothing is measured on them.
-    return ImageData(data.train, data.held_out, held_out=data.held_out)
+    return ImageData(data.train, data.held_out, held_out=data.held_out, notes=notes)
 
 
-def _image_sets(parts):
-    """Return the `ImageSet` of each pair (images, labels); equal words get equal numbers."""
-    pixels, given = {}, {}
-    for name, (images, labels) in parts.items():
+def _image_sets(given, data_version):
+    """Return the `ImageSet` of each triple (images, labels, name), and notes on their labels."""
+    pixels, labels = {}, {}
+    for part, (images, y, name) in given.items():
+        images, y = _read(images, y, name)
         images = image_array(images, name=name)
         check_images(images, f"`{name}`", channels=(1, 2, 3))
         # Floats are rounded to the nearest of 256 levels.
-        pixels[name] = images if images.dtype == np.uint8 else floats_to_bytes(images, name)
-        if labels is not None:
-            labels = np.asarray(labels)
-            labels = labels.astype(str) if labels.dtype == object else labels
-            is_rows = labels.ndim == 2 and labels.shape[1] > 1
-            given[name] = labels.argmax(axis=1) if is_rows else labels
-    sizes = {name: len(images) for name, images in pixels.items()}
-    numbers, class_names = number_labels(given, sizes, is_strict=False)
+        pixels[part] = images if images.dtype == np.uint8 else floats_to_bytes(images, name)
+        labels[part] = Part(y, len(images), f"labels of `{name}`")
+    numbered = number_labels(labels, former=data_version < 3)
 
-    def image_set(name):
-        found = {"labels": numbers[name], "class_names": class_names} if name in given else {}
-        return ImageSet(np.ascontiguousarray(pixels[name]), **found, name=name)
+    def image_set(part):
+        known = numbered.labels.get(part)
+        names = None if known is None else numbered.class_names
+        return ImageSet(np.ascontiguousarray(pixels[part]), known, names, given[part][2])
 
-    return [image_set(name) for name in pixels]
-
-
-def number_labels(given, sizes, class_names=None, is_strict=True):
-    """Return int64 labels by name, (N,) or (N, K) for K labels an image, and class names or None.
-
-    Args:
-        given: dict of arrays of labels: integers or words (N,) or (N, K), or zeros and ones with
-            one column for each class. Equal words get equal numbers in all arrays.
-        sizes: dict of the number of images that each array labels.
-        class_names: array of str, names of integer labels, or None.
-        is_strict: bool; if False, the values of numbers are not checked.
-    """
-    for name, labels in given.items():
-        is_known = labels.ndim in (1, 2) and labels.dtype.kind in "iubfUS"
-        if not is_known or len(labels) != sizes[name]:
-            raise DataError(
-                f"labels of {name} must be integers or strings of shape ({sizes[name]},), one "
-                "label per image, or have a row for each image. "
-                f"Received: shape {labels.shape} and dtype {labels.dtype}."
-            )
-    # Keras' data sets store labels as (N, 1).
-    given = {
-        name: labels[:, 0] if labels.shape[1:] == (1,) else labels for name, labels in given.items()
-    }
-    if {labels.dtype.kind in "US" for labels in given.values()} == {True}:
-        words = np.unique(np.concatenate([labels.ravel() for labels in given.values()]))
-        numbers = {name: np.searchsorted(words, labels) for name, labels in given.items()}
-        # Bytes, as older programs write them.
-        texts = [word.decode() if isinstance(word, bytes) else str(word) for word in words.tolist()]
-        return {name: labels.astype(np.int64) for name, labels in numbers.items()}, tuple(texts)
-    found = {
-        name: _numbers(name, labels)
-        if is_strict or labels.dtype.kind in "US"
-        else labels.astype(np.int64)
-        for name, labels in given.items()
-    }
-    if class_names is None or not found:
-        return found, None
-    texts = tuple(map(str, class_names.ravel().tolist()))
-    largest = max(labels.max() for labels in found.values())
-    if class_names.dtype.kind != "U" or largest >= len(texts):
-        raise DataError(
-            f"`class_names` must hold a string for each label from 0 to {largest}. "
-            f"Received: {len(texts)} values of dtype {class_names.dtype}."
-        )
-    return found, texts
-
-
-def _numbers(what, labels):
-    """Return int64 labels (N,) or (N, K) of an array of numbers."""
-    if labels.ndim == 2 and np.isin(labels, (0, 1)).all():
-        counts = np.unique(labels.sum(axis=1).astype(int))
-        if len(counts) > 1 or counts[0] == 0:
-            raise DataError(
-                f"{what} has a column for each class, and must give every image equally many "
-                f"labels, at least one. Received: {counts.min()} to {counts.max()} labels an image."
-            )
-        found = np.nonzero(labels)[1].reshape(len(labels), -1)
-        return found[:, 0] if counts[0] == 1 else found
-    if labels.dtype.kind not in "iu":
-        raise DataError(
-            f"{what} must be integers or strings, or zeros and ones with one column for each "
-            f"class. Received: shape {labels.shape} and dtype {labels.dtype}."
-        )
-    if labels.min() < 0 or labels.max() > np.iinfo(np.int64).max:
-        raise DataError(
-            f"{what} must number classes from 0 on. "
-            f"Received: labels from {labels.min()} to {labels.max()}."
-        )
-    return labels.astype(np.int64)
+    return [image_set(part) for part in pixels], numbered.notes
 
 
 def _read(x, y, name):
-    """Return arrays of images and labels, read from a `tf.data.Dataset` if it is one."""
-    if not hasattr(x, "as_numpy_iterator"):
+    """Return arrays of images and labels, read from a stream if `x` is one."""
+    elements = _elements(x, name)
+    if elements is None:
         return x, y
     if y is not None:
-        raise DataError(f"`y` must be None if `{name}` is a Dataset. It yields its own labels.")
-    elements = list(x.as_numpy_iterator())
-    if not elements:
-        raise DataError(f"`{name}` must yield images. Received: an empty Dataset.")
-    if isinstance(elements[0], dict):
-        raise DataError(
-            f"`{name}` must yield images or pairs (images, labels). Received: dicts with "
-            f"{', '.join(map(repr, elements[0]))}."
-        )
-    pairs = [(*each, None) if isinstance(each, tuple) else (each, None) for each in elements]
-    images, labels = zip(*(pair[:2] for pair in pairs))
+        raise DataError(f"`y` must be None if `{name}` is a stream. It yields its own labels.")
+    pairs, size = [], 0
+    for element in elements:
+        pairs.append(_pair(element, name))
+        size += pairs[-1][0].nbytes
+        # Two copies: the list of batches, then the joined array.
+        check_memory(f"the first {len(pairs):,} batches of `{name}`", 2 * size)
+    if not pairs:
+        raise DataError(f"`{name}` must yield images. Received: an empty stream.")
+    images, labels = zip(*pairs)
     # Elements (H, W, C) are single images. (N, H, W) cannot be told apart, so a batch has channels.
-    join = np.concatenate if np.ndim(images[0]) == 4 else np.stack
+    is_single = hasattr(x, "as_numpy_iterator") and np.ndim(images[0]) != 4
     try:
-        return join(images), None if labels[0] is None else join(labels)
+        images = (np.stack if is_single else np.concatenate)(images)
     except ValueError as error:
         raise DataError(f"`{name}` must yield images of one size ({error}).") from error
+    if any((each is None) != (labels[0] is None) for each in labels):
+        raise DataError(f"`{name}` must yield labels with all images or with none.")
+    return images, None if labels[0] is None else _joined(labels, is_single)
+
+
+def _joined(labels, is_single):
+    """Return the labels of single images or of batches as one array or list."""
+    if all(hasattr(each, "__array__") for each in labels):
+        arrays = list(map(np.asarray, labels))
+        if len({(each.shape[not is_single :], each.dtype.kind) for each in arrays}) == 1:
+            return (np.stack if is_single else np.concatenate)(arrays)
+    if is_single:
+        return list(labels)
+    batches = [each.to_list() if hasattr(each, "row_splits") else each for each in labels]
+    return [row for batch in batches for row in batch]
+
+
+def _elements(x, name):
+    """Return an iterable of the elements of a stream, or None for arrays and lists."""
+    import keras
+
+    if hasattr(x, "as_numpy_iterator"):
+        count = int(x.cardinality())
+        is_endless, elements = count == -1, x.as_numpy_iterator()
+    elif isinstance(x, keras.utils.PyDataset):
+        is_endless = x.num_batches is None
+        elements = () if is_endless else (x[k] for k in range(x.num_batches))
+    elif (
+        hasattr(x, "__iter__") and not hasattr(x, "__array__") and not isinstance(x, (list, tuple))
+    ):
+        is_endless, elements = False, x
+    else:
+        return None
+    if is_endless:
+        raise DataError(f"`{name}` must have an end: it is read into memory. Received: it repeats.")
+    return elements
+
+
+def _given_pair(given):
+    """Return (images, labels or None) of `validation_data`."""
+    is_pair = isinstance(given, tuple) or (
+        isinstance(given, list)
+        and len(given) in (2, 3)
+        and np.ndim(given[0]) > 2 > np.ndim(given[1])
+    )
+    pair = tuple(given) if is_pair else (given, None)
+    if len(pair) == 3 and pair[2] is None:
+        pair = pair[:2]
+    if len(pair) > 2:
+        raise DataError(
+            "`validation_data` must be images or a pair (images, labels). "
+            f"Received: a tuple of {len(pair)}. Sample weights are not used here."
+        )
+    return (*pair, None)[:2]
+
+
+def _pair(element, name):
+    """Return (images, labels or None) of an element of a stream."""
+    if hasattr(element, "keys"):
+        raise DataError(
+            f"`{name}` must yield images or pairs (images, labels). Received: dicts with "
+            f"{', '.join(map(repr, element))}."
+        )
+    parts = element if isinstance(element, (tuple, list)) else (element,)
+    if len(parts) > 2:
+        raise DataError(
+            f"`{name}` must yield images or pairs (images, labels). Received: {len(parts)} "
+            "arrays. Sample weights are not used here."
+        )
+    images, labels = (*parts, None)[:2]
+    return np.asarray(images), labels

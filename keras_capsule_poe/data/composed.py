@@ -380,7 +380,8 @@ def find_composed(name):
 
 def load_composed(composed, load, options):
     """Load composed training images and fixed composed test images as `ImageData`."""
-    options.refuse("a data set that is composed of another", "column", "image_size", "skip_broken")
+    refused = ("column", "image_size", "skip_broken", "groups")
+    options.refuse("a data set that is composed of another", *refused)
     real = None
     affnist = ALIASES["affnist"] == f"{composed.base}_{composed.kind}"
     if affnist and options.manual_dir is not None:

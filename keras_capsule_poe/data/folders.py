@@ -12,13 +12,16 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_capsule_poe.data.groups import check_apart, groups_of_files
+from keras_capsule_poe.data.groups import split as split_by
 from keras_capsule_poe.data.image_files import UnreadableImage, extensions
 from keras_capsule_poe.data.image_set import ImageData, ImageSet
+from keras_capsule_poe.data.labels import Part, Words, number_labels
 from keras_capsule_poe.data.mapping import RowView, spread
 from keras_capsule_poe.data.pixels import check_room
 from keras_capsule_poe.data.preparation import Preparation, prepare
 from keras_capsule_poe.data.store import Source, open_store
-from keras_capsule_poe.data.streams import by_class, hold_out
+from keras_capsule_poe.data.streams import by_class
 from keras_capsule_poe.data.survey import SURVEYED, recorded, survey
 from keras_capsule_poe.errors import DataError
 
@@ -41,28 +44,71 @@ def load_folder(folder, options):
         for split, part in parts.items()
     }
     orders = {split: by_class(labels, options.seed) for split, labels in drawn_by.items()}
+    groups = _groups(parts, options)
+    numbered, more = _labels(parts)
     if "test" not in parts:
-        parts = {"train": parts["train"], "test": parts["train"], **parts}
-        first, test = hold_out(drawn_by["train"], options.test_fraction, options.seed)
+        first, test = split_by(
+            drawn_by["train"], options.test_fraction, options.seed, groups.get("train")
+        )
         orders |= {"train": first, "test": test}
+        for each in (parts, groups, numbered.labels):
+            each |= {"test": each["train"]} if "train" in each else {}
+        # The order of parts is that of files of a store.
+        parts = {split: parts[split] for split in ("train", "test", "validation") if split in parts}
     given, preparation, converted = _preparation(parts.values(), options)
     read = _read if options.store is None else _stored
     each = [(part, orders[split]) for split, part in parts.items()]
     found, skipped, uses = read(folder, each, options, preparation)
-    names, classes = _class_names(parts)
     loose = next((part.loose for part in parts.values() if part.loose), None)
 
-    def image_set(part, images, files):
-        labels = None
-        if names:
-            number = np.array([names.index(name) for name in part.class_names], np.int64)
-            labels = number[part.classes[files]]
-        return ImageSet(images, labels, names, str(folder), unlabelled=loose)
+    def image_set(split, images, files):
+        labels = numbered.labels[split][files] if numbered.labels else None
+        extras = {"groups": groups[split][files]} if groups else {}
+        names = numbered.class_names
+        return ImageSet(images, labels, names, str(folder), extras, unlabelled=loose)
 
-    sets = {split: image_set(part, *pair) for (split, part), pair in zip(parts.items(), found)}
-    notes = (*notes, *_notes_on(dict.fromkeys(parts.values())), *classes, *converted)
+    sets = {split: image_set(split, *pair) for split, pair in zip(parts, found)}
+    more = (*numbered.notes, *more, *_nested(parts, options), *converted)
+    notes = (*notes, *_notes_on(dict.fromkeys(parts.values())), *more)
     kept = recorded(preparation, given, uses)
     return ImageData(sets["train"], sets["test"], skipped, sets.get("validation"), notes, kept)
+
+
+def _labels(parts):
+    """Return the labels of the parts by `number_labels`, and notes on images without a class."""
+    if all(part.class_names for part in parts.values()):
+        words = {split: Words(part.classes, part.class_names) for split, part in parts.items()}
+        each = {split: Part(words[split], len(part), part.root) for split, part in parts.items()}
+        return number_labels(each), ()
+    mixed = [part for part in parts.values() if part.loose and part.has_folders]
+    return number_labels({}), tuple(
+        f"The images have no labels: {part.loose} lies outside the class folders."
+        for part in dict.fromkeys(mixed)
+    )
+
+
+def _groups(parts, options):
+    """Return the groups of the files of each part, or an empty dict; see `load_images`."""
+    if options.groups is None:
+        return {}
+    known, found = {}, {}
+    for split, part in parts.items():
+        paths = (path[len(part.root) :] for path in part.paths())
+        depth = 1 if part.class_names else 0
+        found[split] = groups_of_files(paths, options.groups, known, depth)
+    check_apart(found, list(known))
+    return found
+
+
+def _nested(parts, options):
+    """Return a note if class folders hold sub-folders, which may be groups."""
+    nested = [part.nested for part in parts.values() if part.class_names and part.nested]
+    if options.groups is not None or not nested:
+        return ()
+    return (
+        f"Class folders hold sub-folders, such as {os.path.dirname(nested[0])}. If the images of "
+        'one show the same object, `groups="folder"` keeps them together, in one part of the data.',
+    )
 
 
 def _parts(folder, options):
@@ -104,22 +150,6 @@ def _parts(folder, options):
         else:
             kept[split] = part
     return kept, notes
-
-
-def _class_names(parts):
-    """Return the class names of all parts, or None, and notes on classes that are missing."""
-    of_parts = {split: part.class_names for split, part in parts.items()}
-    if None in of_parts.values():
-        mixed = [part for part in parts.values() if part.loose and part.has_folders]
-        return None, tuple(
-            f"The images have no labels: {part.loose} lies outside the class folders."
-            for part in dict.fromkeys(mixed)
-        )
-    names = tuple(sorted(set().union(*of_parts.values())))
-    missing = {split: [n for n in names if n not in known] for split, known in of_parts.items()}
-    return names, tuple(
-        f"No {split} images of: {_few(absent)}." for split, absent in missing.items() if absent
-    )
 
 
 def _preparation(parts, options):
@@ -311,6 +341,7 @@ class Listing:
         classes: int64 array, the number of the class of each file.
         class_names: first-level sub-folders in sorted order; None if an image lies outside them.
         loose: path of an image outside the sub-folders, or None.
+        nested: path of an image in a sub-folder of a class, or None.
         others: `Counter` of the extensions of files that are no images.
         left_out: list of str, notes on folders and links that were not followed.
     """
@@ -318,11 +349,13 @@ class Listing:
     def __init__(self, root):
         self.root = os.fspath(root)
         self.others, self.left_out = collections.Counter(), []
-        numbers, classes, self.loose = {}, array.array("q"), None
+        numbers, classes, self.loose, self.nested = {}, array.array("q"), None, None
         for path in self._walk(self.others, self.left_out):
-            top, inside, _ = path[len(self.root) :].lstrip(os.sep).partition(os.sep)
+            top, inside, rest = path[len(self.root) :].lstrip(os.sep).partition(os.sep)
             if not inside:
                 self.loose = self.loose or path
+            if os.sep in rest:
+                self.nested = self.nested or path
             classes.append(numbers.setdefault(top, len(numbers)) if inside else 0)
         self.classes = np.frombuffer(classes, np.int64) if classes else np.empty(0, np.int64)
         self.class_names = tuple(map(_as_text, numbers)) if numbers and not self.loose else None

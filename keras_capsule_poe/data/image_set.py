@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from keras_capsule_poe.data.groups import check_apart, draw_groups
 from keras_capsule_poe.data.mapping import RowView, chunks, view
 from keras_capsule_poe.data.preparation import Preparation
+from keras_capsule_poe.data.streams import in_blocks, mixed, single_classes
 from keras_capsule_poe.errors import DataError, listing
 
 # Largest default size; enough for a stable mean.
@@ -107,7 +109,8 @@ class ImageSet:
     @property
     def nbytes(self):
         """Memory used by the images in bytes; zero for images on disk."""
-        return 0 if isinstance(self.images, (np.memmap, RowView)) else self.images.nbytes
+        rows = self.images.rows if isinstance(self.images, RowView) else self.images
+        return 0 if isinstance(rows, np.memmap) else rows.nbytes
 
     def take(self, index: Any) -> "ImageSet":
         """Return the images at `index`.
@@ -122,6 +125,12 @@ class ImageSet:
         labels = None if self.labels is None else self.labels[index]
         extras = {name: array[index] for name, array in self.extras.items()}
         return dataclasses.replace(self, images=images, labels=labels, extras=extras)
+
+    def reordered(self, order: np.ndarray) -> "ImageSet":
+        """Return the images in an order, an integer array, sharing memory with this set."""
+        images = self.images
+        rows = images if isinstance(images, RowView) else RowView(images, np.arange(len(self)))
+        return dataclasses.replace(self, images=rows).take(order)
 
     def head(self, n: int) -> "ImageSet":
         """Return the first `n` images, or all if there are fewer, sharing memory."""
@@ -194,6 +203,23 @@ class ImageData:
                 "`held_out` must have images of the shape of the training images, "
                 f"{self.train.image_shape}. Received: {self.held_out.image_shape}."
             )
+        check_apart(self._groups)
+
+    @property
+    def _parts(self):
+        """Dict of the parts by name. Held-out images that are also the test images come once."""
+        parts = {"training": self.train, "held-out": self.held_out, "test": self.test}
+        if self.test is self.held_out:
+            del parts["test"]
+        return {name: part for name, part in parts.items() if part is not None}
+
+    @property
+    def _groups(self):
+        """Dict of the groups (N,) of the parts that have them."""
+        sets = {name: part for name, part in self._parts.items() if isinstance(part, ImageSet)}
+        return {
+            name: part.extras["groups"] for name, part in sets.items() if "groups" in part.extras
+        }
 
     def summary(self) -> str:
         """Return one line with the image counts, the image shape and the skipped files."""
@@ -214,24 +240,38 @@ class ImageData:
         'training/test images of 2 classes: cat 1/1, dog 2/0'
         """
         names = self.train.class_names
-        sets = {"training": self.train, "held-out": self.held_out, "test": self.test}
-        parts = {name: part.labels for name, part in sets.items() if part is not None}
-        labels = [each for each in parts.values() if each is not None and each.min(initial=0) >= 0]
-        if not names or len(labels) < len(parts):
+        parts = {name: part.labels for name, part in self._parts.items()}
+        known = {
+            k: each for k, each in parts.items() if each is not None and each.min(initial=0) >= 0
+        }
+        if not names or "training" not in known:
             return None
-        counts = np.transpose([np.bincount(each.ravel(), minlength=len(names)) for each in labels])
+        counts = np.transpose(
+            [np.bincount(each.ravel(), minlength=len(names)) for each in known.values()]
+        )
         shown = [f"{name} {'/'.join(map(str, n))}" for name, n in zip(names, counts)]
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         classes = "class" if len(names) == 1 else "classes"
         return (
-            f"{'/'.join(parts)} images of {len(names)} {classes}: {', '.join(shown[:_NAMED])}{more}"
+            f"{'/'.join(known)} images of {len(names)} {classes}: {', '.join(shown[:_NAMED])}{more}"
         )
 
-    def hold_out(self, n: int | None = None) -> "ImageData":
-        """Move the last `n` training images to `held_out`.
+    def group_counts(self) -> str | None:
+        """Return one line with the number of groups in each part, or `None` without groups."""
+        counts = {name: len(np.unique(groups)) for name, groups in self._groups.items()}
+        if not counts:
+            return None
+        return f"groups of {'/'.join(counts)} images: {'/'.join(map(str, counts.values()))}"
+
+    def hold_out(self, n: int | None = None, in_order: bool = False) -> "ImageData":
+        """Move training images to `held_out`: the last ones, or some of each class.
+
+        Classes matter if images of one class follow one another. Groups, the extra `groups` (N,) of
+        the training images, are held out as a whole.
 
         Args:
             n: positive int, or `None` for 5% of the images, but at least 1 and at most 1000.
+            in_order: bool, always take the last images.
 
         Returns:
             `ImageData` that shares memory with this one.
@@ -253,7 +293,15 @@ class ImageData:
                 f"Received: held_out={kept} of {every} training images.",
                 hint="held_out" if kept >= 1 else None,
             )
-        train, held_out = self.train.split(every - kept)
+        train = self.train
+        if isinstance(train, ImageSet) and "groups" in train.extras:
+            groups, classes = train.extras["groups"], single_classes(train.labels, every)
+            is_held = draw_groups(classes, groups, kept, seed=0, least=3)
+            kept = np.count_nonzero(is_held)
+            train = train.reordered(np.argsort(is_held, kind="stable"))
+        elif isinstance(train, ImageSet) and not in_order and in_blocks(train.labels):
+            train = train.reordered(mixed(train.labels))
+        train, held_out = train.split(every - kept)
         return dataclasses.replace(self, train=train, held_out=held_out)
 
     @property

@@ -14,6 +14,7 @@ from keras_capsule_poe.data.composed import find_composed, load_composed
 from keras_capsule_poe.data.folders import load_folder
 from keras_capsule_poe.data.image_files import BACKGROUNDS
 from keras_capsule_poe.data.image_set import ImageData, ImageSet
+from keras_capsule_poe.data.labels import DATA_VERSION
 from keras_capsule_poe.data.pixels import fit_images, floats_to_bytes
 from keras_capsule_poe.data.streams import epoch_order
 from keras_capsule_poe.data.tfds import is_known, load_tfds
@@ -21,8 +22,6 @@ from keras_capsule_poe.data.viewpoints import load_viewpoints
 from keras_capsule_poe.errors import DataError
 from keras_capsule_poe.io.atomic import user_path
 
-# Version of the rules by which folders and archives are read and split.
-DATA_VERSION = 3
 # A grey image of this size takes 64 MiB.
 LARGEST = 8192
 
@@ -46,6 +45,7 @@ class Options:
     test_dir: str | os.PathLike | None = None
     background: str | None = None
     max_value: int | None = None
+    groups: str | None = None
     data_version: int = DATA_VERSION
     report: Callable | None = None
 
@@ -62,6 +62,8 @@ class Options:
             self._require(getattr(self, name) in (True, False), name, "True or False")
         is_known = self.background in (None, *BACKGROUNDS)
         self._require(is_known, "background", f"{' or '.join(BACKGROUNDS)}, or None")
+        is_known = self.groups is None or isinstance(self.groups, str) and self.groups
+        self._require(is_known, "groups", "a word or a regular expression, or None")
         is_known = _is_int(self.data_version) and 1 <= self.data_version <= DATA_VERSION
         self._require(is_known, "data_version", f"an integer from 1 to {DATA_VERSION}")
         fraction = self.test_fraction
@@ -134,7 +136,7 @@ def _load_digits(options):
 
 # Sources without files, and the options that they do not have.
 GENERATED = {"digits": _load_digits, "viewpoints": load_viewpoints}
-_OF_FILES = ("column", "data_dir", "manual_dir", "grey", "skip_broken", "store")
+_OF_FILES = ("column", "data_dir", "manual_dir", "grey", "skip_broken", "store", "groups")
 
 
 def load_images(
@@ -155,6 +157,7 @@ def load_images(
     test_dir: str | Path | None = None,
     background: str | None = None,
     max_value: int | None = None,
+    groups: str | None = None,
     data_version: int = DATA_VERSION,
     report: Callable[[str], Any] | None = None,
 ) -> ImageData:
@@ -173,7 +176,8 @@ def load_images(
     - An `.npz` file with `x_train` and `x_test` (optionally `y_train`, `y_test`), with `images`
       (optionally `labels`), or with the array named by `column`. Arrays (N, H, W) or (N, H, W, C)
       are uint8, or floats in [0, 1]. Labels are integers or strings (N,), K of them (N, K), or
-      rows of zeros and ones with one column a class. `class_names` names integers.
+      rows of zeros and ones with one column a class. The labels that occur are numbered in their
+      order and are the class names; the array `class_names` names the integers 0, 1, ...
     - A tensorflow-datasets name, `NAME[/CONFIG][:VERSION]`. The test split is `test`, else
       `validation`. `smallnorb` gives stereo pairs (N, 96, 96, 2) with viewpoints as extras.
     - `digits`, `viewpoints` or a plain tensorflow-datasets name with a suffix. Training images
@@ -187,7 +191,7 @@ def load_images(
       original affNIST files if `manual_dir` is given.
 
     Without a split in a folder or archive, test images are drawn at random, from each class its
-    share.
+    share. `groups` keeps images together that show the same object.
 
     A plain word is first looked up in tensorflow-datasets, then as a folder. `./WORD` is a path.
 
@@ -218,10 +222,17 @@ def load_images(
         max_value: int, the value that is white in image files of more than 8 bits. Default: the
             largest integer of as many bits as the values of a sample need, such as 4095. Floats in
             [0, 1] stay as they are.
-        data_version: int. 1 reads and splits folders and archives as versions before 0.2 did:
+        groups: str, images of one group are all for training, all held out or all for testing.
+            Of a folder `"folder"`, where the first sub-folder of a class is a group, or a regular
+            expression of paths such as `cat/case-017_3.png`: what its parentheses match is the
+            group, `"(case-[0-9]+)"`, or else its whole match. Of an `.npz` file the name of an
+            array of integers or strings (N,). Default: the array `groups` of an `.npz` file, or
+            `groups_train` and `groups_test`, if they are there.
+        data_version: int. 2 numbers integer labels by their values and cuts colours of 16 bits to
+            their upper 8 bits, as versions before 0.3 did. 1 also reads and splits folders and
+            archives as versions before 0.2 did:
             `train` and `test` alone are splits, classes do not matter for a random split,
-            transparent pixels are black and integers of 65535 white. 2 cuts colours of 16 bits to
-            their upper 8 bits.
+            transparent pixels are black and integers of 65535 white.
         report: function of a str, called with progress messages while a store is written.
 
     Returns:

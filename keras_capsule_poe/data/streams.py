@@ -78,6 +78,33 @@ def by_class(labels, seed):
     return order[np.lexsort((place, is_last))]
 
 
+def single_classes(labels, n):
+    """Return the class (N,) of each of `n` images; zeros without classes or with several each."""
+    return np.zeros(n, np.int64) if labels is None or labels.ndim > 1 else labels
+
+
+def mixed(labels, seed=0):
+    """Return the order `by_class` of labels (N,); of labels (N, K) a random order.
+
+    If no two images are of one class, it is the given order.
+    """
+    if labels.ndim == 1 and len(np.unique(labels)) == len(labels):
+        return np.arange(len(labels))
+    return by_class(single_classes(labels, len(labels)), seed)
+
+
+def in_blocks(labels):
+    """Return whether labels (N,) change less than half as often as in a random order."""
+    if labels is None or labels.ndim != 1 or len(labels) < 2:
+        return False
+    counts = np.unique(labels, return_counts=True)[1]
+    if not 1 < len(counts) < len(labels):
+        return False
+    # Of random neighbours, this share is of two classes.
+    share = 1 - (counts * (counts - 1)).sum() / (len(labels) * (len(labels) - 1))
+    return np.count_nonzero(np.diff(labels)) < share * (len(labels) - 1) / 2
+
+
 def hold_out(labels, fraction, seed):
     """Split images by class at random into training and test indices.
 

@@ -31,7 +31,8 @@ _LYING = ("emnist",)
 
 def load_tfds(name, options):
     """Load the splits `train` and `test` of data set `name`, or its nearest equivalents."""
-    options.refuse("a data set of tensorflow-datasets", "skip_broken", *options.of_folders)
+    refused = ("skip_broken", "groups", *options.of_folders)
+    options.refuse("a data set of tensorflow-datasets", *refused)
     builder = prepared_builder(name, options)
     columns = _Columns(builder, options)
     splits = [split for split, info in builder.info.splits.items() if info.num_examples]

@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_capsule_poe._types import Identifier
 from keras_capsule_poe.core.fused.convolution import convolve
-from keras_capsule_poe.core.labels import winners
+from keras_capsule_poe.core.labels import are_present, winners
 from keras_capsule_poe.core.numerics import (
     exponential_squash,
     length,
@@ -103,7 +103,8 @@ class CapsuleMask(keras.layers.Layer):
 
     Call arguments:
         inputs: Tensor (B, J, E), capsules.
-        labels: Tensor (B, J) of zeros and ones. None keeps the longest capsule of each image.
+        labels: Tensor (B, J) of zeros and ones; of shares, the largest counts. None keeps the
+            longest capsule of each image.
 
     Returns:
         Tensor (B, J, E).
@@ -133,7 +134,7 @@ class CapsuleMask(keras.layers.Layer):
                 f"Received: shape {tuple(labels.shape)}, inputs of {tuple(inputs.shape)}"
             )
         # Not a product: it would keep the NaN of a masked capsule.
-        is_kept = ops.cast(labels, "float32")[:, :, None] > 0
+        is_kept = are_present(labels)[:, :, None]
         return ops.where(is_kept, inputs, ops.zeros_like(inputs))
 
     def compute_output_shape(self, input_shape):

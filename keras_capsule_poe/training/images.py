@@ -57,6 +57,7 @@ def load_data(
         test_dir=settings.test_dir,
         background=settings.background,
         max_value=settings.max_value,
+        groups=settings.groups,
         data_version=settings.data_version,
         seed=settings.seed,
     )
@@ -101,7 +102,8 @@ def described(data):
     from keras_capsule_poe.data.image_set import ImageSet
     from keras_capsule_poe.data.pixels import check_contrast
 
-    lines = [data.summary(), *filter(None, [data.class_counts()]), *data.notes]
+    counts = filter(None, [data.class_counts(), data.group_counts()])
+    lines = [data.summary(), *counts, *data.notes]
     if isinstance(data.train, ImageSet):
         lines += check_contrast(data.train.images)
     height, width, _ = data.image_shape
@@ -147,4 +149,6 @@ def check(data, settings, stages):
 
 def watched(data, settings):
     """Return `ImageData` with held-out images, as the `Settings` asks if it has none yet."""
-    return data if data.held_out is not None else data.hold_out(settings.held_out)
+    if data.held_out is not None:
+        return data
+    return data.hold_out(settings.held_out, in_order=settings.data_version < 3)

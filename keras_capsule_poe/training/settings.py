@@ -184,10 +184,10 @@ class Settings(Part):
         SUITS: Dict from the name of a data set to settings that suit it.
         LABELLED: Whether training uses labels.
         dataset, column, image_size, grey, limit, skip_broken, train_dir, test_dir, background,
-        max_value, data_version: See `keras_capsule_poe.data.load_images`.
+        max_value, groups, data_version: See `keras_capsule_poe.data.load_images`.
         split: Train on familiar viewpoints only, see `split_views`.
-        held_out: Number of training images, the last ones, that only monitor the training; None:
-            5%, at most 1000.
+        held_out: Number of training images that only monitor the training: the last ones, or some
+            of each class if those follow one another; None: 5%, at most 1000.
         seed: Seed of all random numbers.
         deterministic: Same results bit for bit on the same machine, but slower.
         checkpoint_seconds: Maximum seconds of training lost on interruption.
@@ -222,6 +222,7 @@ class Settings(Part):
     test_dir: str | None = None
     background: str | None = None
     max_value: int | None = None
+    groups: str | None = None
     data_version: int = 3
     seed: Annotated[int, pydantic.Field(ge=0, le=2**31 - 1)] = 0
     deterministic: bool = False

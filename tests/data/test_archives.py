@@ -77,9 +77,8 @@ def test_arrays_that_are_no_images_are_refused(save):
         ({"images": np.where(IMAGES > 254, np.nan, 0)}, r"not hold NaN. Received: \d+ NaN"),
         ({"images": np.array([{}], object)}, "damaged or of another kind.*holds objects"),
         ({"images": IMAGES, "labels": np.arange(9)}, r"'labels'.*shape \(10,\).*shape \(9,\)"),
-        ({"images": IMAGES, "labels": np.zeros(10)}, r"'labels'.*must be integers"),
+        ({"images": IMAGES, "labels": np.arange(10) / 9}, r"'labels'.*must be integers"),
         ({"images": IMAGES, "labels": np.arange(10) - 1}, r"'labels'.*from -1 to 8"),
-        ({"images": IMAGES, "labels": np.full(10, 2**64 - 1)}, r"'labels' .* from 18446744073709"),
         ({"a": IMAGES, "b": IMAGES}, "`column` must name .* Received: arrays a, b"),
         ({"x_train": IMAGES, "x_test": IMAGES[:, :, :20]}, "must have the same shape"),
     ]:

@@ -28,7 +28,7 @@ from keras_capsule_poe.models.base.networks import (
     optimizer,
     seen_shape,
 )
-from keras_capsule_poe.models.base.settings import WINDOWS, image_labels
+from keras_capsule_poe.models.base.settings import WINDOWS
 from keras_capsule_poe.models.base.supervised import (
     AT_ONCE,
     ClassAccuracy,
@@ -230,7 +230,7 @@ class Classifier(TrainedModel, Supervised):
     def train_network(cls, run):
         """Train the network of a run's settings and return the metrics of the last epoch."""
         settings, data, stage = run.settings, run.data, run.settings.stage
-        net, labels = settings.net, image_labels(data.held_out, settings.net.classes)
+        net, labels = settings.net, data.held_out.labels
         keras.utils.set_random_seed(settings.seed)
         model = cls.of_shape(settings, data.image_shape)
         # XLA makes convolutions several times slower on a CPU.

@@ -17,6 +17,8 @@ ROUNDING = 1e-3
 PIXELS, FINITE = (0.0, 1.0), (-np.inf, np.inf)
 # PyTorch is not supported: its autograd tracks the variables that a step assigns.
 BACKENDS = ("tensorflow", "jax")
+# The error of a check of labels, in the message of TensorFlow.
+_LABELS = re.compile(r"(?:DataError|ValueError): (`y` .+)")
 _FAILED = re.compile(r"(`x` must have finite values.*?Received:)\] \[(\S+)\] \[(\S+)\]")
 
 
@@ -104,12 +106,72 @@ def checked_dataset(dataset, bounds=PIXELS, bytes_too=False):
     return dataset.map(checked)
 
 
+def checked_labels(data, check):
+    """Return a stream that calls `check` with the labels of each batch as it is read."""
+    unpacked = keras.utils.unpack_x_y_sample_weight
+    if isinstance(data, types.GeneratorType):
+        return (_checked_batch(batch, check) for batch in data)
+    if isinstance(data, keras.utils.PyDataset):
+        return _CheckedBatches(data, check)
+    if not is_tf_dataset(data):
+        return data
+    if unpacked(data.element_spec)[1] is None:
+        check(None)
+    return _checked_stream(data, check)
+
+
+def _checked_batch(batch, check):
+    check(keras.utils.unpack_x_y_sample_weight(batch)[1])
+    return batch
+
+
+class _CheckedBatches(keras.utils.PyDataset):
+    """`PyDataset` whose labels are checked batch by batch."""
+
+    def __init__(self, data, check):
+        names = ("workers", "use_multiprocessing", "max_queue_size")
+        super().__init__(**{name: getattr(data, name) for name in names})
+        self.data, self.check = data, check
+        self.on_epoch_begin, self.on_epoch_end = data.on_epoch_begin, data.on_epoch_end
+
+    @property
+    def num_batches(self):
+        return self.data.num_batches
+
+    def __getitem__(self, index):
+        return _checked_batch(self.data[index], self.check)
+
+
+def _checked_stream(data, check):
+    """Return a `tf.data.Dataset` of (x, y, ...) whose labels are checked as they are read."""
+    import tensorflow as tf
+
+    def same(labels):
+        check(labels)
+        return labels
+
+    def checked(x, y, *weights):
+        labels = y[0] if isinstance(y, tuple) else y
+        if not tf.is_tensor(labels) or not hasattr(labels, "set_shape"):
+            raise ValueError(
+                "`y` must be integers (batch,), or zeros and ones with a column for each class. "
+                f"Received: a {type(labels).__name__}."
+            )
+        found = tf.numpy_function(same, [labels], labels.dtype, stateful=False)
+        found.set_shape(labels.shape)
+        return (x, (found, *y[1:]) if isinstance(y, tuple) else found, *weights)
+
+    return data.map(checked)
+
+
 @contextlib.contextmanager
 def plain_errors(bytes_too=False):
     """Context that turns the error of a `checked_dataset` into a `ValueError` of one line."""
     try:
         yield
     except Exception as error:
+        if found := _LABELS.search(str(error)):
+            raise ValueError(found[1].strip()) from None
         found = _FAILED.search(str(error))
         if found is None:
             raise

@@ -137,22 +137,29 @@ class TrainedModel:
         callbacks: Any = (),
         validation_split: float | None = None,
         validation_data: Any = None,
+        groups: Any = None,
         folder: str | Path | None = None,
     ) -> dict[str, Any]:
         """Train all parts of the model on images. A fitted model is trained from scratch.
 
         Args:
-            x: Images: array (N, H, W) or (N, H, W, C), uint8 or floats in [0, 1], or a
-                `tf.data.Dataset` of images, which is read into memory.
-            y: Labels (N,), or None. Only classifiers use them.
+            x: Images: array (N, H, W) or (N, H, W, C), uint8 or floats in [0, 1]; or a
+                `tf.data.Dataset`, `PyDataset` or generator that ends, which is read into memory.
+            y: Labels, or None: integers or strings (N,), zeros and ones with a column for each
+                class, or K labels an image, (N, K). Only classifiers use them. The labels that
+                occur are numbered in their order.
             epochs: int, epochs of every part. None: as the settings say.
             batch_size: int, batch size of every part. None: as the settings say.
             verbose: `0` silent, `1` one line of progress, `2` one line per epoch, `"auto"`: 1 in a
                 terminal or a notebook, else 2.
             callbacks: List of Keras callbacks. Each part calls them with its own model.
-            validation_split: float in (0, 1), fraction of the images, the last ones, that only
-                monitors training. None: 5%, at most 1000.
-            validation_data: Images that only monitor training, in place of `validation_split`.
+            validation_split: float in (0, 1), fraction of the images that only monitors training.
+                None: 5%, at most 1000. Without labels these are the last images, as in Keras. With
+                labels they are drawn by class, unlike in Keras, so that no class is left out.
+            validation_data: Images that only monitor training, in place of `validation_split`; or
+                a pair (images, labels).
+            groups: Integers or strings (N,), or None. All images of a group are for training, or
+                all are held out, for instance those of one patient.
             folder: Path for checkpoints and all results, as those of `capspoe train`. The same call
                 resumes an interrupted training. None: a temporary folder.
 
@@ -164,13 +171,17 @@ class TrainedModel:
             ConfigError: If settings do not go together.
             RunFailed: If training diverges, or the folder belongs to another training.
         """
-        data = x if isinstance(x, ImageData) else None
-        if data is None:
-            data = image_data(x, y, validation_data, validation_split)
         untrained = type(self).of(self.settings.model_copy(deep=True))
-        untrained.settings.set_all(epochs=epochs, batch_size=batch_size)
-        untrained.settings.set("dataset", data.name)
-        trained, histories = trained_model(untrained, lambda: data, folder, verbose, callbacks)
+        settings = untrained.settings
+        settings.set_all(epochs=epochs, batch_size=batch_size)
+        settings.set("dataset", x.name if isinstance(x, ImageData) else "x")
+        given = (x, y, validation_data, validation_split, groups)
+
+        def images():
+            # Read when the run in the folder, if there is one, has said by which rules.
+            return image_data(*given, data_version=settings.data_version)
+
+        trained, histories = trained_model(untrained, images, folder, verbose, callbacks)
         self.adopt(trained)
         self.histories = histories
         return histories

@@ -4,7 +4,8 @@ from typing import Annotated, ClassVar, Literal
 
 import pydantic
 
-from keras_capsule_poe.errors import ConfigError, DataError
+from keras_capsule_poe.data.labels import check_classifier_labels
+from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.training.settings import (
     Count,
     Momentum,
@@ -206,22 +207,4 @@ class ClassifierSettings(Settings):
             )
 
     def check_images(self, data):
-        for images in (data.train, data.held_out):
-            image_labels(images, self.net.classes)
-
-
-def image_labels(images, classes):
-    """Return the labels of an `ImageSet`; raise an error unless all lie in [0, `classes`)."""
-    if images.labels is None:
-        why = f": {images.unlabelled} is in no class folder" if images.unlabelled else ""
-        raise DataError(
-            f"A classifier needs images with labels. Received: images without labels{why}."
-        )
-    if images.labels.min() < 0:
-        raise DataError("A classifier needs images that are all labelled. Received: a label -1")
-    if images.labels.max() >= classes:
-        raise ConfigError(
-            f"`classes` must be at least {images.labels.max() + 1} for these labels. "
-            f"Received: classes={classes}"
-        )
-    return images.labels
+        check_classifier_labels(data, self.net.classes)

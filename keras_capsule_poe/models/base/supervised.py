@@ -1,6 +1,7 @@
 """Classifiers by the conventions of Keras: labels, metrics, predictions, and `ConvClassifier`."""
 
 import contextlib
+import functools
 import inspect
 from typing import Any
 
@@ -10,6 +11,7 @@ from keras import ops
 
 from keras_capsule_poe._types import Serializable, Tensor
 from keras_capsule_poe.core.labels import named_rightly, winners
+from keras_capsule_poe.data.labels import class_rows
 from keras_capsule_poe.keras_private import (
     Exportable,
     LargerIsBetter,
@@ -38,8 +40,8 @@ class ClassAccuracy(LargerIsBetter):
 class Supervised(Exportable, SharedOutGradients, CapsuleClassifier):
     """Mixin for classifiers that are fitted on images and labels with a loss of their own.
 
-    Labels are integers (B,) or (B, 1), or zeros and ones (B, J). Metrics receive zeros and ones
-    and class probabilities, and `predict` returns the latter.
+    Labels are integers (B,) or (B, 1), or rows (B, J) of zeros and ones or of shares in [0, 1].
+    Metrics receive rows and class probabilities, and `predict` returns the latter.
     """
 
     # Until the shape of the images is known.
@@ -155,7 +157,8 @@ class Supervised(Exportable, SharedOutGradients, CapsuleClassifier):
         Args:
             x: Images (N, H, W, C), pixels in `[0, 1]` or bytes of dtype uint8; or a
                 `tf.data.Dataset`, `PyDataset` or generator of batches with labels.
-            y: Integers (N,) or (N, 1), or zeros and ones (N, J), or a label tuple.
+            y: Integers (N,) or (N, 1) from 0 on; or rows (N, J) in [0, 1], zeros and ones,
+                smoothed or mixed; or a label tuple. The accuracy takes the largest of a row.
             *args: Further arguments of `keras.Model.fit`.
             **kwargs: Further arguments of `keras.Model.fit`.
 
@@ -222,27 +225,22 @@ class Supervised(Exportable, SharedOutGradients, CapsuleClassifier):
             strategy = getattr(self, "distribute_strategy", None)
             with strategy.scope() if strategy else contextlib.nullcontext():
                 self.build()
-        if labelled and y is not None:
-            y = self._checked_labels(y)
+        if labelled and y is None and x is not None:
+            # The check has no model, so that processes can share it.
+            x = inputs.checked_labels(x, functools.partial(_check_batch, self.classes))
+        elif labelled and y is not None:
+            y = self._checked_labels(y, len(x) if inputs.is_known(x) else None)
         self._build_compiled_metrics()
         return x, y
 
-    def _checked_labels(self, y):
-        """Return labels as zeros and ones; raise `ValueError` if integers are not of a class."""
-        labels, classes = whole_image_labels(y), self.classes
-        labels = np.asarray(labels) if isinstance(labels, list) else labels
-        if not inputs.is_known(labels) or not _are_integers(labels.shape, classes):
+    def _checked_labels(self, y, n):
+        """Return the labels of `n` images as rows (N, J) by `class_rows`."""
+        labels = whole_image_labels(y)
+        if ops.is_tensor(labels) and not inputs.is_known(labels):
             return y
-        most = max(classes, 2) - 1
-        labels = ops.convert_to_numpy(labels).reshape(-1)
-        if not np.isin(labels, np.arange(most + 1)).all():
-            raise ValueError(
-                f"`y` must hold integers from 0 to {most}, for {classes} classes. "
-                f"Received: values from {labels.min()} to {labels.max()}"
-            )
         # Always of one rank: Keras would trace a step for labels of any rank, without a shape.
-        whole = np.asarray(class_labels(labels, np.empty((0, classes))), "float32")
-        return (whole, *y[1:]) if _is_label_tuple(y) else whole
+        rows = class_rows(labels, self.classes, n)
+        return (rows, *y[1:]) if _is_label_tuple(y) else rows
 
     @property
     def classes(self):
@@ -287,6 +285,11 @@ def whole_image_labels(y):
     if y is None:
         raise ValueError(_NO_LABELS)
     return y[0] if _is_label_tuple(y) else y
+
+
+def _check_batch(classes, y):
+    """Raise `ValueError` unless these are labels of a batch, of so many classes."""
+    class_rows(whole_image_labels(y), classes, is_batch=True)
 
 
 def _are_integers(shape, classes):
