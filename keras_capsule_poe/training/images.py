@@ -116,10 +116,15 @@ def described(data):
 
 
 def facts(data, settings):
-    """Return what `run.json` says of the data: the class names and where files lie, if known."""
+    """Return what `run.json` says of the data: their preparation, class names and place."""
+    from keras_capsule_poe.data.image_set import ImageSet
+    from keras_capsule_poe.data.preparation import Preparation
     from keras_capsule_poe.data.tfds import is_known
 
-    found, path = {}, Path(settings.dataset)
+    shown = data.train if isinstance(data.train, ImageSet) else data.test
+    preparation = data.preparation or Preparation(keeps_proportions=True)
+    found = {"preparation": dataclasses.asdict(preparation.completed(shown.images))}
+    path = Path(settings.dataset)
     if data.train.class_names:
         found["class_names"] = list(data.train.class_names)
     if path.exists() and not is_known(settings.dataset):

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from keras_capsule_poe.training.settings import Schedule, Settings
 
 
+# What `run.json` says of the images.
+_OF_DATA = ("preparation", "class_names", "data_path")
+
+
 class _Stopped(Exception):
     """The last stage that was asked for is done."""
 
@@ -382,7 +386,7 @@ def _acquire(run, cleared, again):
     begun = [stage for stage in stays if folder.has_begun(stage)]
     saved = saved or {}
     fingerprint = saved.get("fingerprint")
-    of_data = {name: saved[name] for name in ("class_names", "data_path") if name in saved}
+    of_data = {name: saved[name] for name in _OF_DATA if name in saved}
     if begun:
         for stage in begun:
             folder.check_run(stage)

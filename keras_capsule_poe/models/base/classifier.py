@@ -365,8 +365,11 @@ class Classifier(TrainedModel, Supervised):
     def class_probabilities(self, outputs):
         return self.found(outputs)[1]
 
-    def encode(self: Any, images: Tensor) -> dict[str, Tensor]:
-        """Return a dict with class `capsules` (B, J, E) and their `probabilities` (B, J)."""
+    def encode(self: Any, images: Any) -> dict[str, Tensor]:
+        """Return a dict with class `capsules` (B, J, E) and their `probabilities` (B, J).
+
+        Images may be files, see `CapsuleClassifier.classify`.
+        """
 
         def encoded(images):
             capsules, probabilities = self.found(self(images, training=False))
@@ -374,10 +377,14 @@ class Classifier(TrainedModel, Supervised):
 
         return self.in_parts(encoded, images)
 
-    def classify(self, images: Tensor) -> dict[str, Tensor]:
-        """Return class `probabilities` (B, J) and the most probable of `classes` (B,), a dict."""
+    def classify(self, images: Any) -> dict[str, Any]:
+        """Return class `probabilities` (B, J) and the most probable of `classes` (B,), a dict.
+
+        Images may be files, see `CapsuleClassifier.classify`.
+        """
         probabilities = self.encode(images)["probabilities"]
-        return {"probabilities": probabilities, "classes": winners(probabilities)}
+        found = {"probabilities": probabilities, "classes": winners(probabilities)}
+        return self.named(found, images)
 
     def render(self, capsules: Tensor) -> dict[str, Tensor]:
         """Return a dict with the `images` (B, H, W, C) decoded from capsules (B, J, E)."""
@@ -425,7 +432,7 @@ class Classifier(TrainedModel, Supervised):
         return {"images": ops.reshape(shown, shape), "classes": chosen}
 
     def get_config(self):
-        config = keras.Model.get_config(self)
+        config = Supervised.get_config(self)
         if self.settings is not None:
             config["settings"] = self.settings.to_dict()
         if not self.is_fitted:

@@ -196,6 +196,7 @@ class TrainedModel:
                 setattr(self, name, getattr(trained, name))
             self.assemble()
             self.built = was_built
+        self.preparation, self.class_names = trained.preparation, trained.class_names
         if not was_built:
             self.build()
         for mine, theirs in zip(self.variables, trained.variables):
@@ -224,6 +225,7 @@ def trained_model(model, load_data, folder=None, verbose="auto", callbacks=()):
         with reporter, quiet():
             run = train(model, folder or temporary, load_data, reporter, stage=last)
         trained = type(model).from_parts(run)
+        trained.know_images_of(run.folder)
         histories = {}
         for stage in stages:
             if settings.trained(stage):
@@ -238,6 +240,7 @@ def save_whole(run, model):
     folder = run.folder.path
     # An interrupted export continues with the same version number.
     version = run.once("export", "version", lambda: max(versions(folder), default=0) + 1)
+    model.know_images_of(run.folder)
     with atomic_write(run.path("model.keras"), suffix=".keras") as temporary:
         model.save(temporary)
     card = run.folder.card(run.settings)

@@ -2,7 +2,9 @@
 
 import contextlib
 import dataclasses
+import os
 import random
+import types
 from numbers import Integral
 from typing import Any
 
@@ -16,10 +18,11 @@ from keras_capsule_poe.data.arrays import image_array
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.keras_private import Exportable
+from keras_capsule_poe.models.base.new_images import TakesFiles
 from keras_capsule_poe.models.base.outputs import CapsuleCodes, Images, Samples
 
 
-class CapsuleClassifier:
+class CapsuleClassifier(TakesFiles):
     """Protocol of classifiers that the tools of this package train, evaluate and export.
 
     It is a mixin for a `keras.Model` with an `image_shape` (H, W, C).
@@ -56,8 +59,12 @@ class CapsuleClassifier:
                 f"compile it with an optimizer and no `loss`. Received: loss={self.loss!r}"
             )
 
-    def classify(self, images: Tensor) -> dict[str, Tensor]:
-        """Return `probabilities` (B, J) and `classes` (B,) of images, a dict."""
+    def classify(self, images: Any) -> dict[str, Any]:
+        """Return `probabilities` (B, J) and `classes` (B,) of images, a dict.
+
+        Images are as of `GenerativeModel.encode`. Files and lists add `names`, a list of str, if
+        the classes have names.
+        """
         raise NotImplementedError
 
     def reconstruct(self, images: Tensor) -> dict[str, Tensor]:
@@ -82,7 +89,7 @@ class Mode:
     domain_notes: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
-class GenerativeModel(Exportable):
+class GenerativeModel(TakesFiles, Exportable):
     """Protocol of image models with capsule codes that the tools of this package use.
 
     It is a mixin for a `keras.Model`. A subclass implements the methods that raise
@@ -122,6 +129,13 @@ class GenerativeModel(Exportable):
         "sample": ("n", "seed"),
     }
     SHARED = {"code": ("images",), "render": ("capsules",)}
+
+    @property
+    def classify(self) -> Any:
+        """Raise `AttributeError`: the model knows no classes."""
+        raise AttributeError(
+            f"A {self.TITLE} knows no classes. `encode` returns the probability of each capsule."
+        )
 
     @property
     def own_parameters(self):
@@ -254,14 +268,16 @@ class GenerativeModel(Exportable):
         """Encode images, in batches.
 
         Args:
-            images: Array (N, H, W, C), or (N, H, W) of grey images, uint8 or floats in [0, 1].
+            images: Array (N, H, W, C), or (N, H, W) of grey images, uint8 or floats in [0, 1]. Or
+                the path of an image file, or a list of paths and of arrays of any size, which are
+                prepared as the training images were, see `data.read_image`.
 
         Returns:
             `CapsuleCodes` of arrays. For a tensor (B, H, W, C), pixels in [0, 1]: a dict of
             tensors, `capsules` (B, J, E) and `probabilities` (B, J).
 
         Raises:
-            DataError: If the array has another shape, type or range.
+            DataError: If the array has another shape, type or range, or a file cannot be read.
         """
         if is_numpy(images):
             found = self._mapped("code", self._checked(images))
@@ -308,9 +324,9 @@ class GenerativeModel(Exportable):
         return self.render(self.code(images)["capsules"])
 
     def _checked(self, images):
-        """Return an array of images after checks."""
+        """Return an array of images after checks; files are read."""
         self._check_fitted()
-        return image_array(images, self.image_shape)
+        return image_array(self.as_pixels(images), self.image_shape)
 
     def _check_fitted(self):
         check = getattr(self, "check_fitted", None)
@@ -524,9 +540,10 @@ class LikelihoodModel:
 
 
 def is_numpy(x):
-    """Return True for NumPy arrays and what converts to them, but not for tensors."""
+    """Return True for NumPy arrays, what converts to them and files, but not for tensors."""
     is_tensor = ops.is_tensor(x) or isinstance(x, keras.KerasTensor)
-    return not is_tensor and (isinstance(x, (list, tuple)) or hasattr(x, "__array__"))
+    is_known = isinstance(x, (list, tuple, str, bytes, os.PathLike, types.GeneratorType))
+    return not is_tensor and (is_known or hasattr(x, "__array__") or hasattr(x, "getexif"))
 
 
 def deserialized(part):

@@ -257,6 +257,7 @@ class Supervised(Exportable, SharedOutGradients, CapsuleClassifier):
 
     def in_parts(self, function, images, at_once=AT_ONCE):
         """Apply a function of images that returns a dict, to a bounded number at a time."""
+        images = self.as_pixels(images)
         if not inputs.is_known(images):
             return function(images)
         self._check_images(images, "images")
@@ -440,14 +441,24 @@ class ConvClassifier(Supervised, keras.Model):
         logits = ops.cast(outputs, "float32")
         return ops.softmax(logits) if logits.shape[-1] != 1 else ops.ones_like(logits)
 
-    def classify(self, images: Tensor) -> dict[str, Tensor]:
-        """Return class `probabilities` (B, J) and the most probable of `classes` (B,), a dict."""
+    @property
+    def encode(self) -> Any:
+        """Raise `AttributeError`: the network has no capsules."""
+        raise AttributeError(
+            f"A {self.TITLE.lower()} has no capsules. `classify` returns the class probabilities."
+        )
+
+    def classify(self, images: Any) -> dict[str, Any]:
+        """Return class `probabilities` (B, J) and the most probable of `classes` (B,), a dict.
+
+        Images may be files, see `CapsuleClassifier.classify`.
+        """
 
         def classified(images):
             logits = ops.cast(self(images, training=False), "float32")
             return {"probabilities": self.class_probabilities(logits), "classes": winners(logits)}
 
-        return self.in_parts(classified, images)
+        return self.named(self.in_parts(classified, images), images)
 
     def get_config(self):
         serialize = keras.saving.serialize_keras_object
