@@ -11,6 +11,7 @@ from keras_capsule_poe.cli import options
 from keras_capsule_poe.cli.options import NamedPath, option
 from keras_capsule_poe.cli.terminal import guarded, import_tensorflow
 from keras_capsule_poe.errors import RunFailed
+from keras_capsule_poe.io.text import NAME, printable
 from keras_capsule_poe.pretrained import pretrained_folder
 
 # Run settings that `info` always shows.
@@ -34,6 +35,7 @@ def info(model_dir, as_json):
     if as_json:
         stages = run.metrics(settings.STAGES)
         shown = {"folder": str(folder), "config": values, "stages": stages, "problem": problem}
+        shown["preparation"] = run.readable().get("preparation")
         return click.echo(json.dumps(shown, indent=2))
     split = f" split by {settings.split}" if settings.split else ""
     usual = type(settings)(settings.preset).to_dict()
@@ -47,7 +49,11 @@ def info(model_dir, as_json):
         f"{settings.dataset}{split}, seed {settings.seed}{''.join(other)}"
     )
     if run.class_names:
-        click.echo(f"classes: {', '.join(run.class_names)}")
+        click.echo(f"classes: {', '.join(printable(name, NAME) for name in run.class_names)}")
+    if preparation := run.readable().get("preparation"):
+        from keras_capsule_poe.data.preparation import Preparation
+
+        click.echo(f"new images: {Preparation.from_dict(preparation).describe()}")
     idle = settings.idle()
     for part in settings.parts:
         pairs = values[part].items()

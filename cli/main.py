@@ -17,6 +17,8 @@ COMMANDS = {
     "evaluate": ("measure", "Measure a model: reconstruction, classification, samples."),
     "compare": ("measure", "Compare two or more models on the same test images."),
     "report": ("measure", "Write an HTML page that shows a model and its capsules."),
+    "classify": ("new_images", "Print the most probable classes of images."),
+    "encode": ("new_images", "Print the most probable capsules of images; write their codes."),
     "explore": ("show", "Play with a model in a browser on this machine."),
     "likelihood": ("measure", "Estimate the log-likelihood of test images, with bounds."),
     "export": ("export", "Write the SavedModel of a trained model again."),

@@ -258,7 +258,7 @@ def load_model(folder):
 
 
 def load_able(folder, verb):
-    """Return the model of a folder, or raise unless it `generates`, `reconstructs` ... images."""
+    """Return the model of a folder, or raise unless it `generates`, `classifies` ... images."""
     from keras_capsule_poe.evaluation.classification import is_classifier
 
     model = load_model(folder)
@@ -267,7 +267,14 @@ def load_able(folder, verb):
         "generates": callable(getattr(model, "draw", None)),
         "reconstructs": decodes,
         "names and decodes": decodes and is_classifier(model),
+        "classifies": hasattr(model, "classify"),
+        "encodes": hasattr(model, "encode"),
     }
+    other = {"classifies": "encode", "encodes": "classify"}.get(verb)
+    if other and not can[verb]:
+        raise RunFailed(
+            f"The model in {folder} {verb} no images: use capspoe {other}. It is a {model.TITLE}."
+        )
     if not can[verb]:
         part, why = next(iter(load_settings(folder).STAGES)), ""
         if getattr(model, "decoder", model) is None:
@@ -304,6 +311,13 @@ def load_run_data(folder, **places):
             "images may have been training images."
         )
     return data
+
+
+def class_names(folder):
+    """Return the names of the classes of a model folder, or None."""
+    from keras_capsule_poe.training import RunFolder
+
+    return RunFolder(folder).class_names
 
 
 def first_images(images, n):

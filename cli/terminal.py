@@ -13,6 +13,7 @@ import warnings
 import click
 
 from keras_capsule_poe.errors import BadUse, CapspoeError
+from keras_capsule_poe.io.text import printable, replaced_letters
 
 # Hints for the words of `CapspoeError.hint`.
 HINTS = {
@@ -91,7 +92,7 @@ def guarded(function, resumes=False):
     @functools.wraps(function)
     def command(*args, debug, **kwargs):
         _fill_closed_outputs()
-        with _interrupts() as interrupted, _plain_warnings():
+        with _interrupts() as interrupted, _plain_warnings(), replaced_letters():
             try:
                 return function(*args, **kwargs)
             except click.ClickException:
@@ -213,7 +214,7 @@ def _fill_closed_outputs():
 
 
 def _one_line(error):
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = printable(" ".join(str(error).split())) or type(error).__name__
     # TensorFlow's memory error is not a MemoryError.
     if isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError":
         return f"There is not enough memory ({text[:200]}). Ask for less at once."

@@ -5,6 +5,7 @@ import numpy as np
 from keras_capsule_poe.core.labels import winners
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
 from keras_capsule_poe.io.pictures import grid
+from keras_capsule_poe.io.text import class_word, printable
 
 FRAME = "#b0452c"
 CAPTION = (
@@ -12,6 +13,8 @@ CAPTION = (
     "the next layer;\nbelow couplings, its own as routing starts and after each iteration. Maps of "
     "couplings are those after the last one. Grey: out of sight."
 )
+# Letters of the name of a class.
+_NAME = 20
 _UNSEEN, _BAR = "#d4d4d4", "#6a9fcb"
 
 
@@ -104,8 +107,7 @@ def coupling_chart(images, coefficients, capsules, titles=None, names=None, laye
     from matplotlib.figure import Figure
 
     rows, iterations, _, classes = coefficients.shape
-    known = range(len(names or ()))
-    names = [str(names[j] if j in known else j) for j in range(classes)]
+    names = [class_word(j, names, _NAME) for j in range(classes)]
     steps = ["start", *map(str, range(1, iterations))]
     ratios = [1.6, max(3.0, 0.52 * classes), 3.8]
     wide, heights = 1.8 + sum(ratios), [max(2.4, 0.9 + 0.45 * iterations)]
@@ -131,7 +133,7 @@ def _show(panel, image, title):
     panel.imshow(pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels, cmap="gray")
     panel.set_axis_off()
     if title:
-        panel.set_title(title, fontsize=10)
+        panel.set_title(printable(title, 2 * _NAME), fontsize=10)
 
 
 def _mean_couplings(panel, means, capsule, names, steps):

@@ -12,6 +12,10 @@ from keras_capsule_poe.core.numerics import one_of
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.io.atomic import atomic_write
+from keras_capsule_poe.io.fonts import without_warnings
+from keras_capsule_poe.io.pictures import show_names
+from keras_capsule_poe.io.text import printable
+from keras_capsule_poe.io.text import width as columns_of
 from keras_capsule_poe.plotting import (
     chain_arrays,
     chain_start,
@@ -35,12 +39,19 @@ THEMES = {"light": ("#ffffff", "#222222"), "dark": ("#15171a", "#e6e6e6")}
 # Inches: around the cells, between blocks, between cells as a fraction of a cell.
 _MARGIN, _BLOCK, _GAP = 0.12, 0.35, 0.06
 _LABEL, _TITLE = 9, 11
+# Letters of a label.
+_MOST = 32
 # A capsule of lower probability than this does not show in an image.
 ACTIVE = 0.1
 
 
 class LabelledFigure(Figure):
     """Figure that a notebook shows as a picture, whichever matplotlib backend is in use."""
+
+    def draw(self, renderer):
+        # Of letters that no font has, one line says so.
+        with without_warnings():
+            super().draw(renderer)
 
     def _repr_png_(self):
         buffer = io.BytesIO()
@@ -86,10 +97,14 @@ def image_figure(blocks, title=None, cell=0.6, theme="light"):
     if not (isinstance(cell, numbers.Real) and 0.05 <= cell <= 20):
         raise BadUse(f"`cell` must be from 0.05 to 20 inches. Received: cell={cell!r}")
     paper, ink = THEMES[theme]
+    blocks = [
+        (images, _short(rows), _short(columns), heading)
+        for images, rows, columns, heading in blocks
+    ]
     labels = [label for _, rows, _, _ in blocks for label in rows or ()]
-    left = _MARGIN + (0.075 * max(map(len, labels)) + 0.1 if labels else 0)
+    left = _MARGIN + (_inches(labels) + 0.1 if labels else 0)
     sizes = [(_size(images, cell), columns, heading) for images, _, columns, heading in blocks]
-    above = [(0.22 if columns else 0) + (0.25 if heading else 0) for _, columns, heading in sizes]
+    above = [_above(columns, cell) + (0.25 if heading else 0) for _, columns, heading in sizes]
     width = left + max(size[0] for size, _, _ in sizes) + _MARGIN
     width = max(width, 0.085 * len(title or "") + 2 * _MARGIN)
     head = _MARGIN + (0.3 if title else 0)
@@ -107,9 +122,29 @@ def image_figure(blocks, title=None, cell=0.6, theme="light"):
             figure.text(s=heading, fontsize=_LABEL, color=ink, parse_math=False, **place)
         top += space
         box = (left / width, 1 - (top + size[1]) / height, size[0] / width, size[1] / height)
-        _draw(figure.add_axes(box), images, rows, columns, paper, ink)
+        axes = figure.add_axes(box)
+        _draw(axes, images, rows, columns, paper, ink)
+        axes.tick_params(axis="x", rotation=90 if _inches(columns) > cell else 0)
         top += size[1] + _BLOCK
+    show_names(figure)
     return figure
+
+
+def _short(labels):
+    """Return labels on one line, not too long; None if there are none."""
+    return None if labels is None else [printable(label, _MOST) for label in labels]
+
+
+def _inches(labels):
+    """Return the width of the longest of some labels in inches."""
+    return 0.075 * max(map(columns_of, labels or ()), default=0)
+
+
+def _above(columns, cell):
+    """Return the height in inches of labels above columns, which are turned if they are long."""
+    if not columns:
+        return 0
+    return 0.1 + _inches(columns) if _inches(columns) > cell else 0.22
 
 
 def _size(images, cell):

@@ -11,6 +11,7 @@ from keras_capsule_poe.core.numerics import compiled, step_seed
 from keras_capsule_poe.data.mapping import CHUNK, map_batches, to_pixels
 from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.io.pictures import picture
+from keras_capsule_poe.io.text import class_word
 
 # Names of the rows of reconstructions, if they differ from the keys.
 _NAMES = {
@@ -177,10 +178,7 @@ def named_rows(model, images):
 
 def class_words(classes, names=None):
     """Return one text per image of classes (N,) or (N, K): "4" or "3+8", with names "cat"."""
-    known = range(len(names or ()))
-    return [
-        "+".join(str(names[j] if j in known else j) for j in np.ravel(each)) for each in classes
-    ]
+    return ["+".join(class_word(j, names) for j in np.ravel(each)) for each in classes]
 
 
 def as_words(labels, classes, names=None):

@@ -1,5 +1,6 @@
 """Trained models in one line: `train`, `load`, and those that come with the package."""
 
+import contextlib
 import importlib.util
 import os
 import re
@@ -8,6 +9,7 @@ from typing import Any
 
 from keras_capsule_poe.errors import BadUse, RunFailed
 from keras_capsule_poe.io.atomic import user_path
+from keras_capsule_poe.io.records import has_record
 
 __all__ = ["load", "pretrained_names", "train"]
 
@@ -126,10 +128,25 @@ def load(path: str | Path, sha256: str | None = None) -> Any:
     for name in registry.names():
         registry.model_class(name)
     try:
-        return keras.models.load_model(file, compile=False)
+        model = keras.models.load_model(file, compile=False)
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise RunFailed(f"Cannot load {file} ({reason}).") from error
+    if file.name == "model.keras":
+        _know_images(model, file.parent)
+    return model
+
+
+def _know_images(model, folder):
+    """Tell a model how its images were prepared, as its folder says, if its file does not."""
+    from keras_capsule_poe.models.base.new_images import know_images
+    from keras_capsule_poe.training import RunFolder
+
+    if getattr(model, "knows_images", True) or not has_record(folder / "run.json"):
+        return
+    # Whoever needs the folder itself learns that it is damaged.
+    with contextlib.suppress(RunFailed):
+        know_images(model, RunFolder(folder))
 
 
 def pretrained_names() -> list[str]:

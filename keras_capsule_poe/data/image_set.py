@@ -13,6 +13,7 @@ from keras_capsule_poe.data.mapping import RowView, chunks, view
 from keras_capsule_poe.data.preparation import Preparation
 from keras_capsule_poe.data.streams import in_blocks, mixed, single_classes
 from keras_capsule_poe.errors import DataError, listing
+from keras_capsule_poe.io.text import NAME, printable
 
 # Largest default size; enough for a stable mean.
 HELD_OUT = 1000
@@ -249,7 +250,8 @@ class ImageData:
         counts = np.transpose(
             [np.bincount(each.ravel(), minlength=len(names)) for each in known.values()]
         )
-        shown = [f"{name} {'/'.join(map(str, n))}" for name, n in zip(names, counts)]
+        pairs = zip(names, counts)
+        shown = [f"{printable(name, NAME)} {'/'.join(map(str, n))}" for name, n in pairs]
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         classes = "class" if len(names) == 1 else "classes"
         return (

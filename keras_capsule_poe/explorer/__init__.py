@@ -12,6 +12,8 @@ from keras_capsule_poe.explorer.content import Content
 __all__ = ["explore"]
 
 HOST = "127.0.0.1"
+# The largest file that can be uploaded.
+UPLOAD = "50mb"
 # Nothing is sent anywhere, and nothing is loaded from elsewhere.
 OFFLINE = {
     "GRADIO_ANALYTICS_ENABLED": "False",
@@ -51,7 +53,8 @@ def explore(model: Any, images: Any = None, name: str = "MODEL", **options: Any)
     page = build(content)
     # The page is ready before all images are encoded.
     threading.Thread(target=lambda: content.winner, daemon=True).start()
-    options = {"quiet": True, "inline": True, "prevent_thread_lock": True, **options}
+    given = {"quiet": True, "inline": True, "prevent_thread_lock": True}
+    options = {**given, "max_file_size": UPLOAD, **options}
     page.launch(server_name=HOST, share=False, **options, **page.look)
     return page
 

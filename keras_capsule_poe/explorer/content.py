@@ -1,6 +1,7 @@
 """Contents of the explorer: arrays and texts of a model, without the page."""
 
 import functools
+import os
 import threading
 
 import numpy as np
@@ -8,6 +9,8 @@ import numpy as np
 from keras_capsule_poe.core.labels import winners
 from keras_capsule_poe.core.numerics import compiled
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
+from keras_capsule_poe.data.preparation import prepared_image
+from keras_capsule_poe.io.text import class_word
 from keras_capsule_poe.plotting import chain_step, reconstruction_rows, row_names, usual_code
 
 # Test images that are encoded to say what capsules win, and dimensions that have a slider.
@@ -138,20 +141,16 @@ class Content:
 
     def class_name(self, number):
         """Return the name of a class."""
-        names = (self.images.class_names if self.images is not None else None) or ()
-        return str(names[number]) if 0 <= number < len(names) else str(number)
+        names = self.images.class_names if self.images is not None else self.model.class_names
+        return class_word(number, names)
 
     # One image.
 
-    def fitted(self, image):
-        """Return an image (1, H, W, C) of the model's size from pixels of any size, in [0, 1]."""
-        from PIL import Image
-
-        height, width, channels = self.model.image_shape
-        shown = Image.fromarray(np.clip(image, 0, 255).astype("uint8"))
-        shown = shown.convert("RGB" if channels == 3 else "L").resize((width, height))
-        found = np.asarray(shown, "float32").reshape(1, height, width, -1) / 255
-        return found.repeat(channels, axis=-1) if channels == 2 else found
+    def prepared(self, source, invert="auto"):
+        """Return a file or an array as an image (1, H, W, C) of the model, and notes on it."""
+        name = os.path.basename(source) if isinstance(source, str) else None
+        found = prepared_image(source, self.model.preparation, invert, name=name)
+        return to_pixels(found.pixels[None]), found.notes
 
     def known_image(self, number):
         """Return a known image (1, H, W, C), pixels in [0, 1]."""

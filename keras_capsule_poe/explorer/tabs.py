@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from keras_capsule_poe import templates
+from keras_capsule_poe.data.preparation import INVERT
+from keras_capsule_poe.errors import DataError
 from keras_capsule_poe.explorer.content import SLIDERS, SPAN
 from keras_capsule_poe.io.pictures import picture
 from keras_capsule_poe.plotting import embedded
@@ -101,7 +103,8 @@ def capsules_tab(gr, content):
             text = f"### Capsule {capsule}"
             if share is not None:
                 text += f"\nIt wins {share:.1%} of {len(content.images):,} test images."
-            samples = shown(content.samples(capsule, domain, 10, int(seed)), alt="sample")
+            drawn = content.samples(capsule, domain, 10, number_of(gr, seed))
+            samples = shown(drawn, alt="sample")
             return text, samples, shown(content.won(capsule)), bars(content.classes(capsule))
 
         def clicked(event):
@@ -205,32 +208,57 @@ class _Mover:
         return [*values, self.draw(capsule, *values), *self.keep(capsule, *values)]
 
 
-def image_choice(gr, content):
-    """Return a slider of known images or None, and an upload."""
-    known = None
-    if content.images is not None:
-        known = gr.Slider(0, len(content.images) - 1, value=0, step=1, label="Test image")
-    upload = gr.Image(label="or upload an image", type="numpy", sources=["upload", "clipboard"])
-    return known, upload
+class _Choice:
+    """A slider of known images or None, an upload, and whether its brightness is inverted."""
+
+    def __init__(self, gr, content):
+        self.gr, self.content, self.known = gr, content, None
+        if content.images is not None:
+            self.known = gr.Slider(0, len(content.images) - 1, value=0, step=1, label="Test image")
+        label = "or upload an image"
+        self.upload = gr.Image(label=label, type="filepath", sources=["upload", "clipboard"])
+        # The file as it is: Gradio would drop transparency and all but eight bits.
+        self.upload.preprocess = lambda file: file and file.path
+        label = "Invert the brightness of an upload"
+        self.invert = gr.Radio(list(INVERT), value="auto", label=label)
+        self.said = gr.Markdown()
+
+    def connect(self, look, outputs, canvas=None):
+        """Call `look(image)` whenever another image is chosen, uploaded or drawn."""
+        gr, content, outputs = self.gr, self.content, [self.said, *outputs]
+
+        def prepared(source, invert):
+            if source is None:
+                return [gr.skip()] * len(outputs)
+            try:
+                image, notes = content.prepared(source, invert)
+            except DataError as error:
+                raise gr.Error(str(error), print_exception=False) from None
+            return ", ".join(notes).capitalize(), *look(image)
+
+        def drawn(value, invert):
+            pixels = None if value is None else value.get("composite")
+            # The empty canvas is no drawing.
+            is_empty = pixels is None or not pixels[..., :3].any()
+            return prepared(None if is_empty else pixels[..., :3], invert)
+
+        def known(number):
+            return "", *look(content.known_image(number))
+
+        self.upload.change(prepared, [self.upload, self.invert], outputs, **QUIET)
+        self.invert.change(prepared, [self.upload, self.invert], outputs, **QUIET)
+        if canvas is not None:
+            canvas.input(drawn, [canvas, self.invert], outputs, **QUIET)
+        if self.known is not None:
+            fast(self.known, known, self.known, outputs)
+            at_load(gr, lambda: known(0), None, outputs)
 
 
-def connect(gr, content, look, known, upload, outputs, canvas=None):
-    """Call `look(image)` whenever another image is chosen, uploaded or drawn."""
-
-    def uploaded(pixels):
-        return look(content.fitted(pixels)) if pixels is not None else [gr.skip()] * len(outputs)
-
-    def drawn(value):
-        pixels = None if value is None else value.get("composite")
-        # The empty canvas is no drawing.
-        return uploaded(None if pixels is None or not pixels[..., :3].any() else pixels[..., :3])
-
-    upload.change(uploaded, upload, outputs, **QUIET)
-    if canvas is not None:
-        canvas.input(drawn, canvas, outputs, **QUIET)
-    if known is not None:
-        fast(known, lambda number: look(content.known_image(number)), known, outputs)
-        at_load(gr, lambda: look(content.known_image(0)), None, outputs)
+def number_of(gr, seed):
+    """Return the seed in a field of the page; raise an error that the page shows."""
+    if seed is None or not 0 <= seed < 2**31:
+        raise gr.Error(f"The seed must be from 0 to {2**31 - 1}.", print_exception=False)
+    return int(seed)
 
 
 def image_tab(gr, content):
@@ -247,7 +275,7 @@ def image_tab(gr, content):
 
     with gr.Tab("Image"), gr.Row():
         with gr.Column():
-            known, upload = image_choice(gr, content)
+            choice = _Choice(gr, content)
             canvas = gr.Sketchpad(
                 label="or draw one, white on black",
                 type="numpy",
@@ -264,7 +292,7 @@ def image_tab(gr, content):
             probabilities = gr.HTML()
             gr.Markdown("Coupling coefficients of the winners: bright places contribute most")
             maps = gr.HTML(visible=has_maps)
-        connect(gr, content, look, known, upload, [rows, probabilities, maps], canvas)
+        choice.connect(look, [rows, probabilities, maps], canvas)
 
 
 def blend_tab(gr, content):
@@ -319,7 +347,7 @@ def classifier_tab(gr, content):
     with gr.Tab("Classify"), gr.Row():
         state = gr.State(None)
         with gr.Column():
-            known, upload = image_choice(gr, content)
+            choice = _Choice(gr, content)
         with gr.Column():
             rows = gr.HTML()
             gr.Markdown("Probabilities of the classes")
@@ -335,7 +363,7 @@ def classifier_tab(gr, content):
                 ]
                 for slider in moves:
                     fast(slider, move, [state, *moves], moved)
-        connect(gr, content, look, known, upload, [rows, probabilities, routed, state])
+        choice.connect(look, [rows, probabilities, routed, state])
 
 
 def filters_tab(gr, content):
@@ -361,10 +389,10 @@ def chains_tab(gr, content):
     kind = "Gibbs" if "gibbs" in content.chains else "mean-field"
 
     def restart(seed):
-        return walk(content.start(CHAINS, int(seed)), 0, seed, 0)
+        return walk(content.start(CHAINS, number_of(gr, seed)), 0, seed, 0)
 
     def walk(states, done, seed, steps):
-        states = content.walked(states, int(steps), done, int(seed))
+        states = content.walked(states, int(steps), done, number_of(gr, seed))
         done += int(steps)
         return states, done, shown(content.states(states), (), 84, "chain"), f"{done} steps"
 
@@ -412,12 +440,10 @@ def fill_tab(gr, content):
     with gr.Tab("Fill in"):
         gr.Markdown("The model fills in pixels that are erased. Its chain makes the missing part.")
         state = gr.State(None)
-        known, upload = image_choice(gr, content)
+        choice = _Choice(gr, content)
         part = gr.Dropdown(list(kinds), value="lower half", label="erase")
         steps = gr.Slider(1, 100, value=30, step=1, label="steps")
         start = gr.Button("Fill in")
         out = gr.HTML()
-        connect(
-            gr, content, lambda image: (shown(image, (), 168), image), known, upload, [out, state]
-        )
+        choice.connect(lambda image: (shown(image, (), 168), image), [out, state])
         start.click(fill, [state, part, steps], out, **PRIVATE)

@@ -5,7 +5,9 @@ from pathlib import Path
 import numpy as np
 
 from keras_capsule_poe.errors import BadUse
+from keras_capsule_poe.io import fonts
 from keras_capsule_poe.io.atomic import atomic_write
+from keras_capsule_poe.io.text import printable
 
 # Pixels between images, and the minimum height to which small images are magnified.
 GAP, LEAST_HEIGHT = 2, 56
@@ -67,8 +69,13 @@ def picture(rows, captions=(), **options):
     whole = Image.new(shown.mode, (shown.width, shown.height + LINE), _grey(shown.mode, 96))
     whole.paste(shown, (0, LINE))
     pen, width = ImageDraw.Draw(whole), shown.width / max(len(row) for row in rows)
+    captions = [printable(text) for text in captions]
     font = _font(pen, captions, width)
     for column, text in enumerate(captions):
+        most = len(text)
+        while pen.textlength(text, font) > width and most > 4:
+            most -= 1
+            text = printable(captions[column], most)
         middle = ((column + 0.5) * width, LINE / 2)
         pen.text(middle, text, font=font, fill=_grey(shown.mode, 255), anchor="mm")
     return whole
@@ -82,11 +89,12 @@ def _font(pen, texts, width):
     """Return the largest font in which all texts fit `width`, or the smallest readable one."""
     from PIL import ImageFont
 
-    for size in range(TEXT, LEAST_TEXT, -1):
-        font = ImageFont.load_default(size)
+    file = fonts.font_file("".join(texts))
+    for size in range(TEXT, LEAST_TEXT - 1, -1):
+        font = ImageFont.truetype(file, size) if file else ImageFont.load_default(size)
         if max(pen.textlength(text, font) for text in texts) <= width:
-            return font
-    return ImageFont.load_default(LEAST_TEXT)
+            break
+    return font
 
 
 def save_grid(path, rows, **options):
@@ -105,12 +113,16 @@ def chart_pixels(figure):
     figure.set_dpi(DOTS)
     show_names(figure)
     canvas = FigureCanvasAgg(figure)
-    canvas.draw()
+    with fonts.without_warnings():
+        canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
 
 def show_names(figure):
-    """Show all texts of a `Figure` as they are; "a$b$c" is a class name, not a formula."""
+    """Show all texts of a `Figure` as they are; "a$b$c" is a class name, not a formula.
+
+    Letters that matplotlib's own font lacks are shown in an installed font that has them.
+    """
     from matplotlib.text import Text
 
     powers = {
@@ -122,6 +134,8 @@ def show_names(figure):
     }
     for text in set(figure.findobj(Text)) - powers:
         text.set_parse_math(False)
+        if more := fonts.families(text.get_text()):
+            text.set_fontfamily([*text.get_fontfamily(), *more])
 
 
 def save_chart(path, figure):

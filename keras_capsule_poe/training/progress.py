@@ -1,7 +1,6 @@
 """Progress of training: a live line in a terminal or notebook, else lines of text."""
 
 import contextlib
-import functools
 import logging
 import shutil
 import sys
@@ -10,6 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+from keras_capsule_poe.io.text import writable
 
 # Seconds of training that are worth an announcement, and of steps before their rate is known.
 LONG, SETTLED = 600.0, 5.0
@@ -73,7 +74,7 @@ class Reporter:
         if verbose not in (0, 1, 2):
             raise ValueError(f"`verbose` must be 0, 1, 2 or 'auto'. Received: verbose={verbose!r}")
         # Unless it is flushed, a file has a line only long after.
-        self.write = write or functools.partial(print, flush=True)
+        self.write = write or (lambda line: print(writable(line), flush=True))
         self.verbose, self.silence = verbose, silence
         self.log_dir, self.own_callbacks, self.notes = log_dir, list(callbacks), notes
         self.stages: dict[str, int] = {}
@@ -233,10 +234,10 @@ class _Terminal:
     def update(self, text):
         from rich.text import Text
 
-        self.live.update(Text(text, no_wrap=True, overflow="crop"), refresh=True)
+        self.live.update(Text(writable(text), no_wrap=True, overflow="crop"), refresh=True)
 
     def print(self, line):
-        self.live.console.print(line, markup=False, soft_wrap=True)
+        self.live.console.print(writable(line), markup=False, soft_wrap=True)
 
 
 class _Notebook(contextlib.AbstractContextManager):

@@ -15,6 +15,7 @@ from keras_capsule_poe.io.atomic import atomic_write
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.keras_private import unlocked
 from keras_capsule_poe.models.base.features import SHOWN
+from keras_capsule_poe.models.base.new_images import know_images
 from keras_capsule_poe.models.base.protocols import deserialized
 from keras_capsule_poe.plotting import reconstruction_rows, sample_rows
 from keras_capsule_poe.serving import export_saved_model, versions
@@ -225,7 +226,7 @@ def trained_model(model, load_data, folder=None, verbose="auto", callbacks=()):
         with reporter, quiet():
             run = train(model, folder or temporary, load_data, reporter, stage=last)
         trained = type(model).from_parts(run)
-        trained.know_images_of(run.folder)
+        know_images(trained, run.folder)
         histories = {}
         for stage in stages:
             if settings.trained(stage):
@@ -240,7 +241,7 @@ def save_whole(run, model):
     folder = run.folder.path
     # An interrupted export continues with the same version number.
     version = run.once("export", "version", lambda: max(versions(folder), default=0) + 1)
-    model.know_images_of(run.folder)
+    know_images(model, run.folder)
     with atomic_write(run.path("model.keras"), suffix=".keras") as temporary:
         model.save(temporary)
     card = run.folder.card(run.settings)

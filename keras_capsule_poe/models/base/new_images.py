@@ -42,11 +42,10 @@ class TakesFiles:
     def class_names(self, value: tuple[str, ...] | None) -> None:
         self.__dict__["_class_names"] = value and tuple(value)
 
-    def know_images_of(self, run):
-        """Take over the preparation and the class names of the images of a `RunFolder`."""
-        found = (run.saved() or {}).get("preparation")
-        self.preparation = found and Preparation.from_dict(found)
-        self.class_names = run.class_names
+    @property
+    def knows_images(self):
+        """True if the preparation of the training images is known, not taken from settings."""
+        return self.__dict__.get("_preparation") is not None
 
     def get_config(self):
         config, own = super().get_config(), self.__dict__.get("_preparation")  # type: ignore
@@ -109,6 +108,14 @@ class TakesFiles:
                 warnings.warn(f"{name}: {', '.join(found.notes)}", UserWarning, stacklevel=4)
             pixels.append(found.pixels)
         return np.stack(pixels)
+
+
+def know_images(model, run):
+    """Tell a model the preparation and the class names of the images of its `RunFolder`."""
+    if isinstance(model, TakesFiles):
+        if found := (run.saved() or {}).get("preparation"):
+            model.preparation = Preparation.from_dict(found)
+        model.class_names = run.class_names
 
 
 def _shapes(shape):

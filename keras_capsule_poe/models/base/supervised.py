@@ -9,7 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_capsule_poe._types import Serializable, Tensor
+from keras_capsule_poe._types import Serializable
 from keras_capsule_poe.core.labels import named_rightly, winners
 from keras_capsule_poe.data.labels import class_rows
 from keras_capsule_poe.keras_private import (

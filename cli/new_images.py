@@ -1,0 +1,196 @@
+"""Commands on image files: `classify` and `encode`."""
+
+import glob
+import json
+import os
+
+import click
+
+from keras_capsule_poe.cli import options
+from keras_capsule_poe.cli.options import COUNT, FILE, NamedPath, option
+from keras_capsule_poe.cli.terminal import guarded
+from keras_capsule_poe.errors import BadUse, DataError, RunFailed
+from keras_capsule_poe.io.text import class_word, printable
+
+# Images that are read and given to the model together.
+_AT_ONCE = 500
+
+
+def _check_arrays(context, parameter, path):
+    if path is not None and path.suffix.lower() != ".npz":
+        raise click.BadParameter(f"must end in .npz. Received: {path}")
+    return options.place_checker(context, parameter, path)
+
+
+_images = options.together(
+    click.argument("files", metavar="FILE...", nargs=-1, required=True, type=NamedPath()),
+    options.model_option,
+    option(
+        "--invert",
+        type=click.Choice(["auto", "yes", "no"]),
+        default="auto",
+        help="Invert the brightness. `auto` does so for images that are dark on light if those of "
+        "the training were light on dark, and the other way round.",
+    ),
+    option("--top", type=COUNT, default=3, help="Number of probabilities in a line."),
+    option("--json", "as_json", is_flag=True, help="Print JSON, with all probabilities."),
+)
+
+
+@click.command()
+@_images
+@guarded
+def classify(files, model_dir, invert, top, as_json):
+    """Print the most probable classes of images.
+
+    FILE is an image, a folder of images, or a pattern such as "*.png". Images are prepared as
+    those of the training were: size, colours, background and range. An image of other
+    proportions is padded. Of several pages or frames, the first one is used.
+    """
+    paths, folder, model = _begin(files, model_dir, "classifies")
+    names = model.class_names or options.class_names(folder)
+
+    def words(number):
+        return class_word(number, names)
+
+    def about(row):
+        p = row["probabilities"]
+        best = {"class": words(p.argmax()), "number": int(p.argmax())}
+        return {**best, "probabilities": {words(j): float(each) for j, each in enumerate(p)}}
+
+    _show(_rows(model, paths, invert, model.classify), len(paths), top, as_json, words, about)
+
+
+@click.command()
+@_images
+@option(
+    "--out",
+    type=FILE,
+    callback=_check_arrays,
+    help="Write the codes to an .npz file: `capsules` (N, J, E), `probabilities` (N, J) and "
+    "`files` (N,).",
+)
+@guarded
+def encode(files, model_dir, invert, top, as_json, out):
+    """Print the most probable capsules of images, and write their codes.
+
+    FILE is an image, a folder of images, or a pattern such as "*.png". Images are prepared as
+    `capspoe classify` prepares them.
+    """
+    paths, _, model = _begin(files, model_dir, "encodes")
+
+    def about(row):
+        p = row["probabilities"]
+        return {"capsule": int(p.argmax()), "probabilities": [float(each) for each in p]}
+
+    kept, rows = {"capsules": [], "probabilities": [], "files": []}, []
+    for row in _rows(model, paths, invert, model.encode):
+        rows.append(row)
+        if out is not None and "error" not in row:
+            kept["files"].append(printable(row["file"]))
+            for name in ("capsules", "probabilities"):
+                kept[name].append(row[name])
+    _show(rows, len(paths), top, as_json, "capsule {}".format, about)
+    if kept["files"]:
+        _write(out, kept)
+        click.echo(f"Wrote {out}", err=as_json)
+
+
+def _begin(files, model_dir, verb):
+    """Return the paths of the images, and the folder and the model that `verb` them."""
+    # A missing file is said before TensorFlow is imported.
+    paths = _paths(files)
+    folder = options.find_model(model_dir)
+    return paths, folder, options.load_able(folder, verb)
+
+
+def _paths(files):
+    """Return the paths (str) of all images that the arguments name, each once."""
+    from keras_capsule_poe.data.folders import Listing
+
+    found = []
+    for name in map(os.fspath, files):
+        if os.path.isdir(name):
+            listing = Listing(name)
+            inside = list(listing.paths())
+            if not inside:
+                raise BadUse(f"Folder {name} holds no images.")
+            others = sum(listing.others.values())
+            if others:
+                click.echo(f"Left out: files of other kinds in {name}: {others}", err=True)
+        elif os.path.lexists(name):
+            inside = [name]
+        elif "://" in name:
+            raise BadUse(f"FILE must be on this machine: download it first. Received: {name}")
+        else:
+            inside = sorted(glob.glob(name, recursive=True)) if glob.has_magic(name) else ()
+            if not inside:
+                raise BadUse(f"There is no file {name}.")
+        found += inside
+    once = {os.path.abspath(path): path for path in reversed(found)}
+    if len(once) < len(found):
+        click.echo(f"Named twice, shown once: {len(found) - len(once)} files", err=True)
+    return [path for path in dict.fromkeys(found) if once[os.path.abspath(path)] == path]
+
+
+def _rows(model, paths, invert, ask):
+    """Yield a dict for each image: `file`, and `error` or the arrays of the model and `notes`."""
+    import numpy as np
+
+    from keras_capsule_poe.data.preparation import prepared_image
+
+    for start in range(0, len(paths), _AT_ONCE):
+        rows, pixels = [{"file": path} for path in paths[start : start + _AT_ONCE]], []
+        for row in rows:
+            try:
+                image = prepared_image(row["file"], model.preparation, invert)
+            except DataError as error:
+                row["error"] = error
+            else:
+                row["notes"] = list(image.notes)
+                pixels.append(image.pixels)
+        answers = (
+            {name: np.asarray(found) for name, found in ask(np.stack(pixels)).items()}
+            if pixels
+            else {}
+        )
+        good = [row for row in rows if "error" not in row]
+        for k, row in enumerate(good):
+            row.update({name: found[k] for name, found in answers.items()})
+        yield from rows
+
+
+def _show(rows, images, top, as_json, word, about):
+    """Print a line for each image, or JSON; raise if an image could not be read."""
+    shown, errors = [], []
+    for row in rows:
+        file, error, notes = printable(row["file"]), row.get("error"), row.get("notes")
+        if error:
+            errors.append(error)
+            shown.append({"file": file, "error": str(error)})
+            if images > 1:
+                click.echo(printable(error), err=True)
+            continue
+        shown.append({"file": file, **about(row), "notes": notes})
+        if notes:
+            click.echo(f"{file}: {', '.join(notes)}", err=True)
+        if not as_json:
+            p = row["probabilities"]
+            best = (-p).argsort(kind="stable")[:top]
+            click.echo(f"{file}: {', '.join(f'{word(j)} {p[j]:.3f}' for j in best)}")
+    if as_json:
+        click.echo(json.dumps(shown, indent=2))
+    if errors and images == 1:
+        raise errors[0]
+    if errors:
+        raise RunFailed(f"{len(errors)} of {images} images could not be read.")
+
+
+def _write(out, kept):
+    """Write lists of arrays as .npz."""
+    import numpy as np
+
+    from keras_capsule_poe.io.atomic import atomic_write
+
+    with atomic_write(out, suffix=".npz") as temporary:
+        np.savez_compressed(temporary, **{name: np.stack(rows) for name, rows in kept.items()})
