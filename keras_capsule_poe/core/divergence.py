@@ -150,7 +150,7 @@ def contrastive_divergence(
     if chains is None:
         shard = current_rows(ops.shape(x)[0])
 
-        def step(x, image, c):
+        def of_slice(x, image, c):
             x, c, z = chain.start(x, c)
             x_model, c_model, z_model = walk(c, z, Rows(image, *shard))
             results = chain.unlay(x_model, z, z_model)
@@ -158,27 +158,27 @@ def contrastive_divergence(
             model = chain.statistics(c_model, results[2], x_model, image, images)
             return results, _differences(data, model)
 
-        (x_model, z, z_model), sums = over_images(step, chain.arrays(x), *chain.sizes(2))
+        (x_model, z, z_model), sums = over_images(of_slice, chain.arrays(x), *chain.sizes(2))
         return _divergence(chain.gradients(sums), x_model, z, z_model)
 
     chains = chain.cast(chains)
     chain.check_chains(chains, x)
     chain_count = ops.shape(chains)[0]
 
-    def data_step(x, image, c):
+    def of_data(x, image, c):
         x, c, z = chain.start(x, c)
         results = chain.unlay(x, z)
         return results, chain.statistics(c, results[1], x, image, images)
 
-    def model_step(x, image, c):
+    def of_chains(x, image, c):
         x, c, z = chain.start(x, c)
         # Persistent chains belong to no image, so they are not sharded.
         x, c, z = walk(c, z, Rows(image, 0, chain_count))
         results = chain.unlay(x, z)
         return results, chain.statistics(c, results[1], x, image, ops.cast(chain_count, x.dtype))
 
-    (_, z), data = over_images(data_step, chain.arrays(x), *chain.sizes(1))
-    (x_model, z_model), model = over_images(model_step, chain.arrays(chains), *chain.sizes(1))
+    (_, z), data = over_images(of_data, chain.arrays(x), *chain.sizes(1))
+    (x_model, z_model), model = over_images(of_chains, chain.arrays(chains), *chain.sizes(1))
     return _divergence(chain.gradients(_differences(data, model)), x_model, z, z_model)
 
 
@@ -234,7 +234,7 @@ def decoder_rule(
     x, z = chain.cast(x), chain.cast(z)
     images = ops.cast(ops.shape(x)[0], x.dtype)
 
-    def step(x, image, c, z):
+    def of_slice(x, image, c, z):
         x, c, z_model = chain.start(x, c)
         if conditional:
             results = chain.unlay(x, z_model)
@@ -247,7 +247,7 @@ def decoder_rule(
         model = chain.statistics(c, results[1], x_model, image, images)
         return results, _differences(data, model)
 
-    (x_model, z_model), sums = over_images(step, [*chain.arrays(x), z], *chain.sizes(1))
+    (x_model, z_model), sums = over_images(of_slice, [*chain.arrays(x), z], *chain.sizes(1))
     return _divergence(chain.gradients(sums), x_model, z, z_model)
 
 
@@ -285,12 +285,14 @@ def chain_step(
     x = chain.cast(x)
     shard = current_rows(ops.shape(x)[0])
 
-    def step(x, image, c):
+    def of_slice(x, image, c):
         x, c, z = chain.start(x, c)
         x, _ = chain.states(c, z, seeds, Rows(image, *shard))
         return [maps.unlay_inputs(x)], []
 
-    return over_images(step, chain.arrays(x), maps.images_at_once(), [maps.input_shape], [])[0][0]
+    return over_images(of_slice, chain.arrays(x), maps.images_at_once(), [maps.input_shape], [])[0][
+        0
+    ]
 
 
 def _differences(data, model):
@@ -387,8 +389,7 @@ class GibbsChain:
         """Return inputs, coefficients and hidden pre-activations, in the layout of the maps."""
         x = self._maps.lay_inputs(x)
         if self._router:
-            c, pre_activations = self._router.steps(x)
-            z = pre_activations[-1]
+            *_, (_, c, z) = self._router.iterations(x)
             return x, c, z if self._is_routed_bias else self._with_bias(z, 0)
         c = None if c is None else self._maps.lay_pairs(c)
         return x, c, self._with_bias(self._maps.up(c, x), 0)
@@ -491,8 +492,8 @@ def _check_routing(maps, coefficients, routing):
             "`coefficients` or `routing` must be given: only DenseMaps need neither. "
             "Received: coefficients=None, routing=None"
         )
-    if routing is not None and type(routing.maps) is not type(maps):
+    if routing is not None and routing.maps.form is not maps.form:
         raise ValueError(
             "`routing` must be a Router over maps of the same kind. Received: a Router "
-            f"over {type(routing.maps).__name__}, and {type(maps).__name__}"
+            f"over {routing.maps.form.__name__}, and {maps.form.__name__}"
         )

@@ -96,7 +96,7 @@ class Harmonium:
         maps, c = self.maps, self.coefficients
         axes = (1, 0) if len(maps.kernel.shape) == 2 else (1, 0, 3, 2)
         return Harmonium(
-            type(maps)(ops.transpose(maps.kernel, axes)),
+            maps.form(ops.transpose(maps.kernel, axes)),
             self.visible,
             self.hidden,
             self.visible_bias,
@@ -123,10 +123,17 @@ class Harmonium:
             self.coefficients,
         )
 
-    def chain(self):
-        """Return the `GibbsChain` of the RBM, used with `pairs`."""
-        biases = self.hidden_bias, self.visible_bias
-        return GibbsChain(self.maps, self.coefficients, None, self.hidden, self.visible, *biases)
+    def sides(self, routing=None):
+        """Return the arguments of a `GibbsChain`; a router replaces the coefficients."""
+        return {
+            "maps": self.maps,
+            "coefficients": self.coefficients if routing is None else None,
+            "routing": routing,
+            "hidden": self.hidden,
+            "visible": self.visible,
+            "hidden_bias": self.hidden_bias,
+            "visible_bias": self.visible_bias,
+        }
 
     def pairs(self, images):
         """Return the coupling coefficients of a number of images in the maps' layout, or None."""
@@ -165,7 +172,7 @@ def gibbs_step(
     - [Geman & Geman, 1984](https://doi.org/10.1109/TPAMI.1984.4767596)
     """
     fields = harmonium.fields(x) if fields is None else fields
-    maps, chain = harmonium.maps, harmonium.chain()
+    maps, chain = harmonium.maps, GibbsChain(**harmonium.sides())
     (seeds,) = chain.seeds(seed, 1)
     rows = chain.all_rows(fields)
     c = harmonium.pairs(ops.shape(fields)[0])
@@ -243,7 +250,7 @@ def one_capsule(harmonium, capsule):
     if isinstance(hidden, CentredUnits):
         hidden = CentredUnits(hidden.units, hidden.offset[one])
     return Harmonium(
-        type(harmonium.maps)(harmonium.maps.kernel[:, one]),
+        harmonium.maps.form(harmonium.maps.kernel[:, one]),
         hidden,
         harmonium.visible,
         harmonium.hidden_bias[one],
@@ -260,9 +267,7 @@ def _flat_units(units):
 
 def latent_chain(router, harmonium, x, coefficients, steps, seed):
     """Return x, y and coefficients after Gibbs steps over all three layers; no seed: mean field."""
-    maps = harmonium.maps
-    biases = harmonium.hidden_bias, harmonium.visible_bias
-    chain = GibbsChain(maps, None, router, harmonium.hidden, harmonium.visible, *biases)
+    maps, chain = harmonium.maps, GibbsChain(**harmonium.sides(router))
     stream = None if seed is None else streams(seed, 1)[0]
     x, c = chain.cast(x), chain.cast(coefficients)
     rows = chain.all_rows(x)

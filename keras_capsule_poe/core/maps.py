@@ -1,7 +1,8 @@
 """Maps between two layers of capsules.
 
-Maps have the methods `up`, `down`, `agreements` and `correlation`, for tensors in the layout of
-the maps. `lay_...` converts tensors to this layout and `unlay_...` converts them back.
+Maps have the methods `up`, `down`, `agreement` and `correlation`, for tensors in the layout of
+the maps. `lay_...` converts tensors to this layout and `unlay_...` converts them back. `Agreement`
+compares the same votes with several vectors.
 `correlation` returns blocks of shapes `map_shapes`; `unlay_maps` joins them to a kernel.
 """
 
@@ -31,6 +32,28 @@ class Identity:
         """Return the only block."""
         return blocks[0]
 
+    @property
+    def form(self):
+        """Class that makes such maps of a kernel."""
+        return type(self)
+
+
+class EinsumAgreement:
+    """Agreement y_j . W_ij x_i, or y_j . W_ij x_i/|W_ij x_i| for `kind="cosine"`."""
+
+    def __init__(self, maps, kind):
+        self._maps = maps
+        self._is_cosine = kind == "cosine"
+
+    def measure(self, x):
+        """Return the votes of x, or their directions for cosines."""
+        votes = self._maps.votes(x)
+        return direction(votes) if self._is_cosine else votes
+
+    def of(self, votes, y):
+        """Return the agreements (B, I, J) of y with the result of `measure`."""
+        return ops.einsum("bije,bje->bij", votes, y)
+
 
 class EinsumMaps(Identity):
     """Prediction maps W_ij, with an einsum for every sum (the reference implementation).
@@ -53,13 +76,13 @@ class EinsumMaps(Identity):
     - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Equation 2
     """
 
+    Agreement = EinsumAgreement
+
     def __init__(self, kernel: Tensor) -> None:
         self.kernel = at_least_float32(kernel)
         self.inputs, self.outputs, self.out_dim, self.in_dim = ops.shape(self.kernel)
-        self.input_shape, self.output_shape = (
-            (self.inputs, self.in_dim),
-            (self.outputs, self.out_dim),
-        )
+        self.input_shape = self.inputs, self.in_dim
+        self.output_shape = self.outputs, self.out_dim
         self.map_shapes = [tuple(self.kernel.shape)]
 
     def votes(self, x):
@@ -78,9 +101,9 @@ class EinsumMaps(Identity):
         """Return sum_i W_ij x_i, of shape (B, J, E)."""
         return ops.einsum("bid,ijed->bje", x, self.kernel)
 
-    def agreements(self, kind):
-        """Return the `EinsumAgreement` of the given kind."""
-        return EinsumAgreement(self, kind)
+    def agreement(self, y, x):
+        """Return the inner products y_j . W_ij x_i, of shape (B, I, J)."""
+        return ops.einsum("bije,bje->bij", self.votes(x), y)
 
     def correlation(self, c, y, x):
         """Return [sum_b c_ij y_j x_i^T], of shape (I, J, E, D), summed over images b."""
@@ -142,23 +165,6 @@ class MaskedMaps(EinsumMaps):
         powers = ops.exp(logits - ops.max(logits, axis=1, keepdims=True)) * self.mask
         total = ops.maximum(ops.sum(powers, axis=1, keepdims=True), 1e-30)
         return scale * self._sum * powers / total
-
-
-class EinsumAgreement:
-    """Agreement y_j . W_ij x_i, or y_j . W_ij x_i/|W_ij x_i| for `kind="cosine"`."""
-
-    def __init__(self, maps, kind):
-        self._maps = maps
-        self._is_cosine = kind == "cosine"
-
-    def measure(self, x):
-        """Return the votes of x, or their directions for cosines."""
-        votes = self._maps.votes(x)
-        return direction(votes) if self._is_cosine else votes
-
-    def of(self, votes, y):
-        """Return the agreements (B, I, J) of y with the result of `measure`."""
-        return ops.einsum("bije,bje->bij", votes, y)
 
 
 class DenseMaps(Identity):

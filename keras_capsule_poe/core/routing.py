@@ -173,7 +173,9 @@ class Router:
         self._is_offset = options.softmax_over == "outputs" and not (no_prior and bias is None)
         self._is_cosine = options.agreement == "cosine"
         self._is_replaced = options.logits == "replaced"
-        self._agreement = maps.agreements(options.agreement)
+        self._updates = options.routing_iterations - 1
+        # Without updates no vote is compared with anything.
+        self._agreement = maps.Agreement(maps, options.agreement) if self._updates else None
         self._axis = maps.output_axis
         bias = self._numbers.bias
         if options.softmax_over == "inputs":
@@ -207,81 +209,63 @@ class Router:
         """Return the list [c, z_0, ..., z_last], of shapes (B, I, J) and (B, J, E)."""
         maps = self.maps
 
-        def step(x):
-            c, steps = self.steps(maps.lay_inputs(x))
-            return [maps.unlay_pairs(c), *(maps.unlay_outputs(z) for z in steps)], []
+        def of_slice(x):
+            found = []
+            for iteration in self.iterations(maps.lay_inputs(x)):
+                # Not a list of all: it would hold all logits.
+                _, c, z = iteration
+                found.append(maps.unlay_outputs(z))
+            return [maps.unlay_pairs(c), *found], []
 
         shapes = [(maps.inputs, maps.outputs)]
         shapes += [maps.output_shape] * self._options.routing_iterations
-        return over_images(step, [x], maps.images_at_once(), shapes, [])[0]
+        return over_images(of_slice, [x], maps.images_at_once(), shapes, [])[0]
 
-    def all_logits(self, x):
-        """Return the list of the logits (B, I, J) of each update."""
-        return self._all_pairs(x, self._options.updates, self._laid_logits)
-
-    def all_coefficients(self, x):
-        """Return the list of the coefficients (B, I, J) of each iteration."""
-
-        def coefficients(x):
-            start = self.maps.equal_pairs(self._numbers.coefficient_sum * self._share, x)
-            return [start, *map(self._softmax, self._laid_logits(x))]
-
-        return self._all_pairs(x, self._options.updates + 1, coefficients)
-
-    def _all_pairs(self, x, n, function):
-        """Return the `n` tensors (B, I, J) that `function` computes from inputs."""
+    def history(self, x):
+        """Return the logits of each update and the coefficients of each iteration, (B, I, J)."""
         maps = self.maps
 
-        def step(x):
-            return [maps.unlay_pairs(pairs) for pairs in function(maps.lay_inputs(x))], []
+        def of_slice(x):
+            logits, coefficients, _ = zip(*self.iterations(maps.lay_inputs(x)))
+            return [maps.unlay_pairs(pairs) for pairs in (*logits[1:], *coefficients)], []
 
         x = ops.cast(at_least_float32(x), maps.kernel.dtype)
-        shapes = [(maps.inputs, maps.outputs)] * n
-        return over_images(step, [x], maps.images_at_once(), shapes, [])[0]
+        shapes = [(maps.inputs, maps.outputs)] * (2 * self._updates + 1)
+        found, _ = over_images(of_slice, [x], maps.images_at_once(), shapes, [])
+        return found[: self._updates], found[self._updates :]
 
-    def _laid_logits(self, x):
-        """Return the list of the logits of each update, in the layout of the maps."""
-        measured, score, found = self._agreement.measure(x), 0.0, []
-        for z in self.steps(x)[1][:-1]:
-            score = self._pulled(score, z)
-            found.append(self._logits(self._agreement.of(measured, score), z))
-        return found
-
-    def steps(self, x):
-        """Return c and the list [z_0, ..., z_last] for inputs, all in the layout of the maps."""
-        total = self._numbers.coefficient_sum
-        z = self.maps.equal_up(x) * ops.expand_dims(total * self._share, self._axis)
+    def iterations(self, x):
+        """Yield logits, c and z of each iteration, for inputs x; all in the layout of the maps."""
+        maps, share = self.maps, self._numbers.coefficient_sum * self._share
+        z = maps.equal_up(x) * ops.expand_dims(share, self._axis)
         z = z if self._laid_bias is None else z + self._laid_bias
-        steps = [z]
-        if self._options.updates == 0:
-            return self.maps.equal_pairs(total * self._share, x), steps
-        measured, score = self._agreement.measure(x), 0.0
-        for _ in range(self._options.updates):
-            score = self._pulled(score, z)
-            c = self._softmax(self._logits(self._agreement.of(measured, score), z))
-            z = self.maps.up(c, x)
+        yield None, maps.equal_pairs(share, x), z
+        measured, target = self._agreement.measure(x) if self._updates else None, 0.0
+        for _ in range(self._updates):
+            target = self._moved(target, z)
+            logits, c = self._coefficients(self._agreement.of(measured, target), z)
+            z = maps.up(c, x)
             z = z if self._laid_bias is None else z + self._laid_bias
-            steps.append(z)
-        return c, steps
+            yield logits, c, z
 
-    def _pulled(self, score, z):
+    def _moved(self, target, z):
+        """Return p_t, with which votes are compared, from p_{t-1} and z_{t-1}."""
         more = self._numbers.agreement_scale * self._direction(z)
-        return more if self._is_replaced else score + more
+        return more if self._is_replaced else target + more
 
     def _direction(self, z):
         is_dot = self._options.agreement == "dot"
         return self._units.mean(z, self._axis) if is_dot else direction(z, self._axis)
 
-    def _softmax(self, logits):
-        options, total = self._options, self._numbers.coefficient_sum
-        return self.maps.softmax(logits, options.softmax_over, total, options.leaky)
-
-    def _logits(self, agreements, z):
-        if not self._is_offset:
-            return agreements
-        offset = self._numbers.activation_prior_weight * self._units.log_odds(z, self._axis)
-        offset = offset + self.maps.lay_numbers(self._numbers.bias)
-        return self.maps.add_to_outputs(agreements, offset)
+    def _coefficients(self, logits, z):
+        """Return logits and coefficients, from agreements and pre-activations."""
+        options, numbers = self._options, self._numbers
+        if self._is_offset:
+            offset = numbers.activation_prior_weight * self._units.log_odds(z, self._axis)
+            offset = offset + self.maps.lay_numbers(numbers.bias)
+            logits = self.maps.add_to_outputs(logits, offset)
+        how = options.softmax_over, numbers.coefficient_sum, options.leaky
+        return logits, self.maps.softmax(logits, *how)
 
 
 def numbers_of(kernel, options, bias, inputs):
@@ -317,7 +301,7 @@ def initial_stddev(inputs, dim, coefficient, selected, target=1.0):
 
 def coupling_changes(router, x, each=False):
     """Return the mean change |b_t - b_(t-1)| of T updates, (T,) or with `each` (B, T)."""
-    logits = router.all_logits(x)
+    logits, _ = router.history(x)
     if not logits:
         raise ValueError(
             "`router` must have two iterations or more: the first one changes nothing. "
@@ -380,7 +364,6 @@ class LatentRouter:
             self._bias = maps.lay_outputs(ops.cast(hidden_bias, maps.kernel.dtype)[None])
         self._iterations = whole_number("routing_iterations", routing_iterations)
         self.coefficient_sum = real_number("coefficient_sum", coefficient_sum, above=0)
-        self._agreement = maps.agreements("dot")
 
     def route(self, x):
         """Infer the parents of inputs by mean field.
@@ -393,27 +376,28 @@ class LatentRouter:
             z_j = sum_i c_ij W_ij x_i (B, J, E), without the hidden bias.
         """
         maps = self.maps
-        c, steps = self.steps(maps.lay_inputs(ops.cast(at_least_float32(x), maps.kernel.dtype)))
-        return Routing(maps.unlay_pairs(c), maps.unlay_outputs(steps[-1]))
+        x = ops.cast(at_least_float32(x), maps.kernel.dtype)
+        *_, (_, c, z) = self.iterations(maps.lay_inputs(x))
+        return Routing(maps.unlay_pairs(c), maps.unlay_outputs(z))
 
-    def steps(self, x):
-        """Return c and the list of pre-activations, for inputs in the layout of the maps."""
+    def iterations(self, x):
+        """Yield None, c and z of each iteration, see `Router.iterations`."""
         maps = self.maps
         share = maps.lay_numbers(ops.full((maps.outputs,), 1 / maps.outputs, x.dtype))
         share = self.coefficient_sum * share
-        c = maps.equal_pairs(share, x)
-        steps = [maps.equal_up(x) * ops.expand_dims(share, maps.output_axis)]
+        z = maps.equal_up(x) * ops.expand_dims(share, maps.output_axis)
+        yield None, maps.equal_pairs(share, x), z
         for _ in range(self._iterations - 1):
-            y = self._hidden.mean(steps[-1] + self._bias, axis=maps.output_axis)
+            y = self._hidden.mean(z + self._bias, axis=maps.output_axis)
             c = self.given(x, y)
-            steps.append(maps.up(c, x))
-        return c, steps
+            z = maps.up(c, x)
+            yield None, c, z
 
     def given(self, x, y, noise=None):
         """Return s times the parents given both layers: probabilities, or samples with `noise`."""
         maps = self.maps
-        agreement = self._agreement.of(self._agreement.measure(x), y)
-        scaled = tree.map_structure(lambda pairs: self.coefficient_sum * pairs, agreement)
+        pairs = maps.agreement(y, x)
+        scaled = tree.map_structure(lambda block: self.coefficient_sum * block, pairs)
         if noise is None:
             return maps.softmax(scaled, "outputs", self.coefficient_sum)
         logits = maps.unlay_pairs(scaled)

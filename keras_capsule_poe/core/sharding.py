@@ -48,16 +48,16 @@ def _dropped_ones(shape, rate, dtype, seed):
     return keras.random.dropout(ops.ones(shape, dtype), rate, seed=seed)
 
 
-def over_images(step, arrays, at_once, results, sums, together=1):
-    """Run `step` on slices of at most `at_once` images; return (per-image results, sums).
+def over_images(of_slice, arrays, at_once, results, sums, together=1):
+    """Run `of_slice` on slices of at most `at_once` images; return (per-image results, sums).
 
-    An array may be None; `step` then gets None.
+    An array may be None; `of_slice` then gets None.
     """
     size, dtype = ops.shape(arrays[0])[0], arrays[0].dtype
     is_known = isinstance(size, int) and isinstance(at_once, int)
     if at_once is None or (is_known and size <= at_once):
-        return step(*arrays)
-    # Zeros pad the last slice, so `step` must add nothing to the sums for zeros. `together`
+        return of_slice(*arrays)
+    # Zeros pad the last slice, so `of_slice` must add nothing to the sums for zeros. `together`
     # slices run in parallel.
     slices = (size + at_once - 1) // at_once
     slices = together * ((slices + together - 1) // together)
@@ -71,7 +71,7 @@ def over_images(step, arrays, at_once, results, sums, together=1):
             where = done + k * length + first
             within, rows = where < size, ops.minimum(where, size - 1)
             taken = [None if a is None else ops.take(a, rows, axis=0) for a in arrays]
-            new, more = step(*[None if a is None else a * _fitting(within, a) for a in taken])
+            new, more = of_slice(*[None if a is None else a * _fitting(within, a) for a in taken])
             totals = [ops.scatter_update(t, where[:, None], n) for t, n in zip(totals, new)]
             added = [a + m for a, m in zip(added, more)]
         # Depend on this slice's results: TensorFlow would otherwise run many slices in parallel,

@@ -1,7 +1,5 @@
 """Views of rows of long arrays."""
 
-import functools
-
 import numpy as np
 
 
@@ -80,7 +78,6 @@ def map_batches(function, rows, chunk=CHUNK):
     """Apply `function` to arrays (N, ...) in chunks, as a graph of TensorFlow; join the results."""
     import keras
 
-    structure = keras.tree.map_structure
     arrays = rows if isinstance(rows, tuple) else (rows,)
     n, out = len(arrays[0]), None
     if keras.backend.backend() == "tensorflow" and not hasattr(function, "get_concrete_function"):
@@ -89,18 +86,16 @@ def map_batches(function, rows, chunk=CHUNK):
         # Traced once per chunk size: one graph for any size would round the last bits differently.
         function = tf.function(function, reduce_retracing=True, autograph=False)
     if not n:
-        return structure(_no_rows, _traced(function, arrays))
+        return keras.tree.map_structure(_no_rows, _traced(function, arrays))
     for start in range(0, n, chunk):
         batch = [keras.ops.convert_to_tensor(to_stream(a[start : start + chunk])) for a in arrays]
-        parts = structure(keras.ops.convert_to_numpy, function(*batch))
+        found = function(*batch)
+        parts = [keras.ops.convert_to_numpy(part) for part in keras.tree.flatten(found)]
         if out is None:
-            out = structure(lambda part: np.empty((n, *part.shape[1:]), part.dtype), parts)
-        structure(functools.partial(_write, start=start), out, parts)
-    return out
-
-
-def _write(array, part, start):
-    array[start : start + len(part)] = part
+            out = [np.empty((n, *part.shape[1:]), part.dtype) for part in parts]
+        for array, part in zip(out, parts):
+            array[start : start + len(part)] = part
+    return keras.tree.pack_sequence_as(found, out)
 
 
 def _traced(graph, arrays):

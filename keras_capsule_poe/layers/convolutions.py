@@ -18,10 +18,10 @@ class _Fast:
     limits = None
 
     def call(self, inputs, training=None):
-        is_usual = self.data_format == "channels_last" and len(set(self.strides)) == 1
-        is_usual = is_usual and set(self.dilation_rate) == {1} and self._has_fast_form()
         if not training:
             return super().call(inputs)
+        is_usual = self.data_format == "channels_last" and len(set(self.strides)) == 1
+        is_usual = is_usual and set(self.dilation_rate) == {1} and self._has_fast_form()
         y = self._fast(inputs, self.kernel, self.strides[0]) if is_usual else self._plain(inputs)
         if self.bias is not None:
             # Not `ops.add`: TensorFlow sums its gradient in half precision.

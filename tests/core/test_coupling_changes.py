@@ -71,9 +71,9 @@ def test_coefficients_of_each_iteration(shared, implementation, leaky):
     layer.build(x.shape)
     layer.set_weights([kernel])
     router = layer.router(inputs=I)
-    found = np.stack(router.all_coefficients(x))
+    logits, found = map(np.stack, router.history(x))
     # Of the logits, which are tested above and begin at zero.
-    b = np.concatenate([np.zeros((1, B, I, J)), np.stack(router.all_logits(x))])
+    b = np.concatenate([np.zeros((1, B, I, J)), logits])
     powers = np.exp(b)
     expected = powers / (powers.sum(axis=-1, keepdims=True) + leaky)
     np.testing.assert_allclose(found, expected, rtol=1e-10)

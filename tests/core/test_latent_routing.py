@@ -258,12 +258,12 @@ class OverInputs(EinsumMaps):
 class Accumulating(LatentRouter):
     total = 0.0
 
-    def steps(self, x):
+    def iterations(self, x):
         self.total = 0.0
-        return super().steps(x)
+        return super().iterations(x)
 
     def given(self, x, y, seed=None):
-        self.total = self.total + self._agreement.of(self._agreement.measure(x), y)
+        self.total = self.total + self.maps.agreement(y, x)
         return self.maps.softmax(2 * self.total, "outputs", self.coefficient_sum)
 
 

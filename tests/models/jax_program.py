@@ -102,11 +102,11 @@ def step_by_step(name):
     for epoch in range(EPOCHS):
         model.reset_metrics()
         for batch in batches:
-            last = model.training_step(batch)
+            last = model.train_step(batch)
         logs |= {f"{key} {epoch}": value for key, value in last.items()}
     model.reset_metrics()
     for batch in batches:
-        last = model.testing_step(batch)
+        last = model.test_step(batch)
     return found(model, logs | {f"told {key}": value for key, value in last.items()})
 
 

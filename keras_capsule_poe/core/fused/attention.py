@@ -47,28 +47,24 @@ class SelfAttention:
         """Return the `Routing` of inputs (B, I, D): c (B, I, J) and z (B, J, E)."""
         maps = self.maps
 
-        def step(x):
+        def of_slice(x):
             x = maps.lay_inputs(x)
             c = self.coefficients(maps.equal_up(x), x)[1]
             return [maps.unlay_pairs(c), maps.unlay_outputs(maps.up(c, x))], []
 
         x = ops.cast(at_least_float32(x), maps.kernel.dtype)
         shapes = [(maps.inputs, maps.outputs), maps.output_shape]
-        return Routing(*over_images(step, [x], maps.images_at_once(), shapes, [])[0])
+        return Routing(*over_images(of_slice, [x], maps.images_at_once(), shapes, [])[0])
 
     def coefficients(self, sums, x):
         """Return p and c as pairs, from s and inputs in the layout of the maps."""
-        share = self.maps.softmax(self._agreement(sums * self._share, x), "outputs", 1.0)
+        share = self.maps.softmax(self.maps.agreement(sums * self._share, x), "outputs", 1.0)
         if self.bias is None:
             return share, share
         bias = self.maps.lay_pairs(self.bias[None])
         if isinstance(share, list):
             return share, [block + more for block, more in zip(share, bias)]
         return share, share + bias
-
-    def _agreement(self, y, x):
-        agreement = self.maps.agreements("dot")
-        return agreement.of(agreement.measure(x), y)
 
 
 def attend(x: Tensor, kernel: Tensor, bias: Tensor | None = None) -> Routing:
@@ -118,13 +114,13 @@ class BlockAttention(SelfAttention):
         """Return the gradients in x, the kernel and the bias, given those in c and z."""
         maps = self.maps
 
-        def step(x, in_c, in_z):
+        def of_slice(x, in_c, in_z):
             x, in_c, in_z = maps.lay_inputs(x), maps.lay_pairs(in_c), maps.lay_outputs(in_z)
             in_x, in_bias, in_maps = self._slice_gradient(x, in_c, in_z)
             return [maps.unlay_inputs(in_x)], [in_bias, *in_maps]
 
         at_once, shapes = maps.images_at_once(held=3), [self.bias.shape, *maps.map_shapes]
-        (in_x,), sums = over_images(step, [x, in_c, in_z], at_once, [ops.shape(x)[1:]], shapes)
+        (in_x,), sums = over_images(of_slice, [x, in_c, in_z], at_once, [ops.shape(x)[1:]], shapes)
         return [in_x, maps.unlay_maps(sums[1:]), sums[0]]
 
     def _slice_gradient(self, x, in_c, in_z):

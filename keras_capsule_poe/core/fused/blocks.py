@@ -1,4 +1,4 @@
-"""Agreement of votes with vectors on the side of the outputs, and its gradient."""
+"""Sums over all pairs of capsules of two layers, in blocks that do not store the votes."""
 
 from collections import namedtuple
 from functools import partial, reduce
@@ -44,12 +44,16 @@ class BlockAgreement:
             return Lengths(x, None, None)
         size = ops.max(ops.abs(x), axis=self._maps.input_axis, keepdims=True, initial=0.0)
         size = ops.where(ops.equal(size, 0), ops.ones_like(size), size)
-        x = x / size
-        inverse = [
-            ops.rsqrt(ops.maximum(square, floor))
-            for square, floor in zip(self._squares(x), self._floors)
-        ]
-        return Lengths(x, size, inverse)
+        x, maps = x / size, self._maps
+        # |W_ij x_i|^2 in units of the maps' size, as blocks `(group, B, 1, M)`.
+        if maps.inputs_are_many:
+            squares = ops.matmul(self._gram, _outer_products(ops.transpose(x, (2, 1, 0))))
+            squares = maps.split(ops.transpose(squares, (1, 2, 0))[:, :, None])
+        else:
+            votes = maps.products(x / self._unit)
+            squares = [ops.sum(ops.square(vote), axis=2, keepdims=True) for vote in votes]
+        pairs = zip(squares, self._floors)
+        return Lengths(x, size, [ops.rsqrt(ops.maximum(square, floor)) for square, floor in pairs])
 
     def measure_slopes(self, measured):
         """Return the `Lengths` for gradients: `1/|vote|` is zero for votes below rounding."""
@@ -117,15 +121,6 @@ class BlockAgreement:
         shape = (maps.many, maps.few, maps.many_dim, maps.many_dim)
         return ops.matmul(self._scaled, ops.reshape(sums, shape) / self._unit)
 
-    def _squares(self, x):
-        """Return |W_ij x_i|^2 in units of the maps' size, as blocks `(group, B, 1, M)`."""
-        maps = self._maps
-        if not maps.inputs_are_many:
-            votes = maps.products(x / self._unit)
-            return [ops.sum(ops.square(vote), axis=2, keepdims=True) for vote in votes]
-        squares = ops.matmul(self._gram, _outer_products(ops.transpose(x, (2, 1, 0))))
-        return maps.split(ops.transpose(squares, (1, 2, 0))[:, :, None])
-
 
 def _outer_products(x):
     """Return all products x_d x_d', from (M, R, B) to (M, R*R, B)."""
@@ -166,16 +161,20 @@ class BlockMaps:
     TensorShape([2, 5, 3])
     """
 
+    Agreement = BlockAgreement
+
+    def __new__(cls, kernel):
+        inputs, outputs, out_dim, in_dim = kernel.shape
+        # Votes of few dimensions can be much shorter than |W| |x|. The Gram matrix of
+        # `BlockAgreement` would then lose precision, so their lengths need the votes.
+        inputs_are_many = inputs >= outputs and out_dim >= max(in_dim, 8)
+        return super().__new__(_ManyInputs if inputs_are_many else _ManyOutputs)
+
     def __init__(self, kernel: Tensor) -> None:
         self.kernel = kernel = at_least_float32(kernel)
         self.inputs, self.outputs, out_dim, in_dim = kernel.shape
         self.input_shape, self.output_shape = (self.inputs, in_dim), (self.outputs, out_dim)
-        # Votes of few dimensions can be much shorter than |W| |x|. The Gram matrix of
-        # `BlockAgreement` would then lose precision, so their lengths need the votes.
-        self.inputs_are_many = self.inputs >= self.outputs and out_dim >= max(in_dim, 8)
-        # Order of the kernel's axes as (F, P, R, M).
-        self._order = (1, 2, 3, 0) if self.inputs_are_many else (0, 3, 2, 1)
-        maps = ops.transpose(kernel, self._order)
+        maps = ops.transpose(kernel, self.kernel_axes)
         self.few, self.few_dim, self.many_dim, self.many = maps.shape
         whole = self.few * self.many_dim * self.many
         groups = min(max(whole // _LEAST_NUMBERS, 1), _MOST_GROUPS)
@@ -184,16 +183,16 @@ class BlockMaps:
         self.flat_shape = tuple(self._flat_maps.shape)
         self._blocks = self.split(self._flat_maps)
         self.map_shapes = [tuple(block.shape) for block in self._blocks]
-        # Axes of the vectors in the layouts of inputs and outputs.
-        self.input_axis, self.output_axis = (1, 2) if self.inputs_are_many else (2, 1)
-        # Axis of the images in outputs without their vectors.
-        self.images_axis = 1 if self.inputs_are_many else 0
+
+    @property
+    def form(self):
+        """Class that makes such maps of a kernel."""
+        return BlockMaps
 
     def images_at_once(self, held=1):
         """Return the images per slice; `held` scales the memory of a forward step."""
         per_capsule = max(self._group * self.many_dim, self.few // 4, self.many_dim**2 // 8)
-        per_image = self.many * per_capsule
-        return max(1, at_once(BLOCK) // (held * per_image))
+        return max(1, at_once(BLOCK) // (held * self.many * per_capsule))
 
     def split(self, tensor):
         """Return a tensor (F, ...) as a list of groups (group, ...)."""
@@ -205,20 +204,19 @@ class BlockMaps:
         return ops.split(tensor, self.few // self._group, axis=0)
 
     def lay_inputs(self, x):
-        """Convert inputs (B, I, D) to the layout of their side."""
-        return ops.transpose(x, (0, 2, 1) if self.inputs_are_many else (1, 0, 2))
+        """Convert inputs (B, I, D) to the layout of their side, and back."""
+        return ops.transpose(x, self.input_axes)
 
     def lay_outputs(self, y):
-        """Convert outputs (B, J, E) to the layout of their side."""
-        return ops.transpose(y, (1, 0, 2) if self.inputs_are_many else (0, 2, 1))
+        """Convert outputs (B, J, E) to the layout of their side, and back."""
+        return ops.transpose(y, self.output_axes)
 
     # The permutations are their own inverses.
     unlay_inputs, unlay_outputs = lay_inputs, lay_outputs
 
     def lay_pairs(self, c):
         """Convert pairs (B, I, J) to blocks `(group, B, 1, M)`."""
-        c = ops.transpose(c, (2, 0, 1) if self.inputs_are_many else (1, 0, 2))
-        return self.split(c[:, :, None])
+        return self.split(ops.transpose(c, self.pair_axes)[:, :, None])
 
     def unlay_pairs(self, blocks):
         """Convert blocks `(group, B, 1, M)` or `EqualPairs` to pairs (B, I, J)."""
@@ -226,36 +224,18 @@ class BlockMaps:
             c = ops.broadcast_to(blocks.share, (self.few, blocks.images, self.many))
         else:
             c = ops.squeeze(ops.concatenate(blocks, axis=0), axis=2)
-        return ops.transpose(c, (1, 2, 0) if self.inputs_are_many else (1, 0, 2))
+        return ops.transpose(c, [self.pair_axes.index(axis) for axis in range(3)])
 
     def unlay_maps(self, blocks):
         """Convert blocks of maps (group, P, R*M) to a kernel (I, J, E, D)."""
         maps = ops.concatenate(blocks, axis=0)
         maps = ops.reshape(maps, (self.few, self.few_dim, self.many_dim, self.many))
-        return ops.transpose(maps, [self._order.index(axis) for axis in range(4)])
-
-    def lay_numbers(self, values):
-        """Return values (J,) in a shape that broadcasts to values per image and output."""
-        return values[:, None] if self.inputs_are_many else values[None]
-
-    def sum_over_inputs(self, blocks):
-        """Sum blocks `(group, B, 1, M)` over the inputs."""
-        if self.inputs_are_many:
-            return ops.concatenate([ops.sum(block, axis=(2, 3)) for block in blocks], axis=0)
-        return sum(ops.sum(block, axis=(0, 2)) for block in blocks)
+        return ops.transpose(maps, [self.kernel_axes.index(axis) for axis in range(4)])
 
     def equal_pairs(self, share, x):
         """Return `EqualPairs` c_ij = share_j, with `share` from `lay_numbers`."""
-        images = ops.shape(x)[0 if self.inputs_are_many else 1]
+        images = ops.shape(x)[self.input_axes.index(0)]
         return EqualPairs(ops.expand_dims(share, self.output_axis), images)
-
-    def add_to_outputs(self, blocks, values):
-        """Add values per image and output to blocks."""
-        if self.inputs_are_many:
-            spread = self.split(values[:, :, None, None])
-        else:
-            spread = [values[None, :, None]] * len(self._blocks)
-        return [block + value for block, value in zip(blocks, spread)]
 
     def softmax(self, logits, softmax_over, scale, leaky=False):
         """Return `scale` times the softmax; `leaky` adds a logit of zero and drops its share."""
@@ -263,16 +243,16 @@ class BlockMaps:
         if leaky:
             largest = [ops.maximum(most, 0) for most in largest]
         powers = [ops.exp(block - most) for block, most in zip(logits, largest)]
-        totals = self.totals(powers, softmax_over)
+        totals = self._over(powers, softmax_over)
         if leaky:
             totals = [total + ops.exp(-most) for total, most in zip(totals, largest)]
         return [power * (scale / total) for power, total in zip(powers, totals)]
 
     def totals(self, blocks, softmax_over):
         """Return sums over the inputs or the outputs, as a list that broadcasts to the blocks."""
-        return self._over(blocks, softmax_over, ops.sum, ops.add)
+        return self._over(blocks, softmax_over)
 
-    def _over(self, blocks, softmax_over, within, between):
+    def _over(self, blocks, softmax_over, within=ops.sum, between=ops.add):
         if (softmax_over == "inputs") == self.inputs_are_many:
             return [within(block, axis=3, keepdims=True) for block in blocks]
         if self._group > 1:
@@ -281,19 +261,11 @@ class BlockMaps:
 
     def up(self, c, x):
         """Return the pre-activations z_j = sum_i c_ij W_ij x_i."""
-        if isinstance(c, EqualPairs):
-            return self.equal_up(x) * c.share
-        return self._to_few(c, x) if self.inputs_are_many else self._to_many(c, x)
+        return self.equal_up(x) * c.share if isinstance(c, EqualPairs) else self._up(c, x)
 
     def down(self, c, y):
         """Return the pre-activations z~_i = sum_j c_ij W_ij^T y_j."""
-        if isinstance(c, EqualPairs):
-            return self.equal_down(y * c.share)
-        return self._to_many(c, y) if self.inputs_are_many else self._to_few(c, y)
-
-    def agreements(self, kind):
-        """Return the `BlockAgreement` of the given kind."""
-        return BlockAgreement(self, kind)
+        return self.equal_down(y * c.share) if isinstance(c, EqualPairs) else self._down(c, y)
 
     def agreement(self, y, x):
         """Return the inner products y_j . W_ij x_i, as blocks `(group, B, 1, M)`."""
@@ -309,14 +281,6 @@ class BlockMaps:
             ops.matmul(ops.transpose(f, (0, 2, 1)), self.flat(block * many))
             for block, f in zip(c, self.split(few))
         ]
-
-    def equal_up(self, x):
-        """Return sum_i W_ij x_i."""
-        return self._all_to_few(x) if self.inputs_are_many else self._all_to_many(x)
-
-    def equal_down(self, y):
-        """Return sum_j W_ij^T y_j."""
-        return self._all_to_many(y) if self.inputs_are_many else self._all_to_few(y)
 
     def equal_correlation(self, y, x):
         """Return sum_b y_j x_i^T over images b, as blocks of maps (group, P, R*M)."""
@@ -351,13 +315,63 @@ class BlockMaps:
         return total
 
     def _all_to_few(self, many):
+        """Return the sums over all pairs, with coefficients of one, in one product."""
         maps = ops.reshape(self._flat_maps, (-1, self.flat_shape[2]))
         sums = ops.matmul(ops.reshape(many, (-1, self.flat_shape[2])), ops.transpose(maps))
         return ops.transpose(ops.reshape(sums, (-1, self.few, self.few_dim)), (1, 0, 2))
 
     def _all_to_many(self, few):
+        """Return the sums over all pairs, with coefficients of one, in one product."""
         maps = ops.reshape(self._flat_maps, (-1, self.flat_shape[2]))
-        return ops.reshape(ops.matmul(self._few_rows(few), maps), (-1, self.many_dim, self.many))
+        sums = ops.matmul(self._few_rows(few), maps)
+        return ops.reshape(sums, (-1, self.many_dim, self.many))
 
     def _few_rows(self, few):
         return ops.reshape(ops.transpose(few, (1, 0, 2)), (-1, self.few * self.few_dim))
+
+
+class _ManyInputs(BlockMaps):
+    """Maps whose groups are of outputs: each block has all inputs."""
+
+    inputs_are_many = True
+    # Axes of the kernel as (F, P, R, M), and of the layouts of inputs, outputs and pairs.
+    kernel_axes, input_axes, output_axes, pair_axes = (1, 2, 3, 0), (0, 2, 1), (1, 0, 2), (2, 0, 1)
+    # Axes of the vectors in these layouts, and of the images in outputs without their vectors.
+    input_axis, output_axis, images_axis = 1, 2, 1
+    _up, equal_up = BlockMaps._to_few, BlockMaps._all_to_few
+    _down, equal_down = BlockMaps._to_many, BlockMaps._all_to_many
+
+    def lay_numbers(self, values):
+        """Return values (J,) in a shape that broadcasts to values per image and output."""
+        return values[:, None]
+
+    def sum_over_inputs(self, blocks):
+        """Sum blocks `(group, B, 1, M)` over the inputs."""
+        return ops.concatenate([ops.sum(block, axis=(2, 3)) for block in blocks], axis=0)
+
+    def add_to_outputs(self, blocks, values):
+        """Add values per image and output to blocks."""
+        parts = self.split(values[:, :, None, None])
+        return [block + value for block, value in zip(blocks, parts)]
+
+
+class _ManyOutputs(BlockMaps):
+    """Maps whose groups are of inputs: each block has all outputs."""
+
+    inputs_are_many = False
+    kernel_axes, input_axes, output_axes, pair_axes = (0, 3, 2, 1), (1, 0, 2), (0, 2, 1), (1, 0, 2)
+    input_axis, output_axis, images_axis = 2, 1, 0
+    _up, equal_up = BlockMaps._to_many, BlockMaps._all_to_many
+    _down, equal_down = BlockMaps._to_few, BlockMaps._all_to_few
+
+    def lay_numbers(self, values):
+        """Return values (J,) in a shape that broadcasts to values per image and output."""
+        return values[None]
+
+    def sum_over_inputs(self, blocks):
+        """Sum blocks `(group, B, 1, M)` over the inputs."""
+        return sum(ops.sum(block, axis=(0, 2)) for block in blocks)
+
+    def add_to_outputs(self, blocks, values):
+        """Add values per image and output to blocks."""
+        return [block + values[None, :, None] for block in blocks]

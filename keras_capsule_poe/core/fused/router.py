@@ -89,20 +89,20 @@ class BlockRouter(Router):
         maps, bias = self.maps, self._numbers.bias
         own = [] if self.hidden_bias is None else [self.hidden_bias.shape]
 
-        def step(x, in_c, in_z, *steps):
+        def of_slice(x, in_c, in_z, *steps):
             steps = [maps.lay_outputs(z) for z in steps]
             in_c, in_z = maps.lay_pairs(in_c), maps.lay_outputs(in_z)
             in_x, in_maps, *more = self._slice_gradient(maps.lay_inputs(x), steps, in_c, in_z)
             return [maps.unlay_inputs(in_x)], [*more, *in_maps]
 
-        lengths = self._agreement.sums_shape if self._options.updates else ()
+        lengths = self._agreement.sums_shape if self._updates else ()
         shapes = [lengths, (), (), bias.shape, (), *own, *maps.map_shapes]
         at_once, arrays = maps.images_at_once(held=3), [x, in_c, in_z, *steps]
-        (in_x,), sums = over_images(step, arrays, at_once, [ops.shape(x)[1:]], shapes)
+        (in_x,), sums = over_images(of_slice, arrays, at_once, [ops.shape(x)[1:]], shapes)
         last = 5 + len(own)
         length_sums, in_numbers, in_maps = sums[0], sums[1:last], sums[last:]
         in_kernel = maps.unlay_maps(in_maps)
-        if self._is_cosine and self._options.updates:
+        if self._is_cosine and self._updates:
             in_kernel = in_kernel + self._agreement.gradient_of_sums(length_sums)
         return [in_x, in_kernel, *in_numbers]
 
@@ -113,16 +113,17 @@ class BlockRouter(Router):
         images, softmax_over = maps.images_axis, self._options.softmax_over
         zero = ops.zeros((), dtype=x.dtype)
         in_bias, in_temperature, in_prior, in_scale = ops.zeros_like(bias), zero, zero, zero
-        in_x = in_measured = in_pull = in_own = 0.0
+        in_x = in_measured = in_target = in_own = 0.0
         in_maps = products = None
-        measured = self._agreement.measure(x)
-        slopes = self._agreement.measure_slopes(measured)
-        pulls = [0.0]
+        if self._updates:
+            measured = self._agreement.measure(x)
+            slopes = self._agreement.measure_slopes(measured)
+        targets = [0.0]
         for z in steps[:-1]:
-            pulls.append(self._pulled(pulls[-1], z))
-        for z, score in reversed(list(zip(steps[:-1], pulls[1:]))):
-            agreement = self._agreement.of(measured, score)
-            c = self._softmax(self._logits(agreement, z))
+            targets.append(self._moved(targets[-1], z))
+        for z, target in reversed(list(zip(steps[:-1], targets[1:]))):
+            agreement = self._agreement.of(measured, target)
+            _, c = self._coefficients(agreement, z)
             # Gradient through the next pre-activation, b + sum_i c W x.
             in_own = in_own + ops.sum(in_z, axis=images, keepdims=True)
             in_x = in_x + maps.down(c, in_z)
@@ -135,25 +136,27 @@ class BlockRouter(Router):
             in_scale = in_scale + sum(ops.sum(part) for part in parts) / scale
             in_c = None
             # Gradient through the agreement.
-            more_pull, more_measured, more_maps = self._agreement.gradient(slopes, score, in_logits)
-            in_pull = more_pull if self._is_replaced else in_pull + more_pull
+            more_target, more_measured, more_maps = self._agreement.gradient(
+                slopes, target, in_logits
+            )
+            in_target = more_target if self._is_replaced else in_target + more_target
             in_measured = in_measured + more_measured
             in_maps = _added(in_maps, more_maps)
             parts = [block * gradient for block, gradient in zip(agreement, in_logits)]
             products = _added(products, parts)
             # Gradient through the direction of z and through the offset.
-            in_temperature = in_temperature + ops.sum(in_pull * self._direction(z))
-            in_z = self._direction_gradient(z, temperature * in_pull)
+            in_temperature = in_temperature + ops.sum(in_target * self._direction(z))
+            in_z = self._direction_gradient(z, temperature * in_target)
             if self._is_offset:
                 in_offset = maps.sum_over_inputs(in_logits)
                 in_bias = in_bias + ops.sum(in_offset, axis=images)
                 in_prior = in_prior + ops.sum(in_offset * self._units.log_odds(z, axis))
                 in_z = in_z + self._units.log_odds_gradient(z, prior * in_offset, axis)
         length_sums = zero
-        if self._is_cosine and self._options.updates:
+        if self._is_cosine and self._updates:
             more, length_sums = self._agreement.gradient_of_lengths(slopes, products)
             in_x = in_x + (in_measured + more) / measured.size
-        elif self._options.updates:
+        elif self._updates:
             in_x = in_x + in_measured
         # Gradient through the first pre-activation, b_j + share_j scale sum_i W x.
         in_own = in_own + ops.sum(in_z, axis=images, keepdims=True)

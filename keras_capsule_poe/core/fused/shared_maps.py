@@ -15,6 +15,62 @@ from keras_capsule_poe.core.numerics import BLOCK, at_least_float32, at_once, le
 _MOST_GROUPS = 32
 
 
+class SharedAgreement:
+    """Agreement y_j . W_j x_i, or y_j . W_j x_i/|W_j x_i| for `kind="cosine"`."""
+
+    def __init__(self, maps, kind):
+        self._maps = maps
+        self._is_cosine = kind == "cosine"
+        # Shape of the sums of `gradient_of_lengths`.
+        self.sums_shape = maps.map_shapes[0] if self._is_cosine else ()
+
+    def measure(self, x):
+        """Return the `Lengths` of the votes, computed by groups of outputs."""
+        if not self._is_cosine:
+            return Lengths(x, None, None)
+        sizes = [length(self._votes(x, group)) for group in self._maps.groups()]
+        sizes = ops.concatenate(sizes, axis=1)
+        is_zero = ops.equal(sizes, 0)
+        inverse = ops.where(is_zero, 0.0, 1 / ops.where(is_zero, 1.0, sizes))
+        return Lengths(x, ops.ones((), dtype=x.dtype), inverse)
+
+    def measure_slopes(self, measured):
+        """Return the same `Lengths`: zero votes have a zero inverse already."""
+        return measured
+
+    def of(self, measured, y):
+        """Return the agreements of y, as one block (B, J, I)."""
+        (block,) = self._maps.agreement(y, measured.x)
+        return [block * measured.inverse if self._is_cosine else block]
+
+    def gradient(self, measured, y, upstream):
+        """Return the gradients of `of` in y, x and the maps, for constant lengths."""
+        if self._is_cosine:
+            upstream = [upstream[0] * measured.inverse]
+        maps, x = self._maps, measured.x
+        return maps.up(upstream, x), maps.down(upstream, y), maps.correlation(upstream, y, x)
+
+    def gradient_of_lengths(self, measured, products):
+        """Return the gradients in x and the maps through the votes' lengths."""
+        # cosine = agreement / |v|, so its gradient in v through |v| is -cosine v / |v|^2.
+        # `products` is cosine times the gradient in it.
+        weights = -products[0] * ops.square(measured.inverse)
+        in_x, in_maps = 0.0, []
+        for group in self._maps.groups():
+            votes = weights[:, group, :, None] * self._votes(measured.x, group)
+            in_x = in_x + ops.einsum("bgie,ged->bid", votes, self._maps.maps[group])
+            in_maps.append(ops.einsum("bgie,bid->ged", votes, measured.x))
+        return in_x, ops.concatenate(in_maps, axis=0)
+
+    def gradient_of_sums(self, sums):
+        """Return the gradient in the kernel (1, J, E, D) from sums over images."""
+        return sums[None]
+
+    def _votes(self, x, group):
+        """Return the votes (B, group, I, E) of a group of outputs."""
+        return ops.einsum("bid,ged->bgie", x, self._maps.maps[group])
+
+
 class SharedMaps(Identity):
     """Prediction maps W_j that all inputs share.
 
@@ -31,6 +87,7 @@ class SharedMaps(Identity):
     TensorShape([2, 5, 3])
     """
 
+    Agreement = SharedAgreement
     images_axis = 0
 
     def __init__(self, kernel: Tensor, inputs: Tensor) -> None:
@@ -120,72 +177,12 @@ class SharedMaps(Identity):
         """Return [sum_bi y_j x_i^T], of shape (J, E, D)."""
         return [ops.einsum("bje,bd->jed", y, ops.sum(x, axis=1))]
 
-    def agreements(self, kind):
-        """Return the `SharedAgreement` of the given kind."""
-        return SharedAgreement(self, kind)
-
     def groups(self):
         """Return slices of the outputs whose votes are computed at once."""
         return [slice(j, j + self.group) for j in range(0, self.outputs, self.group)]
 
     def _sent_down(self, y):
         return ops.einsum("bje,jed->bjd", y, self.maps)
-
-
-class SharedAgreement:
-    """Agreement y_j . W_j x_i, or y_j . W_j x_i/|W_j x_i| for `kind="cosine"`."""
-
-    def __init__(self, maps, kind):
-        self._maps = maps
-        self._is_cosine = kind == "cosine"
-        # Shape of the sums of `gradient_of_lengths`.
-        self.sums_shape = maps.map_shapes[0] if self._is_cosine else ()
-
-    def measure(self, x):
-        """Return the `Lengths` of the votes, computed by groups of outputs."""
-        if not self._is_cosine:
-            return Lengths(x, None, None)
-        sizes = [length(self._votes(x, group)) for group in self._maps.groups()]
-        sizes = ops.concatenate(sizes, axis=1)
-        is_zero = ops.equal(sizes, 0)
-        inverse = ops.where(is_zero, 0.0, 1 / ops.where(is_zero, 1.0, sizes))
-        return Lengths(x, ops.ones((), dtype=x.dtype), inverse)
-
-    def measure_slopes(self, measured):
-        """Return the same `Lengths`: zero votes have a zero inverse already."""
-        return measured
-
-    def of(self, measured, y):
-        """Return the agreements of y, as one block (B, J, I)."""
-        (block,) = self._maps.agreement(y, measured.x)
-        return [block * measured.inverse if self._is_cosine else block]
-
-    def gradient(self, measured, y, upstream):
-        """Return the gradients of `of` in y, x and the maps, for constant lengths."""
-        if self._is_cosine:
-            upstream = [upstream[0] * measured.inverse]
-        maps, x = self._maps, measured.x
-        return maps.up(upstream, x), maps.down(upstream, y), maps.correlation(upstream, y, x)
-
-    def gradient_of_lengths(self, measured, products):
-        """Return the gradients in x and the maps through the votes' lengths."""
-        # cosine = agreement / |v|, so its gradient in v through |v| is -cosine v / |v|^2.
-        # `products` is cosine times the gradient in it.
-        weights = -products[0] * ops.square(measured.inverse)
-        in_x, in_maps = 0.0, []
-        for group in self._maps.groups():
-            votes = weights[:, group, :, None] * self._votes(measured.x, group)
-            in_x = in_x + ops.einsum("bgie,ged->bid", votes, self._maps.maps[group])
-            in_maps.append(ops.einsum("bgie,bid->ged", votes, measured.x))
-        return in_x, ops.concatenate(in_maps, axis=0)
-
-    def gradient_of_sums(self, sums):
-        """Return the gradient in the kernel (1, J, E, D) from sums over images."""
-        return sums[None]
-
-    def _votes(self, x, group):
-        """Return the votes (B, group, I, E) of a group of outputs."""
-        return ops.einsum("bid,ged->bgie", x, self._maps.maps[group])
 
 
 def _axis(softmax_over):

@@ -207,7 +207,7 @@ class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
 
     def decode(self, features: Tensor, training: bool = False) -> Tensor:
         """Decode feature maps (B, h, w, F) to float32 images (B, H, W, C), pixels in `[0, 1]`."""
-        training = training or self.is_fast
+        training = training or self._fast_contexts > 0
         hidden = self.rectifier(self.expansion(features, training=training))
         return self.sigmoid(self.deconvolution(hidden, training=training))
 

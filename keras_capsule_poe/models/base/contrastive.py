@@ -1,6 +1,7 @@
 """Training steps with a hand-derived gradient, and steps on several devices and microbatches."""
 
 import contextlib
+import functools
 import itertools
 import warnings
 
@@ -96,9 +97,10 @@ def _context():
 class ContrastiveModel(FittedModel, SharedOut, keras.Model):
     """Base model whose training step applies a hand-derived gradient, without autodiff.
 
-    A subclass defines `training_step(data)` and `testing_step(data)`. They compute means over the
-    batch by `over_replicas`, which works on several devices, and return the logs. The training
-    step calls `apply_ascent`. Compile with an optimizer, without `loss` and `metrics`.
+    A subclass defines `train_step(data)` and `test_step(data)` as those of a `keras.Model` on
+    TensorFlow. They compute means over the batch by `over_replicas`, which works on several
+    devices, and return the logs. The training step calls `apply_ascent`. Compile with an optimizer,
+    without `loss` and `metrics`.
 
     Args:
         seed: Integer, the seed of all random numbers in training.
@@ -114,9 +116,11 @@ class ContrastiveModel(FittedModel, SharedOut, keras.Model):
     ...     def build(self, input_shape):
     ...         self.centre = self.add_weight(input_shape[1:], "zeros")
     ...         self.built = True
-    ...     def training_step(self, data):
+    ...     def means(self, x, share=1.0):
+    ...         return {"x": ops.mean(x, axis=0)}, {}
+    ...     def train_step(self, data):
     ...         x, _ = self.images_of(data)
-    ...         means, _ = self.over_replicas(lambda x, _: ({"x": ops.mean(x, axis=0)}, {}), x)
+    ...         means, _ = self.over_replicas(self.means, x)
     ...         return {"update": self.apply_ascent([(self.centre, means["x"] - self.centre)])}
     >>> model = Centre()
     >>> model.compile(keras.optimizers.SGD(1.0), jit_compile=False)
@@ -136,39 +140,11 @@ class ContrastiveModel(FittedModel, SharedOut, keras.Model):
         self.update_size = keras.metrics.Mean(name="update_size")
         self.loss_tracker = RelativeError(name="loss")
 
-    def train_step(self, *arguments):
-        """Run `training_step` on (data), or on (state, data) under JAX."""
-        self._check_built()
-        if len(arguments) == 1:
-            return self.training_step(*arguments)
-        return self._at_values(self.training_step, *arguments, with_optimizer=True)
-
-    def test_step(self, *arguments):
-        """Run `testing_step` on (data), or on (state, data) under JAX."""
-        self._check_built()
-        if len(arguments) == 1:
-            return self.testing_step(*arguments)
-        return self._at_values(self.testing_step, *arguments, with_optimizer=False)
-
-    def _check_built(self):
-        self._need_backend()
-        if not self.built:
-            raise ValueError(
-                f"{type(self).__name__} is not built: call `build((None, ...))` with the shape of "
-                "its inputs, or give arrays."
-            )
-
-    def _at_values(self, step, state, data, with_optimizer):
-        """Return the logs of a step and the values that it assigns."""
-        # JAX cannot assign inside a compiled function, so the step returns the new values.
-        groups = [self.trainable_variables, self.non_trainable_variables]
-        groups += [self.optimizer.variables] if with_optimizer else []
-        groups += [self.metrics_variables]
-        chain = itertools.chain.from_iterable
-        known = list(zip(chain(groups), chain(state), strict=True))
-        with keras.StatelessScope(known) as scope:
-            logs = step(data)
-        return logs, tuple([scope.get_current_value(v) for v in group] for group in groups)
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if keras.backend.backend() == "jax":
+            for name in {"train_step", "test_step"} & set(vars(cls)):
+                setattr(cls, name, _with_state(vars(cls)[name]))
 
     def _begin(self, x, options=None):
         # Without targets Keras would drop the weights silently.
@@ -226,6 +202,12 @@ class ContrastiveModel(FittedModel, SharedOut, keras.Model):
 
     def images_of(self, data):
         """Return inputs and targets of a batch; raise `ValueError` if it has sample weights."""
+        self._need_backend()
+        if not self.built:
+            raise ValueError(
+                f"{type(self).__name__} is not built: call `build((None, ...))` with the shape of "
+                "its inputs, or give arrays."
+            )
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         self._refuse_weights(sample_weight)
         return x, y
@@ -252,6 +234,26 @@ class ContrastiveModel(FittedModel, SharedOut, keras.Model):
 
     def get_config(self):
         return {**super().get_config(), "seed": self.seed}
+
+
+def _with_state(step):
+    """Return a step of (data) that JAX calls with (state, data)."""
+
+    @functools.wraps(step)
+    def stateless(model, *arguments):
+        if len(arguments) == 1:
+            return step(model, *arguments)
+        # JAX cannot assign inside a compiled function, so the step returns the new values.
+        state, data = arguments
+        groups = [model.trainable_variables, model.non_trainable_variables]
+        groups += [model.optimizer.variables] if len(state) == 4 else []
+        groups += [model.metrics_variables]
+        chain = itertools.chain.from_iterable
+        with keras.StatelessScope(list(zip(chain(groups), chain(state), strict=True))) as scope:
+            logs = step(model, data)
+        return logs, tuple([scope.get_current_value(v) for v in group] for group in groups)
+
+    return stateless
 
 
 # Optimizer options that make the update differ from the momentums.

@@ -202,7 +202,8 @@ class TrainedModel:
             self.build()
         for mine, theirs in zip(self.variables, trained.variables):
             mine.assign(theirs)
-        self.__dict__.pop("_graphs", None)
+        for name in ("_graphs", "modes"):
+            self.__dict__.pop(name, None)
 
     def predict(self, x, *args, **kwargs):
         """Return the reconstructed images (N, H, W, C) of images, as `keras.Model.predict`."""

@@ -303,7 +303,7 @@ class GenerativeModel(TakesFiles, Exportable):
         if isinstance(capsules, CapsuleCodes):
             capsules = capsules.capsules
         if is_numpy(capsules):
-            self._check_fitted()
+            self.check_fitted()
             capsules = np.asarray(capsules, "float32")
             if capsules.shape[1:] != (self.capsules, self.dim):
                 raise BadUse(
@@ -325,13 +325,11 @@ class GenerativeModel(TakesFiles, Exportable):
 
     def _checked(self, images):
         """Return an array of images after checks; files are read."""
-        self._check_fitted()
+        self.check_fitted()
         return image_array(self.as_pixels(images), self.image_shape)
 
-    def _check_fitted(self):
-        check = getattr(self, "check_fitted", None)
-        if check:
-            check()
+    def check_fitted(self):
+        """Raise `BadUse` unless the model is trained; a `TrainedModel` knows."""
 
     def _mapped(self, method, rows):
         """Apply a method to the rows of an array, in batches, by one graph that is kept."""
@@ -392,7 +390,7 @@ class GenerativeModel(TakesFiles, Exportable):
         if not isinstance(n, Integral):
             drawn = self.draw(n, seed, mode, domain)
             return {**self.decode(drawn["capsules"]), **drawn}
-        self._check_fitted()
+        self.check_fitted()
         if n < 1:
             raise BadUse(f"`n` must be one or more. Received: n={n}")
         if capsule is not None and mode not in (None, "single"):
@@ -404,19 +402,19 @@ class GenerativeModel(TakesFiles, Exportable):
         else:
             drawn = self.draw_capsule(capsule, n, seed, domain)
         drawn = {name: ops.convert_to_numpy(value) for name, value in drawn.items()}
-        images = self._mapped("decode", drawn["capsules"])["images"]
+        images = self._mapped("render", drawn["capsules"])["images"]
         return Samples(images, drawn["capsules"], drawn.get("capsule"))
 
     def plot_samples(self, n: int | None = None, **options: Any) -> Any:
         """Return a figure of random images, see `figures.plot_samples`."""
-        self._check_fitted()
+        self.check_fitted()
         from keras_capsule_poe import figures
 
         return figures.plot_samples(self, n, **options)
 
     def plot_capsule(self, capsule: int, **options: Any) -> Any:
         """Return a figure of a capsule's samples and traversals, see `figures.plot_capsule`."""
-        self._check_fitted()
+        self.check_fitted()
         from keras_capsule_poe import figures
 
         return figures.plot_capsule(self, capsule, **options)
@@ -441,7 +439,7 @@ class GenerativeModel(TakesFiles, Exportable):
 
     def plot_traversal(self, capsule: int | None = None, image: Any = None, **options: Any) -> Any:
         """Return a figure that varies a capsule's dimensions, see `figures.plot_traversal`."""
-        self._check_fitted()
+        self.check_fitted()
         from keras_capsule_poe import figures
 
         return figures.plot_traversal(self, capsule, image, **options)

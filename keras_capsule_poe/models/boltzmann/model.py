@@ -170,19 +170,19 @@ class HarmoniumModel(ContrastiveModel):
         x, _ = gibbs_chain(self.machine.harmonium(), x, steps, seed)
         return self.machine.received(x)
 
-    def training_step(self, data):
+    def train_step(self, data):
         v, _ = self.images_of(data)
         seeds = streams(StatelessSeed(self.seed, self.optimizer.iterations), 5)
         chains, hotter = self._chains(self._binarized(v, seeds[0]), seeds[1:4])
-        function = functools.partial(self._means, seeds=seeds, chains=chains)
-        means, same = self.over_replicas(function, v)
+        means_of = functools.partial(self._means, seeds, chains)
+        means, same = self.over_replicas(means_of, v)
         if self.algorithm != "cd":
             states = ops.concatenate([same["chains"][None], hotter])
             self.chain_states.assign(self._uncentred(states))
             self.age.assign_add(1)
         return self.update_weights(means, ops.shape(v)[0])
 
-    def testing_step(self, data):
+    def test_step(self, data):
         v, _ = self.images_of(data)
         v = self._binarized(v, StatelessSeed(self.seed))
         machine, x = self.machine.harmonium_of(v), self.machine.sent(v)
@@ -251,24 +251,14 @@ class HarmoniumModel(ContrastiveModel):
             bar = draw_rows(keras.random.uniform, tuple(ops.shape(v)), dtype=v.dtype, seed=seed)
         return ops.cast(v > bar, v.dtype)
 
-    def _means(self, v, _share, seeds, chains):
+    def _means(self, seeds, chains, v, share=1.0):
         """Return the means over images that an update needs, and the chains not tied to images."""
         rbm, v = self.machine, self._binarized(v, seeds[0])
         machine, x = rbm.harmonium_of(v), rbm.sent(v)
         # Latent parents are sampled again in each step of a chain.
-        is_latent = rbm.routing == "latent"
+        sides = machine.sides(rbm.latent_router() if rbm.routing == "latent" else None)
         divergence = contrastive_divergence(
-            machine.maps,
-            x,
-            None if is_latent else machine.coefficients,
-            rbm.latent_router() if is_latent else None,
-            machine.hidden,
-            machine.visible,
-            self.cd_steps,
-            seeds[4],
-            chains,
-            machine.hidden_bias,
-            machine.visible_bias,
+            x=x, cd_steps=self.cd_steps, seed=seeds[4], chains=chains, **sides
         )
         y = machine.hidden.mean(divergence.z)
         means = self._error_and_energy(machine, x, divergence.z)
@@ -289,7 +279,7 @@ class HarmoniumModel(ContrastiveModel):
         return {}
 
     def update_weights(self, means, images):
-        """Apply the means of `training_step` to the weights and return the metrics."""
+        """Apply the means of `train_step` to the weights and return the metrics."""
         update = self.apply_ascent(zip(self._learned, means["ascents"]))
         # Moving the offsets also changes the biases, so frozen biases freeze the offsets.
         rbm = self.machine

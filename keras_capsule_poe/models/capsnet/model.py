@@ -296,7 +296,7 @@ class CapsNet(Classifier, keras.Model):
             ValueError: If the routing has no iterations.
         """
         x = self.primary(self._seen(images), training=False)
-        return ops.stack(self._router(x).all_coefficients(x), axis=1)
+        return ops.stack(self._router(x).history(x)[1], axis=1)
 
     def coupling_changes(self, images):
         """Return the mean absolute change of the routing logits per update, (B, T - 1)."""

@@ -129,30 +129,25 @@ class CapsuleDecoder(ContrastiveModel):
         share = counted / ops.maximum(ops.sum(counted, axis=1, keepdims=True), 1e-30)
         return capsules * ops.cast(share, capsules.dtype)
 
-    def training_step(self, data):
-        capsules, primaries = self.images_of(data)
-        means, _ = self.over_replicas(
-            lambda data, _: (self._gradient_and_metrics(*data), {}), (capsules, primaries)
-        )
+    def train_step(self, data):
+        pairs = self.images_of(data)
+        means, _ = self.over_replicas(self._gradient_and_metrics, pairs)
         update = self.apply_ascent(zip(self.primaries.learned, means["ascents"]))
-        return self._record(means, ops.shape(primaries)[0], update)
+        return self._record(means, ops.shape(pairs[1])[0], update)
 
-    def testing_step(self, data):
-        capsules, primaries = self.images_of(data)
-        return self._record(
-            self._gradient_and_metrics(capsules, primaries), ops.shape(primaries)[0], None
-        )
+    def test_step(self, data):
+        pairs = self.images_of(data)
+        return self._record(self._gradient_and_metrics(pairs)[0], ops.shape(pairs[1])[0], None)
 
-    def _gradient_and_metrics(self, capsules, primaries):
-        """Return batch means of the gradient and the error."""
+    def _gradient_and_metrics(self, pairs, share=1.0):
+        """Return batch means of the gradient and the error, of pairs (experts, primaries)."""
+        capsules, primaries = pairs
         z = self.feature_scale * unsquash(primaries)
         inputs = self.weigh(capsules)
         divergence = self.primaries.decoder_divergence(inputs, z, self.conditional)
         decoded = self.primaries.units.mean(divergence.z_model / self.feature_scale)
-        return {
-            "ascents": self.primaries.ascents(divergence, self.bias_rate),
-            "error": mean_error(decoded, primaries),
-        }
+        ascents = self.primaries.ascents(divergence, self.bias_rate)
+        return {"ascents": ascents, "error": mean_error(decoded, primaries)}, {}
 
     def _record(self, means, images, update):
         self.track(means["error"], update, images)

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_capsule_poe._types import Serializable
+from keras_capsule_poe.core.divergence import contrastive_divergence
 from keras_capsule_poe.core.numerics import compiled, real_number, share, whole_number
 from keras_capsule_poe.core.units import free_energy
 from keras_capsule_poe.data.mapping import map_batches
@@ -147,7 +148,7 @@ class CapsuleEncoder(ContrastiveModel):
             self.build((None, *x.shape[1:]))
         self.experts.start_from_images(x, length)
 
-    def training_step(self, data):
+    def train_step(self, data):
         x, _ = self.images_of(data)
         means, _ = self.over_replicas(self._gradient_and_metrics, x)
         update = self.apply_ascent(zip(self.experts.learned, means["ascents"]))
@@ -156,14 +157,14 @@ class CapsuleEncoder(ContrastiveModel):
             self.experts.routing_bias.assign_add(more)
         return self._record(means, ops.shape(x)[0], update)
 
-    def testing_step(self, data):
+    def test_step(self, data):
         x, _ = self.images_of(data)
         return self._record(self._gradient_and_metrics(x, cd_steps=1)[0], ops.shape(x)[0], None)
 
-    def _gradient_and_metrics(self, x, _share=1.0, cd_steps=None):
+    def _gradient_and_metrics(self, x, share=1.0, cd_steps=None):
         """Return batch means of the gradient and the metrics for primary capsules (B, I, D)."""
         cd_steps = cd_steps or self.cd_steps
-        divergence = self.experts.contrastive_divergence(x, cd_steps=cd_steps)
+        divergence = contrastive_divergence(x=x, cd_steps=cd_steps, **self.experts.sides())
         units, z = self.experts.units, divergence.z
         p = units.probability(z)
         means = {

@@ -103,21 +103,19 @@ class CapsulePoE(RoutingLayer):
         """Return the free energy (B,) of visible capsules (B, I, D), routed per image, in nats."""
         return free_energy(self.route(inputs).z, self.units)
 
+    def sides(self):
+        """Return the arguments `maps`, `routing`, `hidden` and `visible` of Gibbs chains."""
+        router = self.router()
+        sides = {"hidden": self.units, "visible": self.visible_units}
+        return {"maps": router.maps, "routing": router, **sides}
+
     def contrastive_divergence(self, inputs, **options):
         """Return the `functions.Divergence` of squashed primary capsules (B, I, D).
 
         The options are `cd_steps`, `seed` and `chains` of `functions.contrastive_divergence`. All
         Gibbs steps of a chain use the coupling coefficients of its start.
         """
-        router = self.router()
-        return contrastive_divergence(
-            router.maps,
-            inputs,
-            routing=router,
-            hidden=self.units,
-            visible=self.visible_units,
-            **options,
-        )
+        return contrastive_divergence(x=inputs, **self.sides(), **options)
 
     def decoder_divergence(self, inputs, z, conditional=False):
         """Return one update of the decoder rule, see `functions.decoder_rule`.
@@ -127,23 +125,14 @@ class CapsulePoE(RoutingLayer):
             z: Tensor (B, I, D), primary capsules of the data before the squash.
             conditional: bool, use the experts of the data in the model term, too.
         """
-        router = self.router()
+        sides = self.sides()
         return decoder_rule(
-            router.maps,
-            inputs,
-            z,
-            routing=router,
-            units=self.units,
-            visible=self.visible_units,
-            conditional=conditional,
+            x=inputs, z=z, units=sides.pop("hidden"), conditional=conditional, **sides
         )
 
     def mean_field_step(self, inputs):
         """Return the visible capsules (B, I, D) after one mean-field Gibbs step from `inputs`."""
-        router = self.router()
-        return chain_step(
-            router.maps, inputs, routing=router, hidden=self.units, visible=self.visible_units
-        )
+        return chain_step(x=inputs, **self.sides())
 
     def ascent(self, divergence):
         """Return the update of the maps: the gradient of log P minus that of the regularizer."""

@@ -1,5 +1,6 @@
 """Product of expert capsules: how it is trained, codes, and samples."""
 
+import functools
 import math
 from typing import Any
 
@@ -50,10 +51,6 @@ def from_chart(noise, poles):
     pole = direction(poles)
     across = noise - pole * ops.sum(noise * pole, axis=-1, keepdims=True)
     return direction(pole + across)
-
-
-def _choice(n, seed):
-    return keras.random.uniform((n,), seed=StatelessSeed(seed, 2))
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -226,7 +223,7 @@ class ProductOfExpertCapsules(
             None if bias is None else whitening.is_identity()[:, None] * ops.cast(bias, "float32")
         )
 
-    @property
+    @functools.cached_property
     def modes(self):
         """Modes `"single"`, one active capsule per image, and `"joint"`."""
         plain = "Its directions come from the paper's plain Gaussian."
@@ -234,7 +231,7 @@ class ProductOfExpertCapsules(
             "Its directions come from a plain Gaussian; without a frame, in the chart of the "
             "half-sphere around the capsule's bias."
         )
-        is_affine = self.encoder.experts.bias is not None
+        is_affine = self.encoder.experts.use_bias
         return {
             "single": Mode(
                 ("prior", "half_space", "posterior"),
@@ -328,7 +325,7 @@ class ProductOfExpertCapsules(
 
     def render(self, capsules):
         """Decode capsules (B, J, E) to a dict with `images` and `primary_capsules` (B, I, D)."""
-        primary = self.decode_visible(capsules)
+        primary = self.decoder(capsules)
         return {"images": self.from_visible(primary), "primary_capsules": primary}
 
     def to_visible(self, images):
@@ -342,11 +339,12 @@ class ProductOfExpertCapsules(
     def code_of_capsule(self, capsule, seed, domain=None):
         n = ops.shape(capsule)[0]
         noise = keras.random.normal((n, self.noise_dim), seed=StatelessSeed(seed))
-        return self.single_code(noise, _choice(n, seed), capsule, domain)
+        choice = keras.random.uniform((n,), seed=StatelessSeed(seed, 2))
+        return self.single_code(noise, choice, capsule, domain)
 
     def code_of_all(self, n, seed):
         noise = keras.random.normal((n, self.joint.rank), seed=StatelessSeed(seed))
-        return self.joint_code(noise, _choice(n, seed))
+        return self.joint_code(noise, keras.random.uniform((n,), seed=StatelessSeed(seed, 2)))
 
     def single_code(self, noise, choice, capsule, domain=None):
         """Return codes (N, J, E), squashed, in which all capsules but one are zero.
@@ -362,7 +360,8 @@ class ProductOfExpertCapsules(
                 training codes that the capsule won. With an amplitude, a domain gives v, with the
                 direction and the amplitude.
         """
-        _, domain = self.resolve_mode("single", domain)
+        if domain not in self.modes["single"].domains:
+            _, domain = self.resolve_mode("single", domain)
         x = squash(noise)
         if self.amplitude:
             v = self._frame_vector(noise, choice, capsule, domain)

@@ -143,10 +143,10 @@ class NeuronExperts(HarmoniumModel):
         means = {"coefficients": ops.mean(c, axis=0)} if len(c.shape) == 3 else {}
         return {**means, "usage": expert_usage(self.activity(y))}
 
-    def testing_step(self, data):
+    def test_step(self, data):
         v, _ = self.images_of(data)
         self.rarest_usage.update_state(expert_usage(self.activity(self.departure(v))))
-        return super().testing_step(data)
+        return super().test_step(data)
 
     def update_weights(self, means, images):
         self._balance(means["usage"])
@@ -206,23 +206,23 @@ class NeuronMixtureExperts(NeuronExperts):
     def __init__(self, machine: Serializable, algorithm: str = "ml", **kwargs: Any) -> None:
         super().__init__(machine, algorithm=algorithm, **kwargs)
 
-    def training_step(self, data):
+    def train_step(self, data):
         v, _ = self.images_of(data)
-        means, _ = self.over_replicas(lambda v, _: (self._means_of(v), {}), v)
+        means, _ = self.over_replicas(self._means_of, v)
         return self.update_weights(means, ops.shape(v)[0])
 
-    def testing_step(self, data):
+    def test_step(self, data):
         v, _ = self.images_of(data)
         means = self._figures(v, self.machine.posterior(v))
         self.rarest_usage.update_state(means["usage"])
         return self._record(means, ops.shape(v)[0], None)
 
-    def _means_of(self, v):
+    def _means_of(self, v, share=1.0):
         """Return batch means of the log-likelihood gradient and of the metrics."""
         found, posterior = self.machine.likelihood_gradient(v)
         kernel = found.kernel - self.weight_decay * self.machine.kernel
         ascents = [kernel, found.hidden_bias, found.visible_bias]
-        return {**self._figures(v, posterior), "ascents": ascents}
+        return {**self._figures(v, posterior), "ascents": ascents}, {}
 
     def _figures(self, v, posterior):
         """Return batch means of the usage, the mean-field reconstruction error and -log P(v)."""

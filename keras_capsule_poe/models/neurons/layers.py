@@ -256,17 +256,8 @@ class NeuronPoE(Neurons, RoutingLayer):
             )
         is_latent = self.routing == "latent" and coefficients is None
         machine = self.harmonium() if is_latent else self.harmonium_of(v, coefficients)
-        return contrastive_divergence(
-            machine.maps,
-            self.sent(v),
-            None if is_latent else machine.coefficients,
-            self.latent_router() if is_latent else None,
-            machine.hidden,
-            machine.visible,
-            hidden_bias=machine.hidden_bias,
-            visible_bias=machine.visible_bias,
-            **options,
-        )
+        sides = machine.sides(self.latent_router() if is_latent else None)
+        return contrastive_divergence(x=self.sent(v), **sides, **options)
 
     def prior_coefficients(self, n, seed):
         """Return coefficients (n, I, J) without images: averaged, or those of sampled parents."""

@@ -1,5 +1,6 @@
 """Product of expert neurons: how it is trained, codes, samples and a density."""
 
+import functools
 import math
 from typing import Any
 
@@ -245,7 +246,7 @@ class ProductOfExpertNeurons(
         """The `NeuronPoE` of the experts."""
         return self.experts.machine
 
-    @property
+    @functools.cached_property
     def modes(self):
         """Modes `"single"`, one active capsule per image, and `"joint"`."""
         return {
@@ -337,7 +338,8 @@ class ProductOfExpertNeurons(
                 states. `"uniform"` sets each neuron with probability one half. `"posterior"`
                 samples p(h | v) of a training image that the capsule won.
         """
-        _, domain = self.resolve_mode("single", domain)
+        if domain not in self.modes["single"].domains:
+            _, domain = self.resolve_mode("single", domain)
         first, second = streams(StatelessSeed(seed), 2)
         if domain == "prior":
             h = draw_states(self.layer.state_log_weights(), capsule, first)
