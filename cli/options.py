@@ -9,6 +9,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from keras_capsule_poe.cli.terminal import import_tensorflow
+from keras_capsule_poe.core.arguments import LARGEST_SEED
 from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.io.records import has_record
 from keras_capsule_poe.pretrained import pretrained_folder, pretrained_names
@@ -102,7 +103,7 @@ model_option = option(
     help="Folder of the trained model, or the name of a pretrained one: mnist, fashion_mnist.  "
     "[default: the newest in saved_models/]",
 )
-seed_option = option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, help="Random seed.")
+seed_option = option("--seed", type=click.IntRange(0, LARGEST_SEED), default=0, help="Random seed.")
 images_option = option("--n", type=COUNT, default=16, help="Number of test images.")
 json_option = option(
     "--json",

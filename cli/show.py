@@ -7,6 +7,7 @@ import click
 from keras_capsule_poe.cli import options
 from keras_capsule_poe.cli.options import COUNT, FIGURES, INDEX, PICTURES, ModelPath, option
 from keras_capsule_poe.cli.terminal import echo_classes, guarded
+from keras_capsule_poe.core.arguments import capsule_given
 from keras_capsule_poe.errors import CapspoeError
 
 # Modes that are Markov chains, with their kinds; `chain` is an old name.
@@ -309,10 +310,8 @@ def traverse(
         raise click.UsageError("Several --image need --couplings.")
     model = options.load_routed(folder) if couplings else options.load_able(folder, "reconstructs")
     look = {"cell": cell, "theme": theme}
-    if capsule is not None and capsule >= model.capsules:
-        raise click.BadParameter(
-            f"there are {model.capsules} capsules. Received: {capsule}", param_hint="--capsule"
-        )
+    if capsule is not None:
+        capsule = capsule_given(capsule, model.capsules)
     if not couplings and hasattr(model, "neuron_values"):
         return _show_filters(out, model, capsule, look)
     # Single capsules of some models generate images.

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import sys
-import tempfile
 import threading
 import warnings
 
@@ -46,10 +45,9 @@ _UNUSED = ("jax", "matplotlib", "sklearn")
 
 
 def import_tensorflow():
-    """Import TensorFlow without its start-up lines on the terminal."""
+    """Import TensorFlow, which `_startup` keeps quiet, without packages that no command uses."""
     if "tensorflow" in sys.modules:
         return
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     # Off by default without AVX512, although steps are faster with it there, too.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     backend = os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -57,18 +55,9 @@ def import_tensorflow():
         raise click.UsageError(
             f"capspoe needs Keras' TensorFlow backend. Received: KERAS_BACKEND={backend}"
         )
-    sys.stderr.flush()
-    # The lines come from C++ before any log level applies, so redirect the file descriptor.
-    kept = os.dup(2)
-    with tempfile.TemporaryFile() as lines:
-        try:
-            os.dup2(lines.fileno(), 2)
-            with _hidden(*_UNUSED):
-                import keras  # noqa: F401
-                import tensorflow
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+    with _hidden(*_UNUSED):
+        import keras  # noqa: F401
+        import tensorflow
     # Its warnings, for instance about repeated tracing, are for programmers.
     tensorflow.get_logger().setLevel("ERROR")
 

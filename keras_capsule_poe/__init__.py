@@ -6,16 +6,12 @@ TensorFlow's start-up messages are off, unless TF_CPP_MIN_LOG_LEVEL is set.
 """
 
 import importlib
-import os
-import sys
 
-from keras_capsule_poe import _registration
+from keras_capsule_poe import _registration, _startup
 
 __version__ = "0.2.0"
 
-if "tensorflow" not in sys.modules:
-    # They are for developers of TensorFlow, and a dozen lines in the output of a notebook's cell.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+_startup.prepare()
 
 _HOMES = {
     "callbacks": ("SpreadMargin",),

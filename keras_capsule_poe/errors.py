@@ -1,5 +1,6 @@
 """Errors of this package. A message names the cause, never a command-line flag."""
 
+import difflib
 from contextlib import contextmanager
 
 
@@ -48,6 +49,16 @@ def first_line(error):
         if line.strip():
             return line.strip().rstrip(".")
     return type(error).__name__
+
+
+def meant(word, known):
+    """Return " Did you mean `x`?" with the known name nearest to a word, or no text.
+
+    >>> meant("capsule", ["seed", "capsules"])
+    ' Did you mean `capsules`?'
+    """
+    near = difflib.get_close_matches(str(word).lower(), list(dict.fromkeys(known)), n=1)
+    return f" Did you mean `{near[0]}`?" if near else ""
 
 
 def listing(names, most=10):

@@ -1,14 +1,19 @@
 """Labelled figures of generative models, for notebooks and papers."""
 
 import io
-import numbers
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from keras_capsule_poe.core.numerics import one_of
+from keras_capsule_poe.core.arguments import (
+    capsule_given,
+    number_given,
+    one_of,
+    real_number,
+    seed_given,
+)
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.io.atomic import atomic_write
@@ -94,7 +99,7 @@ def image_figure(blocks, title=None, cell=0.6, theme="light"):
         theme: `"light"` or `"dark"`.
     """
     one_of("theme", theme, tuple(THEMES))
-    if not (isinstance(cell, numbers.Real) and 0.05 <= cell <= 20):
+    if not 0.05 <= real_number("cell", cell) <= 20:
         raise BadUse(f"`cell` must be from 0.05 to 20 inches. Received: cell={cell!r}")
     paper, ink = THEMES[theme]
     blocks = [
@@ -216,7 +221,9 @@ def plot_samples(
     if capsule is not None and mode != "single":
         raise BadUse(f"`capsule` must be None in mode {mode!r}. Received: capsule={capsule}")
     columns = model.modes[mode].columns if capsule is None else 10
-    n = n or (4 * columns if capsule is None and mode == "single" else 40)
+    if n is None:
+        n = 4 * columns if capsule is None and mode == "single" else 40
+    n, seed = number_given("n", n), seed_given(seed)
     found = model.sample(n, seed, mode, domain, capsule)
     where = f", domain {domain}" if domain else ""
     if found.index is None or capsule is not None:
@@ -250,11 +257,29 @@ def plot_reconstructions(
     Raises:
         DataError: If the images have another shape, type or range.
     """
-    rows = reconstruction_rows(model, images)
+    rows = reconstruction_rows(model, some_images(images))
     columns = [str(k) for k in range(len(images))]
     title = "Images and their reconstructions"
     block = (list(rows.values()), row_names(rows), columns, None)
     return image_figure([block], title, cell, theme)
+
+
+def some_images(images):
+    """Return images (N, H, W, C) as an array; raise `BadUse` if there are none."""
+    images = np.asarray(images)
+    if not len(images):
+        raise BadUse(f"`images` must be one image or more. Received: shape {images.shape}")
+    return images
+
+
+def one_image(image, name="image"):
+    """Return an image (H, W), (H, W, C), (1, H, W) or (1, H, W, C) with a first axis of one."""
+    given = np.asarray(image)
+    has_axis = given.ndim == 4 or (given.ndim == 3 and given.shape[-1] > 3)
+    found = given if has_axis else given[None]
+    if len(found) != 1:
+        raise BadUse(f"`{name}` must be one image. Received: an array of shape {given.shape}")
+    return found
 
 
 def plot_traversal(
@@ -286,19 +311,17 @@ def plot_traversal(
     Raises:
         BadUse: If the capsule does not exist, or is not active on the image.
     """
-    if steps < 2 or dimensions < 1 or not 0 < span <= 2:
-        raise BadUse(
-            "`steps` must be 2 or more, `dimensions` 1 or more and `span` in (0, 2]. "
-            f"Received: steps={steps}, dimensions={dimensions}, span={span}"
-        )
+    steps, dimensions = number_given("steps", steps, 2), number_given("dimensions", dimensions)
+    if not 0 < real_number("span", span) <= 2:
+        raise BadUse(f"`span` must lie in (0, 2]. Received: span={span!r}")
+    if capsule is not None:
+        capsule = capsule_given(capsule, model.capsules)
     if image is None:
         capsule = 0 if capsule is None else capsule
         code, order = usual_code(model, capsule)
         what = f"Capsule {capsule} alone, around its usual code"
     else:
-        image = np.asarray(image)
-        image = image if image.ndim == 4 else image.reshape(1, *model.image_shape)
-        found = model.encode(image)
+        found = model.encode(one_image(image))
         p = found.probabilities[0]
         capsule = int(p.argmax()) if capsule is None else capsule
         _check_active(model, capsule, p)
@@ -336,8 +359,8 @@ def plot_filters(
     """
     if not hasattr(model, "neuron_values"):
         raise BadUse(f"`model` must be a model of neurons. Received: {type(model).__name__}")
-    capsule = 0 if capsule is None else capsule
-    _check_capsule(model, capsule)
+    capsule = capsule_given(0 if capsule is None else capsule, model.capsules)
+    n = 64 if n is None else number_given("n", n)
     code, _ = usual_code(model, capsule)
     codes = np.tile(code, (2, model.dim, 1, 1))
     each = np.arange(model.dim)
@@ -346,7 +369,7 @@ def plot_filters(
     with_it, without = np.split(model.decode(codes.reshape(-1, *code.shape)).images, 2)
     effect = with_it - without
     size = np.abs(effect).max(axis=(1, 2, 3))
-    chosen = np.argsort(-size, kind="stable")[: n or 64]
+    chosen = np.argsort(-size, kind="stable")[:n]
     filters = 0.5 + effect[chosen] / np.maximum(2 * size[chosen], 1e-12)[:, None, None, None]
     columns = min(16, len(chosen))
     blocks = [
@@ -392,8 +415,10 @@ def plot_chains(
     """
     if not model.CHAINS:
         raise BadUse(f"`model` must have Markov chains. Received: {type(model).__name__}")
-    start = chain_start(model, n, seed, None if images is None else np.asarray(images))
-    every = every or -(-steps // 7)
+    n, steps, seed = number_given("n", n), number_given("steps", steps, 0), seed_given(seed)
+    burn_in = number_given("burn_in", burn_in, 0)
+    every = max(1, -(-steps // 7)) if every is None else number_given("every", every)
+    start = chain_start(model, n, seed, None if images is None else some_images(images))
     states = chain_arrays(model, start, steps, every, kind, seed, burn_in)
     return chain_figure(states, cell=cell, theme=theme)
 
@@ -424,6 +449,7 @@ def plot_capsule(
         BadUse: If the capsule does not exist, or the model has no single capsules.
     """
     steps, span = 9, 0.5
+    capsule, seed = capsule_given(capsule, model.capsules), seed_given(seed)
     blocks: list[Any] = []
     domains = model.modes["single"].domains if "single" in model.modes else (None,)
     # The widest and the narrowest domain: the prior, and where training was.
@@ -449,18 +475,8 @@ def span_labels(span, steps):
     return [f"{value:+.2g}" for value in np.linspace(-span, span, steps)]
 
 
-def _check_capsule(model, capsule):
-    """Raise `BadUse` unless a capsule exists."""
-    if not 0 <= capsule < model.capsules:
-        raise BadUse(
-            f"`capsule` must be an index of {model.capsules} capsules, from 0. "
-            f"Received: capsule={capsule}"
-        )
-
-
 def _check_active(model, capsule, probabilities):
-    """Raise `BadUse` unless a capsule exists and is active."""
-    _check_capsule(model, capsule)
+    """Raise `BadUse` unless a capsule is active."""
     if model.capsules > 1 and probabilities[capsule] < ACTIVE:
         active = np.argsort(-probabilities)[:3]
         listed = ", ".join(f"{j} ({probabilities[j]:.2f})" for j in active)

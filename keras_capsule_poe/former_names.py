@@ -303,6 +303,40 @@ def current_setting(name, value):
     return new if "." in new or not part else f"{part}.{new}", value
 
 
+def current_metric(name):
+    """Return the current name of a metric: those of held-out images are named as in Keras.
+
+    >>> current_metric("held_out_relative_error")
+    'val_relative_error'
+    """
+    is_former = isinstance(name, str) and name.startswith("held_out_")
+    return f"val_{name.removeprefix('held_out_')}" if is_former else name
+
+
+class Metrics(dict):
+    """Metrics by name, which are also found by their former names.
+
+    >>> metrics = Metrics({"held_out_accuracy": 0.5})
+    >>> metrics, metrics["held_out_accuracy"], "held_out_accuracy" in metrics
+    ({'val_accuracy': 0.5}, 0.5, True)
+    """
+
+    def __init__(self, values=()):
+        super().__init__((current_metric(name), value) for name, value in dict(values).items())
+
+    def __missing__(self, name):
+        now = current_metric(name)
+        if now not in self.keys():
+            raise KeyError(name)
+        return self[now]
+
+    def __contains__(self, name):
+        return super().__contains__(current_metric(name))
+
+    def get(self, name, default=None):
+        return super().get(current_metric(name), default)
+
+
 def current_settings(values):
     """Return nested dicts of settings of any version by current names, and what is lost.
 

@@ -10,7 +10,7 @@ the help of `capspoe train` is quick.
 from importlib import metadata
 from typing import Any
 
-from keras_capsule_poe.errors import ConfigError
+from keras_capsule_poe.errors import ConfigError, meant
 
 __all__ = ["create", "model_class", "names", "register", "settings", "untrained"]
 
@@ -136,5 +136,6 @@ def untrained(settings: Any) -> Any:
 
 def _known(name, points):
     if name not in points:
-        raise ConfigError(f"There is no model {name!r}; there are {', '.join(names())}.")
+        listed = ", ".join(names())
+        raise ConfigError(f"There is no model {name!r}.{meant(name, names())} There are {listed}.")
     return points[name]

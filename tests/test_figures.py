@@ -151,14 +151,14 @@ def test_bad_arguments_are_named(model):
         ({"theme": "blue"}, "`theme` must be 'light' or 'dark'. Received: theme='blue'"),
         ({"capsule": 9}, "`capsule` must be an index of 5 capsules"),
         ({"mode": "odd"}, "`mode` must be one of"),
-        ({"n": -1}, "`n` must be one or more"),
+        ({"n": -1}, "`n` must be a positive integer"),
     ]
     for options, words in cases:
         with pytest.raises(ValueError, match=words):
             model.plot_samples(**options)
     with pytest.raises(DataError, match=r"must have shape \(N, 20, 22, 1\)"):
         model.plot_reconstructions(images(2)[:, :5])
-    with pytest.raises(BadUse, match="`steps` must be 2 or more"):
+    with pytest.raises(BadUse, match="`steps` must be an integer of at least 2"):
         model.plot_traversal(1, steps=1)
 
 

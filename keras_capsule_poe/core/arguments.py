@@ -3,43 +3,78 @@
 import math
 from numbers import Integral, Real
 
+from keras_capsule_poe.errors import BadUse
 
-def whole_number(name, value, least=1):
-    """Return `value` as an int; raise ValueError unless it is an integer of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+# Seeds of calls are those of settings, of the command line and of exported models: 31 bits.
+LARGEST_SEED = 2**31 - 1
+
+
+def whole_number(name, value, least=1, most=math.inf):
+    """Return `value` as an int; raise BadUse unless it is an integer from `least` to `most`."""
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not is_whole or not least <= value <= most:
         rule = "a positive integer" if least == 1 else f"an integer of at least {least}"
-        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")
+        rule = rule if most == math.inf else f"an integer from {least} to {most}"
+        raise BadUse(f"`{name}` must be {rule}. Received: {name}={value!r:.80}")
     return int(value)
 
 
+def number_given(name, value, least=1, most=math.inf):
+    """Return a number of a public call, such as `n` or `steps`, as `whole_number`.
+
+    Tensors and seed generators of Keras, whose values a graph does not know, stay as they are.
+    """
+    package = type(value).__module__.partition(".")[0]
+    is_tensor = hasattr(value, "shape") or hasattr(value, "next")
+    if is_tensor and package not in ("numpy", "builtins"):
+        return value
+    return whole_number(name, value, least, most)
+
+
+def seed_given(seed):
+    """Return the seed of a public call, as `number_given`."""
+    return number_given("seed", seed, 0, LARGEST_SEED)
+
+
+def capsule_given(capsule, capsules):
+    """Return the index of one of a number of capsules, as `number_given`."""
+    try:
+        return number_given("capsule", capsule, 0, capsules - 1)
+    except BadUse:
+        raise BadUse(
+            f"`capsule` must be an index of {capsules} capsules, from 0. "
+            f"Received: capsule={str(capsule):.80}"
+        ) from None
+
+
 def real_number(name, value, above=-math.inf, besides=""):
-    """Return `value` as a float; raise ValueError unless it is finite and above `above`."""
+    """Return `value` as a float; raise BadUse unless it is finite and above `above`."""
     is_number = isinstance(value, Real) and not isinstance(value, bool)
     if not (is_number and above < value < math.inf):
         rule = "a finite number" if above == -math.inf else f"a number above {above:g}"
-        raise ValueError(f"`{name}` must be {rule}{besides}. Received: {name}={value!r}")
+        raise BadUse(f"`{name}` must be {rule}{besides}. Received: {name}={value!r}")
     return float(value)
 
 
 def share(name, value, or_zero=False):
-    """Return `value` as a float; raise ValueError unless it is in (0, 1] (or zero, `or_zero`)."""
+    """Return `value` as a float; raise BadUse unless it is in (0, 1] (or zero, `or_zero`)."""
     number = real_number(name, value)
     if not (0 < number <= 1 or or_zero and number == 0):
         interval = "[0, 1]" if or_zero else "(0, 1]"
-        raise ValueError(f"`{name}` must lie in {interval}. Received: {name}={value!r}")
+        raise BadUse(f"`{name}` must lie in {interval}. Received: {name}={value!r}")
     return float(value)
 
 
 def below_one(name, value):
-    """Return `value` as a float; raise ValueError unless it is in [0, 1)."""
+    """Return `value` as a float; raise BadUse unless it is in [0, 1)."""
     if not 0 <= real_number(name, value) < 1:
-        raise ValueError(f"`{name}` must lie in [0, 1). Received: {name}={value!r}")
+        raise BadUse(f"`{name}` must lie in [0, 1). Received: {name}={value!r}")
     return float(value)
 
 
 def one_of(name, value, choices):
-    """Return `value`; raise ValueError unless it is one of the strings `choices`."""
+    """Return `value`; raise BadUse unless it is one of the strings `choices`."""
     if not isinstance(value, str) or value not in choices:
         listed = " or ".join(repr(choice) for choice in choices)
-        raise ValueError(f"`{name}` must be {listed}. Received: {name}={value!r}")
+        raise BadUse(f"`{name}` must be {listed}. Received: {name}={value!r}")
     return value

@@ -125,7 +125,10 @@ def compiled(function):
     if backend == "tensorflow":
         import tensorflow as tf
 
-        return tf.function(function, autograph=False, reduce_retracing=True)
+        # TensorFlow warns of tracing by the code of a function, which several models share: a
+        # partial function counts alone.
+        graph = functools.partial(function)
+        return tf.function(graph, autograph=False, reduce_retracing=True)
     if backend == "jax":
         import jax
 

@@ -46,6 +46,8 @@ class ImageSet:
     Examples:
 
     >>> images = ImageSet(np.zeros((3, 28, 28, 1), np.uint8), name="zeros")
+    >>> images
+    ImageSet('zeros': 3 images of 28x28x1)
     >>> len(images), images.image_shape
     (3, (28, 28, 1))
     """
@@ -82,6 +84,12 @@ class ImageSet:
 
     def __len__(self):
         return len(self.images)
+
+    def __repr__(self):
+        shape = "x".join(map(str, self.image_shape))
+        named = f" with labels of {len(self.class_names)} classes" if self.class_names else ""
+        labels = named or ("" if self.labels is None else " with labels")
+        return f"ImageSet({self.name!r}: {len(self)} images of {shape}{labels})"
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -221,6 +229,9 @@ class ImageData:
         return {
             name: part.extras["groups"] for name, part in sets.items() if "groups" in part.extras
         }
+
+    def __repr__(self):
+        return f"ImageData({self.name!r}: {self.summary()})"
 
     def summary(self) -> str:
         """Return one line with the image counts, the image shape and the skipped files."""

@@ -84,7 +84,9 @@ def map_batches(function, rows, chunk=CHUNK):
         import tensorflow as tf
 
         # Traced once per chunk size: one graph for any size would round the last bits differently.
-        function = tf.function(function, reduce_retracing=True, autograph=False)
+        # A partial function is counted alone when TensorFlow warns of tracing.
+        graph = functools.partial(function)
+        function = tf.function(graph, reduce_retracing=True, autograph=False)
     if not n:
         return keras.tree.map_structure(_no_rows, _traced(function, arrays))
     for start in range(0, n, chunk):

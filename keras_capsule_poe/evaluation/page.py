@@ -294,8 +294,8 @@ def mean_traversals(model, codes, rows=16, steps=9, span=0.5):
 
 # Panel titles, and prefixes of the measurements in each panel.
 PANELS = {
-    "loss": ("loss", "margin_loss", "class_loss"),
-    "accuracy": ("accuracy", "held_out_accuracy"),
+    "loss": ("loss", "margin_loss", "class_loss", "val_loss"),
+    "accuracy": ("accuracy", "val_accuracy"),
     "mean change of routing logits": ("logit_change",),
 }
 

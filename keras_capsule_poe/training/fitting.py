@@ -8,6 +8,7 @@ import keras
 
 from keras_capsule_poe.distributed.distribution import Distribution
 from keras_capsule_poe.errors import RunFailed
+from keras_capsule_poe.former_names import Metrics
 from keras_capsule_poe.io.records import write_json
 from keras_capsule_poe.training.checkpoints import Checkpoints
 from keras_capsule_poe.training.folder import CHECKPOINTS, HISTORY_FILE
@@ -31,6 +32,7 @@ def fit(
     picture=None,
     until=None,
     callbacks=(),
+    heard=None,
     distribution=None,
     check=lambda: None,
 ):
@@ -52,6 +54,8 @@ def fit(
         )  # fmt: skip
     else:
         monitor = _Follower(state, distribution)
+    # Callbacks of the user come last: they read the metrics on held-out images in `logs`.
+    callbacks = [monitor, *callbacks, *([heard(monitor.history)] if heard else [])]
     reporter.stage_started(stage, epochs=epochs, steps=steps, first_step=state["step"])
     enough = distribution.from_chief(monitor.is_enough())
     with distribution.sharing_out(model):
@@ -68,7 +72,7 @@ def fit(
                 steps_per_epoch=steps - step,
                 verbose=0,
                 shuffle=False,
-                callbacks=[monitor, *callbacks, *reporter.callbacks(stage)],
+                callbacks=callbacks,
             )
             # A callback of the user may stop the stage, such as `EarlyStopping`.
             enough = monitor.is_enough() or model.stop_training
@@ -119,7 +123,7 @@ class _Monitor(keras.callbacks.Callback):
         self.distribution, self.check = distribution, check
         self.stage = stage
         self.checkpoints = checkpoints
-        self.done, self.history = state["step"], list(state["history"])
+        self.done, self.history = state["step"], [Metrics(epoch) for epoch in state["history"]]
         self.epochs, self.steps = length
         self.reporter = reporter
         self.seconds = seconds
@@ -155,14 +159,14 @@ class _Monitor(keras.callbacks.Callback):
         metrics = {name: float(value) for name, value in logs.items()}
         metrics["seconds"] = time.perf_counter() - self.started
         if self.after_epoch:
-            more = {name: float(value) for name, value in self.after_epoch().items()}
+            more = Metrics({name: float(value) for name, value in self.after_epoch().items()})
             metrics.update(more)
-            # Later callbacks, such as TensorBoard, read `logs`.
+            # Callbacks of the user read `logs`.
             logs.update(more)
         # A loss precedes its update, so only these metrics show the last update of an epoch.
         for name, value in metrics.items():
             self._check(name, value)
-        self.history.append({"epoch": epoch + 1, **metrics})
+        self.history.append(Metrics({"epoch": epoch + 1, **metrics}))
         self.reporter.epoch(self.stage, epoch + 1, metrics)
         if self.distribution.from_chief(self.is_enough()):
             self.model.stop_training = True

@@ -4,6 +4,7 @@ import contextlib
 from pathlib import Path
 
 from keras_capsule_poe.errors import ConfigError, RunFailed
+from keras_capsule_poe.former_names import Metrics
 from keras_capsule_poe.io.atomic import clear_folder, locked, remove, remove_stale_files
 from keras_capsule_poe.io.records import (
     digest,
@@ -150,8 +151,9 @@ class RunFolder:
         path = self.stage(name) / DONE_FILE
         if not has_record(path):
             return None
-        # Older versions wrote no digests of caches.
-        return {"cache": {}, **read_record(path, f"stage_fresh:{name}", _is_done)}
+        # Older versions wrote no digests of caches, and other names of metrics.
+        found = {"cache": {}, **read_record(path, f"stage_fresh:{name}", _is_done)}
+        return {**found, "metrics": Metrics(found["metrics"])}
 
     def metrics(self, stages):
         """Return the metrics of each finished one of the stages, by name."""
@@ -200,7 +202,7 @@ class RunFolder:
                 f"{path} is not what stage {name} wrote: damaged, or of another run. Without it "
                 "all else works."
             )
-        return read_json(path)
+        return [Metrics(epoch) for epoch in read_json(path)]
 
     def forget(self, stages):
         """Mark stages as not started; their output files stay until they run again."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.io.text import writable
 
 # Seconds of training that are worth an announcement, and of steps before their rate is known.
@@ -18,8 +19,8 @@ LONG, SETTLED = 600.0, 5.0
 _EVERY, _BAR = 0.3, 12
 # Metrics that a short line shows, with their names and meanings; the first two are taken.
 SHOWN = {
-    "held_out_relative_error": ("held-out error", "0 is perfect, 1 is no better than the mean"),
-    "held_out_accuracy": ("held-out accuracy", "1 is perfect"),
+    "val_relative_error": ("held-out error", "0 is perfect, 1 is no better than the mean"),
+    "val_accuracy": ("held-out accuracy", "1 is perfect"),
     "accuracy": ("accuracy", "1 is perfect"),
     "loss": ("loss", "lower is better"),
 }
@@ -33,17 +34,18 @@ def duration(seconds):
 class Reporter:
     """Progress of a training run.
 
-    A terminal or a notebook shows one live line for each stage. Without them there are lines of
-    text, also after a long silence. Subclass it to show progress in another way.
+    A terminal or a notebook shows one live line for each stage. Without them there is a line of
+    text for each stage, and more lines in a long silence, ever more rarely. Subclass it to show
+    progress in another way.
 
     Args:
-        verbose: `0` silent, `1` one line for each stage, `2` a line for each epoch, or `"auto"`: 1
-            in a terminal or notebook, else 2.
+        verbose: `0` silent, `1` or `"auto"` one line for each stage, `2` a line for each epoch.
         write: Function of one line of text; None: a live line if there can be one, else `print`.
         log_dir: Folder for TensorBoard logs, or None.
         callbacks: List of Keras callbacks that each stage gets.
         notes: Boolean. Whether less important messages are shown with `verbose=1`, too.
-        silence: float, seconds without output after which a line shows the progress.
+        silence: float, seconds without output after which a line shows the progress. It doubles
+            with each of these lines of a stage, to at most ten minutes.
 
     Attributes:
         stages: Dict from the names of all stages, in order, to their training steps. The engine
@@ -69,14 +71,16 @@ class Reporter:
         silence: float = 25.0,
     ) -> None:
         place = None if write else _place()
-        if verbose == "auto":
-            verbose = 1 if place else 2
-        if verbose not in (0, 1, 2):
-            raise ValueError(f"`verbose` must be 0, 1, 2 or 'auto'. Received: verbose={verbose!r}")
+        if verbose not in (0, 1, 2, "auto"):
+            raise BadUse(f"`verbose` must be 0, 1, 2 or 'auto'. Received: verbose={verbose!r}")
+        verbose = 1 if verbose == "auto" else verbose
         # Unless it is flushed, a file has a line only long after.
         self.write = write or (lambda line: print(writable(line), flush=True))
         self.verbose, self.silence = verbose, silence
-        self.log_dir, self.own_callbacks, self.notes = log_dir, list(callbacks), notes
+        # A single one, too, as in Keras.
+        is_list = isinstance(callbacks, (list, tuple))
+        self.own_callbacks = list(callbacks) if is_list else [callbacks]
+        self.log_dir, self.notes = log_dir, notes
         self.stages: dict[str, int] = {}
         self.batch_size = None
         self._live = place() if place and verbose == 1 else None
@@ -94,7 +98,7 @@ class Reporter:
         """Context of the work of a stage, or of other work, which has no line at its end."""
         self._stage, self._done, self._metrics = name, 0, {}
         self._began = self._last = time.perf_counter()
-        ended = threading.Event()
+        self._pause, ended = self.silence, threading.Event()
         pulse = threading.Thread(target=self._beat, args=(ended,), daemon=True)
         with self._live or contextlib.nullcontext():
             pulse.start()
@@ -143,18 +147,16 @@ class Reporter:
             self._say(line)
 
     def callbacks(self, stage):
-        """Return Keras callbacks for a stage: the user's, and TensorBoard if `log_dir` is set."""
+        """Return Keras callbacks for a stage: the user's, and TensorBoard if `log_dir` is set.
+
+        The training gives TensorBoard a folder for each stage, and other callbacks what they need.
+        """
         if self.log_dir is None:
             return self.own_callbacks
         import keras
 
-        class TensorBoard(keras.callbacks.TensorBoard):
-            def on_epoch_end(self, epoch, logs=None):
-                # Keras would write an epoch only if its last step is a logged one.
-                with self.summary.record_if(True):
-                    super().on_epoch_end(epoch, logs)
-
-        return [TensorBoard(f"{self.log_dir}/{stage}", update_freq=10), *self.own_callbacks]
+        board = keras.callbacks.TensorBoard(str(self.log_dir), update_freq=10)
+        return [board, *self.own_callbacks]
 
     def _say(self, line):
         """Show a line that stays."""
@@ -171,8 +173,9 @@ class Reporter:
             with contextlib.suppress(OSError, ValueError):
                 if self._live:
                     self._live.update(self._line())
-                elif time.perf_counter() - self._last >= self.silence:
+                elif time.perf_counter() - self._last >= self._pause:
                     self._say(self._line())
+                    self._pause = min(2 * self._pause, max(LONG, self.silence))
 
     def _title(self, stage):
         """Return the start of the lines of a stage: with its number, or short in many lines."""

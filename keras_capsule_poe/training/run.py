@@ -14,6 +14,7 @@ from keras_capsule_poe.io.atomic import check_writable
 from keras_capsule_poe.io.records import read_record, write_record
 from keras_capsule_poe.training import images
 from keras_capsule_poe.training.folder import CHECKPOINTS, PICTURES, RunFolder
+from keras_capsule_poe.training.listeners import Listeners
 from keras_capsule_poe.training.precision import check_global_settings
 from keras_capsule_poe.training.progress import Reporter
 
@@ -62,6 +63,7 @@ class Run:
         self._cache: list[str] = []
         self._again: tuple[str, ...] = ()
         self._last = self.stages[-1]
+        self.listeners: Any = None
 
     @property
     def is_chief(self):
@@ -177,6 +179,7 @@ class Run:
         picture: Callable[[Path], Any] | None = None,
         until: Callable[[dict[str, Any]], Any] | None = None,
         callbacks: Sequence[Any] = (),
+        whole: Callable[[], Any] | None = None,
     ) -> dict[str, Any]:
         """Fit the model of a stage with checkpoints, resuming from the newest one.
 
@@ -193,6 +196,8 @@ class Run:
             until: Function of an epoch's metrics that returns whether training may stop.
             callbacks: Keras callbacks that depend on the step only, because a resumed run has new
                 ones.
+            whole: Function without arguments that returns the whole model with the present weights
+                of this part, for `ModelCheckpoint`; only of the stage `WHOLE` of the model.
 
         Returns:
             dict, the metrics of the last epoch.
@@ -207,6 +212,15 @@ class Run:
         order = {"batch_size": schedule.batch_size, "seed": self.settings.seed, "epochs": epochs}
         self.reporter.batch_size = schedule.batch_size
         self.reporter.stages |= self.settings.steps(len(self.data.train))
+        before = self.stages[: self.stages.index(stage)]
+
+        def heard(history):
+            def all_of_them():
+                return [*((name, self.folder.history(name)) for name in before), (stage, history)]
+
+            own = self.reporter.callbacks(stage)
+            return self.listeners.of(stage, own, model, all_of_them, whole)
+
         try:
             history = fit(
                 model,
@@ -221,6 +235,7 @@ class Run:
                 picture=picture and (lambda name: picture(self.path(PICTURES) / name)),
                 until=until,
                 callbacks=callbacks,
+                heard=heard if self.listeners else None,
                 distribution=self.distribution,
                 check=self.folder.check_held,
             )
@@ -295,6 +310,7 @@ def train(
 
     run = Run(settings, RunFolder(model_dir), reporter, load_data, distribution)
     run.reporter = _follower(reporter, run.distribution)
+    run.listeners = Listeners(reporter.own_callbacks, model)
     run.reporter.stages = dict.fromkeys(stages, 0)
     folder = run.folder
     # A last stage that runs again keeps its files until it has replaced them.
@@ -319,6 +335,7 @@ def train(
 
             tf.config.experimental.enable_op_determinism()
         run.train(model, last=stage)
+    run.listeners.finish(reporter.own_callbacks)
     return run
 
 

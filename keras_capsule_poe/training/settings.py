@@ -1,6 +1,5 @@
 """Settings of models, validated as soon as they are given: in Python, TOML, options or run.json."""
 
-import difflib
 import inspect
 import os
 import re
@@ -14,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import annotated_types
 import pydantic
 
-from keras_capsule_poe.errors import ConfigError
+from keras_capsule_poe.errors import ConfigError, meant
 from keras_capsule_poe.former_names import current_setting, current_settings
 
 if sys.version_info >= (3, 11):
@@ -239,7 +238,7 @@ class Settings(Part):
         if preset not in presets:
             raise ConfigError(
                 f"`preset` must be one of {', '.join(presets)} for the model {self.MODEL!r}. "
-                f"Received: preset={preset!r}"
+                f"Received: preset={preset!r}.{meant(preset, presets)}"
             )
         super().__init__()
         # Defaults are shared between instances, and a part is changed in place.
@@ -357,7 +356,10 @@ class Settings(Part):
         """Assign a validated value to a setting with its current name."""
         part, _, key = name.rpartition(".")
         if part and part not in self.parts:
-            raise ConfigError(f"There is no part `{part}`. Known are: {', '.join(self.parts)}.")
+            raise ConfigError(
+                f"There is no part `{part}`.{meant(part, self.parts)} "
+                f"Known are: {', '.join(self.parts)}."
+            )
         target = getattr(self, part) if part else self
         kind = type(target)
         if key not in kind.model_fields or (not part and key in self.parts):
@@ -370,13 +372,15 @@ class Settings(Part):
         self._given.add(name)
 
     def _refuse_name(self, name, key, kind):
-        every = [*self.OPTIONS, *kind.model_fields]
+        short = [option.replace("-", "_") for option in self.OPTIONS]
+        every = [*kind.model_fields, *short]
         for part in self.parts.values():
             every += type(part).model_fields
-        near = difflib.get_close_matches(key, dict.fromkeys(every), n=1)
-        meant = f" Did you mean `{near[0]}`?" if near else ""
-        listed = ", ".join(kind.model_fields)
-        raise ConfigError(f"There is no setting `{name}`.{meant} Known here are: {listed}.")
+        # Short names need no part.
+        listed = ", ".join([*(short if kind is type(self) else ()), *kind.model_fields])
+        raise ConfigError(
+            f"There is no setting `{name}`.{meant(key, every)} Known here are: {listed}."
+        )
 
     def set_all(self, **values: Any) -> None:
         """Set `epochs` or `batch_size` of every part that is trained; None leaves them."""

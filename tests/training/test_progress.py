@@ -17,7 +17,7 @@ from keras_capsule_poe.training import Reporter, Run
 from keras_capsule_poe.training import progress as module
 
 STAGES = {"autoencoder": 100, "features": 0, "encoder": 40, "decoder": 60, "export": 0}
-METRICS = {"loss": 0.25, "held_out_relative_error": 0.125, "update_size": 3.0}
+METRICS = {"loss": 0.25, "val_relative_error": 0.125, "update_size": 3.0}
 
 
 def train(reporter, seconds=0.2):
@@ -90,10 +90,11 @@ def test_lines_of_text_are_one_for_a_stage_or_one_for_an_epoch(capsys, monkeypat
     assert found[1] == [
         "[2/5] features    done before", f"[3/5] encoder     {short}", "Trained in 0 s"
     ]  # fmt: skip
-    assert found[2] == found["auto"]
+    # Without a terminal, too.
+    assert found["auto"] == found[1]
     assert found[2] == [
         "features: done before", "encoder: 1 epoch of 40 steps",
-        "encoder: epoch 1: loss 0.25  held_out_relative_error 0.125  update_size 3",
+        "encoder: epoch 1: loss 0.25  val_relative_error 0.125  update_size 3",
         f"encoder: {short}", "Trained in 0 s",
     ]  # fmt: skip
     with pytest.raises(ValueError, match="must be 0, 1, 2 or 'auto'. Received: verbose=3"):
@@ -160,6 +161,16 @@ def test_training_says_how_far_and_how_fast_it_is():
     assert "images/s" in line and line.endswith("loss 0.5")
     rate = float(line.split(", ")[1].split()[0])
     assert rate > 32 * 10 / 5  # ten steps within five seconds
+
+
+def test_a_long_silence_has_ever_fewer_lines():
+    """Rejected: a line each time, which fills a log of hours."""
+    lines = []
+    reporter = Reporter(1, write=lines.append, silence=0.05)
+    with reporter.stage("encoder"):
+        time.sleep(1.0)
+    # After 0.05, 0.15, 0.35 and 0.75 seconds.
+    assert 1 <= len(lines) <= 5
 
 
 def test_no_line_comes_between_frequent_ones():

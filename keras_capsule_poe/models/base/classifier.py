@@ -213,8 +213,11 @@ class Classifier(TrainedModel, Supervised):
 
     @classmethod
     def from_parts(cls, run):
-        # It computes in float32, also after training in bfloat16.
-        trained = load_model(run, run.settings.stage)
+        return cls._in_float32(run, load_model(run, run.settings.stage))
+
+    @classmethod
+    def _in_float32(cls, run, trained):
+        # Also after training in bfloat16.
         model = cls.of_shape(run.settings, trained.image_shape, dtype="float32")
         model.set_weights(trained.get_weights())
         if isinstance(model, cls):
@@ -242,21 +245,26 @@ class Classifier(TrainedModel, Supervised):
                 "Images of several are not augmented: they are composed anew each epoch."
             )
             augment = None
-        probabilities = compiled(lambda images: model.classify(images)["probabilities"])
+        judge = _judge(model, data.held_out, labels, net.classes)
         changes = _logit_changes(model, data.held_out.head(WATCHED).images)
 
         def after_epoch():
             with averaged(model):
-                found = are_longest(map_batches(probabilities, data.held_out.images), labels)
+                probabilities, loss = judge()
+                found = are_longest(probabilities, labels)
                 accuracy = np.mean(found.reshape(len(labels), -1).all(axis=1))
-                return {"held_out_accuracy": accuracy, **changes()}
+                return {"val_loss": loss, "val_accuracy": accuracy, **changes()}
 
         def picture(path):
             with averaged(model):
                 save_grid(path, _reconstructions(model, data.held_out))
 
+        def whole():
+            with averaged(model):
+                return cls._in_float32(run, model)
+
         def is_enough(metrics):
-            return metrics["held_out_accuracy"] >= (net.until_accuracy or math.inf)
+            return metrics["val_accuracy"] >= (net.until_accuracy or math.inf)
 
         last = run.fit(
             stage,
@@ -267,10 +275,11 @@ class Classifier(TrainedModel, Supervised):
             picture if "reconstruct" in model.ENDPOINTS else None,
             until=is_enough,
             callbacks=cls.callbacks(settings, model, settings.steps(len(data.train))[stage]),
+            whole=whole,
         )
         with averaged(model):
             save_model(run, stage, model)
-        found = no_better_than_commonest(labels, last["held_out_accuracy"])
+        found = no_better_than_commonest(labels, last["val_accuracy"])
         return {**last, **warn(run, stage, found)}
 
     @classmethod
@@ -305,7 +314,7 @@ class Classifier(TrainedModel, Supervised):
 
     @staticmethod
     def verdict(metrics):
-        found = [of_stage.get("held_out_accuracy") for of_stage in metrics.values()]
+        found = [of_stage.get("val_accuracy") for of_stage in metrics.values()]
         text = "{:.1%} of the held-out images are classified correctly."
         return [text.format(accuracy) for accuracy in found if accuracy is not None]
 
@@ -335,6 +344,11 @@ class Classifier(TrainedModel, Supervised):
     def assemble(self):
         if self.decoder is not None and self.error_tracker is None:
             self.error_tracker = keras.metrics.Mean(name="squared_error")
+
+    @property
+    def WHOLE(self):
+        """Stage in which the model is whole: it has one."""
+        return self.settings.stage
 
     @property
     def ENDPOINTS(self):
@@ -462,6 +476,29 @@ def _parted(x, y, probabilities):
     if isinstance(y, (tuple, list)):
         return labels, *y[1:]
     return labels, ops.convert_to_tensor(x)[:, None], labels[:, None]
+
+
+def _judge(model, images, labels, classes):
+    """Return a function that measures class probabilities (N, J) and the mean loss of images."""
+    rows = images.epoch(0, 0)(np.arange(len(images)))
+    parts = np.eye(classes, dtype="float32")[labels]
+    whole = parts if labels.ndim == 1 else parts.max(axis=1)
+    given = (whole, rows["targets"], parts) if "targets" in rows else (whole,)
+
+    def judged(images, *labels):
+        outputs = model(images, training=False)
+        y = labels if len(labels) > 1 else labels[0]
+        loss = model.compute_loss(images, y, outputs, training=False)
+        loss = ops.broadcast_to(ops.cast(loss, "float32"), ops.shape(images)[:1])
+        return {"probabilities": model.class_probabilities(outputs), "loss": loss}
+
+    graph = compiled(judged)
+
+    def judge():
+        found = map_batches(graph, (rows["images"], *given))
+        return found["probabilities"], found["loss"].mean()
+
+    return judge
 
 
 def _logit_changes(model, images):

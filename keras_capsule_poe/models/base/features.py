@@ -87,7 +87,11 @@ def train_autoencoder(run):
 
     def after_epoch():
         decoded = model.predict(sequential_batches(held_out, settings.batch_size), verbose=0)
-        return {"held_out_relative_error": float(relative_error(decoded, held_out))}
+        loss = np.mean(keras.losses.binary_crossentropy(held_out, decoded))
+        return {
+            "val_loss": float(loss),
+            "val_relative_error": float(relative_error(decoded, held_out)),
+        }
 
     def picture(path):
         shown = held_out[:SHOWN]
@@ -98,7 +102,7 @@ def train_autoencoder(run):
 
     last = run.fit("autoencoder", model, stream, settings.schedule, after_epoch, picture)
     save_model(run, "autoencoder", model)
-    found = worse_than_mean(held_out, last["held_out_relative_error"])
+    found = worse_than_mean(held_out, last["val_relative_error"])
     return {**last, **warn(run, "autoencoder", found)}
 
 

@@ -11,6 +11,7 @@ from keras_capsule_poe.data.arrays import image_array, image_data
 from keras_capsule_poe.data.image_set import ImageData
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.errors import BadUse, TrainingWarning
+from keras_capsule_poe.former_names import Metrics
 from keras_capsule_poe.io.atomic import atomic_write
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.keras_private import unlocked
@@ -36,12 +37,15 @@ class TrainedModel:
         SETTINGS: Class of the `Settings`.
         PARTS: Constructor arguments that are Keras objects.
         NEEDED: Those without which there is no trained model.
+        WHOLE: Name of the stage in which the model is whole while it is trained, for callbacks
+            that write it; None: only after its training.
         settings: `Settings` of the model.
     """
 
     SETTINGS: Any = None
     PARTS: tuple[str, ...] = ()
     NEEDED: tuple[str, ...] = ()
+    WHOLE: str | None = None
     settings: Any = None
 
     @classmethod
@@ -151,8 +155,7 @@ class TrainedModel:
                 occur are numbered in their order.
             epochs: int, epochs of every part. None: as the settings say.
             batch_size: int, batch size of every part. None: as the settings say.
-            verbose: `0` silent, `1` one line of progress, `2` one line per epoch, `"auto"`: 1 in a
-                terminal or a notebook, else 2.
+            verbose: `0` silent, `1` or `"auto"` one line for each part, `2` one line per epoch.
             callbacks: List of Keras callbacks. Each part calls them with its own model.
             validation_split: float in (0, 1), fraction of the images that only monitors training.
                 None: 5%, at most 1000. Without labels these are the last images, as in Keras. With
@@ -220,7 +223,7 @@ def trained_model(model, load_data, folder=None, verbose="auto", callbacks=()):
     """
     settings = model.settings
     stages = list(settings.stages)
-    reporter = Reporter(verbose, callbacks=callbacks or (), notes=False)
+    reporter = Reporter(verbose, callbacks=() if callbacks is None else callbacks, notes=False)
     with tempfile.TemporaryDirectory(prefix="keras-capsule-poe-") as temporary:
         # The last stage exports files that nobody reads from a temporary folder.
         last = None if folder else stages[-2]
@@ -254,7 +257,7 @@ def _history(epochs):
     history = keras.callbacks.History()
     history.epoch = [epoch["epoch"] - 1 for epoch in epochs]
     names = dict.fromkeys(name for epoch in epochs for name in epoch if name != "epoch")
-    history.history = {name: [epoch.get(name) for epoch in epochs] for name in names}
+    history.history = Metrics({name: [epoch.get(name) for epoch in epochs] for name in names})
     return history
 
 

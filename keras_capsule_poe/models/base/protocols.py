@@ -5,7 +5,6 @@ import dataclasses
 import os
 import random
 import types
-from numbers import Integral
 from typing import Any
 
 import keras
@@ -13,10 +12,11 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe._types import Seed, Tensor
+from keras_capsule_poe.core.arguments import capsule_given, number_given, seed_given
 from keras_capsule_poe.core.numerics import StatelessSeed, capsule_order, compiled, step_seed
 from keras_capsule_poe.data.arrays import image_array
 from keras_capsule_poe.data.mapping import map_batches
-from keras_capsule_poe.errors import BadUse
+from keras_capsule_poe.errors import BadUse, meant
 from keras_capsule_poe.keras_private import Exportable
 from keras_capsule_poe.models.base.new_images import TakesFiles
 from keras_capsule_poe.models.base.outputs import CapsuleCodes, Images, Samples
@@ -188,6 +188,7 @@ class GenerativeModel(TakesFiles, Exportable):
         Raises:
             BadUse: If the mode or the domain is unknown.
         """
+        n, seed = number_given("n", n), seed_given(seed)
         mode, domain = self.resolve_mode(mode, domain)
         if mode == "joint":
             return {"capsules": self.code_of_all(n, seed)}
@@ -204,11 +205,8 @@ class GenerativeModel(TakesFiles, Exportable):
 
     def draw_capsule(self, capsule, n, seed, domain=None):
         """Sample codes of the capsule with index `capsule`; otherwise like `draw`."""
-        if isinstance(capsule, Integral) and not 0 <= capsule < self.capsules:
-            raise BadUse(
-                f"`capsule` must be an index of {self.capsules} capsules, from 0. "
-                f"Received: capsule={capsule}"
-            )
+        n, seed = number_given("n", n), seed_given(seed)
+        capsule = capsule_given(capsule, self.capsules)
         if "single" not in self.modes:
             raise BadUse(
                 f"`capsule` must be None: a {self.TITLE} has no samples of one capsule. "
@@ -282,6 +280,7 @@ class GenerativeModel(TakesFiles, Exportable):
         if is_numpy(images):
             found = self._mapped("code", self._checked(images))
             return CapsuleCodes(*(found[field] for field in CapsuleCodes.__annotations__))
+        _need_tensor("images", images)
         code = self.code(images)
         return {name: code[name] for name in ("capsules", "probabilities")}
 
@@ -289,6 +288,7 @@ class GenerativeModel(TakesFiles, Exportable):
         """Return a dict with the `free_energy` (N,) of images, in nats; see `encode`."""
         if is_numpy(images):
             return {"free_energy": self.encode(images).free_energy}
+        _need_tensor("images", images)
         return {"free_energy": self.code(images)["free_energy"]}
 
     def decode(self, capsules: Any) -> Any:
@@ -304,13 +304,14 @@ class GenerativeModel(TakesFiles, Exportable):
             capsules = capsules.capsules
         if is_numpy(capsules):
             self.check_fitted()
-            capsules = np.asarray(capsules, "float32")
+            capsules = _floats(capsules)
             if capsules.shape[1:] != (self.capsules, self.dim):
                 raise BadUse(
                     f"`capsules` must have shape (N, {self.capsules}, {self.dim}). "
                     f"Received: shape {capsules.shape}"
                 )
             return Images(**self._mapped("render", capsules))
+        _need_tensor("capsules", capsules)
         return {"images": self.render(capsules)["images"]}
 
     def reconstruct(self, images: Any) -> Any:
@@ -321,6 +322,7 @@ class GenerativeModel(TakesFiles, Exportable):
         """
         if is_numpy(images):
             return Images(**self._mapped("reconstruct", self._checked(images)))
+        _need_tensor("images", images)
         return self.render(self.code(images)["capsules"])
 
     def _checked(self, images):
@@ -352,6 +354,7 @@ class GenerativeModel(TakesFiles, Exportable):
         Returns:
             Dict with `images` (B, H, W, C), pixels in `[0, 1]`.
         """
+        steps, seed = number_given("steps", steps, 0), seed_given(seed)
 
         def step(done, x):
             return self.chain_step(x, step_seed(seed, done + 1))
@@ -360,6 +363,7 @@ class GenerativeModel(TakesFiles, Exportable):
 
     def gibbs_step(self, images: Tensor, seed: Seed) -> dict[str, Tensor]:
         """Run one step of the Markov chain from images; see `gibbs`."""
+        seed = seed_given(seed)
         return {"images": self.from_visible(self.chain_step(self.to_visible(images), seed))}
 
     def sample(
@@ -387,12 +391,11 @@ class GenerativeModel(TakesFiles, Exportable):
         Raises:
             BadUse: If an argument is out of range or unknown.
         """
-        if not isinstance(n, Integral):
+        if ops.is_tensor(n):
             drawn = self.draw(n, seed, mode, domain)
             return {**self.decode(drawn["capsules"]), **drawn}
+        n = number_given("n", n)
         self.check_fitted()
-        if n < 1:
-            raise BadUse(f"`n` must be one or more. Received: n={n}")
         if capsule is not None and mode not in (None, "single"):
             raise BadUse(f"`capsule` must be None in mode {mode!r}. Received: capsule={capsule}")
         seed = random.randrange(2**31) if seed is None else seed
@@ -435,6 +438,8 @@ class GenerativeModel(TakesFiles, Exportable):
         """Return a figure of Markov chains, see `figures.plot_chains`."""
         from keras_capsule_poe import figures
 
+        if options.get("images") is not None:
+            options["images"] = self._checked(options["images"])
         return figures.plot_chains(self, n, **options)
 
     def plot_traversal(self, capsule: int | None = None, image: Any = None, **options: Any) -> Any:
@@ -456,7 +461,10 @@ class GenerativeModel(TakesFiles, Exportable):
         """Fill in the default mode and domain; raise `BadUse` if one is unknown."""
         mode = next(iter(self.modes), None) if mode is None else mode
         if mode not in self.modes:
-            raise BadUse(f"`mode` must be {_listed(self.modes)}. Received: mode={mode!r}")
+            raise BadUse(
+                f"`mode` must be {_listed(self.modes)}. Received: mode={mode!r}."
+                f"{meant(mode, self.modes)}"
+            )
         domains = tuple(self.modes[mode].domains)
         if domain not in domains and DOMAINS.get(domain) in domains:
             domain = DOMAINS[domain]
@@ -464,7 +472,10 @@ class GenerativeModel(TakesFiles, Exportable):
             return mode, domains[0] if domains else None
         if domain not in domains:
             wanted = f"be {_listed(domains)}" if domains else "be left out: there is none"
-            raise BadUse(f"`domain` must {wanted} in mode {mode!r}. Received: domain={domain!r}")
+            raise BadUse(
+                f"`domain` must {wanted} in mode {mode!r}. Received: domain={domain!r}."
+                f"{meant(domain, domains)}"
+            )
         return mode, domain
 
 
@@ -542,6 +553,22 @@ def is_numpy(x):
     is_tensor = ops.is_tensor(x) or isinstance(x, keras.KerasTensor)
     is_known = isinstance(x, (list, tuple, str, bytes, os.PathLike, types.GeneratorType))
     return not is_tensor and (is_known or hasattr(x, "__array__") or hasattr(x, "getexif"))
+
+
+def _need_tensor(name, value):
+    """Raise `BadUse` unless a value is a tensor of Keras."""
+    if not (ops.is_tensor(value) or isinstance(value, keras.KerasTensor)):
+        raise BadUse(f"`{name}` must be an array or a tensor. Received: {name}={value!r:.80}")
+
+
+def _floats(capsules):
+    """Return codes as float32; raise `BadUse` unless they are numbers in rows of one length."""
+    try:
+        return np.asarray(capsules, "float32")
+    except (ValueError, TypeError) as error:
+        raise BadUse(
+            f"`capsules` must be an array of numbers. Received: {str(capsules):.80}"
+        ) from error
 
 
 def deserialized(part):

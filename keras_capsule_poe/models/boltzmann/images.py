@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe._types import Serializable
+from keras_capsule_poe.core.arguments import number_given, seed_given
 from keras_capsule_poe.core.harmonium import gibbs_chain, gibbs_step
 from keras_capsule_poe.core.likelihood import (
     Bracket,
@@ -180,8 +181,9 @@ def train_machine(run, with_machine):
     def after_epoch():
         training, new = (figures(model, x, len(held_out)) for x in (known, held_out))
         return {
+            "val_loss": new["loss"],
+            "val_relative_error": new["loss"],
             "free_energy_gap": new["free_energy"] - training["free_energy"],
-            "held_out_relative_error": new["loss"],
         }
 
     def picture(path):
@@ -189,13 +191,24 @@ def train_machine(run, with_machine):
         rows = [shown, model.machine.reconstruct(shown), model.fantasies(SHOWN, steps=1)]
         save_grid(path, [ops.convert_to_numpy(whole.from_visible(row)) for row in rows])
 
-    last = run.fit("rbm", model, stream, rbm.schedule, after_epoch, picture)
+    def checkpoint():
+        return with_chains(whole, model, run.settings)
+
+    last = run.fit("rbm", model, stream, rbm.schedule, after_epoch, picture, whole=checkpoint)
     save_model(run, "rbm", model)
     if rbm.binarization is not None:
         drawn = np.random.default_rng(0).uniform(size=held_out.shape)
         held_out = held_out > (0.5 if rbm.binarization == "threshold" else drawn)
-    found = worse_than_mean(held_out, last["held_out_relative_error"])
+    found = worse_than_mean(held_out, last["val_relative_error"])
     return {**last, **warn(run, "rbm", found)}
+
+
+def with_chains(model, trained, settings):
+    """Return the model with chains of its trained `HarmoniumModel` that are in equilibrium."""
+    chains = settings.rbm.persistent_chains
+    states = compiled(lambda: trained.fantasies(chains, SETTLED, settings.seed))()
+    model.chain_states.assign(states)
+    return model
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -250,6 +263,7 @@ class ImageBoltzmannMachine(TrainedModel, LikelihoodModel, GenerativeModel, kera
     PARTS = ("machine", "autoencoder")
     NEEDED = ("machine",)
     SETTINGS = BoltzmannSettings
+    WHOLE = "rbm"
     TITLE = "Restricted Boltzmann machine"
     CHAINS = ("gibbs", "meanfield")
     CODES = "cube"
@@ -307,12 +321,8 @@ class ImageBoltzmannMachine(TrainedModel, LikelihoodModel, GenerativeModel, kera
 
     @classmethod
     def from_parts(cls, run):
-        trained, settings = load_model(run, "rbm"), run.settings
-        model = cls._with_machine(run, trained.machine)
-        chains = settings.rbm.persistent_chains
-        states = compiled(lambda: trained.fantasies(chains, SETTLED, settings.seed))()
-        model.chain_states.assign(states)
-        return model
+        trained = load_model(run, "rbm")
+        return with_chains(cls._with_machine(run, trained.machine), trained, run.settings)
 
     @classmethod
     def _with_machine(cls, run, machine):
@@ -340,7 +350,7 @@ class ImageBoltzmannMachine(TrainedModel, LikelihoodModel, GenerativeModel, kera
 
     @staticmethod
     def verdict(metrics):
-        error = metrics.get("rbm", {}).get("held_out_relative_error")
+        error = metrics.get("rbm", {}).get("val_relative_error")
         return error_verdict(error, "Reconstructions")
 
     def adopt(self, trained):
@@ -397,6 +407,7 @@ class ImageBoltzmannMachine(TrainedModel, LikelihoodModel, GenerativeModel, kera
         Returns:
             dict: `capsules` (n, 1, E), zeros and ones.
         """
+        n, seed = number_given("n", n), seed_given(seed)
         self.resolve_mode(mode, domain)
         chosen = keras.random.randint((n,), 0, self.persistent_chains, seed=StatelessSeed(seed))
         x = self.machine.sent(ops.take(self.chain_states, chosen, axis=0))
@@ -430,6 +441,7 @@ class ImageBoltzmannMachine(TrainedModel, LikelihoodModel, GenerativeModel, kera
         return self.machine.received(ops.cast(x, "float32"))
 
     def gibbs_step(self, images, seed):
+        seed = seed_given(seed)
         # Formats of other programs have no float64.
         return {"images": self.from_visible(self.chain_step(self.to_visible(images), seed, None))}
 

@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe._types import Seed, Serializable, Tensor
+from keras_capsule_poe.core.arguments import number_given, seed_given
 from keras_capsule_poe.core.divergence import contrastive_divergence
 from keras_capsule_poe.core.harmonium import gibbs_chain, gibbs_step
 from keras_capsule_poe.core.mcmc import replica_exchange
@@ -156,7 +157,8 @@ class HarmoniumModel(ContrastiveModel):
 
     def sample(self, n: int, steps: int = 1000, seed: Seed = 0) -> Tensor:
         """Return visible neurons (n, D) after a number of Gibbs steps from noise."""
-        first, second = streams(seed, 2)
+        n, steps = number_given("n", n), number_given("steps", steps, 0)
+        first, second = streams(seed_given(seed), 2)
         machine = self.machine.harmonium()
         x, _ = gibbs_chain(machine, self._noise(machine, (n,), first), steps, second)
         return self.machine.received(x)

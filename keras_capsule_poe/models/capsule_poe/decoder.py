@@ -213,7 +213,8 @@ def train_decoder(run, product_with):
 
     def after_epoch():
         decoded = model.predict(sequential_batches(held_out_codes, settings.batch_size), verbose=0)
-        return {"held_out_relative_error": float(relative_error(decoded, held_out))}
+        error = float(relative_error(decoded, held_out))
+        return {"val_loss": error, "val_relative_error": error}
 
     def picture(path):
         original = product.from_visible(held_out[:SHOWN])
@@ -224,7 +225,9 @@ def train_decoder(run, product_with):
     def stream(**order):
         return features.stream(codes, **order)
 
-    last = run.fit("decoder", model, stream, settings.schedule, after_epoch, picture)
+    last = run.fit(
+        "decoder", model, stream, settings.schedule, after_epoch, picture, whole=lambda: product
+    )
     save_model(run, "decoder", model)
-    found = worse_than_mean(held_out, last["held_out_relative_error"])
+    found = worse_than_mean(held_out, last["val_relative_error"])
     return {**last, **warn(run, "decoder", found)}

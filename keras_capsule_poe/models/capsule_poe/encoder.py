@@ -271,10 +271,11 @@ def train_encoder(run):
     def after_epoch():
         known, new = (figures(model, x, settings.batch_size) for x in (seen, held_out))
         return {
-            "held_out_free_energy": new["free_energy"],
+            "val_loss": new["loss"],
+            "val_relative_error": new["loss"],
+            "val_free_energy": new["free_energy"],
             "free_energy_gap": new["free_energy"] - known["free_energy"],
-            "held_out_relative_error": new["loss"],
-            "held_out_probability_mean": new["probability_mean"],
+            "val_probability_mean": new["probability_mean"],
         }
 
     def picture(path):
@@ -295,6 +296,6 @@ def train_encoder(run):
     save_arrays(run, "encoder/visited.npz", **statistics)
     save_model(run, "encoder", model)
     used = usage(codes, run.data.train.labels)
-    found = worse_than_mean(held_out, last["held_out_relative_error"])
-    found += off_or_saturated(last["held_out_probability_mean"]) + one_winner(used["won"])
+    found = worse_than_mean(held_out, last["val_relative_error"])
+    found += off_or_saturated(last["val_probability_mean"]) + one_winner(used["won"])
     return {**last, "capsules": used, **warn(run, "encoder", found)}

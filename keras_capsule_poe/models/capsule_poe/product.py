@@ -95,7 +95,7 @@ class ProductOfExpertCapsules(
     >>> images = kcp.data.load_images("digits", limit=300).train.images
     >>> model = ProductOfExpertCapsules(capsules=5, autoencoder={"filters": 8})
     >>> history = model.fit(images, epochs=20, verbose=0)
-    >>> history["decoder"].history["held_out_relative_error"][-1] < 0.9
+    >>> history["decoder"].history["val_relative_error"][-1] < 0.9
     True
     >>> model.sample(8, capsule=3)
     Samples(images: (8, 28, 28, 1), capsules: (8, 5, 16), index: (8,))
@@ -110,6 +110,7 @@ class ProductOfExpertCapsules(
     PARTS = ("autoencoder", "primary", "encoder", "decoder", "visited", "joint")
     NEEDED = ("autoencoder", "primary", "encoder", "decoder")
     SETTINGS = CapsuleSettings
+    WHOLE = "decoder"
     TITLE = "Product of expert capsules (arXiv 1907.11643)"
     CHAINS = ("meanfield",)
     upper_bounds = ("autoencoder", "whole_code", "routing_off")
@@ -197,7 +198,7 @@ class ProductOfExpertCapsules(
     @staticmethod
     def verdict(metrics):
         used = metrics.get("encoder", {}).get("capsules", {})
-        error = metrics.get("decoder", {}).get("held_out_relative_error")
+        error = metrics.get("decoder", {}).get("val_relative_error")
         return [
             *error_verdict(error, "Whole codes"),
             *usage_verdict(used.get("won")),

@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe._types import Seed, Serializable, Tensor
+from keras_capsule_poe.core.arguments import number_given, seed_given
 from keras_capsule_poe.core.enumeration import fit_shares
 from keras_capsule_poe.core.numerics import compiled, length, share, streams
 from keras_capsule_poe.data import batches
@@ -125,6 +126,7 @@ class NeuronExperts(HarmoniumModel):
             ValueError: If `routing="per_image"`, which needs an image.
         """
         layer = self.machine
+        n, steps, seed = number_given("n", n), number_given("steps", steps, 0), seed_given(seed)
         if layer.routing == "averaged":
             return super().sample(n, steps, seed)
         if layer.routing == "mixture":
@@ -285,9 +287,10 @@ def train_experts(run):
     def after_epoch():
         known, new = (figures(model, v, settings.batch_size) for v in (seen, held_out))
         return {
-            "held_out_free_energy": new["free_energy"],
+            "val_loss": new["loss"],
+            "val_relative_error": new["loss"],
+            "val_free_energy": new["free_energy"],
             "free_energy_gap": new["free_energy"] - known["free_energy"],
-            "held_out_relative_error": new["loss"],
         }
 
     def picture(path):
@@ -303,7 +306,7 @@ def train_experts(run):
     save_arrays(run, "experts/visited.npz", **found)
     save_model(run, "experts", model)
     won = [round(float(fraction), 4) for fraction in found["shares"]]
-    wrong = worse_than_mean(held_out, last["held_out_relative_error"])
+    wrong = worse_than_mean(held_out, last["val_relative_error"])
     return {**last, "won": won, **warn(run, "experts", wrong)}
 
 
@@ -406,7 +409,8 @@ def train_top(run):
         known, new = (figures(model, h, settings.batch_size) for h in rows)
         return {
             "free_energy_gap": new["free_energy"] - known["free_energy"],
-            "held_out_relative_error": new["loss"],
+            "val_loss": new["loss"],
+            "val_relative_error": new["loss"],
         }
 
     def stream(**order):

@@ -235,7 +235,7 @@ class ProductOfExpertNeurons(
     @staticmethod
     def verdict(metrics):
         experts = metrics.get("experts", {})
-        error = experts.get("held_out_relative_error")
+        error = experts.get("val_relative_error")
         return [*error_verdict(error, "Reconstructions"), *usage_verdict(experts.get("won"))]
 
     def assemble(self):

@@ -95,7 +95,10 @@ def test_couplings_are_drawn(done, model, tmp_path):
     [
         (("--couplings", "--steps", "5"), "--steps has no effect with --couplings."),
         (("--couplings", "--rows", "5"), "--rows has no effect with --couplings."),
-        (("--couplings", "--capsule", "10"), "there are 10 capsules. Received: 10"),
+        (
+            ("--couplings", "--capsule", "10"),
+            "`capsule` must be an index of 10 capsules, from 0. Received: capsule=10",
+        ),
         (("--couplings", "--image", "1", "--image", "297"), "test images. Received: 297"),
         (("--image", "1", "--image", "2"), "Several --image need --couplings."),
     ],
