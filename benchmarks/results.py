@@ -27,6 +27,8 @@ import _bars
 import _shares
 from _cells import cell
 
+from keras_capsule_poe.former_names import Metrics
+
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = ROOT / "docs" / "benchmarks"
 PAGES = ROOT / "docs" / "results"
@@ -316,8 +318,8 @@ def iterations():
     lines = []
     kept = "routing_iterations/mnist/small/routing_iterations.json"
     for name, seeds in read(kept).items():
-        last = [row["history"][-1] for row in seeds.values()]
-        names = ("loss", "held_out_accuracy", "seconds")
+        last = [Metrics(row["history"][-1]) for row in seeds.values()]
+        names = ("loss", "val_accuracy", "seconds")
         lines.append([name, str(len(last)), *(cell([row[key] for row in last]) for key in names)])
     return table(["iterations", "seeds", "training loss", "held-out accuracy", "s/epoch"], lines)
 

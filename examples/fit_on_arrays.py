@@ -9,7 +9,7 @@ images = kcp.data.load_images("digits", limit=500).train.images  # uint8, (N, H,
 
 model = kcp.ProductOfExpertCapsules(capsules=5, autoencoder={"filters": 16})
 history = model.fit(images, epochs=20, verbose=2)
-error = history["decoder"].history["held_out_relative_error"][-1]
+error = history["decoder"].history["val_relative_error"][-1]
 print(f"relative error of held-out images' primary capsules: {error:.2f}; 1 means nothing learned")
 
 print(model.sample(8, capsule=3))  # images of one capsule

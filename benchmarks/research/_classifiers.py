@@ -147,7 +147,7 @@ def _measured(config, folder, judge, args, load=None):
     history = json.loads((folder / stage / "history.json").read_text())
     model, data = final_model(config, folder), kept["run"].data
     return {
-        "held_out": history[-1]["held_out_accuracy"],
+        "held_out": history[-1]["val_accuracy"],
         "epochs": len(history),
         # A training that went on where it was stopped took longer than this process.
         "minutes": max(minutes, sum(epoch["seconds"] for epoch in history) / 60),

@@ -26,13 +26,14 @@ from _cells import cell
 from _kept import is_of
 
 from keras_capsule_poe import registry
+from keras_capsule_poe.former_names import Metrics
 from keras_capsule_poe.training import Reporter, train
 
 STAGE = "capsnet"
 ITERATIONS = (1, 2, 3, 5)
 # Recipes that route in iterations.
 RECIPES = ("small", "paper", "official", "shared")
-TABLES = {"training loss": "loss", "accuracy on held-out images": "held_out_accuracy"}
+TABLES = {"training loss": "loss", "accuracy on held-out images": "val_accuracy"}
 
 
 def arguments(given=None):
@@ -102,7 +103,9 @@ def table(lines):
     head = "| epoch | seeds | " + " | ".join(str(epoch + 1) for epoch in range(most)) + " |"
     text = [head, "|---" * (most + 2) + "|"]
     for name, histories, metric in lines:
-        epochs = ([each[e][metric] for each in histories if e < len(each)] for e in range(most))
+        epochs = (
+            [Metrics(each[e])[metric] for each in histories if e < len(each)] for e in range(most)
+        )
         cells = [cell(values, digits=4) for values in epochs]
         text.append(f"| {name} | {len(histories)} | " + " | ".join(cells) + " |")
     return "\n".join(text)

@@ -31,7 +31,7 @@ history = model.fit(x)
 
 # %%
 for stage, found in history.items():
-    print(f"{stage:12} {found.history['held_out_relative_error'][-1]:.3f}")
+    print(f"{stage:12} {found.history['val_relative_error'][-1]:.3f}")
 
 # %% [markdown]
 # ## Generate

@@ -300,6 +300,10 @@ PANELS = {
 }
 
 
+def _label(metric):
+    return metric.replace("val_", "held-out ").replace("_", " ")
+
+
 def history_chart(history):
     """Return a figure with a panel each for loss, accuracy and change of routing logits."""
     from matplotlib.figure import Figure
@@ -316,7 +320,7 @@ def history_chart(history):
     for panel, (title, names) in zip(panels, found.items()):
         for name in names:
             values = [epoch.get(name) for epoch in history]
-            panel.plot(epochs, values, marker=".", label=name.replace("_", " "))
+            panel.plot(epochs, values, marker=".", label=_label(name))
         panel.set(xlabel="epoch", ylabel=title)
         panel.xaxis.set_major_locator(MaxNLocator(integer=True))
         panel.legend(fontsize=8, frameon=False)

@@ -32,17 +32,20 @@ def explore(model: Any, images: Any = None, name: str = "MODEL", **options: Any)
 
     Args:
         model: A trained model of any family.
-        images: `ImageSet` of images that the page shows, for instance
-            `load_images("mnist").test`. None: the page shows generated images only.
+        images: Images that the page shows: array (N, H, W, C) or (N, H, W), uint8 or floats in
+            [0, 1]; or what `load_images` returns, or its `test`. None: the page shows generated
+            images only.
         name: String, the folder or name of the model, for the Python lines that the page shows.
         **options: Arguments of `gradio.Blocks.launch`, such as `server_port=7861` or
             `inbrowser=True`.
 
     Returns:
-        `gradio.Blocks`; `close()` ends it.
+        `gradio.Blocks`; `close()` ends it. As the last line of a notebook's cell it shows the page
+        and no text.
 
     Raises:
         BadUse: If Gradio is not installed, or the model cannot be explored.
+        DataError: If the images are not of the model's shape, or out of range.
 
     Example:
 
@@ -71,13 +74,26 @@ def gradio():
     return gradio
 
 
+def page_class(gr):
+    """Return a class of `gradio.Blocks` without a text in a notebook, where `launch` shows it."""
+
+    class Page(gr.Blocks):
+        def __repr__(self):
+            return f"Explorer at {getattr(self, 'local_url', None) or 'no address yet'}"
+
+        def _ipython_display_(self):
+            """The launch has shown the page below the cell."""
+
+    return Page
+
+
 def build(content):
     """Return the page as `gradio.Blocks`; `look` has the arguments of its `launch`."""
     gr = gradio()
     model = content.model
     if not (content.generates or content.classifies):
         raise BadUse(f"`model` must generate or classify. Received: {type(model).__name__}")
-    with gr.Blocks(title=f"Explorer: {model.TITLE}", analytics_enabled=False) as page:
+    with page_class(gr)(title=f"Explorer: {model.TITLE}", analytics_enabled=False) as page:
         gr.Markdown(f"# {model.TITLE}\n{content.summary()}")
         if content.has_single:
             tabs.capsules_tab(gr, content)

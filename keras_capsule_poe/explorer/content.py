@@ -8,8 +8,12 @@ import numpy as np
 
 from keras_capsule_poe.core.labels import winners
 from keras_capsule_poe.core.numerics import compiled
+from keras_capsule_poe.data.arrays import image_array
+from keras_capsule_poe.data.image_set import ImageData, ImageSet
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
+from keras_capsule_poe.data.pixels import check_images, floats_to_bytes
 from keras_capsule_poe.data.preparation import prepared_image
+from keras_capsule_poe.errors import DataError
 from keras_capsule_poe.io.text import class_word
 from keras_capsule_poe.plotting import chain_step, reconstruction_rows, row_names, usual_code
 
@@ -19,18 +23,37 @@ KNOWN, SLIDERS = 2_000, 16
 SPAN = 1.0
 
 
+def known_images(images, model):
+    """Return an `ImageSet` of the first images of one, of an `ImageData`, or of an array.
+
+    Raises:
+        DataError: If they are no images of the model.
+    """
+    if isinstance(images, ImageData):
+        images = images.test
+    if not hasattr(images, "head"):
+        pixels = image_array(images, model.image_shape)[:KNOWN]
+        images = ImageSet(
+            pixels if pixels.dtype == np.uint8 else floats_to_bytes(pixels, "`images`")
+        )
+    check_images(images.images, "`images`", image_shape=model.image_shape)
+    if not len(images):
+        raise DataError("`images` must be one image or more. Received: none.")
+    return images.head(KNOWN)
+
+
 class Content:
     """Pictures and numbers of a model and, if given, of images that it knows.
 
     Args:
         model: A trained model of any family.
-        images: `ImageSet` of test images, or None.
+        images: Test images, as `known_images` takes them, or None.
         name: String, the folder or name of the model.
     """
 
     def __init__(self, model, images=None, name="MODEL"):
         self.model, self.name = model, name
-        self.images = None if images is None else images.head(KNOWN)
+        self.images = None if images is None else known_images(images, model)
         modes = getattr(model, "modes", {})
         self.generates = bool(modes)
         self.has_single = "single" in modes

@@ -51,7 +51,7 @@ def test_a_history_of_each_stage(fitted):
     assert list(history) == list(model.histories) == CAPSULES
     for found in history.values():
         assert isinstance(found, keras.callbacks.History) and found.epoch == [0, 1]
-        assert np.isfinite(found.history["held_out_relative_error"]).all()
+        assert np.isfinite(found.history["val_relative_error"]).all()
 
 
 def test_it_is_the_model_of_the_command_line(fitted, capspoe, tmp_path):
@@ -140,7 +140,7 @@ class Heard(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         self.epochs += 1
-        assert "held_out_relative_error" in logs
+        assert "val_relative_error" in logs
         self.model.stop_training = True
 
 

@@ -91,9 +91,9 @@ def test_a_network_is_trained_until_it_is_good_enough_and_kept(few, tmp_path, mo
 
     found = figures(measures=True)["cnn"][1]
     history = json.loads(next(tmp_path.glob("cnn-1-*/matrix/history.json")).read_text())
-    assert found["epochs"] == len(history) and found["held_out"] == history[-1]["held_out_accuracy"]
+    assert found["epochs"] == len(history) and found["held_out"] == history[-1]["val_accuracy"]
     # It stops at the first epoch that is good enough, or else goes on to the end.
-    assert all(epoch["held_out_accuracy"] < 0.01 for epoch in history[:-1])
+    assert all(epoch["val_accuracy"] < 0.01 for epoch in history[:-1])
     assert (found["familiar_images"], found["novel_images"]) == (90, 180)
     assert figures(measures=False) == figures(measures=True) == {"cnn": {1: found}}
     assert len(calls) == 1

@@ -24,7 +24,7 @@ def test_training_leaves_what_it_promises(tiny_model):
     history = json.loads((tiny_model / "encoder" / "history.json").read_text())
     assert [epoch["epoch"] for epoch in history] == [1, 2]
     for name in (
-        "loss", "free_energy", "held_out_free_energy", "free_energy_gap", "probability_mean",
+        "loss", "free_energy", "val_free_energy", "free_energy_gap", "probability_mean",
         "probability_spread", "orientation_concentration", "update_size",
     ):  # fmt: skip
         assert np.isfinite(history[-1][name]), name

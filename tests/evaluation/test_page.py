@@ -274,8 +274,8 @@ def test_a_capsule_that_wins_nothing_is_varied_around_its_most_probable_image():
 
 
 EPOCHS = [
-    {"loss": 0.5, "margin_loss": 0.4, "accuracy": 0.8, "held_out_accuracy": 0.7, "seconds": 9.0},
-    {"loss": 0.3, "margin_loss": 0.2, "accuracy": 0.9, "held_out_accuracy": 0.8, "seconds": 8.0},
+    {"loss": 0.5, "margin_loss": 0.4, "accuracy": 0.8, "val_accuracy": 0.7, "seconds": 9.0},
+    {"loss": 0.3, "margin_loss": 0.2, "accuracy": 0.9, "val_accuracy": 0.8, "seconds": 8.0},
 ]
 
 
@@ -285,7 +285,7 @@ def test_a_panel_for_each_kind_of_number():
         panels = history_chart([{**epoch, **more} for epoch in EPOCHS]).axes
         assert [panel.get_ylabel() for panel in panels] == titles[: 3 if more else 2]
         lines = {line.get_label(): line for panel in panels for line in panel.get_lines()}
-        assert list(lines["held out accuracy"].get_ydata()) == [0.7, 0.8]
+        assert list(lines["held-out accuracy"].get_ydata()) == [0.7, 0.8]
         assert list(lines["loss"].get_xdata()) == [1, 2] and "seconds" not in lines
         assert len(lines) == 4 + len(more)
 

@@ -63,8 +63,8 @@ def test_digits_end_to_end_learns(tmp_path):
     train(registry.untrained(config), tmp_path, lambda: data, Reporter(**SILENT), stage="decoder")
     # An untrained model decodes the mean (relative error 1.0 of the centred primary capsules)
     # or noise; the thresholds lie well below.
-    assert last_epoch(tmp_path, "autoencoder")["held_out_relative_error"] < 0.3
-    assert last_epoch(tmp_path, "decoder")["held_out_relative_error"] < 0.9
+    assert last_epoch(tmp_path, "autoencoder")["val_relative_error"] < 0.3
+    assert last_epoch(tmp_path, "decoder")["val_relative_error"] < 0.9
 
 
 class InterruptAt(Reporter):

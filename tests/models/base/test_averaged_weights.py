@@ -41,5 +41,5 @@ def test_it_is_judged_and_saved_and_training_goes_on_without_it(tmp_path):
     assert max(np.abs(a - b).max() for a, b in zip(plain, average)) > 1e-3
     # What both name rightly differs by far, so that each figure is known by its weights.
     assert abs(right - averaged_right) > 0.1
-    assert abs(history[-1]["held_out_accuracy"] - right) < 1 / 300
-    assert abs(same[-1]["held_out_accuracy"] - averaged_right) < 1 / 300
+    assert abs(history[-1]["val_accuracy"] - right) < 1 / 300
+    assert abs(same[-1]["val_accuracy"] - averaged_right) < 1 / 300

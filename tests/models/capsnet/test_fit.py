@@ -24,7 +24,7 @@ def test_it_is_trained_as_a_run_is_and_then_by_keras(tmp_path):
         with pytest.raises(BadUse, match="This CapsNet is not trained yet"):
             ask()
     history = model.fit(images.images, images.labels, verbose=0)
-    assert list(history) == ["capsnet"] and "held_out_accuracy" in history["capsnet"].history
+    assert list(history) == ["capsnet"] and "val_accuracy" in history["capsnet"].history
     run = registry.create("capsnet", "small", dataset="digits", limit=60, image_size=20, **SETTINGS)
     train(run, tmp_path / "run", reporter=Reporter(write=str), stage="capsnet")
     trained = keras.models.load_model(tmp_path / "run" / "capsnet" / "model.keras", compile=False)

@@ -38,7 +38,7 @@ def folder(capspoe, tmp_path_factory):
                    "--set", "compute.precision=float32", "--model-dir", path)  # fmt: skip
     assert done.exit_code == 0, done.output
     assert "Images of several are not augmented" in done.output
-    assert "held_out_accuracy" in (path / "capsnet" / "history.json").read_text()
+    assert "val_accuracy" in (path / "capsnet" / "history.json").read_text()
     return path
 
 
