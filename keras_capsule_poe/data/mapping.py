@@ -1,5 +1,7 @@
 """Views of rows of long arrays."""
 
+import functools
+
 import numpy as np
 
 
