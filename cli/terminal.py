@@ -21,6 +21,8 @@ HINTS = {
     "store_dir": "choose another --store",
     "held_out": "give more images, or a smaller --held-out",
     "column": "choose the images with --column",
+    "label_column": "choose the labels with --label-column",
+    "labels": "read the labels from a file with --labels {name}",
     "train_dir": "name the folders with --train-dir and --test-dir",
     "max_value": "give the largest value with --max-value",
     "skip_broken": "skip such files with --skip-broken",

@@ -49,7 +49,12 @@ _OF_RUN = {
         "'case-[0-9]+'. Of an .npz file: the name of an array.",
     ),
     "grey": (bool, "Convert images to grey."),
+    "labels": (
+        "FILE",
+        "CSV file with the labels of a folder of images: a column of file names and one of labels.",
+    ),
     "column": ("NAME", "Name of the feature or array that holds the images."),
+    "label_column": ("NAME", "Name of the column, feature or array that holds the labels."),
     "skip_broken": (bool, "Leave out images that cannot be read."),
     "seed": (int, "Random seed.  [default: 0]"),
     "deterministic": (bool, "Give bit-equal numbers on the same machine. Slower."),
@@ -221,9 +226,10 @@ class ReplicasType(click.ParamType):
 @option(
     "--dataset",
     type=options.DatasetName(),
-    help="`digits`, a tensorflow-datasets name, a folder of images or an .npz file; also "
-    "`multimnist`, `affnist` and `viewpoints`. The suffixes `_multi`, `_translated` and `_affine` "
-    "change the images of a data set.  [default: fashion_mnist]",
+    help="`digits`, a tensorflow-datasets name, a folder of images, a .zip file of one, arrays "
+    "(.npz, .npy, idx) or .parquet files; also `multimnist`, `affnist` and `viewpoints`. The "
+    "suffixes `_multi`, `_translated` and `_affine` change the images of a data set.  "
+    "[default: fashion_mnist]",
 )
 @option(
     "--model-dir",
@@ -334,10 +340,13 @@ def _settings(model, preset, path, assignments, flags):
 
 
 def _folder_name(settings):
+    from keras_capsule_poe.data.array_names import stem
+
     path = Path(settings.dataset)
     # The settings of a data set are part of the folder's name.
     name = path.resolve().name if path.is_dir() else settings.dataset.replace("/", "-")
-    name = path.stem if path.suffix == ".npz" else name
+    if path.is_file():
+        name = stem(path.name) if stem(path.name) != path.name else path.stem
     return name if settings.MODEL == registry.DEFAULT else f"{name}-{settings.MODEL}"
 
 

@@ -1,28 +1,18 @@
-"""Image files of a folder, listed without keeping millions of paths in memory."""
+"""Folders of images: which sub-folders are splits, and which labels the images have."""
 
-import array
 import collections
-import dataclasses
-import functools
-import hashlib
 import itertools
 import os
 import re
-from pathlib import Path
+import unicodedata
 
 import numpy as np
 
 from keras_capsule_poe.data.groups import check_apart, groups_of_files
-from keras_capsule_poe.data.groups import split as split_by
-from keras_capsule_poe.data.image_files import UnreadableImage, extensions
-from keras_capsule_poe.data.image_set import ImageData, ImageSet
-from keras_capsule_poe.data.labels import Part, Words, number_labels
-from keras_capsule_poe.data.mapping import RowView, spread
-from keras_capsule_poe.data.pixels import check_room
-from keras_capsule_poe.data.preparation import Preparation, prepare
-from keras_capsule_poe.data.store import Source, open_store
-from keras_capsule_poe.data.streams import by_class
-from keras_capsule_poe.data.survey import SURVEYED, recorded, survey
+from keras_capsule_poe.data.labels import Words
+from keras_capsule_poe.data.listing import Entries, LeftOut, Listing, counted, few, masks_in
+from keras_capsule_poe.data.reading import CALLED, Labels, read_files
+from keras_capsule_poe.data.tables import find_table, given_table
 from keras_capsule_poe.errors import DataError
 
 # Usual names of folders, without prefix and suffix: `seg_train` and `test_images` count, too.
@@ -33,421 +23,206 @@ SPLITS = {
 }
 
 
-def load_folder(folder, options):
-    """Load all images below `folder`, split into training, test and maybe held-out images."""
-    options.refuse("a folder of images", "column", "data_dir", "manual_dir")
-    folder = Path(folder)
-    parts, notes = _parts(folder, options)
-    # Parts are drawn and ordered by class.
-    drawn_by = {
-        split: options.drawn_by(part.class_names and part.classes, len(part))
-        for split, part in parts.items()
-    }
-    orders = {split: by_class(labels, options.seed) for split, labels in drawn_by.items()}
-    groups = _groups(parts, options)
-    numbered, more = _labels(parts)
-    if "test" not in parts:
-        first, test = split_by(
-            drawn_by["train"], options.test_fraction, options.seed, groups.get("train")
-        )
-        orders |= {"train": first, "test": test}
-        for each in (parts, groups, numbered.labels):
-            each |= {"test": each["train"]} if "train" in each else {}
-        # The order of parts is that of files of a store.
-        parts = {split: parts[split] for split in ("train", "test", "validation") if split in parts}
-    given, preparation, converted = _preparation(parts.values(), options)
-    read = _read if options.store is None else _stored
-    each = [(part, orders[split]) for split, part in parts.items()]
-    found, skipped, uses = read(folder, each, options, preparation)
-    loose = next((part.loose for part in parts.values() if part.loose), None)
+def load_folder(folder, options, tree):
+    """Load all images below a folder of a tree, split into training, test and held-out images.
 
-    def image_set(split, images, files):
-        labels = numbered.labels[split][files] if numbered.labels else None
-        extras = {"groups": groups[split][files]} if groups else {}
-        names = numbered.class_names
-        return ImageSet(images, labels, names, str(folder), extras, unlabelled=loose)
-
-    sets = {split: image_set(split, *pair) for split, pair in zip(parts, found)}
-    more = (*numbered.notes, *more, *_nested(parts, options), *converted)
-    notes = (*notes, *_notes_on(dict.fromkeys(parts.values())), *more)
-    kept = recorded(preparation, given, uses)
-    return ImageData(sets["train"], sets["test"], skipped, sets.get("validation"), notes, kept)
+    Args:
+        folder: path of the folder, or of one file of several pages.
+        options: `Options`.
+        tree: `Folder` or `Archive`.
+    """
+    options.refuse(tree.kind, "column", "data_dir", "manual_dir", *tree.refused)
+    folder = os.fspath(folder)
+    parts, notes = _parts(tree, folder, options)
+    if options.data_version > 2:
+        _refuse_shared_files(tree, parts)
+    if options.labels is not None:
+        table = given_table(options.labels, options.label_column, tree, folder)
+        given, more = table.labels(parts)
+        labels = Labels(given)
+    else:
+        options.refuse("images without a file of `labels`", "label_column")
+        table = None
+        labels, more = _folder_labels(tree, folder, parts, options)
+    groups, grouped = _groups(parts, options)
+    notes = [*notes, *_left_out(tree, folder, parts, table), *more, *grouped]
+    return read_files(parts, labels, groups, options, folder, notes)
 
 
-def _labels(parts):
-    """Return the labels of the parts by `number_labels`, and notes on images without a class."""
-    if all(part.class_names for part in parts.values()):
-        words = {split: Words(part.classes, part.class_names) for split, part in parts.items()}
-        each = {split: Part(words[split], len(part), part.root) for split, part in parts.items()}
-        return number_labels(each), ()
-    mixed = [part for part in parts.values() if part.loose and part.has_folders]
-    return number_labels({}), tuple(
-        f"The images have no labels: {part.loose} lies outside the class folders."
-        for part in dict.fromkeys(mixed)
-    )
-
-
-def _groups(parts, options):
-    """Return the groups of the files of each part, or an empty dict; see `load_images`."""
-    if options.groups is None:
-        return {}
-    known, found = {}, {}
-    for split, part in parts.items():
-        paths = (path[len(part.root) :] for path in part.paths())
-        depth = 1 if part.class_names else 0
-        found[split] = groups_of_files(paths, options.groups, known, depth)
-    check_apart(found, list(known))
-    return found
-
-
-def _nested(parts, options):
-    """Return a note if class folders hold sub-folders, which may be groups."""
-    nested = [part.nested for part in parts.values() if part.class_names and part.nested]
-    if options.groups is not None or not nested:
-        return ()
-    return (
-        f"Class folders hold sub-folders, such as {os.path.dirname(nested[0])}. If the images of "
-        'one show the same object, `groups="folder"` keeps them together, in one part of the data.',
-    )
-
-
-def _parts(folder, options):
+def _parts(tree, folder, options):
     """Return the `Listing` of each split, and notes on the choice."""
-    if options.train_dir is not None:
-        roots, notes = {"train": Path(options.train_dir)}, ()
+    notes, is_chosen = (), options.train_dir is not None
+    if is_chosen:
+        roots = {"train": os.fspath(options.train_dir)}
         if options.test_dir is not None:
-            roots["test"] = Path(options.test_dir)
+            roots["test"] = os.fspath(options.test_dir)
     elif options.test_dir is not None:
         raise DataError(
             "`test_dir` needs `train_dir`, too. "
             f"Received: test_dir={str(options.test_dir)!r} and train_dir=None."
         )
     elif options.data_version == 1:
-        tests = [folder / name for name in ("test", "validation", "val")]
-        test = next((root for root in tests if root.is_dir()), tests[0])
-        roots, notes = {"train": folder / "train", "test": test}, ()
-        if not all(len(Listing(root)) for root in roots.values()):
+        tests = [os.path.join(folder, name) for name in ("test", "validation", "val")]
+        test = next((root for root in tests if tree.is_folder(root)), tests[0])
+        roots = {"train": os.path.join(folder, "train"), "test": test}
+        if not all(len(Listing(tree, root)) for root in roots.values()):
             roots = {"train": folder}
+    elif not tree.is_folder(folder):
+        roots = {"train": folder}
     else:
-        roots, notes = find_splits(folder)
+        roots, notes = find_splits(tree, folder)
         if "validation" in roots and "test" not in roots:
             roots["test"] = roots.pop("validation")
-    parts = {split: Listing(root) for split, root in roots.items()}
+    parts = {split: Listing(tree, root, is_chosen) for split, root in roots.items()}
     train = parts["train"]
     if not len(train):
-        kinds = ", ".join(_notes_on([train])) or "It has no files that Pillow reads."
+        kinds = " ".join(train.left_out.notes()) or "It has no files that Pillow reads."
         raise DataError(f"folder {train.root} holds no images. {kinds}")
     kept = {}
     for split, part in parts.items():
-        is_unlabelled = train.class_names and not part.class_names
+        is_unlabelled = train.class_names and not part.class_names and options.labels is None
         if not len(part):
             notes += (f"{part.root} holds no images.",)
         elif is_unlabelled and options.data_version > 1:
             notes += (
-                f"Left out: the images of {part.root}, as {part.loose} has no class; those of "
-                f"{train.root} have.",
+                f"Left out: the {len(part)} images of {part.root}, as {part.loose} has no class; "
+                f"those of {train.root} have.",
             )
         else:
             kept[split] = part
     return kept, notes
 
 
-def _preparation(parts, options):
-    """Return the `Preparation` that was given and that of all images, and notes on it."""
-    given = Preparation(
-        options.image_size,
-        1 if options.grey else None,
-        options.background,
-        options.max_value,
-        deep_colours=options.data_version > 2,
-    )
-    if options.data_version == 1:
-        former = {"background": "black", "max_value": 65535, "max_float": 1}
-        kept = {name: getattr(given, name) or value for name, value in former.items()}
-        return given, dataclasses.replace(given, **kept), ()
-    sample = []
-    for part in dict.fromkeys(parts):
-        wanted = set(spread(len(part), SURVEYED).tolist())
-        sample += [(path, 0) for number, path in enumerate(part.paths()) if number in wanted]
-    return given, *survey(sample, given)
-
-
-def _read(folder, parts, options, preparation):
-    """Read pairs (`Listing`, order) into memory.
-
-    Returns a list of pairs (images, file numbers), a tuple of the skipped paths, and what the
-    files have used, see `recorded`.
-    """
-    reader, found, limit = _Reader(options, preparation), [], options.limit
-    for part, order in parts:
-        paths, images, files = list(part.paths()), [], []
-        for number in order:
-            if len(images) == limit:
-                break
-            image, _ = reader.image(paths[number])
-            if image is None:
-                continue
-            if not images:
-                # Two copies: the list of images, then the stacked array.
-                check_room(min(len(order), limit or len(order)), image.shape, copies=2)
-            images.append(image)
-            files.append(number)
-        if not images:
-            raise _none_left(len(order), paths[order[0]])
-        found.append((images, np.array(files)))
-        limit = None
-    stacked = [(reader.stack(images), files) for images, files in found]
-    return stacked, tuple(reader.skipped), reader.uses
-
-
-def _stored(folder, parts, options, preparation):
-    """Read pairs (`Listing`, order) as `_read` does, through a store on disk."""
-    each = list(dict.fromkeys(part for part, _ in parts))
-    sizes = [len(part) for part in each]
-
-    def every_path():
-        return (path for part in each for path in part.paths())
-
-    def read(part, first):
-        reader = _Reader(options, preparation)
-        # A blank image fills the rows of unreadable files.
-        readable = (image for path in every_path() if (image := reader.image(path)[0]) is not None)
-        if (blank := next(readable, None)) is None:
-            raise _none_left(sum(sizes), reader.skipped[0])
-        for path in each[part].paths(first):
-            image, uses = reader.image(path)
-            known = {
-                "broken": np.array([image is None]),
-                "rgb": np.array([image is not None and image.shape[-1] == 3]),
-                "uses": np.array([uses], np.uint8),
-            }
-            yield (np.zeros_like(blank) if image is None else image)[np.newaxis], known
-
-    about = {
-        "folder": str(folder.resolve()),
-        "parts": [str(Path(part.root).resolve()) for part in each],
-        "files": [part.fingerprint for part in each],
-        "skip_broken": options.skip_broken,
-        "preparation": dataclasses.asdict(preparation),
-    }
-    source = Source(folder.resolve().name, about, sizes, read)
-    images, known = open_store(source, options.store, options.report)
-    skipped = tuple(itertools.compress(every_path(), known["broken"]))
-    found, limit = [], options.limit
-    for part, order in parts:
-        first = sum(sizes[: each.index(part)])
-        files = order[~known["broken"][first + order]][:limit]
-        if not len(files):
-            raise _none_left(len(order), skipped[0])
-        found.append((first + files, files))
-        limit = None
-    # Grey if the images in use are, as in memory; others may be in colour.
-    if images.shape[-1] == 3 and not any(known["rgb"][rows].any() for rows, _ in found):
-        images = images[..., :1]
-    uses = np.bitwise_or.reduce([np.bitwise_or.reduce(known["uses"][rows]) for rows, _ in found])
-    return [(RowView(images, rows), files) for rows, files in found], skipped, int(uses)
-
-
-def _none_left(files, first):
-    return DataError(
-        f"no image is left to train or test with: all {files} files of one part "
-        f"cannot be read, {first} first; repair them or give another folder."
-    )
-
-
-class _Reader:
-    """Reader of image files that checks that all images have one size."""
-
-    def __init__(self, options, preparation):
-        self.options, self.preparation = options, preparation
-        self.first = None
-        self.grey = True
-        self.skipped, self.uses = [], 0
-
-    def image(self, path):
-        """Read one image and what it used, or record a broken file in `skipped`: (None, 0)."""
-        try:
-            image, _, uses = prepare(path, self.preparation, invert="no")
-        except UnreadableImage as error:
-            if not self.options.skip_broken:
-                raise DataError(
-                    f"{path} {error}; remove or repair it.", hint="skip_broken"
-                ) from error
-            self.skipped.append(path)
-            return None, 0
-        self.uses |= uses
-        height, width, channels = image.shape
-        self.grey = self.grey and channels == 1
-        self.first = self.first or (path, height, width)
-        if (height, width) != self.first[1:]:
+def _refuse_shared_files(tree, parts):
+    """Raise `DataError` if a file is in two parts, by a link or as it is."""
+    seen = {}
+    for part in parts.values():
+        root = tree.identity(part.root)
+        if root in seen:
             raise DataError(
-                "all images of a folder must have the same size, unless `image_size` is given. "
-                f"Received: {self.first[0]} of {self.first[1]}x{self.first[2]} and {path} of "
-                f"{height}x{width} pixels.",
-                hint="image_size",
+                f"training and test images must be in two folders. Received: {seen[root]} and "
+                f"{part.root}, which are one."
             )
-        return image, uses
-
-    def stack(self, images):
-        """Stack images to (N, H, W, C), grey only if every image read was grey."""
-        stacked = np.empty((len(images), *self.first[1:], 1 if self.grey else 3), np.uint8)
-        for i, image in enumerate(images):
-            stacked[i] = image
-        return stacked
-
-
-class Entries:
-    """Names of visible sub-folders and image files, of links among them, and other extensions."""
-
-    def __init__(self, folder):
-        # Names only: directory entries take ten times as much memory.
-        self.folders, self.images, self.links = [], [], set()
-        self.others = collections.Counter()
-        try:
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    if not entry.name.startswith("."):
-                        self._add(entry)
-        except OSError as error:
-            raise _unreadable(folder, error) from error
-        self.folders.sort()
-        self.images.sort()
-
-    def _add(self, entry):
-        suffix = os.path.splitext(entry.name)[1].lower()
-        try:
-            is_folder = entry.is_dir()
-        except OSError:
-            # A link that leads to itself.
-            is_folder = False
-        if not is_folder and suffix not in extensions():
-            self.others[suffix or entry.name] += 1
-            return
-        (self.folders if is_folder else self.images).append(entry.name)
-        if entry.is_symlink():
-            self.links.add(entry.name)
+        seen[root] = part.root
+    if len(parts) < 2:
+        return
+    # Eight bytes a file.
+    keys = {
+        split: np.array([hash(tree.identity(path)) for path in part.paths()])
+        for split, part in parts.items()
+    }
+    for one, other in itertools.combinations(parts, 2):
+        if both := set(np.intersect1d(keys[one], keys[other]).tolist()):
+            pair = [_first(tree, parts[split], both) for split in (one, other)]
+            raise DataError(
+                f"a file must be in one split alone. Received: {pair[0]} among the {CALLED[one]} "
+                f"images, which is {pair[1]} among the {CALLED[other]} images."
+            )
 
 
-def _unreadable(folder, error):
-    return DataError(f"folder {folder} cannot be read: {error.strerror or error}.")
+def _first(tree, part, wanted):
+    return next(path for path in part.paths() if hash(tree.identity(path)) in wanted)
 
 
-class Listing:
-    """Image files below a folder in sorted order; first-level sub-folders are the classes.
+def _folder_labels(tree, folder, parts, options):
+    """Return the `Labels` of class folders, and notes on classes."""
+    names, notes = {split: part.class_names for split, part in parts.items()}, []
+    if None in names.values():
+        notes = [
+            f"The images have no labels: {part.loose} lies outside the class folders."
+            for part in parts.values()
+            if part.loose and part.has_folders
+        ]
+        table = find_table(tree, folder, parts)
+        if table:
+            notes.append(f"The images have no labels. `labels` reads them from a file: {table}.")
+        return Labels({}, table=table), notes
+    if len(set().union(*names.values())) < 2 and (table := find_table(tree, folder, parts)):
+        notes.append(f"All images are of one class. `labels` reads others from a file: {table}.")
+    if options.data_version > 2:
+        names, more = _alike(names)
+        notes += more
+    return Labels({s: Words(part.classes, names[s]) for s, part in parts.items()}), notes
 
-    Links are followed to folders outside, each of which is read once. Hidden files are left out.
 
-    Attributes:
-        classes: int64 array, the number of the class of each file.
-        class_names: first-level sub-folders in sorted order; None if an image lies outside them.
-        loose: path of an image outside the sub-folders, or None.
-        nested: path of an image in a sub-folder of a class, or None.
-        others: `Counter` of the extensions of files that are no images.
-        left_out: list of str, notes on folders and links that were not followed.
+def _groups(parts, options):
+    """Return the groups of the images of each split, maybe none, and notes on them."""
+    if options.groups is not None:
+        known, found = {}, {}
+        for split, part in parts.items():
+            depth = 1 if part.class_names else 0
+            paths = (path[len(part.root) :] for path, n in part.counted() for _ in range(n))
+            found[split] = groups_of_files(paths, options.groups, known, depth)
+        check_apart({CALLED[split]: each for split, each in found.items()}, list(known))
+        return found, []
+    nested = [part.nested for part in parts.values() if part.class_names and part.nested]
+    notes = []
+    if nested:
+        notes = [
+            f"Class folders hold sub-folders, such as {os.path.dirname(nested[0])}. If the images "
+            'of one show the same object, `groups="folder"` keeps them together, in one part of '
+            "the data."
+        ]
+    if all(part.files is None for part in parts.values()):
+        return {}, notes
+    if sum(part.file_count for part in parts.values()) < 2:
+        return {}, [*notes, "All images are pages of one file: it has no second one to test with."]
+    # The pages of a file are a group.
+    starts = np.cumsum([0, *(part.file_count for part in parts.values())])
+    return {
+        split: start + (np.arange(len(part)) if part.files is None else part.files)
+        for start, (split, part) in zip(starts, parts.items())
+    }, notes
+
+
+def _alike(names):
+    """Return class names by split in which `Cat` and `cat` are one class, and notes on them.
+
+    They are two classes if they are in one split, as letters may be.
     """
-
-    def __init__(self, root):
-        self.root = os.fspath(root)
-        self.others, self.left_out = collections.Counter(), []
-        numbers, classes, self.loose, self.nested = {}, array.array("q"), None, None
-        for path in self._walk(self.others, self.left_out):
-            top, inside, rest = path[len(self.root) :].lstrip(os.sep).partition(os.sep)
-            if not inside:
-                self.loose = self.loose or path
-            if os.sep in rest:
-                self.nested = self.nested or path
-            classes.append(numbers.setdefault(top, len(numbers)) if inside else 0)
-        self.classes = np.frombuffer(classes, np.int64) if classes else np.empty(0, np.int64)
-        self.class_names = tuple(map(_as_text, numbers)) if numbers and not self.loose else None
-        self.has_folders = bool(numbers)
-
-    def _walk(self, others, left_out):
-        """Iterate over the paths (str) and fill `others` and `left_out`."""
-        real, seen = os.path.realpath(self.root), set()
-
-        def inside(folder):
-            try:
-                status = os.stat(folder)
-            except OSError as error:
-                raise _unreadable(folder, error) from error
-            if (status.st_dev, status.st_ino) in seen:
-                left_out.append(f"{folder} links to a folder that is read already.")
-                return
-            seen.add((status.st_dev, status.st_ino))
-            if folder != self.root and os.path.isfile(os.path.join(folder, "run.json")):
-                left_out.append(f"{folder} is a model folder.")
-                return
-            entries = Entries(folder)
-            others.update(entries.others)
-            folders = set(entries.folders)
-            for name in sorted(entries.folders + entries.images):
-                path = os.path.join(folder, name)
-                if name in entries.links and _leads_inside(path, real):
-                    left_out.append(f"{path} links to images of the same folder.")
-                elif name in folders:
-                    yield from inside(path)
-                else:
-                    yield path
-
-        return inside(self.root) if os.path.isdir(self.root) else iter(())
-
-    def __len__(self):
-        return len(self.classes)
-
-    def paths(self, first=0):
-        """Iterate over the paths (str) from file number `first` on."""
-        return itertools.islice(self._walk(collections.Counter(), []), first, None)
-
-    @functools.cached_property
-    def fingerprint(self):
-        """Hash of the name, size and modification time of each file."""
-        digest = hashlib.sha256()
-        for path in self.paths():
-            try:
-                status = os.stat(path)
-            except OSError as error:
-                raise _unreadable(path, error) from error
-            digest.update(os.fsencode(path[len(self.root) :]) + b"\0")
-            digest.update(f"{status.st_size} {status.st_mtime_ns}\0".encode())
-        return digest.hexdigest()
+    # The spelling of the training images comes first.
+    names = {split: names[split] for split in CALLED if split in names}
+    plain = {split: [_plain(name) for name in each] for split, each in names.items()}
+    if any(len(set(each)) < len(each) for each in plain.values()):
+        return names, []
+    spellings = collections.defaultdict(list)
+    for split, each in plain.items():
+        for name, key in zip(names[split], each):
+            if name not in spellings[key]:
+                spellings[key].append(name)
+    several = [" and ".join(found) for found in spellings.values() if len(found) > 1]
+    named = {s: tuple(spellings[key][0] for key in each) for s, each in plain.items()}
+    return named, [f"One class each, spelled in two ways: {few(several)}."] if several else []
 
 
-def _leads_inside(link, root):
-    """Return whether a link leads to a visible place below `root`, which is read elsewhere."""
-    if not os.path.exists(link):
-        return False
-    inside = os.path.relpath(os.path.realpath(link), root).split(os.sep)
-    # Hidden folders are not read, for instance those where git-annex keeps the files.
-    return inside[0] != os.pardir and not any(part[:1] == "." for part in inside if part != ".")
+def _plain(name):
+    """Return a class name without what people and systems write in several ways."""
+    return re.sub(r"[\s_-]+", " ", unicodedata.normalize("NFKC", name).casefold()).strip()
 
 
-def _as_text(name):
-    """Return a folder's name as text that can be printed and written."""
-    return os.fsencode(name).decode("utf-8", "backslashreplace")
-
-
-def _few(names):
-    """Return the first names, separated by commas."""
-    shown = ", ".join(map(_as_text, names[:5]))
-    return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown
-
-
-def _notes_on(parts):
-    """Return a tuple of lines on the files of `Listing`s that are not used."""
-    others, left_out = collections.Counter(), []
-    for part in parts:
-        others.update(part.others)
-        left_out += part.left_out
-    kinds = [f"{count} {kind}" for kind, count in others.most_common(6)]
-    if len(others) > 6:
-        kinds.append(f"{len(others) - 6} more kinds")
-    count = sum(others.values())
-    files = "files" if count > 1 else "file"
-    lines = [f"Left out: {count} {files} of other kinds ({', '.join(kinds)})."] if others else []
-    lines += [f"Left out: {line}" for line in left_out[:3]]
-    if len(left_out) > 3:
-        lines.append(f"Left out: {len(left_out) - 3} more links or folders.")
-    return tuple(lines)
+def _left_out(tree, folder, parts, table):
+    """Return lines on what is left out of a folder with these parts, and on the pages of files."""
+    left_out, notes = LeftOut(), []
+    for part in parts.values():
+        left_out.add(part.left_out)
+        notes += part.notes()
+    above = {part.root: os.path.dirname(part.root) for part in parts.values()}
+    roots, images = set(above), []
+    for place in list(above.values()):
+        # Folders between the given one and those of the parts.
+        while os.path.join(place, "").startswith(os.path.join(folder, "")) and place not in roots:
+            roots.add(place)
+            entries = Entries(tree, place)
+            left_out.add(entries.left_out)
+            images += [os.path.join(place, name) for name in entries.images]
+            place = os.path.dirname(place)
+    if images:
+        notes.append(f"Left out: {counted(len(images), 'image')} beside the splits ({images[0]}).")
+    if table and os.path.realpath(table.path).startswith(os.path.realpath(folder)):
+        # It is read.
+        left_out.others[os.path.splitext(table.path)[1].lower()] -= 1
+        left_out.others = +left_out.others
+    return [*left_out.notes(), *notes]
 
 
 def split_of(name):
@@ -463,7 +238,7 @@ def split_of(name):
     return None
 
 
-def find_splits(folder):
+def find_splits(tree, folder):
     """Return the paths of the sub-folders of each split, and the notes on them.
 
     Returns:
@@ -473,8 +248,8 @@ def find_splits(folder):
     Raises:
         DataError: If the sub-folders may be splits but their names do not say which.
     """
-    folder, notes = _unwrapped(Path(folder))
-    names, found = Entries(folder).folders, {}
+    folder, notes = _unwrapped(tree, folder)
+    names, found = Entries(tree, folder).folders, {}
     for name in names:
         if split := split_of(name):
             found.setdefault(split, []).append(name)
@@ -488,32 +263,41 @@ def find_splits(folder):
                 )
         ignored = [name for name in names if split_of(name) is None]
         if ignored:
-            notes += (f"Left out: {_few(ignored)} in {folder}, besides the splits.",)
-        return {split: _class_root(folder / several[0]) for split, several in found.items()}, notes
+            notes += (f"Left out: {few(ignored)} in {folder}, besides the splits.",)
+        roots = {
+            s: _class_root(tree, os.path.join(folder, several[0])) for s, several in found.items()
+        }
+        return roots, notes
     if names and len(names) == sum(map(len, found.values())) and "train" not in found:
         raise DataError(
-            f"{folder} must hold training images, too. Received: {_few(names)}.", hint="train_dir"
+            f"{folder} must hold training images, too. Received: {few(names)}.", hint="train_dir"
         )
     inside = []
     for name in names:
-        entries = Entries(folder / name)
-        inside.append([each for each in entries.folders if each not in entries.links])
+        entries = Entries(tree, os.path.join(folder, name))
+        has_masks = masks_in(tree, os.path.join(folder, name), entries)
+        alike = () if has_masks else entries.folders
+        inside.append([each for each in alike if each not in entries.links])
     if len(names) > 1 and inside[0] and all(each == inside[0] for each in inside):
         raise DataError(
             f"the folders in {folder} hold the same sub-folders, so they may be splits of the "
-            f"images or classes. Received: {_few(names)}, each with {_few(inside[0])}.",
+            f"images or classes. Received: {few(names)}, each with {few(inside[0])}.",
             hint="train_dir",
         )
     return {"train": folder}, notes
 
 
-def _unwrapped(folder):
+def _unwrapped(tree, folder):
     """Return the first folder that does not hold one folder of folders alone, and notes."""
     notes = ()
-    while (only := _only(folder)) and (split_of(only.name) or Entries(only).folders):
-        if split_of(only.name) in ("test", "validation"):
+    while only := _only(tree, folder):
+        split = split_of(os.path.basename(only))
+        if not split and not Entries(tree, only).folders:
+            break
+        if split in ("test", "validation"):
             raise DataError(
-                f"{folder} must hold training images, too. Received: {only.name}/ alone.",
+                f"{folder} must hold training images, too. Received: {os.path.basename(only)}/ "
+                "alone.",
                 hint="train_dir",
             )
         notes = (f"{only} is the only folder: all images are taken from it.",)
@@ -521,15 +305,26 @@ def _unwrapped(folder):
     return folder, notes
 
 
-def _class_root(folder):
+def _class_root(tree, folder):
     """Return the folder inside which class folders lie, if archives have wrapped it in others."""
-    while (only := _only(folder)) and Entries(only).folders:
+    while (only := _only(tree, folder)) and Entries(tree, only).folders:
         folder = only
     return folder
 
 
-def _only(folder):
+def arrays_alone(tree, folder):
+    """Return a folder that holds files of arrays and no images, and their names; else no names.
+
+    It is the given folder, or the only one in it.
+    """
+    while only := _only(tree, folder):
+        folder = only
+    entries = Entries(tree, folder)
+    return folder, [] if entries.images or entries.folders else entries.arrays
+
+
+def _only(tree, folder):
     """Return the sub-folder of a folder that holds nothing else that is read, or None."""
-    entries = Entries(folder)
+    entries = Entries(tree, folder)
     is_alone = len(entries.folders) == 1 and not entries.images
-    return folder / entries.folders[0] if is_alone else None
+    return os.path.join(folder, entries.folders[0]) if is_alone else None

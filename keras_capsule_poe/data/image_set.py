@@ -39,6 +39,7 @@ class ImageSet:
         name: str, describes the source.
         extras: dict of name to array (N, ...), further data per image.
         unlabelled: str, path of an image without a class, or `None`.
+        label_file: str, path of a file that may hold the labels of images without any, or `None`.
 
     Raises:
         DataError: If an array has another shape or dtype.
@@ -58,6 +59,7 @@ class ImageSet:
     name: str = "images"
     extras: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     unlabelled: str | None = None
+    label_file: str | None = None
 
     def __post_init__(self):
         shape, dtype = self.images.shape, self.images.dtype
@@ -343,6 +345,37 @@ class ImageData:
     def image_shape(self) -> tuple[int, int, int]:
         """Shape (H, W, C) of one image."""
         return self.train.image_shape
+
+
+def notes_on(data):
+    """Return lines on test images that are training images, and on classes of one image."""
+    notes, train = [], data.train
+    if not isinstance(train, ImageSet):
+        return notes
+    known = _row_sums(train.images)
+    for name, part in (("test", data.test), ("validation", data.held_out)):
+        count = 0 if part is None else np.count_nonzero(np.isin(_row_sums(part.images), known))
+        if count:
+            pair = (
+                "images are equal to training images" if count > 1 else "image is a training image"
+            )
+            notes.append(f"{count} {name} {pair}, pixel by pixel.")
+    parts = [part.labels for part in (train, data.held_out, data.test) if part is not None]
+    if train.class_names and all(labels is not None and labels.ndim == 1 for labels in parts):
+        counts = np.bincount(np.concatenate(parts), minlength=len(train.class_names))
+        single = [train.class_names[number] for number in np.flatnonzero(counts == 1)]
+        notes += [f"Classes of one image: {listing(single, 5)}."] if single else []
+    return notes
+
+
+def _row_sums(images):
+    """Return hashes (N,) of images (N, H, W, C), uint64."""
+    sums = [
+        hashlib.blake2b(image, digest_size=8).digest()
+        for part in chunks(images, _CHUNK)
+        for image in np.ascontiguousarray(part)
+    ]
+    return np.frombuffer(b"".join(sums), np.uint64)
 
 
 def split_views(data: ImageData, by: str) -> ImageData:

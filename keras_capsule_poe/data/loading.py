@@ -9,15 +9,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from keras_capsule_poe.data.archives import load_npz
+from keras_capsule_poe.data.archives import load_array, load_arrays, load_npz
+from keras_capsule_poe.data.array_names import is_array
 from keras_capsule_poe.data.composed import find_composed, load_composed
-from keras_capsule_poe.data.folders import load_folder
-from keras_capsule_poe.data.image_files import BACKGROUNDS
-from keras_capsule_poe.data.image_set import ImageData, ImageSet
+from keras_capsule_poe.data.folders import arrays_alone, load_folder
+from keras_capsule_poe.data.hub import is_hub, is_saved, load_hub, parquet_files
+from keras_capsule_poe.data.image_files import BACKGROUNDS, extensions
+from keras_capsule_poe.data.image_set import ImageData, ImageSet, notes_on
 from keras_capsule_poe.data.labels import DATA_VERSION
 from keras_capsule_poe.data.pixels import fit_images, floats_to_bytes
 from keras_capsule_poe.data.streams import epoch_order
 from keras_capsule_poe.data.tfds import is_known, load_tfds
+from keras_capsule_poe.data.trees import Archive, Folder
 from keras_capsule_poe.data.viewpoints import load_viewpoints
 from keras_capsule_poe.errors import DataError
 from keras_capsule_poe.io.atomic import user_path
@@ -46,11 +49,13 @@ class Options:
     background: str | None = None
     max_value: int | None = None
     groups: str | None = None
+    labels: str | os.PathLike | None = None
+    label_column: str | None = None
     data_version: int = DATA_VERSION
     report: Callable | None = None
 
-    # Options of folders of image files alone.
-    of_folders: ClassVar = ("train_dir", "test_dir", "background", "max_value")
+    # Options of image files alone.
+    of_folders: ClassVar = ("train_dir", "test_dir", "background", "max_value", "labels")
 
     def __post_init__(self):
         for name, least in (("limit", 1), ("smallest", 1), ("max_value", 1), ("seed", 0)):
@@ -137,6 +142,7 @@ def _load_digits(options):
 # Sources without files, and the options that they do not have.
 GENERATED = {"digits": _load_digits, "viewpoints": load_viewpoints}
 _OF_FILES = ("column", "data_dir", "manual_dir", "grey", "skip_broken", "store", "groups")
+_OF_FILES = (*_OF_FILES, "label_column")
 
 
 def load_images(
@@ -158,6 +164,8 @@ def load_images(
     background: str | None = None,
     max_value: int | None = None,
     groups: str | None = None,
+    labels: str | Path | None = None,
+    label_column: str | None = None,
     data_version: int = DATA_VERSION,
     report: Callable[[str], Any] | None = None,
 ) -> ImageData:
@@ -250,32 +258,68 @@ def load_images(
     """
     given = locals()
     options = Options(**{field.name: given[field.name] for field in dataclasses.fields(Options)})
-    if not isinstance(dataset, (str, os.PathLike)) or not str(dataset):
-        raise DataError(f"`dataset` must be a name or a path. Received: {dataset!r}.")
-    data = _load(dataset, options)
+    if is_hub(dataset):
+        data = load_hub(dataset, options)
+    elif isinstance(dataset, (str, os.PathLike)) and str(dataset):
+        data = _load(dataset, options)
+    else:
+        raise DataError(f"`dataset` must be a name or a path. Received: {dataset!r:.200}.")
     options.check_size(*data.image_shape[:2])
-    return data
+    return dataclasses.replace(data, notes=(*data.notes, *notes_on(data)))
 
 
 def _load(dataset, options):
-    """Load images of any source, see `load_images`."""
+    """Load images of any name or path, see `load_images`."""
     name = os.fspath(dataset)
-    if name in GENERATED:
-        options.refuse(f"the data set {name!r}", *_OF_FILES, *options.of_folders)
-        return GENERATED[name](options)
-    composed = None if isinstance(dataset, os.PathLike) else find_composed(name)
-    if composed and (composed.base in GENERATED or is_known(composed.base)):
-        return load_composed(composed, _load, options)
     path = user_path(name)
     # A slash alone does not make a path: `mnist_corrupted/fog` is a data set.
     is_path = isinstance(dataset, os.PathLike) or name.startswith((".", "~", os.sep))
-    if path.is_dir() and (is_path or not is_known(name)):
-        return load_folder(path, options)
-    is_archive = path.suffix.lower() == ".npz"
-    if path.is_file() and is_archive:
-        return load_npz(path, options)
-    if path.is_file():
-        raise DataError(f"`dataset` must be a folder or an .npz file. Received: file {dataset}.")
-    if is_path or is_archive:
+    composed = None if isinstance(dataset, os.PathLike) else find_composed(name)
+    if name in GENERATED:
+        options.refuse(f"the data set {name!r}", *_OF_FILES, *options.of_folders)
+        data = GENERATED[name](options)
+    elif composed and (composed.base in GENERATED or is_known(composed.base)):
+        data = load_composed(composed, _load, options)
+    elif path.exists() and (is_path or not path.is_dir() or not is_known(name)):
+        return _load_path(path, options)
+    elif is_path or path.suffix.lower() in (".npz", ".npy", ".zip"):
         raise DataError(f"`dataset`: there is no such folder or file. Received: {dataset}.")
-    return load_tfds(name, options)
+    else:
+        data = load_tfds(name, options)
+    if path.is_dir() and not is_path:
+        note = f"{name} is the data set of this name. The folder is {os.path.join('.', name)}."
+        data = dataclasses.replace(data, notes=(*data.notes, note))
+    return data
+
+
+def _load_path(path, options):
+    """Load images of a folder or a file."""
+    tree, kind = Folder(options.data_version), path.suffix.lower()
+    if path.is_dir():
+        if is_saved(path) or (parquet_files(path) and options.data_version > 2):
+            return load_hub(path, options)
+        return _load_tree(tree, path, options)
+    if not path.is_file():
+        raise DataError(f"`dataset` must be a folder or a regular file. Received: {path}.")
+    if kind == ".npz":
+        return load_npz(path, options)
+    if is_array(path.name):
+        return load_array(path, options)
+    if kind == ".zip":
+        return _load_tree(Archive(path, options.data_version), path, options)
+    if kind == ".parquet":
+        return load_hub(path, options)
+    if kind in extensions():
+        return load_folder(path, options, tree)
+    raise DataError(
+        "`dataset` must be a folder of images, a .zip file of one, a file of arrays (.npz, .npy, "
+        f"idx) or a .parquet file. Received: file {path}."
+    )
+
+
+def _load_tree(tree, root, options):
+    """Load images of a folder on disk or in an archive, of files or of arrays."""
+    folder, names = arrays_alone(tree, os.fspath(root))
+    if names:
+        return load_arrays(tree, folder, names, options, os.fspath(root))
+    return load_folder(root, options, tree)

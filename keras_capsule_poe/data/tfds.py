@@ -42,12 +42,19 @@ def load_tfds(name, options):
             f"data set {name!r} must have a split 'train'. Received: splits {listing(splits)}."
         )
     test = next((split for split in ("test", "validation") if split in splits), None)
+    others = [
+        f"{split} ({builder.info.splits[split].num_examples:,} images)"
+        for split in splits
+        if split not in (train, test)
+    ]
+    notes = (f"Left out: the splits {listing(others)}.",) if others else ()
     if test not in (None, train):
-        return ImageData(*columns.read((train, test), options.limit))
+        return ImageData(*columns.read((train, test), options.limit), notes=notes)
     (everything,) = columns.read((train,))
     # Not drawn by class, so that the test images are those of earlier versions.
     train, test = hold_out(np.zeros(len(everything)), options.test_fraction, options.seed)
-    return ImageData(everything.take(train[: options.limit]), everything.take(test))
+    sets = everything.take(train[: options.limit]), everything.take(test)
+    return ImageData(*sets, notes=notes)
 
 
 class _Columns:
@@ -59,7 +66,7 @@ class _Columns:
         stereo = _STEREO.get(self.name) if options.column is None else None
         self.cameras = stereo or (self._choose_image(options.column),)
         self.image = self.cameras[0]
-        self.label, self.class_names = self._choose_label()
+        self.label, self.class_names = self._choose_label(options.label_column)
         self.extras = _EXTRAS.get(self.name, ())
         self.shape = builder.info.features[self.image].shape
         if self.shape[-1] not in (1, 3):
@@ -100,10 +107,18 @@ class _Columns:
             hint="column",
         )
 
-    def _choose_label(self):
+    def _choose_label(self, column):
         import tensorflow_datasets as tfds
 
         labels = self._features(tfds.features.ClassLabel)
+        if column is not None and column not in labels:
+            raise DataError(
+                f"`label_column` must name a column of classes of data set {self.name!r}; "
+                f"available: {listing(labels) or 'none'}. Received: {column!r}.",
+                hint="label_column" if labels else None,
+            )
+        if column is not None:
+            return column, tuple(labels[column].names)
         name = "label" if "label" in labels else next(iter(labels), None)
         return name, name and tuple(labels[name].names)
 
@@ -156,15 +171,22 @@ class _Columns:
         except DataError:
             raise
         except Exception as error:
-            raise DataError(
-                f"the prepared files of data set {self.name!r} cannot be read; delete "
-                f"{self.builder.data_path} and prepare it again ({first_line(error)})."
-            ) from error
+            what = f"the prepared files of data set {self.name!r} cannot be read"
+            raise DataError(f"{what}{self._remedy(error)} ({first_line(error)}).") from error
         if done != n:
             raise DataError(
                 f"split {split!r} of data set {self.name!r} must hold {n} images; delete "
                 f"{self.builder.data_path} and prepare it again. Received: {done} images."
             )
+
+    def _remedy(self, error):
+        """Return what to do about an error of reading: files that are whole are not to blame."""
+        import tensorflow as tf
+
+        is_damaged = isinstance(error, (tf.errors.DataLossError, tf.errors.InvalidArgumentError))
+        if is_damaged:
+            return f"; delete {self.builder.data_path} and prepare it again"
+        return f" from {self.builder.data_path}"
 
     def _known(self, split, images):
         """Return `images` without labels, with a warning, if any label is unknown (-1)."""
@@ -280,7 +302,7 @@ def _find(name, options):
     near = difflib.get_close_matches(plain, names, n=3)
     advice = f"did you mean {' or '.join(near)}?" if near else "use digits, mnist or fashion_mnist."
     raise DataError(
-        "`dataset` must be 'digits', a folder of images, an .npz file or a tensorflow-datasets "
+        "`dataset` must be 'digits', a folder or file of images, or a tensorflow-datasets "
         f"name. Received: {name!r}, which is none of them; {advice}"
     )
 

@@ -58,13 +58,17 @@ def load_data(
         background=settings.background,
         max_value=settings.max_value,
         groups=settings.groups,
+        labels=settings.labels,
+        label_column=settings.label_column,
         data_version=settings.data_version,
         seed=settings.seed,
     )
     if data.held_out is not None:
         # The folder's own validation images. They are measured after each epoch.
-        few = data.held_out.head(settings.held_out or HELD_OUT)
-        data = dataclasses.replace(data, held_out=few)
+        few, every = data.held_out.head(settings.held_out or HELD_OUT), len(data.held_out)
+        left = f"Left out: {every - len(few):,} of {every:,} validation images, see `held_out`."
+        notes = (*data.notes, left) if len(few) < every else data.notes
+        data = dataclasses.replace(data, held_out=few, notes=notes)
     return watched(data if settings.split is None else split_views(data, settings.split), settings)
 
 

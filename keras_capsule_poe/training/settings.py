@@ -183,7 +183,8 @@ class Settings(Part):
         SUITS: Dict from the name of a data set to settings that suit it.
         LABELLED: Whether training uses labels.
         dataset, column, image_size, grey, limit, skip_broken, train_dir, test_dir, background,
-        max_value, groups, data_version: See `keras_capsule_poe.data.load_images`.
+        max_value, groups, labels, label_column, data_version: See
+            `keras_capsule_poe.data.load_images`.
         split: Train on familiar viewpoints only, see `split_views`.
         held_out: Number of training images that only monitor the training: the last ones, or some
             of each class if those follow one another; None: 5%, at most 1000.
@@ -222,6 +223,8 @@ class Settings(Part):
     background: str | None = None
     max_value: int | None = None
     groups: str | None = None
+    labels: str | None = None
+    label_column: str | None = None
     data_version: int = 3
     seed: Annotated[int, pydantic.Field(ge=0, le=2**31 - 1)] = 0
     deterministic: bool = False
