@@ -124,7 +124,7 @@ def test_a_classifier_needs_labels_also_for_a_plan(refused, tmp_path):
 
 def test_the_flag_that_mends_them_is_named(refused, tmp_path):
     path = tmp_path / "images.npz"
-    np.savez(path, a=np.zeros((4, 28, 28), "uint8"), b=np.zeros(4))
+    np.savez(path, a=np.zeros((4, 28, 28), "uint8"), b=np.zeros((4, 28, 28), "uint8"))
     refused(path, "arrays a, b", "with --column")
     small = np.random.default_rng(0).integers(0, 256, (4, 10, 28), dtype="uint8")
     np.savez(path, images=small)
