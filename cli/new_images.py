@@ -47,7 +47,7 @@ def classify(files, model_dir, invert, top, as_json):
     those of the training were: size, colours, background and range. An image of other
     proportions is padded. Of several pages or frames, the first one is used.
     """
-    paths, folder, model = _begin(files, model_dir, "classifies")
+    images, folder, model = _begin(files, model_dir, "classifies")
     names = model.class_names or options.class_names(folder)
 
     def words(number):
@@ -58,7 +58,7 @@ def classify(files, model_dir, invert, top, as_json):
         best = {"class": words(p.argmax()), "number": int(p.argmax())}
         return {**best, "probabilities": {words(j): float(each) for j, each in enumerate(p)}}
 
-    _show(_rows(model, paths, invert, model.classify), len(paths), top, as_json, words, about)
+    _show(_rows(model, images, invert, model.classify), len(images), top, as_json, words, about)
 
 
 @click.command()
@@ -77,73 +77,73 @@ def encode(files, model_dir, invert, top, as_json, out):
     FILE is an image, a folder of images, or a pattern such as "*.png". Images are prepared as
     `capspoe classify` prepares them.
     """
-    paths, _, model = _begin(files, model_dir, "encodes")
+    images, _, model = _begin(files, model_dir, "encodes")
 
     def about(row):
         p = row["probabilities"]
         return {"capsule": int(p.argmax()), "probabilities": [float(each) for each in p]}
 
     kept, rows = {"capsules": [], "probabilities": [], "files": []}, []
-    for row in _rows(model, paths, invert, model.encode):
+    for row in _rows(model, images, invert, model.encode):
         rows.append(row)
         if out is not None and "error" not in row:
             kept["files"].append(printable(row["file"]))
             for name in ("capsules", "probabilities"):
                 kept[name].append(row[name])
-    _show(rows, len(paths), top, as_json, "capsule {}".format, about)
+    _show(rows, len(images), top, as_json, "capsule {}".format, about)
     if kept["files"]:
         _write(out, kept)
         click.echo(f"Wrote {out}", err=as_json)
 
 
 def _begin(files, model_dir, verb):
-    """Return the paths of the images, and the folder and the model that `verb` them."""
+    """Return the images, and the folder and the model that `verb` them."""
     # A missing file is said before TensorFlow is imported.
-    paths = _paths(files)
+    images = _images(files)
     folder = options.find_model(model_dir)
-    return paths, folder, options.load_able(folder, verb)
+    return images, folder, options.load_able(folder, verb)
 
 
-def _paths(files):
-    """Return the paths (str) of all images that the arguments name, each once."""
-    from keras_capsule_poe.data.folders import Listing
+def _images(files):
+    """Return the file, page and name of all images that the arguments name, each once."""
+    from keras_capsule_poe.data.folders import listed
 
     found = []
     for name in map(os.fspath, files):
-        if os.path.isdir(name):
-            listing = Listing(name)
-            inside = list(listing.paths())
-            if not inside:
-                raise BadUse(f"Folder {name} holds no images.")
-            others = sum(listing.others.values())
-            if others:
-                click.echo(f"Left out: files of other kinds in {name}: {others}", err=True)
-        elif os.path.lexists(name):
-            inside = [name]
-        elif "://" in name:
+        paths = [name]
+        if "://" in name and not os.path.lexists(name):
             raise BadUse(f"FILE must be on this machine: download it first. Received: {name}")
-        else:
-            inside = sorted(glob.glob(name, recursive=True)) if glob.has_magic(name) else ()
-            if not inside:
+        if not os.path.lexists(name):
+            paths = sorted(glob.glob(name, recursive=True)) if glob.has_magic(name) else ()
+            if not paths:
                 raise BadUse(f"There is no file {name}.")
-        found += inside
-    once = {os.path.abspath(path): path for path in reversed(found)}
+        for path in paths:
+            listing = listed(path)
+            if not len(listing):
+                raise BadUse(f"Folder {path} holds no images.")
+            for line in listing.left_out.notes():
+                click.echo(line, err=True)
+            found += listing.items()
+    once = {}
+    for item in found:
+        once.setdefault(os.path.abspath(item[2]), item)
     if len(once) < len(found):
         click.echo(f"Named twice, shown once: {len(found) - len(once)} files", err=True)
-    return [path for path in dict.fromkeys(found) if once[os.path.abspath(path)] == path]
+    return list(once.values())
 
 
-def _rows(model, paths, invert, ask):
+def _rows(model, images, invert, ask):
     """Yield a dict for each image: `file`, and `error` or the arrays of the model and `notes`."""
     import numpy as np
 
     from keras_capsule_poe.data.preparation import prepared_image
 
-    for start in range(0, len(paths), _AT_ONCE):
-        rows, pixels = [{"file": path} for path in paths[start : start + _AT_ONCE]], []
-        for row in rows:
+    for start in range(0, len(images), _AT_ONCE):
+        some, rows, pixels = images[start : start + _AT_ONCE], [], []
+        for file, page, name in some:
+            rows.append(row := {"file": name})
             try:
-                image = prepared_image(row["file"], model.preparation, invert)
+                image = prepared_image(file, model.preparation, invert, page, name)
             except DataError as error:
                 row["error"] = error
             else:

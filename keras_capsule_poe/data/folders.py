@@ -9,10 +9,11 @@ import unicodedata
 import numpy as np
 
 from keras_capsule_poe.data.groups import check_apart, groups_of_files
-from keras_capsule_poe.data.labels import Words
+from keras_capsule_poe.data.labels import DATA_VERSION, Words
 from keras_capsule_poe.data.listing import Entries, LeftOut, Listing, counted, few, masks_in
 from keras_capsule_poe.data.reading import CALLED, Labels, read_files
 from keras_capsule_poe.data.tables import find_table, given_table
+from keras_capsule_poe.data.trees import Archive, Folder
 from keras_capsule_poe.errors import DataError
 
 # Usual names of folders, without prefix and suffix: `seg_train` and `test_images` count, too.
@@ -47,6 +48,13 @@ def load_folder(folder, options, tree):
     groups, grouped = _groups(parts, options)
     notes = [*notes, *_left_out(tree, folder, parts, table), *more, *grouped]
     return read_files(parts, labels, groups, options, folder, notes)
+
+
+def listed(path):
+    """Return the `Listing` of a folder of images, of a .zip file of one, or of one file."""
+    is_packed = os.path.isfile(path) and path.lower().endswith(".zip")
+    tree = Archive(path, DATA_VERSION) if is_packed else Folder(DATA_VERSION)
+    return Listing(tree, path, is_chosen=True)
 
 
 def _parts(tree, folder, options):

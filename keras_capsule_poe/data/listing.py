@@ -227,7 +227,7 @@ class Listing:
 
         if self.tree.is_folder(self.root):
             return inside(self.root)
-        return iter([self.root] if self.tree.exists(self.root) else [])
+        return iter([self.root] if self.tree.has(self.root) else [])
 
     def _without_masks(self, folder, entries, left_out):
         """Return the sub-folders that hold no masks of the images in another one."""
@@ -275,7 +275,7 @@ class Listing:
             pages = self._pages.get(file)
             for page in pages or (0,):
                 if number >= first:
-                    name = f"{path}, page {page + 1}," if pages else path
+                    name = f"{path}, page {page + 1}" if pages else path
                     yield self.tree.file(path), page, name
                 number += 1
 

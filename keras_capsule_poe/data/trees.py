@@ -97,6 +97,8 @@ class Folder:
         return f"{status.st_size} {status.st_mtime_ns}\0"
 
     real, exists, is_folder = map(staticmethod, (os.path.realpath, os.path.exists, os.path.isdir))
+    # A link to nothing is reported when it is read.
+    has = staticmethod(os.path.lexists)
 
 
 class Archive:
@@ -157,6 +159,8 @@ class Archive:
 
     def exists(self, path):
         return path in self._files or path in self._folders
+
+    has = exists
 
     def is_folder(self, path):
         return path in self._folders
