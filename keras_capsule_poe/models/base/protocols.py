@@ -18,6 +18,7 @@ from keras_capsule_poe.data.arrays import image_array
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.errors import BadUse, meant
 from keras_capsule_poe.keras_private import Exportable
+from keras_capsule_poe.models.base.looking import Looking
 from keras_capsule_poe.models.base.new_images import TakesFiles
 from keras_capsule_poe.models.base.outputs import CapsuleCodes, Images, Samples
 
@@ -89,7 +90,7 @@ class Mode:
     domain_notes: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
-class GenerativeModel(TakesFiles, Exportable):
+class GenerativeModel(Looking, TakesFiles, Exportable):
     """Protocol of image models with capsule codes that the tools of this package use.
 
     It is a mixin for a `keras.Model`. A subclass implements the methods that raise
