@@ -69,6 +69,20 @@ def fit_image(image, image_size=None, grey=False, resampling="lanczos"):
     return image
 
 
+# Shorter side of images that are enlarged because they are too small for a model.
+ENLARGED = 28
+
+
+def enlarged_size(image_shape, least):
+    """Return (H, W) for images that have less than `least` pixels on a side, in proportion.
+
+    >>> enlarged_size((8, 8, 1), 20), enlarged_size((16, 64, 1), 20)
+    ((28, 28), (28, 112))
+    """
+    shorter, wanted = min(image_shape[:2]), max(ENLARGED, least)
+    return tuple(round(side * wanted / shorter) for side in image_shape[:2])
+
+
 def floats_to_bytes(values, what):
     """Round floats in [0, 1] to uint8 in [0, 255]; errors name the array as `what`."""
     low, high = values.min(), values.max()

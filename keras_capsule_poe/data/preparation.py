@@ -49,6 +49,8 @@ class Preparation:
         invert_below: int or None. Images with a darker border are inverted.
         resampling: str, Pillow's filter.
         deep_colours: bool. False: colours of 16 bits are cut to 8, as former versions did.
+        resized_from: tuple (H, W), the size of the training arrays before they were resized; None:
+            they were not. New arrays of this size are resized likewise.
 
     Example:
 
@@ -66,14 +68,16 @@ class Preparation:
     invert_below: int | None = None
     resampling: str = "lanczos"
     deep_colours: bool = True
+    resized_from: tuple[int, int] | None = None
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Preparation":
         """Return the preparation of a result of `dataclasses.asdict`, also of a later version."""
         known = {field.name for field in dataclasses.fields(cls)}
         found = {name: value for name, value in values.items() if name in known}
-        if found.get("image_size"):
-            found["image_size"] = tuple(found["image_size"])
+        for name in ("image_size", "resized_from"):
+            if found.get(name):
+                found[name] = tuple(found[name])
         return cls(**found)
 
     def describe(self) -> str:
@@ -89,6 +93,8 @@ class Preparation:
         if self.image_size:
             kept = "padded to these proportions" if self.keeps_proportions else "stretched"
             parts.append(kept)
+        if self.resized_from:
+            parts.append(f"resized from {'x'.join(map(str, self.resized_from))}")
         if self.invert_above is not None:
             parts.append("dark on light is inverted")
         if self.invert_below is not None:

@@ -157,7 +157,39 @@ def check(data, settings, stages):
 
 
 def watched(data, settings):
-    """Return `ImageData` with held-out images, as the `Settings` asks if it has none yet."""
+    """Return `ImageData` of the size and with the held-out images that the `Settings` ask for."""
+    data = _resized(data, settings)
     if data.held_out is not None:
         return data
     return data.hold_out(settings.held_out, in_order=settings.data_version < 3)
+
+
+def _resized(data, settings):
+    """Return images of the size in the settings, or enlarged if the model needs larger ones."""
+    import numpy as np
+
+    from keras_capsule_poe.data.image_set import ImageSet
+    from keras_capsule_poe.data.pixels import enlarged_size, fit_images
+    from keras_capsule_poe.data.preparation import Preparation
+
+    before, least = tuple(data.image_shape[:2]), settings.smallest() or 0
+    size, notes = settings.image_size or before, ()
+    if settings.image_size is None and min(before) < least:
+        size = enlarged_size(before, least)
+        old, new = ("x".join(map(str, each)) for each in (before, size))
+        notes = (
+            f"Images of {old} pixels are enlarged to {new}: this model needs {least} pixels a "
+            "side. `image_size` chooses another size.",
+        )
+    parts = {"train": data.train, "test": data.test, "held_out": data.held_out}
+    is_plain = all(isinstance(each, ImageSet) for each in parts.values() if each is not None)
+    # Composed images have others in them.
+    if size == before or not is_plain or "targets" in data.test.extras:
+        return data
+    parts = {
+        name: each and dataclasses.replace(each, images=fit_images(np.asarray(each.images), size))
+        for name, each in parts.items()
+    }
+    made = data.preparation or Preparation(keeps_proportions=True)
+    made = dataclasses.replace(made, resized_from=before)
+    return dataclasses.replace(data, **parts, notes=(*data.notes, *notes), preparation=made)

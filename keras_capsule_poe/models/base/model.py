@@ -212,7 +212,7 @@ class TrainedModel:
         """Return the reconstructed images (N, H, W, C) of images, as `keras.Model.predict`."""
         self.check_fitted()
         if hasattr(x, "__array__") and not keras.ops.is_tensor(x):
-            x = to_pixels(image_array(x, self.image_shape))
+            x = to_pixels(image_array(self.resized(x), self.image_shape))
         return super().predict(x, *args, **kwargs)
 
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_capsule_poe.data.arrays import image_array
+from keras_capsule_poe.data.pixels import fit_images, floats_to_bytes
 from keras_capsule_poe.data.preparation import Preparation, prepared_image
 
 _KEPT = ("preparation", "class_names")
@@ -88,7 +90,22 @@ class TakesFiles:
             return self._prepared(images, shape)
         if _is_image(images) and np.shape(images) in _shapes(shape):
             return np.asarray(images).reshape(1, *shape)
-        return images
+        return self.resized(images)
+
+    def resized(self, images):
+        """Return arrays of the size that training arrays had, resized as these were; or others."""
+        size = getattr(self.preparation, "resized_from", None)
+        if size is None or ops.is_tensor(images) or not hasattr(images, "dtype"):
+            return images
+        shape = (*size, self.image_shape[-1])
+        if np.shape(images) in _shapes(shape):
+            images = np.asarray(images)[None]
+        if np.shape(images)[1:] not in _shapes(shape):
+            return images
+        images = image_array(images, shape)
+        if images.dtype != np.uint8:
+            images = floats_to_bytes(images, "`images`") if images.size else images.astype("uint8")
+        return fit_images(images, tuple(self.image_shape[:2]))
 
     def _prepared(self, images, shape):
         """Return files and arrays, each prepared, as uint8 (N, H, W, C)."""

@@ -216,7 +216,7 @@ class Supervised(Exportable, SharedOutGradients, CapsuleClassifier):
 
     def _begin(self, x, y=None, labelled=True):
         """Check data and build what a step needs; return the data as `fit` takes them."""
-        x, first = inputs.checked(x, bytes_too=True)
+        x, first = inputs.checked(self.resized(x), bytes_too=True)
         if first is not None:
             self._check_images(first)
         if labelled and y is None and inputs.is_array(x):
