@@ -14,7 +14,7 @@ help:
 	@echo "make test     run the tests"
 	@echo "make test-all run those that take long, too"
 	@echo "make test-python PY=3.12   run them on that Python, in an environment of its own"
-	@echo "make test-keras KERAS=3.9.0   run those of layers and models on that Keras, likewise"
+	@echo "make test-keras KERAS=3.12.1   run those of layers and models on that Keras, likewise"
 	@echo "make types    check the type annotations of the public API"
 	@echo "make browser  run the tests that need Chromium"
 	@echo "make docs     build the documentation in build/site"
@@ -62,7 +62,7 @@ test-python:
 
 # TensorFlow may ask for a newer Keras than it needs: pip says so and goes on.
 test-keras:
-	@test -n "$(KERAS)" || { echo "make test-keras KERAS=3.9.0: name a version." >&2; exit 2; }
+	@test -n "$(KERAS)" || { echo "make test-keras KERAS=3.12.1: name a version." >&2; exit 2; }
 	$(MAKE) .venv-keras-$(KERAS)/installed VENV=.venv-keras-$(KERAS)
 	.venv-keras-$(KERAS)/bin/python -m pip install --quiet --no-deps keras==$(KERAS)
 	.venv-keras-$(KERAS)/bin/python -m pytest -n 2 --dist loadfile tests/test_keras_private.py \

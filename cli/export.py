@@ -2,6 +2,7 @@
 
 import json
 import re
+import tempfile
 from pathlib import Path
 
 import click
@@ -124,10 +125,28 @@ def show_results(folder, settings, verdict, verbose=True):
 @option(
     "--format",
     "kind",
-    type=click.Choice(["saved_model", "onnx", "litert"]),
+    type=click.Choice(["saved_model", "keras", "onnx", "litert"]),
     default="saved_model",
-    help="`saved_model` is for TensorFlow, `onnx` for ONNX Runtime, `litert` for phones and small "
-    "devices (formerly TensorFlow Lite).",
+    help="`saved_model` is for TensorFlow, `keras` for Keras, `onnx` for ONNX Runtime, `litert` "
+    "for phones and small devices (formerly TensorFlow Lite).",
+)
+@option(
+    "--quantize",
+    type=click.Choice(["float16", "int8"]),
+    help="Smaller numbers in ONNX and LiteRT files. Training images calibrate `int8`. The "
+    "differences on held-out images are printed.",
+)
+@option(
+    "--batch-size",
+    type=options.COUNT,
+    help="Fixed number of rows of each call of ONNX and LiteRT files.  [default: any]",
+)
+@option(
+    "--hub",
+    "hub_dir",
+    metavar="DIR",
+    type=NamedPath(file_okay=False, path_type=Path),
+    help="Write all forms, pictures and a README.md to DIR, which can be pushed to a model hub.",
 )
 @option(
     "--out",
@@ -135,37 +154,108 @@ def show_results(folder, settings, verdict, verbose=True):
     type=NamedPath(file_okay=False, path_type=Path),
     help="Folder to write to.  [default: the model folder; for a pretrained model ./NAME]",
 )
+@option("--license", "licence", metavar="NAME", help="Licence of the model, for its card: mit.")
 @option(
     "--domain",
     metavar="NAME",
     help="Domain of its sample endpoints, see `capspoe sample`.  [default: the model's first]",
 )
+@options.data_options
 @guarded
-def export(model_dir, kind, out_dir, domain):
-    """Write the model in a form that needs no code of this package.
+def export(
+    model_dir, kind, quantize, batch_size, hub_dir, out_dir, licence, domain, data_dir, manual_dir,
+    store,
+):  # fmt: skip
+    """Write the model in a form that other programs read, with a README.md that says how.
 
-    A SavedModel becomes the next version in the folder, such as `MODEL_DIR/2`. ONNX and LiteRT
-    files, one for each endpoint, go to `MODEL_DIR/onnx` and `MODEL_DIR/litert`. A README.md beside
-    the files says how to call them.
+    A SavedModel becomes the next version in the folder, such as `MODEL_DIR/2`. The other formats
+    go to `MODEL_DIR/keras`, `MODEL_DIR/onnx` and `MODEL_DIR/litert`, quantised ones to a folder
+    such as `MODEL_DIR/litert-int8`. ONNX and LiteRT have one file for each endpoint. A folder of
+    another origin is never replaced.
     """
+    _check_words(kind, quantize, hub_dir)
     folder = options.find_model(model_dir)
-    from keras_capsule_poe.portable import export_portable
-    from keras_capsule_poe.serving import export_saved_model
-    from keras_capsule_poe.training import RunFolder
-
     settings, model = options.load_settings(folder), options.load_model(folder)
     more = {}
     if domain is not None:
         if not hasattr(model, "resolve_mode"):
             raise click.UsageError("--domain needs a model that generates images.")
         more["domain"] = model.resolve_mode(domain=domain)[1]
-    card = RunFolder(folder).card(settings)
+    is_pretrained = pretrained_folder(model_dir) is not None
+    card = _card(folder, settings, licence or ("mit" if is_pretrained else None))
     # The folder of a pretrained model is that of the package.
-    place = out_dir or (Path(model_dir.name) if pretrained_folder(model_dir) else folder)
-    if kind == "saved_model":
-        click.echo(f"Wrote {export_saved_model(model, place, card, more)}")
-        return
-    path, left_out = export_portable(model, place, kind, card, more)
-    click.echo(f"Wrote {path}: {', '.join(sorted(file.name for file in path.iterdir()))}")
+    place = hub_dir or out_dir or (Path(model_dir.name) if is_pretrained else folder)
+    images = None
+    if quantize:
+        from keras_capsule_poe.quantization import Images
+
+        places = {"data_dir": data_dir, "manual_dir": manual_dir, "store": store}
+        images = Images.of(options.load_run_data(folder, **places))
+    with tempfile.TemporaryDirectory() as temporary:
+        shown = {"card": card, "pictures": _pictures(folder, model, settings, Path(temporary))}
+        if hub_dir or kind in ("saved_model", "keras"):
+            return _write_whole(model, place, "hub" if hub_dir else kind, more, shown)
+        from keras_capsule_poe.portable import export_portable
+
+        how = {"batch_size": batch_size, "quantize": quantize, "images": images}
+        path, left_out = export_portable(model, place, kind, options=more, **how, **shown)
+    endings = (".onnx", ".tflite")
+    names = sorted(file.name for file in path.iterdir() if file.suffix in endings)
+    click.echo(f"Wrote {path}: {', '.join(names)}")
     for name, why in left_out.items():
         click.echo(f"{name} is left out: {why}.")
+
+
+def _check_words(kind, quantize, hub_dir):
+    """Raise if options of the current command do not go together."""
+    if hub_dir:
+        options.refuse_given("does not go with --hub.", "out_dir", "kind", "quantize", "batch_size")
+    elif kind not in ("onnx", "litert"):
+        options.refuse_given("needs --format onnx or litert.", "quantize", "batch_size")
+    if not quantize:
+        names = "data_dir", "manual_dir", "store"
+        options.refuse_given("needs --quantize, which reads images.", *names)
+
+
+def _write_whole(model, place, kind, more, shown):
+    """Write a form of the whole model and say where."""
+    from keras_capsule_poe.hub import export_hub, export_keras
+    from keras_capsule_poe.serving import export_saved_model
+
+    if kind == "keras":
+        click.echo(f"Wrote {export_keras(model, place, **shown)}")
+    elif kind == "saved_model":
+        click.echo(f"Wrote {export_saved_model(model, place, options=more, **shown)}")
+    else:
+        path, left_out = export_hub(model, place, options=more, **shown)
+        click.echo(f"Wrote {path}: {', '.join(sorted(file.name for file in path.iterdir()))}")
+        for name, why in left_out.items():
+            click.echo(f"{name} is left out: {why.rstrip('.')}.")
+        if not shown["card"]["license"]:
+            click.echo("README.md names no licence: give it with --license.")
+
+
+def _card(folder, settings, licence):
+    """Return the run's part of a model card."""
+    from keras_capsule_poe.data.tfds import is_known
+    from keras_capsule_poe.training import RunFolder
+
+    card = RunFolder(folder).card(settings)
+    name = settings.dataset
+    return {**card, "license": licence, "datasets": [name] if is_known(name) else []}
+
+
+def _pictures(folder, model, settings, temporary):
+    """Return the pictures that the last stage of a run wrote, or a new one of samples, as paths."""
+    from keras_capsule_poe.training import RunFolder
+
+    written = RunFolder(folder).done(list(settings.STAGES)[-1])["files"]
+    found = [folder / name for name in sorted(written) if Path(name).suffix == ".png"]
+    found = [path for path in found if path.exists()]
+    if not found and callable(getattr(model, "draw", None)):
+        from keras_capsule_poe.io.pictures import save_grid
+        from keras_capsule_poe.plotting import sample_rows
+
+        save_grid(temporary / "samples.png", sample_rows(model, 4, settings.seed))
+        found = [temporary / "samples.png"]
+    return found

@@ -154,10 +154,11 @@ data_options = together(
 
 def refuse_given(why, *names):
     """Raise for the first of these parameters of the current command that the user gave."""
-    source = click.get_current_context().get_parameter_source
+    context = click.get_current_context()
+    flags = {parameter.name: parameter.opts[0] for parameter in context.command.params}
     for name in names:
-        if source(name) is not ParameterSource.DEFAULT:
-            raise click.UsageError(f"--{name.replace('_', '-')} {why}")
+        if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            raise click.UsageError(f"{flags[name]} {why}")
 
 
 def check_plain(out, plain):

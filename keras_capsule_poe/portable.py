@@ -1,48 +1,75 @@
 """Models as ONNX and LiteRT files, for programs without TensorFlow."""
 
 import contextlib
+import functools
 import logging
 import os
+import shutil
 import tempfile
+import warnings
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 from keras import ops
 
-from keras_capsule_poe.errors import BadUse, first_line
-from keras_capsule_poe.io.atomic import atomic_write
-from keras_capsule_poe.serving import (
-    bound_method,
+from keras_capsule_poe.cards import (
+    ROUNDING,
+    check_replaceable,
     described,
+    dimensions,
     input_range,
     model_card,
-    signature,
-    with_names,
     write_card,
+    write_sums,
 )
+from keras_capsule_poe.errors import BadUse, first_line
+from keras_capsule_poe.io.atomic import atomic_write
+from keras_capsule_poe.keras_private import all_layers
+from keras_capsule_poe.quantization import PRECISIONS, batches, differences, smaller_onnx
+from keras_capsule_poe.serving import bound_method, signature, with_names
 
 # Packages that write a format, by its name, and the ending of its files.
 FORMATS = {"onnx": (("tf2onnx", "onnx"), ".onnx"), "litert": ((), ".tflite")}
+# Those that quantised files need, too.
+_QUANTIZED = {"onnx": ("onnxruntime",), "litert": ()}
 OPSET = 18
 # What draws random numbers, and how an input is called that replaces them.
 _RANDOM = {"StatelessRandomNormalV2": "normal", "StatelessRandomUniformV2": "uniform"}
+_LARGEST = float(np.finfo("float32").max)
+# Least and largest value of each input; outputs of others are marked.
+_RANGES = {
+    "images": (-ROUNDING, 1 + ROUNDING),
+    "capsules": (-_LARGEST, _LARGEST),
+    "normal": (-_LARGEST, _LARGEST),
+    "uniform": (0.0, 1.0),
+}
 
 
-def export_portable(model, folder, kind, card=None, options=None):
+def export_portable(
+    model, folder, kind, card=None, options=None, batch_size=None, quantize=None, images=None,
+    pictures=(),
+):  # fmt: skip
     """Write one file for each endpoint into `folder/KIND`; return its path and what is left out.
 
     Random numbers are inputs of the files: `normal_1` (n, ...) or `uniform_2` (n, ...). Equal
-    numbers give equal samples. Files do not check their inputs; the card states the ranges.
+    numbers give equal samples. An image, code or index out of its range gives NaN, or -1 for
+    integers. Batches must not be empty.
 
     Args:
         model: Trained model with `ENDPOINTS`.
-        folder: Path of a folder. An earlier `folder/KIND` is replaced.
+        folder: Path of a folder. An earlier `folder/KIND` is replaced if nobody changed it.
         kind: str, `"onnx"` or `"litert"`.
         card: Dict, further values of the model card; or None.
         options: Dict of arguments of the endpoints, such as `{"domain": "prior"}`; or None.
+        batch_size: int, fixed number of rows N of each call. None: any number.
+        quantize: `"float16"` or `"int8"`, smaller numbers in a folder `KIND-float16` or
+            `KIND-int8`; or None.
+        images: `quantization.Images` that calibrate int8 and measure differences; or None.
+        pictures: Paths of PNG files for the model card.
 
     Raises:
-        BadUse: If the format is unknown or a package is missing.
+        BadUse: If an argument is unknown, a package is missing, or the folder holds other files.
         RunFailed: If a file cannot be written.
 
     Example:
@@ -53,30 +80,43 @@ def export_portable(model, folder, kind, card=None, options=None):
     >>> (path / "gibbs_step.tflite").exists(), list(left_out)
     (True, ['sample'])
     """
-    if kind not in FORMATS:
-        raise BadUse(f"`kind` must be {' or '.join(FORMATS)}. Received: kind={kind!r}.")
-    packages, ending = FORMATS[kind]
-    _check_packages(kind, packages)
-    write = {"onnx": _onnx, "litert": _litert}[kind]
-    target = Path(folder) / kind
-    calls, left_out = {}, {}
+    _check(kind, quantize, images, batch_size)
+    write = functools.partial({"onnx": _onnx, "litert": _litert}[kind], precision=quantize)
+    target = Path(folder) / (f"{kind}-{quantize}" if quantize else kind)
+    check_replaceable(target)
+    # LiteRT quantises a graph as a whole, ONNX the operations that it is told.
+    is_quantized = (kind, quantize) == ("litert", "int8")
+    calls, left_out, measured = {}, {}, {}
     with atomic_write(target) as temporary:
         temporary.mkdir()
         for name, arguments in portable_endpoints(model).items():
             method = bound_method(model, name, arguments, options or {})
+            method, specs = with_batch(method, signature(model, arguments), batch_size)
             try:
-                function, inputs = without_randomness(method, signature(model, arguments))
+                with _reference_form(model) if is_quantized else contextlib.nullcontext():
+                    function, inputs = without_randomness(
+                        method, specs, _limits(model), by_bits=is_quantized
+                    )
+                given = functools.partial(batches, model, inputs, images, batch_size)
                 with _quiet():
-                    content = write(name, function, inputs)
+                    content = write(name, function, inputs, given)
+                    if images is not None:
+                        measured[name] = differences(kind, content, name, function, given, images)
             except NotPortable as error:
                 left_out[name] = str(error)
                 continue
-            (temporary / f"{name}{ending}").write_bytes(content)
+            (temporary / f"{name}{FORMATS[kind][1]}").write_bytes(content)
             outputs = function.get_concrete_function().structured_outputs
             calls[name] = described(inputs, outputs)
+        for picture in pictures:
+            shutil.copy(picture, temporary)
         whole = {**model_card(model), **(card or {}), "options": options or {}, "format": kind}
-        whole |= {"calls": calls, "left_out": left_out}
+        whole |= {"calls": calls, "left_out": left_out, "quantize": quantize}
+        whole |= {"batch_size": batch_size, "differences": measured}
         write_card(temporary, whole)
+        write_sums(temporary)
+        # Minutes may have passed.
+        check_replaceable(target)
     return target, left_out
 
 
@@ -92,10 +132,21 @@ def portable_endpoints(model):
     return found
 
 
-def _check_packages(kind, packages):
-    """Raise `BadUse` if a package is missing."""
+def _check(kind, quantize, images, batch_size):
+    """Raise `BadUse` if a word is unknown, a package is missing, or int8 has no images."""
     import importlib.util
 
+    if kind not in FORMATS:
+        raise BadUse(f"`kind` must be {' or '.join(FORMATS)}. Received: kind={kind!r}.")
+    if quantize not in (None, *PRECISIONS):
+        wanted = f"{', '.join(map(repr, PRECISIONS))} or None"
+        raise BadUse(f"`quantize` must be {wanted}. Received: quantize={quantize!r}.")
+    if quantize == "int8" and images is None:
+        raise BadUse("`images` must be images that calibrate int8. Received: images=None.")
+    is_count = isinstance(batch_size, int) and not isinstance(batch_size, bool) and batch_size > 0
+    if batch_size is not None and not is_count:
+        raise BadUse(f"`batch_size` must be one or more. Received: batch_size={batch_size!r}.")
+    packages = FORMATS[kind][0] + (_QUANTIZED[kind] if quantize else ())
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise BadUse(
@@ -104,12 +155,38 @@ def _check_packages(kind, packages):
         )
 
 
-def without_randomness(method, specs):
+def with_batch(method, specs, size):
+    """Return a method and the specs of its arguments for `size` rows, or as they are for None."""
+    import tensorflow as tf
+
+    if size is None:
+        return method, specs
+
+    def fixed(*values):
+        given = iter(values)
+        return method(*(tf.constant(size) if s.name == "n" else next(given) for s in specs))
+
+    return fixed, [
+        tf.TensorSpec((size, *spec.shape[1:]), spec.dtype, spec.name) if spec.shape.rank else spec
+        for spec in specs
+        if spec.name != "n"
+    ]
+
+
+def _limits(model):
+    """Return the least and the largest value of each input of an endpoint, by its name."""
+    return {**_RANGES, "capsule": (0, getattr(model, "capsules", 1) - 1)}
+
+
+def without_randomness(method, specs, limits=None, by_bits=False):
     """Return a `tf.function` of a method whose random numbers are inputs, and its input specs.
 
     Args:
         method: Function of tensors that returns a dict of tensors.
         specs: List of `tf.TensorSpec`, those of its arguments. `seed` is left out of the result.
+        limits: Dict of the least and the largest value of inputs by name. Outputs for others are
+            marked, see `_marked`. None: nothing is marked.
+        by_bits: Boolean, whether marks are integer operations, which quantisation keeps.
     """
     import tensorflow as tf
     from tensorflow.python.framework.convert_to_constants import (
@@ -124,6 +201,9 @@ def without_randomness(method, specs):
     outputs = sorted(traced.structured_outputs)
     constant = frozen(traced, lower_control_flow=False)
     graph = constant.graph.as_graph_def()
+    if by_bits:
+        for nodes in (graph.node, *(each.node_def for each in graph.library.function)):
+            _select_bits(nodes)
     if any("Random" in node.op for each in graph.library.function for node in each.node_def):
         raise NotPortable("it draws random numbers in a loop, whose length is not fixed")
     draws = [each for each in constant.graph.get_operations() if each.type in _RANDOM]
@@ -135,15 +215,21 @@ def without_randomness(method, specs):
 
     def replaced(*values):
         given = dict(zip((spec.name for spec in inputs), values))
+        asked = dict(given)
+        if "capsule" in given and limits:
+            # It is an index of a row of an array.
+            given["capsule"] = tf.clip_by_value(given["capsule"], *limits["capsule"])
         seed = {"seed": tf.constant(0)} if "seed" in names else {}
         fed = {f"{name}:0": value for name, value in (given | seed).items() if name in names}
         fed |= {op.outputs[0].name: given[spec.name] for op, spec in zip(draws, drawn)}
         found = tf.graph_util.import_graph_def(
             graph, fed, [tensor.name for tensor in constant.outputs], name=""
         )
+        bad = _out_of_range(asked, limits or {}, by_bits, rows=found[0].shape[0])
         # ONNX has one name space for inputs and outputs.
         return {
-            f"{name}_out" if name in given else name: value for name, value in zip(outputs, found)
+            f"{name}_out" if name in given else name: _marked(value, bad, by_bits)
+            for name, value in zip(outputs, found)
         }
 
     named = with_names(replaced, [spec.name for spec in inputs])
@@ -151,6 +237,108 @@ def without_randomness(method, specs):
     if any("Random" in op for op in _needed(function.get_concrete_function())):
         raise NotPortable("it draws random integers")
     return function, inputs
+
+
+def _out_of_range(given, limits, by_bits, rows):
+    """Return which rows (N,) have an input out of range, or () if any has; None without limits.
+
+    `rows` is the static number N, None if it varies.
+    """
+    import tensorflow as tf
+
+    bad = None
+    for name, value in given.items():
+        bounds = limits.get(name) or limits.get(name.partition("_")[0])
+        if bounds is None:
+            continue
+        if value.dtype == tf.float32 and by_bits:
+            outside = _bits_outside(value, *bounds)
+        else:
+            # NaN fails both comparisons.
+            outside = ~((value >= bounds[0]) & (value <= bounds[1]))
+        if value.shape.rank:
+            inside_rows = range(int(value.shape[0] == rows), value.shape.rank)
+            outside = tf.reduce_any(outside, axis=list(inside_rows))
+        bad = outside if bad is None else bad | outside
+    return bad
+
+
+def _bits_outside(x, low, high):
+    """Return where float32 numbers are NaN or not in [low, high] for low <= 0 <= high.
+
+    As integers, positive floats have the order of their values, and negative ones that of their
+    absolute values, from the least integer on.
+    """
+    import tensorflow as tf
+
+    bits = tf.bitcast(x, tf.int32)
+    top, bottom = (int(np.float32(value).view("int32")) for value in (high, -abs(low)))
+    return (bits > top) | ((bits < 0) & (bits > bottom))
+
+
+# Operations that choose one of two inputs, and the comparison that is true for the first one.
+_CHOICES = {"SelectV2": None, "Maximum": "GreaterEqual", "Minimum": "LessEqual"}
+
+
+def _select_bits(nodes):
+    """Replace choices between float32 numbers by choices between their bits, in nodes of a graph.
+
+    Quantisation gives both inputs of a choice the range of a constant, such as the 1 that replaces
+    a zero.
+    """
+    import tensorflow as tf
+
+    floats, whole = tf.float32.as_datatype_enum, tf.int32.as_datatype_enum
+    found = [node for node in nodes if node.op in _CHOICES and node.attr["T"].type == floats]
+    for node in found:
+        result, inputs = node.name, list(node.input)
+        nodes.remove(node)
+        if comparison := _CHOICES[node.op]:
+            compare = nodes.add(name=f"{result}_first", op=comparison, input=inputs)
+            compare.attr["T"].type = floats
+            inputs = [compare.name, *inputs]
+        for i in (1, 2):
+            _add_bitcast(nodes, f"{result}_input_{i}", inputs[i], floats, whole)
+            inputs[i] = f"{result}_input_{i}"
+        select = nodes.add(name=f"{result}_bits", op="SelectV2", input=inputs)
+        select.attr["T"].type = whole
+        _add_bitcast(nodes, result, select.name, whole, floats)
+
+
+def _add_bitcast(nodes, name, source, before, after):
+    """Add a node that reads the bits of a type as another one."""
+    node = nodes.add(name=name, op="Bitcast", input=[source])
+    node.attr["T"].type, node.attr["type"].type = before, after
+
+
+def _marked(value, bad, by_bits):
+    """Return outputs (N, ...) with NaN, or -1 for integers, in the rows that are `bad`."""
+    import tensorflow as tf
+
+    if bad is None:
+        return value
+    where = tf.reshape(bad, [-1] + [1] * (value.shape.rank - 1))
+    if not value.dtype.is_floating:
+        return tf.where(where, tf.constant(-1, value.dtype), value)
+    if not by_bits:
+        return tf.where(where, tf.constant(np.nan, value.dtype), value)
+    # A NaN among numbers that are quantised would leave no range for the others.
+    nan = tf.constant(int(np.float32(np.nan).view("int32")))
+    return tf.bitcast(tf.where(where, nan, tf.bitcast(value, tf.int32)), tf.float32)
+
+
+@contextlib.contextmanager
+def _reference_form(model):
+    """Context in which layers route in their readable form, whose graph has no loops."""
+    layers = [layer for layer in all_layers(model) if hasattr(layer, "implementation")]
+    kept = [layer.implementation for layer in layers]
+    try:
+        for layer in layers:
+            layer.implementation = "reference"
+        yield
+    finally:
+        for layer, implementation in zip(layers, kept):
+            layer.implementation = implementation
 
 
 def _log1p(x):
@@ -171,7 +359,7 @@ def _needed(concrete):
     return [op.type for op in concrete.graph.get_operations() if op.name in seen]
 
 
-def _onnx(name, function, inputs):
+def _onnx(name, function, inputs, given, precision=None):
     """Return the bytes of an ONNX model."""
     import onnx
     import tf2onnx
@@ -182,6 +370,9 @@ def _onnx(name, function, inputs):
             input_signature=inputs,
             opset=OPSET,
         )
+        _name_dimensions(model.graph, inputs, function.get_concrete_function().structured_outputs)
+        if precision:
+            model = smaller_onnx(model, precision, given)
         ranges = {spec.name: input_range(spec.name) for spec in inputs}
         model.doc_string = f"{name}: " + "; ".join(f"{key}: {ranges[key]}" for key in ranges)
         onnx.helper.set_model_props(model, ranges)
@@ -191,7 +382,22 @@ def _onnx(name, function, inputs):
     return model.SerializeToString()
 
 
-def _litert(name, function, inputs):
+def _name_dimensions(graph, inputs, outputs):
+    """Give sizes that vary the names of the card in an ONNX graph: N for the batch."""
+    specs = {spec.name: spec for spec in inputs} | outputs
+    for each in (*graph.input, *graph.output):
+        for size, dimension in zip(
+            dimensions(specs[each.name].shape), each.type.tensor_type.shape.dim
+        ):
+            if isinstance(size, str):
+                dimension.dim_param = size
+            else:
+                dimension.dim_value = size
+    # Sizes between them have names of the converter, one for each place.
+    del graph.value_info[:]
+
+
+def _litert(name, function, inputs, given, precision=None):
     """Return the bytes of a LiteRT model with one signature, `name`."""
     import tensorflow as tf
 
@@ -202,10 +408,40 @@ def _litert(name, function, inputs):
         plain = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
         tf.saved_model.save(module, folder, signatures={name: function}, options=plain)
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[name])
+        if precision:
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        if precision == "float16":
+            converter.target_spec.supported_types = [tf.float16]
+        if precision == "int8":
+            converter.representative_dataset = lambda: ((name, x) for x in given("calibration"))
+            # Calibration here, quantisation below: it takes a list of exceptions only there.
+            converter._experimental_calibrate_only = True
         try:
-            return converter.convert()
+            with warnings.catch_warnings():
+                # The interpreter that calibrates is about to move into another package.
+                warnings.simplefilter("ignore")
+                content = converter.convert()
+            return _whole_numbers(content) if precision == "int8" else content
         except Exception as error:
             raise NotPortable(first_line(str(error))) from error
+
+
+# Operations of LiteRT that stay in float32. Convolutions and products of matrices take the time
+# and have the weights; routing multiplies rounding errors.
+_FLOAT = """
+    ABS ADD ARG_MAX BROADCAST_TO CAST CONCATENATION DIV EQUAL EXP EXPAND_DIMS FILL GATHER GREATER
+    GREATER_EQUAL LESS LESS_EQUAL LOG LOGISTIC LOG_SOFTMAX MAXIMUM MEAN MINIMUM MUL NEG NOT_EQUAL
+    PACK POW PRELU REDUCE_MAX REDUCE_MIN RELU RESHAPE RSQRT SCATTER_ND SELECT SELECT_V2 SLICE
+    SOFTMAX SPLIT SQRT SQUARE SQUARED_DIFFERENCE SQUEEZE STRIDED_SLICE SUB SUM TANH TILE TOPK_V2
+    TRANSPOSE UNPACK
+"""
+
+
+def _whole_numbers(calibrated):
+    """Return a calibrated LiteRT model, bytes, with convolutions and matrix products of int8."""
+    from tensorflow.lite.python.convert import mlir_quantize
+
+    return mlir_quantize(calibrated, denylisted_ops=_FLOAT.split())
 
 
 @contextlib.contextmanager

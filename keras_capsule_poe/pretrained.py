@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import os
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from keras_capsule_poe.io.atomic import user_path
 from keras_capsule_poe.io.records import has_record
 
 __all__ = ["load", "pretrained_names", "train"]
+# Backends of Keras on which whole models work.
+BACKENDS = ("tensorflow", "jax")
 
 
 def train(
@@ -91,7 +94,8 @@ def load(path: str | Path, sha256: str | None = None) -> Any:
     Args:
         path: A model folder, a `.keras` file, or the name of a model that comes with the package:
             `"mnist"` or `"fashion_mnist"`. A folder with such a name is `./mnist`. The URL of a
-            `.keras` file is downloaded and kept in Keras' cache.
+            `.keras` file is downloaded and kept in Keras' cache. Other formats, such as HDF5, are
+            refused, since reading them can run code.
         sha256: String, the SHA-256 of the file behind a URL, in hexadecimal. Required for a URL.
 
     Returns:
@@ -99,7 +103,8 @@ def load(path: str | Path, sha256: str | None = None) -> Any:
 
     Raises:
         BadUse: If there is no such model, or a URL comes without `sha256`.
-        RunFailed: If the file cannot be downloaded or loaded, or is another one.
+        RunFailed: If the file cannot be downloaded or loaded, is another one, or its weights are
+            not finite.
 
     Example:
 
@@ -123,6 +128,14 @@ def load(path: str | Path, sha256: str | None = None) -> Any:
             f"`path` must be one of {listed}, a model folder, a .keras file or a URL. "
             f"Received: {os.fspath(path)!r}, and there is no file {file}."
         )
+    if file.suffix != ".keras":
+        # Keras takes other endings for formats that can run code.
+        raise BadUse(
+            f"`path` must be a model folder or a .keras file. Received: {file}. "
+            "`model.save('model.keras')` writes one."
+        )
+    if not zipfile.is_zipfile(file):
+        raise RunFailed(f"Cannot load {file} (it is damaged, or another format: no zip archive).")
     # Importing them registers the classes with Keras, also those of other packages.
     keras_capsule_poe.import_all()
     for name in registry.names():
@@ -130,11 +143,35 @@ def load(path: str | Path, sha256: str | None = None) -> Any:
     try:
         model = keras.models.load_model(file, compile=False)
     except Exception as error:
-        reason = " ".join(str(error).split())[:200]
-        raise RunFailed(f"Cannot load {file} ({reason}).") from error
+        hint = ""
+        if keras.backend.backend() not in BACKENDS:
+            hint = " PyTorch can use layers, not whole models: set KERAS_BACKEND=tensorflow or jax."
+        raise RunFailed(f"Cannot load {file} ({_reason(error)}).{hint}") from error
+    _check_weights(model, file)
     if file.name == "model.keras":
         _know_images(model, file.parent)
     return model
+
+
+def _reason(error):
+    """Return the text of an error in one line, without the configurations that Keras puts in."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text.rpartition("Exception encountered: ")[2].rstrip(".")
+
+
+def _check_weights(model, file):
+    """Raise `RunFailed` if a weight of a loaded model is not finite."""
+    import keras
+    import numpy as np
+
+    for weight in model.weights:
+        if weight.dtype.startswith(("float", "bfloat")):
+            values = np.asarray(keras.ops.convert_to_numpy(weight), "float32")
+            if not np.isfinite(values).all():
+                raise RunFailed(
+                    f"{file} holds a model whose training diverged, or is damaged: its weight "
+                    f"{weight.path} must have finite values. Received: NaN or infinity."
+                )
 
 
 def _know_images(model, folder):
@@ -187,6 +224,5 @@ def _download(url, sha256):
     try:
         found = keras.utils.get_file(name, url, file_hash=sha256.lower(), **options)
     except Exception as error:
-        reason = " ".join(str(error).split())[:200]
-        raise RunFailed(f"Cannot download {url} ({reason}).") from error
+        raise RunFailed(f"Cannot download {url} ({_reason(error)}).") from error
     return Path(found)

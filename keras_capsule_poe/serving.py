@@ -1,31 +1,32 @@
-"""SavedModels that any TensorFlow program can load without this package, and model cards."""
+"""SavedModels that any TensorFlow program can load without this package."""
 
 import contextlib
 import functools
 import inspect
 import math
-import platform
 import re
+import shutil
 import threading
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 
-from keras_capsule_poe import templates
+from keras_capsule_poe.cards import (
+    ROUNDING,
+    described,
+    input_range,
+    model_card,
+    takes_any_size,
+    write_card,
+    write_sums,
+)
 from keras_capsule_poe.errors import first_line
 from keras_capsule_poe.io.atomic import atomic_write, write_next
-from keras_capsule_poe.io.records import digest, write_json
 
-SUMS, CARD, README = "SHA256SUMS", "model_card.json", "README.md"
-# Packages whose versions a card tells.
-PACKAGES = ("keras-capsule-poe", "tensorflow", "keras", "numpy", "tensorflow-datasets")
 _exporting = threading.Lock()
-# Rounding of byte / 255 may give slightly more than one.
-ROUNDING = 1e-3
 
 
-def export_saved_model(model, folder, card, options=None, version=None):
+def export_saved_model(model, folder, card, options=None, version=None, pictures=()):
     """Write `folder/VERSION` atomically, a SavedModel with a model card, and return its path."""
     import tensorflow as tf
 
@@ -55,8 +56,10 @@ def export_saved_model(model, folder, card, options=None, version=None):
                 name: described(signature(model, model.ENDPOINTS[name]), found.structured_outputs)
                 for name, found in traced.items()
             }
+            for picture in pictures:
+                shutil.copy(picture, temporary)
             write_card(temporary, {**model_card(model), "calls": calls, "options": options, **card})
-            _write_sums(temporary)
+            write_sums(temporary)
 
         if version is None:
             return write_next(folder, fill, lambda: str(max(versions(folder), default=0) + 1))
@@ -75,13 +78,6 @@ def newest_version(folder):
     """Return the path of the newest SavedModel in a folder, or None."""
     found = versions(folder)
     return Path(folder) / str(found[-1]) if found else None
-
-
-def _write_sums(folder):
-    """Write the digests of all files in a folder, for `sha256sum -c`."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    lines = [f"{digest(path)}  {path.relative_to(folder)}\n" for path in files]
-    (folder / SUMS).write_text("".join(lines))
 
 
 def signature(model, arguments):
@@ -237,27 +233,37 @@ def _in_blocks(block, specs, image_shape):
     # Traced once: a loop would trace a `tf.function` again.
     traced = block.get_concrete_function()
 
+    # Blocks of one size, since other formats have no arrays of blocks of any size.
     outputs = {
-        key: tf.TensorSpec(spec.shape, spec.dtype)
+        key: tf.TensorSpec((at_once, *spec.shape[1:]), spec.dtype)
         for key, spec in traced.structured_outputs.items()
     }
 
+    def rows(values, start, size):
+        # Bytes become floats here, a few at a time.
+        where = start + tf.range(size)
+        pairs = zip(specs, values)
+        return traced(*(_converted(spec, tf.gather(x, where)) for spec, x in pairs))
+
     def looped(values, count):
-        blocks = (count + at_once - 1) // at_once
-        length = (count + blocks - 1) // blocks
-        # Rows after the last one repeat it, so that all blocks are of one size.
-        rows = tf.minimum(tf.reshape(tf.range(blocks * length), (blocks, length)), count - 1)
+        rest = (count - 1) % at_once + 1
+        starts = at_once * tf.range((count - rest) // at_once)
 
-        def one(where):
-            # Bytes become floats here, a few at a time.
-            pairs = zip(specs, values)
-            return traced(*(_converted(spec, tf.gather(x, where)) for spec, x in pairs))
+        def one(start):
+            found = rows(values, start, at_once)
+            for key, value in found.items():
+                value.set_shape(outputs[key].shape)
+            return found
 
-        found = tf.map_fn(one, rows, parallel_iterations=1, fn_output_signature=outputs)
-        return {
-            key: tf.reshape(value, (blocks * length, *tf.unstack(tf.shape(value))[2:]))[:count]
-            for key, value in found.items()
-        }
+        found = tf.map_fn(one, starts, parallel_iterations=1, fn_output_signature=outputs)
+        last = rows(values, count - rest, rest)
+
+        def joined(whole, last):
+            return tf.concat(
+                [tf.reshape(whole, (count - rest, *tf.unstack(tf.shape(last))[1:])), last], 0
+            )
+
+        return {key: joined(found[key], last[key]) for key in outputs}
 
     def empty():
         # Convolutions reject an empty batch.
@@ -292,91 +298,3 @@ def _checked(model, name, value):
     message = [f"`{name}` must be {wanted}. Received:", *found]
     with tf.control_dependencies([tf.debugging.Assert(inside, message)]):
         return tf.identity(value)
-
-
-_INPUTS = {
-    "images": "pixels in [0, 1], bytes divided by 255",
-    "capsules": "finite capsules, as `encode` gives them",
-    "capsule": "index of a capsule, from 0",
-    "n": "number of images, at least 0",
-    "steps": "number of steps, at least 0",
-    "seed": "random seed; equal seeds give equal results",
-    "normal": "independent standard normal numbers",
-    "uniform": "independent uniform numbers in [0, 1)",
-}
-_OUTPUTS = {
-    "images": "pixels in [0, 1]",
-    "capsules": "capsules",
-    "probabilities": "probability of each capsule or class",
-    "classes": "index of the most probable class",
-    "capsule": "index of the active capsule",
-    "free_energy": "free energy in nats; low for likely images",
-    "primary_capsules": "primary capsules, squashed",
-}
-
-
-def takes_any_size(model):
-    """Return whether a model takes images of any height and width."""
-    return getattr(model, "any_size", False) and model.view is None
-
-
-def input_range(name):
-    """Return what an input of an endpoint must hold, in words."""
-    # Random numbers are called `normal_1`, `uniform_2`.
-    return _INPUTS.get(name) or _INPUTS[name.partition("_")[0]]
-
-
-def described(inputs, outputs):
-    """Return the inputs and outputs of an endpoint as a dict.
-
-    Args:
-        inputs: List of `tf.TensorSpec`.
-        outputs: Dict of `tf.TensorSpec`.
-    """
-    return {
-        "inputs": {spec.name: {**_kind(spec), "range": input_range(spec.name)} for spec in inputs},
-        "outputs": {
-            name: {**_kind(spec), "meaning": _OUTPUTS.get(name.removesuffix("_out"), "")}
-            for name, spec in outputs.items()
-        },
-    }
-
-
-def _kind(spec):
-    shape = ["N" if size is None else size for size in spec.shape]
-    return {"shape": shape, "dtype": spec.dtype.name}
-
-
-def model_card(model):
-    """Return the common part of model cards: shapes, endpoints and package versions."""
-    shapes = {"image_shape": list(model.image_shape)}
-    if takes_any_size(model):
-        shapes["any_size"] = True
-    if hasattr(model, "dim"):
-        shapes["capsules"] = [model.capsules, model.dim]
-    return {
-        "model": model.TITLE,
-        **shapes,
-        "endpoints": {name: list(arguments) for name, arguments in model.ENDPOINTS.items()},
-        "packages": {name: _version(name) for name in PACKAGES},
-        "python": platform.python_version(),
-    }
-
-
-def _version(package):
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def write_card(folder, card):
-    """Write a model card as JSON, and as Markdown that says how to call the model."""
-    # The first call that takes images, as an example.
-    first = next(name for name, call in card["calls"].items() if "images" in call["inputs"])
-    output = next(iter(card["calls"][first]["outputs"]))
-    optional = {"data": None, "seed": None, "class_names": (), "left_out": {}}
-    shown = {**optional, "format": "saved_model", **card}
-    text = templates.render("model_card.md", card=shown, first=first, output=output)
-    write_json(folder / CARD, card)
-    (folder / README).write_text(text)

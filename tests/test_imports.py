@@ -31,8 +31,11 @@ MAY = {
     "figures": {"plotting", "data", "core", "io", "errors"},
     "charts": {"data", "core", "io"},
     "templates": set(),
-    "serving": {"templates", "io", "errors"},
-    "portable": {"serving", "io", "errors"},
+    "cards": {"templates", "io", "errors"},
+    "serving": {"cards", "io", "errors"},
+    "quantization": {"data"},
+    "portable": {"cards", "quantization", "serving", "io", "errors"},
+    "hub": {"cards", "portable", "serving", "io", "errors"},
     "models.base": BASE,
     "models.boltzmann": {"models.base", *BASE},
     "models.neurons": {"models.base", "models.boltzmann", *BASE},
@@ -49,11 +52,14 @@ MAY = {
     },
     "cli": {
         "registry", "evaluation", "models.base", "training", "distributed", "data", "io", "core",
-        "errors", "pretrained", "portable", "explorer", *VIEWS,
+        "errors", "pretrained", "portable", "quantization", "hub", "explorer", *VIEWS,
     },
 }  # fmt: skip
 # The engine, the evaluation, what draws and what serves name no model family and no part of one.
-NAMELESS = ("training", "distributed", "evaluation", "cli", "portable", *VIEWS)
+NAMELESS = (
+    "training", "distributed", "evaluation", "cli", "cards", "portable", "quantization", "hub",
+    *VIEWS,
+)  # fmt: skip
 PARTS = ("encoder", "decoder", "autoencoder", "primary", "experts", "frames", "capsnet", "rbm")
 
 

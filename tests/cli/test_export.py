@@ -89,7 +89,10 @@ def test_exports_of_pretrained_models_go_to_the_working_folder(asked, tmp_path, 
     monkeypatch.chdir(tmp_path)
     written = []
 
-    def write(model, place, card, options):
+    def write(model, place, card, options, pictures):
+        assert card["license"] == "mit" and card["datasets"] == ["mnist"]
+        # The folder of a pretrained model has none: it draws one.
+        assert [path.name for path in pictures] == ["samples.png"]
         written.append(place)
         return place / "1"
 

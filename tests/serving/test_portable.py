@@ -12,7 +12,8 @@ import tensorflow as tf
 import keras_capsule_poe as kcp
 from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.portable import export_portable, portable_endpoints, without_randomness
-from keras_capsule_poe.serving import signature
+from keras_capsule_poe.quantization import Images
+from keras_capsule_poe.serving import bound_method, export_saved_model, signature
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 # Largest difference, as a share of the largest value.
@@ -164,6 +165,153 @@ def test_ranges_are_in_the_metadata_and_the_readme(models, tmp_path):
     text = (folder / "README.md").read_text()
     for words in ("0 circle, 1 square", "`shapes`, seed 3", "nats", "InferenceSession("):
         assert words in text
+
+
+# One value of each input that it must not have.
+WRONG = {"images": np.nan, "capsules": np.inf, "normal_1": np.nan, "uniform_1": 1.5, "capsule": 99}
+
+
+def check_marks(run, call, good):
+    """Every wrong input marks its row of every output, or all rows if it has none."""
+    fine = run(good)
+    for name in WRONG.keys() & good.keys():
+        values = (255.0, -0.1, np.nan, np.inf, -np.inf) if name == "images" else (WRONG[name],)
+        for value in (*values, -1) if name == "capsule" else values:
+            changed = np.array(good[name])
+            changed[(1, *[0] * (changed.ndim - 1)) if changed.ndim else ()] = value
+            for key, found in run({**good, name: changed}).items():
+                marks = np.isnan(found) if found.dtype.kind == "f" else found == -1
+                rows = marks.reshape(len(found), -1)
+                assert rows[1].all(), (call, name, value, key)
+                if changed.ndim and changed.shape[0] == len(found):
+                    assert not rows[[0, 2]].any(), (call, name, value, key)
+                    np.testing.assert_allclose(found[0], fine[key][0], atol=1e-4)
+
+
+@pytest.mark.some(5)
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [(f, k) for f in ("rbm", "capsules", "capsnet", "matrix-capsules", "neurons") for k in RUN],
+)
+def test_values_out_of_range_are_marked(models, tmp_path, family, kind):
+    model = models(family)
+    folder, _ = export_portable(model, tmp_path, kind)
+    card = json.loads((folder / "model_card.json").read_text())
+    for name, call in card["calls"].items():
+        (path,) = folder.glob(f"{name}.*")
+        check_marks(lambda x, path=path: RUN[kind](path, x), name, values(call, 3))
+
+
+def test_dimensions_have_one_name_and_a_batch_may_be_fixed(models, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("tf2onnx")
+    for size in (None, 2):
+        folder, _ = export_portable(models("rbm"), tmp_path, "onnx", batch_size=size)
+        card = json.loads((folder / "model_card.json").read_text())
+        for path in folder.glob("*.onnx"):
+            graph = onnx.load(path).graph
+            for each in (*graph.input, *graph.output):
+                shape = each.type.tensor_type.shape.dim
+                first = shape[0].dim_param or shape[0].dim_value
+                assert first == (size or "N"), (path, each.name)
+                about = {
+                    **card["calls"][path.stem]["inputs"],
+                    **card["calls"][path.stem]["outputs"],
+                }
+                assert [d.dim_param or d.dim_value for d in shape] == about[each.name]["shape"]
+    text = (folder / "README.md").read_text()
+    assert "Each call takes 2 rows." in text and "must not be empty" not in text
+
+
+def test_a_fixed_batch_gives_the_same(models, tmp_path):
+    model = models("capsules")
+    specs = signature(model, model.ENDPOINTS["sample_capsule"])
+    folder, _ = export_portable(model, tmp_path, "litert", batch_size=3)
+    card = json.loads((folder / "model_card.json").read_text())
+    assert "n" not in card["calls"]["sample_capsule"]["inputs"]
+    given = values(card["calls"]["sample_capsule"], 3)
+    found = run_litert(folder / "sample_capsule.tflite", given)
+    function, _ = without_randomness(model.sample_capsule, specs)
+    wanted = function(tf.constant(1), tf.constant(3), tf.constant(given["normal_1"]))
+    np.testing.assert_allclose(found["images"], wanted["images"], atol=1e-4)
+
+
+# Largest share by which quantised outputs may differ here, where weights are not trained to last.
+COARSE = {"float16": 0.02, "int8": 0.3}
+
+
+@pytest.mark.some(4)
+@pytest.mark.parametrize(
+    ("family", "kind", "precision"),
+    [
+        (family, kind, precision)
+        for family in ("capsnet", "rbm", "capsules", "matrix-capsules", "neurons")
+        for kind in RUN
+        for precision in COARSE
+    ],
+)
+def test_quantised_files_are_smaller_and_close(models, tmp_path, family, kind, precision):
+    model = models(family)
+    random = np.random.default_rng(0)
+    shown = random.integers(0, 256, (40, *model.image_shape), dtype="uint8")
+    images = Images(shown[:20], shown[20:], np.zeros(20, int))
+    name = next(iter(model.ENDPOINTS))
+    plain, _ = export_portable(model, tmp_path, kind)
+    folder, _ = export_portable(model, tmp_path, kind, quantize=precision, images=images)
+    assert folder.name == f"{kind}-{precision}" and plain.exists()
+    before, after = (next(each.glob(f"{name}.*")).stat().st_size for each in (plain, folder))
+    assert after < before
+    card = json.loads((folder / "model_card.json").read_text())
+    assert card["differences"].keys() == card["calls"].keys()
+    first = card["differences"][name]
+    for key, found in first.items():
+        assert found.get("relative", 0) < COARSE[precision], (key, found)
+        assert found.get("equal", 1) > 0.7, (key, found)
+    assert ("accuracy" in first.get("classes", {})) == ("classes" in first)
+    assert "of held-out images" in (folder / "README.md").read_text().replace("on held", "of held")
+    call = card["calls"][name]
+    (path,) = folder.glob(f"{name}.*")
+    check_marks(lambda x: RUN[kind](path, x), name, values(call, 3))
+
+
+def test_wrong_words_are_refused(models, tmp_path):
+    model = models("rbm")
+    for wrong, words in (
+        ({"quantize": "int4"}, "`quantize` must be 'float16', 'int8' or None"),
+        ({"quantize": "int8"}, "`images` must be images that calibrate"),
+        ({"batch_size": 0}, "`batch_size` must be one or more. Received: batch_size=0"),
+        ({"batch_size": True}, "batch_size=True"),
+        ({"batch_size": 1.5}, "batch_size=1.5"),
+    ):
+        with pytest.raises(BadUse, match=words):
+            export_portable(model, tmp_path, "litert", **wrong)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.some(2)
+@pytest.mark.parametrize("family", ["rbm", "capsules", "capsnet", "matrix-capsules", "neurons"])
+def test_a_saved_model_can_be_converted(models, tmp_path, family):
+    model = models(family)
+    path = export_saved_model(model, tmp_path, {})
+    for name, arguments in model.ENDPOINTS.items():
+        if arguments not in (("images",), ("capsules",)) or name == "free_energy":
+            continue
+        converter = tf.lite.TFLiteConverter.from_saved_model(str(path), signature_keys=[name])
+        (tmp_path / f"{name}.tflite").write_bytes(converter.convert())
+        method = bound_method(model, name, arguments, {})
+        specs = signature(model, arguments)
+        call = {
+            "inputs": {
+                spec.name: {"shape": ["N", *spec.shape[1:]], "dtype": "float32"} for spec in specs
+            }
+        }
+        for rows in (1, 70, 130):
+            given = values(call, rows)
+            wanted = method(*(tf.constant(given[spec.name]) for spec in specs))
+            found = run_litert(tmp_path / f"{name}.tflite", given)
+            for key, value in wanted.items():
+                scale = max(np.abs(value).max(), 1e-6)
+                assert np.abs(found[key] - value).max() / scale < DIFFERENCE, (name, rows, key)
 
 
 def test_a_missing_package_is_named(models, tmp_path, monkeypatch):

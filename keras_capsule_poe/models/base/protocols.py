@@ -311,6 +311,8 @@ class GenerativeModel(Looking, TakesFiles, Exportable):
                     f"`capsules` must have shape (N, {self.capsules}, {self.dim}). "
                     f"Received: shape {capsules.shape}"
                 )
+            if not np.isfinite(capsules).all():
+                raise BadUse("`capsules` must be finite. Received: NaN or infinity")
             return Images(**self._mapped("render", capsules))
         _need_tensor("capsules", capsules)
         return {"images": self.render(capsules)["images"]}
