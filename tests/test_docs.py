@@ -200,6 +200,8 @@ def python_blocks():
             name = f"{path.relative_to(ROOT)}-{number}"
             # Blocks about a model that a reader has trained, or that go on from another one.
             alone = "saved_models/" not in block and "model.fit(x)  #" not in block
+            # `tests/serving/test_serve_page.py` runs the blocks of this one in order.
+            alone = alone and path.name != "deploy.md"
             marks = () if alone else pytest.mark.skip("needs a model of the reader")
             yield pytest.param(
                 block, id=name, marks=(pytest.mark.long, *([marks] if marks else []))
