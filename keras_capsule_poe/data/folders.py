@@ -78,7 +78,7 @@ def _parts(tree, folder, options):
     elif not tree.is_folder(folder):
         roots = {"train": folder}
     else:
-        roots, notes = find_splits(tree, folder)
+        roots, notes = find_splits(tree, folder, is_grouped=options.groups is not None)
         if "validation" in roots and "test" not in roots:
             roots["test"] = roots.pop("validation")
     parts = {split: Listing(tree, root, is_chosen) for split, root in roots.items()}
@@ -246,8 +246,10 @@ def split_of(name):
     return None
 
 
-def find_splits(tree, folder):
+def find_splits(tree, folder, is_grouped=False):
     """Return the paths of the sub-folders of each split, and the notes on them.
+
+    Equal sub-folders of several folders may be groups of images if `is_grouped`.
 
     Returns:
         Dict with `"train"` and maybe `"test"` and `"validation"`, and a tuple of str. Without
@@ -286,7 +288,8 @@ def find_splits(tree, folder):
         has_masks = masks_in(tree, os.path.join(folder, name), entries)
         alike = () if has_masks else entries.folders
         inside.append([each for each in alike if each not in entries.links])
-    if len(names) > 1 and inside[0] and all(each == inside[0] for each in inside):
+    is_open = len(names) > 1 and inside[0] and all(each == inside[0] for each in inside)
+    if is_open and not is_grouped:
         raise DataError(
             f"the folders in {folder} hold the same sub-folders, so they may be splits of the "
             f"images or classes. Received: {few(names)}, each with {few(inside[0])}.",

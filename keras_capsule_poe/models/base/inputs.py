@@ -18,7 +18,7 @@ PIXELS, FINITE = (0.0, 1.0), (-np.inf, np.inf)
 # PyTorch is not supported: its autograd tracks the variables that a step assigns.
 BACKENDS = ("tensorflow", "jax")
 # The error of a check of labels, in the message of TensorFlow.
-_LABELS = re.compile(r"(?:DataError|ValueError): (`y` .+)")
+_LABELS = re.compile(r"(?:DataError: |\[)((?:rows of )?`y` [^\]\n]+)")
 _FAILED = re.compile(r"(`x` must have finite values.*?Received:)\] \[(\S+)\] \[(\S+)\]")
 
 
@@ -115,8 +115,16 @@ def checked_labels(data, check):
         return _CheckedBatches(data, check)
     if not is_tf_dataset(data):
         return data
-    if unpacked(data.element_spec)[1] is None:
+    labels = unpacked(data.element_spec)[1]
+    if labels is None:
         check(None)
+    spec = labels[0] if isinstance(labels, tuple) else labels
+    kind = getattr(getattr(spec, "dtype", None), "name", None)
+    if kind == "string" or type(spec).__name__ != "TensorSpec":
+        raise ValueError(
+            "`y` must be integers (batch,), or zeros and ones with a column for each class. "
+            f"Received: a data set of {'strings' if kind == 'string' else type(spec).__name__}."
+        )
     return _checked_stream(data, check)
 
 
@@ -146,20 +154,20 @@ def _checked_stream(data, check):
     """Return a `tf.data.Dataset` of (x, y, ...) whose labels are checked as they are read."""
     import tensorflow as tf
 
-    def same(labels):
-        check(labels)
-        return labels
+    def complaint(labels):
+        # An exception would print its traceback on standard error.
+        try:
+            check(labels)
+        except ValueError as error:
+            return str(error)
+        return ""
 
     def checked(x, y, *weights):
         labels = y[0] if isinstance(y, tuple) else y
-        if not tf.is_tensor(labels) or not hasattr(labels, "set_shape"):
-            raise ValueError(
-                "`y` must be integers (batch,), or zeros and ones with a column for each class. "
-                f"Received: a {type(labels).__name__}."
-            )
-        found = tf.numpy_function(same, [labels], labels.dtype, stateful=False)
-        found.set_shape(labels.shape)
-        return (x, (found, *y[1:]) if isinstance(y, tuple) else found, *weights)
+        found = tf.numpy_function(complaint, [labels], tf.string)
+        with tf.control_dependencies([tf.debugging.Assert(found == "", [found])]):
+            labels = tf.identity(labels)
+        return (x, (labels, *y[1:]) if isinstance(y, tuple) else labels, *weights)
 
     return data.map(checked)
 
