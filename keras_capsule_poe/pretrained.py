@@ -32,9 +32,9 @@ def train(
     """Train a model on a data set, as `capspoe train`.
 
     Args:
-        dataset: `"digits"`, a tensorflow-datasets name, a folder of images, an `.npz` file (see
-            `data.load_images`), an array of images, a pair (images, labels), or a stream, see
-            `ProductOfExpertCapsules.fit`.
+        dataset: `"digits"`, a tensorflow-datasets name, a folder or file of images, or an object of
+            the package `datasets` (see `data.load_images`); an array of images, a pair
+            (images, labels), or a stream, see `ProductOfExpertCapsules.fit`.
         model: String, a model: `"capsules"`, `"neurons"`, `"rbm"`, `"capsnet"` or
             `"matrix-capsules"`.
         preset: String, a named set of settings of the model, also called `recipe`. None: the first.
@@ -63,21 +63,23 @@ def train(
     """
     from keras_capsule_poe import registry
     from keras_capsule_poe.data.arrays import image_data
+    from keras_capsule_poe.data.hub import is_hub
     from keras_capsule_poe.models.base.model import trained_model
     from keras_capsule_poe.training import load_data
 
     places = {k: settings.pop(k) for k in ("data_dir", "manual_dir", "store") if k in settings}
     is_named = isinstance(dataset, (str, os.PathLike))
-    groups = None if is_named else settings.pop("groups", None)
+    is_loaded = is_named or is_hub(dataset)
+    groups = None if is_loaded else settings.pop("groups", None)
     untrained = registry.create(model, preset or settings.pop("recipe", None), **settings)
     found = untrained.settings
     found.set_all(epochs=epochs, batch_size=batch_size)
-    if is_named:
-        found.set("dataset", os.fspath(dataset))
+    if is_loaded:
+        found.set("dataset", os.fspath(dataset) if is_named else "x")
         found.suit()
 
         def images():
-            return load_data(found, **places)
+            return load_data(found, **places, dataset=dataset)
     else:
         given = dataset if isinstance(dataset, tuple) else (dataset,)
         found.set("dataset", getattr(dataset, "name", "x"))

@@ -5,7 +5,8 @@ import dataclasses
 import numpy as np
 
 from keras_capsule_poe.data.groups import number_groups
-from keras_capsule_poe.data.image_set import ImageData, ImageSet
+from keras_capsule_poe.data.hub import is_hub, read_rows
+from keras_capsule_poe.data.image_set import ImageData, ImageSet, notes_on
 from keras_capsule_poe.data.labels import DATA_VERSION, Part, number_labels
 from keras_capsule_poe.data.pixels import check_images, check_memory, floats_to_bytes
 from keras_capsule_poe.data.streams import mixed
@@ -49,7 +50,8 @@ def image_data(
     Args:
         x: Images (N, H, W) or (N, H, W, C), uint8 or floats in [0, 1]; or a stream of images or
             of pairs (images, labels), which is read into memory: a `tf.data.Dataset`, batched or
-            not, a `PyDataset`, or an iterator of batches; or an `ImageData`, which is returned.
+            not, a `PyDataset`, or an iterator of batches; or a `Dataset` of the package
+            `datasets`, with labels if it has them; or an `ImageData`, which is returned.
         y: Labels (N,) in any form that `labels.Part` takes, or None.
         validation_data: Images, a pair (images, labels), a stream, or None.
         validation_split: float in (0, 1), the fraction of the images that is held out: the last
@@ -74,7 +76,8 @@ def image_data(
         numbers = number_groups({"training": Part(groups, len(train), "`groups`")})["training"]
         train = dataclasses.replace(train, extras={"groups": numbers})
     if held_out:
-        return ImageData(train, *held_out, held_out=held_out[0], notes=notes)
+        data = ImageData(train, *held_out, held_out=held_out[0])
+        return dataclasses.replace(data, notes=(*notes, *notes_on(data)))
     is_former = data_version < 3
     if groups is None and train.labels is not None and not is_former:
         train = train.reordered(mixed(train.labels))
@@ -106,6 +109,8 @@ def _image_sets(given, data_version):
 
 def _read(x, y, name):
     """Return arrays of images and labels, read from a stream if `x` is one."""
+    if is_hub(x) and y is None:
+        return read_rows(x, name)
     elements = _elements(x, name)
     if elements is None:
         return x, y

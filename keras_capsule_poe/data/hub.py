@@ -13,7 +13,7 @@ from pathlib import Path
 from keras_capsule_poe.data.folders import split_of
 from keras_capsule_poe.data.image_files import UnreadableImage
 from keras_capsule_poe.data.listing import counted
-from keras_capsule_poe.data.reading import Labels, read_files
+from keras_capsule_poe.data.reading import Labels, read_files, read_in_order
 from keras_capsule_poe.data.trees import ImageFile
 from keras_capsule_poe.errors import DataError, first_line, listing
 
@@ -62,7 +62,8 @@ def load_hub(dataset, options):
                 f"Received: {type(found).__name__}; load it without `streaming`."
             )
         chosen, notes = _chosen(splits, name)
-        parts = {split: Rows(each, split, name, options, package) for split, each in chosen.items()}
+        columns = options.column, options.label_column
+        parts = {s: Rows(each, s, name, *columns, package) for s, each in chosen.items()}
     notes += [note for part in parts.values() for note in part.notes]
     given = {split: part.labels() for split, part in parts.items()}
     labelled = {split: values for split, (values, _) in given.items() if values is not None}
@@ -76,6 +77,25 @@ def load_hub(dataset, options):
             del parts[split]
     names = next((names for _, names in given.values() if names), None)
     return read_files(parts, Labels(labelled, names), {}, options, name, notes)
+
+
+def read_rows(dataset, name):
+    """Return the images (N, H, W, C) of a `Dataset` in the order of its rows, and any labels.
+
+    Args:
+        dataset: the object.
+        name: str, the argument that errors name.
+    """
+    package = _package(name)
+    if not isinstance(dataset, package.Dataset):
+        hint = "Give its splits: `x=d['train'], validation_data=d['test']`."
+        raise DataError(f"`{name}` must be a Dataset. Received: {type(dataset).__name__}. {hint}")
+    with _quiet(package), _reading(name):
+        rows = Rows(dataset, "train", name, None, None, package)
+        values, names = rows.labels()
+        if names:
+            values = [None if value is None else names[value] for value in values]
+        return read_in_order(rows), values
 
 
 def _opened(datasets, path):
@@ -119,10 +139,10 @@ class Rows:
 
     files = loose = None
 
-    def __init__(self, dataset, split, name, options, package):
+    def __init__(self, dataset, split, name, column, label_column, package):
         self.root = f"split {split} of {name}"
-        self.column = _image_column(dataset, options.column, name, package)
-        self.label = _label_column(dataset, options.label_column, self.column, name)
+        self.column = _image_column(dataset, column, name, package)
+        self.label = _label_column(dataset, label_column, self.column, name)
         self._whole = dataset.with_format(None)
         raw = self._whole.select_columns([self.column])
         self._images = raw.cast_column(self.column, package.Image(decode=False))

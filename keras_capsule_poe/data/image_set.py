@@ -348,21 +348,23 @@ class ImageData:
 
 
 def notes_on(data):
-    """Return lines on test images that are training images, and on classes of one image."""
-    notes, train = [], data.train
+    """Return lines on other images that are training images, and on classes of one image."""
+    notes, train, parts = [], data.train, data._parts
     if not isinstance(train, ImageSet):
         return notes
     known = _row_sums(train.images)
-    for name, part in (("test", data.test), ("validation", data.held_out)):
-        count = 0 if part is None else np.count_nonzero(np.isin(_row_sums(part.images), known))
+    for name, part in parts.items():
+        count = np.count_nonzero(np.isin(_row_sums(part.images), known)) if part is not train else 0
         if count:
-            pair = (
-                "images are equal to training images" if count > 1 else "image is a training image"
+            are = (
+                "image is also a training image"
+                if count == 1
+                else "images are training images, too"
             )
-            notes.append(f"{count} {name} {pair}, pixel by pixel.")
-    parts = [part.labels for part in (train, data.held_out, data.test) if part is not None]
-    if train.class_names and all(labels is not None and labels.ndim == 1 for labels in parts):
-        counts = np.bincount(np.concatenate(parts), minlength=len(train.class_names))
+            notes.append(f"{count} {name} {are}, pixel by pixel.")
+    labels = [part.labels for part in parts.values()]
+    if train.class_names and all(each is not None and each.ndim == 1 for each in labels):
+        counts = np.bincount(np.concatenate(labels), minlength=len(train.class_names))
         single = [train.class_names[number] for number in np.flatnonzero(counts == 1)]
         notes += [f"Classes of one image: {listing(single, 5)}."] if single else []
     return notes

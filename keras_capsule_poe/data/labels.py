@@ -405,8 +405,11 @@ def check_classifier_labels(data: Any, classes: int) -> None:
     for images in (data.train, data.held_out):
         if images.labels is None:
             why = f": {images.unlabelled} is in no class folder" if images.unlabelled else ""
+            table = images.label_file
+            why += f", and {table} has labels" if table else ""
             raise DataError(
-                f"A classifier needs images with labels. Received: images without labels{why}."
+                f"A classifier needs images with labels. Received: images without labels{why}.",
+                hint=f"labels:{table}" if table else None,
             )
         low, high = images.labels.min(), images.labels.max()
         if low < 0:

@@ -146,7 +146,7 @@ _OF_FILES = (*_OF_FILES, "label_column")
 
 
 def load_images(
-    dataset: str | Path,
+    dataset: Any,
     *,
     data_dir: str | Path | None = None,
     manual_dir: str | Path | None = None,
@@ -176,16 +176,24 @@ def load_images(
     - `"digits"`: 1797 digits of scikit-learn, enlarged from 8x8 to 28x28.
     - `"viewpoints"`: rendered stereo pairs (N, 48, 48, 2) of five kinds of solids, 24,300 for
       training and as many of other solids for testing. It has the extras of smallNORB.
-    - A folder of image files, searched recursively, in any format that Pillow reads. Hidden files
-      and model folders are ignored, each linked folder is read once, and animations give their
-      first frame. Sub-folders with usual names such as `train`, `Testing`, `seg_val` or `dev`
+    - A folder of image files, searched recursively, in any format that Pillow reads, or a `.zip`
+      file of such a folder. Hidden files, folders that a system makes, model folders and masks
+      beside images are left out, and each linked folder is read once. Every page of a TIFF or GIF
+      file is an image. Sub-folders with usual names such as `train`, `Testing`, `seg_val` or `dev`
       define the split; validation images become `held_out` if there are test images, too.
-      First-level sub-folders are the classes, unless an image lies outside them.
-    - An `.npz` file with `x_train` and `x_test` (optionally `y_train`, `y_test`), with `images`
-      (optionally `labels`), or with the array named by `column`. Arrays (N, H, W) or (N, H, W, C)
-      are uint8, or floats in [0, 1]. Labels are integers or strings (N,), K of them (N, K), or
-      rows of zeros and ones with one column a class. The labels that occur are numbered in their
-      order and are the class names; the array `class_names` names the integers 0, 1, ...
+      First-level sub-folders are the classes, unless an image lies outside them or a file of
+      `labels` is given. A file of several pages is a data set, too.
+    - An `.npz` file; an `.npy` or an idx file (`train-images-idx3-ubyte.gz`) and those that belong
+      to it in the same folder; or a folder or `.zip` file of such files. Arrays have usual names:
+      `x_train`, `train_images`, `X` or `images`, with labels `y_train`, `train_labels`, `y`,
+      `labels` or `target`, and the same for `test` and `val`. `column` and `label_column` name
+      others. Images (N, H, W) or (N, H, W, C) are uint8, or floats in [0, 1]. Labels are integers
+      or strings (N,), K of them (N, K), or rows of zeros and ones with one column a class. The
+      labels that occur are numbered in their order and are the class names; the array
+      `class_names` names the integers 0, 1, ...
+    - A `Dataset` or a `DatasetDict` of the package `datasets`, a folder that its `save_to_disk`
+      wrote, or a `.parquet` file or a folder of such files with a column of images. Needs the
+      package `datasets`.
     - A tensorflow-datasets name, `NAME[/CONFIG][:VERSION]`. The test split is `test`, else
       `validation`. `smallnorb` gives stereo pairs (N, 96, 96, 2) with viewpoints as extras.
     - `digits`, `viewpoints` or a plain tensorflow-datasets name with a suffix. Training images
@@ -199,12 +207,13 @@ def load_images(
       original affNIST files if `manual_dir` is given.
 
     Without a split in a folder or archive, test images are drawn at random, from each class its
-    share. `groups` keeps images together that show the same object.
+    share. `groups` keeps images together that show the same object. Pages of a file stay together.
+    Whatever is left out is counted and named in `ImageData.notes`.
 
     A plain word is first looked up in tensorflow-datasets, then as a folder. `./WORD` is a path.
 
     Args:
-        dataset: str or path, see above.
+        dataset: str, path or object, see above.
         data_dir: path of the prepared tensorflow-datasets data. Default: the environment variable
             TFDS_DATA_DIR, else the default of tensorflow-datasets.
         manual_dir: path of archives downloaded by hand, or of affNIST's `test.mat` or `1.mat`,
@@ -220,8 +229,8 @@ def load_images(
         seed: non-negative int. Determines a random split and the order of a folder's images.
         smallest: int, smallest height and width in pixels that the model accepts, or `None`.
         store: path of a folder that keeps the images as rows on disk. All images are written once
-            and then memory-mapped. Available for folders, `.npz` files and tensorflow-datasets.
-            Default: images are loaded into memory.
+            and then memory-mapped. Available for all but `digits` and `viewpoints`. images
+            are loaded into memory.
         train_dir: path of a folder of training images, if `dataset` is a folder whose sub-folders
             do not say which images are for training.
         test_dir: path of a folder of test images; needs `train_dir`.
@@ -236,11 +245,15 @@ def load_images(
             group, `"(case-[0-9]+)"`, or else its whole match. Of an `.npz` file the name of an
             array of integers or strings (N,). Default: the array `groups` of an `.npz` file, or
             `groups_train` and `groups_test`, if they are there.
-        data_version: int. 2 numbers integer labels by their values and cuts colours of 16 bits to
-            their upper 8 bits, as versions before 0.3 did. 1 also reads and splits folders and
-            archives as versions before 0.2 did:
-            `train` and `test` alone are splits, classes do not matter for a random split,
-            transparent pixels are black and integers of 65535 white.
+        labels: path of a CSV file with labels of the image files: a column of file names or paths,
+            such as `filename`, and one of labels. It may be relative to the folder of images.
+            Images without a label are left out.
+        label_column: str, name of the column, array or feature of labels. Default: a usual name.
+        data_version: int. 2 reads data as versions before 0.3 did: integer labels are numbered by
+            their values, colours of 16 bits cut to their upper 8 bits, files have one page, arrays
+            few usual names, and folders of a system are read. 1 also reads and splits folders and
+            archives as versions before 0.2 did: `train` and `test` alone are splits, classes do not
+            matter for a random split, transparent pixels are black and integers of 65535 white.
         report: function of a str, called with progress messages while a store is written.
 
     Returns:

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import itertools
 import os
+import types
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from keras_capsule_poe.data.groups import split as split_by
 from keras_capsule_poe.data.image_files import UnreadableImage, decode
 from keras_capsule_poe.data.image_set import ImageData, ImageSet
-from keras_capsule_poe.data.labels import Part, number_labels
+from keras_capsule_poe.data.labels import DATA_VERSION, Part, number_labels
 from keras_capsule_poe.data.mapping import RowView, spread
 from keras_capsule_poe.data.pixels import check_room
 from keras_capsule_poe.data.preparation import Preparation, prepare
@@ -90,6 +91,23 @@ def read_files(parts, labels, groups, options, name, notes):
         (*notes, *numbered.notes, *converted),
         recorded(preparation, given, uses),
     )
+
+
+# `Options` of images of Python, for which none are given.
+_NO_OPTIONS = types.SimpleNamespace(
+    **dict.fromkeys(("image_size", "background", "max_value", "limit")),
+    grey=False,
+    skip_broken=False,
+    data_version=DATA_VERSION,
+)
+
+
+def read_in_order(part):
+    """Return the images (N, H, W, C) of a part in its order."""
+    _, preparation, _ = _preparation([part], _NO_OPTIONS)
+    order = np.arange(len(part))
+    (found,), _, _ = _read(part.root, [(part, order)], _NO_OPTIONS, preparation)
+    return found[0]
 
 
 def _numbered(parts, labels):

@@ -20,12 +20,14 @@ def load_data(
     manual_dir: str | Path | None = None,
     store: str | Path | None = None,
     report: Callable[[str], Any] | None = None,
+    dataset: Any = None,
 ) -> "ImageData":
     """Return the `ImageData` of a configuration, with its split and its held-out images.
 
     Args:
         settings: `Settings`.
         data_dir, manual_dir, store, report: See `load_images`.
+        dataset: See `load_images`. None: the one that the settings name.
 
     Returns:
         `ImageData`.
@@ -43,7 +45,7 @@ def load_data(
     from keras_capsule_poe.data.image_set import HELD_OUT
 
     data = load_images(
-        settings.dataset,
+        settings.dataset if dataset is None else dataset,
         data_dir=data_dir,
         manual_dir=manual_dir,
         store=store,

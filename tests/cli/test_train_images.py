@@ -122,6 +122,17 @@ def test_a_classifier_needs_labels_also_for_a_plan(refused, tmp_path):
     refused(tmp_path / "a", f"{loose} is in no class folder", arguments=("--model", "capsnet"))
 
 
+def test_a_classifier_names_the_file_of_labels(refused, tmp_path):
+    (tmp_path / "a").mkdir()
+    for i in range(3):
+        picture(tmp_path / "a" / f"{i}.png", seed=i)
+    table = tmp_path / "a" / "labels.csv"
+    table.write_text("filename,label\n0.png,cat\n1.png,dog\n2.png,dog\n")
+    words = (f"{table} has labels", f"with --labels {table}")
+    refused(tmp_path / "a", *words, arguments=("--model", "capsnet"))
+    refused(tmp_path / "a", "--label-column", arguments=("--labels", table, "--label-column", "x"))
+
+
 def test_the_flag_that_mends_them_is_named(refused, tmp_path):
     path = tmp_path / "images.npz"
     np.savez(path, a=np.zeros((4, 28, 28), "uint8"), b=np.zeros((4, 28, 28), "uint8"))

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from keras_capsule_poe.data import DataError, load_images
+from keras_capsule_poe.data.arrays import image_data
 
 try:
     import datasets
@@ -131,6 +132,16 @@ def test_what_cannot_be_used_is_refused(tmp_path):
         with pytest.raises(DataError, match=words) as caught:
             load_images(dataset, **options)
         assert "\n" not in str(caught.value)
+
+
+@needs_datasets
+def test_fit_takes_a_data_set_in_the_order_of_its_rows():
+    data = image_data(made(), validation_data=made(4))
+    assert np.array_equal(data.train.images[..., 0], X) and len(data.held_out) == 4
+    assert [data.train.class_names[label] for label in data.train.labels] == ["dog", "cat"] * 6
+    assert data.notes == ("4 held-out images are training images, too, pixel by pixel.",)
+    with pytest.raises(DataError, match="Give its splits"):
+        image_data(datasets.DatasetDict(train=made()))
 
 
 def test_without_the_package_one_line_names_it(tmp_path):

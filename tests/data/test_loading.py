@@ -125,6 +125,19 @@ def test_a_folder_named_like_a_data_set_needs_a_path(tmp_path, monkeypatch):
         assert load_images(dataset).image_shape == (20, 20, 1)
 
 
+def test_a_folder_with_the_name_of_a_data_set_is_mentioned(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert load_images("digits", limit=9).notes == ()
+    Path("digits").mkdir()
+    note = "digits is the data set of this name. The folder is ./digits."
+    assert note in load_images("digits", limit=9).notes
+    for name in "ab":
+        Image.new("L", (20, 20)).save(Path("digits", f"{name}.png"))
+    assert load_images("./digits").notes == (
+        "1 test image is also a training image, pixel by pixel.",
+    )
+
+
 @pytest.mark.parametrize("option", ["grey", "skip_broken"])
 def test_switches_without_a_meaning_are_refused(option, tmp_path):
     message = f"`{option}` has no meaning for the data set 'digits'. Received: {option}=True"

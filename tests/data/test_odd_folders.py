@@ -239,7 +239,7 @@ def test_training_images_are_no_test_images(tmp_path):
         copy = tmp_path / "test" / "b" / f"copy {i}.png"
         copy.write_bytes((tmp_path / "train" / "a" / "0.png").read_bytes())
     assert load_images(tmp_path).notes == (
-        "2 test images are equal to training images, pixel by pixel.",
+        "2 test images are training images, too, pixel by pixel.",
     )
 
 

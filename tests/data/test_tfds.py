@@ -250,6 +250,46 @@ def test_data_without_images_or_a_training_split_are_refused(made_up):
         made_up("made_up_no_train")
 
 
+class MadeUpSeveral(_MadeUp):
+    FEATURES = {
+        **MadeUpGrey.FEATURES,
+        "coarse": tfds.features.ClassLabel(names=["low", "high"]),
+    }
+    EXAMPLES = {
+        split: [{**row, "coarse": int(row["id"]) > 4} for row in grey_rows(n)]
+        for split, n in (("train", 12), ("test", 4), ("validation", 3), ("extra", 2))
+    }
+
+
+def test_splits_that_are_not_used_are_named(made_up):
+    data = made_up("made_up_several")
+    assert "Left out: the splits validation (3 images), extra (2 images)." in data.notes
+    # Of equal images, too.
+    assert any("4 test images are training images, too, pixel" in note for note in data.notes)
+
+
+def test_the_column_of_labels_may_be_chosen(made_up):
+    data = made_up("made_up_several", label_column="coarse")
+    assert data.train.class_names == ("low", "high")
+    assert data.train.labels.tolist().count(1) == 7
+    with pytest.raises(DataError, match="available: label, coarse. Received: 'id'") as caught:
+        made_up("made_up_several", label_column="id")
+    assert caught.value.hint == "label_column"
+
+
+def test_files_that_are_whole_are_not_to_be_deleted(made_up, monkeypatch):
+    """Rejected: the advice to delete prepared data because of a full disk or missing rights."""
+    made_up("made_up_grey")
+
+    def fail(*arguments, **options):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(tfds, "as_numpy", fail)
+    with pytest.raises(DataError, match="cannot be read from .*Input/output error") as caught:
+        made_up("made_up_grey")
+    assert "delete" not in str(caught.value)
+
+
 def test_damaged_files_are_refused(made_up, made_up_dir):
     made_up("made_up_grey")
     for file in (made_up_dir / "made_up_grey").rglob("*train.tfrecord*"):
