@@ -66,7 +66,9 @@ class SpreadMargin(keras.callbacks.Callback):
         if keras.backend.backend() == "jax":
             # Within an epoch the JAX trainer does not update the variables.
             self.model.jax_state_sync()
-        self._loss().set_margin(self.at(int(self.model.optimizer.iterations)))
+        # Under a strategy Keras makes no int of a variable.
+        step = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
+        self._loss().set_margin(self.at(step))
 
     def _loss(self):
         if self.loss is not None:

@@ -125,7 +125,8 @@ class SpreadLoss(keras.losses.Loss):
     @property
     def margin(self):
         """Current margin m."""
-        return float(self.margin_variable)
+        # Under a strategy Keras makes no float of a variable.
+        return float(ops.convert_to_numpy(self.margin_variable))
 
     def set_margin(self, margin):
         """Set the margin m, a float in `(0, 1]`."""

@@ -6,11 +6,12 @@ Every process has the whole model. Each device computes the gradients of its sha
 
 import contextlib
 import json
+import threading
 
 import numpy as np
 
 from keras_capsule_poe.data.mapping import CHUNK, map_batches
-from keras_capsule_poe.errors import RunFailed
+from keras_capsule_poe.errors import BadUse, RunFailed
 
 
 class Distribution:
@@ -39,7 +40,7 @@ class Distribution:
             start = tf.where(is_enough, i * total // number, 0)
             end = tf.where(is_enough, (i + 1) * total // number, total)
             with tf.device("CPU:0"):
-                part = tf.nest.map_structure(lambda rows: rows[start:end], data)
+                part = tf.nest.map_structure(lambda x: None if x is None else x[start:end], data)
             share = tf.where(is_enough, (end - start) / total, 1 / number)
             return function(part, start, total, share)
 
@@ -169,6 +170,92 @@ class Distribution:
                 said = stopped(self.worker, self.workers)
                 raise RunFailed(said, hint="all_workers") from error
             raise
+
+
+class WholeBatches:
+    """Stand-in for a strategy of Keras that gives each step of a model its whole batch.
+
+    The step shares its batch out itself, as in the training engine.
+    """
+
+    num_replicas_in_sync = 1
+
+    def __init__(self, strategy, model):
+        self.strategy, self.model, self.name = strategy, model, type(model).__name__
+        self.share_out = Distribution(strategy).share_out
+
+    def scope(self):
+        """Return the context in which variables of the strategy are made."""
+        return self.strategy.scope()
+
+    def run(self, step, args=()):
+        """Return `step(*args)`, computed outside of the scope of any strategy."""
+        with outside_of_strategies():
+            return step(*args)
+
+    def experimental_distribute_dataset(self, dataset):
+        """Return the dataset as it is."""
+        self.check()
+        optimizer = getattr(self.model, "optimizer", None)
+        self.check_variables(optimizer.variables if optimizer else ())
+        at_once = getattr(self.model, "steps_per_execution", 1)
+        if at_once != 1:
+            raise BadUse(
+                f"`steps_per_execution` must be 1 for {self.name} on several replicas. "
+                f"Received: steps_per_execution={at_once}"
+            )
+        return dataset
+
+    def reduce(self, *_, **__):
+        """Raise `BadUse`: Keras reduces the batches of a distributed dataset alone."""
+        raise BadUse(
+            f"{self.name} shares its batches out itself: give it a dataset that is not "
+            "distributed. Received: a distributed dataset"
+        )
+
+    def check(self):
+        """Raise `BadUse` unless the strategy is of one machine."""
+        import tensorflow as tf
+
+        if not isinstance(self.strategy, tf.distribute.MirroredStrategy):
+            raise BadUse(
+                f"{self.name} must be used under a MirroredStrategy, or trained by `capspoe train` "
+                f"on several machines. Received: a {type(self.strategy).__name__}"
+            )
+
+    def check_variables(self, variables):
+        """Raise `BadUse` unless variables were made in the scope of the strategy."""
+        import tensorflow as tf
+
+        if not all(isinstance(v.value, tf.distribute.DistributedValues) for v in variables):
+            raise BadUse(
+                f"{self.name} must be made and compiled, or loaded, inside of `strategy.scope()`. "
+                "Received: weights or an optimizer of one device"
+            )
+
+
+def distribution_of(model):
+    """Return the `Distribution` of the strategy under which a Keras model was made."""
+    strategy = getattr(model, "distribute_strategy", None)
+    strategy = getattr(strategy, "strategy", strategy)
+    if strategy is None or strategy.num_replicas_in_sync == 1:
+        return Distribution()
+    WholeBatches(strategy, model).check()
+    return Distribution(strategy)
+
+
+def outside_of_strategies():
+    """Return a context without a strategy of TensorFlow, for use in the scope of one."""
+    import tensorflow as tf
+
+    if not tf.distribute.has_strategy():
+        return contextlib.nullcontext()
+    # Another thread is in no scope.
+    found = []
+    thread = threading.Thread(target=lambda: found.append(tf.distribute.get_replica_context()))
+    thread.start()
+    thread.join()
+    return found[0]
 
 
 # Errors that TensorFlow raises when another process is gone.

@@ -375,6 +375,13 @@ def _check_backend():
             "Models are trained on Keras' TensorFlow backend. "
             f"Received: the backend {keras.backend.backend()!r}"
         )
+    import tensorflow as tf
+
+    if tf.distribute.has_strategy():
+        raise ConfigError(
+            "Models are trained outside of `strategy.scope()`: make the model inside of it, and "
+            "call `fit` after it. Received: a call inside of the scope"
+        )
     check_global_settings()
 
 

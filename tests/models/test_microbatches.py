@@ -21,7 +21,7 @@ from keras_capsule_poe import (
     RoutingLayer,
 )
 from keras_capsule_poe.layers.capsules import BatchDropout
-from keras_capsule_poe.models.base import contrastive
+from keras_capsule_poe.models.base import sharing
 
 SHAPE, CLASSES = (8, 8, 1), 3
 
@@ -155,10 +155,8 @@ def test_another_number_is_heeded_after_the_first_step(monkeypatch):
     model.compile("sgd", jit_compile=False)
     model.train_on_batch(*images())
     model.microbatch = 2
-    called, whole = [], contrastive.mean_of_microbatches
-    monkeypatch.setattr(
-        contrastive, "mean_of_microbatches", lambda *a: called.append(a) or whole(*a)
-    )
+    called, whole = [], sharing.mean_of_microbatches
+    monkeypatch.setattr(sharing, "mean_of_microbatches", lambda *a: called.append(a) or whole(*a))
     model.train_on_batch(*images())
     assert [microbatch for *_, microbatch in called] == [2]
 
@@ -175,7 +173,7 @@ def test_layers_that_move_or_draw_for_each_call_are_refused():
         model.microbatch = 2
     model = of(keras.layers.SpectralNormalization(keras.layers.Dense(4)))
     model.microbatch = 2
-    with pytest.raises(ValueError, match="where a layer changes weights of its own.*microbatch=2"):
+    with pytest.raises(ValueError, match="a layer changes weights of its own.*microbatch=2"):
         model.train_on_batch(*images())
     # What normalises may be made as the model is built.
     layers = [

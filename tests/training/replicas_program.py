@@ -85,7 +85,7 @@ def of_equal_weight(reduce):
     return lambda means, same, share: reduce(means, same, 0 * share + 0.5)
 
 
-# What would be wrong, as (stage, name in `models.base.contrastive`, what it is replaced by).
+# What would be wrong, as (stage, name in `models.base.sharing`, what it is replaced by).
 WRONG = {
     "a sum over replicas that is no mean": ("rbm", "_all_reduced", undivided),
     "the images of the first replica alone": ("rbm", "_all_reduced", of_the_first),
@@ -183,7 +183,7 @@ def main(folder, *chosen):
     import_tensorflow()
 
     from keras_capsule_poe.models.base import classifier as fitting
-    from keras_capsule_poe.models.base import contrastive
+    from keras_capsule_poe.models.base import sharing
 
     fitting.optimizer = gradient_descent
     two = devices.start(2, note=lambda line: None)
@@ -196,10 +196,10 @@ def main(folder, *chosen):
     for text, (run, name, wrong) in WRONG.items():
         if is_right or (chosen and run not in chosen):
             continue
-        right = getattr(contrastive, name)
-        setattr(contrastive, name, wrong(right))
+        right = getattr(sharing, name)
+        setattr(sharing, name, wrong(right))
         found = differences_of(run, Path(folder), two)
-        setattr(contrastive, name, right)
+        setattr(sharing, name, right)
         print(json.dumps({text: found}), flush=True)
 
 

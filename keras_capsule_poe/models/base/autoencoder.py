@@ -14,7 +14,6 @@ from keras_capsule_poe.core.numerics import StatelessSeed, whole_number
 from keras_capsule_poe.core.sharding import drop_rows
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.layers.convolutions import FastConv2D, FastConv2DTranspose
-from keras_capsule_poe.models.base.contrastive import SharedOutGradients
 from keras_capsule_poe.models.base.inputs import (
     PIXELS,
     FittedModel,
@@ -23,6 +22,7 @@ from keras_capsule_poe.models.base.inputs import (
     is_array,
 )
 from keras_capsule_poe.models.base.settings import SMALLEST_IMAGE
+from keras_capsule_poe.models.base.sharing import SharedOutGradients
 
 STRIDE = 2
 

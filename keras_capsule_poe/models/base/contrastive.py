@@ -1,97 +1,23 @@
-"""Training steps with a hand-derived gradient, and steps on several devices and microbatches."""
+"""Training steps with a hand-derived gradient."""
 
-import contextlib
 import functools
 import itertools
 import warnings
 
 import keras
-from keras import ops, tree
+from keras import ops
 
-from keras_capsule_poe.core.numerics import at_least_float32, whole_number
-from keras_capsule_poe.core.sharding import current_rows, rows_at_hand
+from keras_capsule_poe.core.numerics import at_least_float32
 from keras_capsule_poe.errors import TrainingWarning
-from keras_capsule_poe.keras_private import all_layers, compiled_metrics
-from keras_capsule_poe.layers.capsules import BatchDropout
+from keras_capsule_poe.keras_private import compiled_metrics
 from keras_capsule_poe.metrics import RelativeError
 from keras_capsule_poe.models.base.inputs import FittedModel
+from keras_capsule_poe.models.base.sharing import SharedOut
 
 # Inputs of mean zero have this relative error if nothing was learned.
 NOTHING, STEPS = 0.98, 20
 # Metrics that a test does not measure.
 _OF_TRAINING = ("update_size", "exchange_rate")
-
-
-def replicas_in_sync(model):
-    """Return the number of replicas over which Keras sums a model's gradients."""
-    strategy = getattr(model, "distribute_strategy", None)
-    return 1 if strategy is None else strategy.num_replicas_in_sync
-
-
-class SharedOut:
-    """Mixin for models whose training step is one update with means over the whole batch."""
-
-    # The training engine sets it to share_out(of_part, data) to run of_part on several devices.
-    share_out = None
-
-    def make_train_function(self, force=False):
-        """Build the optimizer before tracing, to avoid a second trace."""
-        if self.built and self.optimizer is not None and not self.optimizer.built:
-            self.optimizer.build(self.trainable_variables)
-        return super().make_train_function(force)
-
-    def over_replicas(self, function, data):
-        """Return batch means of a function that runs once per device.
-
-        Args:
-            function: Function of (rows of `data`, their share of the batch). It returns a dict of
-                means over its rows, and a dict of values that are the same for all rows. It must
-                not assign variables.
-            data: Tensor (B, ...), or a tuple of them.
-
-        Returns:
-            Tuple of the dict of means over the whole batch and the dict of common values.
-        """
-
-        def of_part(part, start, total, share):
-            with rows_at_hand(start, total):
-                return _all_reduced(*function(part, share), share)
-
-        if self.share_out is not None:
-            return self.share_out(of_part, data)
-        context = _context()
-        if context is None:
-            return function(data, 1.0)
-        number = context.num_replicas_in_sync
-        own = ops.one_hot(context.replica_id_in_sync_group, number, dtype="int32")
-        images = ops.shape(tree.flatten(data)[0])[0]
-        counts = context.all_reduce("SUM", own * images)
-        start = ops.sum(counts * (1 - ops.cumsum(own)))
-        total = ops.sum(counts)
-        return of_part(data, start, total, ops.cast(images, "float32") / ops.cast(total, "float32"))
-
-
-def _all_reduced(means, same, share):
-    """Return the means over all replicas and the values of the first replica."""
-    context = _context()
-    if context is None:
-        return means, same
-    is_first = ops.equal(context.replica_id_in_sync_group, 0)
-    parts = tree.map_structure(lambda mean: ops.cast(share, mean.dtype) * mean, means)
-    firsts = tree.map_structure(lambda x: ops.where(is_first, x, ops.zeros_like(x)), same)
-    # all_reduce does not accept an empty dict.
-    summed = context.all_reduce("SUM", firsts) if tree.flatten(firsts) else firsts
-    return context.all_reduce("SUM", parts), summed
-
-
-def _context():
-    """Return the replica context if there are several replicas, else None."""
-    if keras.backend.backend() != "tensorflow":
-        return None
-    import tensorflow as tf
-
-    context = tf.distribute.get_replica_context()
-    return None if context is None or context.num_replicas_in_sync == 1 else context
 
 
 class ContrastiveModel(FittedModel, SharedOut, keras.Model):
@@ -177,10 +103,6 @@ class ContrastiveModel(FittedModel, SharedOut, keras.Model):
             return ops.zeros(())
         variables = [variable for variable, _ in pairs]
         descents = [ops.cast(-ascent, variable.dtype) for variable, ascent in pairs]
-        replicas = replicas_in_sync(self)
-        if replicas > 1:
-            # Keras sums gradients over replicas, but all replicas have the same means.
-            descents = [descent / replicas for descent in descents]
         is_known = _moves_by_momentums(self.optimizer)
         before = [] if is_known else [ops.copy(variable.value) for variable in variables]
         self.optimizer.apply(descents, variables)
@@ -190,8 +112,10 @@ class ContrastiveModel(FittedModel, SharedOut, keras.Model):
 
     def _fitted(self, history):
         losses = history.history.get("loss") or (0.0,)
+        # Under a strategy Keras makes no int of a variable.
+        steps = int(ops.convert_to_numpy(self.optimizer.iterations))
         # A few steps are not meant to learn much.
-        if int(self.optimizer.iterations) >= STEPS and not losses[-1] <= NOTHING:
+        if steps >= STEPS and not losses[-1] <= NOTHING:
             warnings.warn(
                 f"{type(self).__name__} learned nothing: the relative error is {losses[-1]:.3g} "
                 f"after {len(losses)} epochs, and 1 without any training. Train longer, choose "
@@ -304,177 +228,3 @@ def compiled_steps(model, shape):
     # concrete functions.
     run = steps if tf.config.functions_run_eagerly() else steps.get_concrete_function()
     return lambda batches: run(tf.convert_to_tensor(batches))
-
-
-class SharedOutGradients(SharedOut):
-    """Mixin for models trained by backpropagation, on one or several devices."""
-
-    _microbatch = None
-
-    @property
-    def microbatch(self):
-        """Maximum number of images per gradient computation; None takes the whole batch.
-
-        The gradients are accumulated. A step equals the full-batch step up to rounding and needs
-        less memory. It needs TensorFlow. It excludes batch normalization, random layers other than
-        `BatchDropout`, and layers that update their own weights. Models are saved without it.
-        """
-        return self._microbatch
-
-    @microbatch.setter
-    def microbatch(self, value):
-        self._check_microbatch(None if value is None else whole_number("microbatch", value))
-        self._microbatch = value
-        # Drop the function traced for another size.
-        self.train_function = None
-
-    def _check_microbatch(self, value):
-        """Raise `ValueError` if the step cannot use micro-batches."""
-        if value is None:
-            return
-        backend, context = keras.backend.backend(), _context()
-        rule = "`microbatch` must be None"
-        if backend != "tensorflow":
-            raise ValueError(
-                f"{rule} but on TensorFlow. Received: microbatch={value}, backend={backend!r}"
-            )
-        if self.share_out is None and context is not None:
-            raise ValueError(
-                f"{rule} under a strategy that Keras shares batches out by. "
-                f"Received: microbatch={value}"
-            )
-        for layer in all_layers(self):
-            draws = hasattr(layer, "seed_generator") and not isinstance(layer, BatchDropout)
-            if draws or isinstance(layer, keras.layers.BatchNormalization):
-                what = "numbers are drawn for each call" if draws else "batches are normalised"
-                raise ValueError(
-                    f"{rule} where {what}, which must be for all of their images. "
-                    f"Received: microbatch={value}, with the layer {layer.name!r}"
-                )
-
-    def train_step(self, *arguments):
-        if self.share_out is None and self.microbatch is None:
-            return super().train_step(*arguments)
-        (data,) = arguments
-        if not self.built:
-            self.build(keras.utils.unpack_x_y_sample_weight(data)[0].shape)
-        self._check_microbatch(self.microbatch)
-        moved = []
-        with _synchronized(self):
-            means, same = self.over_replicas(
-                lambda data, share: self._gradients_of(data, share, moved), data
-            )
-        self.optimizer.apply(means["gradients"], self.trainable_variables)
-        for variable, value in zip(moved, same["states"]):
-            variable.assign(value)
-        images = ops.shape(tree.flatten(data)[0])[0]
-        for variable, mean in zip(self.metrics_variables, means["metrics"]):
-            variable.assign_add(ops.cast(images, variable.dtype) * mean)
-        return self.get_metrics_result()
-
-    def whole_loss(self, loss):
-        """Undo Keras' division of a mean loss by the number of replicas."""
-        context = None if self.share_out is None else _context()
-        return loss if context is None else context.num_replicas_in_sync * loss
-
-    def _gradients_of(self, data, share, moved):
-        """Compute `_gradients`, in micro-batches if `microbatch` is set."""
-        if self.microbatch is None:
-            return self._gradients(data, share, moved)
-        found = mean_of_microbatches(
-            lambda rows, part: self._gradients(rows, part * ops.cast(share, part.dtype), moved),
-            data,
-            self.microbatch,
-        )
-        for variable in moved:
-            # Random states advance once per batch; float states would change once per part.
-            if keras.backend.is_float_dtype(variable.dtype):
-                raise ValueError(
-                    "`microbatch` must be None where a layer changes weights of its own. "
-                    f"Received: microbatch={self.microbatch}, with {variable.path}"
-                )
-        return found
-
-    def _gradients(self, data, share, moved):
-        """Return means of gradients and metric sums, and the new states of the model."""
-        import tensorflow as tf
-
-        x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
-        images = ops.shape(tree.flatten(x)[0])[0]
-        metrics = [(variable, ops.zeros_like(variable)) for variable in self.metrics_variables]
-        # Assign nothing inside: each device would repeat it. The scope includes the weights for
-        # weight regularizers.
-        with tf.GradientTape() as tape:
-            weights = [(v, tf.convert_to_tensor(v.value)) for v in self.trainable_variables]
-            with keras.StatelessScope([*metrics, *weights]) as scope:
-                outputs = self(x, training=True)
-                loss = self.compute_loss(x, y, outputs, weight, training=True)
-                tracker = next(metric for metric in self.metrics if metric.name == "loss")
-                tracker.update_state(loss, sample_weight=images)
-                self.compute_metrics(x, y, outputs, weight)
-            # Scale the loss, not the gradient: batch normalization mixes gradients of devices.
-            weighted = self.optimizer.scale_loss(ops.cast(share, loss.dtype) * loss)
-        gradients = tape.gradient(weighted, self.trainable_weights)
-        for gradient, variable in zip(gradients, self.trainable_weights):
-            if gradient is None:
-                raise ValueError(f"The loss must depend on all weights. Received: {variable.path}")
-            gradient.set_shape(variable.shape)
-        sums = [scope.get_current_value(variable) for variable, _ in metrics]
-        states = [v for v in self.non_trainable_variables if scope.get_current_value(v) is not None]
-        states = [v for v in states if all(v is not metric for metric, _ in metrics)]
-        moved[:] = states
-        means = {
-            "gradients": [gradient / ops.cast(share, gradient.dtype) for gradient in gradients],
-            "metrics": [total / ops.cast(images, total.dtype) for total in sums],
-        }
-        return means, {"states": [scope.get_current_value(variable) for variable in states]}
-
-
-@contextlib.contextmanager
-def _synchronized(model):
-    """Context manager: synchronize batch normalization over devices."""
-    kind = keras.layers.BatchNormalization
-    layers = [layer for layer in all_layers(model) if isinstance(layer, kind)]
-    before = [layer.synchronized for layer in layers]
-    for layer in layers:
-        layer.synchronized = True
-    try:
-        yield
-    finally:
-        for layer, value in zip(layers, before):
-            layer.synchronized = value
-
-
-def mean_of_microbatches(function, data, microbatch):
-    """Average the first dict that `function(rows, share)` returns over microbatches of `data`."""
-    # `function` returns a dict of means over its rows and a dict of values that all rows share.
-    import tensorflow as tf
-
-    data = tree.map_structure(lambda x: None if x is None else tf.convert_to_tensor(x), data)
-    images = ops.shape(tree.flatten(data)[0])[0]
-    first, total = current_rows(images)
-
-    def part(start):
-        end = ops.minimum(start + microbatch, images)
-        rows = tree.map_structure(lambda x: None if x is None else x[start:end], data)
-        share = ops.cast(end - start, "float32") / ops.cast(images, "float32")
-        with rows_at_hand(first + start, total):
-            means, same = function(rows, share)
-        return tree.map_structure(lambda mean: ops.cast(share, mean.dtype) * mean, means), same
-
-    # Trace once, for the shapes of the results and for the loop.
-    part = tf.function(part, autograph=False).get_concrete_function(tf.TensorSpec((), "int32"))
-    zeros = tree.map_structure(lambda x: tf.zeros(x.shape, x.dtype), part.structured_outputs)
-
-    def body(start, sums, _):
-        added, same = part(start)
-        return start + microbatch, tree.map_structure(ops.add, sums, added), same
-
-    # In parallel, the iterations would need the memory of the whole batch.
-    _, sums, same = tf.while_loop(
-        lambda start, *_: start < images,
-        body,
-        (tf.constant(0, "int32"), *zeros),
-        parallel_iterations=1,
-    )
-    return sums, same

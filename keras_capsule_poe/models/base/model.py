@@ -10,6 +10,7 @@ import keras
 from keras_capsule_poe.data.arrays import image_array, image_data
 from keras_capsule_poe.data.image_set import ImageData
 from keras_capsule_poe.data.mapping import to_pixels
+from keras_capsule_poe.distributed.distribution import distribution_of
 from keras_capsule_poe.errors import BadUse, TrainingWarning
 from keras_capsule_poe.former_names import Metrics
 from keras_capsule_poe.io.atomic import atomic_write
@@ -185,7 +186,8 @@ class TrainedModel:
             # Read when the run in the folder, if there is one, has said by which rules.
             return image_data(*given, data_version=settings.data_version)
 
-        trained, histories = trained_model(untrained, images, folder, verbose, callbacks)
+        devices = distribution_of(self)
+        trained, histories = trained_model(untrained, images, folder, verbose, callbacks, devices)
         self.adopt(trained)
         self.histories = histories
         return histories
@@ -216,7 +218,7 @@ class TrainedModel:
         return super().predict(x, *args, **kwargs)
 
 
-def trained_model(model, load_data, folder=None, verbose="auto", callbacks=()):
+def trained_model(model, load_data, folder=None, verbose="auto", callbacks=(), distribution=None):
     """Train a model and return it with a dict of `keras.callbacks.History` by stage.
 
     Without a folder nothing is exported, and all files are temporary.
@@ -228,7 +230,14 @@ def trained_model(model, load_data, folder=None, verbose="auto", callbacks=()):
         # The last stage exports files that nobody reads from a temporary folder.
         last = None if folder else stages[-2]
         with reporter, quiet():
-            run = train(model, folder or temporary, load_data, reporter, stage=last)
+            run = train(
+                model,
+                folder or temporary,
+                load_data,
+                reporter,
+                stage=last,
+                distribution=distribution,
+            )
         trained = type(model).from_parts(run)
         know_images(trained, run.folder)
         histories = {}

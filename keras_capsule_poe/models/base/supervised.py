@@ -20,8 +20,8 @@ from keras_capsule_poe.keras_private import (
 )
 from keras_capsule_poe.metrics import weights_of_images
 from keras_capsule_poe.models.base import inputs
-from keras_capsule_poe.models.base.contrastive import SharedOutGradients
 from keras_capsule_poe.models.base.protocols import CapsuleClassifier, deserialized
+from keras_capsule_poe.models.base.sharing import SharedOutGradients
 
 # Images that `classify` and `encode` take at once.
 AT_ONCE = 500

@@ -23,7 +23,7 @@ from keras_capsule_poe.core.numerics import (
 from keras_capsule_poe.core.sharding import draw_rows
 from keras_capsule_poe.former_names import with_former_names
 from keras_capsule_poe.metrics import mean_error
-from keras_capsule_poe.models.base.contrastive import ContrastiveModel, replicas_in_sync
+from keras_capsule_poe.models.base.contrastive import ContrastiveModel
 from keras_capsule_poe.models.base.inputs import FINITE, PIXELS
 from keras_capsule_poe.models.base.protocols import build_once, deserialized
 from keras_capsule_poe.models.boltzmann.layers import RestrictedBoltzmannMachine, binarization
@@ -64,8 +64,7 @@ class HarmoniumModel(ContrastiveModel):
 
     Raises:
         ValueError: If an argument has a wrong value.
-        RuntimeError: If trained on a backend other than TensorFlow or JAX. Also if trained under
-            a Keras distribution strategy with chains that do not start at the data.
+        RuntimeError: If trained on a backend other than TensorFlow or JAX.
 
     Example:
 
@@ -196,12 +195,6 @@ class HarmoniumModel(ContrastiveModel):
         """Return centred initial states, or None for the data, and those of hotter chains."""
         if self.algorithm == "cd" and self.chains_initializer == "data":
             return None, None
-        if replicas_in_sync(self) > 1:
-            raise RuntimeError(
-                "Under a strategy of Keras chains start from the data: use algorithm='cd' and "
-                f"chains_initializer='data'. Received: algorithm={self.algorithm!r}, "
-                f"chains_initializer={self.chains_initializer!r}"
-            )
         machine, x = self.machine.harmonium(), self.machine.sent(v)
         if self.algorithm == "cd":
             return self._noise(machine, ops.shape(x)[:1], seeds[0]), None

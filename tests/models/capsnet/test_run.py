@@ -18,7 +18,7 @@ from keras_capsule_poe import CapsNet, registry
 from keras_capsule_poe.data import load_images
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.functions import RoutingOptions
-from keras_capsule_poe.models.base import contrastive
+from keras_capsule_poe.models.base import sharing
 from keras_capsule_poe.models.base.networks import learning_rate, optimizer
 
 SMALL = ("--set", "capsnet.filters=6", "--set", "capsnet.types=2")
@@ -230,13 +230,13 @@ def test_an_interrupted_run_goes_on_where_it_stood(tmp_path, goes_on_alike, monk
 
     Gradients are found for as many images at a time as the settings say.
     """
-    seen, whole = set(), contrastive.mean_of_microbatches
+    seen, whole = set(), sharing.mean_of_microbatches
 
     def watched(function, data, microbatch):
         seen.add(microbatch)
         return whole(function, data, microbatch)
 
-    monkeypatch.setattr(contrastive, "mean_of_microbatches", watched)
+    monkeypatch.setattr(sharing, "mean_of_microbatches", watched)
     settings = settings_of(
         "small",
         dataset="digits",
