@@ -60,6 +60,12 @@ def image_data(
         data_version: int, see `load_images`.
     """
     if isinstance(x, ImageData):
+        others = {"y": y, "validation_data": validation_data, "groups": groups}
+        if given := [name for name, value in others.items() if value is not None]:
+            raise DataError(
+                f"`{given[0]}` must be None if `x` is an `ImageData`, which has labels and parts of "
+                f"its own. Received: `x` and `{given[0]}`."
+            )
         return x
     given = {"training": (x, y, "x")}
     if validation_data is not None:

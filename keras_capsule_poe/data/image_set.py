@@ -238,8 +238,8 @@ class ImageData:
     def summary(self) -> str:
         """Return one line with the image counts, the image shape and the skipped files."""
         shape = "x".join(map(str, self.image_shape))
-        kept = "" if self.held_out is None else f", {len(self.held_out)} held-out"
-        line = f"{len(self.train)} training{kept} and {len(self.test)} test images of {shape}"
+        *counts, last = [f"{len(part)} {name}" for name, part in self._parts.items()]
+        line = f"{', '.join(counts)} and {last} images of {shape}"
         left_out = len(self.skipped)
         files = "files" if left_out > 1 else "file"
         return f"{line}, {left_out} unreadable {files} left out" if left_out else line
