@@ -63,8 +63,8 @@ def image_data(
         others = {"y": y, "validation_data": validation_data, "groups": groups}
         if given := [name for name, value in others.items() if value is not None]:
             raise DataError(
-                f"`{given[0]}` must be None if `x` is an `ImageData`, which has labels and parts of "
-                f"its own. Received: `x` and `{given[0]}`."
+                f"`{given[0]}` must be None if `x` is an `ImageData`, which has parts and labels. "
+                f"Received: `x` and `{given[0]}`."
             )
         return x
     given = {"training": (x, y, "x")}
@@ -96,13 +96,14 @@ def image_data(
 def _image_sets(given, data_version):
     """Return the `ImageSet` of each triple (images, labels, name), and notes on their labels."""
     pixels, labels = {}, {}
-    for part, (images, y, name) in given.items():
-        images, y = _read(images, y, name)
+    for part, (x, y, name) in given.items():
+        images, found = _read(x, y, name)
         images = image_array(images, name=name)
         check_images(images, f"`{name}`", channels=(1, 2, 3))
         # Floats are rounded to the nearest of 256 levels.
         pixels[part] = images if images.dtype == np.uint8 else floats_to_bytes(images, name)
-        labels[part] = Part(y, len(images), f"labels of `{name}`")
+        what = "`y`" if name == "x" and y is not None else f"labels of `{name}`"
+        labels[part] = Part(found, len(images), what)
     numbered = number_labels(labels, former=data_version < 3)
 
     def image_set(part):

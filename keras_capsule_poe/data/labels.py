@@ -289,8 +289,8 @@ def _of_columns(rows, what):
     counts = np.unique(rows.sum(axis=1).astype(int))
     if len(counts) > 1 or counts[0] == 0:
         raise DataError(
-            f"{what} has a column for each class, and must give every image equally many "
-            f"labels, at least one. Received: {counts.min()} to {counts.max()} labels an image."
+            f"{what} with a column for each class must give every image equally many labels, at "
+            f"least one. Received: {counts.min()} to {counts.max()} labels an image."
         )
     found = np.nonzero(rows)[1].reshape(len(rows), -1)
     return found[:, 0] if counts[0] == 1 else found
