@@ -201,7 +201,7 @@ def test_streams_have_the_labels_of_arrays(stream, kind):
         (dataset(FOUR), {"y": np.arange(60)}, "`y` must be None"),
         (FOUR, {"y": np.arange(59)}, r"of shape \(60,\).*Received: shape \(59,\)"),
         (FOUR, {"validation_data": (FOUR, np.arange(60), 1)}, "tuple of 3. Sample weights"),
-        (FOUR, {"y": np.arange(60), "validation_data": (FOUR, ["a"] * 60)}, "integers as labels"),
+        (FOUR, {"y": np.arange(60), "validation_data": (FOUR, ["a"] * 60)}, "integers as `y`"),
     ],
     ids=range(13),
 )
@@ -211,8 +211,8 @@ def test_streams_and_arrays_that_cannot_be_used(x, options, words):
 
 
 def test_classes_of_validation_data_alone_are_named():
-    data = image_data(FOUR[:9], ["a", "b", "c"] * 3, (FOUR[:2], ["a", "d"]))
-    assert data.notes == ("No training images of: d.", "No held-out images of: b, c.")
+    data = image_data(FOUR[:9], ["a", "b", "c"] * 3, (FOUR[9:11], ["a", "d"]))
+    assert data.notes[:2] == ("No training images of: d.", "No held-out images of: b, c.")
     assert (
         data.class_counts() == "training/held-out images of 4 classes: a 3/1, b 3/0, c 3/0, d 0/1"
     )
