@@ -345,7 +345,7 @@ def _folder_name(settings):
     path = Path(settings.dataset)
     # The settings of a data set are part of the folder's name.
     name = path.resolve().name if path.is_dir() else settings.dataset.replace("/", "-")
-    if path.is_file():
+    if path.is_file() or path.suffix == ".npz":
         name = stem(path.name) if stem(path.name) != path.name else path.stem
     return name if settings.MODEL == registry.DEFAULT else f"{name}-{settings.MODEL}"
 
