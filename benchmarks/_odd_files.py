@@ -110,7 +110,8 @@ def odd_arrays():
     yield "five dimensions", {"images": pixels(2, 2, SIZE, SIZE, 1)}, False
     yield "one image", {"images": good[:1]}, False
     yield "parts of two sizes", {"x_train": good, "x_test": pixels(4, 30, 30)}, False
-    yield "no images", {"data": good}, False
+    yield "images called data", {"data": good}, True
+    yield "no images", {"sizes": labels}, False
     yield "nothing", {}, False
     for name, wrong in (
         ("too few", labels[:5]),
@@ -125,7 +126,9 @@ def odd_arrays():
         ("times", np.array(["2020-01-01"] * 12, "datetime64[D]")),
         ("above int64", np.full(12, 2**64 - 1, "uint64")),
     ):
-        yield f"labels: {name}", {"images": good, "labels": wrong}, False
+        # Any number names a class.
+        is_good = name == "above int64"
+        yield f"labels: {name}", {"images": good, "labels": wrong}, is_good
 
 
 def archive(arrays):

@@ -19,6 +19,7 @@ from pathlib import Path
 import _children as children
 import _measure as measure
 import _odd_files as odd
+import _odd_sources as sources
 import _tiny as tiny
 import numpy as np
 import tensorflow as tf
@@ -68,6 +69,7 @@ def cases(folder, model_dir):
     """
     yield from image_cases(folder)
     yield from archive_cases(folder)
+    yield from source_cases(folder)
     for name in NAMES:
         for value in VALUES:
             yield "setting", f"{name}={value!r}", functools.partial(try_setting, name, value)
@@ -117,6 +119,24 @@ def archive_cases(root):
         path = root / f"archive {len(list(root.iterdir()))}.npz"
         path.write_bytes(content)
         yield "archive", name, functools.partial(try_images, path, is_good=False)
+
+
+def source_cases(root):
+    """Data sets in every form that is read."""
+    for kind, name, make, wanted in sources.cases():
+        folder = root / f"source {len(list(root.iterdir()))}"
+        folder.mkdir()
+        yield kind, name, functools.partial(try_source, *make(folder), wanted)
+
+
+def try_source(dataset, options, wanted):
+    """Loads a data set; `wanted` are the number of its images and its classes, or None."""
+    data = load_images(dataset, **options)
+    if wanted is None:
+        raise Wrong(f"it was taken: {data.summary()}")
+    found = len(data.train) + len(data.test), data.train.class_names
+    if found != wanted:
+        raise Wrong(f"{found} in place of {wanted}")
 
 
 def try_images(path, shapes=None, is_good=None):

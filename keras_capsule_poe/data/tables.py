@@ -83,7 +83,7 @@ class Table:
         """Return the labels (str or int, or None) of `Listing`s by split, and notes on them."""
         for is_exact in (True, False):
             found, used, missing = self._matched(parts, is_exact)
-            if used:
+            if any(word is not None for words in found.values() for word in words):
                 break
         else:
             shown = next(iter(self._rows.values()))[1] if self._rows else "nothing"

@@ -143,7 +143,8 @@ class Archive:
             return self._archive.read(info)
         # Encrypted and damaged members, and unknown ways of compression: errors of several modules.
         except Exception as error:
-            raise OSError(first_line(error)) from error
+            # Zipfile's messages hold bytes of damaged members.
+            raise OSError(first_line(error)[:60]) from error
 
     def open(self, path, mode="rb"):
         return io.BytesIO(self._read(path))
