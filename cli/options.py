@@ -306,6 +306,8 @@ def load_run_data(folder, **places):
     if path := _data_path(folder):
         # A relative path would depend on the working folder.
         settings.dataset = str(path)
+    for name, path in RunFolder(folder).readable().get("paths", {}).items():
+        setattr(settings, name, path)
     data = load_data(settings, **places, report=lambda line: click.echo(line, err=True))
     if other := changed(data, settings, RunFolder(folder).readable()["fingerprint"]):
         raise RunFailed(

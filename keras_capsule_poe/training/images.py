@@ -136,6 +136,9 @@ def facts(data, settings):
     if path.exists() and not is_known(settings.dataset):
         # A relative path is right in one working folder only.
         found["data_path"] = os.path.abspath(path)
+    paths = {name: getattr(settings, name) for name in ("labels", "train_dir", "test_dir")}
+    known = {name: os.path.abspath(path) for name, path in paths.items() if path}
+    found["paths"] = {name: path for name, path in known.items() if os.path.exists(path)}
     return found
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 # What `run.json` says of the images.
-_OF_DATA = ("preparation", "class_names", "data_path")
+_OF_DATA = ("preparation", "class_names", "data_path", "paths")
 
 
 class _Stopped(Exception):
