@@ -407,12 +407,13 @@ def _show_couplings(out, model, test, chosen, capsule):
     titles = [f"image {image}" for image in chosen]
     if test.labels is not None:
         labels = class_words(test.labels[chosen], test.class_names)
-        titles = [f"{title}, label {label}" for title, label in zip(titles, labels)]
+        titles = [f"{title},\nlabel {label}" for title, label in zip(titles, labels)]
     layers = layer_maps(model, images, capsules)
     save_chart(out, coupling_chart(images, c, capsules, titles, test.class_names, layers))
     click.echo(f"Wrote {out}: coupling coefficients, one row per image")
     for title, pairs, j in zip(titles, c, capsules):
         means = " ".join(f"{mean:.3f}" for mean in pairs[..., j].mean(axis=1))
+        title = title.replace("\n", " ")
         click.echo(f"{title}: mean coupling to capsule {j} by iteration {means}")
 
 

@@ -39,8 +39,8 @@ _OF_RUN = {
     ),
     "max_value": (
         int,
-        "Integer that is white in images of more than 8 bits.  [default: the smallest of 255, "
-        "1023, 4095, 16383 and 65535 that no value exceeds]",
+        "Value that is white in images of more than 8 bits and of floats above 1.  [default: the "
+        "smallest of 255, 1023, 4095, 16383 and 65535 that no value exceeds]",
     ),
     "groups": (
         "folder|REGEX",

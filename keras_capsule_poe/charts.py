@@ -5,7 +5,7 @@ import numpy as np
 from keras_capsule_poe.core.labels import winners
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
 from keras_capsule_poe.io.pictures import grid
-from keras_capsule_poe.io.text import class_word, printable
+from keras_capsule_poe.io.text import class_word, printable, width
 
 FRAME = "#b0452c"
 CAPTION = (
@@ -110,7 +110,9 @@ def coupling_chart(images, coefficients, capsules, titles=None, names=None, laye
     names = [class_word(j, names, _NAME) for j in range(classes)]
     steps = ["start", *map(str, range(1, iterations))]
     ratios = [1.6, max(3.0, 0.52 * classes), 3.8]
-    wide, heights = 1.8 + sum(ratios), [max(2.4, 0.9 + 0.45 * iterations)]
+    # Names below the panel are turned if they are long.
+    names_high = 0.08 * max(map(width, names)) if max(map(len, names)) > 3 else 0
+    wide, heights = 1.8 + sum(ratios), [max(2.4, 0.9 + 0.45 * iterations + names_high)]
     if layers:
         wide, heights = max(wide, 1.9 * panels(layers)), [*heights, 2.8]
     figure = Figure(figsize=(wide, sum(heights) * rows), layout="constrained")
@@ -133,7 +135,8 @@ def _show(panel, image, title):
     panel.imshow(pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels, cmap="gray")
     panel.set_axis_off()
     if title:
-        panel.set_title(printable(title, 2 * _NAME), fontsize=10)
+        lines = [printable(line, _NAME) for line in title.split("\n")]
+        panel.set_title("\n".join(lines), fontsize=10)
 
 
 def _mean_couplings(panel, means, capsule, names, steps):

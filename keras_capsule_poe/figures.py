@@ -44,8 +44,6 @@ THEMES = {"light": ("#ffffff", "#222222"), "dark": ("#15171a", "#e6e6e6")}
 # Inches: around the cells, between blocks, between cells as a fraction of a cell.
 _MARGIN, _BLOCK, _GAP = 0.12, 0.35, 0.06
 _LABEL, _TITLE = 9, 11
-# Letters of a label.
-_MOST = 32
 # A capsule of lower probability than this does not show in an image.
 ACTIVE = 0.1
 
@@ -103,7 +101,7 @@ def image_figure(blocks, title=None, cell=0.6, theme="light"):
         raise BadUse(f"`cell` must be from 0.05 to 20 inches. Received: cell={cell!r}")
     paper, ink = THEMES[theme]
     blocks = [
-        (images, _short(rows), _short(columns), heading)
+        (images, _short(rows, 32), _short(columns, 20), heading)
         for images, rows, columns, heading in blocks
     ]
     labels = [label for _, rows, _, _ in blocks for label in rows or ()]
@@ -135,9 +133,9 @@ def image_figure(blocks, title=None, cell=0.6, theme="light"):
     return figure
 
 
-def _short(labels):
-    """Return labels on one line, not too long; None if there are none."""
-    return None if labels is None else [printable(label, _MOST) for label in labels]
+def _short(labels, most):
+    """Return labels on one line, in at most `most` columns; None if there are none."""
+    return None if labels is None else [printable(label, most) for label in labels]
 
 
 def _inches(labels):
