@@ -375,10 +375,10 @@ def report(out, model_dir, metrics_path, limit, crops, pairs, seed, **places):
     model, which takes minutes, the page has its tables as well.
     """
     subject = load_subject(options.find_model(model_dir), limit, crops, pairs, places)
-    from keras_capsule_poe.evaluation.classification import is_classifier
     from keras_capsule_poe.evaluation.page import write_report
     from keras_capsule_poe.evaluation.report import is_generative, measure, tables
     from keras_capsule_poe.io.records import read_json
+    from keras_capsule_poe.models.base.protocols import is_classifier
     from keras_capsule_poe.training import RunFolder
 
     folder, model, data = subject.folder, subject.model, subject.data

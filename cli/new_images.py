@@ -14,6 +14,8 @@ from keras_capsule_poe.io.text import class_word, printable
 
 # Images that are read and given to the model together.
 _AT_ONCE = 500
+# Images for which a graph takes longer to trace than it saves.
+_FEW = 16
 
 
 def _check_arrays(context, parameter, path):
@@ -149,15 +151,23 @@ def _rows(model, images, invert, ask):
             else:
                 row["notes"] = list(image.notes)
                 pixels.append(image.pixels)
-        answers = (
-            {name: np.asarray(found) for name, found in ask(np.stack(pixels)).items()}
-            if pixels
-            else {}
-        )
+        answers = ask(_given(np.stack(pixels))) if pixels else {}
+        answers = {name: np.asarray(values) for name, values in answers.items()}
         good = [row for row in rows if "error" not in row]
         for k, row in enumerate(good):
             row.update({name: found[k] for name, found in answers.items()})
         yield from rows
+
+
+def _given(pixels):
+    """Return uint8 images as a model takes them: few as a tensor, which needs no graph."""
+    if len(pixels) > _FEW:
+        return pixels
+    import keras
+
+    from keras_capsule_poe.data.mapping import to_pixels
+
+    return keras.ops.convert_to_tensor(to_pixels(pixels))
 
 
 def _show(rows, images, top, as_json, word, about):

@@ -261,7 +261,7 @@ def load_model(folder):
 
 def load_able(folder, verb):
     """Return the model of a folder, or raise unless it `generates`, `classifies` ... images."""
-    from keras_capsule_poe.evaluation.classification import is_classifier
+    from keras_capsule_poe.models.base.protocols import is_classifier
 
     model = load_model(folder)
     decodes = "reconstruct" in model.ENDPOINTS
@@ -287,7 +287,7 @@ def load_able(folder, verb):
 
 def load_routed(folder):
     """Return the model of a folder, or raise if it is not a classifier with iterative routing."""
-    from keras_capsule_poe.evaluation.classification import is_classifier
+    from keras_capsule_poe.models.base.protocols import is_classifier
 
     model = load_model(folder)
     if not (is_classifier(model) and getattr(model, "routing_iterations", 1) > 1):

@@ -185,9 +185,9 @@ def reconstruct(out, model_dir, n, plain, cell, theme, **places):
     """
     options.check_plain(out, plain)
     folder = options.find_model(model_dir)
-    from keras_capsule_poe.evaluation.classification import is_classifier
     from keras_capsule_poe.figures import image_figure, save_figure
     from keras_capsule_poe.io.pictures import check_grid, save_grid
+    from keras_capsule_poe.models.base.protocols import is_classifier
     from keras_capsule_poe.plotting import as_words, named_rows, reconstruction_rows, row_names
 
     model = options.load_able(folder, "reconstructs")

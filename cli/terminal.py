@@ -43,7 +43,7 @@ HINTS = {
 }
 # Keras and TensorFlow import these if they are installed, for features that no command uses. This
 # takes two fifths of their import time.
-_UNUSED = ("jax", "matplotlib", "sklearn")
+_UNUSED = ("jax", "matplotlib", "pandas", "scipy.sparse", "sklearn")
 
 
 def import_tensorflow():

@@ -9,7 +9,6 @@ import math
 import keras
 import numpy as np
 from keras import ops
-from scipy.integrate import quad
 from scipy.special import gammaln
 
 from keras_capsule_poe._types import Tensor
@@ -117,6 +116,8 @@ class SquashedGaussian(_IndependentCapsules):
     @property
     def variance(self):
         """Variance of each coordinate of x, by quadrature over `|zeta|`."""
+        # It imports much of SciPy.
+        from scipy.integrate import quad
 
         def integrand(n):
             square = (self.length * n) ** 2 / self.dim

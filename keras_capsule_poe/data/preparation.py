@@ -55,7 +55,7 @@ class Preparation:
     Example:
 
     >>> Preparation((28, 28), 1, background="white").describe()
-    '28x28 grey, transparent on white, padded to these proportions'
+    '28x28 grey, transparent on white, stretched'
     """
 
     image_size: tuple[int, int] | None = None

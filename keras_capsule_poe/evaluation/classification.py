@@ -6,11 +6,7 @@ from keras_capsule_poe.core.labels import are_among, are_longest, longest
 from keras_capsule_poe.core.numerics import compiled
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.errors import BadUse
-
-
-def is_classifier(model):
-    """Return True if a model has the `classify` of a `CapsuleClassifier`."""
-    return callable(getattr(model, "classify", None))
+from keras_capsule_poe.models.base.protocols import is_classifier
 
 
 def measure_of(model):

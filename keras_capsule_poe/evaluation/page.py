@@ -13,7 +13,6 @@ from keras_capsule_poe.evaluation.baselines import FeatureBaseline
 from keras_capsule_poe.evaluation.classification import (
     calibration_metrics,
     classified,
-    is_classifier,
     measure_of,
     shows_several,
     worst_images,
@@ -22,6 +21,7 @@ from keras_capsule_poe.evaluation.generative import chosen_images, draws
 from keras_capsule_poe.evaluation.report import cells, is_generative, is_labelled_classifier
 from keras_capsule_poe.io.atomic import atomic_write
 from keras_capsule_poe.io.pictures import GAP, chart_pixels
+from keras_capsule_poe.models.base.protocols import is_classifier
 from keras_capsule_poe.plotting import (
     as_words,
     class_words,

@@ -13,7 +13,6 @@ from keras_capsule_poe.evaluation.classification import (
     classification_metrics,
     classified,
     has_views,
-    is_classifier,
     logit_changes,
     measure_of,
     pair_metrics,
@@ -30,6 +29,7 @@ from keras_capsule_poe.evaluation.generative import (
     sign_metrics,
     silent,
 )
+from keras_capsule_poe.models.base.protocols import is_classifier
 
 # Sections whose row or column keys are names, which must not become titles.
 _NAMED_ROWS = ("confusion", "errors", "reliability", "models", "mcnemar")

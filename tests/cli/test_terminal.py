@@ -144,7 +144,7 @@ import sys
 from keras_capsule_poe.cli.terminal import import_tensorflow
 
 import_tensorflow()
-unused = {"jax", "matplotlib", "sklearn"}
+unused = {"jax", "matplotlib", "pandas", "scipy.sparse", "sklearn"}
 assert "tensorflow" in sys.modules and not unused & set(sys.modules), unused & set(sys.modules)
 import matplotlib.figure, sklearn.mixture
 """

@@ -551,6 +551,11 @@ class LikelihoodModel:
                 )
 
 
+def is_classifier(model):
+    """Return True if a model has the `classify` of a `CapsuleClassifier`."""
+    return callable(getattr(model, "classify", None))
+
+
 def is_numpy(x):
     """Return True for NumPy arrays, what converts to them and files, but not for tensors."""
     is_tensor = ops.is_tensor(x) or isinstance(x, keras.KerasTensor)
