@@ -24,7 +24,7 @@ def _check_arrays(context, parameter, path):
     return options.place_checker(context, parameter, path)
 
 
-_images = options.together(
+_common = options.together(
     click.argument("files", metavar="FILE...", nargs=-1, required=True, type=NamedPath()),
     options.model_option,
     option(
@@ -40,14 +40,14 @@ _images = options.together(
 
 
 @click.command()
-@_images
+@_common
 @guarded
 def classify(files, model_dir, invert, top, as_json):
     """Print the most probable classes of images.
 
-    FILE is an image, a folder of images, or a pattern such as "*.png". Images are prepared as
-    those of the training were: size, colours, background and range. An image of other
-    proportions is padded. Of several pages or frames, the first one is used.
+    FILE is an image, a folder or .zip file of images, or a pattern such as "*.png". Each page of
+    a TIFF and each frame of an animation is an image. Images are prepared as those of the
+    training were: size, colours, background and range. Those of other proportions are padded.
     """
     images, folder, model = _begin(files, model_dir, "classifies")
     names = model.class_names or options.class_names(folder)
@@ -64,7 +64,7 @@ def classify(files, model_dir, invert, top, as_json):
 
 
 @click.command()
-@_images
+@_common
 @option(
     "--out",
     type=FILE,
@@ -76,8 +76,8 @@ def classify(files, model_dir, invert, top, as_json):
 def encode(files, model_dir, invert, top, as_json, out):
     """Print the most probable capsules of images, and write their codes.
 
-    FILE is an image, a folder of images, or a pattern such as "*.png". Images are prepared as
-    `capspoe classify` prepares them.
+    FILE is an image, a folder or .zip file of images, or a pattern such as "*.png". Images are
+    prepared as `capspoe classify` prepares them.
     """
     images, _, model = _begin(files, model_dir, "encodes")
 

@@ -101,7 +101,7 @@ def image_figure(blocks, title=None, cell=0.6, theme="light"):
         raise BadUse(f"`cell` must be from 0.05 to 20 inches. Received: cell={cell!r}")
     paper, ink = THEMES[theme]
     blocks = [
-        (images, _short(rows, 32), _short(columns, 20), heading)
+        (images, _short(rows, 32), _short(columns, 28), heading)
         for images, rows, columns, heading in blocks
     ]
     labels = [label for _, rows, _, _ in blocks for label in rows or ()]

@@ -11,8 +11,10 @@ from keras_capsule_poe.core.numerics import compiled, step_seed
 from keras_capsule_poe.data.mapping import CHUNK, map_batches, to_pixels
 from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.io.pictures import picture
-from keras_capsule_poe.io.text import class_word
+from keras_capsule_poe.io.text import class_word, printable
 
+# Letters of each of two names of a caption.
+_PAIRED = 12
 # Names of the rows of reconstructions, if they differ from the keys.
 _NAMES = {
     "one_capsule": "longest capsule",
@@ -185,7 +187,8 @@ def as_words(labels, classes, names=None):
     """Return one caption per image: "4", or "5 as 3" if label and prediction differ."""
     words = []
     for label, named in zip(class_words(labels, names), class_words(classes, names)):
-        words.append(label if label == named else f"{label} as {named}")
+        pair = f"{printable(label, _PAIRED)} as {printable(named, _PAIRED)}"
+        words.append(label if label == named else pair)
     return words
 
 

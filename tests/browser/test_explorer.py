@@ -5,9 +5,11 @@ import time
 
 import numpy as np
 import pytest
+from PIL import Image
 
 pytest.importorskip("gradio", reason="needs the extra `browser`: run make browser")
 
+from keras_capsule_poe.errors import DataError
 from keras_capsule_poe.explorer import explore
 from keras_capsule_poe.explorer.content import Content
 
@@ -136,6 +138,45 @@ ACTIONS = {
     "Capsules": use_capsules, "Image": use_image, "Blend": use_blend, "Neurons": use_neurons,
     "Chains": use_chains, "Fill in": use_fill, "Classify": use_classes,
 }  # fmt: skip
+
+
+def test_uploads_are_prepared_as_training_images_were(page, visit, tmp_path):
+    name, url = page
+    if name != "capsules":
+        pytest.skip("one family is enough")
+    wide = Image.new("L", (80, 30), 255)
+    wide.paste(0, (36, 5, 44, 25))
+    wide.save(tmp_path / "wide.png")
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    with visit(url) as seen:
+        shown = seen.page
+        shown.get_by_role("tab", name="Image", exact=True).click()
+        shown.locator("img[alt='original']:visible").wait_for()
+        field = shown.locator("input[type=file]").first
+        changes(shown, "original", lambda: field.set_input_files(tmp_path / "wide.png"))
+        shown.get_by_text("Padded to a square, dark on light: inverted").wait_for()
+        inverted = picture(shown, "original")
+        changes(shown, "original", shown.get_by_role("radio", name="no").first.click)
+        shown.get_by_text("Padded to a square", exact=True).wait_for()
+        changes(shown, "original", shown.get_by_role("radio", name="auto").first.click)
+        assert picture(shown, "original") == inverted
+        shown.get_by_role("button", name="Remove Image").first.click()
+        shown.locator("input[type=file]").first.set_input_files(tmp_path / "broken.png")
+        shown.get_by_text("broken.png is broken or no image").first.wait_for()
+        seen.errors.clear()
+
+
+@pytest.mark.parametrize("family", ["capsules"], indirect=True)
+def test_a_transparent_upload_is_what_training_would_see(family, digits, tmp_path):
+    content = Content(family[1], digits.test)
+    clear = Image.new("LA", (28, 28), (0, 0))
+    clear.paste((0, 255), (12, 6, 16, 22))
+    clear.save(tmp_path / "clear.png")
+    image, notes = content.prepared(str(tmp_path / "clear.png"))
+    assert notes == ("dark on light: inverted",) and image.shape == (1, 28, 28, 1)
+    assert image[0, 10, 14, 0] == 1 and image[0, 0, 0, 0] == 0
+    with pytest.raises(DataError, match="^gone.png cannot be read"):
+        content.prepared(str(tmp_path / "gone.png"))
 
 
 def test_a_slider_is_quick(page, visit):

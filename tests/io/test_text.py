@@ -87,7 +87,7 @@ def test_names_in_figures_are_text_and_do_not_overlap(tmp_path):
         save_figure(tmp_path / f"a.{kind}", figure)
     found = texts(figure)
     assert {r"$\frac{$", r"two\nlines", r"red\x1b[31m"} <= found.keys() and LONG not in found
-    boxes = [found[printable(name, 20)].get_window_extent() for name in NAMES]
+    boxes = [found[printable(name, 28)].get_window_extent() for name in NAMES]
     assert all(left.x1 < right.x0 for left, right in zip(boxes, boxes[1:]))
     top = found["heading $x"].get_window_extent().y0
     assert all(box.y1 < top for box in boxes)
