@@ -1,4 +1,4 @@
-"""How files and arrays become the pixels of a model, as its training images did."""
+"""From files and arrays of any kind to the pixels of a model."""
 
 import dataclasses
 import math

@@ -4,7 +4,6 @@ from typing import Annotated, ClassVar, Literal
 
 import pydantic
 
-from keras_capsule_poe.data.labels import check_classifier_labels
 from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.training.settings import (
     Count,
@@ -207,4 +206,7 @@ class ClassifierSettings(Settings):
             )
 
     def check_images(self, data):
+        # It imports NumPy, which would slow down `capspoe --help`.
+        from keras_capsule_poe.data.labels import check_classifier_labels
+
         check_classifier_labels(data, self.net.classes)
