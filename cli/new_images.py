@@ -49,11 +49,10 @@ def classify(files, model_dir, invert, top, as_json):
     a TIFF and each frame of an animation is an image. Images are prepared as those of the
     training were: size, colours, background and range. Those of other proportions are padded.
     """
-    images, folder, model = _begin(files, model_dir, "classifies")
-    names = model.class_names or options.class_names(folder)
+    images, model = _begin(files, model_dir, "classifies")
 
     def words(number):
-        return class_word(number, names)
+        return class_word(number, model.class_names)
 
     def about(row):
         p = row["probabilities"]
@@ -79,7 +78,7 @@ def encode(files, model_dir, invert, top, as_json, out):
     FILE is an image, a folder or .zip file of images, or a pattern such as "*.png". Images are
     prepared as `capspoe classify` prepares them.
     """
-    images, _, model = _begin(files, model_dir, "encodes")
+    images, model = _begin(files, model_dir, "encodes")
 
     def about(row):
         p = row["probabilities"]
@@ -99,11 +98,10 @@ def encode(files, model_dir, invert, top, as_json, out):
 
 
 def _begin(files, model_dir, verb):
-    """Return the images, and the folder and the model that `verb` them."""
+    """Return the images, and the model that `verb` them."""
     # A missing file is said before TensorFlow is imported.
     images = _images(files)
-    folder = options.find_model(model_dir)
-    return images, folder, options.load_able(folder, verb)
+    return images, options.load_able(options.find_model(model_dir), verb)
 
 
 def _images(files):

@@ -317,13 +317,6 @@ def load_run_data(folder, **places):
     return data
 
 
-def class_names(folder):
-    """Return the names of the classes of a model folder, or None."""
-    from keras_capsule_poe.training import RunFolder
-
-    return RunFolder(folder).class_names
-
-
 def first_images(images, n):
     """Return the first `n` images of an `ImageSet`, with a message if there are fewer."""
     if len(images) < n:
