@@ -66,7 +66,7 @@ class _Rehearsal(Run):
 
     def fit(
         self, stage, model, stream, schedule, after_epoch=None, picture=None, until=None,
-        callbacks=(),
+        callbacks=(), whole=None,
     ):  # fmt: skip
         steps = math.prod(schedule.over(len(self.data.train)))
         order = {"batch_size": schedule.batch_size, "seed": self.settings.seed, "epochs": STEPS + 1}
