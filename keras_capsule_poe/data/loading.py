@@ -17,6 +17,7 @@ from keras_capsule_poe.data.hub import is_hub, is_saved, load_hub, parquet_files
 from keras_capsule_poe.data.image_files import BACKGROUNDS, extensions
 from keras_capsule_poe.data.image_set import ImageData, ImageSet, notes_on
 from keras_capsule_poe.data.labels import DATA_VERSION
+from keras_capsule_poe.data.listing import TABLES
 from keras_capsule_poe.data.pixels import fit_images, floats_to_bytes
 from keras_capsule_poe.data.streams import epoch_order
 from keras_capsule_poe.data.tfds import is_known, load_tfds
@@ -141,8 +142,10 @@ def _load_digits(options):
 
 # Sources without files, and the options that they do not have.
 GENERATED = {"digits": _load_digits, "viewpoints": load_viewpoints}
-_OF_FILES = ("column", "data_dir", "manual_dir", "grey", "skip_broken", "store", "groups")
-_OF_FILES = (*_OF_FILES, "label_column")
+_OF_FILES = (
+    *("column", "data_dir", "manual_dir", "grey", "skip_broken", "store", "groups"),
+    "label_column",
+)
 
 
 def load_images(
@@ -324,9 +327,10 @@ def _load_path(path, options):
         return load_hub(path, options)
     if kind in extensions():
         return load_folder(path, options, tree)
+    advice = " Give the folder of images, and this file as `labels`." if kind in TABLES else ""
     raise DataError(
         "`dataset` must be a folder of images, a .zip file of one, a file of arrays (.npz, .npy, "
-        f"idx) or a .parquet file. Received: file {path}."
+        f"idx) or a .parquet file. Received: file {path}.{advice}"
     )
 
 

@@ -40,7 +40,7 @@ def survey(files, given):
             found = decode(file, page, given.deep_colours, wanted)
             if found is None:
                 continue
-            image = eight_bits(found)
+            image = eight_bits(found, given.max_value)
         except (UnreadableImage, DataError):
             # Reading reports it.
             continue

@@ -183,6 +183,7 @@ def _rows(path, tree):
         ) from error
     first = text.lstrip().partition("\n")[0]
     delimiter = max(",;\t|", key=first.count)
+    delimiter = delimiter if delimiter in first else " "
     try:
         rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
     except csv.Error as error:

@@ -139,9 +139,11 @@ class Archive:
     def _read(self, path):
         info = self._files[path]
         check_memory(path, info.file_size)
+        if info.flag_bits & 1:
+            raise OSError("it is encrypted")
         try:
             return self._archive.read(info)
-        # Encrypted and damaged members, and unknown ways of compression: errors of several modules.
+        # Damaged members, and unknown ways of compression: errors of several modules.
         except Exception as error:
             # Zipfile's messages hold bytes of damaged members.
             raise OSError(first_line(error)[:60]) from error

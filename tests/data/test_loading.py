@@ -108,7 +108,9 @@ def test_a_path_that_is_not_there_is_refused(path):
 
 def test_another_kind_of_file_is_refused(tmp_path):
     (tmp_path / "images.csv").write_text("1,2")
-    with pytest.raises(DataError, match="must be a folder of images, a .zip file.*images.csv"):
+    with pytest.raises(
+        DataError, match="must be a folder of images, a .zip file.*images.csv. .*as `labels`"
+    ):
         load_images(tmp_path / "images.csv")
 
 

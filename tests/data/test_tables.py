@@ -48,6 +48,7 @@ def check(data, names=WORDS, n=8):
         {"pattern": "{}.jpg", "header": "image_id,Class"},
         {"header": ""},
         {"header": "\ufefffile;category", "form": "{};{}\n"},
+        {"header": "", "form": "{} {}\n"},
         {"header": "Image Name\tTarget", "form": '"{}"\t"{}"\n'},
         {"header": "n,filename,label,age", "form": "7,{},{},3\n"},
     ],
