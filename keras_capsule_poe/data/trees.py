@@ -96,7 +96,9 @@ class Folder:
         status = os.stat(path)
         return f"{status.st_size} {status.st_mtime_ns}\0"
 
-    real, exists, is_folder = map(staticmethod, (os.path.realpath, os.path.exists, os.path.isdir))
+    real = staticmethod(os.path.realpath)
+    exists = staticmethod(os.path.exists)
+    is_folder = staticmethod(os.path.isdir)
     # A link to nothing is reported when it is read.
     has = staticmethod(os.path.lexists)
 
