@@ -198,7 +198,8 @@ def read_image(
     (28, 28, 1)
     """
     found = preparation_of(model)
-    given = {"background": background, "max_value": max_value, "max_float": max_value}
+    given: dict[str, Any] = {"background": background}
+    given |= {"max_value": max_value, "max_float": max_value}
     if image_size is not None:
         size = (image_size,) * 2 if isinstance(image_size, int) else tuple(image_size)
         if len(size) != 2 or not all(isinstance(side, int) and side > 0 for side in size):

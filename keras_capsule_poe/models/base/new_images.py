@@ -50,7 +50,7 @@ class TakesFiles:
         return self.__dict__.get("_preparation") is not None
 
     def get_config(self):
-        config, own = super().get_config(), self.__dict__.get("_preparation")  # type: ignore
+        config, own = super().get_config(), self.__dict__.get("_preparation")
         kept = {"preparation": own and dataclasses.asdict(own), "class_names": self.class_names}
         return {**config, **{name: value for name, value in kept.items() if value}}
 
@@ -58,7 +58,7 @@ class TakesFiles:
     def from_config(cls, config, *args, **kwargs):
         config = dict(config)
         kept = {name: config.pop(name, None) for name in _KEPT}
-        model = super().from_config(config, *args, **kwargs)  # type: ignore
+        model = super().from_config(config, *args, **kwargs)
         if kept["preparation"]:
             model.preparation = Preparation.from_dict(kept["preparation"])
         if kept["class_names"]:
