@@ -1,5 +1,6 @@
-"""Validation of numbers and words that are arguments, without Keras."""
+"""Validation of numbers and words that are arguments, and arguments as configs."""
 
+import inspect
 import math
 from numbers import Integral, Real
 
@@ -78,3 +79,26 @@ def one_of(name, value, choices):
         listed = " or ".join(repr(choice) for choice in choices)
         raise BadUse(f"`{name}` must be {listed}. Received: {name}={value!r}")
     return value
+
+
+class Configured:
+    """Mixin for Keras objects that keep constructor arguments as attributes, or in `options`."""
+
+    def get_config(self):
+        """Return the constructor arguments; objects of Keras are configs."""
+        import keras
+
+        config = super().get_config()
+        kinds = [kind for kind in type(self).__mro__ if issubclass(kind, Configured)]
+        for kind in kinds:
+            for name, argument in inspect.signature(kind.__init__).parameters.items():
+                if name in ("self", *config) or argument.kind is argument.VAR_KEYWORD:
+                    continue
+                # A subclass of a user may keep an argument under another name.
+                owner = self if hasattr(self, name) else getattr(self, "options", None)
+                if hasattr(owner, name):
+                    value = getattr(owner, name)
+                    is_object = hasattr(value, "get_config") or callable(value)
+                    serialize = keras.saving.serialize_keras_object
+                    config[name] = serialize(value) if is_object else value
+        return config

@@ -189,15 +189,11 @@ def squash(z: Tensor, axis: int = -1) -> Tensor:
     - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Equation 1
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643)
     """
-    z = _floating(z)
+    z = ops.convert_to_tensor(z)
     wide = at_least_float32(z)
     n = length(wide, axis=axis, keepdims=True)
-    return ops.cast(squashed_length(n) * over_length(wide, n), z.dtype)
-
-
-def _floating(z):
-    z = ops.convert_to_tensor(z)
-    return z if backend.is_float_dtype(z.dtype) else ops.cast(z, "float32")
+    x = squashed_length(n) * over_length(wide, n)
+    return ops.cast(x, z.dtype) if backend.is_float_dtype(z.dtype) else x
 
 
 def squashed_length(n):
@@ -227,10 +223,11 @@ def exponential_squash(z: Tensor, axis: int = -1) -> Tensor:
 
     - [Mazzia et al., 2021](https://doi.org/10.1038/s41598-021-93977-0), Equation 3
     """
-    z = _floating(z)
+    z = ops.convert_to_tensor(z)
     wide = at_least_float32(z)
     n = length(wide, axis=axis, keepdims=True)
-    return ops.cast(-ops.expm1(-n) * over_length(wide, n), z.dtype)
+    x = -ops.expm1(-n) * over_length(wide, n)
+    return ops.cast(x, z.dtype) if backend.is_float_dtype(z.dtype) else x
 
 
 def unsquash(x: Tensor, axis: int = -1) -> Tensor:

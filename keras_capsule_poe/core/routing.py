@@ -242,20 +242,18 @@ class Router:
         yield None, maps.equal_pairs(share, x), z
         measured, target = self._agreement.measure(x) if self._updates else None, 0.0
         for _ in range(self._updates):
-            target = self._moved(target, z)
+            target, _ = self._moved(target, z)
             logits, c = self._coefficients(self._agreement.of(measured, target), z)
             z = maps.up(c, x)
             z = z if self._laid_bias is None else z + self._laid_bias
             yield logits, c, z
 
     def _moved(self, target, z):
-        """Return p_t, with which votes are compared, from p_{t-1} and z_{t-1}."""
-        more = self._numbers.agreement_scale * self._direction(z)
-        return more if self._is_replaced else target + more
-
-    def _direction(self, z):
+        """Return p_t and the direction g(z_{t-1}), from p_{t-1} and z_{t-1}."""
         is_dot = self._options.agreement == "dot"
-        return self._units.mean(z, self._axis) if is_dot else direction(z, self._axis)
+        towards = self._units.mean(z, self._axis) if is_dot else direction(z, self._axis)
+        more = self._numbers.agreement_scale * towards
+        return more if self._is_replaced else target + more, towards
 
     def _coefficients(self, logits, z):
         """Return logits and coefficients, from agreements and pre-activations."""
@@ -272,13 +270,9 @@ def numbers_of(kernel, options, bias, inputs):
     """Return the `Numbers` of options and a bias as tensors of the kernel's dtype."""
     outputs = kernel.shape[1]
     bias = ops.zeros((outputs,)) if bias is None else bias
-    numbers = (
-        options.agreement_scale,
-        options.activation_prior_weight,
-        bias,
-        options.total(inputs, outputs),
-    )
-    return Numbers(*(ops.convert_to_tensor(n, dtype=kernel.dtype) for n in numbers))
+    total = options.total(inputs, outputs)
+    numbers = options.agreement_scale, options.activation_prior_weight, bias, total
+    return Numbers(*[ops.convert_to_tensor(number, dtype=kernel.dtype) for number in numbers])
 
 
 # Length of the inputs that initial maps are for, that of a squashed vector of length one.

@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe._types import Identifier
+from keras_capsule_poe.core.arguments import Configured
 from keras_capsule_poe.core.fused.convolution import convolve
 from keras_capsule_poe.core.labels import are_present, winners
 from keras_capsule_poe.core.numerics import (
@@ -24,7 +25,7 @@ SQUASHES = {"quadratic": squash, "exponential": exponential_squash}
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
-class Squash(keras.layers.Layer):
+class Squash(Configured, keras.layers.Layer):
     """Squash, which shrinks vectors to lengths below one.
 
     Args:
@@ -59,9 +60,6 @@ class Squash(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return tuple(input_shape)
-
-    def get_config(self):
-        return {**super().get_config(), "kind": self.kind}
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -195,7 +193,7 @@ class BatchDropout(keras.layers.Dropout):
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
-class ConvCapsules(keras.layers.Layer):
+class ConvCapsules(Configured, keras.layers.Layer):
     """Convolution whose output channels are grouped into capsules, `types` at each position.
 
     `x = squash(k * features + b)`, with filters k. With `divide` the convolution is divided by
@@ -299,24 +297,9 @@ class ConvCapsules(keras.layers.Layer):
             places *= -(-room // self.strides)
         return (shape[0], places * self.types, self.dim)
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "types": self.types,
-            "dim": self.dim,
-            "kernel_size": self.kernel_size,
-            "strides": self.strides,
-            "padding": self.padding,
-            "divide": self.divide,
-            "use_bias": self.use_bias,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
-        }
-
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
-class PrimaryCapsules(keras.layers.Layer):
+class PrimaryCapsules(Configured, keras.layers.Layer):
     """Primary capsules: a feature map, centred, scaled, split into vectors and squashed.
 
     `z = gain * (features - mean)`, `x = squash(z)`, with I = H W F / D capsules. `adapt`
@@ -473,12 +456,3 @@ class PrimaryCapsules(keras.layers.Layer):
                 f"Received: dim={self.dim}, input_shape={tuple(input_shape)}"
             )
         return shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "dim": self.dim,
-            "gain": self.gain,
-            "center": self.center,
-            "target_length": self.target_length,
-        }

@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from keras_capsule_poe._types import Identifier
+from keras_capsule_poe.core.arguments import Configured
 from keras_capsule_poe.core.fused.convolution import convolve, transposed
 from keras_capsule_poe.core.numerics import whole_number
 
@@ -89,7 +90,7 @@ class FastConv2DTranspose(_Fast, keras.layers.Conv2DTranspose):
         return transposed(inputs, kernel, strides, fast=True, limits=self.limits)
 
 
-class _Decoder(keras.layers.Layer):
+class _Decoder(Configured, keras.layers.Layer):
     """Base of both decoders: image shape and initializers."""
 
     def __init__(self, image_shape, kernel_initializer, bias_initializer, **kwargs):
@@ -117,14 +118,6 @@ class _Decoder(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return (input_shape[0], *self.image_shape)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "image_shape": self.image_shape,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-        }
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -184,9 +177,6 @@ class DenseDecoder(_Decoder):
         for layer in self.dense:
             x = layer(x)
         return ops.reshape(x, (-1, *self.image_shape))
-
-    def get_config(self):
-        return {**super().get_config(), "units": self.units}
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -271,13 +261,6 @@ class ConvDecoder(_Decoder):
         for layer in (*self.convolutions, self.last):
             x = layer(x)
         return x[:, : self.image_shape[0], : self.image_shape[1]]
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "kernel_size": self.kernel_size,
-        }
 
 
 class Conv2DTranspose(FastConv2DTranspose):

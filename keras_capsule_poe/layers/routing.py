@@ -1,12 +1,13 @@
 """Fully connected capsules: dynamic routing, and routing by self-attention."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import keras
 from keras import ops
 
 from keras_capsule_poe._types import Identifier, Tensor
+from keras_capsule_poe.core.arguments import Configured
 from keras_capsule_poe.core.fused.attention import SelfAttention, attend
 from keras_capsule_poe.core.fused.blocks import BlockMaps
 from keras_capsule_poe.core.fused.router import route_blocks
@@ -33,7 +34,7 @@ def without_padding(inputs, mask):
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 @with_former_names
-class RoutingLayer(keras.layers.Layer):
+class RoutingLayer(Configured, keras.layers.Layer):
     """Fully connected capsules with dynamic routing.
 
     `z_j = b_j + sum_i c_ij W_ij x_i` and `x_j = squash(z_j)`. The coupling coefficients c_ij depend
@@ -203,56 +204,43 @@ class RoutingLayer(keras.layers.Layer):
         `coefficients="uniform"` switches routing off. Inputs whose `mask` (B, I) is False have
         coefficients of zero.
         """
-        if mask is not None:
-            mask = ops.cast(mask, "bool")
-            return self._masked(without_padding(inputs, mask), coefficients, mask)
-        options, bias = self.options, self.routing_bias
+        options, bias, number = self.options, self.routing_bias, ops.shape(inputs)[1]
         if coefficients is not None:
             one_of("coefficients", coefficients, ("uniform",))
             options, bias = replace(options, routing_iterations=1), None
+        if mask is not None:
+            mask = ops.cast(mask, "bool")
+            inputs = without_padding(inputs, mask)
+            if options.softmax_over == "inputs":
+                # The fused form has one number of inputs for all images.
+                return self.router(options, bias, number, mask).route(inputs)
+            c, z = self.route(inputs, coefficients)
+            return Routing(c * ops.cast(mask, c.dtype)[:, :, None], z)
         # The fused gradient holds for capsules only.
-        if self._is_fused and isinstance(self.units, CapsuleUnits):
+        if self.implementation == "fused" and isinstance(self.units, CapsuleUnits):
             kernel = ops.cast(self.kernel, self.compute_dtype)
             more = {"hidden_bias": self.bias, "shared": self.shared_weights}
             return route_blocks(inputs, kernel, options, bias, **more)
-        return self.router(options, bias, ops.shape(inputs)[1]).route(inputs)
+        return self.router(options, bias, number).route(inputs)
 
-    def _masked(self, inputs, coefficients, mask):
-        """Return the `Routing` of inputs that are zero where the mask (B, I) is False."""
-        options = self.options
-        if options.softmax_over == "outputs":
-            c, z = self.route(inputs, coefficients)
-            return Routing(c * ops.cast(mask, c.dtype)[:, :, None], z)
-        if coefficients is not None:
-            one_of("coefficients", coefficients, ("uniform",))
-            options = replace(options, routing_iterations=1)
-        # The fused form has one number of inputs for all images.
-        kernel = self._all_maps(ops.shape(inputs)[1])
-        maps = MaskedMaps(kernel, mask, options.coefficient_sum == "mean")
-        return Router(maps, options, None, units=self.units, hidden_bias=self.bias).route(inputs)
-
-    def _all_maps(self, inputs):
-        """Return the maps (I, J, E, D) of all inputs."""
-        kernel = ops.cast(self.kernel, self.compute_dtype)
-        shape = (inputs, *kernel.shape[1:])
-        return ops.broadcast_to(kernel, shape) if self.shared_weights else kernel
-
-    def router(self, options=None, bias=None, inputs=None):
+    def router(self, options=None, bias=None, inputs=None, mask=None):
         """Return the `functions.Router`; default options and routing bias are the layer's."""
         if options is None:
             options, bias = self.options, self.routing_bias
-        return Router(self.maps(inputs), options, bias, units=self.units, hidden_bias=self.bias)
+        return Router(
+            self.maps(inputs, mask), options, bias, units=self.units, hidden_bias=self.bias
+        )
 
-    def maps(self, inputs=None):
+    def maps(self, inputs=None, mask=None):
         """Return the maps, see `functions.maps`. `inputs` is the input count of shared weights."""
-        if not self._is_fused:
-            return EinsumMaps(self._all_maps(inputs))
         kernel = ops.cast(self.kernel, self.compute_dtype)
-        return SharedMaps(kernel, inputs) if self.shared_weights else BlockMaps(kernel)
-
-    @property
-    def _is_fused(self):
-        return self.implementation == "fused"
+        if self.implementation == "fused" and mask is None:
+            return SharedMaps(kernel, inputs) if self.shared_weights else BlockMaps(kernel)
+        if self.shared_weights:
+            kernel = ops.broadcast_to(kernel, (inputs, *kernel.shape[1:]))
+        if mask is None:
+            return EinsumMaps(kernel)
+        return MaskedMaps(kernel, mask, self.options.coefficient_sum == "mean")
 
     def start_from_images(self, x, length):
         """Initialize the maps from capsules of images, an array (J * E, I, D).
@@ -282,22 +270,6 @@ class RoutingLayer(keras.layers.Layer):
             )
         return shape[1:]
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "capsules": self.capsules,
-            "dim": self.dim,
-            **asdict(self.options),
-            "use_routing_bias": self.use_routing_bias,
-            "use_bias": self.use_bias,
-            "shared_weights": self.shared_weights,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
-            "kernel_constraint": keras.constraints.serialize(self.kernel_constraint),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-            "implementation": self.implementation,
-        }
-
     @classmethod
     def from_config(cls, config):
         if config.get("coefficient_sum", 1.0) is None:  # written by older versions
@@ -308,7 +280,7 @@ class RoutingLayer(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 @with_former_names
-class SelfAttentionRouting(keras.layers.Layer):
+class SelfAttentionRouting(Configured, keras.layers.Layer):
     """Fully connected capsules with self-attention routing, which needs no iterations.
 
     `z_j = sum_i (p_ij + b_ij) W_ij x_i`, with `p_i` the softmax over the outputs of the agreement
@@ -428,16 +400,3 @@ class SelfAttentionRouting(keras.layers.Layer):
                 f"sizes but the batch known. Received: input_shape={shape}"
             )
         return (shape[0], self.capsules, self.dim)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "capsules": self.capsules,
-            "dim": self.dim,
-            "use_bias": self.use_bias,
-            "routing": self.routing,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-            "implementation": self.implementation,
-        }

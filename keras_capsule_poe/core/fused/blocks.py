@@ -259,14 +259,6 @@ class BlockMaps:
             blocks = [within(block, axis=0, keepdims=True) for block in blocks]
         return [reduce(between, blocks)] * len(blocks)
 
-    def up(self, c, x):
-        """Return the pre-activations z_j = sum_i c_ij W_ij x_i."""
-        return self.equal_up(x) * c.share if isinstance(c, EqualPairs) else self._up(c, x)
-
-    def down(self, c, y):
-        """Return the pre-activations z~_i = sum_j c_ij W_ij^T y_j."""
-        return self.equal_down(y * c.share) if isinstance(c, EqualPairs) else self._down(c, y)
-
     def agreement(self, y, x):
         """Return the inner products y_j . W_ij x_i, as blocks `(group, B, 1, M)`."""
         few, many = (y, x) if self.inputs_are_many else (x, y)
@@ -286,7 +278,8 @@ class BlockMaps:
         """Return sum_b y_j x_i^T over images b, as blocks of maps (group, P, R*M)."""
         few, many = (y, x) if self.inputs_are_many else (x, y)
         many = ops.reshape(many, (-1, self.flat_shape[2]))
-        sums = ops.matmul(ops.transpose(self._few_rows(few)), many)
+        rows = ops.reshape(ops.transpose(few, (1, 0, 2)), (-1, self.few * self.few_dim))
+        sums = ops.matmul(ops.transpose(rows), many)
         return self.split(ops.reshape(sums, self.flat_shape))
 
     def products(self, few):
@@ -306,9 +299,19 @@ class BlockMaps:
         return ops.reshape(tensor, (tensor.shape[0], -1, self.flat_shape[2]))
 
     def _to_few(self, c, many):
-        return self.transposed_products([block * many for block in c])
+        """Return z_j = sum_i c_ij W_ij x_i for many inputs, or z~_i = sum_j c_ij W_ij^T y_j."""
+        if not isinstance(c, EqualPairs):
+            return self.transposed_products([block * many for block in c])
+        if self.inputs_are_many:
+            return self._all_to_few(many) * c.share
+        return self._all_to_few(many * c.share)
 
     def _to_many(self, c, few):
+        """Return the sums over the few, see `_to_few`."""
+        if isinstance(c, EqualPairs):
+            if self.inputs_are_many:
+                return self._all_to_many(few * c.share)
+            return self._all_to_many(few) * c.share
         total, added_up = 0.0, ops.squeeze if self._group == 1 else ops.sum
         for block, products in zip(c, self.products(few)):
             total = total + added_up(block * products, axis=0)
@@ -323,11 +326,8 @@ class BlockMaps:
     def _all_to_many(self, few):
         """Return the sums over all pairs, with coefficients of one, in one product."""
         maps = ops.reshape(self._flat_maps, (-1, self.flat_shape[2]))
-        sums = ops.matmul(self._few_rows(few), maps)
-        return ops.reshape(sums, (-1, self.many_dim, self.many))
-
-    def _few_rows(self, few):
-        return ops.reshape(ops.transpose(few, (1, 0, 2)), (-1, self.few * self.few_dim))
+        rows = ops.reshape(ops.transpose(few, (1, 0, 2)), (-1, self.few * self.few_dim))
+        return ops.reshape(ops.matmul(rows, maps), (-1, self.many_dim, self.many))
 
 
 class _ManyInputs(BlockMaps):
@@ -338,8 +338,8 @@ class _ManyInputs(BlockMaps):
     kernel_axes, input_axes, output_axes, pair_axes = (1, 2, 3, 0), (0, 2, 1), (1, 0, 2), (2, 0, 1)
     # Axes of the vectors in these layouts, and of the images in outputs without their vectors.
     input_axis, output_axis, images_axis = 1, 2, 1
-    _up, equal_up = BlockMaps._to_few, BlockMaps._all_to_few
-    _down, equal_down = BlockMaps._to_many, BlockMaps._all_to_many
+    up, equal_up = BlockMaps._to_few, BlockMaps._all_to_few
+    down, equal_down = BlockMaps._to_many, BlockMaps._all_to_many
 
     def lay_numbers(self, values):
         """Return values (J,) in a shape that broadcasts to values per image and output."""
@@ -361,8 +361,8 @@ class _ManyOutputs(BlockMaps):
     inputs_are_many = False
     kernel_axes, input_axes, output_axes, pair_axes = (0, 3, 2, 1), (1, 0, 2), (0, 2, 1), (1, 0, 2)
     input_axis, output_axis, images_axis = 2, 1, 0
-    _up, equal_up = BlockMaps._to_many, BlockMaps._all_to_many
-    _down, equal_down = BlockMaps._to_few, BlockMaps._all_to_few
+    up, equal_up = BlockMaps._to_many, BlockMaps._all_to_many
+    down, equal_down = BlockMaps._to_few, BlockMaps._all_to_few
 
     def lay_numbers(self, values):
         """Return values (J,) in a shape that broadcasts to values per image and output."""

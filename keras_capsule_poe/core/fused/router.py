@@ -118,10 +118,11 @@ class BlockRouter(Router):
         if self._updates:
             measured = self._agreement.measure(x)
             slopes = self._agreement.measure_slopes(measured)
-        targets = [0.0]
+        target, moves = 0.0, []
         for z in steps[:-1]:
-            targets.append(self._moved(targets[-1], z))
-        for z, target in reversed(list(zip(steps[:-1], targets[1:]))):
+            target, towards = self._moved(target, z)
+            moves.append((z, target, towards))
+        for z, target, towards in reversed(moves):
             agreement = self._agreement.of(measured, target)
             _, c = self._coefficients(agreement, z)
             # Gradient through the next pre-activation, b + sum_i c W x.
@@ -145,7 +146,7 @@ class BlockRouter(Router):
             parts = [block * gradient for block, gradient in zip(agreement, in_logits)]
             products = _added(products, parts)
             # Gradient through the direction of z and through the offset.
-            in_temperature = in_temperature + ops.sum(in_target * self._direction(z))
+            in_temperature = in_temperature + ops.sum(in_target * towards)
             in_z = self._direction_gradient(z, temperature * in_target)
             if self._is_offset:
                 in_offset = maps.sum_over_inputs(in_logits)

@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from keras_capsule_poe._types import Tensor
+from keras_capsule_poe.core.arguments import Configured
 from keras_capsule_poe.core.fused.convolution import ROUGH
 from keras_capsule_poe.core.numerics import StatelessSeed, whole_number
 from keras_capsule_poe.core.sharding import drop_rows
@@ -35,7 +36,7 @@ def outer_kernel(image_shape, kernel_size):
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
-class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
+class ConvAutoencoder(Configured, SharedOutGradients, FittedModel, keras.Model):
     """Convolutional autoencoder with two convolutions and two transposed convolutions.
 
     The encoder has convolutions of stride 1 and 2, with leaky ReLUs, and dropout between them. The
@@ -285,16 +286,6 @@ class ConvAutoencoder(SharedOutGradients, FittedModel, keras.Model):
         *state, data = arguments
         images, _, weights = keras.utils.unpack_x_y_sample_weight(data)
         return super().test_step(*state, _pair(images, weights))
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "kernel_size": self.kernel_size,
-            "dropout": self.dropout,
-            "negative_slope": self.negative_slope,
-            "seed": self.seed,
-        }
 
 
 def _pixels(x):

@@ -7,6 +7,7 @@ import warnings
 import keras
 from keras import ops
 
+from keras_capsule_poe.core.arguments import Configured
 from keras_capsule_poe.core.numerics import at_least_float32
 from keras_capsule_poe.errors import TrainingWarning
 from keras_capsule_poe.keras_private import compiled_metrics
@@ -20,7 +21,7 @@ NOTHING, STEPS = 0.98, 20
 _OF_TRAINING = ("update_size", "exchange_rate")
 
 
-class ContrastiveModel(FittedModel, SharedOut, keras.Model):
+class ContrastiveModel(Configured, FittedModel, SharedOut, keras.Model):
     """Base model whose training step applies a hand-derived gradient, without autodiff.
 
     A subclass defines `train_step(data)` and `test_step(data)` as those of a `keras.Model` on
@@ -155,9 +156,6 @@ class ContrastiveModel(FittedModel, SharedOut, keras.Model):
         """Return the results of all metrics by name; `update` None leaves out those of training."""
         left_out = _OF_TRAINING if update is None else ()
         return {m.name: m.result() for m in self.metrics if m.name not in left_out}
-
-    def get_config(self):
-        return {**super().get_config(), "seed": self.seed}
 
 
 def _with_state(step):

@@ -10,6 +10,7 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe._types import Serializable
+from keras_capsule_poe.core.arguments import Configured
 from keras_capsule_poe.core.labels import named_rightly, winners
 from keras_capsule_poe.data.labels import class_rows
 from keras_capsule_poe.keras_private import (
@@ -346,7 +347,7 @@ def as_layer(name, value, optional=False):
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
-class ConvClassifier(Supervised, keras.Model):
+class ConvClassifier(Configured, Supervised, keras.Model):
     """Classifier around any network from images to logits, with the interface of `CapsNet`.
 
     The loss is the cross-entropy of the softmax. Compile with an optimizer and no loss. Fit on
@@ -459,13 +460,3 @@ class ConvClassifier(Supervised, keras.Model):
             return {"probabilities": self.class_probabilities(logits), "classes": winners(logits)}
 
         return self.named(self.in_parts(classified, images), images)
-
-    def get_config(self):
-        serialize = keras.saving.serialize_keras_object
-        return {
-            **super().get_config(),
-            "network": serialize(self.network),
-            "view": serialize(self.view),
-            "image_shape": self.image_shape,
-            "any_size": self.any_size,
-        }

@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe._types import Identifier, Tensor
+from keras_capsule_poe.core.arguments import Configured
 from keras_capsule_poe.core.harmonium import Harmonium, gibbs_chain, log_variance_gradient
 from keras_capsule_poe.core.likelihood import log_likelihood
 from keras_capsule_poe.core.maps import DenseMaps
@@ -119,7 +120,7 @@ class Neurons:
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
-class RestrictedBoltzmannMachine(Neurons, keras.layers.Layer):
+class RestrictedBoltzmannMachine(Neurons, Configured, keras.layers.Layer):
     """Restricted Boltzmann machine (RBM): binary hidden units h over visible units v.
 
     `-E(v, h) = b.x + y.(a + W x)`, with `x = v/s - mu` and `y = h - lambda`. Gaussian units add
@@ -253,16 +254,6 @@ class RestrictedBoltzmannMachine(Neurons, keras.layers.Layer):
         self.visible_bias.assign_add(ops.matmul(hidden, self.kernel))
         self.visible_offset.assign_add(visible)
         self.hidden_offset.assign_add(hidden)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "units": self.units,
-            "visible": self.visible,
-            "centering": self.centering,
-            "learn_variance": self.learn_variance,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-        }
 
 
 def binarization(binarize, machine):

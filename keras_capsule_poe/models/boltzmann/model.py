@@ -306,10 +306,3 @@ class HarmoniumModel(ContrastiveModel):
         self.track(means["error"], update, images)
         self.free_energy_tracker.update_state(means["free_energy"], images)
         return self.results(update)
-
-    def get_config(self):
-        names = ("algorithm", "cd_steps", "persistent_chains", "chains_initializer")
-        names += ("temperatures", "binarize", "weight_decay", "offset_rate")
-        own = {name: getattr(self, name) for name in names}
-        machine = keras.saving.serialize_keras_object(self.machine)
-        return {**super().get_config(), "machine": machine, **own}

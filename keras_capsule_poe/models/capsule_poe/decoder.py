@@ -153,18 +153,6 @@ class CapsuleDecoder(ContrastiveModel):
         self.track(means["error"], update, images)
         return self.results(update)
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "primaries": keras.saving.serialize_keras_object(self.primaries),
-            "feature_scale": self.feature_scale,
-            "activity": self.activity,
-            "offset": self.offset,
-            "conditional": self.conditional,
-            "bias_rate": self.bias_rate,
-            "amplitude": self.amplitude,
-        }
-
     @classmethod
     def from_config(cls, config):
         # Configs of older versions have a dropout of experts.

@@ -108,7 +108,8 @@ class CapsuleEncoder(ContrastiveModel):
                 f"Received: load_balancing={load_balancing}"
             )
         self.experts = experts
-        self.whitening = ExpertFrames(amplitude, dtype="float32", name="frames")
+        self.amplitude = bool(amplitude)
+        self.whitening = ExpertFrames(self.amplitude, dtype="float32", name="frames")
         self.load_balancing = share("load_balancing", load_balancing, or_zero=True)
         self.bias_rate = real_number("bias_rate", bias_rate, above=0)
         self.cd_steps = whole_number("cd_steps", cd_steps)
@@ -188,16 +189,6 @@ class CapsuleEncoder(ContrastiveModel):
         self.rarest_usage.update_state(means["usage"])
         self.concentration.add(images, *means["orientations"])
         return self.results(update)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "experts": keras.saving.serialize_keras_object(self.experts),
-            "load_balancing": self.load_balancing,
-            "bias_rate": self.bias_rate,
-            "cd_steps": self.cd_steps,
-            "amplitude": self.whitening.amplitude,
-        }
 
     @classmethod
     def from_config(cls, config):

@@ -7,10 +7,11 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe._types import Identifier, Tensor
+from keras_capsule_poe.core.arguments import Configured
 from keras_capsule_poe.core.divergence import chain_step, contrastive_divergence, decoder_rule
 from keras_capsule_poe.core.numerics import BLOCK, at_least_float32, at_once, direction, length
 from keras_capsule_poe.core.sharding import over_images
-from keras_capsule_poe.core.units import CapsuleUnits, free_energy, probability
+from keras_capsule_poe.core.units import CAPSULES, CapsuleUnits, free_energy
 from keras_capsule_poe.former_names import with_former_names
 from keras_capsule_poe.layers.routing import RoutingLayer
 
@@ -162,7 +163,7 @@ class CapsulePoE(RoutingLayer):
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
-class ExpertFrames(keras.layers.Layer):
+class ExpertFrames(Configured, keras.layers.Layer):
     """Squash of expert capsules with one whitening transform for each expert.
 
     `x_j = |squash(z_j)| n_j`, where n_j is the direction of `A_j (z_j - m_j)`. After `adapt`, m_j
@@ -214,7 +215,7 @@ class ExpertFrames(keras.layers.Layer):
         centred = z - ops.cast(self.center, z.dtype)
         turned = ops.einsum("jef,bjf->bje", ops.cast(self.whitening, z.dtype), centred)
         unit = with_amplitude(turned) if self.amplitude else direction(turned)
-        return ops.cast(probability(z)[..., None] * unit, self.compute_dtype)
+        return ops.cast(CAPSULES.probability(z)[..., None] * unit, self.compute_dtype)
 
     def is_identity(self):
         """Return ones for the experts without a fitted transform and zeros for the others, (J,)."""
@@ -264,9 +265,6 @@ class ExpertFrames(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], input_shape[-1] + self.amplitude)
 
-    def get_config(self):
-        return {**super().get_config(), "amplitude": self.amplitude}
-
 
 def shared_axes(causes, z):
     """Return axes (E, E) of z (N, E) sorted by covariance with `causes` (N, K), as in PLS."""
@@ -278,7 +276,7 @@ def shared_axes(causes, z):
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
-class GaussianMixtures(keras.layers.Layer):
+class GaussianMixtures(Configured, keras.layers.Layer):
     """Sampler of G Gaussian mixtures: y = m_gk + F_gk noise, component k of group g."""
 
     def __init__(self, groups, components, dim, rank=None, **kwargs):
@@ -319,15 +317,6 @@ class GaussianMixtures(keras.layers.Layer):
         factors = ops.reshape(self.factors, (-1, self.dim, self.rank))
         spread = ops.einsum("ner,nr->ne", ops.take(factors, index, axis=0), noise)
         return [ops.take(means, index, axis=0) + spread], []
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "groups": self.groups,
-            "components": self.components,
-            "dim": self.dim,
-            "rank": self.rank,
-        }
 
 
 # Codes with an amplitude. The paper leaves capsules of S^m x R^n x (0, 1) to future work: an

@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe._types import Identifier
+from keras_capsule_poe.core.arguments import Configured
 from keras_capsule_poe.core.maps import ReceptiveFields
 from keras_capsule_poe.core.numerics import at_least_float32, one_of, real_number, whole_number
 from keras_capsule_poe.former_names import with_former_names
@@ -21,7 +22,7 @@ from keras_capsule_poe.models.matrix_capsules.routing import (
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
-class PrimaryMatrixCapsules(keras.layers.Layer):
+class PrimaryMatrixCapsules(Configured, keras.layers.Layer):
     """Primary matrix capsules: linear maps from features to poses and activations.
 
     Args:
@@ -91,23 +92,12 @@ class PrimaryMatrixCapsules(keras.layers.Layer):
         places = (*input_shape[:3], self.types)
         return (*places, self.size, self.size), places
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "types": self.types,
-            "size": self.size,
-            "activation_bias": self.activation_bias,
-            "pose_initializer": keras.initializers.serialize(self.pose_initializer),
-            "activation_initializer": keras.initializers.serialize(self.activation_initializer),
-            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
-        }
-
 
 IMPLEMENTATIONS = ("fused", "xla", "reference")
 
 
 @with_former_names
-class MatrixParents(keras.layers.Layer):
+class MatrixParents(Configured, keras.layers.Layer):
     """Base of matrix capsule layers. Subclasses define the windows in `make_fields`."""
 
     def __init__(
@@ -312,21 +302,6 @@ class MatrixParents(keras.layers.Layer):
         places = (pose[0], *self.make_fields(*pose[1:3]).shape, self.types)
         return (*places, *pose[4:]), places
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "types": self.types,
-            **dataclasses.asdict(self.options),
-            "normalize_mass": self.normalize_mass,
-            "activation_scale": self.activation_scale,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
-            "cost_initializer": keras.initializers.serialize(self.cost_initializer),
-            "activation_initializer": keras.initializers.serialize(self.activation_initializer),
-            "implementation": self.implementation,
-            "routing": self.routing,
-        }
-
 
 def _in_a_row(x):
     """Reshape (B, H, W, ...) to (B, H W, ...)."""
@@ -387,13 +362,6 @@ class ConvEMCapsules(MatrixParents):
 
     def make_fields(self, height, width):
         return ReceptiveFields(height, width, self.kernel_size, self.strides)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "kernel_size": self.kernel_size,
-            "strides": self.strides,
-        }
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -469,10 +437,3 @@ class EMCapsules(MatrixParents):
         place[..., 0, -1] = ((np.arange(height) + 0.5) / height)[:, None]
         place[..., 1, -1] = (np.arange(width) + 0.5) / width
         return place.reshape(height * width, -1)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "shared_weights": self.shared_weights,
-            "coordinates": self.coordinates,
-        }

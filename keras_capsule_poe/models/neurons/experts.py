@@ -160,9 +160,6 @@ class NeuronExperts(HarmoniumModel):
             bias = self.machine.routing_bias
             bias.assign_add(ops.cast(self.load_balancing * (1 - usage), bias.dtype))
 
-    def get_config(self):
-        return {**super().get_config(), "load_balancing": self.load_balancing}
-
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 @with_former_names

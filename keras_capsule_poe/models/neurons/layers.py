@@ -276,16 +276,6 @@ class NeuronPoE(Neurons, RoutingLayer):
         self.visible_offset.assign_add(visible)
         self.hidden_offset.assign_add(hidden)
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "visible": self.visible,
-            "routing": self.routing,
-            "centering": self.centering,
-            "learn_variance": self.learn_variance,
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-        }
-
 
 # Initial log-odds, in nats, that the first unit of a capsule is on.
 _ON = 5.0
