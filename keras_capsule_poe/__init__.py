@@ -55,6 +55,7 @@ _HOMES = {
     "models.capsule_poe.layers": (
         "CapsulePoE",
         "ExpertFrames",
+        "Whitening",
     ),
     "models.capsule_poe.product": ("ProductOfExpertCapsules",),
     "models.matrix_capsules.layers": (

@@ -56,6 +56,7 @@ from keras_capsule_poe.models.capsule_poe.encoder import CapsuleEncoder as Capsu
 from keras_capsule_poe.models.capsule_poe.layers import (
     CapsulePoE as CapsulePoE,
     ExpertFrames as ExpertFrames,
+    Whitening as Whitening,
 )
 from keras_capsule_poe.models.capsule_poe.product import (
     ProductOfExpertCapsules as ProductOfExpertCapsules,

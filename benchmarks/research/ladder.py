@@ -37,7 +37,7 @@ from keras_capsule_poe.evaluation.generative import purity, recognition
 from keras_capsule_poe.metrics import relative_error
 from keras_capsule_poe.models.base import features
 from keras_capsule_poe.models.base.clusters import initialize_maps
-from keras_capsule_poe.models.capsule_poe.codes import adapt_frames, visited_mixtures
+from keras_capsule_poe.models.capsule_poe.codes import adapt_whitening, posterior_mixtures
 from keras_capsule_poe.models.capsule_poe.decoder import build_decoder
 from keras_capsule_poe.models.capsule_poe.encoder import build_encoder
 from keras_capsule_poe.models.capsule_poe.layers import GaussianMixtures
@@ -222,9 +222,9 @@ def train(problem, config, shared):
         def x_of(chosen):
             return map_batches(primary, problem.train[chosen])
 
-        adapt_frames(encoder, z, x_of, FLOOR)
+        adapt_whitening(encoder, z, x_of, FLOOR)
     codes = map_batches(encoder.whitening, z)
-    visited = visited_mixtures(codes, config.codes.posterior_components, config.seed)
+    visited = posterior_mixtures(codes, config.codes.posterior_components, config.seed)
     decoder = build_decoder(config, primary.capsules)
     fit(config, "decoder", decoder, primary, (codes, problem.train))
     product = ProductOfExpertCapsules(

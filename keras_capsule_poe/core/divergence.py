@@ -194,10 +194,10 @@ def decoder_rule(
 ) -> Divergence:
     """Estimate the gradient of decoder maps U by one step of contrastive divergence.
 
-        z~_i  = b_i + sum_j e_ji U_ji x_j
+        z~_i  = a_i + sum_j e_ji U_ji x_j
         x~_j  = squash(sum_i e_ji U_ji^T z~_i)
         dU_ji = e_ji (s(z_i) x_j^T - s(z~_i) x~_j^T)        averaged over the batch
-        db_i  = s(z_i) - s(z~_i)
+        da_i  = s(z_i) - s(z~_i)
 
     The score is `s(z) = -dF/dz`, for capsules `2 z/(1 + |z|^2)`.
 
@@ -206,7 +206,7 @@ def decoder_rule(
         x: Tensor (B, J, E), experts of the data.
         z: Tensor (B, I, D), pre-activations of the primary capsules of the data.
         coefficients: Tensor (B, J, I), e_ji. None for `DenseMaps`, and if `routing` is given.
-        routing: A `Router` of the same maps, whose `hidden_bias` is b (I, D); or None.
+        routing: A `Router` of the same maps, whose `hidden_bias` is a (I, D); or None.
         units, visible: Units of the primary capsules and of the experts.
         conditional: bool, whether the second term uses the experts of the data, x~_j = x_j. The
             rule then models the primary capsules given the experts.

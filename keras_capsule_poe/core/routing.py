@@ -130,7 +130,7 @@ class Router:
 
         p_t    = p_{t-1} + T g(z_{t-1})                  or T g(z_{t-1}) with replaced logits
         c_t,ij = s softmax(agreement(v_ij, p_t,j) + prior log-odds(z_{t-1},j) + bias_j)
-        z_t,j  = b_j + sum_i c_t,ij v_ij
+        z_t,j  = a_j + sum_i c_t,ij v_ij
 
     T is `agreement_scale`, s is `coefficient_sum` and prior is `activation_prior_weight`.
     The initial coefficients are the same for all inputs: uniform over the inputs, or the softmax
@@ -142,7 +142,7 @@ class Router:
         bias: Tensor (J,), added to the logits of each output capsule; or None.
         numbers: `Numbers`, tensors that replace those of the options and the bias; or None.
         units: Units of the outputs, such as `CapsuleUnits`.
-        hidden_bias: Tensor (J, E), b_j, added to the pre-activations; or None.
+        hidden_bias: Tensor (J, E), a_j, added to the pre-activations; or None.
 
     Example:
 
@@ -187,7 +187,7 @@ class Router:
             leak = ops.exp(-largest) if options.leaky else 0
             share = share / (ops.sum(share) + leak)
         self._share = maps.lay_numbers(share)
-        # The log-odds in the logits need all of z_j, so routing adds b_j in each iteration.
+        # The log-odds in the logits need all of z_j, so routing adds a_j in each iteration.
         self.hidden_bias = self._laid_bias = None
         if hidden_bias is not None:
             self.hidden_bias = ops.cast(at_least_float32(hidden_bias), maps.kernel.dtype)

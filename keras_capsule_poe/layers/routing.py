@@ -37,7 +37,7 @@ def without_padding(inputs, mask):
 class RoutingLayer(Configured, keras.layers.Layer):
     """Fully connected capsules with dynamic routing.
 
-    `z_j = b_j + sum_i c_ij W_ij x_i` and `x_j = squash(z_j)`. The coupling coefficients c_ij depend
+    `z_j = a_j + sum_i c_ij W_ij x_i` and `x_j = squash(z_j)`. The coupling coefficients c_ij depend
     on the image: they follow the agreement between the votes `W_ij x_i` and the pre-activation z_j.
 
     Args:
@@ -54,8 +54,8 @@ class RoutingLayer(Configured, keras.layers.Layer):
             of length about one. Layers then stack, because no capsule vanishes.
         implementation: `"fused"`, which does not store the votes; or `"reference"`, the readable
             form. The results agree.
-        use_bias: bool, add a bias b_j to each output capsule.
-        bias_initializer: For b.
+        use_bias: bool, add a bias a_j to each output capsule.
+        bias_initializer: For a.
         shared_weights: bool, use the same maps W_j for all inputs, whose number may then vary.
 
     Call arguments:

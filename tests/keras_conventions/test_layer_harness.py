@@ -23,7 +23,6 @@ from keras_capsule_poe import (
     ConvEMCapsules,
     DenseDecoder,
     EMCapsules,
-    ExpertFrames,
     FastConv2D,
     FastConv2DTranspose,
     NeuronMixture,
@@ -35,6 +34,7 @@ from keras_capsule_poe import (
     SelfAttentionRouting,
     Squash,
     Standardize,
+    Whitening,
 )
 
 IMAGES, CAPSULES, MATRICES = (2, 6, 5, 3), (2, 6, 4), ((2, 5, 5, 3, 2, 2), (2, 5, 5, 3))
@@ -77,7 +77,7 @@ CASES = {
     ),
     "attention": (SelfAttentionRouting, {"capsules": 3, "dim": 5}, CAPSULES, OUT, 2, True),
     "experts": (CapsulePoE, {"capsules": 3, "dim": 5}, CAPSULES, OUT, 1, True),
-    "frames": (ExpertFrames, {}, CAPSULES, CAPSULES, 0, False),
+    "whitening": (Whitening, {}, CAPSULES, CAPSULES, 0, False),
     "rbm": (RestrictedBoltzmannMachine, {"units": 3}, (2, 6), (2, 3), 3, False),
     "neurons": (NeuronPoE, {"capsules": 3, "dim": 5}, CAPSULES, OUT, 3, False),
     "mixture": (NeuronMixture, {"capsules": 3, "dim": 5}, CAPSULES, OUT, 3, False),

@@ -10,9 +10,9 @@ from keras_capsule_poe import (
     CapsuleMask,
     ConvEMCapsules,
     EMCapsules,
-    ExpertFrames,
     NeuronPoE,
     RestrictedBoltzmannMachine,
+    Whitening,
 )
 
 
@@ -49,10 +49,10 @@ def test_poses_and_activations_are_of_the_same_images():
 @pytest.mark.parametrize("shape", [(1, 1, 4), (1, 3, 1), (3, 4)])
 def test_other_experts_are_refused(shape):
     """Rejects one expert that stands for all."""
-    frames = ExpertFrames()
-    frames.build((None, 3, 4))
+    whitening = Whitening()
+    whitening.build((None, 3, 4))
     with pytest.raises(ValueError, match="incompatible with the layer"):
-        frames(np.ones(shape, "float32"))
+        whitening(np.ones(shape, "float32"))
 
 
 def test_other_neurons_of_a_boltzmann_machine_are_refused():

@@ -125,7 +125,7 @@ class BlockRouter(Router):
         for z, target, towards in reversed(moves):
             agreement = self._agreement.of(measured, target)
             _, c = self._coefficients(agreement, z)
-            # Gradient through the next pre-activation, b + sum_i c W x.
+            # Gradient through the next pre-activation, a + sum_i c W x.
             in_own = in_own + ops.sum(in_z, axis=images, keepdims=True)
             in_x = in_x + maps.down(c, in_z)
             in_maps = _added(in_maps, maps.correlation(c, in_z, x))
@@ -159,7 +159,7 @@ class BlockRouter(Router):
             in_x = in_x + (in_measured + more) / measured.size
         elif self._updates:
             in_x = in_x + in_measured
-        # Gradient through the first pre-activation, b_j + share_j scale sum_i W x.
+        # Gradient through the first pre-activation, a_j + share_j scale sum_i W x.
         in_own = in_own + ops.sum(in_z, axis=images, keepdims=True)
         share = scale * self._share
         in_equal = in_z * ops.expand_dims(share, axis)

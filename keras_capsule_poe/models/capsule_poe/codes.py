@@ -5,7 +5,7 @@ import numpy as np
 from keras_capsule_poe.core.labels import winners
 from keras_capsule_poe.data.mapping import chunks, spread
 from keras_capsule_poe.models.base.clusters import fit_mixture
-from keras_capsule_poe.models.capsule_poe.layers import frame_vectors
+from keras_capsule_poe.models.capsule_poe.layers import whitened_vectors
 
 # Images per expert: enough for the axes of sixteen dimensions.
 AXES_IMAGES = 1_000
@@ -19,14 +19,14 @@ _CHUNK = 4096
 def describe(codes, settings, seed, amplitude=False):
     """Return the mean directions and both mixtures of codes (N, J, E), a dict of arrays."""
     found = {"mean_direction": mean_directions(codes)}
-    posterior = visited_mixtures(codes, settings.posterior_components, seed, amplitude)
+    posterior = posterior_mixtures(codes, settings.posterior_components, seed, amplitude)
     joint = joint_mixture(codes, settings.joint_components, JOINT_RANK, seed)
     for name, mixture in (("visited", posterior), ("joint", joint)):
         found |= {f"{name}_{part}": a.astype("float32") for part, a in mixture.items()}
     return found
 
 
-def adapt_frames(encoder, z, x_of, floor=1e-6):
+def adapt_whitening(encoder, z, x_of, floor=1e-6):
     """Fit each expert's whitening to the images that it wins, from z (N, J, E)."""
     winner = _winners(z)
     won = [_some(np.flatnonzero(winner == expert)) for expert in range(z.shape[1])]
@@ -60,7 +60,7 @@ def _winners(codes):
     return np.concatenate([winners(part) for part in chunks(codes, _CHUNK)])
 
 
-def visited_mixtures(codes, components, seed=0, amplitude=False):
+def posterior_mixtures(codes, components, seed=0, amplitude=False):
     """Fit a Gaussian mixture to each capsule's `won_codes` or, with `amplitude`, their v."""
     n, capsules, dim = codes.shape
     dim -= amplitude
@@ -70,7 +70,7 @@ def visited_mixtures(codes, components, seed=0, amplitude=False):
     means = np.zeros((capsules, components, dim))
     factors = np.zeros((capsules, components, dim, dim))
     for capsule, won in enumerate(won_codes(codes)):
-        x = np.asarray(frame_vectors(won) if amplitude else won, "float64")
+        x = np.asarray(whitened_vectors(won) if amplitude else won, "float64")
         k = int(np.clip(len(x) // (4 * dim), 1, components))
         # `reg_covar` gives the covariance of a few codes full rank.
         mixture = fit_mixture(x, k, seed, reg_covar=1e-4, tol=1e-2)

@@ -15,7 +15,7 @@ from keras_capsule_poe.models.base.contrastive import ContrastiveModel
 from keras_capsule_poe.models.base.features import SHOWN, Features, load_rows, save_model, sgd
 from keras_capsule_poe.models.base.protocols import build_once, deserialized
 from keras_capsule_poe.models.capsule_poe.encoder import initial_maps, routing_arguments
-from keras_capsule_poe.models.capsule_poe.layers import CapsulePoE, frame_vectors
+from keras_capsule_poe.models.capsule_poe.layers import CapsulePoE, whitened_vectors
 from keras_capsule_poe.training.sanity import warn, worse_than_mean
 
 
@@ -119,7 +119,7 @@ class CapsuleDecoder(ContrastiveModel):
         """Apply `offset` and `activity` to experts (B, J, E); `offset` makes them (B, J, E + 1)."""
         lengths = length(capsules, keepdims=True)
         if self.amplitude:
-            v = ops.cast(frame_vectors(capsules), capsules.dtype)
+            v = ops.cast(whitened_vectors(capsules), capsules.dtype)
             capsules = ops.concatenate([v, ops.ones_like(v[..., :1])], axis=-1)
         if self.offset:
             capsules = ops.concatenate([capsules, ops.cast(lengths, capsules.dtype)], axis=-1)

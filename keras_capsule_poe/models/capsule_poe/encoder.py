@@ -30,8 +30,8 @@ from keras_capsule_poe.models.base.features import (
     sgd,
 )
 from keras_capsule_poe.models.base.protocols import build_once, deserialized
-from keras_capsule_poe.models.capsule_poe.codes import adapt_frames, describe, usage
-from keras_capsule_poe.models.capsule_poe.layers import CapsulePoE, ExpertFrames
+from keras_capsule_poe.models.capsule_poe.codes import adapt_whitening, describe, usage
+from keras_capsule_poe.models.capsule_poe.layers import CapsulePoE, Whitening
 from keras_capsule_poe.training.sanity import (
     figures,
     off_or_saturated,
@@ -66,7 +66,7 @@ class CapsuleEncoder(ContrastiveModel):
 
     Returns:
         Tensor (B, J, E), or (B, J, E + 1) with `amplitude`: squashed expert capsules, whitened
-        after `whitening.adapt` (see `ExpertFrames`). Their lengths are probabilities.
+        after `whitening.adapt` (see `Whitening`). Their lengths are probabilities.
 
     Raises:
         ValueError: If an argument is out of range, or `load_balancing` is on and the experts have
@@ -109,7 +109,7 @@ class CapsuleEncoder(ContrastiveModel):
             )
         self.experts = experts
         self.amplitude = bool(amplitude)
-        self.whitening = ExpertFrames(self.amplitude, dtype="float32", name="frames")
+        self.whitening = Whitening(self.amplitude, dtype="float32", name="frames")
         self.load_balancing = share("load_balancing", load_balancing, or_zero=True)
         self.bias_rate = real_number("bias_rate", bias_rate, above=0)
         self.cd_steps = whole_number("cd_steps", cd_steps)
@@ -281,7 +281,7 @@ def train_encoder(run):
 
     z = save_rows(run, "encoder/z.npy", z_of, train, stays=False)
     if settings.whitening:
-        adapt_frames(model, z, x_of)
+        adapt_whitening(model, z, x_of)
     codes = save_rows(run, "encoder/codes.npy", model.whitening, z)
     statistics = describe(codes, run.settings.codes, seed, settings.amplitude)
     save_arrays(run, "encoder/visited.npz", **statistics)

@@ -22,7 +22,7 @@ class CapsulePoE(RoutingLayer):
     """Product of expert capsules: a `RoutingLayer` with an energy.
 
     `F(x) = -sum_j log(1 + |z_j|^2)` is the free energy of the visible capsules in nats, with the
-    pre-activations `z_j = b_j + sum_i c_ij W_ij x_i`. The length `|squash(z_j)|` is the
+    pre-activations `z_j = a_j + sum_i c_ij W_ij x_i`. The length `|squash(z_j)|` is the
     probability that expert j is on. The contrastive divergence gradient is computed without
     autodiff. For another energy, override `units` (experts) and `visible_units` (inputs).
 
@@ -163,7 +163,7 @@ class CapsulePoE(RoutingLayer):
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
-class ExpertFrames(Configured, keras.layers.Layer):
+class Whitening(Configured, keras.layers.Layer):
     """Squash of expert capsules with one whitening transform for each expert.
 
     `x_j = |squash(z_j)| n_j`, where n_j is the direction of `A_j (z_j - m_j)`. After `adapt`, m_j
@@ -184,11 +184,11 @@ class ExpertFrames(Configured, keras.layers.Layer):
         Tensor (B, J, E), or (B, J, E + 1) with `amplitude`, of lengths below one.
 
     Example:
-        >>> frames = ExpertFrames()
+        >>> whitening = Whitening()
         >>> z = np.random.default_rng(0).normal(size=(100, 2, 3)).astype("float32")
-        >>> tuple(frames(z).shape)
+        >>> tuple(whitening(z).shape)
         (100, 2, 3)
-        >>> frames.adapt([z[:50, 0], z[50:, 1]])
+        >>> whitening.adapt([z[:50, 0], z[50:, 1]])
     """
 
     def __init__(self, amplitude: bool = False, **kwargs: Any) -> None:
@@ -266,6 +266,11 @@ class ExpertFrames(Configured, keras.layers.Layer):
         return (*input_shape[:-1], input_shape[-1] + self.amplitude)
 
 
+@keras.saving.register_keras_serializable("keras_capsule_poe")
+class ExpertFrames(Whitening):
+    """`Whitening` under its former name, which names the weights in saved files."""
+
+
 def shared_axes(causes, z):
     """Return axes (E, E) of z (N, E) sorted by covariance with `causes` (N, K), as in PLS."""
     z = np.asarray(z, "float64")
@@ -321,24 +326,24 @@ class GaussianMixtures(Configured, keras.layers.Layer):
 
 # Codes with an amplitude. The paper leaves capsules of S^m x R^n x (0, 1) to future work: an
 # orientation, further coordinates and a probability. A code with an amplitude has n = 1. In the
-# frame of its expert, z is the vector v = C^(-1/2) (z - m) with unit variance in each of E
+# whitening of its expert, z is the vector v = C^(-1/2) (z - m) with unit variance in each of E
 # dimensions. Its direction is the orientation, r = |v|/sqrt(E) the amplitude, about one on average.
 # The code x = p (v/sqrt(E), 1)/sqrt(1 + r^2) has E + 1 dimensions and the length p, the
 # probability. Without an amplitude it is p v/|v|.
 
-# Few images lie farther out in the frame of their expert. Linear maps would extrapolate there, so
-# they are drawn in to this amplitude: without it a few images hold a third of the squared error.
+# Few images lie farther out after whitening. Linear maps would extrapolate there, so they are drawn
+# in to this amplitude: without it a few images hold a third of the squared error.
 LARGEST_AMPLITUDE = 1.5
 
 
 def with_amplitude(v):
-    """Return unit vectors (..., E + 1) of frame vectors v (..., E)."""
+    """Return unit vectors (..., E + 1) of whitened vectors v (..., E)."""
     v = at_least_float32(v)
     scaled = v / v.shape[-1] ** 0.5
     return direction(ops.concatenate([scaled, ops.ones_like(scaled[..., :1])], axis=-1))
 
 
-def frame_vectors(x):
+def whitened_vectors(x):
     """Return v (..., E) of codes (..., E + 1) of any length, the inverse of `with_amplitude`."""
     x = at_least_float32(x)
     across, last = x[..., :-1], x[..., -1:]

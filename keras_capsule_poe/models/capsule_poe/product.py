@@ -229,7 +229,7 @@ class ProductOfExpertCapsules(
         """Modes `"single"`, one active capsule per image, and `"joint"`."""
         plain = "Its directions come from the paper's plain Gaussian."
         chart = (
-            "Its directions come from a plain Gaussian; without a frame, in the chart of the "
+            "Its directions come from a plain Gaussian; without whitening, in the chart of the "
             "half-sphere around the capsule's bias."
         )
         is_affine = self.encoder.experts.use_bias
@@ -365,24 +365,24 @@ class ProductOfExpertCapsules(
             _, domain = self.resolve_mode("single", domain)
         x = squash(noise)
         if self.amplitude:
-            v = self._frame_vector(noise, choice, capsule, domain)
+            v = self._whitened_vector(noise, choice, capsule, domain)
             x = length(x, keepdims=True) * with_amplitude(v)
         elif domain == "posterior":
             x = length(x, keepdims=True) * direction(self.visited(noise, choice, capsule))
         elif domain == "half_space":
-            x = self._on_visited_side(x, capsule)
+            x = self._on_training_side(x, capsule)
         elif self.poles is not None:
             x = length(x, keepdims=True) * from_chart(noise, ops.take(self.poles, capsule, axis=0))
         chosen = ops.one_hot(capsule, self.capsules, dtype=x.dtype)
         return chosen[:, :, None] * x[:, None, :]
 
-    def _frame_vector(self, noise, choice, capsule, domain):
+    def _whitened_vector(self, noise, choice, capsule, domain):
         """Return v (N, E) of a domain: Gaussian noise, or from the mixture of training."""
         if domain == "posterior":
             return self.visited(noise, choice, capsule)
-        return self._on_visited_side(noise, capsule) if domain == "half_space" else noise
+        return self._on_training_side(noise, capsule) if domain == "half_space" else noise
 
-    def _on_visited_side(self, x, capsule):
+    def _on_training_side(self, x, capsule):
         """Return x (N, E), reflected into the half-space of the mean training direction."""
         mean = ops.take(self.mean_direction[:, : self.noise_dim], capsule, axis=0)
         return ops.where(ops.sum(x * mean, axis=-1, keepdims=True) < 0, -x, x)

@@ -53,7 +53,7 @@ class EncoderSettings(RoutedPart):
         load_balancing: Step of the routing bias that keeps all experts in use; 0: off.
         use_bias: Give each expert a bias.
         bias_rate: Learning rate of the biases, as a multiple of that of the maps.
-        whitening: Turn each expert's codes into its own frame, with unit variance.
+        whitening: Whiten each expert's codes: turn and scale them to unit variance.
         amplitude: Add one coordinate to each code, for the distance from the mean.
     """
 

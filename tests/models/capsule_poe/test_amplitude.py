@@ -7,11 +7,11 @@ import tensorflow as tf
 from scipy import integrate, stats
 
 import keras_capsule_poe as kcp
-from keras_capsule_poe import CapsuleDecoder, CapsuleEncoder, CapsulePoE, ExpertFrames, registry
+from keras_capsule_poe import CapsuleDecoder, CapsuleEncoder, CapsulePoE, Whitening, registry
 from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.models.capsule_poe.layers import (
     LARGEST_AMPLITUDE,
-    frame_vectors,
+    whitened_vectors,
     with_amplitude,
 )
 from keras_capsule_poe.serving import export_saved_model
@@ -39,36 +39,38 @@ def test_a_unit_vector_is_that_of_homogeneous_coordinates():
 def test_a_code_of_any_length_gives_back_its_vector(p):
     v = np.random.default_rng(0).uniform(-1.5, 1.5, size=(7, J, E)).astype("float32")
     v /= np.maximum(1, np.linalg.norm(v, axis=-1, keepdims=True) / (1.49 * E**0.5))
-    np.testing.assert_allclose(frame_vectors(p * with_amplitude(v)), v, rtol=2e-5, atol=2e-6)
+    np.testing.assert_allclose(whitened_vectors(p * with_amplitude(v)), v, rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize("last", [1e-3, 0.0, -0.5])
 def test_what_lies_far_outside_is_drawn_in_to_the_largest_amplitude(last):
     x = np.array([[0.3, 0.4, last]], "float32")
-    v = np.asarray(frame_vectors(x))[0]
+    v = np.asarray(whitened_vectors(x))[0]
     np.testing.assert_allclose(v, LARGEST_AMPLITUDE * 2**0.5 * np.array([0.6, 0.8]), rtol=1e-6)
-    assert np.isfinite(frame_vectors(np.zeros((2, 3), "float32"))).all()
+    assert np.isfinite(whitened_vectors(np.zeros((2, 3), "float32"))).all()
 
 
 def test_probability_and_expert_are_found_in_a_code():
     """The code loses nothing: z = m + C^(1/2) v, and the length is |z|^2/(1 + |z|^2)."""
     random = np.random.default_rng(1)
     z = random.normal(size=(400, J, E)) * [1.0, 0.5, 0.2] + 0.4
-    frames = ExpertFrames(amplitude=True)
-    frames.build((None, J, E))
-    frames.adapt([z[:, j] for j in range(J)])
-    x = np.asarray(frames(z), "float64")
-    assert x.shape == (400, J, E + 1) == frames.compute_output_shape((400, J, E))
+    whitening = Whitening(amplitude=True)
+    whitening.build((None, J, E))
+    whitening.adapt([z[:, j] for j in range(J)])
+    x = np.asarray(whitening(z), "float64")
+    assert x.shape == (400, J, E + 1) == whitening.compute_output_shape((400, J, E))
     squares = (z**2).sum(axis=-1)
     np.testing.assert_allclose(np.linalg.norm(x, axis=-1), squares / (1 + squares), atol=1e-5)
-    v = np.asarray(frame_vectors(x), "float64")
-    inverse = np.linalg.inv(np.asarray(frames.whitening, "float64"))
-    again = np.asarray(frames.center) + np.einsum("jef,njf->nje", inverse, v)
+    v = np.asarray(whitened_vectors(x), "float64")
+    inverse = np.linalg.inv(np.asarray(whitening.whitening, "float64"))
+    again = np.asarray(whitening.center) + np.einsum("jef,njf->nje", inverse, v)
     near = np.linalg.norm(v, axis=-1) < 0.999 * LARGEST_AMPLITUDE * E**0.5
     assert 0.8 < near.mean() < 1
     np.testing.assert_allclose(again[near], z[near], atol=1e-4)
-    # In the frame the covariance is the identity, so the amplitude is one in the mean square.
-    turned = np.einsum("jef,njf->nje", np.asarray(frames.whitening), z - np.asarray(frames.center))
+    # After whitening the covariance is the identity, so the amplitude is one in the mean square.
+    turned = np.einsum(
+        "jef,njf->nje", np.asarray(whitening.whitening), z - np.asarray(whitening.center)
+    )
     np.testing.assert_allclose((turned**2).sum(axis=-1).mean(axis=0) / E, 1, rtol=0.01)
     np.testing.assert_allclose(v[near], turned[near], atol=1e-4)
 
@@ -111,8 +113,8 @@ def test_an_image_is_linear_in_the_vector_of_one_active_capsule():
 @pytest.mark.parametrize("dim", [1, 3])
 def test_the_prior_is_the_plain_gaussian(dim):
     """The mean of 1/sqrt(1 + r^2), by quadrature over the chi-square density of E r^2."""
-    frames = ExpertFrames(amplitude=True)
-    frames.build((None, 1, dim))
+    whitening = Whitening(amplitude=True)
+    whitening.build((None, 1, dim))
     v = np.random.default_rng(0).normal(size=(200_000, dim)).astype("float32")
     drawn = np.asarray(with_amplitude(v))[:, -1]
     density = stats.chi2(dim).pdf
@@ -132,7 +134,7 @@ def test_single_codes(model, domain):
     assert codes.shape == (300, J, E + 1) and np.count_nonzero(codes) <= own.size
     squares = (noise**2).sum(axis=1)
     np.testing.assert_allclose(np.linalg.norm(own, axis=1), squares / (1 + squares), rtol=1e-4)
-    v = np.asarray(frame_vectors(own))
+    v = np.asarray(whitened_vectors(own))
     inside = np.linalg.norm(noise, axis=1) < 0.999 * LARGEST_AMPLITUDE * E**0.5
     assert inside.mean() > 0.8
     if domain == "prior":

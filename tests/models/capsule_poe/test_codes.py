@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from keras_capsule_poe import ExpertFrames
+from keras_capsule_poe import Whitening
 from keras_capsule_poe.models.capsule_poe import codes as visits
 
 J, E = 3, 2
@@ -40,10 +40,10 @@ def test_each_expert_turns_to_what_its_own_images_share():
     z = np.zeros((n, J, E))
     z[winner == 0, 0] = 10 + x[winner == 0, 1:3, 0]
     z[winner == 1, 1] = 10 + x[winner == 1, 1:3, 0]
-    frames = ExpertFrames()
-    frames.build((None, J, E))
-    visits.adapt_frames(SimpleNamespace(whitening=frames), z, lambda rows: x[rows])
-    turned = np.asarray(frames.whitening)
+    whitening = Whitening()
+    whitening.build((None, J, E))
+    visits.adapt_whitening(SimpleNamespace(whitening=whitening), z, lambda rows: x[rows])
+    turned = np.asarray(whitening.whitening)
     # Which entry of z each dimension is made of.
     assert np.abs(turned).argmax(axis=2).tolist()[:2] == [[1, 0], [0, 1]]
     np.testing.assert_array_equal(turned[2], np.eye(E))  # it wins no image
@@ -51,7 +51,7 @@ def test_each_expert_turns_to_what_its_own_images_share():
 
 def test_the_visited_mixture_finds_the_parts():
     x, winner, side = made()
-    found = visits.visited_mixtures(x, components=2)
+    found = visits.posterior_mixtures(x, components=2)
     assert {name: array.shape for name, array in found.items()} == {
         "weights": (J, 2), "means": (J, 2, E), "factors": (J, 2, E, E)
     }  # fmt: skip
@@ -66,7 +66,7 @@ def test_the_visited_mixture_finds_the_parts():
 
 
 def test_few_codes_get_fewer_components():
-    found = visits.visited_mixtures(made(n=20)[0], components=10)
+    found = visits.posterior_mixtures(made(n=20)[0], components=10)
     assert np.count_nonzero(found["weights"][0]) == 1
 
 
@@ -120,7 +120,7 @@ def test_a_single_code_of_a_part_is_its_mean():
 def test_more_components_than_codes_take_no_more_memory():
     """Rejects arrays of as many components as are asked for, here petabytes."""
     x = made(n=64)[0]
-    one, many = (visits.visited_mixtures(x, components=k) for k in (8, 10**12))
+    one, many = (visits.posterior_mixtures(x, components=k) for k in (8, 10**12))
     for name in one:
         np.testing.assert_array_equal(one[name], many[name])
     found = visits.joint_mixture(x, components=10**12, rank=10**12)

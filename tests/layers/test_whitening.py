@@ -1,10 +1,10 @@
-"""Expert frames: the squash until adapted, then orientations spread evenly."""
+"""Whitening of experts: the squash until adapted, then orientations spread evenly."""
 
 import keras
 import numpy as np
 import pytest
 
-from keras_capsule_poe import ExpertFrames
+from keras_capsule_poe import ExpertFrames, Whitening
 from keras_capsule_poe.functions import squash
 from keras_capsule_poe.models.capsule_poe.layers import shared_axes
 
@@ -12,9 +12,9 @@ J, E = 3, 4
 
 
 def layer():
-    frames = ExpertFrames()
-    frames.build((None, J, E))
-    return frames
+    whitening = Whitening()
+    whitening.build((None, J, E))
+    return whitening
 
 
 def elongated(n=4000, seed=0):
@@ -32,17 +32,17 @@ def test_without_adapt_it_is_the_squash():
 
 
 def test_the_length_stays_the_probability():
-    frames, z = layer(), elongated()
-    frames.adapt([z[:, j] for j in range(J)])
-    x = np.asarray(frames(z.astype("float32")))
+    whitening, z = layer(), elongated()
+    whitening.adapt([z[:, j] for j in range(J)])
+    x = np.asarray(whitening(z.astype("float32")))
     square = np.sum(z**2, axis=-1)
     np.testing.assert_allclose(np.linalg.norm(x, axis=-1), square / (1 + square), rtol=1e-4)
 
 
 def test_orientations_are_those_of_the_whitened_expert():
-    frames, z = layer(), elongated()
-    frames.adapt([z[:, j] for j in range(J)])
-    found = np.asarray(frames(z.astype("float32")))
+    whitening, z = layer(), elongated()
+    whitening.adapt([z[:, j] for j in range(J)])
+    found = np.asarray(whitening(z.astype("float32")))
     for j in range(J):
         variances, axes = np.linalg.eigh(np.cov(z[:, j].T))
         turned = (z[:, j] - z[:, j].mean(axis=0)) @ (axes / np.sqrt(variances)) @ axes.T
@@ -86,19 +86,19 @@ def test_axes_turn_the_whitened_expert():
 
 
 def test_an_expert_with_few_images_keeps_its_frame():
-    frames, z = layer(), elongated()
-    frames.adapt([z[:, 0], z[: 2 * E - 1, 1], np.ones((50, E))])
-    assert not np.allclose(frames.whitening[0], np.eye(E))
+    whitening, z = layer(), elongated()
+    whitening.adapt([z[:, 0], z[: 2 * E - 1, 1], np.ones((50, E))])
+    assert not np.allclose(whitening.whitening[0], np.eye(E))
     for unchanged in (1, 2):
-        np.testing.assert_array_equal(frames.whitening[unchanged], np.eye(E))
-        np.testing.assert_array_equal(frames.center[unchanged], np.zeros(E))
+        np.testing.assert_array_equal(whitening.whitening[unchanged], np.eye(E))
+        np.testing.assert_array_equal(whitening.center[unchanged], np.zeros(E))
 
 
 def test_the_floor_limits_the_whitening():
-    frames = layer()
+    whitening = layer()
     z = np.random.default_rng(2).normal(size=(500, E)) * np.array([1, 1, 1, 1e-6])
-    frames.adapt([z] * J, floor=1e-2)
-    gains = np.linalg.eigvalsh(np.asarray(frames.whitening[0]))
+    whitening.adapt([z] * J, floor=1e-2)
+    gains = np.linalg.eigvalsh(np.asarray(whitening.whitening[0]))
     assert gains.max() / gains.min() < 10.1  # sqrt(1/floor)
 
 
@@ -109,9 +109,11 @@ def test_bad_input_is_refused():
         layer().adapt([np.ones((9, E)), np.full((9, E), np.nan), np.ones((9, E))])
 
 
-def test_save_and_load(tmp_path):
+@pytest.mark.parametrize("kind", [Whitening, ExpertFrames])
+def test_save_and_load(tmp_path, kind):
+    """Also by the former name, by which files find their weights."""
     inputs = keras.Input((J, E))
-    model = keras.Model(inputs, ExpertFrames()(inputs))
+    model = keras.Model(inputs, kind()(inputs))
     z = elongated(200).astype("float32")
     model.layers[-1].adapt([z[:, j] for j in range(J)])
     model.save(tmp_path / "m.keras")
