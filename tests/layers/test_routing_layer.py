@@ -203,6 +203,14 @@ def test_config_round_trip(layer_class, options):
         assert np.array_equal(layer_class.from_config(layer.get_config())(x), layer(x))
 
 
+def test_a_subclass_may_keep_an_argument_under_another_name_or_not_at_all():
+    class Own(RoutingLayer):
+        def __init__(self, capsules, dim, other=2, **kwargs):
+            super().__init__(capsules, dim, **kwargs)
+
+    assert Own(5, 3, name="own").get_config() == RoutingLayer(5, 3, name="own").get_config()
+
+
 @pytest.mark.parametrize("layer_class", BOTH)
 @pytest.mark.parametrize("shape", [(3, 24), (3, 6, 4, 1), (3, None, 4), (3, 6, None)])
 def test_wrong_ranks_and_unknown_sizes_are_refused(layer_class, shape):
