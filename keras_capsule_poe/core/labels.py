@@ -46,7 +46,7 @@ def are_present(labels):
     Of smoothed or mixed labels this is the class of the largest share.
     """
     labels = ops.cast(labels, "float32")
-    return (labels > 0) & (labels >= ops.max(labels, axis=-1, keepdims=True))
+    return (labels > 0) & (labels >= ops.max(labels, axis=-1, keepdims=True, initial=0.0))
 
 
 def named_rightly(labels, lengths):
