@@ -47,7 +47,7 @@ class ContrastiveModel(Configured, FittedModel, SharedOut, keras.Model):
     ...         return {"x": ops.mean(x, axis=0)}, {}
     ...     def train_step(self, data):
     ...         x, _ = self.images_of(data)
-    ...         means, _ = self.over_replicas(self.means, x)
+    ...         means, _ = self.over_replicas(self.means)(x)
     ...         return {"update": self.apply_ascent([(self.centre, means["x"] - self.centre)])}
     >>> model = Centre()
     >>> model.compile(keras.optimizers.SGD(1.0), jit_compile=False)

@@ -1,6 +1,7 @@
 """Training steps that share their batch out: over several devices, and in microbatches."""
 
 import contextlib
+import functools
 
 import keras
 from keras import ops, tree
@@ -61,25 +62,26 @@ class SharedOut:
             )
         return strategy.share_out
 
-    def over_replicas(self, function, data):
-        """Return batch means of a function that runs once per device.
+    def over_replicas(self, function):
+        """Return a function of data that gives batch means, computed once per device.
 
         Args:
-            function: Function of (rows of `data`, their share of the batch). It returns a dict of
-                means over its rows, and a dict of values that are the same for all rows. It must
-                not assign variables.
-            data: Tensor (B, ...), or a tuple of them.
+            function: Function of (rows of the data, their share of the batch, one by default). It
+                returns a dict of means over its rows, and a dict of values that are the same for
+                all rows. It must not assign variables.
 
         Returns:
-            Tuple of the dict of means over the whole batch and the dict of common values.
+            Function of a tensor (B, ...), or a tuple of them. It returns the dict of means over the
+            whole batch and the dict of common values. On one device it is `function` itself.
         """
+        if self.sharing is None:
+            return function
 
         def of_part(part, start, total, share):
             with rows_at_hand(start, total):
                 return _all_reduced(*function(part, share), share)
 
-        sharing = self.sharing
-        return function(data, 1.0) if sharing is None else sharing(of_part, data)
+        return functools.partial(self.sharing, of_part)
 
 
 def _all_reduced(means, same, share):
@@ -184,9 +186,8 @@ class SharedOutGradients(SharedOut):
         self._check_microbatch(self.microbatch)
         moved = []
         with _synchronized(self):
-            means, same = self.over_replicas(
-                lambda data, share: self._gradients_of(data, share, moved), data
-            )
+            gradients = functools.partial(self._gradients_of, moved)
+            means, same = self.over_replicas(gradients)(data)
         self._check_moved(moved)
         self.optimizer.apply(means["gradients"], self.trainable_variables)
         for variable, value in zip(moved, same["states"]):
@@ -215,7 +216,7 @@ class SharedOutGradients(SharedOut):
                     f"layer changes weights of its own. Received: {received}, with {variable.path}"
                 )
 
-    def _gradients_of(self, data, share, moved):
+    def _gradients_of(self, moved, data, share=1.0):
         """Compute `_gradients`, in micro-batches if `microbatch` is set."""
         if self.microbatch is None:
             return self._gradients(data, share, moved)

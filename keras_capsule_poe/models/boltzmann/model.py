@@ -176,7 +176,7 @@ class HarmoniumModel(ContrastiveModel):
         seeds = streams(StatelessSeed(self.seed, self.optimizer.iterations), 5)
         chains, hotter = self._chains(self._binarized(v, seeds[0]), seeds[1:4])
         means_of = functools.partial(self._means, seeds, chains)
-        means, same = self.over_replicas(means_of, v)
+        means, same = self.over_replicas(means_of)(v)
         if self.algorithm != "cd":
             states = ops.concatenate([same["chains"][None], hotter])
             self.chain_states.assign(self._uncentred(states))

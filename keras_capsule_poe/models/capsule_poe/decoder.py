@@ -131,7 +131,7 @@ class CapsuleDecoder(ContrastiveModel):
 
     def train_step(self, data):
         pairs = self.images_of(data)
-        means, _ = self.over_replicas(self._gradient_and_metrics, pairs)
+        means, _ = self.over_replicas(self._gradient_and_metrics)(pairs)
         update = self.apply_ascent(zip(self.primaries.learned, means["ascents"]))
         return self._record(means, ops.shape(pairs[1])[0], update)
 

@@ -151,7 +151,7 @@ class CapsuleEncoder(ContrastiveModel):
 
     def train_step(self, data):
         x, _ = self.images_of(data)
-        means, _ = self.over_replicas(self._gradient_and_metrics, x)
+        means, _ = self.over_replicas(self._gradient_and_metrics)(x)
         update = self.apply_ascent(zip(self.experts.learned, means["ascents"]))
         if self.load_balancing and self.trains(self.experts.kernel):
             more = self.load_balancing * (1 - means["usage"])

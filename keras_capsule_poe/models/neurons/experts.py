@@ -207,7 +207,7 @@ class NeuronMixtureExperts(NeuronExperts):
 
     def train_step(self, data):
         v, _ = self.images_of(data)
-        means, _ = self.over_replicas(self._means_of, v)
+        means, _ = self.over_replicas(self._means_of)(v)
         return self.update_weights(means, ops.shape(v)[0])
 
     def test_step(self, data):
