@@ -116,7 +116,7 @@ def _refuse_shared_files(tree, parts):
         return
     # Eight bytes a file.
     keys = {
-        split: np.array([hash(tree.identity(path)) for path in part.paths()])
+        split: np.array([_key(tree, path) for path in part.paths()], np.int64)
         for split, part in parts.items()
     }
     for one, other in itertools.combinations(parts, 2):
@@ -129,7 +129,16 @@ def _refuse_shared_files(tree, parts):
 
 
 def _first(tree, part, wanted):
-    return next(path for path in part.paths() if hash(tree.identity(path)) in wanted)
+    return next(path for path in part.paths() if _key(tree, path) in wanted)
+
+
+def _key(tree, path):
+    """Return a number of the file behind a path."""
+    try:
+        return hash(tree.identity(path))
+    except OSError:
+        # A link to nothing, which is reported when it is read.
+        return hash(path)
 
 
 def _folder_labels(tree, folder, parts, options):

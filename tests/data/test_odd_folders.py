@@ -243,6 +243,15 @@ def test_training_images_are_no_test_images(tmp_path):
     )
 
 
+def test_a_link_to_nothing_in_a_split_is_reported(tmp_path):
+    for part in ("train", "test"):
+        fill(tmp_path / part)
+        (tmp_path / part / "a" / "gone.png").symlink_to("nowhere.png")
+    with pytest.raises(DataError, match="gone.png cannot be read: No such file"):
+        load_images(tmp_path)
+    assert total(load_images(tmp_path, skip_broken=True)) == 16
+
+
 def test_integers_above_16_bits_have_a_remedy(tmp_path):
     for i in range(4):
         values = RANDOM.integers(0, 100_001, (8, 8)).astype("int32")
