@@ -195,18 +195,20 @@ def test_the_readme_s_classifier_is_as_written():
     assert values["model"].output_shape == (None, 10)
 
 
-def python_blocks():
+# Pages whose lines are run by `make test`; those of the others by `make test-all`.
+QUICK = ("callbacks", "look-into-images", "encoder-in-a-classifier")
+
+
+def python_of_pages():
+    """Each page with its blocks, which go on from one another."""
     for path in DOCS:
-        for number, block in enumerate(re.findall(r"```python\n(.*?)```", path.read_text(), re.S)):
-            name = f"{path.relative_to(ROOT)}-{number}"
-            # Blocks about a model that a reader has trained, or that go on from another one.
-            alone = "saved_models/" not in block and "model.fit(x)  #" not in block
-            # `tests/serving/test_serve_page.py` runs the blocks of this one in order.
-            alone = alone and path.name != "deploy.md"
-            marks = () if alone else pytest.mark.skip("needs a model of the reader")
-            yield pytest.param(
-                block, id=name, marks=(pytest.mark.long, *([marks] if marks else []))
-            )
+        found = re.findall(r"```python\n(.*?)```", path.read_text(), re.S)
+        # Blocks about a model that a reader has trained.
+        alone = [b for b in found if "saved_models/" not in b and "model.fit(x)  #" not in b]
+        # `tests/serving/test_serve_page.py` runs the blocks of this page.
+        if alone and path.name != "deploy.md":
+            marks = () if path.stem in QUICK else pytest.mark.long
+            yield pytest.param(alone, id=str(path.relative_to(ROOT)), marks=marks)
 
 
 def test_python_in_pages_compiles():
@@ -216,10 +218,12 @@ def test_python_in_pages_compiles():
 
 
 @pytest.mark.filterwarnings("ignore::keras_capsule_poe.errors.TrainingWarning")
-@pytest.mark.parametrize("block", list(python_blocks()))
-def test_python_in_pages_runs(block, tmp_path, monkeypatch):
+@pytest.mark.parametrize("blocks", list(python_of_pages()))
+def test_python_in_pages_runs(blocks, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    exec(compile(block, "page", "exec"), {})
+    names = {}
+    for block in blocks:
+        exec(compile(block, "page", "exec"), names)
 
 
 def test_the_readme_is_short():

@@ -6,6 +6,8 @@ that is refused after minutes of training.
 
 import csv
 import importlib.util
+import re
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -178,3 +180,23 @@ def test_former_names_of_metrics():
     assert found.get("val_loss") is None
     with pytest.raises(KeyError, match="held_out_loss"):
         found["held_out_loss"]
+
+
+def test_each_line_of_the_page_works_or_is_refused(x, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "callbacks.md"
+    lines = re.findall(r"\| `(keras\.callbacks\..*?)` \|", page.read_text())
+    named = {line.split("(")[0].rpartition(".")[2] for line in lines}
+    assert named >= {
+        "CSVLogger",
+        "ModelCheckpoint",
+        "EarlyStopping",
+        "TensorBoard",
+        "TerminateOnNaN",
+    }
+    is_there = importlib.util.find_spec("tensorboard") is not None
+    callbacks = [eval(line, {"keras": keras}) for line in lines if is_there or "Tensor" not in line]
+    kcp.ImageBoltzmannMachine(hidden=3).fit(x, epochs=1, verbose=0, callbacks=callbacks)
+    assert {path.name for path in tmp_path.iterdir()} >= {"log.csv", "best.keras"}
+    refused = set(re.findall(r"`(\w+)`", page.read_text().partition("| instead |")[2]))
+    assert refused >= {"ReduceLROnPlateau", "LearningRateScheduler", "BackupAndRestore"}
