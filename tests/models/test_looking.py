@@ -94,3 +94,28 @@ def test_the_pretrained_model_tells_digits_from_anything_else():
     energy = model.encode(digits).free_energy
     noise = model.encode(others["noise"]).free_energy
     assert area(energy, noise) < 0.1, "free energy would be a score, against the page"
+
+
+def test_the_curve_compares_groups_of_held_out_images(models, monkeypatch):
+    """Rejected: groups of training images, or the same seed twice."""
+    from keras_capsule_poe.models.capsule_poe import curve
+
+    product, images, asked = models[0], pixels(48), []
+
+    def groups(model, train, held_out, number, steps, seed):
+        asked.append((len(train), len(held_out), number, steps, seed))
+        # With four capsules both seeds agree, otherwise not at all.
+        return np.arange(12) % number if number == 4 or not seed else np.zeros(12, int)
+
+    monkeypatch.setattr(curve, "_groups", groups)
+    assert product.capsule_curve(images, [3, 4], steps=7) == {3: 0.0, 4: 1.0}
+    assert asked == [(36, 12, number, 7, seed) for number in (3, 4) for seed in (0, 1)]
+    for options, words in (
+        ({"capsules": [1]}, "`capsules` must be an integer of at least 2"),
+        ({"seeds": 1}, "`seeds` must be an integer of at least 2"),
+        ({"steps": 0.5}, "`steps` must be a positive integer"),
+    ):
+        with pytest.raises(BadUse, match=words):
+            product.capsule_curve(images, **options)
+    with pytest.raises(BadUse, match="40 images or more. Received: 39 images"):
+        product.capsule_curve(images[:39])

@@ -18,6 +18,7 @@ from keras_capsule_poe.training.sanity import (
     no_better_than_commonest,
     off_or_saturated,
     one_winner,
+    worse_than_clusters,
     worse_than_mean,
 )
 
@@ -33,6 +34,22 @@ def test_the_bar_is_the_error_of_the_mean():
     assert worse_than_mean(X, float("nan"))
     black = np.zeros((3, 2))
     assert not worse_than_mean(black, 7.0) and worse_than_mean(black, float("nan"))
+
+
+def test_groups_are_compared_with_clusters():
+    """Rejected: a warning on groups that are the clusters; silence on random ones."""
+    random = np.random.default_rng(0)
+    centres = 5 * random.normal(size=(4, 3, 2))
+    groups = random.integers(4, size=300)
+    x = centres[groups] + random.normal(size=(300, 3, 2))
+    train, held_out = (x[:200], groups[:200]), (x[200:], groups[200:])
+    assert not worse_than_clusters(train, held_out, 4)
+    shuffled = (x[200:], random.permutation(groups[200:]))
+    (line,) = worse_than_clusters((x[:200], random.permutation(groups[:200])), shuffled, 4)
+    assert "worse than k-means: as groups they explain 0% of the variance of features" in line
+    # Too few images, or one group alone, say nothing.
+    assert not worse_than_clusters((x[:200], np.zeros(200, int)), (x[:49], np.zeros(49, int)), 4)
+    assert not worse_than_clusters((x[:200], np.zeros(200, int)), (x[200:], np.zeros(100, int)), 1)
 
 
 def test_saturated_experts_are_told():

@@ -7,9 +7,10 @@ from keras import ops
 
 from keras_capsule_poe._types import Serializable
 from keras_capsule_poe.core.divergence import contrastive_divergence
+from keras_capsule_poe.core.labels import winners
 from keras_capsule_poe.core.numerics import compiled, real_number, share, whole_number
 from keras_capsule_poe.core.units import free_energy
-from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.data.mapping import map_batches, spread
 from keras_capsule_poe.former_names import with_former_names
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.metrics import (
@@ -33,10 +34,13 @@ from keras_capsule_poe.models.base.protocols import build_once, deserialized
 from keras_capsule_poe.models.capsule_poe.codes import adapt_whitening, describe, usage
 from keras_capsule_poe.models.capsule_poe.layers import CapsulePoE, Whitening
 from keras_capsule_poe.training.sanity import (
+    CLUSTERED,
+    FEWEST,
     figures,
     off_or_saturated,
     one_winner,
     warn,
+    worse_than_clusters,
     worse_than_mean,
 )
 
@@ -289,4 +293,9 @@ def train_encoder(run):
     used = usage(codes, run.data.train.labels)
     found = worse_than_mean(held_out, last["val_relative_error"])
     found += off_or_saturated(last["val_probability_mean"]) + one_winner(used["won"])
+    if len(new) >= FEWEST:
+        some = spread(len(train), CLUSTERED)
+        groups = [winners(rows) for rows in (codes[some], map_batches(compiled(z_of), new))]
+        pairs = (x_of(some), groups[0]), (held_out, groups[1])
+        found += worse_than_clusters(*pairs, settings.capsules, seed)
     return {**last, "capsules": used, **warn(run, "encoder", found)}
