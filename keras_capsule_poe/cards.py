@@ -38,7 +38,7 @@ _OUTPUTS = {
     "probabilities": "probability of each capsule or class",
     "classes": "index of the most probable class",
     "capsule": "index of the active capsule",
-    "free_energy": "free energy in nats; low for likely images",
+    "free_energy": "free energy in nats; no score of how usual a single image is",
     "primary_capsules": "primary capsules, squashed",
 }
 # The first output of an endpoint.

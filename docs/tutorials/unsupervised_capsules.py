@@ -54,8 +54,9 @@ samples
 # %% [markdown]
 # ## Encode and decode
 #
-# `encode` gives the capsules of each image, their probabilities (the length of each capsule), and the free energy: the lower it is, the more
-# probable the image.
+# `encode` gives the capsules of each image, their probabilities (the length of each capsule), and the free energy. Training lowers the free
+# energy of images in comparison with their up-down passes. It is not a score of single images: noise and blank images have a lower one
+# than digits. `model.outlier_scores(images)` tells how unusual an image is.
 
 # %%
 codes = model.encode(x_test)

@@ -37,7 +37,8 @@ class CapsuleCodes(Output):
     Attributes:
         capsules: Array (N, J, E), the capsules.
         probabilities: Array (N, J), the probability of each capsule.
-        free_energy: Array (N,), the free energy of each image in nats.
+        free_energy: Array (N,), the free energy of each image in nats. It is no score of how usual
+            a single image is, see `outlier_scores`.
 
     Example:
 
