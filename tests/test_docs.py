@@ -8,6 +8,7 @@ from pathlib import Path
 
 import keras
 import pytest
+import tensorflow as tf
 from click.testing import CliRunner
 
 from keras_capsule_poe import registry
@@ -26,7 +27,7 @@ SOURCES = [
 # Names of others.
 FOREIGN = set(
     "TFDS_DATA_DIR Tensor KERAS_BACKEND keras pip pytest tf einsum tile map_fn sha256sum History "
-    "MultiWorkerMirroredStrategy npz npy parquet DatasetDict save_to_disk __MACOSX Thumbs labels "
+    "MultiWorkerMirroredStrategy npz groups_train groups_test mean_with_sample_weight npy parquet DatasetDict save_to_disk __MACOSX Thumbs labels "
     "train-images-idx3-ubyte x_train y_train x_test X_train image_id Cat cat".split()
 ) | set(dir(builtins))
 OPTION = r"(?<![\w-])--[a-z][a-z-]+"
@@ -113,10 +114,13 @@ def is_file(name, path):
 
 def is_defined(name, defined):
     """Whether a dotted name is a module, something in one, or a member of a class."""
-    name = name.removeprefix("keras_capsule_poe.").removeprefix("kcp.")
+    # A reader's model, and a callback's, have the names of our models.
+    for owner in ("keras_capsule_poe.", "kcp.", "self.", "model."):
+        name = name.removeprefix(owner)
     *owner, last = name.split(".")
     if name in defined.names or not owner:
-        return name in defined.names or hasattr(keras.layers, name)
+        of_keras = keras.layers, keras.callbacks, tf.distribute
+        return name in defined.names or any(hasattr(module, name) for module in of_keras)
     owners = owner[-1], owner[-1].capitalize()
     path = PACKAGE.joinpath(*owner, last)
     return (
