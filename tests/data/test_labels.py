@@ -4,12 +4,15 @@ Rejected: values that are no labels and become one class; the first of several l
 capsules for numbers that no image has; and held-out images of one class.
 """
 
+import json
+
 import keras
 import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
 
+import keras_capsule_poe as kcp
 from keras_capsule_poe.data import DataError, ImageData, ImageSet, load_images
 from keras_capsule_poe.data.arrays import image_data
 from keras_capsule_poe.data.labels import (
@@ -136,6 +139,20 @@ def test_former_runs_keep_their_numbers(tmp_path):
     np.testing.assert_array_equal(former.train.labels, now.train.labels + 1)
     np.testing.assert_array_equal(former.train.images, now.train.images)
     assert now.class_counts() == "training/test images of 3 classes: 1 18/2, 2 18/2, 3 18/2"
+
+
+@pytest.mark.filterwarnings("ignore::keras_capsule_poe.errors.TrainingWarning")
+def test_a_former_run_of_an_array_goes_on(tmp_path):
+    """Rejects labels and held-out images by the rules of today, which are other images."""
+    given = {"model": "rbm", "hidden": 3, "epochs": 1, "verbose": 0, "folder": tmp_path / "m"}
+    labelled = (IMAGES, np.repeat([1, 2, 3], 20))
+    kcp.train(labelled, data_version=2, **given)
+    before = json.loads((tmp_path / "m" / "run.json").read_text())
+    # The last stage runs again, and loads the images.
+    (tmp_path / "m" / "export" / "done.json").unlink()
+    kcp.train(labelled, **given)
+    after = json.loads((tmp_path / "m" / "run.json").read_text())
+    assert after["fingerprint"] == before["fingerprint"] and after["config"]["data_version"] == 2
 
 
 # Python: arrays and streams
