@@ -38,7 +38,8 @@ def parquet_files(folder):
 
 def is_saved(folder):
     """Return whether a folder was written by `save_to_disk` of the package `datasets`."""
-    return any(Path(folder, name).is_file() for name in ("dataset_dict.json", "state.json"))
+    files = ("dataset_dict.json",), ("state.json", "dataset_info.json")
+    return any(all(Path(folder, name).is_file() for name in names) for names in files)
 
 
 def load_hub(dataset, options):

@@ -17,7 +17,7 @@ from keras_capsule_poe.data.hub import is_hub, is_saved, load_hub, parquet_files
 from keras_capsule_poe.data.image_files import BACKGROUNDS, extensions
 from keras_capsule_poe.data.image_set import ImageData, ImageSet, notes_on
 from keras_capsule_poe.data.labels import DATA_VERSION
-from keras_capsule_poe.data.listing import TABLES
+from keras_capsule_poe.data.listing import TABLES, Entries
 from keras_capsule_poe.data.pixels import fit_images, floats_to_bytes
 from keras_capsule_poe.data.streams import epoch_order
 from keras_capsule_poe.data.tfds import is_known, load_tfds
@@ -312,7 +312,8 @@ def _load_path(path, options):
     """Load images of a folder or a file."""
     tree, kind = Folder(options.data_version), path.suffix.lower()
     if path.is_dir():
-        if is_saved(path) or (parquet_files(path) and options.data_version > 2):
+        is_hub_folder = is_saved(path) or (parquet_files(path) and _has_no_images(tree, path))
+        if is_hub_folder and options.data_version > 2:
             return load_hub(path, options)
         return _load_tree(tree, path, options)
     if not path.is_file():
@@ -332,6 +333,12 @@ def _load_path(path, options):
         "`dataset` must be a folder of images, a .zip file of one, a file of arrays (.npz, .npy, "
         f"idx) or a .parquet file. Received: file {path}.{advice}"
     )
+
+
+def _has_no_images(tree, path):
+    """Return whether a folder holds no images, and no folders but that of parquet files."""
+    entries = Entries(tree, path)
+    return not entries.images and set(entries.folders) <= {"data"}
 
 
 def _load_tree(tree, root, options):

@@ -88,10 +88,12 @@ def test_parquet_files_of_other_programs(tmp_path, form):
         files.append(file.getvalue())
     files = files if form == "bytes" else [{"bytes": each, "path": None} for each in files]
     columns = {"picture": files, "kind": [("dog", "cat")[y] for y in Y]}
-    parquet.write_table(pyarrow.table(columns), tmp_path / "all.parquet")
-    data = load_images(tmp_path, label_column="kind")
+    folder = tmp_path / "files"
+    folder.mkdir()
+    parquet.write_table(pyarrow.table(columns), folder / "all.parquet")
+    data = load_images(folder, label_column="kind")
     assert data.train.class_names == ("cat", "dog") and len(data.train) == 10
-    assert any("columns kind" in note for note in load_images(tmp_path).notes)
+    assert any("columns kind" in note for note in load_images(folder).notes)
 
 
 @needs_datasets
@@ -142,6 +144,18 @@ def test_fit_takes_a_data_set_in_the_order_of_its_rows():
     assert data.notes == ("4 held-out images are training images, too, pixel by pixel.",)
     with pytest.raises(DataError, match="Give its splits"):
         image_data(datasets.DatasetDict(train=made()))
+
+
+def test_a_parquet_file_among_images_is_another_file(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for i in range(3):
+            Image.fromarray(X[i]).save(tmp_path / name / f"{i}.png")
+    for name in ("metadata.parquet", "state.json"):
+        (tmp_path / name).write_bytes(b"")
+    data = load_images(tmp_path)
+    assert data.train.class_names == ("a", "b")
+    assert any("1 .parquet" in note for note in data.notes)
 
 
 def test_without_the_package_one_line_names_it(tmp_path):
