@@ -198,7 +198,11 @@ def export(
         from keras_capsule_poe.portable import export_portable
 
         how = {"batch_size": batch_size, "quantize": quantize, "images": images}
-        path, left_out = export_portable(model, place, kind, options=more, **how, **shown)
+        if images is not None:
+            click.echo(f"Differences on {len(images.held_out)} held-out images:")
+        path, left_out = export_portable(
+            model, place, kind, options=more, report=click.echo, **how, **shown
+        )
     endings = (".onnx", ".tflite")
     names = sorted(file.name for file in path.iterdir() if file.suffix in endings)
     click.echo(f"Wrote {path}: {', '.join(names)}")

@@ -145,10 +145,13 @@ def _held_out(metrics):
     """Return the metrics of held-out images as a dict of numbers, from a dict by stage."""
     stages = [found for found in metrics.values() if isinstance(found, dict)]
     pairs = [pair for found in stages for pair in found.items()]
+    # Earlier versions called them `held_out_`. Each part has a loss of its own.
     return {
-        name.removeprefix("held_out_"): value
+        name.removeprefix("held_out_").removeprefix("val_"): value
         for name, value in pairs
-        if name.startswith("held_out_") and isinstance(value, (int, float))
+        if name.startswith(("held_out_", "val_"))
+        and not name.endswith("loss")
+        and isinstance(value, (int, float))
     }
 
 

@@ -26,7 +26,13 @@ from keras_capsule_poe.cards import (
 from keras_capsule_poe.errors import BadUse, first_line
 from keras_capsule_poe.io.atomic import atomic_write
 from keras_capsule_poe.keras_private import all_layers
-from keras_capsule_poe.quantization import PRECISIONS, batches, differences, smaller_onnx
+from keras_capsule_poe.quantization import (
+    PRECISIONS,
+    batches,
+    difference_words,
+    differences,
+    smaller_onnx,
+)
 from keras_capsule_poe.serving import bound_method, signature, with_names
 
 # Packages that write a format, by its name, and the ending of its files.
@@ -48,7 +54,7 @@ _RANGES = {
 
 def export_portable(
     model, folder, kind, card=None, options=None, batch_size=None, quantize=None, images=None,
-    pictures=(),
+    pictures=(), report=None,
 ):  # fmt: skip
     """Write one file for each endpoint into `folder/KIND`; return its path and what is left out.
 
@@ -67,6 +73,7 @@ def export_portable(
             `KIND-int8`; or None.
         images: `quantization.Images` that calibrate int8 and measure differences; or None.
         pictures: Paths of PNG files for the model card.
+        report: Function of a line of text on the differences of each call; or None.
 
     Raises:
         BadUse: If an argument is unknown, a package is missing, or the folder holds other files.
@@ -81,11 +88,8 @@ def export_portable(
     (True, ['sample'])
     """
     _check(kind, quantize, images, batch_size)
-    write = functools.partial({"onnx": _onnx, "litert": _litert}[kind], precision=quantize)
     target = Path(folder) / (f"{kind}-{quantize}" if quantize else kind)
     check_replaceable(target)
-    # LiteRT quantises a graph as a whole, ONNX the operations that it is told.
-    is_quantized = (kind, quantize) == ("litert", "int8")
     calls, left_out, measured = {}, {}, {}
     with atomic_write(target) as temporary:
         temporary.mkdir()
@@ -93,18 +97,16 @@ def export_portable(
             method = bound_method(model, name, arguments, options or {})
             method, specs = with_batch(method, signature(model, arguments), batch_size)
             try:
-                with _reference_form(model) if is_quantized else contextlib.nullcontext():
-                    function, inputs = without_randomness(
-                        method, specs, _limits(model), by_bits=is_quantized
-                    )
-                given = functools.partial(batches, model, inputs, images, batch_size)
-                with _quiet():
-                    content = write(name, function, inputs, given)
-                    if images is not None:
-                        measured[name] = differences(kind, content, name, function, given, images)
+                content, function, inputs, found = _converted(
+                    model, name, method, specs, kind, quantize, images
+                )
             except NotPortable as error:
                 left_out[name] = str(error)
                 continue
+            if found is not None:
+                measured[name] = found
+                if report is not None:
+                    report(f"{name}: {difference_words(found)}")
             (temporary / f"{name}{FORMATS[kind][1]}").write_bytes(content)
             outputs = function.get_concrete_function().structured_outputs
             calls[name] = described(inputs, outputs)
@@ -118,6 +120,21 @@ def export_portable(
         # Minutes may have passed.
         check_replaceable(target)
     return target, left_out
+
+
+def _converted(model, name, method, specs, kind, quantize, images):
+    """Return a file, its `tf.function`, its inputs, and `differences` or None without images."""
+    # LiteRT quantises a graph as a whole, ONNX the operations that it is told.
+    is_whole = (kind, quantize) == ("litert", "int8")
+    with _reference_form(model) if is_whole else contextlib.nullcontext():
+        function, inputs = without_randomness(method, specs, _limits(model), by_bits=is_whole)
+    rows = next((spec.shape[0] for spec in inputs if spec.shape.rank), None)
+    given = functools.partial(batches, model, inputs, images, rows)
+    with _quiet():
+        content = {"onnx": _onnx, "litert": _litert}[kind](name, function, inputs, given, quantize)
+        if images is None:
+            return content, function, inputs, None
+        return content, function, inputs, differences(kind, content, name, function, given, images)
 
 
 class NotPortable(Exception):

@@ -121,6 +121,23 @@ def differences(kind, content, name, function, given, images):
     return result
 
 
+def difference_words(found):
+    """Return the `differences` of a call as text.
+
+    >>> difference_words({"classes": {"equal": 0.995}, "capsules": {"relative": 0.0123}})
+    'classes 99.5% equal, capsules differ by 1.2%'
+    """
+    parts = []
+    for name, value in found.items():
+        if "relative" in value:
+            parts.append(f"{name} differ by {value['relative']:.1%}")
+            continue
+        parts.append(f"{name} {value['equal']:.1%} equal")
+        if "accuracy" in value:
+            parts.append(f"accuracy {value['accuracy_of_file']:.2%} for {value['accuracy']:.2%}")
+    return ", ".join(parts)
+
+
 def run_onnx(content, name):
     """Return a function of a dict of inputs that runs an ONNX model, bytes."""
     import onnxruntime

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -22,6 +23,9 @@ def test_every_example_runs(tmp_path, monkeypatch, capspoe):
     (tmp_path / "saved_models").mkdir()
     (tmp_path / "finished").rename(tmp_path / "saved_models" / "digits")
     monkeypatch.chdir(tmp_path)
+    # LiteRT does not convert a SavedModel of that version.
+    shutil.rmtree("saved_models/digits/1")
+    assert capspoe("export", "--model-dir", "saved_models/digits").exit_code == 0
     values = {}
     for kind, text in re.findall(r"```(\w+)\n(.*?)```", PAGE.read_text(), re.DOTALL):
         if kind == "sh":
