@@ -31,6 +31,7 @@ from keras_capsule_poe.quantization import (
     batches,
     difference_words,
     differences,
+    smaller_litert,
     smaller_onnx,
 )
 from keras_capsule_poe.serving import bound_method, signature, with_names
@@ -124,10 +125,10 @@ def export_portable(
 
 def _converted(model, name, method, specs, kind, quantize, images):
     """Return a file, its `tf.function`, its inputs, and `differences` or None without images."""
-    # LiteRT quantises a graph as a whole, ONNX the operations that it is told.
+    # Loops over images keep a converter from seeing the weights in them.
     is_whole = (kind, quantize) == ("litert", "int8")
     with _reference_form(model) if is_whole else contextlib.nullcontext():
-        function, inputs = without_randomness(method, specs, _limits(model), by_bits=is_whole)
+        function, inputs = without_randomness(method, specs, _limits(model))
     rows = next((spec.shape[0] for spec in inputs if spec.shape.rank), None)
     given = functools.partial(batches, model, inputs, images, rows)
     with _quiet():
@@ -195,7 +196,7 @@ def _limits(model):
     return {**_RANGES, "capsule": (0, getattr(model, "capsules", 1) - 1)}
 
 
-def without_randomness(method, specs, limits=None, by_bits=False):
+def without_randomness(method, specs, limits=None):
     """Return a `tf.function` of a method whose random numbers are inputs, and its input specs.
 
     Args:
@@ -203,7 +204,6 @@ def without_randomness(method, specs, limits=None, by_bits=False):
         specs: List of `tf.TensorSpec`, those of its arguments. `seed` is left out of the result.
         limits: Dict of the least and the largest value of inputs by name. Outputs for others are
             marked, see `_marked`. None: nothing is marked.
-        by_bits: Boolean, whether marks are integer operations, which quantisation keeps.
     """
     import tensorflow as tf
     from tensorflow.python.framework.convert_to_constants import (
@@ -218,9 +218,6 @@ def without_randomness(method, specs, limits=None, by_bits=False):
     outputs = sorted(traced.structured_outputs)
     constant = frozen(traced, lower_control_flow=False)
     graph = constant.graph.as_graph_def()
-    if by_bits:
-        for nodes in (graph.node, *(each.node_def for each in graph.library.function)):
-            _select_bits(nodes)
     if any("Random" in node.op for each in graph.library.function for node in each.node_def):
         raise NotPortable("it draws random numbers in a loop, whose length is not fixed")
     draws = [each for each in constant.graph.get_operations() if each.type in _RANDOM]
@@ -242,10 +239,10 @@ def without_randomness(method, specs, limits=None, by_bits=False):
         found = tf.graph_util.import_graph_def(
             graph, fed, [tensor.name for tensor in constant.outputs], name=""
         )
-        bad = _out_of_range(asked, limits or {}, by_bits, rows=found[0].shape[0])
+        bad = _out_of_range(asked, limits or {}, rows=found[0].shape[0])
         # ONNX has one name space for inputs and outputs.
         return {
-            f"{name}_out" if name in given else name: _marked(value, bad, by_bits)
+            f"{name}_out" if name in given else name: _marked(value, bad)
             for name, value in zip(outputs, found)
         }
 
@@ -256,7 +253,7 @@ def without_randomness(method, specs, limits=None, by_bits=False):
     return function, inputs
 
 
-def _out_of_range(given, limits, by_bits, rows):
+def _out_of_range(given, limits, rows):
     """Return which rows (N,) have an input out of range, or () if any has; None without limits.
 
     `rows` is the static number N, None if it varies.
@@ -268,11 +265,8 @@ def _out_of_range(given, limits, by_bits, rows):
         bounds = limits.get(name) or limits.get(name.partition("_")[0])
         if bounds is None:
             continue
-        if value.dtype == tf.float32 and by_bits:
-            outside = _bits_outside(value, *bounds)
-        else:
-            # NaN fails both comparisons.
-            outside = ~((value >= bounds[0]) & (value <= bounds[1]))
+        # NaN fails both comparisons.
+        outside = ~((value >= bounds[0]) & (value <= bounds[1]))
         if value.shape.rank:
             inside_rows = range(int(value.shape[0] == rows), value.shape.rank)
             outside = tf.reduce_any(outside, axis=list(inside_rows))
@@ -280,68 +274,15 @@ def _out_of_range(given, limits, by_bits, rows):
     return bad
 
 
-def _bits_outside(x, low, high):
-    """Return where float32 numbers are NaN or not in [low, high] for low <= 0 <= high.
-
-    As integers, positive floats have the order of their values, and negative ones that of their
-    absolute values, from the least integer on.
-    """
-    import tensorflow as tf
-
-    bits = tf.bitcast(x, tf.int32)
-    top, bottom = (int(np.float32(value).view("int32")) for value in (high, -abs(low)))
-    return (bits > top) | ((bits < 0) & (bits > bottom))
-
-
-# Operations that choose one of two inputs, and the comparison that is true for the first one.
-_CHOICES = {"SelectV2": None, "Maximum": "GreaterEqual", "Minimum": "LessEqual"}
-
-
-def _select_bits(nodes):
-    """Replace choices between float32 numbers by choices between their bits, in nodes of a graph.
-
-    Quantisation gives both inputs of a choice the range of a constant, such as the 1 that replaces
-    a zero.
-    """
-    import tensorflow as tf
-
-    floats, whole = tf.float32.as_datatype_enum, tf.int32.as_datatype_enum
-    found = [node for node in nodes if node.op in _CHOICES and node.attr["T"].type == floats]
-    for node in found:
-        result, inputs = node.name, list(node.input)
-        nodes.remove(node)
-        if comparison := _CHOICES[node.op]:
-            compare = nodes.add(name=f"{result}_first", op=comparison, input=inputs)
-            compare.attr["T"].type = floats
-            inputs = [compare.name, *inputs]
-        for i in (1, 2):
-            _add_bitcast(nodes, f"{result}_input_{i}", inputs[i], floats, whole)
-            inputs[i] = f"{result}_input_{i}"
-        select = nodes.add(name=f"{result}_bits", op="SelectV2", input=inputs)
-        select.attr["T"].type = whole
-        _add_bitcast(nodes, result, select.name, whole, floats)
-
-
-def _add_bitcast(nodes, name, source, before, after):
-    """Add a node that reads the bits of a type as another one."""
-    node = nodes.add(name=name, op="Bitcast", input=[source])
-    node.attr["T"].type, node.attr["type"].type = before, after
-
-
-def _marked(value, bad, by_bits):
+def _marked(value, bad):
     """Return outputs (N, ...) with NaN, or -1 for integers, in the rows that are `bad`."""
     import tensorflow as tf
 
     if bad is None:
         return value
     where = tf.reshape(bad, [-1] + [1] * (value.shape.rank - 1))
-    if not value.dtype.is_floating:
-        return tf.where(where, tf.constant(-1, value.dtype), value)
-    if not by_bits:
-        return tf.where(where, tf.constant(np.nan, value.dtype), value)
-    # A NaN among numbers that are quantised would leave no range for the others.
-    nan = tf.constant(int(np.float32(np.nan).view("int32")))
-    return tf.bitcast(tf.where(where, nan, tf.bitcast(value, tf.int32)), tf.float32)
+    mark = np.nan if value.dtype.is_floating else -1
+    return tf.where(where, tf.constant(mark, value.dtype), value)
 
 
 @contextlib.contextmanager
@@ -431,34 +372,16 @@ def _litert(name, function, inputs, given, precision=None):
             converter.target_spec.supported_types = [tf.float16]
         if precision == "int8":
             converter.representative_dataset = lambda: ((name, x) for x in given("calibration"))
-            # Calibration here, quantisation below: it takes a list of exceptions only there.
+            # Without quantisation, which follows.
             converter._experimental_calibrate_only = True
         try:
             with warnings.catch_warnings():
                 # The interpreter that calibrates is about to move into another package.
                 warnings.simplefilter("ignore")
                 content = converter.convert()
-            return _whole_numbers(content) if precision == "int8" else content
+            return smaller_litert(content) if precision == "int8" else content
         except Exception as error:
             raise NotPortable(first_line(str(error))) from error
-
-
-# Operations of LiteRT that stay in float32. Convolutions and products of matrices take the time
-# and have the weights; routing multiplies rounding errors.
-_FLOAT = """
-    ABS ADD ARG_MAX BROADCAST_TO CAST CONCATENATION DIV EQUAL EXP EXPAND_DIMS FILL GATHER GREATER
-    GREATER_EQUAL LESS LESS_EQUAL LOG LOGISTIC LOG_SOFTMAX MAXIMUM MEAN MINIMUM MUL NEG NOT_EQUAL
-    PACK POW PRELU REDUCE_MAX REDUCE_MIN RELU RESHAPE RSQRT SCATTER_ND SELECT SELECT_V2 SLICE
-    SOFTMAX SPLIT SQRT SQUARE SQUARED_DIFFERENCE SQUEEZE STRIDED_SLICE SUB SUM TANH TILE TOPK_V2
-    TRANSPOSE UNPACK
-"""
-
-
-def _whole_numbers(calibrated):
-    """Return a calibrated LiteRT model, bytes, with convolutions and matrix products of int8."""
-    from tensorflow.lite.python.convert import mlir_quantize
-
-    return mlir_quantize(calibrated, denylisted_ops=_FLOAT.split())
 
 
 @contextlib.contextmanager

@@ -262,3 +262,105 @@ def _static(model, given):
             weight_type=quantization.QuantType.QInt8,
         )
         return onnx.load(Path(after))
+
+
+# Operations of LiteRT that compute with int8: they have most of the weights and take most of the
+# time. In routing, rounding errors would multiply.
+_INT8 = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV")
+# Others that LiteRT can quantise, and must not.
+_FLOAT = """
+    ABS ADD ARG_MAX BATCH_MATMUL BROADCAST_TO CAST CONCATENATION DIV EQUAL EXP EXPAND_DIMS FILL
+    GATHER GREATER GREATER_EQUAL LESS LESS_EQUAL LOG LOGISTIC LOG_SOFTMAX MAXIMUM MEAN MINIMUM MUL
+    NEG NOT_EQUAL PACK POW PRELU REDUCE_MAX REDUCE_MIN RELU RESHAPE RSQRT SCATTER_ND SELECT
+    SELECT_V2 SLICE SOFTMAX SPLIT SQRT SQUARE SQUARED_DIFFERENCE SQUEEZE STRIDED_SLICE SUB SUM TANH
+    TILE TOPK_V2 TRANSPOSE UNPACK
+"""
+# Kernels of int8 take channels in groups of eight, so that fewer are slower than in float32.
+_CHANNELS = 8
+
+
+def smaller_litert(calibrated):
+    """Return a LiteRT model with int8 numbers, bytes, from one with ranges of its activations.
+
+    Convolutions and layers of matrices compute with integers. Weights of products of several
+    matrices are converted to float32 when a program loads them.
+    """
+    from tensorflow.lite.python.convert import mlir_quantize
+    from tensorflow.lite.tools import flatbuffer_utils as flat
+
+    model, left_out = flat.read_model_from_bytearray(bytearray(calibrated)), []
+    for graph in model.subgraphs:
+        quantized = set()
+        for operator in graph.operators:
+            if _operation(model, operator) in _INT8:
+                if graph.tensors[operator.inputs[1]].shape[-1] < _CHANNELS:
+                    left_out.append(graph.tensors[operator.outputs[0]].name.decode())
+                else:
+                    quantized |= {*map(int, operator.inputs), *map(int, operator.outputs)}
+        # A tensor without a range is not quantised. Else choices, such as of 1 in place of a zero,
+        # would give the range of the 1 to all other numbers.
+        for index, tensor in enumerate(graph.tensors):
+            if index not in quantized:
+                tensor.quantization = None
+    kept = bytes(flat.convert_object_to_bytearray(model))
+    content = mlir_quantize(kept, denylisted_ops=_FLOAT.split(), denylisted_nodes=left_out)
+    model = flat.read_model_from_bytearray(bytearray(content))
+    for graph in model.subgraphs:
+        _convert_weights(model, graph)
+    return bytes(flat.convert_object_to_bytearray(model))
+
+
+def _operation(model, operator):
+    """Return the name of an operation of a LiteRT model."""
+    from tensorflow.lite.tools import flatbuffer_utils as flat
+
+    return flat.opcode_to_name(model, operator.opcodeIndex)
+
+
+def _convert_weights(model, graph):
+    """Store float32 weights of a graph of a LiteRT model as int8, and convert them when loaded."""
+    from tensorflow.lite.python import schema_py_generated as schema
+
+    products = [each for each in graph.operators if _operation(model, each) == "BATCH_MATMUL"]
+    for index in sorted({int(index) for each in products for index in each.inputs}):
+        weight = graph.tensors[index]
+        data = model.buffers[weight.buffer].data
+        if weight.type != schema.TensorType.FLOAT32 or data is None or len(data) < 4 * _SMALL:
+            continue
+        values = np.frombuffer(bytes(data), "float32")
+        scale = float(np.abs(values).max()) / 127 or 1.0
+        small = schema.TensorT()
+        small.shape, small.name = weight.shape, weight.name + b"_int8"
+        small.type, small.buffer = schema.TensorType.INT8, len(model.buffers)
+        small.quantization = schema.QuantizationParametersT()
+        small.quantization.scale, small.quantization.zeroPoint = [scale], [0]
+        buffer = schema.BufferT()
+        whole = np.round(values / scale).astype("int8")
+        buffer.data = np.frombuffer(whole.tobytes(), "uint8")
+        model.buffers.append(buffer)
+        graph.tensors.append(small)
+        # Buffer 0 is the empty one: an operation fills the tensor now.
+        weight.buffer = 0
+        convert = schema.OperatorT()
+        convert.opcodeIndex = _code(model, schema.BuiltinOperator.DEQUANTIZE)
+        convert.inputs, convert.outputs = [len(graph.tensors) - 1], [index]
+        graph.operators.insert(0, convert)
+    used = {tensor.buffer for each in model.subgraphs for tensor in each.tensors}
+    used |= {each.buffer for each in model.metadata or ()}
+    for index, buffer in enumerate(model.buffers):
+        if index not in used:
+            buffer.data = None
+
+
+def _code(model, operation):
+    """Return the index of an operation among the codes of a LiteRT model, which may get it."""
+    from tensorflow.lite.python import schema_py_generated as schema
+
+    for index, code in enumerate(model.operatorCodes):
+        if max(code.builtinCode, code.deprecatedBuiltinCode) == operation:
+            return index
+    code = schema.OperatorCodeT()
+    code.builtinCode = code.deprecatedBuiltinCode = operation
+    code.version = 2
+    model.operatorCodes.append(code)
+    return len(model.operatorCodes) - 1

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import keras
 import pytest
 
 from keras_capsule_poe import registry
@@ -100,3 +101,38 @@ def test_exports_of_pretrained_models_go_to_the_working_folder(asked, tmp_path, 
     asked("export", "--model", "mnist", last="Wrote mnist/1")
     asked("export", "--model", "mnist", "--out", tmp_path / "a", last="a/1")
     assert written == [Path("mnist"), tmp_path / "a"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--quantize", "int8"), "--quantize needs --format onnx or litert"),
+        (("--format", "keras", "--batch-size", 2), "--batch-size needs --format onnx or litert"),
+        (("--hub", "h", "--out", "o"), "--out does not go with --hub"),
+        (("--hub", "h", "--format", "onnx"), "--format does not go with --hub"),
+        (("--format", "onnx", "--data-dir", "d"), "--data-dir needs --quantize"),
+        (("--format", "onnx", "--batch-size", 0), "0 is not in the range"),
+        (("--format", "tflite"), "'tflite' is not one of"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(asked, arguments, words):
+    asked("export", "--model", "mnist", *arguments, code=2, last=words)
+
+
+def test_a_keras_file_has_a_card_and_nothing_else_is_replaced(asked, tiny_model, tmp_path):
+    command = "export", "--model-dir", tiny_model, "--format", "keras", "--out", tmp_path
+    asked(*command, "--license", "mit")
+    text = (tmp_path / "keras" / "README.md").read_text()
+    for words in (
+        'license: "mit"', "pipeline_tag: unconditional-image-generation", "library_name: keras",
+        "![samples prior](samples-prior.png)", "![reconstructions](", 'kcp.load("model.keras")',
+        "| relative error |",
+    ):  # fmt: skip
+        assert words in text, text
+    loaded = keras.models.load_model(tmp_path / "keras" / "model.keras")
+    assert loaded.sample(2, seed=0).images.shape == (2, 28, 28, 1)
+    asked(*command)
+    assert "license" not in (tmp_path / "keras" / "README.md").read_text()
+    (tmp_path / "keras" / "mine.txt").write_text("mine")
+    asked(*command, code=2, last="mine.txt, which the export did not write so")
+    assert (tmp_path / "keras" / "mine.txt").read_text() == "mine"

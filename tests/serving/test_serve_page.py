@@ -33,6 +33,7 @@ def test_every_example_runs(tmp_path, monkeypatch, capspoe):
                 program, *arguments = shlex.split(line)
                 result = capspoe(*arguments)
                 assert program == "capspoe" and result.exit_code == 0, result.output
+                assert ("held-out images:" in result.output) == ("--quantize" in line)
         else:
             exec(compile(text, "page", "exec"), values)
     values["server"].shutdown()
