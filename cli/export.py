@@ -251,11 +251,9 @@ def _card(folder, settings, licence):
 
 def _pictures(folder, model, settings, temporary):
     """Return the pictures that the last stage of a run wrote, or a new one of samples, as paths."""
-    from keras_capsule_poe.training import RunFolder
-
-    written = RunFolder(folder).done(list(settings.STAGES)[-1])["files"]
-    found = [folder / name for name in sorted(written) if Path(name).suffix == ".png"]
-    found = [path for path in found if path.exists()]
+    domains = [name for mode in getattr(model, "modes", {}).values() for name in mode.domains]
+    names = "samples", *(f"samples-{name}" for name in domains), "reconstructions", "traverse"
+    found = [path for name in names if (path := folder / f"{name}.png").exists()]
     if not found and callable(getattr(model, "draw", None)):
         from keras_capsule_poe.io.pictures import save_grid
         from keras_capsule_poe.plotting import sample_rows
