@@ -379,3 +379,30 @@ def test_a_folder_of_an_earlier_version_is_of_the_same_settings(tmp_path):
     wanted.set("decoder.batch_size", 3)
     with pytest.raises(RunFailed, match=r"other settings \(decoder.batch_size: 64 -> 3\)"):
         run._adopt(begun, kept, begun.stages)
+
+
+@pytest.mark.parametrize(
+    "model, name, near",
+    [
+        ("capsules", "capsule", "capsules"),
+        ("capsules", "encoder.capsule", "capsules"),
+        ("capsules", "encodr.capsules", "encoder"),
+        ("neurons", "Capsule", "capsules"),
+        ("rbm", "hiden", "hidden"),
+        ("capsnet", "routing_iteration", "routing_iterations"),
+        ("matrix-capsules", "epoch", "epochs"),
+    ],
+)
+def test_a_mistyped_setting_is_met_with_the_nearest(model, name, near):
+    with pytest.raises(ConfigError, match=f"Did you mean `{near}`?") as error:
+        registry.settings(model).set(name, 3)
+    assert "\n" not in str(error.value)
+    with pytest.raises(ConfigError, match=f"Did you mean `{near}`?"):
+        _settings(model, None, None, [f"{name}=3"], {"train_dir": None})
+
+
+def test_a_mistyped_preset_or_model_is_met_with_the_nearest():
+    with pytest.raises(ConfigError, match="Received: preset='detial'. Did you mean `detail`"):
+        capsules("detial")
+    with pytest.raises(ConfigError, match="There is no model 'capsule'. Did you mean `capsules`"):
+        registry.settings("capsule")
