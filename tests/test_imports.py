@@ -43,7 +43,10 @@ MAY = {
     "models.capsnet": {"models.base", *BASE},
     "models.matrix_capsules": {"models.base", *BASE},
     "registry": {"errors"},
-    "sklearn": {"models.base", "models.boltzmann", "models.capsule_poe", "core"},
+    "sklearn": {
+        "models.base", "models.boltzmann", "models.capsule_poe", "models.neurons", "core",
+        "training", "errors",
+    },
     "pretrained": {"registry", "models.base", "training", "data", "io", "errors"},
     "explorer": {"figures", "plotting", "templates", "data", "core", "io", "errors"},
     "evaluation": {

@@ -20,7 +20,7 @@ SILENT = (
     "charts.py",
     "figures.py",
     "serving.py",
-    "sklearn.py",
+    "sklearn",
     "core",
     "data",
     "distributed",

@@ -161,11 +161,22 @@ class Standardize(keras.layers.Layer):
     Returns:
         Tensor (B, H, W, C).
 
+    Raises:
+        ValueError: If the inputs are no images (B, H, W, C) with pixels.
+
     Example:
         >>> x = np.array([0.0, 1.0], "float32").reshape(1, 1, 2, 1)
         >>> Standardize()(x).numpy().ravel().tolist()
         [-1.0, 1.0]
     """
+
+    def build(self, input_shape):
+        shape = tuple(input_shape)
+        if len(shape) != 4 or 0 in shape[1:]:
+            raise ValueError(
+                "`inputs` must be images (batch, height, width, channels) with sizes above zero. "
+                f"Received: shape {shape}"
+            )
 
     def call(self, inputs):
         axes = (1, 2, 3)

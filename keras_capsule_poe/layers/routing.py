@@ -394,9 +394,9 @@ class SelfAttentionRouting(Configured, keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         shape = tuple(input_shape)
-        if len(shape) != 3 or None in shape[1:]:
+        if len(shape) != 3 or not all(shape[1:]):
             raise ValueError(
                 "SelfAttentionRouting needs capsules of shape (batch, capsules, dim) with all "
-                f"sizes but the batch known. Received: input_shape={shape}"
+                f"sizes but the batch known and above zero. Received: input_shape={shape}"
             )
         return (shape[0], self.capsules, self.dim)

@@ -12,6 +12,8 @@ from keras_capsule_poe import (
     EMCapsules,
     NeuronPoE,
     RestrictedBoltzmannMachine,
+    SelfAttentionRouting,
+    Standardize,
     Whitening,
 )
 
@@ -80,3 +82,17 @@ def test_a_mask_of_other_images_is_refused():
     """Rejects one row of labels that stands for all images."""
     with pytest.raises(ValueError, match="`labels` must .* one row for each of the inputs"):
         CapsuleMask()(np.ones((3, 6, 2), "float32"), np.eye(6, dtype="float32")[:1])
+
+
+@pytest.mark.parametrize(
+    "layer, shapes",
+    [
+        (Standardize(), [(), (3,), (3, 4), (3, 4, 4), (3, 4, 4, 1, 1), (3, 0, 4, 1), (3, 4, 4, 0)]),
+        (SelfAttentionRouting(3, 4), [(3, 4), (3, 0, 4), (3, 4, 0), (3, 2, 4, 4)]),
+    ],
+)
+def test_inputs_without_pixels_or_capsules_are_refused_in_one_line(layer, shapes):
+    for shape in shapes:
+        with pytest.raises(ValueError, match="Received: (input_)?shape.*") as error:
+            layer.build(shape)
+        assert "\n" not in str(error.value)

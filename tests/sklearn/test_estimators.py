@@ -2,13 +2,14 @@
 
 Rejected: a step of another rule than that of `HarmoniumModel`, weights that lose the offsets,
 training that depends on the form of X, features that depend on the batch, and a known feature
-that moves.
+that moves, rows far from the training rows without a word, and clusters worse than k-means.
 """
 
 import itertools
 import pickle
 import subprocess
 import sys
+import warnings
 
 import keras
 import numpy as np
@@ -16,8 +17,10 @@ import pytest
 import tensorflow as tf
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.metrics import normalized_mutual_info_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
@@ -25,7 +28,7 @@ from sklearn.utils.estimator_checks import check_estimator
 import keras_capsule_poe as kcp
 from keras_capsule_poe.core.units import BinaryUnits
 from keras_capsule_poe.models.boltzmann.arrays import ArrayMachine, Rule
-from keras_capsule_poe.sklearn import CapsuleTransformer, RBMTransformer
+from keras_capsule_poe.sklearn import CapsuleClusterer, CapsuleTransformer, RBMTransformer
 
 RNG = np.random.default_rng(0)
 X = RNG.integers(2, size=(40, 6)).astype("float64")
@@ -51,6 +54,14 @@ def tiny(**options):
     return CapsuleTransformer(2, 2, random_state=0, **options)
 
 
+def clusterer(**options):
+    return CapsuleClusterer(3, 2, **{"n_iter": 1, "random_state": 0, **options})
+
+
+EVERY = {"rbm": RBMTransformer(3, n_iter=2, random_state=0), "capsules": tiny(),
+         "clusters": clusterer()}  # fmt: skip
+
+
 def expected(estimator):
     is_strict = isinstance(estimator, RBMTransformer) and not estimator.rescale
     return dict.fromkeys(TRAINED_OUTSIDE, OUTSIDE) if is_strict else {}
@@ -58,7 +69,8 @@ def expected(estimator):
 
 # As one case each: scikit-learn names the check that fails.
 @pytest.mark.parametrize(
-    "estimator", [RBMTransformer(4, n_iter=2, rescale=True), RBMTransformer(4, n_iter=2), tiny()]
+    "estimator",
+    [RBMTransformer(4, n_iter=2, rescale=True), RBMTransformer(4, n_iter=2), tiny(), clusterer()],
 )
 def test_conventions(estimator, eager):
     check_estimator(estimator, expected_failed_checks=expected(estimator), on_skip=None)
@@ -144,9 +156,9 @@ def test_scores_and_features_are_those_of_enumerated_hidden_states():
 
 
 def test_sparse_rows_give_the_features_of_dense_rows(monkeypatch):
-    monkeypatch.setattr("keras_capsule_poe.sklearn.ROWS", 7)
-    monkeypatch.setattr("keras_capsule_poe.sklearn.CAPSULE_ROWS", 7)
-    for estimator in (RBMTransformer(3, random_state=0, rescale=True), tiny()):
+    for name in ("rbm.ROWS", "base.ROWS", "capsules.CAPSULE_ROWS", "clusters.CLUSTERED_ROWS"):
+        monkeypatch.setattr(f"keras_capsule_poe.sklearn.{name}", 7)
+    for estimator in (RBMTransformer(3, random_state=0, rescale=True), tiny(), clusterer()):
         dense = clone(estimator).fit(REAL)
         features = dense.transform(REAL)
         assert features.std() > 1e-4
@@ -247,7 +259,7 @@ def test_capsules_are_those_of_the_encoder_on_padded_rows():
 
 def test_parts_of_an_epoch_train_as_the_whole(monkeypatch):
     whole = tiny(n_iter=2, batch_size=15).fit(REAL)
-    monkeypatch.setattr("keras_capsule_poe.sklearn.BLOCK_BYTES", 1)
+    monkeypatch.setattr("keras_capsule_poe.sklearn.base.BLOCK_BYTES", 1)
     parts = tiny(n_iter=2, batch_size=15).fit(REAL)
     np.testing.assert_allclose(parts.maps_, whole.maps_, rtol=1e-5)
     other = tiny(n_iter=1, batch_size=15).fit(REAL)
@@ -265,6 +277,11 @@ def test_bad_input_is_named_in_one_line():
         (CapsuleTransformer(output="maps"), X, "`output` must be 'capsules' or 'probabilities'"),
         (CapsuleTransformer(primary_dim=0), X, "`primary_dim` must be a positive integer"),
         (CapsuleTransformer(), X[[0, 0, 0]], "`X` must have rows that differ. Received: 3 equal"),
+        (CapsuleClusterer(41), X, "`n_capsules` must be at most the number of images"),
+        (CapsuleClusterer(capsule_dim=1), X, "`capsule_dim` must be an integer of at least 2"),
+        (CapsuleClusterer(load_balancing=2), X, r"`load_balancing` must lie in \[0, 1\]"),
+        (CapsuleClusterer(image_shape=(2, 4)), X, "`image_shape` must be .* with 6 features"),
+        (CapsuleClusterer(image_shape=(3, 2)), X.reshape(40, 2, 3), r"images of shape \(2, 3, 1\)"),
     ]
     for estimator, rows, message in cases:
         with pytest.raises(ValueError, match=message) as error:
@@ -298,3 +315,98 @@ def test_an_rbm_is_trained_without_tensorflow():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "(4, 2)\n", done.stderr
     assert kcp.sklearn.RBMTransformer is RBMTransformer
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_search_needs_no_labels(name, eager):
+    estimator = EVERY[name]
+    parameter = "n_components" if name == "rbm" else "n_capsules"
+    search = GridSearchCV(estimator, {parameter: [2, 3]}, cv=2).fit(X)
+    scores = search.best_estimator_.score_samples(X)
+    assert scores.shape == (40,) and np.ptp(scores) > 0
+    assert search.score(X) == pytest.approx(scores.mean())
+
+
+def told(call, *arguments):
+    """The warnings of a call of an estimator, as texts."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        call(*arguments)
+    return [str(each.message) for each in found if issubclass(each.category, UserWarning)]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_rows_far_from_the_training_rows_are_told(name, eager):
+    estimator = clone(EVERY[name]).fit(X)
+    column = np.where(np.arange(6) == 4, 1e6, 1) * X
+    far = {"255 in feature 0": 255 * X, "1e+06 in feature 4": column}
+    far["-9 in feature 0"] = sparse.csr_array(-9 * X)
+    for text, rows in far.items():
+        for method in (estimator.transform, estimator.score_samples):
+            (line,) = told(method, rows)
+            assert "of 40 rows far outside" in line
+            assert f"such as {text}, which had values from 0 to 1." in line
+    assert told(estimator.transform, 1.5 * X - 0.2) == []
+
+
+def test_the_unit_of_a_constant_feature_is_that_of_the_widest(eager):
+    rows = X * [1, 1, 1, 1, 1, 0] + [0, 0, 0, 0, 0, 3]
+    estimator = tiny().fit(rows)
+    assert told(estimator.transform, rows + [0, 0, 0, 0, 0, 1]) == []
+    (line,) = told(estimator.transform, rows + [0, 0, 0, 0, 0, 252])
+    assert "255 in feature 5, which had values from 3 to 4" in line
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_training_that_learns_nothing_is_told(name, eager):
+    estimator = clone(EVERY[name]).set_params(learning_rate=1e4, n_iter=25)
+    lines = told(estimator.fit, X)
+    assert any(f"{type(estimator).__name__}: it learned nothing" in line for line in lines)
+    # A few steps are not meant to learn much.
+    assert told(clone(estimator).set_params(n_iter=1, learning_rate=0.05).fit, X) == []
+
+
+def test_images_and_rows_of_them_have_the_same_clusters(eager):
+    """Stripes across, stripes down and corners, with noise."""
+    shapes = np.zeros((3, 8, 8))
+    shapes[0, ::2], shapes[1, :, ::2], shapes[2, :4, :4] = 1, 1, 1
+    truth = np.arange(30) % 3
+    images = np.clip(shapes[truth] + RNG.normal(0, 0.1, (30, 8, 8)), 0, 1)
+    made = clusterer(image_shape=(8, 8))
+    labels = made.fit_predict(images)
+    assert normalized_mutual_info_score(truth, labels) == pytest.approx(1)
+    assert made.image_shape_ == (8, 8, 1) and made.cluster_centers_.shape == (3, 64)
+    same = images[..., None], images.reshape(30, 64), sparse.csr_array(images.reshape(30, 64))
+    for rows in same:
+        np.testing.assert_array_equal(made.predict(rows), labels)
+    for rows in same[:2]:
+        np.testing.assert_array_equal(clone(made).fit(rows).labels_, labels)
+    in_bytes = np.rint(255 * images).astype("uint8")
+    np.testing.assert_array_equal(made.predict(in_bytes), labels)
+    np.testing.assert_array_equal(clone(made).fit_predict(in_bytes), labels)
+    shares = pickle.loads(pickle.dumps(made)).transform(images)
+    np.testing.assert_allclose(shares.sum(axis=1), 1, atol=1e-6)
+    np.testing.assert_array_equal(shares.argmax(axis=1), labels)
+    np.testing.assert_array_equal(make_pipeline(clone(made)).fit_predict(images), labels)
+    for other in (images[:, :4, :4], images.reshape(30, 4, 16), np.repeat(images[..., None], 3, 3)):
+        with pytest.raises(ValueError, match="shape|features"):
+            made.predict(other)
+
+
+def test_clusters_of_digits_are_no_worse_than_k_means(digits):
+    rows, labels, new_rows, new_labels = digits
+    made = CapsuleClusterer(n_iter=5, random_state=0).fit(rows.reshape(-1, 8, 8))
+    of_means = KMeans(10, n_init=3, random_state=0).fit(rows)
+    found = normalized_mutual_info_score(new_labels, made.predict(new_rows.reshape(-1, 8, 8)))
+    assert found > normalized_mutual_info_score(new_labels, of_means.predict(new_rows)) - 0.01
+    noise = np.random.default_rng(0).permuted(new_rows, axis=1)
+    assert made.score(new_rows) > made.score(noise) + 20
+
+
+def test_scores_of_clusters_are_log_densities_of_the_features(eager):
+    # In one dimension, by a sum over a grid.
+    rows = np.concatenate([RNG.normal(-3, 1, 30), RNG.normal(4, 0.5, 30)])[:, None]
+    made = clusterer().fit(rows)
+    grid = np.linspace(-30, 30, 6001)[:, None]
+    made._trained_range = None
+    assert np.exp(made.score_samples(grid)).sum() * 0.01 == pytest.approx(1, abs=1e-3)

@@ -87,6 +87,12 @@ class ArrayMachine:
     def _hidden_mean(self, x):
         return _sigmoid(x @ self.kernel.T + self.hidden_bias)
 
+    def error_and_probability(self, v):
+        """Return the relative error of mean-field reconstructions of rows v, and mean p(h = 1)."""
+        p = self._hidden_mean(v - self.visible_offset)
+        q = _sigmoid((p - self.hidden_offset) @ self.kernel + self.visible_bias)
+        return np.square(q - v).sum() / (np.square(v).sum() or 1), p.mean()
+
     def uncentred_biases(self):
         """Return biases (E,) and (D,) of the same RBM without offsets."""
         hidden = self.hidden_bias - self.kernel @ self.visible_offset
