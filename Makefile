@@ -7,7 +7,7 @@ DATASET ?= fashion_mnist
 DEMO := demo
 BENCH_OUT ?= build/benchmarks
 
-.PHONY: help demo test test-all test-python test-keras types docs notebooks browser train sample bench wheel clean
+.PHONY: help demo test test-all test-python test-keras types docs notebooks page browser train sample bench wheel clean
 
 help:
 	@echo "make demo     train on the bundled digits, sample, reconstruct and export: minutes"
@@ -16,6 +16,7 @@ help:
 	@echo "make test-python PY=3.12   run them on that Python, in an environment of its own"
 	@echo "make test-keras KERAS=3.12.1   run those of layers and models on that Keras, likewise"
 	@echo "make types    check the type annotations of the public API"
+	@echo "make page     build the page of capspoe explore, with npm"
 	@echo "make browser  run the tests that need Chromium"
 	@echo "make docs     build the documentation in build/site"
 	@echo "make notebooks   run the tutorials and keep their outputs"
@@ -71,21 +72,35 @@ test-keras:
 types: $(VENV)/installed
 	$(BIN)/python -m mypy keras_capsule_poe
 
+WEB := keras_capsule_poe/explorer/web
+BUILT := keras_capsule_poe/explorer/built/page.js
+
+# The page of `capspoe explore`: its script, and the runtime of ONNX files, at pinned versions.
+$(BUILT): $(wildcard $(WEB)/src/*) $(WEB)/package.json
+	@command -v npm >/dev/null || { echo "The page needs npm, of Node 20 or newer." >&2; exit 2; }
+	cd $(WEB) && npm ci --no-audit --no-fund --loglevel=error && npm test --silent && npm run build --silent
+
+page: $(BUILT)
+
 $(VENV)/browser-installed: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --no-compile --editable '.[browser]'
 	@touch $@
 
-# Without Chromium they are skipped.
+# Without Chromium they are skipped, without npm those of the page.
 browser: $(VENV)/browser-installed
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory page; fi
 	$(BIN)/python -m pytest tests/browser
 
 $(VENV)/docs-installed: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --no-compile --editable '.[docs]'
 	@touch $@
 
-# Strict: a broken link or reference is an error. Notebooks are not executed.
+# Strict: a broken link or reference is an error. Notebooks are not executed. Without npm the site
+# has no pages to play with.
 docs: $(VENV)/docs-installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@if command -v npm >/dev/null; then \
+	    $(MAKE) --no-print-directory page && $(BIN)/python tools/play.py build/site/play; fi
 	@echo "Built build/site. To read it: python3 -m http.server -d build/site"
 
 notebooks: $(VENV)/docs-installed
@@ -101,7 +116,7 @@ bench: $(VENV)/installed
 	$(BIN)/python benchmarks/run_all.py --out $(BENCH_OUT)
 
 # Modules that are gone would be taken from build/lib.
-wheel: $(VENV)/installed
+wheel: $(VENV)/installed page
 	rm -rf build/lib
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 	@ls dist/*.whl

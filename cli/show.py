@@ -5,7 +5,15 @@ from pathlib import Path
 import click
 
 from keras_capsule_poe.cli import options
-from keras_capsule_poe.cli.options import COUNT, FIGURES, INDEX, PICTURES, ModelPath, option
+from keras_capsule_poe.cli.options import (
+    COUNT,
+    FIGURES,
+    INDEX,
+    PICTURES,
+    ModelPath,
+    NamedPath,
+    option,
+)
 from keras_capsule_poe.cli.terminal import echo_classes, guarded
 from keras_capsule_poe.core.arguments import capsule_given
 from keras_capsule_poe.errors import CapspoeError
@@ -420,27 +428,33 @@ def _show_couplings(out, model, test, chosen, capsule):
 @click.command()
 @click.argument("model", required=False, type=ModelPath(file_okay=False, path_type=Path))
 @options.model_option
+@option(
+    "--static", type=NamedPath(path_type=Path), help="Write the page to this folder, for any host."
+)
 @option("--port", type=click.IntRange(1, 65_535), help="Port of the page.  [default: a free one]")
 @option("--no-browser", is_flag=True, help="Do not open a browser.")
 @options.data_options
 @guarded
-def explore(model, model_dir, port, no_browser, **places):
+def explore(model, model_dir, static, port, no_browser, **places):
     """Play with a trained model in a browser on this machine.
 
-    The page shows what each capsule draws, and moves its dimensions by sliders. It encodes
-    images that you draw or upload. Only this machine can reach it, and it works offline.
+    The page shows what each capsule draws, and changes it by sliders with names. It encodes what
+    you draw or load. The model runs in the browser, so the page works offline and, with --static,
+    on any host of files.
 
     MODEL is the folder of a trained model or the name of a pretrained one: mnist,
     fashion_mnist. The default is the newest model in saved_models/.
     """
+    import webbrowser
+
     if model and model_dir:
         raise click.UsageError(f"Give one model. Received: {model}, --model-dir {model_dir}")
     model_dir = model or model_dir
     folder = options.find_model(model_dir)
     from keras_capsule_poe.explorer import explore as launch
-    from keras_capsule_poe.explorer import gradio
+    from keras_capsule_poe.explorer.page import check_folder
 
-    gradio()
+    check_folder(static)
     model = options.load_model(folder)
     try:
         images = options.load_run_data(folder, **places).test
@@ -448,7 +462,17 @@ def explore(model, model_dir, port, no_browser, **places):
         # A page without test images is worth having.
         click.echo(f"The page has no test images: {error}", err=True)
         images = None
-    given = {"server_port": port, "inbrowser": not no_browser, "inline": False}
+    click.echo("Writing the page: files of the model, and the directions of its capsules ...")
+    pictures = Path(folder) / "pictures"
+    given = {"pictures": pictures if pictures.is_dir() else None, "static": static, "port": port}
     page = launch(model, images, str(model_dir or folder), **given)
+    if static:
+        click.echo(f"Wrote {page}. To look at it: python -m http.server -d {page}")
+        return
     click.echo(f"Open {page.local_url} in a browser. Ctrl-C ends the page.")
-    page.block_thread()
+    if not no_browser:
+        webbrowser.open(page.local_url)
+    try:
+        page.wait()
+    finally:
+        page.close()

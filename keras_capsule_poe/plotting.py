@@ -9,6 +9,7 @@ from keras import ops
 from keras_capsule_poe.core.labels import longest, winners
 from keras_capsule_poe.core.numerics import compiled, step_seed
 from keras_capsule_poe.data.mapping import CHUNK, map_batches, to_pixels
+from keras_capsule_poe.directions import effects
 from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.io.pictures import picture
 from keras_capsule_poe.io.text import class_word, printable
@@ -112,7 +113,10 @@ _TYPICAL = 256
 
 
 def usual_code(model, capsule):
-    """Return the usual code (J, E) of a capsule alone, and its dimensions by their variation."""
+    """Return the usual code (J, E) of a capsule alone, and its dimensions by their effect.
+
+    The effect of a dimension is the mean change of pixels by a move of one deviation of the codes.
+    """
     if "single" not in model.modes:
         codes = model.sample(_TYPICAL, 0).capsules
     else:
@@ -121,7 +125,8 @@ def usual_code(model, capsule):
     code = codes.mean(axis=0)
     if model.CODES == "ball":
         restore_length(code, codes, capsule)
-    return code, np.argsort(-codes[:, capsule].std(axis=0), kind="stable").tolist()
+    changes = effects(model, code, capsule, codes[:, capsule].std(axis=0))
+    return code, np.argsort(-changes, kind="stable").tolist()
 
 
 def restore_length(code, codes, capsule):

@@ -33,6 +33,7 @@ from keras_capsule_poe.quantization import (
     differences,
     smaller_litert,
     smaller_onnx,
+    with_smaller_weights,
 )
 from keras_capsule_poe.serving import bound_method, signature, with_names
 
@@ -152,8 +153,6 @@ def portable_endpoints(model):
 
 def _check(kind, quantize, images, batch_size):
     """Raise `BadUse` if a word is unknown, a package is missing, or int8 has no images."""
-    import importlib.util
-
     if kind not in FORMATS:
         raise BadUse(f"`kind` must be {' or '.join(FORMATS)}. Received: kind={kind!r}.")
     if quantize not in (None, *PRECISIONS):
@@ -164,7 +163,14 @@ def _check(kind, quantize, images, batch_size):
     is_count = isinstance(batch_size, int) and not isinstance(batch_size, bool) and batch_size > 0
     if batch_size is not None and not is_count:
         raise BadUse(f"`batch_size` must be one or more. Received: batch_size={batch_size!r}.")
-    packages = FORMATS[kind][0] + (_QUANTIZED[kind] if quantize else ())
+    check_packages(kind, _QUANTIZED[kind] if quantize else ())
+
+
+def check_packages(kind, more=()):
+    """Raise `BadUse` if a package that a format needs is missing."""
+    import importlib.util
+
+    packages = FORMATS[kind][0] + more
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise BadUse(
@@ -315,6 +321,16 @@ def _needed(concrete):
             seen.add(op.name)
             todo += [tensor.op for tensor in op.inputs]
     return [op.type for op in concrete.graph.get_operations() if op.name in seen]
+
+
+def onnx_content(method, specs, precision):
+    """Return the bytes of an ONNX model of a method, with weights of `precision`."""
+    import onnx
+
+    function, inputs = without_randomness(method, specs)
+    with _quiet():
+        model = onnx.load_from_string(_onnx("playground", function, inputs, None))
+    return with_smaller_weights(model, precision).SerializeToString()
 
 
 def _onnx(name, function, inputs, given, precision=None):

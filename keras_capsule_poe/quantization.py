@@ -189,8 +189,11 @@ def smaller_onnx(model, precision, given):
         precision: str, one of `PRECISIONS`.
         given: Function of `"calibration"` that yields inputs.
     """
-    if precision == "int8":
-        model = _static(model, given)
+    return with_smaller_weights(_static(model, given) if precision == "int8" else model, precision)
+
+
+def with_smaller_weights(model, precision):
+    """Return an ONNX model that stores its weights in float16 or int8, and computes in float32."""
     nodes, kept = [], []
     for weight in model.graph.initializer:
         pieces = _smaller_weight(weight, precision)

@@ -11,7 +11,7 @@ PACKAGE = "keras_capsule_poe"
 
 KERAS = {"core", "losses", "metrics", "callbacks", "layers", "errors"}
 ENGINE = {"training", "distributed", "data", "io", "errors"}
-VIEWS = {"plotting", "figures", "charts", "serving"}
+VIEWS = {"plotting", "directions", "figures", "charts", "serving"}
 BASE = {*KERAS, *ENGINE, *VIEWS}
 # A package, and those that it may import.
 MAY = {
@@ -27,7 +27,8 @@ MAY = {
     "data": {"io", "errors"},
     "distributed": {"data", "io", "errors"},
     "training": {"distributed", "data", "io", "errors"},
-    "plotting": {"data", "core", "io", "errors"},
+    "plotting": {"directions", "data", "core", "io", "errors"},
+    "directions": {"data", "core", "errors"},
     "figures": {"plotting", "data", "core", "io", "errors"},
     "charts": {"data", "core", "io"},
     "templates": set(),
@@ -48,10 +49,10 @@ MAY = {
         "training", "errors",
     },
     "pretrained": {"registry", "models.base", "training", "data", "io", "errors"},
-    "explorer": {"figures", "plotting", "templates", "data", "core", "io", "errors"},
+    "explorer": {"directions", "portable", "serving", "data", "core", "io", "errors"},
     "evaluation": {
-        "models.base", "models.boltzmann", "layers", "core", "metrics", "data", "plotting",
-        "templates", "io", "errors",
+        "models.base", "models.boltzmann", "layers", "core", "metrics", "data", "directions",
+        "plotting", "templates", "io", "errors",
     },
     "cli": {
         "registry", "evaluation", "models.base", "training", "distributed", "data", "io", "core",

@@ -55,6 +55,9 @@ def test_it_holds_every_source_file_and_no_other(wheel, about):
     package |= {"keras_capsule_poe/py.typed", "keras_capsule_poe/__init__.pyi"}
     templates = ROOT / "keras_capsule_poe/templates"
     package |= {f"keras_capsule_poe/templates/{path.name}" for path in templates.glob("*.*")}
+    # The page of the explorer, where `make page` has built it.
+    built = ROOT / "keras_capsule_poe/explorer/built"
+    package |= {f"keras_capsule_poe/explorer/built/{path.name}" for path in built.glob("*")}
     pretrained = ROOT / "saved_models/pretrained"
     kept = (
         path for path in pretrained.rglob("*") if path.suffix in (".py", ".keras", ".json", ".md")

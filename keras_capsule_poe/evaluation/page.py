@@ -9,6 +9,7 @@ from keras import ops
 from keras_capsule_poe import templates
 from keras_capsule_poe.core.labels import winners
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
+from keras_capsule_poe.directions import effects
 from keras_capsule_poe.evaluation.baselines import FeatureBaseline
 from keras_capsule_poe.evaluation.classification import (
     calibration_metrics,
@@ -270,7 +271,7 @@ def _counts(labels, chosen):
 def mean_traversals(model, codes, rows=16, steps=9, span=0.5):
     """Return traversals (J, rows, steps, H, W, C) around the mean code of the images won.
 
-    Also the dimensions (J, rows) that they move, those that vary most.
+    Also the dimensions (J, rows) that they move, those that change images most.
     """
     codes = ops.convert_to_numpy(codes)
     winner = winners(codes)
@@ -280,10 +281,11 @@ def mean_traversals(model, codes, rows=16, steps=9, span=0.5):
         # A capsule that wins no image uses the image on which it is longest.
         if not len(won):
             won = codes[[np.linalg.norm(codes[:, capsule], axis=-1).argmax()]]
-        dimensions = np.argsort(-won[:, capsule].std(axis=0), kind="stable")[:rows]
         mean = won.mean(axis=0)
         for each in range(codes.shape[1]) if model.CODES == "ball" else ():
             restore_length(mean, won, each)
+        changes = effects(model, mean, capsule, won[:, capsule].std(axis=0))
+        dimensions = np.argsort(-changes, kind="stable")[:rows]
         around.append(traversal(mean, capsule, dimensions, steps, span, model.CODES))
         moved.append(dimensions.tolist())
     around = np.stack(around)

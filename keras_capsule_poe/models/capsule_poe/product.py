@@ -301,11 +301,30 @@ class ProductOfExpertCapsules(
         TensorShape([2, 6, 6, 20])
         """
         c = self.encoder.experts.route(self.to_visible(ops.cast(images, "float32"))).coefficients
+        return self._at_places(c)
+
+    def routing_steps(self, images):
+        """Return the routing of images (B, H, W, C) in each of T iterations, a dict of tensors.
+
+        `coefficients` (B, T, h, w, J) are those of `coupling_maps`, `probabilities` (B, T, J) the
+        lengths of the capsules. The first iteration has the initial coefficients.
+        """
+        router, units = self.encoder.experts.router(), self.encoder.experts.units
+        maps, coefficients, probabilities = router.maps, [], []
+        for _, c, z in router.iterations(maps.lay_inputs(self.to_visible(images))):
+            coefficients.append(self._at_places(maps.unlay_pairs(c)))
+            probabilities.append(units.probability(maps.unlay_outputs(z)))
+        return {
+            "coefficients": ops.stack(coefficients, axis=1),
+            "probabilities": ops.stack(probabilities, axis=1),
+        }
+
+    def _at_places(self, c):
+        """Return coefficients (B, I, J), averaged over the capsules of a place, (B, h, w, J)."""
         height, width = self.autoencoder.feature_shape[:2]
-        return ops.mean(
-            ops.reshape(c, (-1, height, width, c.shape[1] // (height * width), self.capsules)),
-            axis=3,
-        )
+        at_a_place = c.shape[1] // (height * width)
+        places = ops.reshape(c, (-1, height, width, at_a_place, self.capsules))
+        return ops.mean(places, axis=3)
 
     def capsule_curve(
         self, images: Any, capsules: Any = (2, 3, 4, 5, 6, 8), steps: int = 150, seeds: int = 2

@@ -113,6 +113,17 @@ def test_reconstructions_are_those_of_the_methods(model):
     np.testing.assert_allclose(original, model.to_visible(images()), atol=1e-6)
 
 
+def test_routing_steps_start_equal_and_end_with_the_code(model):
+    x = keras.ops.array(images())
+    found = {name: np.asarray(value) for name, value in model.routing_steps(x).items()}
+    height, width = model.autoencoder.feature_shape[:2]
+    assert found["coefficients"].shape == (4, 4, height, width, J)
+    assert np.ptp(found["coefficients"][:, 0], axis=(0, 1, 2)).max() < 1e-6
+    np.testing.assert_allclose(found["coefficients"][:, -1], model.coupling_maps(x), rtol=1e-5)
+    p = model.encode(images())["probabilities"]
+    np.testing.assert_allclose(found["probabilities"][:, -1], p, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("implementation", ["reference", "fused"])
 def test_uniform_coefficients_are_the_mean_of_the_votes(small_product, implementation):
     model = small_product(SHAPE, implementation=implementation)

@@ -1,0 +1,206 @@
+"""Named directions of a capsule: how its codes change height, slant or brightness of an image."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from keras_capsule_poe.core.labels import winners
+from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.errors import BadUse
+
+# Codes that are decoded and measured for each capsule.
+DRAWS = 400
+# Strength of the ridge, relative to codes of length one.
+RIDGE = 0.1
+# With fewer codes, a regression says little.
+FEWEST = 40
+
+
+class Direction(NamedTuple):
+    """A direction in the code space of a capsule, along which one property of images changes.
+
+    Attributes:
+        name: Property, such as `"height"` or `"slant"`.
+        r2: Share of the property's variance that the code explains, by cross-validation.
+        vector: Unit vector (E,); along it the property grows.
+        deviation: Standard deviation of the capsule's codes along the vector.
+    """
+
+    name: str
+    r2: float
+    vector: np.ndarray
+    deviation: float
+
+
+def properties(images: Any) -> dict[str, np.ndarray]:
+    """Measure images.
+
+    Ink is what differs from the background: bright pixels on dark images, dark ones on bright
+    images.
+
+    Args:
+        images: Array (N, H, W, C), pixels in [0, 1].
+
+    Returns:
+        Dict of arrays (N,). `height`, `width` and `area` are shares of the image. `slant` is
+        positive for ink that leans to the right. `shift right` and `shift up` are the position of
+        the ink.
+        Colour images also have `red` and `blue`, more of that colour than of the others.
+
+    Example:
+
+    >>> image = np.zeros((1, 4, 4, 1))
+    >>> image[:, 1:3, 1] = 1
+    >>> found = properties(image)
+    >>> float(found["height"][0]), float(found["width"][0])
+    (0.5, 0.25)
+    """
+    images = np.asarray(images, "float64")
+    grey = images.mean(axis=-1)
+    height, width = grey.shape[1:]
+    ink = np.where(is_dark_on_light(grey), 1 - grey, grey)
+    total = np.maximum(ink.sum(axis=(1, 2)), 1e-9)
+    largest = np.maximum(ink.max(axis=(1, 2)), 1e-9)
+    y, x = np.mgrid[:height, :width]
+    centre_y, centre_x = ((ink * at).sum(axis=(1, 2)) / total for at in (y, x))
+    down, right = y - centre_y[:, None, None], x - centre_x[:, None, None]
+    varies = np.maximum((ink * down**2).sum(axis=(1, 2)), 1e-9)
+    brightness = (ink**2).sum(axis=(1, 2)) / total
+    edges = np.abs(np.diff(ink, axis=1)).sum(axis=(1, 2)) + np.abs(np.diff(ink)).sum(axis=(1, 2))
+    found = {
+        "height": ink.max(axis=2).sum(axis=1) / largest / height,
+        "width": ink.max(axis=1).sum(axis=1) / largest / width,
+        "slant": -(ink * down * right).sum(axis=(1, 2)) / varies,
+        "brightness": brightness,
+        "area": total / np.maximum(brightness, 1e-9) / (height * width),
+        "contrast": edges / total,
+        "symmetry": 1 - np.abs(ink - ink[:, :, ::-1]).sum(axis=(1, 2)) / (2 * total),
+        "shift right": centre_x / width,
+        "shift up": 1 - centre_y / height,
+    }
+    if images.shape[-1] == 3:
+        others = images.mean(axis=(1, 2, 3))
+        found |= {
+            name: images[..., k].mean(axis=(1, 2)) - others for name, k in (("red", 0), ("blue", 2))
+        }
+    return found
+
+
+def is_dark_on_light(grey):
+    """Return whether grey images (N, H, W) are dark ink on light paper, by their borders."""
+    border = np.concatenate([grey[:, 0], grey[:, -1], grey[:, :, 0], grey[:, :, -1]], axis=1).mean()
+    return bool(border > 0.5)
+
+
+def codes_of_capsule(model, capsule, images=None, draws=DRAWS):
+    """Return codes (N, E) of one capsule: of its own draws, or of the images that it wins."""
+    if "single" in getattr(model, "modes", {}):
+        domain = model.modes["single"].domains[-1]
+        drawn = model.draw_capsule(capsule, draws, 0, domain)["capsules"]
+        return np.asarray(drawn)[:, capsule]
+    if images is None:
+        raise BadUse(
+            "`images` must be given for a model that does not draw single capsules: their codes "
+            "are used in place of draws. Received: images=None."
+        )
+    found = map_batches(model.encode, images)
+    won = winners(found["probabilities"]) == capsule
+    return found["capsules"][won, capsule][:draws]
+
+
+def alone(codes, capsules, capsule):
+    """Return whole codes (N, J, E) in which one capsule has codes (N, E), and all others zero."""
+    whole = np.zeros((len(codes), capsules, codes.shape[1]), "float32")
+    whole[:, capsule] = codes
+    return whole
+
+
+def with_length(codes, length):
+    """Return codes (N, E) of one length."""
+    return codes * (length / np.maximum(np.linalg.norm(codes, axis=1, keepdims=True), 1e-12))
+
+
+def directions(model: Any, capsule: int, images: Any = None) -> list[Direction]:
+    """Find the directions of a capsule's codes along which properties of its images change.
+
+    Codes of the capsule are drawn and decoded, all other capsules zero. Ridge regression of each
+    property of the images on the code gives its direction.
+
+    Args:
+        model: Model with capsules that can be decoded.
+        capsule: Index of a capsule, from 0.
+        images: Array (N, H, W, C), for classifiers: codes of these images replace draws.
+
+    Returns:
+        List of `Direction`, the best explained property first. It is empty if the capsule has too
+        few codes, or if its dimension is below two.
+
+    Raises:
+        BadUse: If the capsule does not exist, or a classifier is given without images.
+
+    Example:
+
+    >>> import keras_capsule_poe as kcp
+    >>> found = directions(kcp.load("mnist"), capsule=3)
+    >>> found[0].r2 > 0.7
+    True
+    """
+    if not 0 <= capsule < model.capsules:
+        raise BadUse(
+            f"`capsule` must be an index of {model.capsules} capsules, from 0. "
+            f"Received: capsule={capsule}"
+        )
+    codes = codes_of_capsule(model, capsule, images)
+    if len(codes) < FEWEST or codes.shape[1] < 2:
+        return []
+    if model.CODES == "ball":
+        # Sliders turn a code and keep its length.
+        codes = with_length(codes, np.linalg.norm(codes, axis=1).mean())
+    return fitted(codes, properties(decoded(model, alone(codes, model.capsules, capsule))))
+
+
+def decoded(model, codes):
+    """Return the images (N, H, W, C) of whole codes (N, J, E)."""
+    if hasattr(model, "decode"):
+        # Its graph is kept from one call to the next.
+        return model.decode(codes).images
+    return map_batches(lambda x: model.render(x)["images"], codes)
+
+
+def fitted(codes, measured):
+    """Return the `Direction` of each property (N,) in a dict, by ridge regression on codes."""
+    from sklearn.linear_model import Ridge
+    from sklearn.model_selection import cross_val_predict
+
+    centred, found = codes - codes.mean(axis=0), []
+    ridge = Ridge(RIDGE * np.square(centred).sum(axis=1).mean())
+    for name, values in measured.items():
+        spread = values.std()
+        if not spread > 1e-9:
+            continue
+        y = (values - values.mean()) / spread
+        left = y - cross_val_predict(ridge, centred, y, cv=5)
+        slope = ridge.fit(centred, y).coef_
+        vector = slope / max(np.linalg.norm(slope), 1e-12)
+        r2 = max(0.0, 1 - float(np.square(left).mean()))
+        found.append(Direction(name, r2, vector.astype("float32"), float((centred @ vector).std())))
+    return sorted(found, key=lambda each: -each.r2)
+
+
+def effects(model, code, capsule, deviations):
+    """Return the mean change of pixels (E,) by a move of one deviation along each dimension.
+
+    Args:
+        model: Model with capsules that can be decoded.
+        code: Array (J, E).
+        capsule: Index of the capsule that moves.
+        deviations: Array (E,).
+    """
+    half = np.diag(deviations) / 2
+    own = code[capsule] + np.concatenate([-half, half])
+    if model.CODES == "ball" and len(deviations) > 1:
+        own = with_length(own, np.linalg.norm(code[capsule]))
+    codes = np.repeat(np.asarray(code, "float32")[None], len(own), axis=0)
+    codes[:, capsule] = np.clip(own, 0, 1) if model.CODES == "cube" else own
+    low, high = np.split(decoded(model, codes), 2)
+    return np.abs(high - low).mean(axis=(1, 2, 3))

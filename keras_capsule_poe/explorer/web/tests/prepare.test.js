@@ -1,0 +1,46 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { brightness, fitted, inkBox, isDarkOnLight } from "../src/prepare.js";
+
+// RGBA bytes of a picture with a bar of ink from (left, top), `wide` x `high`.
+function bar(size, left, top, wide, high, isDark = false, alpha = 255) {
+  const data = new Uint8ClampedArray(4 * size * size);
+  for (let y = 0; y < size; y++) {
+    for (let x = 0; x < size; x++) {
+      const isInk = x >= left && x < left + wide && y >= top && y < top + high;
+      const value = isInk !== isDark ? 255 : 0;
+      data.set([value, value, value, isInk ? 255 : alpha], 4 * (y * size + x));
+    }
+  }
+  return { data, width: size, height: size };
+}
+
+const FRAME = { size: 0.7, x: 0.5, y: 0.5 };
+
+test("ink of any size, place and colour gets the size and place of training images", () => {
+  const wanted = fitted(bar(280, 10, 20, 40, 140), 28, 28, FRAME);
+  const box = inkBox(wanted.pixels, 28, 28);
+  assert.equal(box.bottom - box.top + 1, 20);
+  assert.equal(box.right - box.left + 1, 6);
+  assert.equal(box.top, 4);
+  for (const other of [bar(280, 200, 60, 20, 70), bar(140, 5, 5, 20, 70)]) {
+    assert.deepEqual(fitted(other, 28, 28, FRAME).pixels, wanted.pixels);
+  }
+  const dark = fitted(bar(280, 10, 20, 40, 140, true), 28, 28, FRAME);
+  assert.deepEqual(dark.pixels, wanted.pixels);
+  assert.ok(dark.inverted && !wanted.inverted);
+});
+
+test("a model of dark ink gets dark ink", () => {
+  const made = fitted(bar(100, 40, 10, 20, 80), 28, 28, FRAME, false);
+  assert.equal(Math.max(...made.pixels), 1);
+  assert.ok(made.inverted && made.pixels[0] === 1);
+});
+
+test("transparent places are background, and no ink is no picture", () => {
+  const picture = bar(20, 5, 5, 4, 4, false, 0);
+  assert.equal(brightness(picture, 0)[0], 0);
+  assert.equal(brightness(picture, 1)[0], 1);
+  assert.equal(fitted(bar(20, 0, 0, 0, 0), 28, 28, FRAME), null);
+  assert.ok(isDarkOnLight(new Float32Array(9).fill(0.9), 3, 3));
+});
