@@ -31,7 +31,7 @@ MOVES = 100
 
 
 def sevens():
-    """PNG files (base64) of sevens: one font each, light on dark or dark on light, of any size and place."""
+    """PNG files in base64: sevens of many fonts, sizes and places, of either colour."""
     random = np.random.default_rng(0)
     folder = Path(matplotlib.get_data_path()) / "fonts/ttf"
     drawn = []

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from PIL import Image
 
 from keras_capsule_poe.data import read_image
 from keras_capsule_poe.directions import alone

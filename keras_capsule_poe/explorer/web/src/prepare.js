@@ -65,24 +65,24 @@ function resized(ink, width, height, box, rows, columns) {
   return found;
 }
 
-// Mean brightness of the border of an image (rows x columns x channels).
-function border(pixels, rows, columns, channels) {
-  let [sum, count] = [0, 0];
-  for (let y = 0; y < rows; y++) {
-    for (let x = 0; x < columns; x++) {
-      if (y && x && y < rows - 1 && x < columns - 1) continue;
-      for (let c = 0; c < channels; c++) sum += pixels[(y * columns + x) * channels + c];
-      count += channels;
-    }
-  }
-  return sum / count;
+// Quantile q of the grey levels along the four sides of an image (rows x columns x channels).
+function border(pixels, rows, columns, channels, q = 0.5) {
+  const levels = [];
+  const add = (y, x) => {
+    const from = (y * columns + x) * channels;
+    const own = pixels.subarray(from, from + channels);
+    levels.push(own.reduce((sum, value) => sum + value, 0) / channels);
+  };
+  for (let x = 0; x < columns; x++) [0, rows - 1].forEach((y) => add(y, x));
+  for (let y = 0; y < rows; y++) [0, columns - 1].forEach((x) => add(y, x));
+  return levels.sort((first, second) => first - second)[Math.floor(q * (levels.length - 1))];
 }
 
 // A file's picture as files of training images were read: {pixels, notes}.
 //
 // `how` is the preparation of the model: `background` behind what is transparent,
-// `keeps_proportions` (padded, else stretched), `invert_above` and `invert_below` for the mean
-// border in [0, 255].
+// `keeps_proportions` (padded, else stretched), `invert_above` and `invert_below` for the border's
+// levels in [0, 255].
 export function asTraining(picture, [rows, columns, channels], how) {
   const { data, width, height } = picture;
   const behind = how.background === "white" ? 255 : 0;
@@ -116,9 +116,9 @@ export function asTraining(picture, [rows, columns, channels], how) {
       }
     }
   });
-  const light = 255 * border(pixels, rows, columns, channels);
+  const [lower, upper] = [0.1, 0.9].map((q) => 255 * border(pixels, rows, columns, channels, q));
   const { invert_above: above, invert_below: below } = how;
-  if ((above !== null && light > above) || (below !== null && light < below)) {
+  if ((above !== null && lower > above) || (below !== null && upper < below)) {
     pixels = pixels.map((value) => 1 - value);
     notes.push(above !== null ? "dark on light: inverted" : "light on dark: inverted");
   }

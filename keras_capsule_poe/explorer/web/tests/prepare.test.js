@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { brightness, fitted, inkBox, isDarkOnLight } from "../src/prepare.js";
+import { asTraining, brightness, fitted, inkBox, isDarkOnLight } from "../src/prepare.js";
 
 // RGBA bytes of a picture with a bar of ink from (left, top), `wide` x `high`.
 function bar(size, left, top, wide, high, isDark = false, alpha = 255) {
@@ -43,4 +43,21 @@ test("transparent places are background, and no ink is no picture", () => {
   assert.equal(brightness(picture, 1)[0], 1);
   assert.equal(fitted(bar(20, 0, 0, 0, 0), 28, 28, FRAME), null);
   assert.ok(isDarkOnLight(new Float32Array(9).fill(0.9), 3, 3));
+});
+
+test("a file is prepared as files of training images were", () => {
+  const how = { background: "black", keeps_proportions: true, invert_above: 127, invert_below: null };
+  const same = asTraining(bar(28, 5, 4, 6, 12), [28, 28, 1], how);
+  assert.deepEqual(same.notes, []);
+  assert.equal(same.pixels[4 * 28 + 5], 1);
+  assert.equal(same.pixels.reduce((sum, value) => sum + value, 0), 72);
+  const dark = asTraining(bar(56, 10, 8, 12, 24, true), [28, 28, 1], how);
+  assert.deepEqual(dark.notes, ["dark on light: inverted"]);
+  assert.deepEqual(dark.pixels, same.pixels);
+  const wide = { data: new Uint8ClampedArray(4 * 40 * 20).fill(255), width: 40, height: 20 };
+  wide.data[3] = 0;
+  const made = asTraining(wide, [28, 28, 3], { ...how, invert_above: null });
+  assert.deepEqual(made.notes, ["padded"]);
+  assert.equal(made.pixels.length, 28 * 28 * 3);
+  assert.equal(made.pixels[0], 1);
 });
