@@ -30,6 +30,10 @@ class RunFailed(CapspoeError, RuntimeError):
     """A run that cannot continue; the files on disk stay as they were."""
 
 
+class AnotherRun(RunFailed):
+    """A folder that holds a run of other settings, images or initial weights."""
+
+
 class TrainingWarning(UserWarning):
     """Training that ended without having learned; the message names the likely cause."""
 

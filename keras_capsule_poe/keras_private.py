@@ -89,16 +89,21 @@ def variable_index(optimizer, variable):
     return optimizer._get_variable_index(variable)
 
 
+def own_variables(model):
+    """Return the variables of a model that are in none of its layers."""
+    return [*model._trainable_variables, *model._non_trainable_variables]
+
+
 @contextlib.contextmanager
 def unlocked(model):
-    """Context in which a built model takes other parts and state.
+    """Context in which a built model takes other parts and state, for good if it unbuilds it.
 
-    It gives a function that makes the model forget a former one.
+    It gives a function that makes the model forget a former part or variable.
     """
     was_locked = model._tracker.locked
     model._tracker.unlock()
     try:
         yield model._tracker.untrack
     finally:
-        if was_locked:
+        if was_locked and model.built:
             model._lock_state()

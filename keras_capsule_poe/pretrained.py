@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from keras_capsule_poe.errors import BadUse, RunFailed
+from keras_capsule_poe.errors import BadUse, CapspoeError, RunFailed
 from keras_capsule_poe.io.atomic import user_path
 from keras_capsule_poe.io.records import has_record
 
@@ -45,7 +45,8 @@ def train(
         callbacks: List of Keras callbacks. Each part calls them with its own model.
         **settings: Settings by name, such as `seed=1`, `limit=5000` or `encoder={"epochs": 5}`;
             also `data_dir`, `manual_dir` and `store` of `data.load_images`. With arrays, `groups`
-            is an array (N,), see `ProductOfExpertCapsules.fit`.
+            is an array (N,), see `ProductOfExpertCapsules.fit`, and of the options of data only
+            `limit`, `held_out`, `image_size` and `grey` are allowed.
 
     Returns:
         The trained model, for instance a `ProductOfExpertCapsules`.
@@ -64,7 +65,8 @@ def train(
     from keras_capsule_poe import registry
     from keras_capsule_poe.data.arrays import image_data
     from keras_capsule_poe.data.hub import is_hub
-    from keras_capsule_poe.models.base.model import trained_model
+    from keras_capsule_poe.data.image_set import ImageData
+    from keras_capsule_poe.models.base.fitting import trained_model
     from keras_capsule_poe.training import load_data
 
     places = {k: settings.pop(k) for k in ("data_dir", "manual_dir", "store") if k in settings}
@@ -82,12 +84,20 @@ def train(
             return load_data(found, **places, dataset=dataset)
     else:
         given = dataset if isinstance(dataset, tuple) else (dataset,)
-        found.set("dataset", getattr(dataset, "name", "x"))
+        applied = () if isinstance(dataset, ImageData) else ("limit", "held_out", "grey")
+        if places:
+            raise BadUse(
+                f"`{next(iter(places))}` is for named data sets and files. Received: images in "
+                "memory."
+            )
+        found.take_images(getattr(dataset, "name", "x"), ("image_size", *applied))
 
         def images():
-            return image_data(*given, groups=groups, data_version=found.data_version)
+            options = {name: getattr(found, name) for name in applied}
+            options["data_version"] = found.data_version
+            return image_data(*given, groups=groups, **options)
 
-    return trained_model(untrained, images, folder, verbose, callbacks)[0]
+    return trained_model(untrained, images, folder, verbose, callbacks)
 
 
 def load(path: str | Path, sha256: str | None = None) -> Any:
@@ -119,6 +129,8 @@ def load(path: str | Path, sha256: str | None = None) -> Any:
     import keras_capsule_poe
     from keras_capsule_poe import registry
 
+    if not isinstance(path, (str, os.PathLike)) or not str(path):
+        raise BadUse(f"`path` must be a name or a path. Received: path={path!r}")
     if "://" in str(path):
         file = _download(str(path), sha256)
     else:
@@ -151,7 +163,7 @@ def load(path: str | Path, sha256: str | None = None) -> Any:
         raise RunFailed(f"Cannot load {file} ({_reason(error)}).{hint}") from error
     _check_weights(model, file)
     if file.name == "model.keras":
-        _know_images(model, file.parent)
+        _know_run(model, file.parent)
     return model
 
 
@@ -176,16 +188,22 @@ def _check_weights(model, file):
                 )
 
 
-def _know_images(model, folder):
-    """Tell a model how its images were prepared, as its folder says, if its file does not."""
+def _know_run(model, folder):
+    """Tell a model its settings and its images, as its folder says, if its file does not."""
     from keras_capsule_poe.models.base.new_images import know_images
     from keras_capsule_poe.training import RunFolder
 
-    if getattr(model, "knows_images", True) or not has_record(folder / "run.json"):
+    knows = getattr(model, "knows_images", True), getattr(model, "has_settings", True)
+    if all(knows) or not has_record(folder / "run.json"):
         return
     # Whoever needs the folder itself learns that it is damaged.
-    with contextlib.suppress(RunFailed):
-        know_images(model, RunFolder(folder))
+    with contextlib.suppress(CapspoeError):
+        run = RunFolder(folder)
+        if not knows[0]:
+            know_images(model, run)
+        if not knows[1]:
+            model.settings = model.SETTINGS.from_dict(run.readable()["config"])
+            model.has_settings = True
 
 
 def pretrained_names() -> list[str]:

@@ -101,6 +101,25 @@ def test_a_built_model_takes_state_in_place_of_former_state():
         pytest.fail(changed("`_lock_state` does not lock a model"))
 
 
+def test_a_model_forgets_its_own_variables_and_is_built_again():
+    class Own(keras.Model):
+        def build(self, input_shape=None):
+            self.weight = self.add_weight((2,), name="weight")
+            self.built = True
+
+    model = Own()
+    for _ in range(2):
+        model.build()
+        own = keras_private.own_variables(model)
+        assert [v.name for v in own] == ["weight"], changed(
+            "`_trainable_variables` is another list"
+        )
+        with keras_private.unlocked(model) as forget:
+            forget(own[0])
+            model.built = False
+        assert not model.weights, changed("`_tracker.untrack` leaves a variable")
+
+
 def test_callbacks_know_that_larger_is_better(model):
     stopping = keras.callbacks.EarlyStopping("val_share")
     model.share = keras_private.LargerIsBetter("share")

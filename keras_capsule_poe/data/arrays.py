@@ -1,6 +1,8 @@
 """Images and labels of Python: arrays, and streams of moderate size, which are read to memory."""
 
 import dataclasses
+import numbers
+import os
 
 import numpy as np
 
@@ -8,7 +10,7 @@ from keras_capsule_poe.data.groups import number_groups
 from keras_capsule_poe.data.hub import is_hub, read_rows
 from keras_capsule_poe.data.image_set import ImageData, ImageSet, notes_on
 from keras_capsule_poe.data.labels import DATA_VERSION, Part, number_labels
-from keras_capsule_poe.data.pixels import check_images, check_memory, floats_to_bytes
+from keras_capsule_poe.data.pixels import check_images, check_memory, fit_images, floats_to_bytes
 from keras_capsule_poe.data.streams import mixed
 from keras_capsule_poe.errors import DataError
 
@@ -18,9 +20,19 @@ def image_array(images, image_shape=None, name="images"):
 
     Images (N, H, W) get one channel. Values stay as they are.
     """
-    images = np.asarray(images)
+    if np.ma.is_masked(images):
+        raise DataError(
+            f"`{name}` must have no masked values. Received: a masked array. "
+            f"Fill them, such as `{name}.filled(0)`."
+        )
+    try:
+        images = np.asarray(images)
+    except ValueError:
+        images = np.empty(0, object)
     if images.dtype == object:
         raise DataError(f"`{name}` must have one size. Received: images of several sizes.")
+    if images.dtype.kind in "bi" or images.dtype.kind == "u" and images.dtype != np.uint8:
+        _refuse_integers(images, name)
     check_images(images, f"`{name}`", image_shape=image_shape)
     images = images if images.ndim == 4 else images[..., None]
     if not images.size:
@@ -42,9 +54,24 @@ def image_array(images, image_shape=None, name="images"):
     return images.astype("float32", copy=False)
 
 
+def _refuse_integers(images, name):
+    """Raise `DataError` for integers of another type than uint8, with the conversion they need."""
+    low, high = (images.min(), images.max()) if images.size else (0, 255)
+    advice = "Divide them by the value of white, as floats."
+    if low >= 0 and high <= 1:
+        advice = f"Convert zeros and ones with `{name}.astype('float32')`."
+    elif low >= 0 and high <= 255:
+        advice = f"Convert them with `{name}.astype('uint8')`."
+    raise DataError(
+        f"`{name}` must be uint8 in [0, 255] or floats in [0, 1]. Received: dtype {images.dtype}, "
+        f"values from {int(low)} to {int(high)}. {advice}"
+    )
+
+
 def image_data(
-    x, y=None, validation_data=None, validation_split=None, groups=None, data_version=DATA_VERSION
-):
+    x, y=None, validation_data=None, validation_split=None, groups=None, data_version=DATA_VERSION,
+    limit=None, held_out=None, grey=False,
+):  # fmt: skip
     """Return the `ImageData` of the arguments of `fit`.
 
     Args:
@@ -58,6 +85,9 @@ def image_data(
             ones, or with labels some of each class. None: 5%, at most 1000.
         groups: Integers or strings (N,): images of one group are not separated. Or None.
         data_version: int, see `load_images`.
+        limit: int, number of training images to use, held-out ones included. None: all.
+        held_out: int, number of images that are held out, or None.
+        grey: see `load_images`.
     """
     if isinstance(x, ImageData):
         others = {"y": y, "validation_data": validation_data, "groups": groups}
@@ -77,23 +107,31 @@ def image_data(
             "`validation_split` must be between 0 and 1, both excluded. "
             f"Received: validation_split={validation_split!r}."
         )
-    (train, *held_out), notes = _image_sets(given, data_version)
+    (train, *held_out_images), notes = _image_sets(given, data_version, grey)
     if groups is not None:
         numbers = number_groups({"training": Part(groups, len(train), "`groups`")})["training"]
         train = dataclasses.replace(train, extras={"groups": numbers})
-    if held_out:
-        data = ImageData(train, *held_out, held_out=held_out[0])
-        return dataclasses.replace(data, notes=(*notes, *notes_on(data)))
     is_former = data_version < 3
-    if groups is None and train.labels is not None and not is_former:
+    if groups is None and train.labels is not None and not is_former and not held_out_images:
         train = train.reordered(mixed(train.labels))
-    n = None if validation_split is None else max(1, round(validation_split * len(train)))
+    train = train.head(len(train) if limit is None else limit)
+    if held_out_images:
+        data = ImageData(train, *held_out_images, held_out=held_out_images[0])
+        return dataclasses.replace(data, notes=(*notes, *notes_on(data)))
+    if len(train) < 2:
+        raise DataError(
+            "`x` must have at least two images: one is held out to monitor the training. "
+            f"Received: {len(train)}."
+        )
+    n = held_out
+    if validation_split is not None:
+        n = max(1, round(validation_split * len(train)))
     data = ImageData(train, train.head(0)).hold_out(n, in_order=is_former)
     # There are no test images: nothing is measured on them.
     return ImageData(data.train, data.held_out, held_out=data.held_out, notes=notes)
 
 
-def _image_sets(given, data_version):
+def _image_sets(given, data_version, grey):
     """Return the `ImageSet` of each triple (images, labels, name), and notes on their labels."""
     pixels, labels = {}, {}
     for part, (x, y, name) in given.items():
@@ -101,7 +139,8 @@ def _image_sets(given, data_version):
         images = image_array(images, name=name)
         check_images(images, f"`{name}`", channels=(1, 2, 3))
         # Floats are rounded to the nearest of 256 levels.
-        pixels[part] = images if images.dtype == np.uint8 else floats_to_bytes(images, name)
+        images = images if images.dtype == np.uint8 else floats_to_bytes(images, name)
+        pixels[part] = fit_images(images, grey=grey)
         what = "`y`" if name == "x" and y is not None else f"labels of `{name}`"
         labels[part] = Part(found, len(images), what)
     numbered = number_labels(labels, former=data_version < 3)
@@ -114,8 +153,26 @@ def _image_sets(given, data_version):
     return [image_set(part) for part in pixels], numbered.notes
 
 
+def is_dataset(x):
+    """Return whether x is a `tf.data.Dataset` or a `PyDataset`."""
+    import keras
+
+    return hasattr(x, "as_numpy_iterator") or isinstance(x, keras.utils.PyDataset)
+
+
+def read_images(dataset, name="images"):
+    """Return the images of a dataset as an array, without their labels."""
+    return _read(dataset, None, name)[0]
+
+
 def _read(x, y, name):
     """Return arrays of images and labels, read from a stream if `x` is one."""
+    if x is None or isinstance(x, (str, bytes, os.PathLike, dict, numbers.Number)):
+        hint = " `keras_capsule_poe.train` takes names and paths." * hasattr(x, "join")
+        raise DataError(
+            f"`{name}` must be an array of images (N, H, W) or (N, H, W, C), or a dataset. "
+            f"Received: {name}={x!r:.80}.{hint}"
+        )
     if is_hub(x) and y is None:
         return read_rows(x, name)
     elements = _elements(x, name)

@@ -28,6 +28,7 @@ def fit(
     reporter,
     checkpoint_seconds=60.0,
     run=None,
+    history=(),
     after_epoch=None,
     picture=None,
     until=None,
@@ -36,7 +37,10 @@ def fit(
     distribution=None,
     check=lambda: None,
 ):
-    """Fit `model`, resuming from the newest checkpoint in `folder`; return metrics per epoch."""
+    """Fit `model`, resuming from the newest checkpoint in `folder`; return metrics per epoch.
+
+    A model that was trained for the epochs of `history` goes on after them.
+    """
     distribution = distribution or Distribution()
     folder, (epochs, steps) = Path(folder), length
     model.optimizer.build(model.trainable_variables)
@@ -44,7 +48,11 @@ def fit(
     checkpoints = Checkpoints(model, folder / CHECKPOINTS, hint=f"stage_fresh:{stage}", run=run)
     is_chief, state = distribution.is_chief, None
     if is_chief:
-        state = checkpoints.restore(reporter.note) or {"step": 0, "history": []}
+        state = checkpoints.restore(reporter.note)
+        if state is None:
+            trained = history[-1]["epoch"] * steps if history else 0
+            model.optimizer.iterations.assign(trained)
+            state = {"step": trained, "history": list(history)}
     state = distribution.from_chief(state)
     distribution.give_variables(checkpoints.variables)
     if is_chief:

@@ -107,11 +107,17 @@ def described(data):
     """Return lines on the data that a user should see before training."""
     from keras_capsule_poe.data.image_set import ImageSet
     from keras_capsule_poe.data.pixels import check_contrast
+    from keras_capsule_poe.training.sanity import FEW, counted
 
     counts = filter(None, [data.class_counts(), data.group_counts()])
     lines = [data.summary(), *counts, *data.notes]
     if isinstance(data.train, ImageSet):
         lines += check_contrast(data.train.images)
+    if len(data.held_out) < FEW:
+        lines.append(
+            f"Only {counted(len(data.held_out), 'held-out image')}: its metrics say little. "
+            "More images to train on, or a larger `held_out`, make them surer."
+        )
     height, width, _ = data.image_shape
     if height * width > _LARGE:
         lines.append(

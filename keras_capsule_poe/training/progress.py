@@ -51,6 +51,7 @@ class Reporter:
         stages: Dict from the names of all stages, in order, to their training steps. The engine
             sets it, for the number of a stage and the time left of the whole.
         batch_size: int, images in a step, set by the engine; None: unknown.
+        resumes: str, a sentence on how an interrupted training goes on, or "".
 
     It is a context manager of the whole run: leaving it shows how long that took.
 
@@ -83,6 +84,7 @@ class Reporter:
         self.log_dir, self.notes = log_dir, notes
         self.stages: dict[str, int] = {}
         self.batch_size = None
+        self.resumes = "You can interrupt and resume at any time."
         self._live = place() if place and verbose == 1 else None
         self._announced, self._start, self._last = False, time.perf_counter(), 0.0
 
@@ -131,8 +133,7 @@ class Reporter:
             self._announced = True
             whole = self._seconds_left()[1]
             if whole > LONG:
-                ways = "You can interrupt and resume at any time."
-                self._say(f"About {duration(whole)} in all. {ways}")
+                self._say(f"About {duration(whole)} in all. {self.resumes}".rstrip())
 
     def epoch(self, stage, epoch, metrics):
         """Report the metrics of an epoch, counted from 1."""

@@ -3,17 +3,16 @@
 import contextlib
 import os
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keras_capsule_poe.errors import ConfigError, RunFailed, listing
-from keras_capsule_poe.former_names import FORMER_DEFAULTS
 from keras_capsule_poe.io.atomic import check_writable
-from keras_capsule_poe.io.records import read_record, write_record
+from keras_capsule_poe.io.records import read_json, read_record, write_record
 from keras_capsule_poe.training import images
-from keras_capsule_poe.training.folder import CHECKPOINTS, PICTURES, RunFolder
+from keras_capsule_poe.training.acquire import acquire
+from keras_capsule_poe.training.folder import CHECKPOINTS, HISTORY_FILE, PICTURES, RunFolder
 from keras_capsule_poe.training.listeners import Listeners
 from keras_capsule_poe.training.precision import check_global_settings
 from keras_capsule_poe.training.progress import Reporter
@@ -22,10 +21,6 @@ if TYPE_CHECKING:
     from keras_capsule_poe.data.image_set import ImageData
     from keras_capsule_poe.distributed.distribution import Distribution
     from keras_capsule_poe.training.settings import Schedule, Settings
-
-
-# What `run.json` says of the images.
-_OF_DATA = ("preparation", "class_names", "data_path", "paths")
 
 
 class _Stopped(Exception):
@@ -41,6 +36,9 @@ class Run:
         reporter: `Reporter`.
         load_data: Function without arguments that returns an `ImageData`; called at most once.
         distribution: `Distribution`, the devices and processes that train together.
+        start: Dict of the trained parts with whose weights training begins, by their stage.
+        goes_on: List of the stages that were finished and are trained for more epochs.
+        name: Name of the model, or None.
     """
 
     def __init__(
@@ -59,6 +57,9 @@ class Run:
         self.settings, self.folder = settings, folder
         self.reporter, self.load_data, self.distribution = reporter, load_data, distribution
         self.stages = list(settings.stages)
+        self.start: dict[str, Any] = {}
+        self.goes_on: list[str] = []
+        self.name: str | None = None
         self._data: Any = None
         self._cache: list[str] = []
         self._again: tuple[str, ...] = ()
@@ -200,7 +201,8 @@ class Run:
                 of this part, for `ModelCheckpoint`; only of the stage `WHOLE` of the model.
 
         Returns:
-            dict, the metrics of the last epoch.
+            dict, the metrics of the last epoch. A model without trainable weights is not trained
+            and has those of `after_epoch`.
 
         Raises:
             RunFailed: If a loss or weight is not finite, no checkpoint can be used, or another
@@ -208,6 +210,9 @@ class Run:
         """
         from keras_capsule_poe.training.fitting import Diverged, fit
 
+        if not model.trainable_variables:
+            self.reporter.note(f"{stage}: kept as it is, since `trainable` is False")
+            return dict(after_epoch()) if after_epoch else {}
         epochs, steps = schedule.over(len(self.data.train))
         order = {"batch_size": schedule.batch_size, "seed": self.settings.seed, "epochs": epochs}
         self.reporter.batch_size = schedule.batch_size
@@ -231,6 +236,7 @@ class Run:
                 reporter=self.reporter,
                 checkpoint_seconds=self.settings.checkpoint_seconds,
                 run=self.folder.saved().get("run"),
+                history=self._former_history(stage),
                 after_epoch=after_epoch,
                 picture=picture and (lambda name: picture(self.path(PICTURES) / name)),
                 until=until,
@@ -247,6 +253,12 @@ class Run:
                 f"{error} What was given may be why: {given}.", hint=error.hint
             ) from error
         return history[-1]
+
+    def _former_history(self, stage):
+        """Return the metrics of the epochs of a stage that is trained for more of them."""
+        if stage not in self.goes_on or not self.is_chief:
+            return []
+        return read_json(self.folder.stage(stage) / HISTORY_FILE, hint=f"stage_fresh:{stage}")
 
 
 def train(
@@ -309,6 +321,7 @@ def train(
             return images.load_data(settings)
 
     run = Run(settings, RunFolder(model_dir), reporter, load_data, distribution)
+    run.start = model.starts() if hasattr(model, "starts") else {}
     run.reporter = _follower(reporter, run.distribution)
     run.listeners = Listeners(reporter.own_callbacks, model)
     run.reporter.stages = dict.fromkeys(stages, 0)
@@ -327,7 +340,7 @@ def train(
         check_writable(folder.path)
     with folder.locked(run.reporter.note) if run.is_chief else contextlib.nullcontext():
         if run.is_chief:
-            _acquire(run, cleared, run._again)
+            acquire(run, model, cleared, run._again)
         _follow(run)
         folder.hold(folder.saved()["run"])
         if settings.deterministic:
@@ -394,97 +407,10 @@ def _follower(reporter, distribution):
     return Reporter(verbose=0)
 
 
-def _acquire(run, cleared, again):
-    """Acquire the folder for this run, or raise; then delete the stages that start over.
-
-    Stages in `again` run again, but their files stay until they are replaced.
-    """
-    folder, settings, stages = run.folder, run.settings, run.stages
-    if folder.is_foreign():
-        raise RunFailed(f"{folder.path} holds files but no training run.", hint="model_dir")
-    stays = [stage for stage in stages if stage not in cleared]
-    saved = folder.saved()
-    if saved and stays:
-        saved = folder.readable()
-    _refuse_another_model(run, saved)
-    begun = [stage for stage in stays if folder.has_begun(stage)]
-    saved = saved or {}
-    fingerprint = saved.get("fingerprint")
-    of_data = {name: saved[name] for name in _OF_DATA if name in saved}
-    if begun:
-        for stage in begun:
-            folder.check_run(stage)
-        _adopt(run, saved["config"], begun)
-    done = [
-        stage
-        for stage in stays
-        if stage not in again and folder.is_done(stage, stages, (*cleared, *again))
-    ]
-    if cleared or again:
-        # A damaged file would stop the run only after the cleared stages were deleted.
-        for stage in done:
-            folder.check(stage)
-    if len(done) < len(stages):
-        run.load()
-        other = images.changed(run.data, settings, fingerprint)
-        if begun and other:
-            raise RunFailed(
-                f"The {other} of {settings.dataset} are not those that {folder.path} was trained "
-                "on.",
-                hint=("model_dir", "fresh"),
-            )
-        fingerprint = run.data.fingerprints
-        images.check(run.data, settings, [stage for stage in stages if stage not in done])
-        summary, *more = images.described(run.data)
-        run.reporter.note(summary)
-        for line in more:
-            run.reporter.note(line, important=True)
-        of_data = images.facts(run.data, settings)
-    # In reverse order: if the process is killed, no stage outlives one that it depends on.
-    for stage in reversed(cleared):
-        folder.clear(stage, is_last=stage == stages[-1])
-    folder.tidy(stages)
-    folder.save(settings, fingerprint, saved.get("run") if begun else uuid.uuid4().hex, of_data)
-
-
-def _refuse_another_model(run, saved):
-    """Raise if the folder holds files of another model."""
-    name, folder = run.settings.MODEL, run.folder
-    model = saved["config"].get("model", name) if saved else name
-    if model != name and folder.contents():
-        raise RunFailed(f"{folder.path} holds a model {model!r}, not {name!r}.", hint="model_dir")
-
-
-def _adopt(run, saved, begun):
-    """Take over what started stages determine; raise if their settings differ.
-
-    Settings of later stages may change.
-    """
-    settings, stages = run.settings, run.stages
-    parts = {part for stage in begun for part in settings.STAGES[stage]}
-    old = type(settings).from_dict(saved)
-    settings.adopt(old, FORMER_DEFAULTS.get(settings.MODEL, {}), parts)
-    held = {
-        name: values
-        for name, values in settings.differences(old).items()
-        if "." not in name or name.partition(".")[0] in parts
-    }
-    if not held:
-        return
-    changed = {name.partition(".")[0] for name in held if "." in name}
-    first = next((s for s in stages if changed & {*settings.STAGES[s]}), stages[0])
-    first = first if all("." in name for name in held) else stages[0]
-    shown = "; ".join(f"{name}: {now!r} -> {new!r}" for name, (new, now) in held.items())
-    raise RunFailed(
-        f"{run.folder.path} was trained with other settings ({shown}).",
-        hint=("model_dir", f"stage_fresh:{first}"),
-    )
-
-
 def _follow(run):
     """Check that every process has the chief's settings and images; raise where one does not."""
     who, settings = f"Worker {run.distribution.worker}", run.settings
-    values = run.distribution.from_chief(settings.to_dict())
+    values, run.goes_on = run.distribution.from_chief([settings.to_dict(), run.goes_on])
     if run.is_chief:
         return
     other = "another model"

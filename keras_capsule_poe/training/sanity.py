@@ -19,6 +19,8 @@ SATURATED, OFF = 0.95, 1e-3
 MARGIN = 1.1
 # Inputs of mean zero have this error if nothing was learned.
 NOTHING = 0.98
+# Fewer held-out images make a metric that says little.
+FEW = 3
 # One capsule wins more images than this if the others are of no use.
 ALONE = 0.99
 # Fewer held-out images say nothing about a classifier or about groups.
@@ -30,15 +32,24 @@ SEPARATED = 0.6
 CLUSTERED, COMPONENTS = 2000, 64
 
 
-def worse_than_mean(x, error):
-    """Return a warning in a list if the relative error is that of the mean of x (N, ...)."""
+def counted(number, noun):
+    """Return a number of things as text: "1 held-out image", "2 held-out images"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def worse_than_mean(x, error, mean):
+    """Return a warning in a list if the relative error of x (N, ...) is that of a mean (...).
+
+    It is the mean of training inputs: a few held-out inputs are too near to their own mean.
+    """
     x = np.asarray(x, "float32")
-    size, of_mean = np.sum(x**2), np.sum((x - x.mean(axis=0)) ** 2)
+    size, of_mean = np.sum(x**2), np.sum((x - mean) ** 2)
     # Not a ratio, because all rows may be zero (black images).
     if error * size <= MARGIN * of_mean and not (error > NOTHING and size):
         return []
     bar = of_mean / size if size else 0.0
-    return [f"it learned nothing: relative error {error:.3g}, that of the mean is {bar:.3g}"]
+    few = f" on only {counted(len(x), 'held-out image')}" if len(x) < FEW else ""
+    return [f"it learned nothing: relative error {error:.3g}{few}, that of the mean is {bar:.3g}"]
 
 
 def off_or_saturated(probability):

@@ -7,7 +7,7 @@ import sys
 import types
 import typing
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import annotated_types
@@ -26,6 +26,8 @@ _LARGEST_FILE = 2**20
 _UNITS = "500MB, 20GB or 2TB"
 # These settings do not affect the results, so they may differ when a run is resumed.
 _FREE = ("preset", "checkpoint_seconds")
+# All others of `Settings` say how images are found and read.
+_NOT_OF_DATA = ("dataset", "seed", "deterministic", "checkpoint_seconds", "compute")
 
 Count = Annotated[int, pydantic.Field(ge=1)]
 Positive = Annotated[float, pydantic.Field(gt=0)]
@@ -402,6 +404,33 @@ class Settings(Part):
                 self.set(name, value)
         self._given = given
 
+    def forget_images(self) -> None:
+        """Count no option of data as given: a model's next training may be on other images."""
+        self._given -= {name for name in Settings.model_fields if name not in _NOT_OF_DATA}
+
+    def take_images(self, dataset: str, known: Collection[str] = ()) -> None:
+        """Set what says of images in memory, named `dataset`, how they were found and read.
+
+        Args:
+            dataset: Name of the images.
+            known: Names of options of data that are applied to images in memory.
+
+        Raises:
+            ConfigError: If another option of data was given. Those of files get their defaults.
+        """
+        for name, field in Settings.model_fields.items():
+            if name in _NOT_OF_DATA or name in known:
+                continue
+            if name in self._given and name == "data_version":
+                continue
+            if name in self._given:
+                raise ConfigError(
+                    f"`{name}` has no effect on images in memory. Prepare them before `fit`, "
+                    f"such as x[:5000]. Received: {name}={getattr(self, name)!r}"
+                )
+            setattr(self, name, field.default)
+        self.set("dataset", dataset)
+
     def check(self, image_shape: tuple[int, int, int] | None = None) -> None:
         """Check that all settings go together, and with images (H, W, C) if they are known.
 
@@ -452,6 +481,7 @@ class Settings(Part):
         """
         values, lost = current_settings(dict(values))
         values.pop("model", None)
+        given = values.pop("given", ())
         # Runs of earlier versions do not have it. It is of no effect for data sets by name.
         dataset = str(values.get("dataset", ""))
         is_path = dataset.startswith((".", "~", os.sep)) or dataset.endswith(".npz")
@@ -459,7 +489,7 @@ class Settings(Part):
             values.setdefault("data_version", 1)
         found = cls(values.pop("preset", None))
         found.update(values)
-        found._given, found._lost = set(), lost
+        found._given, found._lost = set(given), lost
         return found
 
     def adopt(self, saved: "Settings", former_defaults: Mapping[str, Any], parts: Any) -> None:

@@ -8,7 +8,9 @@ and the code no longer knows; weights that are read in another order; a resumed 
 images, other random numbers or another learning rate than one that was never killed.
 """
 
+import copy
 import json
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -66,6 +68,25 @@ def test_every_model_of_every_version_is_here():
 def test_a_keras_file_gives_the_same_results(old):
     model = kcp.load(old / "finished")
     check_endpoints(model, model.ENDPOINTS, arrays(old / "results.npz"))
+
+
+def test_a_model_has_the_settings_of_its_run(old, tmp_path):
+    """Also a file alone, as far as its parts tell; a network of layers is for Keras to train."""
+    config = json.loads((old / "finished" / "run.json").read_text())["config"]
+    model = kcp.load(old / "finished")
+    assert model.settings.seed == config["seed"] and model.settings.preset
+    assert copy.deepcopy(model).settings.to_dict() == model.settings.to_dict()
+    clone = keras.models.clone_model(model)
+    assert model.is_fitted and not clone.is_fitted
+    shutil.copy(old / "finished" / "model.keras", tmp_path / "alone.keras")
+    alone = kcp.load(tmp_path / "alone.keras")
+    if alone.settings is None:
+        assert alone.LOSS and not alone.compiled
+        return
+    for name, part in alone.settings.parts.items():
+        for key in ("filters", "capsules", "dim", "hidden", "routing", "visible"):
+            if hasattr(part, key) and (name != "top" or alone.top is not None):
+                assert getattr(part, key) == getattr(getattr(model.settings, name), key), key
 
 
 @pytest.mark.some(3)

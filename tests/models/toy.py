@@ -13,7 +13,13 @@ from keras_capsule_poe.core.numerics import StatelessSeed
 from keras_capsule_poe.data import batches
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
 from keras_capsule_poe.io.pictures import save_grid
-from keras_capsule_poe.models.base.features import load_arrays, load_model, save_arrays, save_model
+from keras_capsule_poe.models.base.features import (
+    begin,
+    load_arrays,
+    load_model,
+    save_arrays,
+    save_model,
+)
 from keras_capsule_poe.models.base.model import TrainedModel, export_images
 from keras_capsule_poe.models.base.protocols import GenerativeModel, Mode, build_once
 from keras_capsule_poe.training import Preset, Settings, TrainedPart
@@ -153,6 +159,7 @@ def train_axes(run):
     settings, data = run.settings.axes, run.data
     model = Axes(settings.number, data.image_shape)
     model.build()
+    begin(run, "axes", model)
     model.compile(keras.optimizers.Adam(settings.learning_rate), "mse", jit_compile=False)
     held_out = to_pixels(data.held_out.images[:50])
 

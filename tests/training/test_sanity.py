@@ -30,10 +30,16 @@ def test_the_bar_is_the_error_of_the_mean():
     mean = X.mean(axis=0)
     bar = np.sum((X - mean) ** 2) / np.sum(X**2)
     assert bar < 0.6
-    assert not worse_than_mean(X, bar * 1.09) and worse_than_mean(X, bar * 1.11)
-    assert worse_than_mean(X, float("nan"))
+    assert not worse_than_mean(X, bar * 1.09, mean) and worse_than_mean(X, bar * 1.11, mean)
+    assert worse_than_mean(X, float("nan"), mean)
     black = np.zeros((3, 2))
-    assert not worse_than_mean(black, 7.0) and worse_than_mean(black, float("nan"))
+    assert not worse_than_mean(black, 7.0, 0) and worse_than_mean(black, float("nan"), 0)
+
+
+def test_a_single_image_is_not_compared_with_itself():
+    assert not worse_than_mean(X[:1], 0.2, X.mean(axis=0))
+    (line,) = worse_than_mean(X[:1], 0.99, X.mean(axis=0))
+    assert "relative error 0.99 on only 1 held-out image, that of the mean is" in line
 
 
 def test_groups_are_compared_with_clusters():
@@ -69,7 +75,7 @@ def test_one_capsule_for_all_images():
 def test_centred_inputs_that_are_decoded_to_zero():
     centred = np.random.default_rng(0).normal(size=(50, 6))
     centred -= centred.mean(axis=0)
-    assert worse_than_mean(centred, 0.99) and not worse_than_mean(centred, 0.97)
+    assert worse_than_mean(centred, 0.99, 0) and not worse_than_mean(centred, 0.97, 0)
 
 
 def test_several_labels_an_image_have_no_commonest():

@@ -1,5 +1,6 @@
 """Classifiers of capsules: networks of settings, their training, and decoded class capsules."""
 
+import dataclasses
 import functools
 import math
 import random
@@ -13,12 +14,12 @@ from keras_capsule_poe._types import Tensor
 from keras_capsule_poe.core.labels import are_longest, winners
 from keras_capsule_poe.core.numerics import compiled, one_of, real_number, whole_number
 from keras_capsule_poe.data.mapping import map_batches
-from keras_capsule_poe.errors import BadUse
+from keras_capsule_poe.errors import BadUse, DataError, listing
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.layers.capsules import CapsuleMask
 from keras_capsule_poe.metrics import weights_of_images
-from keras_capsule_poe.models.base.features import SHOWN, load_model, save_model
-from keras_capsule_poe.models.base.model import OF_KERAS, TrainedModel, save_whole
+from keras_capsule_poe.models.base.features import SHOWN, begin, load_model, save_model
+from keras_capsule_poe.models.base.model import TrainedModel, save_whole
 from keras_capsule_poe.models.base.networks import (
     AUGMENTATIONS,
     Starts,
@@ -140,10 +141,12 @@ class Classifier(TrainedModel, Supervised):
         Without layers, arguments are settings of the same name, such as decoder="none".
         """
         settings = dict(settings)
-        of_keras = {name: settings.pop(name) for name in OF_KERAS if name in settings}
-        super().__init__(**of_keras)
         saved = settings.pop("settings", None)
-        has_layers = any(arguments[name] is not None for name in self.NEEDED)
+        layers = [arguments[name] for name in self.NEEDED]
+        has_layers = any(layer is not None for layer in layers)
+        # Layers have a dtype of their own, and Keras' way with random weights.
+        self._start_keras(settings, has_layers)
+        self.has_weights = saved is None or not any(isinstance(part, dict) for part in layers)
         if not has_layers:
             given = {name: value for name, value in arguments.items() if value is not None}
             self._set_settings(saved, preset, {**given, **settings})
@@ -160,7 +163,7 @@ class Classifier(TrainedModel, Supervised):
         """Train on labelled images: by Keras if the model is made of layers, or is compiled.
 
         A model of settings is trained as by `capspoe train`, with the augmentation and learning
-        rates of the settings. A second call trains it from scratch.
+        rates of the settings, from its present weights. `reset` makes it start anew.
 
         Args:
             x: Images (N, H, W, C), pixels in `[0, 1]` or bytes of dtype uint8, or a
@@ -189,11 +192,42 @@ class Classifier(TrainedModel, Supervised):
 
     def compile(self, *args, **kwargs):
         """Configure training by Keras, see `Supervised.compile`."""
-        self.check_fitted()
+        self.need_parts()
         Supervised.compile(self, *args, **kwargs)
 
     def predict(self, x, *args, **kwargs):
         return Supervised.predict(self, x, *args, **kwargs)
+
+    def make_train_function(self, force=False):
+        # Keras trains it: its weights are no longer those of a mere copy.
+        self.has_weights = True
+        return super().make_train_function(force)
+
+    def stage_parts(self, settings=None):
+        return {(settings or self.settings).stage: self} if self.has_parts else {}
+
+    @classmethod
+    def part_of(cls, run, stage):
+        return load_model(run, stage)
+
+    def settings_of_fit(self, name):
+        settings = super().settings_of_fit(name)
+        if self.is_fitted:
+            # A trained network keeps its class capsules.
+            settings.given.add(f"{settings.stage}.classes")
+        return settings
+
+    def images_of_fit(self, data, settings):
+        data = super().images_of_fit(data, settings)
+        if not self.is_fitted:
+            return data
+        return with_classes(data, self.class_names, self.settings.net.classes)
+
+    def reset(self):
+        if self.settings is None:
+            raise BadUse("A network of layers has no settings to start anew from. Make a new one.")
+        super().reset()
+        self.compiled, self.image_shape = False, (None, None, None)
 
     def adopt(self, trained):
         self.set_image_shape(trained.image_shape)
@@ -236,6 +270,7 @@ class Classifier(TrainedModel, Supervised):
         net, labels = settings.net, data.held_out.labels
         keras.utils.set_random_seed(settings.seed)
         model = cls.of_shape(settings, data.image_shape)
+        begin(run, stage, model)
         # XLA makes convolutions several times slower on a CPU.
         model.compile(optimizer(net, len(data.train)), jit_compile=False)
         model.microbatch = settings.compute.microbatch
@@ -331,7 +366,7 @@ class Classifier(TrainedModel, Supervised):
     def set_decoder(self, decoder=None, image_shape=None, reconstruction_weight=None):
         """Set these attributes from arguments, and create the mask and the metrics."""
         self.decoder, self.error_tracker = as_layer("decoder", decoder, optional=True), None
-        if self.is_fitted:
+        if self.has_parts:
             self.set_image_shape(image_shape)
         if reconstruction_weight is None:
             reconstruction_weight = 0.0005
@@ -448,7 +483,7 @@ class Classifier(TrainedModel, Supervised):
     def get_config(self):
         config = Supervised.get_config(self)
         if self.settings is not None:
-            config["settings"] = self.settings.to_dict()
+            config["settings"] = self.saved_settings()
         if not self.is_fitted:
             return config
         return {
@@ -468,6 +503,33 @@ class Classifier(TrainedModel, Supervised):
         if self.decoder is None:
             raise ValueError("A network without a decoder makes no images. Received: decoder=None")
         return self.decoder
+
+
+def with_classes(data, names, classes):
+    """Return `ImageData` with the class numbers of a network that knows classes by name, or not.
+
+    Other labels may be these numbers.
+    """
+    own, known = data.train.class_names, list(names or ())
+    if own is None or list(own) == known:
+        return data
+    numbers = [known.index(name) for name in own if name in known]
+    if not numbers:
+        numbers = [int(name) for name in own if name.isdecimal() and int(name) < classes]
+    if len(numbers) < len(own):
+        if not known and len(own) <= classes:
+            return data
+        raise DataError(
+            f"labels must be of the classes of this model, {listing(known or range(classes))}. "
+            f"Received: {listing(own)}. After `reset()` it takes any."
+        )
+
+    def renumbered(images):
+        labels = np.where(images.labels < 0, -1, np.take(numbers, images.labels))
+        return dataclasses.replace(images, labels=labels, class_names=names)
+
+    parts = {name: renumbered(getattr(data, name)) for name in ("train", "held_out")}
+    return dataclasses.replace(data, **parts, test=parts["held_out"])
 
 
 def _parted(x, y, probabilities):

@@ -10,13 +10,14 @@ import numpy as np
 
 from keras_capsule_poe.core.numerics import compiled
 from keras_capsule_poe.data import batches, sequential_batches
-from keras_capsule_poe.data.mapping import CHUNK, chunks, map_batches, to_pixels
+from keras_capsule_poe.data.mapping import CHUNK, chunks, map_batches, spread, to_pixels
 from keras_capsule_poe.data.store import resumable_arrays
 from keras_capsule_poe.data.streams import AHEAD
 from keras_capsule_poe.distributed.distribution import Distribution
-from keras_capsule_poe.errors import RunFailed
+from keras_capsule_poe.errors import ConfigError, RunFailed
 from keras_capsule_poe.io.atomic import atomic_write
 from keras_capsule_poe.io.pictures import save_grid
+from keras_capsule_poe.keras_private import all_layers
 from keras_capsule_poe.layers.capsules import PrimaryCapsules
 from keras_capsule_poe.metrics import relative_error
 from keras_capsule_poe.models.base.autoencoder import ConvAutoencoder
@@ -28,6 +29,8 @@ from keras_capsule_poe.training.settings import disk_limit
 
 # Images per device and call. The number is fixed because other batch sizes round differently.
 AT_ONCE = 128
+# Images that a mean of all training images is computed from.
+AVERAGED = 500
 # Images of a picture of progress.
 SHOWN = 12
 # Errors of Keras and NumPy for truncated, damaged or unexpected files.
@@ -75,10 +78,41 @@ def sgd(settings, images, least=0.1):
     return keras.optimizers.SGD(rate, momentum=settings.momentum)
 
 
+def begin(run, stage, model, *inner):
+    """Give a built model the weights that its training goes on from; return whether there are any.
+
+    These are the weights of a finished stage that is trained for more epochs, or those that the
+    run starts with. The latter may be of a layer in the model, one of `inner`.
+    """
+    given = load_model(run, stage) if stage in run.goes_on else run.start.get(stage)
+    if given is None:
+        return False
+    target = next((each for each in (model, *inner) if type(each) is type(given)), model)
+    if [value.shape for value in given.get_weights()] != [tuple(w.shape) for w in target.weights]:
+        raise ConfigError(
+            f"the settings of `{stage}` must be those of its trained weights. Received: other "
+            "shapes. `reset()` makes the model forget its weights."
+        )
+    target.set_weights(given.get_weights())
+    copy_trainable(given, target)
+    return True
+
+
+def copy_trainable(given, target):
+    """Freeze the layers of a model that are frozen in another model of the same structure."""
+    if not isinstance(given, keras.layers.Layer):
+        return
+    # Parents come first: they set the flag of all layers in them.
+    for layer, other in zip(all_layers(target), all_layers(given)):
+        if layer.trainable != other.trainable:
+            layer.trainable = other.trainable
+
+
 def train_autoencoder(run):
     """Train the convolutional autoencoder by backpropagation of the cross-entropy of pixels."""
     data, settings = run.data, run.settings.autoencoder
     model = build_autoencoder(run.settings, data.image_shape)
+    begin(run, "autoencoder", model)
     # XLA makes large convolutions many times slower on a CPU.
     model.compile(
         autoencoder_optimizer(settings, len(data.train)), "binary_crossentropy", jit_compile=False
@@ -102,8 +136,13 @@ def train_autoencoder(run):
 
     last = run.fit("autoencoder", model, stream, settings.schedule, after_epoch, picture)
     save_model(run, "autoencoder", model)
-    found = worse_than_mean(held_out, last["val_relative_error"])
+    found = worse_than_mean(held_out, last["val_relative_error"], pixel_mean(data.train))
     return {**last, **warn(run, "autoencoder", found)}
+
+
+def pixel_mean(images):
+    """Return the mean (H, W, C) of some images of an `ImageSet`, as pixels."""
+    return to_pixels(images.images[spread(len(images), AVERAGED)]).mean(axis=0)
 
 
 def compute_features(run):
@@ -117,7 +156,8 @@ def compute_features(run):
         rows = EncodedRows(model, getattr(data, name).images, run.distribution)
         _save_features(run, name, rows, stays)
     primary = build_primary(settings, model.feature_shape)
-    primary.adapt(chunks(feature_maps(run, "train"), 500))
+    if not begin(run, "features", primary) or primary.trainable:
+        primary.adapt(chunks(feature_maps(run, "train"), 500))
     gain = primary.feature_gain.numpy()
     save_arrays(run, "features/primary.npz", mean=primary.mean.numpy(), gain=gain)
     return {"feature_gain": float(gain)}
@@ -140,6 +180,11 @@ class Features:
     def of(self, maps):
         """Return the primary capsules of feature maps, as an array."""
         return map_batches(self.to_capsules, maps)
+
+    @property
+    def mean(self):
+        """Mean (I, D) of the primary capsules of some training images."""
+        return self.of(self.train[spread(len(self.train), AVERAGED)]).mean(axis=0)
 
     def stream(self, codes=None, **order):
         """Return a `tf.data.Dataset` of batches of primary capsules x, or of pairs (codes, x)."""
@@ -276,6 +321,14 @@ def save_model(run, stage, model):
         return
     with atomic_write(run.path(f"{stage}/model.keras"), suffix=".keras") as temporary:
         model.save(temporary)
+
+
+def load_part(run, stage):
+    """Load the part that a stage has trained, which computes in float32."""
+    if stage == "features":
+        return load_primary(run)
+    model = load_model(run, stage)
+    return as_float32(model) if stage == "autoencoder" else model
 
 
 def load_model(run, stage):

@@ -37,6 +37,18 @@ def is_known(x):
     return isinstance(x, np.ndarray) or (is_array(x) and hasattr(x, "numpy"))
 
 
+def checked_pixels(images, name="images"):
+    """Return images as pixels in [0, 1]; values that can be read now are checked.
+
+    Tensors of uint8 are bytes. What is no array or tensor is returned as it is.
+    """
+    if is_known(images):
+        check_values(images, name, bytes_too=True)
+    if not is_array(images) or keras.backend.standardize_dtype(images.dtype) != "uint8":
+        return images
+    return ops.cast(images, "float32") / 255
+
+
 def _rule(name, bounds):
     where = "" if bounds == FINITE else f" in [{bounds[0]:g}, {bounds[1]:g}]"
     return f"`{name}` must have finite values{where}. Received:"

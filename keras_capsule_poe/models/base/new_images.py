@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from keras_capsule_poe.data.arrays import image_array
+from keras_capsule_poe.data.arrays import image_array, is_dataset, read_images
 from keras_capsule_poe.data.pixels import fit_images, floats_to_bytes
 from keras_capsule_poe.data.preparation import Preparation, prepared_image
 
@@ -79,8 +79,11 @@ class TakesFiles:
 
         Args:
             images: path or another file of `data.read_image`, or a list of files and arrays, which
-                are prepared. An array of one image of the model's shape gets a batch axis.
+                are prepared. An array of one image of the model's shape gets a batch axis. A
+                dataset is read into memory.
         """
+        if is_dataset(images):
+            images = read_images(images)
         if isinstance(images, types.GeneratorType):
             images = list(images)
         if _is_file(images):

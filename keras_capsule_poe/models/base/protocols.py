@@ -14,10 +14,11 @@ from keras import ops
 from keras_capsule_poe._types import Seed, Tensor
 from keras_capsule_poe.core.arguments import capsule_given, number_given, seed_given
 from keras_capsule_poe.core.numerics import StatelessSeed, capsule_order, compiled, step_seed
-from keras_capsule_poe.data.arrays import image_array
+from keras_capsule_poe.data.arrays import image_array, is_dataset
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.errors import BadUse, meant
 from keras_capsule_poe.keras_private import Exportable
+from keras_capsule_poe.models.base.inputs import checked_pixels
 from keras_capsule_poe.models.base.looking import Looking
 from keras_capsule_poe.models.base.new_images import TakesFiles
 from keras_capsule_poe.models.base.outputs import CapsuleCodes, Images, Samples
@@ -269,7 +270,9 @@ class GenerativeModel(Looking, TakesFiles, Exportable):
         Args:
             images: Array (N, H, W, C), or (N, H, W) of grey images, uint8 or floats in [0, 1]. Or
                 the path of an image file, or a list of paths and of arrays of any size, which are
-                prepared as the training images were, see `data.read_image`.
+                prepared as the training images were, see `data.read_image`. Or a `tf.data.Dataset`
+                or `PyDataset` of images, which is read into memory. The values of a tensor in a
+                graph are not checked.
 
         Returns:
             `CapsuleCodes` of arrays. For a tensor (B, H, W, C), pixels in [0, 1]: a dict of
@@ -281,16 +284,14 @@ class GenerativeModel(Looking, TakesFiles, Exportable):
         if is_numpy(images):
             found = self._mapped("code", self._checked(images))
             return CapsuleCodes(*(found[field] for field in CapsuleCodes.__annotations__))
-        _need_tensor("images", images)
-        code = self.code(images)
+        code = self.code(self._tensor("images", images))
         return {name: code[name] for name in ("capsules", "probabilities")}
 
     def free_energy(self, images: Any) -> dict[str, Any]:
         """Return a dict with the `free_energy` (N,) of images, in nats; see `encode`."""
         if is_numpy(images):
             return {"free_energy": self.encode(images).free_energy}
-        _need_tensor("images", images)
-        return {"free_energy": self.code(images)["free_energy"]}
+        return {"free_energy": self.code(self._tensor("images", images))["free_energy"]}
 
     def decode(self, capsules: Any) -> Any:
         """Decode codes (N, J, E), in batches.
@@ -325,8 +326,13 @@ class GenerativeModel(Looking, TakesFiles, Exportable):
         """
         if is_numpy(images):
             return Images(**self._mapped("reconstruct", self._checked(images)))
-        _need_tensor("images", images)
-        return self.render(self.code(images)["capsules"])
+        return self.render(self.code(self._tensor("images", images))["capsules"])
+
+    def _tensor(self, name, images):
+        """Return a tensor of pixels; values that can be read now are checked."""
+        self.check_fitted()
+        _need_tensor(name, images)
+        return checked_pixels(images, name)
 
     def _checked(self, images):
         """Return an array of images after checks; files are read."""
@@ -567,6 +573,7 @@ def is_numpy(x):
     """Return True for NumPy arrays, what converts to them and files, but not for tensors."""
     is_tensor = ops.is_tensor(x) or isinstance(x, keras.KerasTensor)
     is_known = isinstance(x, (list, tuple, str, bytes, os.PathLike, types.GeneratorType))
+    is_known = is_known or is_dataset(x)
     return not is_tensor and (is_known or hasattr(x, "__array__") or hasattr(x, "getexif"))
 
 

@@ -26,15 +26,21 @@ from keras_capsule_poe.former_names import with_former_names
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.models.base.features import (
     SHOWN,
-    as_float32,
+    begin,
     build_autoencoder,
     compute_features,
     feature_maps,
     load_model,
+    load_part,
     save_model,
     train_autoencoder,
 )
-from keras_capsule_poe.models.base.model import TrainedModel, error_verdict, export_images
+from keras_capsule_poe.models.base.model import (
+    TrainedModel,
+    error_verdict,
+    export_images,
+    is_settings,
+)
 from keras_capsule_poe.models.base.protocols import (
     UNSET,
     Density,
@@ -169,7 +175,8 @@ def train_machine(run, with_machine):
 
     model = build_machine(run.settings, neurons)
     whole, some = with_machine(run, model.machine), flat(train[:ADAPTED])
-    model.adapt(some > 0.5 if rbm.binarization == "threshold" else some)
+    if not begin(run, "rbm", model, model.machine):
+        model.adapt(some > 0.5 if rbm.binarization == "threshold" else some)
     epochs, steps = rbm.schedule.over(len(train))
     rate = keras.optimizers.schedules.PolynomialDecay(
         rbm.learning_rate, epochs * steps, 0.01 * rbm.learning_rate
@@ -196,10 +203,12 @@ def train_machine(run, with_machine):
 
     last = run.fit("rbm", model, stream, rbm.schedule, after_epoch, picture, whole=checkpoint)
     save_model(run, "rbm", model)
+    mean = some.mean(axis=0)
     if rbm.binarization is not None:
         drawn = np.random.default_rng(0).uniform(size=held_out.shape)
         held_out = held_out > (0.5 if rbm.binarization == "threshold" else drawn)
-    found = worse_than_mean(held_out, last["val_relative_error"])
+        mean = (some > 0.5).mean(axis=0) if rbm.binarization == "threshold" else mean
+    found = worse_than_mean(held_out, last["val_relative_error"], mean)
     return {**last, **warn(run, "rbm", found)}
 
 
@@ -262,6 +271,7 @@ class ImageBoltzmannMachine(TrainedModel, LikelihoodModel, GenerativeModel, kera
 
     PARTS = ("machine", "autoencoder")
     NEEDED = ("machine",)
+    PART_OF = {"rbm": "machine"}
     SETTINGS = BoltzmannSettings
     WHOLE = "rbm"
     TITLE = "Restricted Boltzmann machine"
@@ -288,6 +298,9 @@ class ImageBoltzmannMachine(TrainedModel, LikelihoodModel, GenerativeModel, kera
         given = {name: value for name, value in given.items() if value is not UNSET}
         if machine is None:
             settings |= given
+        # Serialized settings have their preset in them.
+        if preset is None and not (autoencoder is None or is_settings(autoencoder)):
+            preset = "features"
         self.burn_in = whole_number("burn_in", burn_in)
         if not self.start({"machine": machine, "autoencoder": autoencoder}, preset, settings):
             return
@@ -301,6 +314,10 @@ class ImageBoltzmannMachine(TrainedModel, LikelihoodModel, GenerativeModel, kera
         self.binarize = binarization(given.get("binarize", "threshold"), self.machine)
         chains = given.get("persistent_chains", 100)
         self.persistent_chains = whole_number("persistent_chains", chains)
+        if not self.has_settings:
+            self.settings.rbm.persistent_chains = self.persistent_chains
+            if self.machine.visible == "bernoulli":
+                self.settings.rbm.binarize = self.binarize
         self.assemble()
 
     def train_parts(self, run):
@@ -329,12 +346,22 @@ class ImageBoltzmannMachine(TrainedModel, LikelihoodModel, GenerativeModel, kera
         """Return the model of a run and a machine, with persistent chains of zeros."""
         settings, autoencoder = run.settings, None
         if settings.has_features:
-            autoencoder = as_float32(load_model(run, "autoencoder"))
+            autoencoder = load_part(run, "autoencoder")
         how = settings.rbm.binarization, autoencoder, settings.rbm.persistent_chains
-        model = cls(machine, run.data.image_shape, *how, name="product")
-        model.settings = settings
+        model = cls.made(run, machine, run.data.image_shape, *how)
         model.build()
         return model
+
+    def values_of(self, stage, part):
+        if stage != "rbm":
+            return super().values_of(stage, part)
+        if self.autoencoder is not None:
+            return {"hidden": part.units, "visible": "features"}
+        return {"hidden": part.units, "visible": "pixels", "neurons": part.visible}
+
+    @classmethod
+    def part_of(cls, run, stage):
+        return load_model(run, stage).machine if stage == "rbm" else load_part(run, stage)
 
     @classmethod
     def outline(cls, settings, image_shape):

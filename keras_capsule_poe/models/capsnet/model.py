@@ -206,7 +206,7 @@ class CapsNet(Classifier, keras.Model):
         layers = [Standardize(dtype="float32")] if view is not None else []
         layers += body_layers(net, seen, dtype, starts)
         scaling = "official" if net.published_code else "sum"
-        return cls(
+        return cls.base()(
             keras.Sequential(layers, name="primary"),
             routing_layer(settings, starts),
             image_shape,
@@ -238,7 +238,7 @@ class CapsNet(Classifier, keras.Model):
     def build(self, input_shape=None):
         if self.built:
             return
-        self.check_fitted()
+        self.need_parts()
         sizes = (None, None) if self.any_size else self.image_shape[:2]
         shape = (None, *sizes, self.image_shape[2])
         for part in (self.view, self.primary, self.routing, self.decoder):

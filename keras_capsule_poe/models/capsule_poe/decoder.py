@@ -12,7 +12,14 @@ from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.metrics import mean_error, relative_error
 from keras_capsule_poe.models.base.contrastive import ContrastiveModel
-from keras_capsule_poe.models.base.features import SHOWN, Features, load_rows, save_model, sgd
+from keras_capsule_poe.models.base.features import (
+    SHOWN,
+    Features,
+    begin,
+    load_rows,
+    save_model,
+    sgd,
+)
 from keras_capsule_poe.models.base.protocols import build_once, deserialized
 from keras_capsule_poe.models.capsule_poe.encoder import initial_maps, routing_arguments
 from keras_capsule_poe.models.capsule_poe.layers import CapsulePoE, whitened_vectors
@@ -193,6 +200,7 @@ def train_decoder(run, product_with):
     features = Features(run)
     codes = load_rows(run, "encoder/codes.npy")
     model = build_decoder(run.settings, features.primary.capsules)
+    begin(run, "decoder", model)
     rate = sgd(settings, len(codes), settings.min_learning_rate_fraction)
     model.compile(rate, jit_compile=False)
     product = product_with(run, features.primary, model)
@@ -217,5 +225,5 @@ def train_decoder(run, product_with):
         "decoder", model, stream, settings.schedule, after_epoch, picture, whole=lambda: product
     )
     save_model(run, "decoder", model)
-    found = worse_than_mean(held_out, last["val_relative_error"])
+    found = worse_than_mean(held_out, last["val_relative_error"], features.mean)
     return {**last, **warn(run, "decoder", found)}

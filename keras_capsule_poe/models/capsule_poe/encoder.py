@@ -24,6 +24,7 @@ from keras_capsule_poe.models.base.contrastive import ContrastiveModel
 from keras_capsule_poe.models.base.features import (
     SHOWN,
     Features,
+    begin,
     load_model,
     save_arrays,
     save_model,
@@ -257,7 +258,8 @@ def train_encoder(run):
     def x_of(rows):
         return map_batches(to_primary, train[rows])
 
-    initialize_maps(model.experts, settings.initializer, x_of, len(train), seed)
+    if not begin(run, "encoder", model):
+        initialize_maps(model.experts, settings.initializer, x_of, len(train), seed)
     model.compile(sgd(settings, len(train)), jit_compile=False)
     new = features.held_out
     seen, held_out = (map_batches(to_primary, maps) for maps in (train[: len(new)], new))
@@ -284,14 +286,14 @@ def train_encoder(run):
         return model.experts.route(primary(maps)).z
 
     z = save_rows(run, "encoder/z.npy", z_of, train, stays=False)
-    if settings.whitening:
+    if settings.whitening and model.trainable_variables:
         adapt_whitening(model, z, x_of)
     codes = save_rows(run, "encoder/codes.npy", model.whitening, z)
     statistics = describe(codes, run.settings.codes, seed, settings.amplitude)
     save_arrays(run, "encoder/visited.npz", **statistics)
     save_model(run, "encoder", model)
     used = usage(codes, run.data.train.labels)
-    found = worse_than_mean(held_out, last["val_relative_error"])
+    found = worse_than_mean(held_out, last["val_relative_error"], features.mean)
     found += off_or_saturated(last["val_probability_mean"]) + one_winner(used["won"])
     if len(new) >= FEWEST:
         some = spread(len(train), CLUSTERED)

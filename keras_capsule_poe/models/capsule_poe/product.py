@@ -13,12 +13,11 @@ from keras_capsule_poe.core.numerics import StatelessSeed, direction, length, sq
 from keras_capsule_poe.core.units import free_energy
 from keras_capsule_poe.models.base.autoencoder import AutoencodedModel
 from keras_capsule_poe.models.base.features import (
-    as_float32,
     build_autoencoder,
     build_primary,
     compute_features,
     load_arrays,
-    load_model,
+    load_part,
     load_primary,
     train_autoencoder,
 )
@@ -110,6 +109,7 @@ class ProductOfExpertCapsules(
 
     PARTS = ("autoencoder", "primary", "encoder", "decoder", "visited", "joint")
     NEEDED = ("autoencoder", "primary", "encoder", "decoder")
+    PART_OF = {"features": "primary"}
     SETTINGS = CapsuleSettings
     WHOLE = "decoder"
     TITLE = "Product of expert capsules (arXiv 1907.11643)"
@@ -159,7 +159,7 @@ class ProductOfExpertCapsules(
 
     @classmethod
     def from_parts(cls, run):
-        return cls._with_decoder(run, load_primary(run), load_model(run, "decoder"))
+        return cls._with_decoder(run, load_primary(run), load_part(run, "decoder"))
 
     @classmethod
     def _with_decoder(cls, run, primary, decoder):
@@ -169,9 +169,8 @@ class ProductOfExpertCapsules(
             GaussianMixtures.of(*(found[f"{name}_{part}"] for part in _MIXTURE), name=name)
             for name in ("visited", "joint")
         ]
-        autoencoder = as_float32(load_model(run, "autoencoder"))
-        encoder = load_model(run, "encoder")
-        model = cls(autoencoder, primary, encoder, decoder, *mixtures, name="product")
+        autoencoder, encoder = (load_part(run, stage) for stage in ("autoencoder", "encoder"))
+        model = cls.made(run, autoencoder, primary, encoder, decoder, *mixtures)
         model.settings = run.settings
         model.build((None, *autoencoder.image_shape))
         model.mean_direction.assign(found["mean_direction"])

@@ -188,7 +188,7 @@ class MatrixCapsNet(Classifier, keras.Model):
             name="convolution",
         )
         layers = [keras.layers.Input(seen), Standardize(dtype="float32"), convolution]
-        return cls(
+        return cls.base()(
             keras.Sequential(layers, name="features"),
             capsule_layers(settings, starts),
             image_shape,
@@ -227,7 +227,7 @@ class MatrixCapsNet(Classifier, keras.Model):
     def build(self, input_shape=None):
         if self.built:
             return
-        self.check_fitted()
+        self.need_parts()
         shape = (None, *self.image_shape)
         for part in (self.view, self.features, *self.capsule_layers):
             if part is not None:

@@ -19,6 +19,7 @@ from keras_capsule_poe.models.base.clusters import clustered, initialize_maps
 from keras_capsule_poe.models.base.features import (
     SHOWN,
     Features,
+    begin,
     load_model,
     save_arrays,
     save_model,
@@ -276,7 +277,8 @@ def train_experts(run):
     primary, train = features.primary, features.train
     model = build_experts(run.settings, primary.capsules)
     layer, images = model.machine, load_model(run, "autoencoder")
-    start_maps(layer, run.settings, lambda rows: features.of(train[rows]), len(train))
+    if not begin(run, "experts", model):
+        start_maps(layer, run.settings, lambda rows: features.of(train[rows]), len(train))
     model.compile(sgd(settings, len(train)), jit_compile=False)
     new = features.held_out
     seen, held_out = features.of(train[: len(new)]), features.of(new)
@@ -296,14 +298,16 @@ def train_experts(run):
         save_grid(path, [images.decode(primary.from_capsules(row)) for row in rows])
 
     last = run.fit("experts", model, features.stream, settings.schedule, after_epoch, picture)
-    if settings.routing == "mixture":
+    if settings.routing == "mixture" and model.trainable_variables:
         settle_shares(layer, primary.to_capsules, train)
     found = visits(model, primary.to_capsules, train, settings.posterior_states)
-    layer.mean_coefficients.assign(found.pop("coefficients"))
+    coefficients = found.pop("coefficients")
+    if model.trainable_variables:
+        layer.mean_coefficients.assign(coefficients)
     save_arrays(run, "experts/visited.npz", **found)
     save_model(run, "experts", model)
     won = [round(float(fraction), 4) for fraction in found["shares"]]
-    wrong = worse_than_mean(held_out, last["val_relative_error"])
+    wrong = worse_than_mean(held_out, last["val_relative_error"], features.mean)
     return {**last, "won": won, **warn(run, "experts", wrong)}
 
 
@@ -398,7 +402,8 @@ def train_top(run):
     held_out = map_batches(neurons, features.held_out)
     train = save_rows(run, "top/neurons.npy", neurons, features.train, stays=False)
     model = build_top(run.settings)
-    model.adapt(train[spread(len(train), ADAPTED)])
+    if not begin(run, "top", model):
+        model.adapt(train[spread(len(train), ADAPTED)])
     model.compile(sgd(settings, len(train), TOP_LEAST_RATE), jit_compile=False)
 
     def after_epoch():

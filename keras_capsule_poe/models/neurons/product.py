@@ -19,13 +19,11 @@ from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.former_names import with_former_names
 from keras_capsule_poe.models.base.autoencoder import AutoencodedModel
 from keras_capsule_poe.models.base.features import (
-    as_float32,
     build_autoencoder,
     build_primary,
     compute_features,
     load_arrays,
-    load_model,
-    load_primary,
+    load_part,
     train_autoencoder,
 )
 from keras_capsule_poe.models.base.model import (
@@ -149,6 +147,7 @@ class ProductOfExpertNeurons(
 
     PARTS = ("autoencoder", "primary", "experts", "top")
     NEEDED = ("autoencoder", "primary", "experts")
+    PART_OF = {"features": "primary"}
     SETTINGS = NeuronSettings
     TITLE = "Product of expert neurons (arXiv 1907.11639)"
     CHAINS = ("meanfield", "gibbs")
@@ -201,12 +200,10 @@ class ProductOfExpertNeurons(
 
     @classmethod
     def from_parts(cls, run):
-        autoencoder = as_float32(load_model(run, "autoencoder"))
-        top = load_model(run, "top") if run.settings.has_top else None
-        parts = autoencoder, load_primary(run), load_model(run, "experts"), top
-        model = cls(*parts, name="product")
-        model.settings = run.settings
-        model.build((None, *autoencoder.image_shape))
+        stages = ("autoencoder", "features", "experts", *(["top"] * run.settings.has_top))
+        parts = [load_part(run, stage) for stage in stages]
+        model = cls.made(run, *parts)
+        model.build((None, *model.image_shape))
         found = load_arrays(run, "experts/visited.npz")
         model.visited.assign(found["visited"])
         model.shares.assign(found["shares"])
