@@ -58,7 +58,7 @@ def checked_pattern(groups):
         ) from error
 
 
-def groups_of_files(paths: Iterable[str], groups: str, known: dict, depth=1) -> np.ndarray:
+def groups_of_files(paths: Iterable[str], groups: str, known: dict, depth: int = 1) -> np.ndarray:
     """Return int64 groups (N,) of files, whose numbers `known` keeps for further parts.
 
     Args:

@@ -140,7 +140,8 @@ class ImageSet:
     def reordered(self, order: np.ndarray) -> "ImageSet":
         """Return the images in an order, an integer array, sharing memory with this set."""
         images = self.images
-        rows = images if isinstance(images, RowView) else RowView(images, np.arange(len(self)))
+        is_view = isinstance(images, RowView)
+        rows: Any = images if is_view else RowView(images, np.arange(len(self)))
         return dataclasses.replace(self, images=rows).take(order)
 
     def head(self, n: int) -> "ImageSet":
@@ -312,7 +313,7 @@ class ImageData:
         if isinstance(train, ImageSet) and "groups" in train.extras:
             groups, classes = train.extras["groups"], single_classes(train.labels, every)
             is_held = draw_groups(classes, groups, kept, seed=0, least=3)
-            kept = np.count_nonzero(is_held)
+            kept = int(np.count_nonzero(is_held))
             train = train.reordered(np.argsort(is_held, kind="stable"))
         elif isinstance(train, ImageSet) and not in_order and in_blocks(train.labels):
             train = train.reordered(mixed(train.labels))

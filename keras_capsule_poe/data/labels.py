@@ -50,7 +50,9 @@ class Numbered(NamedTuple):
     notes: tuple[str, ...]
 
 
-def number_labels(parts: Mapping[str, Part], class_names: Any = None, former=False) -> Numbered:
+def number_labels(
+    parts: Mapping[str, Part], class_names: Any = None, former: bool = False
+) -> Numbered:
     """Number the classes that occur in any part, in the order of their labels.
 
     Args:
@@ -87,7 +89,9 @@ def number_labels(parts: Mapping[str, Part], class_names: Any = None, former=Fal
     return Numbered(found, texts, notes)
 
 
-def missing_classes(labels: Mapping[str, np.ndarray], class_names: tuple[str, ...]):
+def missing_classes(
+    labels: Mapping[str, np.ndarray], class_names: tuple[str, ...]
+) -> tuple[str, ...]:
     """Return a line for each part of labels, by its name, in which a class does not occur."""
     notes = []
     for name, numbers_of_part in labels.items():

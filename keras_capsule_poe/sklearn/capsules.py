@@ -109,7 +109,8 @@ class CapsuleTransformer(TrainedByKeras):
         self.reconstruction_error_ = float(model.loss_tracker.result())
         x = self._inputs(dense(X[:CAPSULE_ROWS]))
         won = np.bincount(winners(np.asarray(model(x))), minlength=self.n_capsules) / len(x)
-        found = worse_than_mean(x, self.reconstruction_error_) + one_winner(won)
+        found = worse_than_mean(x, self.reconstruction_error_, np.mean(x, axis=0))
+        found += one_winner(won)
         found += off_or_saturated(float(model.probability_mean.result()))
         self._warn(self.n_iter * self._batches(X)[0], found)
         return self

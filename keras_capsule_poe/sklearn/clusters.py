@@ -113,7 +113,8 @@ class CapsuleClusterer(ClusterMixin, TrainedByKeras):
         shares = np.bincount(self.labels_, minlength=capsules) / len(self.labels_)
         self.cluster_centers_ = np.stack([self._center(X, k) for k in range(capsules)])
         error = float(model.loss_tracker.result())
-        found = worse_than_mean(self._inputs(dense(X[:CLUSTERED_ROWS])), error)
+        x = self._inputs(dense(X[:CLUSTERED_ROWS]))
+        found = worse_than_mean(x, error, np.mean(x, axis=0))
         self._warn(self.n_iter * self._batches(X)[0], found + one_winner(shares))
         return self
 

@@ -162,6 +162,7 @@ class BlockMaps:
     """
 
     Agreement = BlockAgreement
+    kernel_axes: tuple[int, ...]
 
     def __new__(cls, kernel):
         inputs, outputs, out_dim, in_dim = kernel.shape

@@ -22,7 +22,7 @@ from keras_capsule_poe.models.base.inputs import (
     is_tf_dataset,
     plain_errors,
 )
-from keras_capsule_poe.models.base.new_images import know_images
+from keras_capsule_poe.models.base.new_images import TakesFiles, know_images
 from keras_capsule_poe.models.base.protocols import deserialized
 from keras_capsule_poe.plotting import reconstruction_rows, sample_rows
 from keras_capsule_poe.serving import export_saved_model, versions
@@ -31,7 +31,7 @@ from keras_capsule_poe.serving import export_saved_model, versions
 OF_KERAS = ("name", "trainable", "dtype")
 
 
-class TrainedModel:
+class TrainedModel(TakesFiles):
     """Mixin for a `keras.Model` of images that is made of settings or of trained parts.
 
     `fit` and `capspoe train` train the parts alike, so that equal settings, images and seeds give

@@ -419,7 +419,7 @@ class GenerativeModel(Looking, TakesFiles, Exportable):
 
     def directions(self, capsule: int) -> Any:
         """Return directions of a capsule's codes that change its images, see `directions`."""
-        self._check_fitted()
+        self.check_fitted()
         from keras_capsule_poe.directions import directions
 
         return directions(self, capsule)
