@@ -27,7 +27,7 @@ SOURCES = [
 # Names of others.
 FOREIGN = set(
     "TFDS_DATA_DIR Tensor KERAS_BACKEND keras pip pytest tf einsum tile map_fn sha256sum History "
-    "groups_train groups_test mean_with_sample_weight "
+    "GridSearchCV groups_train groups_test mean_with_sample_weight "
     "MultiWorkerMirroredStrategy npz npy parquet DatasetDict save_to_disk __MACOSX Thumbs labels "
     "train-images-idx3-ubyte x_train y_train x_test X_train image_id Cat cat".split()
 ) | set(dir(builtins))

@@ -188,7 +188,7 @@ def test_images_of_any_form(x, kind):
         (np.zeros((9, 28, 28, 4), "uint8"), "must have 1 or 2 or 3 channels"),
         (np.zeros((9, 28), "uint8"), r"must have shape \(N, H, W, C\) or \(N, H, W\)"),
         (np.zeros((9, 28, 28, 1), "uint8"), "8 equal images"),
-        (np.zeros((1, 28, 28, 1), "uint8"), "leave an image to train on"),
+        (np.zeros((1, 28, 28, 1), "uint8"), "`x` must have at least two images"),
     ],
     ids=range(9),
 )

@@ -277,8 +277,8 @@ def _router(model, kind=LatentRouter, maps=EinsumMaps, factor=1.0):
             coefficient_sum=model.scale,
         )
         if factor != 1:
-            measure = router._agreement.measure
-            router._agreement.measure = lambda x: factor * measure(x)
+            agreement = router.maps.agreement
+            router.maps.agreement = lambda y, x: factor * agreement(y, x)
         return router
 
     return of

@@ -302,14 +302,15 @@ class ImageBoltzmannMachine(TrainedModel, LikelihoodModel, GenerativeModel, kera
         if preset is None and not (autoencoder is None or is_settings(autoencoder)):
             preset = "features"
         self.burn_in = whole_number("burn_in", burn_in)
+        is_config = isinstance(machine, dict)
+        if not (machine is None or is_config or isinstance(machine, RestrictedBoltzmannMachine)):
+            raise ValueError(
+                f"`machine` must be a RestrictedBoltzmannMachine. Received: machine={machine!r}"
+            )
         if not self.start({"machine": machine, "autoencoder": autoencoder}, preset, settings):
             return
         if image_shape is None:
             raise TypeError("`image_shape` must be (H, W, C) if a machine is given.")
-        if not isinstance(self.machine, RestrictedBoltzmannMachine):
-            raise ValueError(
-                f"`machine` must be a RestrictedBoltzmannMachine. Received: machine={machine!r}"
-            )
         self.image_shape = tuple(image_shape)
         self.binarize = binarization(given.get("binarize", "threshold"), self.machine)
         chains = given.get("persistent_chains", 100)

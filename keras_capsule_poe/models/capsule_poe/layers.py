@@ -268,7 +268,12 @@ class Whitening(Configured, keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class ExpertFrames(Whitening):
-    """`Whitening` under its former name, which names the weights in saved files."""
+    """`Whitening` under its former name, which names the weights in saved files.
+
+    Example:
+        >>> isinstance(ExpertFrames(), Whitening)
+        True
+    """
 
 
 def shared_axes(causes, z):

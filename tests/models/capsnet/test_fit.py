@@ -30,6 +30,8 @@ def test_it_is_trained_as_a_run_is_and_then_by_keras(tmp_path):
     trained = keras.models.load_model(tmp_path / "run" / "capsnet" / "model.keras", compile=False)
     for a, b in zip(model.get_weights(), trained.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
+    # `fit` goes on from the present weights; after `reset` it starts anew.
+    model.reset()
     model.fit(images.images, images.labels, verbose=0)
     for a, b in zip(model.get_weights(), trained.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
