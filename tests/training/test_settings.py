@@ -11,7 +11,7 @@ from keras_capsule_poe import former_names, registry
 from keras_capsule_poe.cli.train import _part_options, _settings, _short_options
 from keras_capsule_poe.errors import ConfigError, RunFailed
 from keras_capsule_poe.io.records import write_record
-from keras_capsule_poe.training import RunFolder, Schedule, run
+from keras_capsule_poe.training import RunFolder, Schedule, acquire
 from keras_capsule_poe.training.folder import RUN_FILE
 from keras_capsule_poe.training.settings import meanings, read_toml
 
@@ -374,11 +374,11 @@ def test_a_folder_of_an_earlier_version_is_of_the_same_settings(tmp_path):
     assert set(wanted.differences(capsules().from_dict(kept))) == set(changed)
     wanted.update(changed)
     begun = SimpleNamespace(settings=wanted, folder=RunFolder(tmp_path), stages=[*wanted.stages])
-    run._adopt(begun, kept, begun.stages)
+    acquire._adopt(begun, kept, begun.stages)
     assert wanted.compute.precision == "float32"
     wanted.set("decoder.batch_size", 3)
     with pytest.raises(RunFailed, match=r"other settings \(decoder.batch_size: 64 -> 3\)"):
-        run._adopt(begun, kept, begun.stages)
+        acquire._adopt(begun, kept, begun.stages)
 
 
 @pytest.mark.parametrize(
