@@ -43,7 +43,7 @@ def are_among(classes, others):
 def are_present(labels):
     """Return which classes (..., J) an image shows: the largest labels, unless they are zero.
 
-    Of smoothed or mixed labels this is the class of the largest share.
+    For smoothed or mixed labels this is the class of the largest share.
     """
     labels = ops.cast(labels, "float32")
     return (labels > 0) & (labels >= ops.max(labels, axis=-1, keepdims=True, initial=0.0))
