@@ -1,4 +1,4 @@
-"""Model cards: README.md and model_card.json beside exported files, and sums of those files."""
+"""Model cards: README.md and model_card.json of exported files, with sums of those files."""
 
 import contextlib
 import platform
@@ -172,7 +172,7 @@ def check_replaceable(folder):
 
 
 def _what_is_lost(folder):
-    """Return what a replaced folder held beside an earlier export, or None."""
+    """Return what a replaced folder held that was no earlier export, or None."""
     if not folder.is_dir():
         return "a file" if folder.exists() else None
     names = _files(folder)

@@ -187,7 +187,7 @@ def load_arrays(tree, folder, names, options, path=None):
 
 
 def load_array(path, options):
-    """Load an `.npy` or an idx file, and what lies beside it and has the name that goes with it.
+    """Load an `.npy` or an idx file, and the files of its folder whose names go with it.
 
     `train-images-idx3-ubyte` has labels in `train-labels-idx1-ubyte`, and test images in
     `t10k-images-idx3-ubyte`.

@@ -11,7 +11,7 @@ from keras_capsule_poe.data.hub import is_hub, read_rows
 from keras_capsule_poe.data.image_set import ImageData, ImageSet, notes_on
 from keras_capsule_poe.data.labels import DATA_VERSION, Part, number_labels
 from keras_capsule_poe.data.pixels import check_images, check_memory, fit_images, floats_to_bytes
-from keras_capsule_poe.data.streams import mixed
+from keras_capsule_poe.data.streams import in_blocks, mixed
 from keras_capsule_poe.errors import DataError
 
 
@@ -82,7 +82,8 @@ def image_data(
         y: Labels (N,) in any form that `labels.Part` takes, or None.
         validation_data: Images, a pair (images, labels), a stream, or None.
         validation_split: float in (0, 1), the fraction of the images that is held out: the last
-            ones, or with labels some of each class. None: 5%, at most 1000.
+            ones, or some of each class if those of a class follow one another. None: 5%, at most
+            1000.
         groups: Integers or strings (N,): images of one group are not separated. Or None.
         data_version: int, see `load_images`.
         limit: int, number of training images to use, held-out ones included. None: all.
@@ -112,7 +113,7 @@ def image_data(
         numbers = number_groups({"training": Part(groups, len(train), "`groups`")})["training"]
         train = dataclasses.replace(train, extras={"groups": numbers})
     is_former = data_version < 3
-    if groups is None and train.labels is not None and not is_former and not held_out_images:
+    if groups is None and not is_former and not held_out_images and in_blocks(train.labels):
         train = train.reordered(mixed(train.labels))
     train = train.head(len(train) if limit is None else limit)
     if held_out_images:

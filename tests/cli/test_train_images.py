@@ -137,9 +137,6 @@ def test_the_flag_that_mends_them_is_named(refused, tmp_path):
     path = tmp_path / "images.npz"
     np.savez(path, a=np.zeros((4, 28, 28), "uint8"), b=np.zeros((4, 28, 28), "uint8"))
     refused(path, "arrays a, b", "with --column")
-    small = np.random.default_rng(0).integers(0, 256, (4, 10, 28), dtype="uint8")
-    np.savez(path, images=small)
-    refused(path, "20x20", "10x28", "with --image-size")
     folder = tmp_path / "folder"
     folder.mkdir()
     for name in ("a.png", "b.png"):

@@ -64,6 +64,7 @@ def run(folder, at=None, seconds=60.0, model=None, reporter=None):
             reporter=reporter,
             checkpoint_seconds=seconds,
             after_epoch=lambda: {"first": float(model.get_weights()[0][0, 0])},
+            callbacks=reporter.callbacks("toy"),
         )
     return history, model.get_weights()
 

@@ -19,7 +19,7 @@ class Second(Distribution):
         self.settings = settings
 
     def from_chief(self, value):
-        return json.loads(json.dumps(self.settings))
+        return json.loads(json.dumps([self.settings, value[1]]))
 
 
 @pytest.fixture

@@ -86,7 +86,9 @@ class TrainedModel(TakesFiles):
         Parts without those that are trained after them are kept by `fit`.
         """
         settings = dict(settings)
-        self._start_keras(settings)
+        needed = [parts.get(name) for name in self.NEEDED]
+        is_trained = not any(part is None or is_settings(part) for part in needed)
+        self._start_keras(settings, any_dtype=is_trained)
         saved, former = settings.pop("settings", None), settings.pop("recipe", None)
         preset, given = preset or former, {}
         for name, part in parts.items():

@@ -216,7 +216,7 @@ def test_fit_gives_the_weights_of_the_command(folder, digits):
     """Also of the chains from which it samples."""
     model = untrained()
     # The images were limited when they were loaded.
-    model.settings.update({"limit": None})
+    model.settings.forget_images()
     model.fit(digits, verbose=0)
     kept = keras.models.load_model(folder / "model.keras", compile=False)
     assert model.image_shape == (8, 8, 1) and model.binarize == "threshold"
