@@ -51,7 +51,8 @@ test: $(VENV)/installed
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/python tools/size.py --check
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --ignore=tests/browser \
+	    $(PYTEST)
 
 test-all:
 	$(MAKE) test PYTEST="-m ''"

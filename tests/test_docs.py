@@ -201,7 +201,7 @@ def test_the_readme_s_classifier_is_as_written():
 
 
 # Pages whose lines are run by `make test`; those of the others by `make test-all`.
-QUICK = ("callbacks", "look-into-images", "encoder-in-a-classifier")
+QUICK = ("callbacks",)
 
 
 def python_of_pages():

@@ -70,8 +70,10 @@ def test_a_layer_or_model(make, former, new):
     old = {name: value for name, value in config.items() if name not in new} | former
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        again = type(layer).from_config(old).get_config()
-    assert {name: again[name] for name in new} == new
+        again = type(layer).from_config(old)
+    # A model without its weights has no config of what was trained.
+    found = vars(again) if isinstance(again, kcp.ImageBoltzmannMachine) else again.get_config()
+    assert {name: found[name] for name in new} == new
 
 
 def _in_the_order_of(former, new, layer):

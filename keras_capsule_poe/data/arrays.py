@@ -168,14 +168,14 @@ def read_images(dataset, name="images"):
 
 def _read(x, y, name):
     """Return arrays of images and labels, read from a stream if `x` is one."""
+    if is_hub(x) and y is None:
+        return read_rows(x, name)
     if x is None or isinstance(x, (str, bytes, os.PathLike, dict, numbers.Number)):
         hint = " `keras_capsule_poe.train` takes names and paths." * hasattr(x, "join")
         raise DataError(
             f"`{name}` must be an array of images (N, H, W) or (N, H, W, C), or a dataset. "
             f"Received: {name}={x!r:.80}.{hint}"
         )
-    if is_hub(x) and y is None:
-        return read_rows(x, name)
     elements = _elements(x, name)
     if elements is None:
         return x, y

@@ -18,7 +18,6 @@ from PIL import Image
 import keras_capsule_poe as kcp
 from keras_capsule_poe.data import ImageSet, load_images
 from keras_capsule_poe.errors import BadUse, ConfigError, DataError, RunFailed, TrainingWarning
-from keras_capsule_poe.training import load_data
 
 # They are trained for a few steps only.
 pytestmark = pytest.mark.filterwarnings("ignore::keras_capsule_poe.errors.TrainingWarning")
@@ -62,11 +61,7 @@ def test_it_is_the_model_of_the_command_line(fitted, capspoe, tmp_path):
     result = capspoe("train", *options, *words)
     assert result.exit_code == 0, result.output
     there = kcp.load(tmp_path / "model")
-    here = kcp.ProductOfExpertCapsules(**SMALL)
-    here.fit(load_data(kcp.registry.settings("capsules", dataset="digits", limit=96)), verbose=0)
-    assert len(here.weights) == len(there.weights) > 20
-    for ours, theirs in zip(here.weights, there.weights):
-        np.testing.assert_array_equal(ours, theirs, err_msg=ours.path)
+    assert len(fitted[0].weights) == len(there.weights) > 20
     # Images alone are held out as there, too.
     for ours, theirs in zip(fitted[0].weights, there.weights):
         np.testing.assert_array_equal(ours, theirs, err_msg=ours.path)
@@ -99,12 +94,16 @@ def test_samples_of_one_capsule_and_of_all(fitted):
 
 def test_a_fitted_model_is_saved_loaded_and_exported(fitted, x, tmp_path):
     model, _ = fitted
+    model.export(tmp_path / "exported", verbose=False)
+    exported = tf.saved_model.load(str(tmp_path / "exported"))
+    in_unit = tf.constant(x[:5] / np.float32(255))
+    np.testing.assert_allclose(exported.serve(in_unit), model.reconstruct(x[:5]).images, atol=1e-5)
     model.save(tmp_path / "m.keras")
     loaded = kcp.load(tmp_path / "m.keras")
     np.testing.assert_array_equal(loaded.encode(x).capsules, model.encode(x).capsules)
     kcp.serving.export_saved_model(model, tmp_path, {})
     served = tf.saved_model.load(str(tmp_path / "1"))
-    found = served.encode(tf.constant(x[:5] / np.float32(255)))["capsules"]
+    found = served.encode(in_unit)["capsules"]
     np.testing.assert_allclose(found, model.encode(x[:5]).capsules, atol=1e-5)
 
 

@@ -96,21 +96,23 @@ def test_it_goes_on_from_the_present_weights(rbm, x):
 
 
 def test_finished_parts_stay_after_an_interrupt(x):
-    model, stopped, heard = kcp.ProductOfExpertCapsules(**TINY), Heard("decoder"), Heard()
+    settings = {"preset": "features", "autoencoder": TINY["autoencoder"], "hidden": 5}
+    settings |= {"compute": TINY["compute"], "rbm": {"epochs": 1}}
+    model, stopped, heard = kcp.ImageBoltzmannMachine(**settings), Heard("rbm"), Heard()
     with pytest.raises(KeyboardInterrupt):
         model.fit(x, callbacks=[stopped], **SILENT)
-    assert stopped.parts == ["autoencoder", "encoder"] and not model.is_fitted
-    assert model.autoencoder is not None and model.encoder is not None and model.decoder is None
+    assert stopped.parts == ["autoencoder"] and not model.is_fitted
+    assert model.autoencoder is not None and model.machine is None
     model.fit(x, callbacks=heard, **SILENT)
-    assert heard.parts == ["decoder"] and model.is_fitted
-    whole = kcp.ProductOfExpertCapsules(**TINY)
+    assert heard.parts == ["rbm"] and model.is_fitted
+    whole = kcp.ImageBoltzmannMachine(**settings)
     whole.fit(x, **SILENT)
     assert largest_change(model, whole) == 0
     # Of other images, the finished parts are the start.
     model.reset()
     with pytest.raises(KeyboardInterrupt):
-        model.fit(x, callbacks=[Heard("encoder")], **SILENT)
-    again = Heard("encoder")
+        model.fit(x, callbacks=[Heard("rbm")], **SILENT)
+    again = Heard("rbm")
     with pytest.raises(KeyboardInterrupt):
         model.fit(255 - x, callbacks=[again], **SILENT)
     assert again.parts == ["autoencoder"]

@@ -57,6 +57,7 @@ def names():
     }  # fmt: skip
 
 
+@pytest.mark.long
 def test_each_takes_few_lines(names):
     quick = ", ".join(f"{name}={value!r}" for name, value in QUICK.items())
     for job, (lines, source) in JOBS.items():

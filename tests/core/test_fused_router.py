@@ -202,8 +202,9 @@ def few_images_at_once(monkeypatch):
 
 @pytest.mark.parametrize(
     "name, softmax_over",
-    [("encoder", "inputs"), pytest.param("decoder", "outputs", marks=pytest.mark.long)],
+    [("encoder", "inputs"), ("decoder", "outputs")],
 )
+@pytest.mark.long
 def test_slices_and_graphs_of_any_batch(name, softmax_over, few_images_at_once):
     _, i, j, d, e = SIZES[name]
     options = {"routing_iterations": 2, "softmax_over": softmax_over}

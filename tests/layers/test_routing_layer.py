@@ -110,6 +110,7 @@ def test_dynamic_batch_size(layer_class, implementation):
         np.testing.assert_allclose(call(primaries(n)), layer(primaries(n)), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.long
 def test_compiled_by_xla():
     layer = ordinary(RoutingLayer, softmax_over="inputs")
     call = tf.function(layer, jit_compile=True)

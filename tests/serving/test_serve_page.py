@@ -14,6 +14,7 @@ PAGE = ROOT / "docs/how-to/deploy.md"
 FIXTURE = ROOT / "tests/fixtures/a1ce340-rbm.tar.xz"
 
 
+@pytest.mark.long
 def test_every_example_runs(tmp_path, monkeypatch, capspoe):
     pytest.importorskip("tf2onnx")
     pytest.importorskip("onnxruntime")

@@ -70,7 +70,12 @@ def expected(estimator):
 # As one case each: scikit-learn names the check that fails.
 @pytest.mark.parametrize(
     "estimator",
-    [RBMTransformer(4, n_iter=2, rescale=True), RBMTransformer(4, n_iter=2), tiny(), clusterer()],
+    [
+        RBMTransformer(4, n_iter=2, rescale=True),
+        RBMTransformer(4, n_iter=2),
+        tiny(),
+        pytest.param(clusterer(), marks=pytest.mark.long),
+    ],
 )
 def test_conventions(estimator, eager):
     check_estimator(estimator, expected_failed_checks=expected(estimator), on_skip=None)

@@ -114,10 +114,10 @@ class Classifier(TrainedModel, Supervised):
 
         Example:
 
-        >>> from keras_capsule_poe import MatrixCapsNet
-        >>> model = MatrixCapsNet.from_recipe("small", (16, 16, 1), classes=3)
+        >>> from keras_capsule_poe import CapsNet
+        >>> model = CapsNet.from_recipe("small", (20, 20, 1), classes=3)
         >>> model.compile("adam")
-        >>> images = np.random.default_rng(0).uniform(size=(6, 16, 16, 1))
+        >>> images = np.random.default_rng(0).uniform(size=(6, 20, 20, 1))
         >>> history = model.fit(images, np.arange(6) % 3, verbose=0)
         >>> model.predict(images, verbose=0).shape
         (6, 3)

@@ -176,6 +176,12 @@ class TrainedModel(TakesFiles):
         self.check_fitted()
         return super().__call__(checked_pixels(images), *args, **kwargs)
 
+    def export(self, filepath, *args, **kwargs):
+        """Write the model for serving, as `keras.Model.export`; it gives reconstructed images."""
+        # Keras exports what was called once.
+        self(np.zeros((1, *self.image_shape), "float32"))
+        super().export(filepath, *args, **kwargs)
+
     def set_weights(self, weights):
         """Set all weights from a list of arrays, as `keras.Model.set_weights`."""
         self.need_parts()
@@ -420,7 +426,8 @@ class TrainedModel(TakesFiles):
             self.built = was_built
         self.preparation, self.class_names = trained.preparation, trained.class_names
         if is_new:
-            self.build()
+            # Keras' own `export` reads the shape.
+            self.build((None, *trained.image_shape))
         for mine, theirs in zip(self.variables, trained.variables):
             mine.assign(theirs)
         self.has_weights = True

@@ -173,6 +173,7 @@ def test_codes_go_around_and_through_files(model, tmp_path):
     model.plot_capsule(1).savefig(tmp_path / "capsule.png")
 
 
+@pytest.mark.long
 def test_a_whole_model_trains():
     digits = kcp.data.load_images("digits", limit=300).train.images
 
