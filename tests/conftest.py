@@ -40,20 +40,25 @@ TINY = [
 ]  # fmt: skip
 
 
-# Files of long tests begin first, so that no worker is left with one at the end.
+# Files that take longest begin first, so that no worker is left with one at the end.
 LONGEST = (
-    "test_replicas",
-    "test_examples",
-    "test_runs",
-    "test_toy",
-    "test_novel_views",
-    "test_train",
-    "test_show",
+    "test_fit",
+    "test_fit_again",
     "test_docstrings",
-    "test_fused_router",
+    "test_portable",
+    "test_moved_folder",
+    "test_images",
+    "test_endpoints",
+    "test_train_images",
+    "test_labels",
+    "test_classifiers",
+    "test_inputs",
+    "test_estimators",
+    "test_former_versions",
     "test_options",
-    "test_measure",
-    "test_accelerator",
+    "test_train",
+    "test_callbacks",
+    "test_strategies",
 )
 
 

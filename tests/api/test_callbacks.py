@@ -93,7 +93,7 @@ def test_a_checkpoint_is_the_whole_model(heard, x):
         )
 
 
-@pytest.mark.some(2)
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["rbm", "capsnet"])
 def test_checkpoints_and_logs_of_other_models(x, tmp_path, kind):
     y = np.arange(len(x)) % 2

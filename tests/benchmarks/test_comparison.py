@@ -12,6 +12,7 @@ def test_as_many_parameters_as_asked_for(parameters):
     assert model.count_params() == pytest.approx(parameters, rel=0.02)
 
 
+@pytest.mark.long
 def test_it_learns_and_draws(monkeypatch):
     monkeypatch.setattr(vae, "COMPONENTS", 2)
     # Two kinds of images: the upper half is bright, or the lower one.

@@ -75,6 +75,7 @@ def area(usual, other):
     return float(np.mean(other[:, None] > usual[None]))
 
 
+@pytest.mark.long
 def test_the_pretrained_model_tells_digits_from_anything_else():
     model = kcp.load("mnist")
     # Digits of other writers, scanned in another way.

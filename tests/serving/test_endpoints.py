@@ -268,6 +268,7 @@ def test_the_readme_of_a_version_tells_how_to_call_it(version):
     exec(code, {"images": np.zeros((1, 20, 20, 1), "float32")})
 
 
+@pytest.mark.long
 def test_endpoints_compile_under_xla(loaded, random_pixels):
     images = tf.constant(random_pixels(65))
     for name in ("encode", "reconstruct", "free_energy"):

@@ -72,6 +72,7 @@ def test_another_run_in_its_place_keeps_its_files(tmp_path):
     assert files(folder) == before
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("name", ["run.json", "rbm/done.json"])
 def test_a_record_that_another_file_took_the_place_of_is_read_from_its_copy(tmp_path, name):
     folder = tmp_path / "m"

@@ -92,15 +92,15 @@ class ProductOfExpertCapsules(
     Example: 300 digits train in about 20 seconds.
 
     >>> import keras_capsule_poe as kcp
-    >>> images = kcp.data.load_images("digits", limit=300).train.images
+    >>> images = kcp.data.load_images("digits", limit=100).train.images
     >>> model = ProductOfExpertCapsules(capsules=5, autoencoder={"filters": 8})
-    >>> history = model.fit(images, epochs=3, verbose=0)
+    >>> history = model.fit(images, epochs=20, verbose=0)
     >>> history["autoencoder"].history["val_relative_error"][-1] < 0.9
     True
     >>> model.sample(8, capsule=3)
     Samples(images: (8, 28, 28, 1), capsules: (8, 5, 16), index: (8,))
     >>> model.encode(images)
-    CapsuleCodes(capsules: (300, 5, 16), probabilities: (300, 5), free_energy: (300,))
+    CapsuleCodes(capsules: (100, 5, 16), probabilities: (100, 5), free_energy: (100,))
 
     Reference:
 

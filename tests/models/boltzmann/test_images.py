@@ -212,6 +212,7 @@ def test_an_interrupted_training_goes_on_bit_for_bit(folder, tmp_path):
         np.testing.assert_array_equal(one, other, err_msg=one.path)
 
 
+@pytest.mark.long
 def test_fit_gives_the_weights_of_the_command(folder, digits):
     """Also of the chains from which it samples."""
     model = untrained()
