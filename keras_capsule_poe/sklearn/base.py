@@ -6,11 +6,12 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state, gen_batches
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from keras_capsule_poe._types import Tensor
 from keras_capsule_poe.core.arguments import below_one, real_number, whole_number
 from keras_capsule_poe.errors import TrainingWarning
+from keras_capsule_poe.training.sanity import worse_than_mean
 
 # Rows at a time after training: a sparse matrix becomes dense in parts of this size.
 ROWS = 1024
@@ -77,11 +78,43 @@ class Features(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
 
 
 class TrainedByKeras(Features):
-    """Base of estimators whose model Keras trains on centred rows, scaled by one number."""
+    """Base of estimators whose model Keras trains on centred rows, scaled by one number.
+
+    `_weights` holds the learned weights of one layer of the model.
+    """
+
+    # Rows at a time after training, and the attribute of the model that is the layer.
+    ROWS, LAYER = ROWS, ""
+
+    def _model(self, dtype="float32"):
+        """Return the built model, not trained."""
+        raise NotImplementedError
+
+    def _trained(self, dtype="float32"):
+        """Return the model with the learned weights, and its layer."""
+        check_is_fitted(self)
+        model = self._model(dtype)
+        layer = getattr(model, self.LAYER)
+        layer.set_weights(self._weights)
+        return model, layer
+
+    def _of_layer(self, function, X, shape=()):
+        """Return `function(layer, inputs)` of all rows X, an array (N, *shape)."""
+        dtype = precise()
+        _, layer = self._trained(dtype)
+
+        def of_rows(rows):
+            return function(layer, self._inputs(rows, dtype))
+
+        return self._in_parts(of_rows, X, self.ROWS, shape)
 
     def _inputs(self, rows, dtype="float32"):
         """Return the inputs of the model for dense rows (N, n_features)."""
         raise NotImplementedError
+
+    def _inputs_of(self, X, rows):
+        """Return the inputs of the model for rows of X, by their numbers or a slice."""
+        return self._inputs(dense(X[rows]))
 
     def _set_scale(self, X, length, parts):
         """Set the range, the mean, and the scale as `PrimaryCapsules.adapt` does.
@@ -120,9 +153,15 @@ class TrainedByKeras(Features):
         return batches, -(-X.shape[0] // batches)
 
     def _train(self, model, X, rng, shape):
-        """Train a compiled model on rows of X, as inputs of this shape."""
+        """Train a model on rows of X, as inputs of this shape.
+
+        Returns:
+            Inputs of the first rows, the relative error of the last epoch, and what is wrong with
+            it, as `training.sanity` says.
+        """
         from keras_capsule_poe.models.base.contrastive import compiled_steps
 
+        self._compile(model, X)
         batches, rows = self._batches(X)
         shape = rows, *shape
         train = compiled_steps(model, shape)
@@ -132,8 +171,10 @@ class TrainedByKeras(Features):
             # The last batch is filled up with rows of the first.
             order = np.resize(rng.permutation(X.shape[0]), (batches, rows))
             for block in gen_batches(batches, at_once):
-                x = self._inputs(dense(X[order[block].ravel()]))
+                x = self._inputs_of(X, order[block].ravel())
                 train(x.reshape(-1, *shape))
+        x, error = self._inputs_of(X, slice(self.ROWS)), float(model.loss_tracker.result())
+        return x, error, worse_than_mean(x, error, np.mean(x, axis=0))
 
 
 def precise():

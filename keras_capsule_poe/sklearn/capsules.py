@@ -1,5 +1,6 @@
 """Features of a product of expert capsules for scikit-learn."""
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -7,11 +8,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from keras_capsule_poe._types import Tensor
 from keras_capsule_poe.core.arguments import one_of, real_number, whole_number
-from keras_capsule_poe.sklearn.base import TrainedByKeras, dense, precise
-from keras_capsule_poe.training.sanity import off_or_saturated, one_winner, worse_than_mean
+from keras_capsule_poe.sklearn.base import TrainedByKeras
+from keras_capsule_poe.training.sanity import off_or_saturated, one_winner
 
-# Rows at a time after training: fewer, since an expert has a vector for each.
-CAPSULE_ROWS = 256
 OUTPUTS = ("capsules", "probabilities")
 
 
@@ -63,6 +62,9 @@ class CapsuleTransformer(TrainedByKeras):
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643)
     """
 
+    # Fewer, since an expert has a vector for each.
+    ROWS, LAYER = 256, "experts"
+
     def __init__(
         self,
         n_capsules: int = 32,
@@ -95,6 +97,7 @@ class CapsuleTransformer(TrainedByKeras):
     def fit(self, X: Tensor, y: Any = None) -> "CapsuleTransformer":
         """Train on rows X (N, n_features), an array or a sparse matrix; y is ignored."""
         from keras_capsule_poe.core.labels import winners
+        from keras_capsule_poe.models.base.clusters import initialize_maps
 
         one_of("output", self.output, OUTPUTS)
         X = self._validated(X, reset=True, ensure_min_samples=2)
@@ -103,13 +106,11 @@ class CapsuleTransformer(TrainedByKeras):
         length = real_number("target_length", self.target_length, above=0)
         self._set_scale(X, length, self._primary_shape[0])
         rng = self._generator()
-        model = self._start(X, rng)
-        self._train(model, X, rng, self._primary_shape)
+        model, x_of = self._model(), functools.partial(self._inputs_of, X)
+        initialize_maps(model.experts, "random", x_of, X.shape[0], int(rng.integers(2**31 - 1)))
+        x, self.reconstruction_error_, found = self._train(model, X, rng, self._primary_shape)
         self.maps_ = np.array(model.experts.kernel)
-        self.reconstruction_error_ = float(model.loss_tracker.result())
-        x = self._inputs(dense(X[:CAPSULE_ROWS]))
         won = np.bincount(winners(np.asarray(model(x))), minlength=self.n_capsules) / len(x)
-        found = worse_than_mean(x, self.reconstruction_error_, np.mean(x, axis=0))
         found += one_winner(won)
         found += off_or_saturated(float(model.probability_mean.result()))
         self._warn(self.n_iter * self._batches(X)[0], found)
@@ -124,21 +125,7 @@ class CapsuleTransformer(TrainedByKeras):
         z[:, : rows.shape[1]] = self.scale_ * (rows - self.mean_)
         return np.asarray(squash(z.reshape(-1, inputs, dim)))
 
-    def _start(self, X, rng):
-        """Return a compiled encoder whose maps are random rows of X."""
-        from keras_capsule_poe.models.base.clusters import initialize_maps
-
-        model = self._encoder("float32")
-        seed = int(rng.integers(2**31 - 1))
-
-        def x_of(rows):
-            return self._inputs(dense(X[rows]))
-
-        initialize_maps(model.experts, "random", x_of, X.shape[0], seed)
-        self._compile(model, X)
-        return model
-
-    def _encoder(self, dtype):
+    def _model(self, dtype="float32"):
         """Return a built `CapsuleEncoder`."""
         from keras_capsule_poe.models.capsule_poe.encoder import CapsuleEncoder, initial_maps
         from keras_capsule_poe.models.capsule_poe.layers import CapsulePoE
@@ -161,6 +148,10 @@ class CapsuleTransformer(TrainedByKeras):
         return model
 
     @property
+    def _weights(self):
+        return [self.maps_]
+
+    @property
     def _n_features_out(self):
         _, capsules, dim, _ = self.maps_.shape
         return capsules if self.output == "probabilities" else capsules * dim
@@ -174,7 +165,7 @@ class CapsuleTransformer(TrainedByKeras):
             codes = np.asarray(experts(x))
             return np.linalg.norm(codes, axis=-1) if is_length else codes.reshape(len(x), -1)
 
-        return self._of_experts(encoded, X, (self._n_features_out,))
+        return self._of_layer(encoded, X, (self._n_features_out,))
 
     def score_samples(self, X: Tensor) -> Tensor:
         """Return minus the free energy (N,) of rows X, in nats.
@@ -182,26 +173,8 @@ class CapsuleTransformer(TrainedByKeras):
         This is the log-probability density of the primary capsules without its constant. It
         ranks rows under one model, and is not comparable between models.
         """
-        check_is_fitted(self)
-        return self._of_experts(lambda experts, x: -np.asarray(experts.free_energy(x)), X)
-
-    def _of_experts(self, function, X, shape=()):
-        """Return `function(experts, x)` of the primary capsules x of all rows X."""
-        dtype = precise()
-        experts = self._trained(dtype).experts
-
-        def of_rows(rows):
-            return function(experts, self._inputs(rows, dtype))
-
-        return self._in_parts(of_rows, X, CAPSULE_ROWS, shape)
-
-    def _trained(self, dtype):
-        """Return the encoder with the learned maps."""
-        model = self._encoder(dtype)
-        model.experts.kernel.assign(self.maps_)
-        return model
+        return self._of_layer(lambda experts, x: -np.asarray(experts.free_energy(x)), X)
 
     def to_model(self) -> Any:
         """Return the `CapsuleEncoder` of primary capsules (N, I, D)."""
-        check_is_fitted(self)
-        return self._trained("float32")
+        return self._trained()[0]

@@ -1,20 +1,18 @@
 """Clusters of images or rows for scikit-learn: the parent capsules of a mixture."""
 
+import functools
 import math
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import ClusterMixin
-from sklearn.utils.validation import check_is_fitted
 
 from keras_capsule_poe._types import Tensor
 from keras_capsule_poe.core.arguments import share, whole_number
-from keras_capsule_poe.sklearn.base import TrainedByKeras, dense, precise
-from keras_capsule_poe.training.sanity import one_winner, worse_than_mean
+from keras_capsule_poe.sklearn.base import TrainedByKeras
+from keras_capsule_poe.training.sanity import one_winner
 
-# Rows at a time after training.
-CLUSTERED_ROWS = 512
 # Root mean square of a feature, in units of the noise of the mixture.
 FEATURE_SCALE = 0.42
 
@@ -70,6 +68,8 @@ class CapsuleClusterer(ClusterMixin, TrainedByKeras):
     - [Nair & Hinton, 2008](https://papers.nips.cc/paper/3536), implicit mixtures
     """
 
+    ROWS, LAYER = 512, "machine"
+
     def __init__(
         self,
         n_capsules: int = 10,
@@ -106,15 +106,11 @@ class CapsuleClusterer(ClusterMixin, TrainedByKeras):
         rng = self._generator()
         model = self._model()
         self._start(model.machine, X, int(rng.integers(2**31 - 1)))
-        self._compile(model, X)
-        self._train(model, X, rng, (1, X.shape[1]))
+        _, _, found = self._train(model, X, rng, (1, X.shape[1]))
         self._weights = model.machine.get_weights()
         self.labels_ = self._parents(X).argmax(axis=1)
         shares = np.bincount(self.labels_, minlength=capsules) / len(self.labels_)
         self.cluster_centers_ = np.stack([self._center(X, k) for k in range(capsules)])
-        error = float(model.loss_tracker.result())
-        x = self._inputs(dense(X[:CLUSTERED_ROWS]))
-        found = worse_than_mean(x, error, np.mean(x, axis=0))
         self._warn(self.n_iter * self._batches(X)[0], found + one_winner(shares))
         return self
 
@@ -174,9 +170,7 @@ class CapsuleClusterer(ClusterMixin, TrainedByKeras):
         """Start each capsule from a k-means cluster."""
         from keras_capsule_poe.models.base.clusters import clustered
 
-        def x_of(rows):
-            return self._inputs(dense(X[rows]))
-
+        x_of = functools.partial(self._inputs_of, X)
         _, x, distances = clustered(x_of, X.shape[0], machine.capsules, seed)
         nearest, shape = distances.argmin(axis=1), (-1, 1, X.shape[1])
         groups = [x[nearest == k].reshape(shape) for k in range(machine.capsules)]
@@ -192,12 +186,10 @@ class CapsuleClusterer(ClusterMixin, TrainedByKeras):
 
     def transform(self, X: Tensor) -> Tensor:
         """Return the probability (N, J) of each capsule to have made images or rows X."""
-        check_is_fitted(self)
         return self._parents(X)
 
     def predict(self, X: Tensor) -> Tensor:
         """Return the most probable capsule (N,) of images or rows X."""
-        check_is_fitted(self)
         return self._parents(X).argmax(axis=1)
 
     def score_samples(self, X: Tensor) -> Tensor:
@@ -205,32 +197,24 @@ class CapsuleClusterer(ClusterMixin, TrainedByKeras):
 
         It is exact, so that searches may compare models of different sizes on the same features.
         """
-        check_is_fitted(self)
-        # The density of features, not of visible neurons.
-        unit = self.n_features_in_ * math.log(self.scale_)
-        return self._of_posterior(lambda found: np.asarray(found.log_density) + unit, X)
+
+        def of_rows(machine, v):
+            # The density of features, not of visible neurons.
+            unit = self.n_features_in_ * math.log(self.scale_)
+            return np.asarray(machine.posterior(v).log_density) + unit
+
+        return self._of_layer(of_rows, X)
 
     @property
     def _n_features_out(self):
         return self.n_capsules
 
     def _parents(self, X):
-        return self._of_posterior(lambda found: np.asarray(found.parent), X, (self.n_capsules,))
+        def of_rows(machine, v):
+            return np.asarray(machine.posterior(v).parent)
 
-    def _of_posterior(self, function, X, shape=()):
-        """Return `function(posterior)` of all rows X."""
-        dtype = precise()
-        machine = self._model(dtype).machine
-        machine.set_weights(self._weights)
-
-        def of_rows(rows):
-            return function(machine.posterior(self._inputs(rows, dtype)))
-
-        return self._in_parts(of_rows, X, CLUSTERED_ROWS, shape)
+        return self._of_layer(of_rows, X, (self.n_capsules,))
 
     def to_model(self) -> Any:
         """Return the `NeuronMixture` of visible neurons (N, 1, D), D features scaled."""
-        check_is_fitted(self)
-        machine = self._model().machine
-        machine.set_weights(self._weights)
-        return machine
+        return self._trained()[1]

@@ -161,7 +161,12 @@ def test_scores_and_features_are_those_of_enumerated_hidden_states():
 
 
 def test_sparse_rows_give_the_features_of_dense_rows(monkeypatch):
-    for name in ("rbm.ROWS", "base.ROWS", "capsules.CAPSULE_ROWS", "clusters.CLUSTERED_ROWS"):
+    for name in (
+        "rbm.ROWS",
+        "base.ROWS",
+        "capsules.CapsuleTransformer.ROWS",
+        "clusters.CapsuleClusterer.ROWS",
+    ):
         monkeypatch.setattr(f"keras_capsule_poe.sklearn.{name}", 7)
     for estimator in (RBMTransformer(3, random_state=0, rescale=True), tiny(), clusterer()):
         dense = clone(estimator).fit(REAL)
