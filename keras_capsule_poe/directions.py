@@ -6,6 +6,7 @@ import numpy as np
 
 from keras_capsule_poe.core.labels import winners
 from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.data.preparation import is_dark_on_light
 from keras_capsule_poe.errors import BadUse
 
 # Codes that are decoded and measured for each capsule.
@@ -56,9 +57,8 @@ def properties(images: Any) -> dict[str, np.ndarray]:
     (0.5, 0.25)
     """
     images = np.asarray(images, "float64")
-    grey = images.mean(axis=-1)
-    height, width = grey.shape[1:]
-    ink = np.where(is_dark_on_light(grey), 1 - grey, grey)
+    ink, _ = ink_of(images)
+    height, width = ink.shape[1:]
     total = np.maximum(ink.sum(axis=(1, 2)), 1e-9)
     largest = np.maximum(ink.max(axis=(1, 2)), 1e-9)
     y, x = np.mgrid[:height, :width]
@@ -86,10 +86,10 @@ def properties(images: Any) -> dict[str, np.ndarray]:
     return found
 
 
-def is_dark_on_light(grey):
-    """Return whether grey images (N, H, W) are dark ink on light paper, by their borders."""
-    border = np.concatenate([grey[:, 0], grey[:, -1], grey[:, :, 0], grey[:, :, -1]], axis=1).mean()
-    return bool(border > 0.5)
+def ink_of(images):
+    """Return the ink (N, H, W) of images (N, H, W, C) in [0, 1], and whether it is light."""
+    grey, is_light = images.mean(axis=-1), not is_dark_on_light(images)
+    return grey if is_light else 1 - grey, is_light
 
 
 def codes_of_capsule(model, capsule, images=None, draws=DRAWS):

@@ -327,6 +327,12 @@ def _border_levels(images):
     return (levels[:, int(q * (levels.shape[1] - 1))] for q in (0.1, 0.5, 0.9))
 
 
+def is_dark_on_light(images):
+    """Return whether images (N, H, W, C) in [0, 1] are dark on light, by most of their borders."""
+    _, middle, _ = _border_levels(images)
+    return bool((middle > 0.5).mean() > 0.5)
+
+
 def _polarity(images):
     """Return `invert_above` and `invert_below` of training images (N, H, W, C).
 

@@ -13,7 +13,8 @@ from keras_capsule_poe.directions import (
     decoded,
     directions,
     effects,
-    is_dark_on_light,
+    ink_of,
+    properties,
     with_length,
 )
 from keras_capsule_poe.errors import BadUse
@@ -144,19 +145,16 @@ def _frame(content):
         images = content.model.sample(200, 0).images
     if images is None:
         return {"light": True, "frame": {"size": 0.75, "x": 0.5, "y": 0.5}}
-    grey = to_pixels(images).mean(axis=-1)
-    is_light = not is_dark_on_light(grey)
-    ink = grey if is_light else 1 - grey
-    seen = ink > 0.2
-    high, wide = seen.any(axis=2).sum(axis=1), seen.any(axis=1).sum(axis=1)
-    shares = np.maximum(high / grey.shape[1], wide / grey.shape[2])
-    y, x = np.mgrid[: grey.shape[1], : grey.shape[2]] + 0.5
-    total = np.maximum(ink.sum(axis=(1, 2)), 1e-9)
-    centre = [float(np.mean((ink * at).sum(axis=(1, 2)) / total)) for at in (x, y)]
+    pixels = to_pixels(images)
+    ink, is_light = ink_of(pixels)
+    seen, found = ink > 0.2, properties(pixels)
+    # Shares of the sides; a position is that of the middle of a pixel.
+    sizes = seen.any(axis=2).mean(axis=1), seen.any(axis=1).mean(axis=1)
+    x, y = found["shift right"] + 0.5 / ink.shape[2], 1 - found["shift up"] + 0.5 / ink.shape[1]
     frame = {
-        "size": round(float(np.median(shares)), 3),
-        "x": round(centre[0] / grey.shape[2], 3),
-        "y": round(centre[1] / grey.shape[1], 3),
+        "size": round(float(np.median(np.maximum(*sizes))), 3),
+        "x": round(float(x.mean()), 3),
+        "y": round(float(y.mean()), 3),
     }
     return {"light": is_light, "frame": frame}
 

@@ -51,10 +51,14 @@ export function bars(pairs, caption) {
   );
 }
 
-export function slider(label, { min, max, step, value }, onInput) {
-  const input = make("input", { type: "range", min, max, step, value: String(value) });
+export function range({ value, ...options }, onInput) {
+  const input = make("input", { type: "range", ...options, value: String(value) });
   input.addEventListener("input", () => onInput(Number(input.value)));
-  return make("label", { className: "slider" }, make("span", {}, label), input);
+  return input;
+}
+
+export function slider(label, options, onInput) {
+  return make("label", { className: "slider" }, make("span", {}, label), range(options, onInput));
 }
 
 export function button(text, onclick, options = {}) {

@@ -1,13 +1,26 @@
 // One capsule: its picture, and sliders with names that change it.
 
 import { GIFEncoder, applyPalette, quantize } from "gifenc";
-import { button, copyText, enlarged, latest, make, paint, picture, save, say } from "./dom.js";
+import {
+  button,
+  copyText,
+  enlarged,
+  latest,
+  make,
+  paint,
+  picture,
+  range,
+  save,
+  say,
+  slider,
+} from "./dom.js";
 import { gallery } from "./gallery.js";
 import { numbers, text, whole as index } from "./state.js";
 import { axis, moved, whole } from "./vectors.js";
 
 // A slider spans this many standard deviations of the capsule's own codes.
 const SPAN = 2;
+const SLIDER = { min: -SPAN, max: SPAN, step: 0.05 };
 // Directions that explain less have no slider.
 const LEAST_R2 = 0.3;
 const MOST_DIRECTIONS = 8;
@@ -67,16 +80,9 @@ export async function show(root, model, state, change) {
   const rows = named.map((direction, k) => row(direction, k));
 
   function row({ name, r2 }, k) {
-    const input = make("input", {
-      type: "range",
-      min: -SPAN,
-      max: SPAN,
-      step: 0.05,
-      value: String(values[k]),
-      "aria-label": `${name} of capsule ${capsule}, ${own.label}`,
-    });
-    input.addEventListener("input", () => {
-      values[k] = Number(input.value);
+    const label = `${name} of capsule ${capsule}, ${own.label}`;
+    const input = range({ ...SLIDER, value: values[k], "aria-label": label }, (value) => {
+      values[k] = value;
       last = k;
       keep();
     });
@@ -101,20 +107,12 @@ export async function show(root, model, state, change) {
     );
   }
 
-  const dimensions = own.order.map((d) => {
-    const input = make("input", {
-      type: "range",
-      min: -SPAN,
-      max: SPAN,
-      step: 0.05,
-      value: String(raw[d]),
-    });
-    input.addEventListener("input", () => {
-      raw[d] = Number(input.value);
+  const dimensions = own.order.map((d) =>
+    slider(`dimension ${d}`, { ...SLIDER, value: raw[d] }, (value) => {
+      raw[d] = value;
       keep();
-    });
-    return make("label", { className: "slider" }, make("span", {}, `dimension ${d}`), input);
-  });
+    }),
+  );
 
   const other = (changes) => change({ ...state, v: "", r: "", ...changes }, true);
   const file = `capsule-${capsule}`;
