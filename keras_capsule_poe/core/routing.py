@@ -136,6 +136,8 @@ class Router:
     The initial coefficients are the same for all inputs: uniform over the inputs, or the softmax
     of `bias` over the outputs.
 
+    A subclass may replace the softmax (`compete`), or all `iterations`, which training uses, too.
+
     Args:
         maps: Maps such as `EinsumMaps`.
         options: `RoutingOptions`.
@@ -192,6 +194,14 @@ class Router:
         if hidden_bias is not None:
             self.hidden_bias = ops.cast(at_least_float32(hidden_bias), maps.kernel.dtype)
             self._laid_bias = maps.lay_outputs(self.hidden_bias[None])
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if "route" in vars(cls):
+            raise TypeError(
+                "A router must say how it routes in `iterations` or `compete`, which training "
+                f"uses, too. Received: {cls.__name__}, which overrides `route`"
+            )
 
     def route(self, x):
         """Route input capsules.
@@ -257,13 +267,22 @@ class Router:
 
     def _coefficients(self, logits, z):
         """Return logits and coefficients, from agreements and pre-activations."""
-        options, numbers = self._options, self._numbers
+        numbers = self._numbers
         if self._is_offset:
             offset = numbers.activation_prior_weight * self._units.log_odds(z, self._axis)
             offset = offset + self.maps.lay_numbers(numbers.bias)
             logits = self.maps.add_to_outputs(logits, offset)
-        how = options.softmax_over, numbers.coefficient_sum, options.leaky
-        return logits, self.maps.softmax(logits, *how)
+        if type(self).compete is Router.compete:
+            return logits, self._softmax(logits)
+        return logits, self.maps.lay_pairs(self.compete(self.maps.unlay_pairs(logits)))
+
+    def compete(self, logits):
+        """Return coefficients (B, I, J) of logits (B, I, J), here `coefficient_sum` softmax."""
+        return self.maps.unlay_pairs(self._softmax(self.maps.lay_pairs(logits)))
+
+    def _softmax(self, logits):
+        options, total = self._options, self._numbers.coefficient_sum
+        return self.maps.softmax(logits, options.softmax_over, total, options.leaky)
 
 
 def numbers_of(kernel, options, bias, inputs):

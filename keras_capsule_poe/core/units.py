@@ -10,15 +10,69 @@ from keras import backend, ops
 from keras_capsule_poe._types import Seed, Tensor
 from keras_capsule_poe.core.numerics import (
     at_least_float32,
+    direction,
     folded,
     length,
     over_length,
     squash,
     squashed_length,
 )
+from keras_capsule_poe.errors import BadUse
 
 
-class CapsuleUnits:
+class OnOffUnits:
+    """Capsules that are on or off as a whole, with energy `E(z, on) = -on log_odds(z)`.
+
+    A subclass gives `log_odds`, a function of the length of z, and `log_odds_gradient`. All else
+    follows: the probability to be on, the free energy, the score, and the mean, which is the squash
+    of z. In all methods, `axis` is the axis of the vector.
+
+    Example:
+
+    >>> class SteepUnits(OnOffUnits):
+    ...     def log_odds(self, z, axis=-1):  # 4 log |z|
+    ...         return 2 * CAPSULES.log_odds(z, axis)
+    ...     def log_odds_gradient(self, z, upstream, axis=-1):
+    ...         return 2 * CAPSULES.log_odds_gradient(z, upstream, axis)
+    >>> np.asarray(SteepUnits().mean(np.array([[2.0, 0.0]]))).round(3).tolist()
+    [[0.941, 0.0]]
+
+    Reference:
+
+    - [Hauser, 2019](https://arxiv.org/abs/1907.11643)
+    """
+
+    def log_odds(self, z, axis=-1):
+        """Return the log-odds to be on, in nats, without the axis."""
+        raise NotImplementedError
+
+    def log_odds_gradient(self, z, upstream, axis=-1):
+        """Return the gradient in z, given that in `log_odds`."""
+        raise NotImplementedError
+
+    def probability(self, z, axis=-1):
+        """Return the probability to be on, without the axis."""
+        return ops.sigmoid(self.log_odds(z, axis))
+
+    def free_energy(self, z, axis=-1):
+        """Return `F = -log(1 + exp(log_odds))` in nats, without the axis."""
+        return -ops.softplus(self.log_odds(z, axis))
+
+    def score(self, z, axis=-1):
+        """Return the score -dF/dz, of the shape of z."""
+        return self.log_odds_gradient(z, self.probability(z, axis), axis)
+
+    def mean(self, z, axis=-1):
+        """Return the vector along z whose length is the probability."""
+        z = at_least_float32(z)
+        return ops.expand_dims(self.probability(z, axis), axis) * direction(z, axis)
+
+    def laid(self, lay):
+        """Return these units for the layout of some maps."""
+        return self
+
+
+class CapsuleUnits(OnOffUnits):
     """Capsules that are on or off as a whole, with energy `E(z, on) = -on log |z|^2`.
 
     The length of the mean squash(z) is the probability that a capsule is on. The free energy
@@ -64,10 +118,6 @@ class CapsuleUnits:
     def probability(self, z, axis=-1):
         """Return `|z|^2/(1 + |z|^2)`, the probability to be on, without the axis."""
         return squashed_length(length(z, axis=axis))
-
-    def laid(self, lay):
-        """Return these units for the layout of some maps."""
-        return self
 
     def mean_gradient(self, z, upstream, axis=-1):
         """Return the gradient in z, given the gradient in `mean`."""
@@ -237,6 +287,35 @@ class GaussianUnits(_Neurons):
 
 
 CAPSULES = CapsuleUnits()
+
+
+def squashed(z, units=CAPSULES):
+    """Return vectors along z (..., E) that are as long as the probability to be on."""
+    if isinstance(units, OnOffUnits):
+        return units.mean(z)
+    return units.probability(z)[..., None] * direction(z)
+
+
+def check_units(units):
+    """Raise `BadUse` unless the methods of units belong together."""
+    z = np.random.default_rng(0).normal(size=(8, 3)).astype("float32")
+    odds, step = units.log_odds(z), 1e-2
+    moved = step * np.eye(3, dtype="float32")[:, None]
+    wanted = {
+        "probability": ops.sigmoid(odds),
+        "free_energy": -ops.softplus(odds),
+        "score": ops.transpose(units.free_energy(z - moved) - units.free_energy(z + moved))
+        / (2 * step),
+    }
+    if isinstance(units, OnOffUnits):
+        wanted["mean"] = OnOffUnits.mean(units, z)
+    for method, value in wanted.items():
+        found = ops.convert_to_numpy(getattr(units, method)(z))
+        if not np.allclose(found, ops.convert_to_numpy(value), rtol=1e-2, atol=1e-2):
+            raise BadUse(
+                f"`units` must have a `{method}` that follows from its `log_odds`: extend "
+                f"`functions.OnOffUnits`, which derives it. Received: {type(units).__name__}"
+            )
 
 
 def probability(z: Tensor, axis: int = -1) -> Tensor:

@@ -80,6 +80,7 @@ class RoutingLayer(Configured, keras.layers.Layer):
     """
 
     units = CapsuleUnits()
+    router_class = Router
 
     def __init__(
         self,
@@ -216,18 +217,28 @@ class RoutingLayer(Configured, keras.layers.Layer):
                 return self.router(options, bias, number, mask).route(inputs)
             c, z = self.route(inputs, coefficients)
             return Routing(c * ops.cast(mask, c.dtype)[:, :, None], z)
-        # The fused gradient holds for capsules only.
-        if self.implementation == "fused" and isinstance(self.units, CapsuleUnits):
+        if self.implementation == "fused" and self._is_standard:
             kernel = ops.cast(self.kernel, self.compute_dtype)
             more = {"hidden_bias": self.bias, "shared": self.shared_weights}
             return route_blocks(inputs, kernel, options, bias, **more)
+        if coefficients is not None:
+            # Uniform, also if the router of a subclass has no uniform coefficients.
+            more = {"units": self.units, "hidden_bias": self.bias}
+            return Router(self.maps(number), options, **more).route(inputs)
         return self.router(options, bias, number).route(inputs)
+
+    @property
+    def _is_standard(self):
+        """True if nothing is overridden that the fused form and its gradient are for."""
+        names = ("router", "maps")
+        is_same = all(getattr(type(self), name) is getattr(RoutingLayer, name) for name in names)
+        return is_same and self.router_class is Router and type(self.units) is CapsuleUnits
 
     def router(self, options=None, bias=None, inputs=None, mask=None):
         """Return the `functions.Router`; default options and routing bias are the layer's."""
         if options is None:
             options, bias = self.options, self.routing_bias
-        return Router(
+        return self.router_class(
             self.maps(inputs, mask), options, bias, units=self.units, hidden_bias=self.bias
         )
 

@@ -56,6 +56,25 @@ Size = Annotated[
 ]
 
 
+def _registered_name(value):
+    """Return the name by which Keras knows a class; other values as they are."""
+    if not isinstance(value, type):
+        return value
+    import keras
+
+    name = keras.saving.get_registered_name(value)
+    if keras.saving.get_registered_object(name) is not value:
+        raise ValueError("a class that `keras.saving.register_keras_serializable` has registered")
+    return name
+
+
+RegisteredClass = Annotated[
+    str,
+    pydantic.BeforeValidator(_registered_name),
+    "a class that is registered with Keras, or its registered name",
+]
+
+
 class Part(pydantic.BaseModel):
     """Settings of one part of a model. A field is a setting; its annotation is its range."""
 

@@ -87,7 +87,12 @@ def begin(run, stage, model, *inner):
     given = load_model(run, stage) if stage in run.goes_on else run.start.get(stage)
     if given is None:
         return False
-    target = next((each for each in (model, *inner) if type(each) is type(given)), model)
+    target = next((each for each in (model, *inner) if type(each) is type(given)), None)
+    if target is None:
+        raise ConfigError(
+            f"`{stage}` must be of the class that `fit` makes, {type(model).__name__}, or another "
+            f"would take its weights. Received: {type(given).__name__}"
+        )
     if [value.shape for value in given.get_weights()] != [tuple(w.shape) for w in target.weights]:
         raise ConfigError(
             f"the settings of `{stage}` must be those of its trained weights. Received: other "

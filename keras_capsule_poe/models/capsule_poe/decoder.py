@@ -98,6 +98,7 @@ class CapsuleDecoder(ContrastiveModel):
             raise ValueError(
                 f"`feature_scale` must be above zero. Received: feature_scale={feature_scale!r}"
             )
+        primaries.check_squash("units")
         self.primaries = primaries
         if activity is not None and not activity > 0:
             raise ValueError(

@@ -1,16 +1,17 @@
 """The capsule encoder: expert capsules trained by contrastive divergence."""
 
+import functools
 from typing import Any
 
 import keras
 from keras import ops
 
-from keras_capsule_poe._types import Serializable
-from keras_capsule_poe.core.divergence import contrastive_divergence
+from keras_capsule_poe._types import Serializable, Tensor
 from keras_capsule_poe.core.labels import winners
 from keras_capsule_poe.core.numerics import compiled, real_number, share, whole_number
 from keras_capsule_poe.core.units import free_energy
 from keras_capsule_poe.data.mapping import map_batches, spread
+from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.former_names import with_former_names
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.metrics import (
@@ -54,6 +55,9 @@ class CapsuleEncoder(ContrastiveModel):
     Compile with an SGD optimizer. Fit on batches of squashed primary capsules. Each step routes the
     data once, runs k Gibbs steps with these coefficients, and applies the difference of the two
     correlations (Algorithm 1). `evaluate` runs one Gibbs step, which k does not change.
+
+    A subclass may have persistent chains: `chain_starts` gives their states, and `chain_ends` takes
+    them after a step.
 
     Args:
         experts: `CapsulePoE`, or its config.
@@ -112,9 +116,11 @@ class CapsuleEncoder(ContrastiveModel):
                 "`load_balancing` moves the routing bias: give the experts use_routing_bias=True. "
                 f"Received: load_balancing={load_balancing}"
             )
+        experts.check_units()
         self.experts = experts
         self.amplitude = bool(amplitude)
         self.whitening = Whitening(self.amplitude, dtype="float32", name="frames")
+        self.whitening.units = experts.units
         self.load_balancing = share("load_balancing", load_balancing, or_zero=True)
         self.bias_rate = real_number("bias_rate", bias_rate, above=0)
         self.cd_steps = whole_number("cd_steps", cd_steps)
@@ -154,35 +160,47 @@ class CapsuleEncoder(ContrastiveModel):
             self.build((None, *x.shape[1:]))
         self.experts.start_from_images(x, length)
 
+    def chain_starts(self) -> Tensor | None:
+        """Return states (N, I, D) at which Gibbs chains start; None: they start at the images."""
+        return None
+
+    def chain_ends(self, x: Tensor) -> None:
+        """Take the states (N, I, D) of the chains of `chain_starts` after a training step."""
+
     def train_step(self, data):
         x, _ = self.images_of(data)
-        means, _ = self.over_replicas(self._gradient_and_metrics)(x)
+        of_part = functools.partial(self._gradient_and_metrics, chains=self.chain_starts())
+        means, same = self.over_replicas(of_part)(x)
         update = self.apply_ascent(zip(self.experts.learned, means["ascents"]))
         if self.load_balancing and self.trains(self.experts.kernel):
             more = self.load_balancing * (1 - means["usage"])
             self.experts.routing_bias.assign_add(more)
+        if same and self.trains(self.experts.kernel):
+            self.chain_ends(same["chains"])
         return self._record(means, ops.shape(x)[0], update)
 
     def test_step(self, data):
         x, _ = self.images_of(data)
         return self._record(self._gradient_and_metrics(x, cd_steps=1)[0], ops.shape(x)[0], None)
 
-    def _gradient_and_metrics(self, x, share=1.0, cd_steps=None):
-        """Return batch means of the gradient and the metrics for primary capsules (B, I, D)."""
-        cd_steps = cd_steps or self.cd_steps
-        divergence = contrastive_divergence(x=x, cd_steps=cd_steps, **self.experts.sides())
-        units, z = self.experts.units, divergence.z
+    def _gradient_and_metrics(self, x, share=1.0, cd_steps=None, chains=None):
+        """Return means of the gradient and the metrics of capsules (B, I, D), and chains' ends."""
+        options = {"cd_steps": cd_steps or self.cd_steps, "chains": chains}
+        divergence = self.experts.contrastive_divergence(x, **options)
+        units, z, reconstruction = self.experts.units, divergence.z, divergence.reconstruction
+        if chains is not None:
+            reconstruction = self.experts.mean_field_step(x)
         p = units.probability(z)
         means = {
             "ascents": self.experts.ascents(divergence, self.bias_rate),
             "usage": expert_usage(p),
-            "error": mean_error(divergence.reconstruction, x),
+            "error": mean_error(reconstruction, x),
             "free_energy": ops.mean(free_energy(z, units)),
             "probability": ops.mean(p, axis=0),
             "probability_squared": ops.mean(ops.square(p), axis=0),
             "orientations": self.concentration.means(units.mean(z)),
         }
-        return means, {}
+        return means, {} if chains is None else {"chains": divergence.reconstruction}
 
     def _record(self, means, images, update):
         self.track(means["error"], update, images)
@@ -219,10 +237,29 @@ def initial_maps(weight_decay, seed):
     }
 
 
+def class_of(settings, name, base):
+    """Return the class that a setting of the encoder names, by default `base`."""
+    registered = getattr(settings.encoder, name)
+    found = keras.saving.get_registered_object(registered) if registered else base
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise ConfigError(
+            f"encoder.{name} must be a subclass of {base.__name__} that is registered with Keras. "
+            f"Received: {registered!r}. Import the module that defines it first."
+        )
+    return found
+
+
 def build_encoder(settings, primary_capsules):
     """Return the capsule encoder, built for I primary capsules."""
+    model = new_encoder(settings)
+    model.build((None, primary_capsules, settings.primary.dim))
+    return model
+
+
+def new_encoder(settings):
+    """Return the capsule encoder, not built; raise if own classes do not fit."""
     encoder = settings.encoder
-    experts = CapsulePoE(
+    experts = class_of(settings, "experts_class", CapsulePoE)(
         encoder.capsules,
         encoder.dim,
         **routing_arguments(settings, "encoder"),
@@ -233,7 +270,8 @@ def build_encoder(settings, primary_capsules):
         use_routing_bias=bool(encoder.load_balancing),
         name="experts",
     )
-    model = CapsuleEncoder(
+    experts.check_squash("visible_units")
+    return class_of(settings, "encoder_class", CapsuleEncoder)(
         experts,
         load_balancing=encoder.load_balancing,
         bias_rate=encoder.bias_rate,
@@ -242,8 +280,6 @@ def build_encoder(settings, primary_capsules):
         seed=settings.seed,
         name="encoder",
     )
-    model.build((None, primary_capsules, settings.primary.dim))
-    return model
 
 
 def train_encoder(run):

@@ -11,7 +11,8 @@ from keras_capsule_poe.core.arguments import Configured
 from keras_capsule_poe.core.divergence import chain_step, contrastive_divergence, decoder_rule
 from keras_capsule_poe.core.numerics import BLOCK, at_least_float32, at_once, direction, length
 from keras_capsule_poe.core.sharding import over_images
-from keras_capsule_poe.core.units import CAPSULES, CapsuleUnits, free_energy
+from keras_capsule_poe.core.units import CAPSULES, CapsuleUnits, check_units, free_energy
+from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.former_names import with_former_names
 from keras_capsule_poe.layers.routing import RoutingLayer
 
@@ -24,7 +25,8 @@ class CapsulePoE(RoutingLayer):
     `F(x) = -sum_j log(1 + |z_j|^2)` is the free energy of the visible capsules in nats, with the
     pre-activations `z_j = a_j + sum_i c_ij W_ij x_i`. The length `|squash(z_j)|` is the
     probability that expert j is on. The contrastive divergence gradient is computed without
-    autodiff. For another energy, override `units` (experts) and `visible_units` (inputs).
+    autodiff. For another energy, override `units` (experts) and `visible_units` (inputs). For other
+    coupling coefficients, override `router_class`. Training, encoding and samples use them alike.
 
     Without `use_bias` the model has sign symmetry, F(-x) = F(x): an image and its negative are
     equally probable. `use_bias` breaks the symmetry.
@@ -62,6 +64,14 @@ class CapsulePoE(RoutingLayer):
     units = CapsuleUnits()
     visible_units = CapsuleUnits()
 
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if "route" in vars(cls):
+            raise TypeError(
+                "Experts must say how they route in `router_class` or `router`, which training "
+                f"uses, too. Received: {cls.__name__}, which overrides `route`"
+            )
+
     def __init__(
         self,
         capsules: int,
@@ -90,6 +100,21 @@ class CapsulePoE(RoutingLayer):
             raise ValueError(
                 "`kernel_regularizer` must be None, L1, L2 or L1L2, whose gradients are known "
                 f"without autodiff. Received: kernel_regularizer={self.kernel_regularizer!r}"
+            )
+
+    def check_units(self):
+        """Raise `BadUse` unless the methods of own `units` belong together."""
+        if type(self.units) is not CapsuleUnits:
+            check_units(self.units)
+
+    def check_squash(self, name):
+        """Raise `BadUse` unless the units of primary capsules squash as `PrimaryCapsules` does."""
+        units, z = getattr(self, name), np.eye(3, dtype="float32")
+        found = [ops.convert_to_numpy(each.mean(z)) for each in (units, CAPSULES)]
+        if type(units) is not CapsuleUnits and not np.allclose(*found, atol=1e-5):
+            raise BadUse(
+                f"`{name}` must have the squash of `PrimaryCapsules` as its mean: the primary "
+                f"capsules are squashed before. Received: {type(units).__name__}"
             )
 
     def log_odds(self, inputs):
@@ -191,6 +216,9 @@ class Whitening(Configured, keras.layers.Layer):
         >>> whitening.adapt([z[:50, 0], z[50:, 1]])
     """
 
+    # Those of the experts, which a `CapsuleEncoder` sets.
+    units = CAPSULES
+
     def __init__(self, amplitude: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.amplitude = bool(amplitude)
@@ -215,7 +243,7 @@ class Whitening(Configured, keras.layers.Layer):
         centred = z - ops.cast(self.center, z.dtype)
         turned = ops.einsum("jef,bjf->bje", ops.cast(self.whitening, z.dtype), centred)
         unit = with_amplitude(turned) if self.amplitude else direction(turned)
-        return ops.cast(CAPSULES.probability(z)[..., None] * unit, self.compute_dtype)
+        return ops.cast(self.units.probability(z)[..., None] * unit, self.compute_dtype)
 
     def is_identity(self):
         """Return ones for the experts without a fitted transform and zeros for the others, (J,)."""

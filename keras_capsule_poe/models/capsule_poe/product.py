@@ -2,7 +2,7 @@
 
 import functools
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 from keras import ops
@@ -10,8 +10,9 @@ from keras import ops
 from keras_capsule_poe._types import Serializable
 from keras_capsule_poe.core.labels import winner_alone
 from keras_capsule_poe.core.numerics import StatelessSeed, direction, length, squash
-from keras_capsule_poe.core.units import free_energy
-from keras_capsule_poe.models.base.autoencoder import AutoencodedModel
+from keras_capsule_poe.core.units import free_energy, squashed
+from keras_capsule_poe.layers.capsules import PrimaryCapsules
+from keras_capsule_poe.models.base.autoencoder import AutoencodedModel, ConvAutoencoder
 from keras_capsule_poe.models.base.features import (
     build_autoencoder,
     build_primary,
@@ -26,6 +27,7 @@ from keras_capsule_poe.models.base.model import (
     classes_verdict,
     error_verdict,
     export_images,
+    flat_config,
     usage_verdict,
 )
 from keras_capsule_poe.models.base.protocols import (
@@ -35,11 +37,35 @@ from keras_capsule_poe.models.base.protocols import (
     build_once,
 )
 from keras_capsule_poe.models.capsule_poe.curve import capsule_curve
-from keras_capsule_poe.models.capsule_poe.decoder import build_decoder, train_decoder
+from keras_capsule_poe.models.capsule_poe.decoder import (
+    CapsuleDecoder,
+    build_decoder,
+    train_decoder,
+)
 from keras_capsule_poe.models.capsule_poe.density import BASES, ROUTINGS, CapsuleDensity, visible
-from keras_capsule_poe.models.capsule_poe.encoder import build_encoder, train_encoder
-from keras_capsule_poe.models.capsule_poe.layers import GaussianMixtures, with_amplitude
+from keras_capsule_poe.models.capsule_poe.encoder import (
+    CapsuleEncoder,
+    build_encoder,
+    train_encoder,
+)
+from keras_capsule_poe.models.capsule_poe.layers import (
+    CapsulePoE,
+    GaussianMixtures,
+    with_amplitude,
+)
 from keras_capsule_poe.models.capsule_poe.settings import CapsuleSettings
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from keras_capsule_poe._keywords import (
+        AutoencoderSection,
+        DecoderSection,
+        EncoderSection,
+        PrimarySection,
+        ProductOfExpertCapsulesArguments,
+        ProductOfExpertCapsulesPreset,
+    )
 
 # Maximum number of images to fit P_0 and the mean routing.
 FITTED = 6000
@@ -76,6 +102,8 @@ class ProductOfExpertCapsules(
             Gaussian of rank one.
         preset: String, a named set of settings: `"generation"` (the default), `"representation"`,
             `"detail"`, `"paper"` or `"affine"`.
+        experts_class, encoder_class: Subclasses of `CapsulePoE` and `CapsuleEncoder` that `fit`
+            makes, registered with Keras. They are settings of the encoder.
         **settings: Settings of the parts by name, such as `seed=1`, `capsules=30` or
             `encoder={"epochs": 5}`; see `CapsuleSettings`. Also `name` and `dtype` of
             `keras.Model`.
@@ -124,15 +152,15 @@ class ProductOfExpertCapsules(
 
     def __init__(
         self,
-        autoencoder: Serializable | dict | None = None,
-        primary: Serializable | dict | None = None,
-        encoder: Serializable | dict | None = None,
-        decoder: Serializable | dict | None = None,
+        autoencoder: "ConvAutoencoder | AutoencoderSection | None" = None,
+        primary: "PrimaryCapsules | PrimarySection | None" = None,
+        encoder: "CapsuleEncoder | EncoderSection | None" = None,
+        decoder: "CapsuleDecoder | DecoderSection | None" = None,
         visited: Serializable | None = None,
         joint: Serializable | None = None,
         *,
-        preset: str | None = None,
-        **settings: Any,
+        preset: "ProductOfExpertCapsulesPreset" = None,
+        **settings: "Unpack[ProductOfExpertCapsulesArguments]",
     ) -> None:
         parts = (autoencoder, primary, encoder, decoder, visited, joint)
         if self.start(dict(zip(self.PARTS, parts)), preset, settings):
@@ -205,8 +233,18 @@ class ProductOfExpertCapsules(
             *classes_verdict(used),
         ]
 
+    def values_of(self, stage, part):
+        found = flat_config(part)
+        if stage == "encoder":
+            kinds = {"experts_class": type(part.experts), "encoder_class": type(part)}
+            ours = (CapsulePoE, CapsuleEncoder)
+            name_of = keras.saving.get_registered_name
+            found |= {name: name_of(kind) for name, kind in kinds.items() if kind not in ours}
+        return found
+
     def assemble(self):
         experts = self.encoder.experts
+        experts.check_squash("visible_units")
         self.capsules, self.amplitude = experts.capsules, self.encoder.whitening.amplitude
         # Dimensions of a code, and of the noise that draws one.
         self.dim, self.noise_dim = experts.dim + self.amplitude, experts.dim
@@ -215,6 +253,11 @@ class ProductOfExpertCapsules(
             self.visited = GaussianMixtures(self.capsules, 1, self.noise_dim, name="visited")
         if self.joint is None:
             self.joint = GaussianMixtures(1, 1, whole, rank=1, name="joint")
+
+    @property
+    def units(self):
+        """Units of the experts."""
+        return self.encoder.experts.units
 
     @property
     def poles(self):
@@ -365,8 +408,8 @@ class ProductOfExpertCapsules(
         return {
             "capsules": capsules,
             "probabilities": length(capsules),
-            "free_energy": free_energy(z),
-            "experts": squash(z),
+            "free_energy": free_energy(z, self.units),
+            "experts": squashed(z, self.units),
         }
 
     def visible_free_energy(self, x):
@@ -416,7 +459,7 @@ class ProductOfExpertCapsules(
         """
         if domain not in self.modes["single"].domains:
             _, domain = self.resolve_mode("single", domain)
-        x = squash(noise)
+        x = squashed(noise, self.units)
         if self.amplitude:
             v = self._whitened_vector(noise, choice, capsule, domain)
             x = length(x, keepdims=True) * with_amplitude(v)
@@ -452,7 +495,7 @@ class ProductOfExpertCapsules(
         drawn = self.joint(noise, choice, ops.zeros(ops.shape(choice), dtype="int32"))
         codes = ops.reshape(drawn, (-1, self.capsules, self.dim))
         longest = ops.max(length(codes), axis=-1)
-        wanted = length(squash(noise[:, : self.noise_dim]))
+        wanted = length(squashed(noise[:, : self.noise_dim], self.units))
         return codes * (wanted / ops.maximum(longest, 1e-30))[:, None, None]
 
     def visible_noise(self, n, seed):

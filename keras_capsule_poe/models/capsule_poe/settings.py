@@ -14,6 +14,7 @@ from keras_capsule_poe.training.settings import (
     Positive,
     Preset,
     Rate,
+    RegisteredClass,
     TrainedPart,
 )
 
@@ -55,6 +56,9 @@ class EncoderSettings(RoutedPart):
         bias_rate: Learning rate of the biases, as a multiple of that of the maps.
         whitening: Whiten each expert's codes: turn and scale them to unit variance.
         amplitude: Add one coordinate to each code, for the distance from the mean.
+        experts_class: Subclass of `CapsulePoE` for the experts, with units or a router of its own;
+            None: `CapsulePoE`. A class that is registered with Keras, or its registered name.
+        encoder_class: Subclass of `CapsuleEncoder` for the encoder, likewise.
     """
 
     capsules: Count = 20
@@ -70,6 +74,8 @@ class EncoderSettings(RoutedPart):
     bias_rate: Positive = 1.0
     whitening: bool = True
     amplitude: bool = False
+    experts_class: RegisteredClass | None = None
+    encoder_class: RegisteredClass | None = None
 
     @property
     def code_dim(self):
@@ -229,6 +235,11 @@ class CapsuleSettings(FeatureSettings):
 
     def check(self, image_shape=None):
         super().check(image_shape)
+        if self.encoder.experts_class or self.encoder.encoder_class:
+            # Before the parts that come first are trained. Imported here because it needs Keras.
+            from keras_capsule_poe.models.capsule_poe.encoder import new_encoder
+
+            new_encoder(self)
         if self.encoder.amplitude and not self.encoder.whitening:
             raise ConfigError(
                 "encoder.amplitude needs encoder.whitening, which gives it a unit. "
