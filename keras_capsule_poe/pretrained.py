@@ -6,21 +6,63 @@ import os
 import re
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from keras_capsule_poe.errors import BadUse, CapspoeError, RunFailed
 from keras_capsule_poe.io.atomic import user_path
 from keras_capsule_poe.io.records import has_record
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from keras_capsule_poe import _keywords as words
 
 __all__ = ["load", "pretrained_names", "train"]
 # Backends of Keras on which whole models work.
 BACKENDS = ("tensorflow", "jax")
 
 
+@overload
 def train(
     dataset: Any,
     *,
-    model: str = "capsules",
+    model: Literal["capsules"] = ...,
+    **settings: "Unpack[words.ProductOfExpertCapsulesTraining]",
+) -> "words.ProductOfExpertCapsules": ...
+@overload
+def train(
+    dataset: Any,
+    *,
+    model: Literal["neurons"],
+    **settings: "Unpack[words.ProductOfExpertNeuronsTraining]",
+) -> "words.ProductOfExpertNeurons": ...
+@overload
+def train(
+    dataset: Any,
+    *,
+    model: Literal["rbm"],
+    **settings: "Unpack[words.ImageBoltzmannMachineTraining]",
+) -> "words.ImageBoltzmannMachine": ...
+@overload
+def train(
+    dataset: Any, *, model: Literal["capsnet"], **settings: "Unpack[words.CapsNetTraining]"
+) -> "words.CapsNet": ...
+@overload
+def train(
+    dataset: Any,
+    *,
+    model: Literal["matrix-capsules"],
+    **settings: "Unpack[words.MatrixCapsNetTraining]",
+) -> "words.MatrixCapsNet": ...
+@overload
+def train(dataset: Any, *, model: type[Any], **settings: Any) -> Any: ...
+
+
+# The arguments that it names are in the dicts of keywords, which mypy does not look into here.
+def train(  # type: ignore[misc]
+    dataset: Any,
+    *,
+    model: str | type[Any] = "capsules",
     preset: str | None = None,
     folder: str | Path | None = None,
     epochs: int | None = None,
@@ -36,7 +78,7 @@ def train(
             the package `datasets` (see `data.load_images`); an array of images, a pair
             (images, labels), or a stream, see `ProductOfExpertCapsules.fit`.
         model: String, a model: `"capsules"`, `"neurons"`, `"rbm"`, `"capsnet"` or
-            `"matrix-capsules"`.
+            `"matrix-capsules"`; or the class of a model.
         preset: String, a named set of settings of the model, also called `recipe`. None: the first.
         folder: Path of a model folder for checkpoints, pictures, the Keras file and the SavedModel.
             The same call resumes an interrupted training. None: nothing is kept on disk.
@@ -73,7 +115,8 @@ def train(
     is_named = isinstance(dataset, (str, os.PathLike))
     is_loaded = is_named or is_hub(dataset)
     groups = None if is_loaded else settings.pop("groups", None)
-    untrained = registry.create(model, preset or settings.pop("recipe", None), **settings)
+    kind = model if isinstance(model, type) else registry.model_class(model)
+    untrained = kind.of(kind.SETTINGS(preset or settings.pop("recipe", None), **settings))
     found = untrained.settings
     found.set_all(epochs=epochs, batch_size=batch_size)
     if is_loaded:
@@ -98,6 +141,14 @@ def train(
             return image_data(*given, groups=groups, **options)
 
     return trained_model(untrained, images, folder, verbose, callbacks)
+
+
+@overload
+def load(
+    path: Literal["mnist", "fashion_mnist"], sha256: None = ...
+) -> "words.ProductOfExpertCapsules": ...
+@overload
+def load(path: str | Path, sha256: str | None = ...) -> Any: ...
 
 
 def load(path: str | Path, sha256: str | None = None) -> Any:

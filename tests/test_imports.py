@@ -96,8 +96,9 @@ def imported(path):
                     yield alias.name.removeprefix(f"{PACKAGE}.")
 
 
-# `_types` holds names of types alone, `keras_private` private names of Keras: for every package.
-ANYWHERE = {"__version__", "_types", "former_names", "keras_private"}
+# For every package: `_types` and `_keywords` hold names of types alone, `keras_private` private
+# names of Keras.
+ANYWHERE = {"__version__", "_keywords", "_types", "former_names", "keras_private"}
 OUTSIDE = {"__init__", "_registration", "_startup", "_types", "keras_private", "models.__init__"}
 
 

@@ -1,13 +1,13 @@
-"""The public API has type annotations, and a type checker of its users sees them.
+"""The public API has type annotations. `test_wheel.py` has a type checker look at uses of it.
 
 Rejected: a public function, constructor or method without a type, a name that the stub of the
-package lacks, a body that contradicts its annotations, and wrong calls in a program of a user.
+package lacks, a body that contradicts its annotations, and a setting that is no typed keyword.
 """
 
 import ast
 import importlib
 import inspect
-import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -19,34 +19,6 @@ import keras_capsule_poe
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("functions", "data", "training", "registry", "sklearn")
 METHODS = ("encode", "decode", "sample", "reconstruct", "fit")
-
-USER = """\
-import keras_capsule_poe as kcp
-from keras_capsule_poe import CapsNet, RoutingLayer, data, functions, registry, training
-
-right: list[str] = registry.names()
-routing = functions.route([[[1.0]]], [[[[1.0]]]], agreement_scale=2.0)
-images = data.load_images("digits", limit=100).train.head(10).images.shape
-kcp.CapsulePoE(10, 16, use_routing_bias=True, name="experts")
-training.train(registry.create("capsules"), "folder").metrics()
-
-RoutingLayer("ten", 16)
-RoutingLayer(10)
-functions.squash([1.0], axis="last")
-data.load_images("digits", limit="all")
-data.load_images("digits").train.bottom(3)
-training.train(registry.create("capsules"), 3)
-kcp.NoSuchLayer
-"""
-WRONG = {
-    10: "arg-type",
-    11: "call-arg",
-    12: "arg-type",
-    13: "arg-type",
-    14: "attr-defined",
-    15: "arg-type",
-    16: "attr-defined",
-}
 
 
 def public():
@@ -101,17 +73,19 @@ def test_the_stub_has_every_public_name_from_its_module():
         assert imported is getattr(keras_capsule_poe, name)
 
 
-def test_a_type_checker_finds_the_mistakes_of_a_user_and_none_of_ours():
+def test_our_bodies_do_not_contradict_the_annotations():
     pytest.importorskip("mypy")
     # It checks what the program imports, too: all modules that the stub names.
-    command = [sys.executable, "-m", "mypy", "--no-pretty", "--no-error-summary", "-c", USER]
+    command = [sys.executable, "-m", "mypy", "-c", "import keras_capsule_poe"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    found, ours = {}, [done.stderr] if done.stderr else []
-    for line in done.stdout.splitlines():
-        match = re.match(r"<string>:(\d+): error: .*\[([\w-]+)\]$", line)
-        if match:
-            found[int(match[1])] = match[2]
-        elif ": error: " in line:
-            ours.append(line)
-    assert not ours
-    assert found == WRONG, done.stdout
+    assert not done.returncode, done.stdout + done.stderr
+
+
+def test_the_types_of_keywords_are_those_of_the_settings():
+    """`python tools/keywords.py` writes them."""
+    pytest.importorskip("ruff")
+    written = runpy.run_path(str(ROOT / "tools/keywords.py"))
+    command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(written["TARGET"])]
+    options = {"capture_output": True, "text": True, "check": True, "cwd": ROOT}
+    wanted = subprocess.run(command, input=written["source"](), **options).stdout
+    assert written["TARGET"].read_text() == wanted

@@ -1,14 +1,16 @@
 """The wheel holds the package, its licence and its command, and nothing else.
 
 Rejected: a wheel without a package that `pyproject.toml` does not list, one without the templates,
-the marker `py.typed` or the types of the public names, one with tests or benchmarks, and one whose
-version is not the package's.
+the marker `py.typed` or the types of the public names, one with tests or benchmarks, one whose
+version is not the package's, and types that miss the mistakes of a user.
 """
 
+import os
 import re
 import shutil
 import subprocess
 import sys
+import venv
 import zipfile
 from email.parser import Parser
 from importlib import metadata
@@ -52,7 +54,9 @@ def about(wheel):
 def test_it_holds_every_source_file_and_no_other(wheel, about):
     package = {f"keras_capsule_poe/{name}" for name in sources("keras_capsule_poe")}
     package |= {f"keras_capsule_poe/cli/{name}" for name in sources("cli")}
-    package |= {"keras_capsule_poe/py.typed", "keras_capsule_poe/__init__.pyi"}
+    package |= {
+        f"keras_capsule_poe/{name}" for name in ("py.typed", "__init__.pyi", "_keywords.pyi")
+    }
     templates = ROOT / "keras_capsule_poe/templates"
     package |= {f"keras_capsule_poe/templates/{path.name}" for path in templates.glob("*.*")}
     # The page of the explorer, where `make page` has built it.
@@ -93,3 +97,29 @@ def test_it_has_the_licence_the_command_and_what_is_required(wheel, about):
 def test_the_changelog_begins_with_this_version():
     versions = re.findall(r"^## \[?([\d.]+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert versions[0] == keras_capsule_poe.__version__
+
+
+CHECKERS = {
+    "mypy": ["--config-file=", "--python-executable"],
+    "pyright": ["--pythonpath"],
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_type_checkers_find_the_mistakes_of_a_user(checker, wheel, tmp_path):
+    """Each line of the wrong uses is an error, none of the right ones is."""
+    pytest.importorskip(checker)
+    venv.create(tmp_path / "venv")
+    (site,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    wheel.extractall(site)
+    (site / "others.pth").write_text("\n".join(p for p in sys.path if p.endswith("site-packages")))
+    files = [shutil.copy(path, tmp_path) for path in (ROOT / "tests/typing").glob("*.py")]
+    command = [sys.executable, "-m", checker, *CHECKERS[checker], tmp_path / "venv/bin/python"]
+    quiet = {**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
+    options = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 300, "env": quiet}
+    text = subprocess.run([*command, *files], **options).stdout
+    found = {(name, int(line)) for name, line in re.findall(r"(\w+)\.py:(\d+):.*error", text)}
+    lines = (ROOT / "tests/typing/wrong.py").read_text().splitlines()
+    first = lines.index("# Mistakes") + 2
+    assert found == {("wrong", number) for number in range(first, len(lines) + 1)}, text

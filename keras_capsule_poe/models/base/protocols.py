@@ -5,7 +5,7 @@ import dataclasses
 import os
 import random
 import types
-from typing import Any
+from typing import Any, SupportsIndex
 
 import keras
 import numpy as np
@@ -377,7 +377,7 @@ class GenerativeModel(Looking, TakesFiles, Exportable):
 
     def sample(
         self,
-        n: Any = 16,
+        n: SupportsIndex = 16,
         seed: Seed | None = None,
         mode: str | None = None,
         domain: str | None = None,

@@ -1,7 +1,7 @@
 """An RBM of images: how it is trained, codes, samples, density and bounds on log Z."""
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import keras
 import numpy as np
@@ -24,6 +24,7 @@ from keras_capsule_poe.data import batches
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
 from keras_capsule_poe.former_names import with_former_names
 from keras_capsule_poe.io.pictures import save_grid
+from keras_capsule_poe.models.base.autoencoder import ConvAutoencoder
 from keras_capsule_poe.models.base.features import (
     SHOWN,
     begin,
@@ -53,6 +54,15 @@ from keras_capsule_poe.models.boltzmann.layers import RestrictedBoltzmannMachine
 from keras_capsule_poe.models.boltzmann.model import HarmoniumModel
 from keras_capsule_poe.models.boltzmann.settings import BoltzmannSettings
 from keras_capsule_poe.training.sanity import figures, warn, worse_than_mean
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from keras_capsule_poe._keywords import (
+        AutoencoderSection,
+        ImageBoltzmannMachineArguments,
+        ImageBoltzmannMachinePreset,
+    )
 
 # Schedule of Salakhutdinov & Murray (2008): fractions of the steps up to each beta.
 _PIECES = ((0.5, 500 / 14_500), (0.9, 4000 / 14_500))
@@ -286,18 +296,17 @@ class ImageBoltzmannMachine(TrainedModel, LikelihoodModel, GenerativeModel, kera
         self,
         machine: Serializable | None = None,
         image_shape: tuple[int, int, int] | None = None,
-        binarize: Any = UNSET,
-        autoencoder: Serializable | dict | None = None,
-        persistent_chains: Any = UNSET,
+        binarize: Literal["stochastic", "threshold"] | None = UNSET,
+        autoencoder: "ConvAutoencoder | AutoencoderSection | None" = None,
+        persistent_chains: int = UNSET,
         burn_in: int = 100,
         *,
-        preset: str | None = None,
-        **settings: Any,
+        preset: "ImageBoltzmannMachinePreset" = None,
+        **settings: "Unpack[ImageBoltzmannMachineArguments]",
     ) -> None:
         given = {"binarize": binarize, "persistent_chains": persistent_chains}
         given = {name: value for name, value in given.items() if value is not UNSET}
-        if machine is None:
-            settings |= given
+        values: dict[str, Any] = {**settings, **(given if machine is None else {})}
         # Serialized settings have their preset in them.
         if preset is None and not (autoencoder is None or is_settings(autoencoder)):
             preset = "features"
@@ -307,7 +316,7 @@ class ImageBoltzmannMachine(TrainedModel, LikelihoodModel, GenerativeModel, kera
             raise ValueError(
                 f"`machine` must be a RestrictedBoltzmannMachine. Received: machine={machine!r}"
             )
-        if not self.start({"machine": machine, "autoencoder": autoencoder}, preset, settings):
+        if not self.start({"machine": machine, "autoencoder": autoencoder}, preset, values):
             return
         if image_shape is None:
             raise TypeError("`image_shape` must be (H, W, C) if a machine is given.")

@@ -1,6 +1,6 @@
 """A supervised capsule network with one capsule per class, its layers, and its couplings."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import keras
 from keras import ops
@@ -17,6 +17,11 @@ from keras_capsule_poe.models.base.networks import plain_convolutions, seen_shap
 from keras_capsule_poe.models.base.protocols import build_once, deserialized
 from keras_capsule_poe.models.base.supervised import as_layer
 from keras_capsule_poe.models.capsnet.settings import CapsNetSettings
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from keras_capsule_poe._keywords import CapsNetArguments, CapsNetPreset
 
 # Convolutions as (kernel size, filters, stride), and average pooling (None).
 CONVOLUTIONS = {
@@ -184,8 +189,8 @@ class CapsNet(Classifier, keras.Model):
         reconstruction_weight: float | None = None,
         view: Serializable | None = None,
         *,
-        preset: str | None = None,
-        **settings: Any,
+        preset: "CapsNetPreset" = None,
+        **settings: "Unpack[CapsNetArguments]",
     ) -> None:
         arguments = {"primary": primary, "routing": routing, "image_shape": image_shape}
         arguments |= {"decoder": decoder, "margin": margin, "view": view}

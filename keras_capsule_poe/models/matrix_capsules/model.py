@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import keras
 from keras import ops
@@ -22,6 +22,11 @@ from keras_capsule_poe.models.matrix_capsules.layers import (
     PrimaryMatrixCapsules,
 )
 from keras_capsule_poe.models.matrix_capsules.settings import MatrixSettings
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from keras_capsule_poe._keywords import MatrixCapsNetArguments, MatrixCapsNetPreset
 
 # Filters of the baseline. With `net.filters`, its 5x5 convolutions alone would be too large.
 BASELINE_FILTERS = 16
@@ -157,8 +162,8 @@ class MatrixCapsNet(Classifier, keras.Model):
         reconstruction_weight: float | None = None,
         view: Serializable | None = None,
         *,
-        preset: str | None = None,
-        **settings: Any,
+        preset: "MatrixCapsNetPreset" = None,
+        **settings: "Unpack[MatrixCapsNetArguments]",
     ) -> None:
         arguments = {"features": features, "layers": layers, "image_shape": image_shape}
         arguments |= {"loss": loss, "decoder": decoder, "view": view}

@@ -2,13 +2,12 @@
 
 import functools
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_capsule_poe._types import Serializable
 from keras_capsule_poe.core.enumeration import draw_states
 from keras_capsule_poe.core.harmonium import flattened
 from keras_capsule_poe.core.labels import winner_alone, winners
@@ -17,7 +16,8 @@ from keras_capsule_poe.core.sharding import in_parts
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.former_names import with_former_names
-from keras_capsule_poe.models.base.autoencoder import AutoencodedModel
+from keras_capsule_poe.layers.capsules import PrimaryCapsules
+from keras_capsule_poe.models.base.autoencoder import AutoencodedModel, ConvAutoencoder
 from keras_capsule_poe.models.base.features import (
     build_autoencoder,
     build_primary,
@@ -39,8 +39,20 @@ from keras_capsule_poe.models.base.protocols import (
     build_once,
 )
 from keras_capsule_poe.models.boltzmann.images import BLOCK, HarmoniumDensity, free_energies
-from keras_capsule_poe.models.neurons.experts import train_experts, train_top
+from keras_capsule_poe.models.neurons.experts import NeuronExperts, train_experts, train_top
 from keras_capsule_poe.models.neurons.settings import NeuronSettings
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from keras_capsule_poe._keywords import (
+        AutoencoderSection,
+        ExpertsSection,
+        PrimarySection,
+        ProductOfExpertNeuronsArguments,
+        ProductOfExpertNeuronsPreset,
+        TopSection,
+    )
 
 # Number of images that estimate the means of independent neurons.
 _FITTED = 2048
@@ -161,15 +173,15 @@ class ProductOfExpertNeurons(
 
     def __init__(
         self,
-        autoencoder: Serializable | dict | None = None,
-        primary: Serializable | dict | None = None,
-        experts: Serializable | dict | None = None,
-        top: Serializable | dict | None = None,
+        autoencoder: "ConvAutoencoder | AutoencoderSection | None" = None,
+        primary: "PrimaryCapsules | PrimarySection | None" = None,
+        experts: "NeuronExperts | ExpertsSection | None" = None,
+        top: "NeuronExperts | TopSection | None" = None,
         posterior_states: int | None = None,
         joint_steps: int | None = None,
         *,
-        preset: str | None = None,
-        **settings: Any,
+        preset: "ProductOfExpertNeuronsPreset" = None,
+        **settings: "Unpack[ProductOfExpertNeuronsArguments]",
     ) -> None:
         parts = (autoencoder, primary, experts, top)
         has_parts = self.start(dict(zip(self.PARTS, parts)), preset, settings)
