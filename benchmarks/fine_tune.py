@@ -1,7 +1,7 @@
 """Fine-tuning of the model of MNIST digits on 2,000 images of clothes, against training from noise.
 
 Both are trained on the same images for the same number of epochs. Recall and coverage compare 2,000
-draws (domain `posterior`) with 2,000 test images of Fashion-MNIST, in the features of a classifier
+draws (domain `posterior`) with 2,000 held-out images of Fashion-MNIST, in the features of a classifier
 of 10,000 training images. Clothes, because nothing of them is in the digits: what helps is the
 start, not that the model knows the images. Seconds are of the processor, all threads together, so
 that other programs do not count.
@@ -37,8 +37,9 @@ def rows(seeds, epochs, data, images, drawn):
     from keras_capsule_poe.evaluation.classifier import evaluation_classifier
     from keras_capsule_poe.evaluation.feature_metrics import overlap
 
+    data = data.hold_out(drawn)
     judge = evaluation_classifier(data.train.head(KNOWN))
-    real = judge(data.test.images[:drawn])[0]
+    real = judge(data.held_out.images)[0]
     for seed in seeds:
         chosen = np.random.default_rng(seed).choice(len(data.train), images, replace=False)
         for kind in KINDS:
