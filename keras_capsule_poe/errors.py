@@ -1,7 +1,6 @@
 """Errors of this package. A message names the cause, never a command-line flag."""
 
 import difflib
-from contextlib import contextmanager
 
 
 class CapspoeError(Exception):
@@ -36,15 +35,6 @@ class AnotherRun(RunFailed):
 
 class TrainingWarning(UserWarning):
     """Training that ended without having learned; the message names the likely cause."""
-
-
-@contextmanager
-def in_section(section):
-    """Context that turns a constructor's error into a `ConfigError` that names the section."""
-    try:
-        yield
-    except (ValueError, TypeError) as error:
-        raise ConfigError(f"{section}: {' '.join(str(error).split())}") from error
 
 
 def first_line(error):

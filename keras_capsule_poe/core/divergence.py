@@ -15,9 +15,9 @@ Contrastive divergence (CD-k) takes the end of a chain of k Gibbs steps in place
 term is biased. All results are ascent directions: `ContrastiveModel.apply_ascent` gives their
 negatives to the optimizer.
 
-`reference_divergence` is Algorithm 1 of Hauser (2019) for capsules, in plain einsum.
-`contrastive_divergence` gives the same numbers there. It also takes other units, maps and routing,
-and works on slices of a batch and on several devices.
+For capsules, `contrastive_divergence` is Algorithm 1 of Hauser (2019): a test compares it with that
+algorithm in plain einsum. It also takes other units, maps and routing, and works on slices of a
+batch and on several devices.
 """
 
 from typing import Any, NamedTuple
@@ -26,37 +26,10 @@ from keras import ops
 
 from keras_capsule_poe._types import Seed, Tensor
 from keras_capsule_poe.core.maps import DenseMaps
-from keras_capsule_poe.core.numerics import (
-    StatelessSeed,
-    at_least_float32,
-    split,
-    squash,
-    whole_number,
-)
+from keras_capsule_poe.core.numerics import StatelessSeed, at_least_float32, split, whole_number
 from keras_capsule_poe.core.routing import LatentRouter, Router
 from keras_capsule_poe.core.sharding import current_rows, over_images
 from keras_capsule_poe.core.units import CAPSULES
-
-
-def reference_divergence(kernel, x, c, cd_steps=1):
-    """Return gradient and reconstruction of Algorithm 1, with einsum and fixed coefficients c."""
-    # Shapes: kernel W (I, J, E, D), visible capsules x (B, I, D), coefficients c (B, I, J).
-
-    def up(x):  # z_j = sum_i c_ij W_ij x_i
-        return ops.einsum("bij,ijed,bid->bje", c, kernel, x)
-
-    def down(y):  # x~_i = squash(sum_j c_ij W_ij^T y_j)
-        return squash(ops.einsum("bij,ijed,bje->bid", c, kernel, y))
-
-    def correlation(z, x):  # mean over images of c_ij s(z_j) x_i^T, with s(z) = 2 z/(1 + |z|^2)
-        score = 2 * z / (1 + ops.sum(ops.square(z), axis=-1, keepdims=True))
-        return ops.einsum("bij,bje,bid->ijed", c, score, x) / ops.shape(x)[0]
-
-    x_model = x
-    for _ in range(cd_steps):  # the paper's step: means instead of samples, as no p(x | z) is known
-        x_model = down(squash(up(x_model)))
-    # The gradient raises log P at the data and lowers it at the end of the chain.
-    return correlation(up(x), x) - correlation(up(x_model), x_model), x_model
 
 
 class Divergence(NamedTuple):

@@ -189,10 +189,15 @@ def squash(z: Tensor, axis: int = -1) -> Tensor:
     - [Sabour et al., 2017](https://arxiv.org/abs/1710.09829), Equation 1
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643)
     """
+    return _with_length(z, axis, squashed_length)
+
+
+def _with_length(z, axis, length_of):
+    """Return z with vectors of the length `length_of(n)` in place of n."""
     z = ops.convert_to_tensor(z)
     wide = at_least_float32(z)
     n = length(wide, axis=axis, keepdims=True)
-    x = squashed_length(n) * over_length(wide, n)
+    x = length_of(n) * over_length(wide, n)
     return ops.cast(x, z.dtype) if backend.is_float_dtype(z.dtype) else x
 
 
@@ -223,11 +228,7 @@ def exponential_squash(z: Tensor, axis: int = -1) -> Tensor:
 
     - [Mazzia et al., 2021](https://doi.org/10.1038/s41598-021-93977-0), Equation 3
     """
-    z = ops.convert_to_tensor(z)
-    wide = at_least_float32(z)
-    n = length(wide, axis=axis, keepdims=True)
-    x = -ops.expm1(-n) * over_length(wide, n)
-    return ops.cast(x, z.dtype) if backend.is_float_dtype(z.dtype) else x
+    return _with_length(z, axis, lambda n: -ops.expm1(-n))
 
 
 def unsquash(x: Tensor, axis: int = -1) -> Tensor:

@@ -7,7 +7,6 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from keras_capsule_poe.core.divergence import reference_divergence
 from keras_capsule_poe.functions import (
     BlockMaps,
     CapsuleUnits,
@@ -318,6 +317,27 @@ def test_routing_and_update_in_one_call(implementation, softmax_over):
     for got, expected in ((encoder, encoder_loops(x, w, c)), (decoder, decoder_loops(x, z, w, c))):
         for part, value in zip(got[:4], expected, strict=True):
             assert relative(part, value) < 1e-12  # two softmaxes more
+
+
+def reference_divergence(kernel, x, c, cd_steps=1):
+    """Return gradient and reconstruction of Algorithm 1, with einsum and fixed coefficients c."""
+    # Shapes: kernel W (I, J, E, D), visible capsules x (B, I, D), coefficients c (B, I, J).
+
+    def up(x):  # z_j = sum_i c_ij W_ij x_i
+        return ops.einsum("bij,ijed,bid->bje", c, kernel, x)
+
+    def down(y):  # x~_i = squash(sum_j c_ij W_ij^T y_j)
+        return squash(ops.einsum("bij,ijed,bje->bid", c, kernel, y))
+
+    def correlation(z, x):  # mean over images of c_ij s(z_j) x_i^T, with s(z) = 2 z/(1 + |z|^2)
+        score = 2 * z / (1 + ops.sum(ops.square(z), axis=-1, keepdims=True))
+        return ops.einsum("bij,bje,bid->ijed", c, score, x) / ops.shape(x)[0]
+
+    x_model = x
+    for _ in range(cd_steps):  # the paper's step: means instead of samples, as no p(x | z) is known
+        x_model = down(squash(up(x_model)))
+    # The gradient raises log P at the data and lowers it at the end of the chain.
+    return correlation(up(x), x) - correlation(up(x_model), x_model), x_model
 
 
 @pytest.mark.parametrize("implementation", sorted(MAPS))

@@ -233,6 +233,10 @@ class BlockMaps:
         maps = ops.reshape(maps, (self.few, self.few_dim, self.many_dim, self.many))
         return ops.transpose(maps, [self.kernel_axes.index(axis) for axis in range(4)])
 
+    def lay_numbers(self, values):
+        """Return values (J,) in a shape that broadcasts to values per image and output."""
+        return ops.expand_dims(values, self.images_axis)
+
     def equal_pairs(self, share, x):
         """Return `EqualPairs` c_ij = share_j, with `share` from `lay_numbers`."""
         images = ops.shape(x)[self.input_axes.index(0)]
@@ -342,10 +346,6 @@ class _ManyInputs(BlockMaps):
     up, equal_up = BlockMaps._to_few, BlockMaps._all_to_few
     down, equal_down = BlockMaps._to_many, BlockMaps._all_to_many
 
-    def lay_numbers(self, values):
-        """Return values (J,) in a shape that broadcasts to values per image and output."""
-        return values[:, None]
-
     def sum_over_inputs(self, blocks):
         """Sum blocks `(group, B, 1, M)` over the inputs."""
         return ops.concatenate([ops.sum(block, axis=(2, 3)) for block in blocks], axis=0)
@@ -364,10 +364,6 @@ class _ManyOutputs(BlockMaps):
     input_axis, output_axis, images_axis = 2, 1, 0
     up, equal_up = BlockMaps._to_many, BlockMaps._all_to_many
     down, equal_down = BlockMaps._to_few, BlockMaps._all_to_few
-
-    def lay_numbers(self, values):
-        """Return values (J,) in a shape that broadcasts to values per image and output."""
-        return values[None]
 
     def sum_over_inputs(self, blocks):
         """Sum blocks `(group, B, 1, M)` over the inputs."""

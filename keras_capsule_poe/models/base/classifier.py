@@ -150,6 +150,9 @@ class Classifier(TrainedModel, Supervised):
         if not has_layers:
             given = {name: value for name, value in arguments.items() if value is not None}
             self._set_settings(saved, preset, {**given, **settings})
+            for name in self.PARTS:
+                setattr(self, name, None)
+            self.set_decoder()
         elif preset or settings:
             raise TypeError(
                 f"{type(self).__name__} takes layers or settings. Received: both, with the "

@@ -9,6 +9,7 @@ from keras_capsule_poe.training.settings import (
     Count,
     Momentum,
     Positive,
+    Preset,
     Rate,
     Settings,
     TrainedPart,
@@ -134,6 +135,22 @@ class ClassifierPart(TrainedPart):
     def initializer(self):
         """Kind of the initial weights."""
         return "official" if self.published_code else "glorot"
+
+
+def presets_of(part, presets):
+    """Return presets from a dict from their names to text and settings of a part."""
+    return {name: Preset(text, {part: values}) for name, (text, values) in presets.items()}
+
+
+def options_of(part, *names):
+    """Return the options of the command line for settings of a part, which have their names."""
+    return {name: f"{part}.{name.replace('-', '_')}" for name in names}
+
+
+def norb_of(part):
+    """Return `SUITS` for stereo pairs of toys or solids, augmented as by Sabour et al."""
+    augmented = {f"{part}.augmentation": "norb"}
+    return {"smallnorb": {"image_size": (48, 48), **augmented}, "viewpoints": augmented}
 
 
 class ClassifierSettings(Settings):

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import pydantic
 
-from keras_capsule_poe.models.base.settings import FeatureSettings
+from keras_capsule_poe.models.base.settings import FeatureSettings, options_of
 from keras_capsule_poe.training.settings import (
     Count,
     Iterations,
@@ -91,12 +91,7 @@ class BoltzmannSettings(FeatureSettings):
     }
     OPTIONS = {
         **FeatureSettings.OPTIONS,
-        "visible": "rbm.visible",
-        "binarize": "rbm.binarize",
-        "neurons": "rbm.neurons",
-        "hidden": "rbm.hidden",
-        "algorithm": "rbm.algorithm",
-        "cd-steps": "rbm.cd_steps",
+        **options_of("rbm", "visible", "binarize", "neurons", "hidden", "algorithm", "cd-steps"),
         "chains": "rbm.persistent_chains",
     }
 

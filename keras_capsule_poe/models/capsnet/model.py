@@ -196,8 +196,6 @@ class CapsNet(Classifier, keras.Model):
         arguments |= {"decoder": decoder, "margin": margin, "view": view}
         arguments["reconstruction_weight"] = reconstruction_weight
         if not self.begin(arguments, preset, settings):
-            self.view = self.primary = self.routing = self.margin = None
-            self.set_decoder()
             return
         self.view = as_layer("view", view, optional=True)
         self.primary = as_layer("primary", primary)

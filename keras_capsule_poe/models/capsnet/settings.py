@@ -2,8 +2,14 @@
 
 from typing import Literal
 
-from keras_capsule_poe.models.base.settings import ClassifierPart, ClassifierSettings
-from keras_capsule_poe.training.settings import Count, Iterations, Positive, Preset
+from keras_capsule_poe.models.base.settings import (
+    ClassifierPart,
+    ClassifierSettings,
+    norb_of,
+    options_of,
+    presets_of,
+)
+from keras_capsule_poe.training.settings import Count, Iterations, Positive
 
 # Minimum height and width of the images of each body.
 SMALLEST = {"capsules": 17, "efficient": 11, "places": 14}
@@ -88,42 +94,34 @@ class CapsNetSettings(ClassifierSettings):
     MODEL = "capsnet"
     TEXT = "a classifier of capsules, trained on labels"
     STAGES = {"capsnet": ("capsnet",), "export": ()}
-    PRESETS = {
-        name: Preset(text, {"capsnet": settings})
-        for name, text, settings in (
-            ("paper", "CapsNet of Sabour et al., as in the text of the paper", {}),
-            (
-                "official",
+    PRESETS = presets_of(
+        "capsnet",
+        {
+            "paper": ("CapsNet of Sabour et al., as in the text of the paper", {}),
+            "official": (
                 "CapsNet as in the published code: another loss, and a bias",
                 {"published_code": True},
             ),
-            ("small", "CapsNet with a quarter of the parameters, trains in minutes", _SMALL),
-            ("efficient", "Efficient-CapsNet, routing by self-attention", _EFFICIENT),
-            ("shared", "maps that all places share, k-means routing, no decoder", _SHARED),
-            (
-                "baseline",
+            "small": ("CapsNet with a quarter of the parameters, trains in minutes", _SMALL),
+            "efficient": ("Efficient-CapsNet, routing by self-attention", _EFFICIENT),
+            "shared": ("maps that all places share, k-means routing, no decoder", _SHARED),
+            "baseline": (
                 "the convolutional network that the paper compares with",
                 {"network": "cnn", "units": 328},
             ),
-        )
-    }
-    OPTIONS = {
-        name: f"capsnet.{name.replace('-', '_')}"
-        for name in (
-            "network",
-            "classes",
-            "coefficients",
-            "routing-iterations",
-            "optimizer",
-            "augmentation",
-            "until-accuracy",
-        )
-    }
-    # Stereo pairs of toys or solids, augmented as in the code of Sabour et al.
-    SUITS = {
-        "smallnorb": {"image_size": (48, 48), "capsnet.augmentation": "norb"},
-        "viewpoints": {"capsnet.augmentation": "norb"},
-    }
+        },
+    )
+    OPTIONS = options_of(
+        "capsnet",
+        "network",
+        "classes",
+        "coefficients",
+        "routing-iterations",
+        "optimizer",
+        "augmentation",
+        "until-accuracy",
+    )
+    SUITS = norb_of("capsnet")
     OF_CAPSULES = (
         "coefficients",
         "routing_iterations",

@@ -169,8 +169,6 @@ class MatrixCapsNet(Classifier, keras.Model):
         arguments |= {"loss": loss, "decoder": decoder, "view": view}
         arguments["reconstruction_weight"] = reconstruction_weight
         if not self.begin(arguments, preset, settings):
-            self.view = self.features = self.capsule_layers = self.spread = None
-            self.set_decoder()
             return
         self.view = as_layer("view", view, optional=True)
         self.features = as_layer("features", features)

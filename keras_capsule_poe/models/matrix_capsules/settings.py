@@ -3,8 +3,14 @@
 from typing import Literal
 
 from keras_capsule_poe.errors import ConfigError
-from keras_capsule_poe.models.base.settings import ClassifierPart, ClassifierSettings
-from keras_capsule_poe.training.settings import Count, Iterations, Positive, Preset, Rate
+from keras_capsule_poe.models.base.settings import (
+    ClassifierPart,
+    ClassifierSettings,
+    norb_of,
+    options_of,
+    presets_of,
+)
+from keras_capsule_poe.training.settings import Count, Iterations, Positive, Rate
 
 # Learning rates of the networks, where none is given.
 RATES = {"em": 0.02, "variational": 0.003, "cnn": 1e-3}
@@ -90,36 +96,30 @@ class MatrixSettings(ClassifierSettings):
     MODEL = "matrix-capsules"
     TEXT = "a classifier of matrix capsules, routed by EM, trained on labels"
     STAGES = {"matrix": ("matrix",), "export": ()}
-    PRESETS = {
-        name: Preset(text, {"matrix": settings})
-        for name, text, settings in (
-            (
-                "small",
+    PRESETS = presets_of(
+        "matrix",
+        {
+            "small": (
                 "small network of Hinton et al., 68,618 parameters for stereo images",
                 # With a third iteration, parents with so few children learn more slowly.
                 {"routing_iterations": 2},
             ),
-            ("paper", "large network of Hinton et al., 316,650 parameters", _PAPER),
-            ("official", "large network as in the published code, not trained here", _OFFICIAL),
-        )
-    }
-    OPTIONS = {
-        name: f"matrix.{name.replace('-', '_')}"
-        for name in (
-            "network",
-            "classes",
-            "routing",
-            "routing-iterations",
-            "loss",
-            "optimizer",
-            "augmentation",
-            "until-accuracy",
-        )
-    }
-    SUITS = {
-        "smallnorb": {"image_size": (48, 48), "matrix.augmentation": "norb"},
-        "viewpoints": {"matrix.augmentation": "norb"},
-    }
+            "paper": ("large network of Hinton et al., 316,650 parameters", _PAPER),
+            "official": ("large network as in the published code, not trained here", _OFFICIAL),
+        },
+    )
+    OPTIONS = options_of(
+        "matrix",
+        "network",
+        "classes",
+        "routing",
+        "routing-iterations",
+        "loss",
+        "optimizer",
+        "augmentation",
+        "until-accuracy",
+    )
+    SUITS = norb_of("matrix")
     OF_CAPSULES = ("routing", "routing_iterations", "inner_routing_iterations", "loss", *_OF_EM)
     COUNTED = ("primary_types", "types", "last_types", "size", "coordinates")
 
