@@ -87,7 +87,7 @@ def train(problem, preset, settings, seed):
     scored = model.evaluate(held_out, batch_size=size, verbose=0, return_dict=True)
     product = ProductOfExpertNeurons(problem.autoencoder, primary, model)
     product.build((None, *problem.autoencoder.image_shape))
-    product.visited.assign(found["visited"])
+    product.posteriors.assign(found["visited"])
     product.shares.assign(found["shares"])
     return product, {"loss": scored["loss"], "fit_s": seconds}
 

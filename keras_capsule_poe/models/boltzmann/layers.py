@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_capsule_poe._types import Identifier, Tensor
 from keras_capsule_poe.core.arguments import Configured
+from keras_capsule_poe.core.divergence import contrastive_divergence
 from keras_capsule_poe.core.harmonium import Harmonium, gibbs_chain, log_variance_gradient
 from keras_capsule_poe.core.likelihood import log_likelihood
 from keras_capsule_poe.core.maps import DenseMaps
@@ -83,9 +84,34 @@ class Neurons:
         """Return sum log s, the difference between -log p(v) and -log p(v/s)."""
         return 0.0 if self.log_variance is None else ops.sum(self.log_variance) / 2
 
-    def harmonium_of(self, v):
+    def harmonium_of(self, v, coefficients=None):
         """Return the `functions.Harmonium` of images v, routed if the routing is of the image."""
         return self.harmonium()
+
+    def contrastive_divergence(self, v, coefficients=None, machine=None, **options):
+        """Return the `functions.Divergence` of data v.
+
+        Args:
+            v: Tensor (B, D), or (B, I, D) of capsules.
+            coefficients: Tensor (B, I, J) or (I, J), kept constant. None: as `routing` says.
+            machine: `functions.Harmonium` of v, see `harmonium_of`, if it is known.
+            **options: See `functions.contrastive_divergence`. Persistent chains are in the
+                coordinates of `sent`, as its `reconstruction` returns them.
+
+        Raises:
+            ValueError: If `chains` are given and `routing` is not `"averaged"`.
+        """
+        if options.get("chains") is not None and self.routing != "averaged":
+            raise ValueError(
+                "`chains` must be None where coefficients are of the image: they would be routed "
+                f"anew. Received: routing={self.routing!r}"
+            )
+        is_latent = self.routing == "latent" and coefficients is None
+        # Latent parents are sampled again in each step of a chain.
+        if machine is None:
+            machine = self.harmonium() if is_latent else self.harmonium_of(v, coefficients)
+        sides = machine.sides(self.latent_router() if is_latent else None)
+        return contrastive_divergence(x=self.sent(v), **sides, **options)
 
     def free_energy_of(self, machine, x, fields=None):
         """Return F (B,) in nats from x = `sent(v)`; `fields` are pre-activations, if known."""

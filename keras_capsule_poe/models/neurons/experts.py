@@ -344,12 +344,12 @@ def visits(model, visible_of, maps, posterior_states):
     winner = np.concatenate(winner)
     counts = np.bincount(winner, minlength=capsules)
     mean = total.sum(axis=0) / len(winner)
-    visited = []
+    posteriors = []
     for capsule in range(capsules):
         # All images, if the capsule won none.
         won = np.flatnonzero(winner == capsule) if counts[capsule] else np.arange(len(winner))
         rows = won[np.arange(posterior_states) * len(won) // posterior_states]
-        visited.append(map_batches(neurons, maps[rows])[:, capsule])
+        posteriors.append(map_batches(neurons, maps[rows])[:, capsule])
     counted = counts[:, None, None]
     means = np.where(counted > 0, total / np.maximum(counted, 1), mean)
     coefficients = np.concatenate([mean[None], means])
@@ -357,7 +357,7 @@ def visits(model, visible_of, maps, posterior_states):
         coefficients = layer.mean_coefficients.numpy()
     return {
         "coefficients": coefficients.astype("float32"),
-        "visited": np.stack(visited).astype("float32"),
+        "visited": np.stack(posteriors).astype("float32"),
         "shares": (counts / len(winner)).astype("float32"),
     }
 

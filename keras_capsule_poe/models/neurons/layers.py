@@ -7,7 +7,6 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe._types import Identifier, Tensor
-from keras_capsule_poe.core.divergence import contrastive_divergence
 from keras_capsule_poe.core.enumeration import (
     MOST_NEURONS,
     BoltzmannMixture,
@@ -236,28 +235,6 @@ class NeuronPoE(Neurons, RoutingLayer):
         else:
             (x, y), c = gibbs_chain(machine, x, steps, seed), coefficients
         return self.received(x), y if self.hidden_offset is None else y + self.hidden_offset, c
-
-    def contrastive_divergence(self, v, coefficients=None, **options):
-        """Return the `functions.Divergence` of data v (B, I, D).
-
-        Args:
-            v: Tensor (B, I, D).
-            coefficients: Tensor (B, I, J) or (I, J), kept constant. None: as `routing` says.
-            **options: See `functions.contrastive_divergence`. Persistent chains are in the
-                coordinates of `sent`, as its `reconstruction` returns them.
-
-        Raises:
-            ValueError: If `chains` are given and `routing` is not `"averaged"`.
-        """
-        if options.get("chains") is not None and self.routing != "averaged":
-            raise ValueError(
-                "`chains` must be None where coefficients are of the image: they would be routed "
-                f"anew. Received: routing={self.routing!r}"
-            )
-        is_latent = self.routing == "latent" and coefficients is None
-        machine = self.harmonium() if is_latent else self.harmonium_of(v, coefficients)
-        sides = machine.sides(self.latent_router() if is_latent else None)
-        return contrastive_divergence(x=self.sent(v), **sides, **options)
 
     def prior_coefficients(self, n, seed):
         """Return coefficients (n, I, J) without images: averaged, or those of sampled parents."""

@@ -217,7 +217,7 @@ class ProductOfExpertNeurons(
         model = cls.made(run, *parts)
         model.build((None, *model.image_shape))
         found = load_arrays(run, "experts/visited.npz")
-        model.visited.assign(found["visited"])
+        model.posteriors.assign(found["visited"])
         model.shares.assign(found["shares"])
         return model
 
@@ -284,7 +284,7 @@ class ProductOfExpertNeurons(
         if self.top is not None:
             build_once(self.top, (None, self.capsules, self.dim))
         constant, states = keras.initializers.Constant, self.settings.experts.posterior_states
-        self.visited = self.add_weight(
+        self.posteriors = self.add_weight(
             (self.capsules, states, self.dim), constant(0.5), trainable=False, name="visited"
         )
         self.shares = self.add_weight(
@@ -355,10 +355,10 @@ class ProductOfExpertNeurons(
         else:
             p = ops.full((ops.shape(capsule)[0], self.dim), 0.5)
             if domain == "posterior":
-                states = self.visited.shape[1]
+                states = self.posteriors.shape[1]
                 which = draw_index(ops.zeros((ops.shape(capsule)[0], states)), second)
                 rows = capsule * states + which
-                p = ops.take(ops.reshape(self.visited, (-1, self.dim)), rows, axis=0)
+                p = ops.take(ops.reshape(self.posteriors, (-1, self.dim)), rows, axis=0)
             h = ops.cast(keras.random.uniform(ops.shape(p), seed=first) < p, p.dtype)
         y = (ops.cast(h, "float32") - ops.take(self.rest(), capsule, axis=0)) / self.dim**0.5
         return ops.one_hot(capsule, self.capsules, dtype=y.dtype)[:, :, None] * y[:, None, :]

@@ -46,7 +46,7 @@ def whole(routing):
     layer, random = model.layer, np.random.default_rng(2)
     layer.kernel.assign(0.3 * random.normal(size=layer.kernel.shape))
     layer.mean_coefficients.assign(random.uniform(size=layer.mean_coefficients.shape))
-    model.visited.assign(random.uniform(size=model.visited.shape))
+    model.posteriors.assign(random.uniform(size=model.posteriors.shape))
     return model
 
 

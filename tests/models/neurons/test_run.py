@@ -147,6 +147,6 @@ def test_a_mixture_is_trained_and_its_nats_are_exact():
     model = kcp.ProductOfExpertNeurons(preset="mixture", posterior_states=9, **parts)
     histories = model.fit(data.train.images, epochs=2, batch_size=50, verbose=0)
     assert list(histories) == ["autoencoder", "experts"]
-    assert model.visited.shape == (3, 9, 4)
+    assert model.posteriors.shape == (3, 9, 4)
     found = likelihood(model, data)
     assert found["exact"] == 0 and found["width"] is None and np.isfinite(found["nats"])
