@@ -335,3 +335,19 @@ def evaluated(purity=0.9, accuracy=0.5):
 def figures():
     """Function that gives figures of an evaluation, see `evaluated`."""
     return evaluated
+
+
+@pytest.fixture(scope="session")
+def printed():
+    """Runs a program that prints a JSON dict in each line; all of them as one dict."""
+
+    def run(*command):
+        command = [sys.executable, *command]
+        shown = subprocess.run(command, capture_output=True, text=True, timeout=900)
+        assert shown.returncode == 0, shown.stderr[-3000:]
+        found = {}
+        for line in shown.stdout.splitlines():
+            found |= json.loads(line)
+        return found
+
+    return run

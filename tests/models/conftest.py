@@ -32,13 +32,23 @@ class Stopping(Reporter):
 
 
 @pytest.fixture
-def goes_on_alike():
+def stopped():
+    """Trains a stage of a model until it is stopped."""
+
+    def train_and_stop(model, folder, stage):
+        with pytest.raises(Interrupted):
+            train(model, folder, reporter=Stopping(write=str), stage=stage)
+
+    return train_and_stop
+
+
+@pytest.fixture
+def goes_on_alike(stopped):
     """Trains a classifier in two parts and as a whole: both have the same weights."""
 
     def check(model, folder):
         stage = model.settings.stage
-        with pytest.raises(Interrupted):
-            train(model, folder / "parts", reporter=Stopping(write=str), stage=stage)
+        stopped(model, folder / "parts", stage)
         weights = []
         for name in ("parts", "whole"):
             train(model, folder / name, reporter=Reporter(write=str), stage=stage)

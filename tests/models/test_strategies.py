@@ -5,10 +5,7 @@ means, gradients that are clipped in parts, noise that each device draws for its
 weights that differ, and metrics of one device.
 """
 
-import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -36,25 +33,14 @@ REFUSED = {
 }
 
 
-def of_program(*names):
-    """What the program prints, by name."""
-    command = [sys.executable, PROGRAM, *names]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=900)
-    assert shown.returncode == 0, shown.stderr[-3000:]
-    found = {}
-    for line in shown.stdout.splitlines():
-        found |= json.loads(line)
-    return found
+@pytest.fixture(scope="module")
+def few(printed):
+    return printed(PROGRAM, "refusals", *FEW)
 
 
 @pytest.fixture(scope="module")
-def few():
-    return of_program("refusals", *FEW)
-
-
-@pytest.fixture(scope="module")
-def more():
-    return of_program(*MORE, *WHOLE)
+def more(printed):
+    return printed(PROGRAM, *MORE, *WHOLE)
 
 
 @pytest.mark.parametrize("name", FEW)

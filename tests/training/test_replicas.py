@@ -35,25 +35,15 @@ MORE = {
 }
 
 
-def of_program(folder, names):
-    """What the program finds of some runs, by run or by name of what is wrong, then by stage."""
-    command = [sys.executable, PROGRAM, str(folder), *names]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert shown.returncode == 0, shown.stderr[-3000:]
-    found = {}
-    for line in shown.stdout.splitlines():
-        found |= json.loads(line)
-    return found
+# What the program finds of some runs, by run or by name of what is wrong, then by stage.
+@pytest.fixture(scope="module")
+def core(printed, tmp_path_factory):
+    return printed(PROGRAM, tmp_path_factory.mktemp("replicas"), "--right", *CORE)
 
 
 @pytest.fixture(scope="module")
-def core(tmp_path_factory):
-    return of_program(tmp_path_factory.mktemp("replicas"), ["--right", *CORE])
-
-
-@pytest.fixture(scope="module")
-def more(tmp_path_factory):
-    return of_program(tmp_path_factory.mktemp("replicas"), [*CORE, *MORE])
+def more(printed, tmp_path_factory):
+    return printed(PROGRAM, tmp_path_factory.mktemp("replicas"), *CORE, *MORE)
 
 
 def assert_equal(found, name, stages):

@@ -173,33 +173,8 @@ def digits():
     return load_images("digits", image_size=(8, 8), limit=300, seed=3)
 
 
-@pytest.fixture
-def done(capspoe, folder):
-    """Runs a command on the trained machine; its output."""
-
-    def run(command, *arguments):
-        result = capspoe(command, "--model-dir", folder, *arguments)
-        assert result.exit_code == 0, result.output
-        return result.output
-
-    return run
-
-
-class Interrupted(Exception):
-    pass
-
-
-class Stopping(Reporter):
-    """Stops a training in its second epoch."""
-
-    def step(self, stage, epoch, step, logs):
-        if (epoch, step) == (1, 3):
-            raise Interrupted
-
-
-def test_an_interrupted_training_goes_on_bit_for_bit(folder, tmp_path):
-    with pytest.raises(Interrupted):
-        train(untrained(), tmp_path / "m", reporter=Stopping(verbose=0), stage="rbm")
+def test_an_interrupted_training_goes_on_bit_for_bit(stopped, folder, tmp_path):
+    stopped(untrained(), tmp_path / "m", "rbm")
     assert list((tmp_path / "m" / "rbm" / "checkpoints").glob("step-*"))
     train(untrained(), tmp_path / "m", reporter=Reporter(verbose=0), stage="rbm")
     whole, parts = (
