@@ -35,14 +35,27 @@ def examples(name):
     return [test for test in found if test.examples]
 
 
-@pytest.mark.parametrize("package", sorted({name.split(".")[1] for name in modules()}))
-def test_examples_run(package, capsys, monkeypatch):
+# Examples that train or export for longer than three seconds; `make test-all` runs them.
+LONG = ("product.ProductOfExpertCapsules", "product.ProductOfExpertCapsules.capsule_curve",
+        "classifier.Classifier.from_recipe", "run.train", "portable.export_portable",
+        "pretrained.train", "looking.Looking.nearest",
+        "looking.Looking.outlier_scores")  # fmt: skip
+PACKAGES_OF_MODULES = sorted({name.split(".")[1] for name in modules()})
+
+
+@pytest.mark.parametrize(
+    "package, is_long",
+    [(name, False) for name in PACKAGES_OF_MODULES]
+    + [pytest.param(name, True, marks=pytest.mark.long) for name in PACKAGES_OF_MODULES],
+)
+def test_examples_run(package, is_long, capsys, monkeypatch):
     # An example registers a family, which no later test should see.
     monkeypatch.setattr("keras_capsule_poe.registry._registered", {})
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
     for name in modules():
         for test in examples(name) if name.split(".")[1] == package else ():
-            runner.run(test)
+            if test.name.endswith(tuple(f".{long}" for long in LONG)) == is_long:
+                runner.run(test)
     assert runner.summarize(verbose=False).failed == 0, capsys.readouterr().out
 
 

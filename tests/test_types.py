@@ -73,6 +73,7 @@ def test_the_stub_has_every_public_name_from_its_module():
         assert imported is getattr(keras_capsule_poe, name)
 
 
+@pytest.mark.long
 def test_our_bodies_do_not_contradict_the_annotations():
     pytest.importorskip("mypy")
     # It checks what the program imports, too: all modules that the stub names.

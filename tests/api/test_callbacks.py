@@ -183,6 +183,7 @@ def test_former_names_of_metrics():
         found["held_out_loss"]
 
 
+@pytest.mark.long
 def test_each_line_of_the_page_works_or_is_refused(x, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = Path(__file__).parents[2] / "docs" / "how-to" / "callbacks.md"

@@ -224,6 +224,7 @@ def test_a_part_needs_those_before_it(fitted):
         kcp.ProductOfExpertCapsules(**parts)
 
 
+@pytest.mark.long
 def test_a_folder_keeps_everything_and_resumes(x, tmp_path):
     model = kcp.ImageBoltzmannMachine(hidden=5)
     model.fit(x, epochs=1, verbose=0, folder=tmp_path / "m")
@@ -237,6 +238,7 @@ def test_a_folder_keeps_everything_and_resumes(x, tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.long
 def test_train_on_data_of_any_source(tmp_path, x):
     options = {"model": "rbm", "hidden": 5, "epochs": 1, "verbose": 0}
     named = kcp.train("digits", limit=96, **options)

@@ -118,6 +118,7 @@ def test_finished_parts_stay_after_an_interrupt(x):
     assert again.parts == ["autoencoder"]
 
 
+@pytest.mark.long
 def test_given_and_frozen_parts_are_kept(x, tmp_path):
     options = {"compute": TINY["compute"], "rbm": {"epochs": 1, "hidden": 5}}
     trained = kcp.ImageBoltzmannMachine(
@@ -198,6 +199,7 @@ def test_copies_before_training_keep_settings(make, tmp_path):
         assert each.settings.to_dict() == model.settings.to_dict()
 
 
+@pytest.mark.long
 def test_a_classifier_keeps_its_classes(digits, tmp_path):
     x, y = digits.images[:, 4:24, 4:24], digits.labels
     net = kcp.CapsNet(preset="small", classes=12, seed=1, compute={"precision": "float32"})
@@ -224,6 +226,7 @@ def test_a_classifier_keeps_its_classes(digits, tmp_path):
     assert loaded.capsules == 2 and loaded.class_names == ("cat", "dog")
 
 
+@pytest.mark.long
 def test_more_epochs_in_a_folder_go_on(rbm, x, tmp_path):
     model, options = kcp.ImageBoltzmannMachine(hidden=5), {"folder": tmp_path / "m", **SILENT}
     model.fit(x, epochs=1, **options)
@@ -324,6 +327,7 @@ def test_tensors_and_datasets_are_checked_as_arrays_are(x):
     np.testing.assert_array_equal(net.encode(dataset)["capsules"], net.encode(few)["capsules"])
 
 
+@pytest.mark.long
 def test_it_says_that_training_can_be_interrupted_only_if_it_can(x, capsys, monkeypatch):
     monkeypatch.setattr("keras_capsule_poe.training.progress.LONG", -1.0)
     monkeypatch.setattr("keras_capsule_poe.training.progress.SETTLED", 0.0)

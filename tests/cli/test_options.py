@@ -145,6 +145,7 @@ def test_a_folder_that_is_called_as_the_data_set_is_no_data_set(
     asked("sample", "--model-dir", tiny_model, "--out", out, last="Wrote")
 
 
+@pytest.mark.long
 def test_the_archive_of_the_images_is_not_written_over(asked, tmp_path):
     path, model = tmp_path / "images.npz", ("--model-dir", tmp_path / "m")
     np.savez(path, images=np.random.default_rng(0).integers(0, 256, (30, 12, 12), dtype=np.uint8))
@@ -155,6 +156,7 @@ def test_the_archive_of_the_images_is_not_written_over(asked, tmp_path):
     assert path.read_bytes() == before
 
 
+@pytest.mark.long
 def test_a_relative_data_set_is_found_from_any_folder(of_images, asked, tmp_path, monkeypatch):
     folder, _ = of_images
     model = ("--model-dir", tmp_path / "m")

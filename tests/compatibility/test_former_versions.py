@@ -130,7 +130,7 @@ def weights(folder):
 
 
 # The options of some runs have names of settings that have been renamed since.
-@pytest.mark.some(8)
+@pytest.mark.some(9)
 @pytest.mark.filterwarnings("ignore:.* is deprecated:FutureWarning")
 def test_a_killed_run_ends_as_one_that_was_not(old, capspoe, monkeypatch):
     restored, restore = [], Checkpoints.restore

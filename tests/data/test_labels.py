@@ -153,6 +153,7 @@ def test_former_runs_keep_their_numbers(tmp_path):
     assert now.class_counts() == "training/test images of 3 classes: 1 18/2, 2 18/2, 3 18/2"
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::keras_capsule_poe.errors.TrainingWarning")
 def test_a_former_run_of_an_array_goes_on(tmp_path):
     """Rejects labels and held-out images by the rules of today, which are other images."""

@@ -42,6 +42,7 @@ def test_capsules_neither_vanish_nor_saturate(sizes):
         assert 0.15 < lengths.mean() < 0.85, kind
 
 
+@pytest.mark.long
 @pytest.mark.some(4)
 @pytest.mark.parametrize("kind", ["default", "dot", "softmax over inputs", "attention"])
 def test_stacked_layers_learn(kind):

@@ -46,6 +46,7 @@ PROGRAM = textwrap.dedent(
 )
 
 
+@pytest.mark.long
 def test_endpoints_equal_the_library_without_it(tiny_model, tmp_path):
     import keras
 

@@ -73,7 +73,7 @@ def expected(estimator):
     [
         RBMTransformer(4, n_iter=2, rescale=True),
         RBMTransformer(4, n_iter=2),
-        tiny(),
+        pytest.param(tiny(), marks=pytest.mark.long),
         pytest.param(clusterer(), marks=pytest.mark.long),
     ],
 )

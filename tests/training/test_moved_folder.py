@@ -39,6 +39,7 @@ def files(folder):
     }
 
 
+@pytest.mark.long
 def test_a_folder_that_is_renamed_stays_as_it_is_and_goes_on_at_its_new_place(tmp_path):
     folder, elsewhere = tmp_path / "m", tmp_path / "renamed"
     with pytest.raises(RunFailed, match="no longer holds this run: it was moved") as failed:

@@ -41,7 +41,7 @@ def planned(capspoe, model, folder, *more):
 
 @pytest.mark.measured
 @pytest.mark.some(5)
-@pytest.mark.parametrize("model", list(SETTINGS))
+@pytest.mark.parametrize("model", sorted(SETTINGS, reverse=True))
 def test_each_stage_that_trains_is_measured(capspoe, tmp_path, monkeypatch, model):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()

@@ -88,13 +88,12 @@ class Neurons:
         """Return the `functions.Harmonium` of images v, routed if the routing is of the image."""
         return self.harmonium()
 
-    def contrastive_divergence(self, v, coefficients=None, machine=None, **options):
+    def contrastive_divergence(self, v, coefficients=None, **options):
         """Return the `functions.Divergence` of data v.
 
         Args:
             v: Tensor (B, D), or (B, I, D) of capsules.
             coefficients: Tensor (B, I, J) or (I, J), kept constant. None: as `routing` says.
-            machine: `functions.Harmonium` of v, see `harmonium_of`, if it is known.
             **options: See `functions.contrastive_divergence`. Persistent chains are in the
                 coordinates of `sent`, as its `reconstruction` returns them.
 
@@ -108,8 +107,7 @@ class Neurons:
             )
         is_latent = self.routing == "latent" and coefficients is None
         # Latent parents are sampled again in each step of a chain.
-        if machine is None:
-            machine = self.harmonium() if is_latent else self.harmonium_of(v, coefficients)
+        machine = self.harmonium() if is_latent else self.harmonium_of(v, coefficients)
         sides = machine.sides(self.latent_router() if is_latent else None)
         return contrastive_divergence(x=self.sent(v), **sides, **options)
 

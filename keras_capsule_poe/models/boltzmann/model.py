@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_capsule_poe._types import Seed, Serializable, Tensor
 from keras_capsule_poe.core.arguments import number_given, seed_given
+from keras_capsule_poe.core.divergence import contrastive_divergence
 from keras_capsule_poe.core.harmonium import gibbs_chain, gibbs_step
 from keras_capsule_poe.core.mcmc import replica_exchange
 from keras_capsule_poe.core.numerics import (
@@ -249,8 +250,10 @@ class HarmoniumModel(ContrastiveModel):
         """Return the means over images that an update needs, and the chains not tied to images."""
         rbm, v = self.machine, self._binarized(v, seeds[0])
         machine, x = rbm.harmonium_of(v), rbm.sent(v)
-        divergence = rbm.contrastive_divergence(
-            v, machine=machine, cd_steps=self.cd_steps, seed=seeds[4], chains=chains
+        # Latent parents are sampled again in each step of a chain.
+        sides = machine.sides(rbm.latent_router() if rbm.routing == "latent" else None)
+        divergence = contrastive_divergence(
+            x=x, cd_steps=self.cd_steps, seed=seeds[4], chains=chains, **sides
         )
         y = machine.hidden.mean(divergence.z)
         means = self._error_and_energy(machine, x, divergence.z)

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_capsule_poe._types import Serializable, Tensor
+from keras_capsule_poe.core.divergence import contrastive_divergence
 from keras_capsule_poe.core.labels import winners
 from keras_capsule_poe.core.numerics import compiled, real_number, share, whole_number
 from keras_capsule_poe.core.units import free_energy
@@ -186,7 +187,7 @@ class CapsuleEncoder(ContrastiveModel):
     def _gradient_and_metrics(self, x, share=1.0, cd_steps=None, chains=None):
         """Return means of the gradient and the metrics of capsules (B, I, D), and chains' ends."""
         options = {"cd_steps": cd_steps or self.cd_steps, "chains": chains}
-        divergence = self.experts.contrastive_divergence(x, **options)
+        divergence = contrastive_divergence(x=x, **options, **self.experts.sides())
         units, z, reconstruction = self.experts.units, divergence.z, divergence.reconstruction
         if chains is not None:
             reconstruction = self.experts.mean_field_step(x)

@@ -366,6 +366,7 @@ def test_it_is_looked_at_and_evaluated(done, tmp_path):
     assert (tmp_path / "page.html").stat().st_size > 10_000
 
 
+@pytest.mark.long
 def test_it_is_exported_again(done, folder, refused):
     done("export")
     served = tf.saved_model.load(str(folder / "2"))

@@ -17,6 +17,7 @@ SETTINGS = {"filters": 2, "types": 2, "coefficients": "uniform", "decoder": "non
 SETTINGS |= {"epochs": 1, "batch_size": 20, "compute": {"precision": "float32"}}
 
 
+@pytest.mark.long
 def test_it_is_trained_as_a_run_is_and_then_by_keras(tmp_path):
     images = load_images("digits", limit=60, image_size=20).train
     model = CapsNet(preset="small", **SETTINGS)

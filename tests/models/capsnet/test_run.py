@@ -208,6 +208,7 @@ def test_what_it_cannot_do_is_said_in_a_line(done):
         assert f"{flag} needs a model that generates images. Received: Capsule network" in said
 
 
+@pytest.mark.long
 def test_it_is_shown_and_served(done, folder, refused):
     shown = done("info")
     assert "model capsnet, preset small" in shown and "coefficients uniform" in shown

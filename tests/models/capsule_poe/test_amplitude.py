@@ -150,6 +150,7 @@ def test_single_codes(model, domain):
         assert nearest.max() < 0.1
 
 
+@pytest.mark.long
 def test_codes_go_around_and_through_files(model, tmp_path):
     found = model.encode(images())
     assert found.capsules.shape == (6, J, E + 1)
