@@ -71,6 +71,7 @@ def classify(files, model_dir, invert, top, as_json):
     help="Write the codes to an .npz file: `capsules` (N, J, E), `probabilities` (N, J) and "
     "`files` (N,).",
 )
+@options.force_option
 @guarded
 def encode(files, model_dir, invert, top, as_json, out):
     """Print the most probable capsules of images, and write their codes.

@@ -10,7 +10,8 @@ from click.shell_completion import CompletionItem
 
 from keras_capsule_poe.cli.terminal import import_tensorflow
 from keras_capsule_poe.core.arguments import LARGEST_SEED
-from keras_capsule_poe.errors import RunFailed
+from keras_capsule_poe.errors import BadUse, RunFailed
+from keras_capsule_poe.io.marks import is_output, marked_output
 from keras_capsule_poe.io.records import has_record
 from keras_capsule_poe.pretrained import pretrained_folder, pretrained_names
 
@@ -84,6 +85,16 @@ def place_checker(context, parameter, path):
     return path
 
 
+_FORCED = "keras_capsule_poe.force"
+force_option = option(
+    "--force",
+    is_flag=True,
+    expose_value=False,
+    callback=lambda context, parameter, value: context.meta.update({_FORCED: value}),
+    help="Replace an existing file that is no earlier output of this command.",
+)
+
+
 def out_option(default, kinds):
     """Return the option of the file to write, whose name ends in one of `kinds`."""
 
@@ -92,7 +103,8 @@ def out_option(default, kinds):
             raise click.BadParameter(f"must end in {' or '.join(kinds)}. Received: {path}")
         return place_checker(context, parameter, path)
 
-    return option("--out", type=FILE, default=default, callback=check, help="File to write.")
+    out = option("--out", type=FILE, default=default, callback=check, help="File to write.")
+    return together(out, force_option)
 
 
 model_option = option(
@@ -105,12 +117,15 @@ model_option = option(
 )
 seed_option = option("--seed", type=click.IntRange(0, LARGEST_SEED), default=0, help="Random seed.")
 images_option = option("--n", type=COUNT, default=16, help="Number of test images.")
-json_option = option(
-    "--json",
-    "json_path",
-    callback=place_checker,
-    type=FILE,
-    help="Write the metrics to a JSON file.",
+json_option = together(
+    option(
+        "--json",
+        "json_path",
+        callback=place_checker,
+        type=FILE,
+        help="Write the metrics to a JSON file.",
+    ),
+    force_option,
 )
 # The look of a figure.
 figure_options = together(
@@ -198,26 +213,66 @@ def find_model(model_dir):
 
 
 def check_outputs(folder):
-    """Raise if a file that the current command writes is one of a run, or of its images."""
+    """Raise if what the current command writes would replace or join files that are not its own.
+
+    These are files of a run, images of this run, stores, and files of other programs or commands.
+    """
     context = click.get_current_context(silent=True)
-    paths = [context.params.get(name) for name in ("out", "json_path")] if context else []
-    for path in filter(None, paths):
-        real = Path(path).resolve()
-        home = next((above for above in real.parents if has_record(above / "run.json")), None)
-        if home is not None:
-            inside = real.relative_to(home).parts
-            is_own = inside[0].startswith(".") or inside[0] in ("run.json", "model.keras")
-            if is_own or len(inside) > 1 and inside[0] != "pictures":
-                raise RunFailed(f"{path} is a file of the run in {home}: choose another path.")
-        elif has_record(folder / "run.json") and (data := _data_path(folder)):
-            is_picture = real.suffix.lower() not in (".json", ".html", ".npz")
-            if data.is_file() and data.resolve() == real:
-                raise RunFailed(f"{path} is the data set of {folder}: choose another path.")
-            if data.is_dir() and is_picture and data.resolve() in real.parents:
-                raise RunFailed(
-                    f"{path} would become one of the images of the data set {data}: choose another "
-                    "path with --out."
-                )
+    given = context.params if context else {}
+    for name in ("out_dir", "hub_dir", "static"):
+        if given.get(name):
+            _check_place(Path(given[name]), folder, is_folder=True)
+    for path in filter(None, (given.get(name) for name in ("out", "json_path"))):
+        _check_place(Path(path), folder, is_folder=False)
+        is_forced = context.meta.get(_FORCED)
+        if Path(path).is_file() and not (is_forced or is_output(path, context.info_name)):
+            raise BadUse(
+                f"{path} must be a new file, or an earlier output of capspoe {context.info_name}. "
+                "Received: another file. Choose another path, or replace it with --force."
+            )
+        marked_output(path, context.info_name)
+
+
+def _check_place(path, folder, is_folder):
+    """Raise if a file or folder to write lies among those of a run, a store or the run's images."""
+    real = path.resolve()
+    inside_of = (real, *real.parents) if is_folder else real.parents
+    home = next((above for above in inside_of if has_record(above / "run.json")), None)
+    inside = real.relative_to(home).parts if home else ()
+    if inside and _is_of_run(home, inside, is_folder):
+        raise RunFailed(f"{path} is a file of the run in {home}: choose another path.")
+    if home is not None:
+        return
+    if store := next((above for above in inside_of if has_record(above / "store.json")), None):
+        raise RunFailed(f"{path} lies in the prepared images {store}: choose another path.")
+    for data in image_places(folder) if has_record(folder / "run.json") else ():
+        if data.is_file() and data == real:
+            raise RunFailed(f"{path} is the data set of {folder}: choose another path.")
+        if data.is_dir() and data in inside_of:
+            raise RunFailed(
+                f"{path} would become one of the images of the data set {data}: choose another "
+                "path."
+            )
+
+
+def _is_of_run(home, inside, is_folder):
+    """Return whether a path inside a run's folder is one of the files that the run needs."""
+    first = inside[0]
+    if first.startswith(".") or first in ("run.json", "model.keras"):
+        return True
+    if is_folder:
+        is_stage = has_record(home / first / "done.json")
+        return first == "pictures" or first.isdigit() or is_stage
+    return len(inside) > 1 and first != "pictures"
+
+
+def image_places(folder):
+    """Return the files and folders of the images and labels of a run, as a list of real paths."""
+    from keras_capsule_poe.training import RunFolder
+
+    named = RunFolder(folder).readable().get("paths", {}).values()
+    found = [_data_path(folder), *(Path(path) for path in named)]
+    return [path.resolve() for path in found if path is not None]
 
 
 def _data_path(folder):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from keras_capsule_poe import templates
 from keras_capsule_poe.errors import BadUse, RunFailed, listing
-from keras_capsule_poe.io.records import digest, read_json, write_json
+from keras_capsule_poe.io.records import check_regular, digest, read_json, write_json
 
 SUMS, CARD, README = "SHA256SUMS", "model_card.json", "README.md"
 # Packages whose versions a card tells.
@@ -212,6 +212,7 @@ def _files(folder):
 def _sums(folder):
     """Return the digests of the files in a folder as an export wrote them, or None."""
     try:
+        check_regular(folder / SUMS, 2**27)
         lines = (folder / SUMS).read_text("utf-8").splitlines()
     except (OSError, ValueError):
         return None

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import math
 
 import numpy as np
 from keras import ops
@@ -9,6 +10,7 @@ from keras import ops
 from keras_capsule_poe.core.labels import longest, winners
 from keras_capsule_poe.core.numerics import compiled, step_seed
 from keras_capsule_poe.data.mapping import CHUNK, map_batches, to_pixels
+from keras_capsule_poe.data.pixels import check_memory
 from keras_capsule_poe.directions import effects
 from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.io.pictures import picture
@@ -269,7 +271,10 @@ def chain_step(model, kind=None):
 
 def chain_arrays(model, x, steps, every=1, kind=None, seed=0, burn_in=0):
     """Return the states of `chain` as `images` (S, B, H, W, C), and their `step` (S,)."""
-    decode = compiled(model.from_visible)
+    decode, kept = compiled(model.from_visible), 1 + -(-steps // every)
+    check_memory(
+        f"{kept:,} states of {len(x):,} chains", 8 * kept * len(x) * math.prod(model.image_shape)
+    )
     states = chain(model, x, steps, every, kind, seed, burn_in)
     step, images = zip(*((done, map_batches(decode, x)) for done, x in states))
     return {"images": np.stack(images), "step": np.array(step)}
@@ -278,5 +283,6 @@ def chain_arrays(model, x, steps, every=1, kind=None, seed=0, burn_in=0):
 def chain_start(model, n, seed, images=None):
     """Return the visible units (n, ...) of noise or of images, as an array."""
     if images is None:
+        check_memory(f"{n:,} chains", 8 * n * math.prod(model.image_shape))
         return ops.convert_to_numpy(model.visible_noise(n, seed))
     return map_batches(model.to_visible, images[:n])

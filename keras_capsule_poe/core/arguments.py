@@ -20,7 +20,7 @@ def whole_number(name, value, least=1, most=math.inf):
     return int(value)
 
 
-def number_given(name, value, least=1, most=math.inf):
+def number_given(name, value, least=1, most=LARGEST_SEED):
     """Return a number of a public call, such as `n` or `steps`, as `whole_number`.
 
     Tensors and seed generators of Keras, whose values a graph does not know, stay as they are.

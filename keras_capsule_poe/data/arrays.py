@@ -15,11 +15,8 @@ from keras_capsule_poe.data.streams import in_blocks, mixed
 from keras_capsule_poe.errors import DataError
 
 
-def image_array(images, image_shape=None, name="images"):
-    """Return images (N, H, W, C), uint8 or float32 in [0, 1], after checks of shape and range.
-
-    Images (N, H, W) get one channel. Values stay as they are.
-    """
+def number_array(images, name="images"):
+    """Return an array of real numbers; raise `DataError` for other and for masked arrays."""
     if np.ma.is_masked(images):
         raise DataError(
             f"`{name}` must have no masked values. Received: a masked array. "
@@ -29,8 +26,21 @@ def image_array(images, image_shape=None, name="images"):
         images = np.asarray(images)
     except ValueError:
         images = np.empty(0, object)
+    if images.dtype == object and not images.ndim:
+        raise DataError(f"`{name}` must be an array of images. Received: {str(images):.80}.")
     if images.dtype == object:
         raise DataError(f"`{name}` must have one size. Received: images of several sizes.")
+    if images.dtype.kind not in "biufV":
+        raise DataError(f"`{name}` must be real numbers. Received: dtype {images.dtype}.")
+    return images
+
+
+def image_array(images, image_shape=None, name="images"):
+    """Return images (N, H, W, C), uint8 or float32 in [0, 1], after checks of shape and range.
+
+    Images (N, H, W) get one channel. Values stay as they are.
+    """
+    images = number_array(images, name)
     if images.dtype.kind in "bi" or images.dtype.kind == "u" and images.dtype != np.uint8:
         _refuse_integers(images, name)
     check_images(images, f"`{name}`", image_shape=image_shape)

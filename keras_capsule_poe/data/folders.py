@@ -89,6 +89,8 @@ def _parts(tree, folder, options):
     kept = {}
     for split, part in parts.items():
         is_unlabelled = train.class_names and not part.class_names and options.labels is None
+        if not len(part) and is_chosen:
+            raise DataError(f"`{split}_dir` must hold images. Received: {part.root}.")
         if not len(part):
             notes += (f"{part.root} holds no images.",)
         elif is_unlabelled and options.data_version > 1:

@@ -1,5 +1,6 @@
 """The page of a model: a folder of static files with which it runs in any browser, offline."""
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,12 @@ from keras_capsule_poe.directions import (
     properties,
     with_length,
 )
-from keras_capsule_poe.errors import BadUse
+from keras_capsule_poe.errors import BadUse, RunFailed, listing
 from keras_capsule_poe.explorer.content import Content
 from keras_capsule_poe.explorer.files import write_files
 from keras_capsule_poe.io.atomic import atomic_write
 from keras_capsule_poe.io.pictures import picture
+from keras_capsule_poe.io.records import read_json
 from keras_capsule_poe.portable import check_packages
 
 # The page itself, which `make page` builds.
@@ -72,9 +74,10 @@ def write_page(
         about["files"] = write_files(model, temporary)
         about |= _known(content, temporary) | _film(pictures, temporary)
         about["each"] = _capsules(content, temporary, about)
-        (temporary / ABOUT).write_text(json.dumps(about, separators=(",", ":")))
         for script in SCRIPTS:
             (temporary / script).write_bytes((BUILT / script).read_bytes())
+        about["written"] = [ABOUT, *_names(temporary)]
+        (temporary / ABOUT).write_text(json.dumps(about, separators=(",", ":")))
     return folder
 
 
@@ -91,15 +94,22 @@ def check_folder(folder=None):
     folder = folder and Path(folder)
     if not folder or not folder.exists():
         return
-    try:
-        is_page = "page" in json.loads((folder / ABOUT).read_text())
-    except (OSError, ValueError, TypeError):
-        is_page = folder.is_dir() and not any(folder.iterdir())
-    if not is_page:
+    about, names = {}, _names(folder)
+    with contextlib.suppress(RunFailed):
+        about = read_json(folder / ABOUT)
+    is_page = isinstance(about, dict) and "page" in about
+    # Pages of earlier versions do not say what they hold.
+    other = sorted({*names} - {*about.get("written", names)}) if is_page else names
+    if other or not folder.is_dir() or not (is_page or not any(folder.iterdir())):
         raise BadUse(
             "`static` must be a folder that is new, empty or an earlier page. "
-            f"Received: {folder}, which holds other files."
+            f"Received: {folder}, which holds other files: {listing(other, 3)}."
         )
+
+
+def _names(folder):
+    """Return the sorted names of all files in a folder."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
 def _about(content):

@@ -19,6 +19,7 @@ import uuid
 from pathlib import Path
 
 from keras_capsule_poe.errors import BadUse, RunFailed
+from keras_capsule_poe.io.marks import mark
 
 # Six hex digits of the process id, four of its machine or container (older versions: none), two
 # random ones, then a suffix if the writer needs one.
@@ -67,6 +68,7 @@ def atomic_write(path, suffix=""):
                 target.parent.mkdir(parents=True, exist_ok=True)
                 temporary = stack.enter_context(temporary_path(target, suffix))
                 yield temporary
+                mark(target, temporary)
                 _sync(temporary)
                 _replace(target, temporary)
                 _sync_one(target.parent)

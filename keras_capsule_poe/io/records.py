@@ -4,12 +4,16 @@ import contextlib
 import hashlib
 import json
 import math
+import os
+import stat
 from pathlib import Path
 
 from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.io.atomic import atomic_write, remove
 
 _SEAL = "digest"
+# Bytes of the largest JSON file that is read: those of a run have some kilobytes.
+_LARGEST = 2**27
 
 
 def write_json(path, values):
@@ -21,6 +25,7 @@ def write_json(path, values):
 def read_json(path, hint=None):
     """Return the values of a JSON file; raise `RunFailed` with the hint `hint` on failure."""
     try:
+        check_regular(path, _LARGEST)
         return json.loads(Path(path).read_text())
     except OSError as error:
         raise RunFailed(f"Cannot read {path}: {error.strerror or error}.", hint) from error
@@ -28,10 +33,24 @@ def read_json(path, hint=None):
         raise RunFailed(f"{path} is damaged, it holds no JSON ({error}).", hint) from error
 
 
+def check_regular(path, most=math.inf):
+    """Raise `OSError` unless a path leads to a file of at most `most` bytes.
+
+    A FIFO would never end, nor would a device.
+    """
+    found = os.stat(path)
+    if not stat.S_ISREG(found.st_mode):
+        kind = "a folder" if stat.S_ISDIR(found.st_mode) else "a FIFO or a device"
+        raise OSError(f"it must be a file. Received: {kind}")
+    if found.st_size > most:
+        raise OSError(f"it must have at most {most:,} bytes. Received: {found.st_size:,}")
+
+
 def digest(path):
     """Return the SHA-256 of a file as 64 hex digits."""
     found = hashlib.sha256()
     try:
+        check_regular(path)
         with open(path, "rb") as file:
             while block := file.read(2**20):
                 found.update(block)

@@ -20,8 +20,9 @@ PICTURES = "pictures"
 # In a stage's folder: checkpoints during training, and the metrics of each epoch.
 CHECKPOINTS = "checkpoints"
 HISTORY_FILE = "history.json"
-# Files next to the folders of the stages that the last stage writes.
-EXPORTED = ("model.keras", "samples*.png", "reconstructions.png", "traverse.png")
+# Pictures next to the folders of the stages, in runs that did not record which they wrote.
+_PICTURES = [f"samples{end}.png" for end in ("", "-prior", "-half_space", "-posterior")]
+_PICTURES += ["reconstructions.png", "traverse.png"]
 
 
 class RunFolder:
@@ -170,21 +171,27 @@ class RunFolder:
             "class_names": self.class_names,
         }
 
-    def mark_done(self, name, seconds, metrics, cache=(), exports=()):
+    def mark_done(self, name, seconds, metrics, cache=(), exports=(), asked=None):
         """Write the `done.json` of a stage, then delete its checkpoints.
 
         The names in `cache` are files that only later stages read, those in `exports` files that
-        lie outside the folder of the stage.
+        lie outside the folder of the stage. The stage wrote no files but the `asked` ones and those
+        in `asked` folders; None: all in its folder.
         """
         own = (path for path in self.stage(name).rglob("*") if path.is_file())
         own = (path.relative_to(self.path) for path in own)
         skipped = (CHECKPOINTS, DONE_FILE, HISTORY_FILE)
         names = [str(path) for path in own if not _is_hidden(path) and path.parts[1] not in skipped]
+        if asked is not None:
+            names = [each for each in names if {each, *map(str, Path(each).parents)} & set(asked)]
         files = {each: digest(self.path / each) for each in sorted({*names, *exports} - {*cache})}
         cached = {each: digest(self.path / each) for each in cache}
         self.check_held()
         done = {"seconds": seconds, "metrics": metrics, "files": files, "cache": cached}
         done["run"] = self.saved().get("run")
+        pictures = [each for each in asked or () if each.endswith(".png") and "/" not in each]
+        if asked is not None:
+            done["pictures"] = sorted(pictures)
         history = self.stage(name) / HISTORY_FILE
         done["history"] = digest(history) if history.exists() else None
         write_record(self.stage(name) / DONE_FILE, done)
@@ -269,15 +276,25 @@ class RunFolder:
                 remove(self.stage(name) / CHECKPOINTS)
 
     def clear(self, name, is_last):
-        """Delete all files of a stage; raise RunFailed if one cannot be deleted."""
+        """Delete the files that a stage wrote; raise RunFailed if one cannot be deleted."""
+        done = None
+        with contextlib.suppress(RunFailed):
+            done = self.done(name)
         # First, because a partly deleted stage must not count as done.
         remove_record(self.stage(name) / DONE_FILE)
         if is_last:
-            for pattern in EXPORTED:
-                for path in self.path.glob(pattern):
-                    remove(path)
-        if self.stage(name).exists():
+            for file in ("model.keras", *(done or {}).get("pictures", _PICTURES)):
+                remove(self.path / Path(file).name)
+        if done is None:
             clear_folder(self.stage(name))
+            return
+        stage = self.stage(name)
+        remove_stale_files(stage)
+        own = (stage / HISTORY_FILE, stage / CHECKPOINTS)
+        for path in (*own, *(self.path / file for file in (*done["files"], *done["cache"]))):
+            # A record that came from elsewhere names no file of others.
+            if ".." not in path.parts and self.path in path.parents:
+                remove(path)
 
     def drop_cache(self, stages):
         """Delete the cache files of finished stages."""

@@ -62,6 +62,8 @@ class Run:
         self.name: str | None = None
         self._data: Any = None
         self._cache: list[str] = []
+        # Names of files and folders that the present stage asked for: it may write them.
+        self._asked: set[str] = set()
         self._again: tuple[str, ...] = ()
         self._last = self.stages[-1]
         self.listeners: Any = None
@@ -90,6 +92,7 @@ class Run:
             RunFailed: If another run lies there by now.
         """
         self.folder.check_held()
+        self._asked.add(os.path.normpath(name))
         return self.folder.path / name
 
     def cache(self, name: str) -> str:
@@ -144,12 +147,12 @@ class Run:
             started = time.perf_counter()
             if self.is_chief:
                 self.path(stage).mkdir(exist_ok=True)
-            self._cache = []
+            self._cache, self._asked = [], set()
             metrics = train(self) if self.is_chief or not is_alone else None
             seconds = time.perf_counter() - started
             if self.is_chief:
                 exports = ["model.keras"] if is_alone else []
-                self.folder.mark_done(stage, seconds, metrics, self._cache, exports)
+                self.folder.mark_done(stage, seconds, metrics, self._cache, exports, self._asked)
         # Barrier: a stage's files must exist before the next stage begins.
         self.distribution.from_chief(None)
 

@@ -1,17 +1,22 @@
 """A record never tells anything but what was written."""
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 
-from keras_capsule_poe.errors import RunFailed
+from keras_capsule_poe.errors import ConfigError, RunFailed
 from keras_capsule_poe.io.records import (
     copy_of,
+    digest,
     has_record,
+    read_json,
     read_record,
     remove_record,
     write_record,
 )
+from keras_capsule_poe.training.settings import read_toml
 
 VALUES = {"seed": 7, "rate": 0.1, "sizes": (28, 28), "config": {"name": "é", "none": None}}
 
@@ -89,3 +94,29 @@ def test_a_record_is_removed_with_its_copy_and_the_copy_first(path, monkeypatch)
     monkeypatch.undo()
     remove_record(path)
     assert not has_record(path) and not list(path.parent.iterdir())
+
+
+def ways_to_nothing(folder):
+    """Paths that would never end, or have no content of a record."""
+    os.mkfifo(folder / "fifo")
+    (folder / "folder").mkdir()
+    with open(folder / "large", "wb") as file:
+        file.truncate(10**11)
+    (folder / "link").symlink_to(folder / "fifo")
+    return ("/dev/zero", *(folder / name for name in ("fifo", "folder", "large", "link")))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFO on this system")
+@pytest.mark.parametrize("number", range(5))
+def test_only_regular_files_of_some_size_are_read(tmp_path, number):
+    path = Path(ways_to_nothing(tmp_path)[number])
+    with pytest.raises(RunFailed, match="it must (be a file|have at most)") as error:
+        read_json(path)
+    assert "\n" not in str(error.value)
+    with pytest.raises(ConfigError, match="it must (be a file|have at most)"):
+        read_toml(path)
+    with pytest.raises(RunFailed, match="it must"):
+        read_record(path)
+    if path.name != "large":
+        with pytest.raises(RunFailed, match="it must be a file"):
+            digest(path)

@@ -26,6 +26,7 @@ from keras_capsule_poe import (
     RoutingLayer,
     SpreadLoss,
 )
+from keras_capsule_poe.errors import BadUse
 
 
 def broken(images):
@@ -282,3 +283,17 @@ def test_refusals_name_the_remedy():
     pose, activation = EMCapsules(3)(PrimaryMatrixCapsules(2)(np.ones((2, 4, 4, 5), "float32")))
     with pytest.raises(ValueError, match=r"`y_pred` must have shape.*Flatten.*\(2, 1, 1, 3\)"):
         SpreadLoss()(np.eye(3)[:2], activation)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda x: None, lambda x: 5, dict, lambda x: x * 1j, lambda x: x.astype(str),
+     lambda x: np.array([None]), lambda x: np.ma.masked_array(x, x > 0.2), lambda x: x[0, 0, 0]],
+)  # fmt: skip
+def test_classifiers_have_the_gate_of_other_models(make, images, change):
+    model = make()
+    for call in (model.classify, getattr(model, "encode", model.classify)):
+        with pytest.raises(BadUse, match="^`images` must .*Received: ") as error:
+            call(change(images))
+        assert "\n" not in str(error.value)
+    assert {len(values) for values in model.classify(images[:0]).values()} == {0}

@@ -99,6 +99,29 @@ def test_arrays_are_asked_for(models, value):
             refused(lambda model=model: model.reconstruct(value), name="images")
 
 
+@pytest.mark.parametrize("n", [2**31 - 1, 2**31, 10**30])
+def test_no_more_images_are_drawn_than_fit_into_memory(models, n):
+    for model in models:
+        refused(lambda model=model: model.sample(n), name="n")
+        refused(lambda model=model: model.draw(n, 0), name="n")
+        refused(lambda model=model: model.plot_samples(n), name="n")
+    with pytest.raises(BadUse, match="of memory"):
+        models[1].plot_chains(2**31 - 1)
+
+
+@pytest.mark.parametrize("word", [5, [1], {}, b"single"], ids=repr)
+def test_modes_and_domains_are_words(models, word):
+    refused(lambda: models[0].sample(2, mode=word), name="mode")
+    refused(lambda: models[0].sample(2, domain=word), name="domain")
+
+
+@pytest.mark.parametrize("change", [lambda z: z * 1j, lambda z: np.ma.masked_array(z, z == z)])
+def test_codes_are_real_numbers(models, change):
+    for model in models:
+        codes = np.ones((2, model.capsules, model.dim), "float32")
+        refused(lambda model=model, codes=codes: model.decode(change(codes)), name="capsules")
+
+
 def test_a_picture_needs_an_image(models):
     for model in models:
         none = np.zeros((0, *model.image_shape), "float32")

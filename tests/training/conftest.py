@@ -38,7 +38,7 @@ def fake_model(made, settings=FakeSettings):
             files = {
                 "first": ("first/a.txt", run.cache("first/rows.txt")),
                 "second": ("second/b.txt",),
-                "last": ("model.keras",),
+                "last": ("model.keras", "samples.png"),
             }
             for stage in run.stages:
                 run.part(stage, lambda run, stage=stage: self.write(run, stage, *files[stage]))
@@ -97,5 +97,4 @@ def engine(tmp_path):
 def done(engine):
     """A finished run: its files."""
     engine.train()
-    (engine.folder / "samples.png").write_text("a picture")
     return engine.files()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe.errors import BadUse, ConfigError, DataError, RunFailed
-from keras_capsule_poe.io.records import remove_record
+from keras_capsule_poe.io.records import read_record, remove_record, write_record
 from keras_capsule_poe.training import RunFolder
 
 
@@ -118,6 +118,36 @@ def test_fresh_takes_the_finished_model_away_at_once(engine, done):
     # Otherwise the old model would be sampled under the new configuration.
     assert not (engine.folder / "model.keras").exists()
     assert not (engine.folder / "samples.png").exists()
+
+
+OF_THE_USER = (
+    "samples-of-mine.png", "samples-prior.png", "notes.txt", "second/notes.txt", "first/a copy.txt",
+    "last/samples.png", "pictures/mine.png",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_THE_USER)
+def test_a_stage_removes_the_files_that_it_wrote_alone(engine, done, name):
+    path = engine.folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("mine")
+    for seed in (4, 5):
+        engine.train(fresh=True, seed=seed)
+        assert path.read_text() == "mine"
+        assert f"{seed}" in (engine.folder / "second" / "b.txt").read_text()
+
+
+def test_a_record_of_elsewhere_removes_no_files_of_others(engine, done, tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    for stage in ("second", "last"):
+        place = engine.folder / stage / "done.json"
+        record = read_record(place)
+        names = ("../mine.txt", "second/../../mine.txt", str(tmp_path / "mine.txt"))
+        record["files"] |= dict.fromkeys(names, "0")
+        record["pictures"] = list(names)
+        write_record(place, record)
+    engine.train(fresh=True, seed=4)
+    assert (tmp_path / "mine.txt").read_text() == "mine"
 
 
 def test_a_run_stopped_between_stages_goes_on(engine):
@@ -229,7 +259,7 @@ def test_what_cannot_be_deleted_stops_a_fresh_start(engine, done, monkeypatch):
     def fails(path):
         raise RunFailed(f"Cannot delete {path}.")
 
-    monkeypatch.setattr(folder_module, "clear_folder", fails)
+    monkeypatch.setattr(folder_module, "remove", fails)
     with pytest.raises(RunFailed, match="Cannot delete"):
         engine.train(fresh=True, seed=9)
     assert engine.log == []

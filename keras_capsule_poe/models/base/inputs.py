@@ -10,6 +10,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_capsule_poe.core.arguments import number_given
+from keras_capsule_poe.data.pixels import check_memory
+from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.keras_private import Exportable, validates_in_fit
 
 # Rounding of byte / 255 may give slightly more than one.
@@ -37,6 +40,18 @@ def is_known(x):
     return isinstance(x, np.ndarray) or (is_array(x) and hasattr(x, "numpy"))
 
 
+def rows_given(n, size, what="images"):
+    """Return the number of rows of a public call; raise `BadUse` if the memory holds fewer.
+
+    A row has `size` numbers. Tensors stay as they are, see `number_given`.
+    """
+    n = number_given("n", n)
+    if isinstance(n, int):
+        # The numbers, and a copy of some of them.
+        check_memory(f"`n` must be smaller. Received: n={n}. So many {what}", 8 * n * size)
+    return n
+
+
 def checked_pixels(images, name="images"):
     """Return images as pixels in [0, 1]; values that can be read now are checked.
 
@@ -55,7 +70,7 @@ def _rule(name, bounds):
 
 
 def check_values(x, name="x", bounds=PIXELS, bytes_too=False):
-    """Raise `ValueError` unless all values of an array are finite and within bounds.
+    """Raise `BadUse` unless all values of an array are finite and within bounds.
 
     With `bytes_too`, an array of uint8 holds bytes, from 0 to 255.
     """
@@ -64,13 +79,13 @@ def check_values(x, name="x", bounds=PIXELS, bytes_too=False):
     low, high = _extremes(x)
     if bytes_too and keras.backend.standardize_dtype(x.dtype) == "uint8":
         if high == 1:
-            raise ValueError(
+            raise BadUse(
                 f"`{name}` of dtype uint8 must hold bytes from 0 to 255. Received: values up to 1. "
                 "Cast zeros and ones to float32"
             )
         return
     if not _are_inside(low, high, bounds):
-        raise ValueError(_message(_rule(name, bounds), low, high, bytes_too))
+        raise BadUse(_message(_rule(name, bounds), low, high, bytes_too))
 
 
 def _are_inside(low, high, bounds):
@@ -186,17 +201,17 @@ def _checked_stream(data, check):
 
 @contextlib.contextmanager
 def plain_errors(bytes_too=False):
-    """Context that turns the error of a `checked_dataset` into a `ValueError` of one line."""
+    """Context that turns the error of a `checked_dataset` into a `BadUse` of one line."""
     try:
         yield
     except Exception as error:
         if found := _LABELS.search(str(error)):
-            raise ValueError(found[1].strip()) from None
+            raise BadUse(found[1].strip()) from None
         found = _FAILED.search(str(error))
         if found is None:
             raise
         rule, low, high = found.groups()
-        raise ValueError(_message(rule, float(low), float(high), bytes_too)) from None
+        raise BadUse(_message(rule, float(low), float(high), bytes_too)) from None
 
 
 def first_inputs(x):

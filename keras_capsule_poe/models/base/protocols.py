@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 import os
 import random
 import types
@@ -14,11 +15,11 @@ from keras import ops
 from keras_capsule_poe._types import Seed, Tensor
 from keras_capsule_poe.core.arguments import capsule_given, number_given, seed_given
 from keras_capsule_poe.core.numerics import StatelessSeed, capsule_order, compiled, step_seed
-from keras_capsule_poe.data.arrays import image_array, is_dataset
+from keras_capsule_poe.data.arrays import image_array, is_dataset, number_array
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.errors import BadUse, meant
 from keras_capsule_poe.keras_private import Exportable
-from keras_capsule_poe.models.base.inputs import checked_pixels
+from keras_capsule_poe.models.base.inputs import checked_pixels, rows_given
 from keras_capsule_poe.models.base.looking import Looking
 from keras_capsule_poe.models.base.new_images import TakesFiles
 from keras_capsule_poe.models.base.outputs import CapsuleCodes, Images, Samples
@@ -190,12 +191,17 @@ class GenerativeModel(Looking, TakesFiles, Exportable):
         Raises:
             BadUse: If the mode or the domain is unknown.
         """
-        n, seed = number_given("n", n), seed_given(seed)
+        n, seed = self.number_of_images(n), seed_given(seed)
         mode, domain = self.resolve_mode(mode, domain)
         if mode == "joint":
             return {"capsules": self.code_of_all(n, seed)}
         capsule = capsule_order(n, self.capsules, StatelessSeed(seed, 1))
         return {"capsules": self.code_of_capsule(capsule, seed, domain), "capsule": capsule}
+
+    def number_of_images(self, n):
+        """Return `n` of a public call; raise `BadUse` unless so many images fit into memory."""
+        sizes = (math.prod(self.image_shape), self.capsules * self.dim) if self.built else ()
+        return rows_given(n, sum(sizes))
 
     def code_of_capsule(self, capsule, seed, domain=None):
         """Sample codes (N, J, E) in which only the capsules with indices `capsule` (N,) are on."""
@@ -207,7 +213,7 @@ class GenerativeModel(Looking, TakesFiles, Exportable):
 
     def draw_capsule(self, capsule, n, seed, domain=None):
         """Sample codes of the capsule with index `capsule`; otherwise like `draw`."""
-        n, seed = number_given("n", n), seed_given(seed)
+        n, seed = self.number_of_images(n), seed_given(seed)
         capsule = capsule_given(capsule, self.capsules)
         if "single" not in self.modes:
             raise BadUse(
@@ -315,7 +321,7 @@ class GenerativeModel(Looking, TakesFiles, Exportable):
             if not np.isfinite(capsules).all():
                 raise BadUse("`capsules` must be finite. Received: NaN or infinity")
             return Images(**self._mapped("render", capsules))
-        _need_tensor("capsules", capsules)
+        need_tensor("capsules", capsules)
         return {"images": self.render(capsules)["images"]}
 
     def reconstruct(self, images: Any) -> Any:
@@ -331,7 +337,7 @@ class GenerativeModel(Looking, TakesFiles, Exportable):
     def _tensor(self, name, images):
         """Return a tensor of pixels; values that can be read now are checked."""
         self.check_fitted()
-        _need_tensor(name, images)
+        need_tensor(name, images)
         return checked_pixels(images, name)
 
     def _checked(self, images):
@@ -403,7 +409,7 @@ class GenerativeModel(Looking, TakesFiles, Exportable):
         if ops.is_tensor(n):
             drawn = self.draw(n, seed, mode, domain)
             return {**self.decode(drawn["capsules"]), **drawn}
-        n = number_given("n", n)
+        n = self.number_of_images(n)
         self.check_fitted()
         if capsule is not None and mode not in (None, "single"):
             raise BadUse(f"`capsule` must be None in mode {mode!r}. Received: capsule={capsule}")
@@ -476,13 +482,13 @@ class GenerativeModel(Looking, TakesFiles, Exportable):
     def resolve_mode(self, mode=None, domain=None):
         """Fill in the default mode and domain; raise `BadUse` if one is unknown."""
         mode = next(iter(self.modes), None) if mode is None else mode
-        if mode not in self.modes:
+        if not isinstance(mode, str) or mode not in self.modes:
             raise BadUse(
                 f"`mode` must be {_listed(self.modes)}. Received: mode={mode!r}."
                 f"{meant(mode, self.modes)}"
             )
         domains = tuple(self.modes[mode].domains)
-        if domain not in domains and DOMAINS.get(domain) in domains:
+        if domain not in domains and isinstance(domain, str) and DOMAINS.get(domain) in domains:
             domain = DOMAINS[domain]
         if domain is None:
             return mode, domains[0] if domains else None
@@ -577,19 +583,24 @@ def is_numpy(x):
     return not is_tensor and (is_known or hasattr(x, "__array__") or hasattr(x, "getexif"))
 
 
-def _need_tensor(name, value):
-    """Raise `BadUse` unless a value is a tensor of Keras."""
-    if not (ops.is_tensor(value) or isinstance(value, keras.KerasTensor)):
+def need_tensor(name, value):
+    """Raise `BadUse` unless a value is an array or a tensor of Keras."""
+    if not (
+        isinstance(value, np.ndarray)
+        or ops.is_tensor(value)
+        or isinstance(value, keras.KerasTensor)
+    ):
         raise BadUse(f"`{name}` must be an array or a tensor. Received: {name}={value!r:.80}")
 
 
 def _floats(capsules):
     """Return codes as float32; raise `BadUse` unless they are numbers in rows of one length."""
     try:
-        return np.asarray(capsules, "float32")
-    except (ValueError, TypeError) as error:
+        return number_array(capsules, "capsules").astype("float32", copy=False)
+    except BadUse as error:
         raise BadUse(
-            f"`capsules` must be an array of numbers. Received: {str(capsules):.80}"
+            "`capsules` must be an array of real numbers, none of them masked. "
+            f"Received: {' '.join(str(capsules).split()):.80}"
         ) from error
 
 

@@ -12,7 +12,9 @@ from keras import ops
 from keras_capsule_poe._types import Serializable
 from keras_capsule_poe.core.arguments import Configured
 from keras_capsule_poe.core.labels import named_rightly, winners
+from keras_capsule_poe.data.arrays import number_array
 from keras_capsule_poe.data.labels import class_rows
+from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.keras_private import (
     Exportable,
     LargerIsBetter,
@@ -21,7 +23,12 @@ from keras_capsule_poe.keras_private import (
 )
 from keras_capsule_poe.metrics import weights_of_images
 from keras_capsule_poe.models.base import inputs
-from keras_capsule_poe.models.base.protocols import CapsuleClassifier, deserialized
+from keras_capsule_poe.models.base.protocols import (
+    CapsuleClassifier,
+    deserialized,
+    is_numpy,
+    need_tensor,
+)
 from keras_capsule_poe.models.base.sharing import SharedOutGradients
 
 # Images that `classify` and `encode` take at once.
@@ -80,7 +87,7 @@ class Supervised(Exportable, SharedOutGradients, CapsuleClassifier):
         )
         if not fits:
             sizes = ", ".join("any" if size is None else str(size) for size in wanted[1:])
-            raise ValueError(
+            raise BadUse(
                 f"`{name}` must be images (batch, {sizes}): batch, height, width, channels. "
                 f"Received: shape {shape}"
             )
@@ -259,11 +266,18 @@ class Supervised(Exportable, SharedOutGradients, CapsuleClassifier):
     def in_parts(self, function, images, at_once=AT_ONCE):
         """Apply a function of images that returns a dict, to a bounded number at a time."""
         images = self.as_pixels(images)
+        if is_numpy(images):
+            images = number_array(images)
+        need_tensor("images", images)
         if not inputs.is_known(images):
             return function(images)
         self._check_images(images, "images")
         inputs.check_values(images, "images", bytes_too=True)
-        starts = range(0, max(len(images), 1), at_once)
+        if not len(images):
+            # Some layers take no empty batch.
+            one = function(ops.zeros((1, *images.shape[1:])))
+            return {name: values[:0] for name, values in one.items()}
+        starts = range(0, len(images), at_once)
         parts = [function(ops.convert_to_tensor(images[k : k + at_once])) for k in starts]
         if len(parts) == 1:
             return parts[0]

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe._types import Serializable
-from keras_capsule_poe.core.arguments import number_given, seed_given
+from keras_capsule_poe.core.arguments import seed_given
 from keras_capsule_poe.core.harmonium import gibbs_chain, gibbs_step
 from keras_capsule_poe.core.likelihood import (
     Bracket,
@@ -444,7 +444,7 @@ class ImageBoltzmannMachine(TrainedModel, LikelihoodModel, GenerativeModel, kera
         Returns:
             dict: `capsules` (n, 1, E), zeros and ones.
         """
-        n, seed = number_given("n", n), seed_given(seed)
+        n, seed = self.number_of_images(n), seed_given(seed)
         self.resolve_mode(mode, domain)
         chosen = keras.random.randint((n,), 0, self.persistent_chains, seed=StatelessSeed(seed))
         x = self.machine.sent(ops.take(self.chain_states, chosen, axis=0))

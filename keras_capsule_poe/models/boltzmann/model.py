@@ -1,6 +1,7 @@
 """Training of an RBM by CD, persistent CD or parallel tempering."""
 
 import functools
+import math
 from typing import Any
 
 import keras
@@ -24,7 +25,7 @@ from keras_capsule_poe.core.sharding import draw_rows
 from keras_capsule_poe.former_names import with_former_names
 from keras_capsule_poe.metrics import mean_error
 from keras_capsule_poe.models.base.contrastive import ContrastiveModel
-from keras_capsule_poe.models.base.inputs import FINITE, PIXELS
+from keras_capsule_poe.models.base.inputs import FINITE, PIXELS, rows_given
 from keras_capsule_poe.models.base.protocols import build_once, deserialized
 from keras_capsule_poe.models.boltzmann.layers import RestrictedBoltzmannMachine, binarization
 
@@ -156,7 +157,8 @@ class HarmoniumModel(ContrastiveModel):
 
     def sample(self, n: int, steps: int = 1000, seed: Seed = 0) -> Tensor:
         """Return visible neurons (n, D) after a number of Gibbs steps from noise."""
-        n, steps = number_given("n", n), number_given("steps", steps, 0)
+        n = rows_given(n, math.prod(self.machine.visible_bias.shape), "rows")
+        steps = number_given("steps", steps, 0)
         first, second = streams(seed_given(seed), 2)
         machine = self.machine.harmonium()
         x, _ = gibbs_chain(machine, self._noise(machine, (n,), first), steps, second)

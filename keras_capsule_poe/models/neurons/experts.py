@@ -1,5 +1,6 @@
 """Expert neurons and the second layer over them: models, and how they are trained."""
 
+import math
 from typing import Any
 
 import keras
@@ -26,6 +27,7 @@ from keras_capsule_poe.models.base.features import (
     save_rows,
     sgd,
 )
+from keras_capsule_poe.models.base.inputs import rows_given
 from keras_capsule_poe.models.boltzmann.model import HarmoniumModel
 from keras_capsule_poe.models.neurons.layers import NeuronMixture, NeuronPoE
 from keras_capsule_poe.training.sanity import figures, warn, worse_than_mean
@@ -127,7 +129,8 @@ class NeuronExperts(HarmoniumModel):
             ValueError: If `routing="per_image"`, which needs an image.
         """
         layer = self.machine
-        n, steps, seed = number_given("n", n), number_given("steps", steps, 0), seed_given(seed)
+        n = rows_given(n, math.prod(layer.visible_bias.shape), "rows")
+        steps, seed = number_given("steps", steps, 0), seed_given(seed)
         if layer.routing == "averaged":
             return super().sample(n, steps, seed)
         if layer.routing == "mixture":

@@ -1,0 +1,147 @@
+"""One gate for what commands write.
+
+Rejected: a mark that a reader of the format sees; a user's file, another command's output, a file
+of a run, of its images or of a store that is replaced or joined by an output.
+"""
+
+import json
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from PIL import Image
+
+from keras_capsule_poe.cli import options
+from keras_capsule_poe.errors import CapspoeError
+from keras_capsule_poe.io.atomic import atomic_write
+from keras_capsule_poe.io.marks import is_output, marked_output
+from keras_capsule_poe.io.records import write_json, write_record
+
+
+def picture(path):
+    Image.fromarray(np.arange(64, dtype="uint8").reshape(8, 8)).save(path)
+
+
+def drawing(path):
+    Figure((1, 1)).savefig(path)
+
+
+WRITERS = {
+    ".png": picture, ".jpg": picture, ".JPEG": picture, ".webp": picture, ".pdf": drawing,
+    ".svg": drawing, ".npz": lambda path: np.savez(path, images=np.ones(3)),
+    ".html": lambda path: path.write_text("<html></html>\n"),
+    ".json": lambda path: write_json(path, {"a": 1}),
+}  # fmt: skip
+# Pictures and pages may be replaced by another command.
+DATA = (".npz", ".json")
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_mark_changes_nothing_that_a_file_holds(tmp_path, kind):
+    path, plain = tmp_path / f"new{kind}", tmp_path / f"plain{kind}"
+    WRITERS[kind](plain)
+    marked_output(path, "sample")
+    with atomic_write(path, suffix=kind) as temporary:
+        WRITERS[kind](temporary)
+    assert is_output(path, "sample")
+    assert is_output(path, "reconstruct") == (kind not in DATA)
+    assert not is_output(plain, "sample")
+    if WRITERS[kind] is picture:
+        np.testing.assert_array_equal(np.asarray(Image.open(path)), np.asarray(Image.open(plain)))
+    elif kind == ".npz":
+        assert np.load(path)["images"].tolist() == [1, 1, 1]
+    elif kind == ".json":
+        found = json.loads(path.read_text())
+        assert found.pop("written_by") and found == {"a": 1}
+    else:
+        assert path.read_bytes()[:12] == plain.read_bytes()[:12]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A folder with a run, its images and a store."""
+    for name in ("D/a.png", "train/cats/a.png", "test/cats/a.png", "labels.csv", "R/1/a", "mine/a"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("mine")
+    for place in ("R/encoder/done.json", "other/encoder/done.json", "store/D-1/store.json"):
+        (tmp_path / place).parent.mkdir(parents=True)
+        write_record(tmp_path / place, {})
+    named = {"train_dir": "train", "test_dir": "test", "labels": "labels.csv"}
+    paths = {name: str(tmp_path / place) for name, place in named.items()}
+    config = {"dataset": "D", "model": "capsules", "held_out": 1}
+    values = {"config": config, "data_path": str(tmp_path / "D"), "paths": paths}
+    write_record(tmp_path / "R" / "run.json", values)
+    write_record(tmp_path / "other" / "run.json", values)
+    (tmp_path / "link").symlink_to(tmp_path / "test")
+    return tmp_path
+
+
+def check(run, command="sample", force=False, **given):
+    context = click.Context(click.Command(command), info_name=command)
+    context.params = {name: run / value for name, value in given.items()}
+    context.meta[options._FORCED] = force
+    with context:
+        options.check_outputs(run / "R")
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        *(("out", name) for name in (
+            "D/new.png", "D/a.png", "D/deep/new.png", "train/cats/new.png", "test/cats/a.png",
+            "test/cats/new.png", "test/new.npz", "link/cats/new.png", "labels.csv", "R/run.json",
+            "R/encoder/x.png", "R/1/x.png", "other/encoder/x.png", "store/D-1/x.png",
+            "R/model.keras", "mine/../test/x.png",
+        )),
+        *(("json_path", name) for name in ("test/m.json", "R/encoder/m.json", "D/m.json")),
+        *((option, name) for option in ("out_dir", "hub_dir", "static") for name in (
+            "D", "train/cats", "test/new", "link", "R/encoder", "R/1", "R/pictures",
+            "store/D-1", "other/encoder/x",
+        )),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("force", [False, True])
+def test_no_output_joins_what_a_run_knows(run, name, value, force):
+    with pytest.raises(CapspoeError, match="choose another path") as error:
+        check(run, force=force, **{name: value})
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"out": "new.png"}, {"out": "mine/new.npz"}, {"out": "R/x.png"}, {"out": "R/pictures/x.png"},
+     {"json_path": "m.json"}, {"out_dir": "R"}, {"out_dir": "exports"}, {"out_dir": "R/exports"},
+     {"hub_dir": "hub"}, {"static": "page"}, {"out": "other/x.png"}],
+)  # fmt: skip
+def test_other_places_are_taken(run, given):
+    check(run, **given)
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_an_existing_file_is_replaced_if_it_is_an_earlier_output(run, kind):
+    path, name = run / f"x{kind}", "json_path" if kind == ".json" else "out"
+    for write in (WRITERS[kind], Path.touch):
+        write(path)
+        with pytest.raises(CapspoeError, match="`?--force`?"):
+            check(run, **{name: path.name})
+    check(run, force=True, **{name: path.name})
+    with atomic_write(path, suffix=kind) as temporary:
+        WRITERS[kind](temporary)
+    check(run, **{name: path.name})
+    if kind in DATA:
+        with pytest.raises(CapspoeError, match="earlier output of capspoe reconstruct"):
+            check(run, command="reconstruct", **{name: path.name})
+
+
+def test_commands_replace_their_own_files_alone(asked, tiny_model, tmp_path):
+    out = tmp_path / "d.npz"
+    np.savez(out, images=np.ones((3, 8, 8)), labels=np.arange(3))
+    before = out.read_bytes()
+    command = ("sample", "--model-dir", tiny_model, "--n", 2, "--out", out)
+    asked(*command, code=2, last=("must be a new file", "--force"))
+    assert out.read_bytes() == before
+    for options_ in (("--force",), ()):
+        asked(*command, *options_, last="Wrote")
+    asked("encode", out, "--model-dir", tiny_model, "--out", out, code=2)
