@@ -386,6 +386,7 @@ def report(out, model_dir, metrics_path, limit, crops, pairs, seed, **places):
     if not found and not is_generative(model):
         found = measure(model, data, found=subject.predictions_if_any)
     try:
+        found.pop("written_by", None)
         shown = tables([found])
     except (KeyError, AttributeError, TypeError) as error:
         raise click.BadParameter(

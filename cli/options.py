@@ -245,10 +245,11 @@ def _check_place(path, folder, is_folder):
         return
     if store := next((above for above in inside_of if has_record(above / "store.json")), None):
         raise RunFailed(f"{path} lies in the prepared images {store}: choose another path.")
+    is_image = is_folder or real.suffix.lower() not in (".json", ".html")
     for data in image_places(folder) if has_record(folder / "run.json") else ():
         if data.is_file() and data == real:
             raise RunFailed(f"{path} is the data set of {folder}: choose another path.")
-        if data.is_dir() and data in inside_of:
+        if data.is_dir() and is_image and data in inside_of:
             raise RunFailed(
                 f"{path} would become one of the images of the data set {data}: choose another "
                 "path."

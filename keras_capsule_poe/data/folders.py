@@ -89,7 +89,7 @@ def _parts(tree, folder, options):
     kept = {}
     for split, part in parts.items():
         is_unlabelled = train.class_names and not part.class_names and options.labels is None
-        if not len(part) and is_chosen:
+        if not len(part) and is_chosen and options.data_version > 2:
             raise DataError(f"`{split}_dir` must hold images. Received: {part.root}.")
         if not len(part):
             notes += (f"{part.root} holds no images.",)

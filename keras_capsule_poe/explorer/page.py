@@ -94,22 +94,24 @@ def check_folder(folder=None):
     folder = folder and Path(folder)
     if not folder or not folder.exists():
         return
-    about, names = {}, _names(folder)
-    with contextlib.suppress(RunFailed):
+    other = names = _names(folder)
+    with contextlib.suppress(RunFailed, AttributeError, TypeError):
         about = read_json(folder / ABOUT)
-    is_page = isinstance(about, dict) and "page" in about
-    # Pages of earlier versions do not say what they hold.
-    other = sorted({*names} - {*about.get("written", names)}) if is_page else names
-    if other or not folder.is_dir() or not (is_page or not any(folder.iterdir())):
+        if "page" in about:
+            # Pages of earlier versions do not say what they hold.
+            other = sorted({*names} - {*about.get("written", names)})
+    if other or not folder.is_dir():
+        held = f"which holds other files: {listing(other, 3)}" if other else "a file"
         raise BadUse(
             "`static` must be a folder that is new, empty or an earlier page. "
-            f"Received: {folder}, which holds other files: {listing(other, 3)}."
+            f"Received: {folder}, {held}."
         )
 
 
 def _names(folder):
-    """Return the sorted names of all files in a folder."""
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    """Return the sorted names of all files and links in a folder."""
+    found = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    return sorted(str(path.relative_to(folder)) for path in found)
 
 
 def _about(content):

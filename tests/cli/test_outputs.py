@@ -15,6 +15,7 @@ from PIL import Image
 
 from keras_capsule_poe.cli import options
 from keras_capsule_poe.errors import CapspoeError
+from keras_capsule_poe.explorer import page
 from keras_capsule_poe.io.atomic import atomic_write
 from keras_capsule_poe.io.marks import is_output, marked_output
 from keras_capsule_poe.io.records import write_json, write_record
@@ -95,7 +96,7 @@ def check(run, command="sample", force=False, **given):
             "R/encoder/x.png", "R/1/x.png", "other/encoder/x.png", "store/D-1/x.png",
             "R/model.keras", "mine/../test/x.png",
         )),
-        *(("json_path", name) for name in ("test/m.json", "R/encoder/m.json", "D/m.json")),
+        *(("json_path", name) for name in ("labels.csv", "R/encoder/m.json", "store/D-1/m.json")),
         *((option, name) for option in ("out_dir", "hub_dir", "static") for name in (
             "D", "train/cats", "test/new", "link", "R/encoder", "R/1", "R/pictures",
             "store/D-1", "other/encoder/x",
@@ -113,7 +114,8 @@ def test_no_output_joins_what_a_run_knows(run, name, value, force):
     "given",
     [{"out": "new.png"}, {"out": "mine/new.npz"}, {"out": "R/x.png"}, {"out": "R/pictures/x.png"},
      {"json_path": "m.json"}, {"out_dir": "R"}, {"out_dir": "exports"}, {"out_dir": "R/exports"},
-     {"hub_dir": "hub"}, {"static": "page"}, {"out": "other/x.png"}],
+     {"hub_dir": "hub"}, {"static": "page"}, {"out": "other/x.png"},
+     {"json_path": "D/m.json"}, {"out": "test/page.html"}],
 )  # fmt: skip
 def test_other_places_are_taken(run, given):
     check(run, **given)
@@ -145,3 +147,37 @@ def test_commands_replace_their_own_files_alone(asked, tiny_model, tmp_path):
     for options_ in (("--force",), ()):
         asked(*command, *options_, last="Wrote")
     asked("encode", out, "--model-dir", tiny_model, "--out", out, code=2)
+
+
+PAGE = {"page": 1, "written": ["model.json", "index.html", "files/a.onnx"]}
+
+
+@pytest.mark.parametrize(
+    "about, more, is_taken",
+    [
+        (PAGE, (), True), ({"page": 1}, ("old.png",), True), (None, (), True),
+        (PAGE, ("mine.txt",), False), (PAGE, ("files/mine.txt",), False), (None, ("a",), False),
+        ({"pages": 1}, (), False), (["page"], (), False), ({"page": 1, "written": 5}, (), False),
+    ],
+)  # fmt: skip
+def test_a_page_replaces_an_earlier_page_alone(tmp_path, monkeypatch, about, more, is_taken):
+    monkeypatch.setattr(page, "SCRIPTS", ())
+    for name in (*(PAGE["written"] if about else ()), *more):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    if about:
+        (tmp_path / "model.json").write_text(json.dumps(about))
+    if is_taken:
+        return page.check_folder(tmp_path)
+    with pytest.raises(CapspoeError, match=f"other files: .*{(*more, 'model.json')[0]}"):
+        page.check_folder(tmp_path)
+
+
+def test_links_and_files_are_no_earlier_page(tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "SCRIPTS", ())
+    (tmp_path / "a").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(CapspoeError, match="other files: a"):
+        page.check_folder(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(CapspoeError, match="file, a file"):
+        page.check_folder(tmp_path / "file")

@@ -128,6 +128,22 @@ def test_folders_may_be_named(tmp_path):
         load_images("digits", train_dir=tmp_path)
 
 
+@pytest.mark.parametrize("held", [(), ("notes.txt",), (".hidden.png", "__MACOSX/a.png")])
+def test_chosen_folders_without_images_are_refused(tmp_path, held):
+    fill(tmp_path / "full", 0)
+    (tmp_path / "bare").mkdir()
+    for name in held:
+        write(tmp_path / "bare" / f"{name}.png").rename(tmp_path / "bare" / name)
+    full, bare = {"train_dir": tmp_path / "full"}, {"train_dir": tmp_path / "bare"}
+    with pytest.raises(DataError, match="bare holds no images"):
+        load_images(tmp_path, **bare)
+    with pytest.raises(DataError, match=r"`test_dir` must hold images\. Received: .*bare"):
+        load_images(tmp_path, **full, test_dir=tmp_path / "bare")
+    # Runs of earlier versions read what they read.
+    data = load_images(tmp_path, **full, test_dir=tmp_path / "bare", data_version=2)
+    assert len(data.train) + len(data.test) == 8
+
+
 def test_the_image_that_takes_the_labels_away_is_named(tmp_path):
     fill(tmp_path, 0)
     loose = write(tmp_path / "logo.png")
