@@ -172,7 +172,7 @@ def check_replaceable(folder):
 
 
 def _what_is_lost(folder):
-    """Return what a replaced folder held that was no earlier export, or None."""
+    """Return what a replaced folder has that is no earlier export, or None."""
     if not folder.is_dir():
         return "a file" if folder.exists() else None
     names = _files(folder)

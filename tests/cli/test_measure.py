@@ -22,7 +22,7 @@ def test_evaluate_measures_and_writes_json(asked, tiny_model, tmp_path, monkeypa
     asked("report", *options, "--metrics", path, "--out", page)
     figures = json.loads(path.read_text())
     sections = {"reconstruction", "free_energy", "probe", "neighbours", "clustering", "samples"}
-    assert set(figures) == {*sections, "signs"}
+    assert set(figures) == {*sections, "signs", "written_by"}
     assert cell(figures["samples"]["posterior"]["frechet"]) in shown
     assert cell(figures["samples"]["gaussian_mixture"]["coverage"]) in page.read_text()
     assert {"boltzmann_machine", "variational_autoencoder"}.isdisjoint(figures["samples"])

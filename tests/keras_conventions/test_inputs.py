@@ -287,7 +287,7 @@ def test_refusals_name_the_remedy():
 
 @pytest.mark.parametrize(
     "change",
-    [lambda x: None, lambda x: 5, dict, lambda x: x * 1j, lambda x: x.astype(str),
+    [lambda x: None, lambda x: 5, lambda x: {}, lambda x: x * 1j, lambda x: x.astype(str),
      lambda x: np.array([None]), lambda x: np.ma.masked_array(x, x > 0.2), lambda x: x[0, 0, 0]],
 )  # fmt: skip
 def test_classifiers_have_the_gate_of_other_models(make, images, change):
