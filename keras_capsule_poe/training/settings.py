@@ -8,7 +8,6 @@ import types
 import typing
 import warnings
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import annotated_types
@@ -16,7 +15,6 @@ import pydantic
 
 from keras_capsule_poe.errors import ConfigError, meant
 from keras_capsule_poe.former_names import current_setting, current_settings
-from keras_capsule_poe.io.records import check_regular
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -548,9 +546,12 @@ class Settings(Part):
 def read_toml(path):
     """Return a TOML file as nested dicts; raise ConfigError if it is not readable."""
     try:
-        check_regular(path, _LARGEST_FILE)
+        with open(path, "rb") as file:
+            text = file.read(_LARGEST_FILE + 1)
+        if len(text) > _LARGEST_FILE:
+            raise ValueError(f"it has more than {_LARGEST_FILE:,} bytes")
         # With or without a byte-order mark.
-        return tomllib.loads(Path(path).read_text("utf-8-sig"))
+        return tomllib.loads(text.decode("utf-8-sig"))
     # ValueError: not TOML, not UTF-8, or a number with thousands of digits.
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"Cannot read the configuration {path}: {error}") from error

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_capsule_poe.errors import ConfigError, RunFailed
+from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.io.records import (
     copy_of,
     digest,
@@ -16,7 +16,6 @@ from keras_capsule_poe.io.records import (
     remove_record,
     write_record,
 )
-from keras_capsule_poe.training.settings import read_toml
 
 VALUES = {"seed": 7, "rate": 0.1, "sizes": (28, 28), "config": {"name": "é", "none": None}}
 
@@ -113,8 +112,6 @@ def test_only_regular_files_of_some_size_are_read(tmp_path, number):
     with pytest.raises(RunFailed, match="it must (be a file|have at most)") as error:
         read_json(path)
     assert "\n" not in str(error.value)
-    with pytest.raises(ConfigError, match="it must (be a file|have at most)"):
-        read_toml(path)
     with pytest.raises(RunFailed, match="it must"):
         read_record(path)
     if path.name != "large":
