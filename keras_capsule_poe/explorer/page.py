@@ -182,12 +182,14 @@ def _capsules(content, folder, about):
         if not content.has_single and images is None:
             return []
         codes = codes_of_capsule(model, capsule, images)
-        if not len(codes):
+        has_codes = bool(len(codes))
+        if not has_codes:
             codes = np.zeros((1, model.dim), "float32")
         if model.CODES == "ball":
             codes = with_length(codes, np.linalg.norm(codes, axis=1).mean())
         start = codes[np.square(codes - codes.mean(axis=0)).sum(axis=1).argmin()]
-        deviations = codes.std(axis=0)
+        # Sliders span two deviations. Without codes they span 0.25, as Figure 4 of Sabour et al.
+        deviations = codes.std(axis=0) if has_codes else np.full(model.dim, 0.125)
         whole = alone(start[None], model.capsules, capsule)
         changes = effects(model, whole[0], capsule, deviations)
         classes = _classes(content, capsule)
