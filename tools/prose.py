@@ -167,7 +167,8 @@ def files(paths):
             yield path
             continue
         for found in sorted(path.rglob("*")):
-            if found.suffix in (".md", ".py"):
+            # What npm installs is not ours.
+            if found.suffix in (".md", ".py") and "node_modules" not in found.parts:
                 yield found
 
 

@@ -15,7 +15,10 @@ def whole_number(name, value, least=1, most=math.inf):
     is_whole = isinstance(value, Integral) and not isinstance(value, bool)
     if not is_whole or not least <= value <= most:
         rule = "a positive integer" if least == 1 else f"an integer of at least {least}"
-        rule = rule if most == math.inf else f"an integer from {least} to {most}"
+        # The largest number of all says nothing, except to who gave a larger one.
+        is_named = most != LARGEST_SEED or least < 1 or (is_whole and value > most)
+        if most < math.inf and is_named:
+            rule = f"an integer from {least} to {most}"
         raise BadUse(f"`{name}` must be {rule}. Received: {name}={value!r:.80}")
     return int(value)
 

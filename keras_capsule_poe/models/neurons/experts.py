@@ -129,17 +129,17 @@ class NeuronExperts(HarmoniumModel):
             ValueError: If `routing="per_image"`, which needs an image.
         """
         layer = self.machine
+        if layer.routing not in ("averaged", "latent", "mixture"):
+            raise ValueError(
+                "Without an image there is nothing to route by: `routing` must be 'averaged', "
+                f"'latent' or 'mixture'. Received: routing={layer.routing!r}"
+            )
         n = rows_given(n, math.prod(layer.visible_bias.shape), "rows")
         steps, seed = number_given("steps", steps, 0), seed_given(seed)
         if layer.routing == "averaged":
             return super().sample(n, steps, seed)
         if layer.routing == "mixture":
             return layer.draw(n, seed)[0]
-        if layer.routing != "latent":
-            raise ValueError(
-                "Without an image there is nothing to route by: `routing` must be 'averaged', "
-                f"'latent' or 'mixture'. Received: routing={layer.routing!r}"
-            )
         first, second, third = streams(seed, 3)
         v, c = layer.noise(n, first), layer.prior_coefficients(n, second)
         return layer.gibbs(v, c, steps, third)[0]
