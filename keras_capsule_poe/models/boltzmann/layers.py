@@ -106,10 +106,14 @@ class Neurons:
                 f"anew. Received: routing={self.routing!r}"
             )
         is_latent = self.routing == "latent" and coefficients is None
-        # Latent parents are sampled again in each step of a chain.
         machine = self.harmonium() if is_latent else self.harmonium_of(v, coefficients)
-        sides = machine.sides(self.latent_router() if is_latent else None)
-        return contrastive_divergence(x=self.sent(v), **sides, **options)
+        return contrastive_divergence(
+            x=self.sent(v), **self.sides_of(machine, is_latent), **options
+        )
+
+    def sides_of(self, machine, is_latent):
+        """Return arguments of `contrastive_divergence`; each step samples latent parents anew."""
+        return machine.sides(self.latent_router() if is_latent else None)
 
     def free_energy_of(self, machine, x, fields=None):
         """Return F (B,) in nats from x = `sent(v)`; `fields` are pre-activations, if known."""

@@ -252,8 +252,7 @@ class HarmoniumModel(ContrastiveModel):
         """Return the means over images that an update needs, and the chains not tied to images."""
         rbm, v = self.machine, self._binarized(v, seeds[0])
         machine, x = rbm.harmonium_of(v), rbm.sent(v)
-        # Latent parents are sampled again in each step of a chain.
-        sides = machine.sides(rbm.latent_router() if rbm.routing == "latent" else None)
+        sides = rbm.sides_of(machine, rbm.routing == "latent")
         divergence = contrastive_divergence(
             x=x, cd_steps=self.cd_steps, seed=seeds[4], chains=chains, **sides
         )
