@@ -310,6 +310,8 @@ def traverse(
     each neuron changes the image. With --couplings it shows how routing couples each image
     to the classes, with one row for each image.
     """
+    from keras_capsule_poe.io.pictures import check_grid
+
     options.check_plain(out, plain)
     folder = options.find_model(model_dir)
     if couplings:
@@ -320,8 +322,10 @@ def traverse(
     look = {"cell": cell, "theme": theme}
     if capsule is not None:
         capsule = capsule_given(capsule, model.capsules)
-    if not couplings and hasattr(model, "neuron_values"):
-        return _show_filters(out, model, capsule, look)
+    if not couplings:
+        if hasattr(model, "neuron_values"):
+            return _show_filters(out, model, capsule, look)
+        check_grid(out, min(rows, model.dim), steps, model.image_shape)
     # Single capsules of some models generate images.
     is_generative = "single" in getattr(model, "modes", ())
     if not couplings and not chosen and capsule is not None and is_generative:
@@ -348,9 +352,8 @@ def traverse(
 def _save(out, model, images, dimensions, title, span, plain, look):
     """Write a picture with one row for each dimension, and say so."""
     from keras_capsule_poe.figures import image_figure, save_figure, span_labels
-    from keras_capsule_poe.io.pictures import check_grid, save_grid
+    from keras_capsule_poe.io.pictures import save_grid
 
-    check_grid(out, len(images), len(images[0]), model.image_shape)
     if plain:
         save_grid(out, images)
     else:

@@ -91,6 +91,8 @@ def traversal(code, capsule, dimensions, steps, span, inside="ball"):
 
 def traversed(model, code, capsule, dimensions, steps, span):
     """Return images (R, steps, H, W, C) of the codes of `traversal`."""
+    n = len(dimensions) * steps
+    check_memory(f"{n:,} images", 8 * n * (code.size + math.prod(model.image_shape)))
     codes = traversal(code, capsule, dimensions, steps, span, model.CODES)
     images = render(model, codes.reshape(-1, *code.shape))
     return images.reshape(*codes.shape[:2], *images.shape[1:])

@@ -207,6 +207,9 @@ def test_traverse_refuses_what_is_not_there(asked, tiny_model, tmp_path):
     traverse = ("traverse", "--model-dir", tiny_model)
     asked(*traverse, "--capsule", 3, code=2, last="3 capsules")
     asked(*traverse, "--image", 10**6, code=2, last="297")
+    # Before anything of that size is made: it would end the process.
+    for chosen in (("--capsule", 1), ("--image", 0)):
+        asked(*traverse, *chosen, "--steps", 10**9, code=2, last="would be too large")
     # Spans that leave every code at the edge.
     for span in ("nan", "inf", "-inf", "1e308", "2.1", "0", "-1"):
         words = "at most 2, since capsules are shorter than 1"
