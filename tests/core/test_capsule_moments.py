@@ -82,6 +82,17 @@ def test_uncorrelated_experts_are_a_product():
     np.testing.assert_allclose(found.on, traces / (1 + traces), rtol=1e-12)
 
 
+def test_disjoint_experts_of_correlated_inputs_are_not_independent():
+    kernel, c = np.zeros((2, 2, 1, 1)), np.eye(2)
+    kernel[:, :, 0, 0] = np.eye(2)
+    assert disjoint_log_partition(kernel, c, 1.0) == pytest.approx(2 * np.log(2))
+    # E (1 + x^2)(1 + y^2) = 4 + 2 r^2 for Gaussian x and y of correlation r.
+    r = 0.9
+    covariance = np.array([[1.0, r], [r, 1.0]]).reshape(2, 1, 2, 1)
+    found = gaussian_partition(covariance).log_partition
+    assert found == pytest.approx(np.log(4 + 2 * r**2), rel=1e-12)
+
+
 def disjoint(I=12, J=3, E=4, D=5):
     """Maps and coefficients of experts that share no input."""
     random = np.random.default_rng(1)

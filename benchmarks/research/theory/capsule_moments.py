@@ -26,7 +26,10 @@ def expert_covariance(kernel, coefficients, variance):
 
 
 def disjoint_log_partition(kernel, coefficients, variance, hidden_bias=None):
-    """Return log Z in nats of experts that share no input; exact for any zero-mean base."""
+    """Return log Z in nats of experts that share no input, of independent inputs of mean zero.
+
+    With correlated inputs z_j and z_k are not independent; see `gaussian_partition`.
+    """
     squares = np.sum(np.square(_weighted(kernel, coefficients)), axis=(2, 3))
     shared = np.sum(squares > 0, axis=1) > 1
     if shared.any():

@@ -11,8 +11,8 @@ from keras import ops
 from keras_capsule_poe._types import Tensor
 from keras_capsule_poe.core.arguments import Configured
 from keras_capsule_poe.core.fused.convolution import ROUGH
-from keras_capsule_poe.core.numerics import StatelessSeed, whole_number
-from keras_capsule_poe.core.sharding import drop_rows
+from keras_capsule_poe.core.numerics import StatelessSeed, real_number, streams, whole_number
+from keras_capsule_poe.core.sharding import draw_rows, drop_rows
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.layers.convolutions import FastConv2D, FastConv2DTranspose
 from keras_capsule_poe.models.base.inputs import (
@@ -49,7 +49,10 @@ class ConvAutoencoder(Configured, SharedOutGradients, FittedModel, keras.Model):
             even size, so that they cover the last row of pixels.
         dropout: Float in `[0, 1)`, the dropout rate after the first convolution.
         negative_slope: Float in `[0, 1]`, the slope of the leaky ReLU.
-        seed: Integer, for the initial weights and the dropout.
+        seed: Integer, for the initial weights, the dropout and the noise.
+        feature_noise: Float of at least 0, the standard deviation of Gaussian noise on the
+            features in training, as a multiple of the standard deviation over all features of an
+            image. The decoder then learns to draw from features that no image has.
         **kwargs: `keras.Model` arguments.
 
     Call arguments:
@@ -74,6 +77,7 @@ class ConvAutoencoder(Configured, SharedOutGradients, FittedModel, keras.Model):
     Reference:
 
     - [Hauser, 2019](https://arxiv.org/abs/1907.11643), the convolutional autoencoder
+    - [Ghosh et al., 2020](https://arxiv.org/abs/1903.12436), noise on the code of an autoencoder
     """
 
     def __init__(
@@ -83,6 +87,7 @@ class ConvAutoencoder(Configured, SharedOutGradients, FittedModel, keras.Model):
         dropout: float = 0.1,
         negative_slope: float = 0.2,
         seed: int = 0,
+        feature_noise: float = 0.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -94,11 +99,16 @@ class ConvAutoencoder(Configured, SharedOutGradients, FittedModel, keras.Model):
             raise ValueError(
                 f"`negative_slope` must lie in [0, 1]. Received: negative_slope={negative_slope!r}"
             )
+        if not 0 <= real_number("feature_noise", feature_noise):
+            raise ValueError(
+                f"`feature_noise` must be at least 0. Received: feature_noise={feature_noise!r}"
+            )
         self.filters = filters
         self.kernel_size = kernel_size
         self.dropout = dropout
         self.negative_slope = negative_slope
         self.seed = seed
+        self.feature_noise = float(feature_noise)
         self._fast_contexts = 0
         self._given_step = None
         self.rectifier = keras.layers.LeakyReLU(
@@ -173,13 +183,25 @@ class ConvAutoencoder(Configured, SharedOutGradients, FittedModel, keras.Model):
         """Encode images (B, H, W, C), pixels in `[0, 1]`, to feature maps (B, h, w, F)."""
         hidden = self.rectifier(self.convolution(images))
         if training and self.dropout:
-            # Use the optimizer's step: a resumed run then repeats the same dropout masks.
-            step = self._given_step
-            if step is None:
-                optimizer = getattr(self, "optimizer", None)
-                step = optimizer.iterations if optimizer else 0
-            hidden = drop_rows(hidden, self.dropout, StatelessSeed(self.seed, step))
+            hidden = drop_rows(hidden, self.dropout, StatelessSeed(self.seed, self._step))
         return self.rectifier(self.reduction(hidden, training=training or self._fast_contexts > 0))
+
+    @property
+    def _step(self):
+        # The optimizer's step: a resumed run then repeats the same random numbers.
+        if self._given_step is not None:
+            return self._given_step
+        optimizer = getattr(self, "optimizer", None)
+        return optimizer.iterations if optimizer else 0
+
+    def _with_noise(self, features):
+        """Return features (B, h, w, F) with Gaussian noise, in proportion to those of the image."""
+        values = ops.stop_gradient(ops.cast(features, "float32"))
+        deviation = self.feature_noise * ops.std(values, axis=(1, 2, 3), keepdims=True)
+        # A stream of its own: the masks of the dropout are those without noise.
+        (seed,) = streams(StatelessSeed(self.seed, self._step), 1)
+        noise = draw_rows(keras.random.normal, tuple(ops.shape(values)), seed=seed)
+        return features + ops.cast(deviation * noise, features.dtype)
 
     @property
     def is_fast(self):
@@ -213,7 +235,10 @@ class ConvAutoencoder(Configured, SharedOutGradients, FittedModel, keras.Model):
         return self.sigmoid(self.deconvolution(hidden, training=training))
 
     def call(self, images, training=False):
-        made = self.decode(self.encode(images, training=training), training=training)
+        features = self.encode(images, training=training)
+        if training and self.feature_noise:
+            features = self._with_noise(features)
+        made = self.decode(features, training=training)
         sizes = images.shape[1:3], made.shape[1:3]
         if None not in (*sizes[0], *sizes[1]) and sizes[0] != sizes[1]:
             raise ValueError(

@@ -41,6 +41,7 @@ def build_autoencoder(settings, image_shape):
     """Return the autoencoder, built for images (H, W, C) but not compiled."""
     model = ConvAutoencoder(
         filters=settings.autoencoder.filters,
+        feature_noise=settings.autoencoder.feature_noise,
         seed=settings.seed,
         dtype=policy(settings.compute.precision),
         name="autoencoder",

@@ -8,6 +8,7 @@ from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.training.settings import (
     Count,
     Momentum,
+    NotNegative,
     Positive,
     Preset,
     Rate,
@@ -31,9 +32,12 @@ class AutoencoderSettings(TrainedPart):
 
     Attributes:
         filters: Filters of each convolution.
+        feature_noise: Gaussian noise on the features in training, as a multiple of the standard
+            deviation over the features of an image.
     """
 
     filters: Count = 128
+    feature_noise: NotNegative = 0.0
     batch_size: Count = 32
     learning_rate: Rate = 2e-3
 

@@ -115,6 +115,8 @@ def test_a_kernel_that_does_not_fit_is_refused():
         ("dropout", -0.1),
         ("negative_slope", -0.1),
         ("negative_slope", 1.1),
+        ("feature_noise", -0.1),
+        ("feature_noise", float("nan")),
     ],  # fmt: skip
 )
 def test_bad_arguments_are_refused(name, value):
@@ -173,6 +175,33 @@ def test_dropout_without_an_optimizer():
     assert np.array_equal(model(images(), training=True), trained(images(), training=True))
 
 
+def test_noise_on_the_features_is_as_large_as_said_and_only_acts_in_training():
+    """Rejects noise of the batch's deviation, and masks of the dropout that change with it."""
+    batch = images(shape=(28, 28, 1)) * np.reshape([1.0, 0.1], (2, 1, 1, 1))
+    model = compiled(shape=(28, 28, 1), dropout=0.0, feature_noise=0.5, filters=64)
+    features = np.asarray(model.encode(batch))
+    noise = np.asarray(model._with_noise(features)) - features
+    axes = (1, 2, 3)
+    np.testing.assert_allclose(noise.std(axis=axes), 0.5 * features.std(axis=axes), rtol=0.05)
+    first = np.asarray(model(batch, training=True))
+    np.testing.assert_array_equal(first, model(batch, training=True))
+    np.testing.assert_allclose(first, model.decode(features + noise), atol=1e-6)
+    np.testing.assert_array_equal(model(batch), model(batch, training=False))
+    model.optimizer.iterations.assign(1)
+    assert not np.array_equal(first, model(batch, training=True))
+
+
+def test_noise_of_zero_is_none():
+    """Bit-equal weights after training, in the place of an argument's default, too."""
+    trained = []
+    for options in ({}, {"feature_noise": 0.0}, {"feature_noise": 0.1}):
+        model = compiled(dropout=0.3, seed=3, **options)
+        model.fit(bars(8, 1), batch_size=4, epochs=1, verbose=0, shuffle=False)
+        trained.append(model.get_weights())
+    assert all(np.array_equal(a, b) for a, b in zip(trained[0], trained[1], strict=True))
+    assert not np.array_equal(trained[0][-2], trained[2][-2])
+
+
 @pytest.mark.long
 def test_two_runs_with_one_seed_are_identical():
     runs = {}
@@ -186,7 +215,8 @@ def test_two_runs_with_one_seed_are_identical():
 
 
 def test_save_and_load(tmp_path):
-    model = built((21, 34, 3), dropout=0.25, negative_slope=0.1, seed=5, name="autoencoder")
+    how = {"dropout": 0.25, "negative_slope": 0.1, "seed": 5, "feature_noise": 0.5}
+    model = built((21, 34, 3), name="autoencoder", **how)
     model.save(tmp_path / "autoencoder.keras")
     again = keras.saving.load_model(tmp_path / "autoencoder.keras")
     assert again.get_config() == model.get_config()
