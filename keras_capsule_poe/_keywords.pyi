@@ -19,7 +19,10 @@ class TrainedSection(TypedDict, total=False):
     batch_size: int
     learning_rate: float
 
-class AutoencoderSection(TrainedSection, total=False):
+class AutoencoderNames(TypedDict, total=False):
+    feature_noise: float
+
+class AutoencoderSection(TrainedSection, AutoencoderNames, total=False):
     filters: int
 
 class PrimaryNames(TypedDict, total=False):
@@ -223,7 +226,7 @@ ProductOfExpertCapsulesPreset = (
 )
 
 class ProductOfExpertCapsulesKeywords(
-    Shared, PrimaryNames, EncoderNames, DecoderNames, CodesNames, total=False
+    Shared, AutoencoderNames, PrimaryNames, EncoderNames, DecoderNames, CodesNames, total=False
 ):
     recipe: ProductOfExpertCapsulesPreset
     codes: CodesSection
@@ -273,7 +276,9 @@ class MatrixCapsNetTraining(MatrixCapsNetKeywords, Trained, total=False):
 
 ProductOfExpertNeuronsPreset = Literal["held", "latent", "mixture", "boltzmann"] | None
 
-class ProductOfExpertNeuronsKeywords(Shared, PrimaryNames, ExpertsNames, total=False):
+class ProductOfExpertNeuronsKeywords(
+    Shared, AutoencoderNames, PrimaryNames, ExpertsNames, total=False
+):
     recipe: ProductOfExpertNeuronsPreset
     compute: ComputeSection
 
@@ -290,7 +295,9 @@ class ProductOfExpertNeuronsTraining(ProductOfExpertNeuronsKeywords, Trained, to
 
 ImageBoltzmannMachinePreset = Literal["pixels", "small", "features"] | None
 
-class ImageBoltzmannMachineKeywords(Shared, PrimaryNames, MachineNames, total=False):
+class ImageBoltzmannMachineKeywords(
+    Shared, AutoencoderNames, PrimaryNames, MachineNames, total=False
+):
     recipe: ImageBoltzmannMachinePreset
     chains: int
     dim: int

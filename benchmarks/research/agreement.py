@@ -1,157 +1,103 @@
-"""What routing by agreement and noise on the features do for a product of expert capsules.
+"""What routing by agreement does in a product of expert capsules, on held-out training images.
 
-Each row is a training with its own settings on all training images but the last 5,000, measured on
-these or, with --test, on the test images. Columns:
+The rows `default` measure the pretrained model. The other rows train an encoder and a decoder on
+its features of the first 12,000 training images. All are measured on the last 1,000 training
+images, which no row was trained on. Columns:
 
-- `winners`: images whose longest capsule changes when the agreement is removed from routing;
-- `change`: relative change of the pre-activations z by that;
-- `experts`: experts that carry an image, exp(entropy of the shares of -F);
-- `whole_code`, `one_capsule`: relative error of primary capsules decoded from all capsules or one;
-- `confident`, `frechet`, `precision`, `recall`, `coverage` and `purity` of as many draws of single
-  capsules as there are images, in the domains `prior` and `posterior`.
+- `winners`: share of images whose longest capsule changes when routing ignores the agreement;
+- `change`: by how much the pre-activations z change then, |z - z'|^2 / |z|^2;
+- `experts`: experts that carry an image, the mean of exp(entropy of the shares of -F);
+- `lengths`: mean lengths of the longest capsules of an image, the longest first;
+- `whole_code`, `one_capsule`, `without_agreement`: relative error of primary capsules that are
+  decoded from the whole code, from its longest capsule, and from the code without agreement.
 
-Rows that were made are kept. The test images are for settings that were chosen.
+Rows that were made are kept.
 
 Usage: python benchmarks/research/agreement.py FOLDER [--dataset NAME] [--rows NAME ...]
-           [--seeds N ...] [--test] [--table]
 """
 
 import argparse
-import dataclasses
 import json
 import os
-import shutil
+from collections import namedtuple
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
+import ladder
 import numpy as np
-from _cells import table
 from _kept import is_of
+from plain_form import IMAGES, config_of, sections_of
 
-from keras_capsule_poe import registry
 from keras_capsule_poe.cli.options import load_model
 from keras_capsule_poe.core.labels import winner_alone
+from keras_capsule_poe.data import load_images
 from keras_capsule_poe.data.mapping import map_batches
-from keras_capsule_poe.evaluation.classifier import evaluation_classifier
-from keras_capsule_poe.evaluation.feature_metrics import distances, squared_radii
-from keras_capsule_poe.evaluation.generative import purity, recognition
-from keras_capsule_poe.layers import CapsulePoE
 from keras_capsule_poe.metrics import relative_error
-from keras_capsule_poe.plotting import render
-from keras_capsule_poe.training import Reporter, load_data, train
 
+PRETRAINED = Path(__file__).resolve().parents[2] / "saved_models" / "pretrained"
+# A factor on agreements that leaves nothing of them.
 NONE = 1e-9
-
-
-def row(scale=0.1, prior=2.0, noise=0.0, **more):
-    """Settings of a row: agreement scale, weight of the activation prior, noise on features."""
-    return {
-        "autoencoder.feature_noise": noise,
-        "encoder.agreement_scale": scale,
-        "encoder.activation_prior_weight": prior,
-        **more,
-    }
-
-
+HELD_OUT, SHOWN = 1_000, 4
+FLOOR = 1e-6
+# The preset of a row, and settings beside its own.
 ROWS = {
-    "default": row(),
-    "noise .25": row(noise=0.25),
-    "noise .5": row(noise=0.5),
-    "noise 1": row(noise=1.0),
-    "1 1": row(1.0, 1.0),
-    "1 1 noise .5": row(1.0, 1.0, 0.5),
-    "2 1 noise .5": row(2.0, 1.0, 0.5),
-    "2 .5 noise .5": row(2.0, 0.5, 0.5),
-    "5 1 noise .5": row(5.0, 1.0, 0.5),
-    "none 1 noise .5": row(NONE, 1.0, 0.5),
+    "default": ("generation", {}),
+    "plain form": ("paper", {}),
+    "plain form, agreement scale 1": ("paper", {"encoder.agreement_scale": 1.0}),
+    "detail": ("detail", {}),
 }
-DOMAINS = ("prior", "posterior")
-FIGURES = "recognised frechet precision recall coverage purity".split()
-TABLES = {
-    "routing": ("winners", "change", "experts", "whole_code", "one_capsule"),
-    **{domain: [f"{domain}_{name}" for name in FIGURES] for domain in DOMAINS},
-}
-
-
-def config_of(name, **run):
-    """The `Settings` of a row; `run` are its data set and seed."""
-    config = registry.settings("capsules", "generation", **run)
-    config.update(ROWS[name])
-    return config
-
-
-def images_of(config, is_test):
-    """Images whose last 5,000 training images are the test images, unless `is_test`."""
-    data = load_data(config)
-    if is_test:
-        return data
-    train, held_out = data.train.split(len(data.train) - 5000)
-    return dataclasses.replace(data, train=train, test=held_out)
-
-
-def trained(folder, name, dataset, seed, data):
-    """The folder of a row's model, trained where it is not yet; rows of one noise share features."""
-    quiet = Reporter(verbose=0)
-    config = config_of(name, dataset=dataset, seed=seed)
-    noise = config.autoencoder.feature_noise
-    shared, own = folder / f"features-{noise:g}-{seed}", folder / f"{name.replace(' ', '-')}-{seed}"
-    if not (own / "model.keras").exists():
-        train(registry.untrained(config), shared, lambda: data, quiet, stage="features")
-        if not own.exists():
-            shutil.copytree(shared, own)
-        train(registry.untrained(config), own, lambda: data, quiet)
-        for cache in (own / "features").glob("*.npy"):
-            cache.unlink()
-    return own
+Problem = namedtuple("Problem", ["autoencoder", "train"])
 
 
 def without_agreement(experts):
     """A copy of a layer of experts whose routing ignores the agreement."""
-    copy = CapsulePoE.from_config({**experts.get_config(), "agreement_scale": NONE})
-    copy.build((None, *experts.kernel.shape[:1], experts.kernel.shape[-1]))
+    copy = type(experts).from_config({**experts.get_config(), "agreement_scale": NONE})
+    inputs, _, _, dim = experts.kernel.shape
+    copy.build((None, inputs, dim))
     copy.set_weights(experts.get_weights())
     return copy
 
 
-def routing_figures(model, x):
-    """Figures of the routing of primary capsules x (N, I, D)."""
-    experts = model.encoder.experts
-    plain = without_agreement(experts)
-    z, other = (map_batches(lambda x, e=e: e.route(x).z, x) for e in (experts, plain))
-    lengths, plain_lengths = (np.linalg.norm(each, axis=-1) for each in (z, other))
-    energy = np.log1p(lengths**2)
+def carrying(energy):
+    """Experts that carry each image, (N,), from the parts of -F (N, J).
+
+    >>> carrying(np.array([[2.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0]])).round(6).tolist()
+    [1.0, 2.0]
+    """
     shares = energy / energy.sum(axis=1, keepdims=True)
-    entropy = -(shares * np.log(np.maximum(shares, 1e-30))).sum(axis=1)
-    changed = lengths.argmax(axis=1) != plain_lengths.argmax(axis=1)
-    code = np.linalg.norm(map_batches(model.encoder.whitening, z), axis=-1)
-    return {
-        "winners": float(changed.mean()),
-        "change": float(np.square(z - other).sum() / np.square(z).sum()),
-        "experts": float(np.exp(entropy).mean()),
-        "lengths": [float(value) for value in -np.sort(-code, axis=1)[:, :4].mean(axis=0)],
-    }
+    logs = np.log(np.where(shares > 0, shares, 1))
+    return np.exp(-(shares * logs).sum(axis=1))
 
 
-def judged(model, data, judge):
-    """Figures of a model on the test images of `data`."""
-    images = data.test.images
+def figures(model, images):
+    """What the agreement does for images (N, H, W, C)."""
+    experts = model.encoder.experts
     x = map_batches(model.to_visible, images)
-    codes = map_batches(lambda x: model.encoder(x), x)
-    alone = map_batches(winner_alone, codes)
-    found = routing_figures(model, x)
-    for name, code in (("whole_code", codes), ("one_capsule", alone)):
-        found[name] = float(relative_error(map_batches(model.decode_visible, code), x))
-    real, _ = judge(images)
-    balls = squared_radii(real)
-    for domain in DOMAINS:
-        drawn = model.draw(len(images), 0, "single", domain)
-        seen, classes = judge(render(model, np.asarray(drawn["capsules"])))
-        capsule = np.asarray(drawn["capsule"])
-        figures = recognition(classes) | distances(real, seen, balls) | purity(classes, capsule)
-        found |= {f"{domain}_{name}": figures[name] for name in FIGURES}
-    return found
+    z, other = (
+        map_batches(lambda x, e=each: e.route(x).z, x)
+        for each in (experts, without_agreement(experts))
+    )
+    squares, others = (np.square(each.astype("float64")).sum(axis=-1) for each in (z, other))
+    codes, plain = (map_batches(model.encoder.whitening, each) for each in (z, other))
+    decoded = {
+        "whole_code": codes,
+        "one_capsule": map_batches(winner_alone, codes),
+        "without_agreement": plain,
+    }
+    lengths = -np.sort(-squares / (1 + squares), axis=1)
+    return {
+        "images": len(images),
+        "winners": float((squares.argmax(axis=1) != others.argmax(axis=1)).mean()),
+        "change": float(np.square(z - other, dtype="float64").sum() / squares.sum()),
+        "experts": float(carrying(np.log1p(squares)).mean()),
+        "lengths": lengths[:, :SHOWN].mean(axis=0).tolist(),
+        **{
+            name: float(relative_error(map_batches(model.decode_visible, code), x))
+            for name, code in decoded.items()
+        },
+    }
 
 
 def main():
@@ -159,29 +105,27 @@ def main():
     parser.add_argument("folder", type=Path)
     parser.add_argument("--dataset", default="fashion_mnist")
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), metavar="NAME")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--test", action="store_true", help="measure on the test images")
-    parser.add_argument("--table", action="store_true", help="print what is there, train nothing")
     args = parser.parse_args()
-    folder = args.folder / args.dataset / ("test" if args.test else "held_out")
-    folder.mkdir(parents=True, exist_ok=True)
-    kept = folder / "agreement.json"
+    args.folder.mkdir(parents=True, exist_ok=True)
+    kept = args.folder / f"{args.dataset}.json"
     done = json.loads(kept.read_text()) if kept.exists() else {}
-    for seed in () if args.table else args.seeds:
-        data = images_of(config_of("default", dataset=args.dataset, seed=seed), args.test)
-        judge = evaluation_classifier(data.train)
-        for name in args.rows:
-            config, found = config_of(name), done.setdefault(name, {})
-            if str(seed) in found and is_of(found[str(seed)]["sections"], config):
-                continue
-            model = load_model(trained(folder, name, args.dataset, seed, data))
-            sections = {key: config.to_dict()[key] for key in config.parts}
-            found[str(seed)] = {**judged(model, data, judge), "sections": sections}
-            kept.write_text(json.dumps(done, indent=1) + "\n")
-            shown = {k: round(v, 4) for k, v in found[str(seed)].items() if isinstance(v, float)}
-            print(f"{args.dataset}, seed {seed}, {name}: {shown}", flush=True)
-    for title, columns in TABLES.items():
-        print(f"\n{args.dataset}, {title}:\n\n{table(done, args.rows, args.seeds, columns)}")
+    images = load_images(args.dataset).train.images
+    pretrained = load_model(PRETRAINED / args.dataset)
+    problem = None
+    for name in args.rows:
+        config = config_of(*ROWS[name])
+        if name in done and is_of(done[name]["sections"], config):
+            continue
+        if name == "default":
+            model = pretrained
+        else:
+            features = map_batches(pretrained.autoencoder.encode, images[:IMAGES])
+            problem = problem or Problem(pretrained.autoencoder, features)
+            model, _ = ladder.train(problem, config, ladder.Shared(), FLOOR)
+        found = figures(model, images[-HELD_OUT:])
+        done[name] = {**found, "sections": sections_of(config)}
+        kept.write_text(json.dumps(done, indent=1) + "\n")
+        print(f"{args.dataset}, {name}: {found}", flush=True)
 
 
 if __name__ == "__main__":

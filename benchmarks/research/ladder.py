@@ -210,7 +210,7 @@ def _train_encoder(config, problem, primary):
     return model, time.process_time() - begun
 
 
-def train(problem, config, shared):
+def train(problem, config, shared, floor=FLOOR):
     """The `ProductOfExpertCapsules` of these settings, and the seconds that training took."""
     primary = features.build_primary(config, problem.train.shape[1:])
     primary.adapt(problem.train[start : start + 500] for start in range(0, IMAGES, 500))
@@ -222,9 +222,11 @@ def train(problem, config, shared):
         def x_of(chosen):
             return map_batches(primary, problem.train[chosen])
 
-        adapt_whitening(encoder, z, x_of, FLOOR)
+        adapt_whitening(encoder, z, x_of, floor)
     codes = map_batches(encoder.whitening, z)
-    visited = posterior_mixtures(codes, config.codes.posterior_components, config.seed)
+    visited = posterior_mixtures(
+        codes, config.codes.posterior_components, config.seed, config.encoder.amplitude
+    )
     decoder = build_decoder(config, primary.capsules)
     fit(config, "decoder", decoder, primary, (codes, problem.train))
     product = ProductOfExpertCapsules(

@@ -52,7 +52,7 @@ COLUMNS = (
 # The rows that are published: settings beside those of the recipe.
 ROWS = {
     "recipe": {},
-    "decoder temperature 1": {"decoder.agreement_scale": 1.0},
+    "decoder agreement scale 1": {"decoder.agreement_scale": 1.0},
     "decoder without routing": {"decoder.routing_iterations": 1},
     "decoder normalised over outputs": {"decoder.softmax_over": "outputs"},
     "encoder normalised over outputs": {"encoder.softmax_over": "outputs"},

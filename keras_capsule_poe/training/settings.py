@@ -353,7 +353,7 @@ class Settings(Part):
                 shown = str(value).lower() if value is None or isinstance(value, bool) else value
                 warnings.warn(f"{place} is deprecated: use {now}={shown}", FutureWarning, 2)
             if now in found:
-                raise ConfigError(f"{place} is a second name of {now}: give {now} alone.")
+                raise ConfigError(f"{now} is given by two names: give {now} alone.")
             found[now] = value
         for place, value in found.items():
             self._assign(place, value)

@@ -89,7 +89,7 @@ ROUTING = {"routing_iterations": 4, "agreement_scale": 2.0, "softmax_over": "out
 ROUTING["activation_prior_weight"] = 0.5
 
 
-def routed_by_hand(x, w, b, temperature, prior, sees=True):
+def routed_by_hand(x, w, b, agreement_scale, prior, sees=True):
     """Three updates of routing over the outputs, one image, one pair at a time."""
     votes = np.einsum("ijed,id->ije", w, x)
     own = b if sees else 0 * b
@@ -98,7 +98,7 @@ def routed_by_hand(x, w, b, temperature, prior, sees=True):
         z = own + np.einsum("ij,ije->je", c, votes)
         for i, j in itertools.product(range(I), range(J)):
             cosine = votes[i, j] @ z[j] / np.linalg.norm(votes[i, j]) / np.linalg.norm(z[j])
-            logits[i, j] += temperature * cosine
+            logits[i, j] += agreement_scale * cosine
         powers = np.exp(logits + prior * 2 * np.log(np.linalg.norm(z, axis=-1)))
         c = powers / powers.sum(axis=1, keepdims=True)
     return c, b + np.einsum("ij,ije->je", c, votes)

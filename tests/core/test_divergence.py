@@ -202,6 +202,18 @@ def test_the_data_term_of_the_decoder_is_exact_where_it_decodes_perfectly():
     assert relative(correlation(u, e, z, x), tape.gradient(value, maps)) < 1e-12
 
 
+@pytest.mark.parametrize("long, end", [(0.2, 0.2), (0.5, 0.5), (2.0, 0.5), (4.0, 0.25)])
+def test_the_decoder_rule_settles_at_the_shorter_of_two_lengths_of_one_score(long, end):
+    """z and z/|z|^2 have the same score: above |z| = 1 the rule decodes a wrong length."""
+    x, z, e = np.array([[[0.6]]]), np.array([[[long]]]), np.ones((1, 1, 1))
+    for start in (0.01, (1 + 1 / end) / 2):
+        u = np.reshape(start / 0.6, (1, 1, 1, 1))
+        for _ in range(50):
+            found = decoder_rule(EinsumMaps(u), x, z, e, conditional=True)
+            u = u + 0.5 / 0.6**2 * np.asarray(found.gradient)
+        np.testing.assert_allclose(0.6 * u, end, rtol=1e-6)
+
+
 def test_the_decoder_update_is_not_the_gradient_of_any_scalar():
     """Its Jacobian is not symmetric, as that of a gradient would be."""
     random = np.random.default_rng(8)

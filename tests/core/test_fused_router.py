@@ -132,7 +132,7 @@ def gradients(maps, x, kernel, options):
         "coefficient_sum": 1.0,
         **options,
     }
-    numbers = ("temperature", "activation_prior_weight", "coefficient_sum", "bias")
+    numbers = ("agreement_scale", "activation_prior_weight", "coefficient_sum", "bias")
     names = [name for name in numbers if name in options]
     sources = [x, kernel] + [tf.cast(options[name], x.dtype) for name in names]
     with tf.GradientTape() as tape:

@@ -109,10 +109,10 @@ class BlockRouter(Router):
     def _slice_gradient(self, x, steps, in_c, in_z):
         """Return the gradient in x of a slice, and the sums for the other gradients."""
         maps, axis = self.maps, self._axis
-        temperature, prior, bias, scale = self._numbers
+        agreement_scale, prior, bias, scale = self._numbers
         images, softmax_over = maps.images_axis, self._options.softmax_over
         zero = ops.zeros((), dtype=x.dtype)
-        in_bias, in_temperature, in_prior, in_scale = ops.zeros_like(bias), zero, zero, zero
+        in_bias, in_agreement_scale, in_prior, in_scale = ops.zeros_like(bias), zero, zero, zero
         in_x = in_measured = in_target = in_own = 0.0
         in_maps = products = None
         if self._updates:
@@ -146,8 +146,8 @@ class BlockRouter(Router):
             parts = [block * gradient for block, gradient in zip(agreement, in_logits)]
             products = _added(products, parts)
             # Gradient through the direction of z and through the offset.
-            in_temperature = in_temperature + ops.sum(in_target * towards)
-            in_z = self._direction_gradient(z, temperature * in_target)
+            in_agreement_scale = in_agreement_scale + ops.sum(in_target * towards)
+            in_z = self._direction_gradient(z, agreement_scale * in_target)
             if self._is_offset:
                 in_offset = maps.sum_over_inputs(in_logits)
                 in_bias = in_bias + ops.sum(in_offset, axis=images)
@@ -174,7 +174,7 @@ class BlockRouter(Router):
         if self._is_offset:
             in_bias = in_bias + part - ops.reshape(self._share, (-1,)) * ops.sum(part)
         more = [] if self._laid_bias is None else [maps.unlay_outputs(in_own)[0]]
-        return in_x, in_maps, length_sums, in_temperature, in_prior, in_bias, in_scale, *more
+        return in_x, in_maps, length_sums, in_agreement_scale, in_prior, in_bias, in_scale, *more
 
     def _direction_gradient(self, z, upstream):
         if self._options.agreement == "dot":
