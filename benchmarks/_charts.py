@@ -10,15 +10,8 @@ import matplotlib.pyplot as plt
 INK, COLOURS = "#808080", ("#3f7fbf", "#d9772b")
 
 
-def charts(folder, read, datasets, ladder_name):
-    """Draw the charts into a folder.
-
-    Args:
-        folder: Path.
-        read: Function of a path below docs/benchmarks to its rows.
-        datasets: Dict of titles by data set.
-        ladder_name: Function of a row of the ladder to its name.
-    """
+def set_look():
+    """Set the look of all figures."""
     plt.rcParams.update(
         {
             "svg.hashsalt": "capsules",
@@ -31,6 +24,25 @@ def charts(folder, read, datasets, ladder_name):
             ),
         }
     )
+
+
+def save(figure, path):
+    """Save a figure, the same file for the same content, and close it."""
+    look = {"transparent": True, "bbox_inches": "tight", "metadata": {"Date": None}}
+    figure.savefig(path, **look)
+    plt.close(figure)
+
+
+def charts(folder, read, datasets, ladder_name):
+    """Draw the charts into a folder.
+
+    Args:
+        folder: Path.
+        read: Function of a path below docs/benchmarks to its rows.
+        datasets: Dict of titles by data set.
+        ladder_name: Function of a row of the ladder to its name.
+    """
+    set_look()
     folder.mkdir(parents=True, exist_ok=True)
     for name, draw in {
         "ladder": lambda: _ladder(read, datasets, ladder_name),
@@ -38,10 +50,7 @@ def charts(folder, read, datasets, ladder_name):
         "iterations": lambda: _iterations(read),
         "cd_step": lambda: _cd_step(read),
     }.items():
-        figure = draw()
-        look = {"transparent": True, "bbox_inches": "tight", "metadata": {"Date": None}}
-        figure.savefig(folder / f"{name}.svg", **look)
-        plt.close(figure)
+        save(draw(), folder / f"{name}.svg")
 
 
 def _bars_of(axes, names, groups):

@@ -5,9 +5,11 @@ table NAME between them, and below it the command, the commit and the date of it
 the charts of docs/images/results, too. The numbers come from docs/benchmarks alone.
 
 docs/benchmarks/sources.json has the command, commit and date of each file of rows. New rows get
-the present commit and date.
+the present commit and date. With --older it lists the rows that are older than their code: how
+many commits since then changed their script, and how many changed the package in the folders
+`MEASURED`. Comments and docstrings count as changes, too.
 
-Usage: python benchmarks/results.py [--check]
+Usage: python benchmarks/results.py [--check | --older]
 """
 
 import argparse
@@ -169,6 +171,29 @@ def whole_codes():
     for dataset, title in DATASETS.items():
         lines.append([title, *of_seeds(read(f"whole_codes/{dataset}.json"), names)])
     return table(["data", "seeds", *names.values()], lines)
+
+
+AGREEMENT = {
+    "default": CLAIMS["default"],
+    "detail": CLAIMS["detail"],
+    "plain form": CLAIMS["paper"],
+    "plain form, agreement scale 1": "plain form, agreement scale 1",
+}
+
+
+def agreement():
+    """What changes if routing ignores the agreement, and how many capsules carry an image."""
+    names = "change experts whole_code without_agreement one_capsule".split()
+    lines = []
+    for dataset, title in DATASETS.items():
+        rows = read(f"agreement/{dataset}.json")
+        for name, row in ((name, rows[key]) for key, name in AGREEMENT.items() if key in rows):
+            lengths = ", ".join(cell([length], 2) for length in row["lengths"][:3])
+            winners, *cells = (cell([row[each]]) for each in ("winners", *names))
+            lines.append([title, name, winners, cells[0], cells[1], lengths, *cells[2:]])
+    columns = ["data", "model", "other winner without agreement", "change of z", "experts an image"]
+    columns += ["mean lengths of the three longest", "error of whole codes"]
+    return table([*columns, "error, codes without agreement", "error, one capsule"], lines)
 
 
 def instantiation():
@@ -355,6 +380,7 @@ TABLES = {
     "signs": (signs, *(f"claims/{d}.json" for d in DATASETS)),
     "plain form": (plain_form, *(f"plain_form/{d}.json" for d in DATASETS)),
     "normalisation": (normalisation, *(f"plain_form/{d}.json" for d in DATASETS)),
+    "agreement": (agreement, *(f"agreement/{d}.json" for d in DATASETS)),
     "whole codes": (whole_codes, *(f"whole_codes/{d}.json" for d in DATASETS)),
     "instantiation": (instantiation, *(f"instantiation/{d}.json" for d in DATASETS)),
     **{f"ladder {d}": (lambda d=d: ladder(d), f"ladder/{d}/ladder.json") for d in DATASETS},
@@ -434,11 +460,50 @@ def stale():
     return sorted(f for f in files if known.get(f, {}).get("sha256") != sha256(ROWS / f))
 
 
+def git(*words, root=ROOT):
+    """Return the output of a command of git, or None if it fails."""
+    found = subprocess.run(("git", "-C", root, *words), capture_output=True, text=True)
+    return None if found.returncode else found.stdout.strip()
+
+
+# Folders of the package that compute what rows say.
+MEASURED = [f"keras_capsule_poe/{name}" for name in ("core", "layers", "models", "evaluation")]
+
+
+def script_of(name, command):
+    """Return the script that made a file of rows.
+
+    >>> script_of("mnist.json", "python benchmarks/research/vae.py FILE")
+    'benchmarks/research/vae.py'
+    >>> script_of("cd_step.json", "make bench")
+    'benchmarks/cd_step.py'
+    """
+    found = re.search(r"benchmarks/[\w/]+\.py", command)
+    return found[0] if found else f"benchmarks/{Path(name).stem}.py"
+
+
+def older(sources, root=ROOT):
+    """Return [file, commit, date, commits to its script, commits to the package] of older rows.
+
+    The commits are those after the rows' own, or "unknown" if this repository does not have it.
+    """
+    lines = []
+    for name, source in sources.items():
+        commit = source["commit"]
+        paths = [script_of(name, source["command"])], MEASURED
+        counts = [
+            git("rev-list", "--count", f"{commit}..HEAD", "--", *each, root=root) or "unknown"
+            for each in paths
+        ]
+        if counts != ["0", "0"]:
+            lines.append([name, commit, source["date"], *counts])
+    return sorted(lines, key=lambda line: line[2])
+
+
 def update_sources():
     """Note commit and date of new rows."""
     known = read("sources.json")
-    command = ("git", "-C", ROOT, "rev-parse", "--short", "HEAD")
-    commit = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    commit = git("rev-parse", "--short", "HEAD")
     for name in stale():
         if name not in known:
             sys.exit(f"Add the command that makes {name} to docs/benchmarks/sources.json.")
@@ -453,7 +518,12 @@ def main():
     parser.add_argument(
         "--check", action="store_true", help="write nothing; fail if a page differs"
     )
+    parser.add_argument("--older", action="store_true", help="list rows older than their code")
     args = parser.parse_args()
+    if args.older:
+        columns = ["rows", "commit", "date", "commits to its script", "commits to the package"]
+        print(table(columns, older(read("sources.json"))))
+        return
     if not args.check:
         # Matplotlib is not needed to check.
         from _charts import charts

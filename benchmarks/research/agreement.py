@@ -51,9 +51,10 @@ ROWS = {
 Problem = namedtuple("Problem", ["autoencoder", "train"])
 
 
-def without_agreement(experts):
-    """A copy of a layer of experts whose routing ignores the agreement."""
-    copy = type(experts).from_config({**experts.get_config(), "agreement_scale": NONE})
+def without(experts, **changed):
+    """A copy of a layer of experts with changed arguments; by default without agreement."""
+    changed = changed or {"agreement_scale": NONE}
+    copy = type(experts).from_config({**experts.get_config(), **changed})
     inputs, _, _, dim = experts.kernel.shape
     copy.build((None, inputs, dim))
     copy.set_weights(experts.get_weights())
@@ -76,8 +77,7 @@ def figures(model, images):
     experts = model.encoder.experts
     x = map_batches(model.to_visible, images)
     z, other = (
-        map_batches(lambda x, e=each: e.route(x).z, x)
-        for each in (experts, without_agreement(experts))
+        map_batches(lambda x, e=each: e.route(x).z, x) for each in (experts, without(experts))
     )
     squares, others = (np.square(each.astype("float64")).sum(axis=-1) for each in (z, other))
     codes, plain = (map_batches(model.encoder.whitening, each) for each in (z, other))

@@ -4,6 +4,7 @@ import doctest
 
 import agreement
 import agreement_trained
+import model_pictures
 import numpy as np
 import pytest
 
@@ -11,7 +12,8 @@ from keras_capsule_poe import CapsulePoE
 
 
 def test_examples():
-    assert doctest.testmod(agreement).failed == 0
+    for module in (agreement, model_pictures):
+        assert doctest.testmod(module, extraglobs={"np": np}).failed == 0
 
 
 @pytest.mark.parametrize("name", agreement_trained.ROWS)
@@ -30,7 +32,7 @@ def test_a_layer_without_agreement_keeps_competition_and_load_balancing():
     layer(x)
     layer.kernel.assign(random.normal(size=layer.kernel.shape))
     layer.routing_bias.assign(random.normal(size=5))
-    c, z = agreement.without_agreement(layer).route(x)
+    c, z = agreement.without(layer).route(x)
     bias = np.asarray(layer.routing_bias, "float64")
     first = np.exp(bias) / np.exp(bias).sum()
     votes = np.einsum("ijed,bid->bije", layer.kernel, x)

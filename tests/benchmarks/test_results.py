@@ -1,7 +1,9 @@
 """The results pages have the tables of the kept rows, and no number that was typed by hand."""
 
+import doctest
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import results
@@ -33,6 +35,37 @@ def test_all_rows_have_a_source():
         assert set(source) == {"command", "commit", "date", "sha256"}, name
         script = re.search(r"benchmarks/[\w/]+\.py", source["command"])
         assert source["command"] == "make bench" or (ROOT / script[0]).exists()
+
+
+def test_rows_that_are_older_than_their_code(tmp_path):
+    """Rejects changes of other scripts, of pages, and a commit that was lost as one that is new."""
+
+    def commit(path):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        with open(tmp_path / path, "a") as file:
+            file.write("x")
+        for words in (
+            ["add", "."],
+            ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x"],
+        ):
+            subprocess.run(["git", "-C", tmp_path, *words], check=True)
+        return results.git("rev-parse", "--short", "HEAD", root=tmp_path)
+
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    commits = [
+        commit(path)
+        for path in ("benchmarks/a.py", "keras_capsule_poe/core/x.py", "benchmarks/a.py",
+                     "benchmarks/b.py", "docs/a.md")
+    ]  # fmt: skip
+    source = {"command": "python benchmarks/a.py FILE"}
+    dates = {c: {**source, "commit": c, "date": str(k)} for k, c in enumerate([*commits, "0" * 7])}
+    found = [[line[0], *line[3:]] for line in results.older(dates, tmp_path)]
+    first, second = commits[:2]
+    assert found == [[first, "1", "1"], [second, "1", "0"], ["0" * 7, "unknown", "unknown"]]
+
+
+def test_examples():
+    assert doctest.testmod(results).failed == 0
 
 
 def test_each_table_is_on_one_page():
