@@ -127,13 +127,16 @@ json_option = together(
     ),
     force_option,
 )
-# The look of a figure.
-figure_options = together(
+_look_options = together(
     option(
         "--cell",
         type=click.FloatRange(0.05, 20),
-        default=0.6,
-        help="Width of each image in inches.",
+        help="Width of each image in inches.  [default: 0.6]",
+    ),
+    option(
+        "--width",
+        type=click.FloatRange(0.5, 200),
+        help="Width of the figure in inches, in place of --cell.",
     ),
     option(
         "--theme",
@@ -141,10 +144,26 @@ figure_options = together(
         default="light",
         help="Colours of the figure.",
     ),
+    option("--title/--no-title", default=True, help="Whether the figure has a title."),
     option(
         "--plain", is_flag=True, help="Write the images alone, without labels. Not for PDF and SVG."
     ),
 )
+
+
+def figure_options(command):
+    """Add the options of a figure: `plain`, and `look` for `image_figure`."""
+
+    @functools.wraps(command)
+    def with_look(*args, cell, width, theme, title, **options):
+        if cell is not None and width is not None:
+            raise click.UsageError("--cell and --width exclude each other.")
+        look = {"cell": cell, "width": width, "theme": theme, "title": title}
+        return command(*args, look=look, **options)
+
+    return _look_options(with_look)
+
+
 # The location of the images.
 data_options = together(
     option(

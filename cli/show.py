@@ -71,7 +71,7 @@ _SEARCHED = 500
 @guarded
 def sample(
     out, model_dir, mode, domain, capsule, rows, n, steps, every, burn_in, start, seed, plain,
-    cell, theme, **places,
+    look, **places,
 ):  # fmt: skip
     """Generate images with a trained model.
 
@@ -100,7 +100,6 @@ def sample(
     from keras_capsule_poe.io.pictures import check_grid, save_grid
     from keras_capsule_poe.plotting import sample_rows
 
-    look = {"cell": cell, "theme": theme}
     model = options.load_able(folder, "generates")
     known = [*model.modes, *model.CHAINS]
     if mode is not None and CHAINS.get(mode, mode) not in known:
@@ -182,7 +181,7 @@ def _write_arrays(out, arrays):
 @options.figure_options
 @options.data_options
 @guarded
-def reconstruct(out, model_dir, n, plain, cell, theme, **places):
+def reconstruct(out, model_dir, n, plain, look, **places):
     """Show test images and their reconstructions.
 
     The first row shows the originals. Each further row shows one way in which the model
@@ -212,7 +211,7 @@ def reconstruct(out, model_dir, n, plain, cell, theme, **places):
     else:
         columns = captions or [str(k) for k in range(len(test))]
         block = (list(rows.values()), row_names(rows), columns, None)
-        figure = image_figure([block], "Test images and their reconstructions", cell, theme)
+        figure = image_figure([block], "Test images and their reconstructions", **look)
         save_figure(out, figure, model.image_shape[1])
     click.echo(f"Wrote {out}: {', '.join(name.replace('_', ' ') for name in rows)}")
     if labels is not None:
@@ -229,7 +228,7 @@ def segment(out, model_dir, n, **places):
     """Separate two overlapping objects by colour.
 
     The first row shows test images. The second row shows the two most probable classes of
-    each image, decoded one by one: the first in red, the second in green, and yellow where
+    each image, decoded one by one: the first in orange, the second in blue, and white where
     they overlap. If the data set has each object alone, the last row shows the true objects.
     """
     folder = options.find_model(model_dir)
@@ -242,7 +241,7 @@ def segment(out, model_dir, n, **places):
     pairs = test.labels if test.labels is not None and test.labels.shape[1:] == (2,) else None
     named, rows = segmented(model, test.images, pairs, test.extras.get("targets"))
     save_grid(out, list(rows.values()))
-    click.echo(f"Wrote {out}: {', '.join(rows)}; red+green")
+    click.echo(f"Wrote {out}: {', '.join(rows)}; orange+blue")
     if test.labels is not None:
         echo_classes(test.class_names, labels=test.labels)
     echo_classes(test.class_names, named=named)
@@ -301,9 +300,7 @@ def _check_span(context, parameter, span):
 @options.figure_options
 @options.data_options
 @guarded
-def traverse(
-    out, model_dir, chosen, capsule, steps, span, rows, couplings, plain, cell, theme, **places
-):
+def traverse(out, model_dir, chosen, capsule, steps, span, rows, couplings, plain, look, **places):
     """Vary the dimensions of one capsule, one at a time.
 
     The picture has one row for each dimension. For models of neurons it shows instead how
@@ -319,17 +316,21 @@ def traverse(
     elif len(chosen) > 1:
         raise click.UsageError("Several --image need --couplings.")
     model = options.load_routed(folder) if couplings else options.load_able(folder, "reconstructs")
-    look = {"cell": cell, "theme": theme}
     if capsule is not None:
         capsule = capsule_given(capsule, model.capsules)
     if not couplings:
         if hasattr(model, "neuron_values"):
             return _show_filters(out, model, capsule, look)
         check_grid(out, min(rows, model.dim), steps, model.image_shape)
+    from keras_capsule_poe.plotting import moved_capsule
+
     # Single capsules of some models generate images.
     is_generative = "single" in getattr(model, "modes", ())
+    span = getattr(model, "SPAN", SPAN) if span is None else span
     if not couplings and not chosen and capsule is not None and is_generative:
-        return _show_usual(out, model, capsule, steps, span, rows, plain, look)
+        where = "alone, around its usual code"
+        moved = moved_capsule(model, capsule, None, rows, steps, span)
+        return _save(out, model, moved, span, where, plain, look)
     chosen = chosen or (0,)
     test = options.load_run_data(folder, **places).test
     if max(chosen) >= len(test):
@@ -338,44 +339,28 @@ def traverse(
         )
     if couplings:
         return _show_couplings(out, model, test, list(chosen), capsule)
-    from keras_capsule_poe.plotting import image_traversal
-
-    span = getattr(model, "SPAN", SPAN) if span is None else span
     if capsule is not None and is_generative:
         _check_active(model, test, chosen[0], capsule)
     shown = test.images[chosen[0] : chosen[0] + 1]
-    images, capsule, dimensions = image_traversal(model, shown, capsule, steps, span, rows)
-    title = f"Capsule {capsule} of test image {chosen[0]}: one dimension moved in each row"
-    _save(out, model, images, dimensions, title, span, plain, look)
+    moved = moved_capsule(model, capsule, shown, rows, steps, span)
+    _save(out, model, moved, span, f"of test image {chosen[0]}", plain, look)
 
 
-def _save(out, model, images, dimensions, title, span, plain, look):
-    """Write a picture with one row for each dimension, and say so."""
-    from keras_capsule_poe.figures import image_figure, save_figure, span_labels
+def _save(out, model, moved, span, where, plain, look):
+    """Write a picture with one row for each dimension that moves, and say so."""
+    from keras_capsule_poe.figures import dimension_names, image_figure, save_figure, span_labels
     from keras_capsule_poe.io.pictures import save_grid
 
+    images, capsule, dimensions = moved
+    title = f"Capsule {capsule} {where}: one dimension moved in each row"
     if plain:
         save_grid(out, images)
     else:
-        names = [f"dimension {d}" for d in dimensions]
-        columns = span_labels(span, len(images[0]))
-        figure = image_figure([(images, names, columns, None)], title, **look)
-        save_figure(out, figure, model.image_shape[1])
+        block = (images, dimension_names(dimensions), span_labels(span, images.shape[1]), None)
+        save_figure(out, image_figure([block], title, **look), model.image_shape[1])
     click.echo(f"Wrote {out}: {title}, from -{span:g} to +{span:g}")
     if len(dimensions) < model.dim:
         click.echo(f"Dimensions {', '.join(map(str, dimensions))} of {model.dim}")
-
-
-def _show_usual(out, model, capsule, steps, span, rows, plain, look):
-    """Write the traversals of a capsule alone, around its usual code."""
-    from keras_capsule_poe.plotting import traversed, usual_code
-
-    span = SPAN if span is None else span
-    code, order = usual_code(model, capsule)
-    dimensions = sorted(order[:rows])
-    images = traversed(model, code, capsule, dimensions, steps, span)
-    title = f"Capsule {capsule} alone: one dimension moved in each row"
-    _save(out, model, images, dimensions, title, span, plain, look)
 
 
 def _show_filters(out, model, capsule, look):

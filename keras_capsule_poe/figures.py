@@ -1,10 +1,13 @@
 """Labelled figures of generative models, for notebooks and papers."""
 
+import functools
 import io
+import textwrap
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from keras_capsule_poe.core.arguments import (
@@ -24,13 +27,17 @@ from keras_capsule_poe.io.text import width as columns_of
 from keras_capsule_poe.plotting import (
     chain_arrays,
     chain_start,
+    moved_capsule,
     reconstruction_rows,
     row_names,
-    traversed,
     usual_code,
 )
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 __all__ = [
+    "Look",
     "plot_capsule",
     "plot_chains",
     "plot_filters",
@@ -44,8 +51,56 @@ THEMES = {"light": ("#ffffff", "#222222"), "dark": ("#15171a", "#e6e6e6")}
 # Inches: around the cells, between blocks, between cells as a fraction of a cell.
 _MARGIN, _BLOCK, _GAP = 0.12, 0.35, 0.06
 _LABEL, _TITLE = 9, 11
+# Inches: of a letter of the title, and of each line of it.
+_LETTER, _LINE = 0.085, 0.2
+# Inches of an image.
+_SMALLEST, _LARGEST = 0.05, 20
 # A capsule of lower probability than this does not show in an image.
 ACTIVE = 0.1
+
+
+class Look(TypedDict, total=False):
+    """How a figure looks: keyword arguments that all `plot_` functions take.
+
+    Attributes:
+        cell: float, the width of each image in inches. Default: 0.6.
+        width: float, the width of the whole figure in inches, in place of `cell`.
+        theme: `"light"` or `"dark"`.
+        title: Boolean, whether the figure has a title. Default: True.
+        ax: matplotlib `Axes` to draw in, in place of a figure of its own. Its width is `width`.
+    """
+
+    cell: float
+    width: float | None
+    theme: str
+    title: bool
+    ax: Any
+
+
+def _look_given(look):
+    """Return a checked `Look` with its defaults."""
+    defaults = {"cell": None, "width": None, "theme": "light", "title": True, "ax": None}
+    for name in look.keys() - defaults:
+        raise TypeError(f"A figure takes {', '.join(defaults)}. Received: {name}={look[name]!r}")
+    look = {**defaults, **look}
+    one_of("theme", look["theme"], tuple(THEMES))
+    if look["ax"] is not None:
+        box = look["ax"].get_window_extent()
+        look["width"] = box.width / look["ax"].figure.dpi
+    if look["width"] is not None and look["cell"] is not None:
+        raise BadUse(
+            "`cell` must be left out with `width` or `ax`, which decide how wide images are. "
+            f"Received: cell={look['cell']!r}"
+        )
+    cell = look["cell"] = 0.6 if look["cell"] is None else look["cell"]
+    if not _SMALLEST <= real_number("cell", cell) <= _LARGEST:
+        raise BadUse(f"`cell` must be from 0.05 to 20 inches. Received: cell={cell!r}")
+    return look
+
+
+def _text_as_text():
+    """Context in which letters in PDF and SVG files are letters, which can be found and edited."""
+    return rc_context({"pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "none"})
 
 
 class LabelledFigure(Figure):
@@ -55,6 +110,10 @@ class LabelledFigure(Figure):
         # Of letters that no font has, one line says so.
         with without_warnings():
             super().draw(renderer)
+
+    def savefig(self, *args, **kwargs):
+        with _text_as_text():
+            super().savefig(*args, **kwargs)
 
     def _repr_png_(self):
         buffer = io.BytesIO()
@@ -83,54 +142,80 @@ def save_figure(path, figure, image_width=None):
             "Ask for fewer images, or for smaller ones"
         )
     with atomic_write(path, suffix=Path(path).suffix) as temporary:
-        figure.savefig(temporary, dpi=dpi, facecolor=figure.get_facecolor())
+        with _text_as_text():
+            figure.savefig(temporary, dpi=dpi, facecolor=figure.get_facecolor())
 
 
-def image_figure(blocks, title=None, cell=0.6, theme="light"):
+def image_figure(blocks, name=None, /, **look):
     """Return a figure of blocks of images, one below the other.
 
     Args:
         blocks: List of (images (R, C, H, W, ch) or nested lists with None for an empty cell,
             row labels or None, column labels or None, heading or None).
-        title: String above all blocks, or None.
-        cell: float, the width of each image in inches.
-        theme: `"light"` or `"dark"`.
+        name: String, the title above all blocks, or None.
+        **look: See `Look`.
     """
-    one_of("theme", theme, tuple(THEMES))
-    if not 0.05 <= real_number("cell", cell) <= 20:
-        raise BadUse(f"`cell` must be from 0.05 to 20 inches. Received: cell={cell!r}")
-    paper, ink = THEMES[theme]
+    look = _look_given(look)
+    paper, ink = THEMES[look["theme"]]
     blocks = [
         (images, _short(rows, 32), _short(columns, 28), heading)
         for images, rows, columns, heading in blocks
     ]
     labels = [label for _, rows, _, _ in blocks for label in rows or ()]
     left = _MARGIN + (_inches(labels) + 0.1 if labels else 0)
+    cell, width, lines = _widths(blocks, name if look["title"] else None, left, look)
     sizes = [(_size(images, cell), columns, heading) for images, _, columns, heading in blocks]
     above = [_above(columns, cell) + (0.25 if heading else 0) for _, columns, heading in sizes]
-    width = left + max(size[0] for size, _, _ in sizes) + _MARGIN
-    width = max(width, 0.085 * len(title or "") + 2 * _MARGIN)
-    head = _MARGIN + (0.3 if title else 0)
+    head = _MARGIN + (0.1 + _LINE * len(lines) if lines else 0)
     height = head + sum(size[1] for size, _, _ in sizes) + sum(above)
     height += _BLOCK * (len(blocks) - 1) + _MARGIN
-    figure = LabelledFigure(figsize=(width, height), facecolor=paper)
-    figure.cell = cell
-    if title:
-        place = {"x": _MARGIN / width, "y": 1 - _MARGIN / height, "ha": "left", "va": "top"}
-        figure.text(s=title, fontsize=_TITLE, color=ink, parse_math=False, **place)
+    figure, add_axes, write = _paper(look["ax"], width, height, paper)
+    if look["ax"] is None:
+        figure.cell = cell
+    texts = [(_MARGIN, _MARGIN, "\n".join(lines), _TITLE)] if lines else []
     top = head
     for (images, rows, columns, heading), (size, _, _), space in zip(blocks, sizes, above):
         if heading:
-            place = {"x": left / width, "y": 1 - top / height, "ha": "left", "va": "top"}
-            figure.text(s=heading, fontsize=_LABEL, color=ink, parse_math=False, **place)
+            texts.append((left, top, heading, _LABEL))
         top += space
-        box = (left / width, 1 - (top + size[1]) / height, size[0] / width, size[1] / height)
-        axes = figure.add_axes(box)
+        axes = add_axes(
+            (left / width, 1 - (top + size[1]) / height, size[0] / width, size[1] / height)
+        )
         _draw(axes, images, rows, columns, paper, ink)
         axes.tick_params(axis="x", rotation=90 if _inches(columns) > cell else 0)
         top += size[1] + _BLOCK
+    for x, y, text, size in texts:
+        place = {"x": x / width, "y": 1 - y / height, "ha": "left", "va": "top"}
+        write(s=text, fontsize=size, color=ink, parse_math=False, **place)
     show_names(figure)
     return figure
+
+
+def _widths(blocks, title, left, look):
+    """Return the widths of an image and of the figure in inches, and the lines of the title."""
+    columns = max(max(map(len, images)) for images, *_ in blocks)
+    columns += _GAP * (columns - 1)
+    if look["width"] is None:
+        width = max(left + look["cell"] * columns, _LETTER * len(title or "") + _MARGIN) + _MARGIN
+        return look["cell"], width, [title] if title else []
+    width = real_number("width", look["width"])
+    cell = (width - left - _MARGIN) / columns
+    if not _SMALLEST <= cell <= _LARGEST:
+        raise BadUse(
+            "`width` must leave images of 0.05 to 20 inches. "
+            f"Received: width={width:g}, which leaves {max(cell, 0):.2g}"
+        )
+    return cell, width, textwrap.wrap(title or "", max(1, int((width - 2 * _MARGIN) / _LETTER)))
+
+
+def _paper(ax, width, height, colour):
+    """Return a figure, and functions that add axes and texts to it, or to an `Axes`."""
+    if ax is None:
+        figure = LabelledFigure(figsize=(width, height), facecolor=colour)
+        return figure, figure.add_axes, figure.text
+    ax.set_axis_off()
+    ax.set_box_aspect(height / width)
+    return ax.figure, ax.inset_axes, functools.partial(ax.text, transform=ax.transAxes)
 
 
 def _short(labels, most):
@@ -195,8 +280,7 @@ def plot_samples(
     mode: str | None = None,
     domain: str | None = None,
     seed: int = 0,
-    cell: float = 0.6,
-    theme: str = "light",
+    **look: "Unpack[Look]",
 ) -> Any:
     """Return a figure of random images, one column per capsule if each image has one.
 
@@ -206,8 +290,7 @@ def plot_samples(
         capsule: Integer, show samples of this capsule only. None: of all.
         mode, domain: Strings, see `GenerativeModel.sample`.
         seed: Integer.
-        cell: float, the width of each image in inches.
-        theme: `"light"` or `"dark"`.
+        **look: `cell`, `width`, `theme`, `title` and `ax`: how the figure looks, see `Look`.
 
     Returns:
         `matplotlib.figure.Figure`; `savefig("x.pdf")` or `savefig("x.svg")` saves it.
@@ -227,7 +310,7 @@ def plot_samples(
     if found.index is None or capsule is not None:
         title = f"Samples of capsule {capsule}{where}" if capsule is not None else "Samples"
         rows = [found.images[k : k + columns] for k in range(0, n, columns)]
-        return image_figure([(rows, None, None, None)], title, cell, theme)
+        return image_figure([(rows, None, None, None)], title, **look)
     # Samples of a capsule below each other, in the order in which they were drawn.
     shown = [found.images[found.index == j] for j in range(model.capsules)]
     names = [str(j) for j, each in enumerate(shown) if len(each)]
@@ -236,18 +319,16 @@ def plot_samples(
         [each[r] if r < len(each) else None for each in shown] for r in range(max(map(len, shown)))
     ]
     title = f"Samples of single capsules{where}: one column per capsule"
-    return image_figure([(rows, None, names, None)], title, cell, theme)
+    return image_figure([(rows, None, names, None)], title, **look)
 
 
-def plot_reconstructions(
-    model: Any, images: Any, *, cell: float = 0.6, theme: str = "light"
-) -> Any:
+def plot_reconstructions(model: Any, images: Any, **look: "Unpack[Look]") -> Any:
     """Return a figure of images above their reconstructions from each level of the model.
 
     Args:
         model: `GenerativeModel`.
         images: Array (N, H, W, C) or (N, H, W), uint8 or floats in [0, 1].
-        cell, theme: See `plot_samples`.
+        **look: See `Look`.
 
     Returns:
         `matplotlib.figure.Figure`.
@@ -259,7 +340,7 @@ def plot_reconstructions(
     columns = [str(k) for k in range(len(images))]
     title = "Images and their reconstructions"
     block = (list(rows.values()), row_names(rows), columns, None)
-    return image_figure([block], title, cell, theme)
+    return image_figure([block], title, **look)
 
 
 def some_images(images):
@@ -288,8 +369,7 @@ def plot_traversal(
     dimensions: int = 8,
     steps: int = 9,
     span: float = 0.5,
-    cell: float = 0.6,
-    theme: str = "light",
+    **look: "Unpack[Look]",
 ) -> Any:
     """Return a figure in which each row varies one dimension of a capsule.
 
@@ -301,7 +381,7 @@ def plot_traversal(
         dimensions: Integer, the number of rows; those that vary most in the capsule's samples.
         steps: Integer, the number of values of each dimension.
         span: float, each dimension is moved from -span to span.
-        cell, theme: See `plot_samples`.
+        **look: See `Look`.
 
     Returns:
         `matplotlib.figure.Figure`.
@@ -314,19 +394,15 @@ def plot_traversal(
         raise BadUse(f"`span` must lie in (0, 2]. Received: span={span!r}")
     if capsule is not None:
         capsule = capsule_given(capsule, model.capsules)
-    if image is None:
-        capsule = 0 if capsule is None else capsule
-        code, order = usual_code(model, capsule)
-        what = f"Capsule {capsule} alone, around its usual code"
-    else:
-        found = model.encode(one_image(image))
-        p = found.probabilities[0]
+    what = f"Capsule {capsule or 0} alone, around its usual code"
+    if image is not None:
+        image = one_image(image)
+        p = model.encode(image).probabilities[0]
         capsule = int(p.argmax()) if capsule is None else capsule
         _check_active(model, capsule, p)
-        code, order = found.capsules[0], usual_code(model, capsule)[1]
         what = f"Capsule {capsule} of an image, probability {p[capsule]:.2f}"
-    block = _traversals(model, code, capsule, order[:dimensions], steps, span)
-    return image_figure([(*block, None)], what, cell, theme)
+    block = _moved(model, capsule, image, dimensions, steps, span)
+    return image_figure([(*block, None)], what, **look)
 
 
 def plot_filters(
@@ -334,20 +410,19 @@ def plot_filters(
     n: int | None = None,
     *,
     capsule: int | None = None,
-    cell: float = 0.6,
-    theme: str = "light",
+    **look: "Unpack[Look]",
 ) -> Any:
     """Return a figure of what each hidden neuron does to an image.
 
     A filter is the image with the neuron on minus the image with the neuron off, all other
-    neurons at their usual values. Grey is no change, bright is brighter. Each filter is scaled to
-    its own largest change. The neurons with the largest effect come first.
+    neurons at their usual values. Grey is no change, bright is brighter; the title says how much
+    white and black are. The neurons with the largest effect come first.
 
     Args:
         model: `GenerativeModel` of neurons, such as `ImageBoltzmannMachine`.
         n: Integer, the number of neurons. None: at most 64.
         capsule: Integer, show the neurons of this capsule. None: of capsule 0.
-        cell, theme: See `plot_samples`.
+        **look: See `Look`.
 
     Returns:
         `matplotlib.figure.Figure`.
@@ -368,15 +443,16 @@ def plot_filters(
     effect = with_it - without
     size = np.abs(effect).max(axis=(1, 2, 3))
     chosen = np.argsort(-size, kind="stable")[:n]
-    filters = 0.5 + effect[chosen] / np.maximum(2 * size[chosen], 1e-12)[:, None, None, None]
+    most = max(size.max(), 1e-12)
+    filters = 0.5 + effect[chosen] / (2 * most)
     columns = min(16, len(chosen))
     blocks = [
         ([filters[k : k + columns]], None, [str(j) for j in chosen[k : k + columns]], None)
         for k in range(0, len(chosen), columns)
     ]
     where = f" of capsule {capsule}" if model.capsules > 1 else ""
-    title = f"Neurons{where}: how each one changes the image (bright: brighter)"
-    return image_figure(blocks, title, cell, theme)
+    title = f"Change of the image by each neuron{where}: black -{most:.2g}, white +{most:.2g}"
+    return image_figure(blocks, title, **look)
 
 
 def plot_chains(
@@ -389,8 +465,7 @@ def plot_chains(
     images: Any = None,
     seed: int = 0,
     burn_in: int = 0,
-    cell: float = 0.6,
-    theme: str = "light",
+    **look: "Unpack[Look]",
 ) -> Any:
     """Return a figure of Markov chains, one column per chain, the first state on top.
 
@@ -403,7 +478,7 @@ def plot_chains(
         images: Array (N, H, W, C), the images that chains start from. None: noise.
         seed: Integer.
         burn_in: Integer, the number of steps before the first shown state.
-        cell, theme: See `plot_samples`.
+        **look: See `Look`.
 
     Returns:
         `matplotlib.figure.Figure`.
@@ -418,26 +493,24 @@ def plot_chains(
     every = max(1, -(-steps // 7)) if every is None else number_given("every", every)
     start = chain_start(model, n, seed, None if images is None else some_images(images))
     states = chain_arrays(model, start, steps, every, kind, seed, burn_in)
-    return chain_figure(states, cell=cell, theme=theme)
+    return chain_figure(states, **look)
 
 
-def chain_figure(states, cell=0.6, theme="light"):
+def chain_figure(states, **look):
     """Return a figure of the `chain_arrays` of a model."""
     rows = [f"step {step}" for step in states["step"]]
     columns = [str(k) for k in range(states["images"].shape[1])]
     title = "Markov chains: one column per chain"
-    return image_figure([(list(states["images"]), rows, columns, None)], title, cell, theme)
+    return image_figure([(list(states["images"]), rows, columns, None)], title, **look)
 
 
-def plot_capsule(
-    model: Any, capsule: int, *, cell: float = 0.6, theme: str = "light", seed: int = 0
-) -> Any:
+def plot_capsule(model: Any, capsule: int, *, seed: int = 0, **look: "Unpack[Look]") -> Any:
     """Return a figure of one capsule: its samples, and its traversals around its usual code.
 
     Args:
         model: `GenerativeModel` with samples of single capsules.
         capsule: Integer.
-        cell, theme: See `plot_samples`.
+        **look: See `Look`.
         seed: Integer.
 
     Returns:
@@ -455,22 +528,25 @@ def plot_capsule(
         samples = model.sample(2 * steps, seed, None, domain, capsule).images
         rows = [samples[:steps], samples[steps:]]
         blocks.append((rows, None, None, f"samples, domain {domain}"))
-    code, order = usual_code(model, capsule)
-    block = _traversals(model, code, capsule, order[:6], steps, span)
+    block = _moved(model, capsule, None, 6, steps, span)
     blocks.append((*block, "one dimension varied, the others as usual"))
-    return image_figure(blocks, f"Capsule {capsule}", cell, theme)
+    return image_figure(blocks, f"Capsule {capsule}", **look)
 
 
-def _traversals(model, code, capsule, dimensions, steps, span):
-    """Return images (R, steps, H, W, C), row labels and column labels of a code's traversals."""
-    dimensions = sorted(dimensions)
-    images = traversed(model, code, capsule, dimensions, steps, span)
-    return images, [f"dimension {d}" for d in dimensions], span_labels(span, steps)
+def _moved(model, capsule, image, dimensions, steps, span):
+    """Return images (R, steps, H, W, C), row labels and column labels of a capsule that moves."""
+    images, _, chosen = moved_capsule(model, capsule, image, dimensions, steps, span)
+    return images, dimension_names(chosen), span_labels(span, steps)
+
+
+def dimension_names(dimensions):
+    """Return the labels of the rows of a traversal."""
+    return [f"dimension {d}" for d in dimensions]
 
 
 def span_labels(span, steps):
     """Return the labels of the columns of a traversal."""
-    return [f"{value:+.2g}" for value in np.linspace(-span, span, steps)]
+    return [f"{value:+.3g}" for value in np.linspace(-span, span, steps)]
 
 
 def _check_active(model, capsule, probabilities):

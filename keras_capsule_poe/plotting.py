@@ -98,18 +98,29 @@ def traversed(model, code, capsule, dimensions, steps, span):
     return images.reshape(*codes.shape[:2], *images.shape[1:])
 
 
-def image_traversal(model, image, capsule=None, steps=11, span=0.5, rows=32):
-    """Return traversals (R, steps, H, W, C) of an image's capsule, the capsule, its dimensions."""
-    code = map_batches(model.encode, image)
-    if capsule is None:
-        capsule = int(winners(code["probabilities"])[0])
-    code, dimensions = code["capsules"][0], list(range(model.dim))
-    if len(dimensions) > rows:
-        # Keep the dimensions that change the image most between their ends.
-        ends = traversed(model, code, capsule, dimensions, 2, span).reshape(model.dim, 2, -1)
-        change = np.square(ends[:, 1] - ends[:, 0]).sum(axis=-1)
-        dimensions = np.argsort(-change, kind="stable")[:rows].tolist()
-    return traversed(model, code, capsule, dimensions, steps, span), capsule, dimensions
+def moved_capsule(model, capsule=None, image=None, dimensions=32, steps=11, span=0.5):
+    """Return traversals (R, steps, H, W, C) of a capsule, the capsule, and the dimensions moved.
+
+    Args:
+        model: Model with capsules that can be decoded.
+        capsule: Index. None: the most probable one of the image; without an image, the first.
+        image: Array (1, H, W, C), whose code is varied. None: the usual code of the capsule.
+        dimensions: How many at most: those that change images most.
+        steps, span: Numbers, see `traversal`.
+    """
+    code = order = None
+    if image is not None:
+        found = map_batches(model.encode, image)
+        code = found["capsules"][0]
+        capsule = int(winners(found["probabilities"])[0]) if capsule is None else capsule
+    capsule = capsule or 0
+    if code is None or getattr(model, "modes", ()):
+        usual, order = usual_code(model, capsule)
+        code = usual if code is None else code
+    elif model.dim > dimensions:
+        order = np.argsort(-effects(model, code, capsule, np.full(model.dim, 2 * span)))
+    chosen = sorted(range(model.dim) if order is None else map(int, order[:dimensions]))
+    return traversed(model, code, capsule, chosen, steps, span), capsule, chosen
 
 
 # Samples that describe a capsule's usual code.
@@ -202,7 +213,7 @@ def as_words(labels, classes, names=None):
 
 
 def segmented(model, images, labels=None, targets=None):
-    """Return classes (N, 2) and rows of images: original, parts in red and green, targets."""
+    """Return classes (N, 2) and rows of images: original, parts in orange and blue, targets."""
     classes, found = parts(model, images, 2, labels)
     grey = _seen(model, images).mean(axis=-1, keepdims=True)
     rows = {"original": grey.repeat(3, axis=-1), "decoded": in_colour(found)}
@@ -212,10 +223,14 @@ def segmented(model, images, labels=None, targets=None):
     return classes, rows
 
 
+# The colours of two overlapping parts, which all eyes tell apart; both together are white.
+ORANGE, BLUE = np.array([1, 0.6, 0], "float32"), np.array([0, 0.4, 1], "float32")
+
+
 def in_colour(pairs):
-    """Return RGB images (N, H, W, 3) of pairs (N, 2, H, W, C), first in red, second in green."""
-    grey = pairs.mean(axis=-1)
-    return np.stack([grey[:, 0], grey[:, 1], np.zeros_like(grey[:, 0])], axis=-1).astype("float32")
+    """Return RGB images (N, H, W, 3) of pairs (N, 2, H, W, C), first in orange, second in blue."""
+    first, second = np.moveaxis(pairs.mean(axis=-1, keepdims=True), 1, 0)
+    return (first * ORANGE + second * BLUE).astype("float32")
 
 
 def _alone(model, capsules, classes):

@@ -132,6 +132,49 @@ def test_themes_and_files(model, tmp_path):
     assert dict(matplotlib.rcParams) == before
 
 
+def test_a_figure_fits_a_column_of_a_paper(model):
+    figure = model.plot_reconstructions(images(3), width=2.5)
+    (axes,) = figure.axes
+    assert figure.get_figwidth() == 2.5
+    assert axes.get_position().x1 * 2.5 == pytest.approx(2.5 - 0.12)  # the margin
+    # The title takes two lines, which fit.
+    figure.draw_without_rendering()
+    title = figure.texts[0].get_window_extent()
+    assert "\n" in figure.texts[0].get_text() and title.x1 <= 2.5 * figure.dpi
+    assert title.y0 > axes.get_window_extent().y1
+    assert not model.plot_reconstructions(images(3), title=False).texts
+
+
+def test_a_figure_is_drawn_in_axes_of_another():
+    figure = matplotlib.figure.Figure(figsize=(6, 3))
+    left, right = figure.subplots(1, 2)
+    right.plot([1, 2])
+    rows = np.random.default_rng(0).uniform(size=(2, 3, 4, 5, 1))
+    found = image_figure([(rows, ["a", "b"], None, "heading")], "Title", ax=left)
+    assert found is figure and len(figure.axes) == 2
+    (panel,) = left.child_axes
+    assert [text.get_text() for text in left.texts] == ["Title", "heading"]
+    np.testing.assert_allclose(shown(panel)[4], rows[1, 1])
+    figure.draw_without_rendering()
+    around = left.get_window_extent()
+    drawn = panel.get_window_extent()
+    assert around.x0 < drawn.x0 < drawn.x1 < around.x1 < right.get_window_extent().x0
+    # Pixels are squares: four rows of five, two images high and three wide, with gaps.
+    gaps = (2 + 0.06) * 4 / ((3 + 2 * 0.06) * 5)
+    assert drawn.height / drawn.width == pytest.approx(gaps, rel=0.02)
+
+
+def test_letters_of_vector_files_are_letters(model, tmp_path):
+    """Rejects fonts of Type 3, which journals refuse, and outlines, which no one can search."""
+    figure = model.plot_samples(5)
+    for save in (save_figure, lambda path, figure: figure.savefig(path)):
+        save(tmp_path / "a.pdf", figure)
+        save(tmp_path / "a.svg", figure)
+        content = (tmp_path / "a.pdf").read_bytes()
+        assert b"/FontFile2" in content and b"/Type3" not in content
+        assert ">Samples of single capsules" in (tmp_path / "a.svg").read_text()
+
+
 def test_a_notebook_shows_figures_and_models(model):
     png = b"\x89PNG"
     assert model.plot_samples(5)._repr_png_().startswith(png)
@@ -156,6 +199,12 @@ def test_bad_arguments_are_named(model):
     for options, words in cases:
         with pytest.raises(ValueError, match=words):
             model.plot_samples(**options)
+    with pytest.raises(BadUse, match="`cell` must be left out with `width`"):
+        model.plot_samples(5, cell=1, width=3)
+    with pytest.raises(BadUse, match="`width` must leave images of 0.05 to 20.*which leaves 0"):
+        model.plot_samples(5, width=0.1)
+    with pytest.raises(TypeError, match="takes cell, width, theme, title, ax. Received: size=3"):
+        model.plot_samples(5, size=3)
     with pytest.raises(DataError, match=r"must have shape \(N, 20, 22, 1\)"):
         model.plot_reconstructions(images(2)[:, :5])
     with pytest.raises(BadUse, match="`steps` must be an integer of at least 2"):
@@ -163,7 +212,7 @@ def test_bad_arguments_are_named(model):
 
 
 def test_a_filter_is_the_image_with_the_neuron_on_less_the_image_with_it_off(machine):
-    """Rejects another order of neurons, a filter of another one, and one that is not scaled."""
+    """Rejects another order of neurons, a filter of another one, and scales of their own."""
     kernel = np.random.default_rng(1).normal(size=(6, 16)).astype("float32")
     machine.machine.kernel.assign(kernel.reshape(machine.machine.kernel.shape))
     figure = machine.plot_filters()
@@ -179,7 +228,7 @@ def test_a_filter_is_the_image_with_the_neuron_on_less_the_image_with_it_off(mac
     order = [int(name) for name in labels(axes)[0]]
     assert order == np.argsort(-size, kind="stable").tolist()
     for picture, e in zip(shown(axes), order):
-        np.testing.assert_allclose(picture, 0.5 + effects[e] / (2 * size[e]), atol=1e-5)
+        np.testing.assert_allclose(picture, 0.5 + effects[e] / (2 * size.max()), atol=1e-5)
 
 
 def test_filters_need_neurons(model):

@@ -12,7 +12,7 @@ from keras_capsule_poe.plotting import (
     chain,
     chain_arrays,
     chain_start,
-    image_traversal,
+    moved_capsule,
     reconstruction_rows,
     sample_rows,
     traversal,
@@ -111,7 +111,7 @@ def test_many_images_are_reconstructed_a_chunk_at_a_time(random_pixels):
 def test_traversals_go_through_the_code(model, random_pixels):
     image = random_pixels(1)
     code = model.encode(image)
-    rows, capsule, dimensions = image_traversal(model, image, steps=5, span=0.1)
+    rows, capsule, dimensions = moved_capsule(model, None, image, steps=5, span=0.1)
     assert capsule == np.argmax(code["probabilities"][0])
     assert len(rows) == model.dim and rows[0].shape == (5, 20, 20, 1)
     for row in rows:
@@ -120,7 +120,7 @@ def test_traversals_go_through_the_code(model, random_pixels):
 
 def test_of_many_dimensions_those_that_change_the_image_most_are_shown():
     class Weighed:
-        dim, CODES = 4, "cube"
+        dim, CODES, image_shape = 4, "cube", (1, 4, 4)
 
         def encode(self, images):
             return {"capsules": images[:, :1, :, 0], "probabilities": images[:, :1, 0, 0]}
@@ -129,7 +129,7 @@ def test_of_many_dimensions_those_that_change_the_image_most_are_shown():
             return {"images": capsules[..., None] * np.array([1, 3, 0, 2.0], "float32")[:, None]}
 
     image = np.full((1, 4, 4, 1), 0.75, "float32")
-    rows, capsule, dimensions = image_traversal(Weighed(), image, steps=3, span=0.5, rows=2)
+    rows, capsule, dimensions = moved_capsule(Weighed(), None, image, 2, steps=3, span=0.5)
     # The first two, or the last, or all: none of these.
     assert dimensions == [1, 3] and capsule == 0 and len(rows) == 2
     np.testing.assert_allclose(rows[0][:, 0, :, 0][:, 1], [0.75, 2.25, 3.0])

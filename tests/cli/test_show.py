@@ -190,6 +190,8 @@ def test_vector_files_have_labels(asked, tiny_model, tmp_path, kind):
     sample = ("sample", "--model-dir", tiny_model, "--out", out)
     asked(*sample, "--theme", "dark", "--cell", 0.3)
     assert out.stat().st_size > 1000
+    asked(*sample, "--width", 3, "--no-title")
+    asked(*sample, "--width", 3, "--cell", 1, code=2, last="exclude each other")
     assert "--plain needs .png" in asked(*sample, "--plain", code=2)
 
 

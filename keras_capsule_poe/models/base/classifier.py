@@ -38,7 +38,7 @@ from keras_capsule_poe.models.base.supervised import (
     checked_shape,
     class_labels,
 )
-from keras_capsule_poe.plotting import image_traversal, named_rows
+from keras_capsule_poe.plotting import moved_capsule, named_rows
 from keras_capsule_poe.training.optimizers import averaged
 from keras_capsule_poe.training.precision import check_global_settings, policy
 from keras_capsule_poe.training.sanity import no_better_than_commonest, warn
@@ -328,7 +328,7 @@ class Classifier(TrainedModel, Supervised):
         if "reconstruct" in model.ENDPOINTS:
             held_out = run.data.held_out
             save_grid(run.path("reconstructions.png"), _reconstructions(model, held_out))
-            moved, _, _ = image_traversal(model, held_out.images[:1], span=model.SPAN)
+            moved, _, _ = moved_capsule(model, None, held_out.images[:1], span=model.SPAN)
             save_grid(run.path("traverse.png"), moved)
         return {"saved_model": version}
 

@@ -19,7 +19,7 @@ from keras_capsule_poe import (
     SelfAttentionRouting,
 )
 from keras_capsule_poe.core.labels import named_rightly
-from keras_capsule_poe.plotting import image_traversal, reconstruction_rows
+from keras_capsule_poe.plotting import moved_capsule, reconstruction_rows
 
 SHAPE, CLASSES, DIM = (9, 8, 1), 3, 4
 
@@ -111,7 +111,7 @@ def test_what_it_answers():
     expected = decoded(model, one[None], np.ones((1, CLASSES)))[0]
     np.testing.assert_allclose(moved["images"][1, 2, 8], expected, rtol=1e-4)
     # The picture of the command line is the same.
-    shown, capsule, dimensions = image_traversal(model, x[1:2], span=model.SPAN)
+    shown, capsule, dimensions = moved_capsule(model, None, x[1:2], span=model.SPAN)
     assert capsule == chosen[1] and dimensions == list(range(DIM))
     np.testing.assert_allclose(np.stack(shown), moved["images"][1], rtol=1e-4)
 
