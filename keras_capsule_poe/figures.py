@@ -67,7 +67,7 @@ class Look(TypedDict, total=False):
         width: float, the width of the whole figure in inches, in place of `cell`.
         theme: `"light"` or `"dark"`.
         title: Boolean, whether the figure has a title. Default: True.
-        ax: matplotlib `Axes` to draw in, in place of a figure of its own. Its width is `width`.
+        ax: matplotlib `Axes` to draw in, instead of a new figure. Its width is `width`.
     """
 
     cell: float

@@ -1,4 +1,4 @@
-"""Image files as `ImageSet`s, in memory or from a store, whatever holds the files."""
+"""Image files as `ImageSet`s, in memory or from a store, from files, archives or tables."""
 
 import contextlib
 import dataclasses
