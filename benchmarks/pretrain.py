@@ -33,8 +33,8 @@ LICENCES = {
     "fashion_mnist": "Fashion-MNIST (Zalando SE), MIT",
 }
 SHOWN = {
-    "recognised": "confidently classified",
-    "frechet": "FID",
+    "confident": "confidently classified",
+    "FID": "FID",
     "precision": "precision",
     "recall": "recall",
     "coverage": "coverage",

@@ -53,7 +53,7 @@ BLOCK = re.compile(r"(<!-- table: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 def read(path):
     """Return the rows of a file below docs/benchmarks."""
-    return json.loads((ROWS / path).read_text())
+    return json.loads((ROWS / path).read_text(), object_hook=Metrics)
 
 
 def table(columns, rows):

@@ -10,27 +10,28 @@ from pathlib import Path
 import numpy as np
 
 from keras_capsule_poe.evaluation.report import text_table
+from keras_capsule_poe.former_names import current_metrics
 
 RECOGNISED = "single-capsule samples recognised, {}"
 # (what, how it is taken from the figures, "least" or "most", Fashion-MNIST, MNIST)
 _TARGETS = (
     (
         RECOGNISED.format("posterior"),
-        lambda f: f["samples"]["posterior"]["recognised"],
+        lambda f: f["samples"]["posterior"]["confident"],
         "least",
         0.7,
         0.955,
     ),
     (
         RECOGNISED.format("prior"),
-        lambda f: f["samples"]["prior"]["recognised"],
+        lambda f: f["samples"]["prior"]["confident"],
         "least",
         0.66,
         0.9,
     ),
     (
         "different modal classes of columns, posterior",
-        lambda f: f["samples"]["posterior"]["modal_classes"],
+        lambda f: f["samples"]["posterior"]["class_coverage"],
         "least",
         8,
         8,
@@ -58,14 +59,14 @@ _TARGETS = (
     ),
     (
         "Frechet distance, posterior over full Gaussian",
-        lambda f: _ratio(f, "frechet", "posterior", "full_gaussian"),
+        lambda f: _ratio(f, "FID", "posterior", "full_gaussian"),
         "most",
         1.0,
         0.5,
     ),
     (
         "Frechet distance, joint over Gaussian mixture",
-        lambda f: _ratio(f, "frechet", "joint", "gaussian_mixture"),
+        lambda f: _ratio(f, "FID", "joint", "gaussian_mixture"),
         "most",
         1.0,
         1.0,
@@ -162,7 +163,17 @@ def main():
     parser.add_argument("--dataset", choices=_DATASETS, required=True)
     args = parser.parse_args()
     figures = json.loads(args.figures.read_text())
-    print(text_table(*table_of(args.dataset, figures.get("runs", [figures]))))
+    print(
+        text_table(
+            *table_of(
+                args.dataset,
+                [
+                    current_metrics(run.get("evaluation", run))
+                    for run in figures.get("runs", [figures])
+                ],
+            )
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -10,12 +10,13 @@ from keras_capsule_poe import __version__
 # Commands with their modules and descriptions.
 COMMANDS = {
     "train": ("train", "Train a model, stage by stage. The same command resumes."),
+    "sweep": ("sweep", "Train a model with several values of settings and several seeds."),
     "sample": ("show", "Generate images with a model, as a picture or as arrays."),
     "reconstruct": ("show", "Show test images above their reconstructions."),
     "segment": ("show", "Separate two overlapping objects by colour."),
     "traverse": ("show", "Vary each dimension of a capsule."),
     "evaluate": ("measure", "Measure a model: reconstruction, classification, samples."),
-    "compare": ("measure", "Compare two or more models on the same test images."),
+    "compare": ("compare", "Compare models, in a table with a column for each."),
     "report": ("measure", "Write an HTML page that shows a model and its capsules."),
     "classify": ("new_images", "Print the most probable classes of images."),
     "encode": ("new_images", "Print the most probable capsules of images; write their codes."),

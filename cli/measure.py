@@ -1,6 +1,5 @@
-"""Commands that measure a model: `evaluate`, `compare`, `report` and `likelihood`."""
+"""Commands that measure a model: `evaluate`, `report` and `likelihood`."""
 
-import contextlib
 import dataclasses
 import datetime
 import functools
@@ -11,13 +10,10 @@ import click
 from keras_capsule_poe.cli import options
 from keras_capsule_poe.cli.options import NamedPath, option
 from keras_capsule_poe.cli.terminal import guarded, working
-from keras_capsule_poe.errors import CapspoeError, RunFailed
-from keras_capsule_poe.pretrained import is_pretrained
+from keras_capsule_poe.errors import RunFailed
 
-# File of a model folder with the metrics of the last `capspoe evaluate`.
-KEPT = "evaluation.json"
 # Options of the metrics of generative models.
-_OF_SAMPLES = ("samples", "baselines", "vae_seconds", "probe_images")
+OF_SAMPLES = ("samples", "baselines", "vae_seconds", "probe_images")
 
 
 class BaselinesType(click.Choice):
@@ -159,7 +155,7 @@ def measured(subject, seed, samples, baselines, vae_seconds, probe_images, pairs
 
     if not is_generative(subject.model):
         why = f"needs a model that generates images. Received: {subject.model.TITLE}"
-        options.refuse_given(why, *_OF_SAMPLES)
+        options.refuse_given(why, *OF_SAMPLES)
     seconds = 0
     if baselines == "trained":
         longest = float("inf") if vae_seconds is None else vae_seconds
@@ -177,47 +173,7 @@ def measured(subject, seed, samples, baselines, vae_seconds, probe_images, pairs
         return notes | measure(*of_model, progress=progress, **given)
 
 
-def compared(subjects):
-    """Return the accuracies of classifiers and McNemar's tests, see `ensemble.comparison`."""
-    from keras_capsule_poe.evaluation.classification import comparison, measure_of
-
-    first, *others = subjects
-    for other in others:
-        sizes = ["x".join(map(str, each.model.image_shape)) for each in (other, first)]
-        if sizes[0] != sizes[1]:
-            raise click.UsageError(f"{other.folder} takes images of {sizes[0]}, not {sizes[1]}.")
-        if other.data.test.fingerprint != first.data.test.fingerprint:
-            raise click.UsageError(f"{other.folder} has other test images than {first.folder}.")
-    members = {str(each.folder): each.predictions for each in subjects}
-    measures = [measure_of(each.model) for each in subjects]
-    if len(set(measures)) > 1:
-        listed = ", ".join(f"{name}: {kind}" for name, kind in zip(members, measures))
-        click.echo(f"There is no ensemble, since the outputs differ in kind ({listed}).", err=True)
-    return comparison(members, first.data.test.labels, measures)
-
-
-def _check_folders(folders, one_kind):
-    """Raise unless the model folders differ and belong to one data set, maybe to one family."""
-    places = [folder.resolve() for folder in folders]
-    if twice := [folder for folder in places if places.count(folder) > 1]:
-        raise click.UsageError(f"{twice[0]} is given twice. Give different models.")
-    first, *others = (options.load_settings(folder) for folder in folders)
-    for folder, other in zip(folders[1:], others):
-        why = None
-        if other.dataset != first.dataset:
-            why = f"was trained on {other.dataset}, not {first.dataset}."
-        elif one_kind and other.MODEL != first.MODEL:
-            why = (
-                f"holds a model {other.MODEL!r}, the first one is {first.MODEL!r}. A mean needs "
-                "models of one kind."
-            )
-        elif one_kind and other.split != first.split:
-            why = f"has the split {other.split or 'none'}, not {first.split or 'none'}."
-        if why:
-            raise click.UsageError(f"{folder} {why}")
-
-
-def _show(runs):
+def show(runs):
     """Print the metrics of one model, or of several as means."""
     from keras_capsule_poe.evaluation.report import tables, text_table
 
@@ -226,34 +182,13 @@ def _show(runs):
         click.echo(text_table(columns, rows) + "\n" if rows else "")
 
 
-def _write(path, metrics):
+def write(path, metrics):
     """Write metrics to a JSON file if a path is given."""
     from keras_capsule_poe.io.records import write_json
 
     if path:
         write_json(path, metrics)
         click.echo(f"Wrote {path}")
-
-
-def keep(folder, metrics):
-    """Keep the metrics of a model in its folder, for `capspoe report`."""
-    from keras_capsule_poe.io.records import digest, write_json
-
-    if not is_pretrained(folder):
-        model = digest(folder / "model.keras")
-        # The metrics were shown, and a folder that cannot be written to is no error.
-        with contextlib.suppress(OSError, CapspoeError):
-            write_json(folder / KEPT, {"model": model, "metrics": metrics})
-
-
-def kept(folder):
-    """Return the metrics that were kept of the model of a folder, or {}."""
-    from keras_capsule_poe.io.records import digest, read_json
-
-    path = folder / KEPT
-    found = read_json(path) if path.exists() else {}
-    is_own = found.get("model") == digest(folder / "model.keras")
-    return found["metrics"] if is_own else {}
 
 
 def _former(name, instead):
@@ -273,7 +208,7 @@ def _former(name, instead):
 @options.json_option
 @options.data_options
 @options.seed_option
-@_former("also", "capspoe compare --mean MODEL_DIR MODEL_DIR ...")
+@_former("also", "capspoe compare MODEL_DIR MODEL_DIR ...")
 @_former("against", "capspoe compare MODEL_DIR MODEL_DIR")
 @_former("ensemble", "capspoe compare MODEL_DIR MODEL_DIR ...")
 @_former("page", "capspoe report --metrics FILE")
@@ -294,63 +229,15 @@ def evaluate(
 
     `capspoe compare` compares several models, `capspoe report` writes a page with pictures.
     """
+    from keras_capsule_poe.runs import keep
+
     subject = load_subject(options.find_model(model_dir), limit, crops, pairs, places)
-    found = measured(subject, seed, samples, baselines, vae_seconds, probe_images, pairs)
-    _show([found])
+    given = seed, samples, baselines, vae_seconds, probe_images
+    found = measured(subject, *given, pairs)
+    show([found])
     if not (limit or crops or pairs):
-        keep(subject.folder, found)
-    _write(json_path, found)
-
-
-@click.command()
-@click.argument(
-    "models",
-    metavar="MODEL_DIR MODEL_DIR...",
-    nargs=-1,
-    required=True,
-    type=NamedPath(file_okay=False, exists=True, path_type=Path),
-)
-@option(
-    "--mean",
-    is_flag=True,
-    help="Measure each model as `capspoe evaluate` does, and show mean and standard deviation. The "
-    "models must be of one kind, for instance trained with several seeds.",
-)
-@metric_options
-@image_options
-@options.json_option
-@options.data_options
-@options.seed_option
-@guarded
-def compare(
-    models, mean, limit, crops, pairs, json_path, seed, samples, baselines, vae_seconds,
-    probe_images, **places,
-):  # fmt: skip
-    """Compare two or more trained models on the same test images.
-
-    Classifiers: the accuracy of each model and of their ensemble (the mean of their
-    probabilities), and McNemar's test of each against the first one.
-
-    Models that generate images, or any models with --mean: mean and standard deviation of the
-    metrics of `capspoe evaluate` over the models. This takes as long as evaluating each model.
-    """
-    if len(models) < 2:
-        raise click.UsageError("Give two or more model folders. Received: one")
-    folders = [options.find_model(folder) for folder in models]
-    _check_folders(folders, one_kind=mean)
-    subjects = (load_subject(folder, limit, crops, pairs, places) for folder in folders)
-    first = next(subjects)
-    if not mean and callable(getattr(first.model, "classify", None)):
-        options.refuse_given("needs --mean for classifiers", *_OF_SAMPLES)
-        found = compared([first, *subjects])
-        _show([found])
-        return _write(json_path, found)
-    _check_folders(folders, one_kind=True)
-    given = (seed, samples, baselines, vae_seconds, probe_images, pairs)
-    runs = [measured(first, *given)]
-    runs += [measured(subject, *given) for subject in subjects]
-    _show(runs)
-    _write(json_path, {"runs": runs})
+        keep(subject.folder, found, list(given))
+    write(json_path, found)
 
 
 @click.command()
@@ -377,12 +264,14 @@ def report(out, model_dir, metrics_path, limit, crops, pairs, seed, **places):
     subject = load_subject(options.find_model(model_dir), limit, crops, pairs, places)
     from keras_capsule_poe.evaluation.page import write_report
     from keras_capsule_poe.evaluation.report import is_generative, measure, tables
+    from keras_capsule_poe.former_names import current_metrics
     from keras_capsule_poe.io.records import read_json
     from keras_capsule_poe.models.base.protocols import is_classifier
+    from keras_capsule_poe.runs import kept
     from keras_capsule_poe.training import RunFolder
 
     folder, model, data = subject.folder, subject.model, subject.data
-    found = read_json(metrics_path) if metrics_path else kept(folder)
+    found = current_metrics(read_json(metrics_path)) if metrics_path else kept(folder)
     if not found and not is_generative(model):
         found = measure(model, data, found=subject.predictions_if_any)
     try:
@@ -474,4 +363,4 @@ def likelihood(model_dir, base, routing, temperatures, chains, images, json_path
     with working("annealing"):
         found = measured.likelihood(model, data, images, temperatures, chains, seed, **named)
     click.echo(measured.likelihood_text(found))
-    _write(json_path, found)
+    write(json_path, found)

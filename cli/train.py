@@ -1,5 +1,7 @@
 """`capspoe train`, whose options depend on the model and the preset."""
 
+import contextlib
+import functools
 import importlib.util
 import typing
 from pathlib import Path
@@ -77,6 +79,9 @@ PRESET = ("recipe", "preset")
 class TrainCommand(click.Command):
     """Command with the options of the model and preset that the arguments or the file name."""
 
+    # More text on `--set`.
+    of_set = ""
+
     def parse_args(self, context, args):
         known = registry.names()
         # Read once: it may be a pipe.
@@ -103,7 +108,7 @@ class TrainCommand(click.Command):
         of_model = []
         if model in known:
             kind = registry.settings_class(model)
-            of_model = _model_options(kind, preset if preset in kind.PRESETS else None)
+            of_model = _model_options(kind, preset if preset in kind.PRESETS else None, self.of_set)
         of_run = [_run_option(name, *values) for name, values in _OF_RUN.items()]
         dataset, folder, *more = super().get_params(context)
         return [dataset, model_option, *of_model, folder, *of_run, *more]
@@ -116,7 +121,7 @@ def _run_option(name, kind, text):
     return click.Option([f"--{name}".replace("_", "-")], default=None, help=text, **more)
 
 
-def _model_options(kind, preset):
+def _model_options(kind, preset, more):
     """Return the options of a model's settings, with the defaults of a preset."""
     settings = kind(preset)
     texts = "; ".join(f"`{name}`: {found.text}" for name, found in kind.PRESETS.items())
@@ -137,7 +142,7 @@ def _model_options(kind, preset):
             ["--set", "settings"],
             multiple=True,
             metavar="PART.KEY=VALUE",
-            help=f"Change any setting, for instance {part}.{key}={value}.",
+            help=f"Change any setting, for instance {part}.{key}={value}.{more}",
         ),
         click.Option(
             ["--stage"],
@@ -222,90 +227,119 @@ class ReplicasType(click.ParamType):
         return int(value)
 
 
+train_options = options.together(
+    option(
+        "--dataset",
+        type=options.DatasetName(),
+        help="`digits`, a tensorflow-datasets name, a folder of images, a .zip file of one, arrays "
+        "(.npz, .npy, idx) or .parquet files; also `multimnist`, `affnist` and `viewpoints`. The "
+        "suffixes `_multi`, `_translated` and `_affine` change the images of a data set.  "
+        "[default: fashion_mnist]",
+    ),
+    option(
+        "--model-dir",
+        type=NamedPath(file_okay=False, path_type=Path),
+        help="Folder for the model.  [default: saved_models/DATASET, or DATASET-MODEL]",
+    ),
+    options.data_options,
+    option(
+        "--config",
+        type=NamedPath(exists=True, dir_okay=False),
+        help="TOML file with settings, and maybe `model` and `recipe`. Options override it.",
+    ),
+    option(
+        "--replicas",
+        type=ReplicasType(),
+        default=1,
+        help="Number of devices that share each batch: GPUs, `auto` for all GPUs, or parts of the "
+        "processor for a trial. For several machines set TF_CONFIG.",
+    ),
+    option("-v", "--verbose", is_flag=True, help="Show all metrics, with a line per epoch."),
+    option("--fresh", is_flag=True, help="Start over instead of resuming."),
+    option("--tensorboard", is_flag=True, help="Write TensorBoard logs to MODEL_DIR/logs."),
+    option(
+        "--dry-run",
+        is_flag=True,
+        help="Show shapes and parameters, and estimate the time from a few measured steps. Nothing "
+        "is written into the model folder.",
+    ),
+)
+
+
 @click.command(cls=TrainCommand)
-@option(
-    "--dataset",
-    type=options.DatasetName(),
-    help="`digits`, a tensorflow-datasets name, a folder of images, a .zip file of one, arrays "
-    "(.npz, .npy, idx) or .parquet files; also `multimnist`, `affnist` and `viewpoints`. The "
-    "suffixes `_multi`, `_translated` and `_affine` change the images of a data set.  "
-    "[default: fashion_mnist]",
-)
-@option(
-    "--model-dir",
-    type=NamedPath(file_okay=False, path_type=Path),
-    help="Folder for the model.  [default: saved_models/DATASET, or DATASET-MODEL]",
-)
-@options.data_options
-@option(
-    "--config",
-    type=NamedPath(exists=True, dir_okay=False),
-    help="TOML file with settings, and maybe `model` and `recipe`. Options override it.",
-)
-@option(
-    "--replicas",
-    type=ReplicasType(),
-    default=1,
-    help="Number of devices that share each batch: GPUs, `auto` for all GPUs, or parts of the "
-    "processor for a trial. For several machines set TF_CONFIG.",
-)
-@option("-v", "--verbose", is_flag=True, help="Show all metrics, with a line per epoch.")
-@option("--fresh", is_flag=True, help="Start over instead of resuming.")
-@option("--tensorboard", is_flag=True, help="Write TensorBoard logs to MODEL_DIR/logs.")
-@option(
-    "--dry-run",
-    is_flag=True,
-    help="Show shapes and parameters, and estimate the time from a few measured steps. Nothing is "
-    "written into the model folder.",
-)
+@train_options
 @resumable
-def train(
-    model, preset, model_dir, settings, config, data_dir, manual_dir, store, stage, replicas,
-    fresh, tensorboard, dry_run, verbose, **flags,
-):  # fmt: skip
+def train(model, preset, model_dir, settings, config, **flags):
     """Train a model on images, stage by stage.
 
     Training writes checkpoints. After an interruption, the same command resumes from the
     last checkpoint and skips finished stages.
     """
-    wanted = _settings(model, preset, config, settings, flags)
-    folder = model_dir or options.SAVED_MODELS / _folder_name(wanted)
+    flags, how = split_flags(flags)
+    wanted = wanted_settings(model, preset, config, settings, flags)
+    folder = model_dir or options.SAVED_MODELS / folder_name(wanted)
+    if not train_all({folder: wanted}, **how):
+        return
+    stage, verdict = how["stage"], registry.model_class(model).verdict
+    if stage not in (None, list(wanted.STAGES)[-1]):
+        return click.echo(f"Stopped after {stage}; the same command without --stage goes on.")
+    from keras_capsule_poe.cli.export import show_results
+
+    show_results(folder, wanted, verdict, how["verbose"])
+
+
+def split_flags(flags):
+    """Return the flags that are settings, and those that say how to train."""
+    names = (
+        "data_dir", "manual_dir", "store", "stage", "replicas", "fresh", "tensorboard", "dry_run",
+        "verbose",
+    )  # fmt: skip
+    how = {name: flags[name] for name in names}
+    return {name: value for name, value in flags.items() if name not in names}, how
+
+
+def train_all(
+    wanted, data_dir, manual_dir, store, stage, replicas, fresh, tensorboard, dry_run, verbose,
+    around=None,
+):  # fmt: skip
+    """Train the model of each of the `Settings`, a dict by folder; return if this is the chief.
+
+    A dry run returns False. `around` is a function of a folder and its settings that gives a
+    context for its training, whose value says whether its lines are shown.
+    """
     if tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise click.UsageError(
             "--tensorboard needs TensorBoard: pip install 'keras-capsule-poe[tensorboard]'"
         )
-    wanted.check()
+    for settings in wanted.values():
+        settings.check()
     import_tensorflow()
     from keras_capsule_poe import training
-    from keras_capsule_poe.cli.export import show_results
     from keras_capsule_poe.distributed import devices
 
-    untrained = registry.model_class(model).of(wanted)
     places = {"data_dir": data_dir, "manual_dir": manual_dir, "store": store}
-    if dry_run:
-        data = training.load_data(wanted, **places, report=click.echo)
-        training.images.check(data, wanted, list(wanted.stages))
-        return _show_plan(untrained, data, devices.count(replicas))
-    if wanted.deterministic:
-        # Before TensorFlow starts its threads.
-        training.run.fix_threads(click.echo)
-    together = devices.start(replicas, click.echo)
-    logs = folder / "logs" if tensorboard else None
-    shown = training.Reporter(2 if verbose else 1, log_dir=logs)
-
-    def load():
-        return training.load_data(wanted, **places, report=shown.note)
-
-    with shown:
-        training.train(untrained, folder, load, shown, stage, fresh, together)
-    if not together.is_chief:
-        return
-    if stage not in (None, list(wanted.STAGES)[-1]):
-        return click.echo(f"Stopped after {stage}; the same command without --stage goes on.")
-    show_results(folder, wanted, untrained.verdict, verbose)
+    together = None
+    for folder, settings in wanted.items():
+        untrained = registry.model_class(settings.MODEL).of(settings)
+        with around(folder, settings) if around else contextlib.nullcontext(True) as is_shown:
+            if dry_run:
+                data = training.load_data(settings, **places, report=click.echo)
+                training.images.check(data, settings, list(settings.stages))
+                _show_plan(untrained, data, devices.count(replicas))
+                continue
+            if settings.deterministic:
+                # Before TensorFlow starts its threads.
+                training.run.fix_threads(click.echo)
+            together = together or devices.start(replicas, click.echo)
+            logs = folder / "logs" if tensorboard else None
+            shown = training.Reporter((2 if verbose else 1) if is_shown else 0, log_dir=logs)
+            load = functools.partial(training.load_data, settings, **places, report=shown.note)
+            with shown:
+                training.train(untrained, folder, load, shown, stage, fresh, together)
+    return together is not None and together.is_chief
 
 
-def _settings(model, preset, path, assignments, flags):
+def wanted_settings(model, preset, path, assignments, flags):
     """Return the `Settings`: preset, data set, TOML file, `--set`, options; the last one wins."""
     settings = registry.settings(model, preset)
     context = click.get_current_context(silent=True)
@@ -339,7 +373,8 @@ def _settings(model, preset, path, assignments, flags):
     return settings
 
 
-def _folder_name(settings):
+def folder_name(settings):
+    """Return the name of the folder of a model by default."""
     from keras_capsule_poe.data.array_names import stem
 
     path = Path(settings.dataset)

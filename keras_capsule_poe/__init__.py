@@ -74,6 +74,7 @@ _HOMES = {
     ),
     "models.neurons.product": ("ProductOfExpertNeurons",),
     "pretrained": ("load", "pretrained_names", "train"),
+    "runs": ("results", "sweep"),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 _MODULES = (

@@ -78,6 +78,7 @@ from keras_capsule_poe.pretrained import (
     pretrained_names as pretrained_names,
     train as train,
 )
+from keras_capsule_poe.runs import results as results, sweep as sweep
 from keras_capsule_poe.models.neurons.product import (
     ProductOfExpertNeurons as ProductOfExpertNeurons,
 )

@@ -303,14 +303,30 @@ def current_setting(name, value):
     return new if "." in new or not part else f"{part}.{new}", value
 
 
+_METRICS = {
+    "recognised": "confident",
+    "frechet": "FID",
+    "kernel_distance": "KID",
+    "kernel_distance_error": "KID_error",
+    "modal_classes": "class_coverage",
+}
+
+
 def current_metric(name):
     """Return the current name of a metric: those of held-out images are named as in Keras.
 
-    >>> current_metric("held_out_relative_error")
-    'val_relative_error'
+    >>> current_metric("held_out_relative_error"), current_metric("frechet")
+    ('val_relative_error', 'FID')
     """
     is_former = isinstance(name, str) and name.startswith("held_out_")
-    return f"val_{name.removeprefix('held_out_')}" if is_former else name
+    return f"val_{name.removeprefix('held_out_')}" if is_former else _METRICS.get(name, name)
+
+
+def current_metrics(values):
+    """Return nested dicts of metrics of any version by current names."""
+    if not isinstance(values, dict):
+        return values
+    return Metrics({name: current_metrics(value) for name, value in values.items()})
 
 
 class Metrics(dict):

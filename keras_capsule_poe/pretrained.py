@@ -91,7 +91,8 @@ def train(  # type: ignore[misc]
             `limit`, `held_out`, `image_size` and `grey` are allowed.
 
     Returns:
-        The trained model, for instance a `ProductOfExpertCapsules`.
+        The trained model, for instance a `ProductOfExpertCapsules`. Its `history` is what `fit`
+        returns: a dict of `keras.callbacks.History` by stage.
 
     Raises:
         DataError: If the images cannot be found or used.
@@ -103,6 +104,8 @@ def train(  # type: ignore[misc]
     >>> model = train("digits", model="rbm", hidden=20, epochs=2, verbose=0)
     >>> model.sample(4)
     Samples(images: (4, 28, 28, 1), capsules: (4, 1, 20))
+    >>> len(model.history["rbm"].history["loss"])
+    2
     """
     from keras_capsule_poe import registry
     from keras_capsule_poe.data.arrays import image_data

@@ -307,11 +307,11 @@ def tiny_model(capspoe, tmp_path_factory):
 def evaluated(purity=0.9, accuracy=0.5):
     """Figures as `evaluate` gives them: MNIST meets its targets but for the clusterings."""
     judged = {
-        "recognised": 0.9,
-        "modal_classes": 9,
+        "confident": 0.9,
+        "class_coverage": 9,
         "purity": purity,
         "coverage": 0.5,
-        "frechet": 4.0,
+        "FID": 4.0,
     }
     return {
         "reconstruction": {"primary_capsules": 0.1},
@@ -325,8 +325,8 @@ def evaluated(purity=0.9, accuracy=0.5):
             "classifier_accuracy": 0.99,
             "real": {**judged, "coverage": 1.0},
             **{name: judged for name in ("posterior", "prior", "joint")},
-            "full_gaussian": {"frechet": 16.0},
-            "gaussian_mixture": {"frechet": 5.0},
+            "full_gaussian": {"FID": 16.0},
+            "gaussian_mixture": {"FID": 5.0},
         },
     }
 

@@ -49,14 +49,15 @@ MAY = {
         "training", "errors",
     },
     "pretrained": {"registry", "models.base", "training", "data", "io", "errors"},
+    "runs": {"registry", "pretrained", "training", "io", "core", "errors"},
     "explorer": {"directions", "portable", "serving", "data", "core", "io", "errors"},
     "evaluation": {
         "models.base", "models.boltzmann", "layers", "core", "metrics", "data", "directions",
-        "plotting", "templates", "io", "errors",
+        "plotting", "templates", "training", "io", "errors",
     },
     "cli": {
         "registry", "evaluation", "models.base", "training", "distributed", "data", "io", "core",
-        "errors", "pretrained", "portable", "quantization", "hub", "explorer", *VIEWS,
+        "errors", "pretrained", "portable", "quantization", "hub", "explorer", "runs", *VIEWS,
     },
 }  # fmt: skip
 # The engine, the evaluation, what draws and what serves name no model family and no part of one.

@@ -29,12 +29,11 @@ from keras_capsule_poe.cli.options import load_model, load_run_data
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.baselines import KINDS, BoltzmannBaseline, FeatureBaseline
 from keras_capsule_poe.evaluation.classifier import evaluation_classifier
-from keras_capsule_poe.evaluation.feature_metrics import distances
-from keras_capsule_poe.evaluation.generative import recognition
+from keras_capsule_poe.evaluation.scores import scores_of
 
 FITTED, HELD_OUT = 12_000, 5_000
 NOISE = 16.0  # the baseline's default
-COLUMNS = ("frechet", "recognised", "coverage", "kernel_distance", "seconds_fit", "seconds_draw")
+COLUMNS = ("FID", "confident", "coverage", "KID", "seconds_fit", "seconds_draw")
 # Each but the first differs from the defaults of the baseline in what it names.
 TRIALS = (
     {},
@@ -81,8 +80,7 @@ def judged(baseline, model, judge, real, features, seed=0):
     if not np.isfinite(drawn).all():
         return seconds
     images = map_batches(model.from_features, drawn.reshape(-1, *features.shape[1:]))
-    fake, classes = judge(images)
-    return {**recognition(classes), **distances(real, fake), **seconds}
+    return {**scores_of(judge(images), real), **seconds}
 
 
 def _value(text):

@@ -29,14 +29,14 @@ from _cells import cell
 from keras_capsule_poe.cli.options import load_model, load_run_data
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
 from keras_capsule_poe.evaluation.classifier import evaluation_classifier
-from keras_capsule_poe.evaluation.feature_metrics import distances
-from keras_capsule_poe.evaluation.generative import purity, recognition, sign_metrics
+from keras_capsule_poe.evaluation.generative import sign_metrics
+from keras_capsule_poe.evaluation.scores import scores_of
 from keras_capsule_poe.plotting import render
 
 FITTED, DRAWN = 12_000, 2_000
 DOMAINS = ("prior", "half_space", "posterior")
 COLUMNS = (
-    "recognised purity modal_classes coverage precision recall frechet negatives flip "
+    "confident purity class_coverage coverage precision recall FID negatives flip "
     "flip_pixels last real_last auc"
 ).split()
 
@@ -52,11 +52,9 @@ def rows(model, data, judge):
         codes = np.asarray(drawn["capsules"])
         images, turned = (render(model, sign * codes) for sign in (1, -1))
         x, negative = (map_batches(model.decode_visible, sign * codes) for sign in (1, -1))
-        features, classes = judge(images)
+        scores = scores_of(judge(images), real, np.asarray(drawn["capsule"]))
         found[domain] = {
-            **recognition(classes),
-            **distances(real, features),
-            **purity(classes, np.asarray(drawn["capsule"])),
+            **scores,
             "negatives": signs[f"negatives_{domain}"],
             "flip": cosine(x, negative),
             "flip_pixels": cosine(images - mean_image, turned - mean_image),

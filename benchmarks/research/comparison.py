@@ -24,8 +24,8 @@ from keras_capsule_poe.cli.measure import own_seconds
 from keras_capsule_poe.cli.options import load_model, load_run_data
 from keras_capsule_poe.evaluation.baselines import baseline_set
 from keras_capsule_poe.evaluation.classifier import evaluation_classifier
-from keras_capsule_poe.evaluation.feature_metrics import distances
-from keras_capsule_poe.evaluation.generative import image_sources, purity, recognition
+from keras_capsule_poe.evaluation.generative import image_sources
+from keras_capsule_poe.evaluation.scores import scores_of
 
 DRAWS = ("prior", "posterior", "joint")
 BASELINES = {
@@ -66,11 +66,9 @@ def convolutional(model, folder, data, samples):
     return {name: lambda name=name: draw(name) for name in vae.DRAWS}
 
 
-def figures(judge, real, images, capsule):
-    """Metrics of images that are compared with the features `real` of test images."""
-    features, classes = judge(images)
-    found = recognition(classes) | distances(real, features)
-    return found if capsule is None else found | purity(classes, capsule)
+def scored(judge, real, images, capsule):
+    """Scores of images that are compared with the features `real` of test images."""
+    return scores_of(judge(images), real, capsule)
 
 
 def main():
@@ -87,7 +85,7 @@ def main():
     kept = json.loads(args.json.read_text()) if args.json and args.json.exists() else {}
     rows = {}
     for name, draw in sources(models, folders, data, args.samples).items():
-        rows[name] = kept[name] if name in kept else figures(judge, real, *draw())
+        rows[name] = kept[name] if name in kept else scored(judge, real, *draw())
         shown = (f"{key} {value:.3g}" for key, value in rows[name].items())
         print(f"{name}:", *shown, flush=True)
         if args.json:

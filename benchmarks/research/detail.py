@@ -33,11 +33,10 @@ from keras_capsule_poe.cli.options import load_model
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
 from keras_capsule_poe.evaluation.classifier import evaluation_classifier
 from keras_capsule_poe.evaluation.feature_metrics import (
-    distances,
     nearest_training_distance,
     squared_radii,
 )
-from keras_capsule_poe.evaluation.generative import purity, recognition
+from keras_capsule_poe.evaluation.scores import scores_of
 from keras_capsule_poe.figures import image_figure
 from keras_capsule_poe.metrics import relative_error
 from keras_capsule_poe.plotting import render, traversal
@@ -104,9 +103,8 @@ def judged(model, folder, data, judge):
     }
     for domain in DOMAINS:
         drawn = model.draw(len(images), 0, "single", domain)
-        seen, classes = judge(render(model, np.asarray(drawn["capsules"])))
-        capsule = np.asarray(drawn["capsule"])
-        found = recognition(classes) | distances(real, seen, balls) | purity(classes, capsule)
+        judged = judge(render(model, np.asarray(drawn["capsules"])))
+        found = scores_of(judged, real, np.asarray(drawn["capsule"]), balls)
         figures |= {f"{domain}_{name}": found[name] for name in FIGURES}
     return figures
 

@@ -22,8 +22,7 @@ from plain_form import HELD_OUT, IMAGES, Problem
 from keras_capsule_poe import ProductOfExpertNeurons, registry
 from keras_capsule_poe.data import batches
 from keras_capsule_poe.data.mapping import map_batches
-from keras_capsule_poe.evaluation.feature_metrics import distances
-from keras_capsule_poe.evaluation.generative import purity, recognition
+from keras_capsule_poe.evaluation.scores import scores_of
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.models.base.features import build_primary, sgd
 from keras_capsule_poe.models.neurons.experts import (
@@ -98,11 +97,9 @@ def judged(problem, product):
     figures = {}
     for prefix, (mode, domain) in SOURCES.items():
         drawn = product.sample(HELD_OUT, seed=0, mode=mode, domain=domain)
-        seen, classes = problem.judge(drawn["images"])
-        found = {**recognition(classes), **distances(real, seen)}
-        if drawn.get("capsule") is not None:
-            found |= purity(classes, drawn["capsule"])
-            found["modal"] = found.pop("modal_classes")
+        found = scores_of(problem.judge(drawn["images"]), real, drawn.get("capsule"))
+        if "class_coverage" in found:
+            found["modal"] = found["class_coverage"]
         wanted = ("recognised", "purity", "modal", "coverage", "frechet")
         figures |= {prefix + name: found[name] for name in wanted if name in found}
     return figures

@@ -32,8 +32,7 @@ from plain_form import HELD_OUT, IMAGES, Problem, accuracy, fit, sections_of
 
 from keras_capsule_poe import CapsuleEncoder, ProductOfExpertCapsules, registry
 from keras_capsule_poe.data.mapping import map_batches
-from keras_capsule_poe.evaluation.feature_metrics import distances
-from keras_capsule_poe.evaluation.generative import purity, recognition
+from keras_capsule_poe.evaluation.scores import scores_of
 from keras_capsule_poe.metrics import relative_error
 from keras_capsule_poe.models.base import features
 from keras_capsule_poe.models.base.clusters import initialize_maps
@@ -244,8 +243,7 @@ def judged(problem, product, seed):
         images = render(product, codes)
         if not np.isfinite(images).all():
             continue
-        seen, classes = problem.judge(images)
-        found = {**recognition(classes), **distances(real, seen), **purity(classes, capsule)}
+        found = scores_of(problem.judge(images), real, capsule)
         figures |= {f"{source}_{name}": found[name] for name in WANTED}
     x = map_batches(product.primary, problem.held_out)
     codes = map_batches(product.encoder, x)

@@ -37,7 +37,7 @@ from keras_capsule_poe.core.numerics import squash
 from keras_capsule_poe.data import ImageSet, batches, load_images
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.classifier import evaluation_classifier
-from keras_capsule_poe.evaluation.generative import recognition
+from keras_capsule_poe.evaluation.scores import recognition
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.metrics import relative_error
 from keras_capsule_poe.models.base import features
@@ -189,7 +189,7 @@ def fit(config, section, model, primary, arrays):
 def recognised(problem, images):
     if not np.isfinite(images).all():
         return 0.0
-    return recognition(problem.judge(images)[1])["recognised"]
+    return recognition(problem.judge(images)[1])["confident"]
 
 
 def accuracy(problem, images):

@@ -124,13 +124,11 @@ def draws(model, images, n, code=CODE, seed=0):
 
 def judged(model, images, real, samples, code, judge):
     """Metrics of both kinds of draws by name, beside the features `real` of as many images."""
-    from keras_capsule_poe.evaluation.feature_metrics import distances
-    from keras_capsule_poe.evaluation.generative import recognition
+    from keras_capsule_poe.evaluation.scores import scores_of
 
     found = {}
     for name, drawn in draws(model, images, samples, code).items():
-        features, classes = judge(drawn)
-        found[name] = recognition(classes) | distances(real, features)
+        found[name] = scores_of(judge(drawn), real)
     return found
 
 
@@ -175,7 +173,7 @@ def main():
         for domain, row in rows[name].items():
             row |= about
             shown = " ".join(
-                f"{key} {row[key]:.3f}" for key in ("recognised", "frechet", "recall", "coverage")
+                f"{key} {row[key]:.3f}" for key in ("confident", "FID", "recall", "coverage")
             )
             print(f"{name}, {domain}: {shown} ({about['steps']} steps)", flush=True)
     if args.json:

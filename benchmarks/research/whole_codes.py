@@ -21,7 +21,7 @@ import numpy as np
 from keras_capsule_poe.cli.options import load_model, load_run_data
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.classifier import evaluation_classifier
-from keras_capsule_poe.evaluation.generative import recognition
+from keras_capsule_poe.evaluation.scores import recognition
 from keras_capsule_poe.metrics import relative_error
 
 FITTED, DRAWN = 12_000, 2_000
@@ -41,8 +41,8 @@ def row(model, data, judge):
         "whole_code": float(relative_error(whole["primary_capsules"], x)),
         "accuracy": _accuracy(judge, classes, data.test.labels),
         "ceiling": _accuracy(judge, own, data.test.labels),
-        "recognised": recognition(classes)["recognised"],
-        "single": recognition(judge(drawn)[1])["recognised"],
+        "recognised": recognition(classes)["confident"],
+        "single": recognition(judge(drawn)[1])["confident"],
     }
 
 

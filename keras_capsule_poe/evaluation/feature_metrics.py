@@ -9,9 +9,9 @@ from keras_capsule_poe.core.numerics import whole_number
 from keras_capsule_poe.data.mapping import chunks, to_pixels
 
 DISTANCES = (
-    "frechet",
-    "kernel_distance",
-    "kernel_distance_error",
+    "FID",
+    "KID",
+    "KID_error",
     "precision",
     "recall",
     "density",
@@ -25,9 +25,9 @@ def distances(real, fake, of_real=None):
         return dict.fromkeys(DISTANCES)
     kernel, error = kernel_distance(real, fake)
     return {
-        "frechet": frechet_distance(real, fake),
-        "kernel_distance": kernel,
-        "kernel_distance_error": error,
+        "FID": frechet_distance(real, fake),
+        "KID": kernel,
+        "KID_error": error,
         **overlap(real, fake, of_real=of_real),
     }
 

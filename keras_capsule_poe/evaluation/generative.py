@@ -6,16 +6,14 @@ import numpy as np
 from keras_capsule_poe.core.numerics import compiled
 from keras_capsule_poe.data.mapping import CHUNK, chunks, map_batches, to_pixels
 from keras_capsule_poe.evaluation.baselines import VAE, baseline_set
-from keras_capsule_poe.evaluation.classifier import evaluation_classifier
 from keras_capsule_poe.evaluation.feature_metrics import (
     clustering_metrics,
-    distances,
     linear_probe,
     memorisation,
     nearest_training_distance,
     neighbour_accuracy,
-    squared_radii,
 )
+from keras_capsule_poe.evaluation.scores import Scorer, has_classes
 from keras_capsule_poe.metrics import error_and_size
 
 # Of more training images than the first number, use a sample of the second, to save memory.
@@ -198,17 +196,6 @@ def reconstruction_errors(model, images, kept=0):
     return errors, decoded
 
 
-def has_classes(data):
-    """Return True if images have one label each and training has two or more classes."""
-    return (
-        data.train.labels is not None
-        and data.test.labels is not None
-        and data.train.labels.ndim == data.test.labels.ndim == 1
-        and len(np.unique(data.train.labels)) > 1
-    )
-
-
-CONFIDENT = 0.9
 # Enough for a median and a small quantile. Each one is compared with all training images.
 MEMORISATION_IMAGES = 2_000
 
@@ -247,16 +234,9 @@ def sample_metrics(
         progress: Function that is called with a text at each step.
 
     Returns:
-        dict: `classifier_accuracy` on the test images, and for each kind of image a dict of:
+        dict: `classifier_accuracy` on the test images, and for each kind of image the dict of
+        `score_images`. Further metrics are
 
-        - `recognised`: fraction of images whose largest probability is above 0.9.
-        - `classes`: number of classes predicted for at least 1% of the images.
-        - `label_entropy`: entropy of the mean class probabilities, in nats.
-        - `frechet`, `kernel_distance`: the FID and KID formulas, the latter with its standard
-          error `kernel_distance_error`.
-        - `precision`, `recall`, `density`, `coverage`: overlap with the test images.
-        - `purity`, `modal_classes`: capsule purity and class coverage. They exist if each image
-          is of one capsule.
         - `sample_distance`, `held_out_distance`, `relative_distance`, `copies`: distances to
           training images. They exist for draws near the training data, the mixture and the
           autoencoder.
@@ -287,62 +267,26 @@ def sample_metrics(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     list(sample_metrics(Half(), ImageData(images, images), cache=folder))[:3]
     ['classifier_accuracy', 'real', 'half']
-
-    Reference:
-
-    - [Heusel et al., 2017](https://arxiv.org/abs/1706.08500), FID
-    - [Binkowski et al., 2018](https://arxiv.org/abs/1801.01401), KID
-    - [Kynkaanniemi et al., 2019](https://arxiv.org/abs/1904.06991), precision and recall
-    - [Naeem et al., 2020](https://arxiv.org/abs/2002.09797), density and coverage
     """
     made = baseline_set(baselines, model, seed, vae_seconds)
     progress("training the evaluation classifier, or reading it")
-    classifier = evaluation_classifier(data.train, cache)
     # Coverage and distances depend on the number of images, so it is the same for all kinds.
     samples = min(samples, len(data.test), len(data.train))
-    test = data.test.head(samples)
-    real, _ = classifier(test.images)
-    balls = squared_radii(real)
-    some = slice(None, MEMORISATION_IMAGES)
+    scorer = Scorer(data, samples, cache)
+    test, some = scorer.test, slice(None, MEMORISATION_IMAGES)
     usual, _ = nearest_training_distance(test.images[some], data.train.images)
-    metrics = {"classifier_accuracy": classifier.accuracy(test)}
+    metrics = {"classifier_accuracy": scorer.classifier.accuracy(test)}
     near = (*nearest_to_training(model), "gaussian_mixture", VAE)
     sources = image_sources(model, data, len(test), samples, seed, made, decoded, features)
     for number, (name, draw) in enumerate(sources.items(), start=1):
         progress(f"samples {number} of {len(sources)}, {name.replace('_', ' ')}")
         images, capsule = draw()
-        features, classes = classifier(images)
-        metrics[name] = {**recognition(classes), **distances(real, features, balls)}
-        if capsule is not None:
-            metrics[name] |= purity(classes, capsule)
+        metrics[name] = scorer(images, capsule)
         if name in near:
             metrics[name] |= memorisation(images[some], usual, data.train.images)
     if VAE in made:
         metrics |= {f"vae_{name}": value for name, value in made[VAE]().about.items()}
     return metrics
-
-
-def recognition(classes):
-    """Return confident fraction, class count and label entropy of probabilities (N, classes)."""
-    share = np.bincount(classes.argmax(axis=-1), minlength=classes.shape[1]) / len(classes)
-    mean = classes.mean(axis=0, dtype="float64")
-    return {
-        "recognised": float(np.mean(classes.max(axis=-1) > CONFIDENT)),
-        "classes": int(np.sum(share >= 0.01)),
-        "label_entropy": float(-np.sum(mean * np.log(np.maximum(mean, 1e-30)))),
-    }
-
-
-def purity(classes, capsule):
-    """Return the mean share of each capsule's main class, and the number of main classes."""
-    named = classes.argmax(axis=-1)
-    counts = [
-        np.bincount(named[capsule == j], minlength=classes.shape[1]) for j in np.unique(capsule)
-    ]
-    return {
-        "purity": float(np.mean([count.max() / count.sum() for count in counts])),
-        "modal_classes": len({int(count.argmax()) for count in counts}),
-    }
 
 
 def image_sources(

@@ -22,13 +22,13 @@ from keras_capsule_poe.evaluation.classification import (
 from keras_capsule_poe.evaluation.generative import (
     COMPARED,
     evaluate,
-    has_classes,
     has_signs,
     reconstruction_errors,
     sample_metrics,
     sign_metrics,
     silent,
 )
+from keras_capsule_poe.evaluation.scores import has_classes
 from keras_capsule_poe.models.base.protocols import is_classifier
 
 # Sections whose row or column keys are names, which must not become titles.
@@ -120,30 +120,29 @@ def tables(runs):
     found = []
     for section, values in over_seeds(runs).items():
         if not values:
-            found.append((_title(section), "Needs one label per image.", ["value"], []))
+            found.append((title(section), "Needs one label per image.", ["value"], []))
         elif any(isinstance(value, dict) for value in values.values()):
-            titles = (
-                str if section in named else _title for named in (_NAMED_ROWS, _NAMED_COLUMNS)
-            )
+            titles = (str if section in named else title for named in (_NAMED_ROWS, _NAMED_COLUMNS))
             more = [text for row, text in row_notes.items() if row in values]
             note = " ".join([notes[section], *more])
-            found.append((_title(section), note, *_nested(values, *titles)))
+            found.append((title(section), note, *_nested(values, *titles)))
         else:
-            rows = [(_title(name), value) for name, value in values.items()]
-            found.append((_title(section), notes[section], ["value"], rows))
+            rows = [(title(name), value) for name, value in values.items()]
+            found.append((title(section), notes[section], ["value"], rows))
     return found
 
 
-def _nested(values, title, column_title):
+def _nested(values, row_title, column_title):
     """Return columns and rows of a dict of dicts, other values as rows of one value."""
     inner = {name: v for name, v in values.items() if isinstance(v, dict)}
     columns = list(dict.fromkeys(key for v in inner.values() for key in v))
-    rows = [(title(name), *(v.get(key) for key in columns)) for name, v in inner.items()]
-    rows += [(title(name), v) for name, v in values.items() if not isinstance(v, dict)]
+    rows = [(row_title(name), *(v.get(key) for key in columns)) for name, v in inner.items()]
+    rows += [(row_title(name), v) for name, v in values.items() if not isinstance(v, dict)]
     return [column_title(column) for column in columns], rows
 
 
-def _title(name):
+def title(name):
+    """Return the heading of a section or a metric."""
     text = templates.words("tables.toml")["titles"].get(name, name.replace("_", " "))
     return text if name == "p" else text[:1].upper() + text[1:]
 

@@ -533,7 +533,7 @@ class Settings(Part):
 
     def differences(self, other: "Settings") -> dict[str, tuple[Any, Any]]:
         """Return the settings that differ and affect the results: {name: (mine, other's)}."""
-        mine, theirs = (_flat({**each.to_dict(), **each.lost}) for each in (self, other))
+        mine, theirs = (flat({**each.to_dict(), **each.lost}) for each in (self, other))
         return {
             name: (mine.get(name), theirs.get(name))
             for name in dict.fromkeys([*mine, *theirs])
@@ -628,11 +628,12 @@ def _kinds(annotation):
     return {annotation}
 
 
-def _flat(values, prefix=""):
-    flat = {}
+def flat(values, prefix=""):
+    """Return nested dicts as one, with names such as `encoder.dim`."""
+    found = {}
     for name, value in values.items():
         if isinstance(value, dict):
-            flat.update(_flat(value, f"{prefix}{name}."))
+            found.update(flat(value, f"{prefix}{name}."))
         else:
-            flat[prefix + name] = value
-    return flat
+            found[prefix + name] = value
+    return found

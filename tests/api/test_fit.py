@@ -47,7 +47,7 @@ def fitted(x):
 
 def test_a_history_of_each_stage(fitted):
     model, history = fitted
-    assert list(history) == list(model.histories) == CAPSULES
+    assert list(history) == list(model.history) == CAPSULES and model.histories is model.history
     for found in history.values():
         assert isinstance(found, keras.callbacks.History) and found.epoch == [0, 1]
         assert np.isfinite(found.history["val_relative_error"]).all()
@@ -236,6 +236,16 @@ def test_a_folder_keeps_everything_and_resumes(x, tmp_path):
     assert (tmp_path / "m" / "rbm" / "model.keras").stat().st_mtime_ns == before
     for one, other in zip(model.get_weights(), again.get_weights()):
         np.testing.assert_array_equal(one, other)
+
+
+def test_train_keeps_the_history_that_fit_returns(x):
+    model = kcp.ImageBoltzmannMachine(hidden=5)
+    assert model.history == {}
+    fitted = model.fit(x, epochs=2, verbose=0)
+    trained = kcp.train(x, model="rbm", hidden=5, epochs=2, verbose=0).history
+    assert list(fitted) == list(trained) == ["rbm"]
+    one, other = ({**each["rbm"].history, "seconds": None} for each in (fitted, trained))
+    assert one == other and trained["rbm"].epoch == [0, 1] and model.history["rbm"].epoch == [0, 1]
 
 
 @pytest.mark.long

@@ -38,7 +38,7 @@ def test_rounding_costs_little(name):
     metrics = json.loads((pretrained_folder(name) / "metrics.json").read_text())
     for domain in ("prior", "posterior"):
         found, full = (metrics[key]["samples"][domain] for key in ("rounded", "full"))
-        for metric in ("recognised", "coverage", "purity"):
+        for metric in ("confident", "coverage", "purity"):
             assert found[metric] > full[metric] - MARGIN, (domain, metric)
 
 
@@ -52,7 +52,7 @@ def test_its_card_has_the_metrics_and_the_origin(name):
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if "| pretrained" in line]
     for row, domain in zip(rows, ("prior", "posterior"), strict=True):
         found = metrics["rounded"]["samples"][domain]
-        names = ("recognised", "frechet", "precision", "recall", "coverage", "purity")
+        names = ("confident", "FID", "precision", "recall", "coverage", "purity")
         assert row[2:] == [f"{found[name]:.3g}" for name in names]
 
 

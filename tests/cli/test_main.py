@@ -24,9 +24,9 @@ def test_help_is_quick_and_imports_no_tensorflow():
         "of_models = [['train', '--model', name] for name in names()]\n"
         "for words in (['train'], ['sample'], ['evaluate'], ['info'], *of_models):\n"
         "    help_of(*words)\n"
-        "from keras_capsule_poe.cli.train import _settings\n"
+        "from keras_capsule_poe.cli.train import wanted_settings\n"
         "for name in names():\n"
-        "    _settings(name, None, None, (), {})\n"
+        "    wanted_settings(name, None, None, (), {})\n"
         "print([name for name in imported() if name != 'pydantic'])\n"
     )
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from keras_capsule_poe import pretrained, registry
+from keras_capsule_poe import pretrained, registry, runs
 from keras_capsule_poe.cli import measure
 from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.evaluation.baselines import SETS
@@ -23,7 +23,7 @@ def test_evaluate_measures_and_writes_json(asked, tiny_model, tmp_path, monkeypa
     figures = json.loads(path.read_text())
     sections = {"reconstruction", "free_energy", "probe", "neighbours", "clustering", "samples"}
     assert set(figures) == {*sections, "signs", "written_by"}
-    assert cell(figures["samples"]["posterior"]["frechet"]) in shown
+    assert cell(figures["samples"]["posterior"]["FID"]) in shown
     assert cell(figures["samples"]["gaussian_mixture"]["coverage"]) in page.read_text()
     assert {"boltzmann_machine", "variational_autoencoder"}.isdisjoint(figures["samples"])
     energy = figures["free_energy"]
@@ -49,8 +49,8 @@ def test_evaluate_trains_baselines(asked, tiny_model, tmp_path, monkeypatch, cac
     # One sample of each kind has no spread.
     asked("evaluate", *options, "--limit", 20, "--samples", 1, "--vae-seconds", 0)
     figures = json.loads(path.read_text())["samples"]
-    assert figures["posterior"]["frechet"] is None and figures["real"]["recognised"] in (0, 1)
-    assert figures["boltzmann_machine"]["recognised"] in (0, 1)
+    assert figures["posterior"]["FID"] is None and figures["real"]["confident"] in (0, 1)
+    assert figures["boltzmann_machine"]["confident"] in (0, 1)
     assert "variational_autoencoder" not in figures
 
 
@@ -84,17 +84,23 @@ def test_a_stage_that_is_gone_is_named_where_its_time_is_asked_for(copied):
 
 
 @pytest.mark.long
-def test_compare_over_seeds_gives_deviations(asked, tiny_model, copied, tmp_path):
-    path = tmp_path / "figures.json"
-    options = ("--samples", 0, "--limit", 20, "--probe-images", 30, "--json", path)
-    shown = asked("compare", "--mean", tiny_model, copied, *options)
-    one, other = json.loads(path.read_text())["runs"]
-    assert one == other
-    assert f"{cell(one['reconstruction']['whole_code'])} ± 0" in shown
+def test_compare_measures_each_model_as_evaluate_does(asked, tiny_model, copied, tmp_path):
+    """A copy is no second seed: it has a column of its own, with the same metrics."""
+    path, alone = tmp_path / "figures.json", tmp_path / "alone.json"
+    options = ("--samples", 0, "--limit", 20, "--probe-images", 30, "--json")
+    shown = asked("compare", "--mean", tiny_model, copied, *options, path)
+    assert "--mean is not needed any more" in shown
+    asked("evaluate", "--model-dir", copied, *options, alone)
+    found, wanted = json.loads(path.read_text()), json.loads(alone.read_text())
+    wanted.pop("written_by")
+    assert [run["evaluation"] for run in found["runs"]] == [wanted, wanted]
+    assert [column["seeds"] for column in found["columns"]] == [[0], [0]]
+    error = cell(wanted["reconstruction"]["whole_code"])
+    assert sum(line.split().count(error) for line in shown.splitlines()) >= 2
 
 
 def test_models_that_cannot_be_compared_are_refused(asked, tmp_path):
-    """Rejects a model beside itself, and a mean of models of two kinds."""
+    """Rejects a model beside itself, and models of two data sets."""
     folders = []
     for name in ("rbm", "capsnet"):
         folders.append(tmp_path / name)
@@ -103,34 +109,42 @@ def test_models_that_cannot_be_compared_are_refused(asked, tmp_path):
         RunFolder(folders[-1]).save(registry.settings(name), None, "1")
     twice = "rbm is given twice. Give different models."
     asked("compare", folders[0], folders[0], code=2, last=twice)
-    asked("compare", folders[0], folders[0], "--mean", code=2, last=twice)
     asked("compare", folders[0], code=2, last="Received: one")
-    words = "holds a model 'capsnet', the first one is 'rbm'"
-    asked("compare", "--mean", *folders, code=2, last=words)
+    RunFolder(folders[1]).save(registry.settings("capsnet", dataset="mnist"), None, "1")
+    asked("compare", *folders, code=2, last="has the data set mnist, not fashion_mnist")
+    given = ("compare", *folders, "--recorded", "--samples", 9)
+    asked(*given, code=2, last="--samples has no effect with --recorded.")
+    for path in ("nowhere", tmp_path / "none*"):
+        asked("compare", path, folders[0], code=2, last="without a run")
 
 
 def test_metrics_are_kept_for_the_report_until_the_model_changes(tmp_path):
     (tmp_path / "model.keras").write_bytes(b"one")
-    assert measure.kept(tmp_path) == {}
-    measure.keep(tmp_path, {"reconstruction": {"whole_code": 0.25}})
-    assert measure.kept(tmp_path) == {"reconstruction": {"whole_code": 0.25}}
+    assert runs.kept(tmp_path) == {}
+    runs.keep(tmp_path, {"reconstruction": {"whole_code": 0.25}})
+    assert runs.kept(tmp_path) == {"reconstruction": {"whole_code": 0.25}}
+    assert runs.kept(tmp_path, [0]) == {}
+    runs.keep(tmp_path, {"samples": {"prior": {"frechet": 2.0}}}, [0, 10])
+    # Former names of metrics lead to those of now.
+    assert runs.kept(tmp_path, [0, 10])["samples"]["prior"] == {"FID": 2.0}
+    assert runs.kept(tmp_path, [1, 10]) == {}
     (tmp_path / "model.keras").write_bytes(b"another")
-    assert measure.kept(tmp_path) == {}
+    assert runs.kept(tmp_path) == {}
 
 
 def test_metrics_of_a_pretrained_model_are_not_written_into_the_package(tmp_path, monkeypatch):
     monkeypatch.setattr(pretrained, "_place", lambda: tmp_path)
     (tmp_path / "mnist").mkdir()
     (tmp_path / "mnist" / "model.keras").touch()
-    measure.keep(tmp_path / "mnist", {})
+    runs.keep(tmp_path / "mnist", {})
     assert [path.name for path in (tmp_path / "mnist").iterdir()] == ["model.keras"]
 
 
 def test_a_report_has_the_metrics_of_the_last_evaluation(asked, copied, tmp_path):
-    measure.keep(copied, {"reconstruction": {"whole_code": 0.4321}})
+    runs.keep(copied, {"reconstruction": {"whole_code": 0.4321}})
     page = tmp_path / "page.html"
     asked("report", "--model-dir", copied, "--limit", 30, "--out", page)
-    assert "0.432" in page.read_text() and json.loads((copied / measure.KEPT).read_text())
+    assert "0.432" in page.read_text() and json.loads((copied / runs.KEPT).read_text())
 
 
 @pytest.mark.long

@@ -8,7 +8,7 @@ import subprocess
 import numpy as np
 
 from keras_capsule_poe import registry
-from keras_capsule_poe.cli.train import _folder_name
+from keras_capsule_poe.cli.train import folder_name
 from keras_capsule_poe.io.records import remove_record
 
 DIGITS = ("train", "--dataset", "digits")
@@ -175,7 +175,7 @@ def test_folders_are_named_by_the_whole_name_of_a_data_set():
         ("mnist", "mnist"),
         ("some/where/photos.npz", "photos"),
     ):
-        assert _folder_name(registry.settings("capsules", dataset=dataset)) == name
+        assert folder_name(registry.settings("capsules", dataset=dataset)) == name
 
 
 def epochs(shown):

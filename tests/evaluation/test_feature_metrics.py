@@ -108,7 +108,7 @@ def test_sets_that_cannot_be_compared_are_refused():
 
 def test_distances_of_one_set_are_none_and_of_a_single_vector_unknown():
     found = distances(vectors(200), vectors(200))
-    assert found["frechet"] == pytest.approx(0, abs=1e-9) and found["coverage"] == 1
+    assert found["FID"] == pytest.approx(0, abs=1e-9) and found["coverage"] == 1
     assert set(distances(vectors(1), vectors(1)).values()) == {None}
 
 

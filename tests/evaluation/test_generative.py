@@ -18,17 +18,15 @@ from keras_capsule_poe.evaluation.baselines import (
 from keras_capsule_poe.evaluation.feature_metrics import clustering_accuracy, kmeans_clusters
 from keras_capsule_poe.evaluation.generative import (
     area_under_curve,
-    has_classes,
     image_sources,
     nearest_to_training,
     negative_share,
-    purity,
-    recognition,
     reconstruction_errors,
     sample_metrics,
     sign_metrics,
 )
 from keras_capsule_poe.evaluation.report import measure, tables
+from keras_capsule_poe.evaluation.scores import has_classes, purity, recognition
 
 
 def error(decoded, original):
@@ -284,7 +282,7 @@ def test_trained_controls_are_judged(tmp_path, monkeypatch):
     found = sample_metrics(Pixels(), data, **options)
     kinds = [*KINDS, BOLTZMANN, VAE]
     assert list(found)[1:7] == ["real", *kinds]
-    assert all(np.isfinite(found[kind]["frechet"]) for kind in kinds)
+    assert all(np.isfinite(found[kind]["FID"]) for kind in kinds)
     assert found["vae_seconds"] >= 0.05 and found["vae_steps"] > 0
     assert abs(found["vae_parameters"] - Pixels.own_parameters) < 0.2 * Pixels.own_parameters
 
@@ -293,7 +291,7 @@ def test_recognition_counts():
     classes = np.array([[0.95, 0.05, 0], [0.5, 0.3, 0.2], [0, 0.92, 0.08], [0.05, 0.95, 0]])
     found = recognition(classes)
     mean = classes.mean(axis=0)
-    assert found["recognised"] == 0.75 and found["classes"] == 2
+    assert found["confident"] == 0.75 and found["classes"] == 2
     assert found["label_entropy"] == pytest.approx(-(mean * np.log(mean)).sum())
 
 
@@ -302,4 +300,4 @@ def test_columns():
     capsule = np.array([4, 4, 4, 7, 7, 7, 9, 9])
     found = purity(np.eye(3)[named], capsule)
     assert found["purity"] == pytest.approx((2 / 3 + 1 + 1) / 3)
-    assert found["modal_classes"] == 3
+    assert found["class_coverage"] == 3

@@ -13,7 +13,7 @@ def test_over_seeds_gives_mean_and_deviation(figures):
     runs = [figures(purity=p) for p in (0.7, 0.8, 0.9)]
     found = over_seeds(runs)["samples"]["posterior"]
     assert found["purity"] == pytest.approx((0.8, 0.1))
-    assert found["recognised"] == pytest.approx((0.9, 0))
+    assert found["confident"] == pytest.approx((0.9, 0))
     assert over_seeds(runs[:1]) is runs[0]
     # A baseline without routing has no changes of its logits.
     assert over_seeds([{"a": 1.0, "logit_changes": {}}, {"a": 3.0}]) == {"a": (2.0, 2**0.5)}

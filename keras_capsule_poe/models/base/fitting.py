@@ -118,7 +118,7 @@ def trained_model(model, load_data, folder=None, verbose="auto", callbacks=()):
     know_images(trained, run.folder)
     if getattr(trained, "settings", None) is not None:
         trained.settings.forget_images()
-    histories(run)
+    trained.history = histories(run)
     if place:
         place.delete()
     return trained

@@ -45,6 +45,7 @@ class TrainedModel(TakesFiles):
         WHOLE: Name of the stage in which the model is whole while it is trained, for callbacks
             that write it; None: only after its training.
         settings: `Settings` of the model.
+        history: Dict of `keras.callbacks.History` by stage, of the last training. Empty before.
     """
 
     SETTINGS: Any = None
@@ -53,6 +54,7 @@ class TrainedModel(TakesFiles):
     PART_OF: dict[str, str] = {}
     WHOLE: str | None = None
     settings: Any = None
+    history: dict[str, Any] = {}
     # Name that the constructor was given, or None.
     given_name: str | None = None
     # False while the parts have random weights, as those of `keras.models.clone_model`.
@@ -325,7 +327,7 @@ class TrainedModel(TakesFiles):
                 resumes an interrupted training, also in another process. None: a temporary folder.
 
         Returns:
-            Dict of `keras.callbacks.History` by stage, also kept as `histories`.
+            Dict of `keras.callbacks.History` by stage, also kept as `model.history`.
 
         Raises:
             DataError: If the images have a wrong shape, type or range.
@@ -349,9 +351,14 @@ class TrainedModel(TakesFiles):
             found = type(self).from_parts(run)
             know_images(found, run.folder)
             self.adopt(found)
-        self.histories = fitting.histories(run)
+        self.history = fitting.histories(run)
         self._drop_unfinished()
-        return self.histories
+        return self.history
+
+    @property
+    def histories(self):
+        """Former name of `history`."""
+        return self.history
 
     def settings_of_fit(self, name):
         """Return the settings of a training on images of a name; raise if there is none to do."""
