@@ -132,7 +132,7 @@ def compare(
     print_columns(found, verbose)
     if more:
         click.echo()
-        show([more])
+        show(more)
     runs = [{name: record[name] for name in record if name != "training"} for record in found]
     for run, metrics in zip(runs, evaluations):
         run["evaluation"] = metrics

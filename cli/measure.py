@@ -173,11 +173,11 @@ def measured(subject, seed, samples, baselines, vae_seconds, probe_images, pairs
         return notes | measure(*of_model, progress=progress, **given)
 
 
-def show(runs):
-    """Print the metrics of one model, or of several as means."""
+def show(metrics):
+    """Print the metrics of a model in tables."""
     from keras_capsule_poe.evaluation.report import tables, text_table
 
-    for heading, note, columns, rows in tables(runs):
+    for heading, note, columns, rows in tables(metrics):
         click.echo(f"{heading}\n{note}\n" if note else heading)
         click.echo(text_table(columns, rows) + "\n" if rows else "")
 
@@ -234,7 +234,7 @@ def evaluate(
     subject = load_subject(options.find_model(model_dir), limit, crops, pairs, places)
     given = seed, samples, baselines, vae_seconds, probe_images
     found = measured(subject, *given, pairs)
-    show([found])
+    show(found)
     if not (limit or crops or pairs):
         keep(subject.folder, found, list(given))
     write(json_path, found)
@@ -276,7 +276,7 @@ def report(out, model_dir, metrics_path, limit, crops, pairs, seed, **places):
         found = measure(model, data, found=subject.predictions_if_any)
     try:
         found.pop("written_by", None)
-        shown = tables([found])
+        shown = tables(found)
     except (KeyError, AttributeError, TypeError) as error:
         raise click.BadParameter(
             f"{metrics_path} does not hold the metrics of one model. Write it with `capspoe "

@@ -17,7 +17,7 @@ from keras_capsule_poe.cli.train import (
     train_options,
     wanted_settings,
 )
-from keras_capsule_poe.errors import ConfigError, RunFailed
+from keras_capsule_poe.errors import ConfigError, Diverged
 
 
 class SweepCommand(TrainCommand):
@@ -96,11 +96,7 @@ def _titled(folders, diverged, fresh):
         click.echo(f"{number} {folder.name}{': trained before' if is_done else ''}")
         try:
             yield not is_done
-        except RunFailed as error:
-            from keras_capsule_poe.training.fitting import Diverged
-
-            if not isinstance(error, Diverged):
-                raise
+        except Diverged as error:
             diverged.append(folder)
             click.echo(f"Error: {error}", err=True)
 

@@ -29,6 +29,10 @@ class RunFailed(CapspoeError, RuntimeError):
     """A run that cannot continue; the files on disk stay as they were."""
 
 
+class Diverged(RunFailed):
+    """Training produced a value that is not finite."""
+
+
 class AnotherRun(RunFailed):
     """A folder that holds a run of other settings, images or initial weights."""
 

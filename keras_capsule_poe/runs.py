@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_capsule_poe import registry
-from keras_capsule_poe.errors import BadUse, CapspoeError
+from keras_capsule_poe.errors import BadUse, CapspoeError, Diverged, TrainingWarning
 from keras_capsule_poe.former_names import current_metrics
 from keras_capsule_poe.io.atomic import user_path
 from keras_capsule_poe.io.records import digest, has_record, read_json, write_json
@@ -81,7 +81,8 @@ def sweep(
     """Train a model with each combination of settings and each seed, as `capspoe sweep`.
 
     Each combination has a folder of its name, such as `encoder.dim=16,seed=0`. The same call goes
-    on with an interrupted sweep, and trains no finished model again.
+    on with an interrupted sweep, and trains no finished model again. A training that diverges does
+    not end the others: a warning names it.
 
     Args:
         dataset: As in `train`.
@@ -114,7 +115,10 @@ def sweep(
     wanted = {place / name: {**options, **values} for name, values in found.items()}
     check_different({path: _settings(**values) for path, values in wanted.items()})
     for path, values in wanted.items():
-        train(dataset, folder=path, **values)
+        try:
+            train(dataset, folder=path, **values)
+        except Diverged as error:
+            warnings.warn(f"{path.name}: {error}", TrainingWarning, stacklevel=2)
     return results(list(wanted))
 
 

@@ -1,10 +1,8 @@
-"""All metrics that a model allows, and tables of the metrics of one model or of several."""
+"""All metrics that a model allows, and tables of them."""
 
 import contextlib
 import math
 import numbers
-
-import numpy as np
 
 from keras_capsule_poe import templates
 from keras_capsule_poe.evaluation.baselines import baseline_set
@@ -102,23 +100,11 @@ def _generative_metrics(model, data, samples, probe_images, seed, compared, prog
     return metrics
 
 
-def over_seeds(runs):
-    """Merge the metrics of several models into one dict of (mean, standard deviation)."""
-    if len(runs) == 1:
-        return runs[0]
-    if isinstance(runs[0], dict):
-        shared = [name for name in runs[0] if all(name in run for run in runs)]
-        return {name: over_seeds([run[name] for run in runs]) for name in shared}
-    if None in runs:
-        return None
-    return float(np.mean(runs)), float(np.std(runs, ddof=1))
-
-
-def tables(runs):
-    """Return metrics of one or several models as tables (heading, note, columns, rows)."""
+def tables(metrics):
+    """Return the metrics of a model as tables (heading, note, columns, rows)."""
     notes, row_notes = (templates.words("tables.toml")[name] for name in ("notes", "row_notes"))
     found = []
-    for section, values in over_seeds(runs).items():
+    for section, values in metrics.items():
         if not values:
             found.append((title(section), "Needs one label per image.", ["value"], []))
         elif any(isinstance(value, dict) for value in values.values()):

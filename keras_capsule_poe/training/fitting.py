@@ -7,15 +7,11 @@ from pathlib import Path
 import keras
 
 from keras_capsule_poe.distributed.distribution import Distribution
-from keras_capsule_poe.errors import RunFailed
+from keras_capsule_poe.errors import Diverged
 from keras_capsule_poe.former_names import Metrics
 from keras_capsule_poe.io.records import write_json
 from keras_capsule_poe.training.checkpoints import Checkpoints
 from keras_capsule_poe.training.folder import CHECKPOINTS, HISTORY_FILE
-
-
-class Diverged(RunFailed):
-    """Training produced a value that is not finite."""
 
 
 def fit(

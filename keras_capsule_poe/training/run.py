@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keras_capsule_poe.errors import ConfigError, RunFailed, listing
+from keras_capsule_poe.errors import ConfigError, Diverged, RunFailed, listing
 from keras_capsule_poe.io.atomic import check_writable
 from keras_capsule_poe.io.records import read_json, read_record, write_record
 from keras_capsule_poe.training import images
@@ -211,7 +211,7 @@ class Run:
             RunFailed: If a loss or weight is not finite, no checkpoint can be used, or another
                 process has stopped. The last checkpoint stays.
         """
-        from keras_capsule_poe.training.fitting import Diverged, fit
+        from keras_capsule_poe.training.fitting import fit
 
         if not model.trainable_variables:
             self.reporter.note(f"{stage}: kept as it is, since `trainable` is False")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import keras_capsule_poe as kcp
-from keras_capsule_poe.training.fitting import Diverged
+from keras_capsule_poe.errors import Diverged
 
 OPTIONS = ("--dataset", "digits", "--model", "rbm", "--limit", 60, "--epochs", 1)
 SWEPT = ("--set", "rbm.hidden=4,10", "--seeds", 2)

@@ -61,7 +61,7 @@ def test_controls_are_as_large_as_the_model():
 def test_the_note_of_a_table_describes_trained_baselines_that_are_in_it():
     for present in ((), (BOLTZMANN,), (BOLTZMANN, VAE)):
         rows = dict.fromkeys(("real", *present), {"confident": 0.5})
-        ((_, note, *_),) = tables([{"samples": rows}])
+        ((_, note, *_),) = tables({"samples": rows})
         assert ("Boltzmann machine" in note) == (BOLTZMANN in present)
         assert ("variational autoencoder" in note) == (VAE in present)
 

@@ -215,7 +215,7 @@ def test_half_of_what_an_even_law_draws_is_negative():
 def test_the_figures_are_in_the_report(model, image_set):
     data = ImageData(image_set(40, 1, labels=False), image_set(30, 2, labels=False))
     found = measure(model, data, samples=10)
-    (table,) = (table for table in tables([found]) if table[0] == "Negative images")
+    (table,) = (table for table in tables(found) if table[0] == "Negative images")
     assert dict(table[3])["AUC"] == 0.5 and dict(table[3])["Energy gap"] == 0
 
 

@@ -1,4 +1,4 @@
-"""Metrics of whole models and over seeds, and their tables."""
+"""Metrics of whole models, and their tables."""
 
 import numpy as np
 import pytest
@@ -6,21 +6,11 @@ import pytest
 from keras_capsule_poe.data import ImageData, ImageSet
 from keras_capsule_poe.evaluation.classification import classified, wilson_interval
 from keras_capsule_poe.evaluation.page import write_report
-from keras_capsule_poe.evaluation.report import cell, measure, over_seeds, tables, text_table
-
-
-def test_over_seeds_gives_mean_and_deviation(figures):
-    runs = [figures(purity=p) for p in (0.7, 0.8, 0.9)]
-    found = over_seeds(runs)["samples"]["posterior"]
-    assert found["purity"] == pytest.approx((0.8, 0.1))
-    assert found["confident"] == pytest.approx((0.9, 0))
-    assert over_seeds(runs[:1]) is runs[0]
-    # A baseline without routing has no changes of its logits.
-    assert over_seeds([{"a": 1.0, "logit_changes": {}}, {"a": 3.0}]) == {"a": (2.0, 2**0.5)}
+from keras_capsule_poe.evaluation.report import cell, measure, tables, text_table
 
 
 def test_tables_hold_every_figure(figures):
-    found = {heading: (columns, rows) for heading, _, columns, rows in tables([figures()])}
+    found = {heading: (columns, rows) for heading, _, columns, rows in tables(figures())}
     assert found["Reconstruction"] == (["value"], [("Primary capsules", 0.1)])
     assert found["Nearest neighbours"][1] == []
     columns, rows = found["Samples"]
@@ -67,10 +57,10 @@ def test_a_classifier_has_an_accuracy_and_a_confusion_table(tmp_path):
         "bright": {"error": 0, **dict(zip(("low", "high"), wilson_interval(0, 2))),
                    "wrong": 0, "images": 2},
     }  # fmt: skip
-    (_, _, columns, rows) = tables([found])[2]
+    (_, _, columns, rows) = tables(found)[2]
     assert columns == ["dark", "bright"] and rows == [("dark", 2, 1), ("bright", 0, 2)]
     page = tmp_path / "page.html"
-    write_report(page, Brightness(), data, "lamps", tables([found]))
+    write_report(page, Brightness(), data, "lamps", tables(found))
     assert "Brightness: lamps" in page.read_text() and "0.800" in page.read_text()
     assert "the surest first: dark for bright." in page.read_text()
 
@@ -86,7 +76,7 @@ def test_images_are_classified_once(tmp_path):
     model = Counting()
     found = classified(model, data.test)
     figures = measure(model, data, found=found)
-    write_report(tmp_path / "page.html", model, data, "lamps", tables([figures]), found=found)
+    write_report(tmp_path / "page.html", model, data, "lamps", tables(figures), found=found)
     # Traced once, for a chunk that is not whole.
     assert asked == [(5, 4, 4, 1)]
     assert measure(Brightness(), data) == figures
@@ -108,7 +98,7 @@ def test_a_model_of_both_kinds_one_test_image_and_labels_below_zero(model, image
         del model.classify
     assert {"reconstruction", "accuracy", "confusion"} <= set(found)
     assert found["probe"]["pixels"] in (0, 1) and found["neighbours"]["capsules"] in (0, 1)
-    write_report(tmp_path / "page.html", model, data, "noise", tables([found]))
+    write_report(tmp_path / "page.html", model, data, "noise", tables(found))
     page = (tmp_path / "page.html").read_text()
     assert f'<th scope="row">{data.test.labels[0]}</th><td>1</td>' in page
     assert "mixture fitted to those that training visited." in page
