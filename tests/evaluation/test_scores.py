@@ -70,7 +70,7 @@ def test_scores_are_those_of_features_and_probabilities():
 @pytest.mark.parametrize(
     "given, words",
     [
-        ({"images": PIXELS[:, :4]}, "`images` must be"),
+        ({"images": PIXELS[:, :4]}, "`images` must have shape"),
         ({"images": PIXELS.astype("int64")}, "`images` must be uint8"),
         ({"images": PIXELS * 1.0}, r"`images` must be floats in \[0, 1\]"),
         ({"images": PIXELS[:0]}, "one image or more"),
