@@ -29,8 +29,8 @@ from agreement import NONE, figures
 from keras_capsule_poe import registry
 from keras_capsule_poe.cli.options import load_model
 from keras_capsule_poe.evaluation.classifier import evaluation_classifier
-from keras_capsule_poe.evaluation.feature_metrics import distances, squared_radii
-from keras_capsule_poe.evaluation.generative import purity, recognition
+from keras_capsule_poe.evaluation.feature_metrics import squared_radii
+from keras_capsule_poe.evaluation.scores import scores_of
 from keras_capsule_poe.plotting import render
 from keras_capsule_poe.training import Reporter, load_data, train
 
@@ -105,9 +105,9 @@ def judged(model, data, judge):
     balls = squared_radii(real)
     for domain in DOMAINS:
         drawn = model.draw(len(images), 0, "single", domain)
-        seen, classes = judge(render(model, np.asarray(drawn["capsules"])))
+        judged = judge(render(model, np.asarray(drawn["capsules"])))
         capsule = np.asarray(drawn["capsule"])
-        metrics = recognition(classes) | distances(real, seen, balls) | purity(classes, capsule)
+        metrics = scores_of(judged, real, capsule, balls)
         found |= {f"{domain}_{name}": metrics[name] for name in FIGURES}
     return found
 
