@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from keras_capsule_poe import former_names, registry
-from keras_capsule_poe.cli.train import _part_options, _settings, _short_options
+from keras_capsule_poe.cli.train import _part_options, _short_options, wanted_settings
 from keras_capsule_poe.errors import ConfigError, RunFailed
 from keras_capsule_poe.io.records import write_record
 from keras_capsule_poe.training import RunFolder, Schedule, acquire
@@ -282,8 +282,10 @@ def test_a_former_name_sets_the_present_one(former, tmp_path):
     for change in (
         lambda: made.set(former, value),
         lambda: made.set(former, text),
-        lambda: made.update(_settings(model, None, path, (), {}).model_dump(exclude={"compute"})),
-        lambda: _settings(model, None, None, (f"{former}={text}",), {}),
+        lambda: made.update(
+            wanted_settings(model, None, path, (), {}).model_dump(exclude={"compute"})
+        ),
+        lambda: wanted_settings(model, None, None, (f"{former}={text}",), {}),
     ):
         with pytest.warns(FutureWarning, match=f"{former} is deprecated: use {name}="):
             change()
@@ -321,7 +323,7 @@ def test_former_options_are_hidden_and_still_work():
     (former,) = (option for option in options if "--gibbs-steps" in option.opts)
     assert former.hidden
     with pytest.warns(FutureWarning, match="rbm.gibbs_steps is deprecated"):
-        assert _settings("rbm", None, None, (), {former.name: 4}).rbm.cd_steps == 4
+        assert wanted_settings("rbm", None, None, (), {former.name: 4}).rbm.cd_steps == 4
     assert {"--encoder-epochs", "--epochs"} <= {
         name for option in _part_options(capsules()) for name in option.opts
     }
@@ -400,7 +402,7 @@ def test_a_mistyped_setting_is_met_with_the_nearest(model, name, near):
         registry.settings(model).set(name, 3)
     assert "\n" not in str(error.value)
     with pytest.raises(ConfigError, match=f"Did you mean `{near}`?"):
-        _settings(model, None, None, [f"{name}=3"], {"train_dir": None})
+        wanted_settings(model, None, None, [f"{name}=3"], {"train_dir": None})
 
 
 def test_a_mistyped_preset_or_model_is_met_with_the_nearest():
