@@ -148,7 +148,7 @@ def _check_sampling(mode, start, as_arrays):
     names = ("steps", "every", "burn_in", "start", *_PLACES)
     options.refuse_given(f"needs --mode gibbs or meanfield. Received: {received}", *names)
     if as_arrays:
-        names = ("rows", "plain", "cell", "theme")
+        names = ("rows", "plain", "cell", "width", "theme", "title")
         options.refuse_given("needs a picture. An .npz file holds --n images.", *names)
     else:
         options.refuse_given("needs an .npz file. A picture has --rows rows.", "n")
@@ -320,6 +320,8 @@ def traverse(out, model_dir, chosen, capsule, steps, span, rows, couplings, plai
         capsule = capsule_given(capsule, model.capsules)
     if not couplings:
         if hasattr(model, "neuron_values"):
+            why = "has no effect on a model of neurons, whose effects are shown."
+            options.refuse_given(why, "steps", "span", "rows", "plain", "chosen")
             return _show_filters(out, model, capsule, look)
         check_grid(out, min(rows, model.dim), steps, model.image_shape)
     from keras_capsule_poe.plotting import moved_capsule

@@ -223,6 +223,8 @@ def test_python_in_pages_compiles():
 
 
 @pytest.mark.filterwarnings("ignore::keras_capsule_poe.errors.TrainingWarning")
+# As the page says.
+@pytest.mark.filterwarnings("ignore:.*padded to a square:UserWarning")
 @pytest.mark.parametrize("blocks", list(python_of_pages()))
 def test_python_in_pages_runs(blocks, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -90,7 +90,7 @@ def test_matrix_capsules_of_two_seeds_vote(tmp_path):
     words = [tmp_path, "digits", "--model", "matrix-capsules", "--recipe", "small", "--limit", "60"]
     words += ["--held-out", "20", "--epochs", "1", "--seeds", "0", "1", "--set", "matrix.filters=4"]
     words += ["matrix.primary_types=1", "matrix.types=2", "matrix.last_types=2"]
-    words += ["matrix.routing_iterations=1", "matrix.implementation=streamed"]
+    words += ["matrix.routing_iterations=1", "compute.implementation=reference"]
     *each, together = script.main([str(word) for word in words])
     assert [row["seed"] for row in each] == [0, 1] and together["seed"] == "all"
     assert 0 <= together["low"] <= together["error"] <= together["high"] <= 1

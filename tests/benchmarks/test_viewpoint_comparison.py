@@ -80,7 +80,7 @@ def test_a_network_is_trained_until_it_is_good_enough_and_kept(few, tmp_path, mo
         return function(*args)
 
     monkeypatch.setattr(shared.children, "in_child", in_child)
-    tiny = ["units=3", "batch_size=20", "precision=float32", "matrix.learning_rate=0.01"]
+    tiny = ["units=3", "batch_size=20", "compute.precision=float32", "matrix.learning_rate=0.01"]
     args = Namespace(**{**vars(ARGS), "set": tiny, "epochs": 3, "until": 0.01})
     args.seeds, args.models = [1], ["cnn"]
 

@@ -118,8 +118,10 @@ def test_crops_are_averaged_by_all_models(folder, done, capspoe, tmp_path):
     assert figures["crops"] == {"of_each_image": 13} and "Of each image" in said
     # The other one names all as this one does, which it would not without crops.
     expected = {"only_this_right": 0, "only_other_right": 0, "p": 1}
-    assert capspoe("compare", folder, twin, *options).exit_code == 0
-    assert json.loads(found.read_text())["mcnemar"][str(twin)] == expected
+    both = tmp_path / "compared.json"
+    compared = capspoe("compare", folder, twin, *options[:-1], both)
+    assert compared.exit_code == 0, compared.output
+    assert json.loads(both.read_text())["mcnemar"][twin.name] == expected
 
 
 @pytest.mark.long

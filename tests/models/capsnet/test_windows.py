@@ -117,7 +117,7 @@ def test_it_is_trained_saved_and_served(capspoe, folder, tmp_path):
             np.testing.assert_allclose(found, value, rtol=1e-3, atol=1e-5)
     assert served.traverse(images)["images"].shape == (4, 8, 11, 24, 24, 1)
     picture, page = tmp_path / "picture.png", tmp_path / "page.html"
-    done = capspoe("reconstruct", "--model-dir", folder, "--out", picture, "--n", 5)
+    done = capspoe("reconstruct", "--model-dir", folder, "--out", picture, "--n", 5, "--plain")
     assert done.exit_code == 0 and "original, longest capsule" in done.output, done.output
     rows = 2 + ("capsule of the label" in done.output)
     with Image.open(picture) as image:
