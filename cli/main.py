@@ -2,6 +2,7 @@
 
 import difflib
 import importlib
+import sys
 
 import click
 
@@ -45,6 +46,16 @@ class LazyGroup(click.Group):
         if name not in COMMANDS and near:
             context.fail(f"There is no command {name!r}. Did you mean {' or '.join(near)}?")
         return super().resolve_command(context, args)
+
+    def main(self, *args, **kwargs):
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:
+            # The text of `--help`, to a full disk.
+            from keras_capsule_poe.cli.terminal import one_line
+
+            click.echo(f"Error: {one_line(error)}", err=True)
+            sys.exit(1)
 
     def format_commands(self, context, formatter):
         with formatter.section("Commands"):

@@ -325,10 +325,8 @@ def load_model(folder):
         raise RunFailed(f"{folder} contains no trained model.", hint="train")
     run.check(last)
     path = run.path / "model.keras"
-    try:
-        model = load(path)
-    except RunFailed as error:
-        raise RunFailed(str(error), hint=f"stage_fresh:{last}") from error
+    # It is the file that was written: to write it again would not help.
+    model = load(path)
     if not hasattr(model, "ENDPOINTS"):
         raise RunFailed(f"{path} holds a {type(model).__name__}.", hint=f"stage_fresh:{last}")
     return model

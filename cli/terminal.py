@@ -1,6 +1,7 @@
 """Terminal behaviour: no start-up lines of TensorFlow, one-line errors, exit codes."""
 
 import contextlib
+import errno
 import functools
 import os
 import re
@@ -11,7 +12,7 @@ import warnings
 
 import click
 
-from keras_capsule_poe.errors import BadUse, CapspoeError
+from keras_capsule_poe.errors import BadUse, CapspoeError, is_lack_of_memory, lack_of_memory
 from keras_capsule_poe.io.text import printable, replaced_letters
 
 # Hints for the words of `CapspoeError.hint`.
@@ -32,6 +33,7 @@ HINTS = {
     ),
     "leave_out": "omit --{option}",
     "name": "give it with --{option}",
+    "option": "see --{option} in capspoe train --help",
     "fresh": "start over with --fresh",
     "stage_fresh": "train that stage again with --stage {name} --fresh",
     "learning_rate": "start it over, --stage {name} --fresh, with a lower --{name}-learning-rate",
@@ -100,7 +102,7 @@ def guarded(function, resumes=False):
                     sys.exit(130)
                 if debug:
                     raise
-                click.echo(f"Error: {_one_line(error)}", err=True)
+                click.echo(f"Error: {one_line(error)}", err=True)
                 sys.exit(2 if isinstance(error, BadUse) else 1)
 
     return command
@@ -204,13 +206,14 @@ def _fill_closed_outputs():
     sys.stderr = sys.stderr or open(2, "w", closefd=False)
 
 
-def _one_line(error):
+def one_line(error):
+    """Return the text of an error in one line, with what mends it."""
     text = printable(" ".join(str(error).split())) or type(error).__name__
-    # TensorFlow's memory error is not a MemoryError.
-    if isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError":
-        return f"There is not enough memory ({text[:200]}). Ask for less at once."
-    if isinstance(error, OSError) and error.filename and error.strerror:
-        return f"Cannot use {error.filename}: {error.strerror}."
+    if is_lack_of_memory(error):
+        return str(lack_of_memory(error))
+    is_of_file = isinstance(error, OSError) and error.strerror
+    if is_of_file and (error.filename or error.errno == errno.ENOSPC):
+        return f"Cannot use {error.filename or 'the output'}: {error.strerror}."
     if not isinstance(error, CapspoeError):
         return f"{type(error).__name__}: {text[:300]} (--debug shows where)"
     hinted = advice(error.hint)

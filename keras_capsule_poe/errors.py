@@ -1,5 +1,6 @@
 """Errors of this package. A message names the cause, never a command-line flag."""
 
+import contextlib
 import difflib
 
 
@@ -39,6 +40,29 @@ class AnotherRun(RunFailed):
 
 class TrainingWarning(UserWarning):
     """Training that ended without having learned; the message names the likely cause."""
+
+
+def is_lack_of_memory(error):
+    """Return whether an error says that there is too little memory."""
+    # TensorFlow's memory error is not a MemoryError.
+    return isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"
+
+
+def lack_of_memory(error):
+    """Return the `RunFailed` of one line of an error for lack of memory."""
+    text = " ".join(str(error).split())[:200]
+    return RunFailed(f"There is not enough memory ({text}). Ask for less at once.")
+
+
+@contextlib.contextmanager
+def enough_memory():
+    """Context that turns an error for lack of memory into a `RunFailed` of one line."""
+    try:
+        yield
+    except Exception as error:
+        if not is_lack_of_memory(error):
+            raise
+        raise lack_of_memory(error) from error
 
 
 def first_line(error):

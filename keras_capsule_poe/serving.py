@@ -76,8 +76,9 @@ def versions(folder):
 
 def newest_version(folder):
     """Return the path of the newest SavedModel in a folder, or None."""
-    found = versions(folder)
-    return Path(folder) / str(found[-1]) if found else None
+    # Not those of a user's folder, such as 0007.
+    found = [Path(folder) / str(number) for number in versions(folder)]
+    return next((path for path in reversed(found) if path.is_dir()), None)
 
 
 def signature(model, arguments):

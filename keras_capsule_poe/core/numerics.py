@@ -44,14 +44,18 @@ def length(x: Tensor, axis: int = -1, keepdims: bool = False) -> Tensor:
     >>> round(float(length(np.array([3e-30, 4e-30])) * 1e30), 3)
     5.0
     """
-    x = at_least_float32(x)
+    root = ops.multiply(*_length_factors(at_least_float32(x), axis))
+    return root if keepdims else ops.squeeze(root, axis=axis)
+
+
+def _length_factors(x, axis):
+    """Return two factors (..., 1) of the lengths of x (..., E): the largest entry, and the rest."""
     # Divide by the largest entry, so that squares stay in range. `initial` is for empty batches.
     largest = ops.stop_gradient(ops.max(ops.abs(x), axis=axis, keepdims=True, initial=0.0))
     # One for the zero vector, at which the square root has no finite gradient; otherwise zero.
     one = ops.cast(ops.equal(largest, 0), largest.dtype)
     total = ops.sum(ops.square(x / (largest + one)), axis=axis, keepdims=True)
-    root = largest * ops.sqrt(total + one)
-    return root if keepdims else ops.squeeze(root, axis=axis)
+    return largest, ops.sqrt(total + one)
 
 
 def direction(x: Tensor, axis: int = -1) -> Tensor:
@@ -71,6 +75,15 @@ def direction(x: Tensor, axis: int = -1) -> Tensor:
     """
     x = at_least_float32(x)
     return over_length(x, length(x, axis=axis, keepdims=True))
+
+
+def _finite_length(x, axis):
+    """Return n and r (..., 1): x is as long as n/r, and r is 1 unless that length is infinite."""
+    largest, factor = _length_factors(x, axis)
+    n, most = largest * factor, float(np.finfo(backend.standardize_dtype(x.dtype)).max)
+    is_too_long = ops.logical_and(n > most, largest <= most)
+    rest = ops.stop_gradient(most / ops.maximum(largest, 1) / factor)
+    return ops.where(is_too_long, most, n), ops.where(is_too_long, rest, 1)
 
 
 def over_length(x, n):
@@ -196,8 +209,8 @@ def _with_length(z, axis, length_of):
     """Return z with vectors of the length `length_of(n)` in place of n."""
     z = ops.convert_to_tensor(z)
     wide = at_least_float32(z)
-    n = length(wide, axis=axis, keepdims=True)
-    x = length_of(n) * over_length(wide, n)
+    n, rest = _finite_length(wide, axis)
+    x = length_of(n) * rest * over_length(wide, n)
     return ops.cast(x, z.dtype) if backend.is_float_dtype(z.dtype) else x
 
 

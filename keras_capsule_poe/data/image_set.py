@@ -17,6 +17,8 @@ from keras_capsule_poe.io.text import NAME, printable
 
 # Largest default size; enough for a stable mean.
 HELD_OUT = 1000
+# Larger numbers are no labels of classes.
+_CLASSES = 2**20
 _CHUNK = 4096
 # Classes whose counts are shown.
 _NAMED = 20
@@ -76,6 +78,13 @@ class ImageSet:
                 f"`labels` must be an int64 array of shape ({shape[0]},), one label an image, or "
                 f"({shape[0]}, K), K of them. "
                 f"Received: shape {labels.shape} and dtype {labels.dtype}."
+            )
+        most = len(self.class_names or ()) or _CLASSES
+        if labels is not None and labels.max(initial=0) >= most:
+            raise DataError(
+                "`labels` must number the classes from 0 on, below "
+                f"{most:,}{' names' if self.class_names else ''}. "
+                f"Received: labels up to {labels.max()}."
             )
         for name, array in self.extras.items():
             if name in ("images", "labels") or len(array) != shape[0]:
@@ -350,24 +359,30 @@ class ImageData:
 
 def notes_on(data):
     """Return lines on other images that are training images, and on classes of one image."""
-    notes, train, parts = [], data.train, data._parts
+    train, parts = data.train, data._parts
     if not isinstance(train, ImageSet):
-        return notes
-    known = _row_sums(train.images)
-    for name, part in parts.items():
-        count = np.count_nonzero(np.isin(_row_sums(part.images), known)) if part is not train else 0
-        if count:
+        return []
+    notes = equal_images(train, {name: part for name, part in parts.items() if part is not train})
+    labels = [part.labels for part in parts.values()]
+    if train.class_names and all(each is not None and each.ndim == 1 for each in labels):
+        counts = np.bincount(np.concatenate(labels), minlength=len(train.class_names))
+        single = [train.class_names[number] for number in np.flatnonzero(counts == 1)]
+        notes += [f"Classes of one image: {listing(single, 5)}."] if single else []
+    return notes
+
+
+def equal_images(train, parts):
+    """Return a line for each of the parts (dict by name) that has images of the training set."""
+    notes, known = [], None
+    for name, part in parts.items() if isinstance(train, ImageSet) else ():
+        known = _row_sums(train.images) if known is None else known
+        if count := np.count_nonzero(np.isin(_row_sums(part.images), known)):
             are = (
                 "image is also a training image"
                 if count == 1
                 else "images are training images, too"
             )
             notes.append(f"{count} {name} {are}, pixel by pixel.")
-    labels = [part.labels for part in parts.values()]
-    if train.class_names and all(each is not None and each.ndim == 1 for each in labels):
-        counts = np.bincount(np.concatenate(labels), minlength=len(train.class_names))
-        single = [train.class_names[number] for number in np.flatnonzero(counts == 1)]
-        notes += [f"Classes of one image: {listing(single, 5)}."] if single else []
     return notes
 
 

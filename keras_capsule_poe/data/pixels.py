@@ -121,9 +121,11 @@ def check_images(images, what, channels=None, image_shape=None):
             f"(N, H, W, C). {received}"
         )
     if images.dtype != np.uint8 and images.dtype.kind != "f":
+        advice = "Divide integers by the value of white, as floats."
+        if images.dtype.kind == "b":
+            advice = "Convert zeros and ones with `.astype('float32')`."
         raise DataError(
-            f"{what} must be uint8 in [0, 255] or floats in [0, 1]. {received} "
-            "Convert integers with `.astype('uint8')`."
+            f"{what} must be uint8 in [0, 255] or floats in [0, 1]. {received} {advice}"
         )
 
 

@@ -7,6 +7,7 @@ import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
+import pydantic
 
 from keras_capsule_poe.data.image_files import (
     BACKGROUNDS,
@@ -75,10 +76,14 @@ class Preparation:
         """Return the preparation of a result of `dataclasses.asdict`, also of a later version."""
         known = {field.name for field in dataclasses.fields(cls)}
         found = {name: value for name, value in values.items() if name in known}
-        for name in ("image_size", "resized_from"):
-            if found.get(name):
-                found[name] = tuple(found[name])
-        return cls(**found)
+        try:
+            return pydantic.TypeAdapter(cls).validate_python(found)
+        except pydantic.ValidationError as error:
+            first = error.errors()[0]
+            raise DataError(
+                f"`{first['loc'][0]}` of the preparation of images is invalid: {first['msg']}. "
+                f"Received: {first['input']!r:.80}"
+            ) from None
 
     def describe(self) -> str:
         """Return a line of text."""

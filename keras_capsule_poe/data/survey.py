@@ -87,7 +87,7 @@ def _white(name, values, given):
             f"{what} hold values up to {highest:g}: {white:g} is white. `max_value` changes it."
         )
     bright = [file for _, value, file in values if value > white / 4]
-    if 0 < len(bright) <= max(1, len(values) // 10) < len(values):
+    if 0 < len(bright) < len(values) / 2:
         others = max(value for _, value, file in values if value <= white / 4)
         notes.append(
             f"{what} are dark but for {len(bright)} of {len(values)}, {bright[0]} first: the "

@@ -1,8 +1,11 @@
 """A page to play with a trained model in a browser: static files, on this machine or any host."""
 
+import os
 from pathlib import Path
 from typing import Any
 
+from keras_capsule_poe.core.arguments import whole_number
+from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.explorer.page import write_page
 from keras_capsule_poe.explorer.server import Page, served
 
@@ -48,6 +51,9 @@ def explore(
     >>> import keras_capsule_poe as kcp
     >>> page = kcp.explore(kcp.load("mnist"))  # doctest: +SKIP
     """
+    if not isinstance(static, (str, os.PathLike, type(None))):
+        raise BadUse(f"`static` must be a path, or None. Received: static={static!r}")
     if static is not None:
         return write_page(model, static, images, name, pictures)
+    port = None if port is None else whole_number("port", port, 0, 65_535)
     return served(lambda folder: write_page(model, folder, images, name, pictures), port)

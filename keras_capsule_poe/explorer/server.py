@@ -27,7 +27,9 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
         host = self.headers.get("Host", "").rpartition(":")[0]
         if host not in (HOST, "localhost"):
             return self.send_error(403, "Only localhost is answered")
-        return super().do_GET()
+        if "%00" in self.path:
+            return self.send_error(404)
+        return super().do_GET() if self.command == "GET" else super().do_HEAD()
 
     do_HEAD = do_GET
 

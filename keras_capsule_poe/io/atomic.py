@@ -136,18 +136,6 @@ def remove(path):
         raise RunFailed(f"Cannot delete {path}: {error}.") from error
 
 
-def clear_folder(path):
-    """Delete everything in a folder, which may be a link; keep the folder itself."""
-    try:
-        entries = os.listdir(path)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise RunFailed(f"Cannot clear {path}: {error.strerror or error}.") from error
-    for name in entries:
-        remove(os.path.join(path, name))
-
-
 def user_path(path):
     """Return a path with `~` replaced by the home folder; raise `BadUse` if there is none."""
     try:

@@ -108,7 +108,7 @@ class CapsuleMask(keras.layers.Layer):
         Tensor (B, J, E).
 
     Raises:
-        ValueError: If `labels` is not of shape (B, J).
+        ValueError: If `inputs` is not of shape (B, J, E), or `labels` not of shape (B, J).
 
     Example:
         >>> capsules = np.array([[[0.5, 0.0], [0.0, 0.25]]], "float32")
@@ -122,6 +122,11 @@ class CapsuleMask(keras.layers.Layer):
     """
 
     def call(self, inputs, labels=None):
+        if len(inputs.shape) != 3 or 0 in tuple(inputs.shape)[1:]:
+            raise ValueError(
+                "`inputs` must be capsules (batch, capsules, dim) with sizes above zero. "
+                f"Received: shape {tuple(inputs.shape)}"
+            )
         capsules = inputs.shape[1]
         if labels is None:
             labels = ops.one_hot(winners(inputs), capsules)

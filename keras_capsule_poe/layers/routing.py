@@ -205,6 +205,7 @@ class RoutingLayer(Configured, keras.layers.Layer):
         `coefficients="uniform"` switches routing off. Inputs whose `mask` (B, I) is False have
         coefficients of zero.
         """
+        inputs = _limited(inputs, 1e30)
         options, bias, number = self.options, self.routing_bias, ops.shape(inputs)[1]
         if coefficients is not None:
             one_of("coefficients", coefficients, ("uniform",))
@@ -271,13 +272,13 @@ class RoutingLayer(Configured, keras.layers.Layer):
     def _checked_shape(self, input_shape):
         shape = tuple(input_shape)
         sizes = shape[2:] if self.shared_weights else shape[1:]
-        if len(shape) != 3 or None in sizes:
+        if len(shape) != 3 or None in sizes or 0 in sizes:
             hint = "PrimaryCapsules or Reshape makes them"
             if len(shape) == 3 and shape[2] is not None:
                 hint = "`shared_weights=True` allows any number of capsules"
             raise ValueError(
                 f"{type(self).__name__} needs capsules of shape (batch, capsules, dim) with all "
-                f"sizes but the batch known; {hint}. Received: input_shape={shape}"
+                f"sizes but the batch known and above zero; {hint}. Received: input_shape={shape}"
             )
         return shape[1:]
 
@@ -287,6 +288,13 @@ class RoutingLayer(Configured, keras.layers.Layer):
             total = "mean" if config["softmax_over"] == "inputs" else 1.0
             config = {**config, "coefficient_sum": total}
         return super().from_config(config)
+
+
+def _limited(x, most):
+    """Return capsules with entries up to a size whose sums are finite; others stay as they are."""
+    x = ops.convert_to_tensor(x)
+    is_wide = keras.backend.standardize_dtype(x.dtype) in ("float32", "float64", "bfloat16")
+    return ops.clip(x, -most, most) if is_wide else x
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -385,6 +393,8 @@ class SelfAttentionRouting(Configured, keras.layers.Layer):
 
         Inputs whose `mask` (B, I) is False have coefficients of zero.
         """
+        # Agreements are squares of them.
+        inputs = _limited(inputs, 1e15)
         if mask is not None:
             mask = ops.cast(mask, "bool")
             c, z = self.route(without_padding(inputs, mask))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from keras_capsule_poe.errors import ConfigError, RunFailed
 from keras_capsule_poe.former_names import Metrics
-from keras_capsule_poe.io.atomic import clear_folder, locked, remove, remove_stale_files
+from keras_capsule_poe.io.atomic import locked, remove, remove_stale_files
 from keras_capsule_poe.io.records import (
     digest,
     has_record,
@@ -285,13 +285,12 @@ class RunFolder:
         if is_last:
             for file in ("model.keras", *(done or {}).get("pictures", _PICTURES)):
                 remove(self.path / Path(file).name)
-        if done is None:
-            clear_folder(self.stage(name))
-            return
         stage = self.stage(name)
         remove_stale_files(stage)
-        own = (stage / HISTORY_FILE, stage / CHECKPOINTS)
-        for path in (*own, *(self.path / file for file in (*done["files"], *done["cache"]))):
+        own = (stage / HISTORY_FILE, stage / CHECKPOINTS, stage / "model.keras")
+        # One that has not finished replaces its other files as it writes them.
+        known = (*done["files"], *done["cache"]) if done else ()
+        for path in (*own, *(self.path / file for file in known)):
             # A record that came from elsewhere names no file of others.
             if ".." not in path.parts and self.path in path.parents:
                 remove(path)
@@ -312,7 +311,27 @@ def _is_run(values):
     config = values.get("config") if isinstance(values, dict) else None
     words = ("dataset", "model", "preset", "recipe")
     is_run = isinstance(config, dict) and "dataset" in config
-    return is_run and all(isinstance(config.get(word, ""), str) for word in words)
+    is_run = is_run and all(isinstance(config.get(word, ""), str) for word in words)
+    return is_run and all(_has_kind(values[name], *_KINDS[name]) for name in {*_KINDS} & {*values})
+
+
+# Types of the values of a `run.json` and of what these hold.
+_KINDS = {
+    "fingerprint": ((dict, type(None)), (str, type(None))),
+    "run": ((str, type(None)), str),
+    "preparation": ((dict, type(None)), object),
+    "class_names": ((list, type(None)), str),
+    "data_path": (str, str),
+    "paths": (dict, str),
+    "start": (dict, str),
+    "goes_on": (list, str),
+}
+
+
+def _has_kind(value, kind, inner):
+    """Return whether a value and all that it holds are of these types."""
+    held = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return isinstance(value, kind) and all(isinstance(each, inner) for each in held)
 
 
 def _is_done(values):

@@ -105,12 +105,16 @@ def changed(
 
 def described(data):
     """Return lines on the data that a user should see before training."""
-    from keras_capsule_poe.data.image_set import ImageSet
+    from keras_capsule_poe.data.image_set import ImageSet, equal_images
     from keras_capsule_poe.data.pixels import check_contrast
     from keras_capsule_poe.training.sanity import FEW, counted
 
     counts = filter(None, [data.class_counts(), data.group_counts()])
     lines = [data.summary(), *counts, *data.notes]
+    if data.held_out is not data.test:
+        # Loading has compared the test images, and those of a folder for validation.
+        more = equal_images(data.train, {"held-out": data.held_out})
+        lines += [line for line in more if line not in lines]
     if isinstance(data.train, ImageSet):
         lines += check_contrast(data.train.images)
     if len(data.held_out) < FEW:

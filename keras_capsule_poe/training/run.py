@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keras_capsule_poe.errors import ConfigError, Diverged, RunFailed, listing
+from keras_capsule_poe.errors import ConfigError, Diverged, RunFailed, enough_memory, listing
 from keras_capsule_poe.io.atomic import check_writable
 from keras_capsule_poe.io.records import read_json, read_record, write_record
 from keras_capsule_poe.training import images
@@ -123,7 +123,7 @@ class Run:
     def train(self, model, last=None):
         """Train the parts of a model, up to the stage `last` if it is given."""
         self._last = last or self.stages[-1]
-        with contextlib.suppress(_Stopped):
+        with contextlib.suppress(_Stopped), enough_memory():
             model.train_parts(self)
 
     def part(self, stage: str, train: "Callable[[Run], dict[str, Any]]") -> None:

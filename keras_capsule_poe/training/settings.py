@@ -27,6 +27,10 @@ _UNITS = "500MB, 20GB or 2TB"
 # These settings do not affect the results, so they may differ when a run is resumed.
 _FREE = ("preset", "checkpoint_seconds")
 # All others of `Settings` say how images are found and read.
+_ARGUMENTS = (
+    *("model", "preset", "model_dir", "data_dir", "manual_dir", "store", "stage", "config"),
+    *("replicas", "verbose", "fresh", "tensorboard", "dry_run"),
+)
 _NOT_OF_DATA = ("dataset", "seed", "deterministic", "checkpoint_seconds", "compute")
 
 Count = Annotated[int, pydantic.Field(ge=1)]
@@ -386,7 +390,12 @@ class Settings(Part):
             )
         target = getattr(self, part) if part else self
         kind = type(target)
-        if key not in kind.model_fields or (not part and key in self.parts):
+        if not part and key in self.parts:
+            raise ConfigError(
+                f"`{name}` is a part: give its settings by name, such as a dict. "
+                f"Received: {value!r:.80}"
+            )
+        if key not in kind.model_fields:
             self._refuse_name(name, key, kind)
         try:
             kind.__pydantic_validator__.validate_assignment(target.model_copy(), key, value)
@@ -396,6 +405,11 @@ class Settings(Part):
         self._given.add(name)
 
     def _refuse_name(self, name, key, kind):
+        if name in _ARGUMENTS:
+            raise ConfigError(
+                f"`{name}` is no setting of a model, but an option of `capspoe train`.",
+                hint=f"option:{name}",
+            )
         short = [option.replace("-", "_") for option in self.OPTIONS]
         every = [*kind.model_fields, *short]
         for part in self.parts.values():

@@ -321,3 +321,10 @@ def test_the_line_of_progress_does_not_hide_what_is_said_of_the_images(tmp_path,
     shown = capsys.readouterr().out
     assert "images of 2 classes: cat " in shown and "Left out: 1 file" in shown
     assert shown.index("Left out") < shown.index("Trained in")
+
+
+@pytest.mark.parametrize("model, name", [("rbm", "hidden"), ("matrix-capsules", "types")])
+def test_a_model_that_exceeds_the_memory_is_one_line(model, name):
+    x = np.random.default_rng(0).integers(0, 255, (20, 8, 8), dtype=np.uint8)
+    with pytest.raises(RunFailed, match="^There is not enough memory [^\n]*$"):
+        kcp.train((x, np.arange(20) % 2), model=model, preset="small", verbose=0, **{name: 10**11})

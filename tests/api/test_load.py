@@ -50,7 +50,7 @@ def test_a_file_of_another_format_by_that_name_is_refused(tmp_path, file, monkey
         kcp.load(tmp_path)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e30])
 def test_weights_that_are_not_finite_are_refused(tmp_path, value):
     model = classifier()
     model.weights[-1].assign(np.array([0.0, value, 0.0]))

@@ -10,6 +10,7 @@ from PIL import Image
 
 from keras_capsule_poe.cli.options import first_images
 from keras_capsule_poe.data import load_images
+from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.io.records import remove_record
 
 
@@ -178,3 +179,14 @@ def test_a_working_folder_that_is_gone_is_one_line(asked, tmp_path):
         asked("train", "--dataset", "digits", code=2, last=words)
     finally:
         os.chdir(here)
+
+
+def test_a_whole_file_that_cannot_be_loaded_is_not_to_blame(asked, tiny_model, monkeypatch):
+    """Rejects the advice to train again what another version of Keras wrote."""
+
+    def load(path):
+        raise RunFailed(f"Cannot load {path} (it is of a later version).")
+
+    monkeypatch.setattr("keras_capsule_poe.pretrained.load", load)
+    said = asked("reconstruct", "--model-dir", tiny_model, code=1, last="of a later version")
+    assert "--fresh" not in said

@@ -200,3 +200,14 @@ def test_closed_outputs_are_no_failure(tmp_path):
         done, out = run(tmp_path, preexec_fn=close)
         assert done.returncode == 0 and out.read_text() == "whole"
         out.unlink()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+@pytest.mark.parametrize("words", [("--help",), ("train", "--help"), ("info", "--model-dir", "x")])
+def test_a_full_disk_behind_the_output_is_a_line(program, words, tiny_model):
+    words = [str(tiny_model) if word == "x" else word for word in words]
+    with open("/dev/full", "w") as full:
+        found = subprocess.run([*program, *words], stdout=full, stderr=subprocess.PIPE, text=True)
+    said = [line for line in found.stderr.splitlines() if "Error" in line or "Traceback" in line]
+    assert said == ["Error: Cannot use the output: No space left on device."]
+    assert found.returncode == 1

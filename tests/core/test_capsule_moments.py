@@ -105,7 +105,7 @@ def disjoint(I=12, J=3, E=4, D=5):
 )
 def test_disjoint_experts_under_any_independent_base(base):
     kernel, c = disjoint()
-    closed = disjoint_log_partition(kernel, c, base.variance)
+    closed = disjoint_log_partition(kernel, c, base)
     # The same by the covariance, which is zero between them.
     same = gaussian_partition(expert_covariance(kernel, c, base.variance)).log_partition
     assert closed == pytest.approx(same, rel=1e-12)
@@ -167,6 +167,8 @@ def test_what_has_no_closed_form_is_refused():
     kernel, c = disjoint()
     with pytest.raises(ValueError, match="Received: 12 shared inputs"):
         disjoint_log_partition(kernel, np.ones_like(c), 1.0)
+    with pytest.raises(ValueError, match="`base` must have independent inputs"):
+        disjoint_log_partition(kernel, c, CentredGaussian(np.ones((*kernel.shape[::3], 1))))
     with pytest.raises(ValueError, match="Received: shapes"):
         expert_covariance(kernel, c.T, 1.0)
     with pytest.raises(ValueError, match="12 experts at most. Received: 13"):

@@ -153,3 +153,23 @@ def test_whole_numbers_are_numbers(function):
     found = np.asarray(function(np.array([[3, 4]])))
     assert found.dtype == "float32"
     np.testing.assert_array_equal(found, function(np.array([[3, 4]], "float32")))
+
+
+@pytest.mark.parametrize("form", [squash, exponential_squash])
+def test_vectors_without_a_length_in_their_type_keep_their_direction(form):
+    """Rejects zeros for a vector of 3e38, whose length is infinite in float32."""
+    z = np.array([[3e38] * 4, [3e38, 0, 0, -1.5e38], [3e19, 4e19, 0, 0]], "float32")
+    with tf.GradientTape() as tape:
+        value = tf.convert_to_tensor(z)
+        tape.watch(value)
+        found = form(value)
+    wanted = z / np.linalg.norm(z.astype("float64"), axis=-1, keepdims=True)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    assert np.isfinite(tape.gradient(found, value)).all()
+    # Other vectors have the numbers of before, bit by bit.
+    usual = np.random.default_rng(0).normal(size=(50, 4)).astype("float32")
+    n = ops.convert_to_numpy(length(usual, keepdims=True))
+    short = np.minimum(n, 1 / np.maximum(n, 1)) ** 2
+    size = np.where(n > 1, 1, short) / (1 + short) if form is squash else -np.expm1(-n)
+    exact = form is squash
+    assert not exact or np.array_equal(form(usual), size * (usual / n))

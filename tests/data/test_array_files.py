@@ -209,3 +209,14 @@ def test_names_of_arrays():
     assert place("images") == ("", "images", "") and place("fine") is None
     assert place("t10k-labels", is_prefixed=True) == ("", "labels", "test")
     assert [stem(name) for name in ("a-idx1-ubyte.GZ", "b.npy.gz", "c.png")] == ["a", "b", "c.png"]
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int64, np.uint16])
+def test_the_conversion_that_a_file_is_told_is_taken(tmp_path, dtype):
+    """Rejects the advice of bytes for zeros and ones, which are refused next."""
+    images = np.random.default_rng(0).integers(0, 2, (9, 8, 8)).astype(dtype)
+    np.savez(tmp_path / "a.npz", images=images)
+    with pytest.raises(DataError, match=r"floats in \[0, 1\].*as floats|astype\('float32'\)"):
+        load_images(tmp_path / "a.npz")
+    np.savez(tmp_path / "a.npz", images=images.astype("float32"))
+    assert load_images(tmp_path / "a.npz").train.images.max() == 255

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from keras_capsule_poe.data import DataError, ImageData, ImageSet
+from keras_capsule_poe.training.images import described
 
 
 def image_set(n=3, shape=(20, 24, 1), **keywords):
@@ -138,3 +139,18 @@ def test_importing_the_package_imports_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("class_names", [None, ("a", "b")])
+def test_numbers_that_are_no_classes_are_refused(class_names):
+    """Rejects a model of 2**40 classes, which lacks memory."""
+    labels = 2**40 + np.arange(3)
+    with pytest.raises(DataError, match="`labels` must number the classes.*Received: labels up to"):
+        image_set(labels=labels, class_names=class_names)
+
+
+def test_held_out_images_that_are_training_images_are_counted():
+    images = image_set(n=20)
+    twice = dataclasses.replace(images, images=np.concatenate([images.images] * 2))
+    data = ImageData(twice, image_set(n=2)).hold_out(3)
+    assert "3 held-out images are training images, too, pixel by pixel." in described(data)[1:]

@@ -366,6 +366,7 @@ def deep(folder, *highest, dtype=np.uint16):
         ([3000] * 12 + [65535], np.uint16, {}, 65535, "dark but for 1 of 13, .*12.tif first"),
         ([200] * 12 + [4095], np.uint16, {}, 4095, "dark but for 1 of 13"),
         ([200] * 12 + [4095], np.float32, {}, 4095, "dark but for 1 of 13"),
+        ([300] * 4 + [65535] * 3, np.uint16, {}, 65535, "dark but for 3 of 7"),
         ([1] * 4, np.float32, {"max_value": 9}, 1, "`max_value` changes nothing for images of fl"),
         ([60000] * 4, np.uint16, {}, 65535, ""),
         ([0, 0, 900, 900], np.uint16, {}, 1023, "up to 900: 1023 is white"),
@@ -406,3 +407,12 @@ def test_a_model_folder_is_described():
         "8x9 colour, transparent on white, 4095 is white in images of more than 8 bits, "
         "100 is white in images of floats, stretched"
     )
+
+
+@pytest.mark.parametrize(
+    "values", [{"image_size": 5}, {"image_size": "ab"}, {"channels": "x"}, {"background": 5}]
+)
+def test_a_preparation_of_other_types_is_refused(values):
+    name = next(iter(values))
+    with pytest.raises(DataError, match=f"`{name}` of the preparation .* Received: "):
+        Preparation.from_dict({"keeps_proportions": True, "of_later_versions": 3, **values})

@@ -12,6 +12,7 @@ from keras_capsule_poe import (
     EMCapsules,
     NeuronPoE,
     RestrictedBoltzmannMachine,
+    RoutingLayer,
     SelfAttentionRouting,
     Standardize,
     Whitening,
@@ -96,3 +97,19 @@ def test_inputs_without_pixels_or_capsules_are_refused_in_one_line(layer, shapes
         with pytest.raises(ValueError, match="Received: (input_)?shape.*") as error:
             layer.build(shape)
         assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("implementation", ["fused", "reference"])
+@pytest.mark.parametrize("kind", [RoutingLayer, SelfAttentionRouting])
+def test_capsules_of_any_finite_size_are_routed(kind, implementation):
+    """Rejects NaN for entries of 1e19, whose squares float32 does not hold, or of 3e38."""
+    layer = kind(3, 4, implementation=implementation)
+    for size in (1e15, 1e19, 1e30, 3e38):
+        assert np.isfinite(layer(np.full((2, 5, 6), size, "float32"))).all()
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (2, 3, 0), (2, 8, 8, 3)])
+def test_layers_of_capsules_say_what_they_take(shape):
+    for layer in (CapsuleMask(), RoutingLayer(3, 4), SelfAttentionRouting(3, 4)):
+        with pytest.raises(ValueError, match=r"\(batch, capsules, dim\)"):
+            layer(np.ones(shape, "float32"))

@@ -186,6 +186,9 @@ def test_versions_are_numbers_and_left_overs_go(tmp_path):
         (tmp_path / name).mkdir()
     (tmp_path / ".1.0123abcd" / "saved_model.pb").write_text("half")
     assert newest_version(tmp_path) is None
+    # Of a user: it counts, so that the next one is newer, but is not called 7.
+    (tmp_path / "mine" / "0007").mkdir(parents=True)
+    assert newest_version(tmp_path / "mine") is None and versions(tmp_path / "mine") == [7]
     assert export_saved_model(model, tmp_path, {}).name == "1"
     assert not list(tmp_path.glob(".*"))
     (tmp_path / "1" / "stale.txt").write_text("old")

@@ -173,3 +173,18 @@ def test_a_record_of_a_stage_that_holds_other_kinds_is_damaged(engine, done, nam
     with pytest.raises(RunFailed, match="done.json is damaged") as failed:
         RunFolder(engine.folder).done("second")
     assert failed.value.hint == "stage_fresh:second"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"fingerprint": 5}, {"fingerprint": {"train": [1]}}, {"run": 5}, {"preparation": []},
+        {"class_names": "ab"}, {"class_names": [1]}, {"data_path": 5}, {"paths": {"labels": 5}},
+        {"start": {"rbm": 5}}, {"goes_on": "rbm"},
+    ],
+)  # fmt: skip
+def test_a_run_json_of_other_types_is_damaged(tmp_path, values):
+    run = {"config": {"dataset": "x", "model": "rbm", "held_out": 1}, **values}
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    with pytest.raises(RunFailed, match="run.json is damaged: it holds something else"):
+        RunFolder(tmp_path).saved()

@@ -137,6 +137,18 @@ def test_a_stage_removes_the_files_that_it_wrote_alone(engine, done, name):
         assert f"{seed}" in (engine.folder / "second" / "b.txt").read_text()
 
 
+def test_a_stage_that_never_finished_keeps_files_of_the_user(engine, done):
+    for stage in ("second", "last"):
+        remove_record(engine.folder / stage / "done.json")
+    (engine.folder / "second" / "notes.txt").write_text("mine")
+    (engine.folder / "second" / "checkpoints").mkdir()
+    engine.train(stage="first", fresh=True, seed=4)
+    kept = sorted(path.name for path in (engine.folder / "second").iterdir())
+    assert "notes.txt" in kept and "checkpoints" not in kept
+    engine.train(seed=4)
+    assert "4" in (engine.folder / "second" / "b.txt").read_text()
+
+
 def test_a_record_of_elsewhere_removes_no_files_of_others(engine, done, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     for stage in ("second", "last"):

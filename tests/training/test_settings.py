@@ -410,3 +410,31 @@ def test_a_mistyped_preset_or_model_is_met_with_the_nearest():
         capsules("detial")
     with pytest.raises(ConfigError, match="There is no model 'capsule'. Did you mean `capsules`"):
         registry.settings("capsule")
+
+
+@pytest.mark.parametrize("name", ["model", "preset", "recipe", "stage", "store", "model_dir"])
+def test_an_option_is_no_setting(name):
+    """Rejects the advice to write `codes` in place of `model`."""
+    with warnings.catch_warnings(), pytest.raises(ConfigError, match="an option of") as refused:
+        warnings.simplefilter("ignore", FutureWarning)
+        capsules(**{name: "rbm"})
+    assert refused.value.hint == f"option:{'preset' if name == 'recipe' else name}"
+
+
+@pytest.mark.parametrize("value", [5, None, [1], "dim"])
+def test_a_part_is_no_value(value):
+    with pytest.raises(ConfigError, match="`encoder` is a part.*Received: "):
+        capsules(encoder=value)
+
+
+def test_long_primary_capsules_are_refused():
+    """The rule of the decoder takes z for z/|z|^2."""
+    with pytest.raises(ConfigError, match="primary.target_length must be at most 1.*Received: 3"):
+        capsules(primary={"target_length": 3}).check()
+
+
+def test_a_file_names_one_preset(tmp_path):
+    path = tmp_path / "two.toml"
+    path.write_text('recipe = "detail"\npreset = "paper"\n')
+    with pytest.raises(ConfigError, match="two.toml: recipe and preset are one setting"):
+        _settings("capsules", None, path, (), {})

@@ -25,11 +25,18 @@ def expert_covariance(kernel, coefficients, variance):
     return variance * np.tensordot(maps, maps, axes=((0, 3), (0, 3)))
 
 
-def disjoint_log_partition(kernel, coefficients, variance, hidden_bias=None):
+def disjoint_log_partition(kernel, coefficients, base, hidden_bias=None):
     """Return log Z in nats of experts that share no input, of independent inputs of mean zero.
 
-    With correlated inputs z_j and z_k are not independent; see `gaussian_partition`.
+    `base` is their reference distribution, or its variance. With correlated inputs z_j and z_k are
+    not independent; see `gaussian_partition`.
     """
+    variance = getattr(base, "variance", base)
+    if not np.isscalar(variance):
+        raise ValueError(
+            "`base` must have independent inputs of one variance: experts of correlated inputs are "
+            f"not independent. Received: {base!r:.80}"
+        )
     squares = np.sum(np.square(_weighted(kernel, coefficients)), axis=(2, 3))
     shared = np.sum(squares > 0, axis=1) > 1
     if shared.any():

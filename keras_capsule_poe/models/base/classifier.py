@@ -504,7 +504,7 @@ class Classifier(TrainedModel, Supervised):
     @property
     def _decoder(self):
         if self.decoder is None:
-            raise ValueError("A network without a decoder makes no images. Received: decoder=None")
+            raise BadUse("A network without a decoder makes no images. Received: decoder=None")
         return self.decoder
 
 

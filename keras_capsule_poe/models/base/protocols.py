@@ -77,6 +77,8 @@ class CapsuleClassifier(TakesFiles):
 
 # Default of constructor arguments that are settings of the training, too.
 UNSET: Any = object()
+# Sums of products of larger codes are not finite.
+_LARGEST_CODE = 1e9
 # Former names of domains, which still work.
 DOMAINS = {"complete": "prior", "restricted": "half_space", "visited": "posterior"}
 
@@ -318,8 +320,10 @@ class GenerativeModel(Looking, TakesFiles, Exportable):
                     f"`capsules` must have shape (N, {self.capsules}, {self.dim}). "
                     f"Received: shape {capsules.shape}"
                 )
-            if not np.isfinite(capsules).all():
-                raise BadUse("`capsules` must be finite. Received: NaN or infinity")
+            largest = np.abs(capsules).max(initial=0)
+            if not largest <= _LARGEST_CODE:
+                size = f"{largest:g}" if np.isfinite(largest) else "NaN or infinity"
+                raise BadUse(f"`capsules` must be finite and below 1e9. Received: {size}")
             return Images(**self._mapped("render", capsules))
         need_tensor("capsules", capsules)
         return {"images": self.render(capsules)["images"]}

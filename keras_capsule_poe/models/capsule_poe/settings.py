@@ -240,6 +240,11 @@ class CapsuleSettings(FeatureSettings):
             from keras_capsule_poe.models.capsule_poe.encoder import new_encoder
 
             new_encoder(self)
+        if self.primary.target_length > 1:
+            raise ConfigError(
+                "primary.target_length must be at most 1: the rule of the decoder turns back at "
+                f"longer vectors. Received: {self.primary.target_length:g}"
+            )
         if self.encoder.amplitude and not self.encoder.whitening:
             raise ConfigError(
                 "encoder.amplitude needs encoder.whitening, which gives it a unit. "
