@@ -21,6 +21,7 @@ from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.io.atomic import atomic_write
 from keras_capsule_poe.io.fonts import without_warnings
+from keras_capsule_poe.io.marks import matplotlib_options
 from keras_capsule_poe.io.pictures import show_names
 from keras_capsule_poe.io.text import printable
 from keras_capsule_poe.io.text import width as columns_of
@@ -142,8 +143,9 @@ def save_figure(path, figure, image_width=None):
             "Ask for fewer images, or for smaller ones"
         )
     with atomic_write(path, suffix=Path(path).suffix) as temporary:
+        look = {"dpi": dpi, "facecolor": figure.get_facecolor()}
         with _text_as_text():
-            figure.savefig(temporary, dpi=dpi, facecolor=figure.get_facecolor())
+            figure.savefig(temporary, **look, **matplotlib_options(path))
 
 
 def image_figure(blocks, name=None, /, **look):

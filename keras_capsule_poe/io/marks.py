@@ -5,17 +5,17 @@ A mark is a comment of the file's format: it changes nothing that a reader of th
 
 import contextlib
 import contextvars
+import json
 import zipfile
-import zlib
 from pathlib import Path
 
 # Path and mark of the file that the current command writes.
-_CURRENT: contextvars.ContextVar[tuple[Path, bytes] | None] = contextvars.ContextVar(
+_CURRENT: contextvars.ContextVar[tuple[Path, str] | None] = contextvars.ContextVar(
     "mark", default=None
 )
 # A mark is within so many bytes of the beginning or the end of a file.
-_NEAR = 4096
-_MARK = b"written by keras-capsule-poe, capspoe "
+_NEAR = 2**16
+_MARK = "written by keras-capsule-poe, capspoe "
 
 
 def marked_output(path, command):
@@ -30,59 +30,59 @@ def is_output(path, command):
     with contextlib.suppress(OSError), open(path, "rb") as file:
         start = file.read(_NEAR)
         file.seek(max(0, file.seek(0, 2) - _NEAR))
-        return wanted in start + file.read()
+        return wanted.encode() in start + file.read()
     return False
 
 
 def mark(path, temporary):
-    """Mark a file that will be renamed to `path`, if the current command writes that one."""
-    wanted, text = _CURRENT.get() or (None, b"")
-    if wanted != Path(path).resolve() or not temporary.is_file():
+    """Mark arrays, JSON or a page that will be renamed to `path`, if the command writes that."""
+    text = _text_for(path)
+    if not text or not temporary.is_file():
         return
-    kind = wanted.suffix.lower()
+    kind = Path(path).suffix.lower()
     if kind == ".npz":
         with zipfile.ZipFile(temporary, "a") as archive:
-            archive.comment = text
-    elif kind in _MARKED:
-        temporary.write_bytes(_MARKED[kind](temporary.read_bytes(), text))
+            archive.comment = text.encode()
+    elif kind == ".json":
+        values = json.loads(temporary.read_text())
+        if isinstance(values, dict):
+            values = {"written_by": text, **values}
+            temporary.write_text(json.dumps(values, indent=2) + "\n")
+    elif kind == ".html":
+        temporary.write_bytes(temporary.read_bytes() + f"<!-- {text} -->\n".encode())
+
+
+def pillow_options(path):
+    """Return the options of Pillow's `save` that mark a picture, if the command writes that one."""
+    text = _text_for(path)
+    if not text:
+        return {}
+    from PIL import ExifTags, Image, PngImagePlugin
+
+    if Path(path).suffix.lower() == ".png":
+        info = PngImagePlugin.PngInfo()
+        info.add_text("Software", text)
+        return {"pnginfo": info}
+    exif = Image.Exif()
+    exif[ExifTags.Base.Software] = text
+    return {"exif": exif}
+
+
+def matplotlib_options(path):
+    """Return the same for matplotlib's `savefig`."""
+    kind, text = Path(path).suffix.lower(), _text_for(path)
+    if not text:
+        return {}
+    if kind not in (".png", ".pdf", ".svg"):
+        return {"pil_kwargs": pillow_options(path)}
+    return {"metadata": {"Software" if kind == ".png" else "Creator": text}}
+
+
+def _text_for(path):
+    """Return the mark of a file that the current command writes, or no text for another one."""
+    wanted, text = _CURRENT.get() or (None, "")
+    return text if wanted == Path(path).resolve() else ""
 
 
 def _mark(command):
-    return _MARK + command.encode()
-
-
-def _in_png(content, text):
-    chunk = b"tEXtSoftware\0" + text
-    sealed = (len(chunk) - 4).to_bytes(4, "big") + chunk + zlib.crc32(chunk).to_bytes(4, "big")
-    # Before the last chunk, IEND, of twelve bytes.
-    return content[:-12] + sealed + content[-12:]
-
-
-def _in_jpeg(content, text):
-    # After the first two bytes, a comment with its length.
-    return content[:2] + b"\xff\xfe" + (len(text) + 2).to_bytes(2, "big") + text + content[2:]
-
-
-def _in_json(content, text):
-    return content.replace(b"{", b'{\n  "written_by": "' + text + b'",', 1)
-
-
-def _in_markup(content, text):
-    return content + b"<!-- " + text + b" -->\n"
-
-
-def _at_end(content, text):
-    # Readers of WebP stop at the length in its header, those of PDF skip comments.
-    return content + b"\n% " + text + b"\n"
-
-
-_MARKED = {
-    ".png": _in_png,
-    ".jpg": _in_jpeg,
-    ".jpeg": _in_jpeg,
-    ".webp": _at_end,
-    ".pdf": _at_end,
-    ".svg": _in_markup,
-    ".html": _in_markup,
-    ".json": _in_json,
-}
+    return _MARK + command

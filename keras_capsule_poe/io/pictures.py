@@ -7,6 +7,7 @@ import numpy as np
 from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.io import fonts
 from keras_capsule_poe.io.atomic import atomic_write
+from keras_capsule_poe.io.marks import pillow_options
 from keras_capsule_poe.io.text import printable
 
 # Pixels between images, and the minimum height to which small images are magnified.
@@ -100,7 +101,7 @@ def _font(pen, texts, width):
 def save_grid(path, rows, **options):
     """Write a `picture` to an image file atomically; the file ending sets the format."""
     with atomic_write(path, suffix=Path(path).suffix) as temporary:
-        picture(rows, **options).save(temporary)
+        picture(rows, **options).save(temporary, **pillow_options(path))
 
 
 DOTS = 110  # dots per inch
@@ -143,4 +144,4 @@ def save_chart(path, figure):
     from PIL import Image
 
     with atomic_write(path, suffix=Path(path).suffix) as temporary:
-        Image.fromarray(chart_pixels(figure)).save(temporary)
+        Image.fromarray(chart_pixels(figure)).save(temporary, **pillow_options(path))

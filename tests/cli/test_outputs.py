@@ -16,23 +16,40 @@ from PIL import Image
 from keras_capsule_poe.cli import options
 from keras_capsule_poe.errors import CapspoeError
 from keras_capsule_poe.explorer import page
+from keras_capsule_poe.figures import save_figure
 from keras_capsule_poe.io.atomic import atomic_write
 from keras_capsule_poe.io.marks import is_output, marked_output
+from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.io.records import write_json, write_record
 
 
 def picture(path):
-    Image.fromarray(np.arange(64, dtype="uint8").reshape(8, 8)).save(path)
+    save_grid(path, [np.linspace(0, 1, 64).reshape(1, 8, 8, 1)])
 
 
 def drawing(path):
-    Figure((1, 1)).savefig(path)
+    # As many images as lists of contents get long.
+    figure = Figure((1, 1))
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_axis_off()
+    for _ in range(300):
+        axes.imshow(np.ones((2, 2)))
+    save_figure(path, figure)
+
+
+def page_of_text(path):
+    with atomic_write(path) as temporary:
+        temporary.write_text("<html></html>\n")
+
+
+def arrays(path):
+    with atomic_write(path, suffix=".npz") as temporary:
+        np.savez(temporary, images=np.ones(3))
 
 
 WRITERS = {
     ".png": picture, ".jpg": picture, ".JPEG": picture, ".webp": picture, ".pdf": drawing,
-    ".svg": drawing, ".npz": lambda path: np.savez(path, images=np.ones(3)),
-    ".html": lambda path: path.write_text("<html></html>\n"),
+    ".svg": drawing, ".npz": arrays, ".html": page_of_text,
     ".json": lambda path: write_json(path, {"a": 1}),
 }  # fmt: skip
 # Pictures and pages may be replaced by another command.
@@ -44,8 +61,7 @@ def test_a_mark_changes_nothing_that_a_file_holds(tmp_path, kind):
     path, plain = tmp_path / f"new{kind}", tmp_path / f"plain{kind}"
     WRITERS[kind](plain)
     marked_output(path, "sample")
-    with atomic_write(path, suffix=kind) as temporary:
-        WRITERS[kind](temporary)
+    WRITERS[kind](path)
     assert is_output(path, "sample")
     assert is_output(path, "reconstruct") == (kind not in DATA)
     assert not is_output(plain, "sample")
@@ -58,6 +74,26 @@ def test_a_mark_changes_nothing_that_a_file_holds(tmp_path, kind):
         assert found.pop("written_by") and found == {"a": 1}
     else:
         assert path.read_bytes()[:12] == plain.read_bytes()[:12]
+
+
+@pytest.mark.parametrize("kind", [".png", ".jpg", ".pdf", ".svg"])
+def test_figures_and_earlier_pictures_are_recognised(tmp_path, kind):
+    path = tmp_path / f"a{kind}"
+    marked_output(path, "traverse")
+    save_figure(path, Figure((1, 1)))
+    assert is_output(path, "sample")
+    # As earlier versions marked pictures, at their end.
+    text = b"written by keras-capsule-poe, capspoe x\n"
+    (tmp_path / "b").write_bytes(b"%PDF" + bytes(10**6) + text)
+    assert is_output(tmp_path / "b", "sample")
+
+
+@pytest.mark.parametrize("values", [{}, [], [1], {"written": {}}])
+def test_json_stays_json(tmp_path, values):
+    marked_output(tmp_path / "a.json", "evaluate")
+    write_json(tmp_path / "a.json", values)
+    found = json.loads((tmp_path / "a.json").read_text())
+    assert found == values or (found.pop("written_by") and found == values)
 
 
 @pytest.fixture
@@ -129,8 +165,7 @@ def test_an_existing_file_is_replaced_if_it_is_an_earlier_output(run, kind):
         with pytest.raises(CapspoeError, match="`?--force`?"):
             check(run, **{name: path.name})
     check(run, force=True, **{name: path.name})
-    with atomic_write(path, suffix=kind) as temporary:
-        WRITERS[kind](temporary)
+    WRITERS[kind](path)
     check(run, **{name: path.name})
     if kind in DATA:
         with pytest.raises(CapspoeError, match="earlier output of capspoe reconstruct"):
