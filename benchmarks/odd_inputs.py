@@ -1,39 +1,27 @@
 """Damaged and odd images, archives, settings and calls: each is refused in a line, or done right.
 
-The cases are written by a script. `refused` is an error of this package, or of a SavedModel's own
-checks, in one line that says what it received or which file it is; `right` a result of the right
-shape and range. Everything else is `otherwise`: an exception for programmers, a wrong result, or
-no end within a minute.
+The cases are written by a script. `_verdicts.py` says what is `refused`, `right` or `otherwise`; a
+SavedModel's own checks refuse, too.
 Usage: python benchmarks/odd_inputs.py [--model-dir DIR] [--json FILE]
 """
 
-import collections
-import contextlib
 import functools
-import signal
 import subprocess
-import sys
-import tempfile
-from pathlib import Path
 
 import _children as children
-import _measure as measure
 import _odd_files as odd
 import _odd_sources as sources
 import _tiny as tiny
+import _verdicts as verdicts
 import numpy as np
 import tensorflow as tf
-from click.testing import CliRunner
 
 from keras_capsule_poe import registry
-from keras_capsule_poe.cli.main import main as capspoe
 from keras_capsule_poe.data import load_images
 from keras_capsule_poe.data.pixels import check_contrast
-from keras_capsule_poe.errors import CapspoeError
+from keras_capsule_poe.errors import CapspoeError, first_line
 from keras_capsule_poe.training.settings import read_toml
 
-COLUMNS = "kind cases right refused otherwise".split()
-SECONDS = 60
 # What settings are tried with; most of them mean nothing for most.
 VALUES = ("", "nan", "1e400", "-1", "0", "2.5", "two")
 NAMES = (
@@ -54,10 +42,6 @@ TOML = {
     "a date": "dataset = 1979-05-27\n",
     "a long number": f"limit = {'9' * 400}\n",
 }
-
-
-class Wrong(Exception):
-    """What came out is not right."""
 
 
 def cases(folder, model_dir):
@@ -133,21 +117,21 @@ def try_source(dataset, options, wanted):
     """Loads a data set; `wanted` are the number of its images and its classes, or None."""
     data = load_images(dataset, **options)
     if wanted is None:
-        raise Wrong(f"it was taken: {data.summary()}")
+        raise verdicts.Wrong(f"it was taken: {data.summary()}")
     found = len(data.train) + len(data.test), data.train.class_names
     if found != wanted:
-        raise Wrong(f"{found} in place of {wanted}")
+        raise verdicts.Wrong(f"{found} in place of {wanted}")
 
 
 def try_images(path, shapes=None, is_good=None):
     """Loads images; `shapes` they may have, and whether they should be usable, where known."""
     data = load_images(path).hold_out()
     if is_good is False:
-        raise Wrong(f"it was taken: {data.summary()}")
+        raise verdicts.Wrong(f"it was taken: {data.summary()}")
     if shapes and data.image_shape not in shapes:
-        raise Wrong(f"images of {data.image_shape}")
+        raise verdicts.Wrong(f"images of {data.image_shape}")
     if data.train.images.dtype != np.uint8 or not len(data.train):
-        raise Wrong(data.summary())
+        raise verdicts.Wrong(data.summary())
 
 
 def try_folder(folder, classes):
@@ -155,15 +139,15 @@ def try_folder(folder, classes):
     data = load_images(folder)
     contrast = check_contrast(data.train.images)
     if classes is None:
-        raise Wrong(f"it was taken: {data.summary()}")
+        raise verdicts.Wrong(f"it was taken: {data.summary()}")
     for part in (data.train, data.test):
         if part.class_names != classes or len(np.unique(part.labels)) != len(classes):
-            raise Wrong(f"classes {part.class_names}")
+            raise verdicts.Wrong(f"classes {part.class_names}")
     if contrast or data.train.images.max() < 200:
-        raise Wrong(f"values up to {data.train.images.max()}")
+        raise verdicts.Wrong(f"values up to {data.train.images.max()}")
     tested = {image.tobytes() for image in data.test.images}
     if tested & {image.tobytes() for image in data.train.images}:
-        raise Wrong("training images are tested")
+        raise verdicts.Wrong("training images are tested")
 
 
 def try_setting(name, value):
@@ -213,9 +197,14 @@ def call_cases(model):
 
 def try_call(model, endpoint, arguments, n):
     """Calls an endpoint; its results must be finite, and of `n` images."""
-    for name, value in getattr(model, endpoint)(*arguments).items():
+    try:
+        results = getattr(model, endpoint)(*arguments)
+    except (tf.errors.InvalidArgumentError, TypeError, ValueError) as error:
+        # TensorFlow checks the arguments of a SavedModel's functions before our code sees them.
+        raise CapspoeError(first_line(error)) from error
+    for name, value in results.items():
         if len(value) != n or not np.isfinite(value.numpy()).all():
-            raise Wrong(f"{name} of shape {value.shape}, finite or not")
+            raise verdicts.Wrong(f"{name} of shape {value.shape}, finite or not")
 
 
 def command_cases(folder, model_dir):
@@ -236,81 +225,19 @@ def command_cases(folder, model_dir):
         ("likelihood",), ("likelihood", "--base", "wings"),
         ("segment", *out),
     ):  # fmt: skip
-        call = functools.partial(try_command, model_dir, arguments)
+        call = functools.partial(verdicts.try_command, model_dir, arguments)
         yield "command", " ".join(map(str, arguments)).replace(str(folder), "."), call
 
 
-def try_command(model_dir, arguments):
-    """Runs a command that cannot succeed: it must say so in one line."""
-    command = [*map(str, arguments), "--model-dir", str(model_dir)]
-    result = CliRunner().invoke(capspoe, command)
-    lines = result.output.strip().splitlines()
-    if result.exit_code in (1, 2) and "Error: " in lines[-1] and "--debug" not in lines[-1]:
-        raise CapspoeError(lines[-1])
-    raise Wrong(f"exit {result.exit_code}: {lines[-1:]}")
-
-
-def verdict(call):
-    """`"right"`, `"refused"`, or `"otherwise"`; and what was said."""
-    refusals = (CapspoeError, tf.errors.InvalidArgumentError, TypeError, ValueError)
-    try:
-        with time_limit():
-            call()
-    except CapspoeError as error:
-        said = str(error)
-        return "refused" if said and "\n" not in said else "otherwise", said
-    except refusals as error:
-        # TensorFlow checks the arguments of a SavedModel's functions before our code sees them.
-        is_call = getattr(call, "func", None) is try_call
-        return "refused" if is_call else "otherwise", f"{type(error).__name__}: {error}"
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt):
-            raise
-        return "otherwise", f"{type(error).__name__}: {error}"
-    return "right", ""
-
-
-@contextlib.contextmanager
-def time_limit():
-    """Raises TimeoutError after a minute."""
-
-    def stop(*_):
-        raise TimeoutError(f"not done after {SECONDS} s")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(SECONDS)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-
-
-def main():
-    parser = measure.parser(__doc__)
-    parser.add_argument("--model-dir", type=Path, help="of capsules; default: a tiny one, trained")
-    args = parser.parse_args()
-    counts, problems = collections.defaultdict(collections.Counter), []
-    with tempfile.TemporaryDirectory() as folder:
-        folder = Path(folder)
-        model_dir = args.model_dir or folder / "model"
-        if not args.model_dir:
-            command = [*tiny.CAPSPOE, *tiny.train_options("capsules", model_dir, epochs=1)]
-            children.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        (folder / "cases").mkdir()
-        for kind, name, call in cases(folder / "cases", model_dir):
-            found, said = verdict(call)
-            counts[kind].update(("cases", found))
-            if found == "otherwise":
-                problems.append(f"{kind}: {name!r}: {' '.join(said.split())[:300]}")
-    rows = [{"kind": kind, **counted} for kind, counted in counts.items()]
-    rows.append({"kind": "all", **sum(counts.values(), collections.Counter())})
-    rows = [{**dict.fromkeys(COLUMNS, 0), **row} for row in rows]
-    measure.report(rows, COLUMNS, args.json, problems=problems)
-    for problem in problems:
-        print(problem)
-    sys.exit(1 if problems else 0)
+def all_cases(folder, args):
+    """The cases, with a model that is trained first unless one is given."""
+    model_dir = args.model_dir or folder / "model"
+    if not args.model_dir:
+        command = [*tiny.CAPSPOE, *tiny.train_options("capsules", model_dir, epochs=1)]
+        children.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    (folder / "cases").mkdir()
+    yield from cases(folder / "cases", model_dir)
 
 
 if __name__ == "__main__":
-    main()
+    verdicts.main(__doc__, all_cases, "of capsules; default: a tiny one, trained")
