@@ -412,7 +412,7 @@ def test_a_mistyped_preset_or_model_is_met_with_the_nearest():
         registry.settings("capsule")
 
 
-@pytest.mark.parametrize("name", ["model", "preset", "recipe", "stage", "store", "model_dir"])
+@pytest.mark.parametrize("name", ["model", "recipe", "stage", "store", "model_dir"])
 def test_an_option_is_no_setting(name):
     """Rejects the advice to write `codes` in place of `model`."""
     with warnings.catch_warnings(), pytest.raises(ConfigError, match="an option of") as refused:
