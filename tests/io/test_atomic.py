@@ -14,7 +14,6 @@ from keras_capsule_poe.io import atomic
 from keras_capsule_poe.io.atomic import (
     atomic_write,
     check_writable,
-    clear_folder,
     remove,
     remove_stale_files,
     temporary_path,
@@ -311,22 +310,7 @@ def test_remove_takes_files_links_and_folders(tmp_path):
     assert not names(tmp_path)
 
 
-def test_clear_folder_empties_it_also_behind_a_link(tmp_path):
-    (tmp_path / "real" / "deep").mkdir(parents=True)
-    (tmp_path / "real" / "deep" / "b").touch()
-    (tmp_path / "real" / ".hidden").touch()
-    (tmp_path / "link").symlink_to("real")
-    clear_folder(tmp_path / "link")
-    assert (tmp_path / "link").is_symlink()
-    assert not names(tmp_path / "real")
-    clear_folder(tmp_path / "none")
-    (tmp_path / "file").touch()
-    with pytest.raises(RunFailed, match="Cannot clear .*file"):
-        clear_folder(tmp_path / "file")
-
-
-@pytest.mark.parametrize("delete", [remove, clear_folder])
-def test_what_cannot_be_deleted_is_named(tmp_path, monkeypatch, delete):
+def test_what_cannot_be_deleted_is_named(tmp_path, monkeypatch):
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "b" / "c").touch()
 
@@ -336,7 +320,7 @@ def test_what_cannot_be_deleted_is_named(tmp_path, monkeypatch, delete):
     monkeypatch.setattr(os, "unlink", forbidden)
     # Python 3.13 names the folder that it is in.
     with pytest.raises(RunFailed, match="Cannot delete .*a.*: .*Permission denied: .*['/][bc]'"):
-        delete(tmp_path / "a")
+        remove(tmp_path / "a")
     assert (tmp_path / "a" / "b" / "c").exists()
 
 
