@@ -41,7 +41,8 @@ def test_every_flag_of_the_advice_is_one_of_train():
     context = train.make_context("train", [], resilient_parsing=True)
     known = {flag for parameter in train.get_params(context) for flag in parameter.opts}
     for word, hint in HINTS.items():
-        name = {"leave_out": "data_dir", "name": "dataset"}.get(word, "encoder")
+        others = {"leave_out": "data_dir", "name": "dataset", "option": "model"}
+        name = others.get(word, "encoder")
         flags = re.findall(r"--[a-z-]+", advice(f"{word}:{name}"))
         assert set(flags) <= known and (flags or "capspoe" in hint), word
 
