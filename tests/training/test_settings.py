@@ -145,7 +145,7 @@ def test_a_wrong_value_is_refused_where_it_is_given(name, value, words):
         ("seed.x", "There is no part `seed`"),
         ("__class__.seed", "There is no part"),
         ("steps", "several parts. Give one of autoencoder="),
-        ("encoder", "no setting `encoder`"),
+        ("encoder", "`encoder` is a part"),
     ],
 )
 def test_an_unknown_name_is_refused_with_those_that_exist(name, words):
