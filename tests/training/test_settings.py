@@ -437,4 +437,4 @@ def test_a_file_names_one_preset(tmp_path):
     path = tmp_path / "two.toml"
     path.write_text('recipe = "detail"\npreset = "paper"\n')
     with pytest.raises(ConfigError, match="two.toml: recipe and preset are one setting"):
-        _settings("capsules", None, path, (), {})
+        wanted_settings("capsules", None, path, (), {})
