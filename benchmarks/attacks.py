@@ -249,6 +249,8 @@ def check(call, n):
     """Call; the results must be finite and of `n` rows. None: the call must be refused."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        # Of other packages about each other.
+        warnings.simplefilter("ignore", DeprecationWarning)
         found = call()
     if n is None:
         raise verdicts.Wrong(f"it was taken: {str(found):.80}")

@@ -349,8 +349,8 @@ def wanted_settings(model, preset, path, assignments, flags):
         raise context.meta["config_error"]
     else:
         values = dict(context.meta["config"])
-    if len({values[name] for name in PRESET if name in values}) > 1:
-        raise ConfigError(f"{path}: recipe and preset are one setting. Received: two values")
+    if all(name in values for name in PRESET):
+        raise ConfigError(f"{path}: recipe and preset are one setting. Received: both")
     presets = ((name, settings.preset, list(settings.PRESETS)) for name in PRESET)
     for name, wanted, known in (("model", model, registry.names()), *presets):
         found = values.pop(name, wanted)
