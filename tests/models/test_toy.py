@@ -76,7 +76,7 @@ def test_no_file_of_the_package_knows_it():
 @pytest.mark.long
 def test_it_is_killed_and_goes_on_bit_for_bit(model, environment, tmp_path):
     folder = tmp_path / "toy"
-    command = [*CAPSPOE, *TRAIN, "--model-dir", str(folder)]
+    command = [*CAPSPOE, *TRAIN, "--model-dir", str(folder), "--verbose"]
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
         ends = time.time() + 120
         while not list(folder.glob("axes/checkpoints/step-*/state.json")) and time.time() < ends:
