@@ -264,7 +264,10 @@ def _static(model, given):
             activation_type=quantization.QuantType.QInt8,
             weight_type=quantization.QuantType.QInt8,
         )
-        return onnx.load(Path(after))
+        small = onnx.load(Path(after))
+        # Sizes of what lies between, which quantisation needed, are much of a small file.
+        del small.graph.value_info[:]
+        return small
 
 
 # Operations of LiteRT that compute with int8: they have most of the weights and take most of the

@@ -268,8 +268,11 @@ class MatrixParents(Configured, keras.layers.Layer):
         seen = self.fields(pose).gather(_in_a_row(at_least_float32(pose)))
         kernel = at_least_float32(self.kernel)
         maps = "kijno" if len(kernel.shape) == 5 else "ijno"
-        votes = ops.einsum(f"bpkimn,{maps}->bpkijmo", seen, kernel)
-        votes = ops.reshape(votes, (*ops.shape(votes)[:-2], pose.shape[-2] * pose.shape[-1]))
+        # Images and places are one axis: LiteRT knows arrays of up to six.
+        sizes = ops.shape(seen)
+        rows = ops.reshape(seen, (-1, *seen.shape[2:]))
+        votes = ops.einsum(f"xkimn,{maps}->xkijmo", rows, kernel)
+        votes = ops.reshape(votes, (*sizes[:4], kernel.shape[-3], sizes[4] * sizes[5]))
         added = self._added(pose)
         return votes if added is None else votes + ops.cast(added[:, None, None], votes.dtype)
 
