@@ -524,7 +524,7 @@ def plot_capsule(model: Any, capsule: int, *, seed: int = 0, **look: "Unpack[Loo
     steps, span = 9, 0.5
     capsule, seed = capsule_given(capsule, model.capsules), seed_given(seed)
     blocks: list[Any] = []
-    domains = model.modes["single"].domains if "single" in model.modes else (None,)
+    domains = (model.modes["single"].domains if "single" in model.modes else ()) or (None,)
     # The widest and the narrowest domain: the prior, and where training was.
     for domain in dict.fromkeys((domains[0], domains[-1])):
         samples = model.sample(2 * steps, seed, None, domain, capsule).images

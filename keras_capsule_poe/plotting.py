@@ -135,7 +135,7 @@ def usual_code(model, capsule):
     if "single" not in model.modes:
         codes = model.sample(_TYPICAL, 0).capsules
     else:
-        domain = model.modes["single"].domains[-1]
+        domain = (model.modes["single"].domains or (None,))[-1]
         codes = np.asarray(model.draw_capsule(capsule, _TYPICAL, 0, domain)["capsules"])
     code = codes.mean(axis=0)
     if model.CODES == "ball":

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import json
 import os
 import re
 import zipfile
@@ -211,9 +212,11 @@ def load(path: str | Path, sha256: str | None = None) -> Any:
     try:
         model = keras.models.load_model(file, compile=False)
     except Exception as error:
-        hint = ""
+        hint = _version_of(file)
         if keras.backend.backend() not in BACKENDS:
-            hint = " PyTorch can use layers, not whole models: set KERAS_BACKEND=tensorflow or jax."
+            hint += (
+                " PyTorch can use layers, not whole models: set KERAS_BACKEND=tensorflow or jax."
+            )
         raise RunFailed(f"Cannot load {file} ({_reason(error)}).{hint}") from error
     _check_weights(model, file)
     if file.name == "model.keras":
@@ -225,6 +228,17 @@ def _reason(error):
     """Return the text of an error in one line, without the configurations that Keras puts in."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text.rpartition("Exception encountered: ")[2].rstrip(".")
+
+
+def _version_of(file):
+    """Return a sentence on the version of Keras that wrote a file, if it is another one."""
+    import keras
+
+    written, here = "unknown", keras.__version__
+    # The file may be damaged.
+    with contextlib.suppress(Exception), zipfile.ZipFile(file) as archive:
+        written = json.loads(archive.read("metadata.json"))["keras_version"]
+    return "" if written in (here, "unknown") else f" Keras {written} wrote it, this is {here}."
 
 
 def _check_weights(model, file):

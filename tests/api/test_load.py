@@ -3,7 +3,9 @@
 Rejected: a format that runs code while it is read; weights that are NaN; a reason that is cut.
 """
 
+import json
 import shutil
+import zipfile
 
 import keras
 import numpy as np
@@ -50,7 +52,21 @@ def test_a_file_of_another_format_by_that_name_is_refused(tmp_path, file, monkey
         kcp.load(tmp_path)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e30])
+def test_a_file_of_another_keras_is_refused_with_both_versions(tmp_path, file):
+    with zipfile.ZipFile(file) as archive, zipfile.ZipFile(tmp_path / "m.keras", "w") as other:
+        for name in archive.namelist():
+            content = archive.read(name)
+            if name == "config.json":
+                content = content.replace(b'"units": 3', b'"units": 3, "wings": 2')
+            elif name == "metadata.json":
+                content = json.dumps({**json.loads(content), "keras_version": "9.1"}).encode()
+            other.writestr(name, content)
+    words = rf"wings.*Keras 9.1 wrote it, this is {keras.__version__}\.$"
+    with pytest.raises(RunFailed, match=words):
+        kcp.load(tmp_path / "m.keras")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_weights_that_are_not_finite_are_refused(tmp_path, value):
     model = classifier()
     model.weights[-1].assign(np.array([0.0, value, 0.0]))
@@ -83,7 +99,7 @@ def test_a_whole_file_loads(file, tmp_path):
         assert type(kcp.load(path)) is ConvClassifier
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e30])
 def test_codes_that_are_not_finite_are_refused(value):
     model = ImageBoltzmannMachine(RestrictedBoltzmannMachine(3), (4, 4, 1))
     model.build()

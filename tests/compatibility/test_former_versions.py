@@ -9,6 +9,7 @@ images, other random numbers or another learning rate than one that was never ki
 """
 
 import copy
+import inspect
 import json
 import shutil
 import tarfile
@@ -33,12 +34,26 @@ COMMON = {"2a5e713-capsules": {"autoencoder/model.keras": 8, "encoder/model.kera
 
 
 @pytest.fixture(scope="module", params=ARCHIVES)
-def old(request, tmp_path_factory):
+def unpacked(request, tmp_path_factory):
     """Folder of the unpacked files of a version and a model."""
     folder = tmp_path_factory.mktemp(request.param)
     with tarfile.open(FIXTURES / f"{request.param}.tar.xz") as archive:
         archive.extractall(folder, filter="data")
     return folder
+
+
+def check_keras():
+    """Skip if this Keras cannot read networks whose initializers a later one wrote."""
+    if "input_axes" not in inspect.signature(keras.initializers.GlorotUniform).parameters:
+        pytest.skip(f"Keras {keras.__version__} cannot read networks of the Keras of the files")
+
+
+@pytest.fixture
+def old(unpacked):
+    """Folder of `unpacked` whose models this version of Keras can read."""
+    if "capsnet" in unpacked.name or "matrix" in unpacked.name:
+        check_keras()
+    return unpacked
 
 
 def arrays(path):
@@ -90,14 +105,15 @@ def test_a_model_has_the_settings_of_its_run(old, tmp_path):
 
 
 @pytest.mark.some(3)
-def test_a_saved_model_gives_the_same_results(old):
-    card = json.loads((old / "finished" / "1" / "model_card.json").read_text())
-    model = tf.saved_model.load(str(old / "finished" / "1"))
-    check_endpoints(model, card["endpoints"], arrays(old / "results.npz"))
+def test_a_saved_model_gives_the_same_results(unpacked):
+    card = json.loads((unpacked / "finished" / "1" / "model_card.json").read_text())
+    model = tf.saved_model.load(str(unpacked / "finished" / "1"))
+    check_endpoints(model, card["endpoints"], arrays(unpacked / "results.npz"))
 
 
 @pytest.mark.parametrize("commit", sorted({name.partition("-")[0] for name in ARCHIVES}))
 def test_decoders_give_the_same_images(commit, tmp_path):
+    check_keras()
     with tarfile.open(FIXTURES / f"{commit}-capsnet.tar.xz") as archive:
         for name in ("layers.keras", "layers.npz"):
             archive.extract(name, tmp_path, filter="data")

@@ -76,7 +76,7 @@ def test_the_loss_is_of_all_images_however_they_are_parted(model, at_once):
     found = model.evaluate(v, batch_size=at_once, verbose=0, return_dict=True)["loss"]
     # The mean-field reconstruction, in float64 from here on; float32 sums in another order.
     made = np.asarray(model.machine.reconstruct(v), "float64")
-    assert found == pytest.approx(np.sum((made - v) ** 2) / np.sum(v**2), rel=1e-5)
+    assert float(found) == pytest.approx(np.sum((made - v) ** 2) / np.sum(v**2), rel=1e-5)
     # It matters: the last image is the worst, and alone in its batch.
     one_by_one = np.mean(np.sum((made - v) ** 2, axis=1) / np.maximum(np.sum(v**2, axis=1), 1))
     assert abs(one_by_one / found - 1) > 0.05

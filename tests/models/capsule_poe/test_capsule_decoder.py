@@ -76,7 +76,7 @@ def test_the_loss_is_the_relative_error_of_the_decoded_capsules():
     decoded = np.asarray(model(codes))
     expected = np.sum((decoded - primaries) ** 2) / np.sum(primaries**2)
     # float32 sums.
-    assert evaluate(model, (codes, primaries))["loss"] == pytest.approx(expected, rel=1e-5)
+    assert float(evaluate(model, (codes, primaries))["loss"]) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("primaries", [None, "CapsulePoE", keras.layers.Dense(3)])
@@ -168,7 +168,7 @@ def test_feature_scale_is_inside_the_rule_and_not_in_the_result():
     np.testing.assert_allclose(model(codes), squash(route.z / scale), rtol=1e-5, atol=1e-7)
     decoded = np.asarray(model(codes))
     loss = np.sum((decoded - primaries) ** 2) / np.sum(primaries**2)
-    assert evaluate(model, (codes, primaries))["loss"] == pytest.approx(loss, rel=1e-5)
+    assert float(evaluate(model, (codes, primaries))["loss"]) == pytest.approx(loss, rel=1e-5)
     fit(model, (codes, primaries))
     expected = kernel + 0.3 * gradient
     np.testing.assert_allclose(model.primaries.kernel, expected, rtol=1e-4, atol=1e-7)
