@@ -88,13 +88,13 @@ def test_the_way_from_the_command(monkeypatch, tmp_path):
         main(command, standalone_mode=False)
 
     way = way_to_the_first_product(monkeypatch, train, module="core/divergence.py")
-    assert len(way) <= 19, way
+    assert len(way) <= 21, way
 
 
 def test_functions_of_a_sample_and_of_a_code(small_product):
     model = small_product()
     sampled = functions_of(lambda: model.sample(8, seed=0))
-    assert len(sampled) <= 76, sorted(sampled)
+    assert len(sampled) <= 79, sorted(sampled)
     images = np.random.default_rng(0).uniform(size=(4, 20, 20, 1)).astype("float32")
     encoded = functions_of(lambda: model.encode(images))
-    assert len(encoded) <= 76, sorted(encoded)
+    assert len(encoded) <= 79, sorted(encoded)
