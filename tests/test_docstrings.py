@@ -37,7 +37,7 @@ def examples(name):
 
 # Examples that train or export for longer than three seconds; `make test-all` runs them.
 LONG = ("product.ProductOfExpertCapsules", "product.ProductOfExpertCapsules.capsule_curve",
-        "classifier.Classifier.from_recipe", "run.train", "portable.export_portable",
+        "classifier.Classifier.from_recipe", "run.train", "runs.sweep", "portable.export_portable",
         "pretrained.train", "looking.Looking.nearest",
         "looking.Looking.outlier_scores")  # fmt: skip
 PACKAGES_OF_MODULES = sorted({name.split(".")[1] for name in modules()})

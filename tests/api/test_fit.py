@@ -323,7 +323,10 @@ def test_the_line_of_progress_does_not_hide_what_is_said_of_the_images(tmp_path,
     assert shown.index("Left out") < shown.index("Trained in")
 
 
-@pytest.mark.parametrize("model, name", [("rbm", "hidden"), ("matrix-capsules", "types")])
+@pytest.mark.parametrize(
+    "model, name",
+    [("rbm", "hidden"), pytest.param("matrix-capsules", "types", marks=pytest.mark.long)],
+)
 def test_a_model_that_exceeds_the_memory_is_one_line(model, name):
     x = np.random.default_rng(0).integers(0, 255, (20, 8, 8), dtype=np.uint8)
     with pytest.raises(RunFailed, match="^There is not enough memory [^\n]*$"):

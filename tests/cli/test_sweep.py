@@ -19,6 +19,7 @@ def swept(asked, tmp_path_factory):
     return folder, asked("sweep", *OPTIONS, *SWEPT, "--model-dir", folder)
 
 
+@pytest.mark.long
 def test_a_sweep_goes_on_and_tabulates(asked, swept, tmp_path):
     folder, shown = swept[0], " ".join(swept[1].split())
     names = [f"rbm.hidden={hidden},seed={seed}" for hidden in (4, 10) for seed in (0, 1)]
@@ -42,6 +43,7 @@ def test_a_sweep_goes_on_and_tabulates(asked, swept, tmp_path):
             np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.long
 def test_its_folder_is_compared_and_read(asked, swept, tmp_path):
     folder, path = swept[0], tmp_path / "c.json"
     shown = asked("compare", folder, "--recorded", "--json", path)
@@ -80,6 +82,7 @@ def test_a_sweep_that_cannot_be_is_refused_before_it_trains(asked, tmp_path, giv
     assert not (tmp_path / "m").exists()
 
 
+@pytest.mark.long
 def test_a_training_that_diverges_does_not_end_the_others(asked, swept, tmp_path, monkeypatch):
     folder, tried = shutil.copytree(swept[0], tmp_path / "m"), []
 
