@@ -245,7 +245,7 @@ train_options = options.together(
     option(
         "--config",
         type=NamedPath(exists=True, dir_okay=False),
-        help="TOML file with settings, and maybe `model` and `recipe`. Options override it.",
+        help="TOML file with settings, and maybe `model` and `preset`. Options override it.",
     ),
     option(
         "--replicas",

@@ -3,10 +3,8 @@
 import doctest
 
 import agreement
-import agreement_trained
 import model_pictures
 import numpy as np
-import pytest
 
 from keras_capsule_poe import CapsulePoE
 
@@ -14,11 +12,6 @@ from keras_capsule_poe import CapsulePoE
 def test_examples():
     for module in (agreement, model_pictures):
         assert doctest.testmod(module, extraglobs={"np": np}).failed == 0
-
-
-@pytest.mark.parametrize("name", agreement_trained.ROWS)
-def test_every_row_can_be_trained(name):
-    agreement_trained.config_of(name).check()
 
 
 def test_a_layer_without_agreement_keeps_competition_and_load_balancing():

@@ -240,7 +240,9 @@ KNOWN = {
 @pytest.mark.parametrize(
     ("family", "kind", "precision"),
     [
-        pytest.param(*each, marks=pytest.mark.xfail(reason=KNOWN[each]) if each in KNOWN else ())
+        pytest.param(
+            *each, marks=pytest.mark.xfail(strict=True, reason=KNOWN[each]) if each in KNOWN else ()
+        )
         for kind, precision in itertools.product(RUN, COARSE)
         for family in ("rbm", "capsnet", "capsules", "matrix-capsules", "neurons")
         for each in [(family, kind, precision)]
