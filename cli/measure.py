@@ -1,15 +1,15 @@
 """Commands that measure a model: `evaluate`, `report` and `likelihood`."""
 
 import dataclasses
-import datetime
 import functools
+import shutil
 from pathlib import Path
 
 import click
 
 from keras_capsule_poe.cli import options
 from keras_capsule_poe.cli.options import NamedPath, option
-from keras_capsule_poe.cli.terminal import guarded, working
+from keras_capsule_poe.cli.terminal import echo, guarded, working
 from keras_capsule_poe.errors import RunFailed
 
 # Options of the metrics of generative models.
@@ -21,7 +21,7 @@ class BaselinesType(click.Choice):
 
     def convert(self, value, parameter, context):
         if value == "plain":
-            click.echo("`plain` is a former name: use `simple`.", err=True)
+            echo("`plain` is a former name: use `simple`.", err=True)
             value = "simple"
         return super().convert(value, parameter, context)
 
@@ -177,9 +177,12 @@ def show(metrics):
     """Print the metrics of a model in tables."""
     from keras_capsule_poe.evaluation.report import tables, text_table
 
+    width = shutil.get_terminal_size().columns
     for heading, note, columns, rows in tables(metrics):
-        click.echo(f"{heading}\n{note}\n" if note else heading)
-        click.echo(text_table(columns, rows) + "\n" if rows else "")
+        echo(heading, bold=True)
+        if note:
+            echo(f"{note}\n")
+        echo(text_table(columns, rows, width) + "\n" if rows else "")
 
 
 def write(path, metrics):
@@ -188,7 +191,7 @@ def write(path, metrics):
 
     if path:
         write_json(path, metrics)
-        click.echo(f"Wrote {path}")
+        echo(f"Wrote {path}")
 
 
 def _former(name, instead):
@@ -229,9 +232,9 @@ def evaluate(
 
     `capspoe compare` compares several models, `capspoe report` writes a page with pictures.
     """
+    subject = load_subject(options.find_model(model_dir), limit, crops, pairs, places)
     from keras_capsule_poe.runs import keep
 
-    subject = load_subject(options.find_model(model_dir), limit, crops, pairs, places)
     given = seed, samples, baselines, vae_seconds, probe_images
     found = measured(subject, *given, pairs)
     show(found)
@@ -286,34 +289,48 @@ def report(out, model_dir, metrics_path, limit, crops, pairs, seed, **places):
     settings = options.load_settings(folder)
     trained = [stage for stage in settings.stages if settings.trained(stage)]
     history = RunFolder(folder).history(trained[-1]) if is_classifier(model) else []
+    path = options.data_path(folder)
+    # Others read the page: of a path of this machine they need the end alone.
+    name = path.name if path else settings.dataset
+    about = _facts(subject, settings, name), _summary(subject, settings, found)
     with working("drawing the page"):
         write_report(
-            out, model, data, settings.dataset, shown, seed, subject.predictions_if_any, history,
-            _facts(subject, settings),
-        )  # fmt: skip
-    click.echo(f"Wrote {out}")
+            out, model, data, name, shown, seed, subject.predictions_if_any, history, *about
+        )
+    echo(f"Wrote {out}")
 
 
-def _facts(subject, settings):
+def _facts(subject, settings, dataset):
     """Return pairs of name and value for the header of the page."""
     from keras_capsule_poe import __version__
-    from keras_capsule_poe.training import RunFolder
-    from keras_capsule_poe.training.progress import duration
 
-    done = [RunFolder(subject.folder).done(stage) for stage in settings.stages]
-    made = datetime.date.fromtimestamp((subject.folder / "model.keras").stat().st_mtime)
     data, model = subject.data, subject.model
     size = "x".join(map(str, model.image_shape))
     return [
         ("model", f"{model.TITLE}, {model.count_params():,} parameters"),
         ("preset", settings.preset),
-        ("data", f"{settings.dataset}: {len(data.train):,} training images of {size}"),
-        ("test images", f"{len(data.test):,}"),
-        ("seed", settings.seed),
-        ("training", duration(sum(each["seconds"] for each in done if each))),
-        ("file of", made),
+        ("data", f"{dataset}: {len(data.train):,} training images of {size}"),
         ("version", __version__),
-        ("folder", subject.folder),
+    ]
+
+
+def _summary(subject, settings, metrics):
+    """Return sentences on a training and on how good its model is."""
+    from keras_capsule_poe.runs import flat_metrics
+    from keras_capsule_poe.training import RunFolder
+    from keras_capsule_poe.training.progress import duration
+
+    done = [RunFolder(subject.folder).done(stage) for stage in settings.stages]
+    took = duration(sum(each["seconds"] for each in done if each))
+    numbers = flat_metrics(metrics)
+    known = {
+        "accuracy": "{:.1%} of them are classified correctly.",
+        "probe.capsules": "A linear classifier of the codes is right for {:.1%} of them.",
+    }
+    tested = f"{len(subject.data.test):,} images"
+    return [
+        f"Trained in {took} with seed {settings.seed}, tested on {tested}.",
+        *(text.format(numbers[name]) for name, text in known.items() if name in numbers),
     ]
 
 
@@ -362,5 +379,5 @@ def likelihood(model_dir, base, routing, temperatures, chains, images, json_path
     data = options.load_run_data(folder, **places)
     with working("annealing"):
         found = measured.likelihood(model, data, images, temperatures, chains, seed, **named)
-    click.echo(measured.likelihood_text(found))
+    echo(measured.likelihood_text(found))
     write(json_path, found)

@@ -380,7 +380,7 @@ def plot_traversal(
         capsule: Integer. None: the most probable capsule of the image, or 0 without one.
         image: Array (H, W, C), (H, W) or (1, H, W, C), whose code is varied. None: the usual code
             of the capsule, all others zero.
-        dimensions: Integer, the number of rows; those that vary most in the capsule's samples.
+        dimensions: Integer, the number of rows; those that change images most, in this order.
         steps: Integer, the number of values of each dimension.
         span: float, each dimension is moved from -span to span.
         **look: See `Look`.

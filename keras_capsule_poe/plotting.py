@@ -11,7 +11,7 @@ from keras_capsule_poe.core.labels import longest, winners
 from keras_capsule_poe.core.numerics import compiled, step_seed
 from keras_capsule_poe.data.mapping import CHUNK, map_batches, to_pixels
 from keras_capsule_poe.data.pixels import check_memory
-from keras_capsule_poe.directions import effects
+from keras_capsule_poe.directions import decoded, effects
 from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.io.pictures import picture
 from keras_capsule_poe.io.text import class_word, printable
@@ -94,7 +94,7 @@ def traversed(model, code, capsule, dimensions, steps, span):
     n = len(dimensions) * steps
     check_memory(f"{n:,} images", 8 * n * (code.size + math.prod(model.image_shape)))
     codes = traversal(code, capsule, dimensions, steps, span, model.CODES)
-    images = render(model, codes.reshape(-1, *code.shape))
+    images = decoded(model, codes.reshape(-1, *code.shape))
     return images.reshape(*codes.shape[:2], *images.shape[1:])
 
 
@@ -105,7 +105,7 @@ def moved_capsule(model, capsule=None, image=None, dimensions=32, steps=11, span
         model: Model with capsules that can be decoded.
         capsule: Index. None: the most probable one of the image; without an image, the first.
         image: Array (1, H, W, C), whose code is varied. None: the usual code of the capsule.
-        dimensions: How many at most: those that change images most.
+        dimensions: How many at most: those that change images most, in this order.
         steps, span: Numbers, see `traversal`.
     """
     code = order = None
@@ -119,7 +119,7 @@ def moved_capsule(model, capsule=None, image=None, dimensions=32, steps=11, span
         code = usual if code is None else code
     elif model.dim > dimensions:
         order = np.argsort(-effects(model, code, capsule, np.full(model.dim, 2 * span)))
-    chosen = sorted(range(model.dim) if order is None else map(int, order[:dimensions]))
+    chosen = list(range(model.dim) if order is None else map(int, order[:dimensions]))
     return traversed(model, code, capsule, chosen, steps, span), capsule, chosen
 
 

@@ -1,6 +1,7 @@
 """Rows of images, each against the model's own methods: samples, reconstructions, chains."""
 
 import functools
+import types
 
 import numpy as np
 import pytest
@@ -134,6 +135,46 @@ def test_of_many_dimensions_those_that_change_the_image_most_are_shown():
     assert dimensions == [1, 3] and capsule == 0 and len(rows) == 2
     np.testing.assert_allclose(rows[0][:, 0, :, 0][:, 1], [0.75, 2.25, 3.0])
     np.testing.assert_allclose(rows[0][:, 0, 0, 0], 0.75)
+
+
+class Mirror:
+    """Decodes the codes of one capsule into themselves, and draws given ones."""
+
+    CODES, capsules, modes = "ball", 1, {}
+
+    def __init__(self, codes):
+        self.codes = np.asarray(codes, "float32")[:, None]
+        self.dim, self.image_shape = self.codes.shape[-1], (1, self.codes.shape[-1], 1)
+
+    def sample(self, n, seed):
+        return types.SimpleNamespace(capsules=self.codes)
+
+    def render(self, capsules):
+        return {"images": capsules[..., None]}
+
+
+def test_a_capsule_moves_around_its_mean_code_which_has_its_mean_length():
+    codes = [[0.5, 0.1, 0.2], [0.5, -0.1, -0.4]]
+    rows, _, dimensions = moved_capsule(Mirror(codes), 0, None, 2, steps=3, span=0.25)
+    # Dimension 2 varies most among the codes, then 1; 0 does not.
+    assert dimensions == [2, 1]
+    # A mean of directions is shorter than they are.
+    usual = (0.3**0.5 + 0.42**0.5) / 2
+    mean = np.array([0.5, 0, -0.1]) * usual / 0.26**0.5
+    for row, dimension in zip(rows, dimensions, strict=True):
+        expected = np.stack([mean] * 3)
+        expected[:, dimension] += [-0.25, 0, 0.25]
+        expected *= usual / np.linalg.norm(expected, axis=-1, keepdims=True)
+        np.testing.assert_allclose(row[:, 0, :, 0], expected, atol=1e-6)
+
+
+def test_codes_that_point_all_ways_have_no_ghost_in_the_middle():
+    directions = np.random.default_rng(0).normal(size=(500, 4))
+    codes = 0.9 * directions / np.linalg.norm(directions, axis=-1, keepdims=True)
+    assert np.linalg.norm(codes.mean(axis=0)) < 0.1
+    rows, *_ = moved_capsule(Mirror(codes), 0, None, steps=3)
+    lengths = np.linalg.norm(rows[:, :, 0, :, 0], axis=-1)
+    assert lengths == pytest.approx(np.full((4, 3), 0.9), rel=1e-5)
 
 
 def test_a_traversal_stops_at_the_faces_of_a_cube():

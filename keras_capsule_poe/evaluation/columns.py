@@ -3,13 +3,12 @@
 import json
 import os
 import re
-import textwrap
 
 import numpy as np
 
 from keras_capsule_poe import templates
 from keras_capsule_poe.evaluation.baselines import BOLTZMANN, KINDS, VAE
-from keras_capsule_poe.evaluation.report import cell, title
+from keras_capsule_poe.evaluation.report import blocks, cell, title
 from keras_capsule_poe.training.progress import duration
 
 # Facts that are rows if they differ.
@@ -23,7 +22,6 @@ _SHORT = re.compile(
     r"|samples\.(\w+)\.(confident|FID|precision|recall|coverage|purity|class_coverage)"
 )
 _NO_DRAWS = ("real", *KINDS, BOLTZMANN, VAE)
-_NAME = 16  # characters of a line of a column's name
 
 
 def columns(records):
@@ -105,7 +103,8 @@ def columns_text(found, width=80, verbose=False, more=""):
     lines = [": ".join([counted, ", ".join(same)] if same else [counted])]
     if any(len(column["seeds"]) > 1 for column in found):
         lines.append("Runs that differ only in the seed share a column: mean ± standard deviation.")
-    for some in _blocks([_lines(column["name"]) for column in found], rows, width):
+    rows = [(f"  {row[0]}", *row[1:]) if row[1:] else row for row in rows]
+    for some in blocks([column["name"] for column in found], rows, width):
         lines += ["", *some]
     if left := len(every) - len(shown):
         lines += ["", f"{left} more metrics: {more}"]
@@ -157,7 +156,8 @@ def _metric_rows(found, names):
     sections = {}
     for name in names:
         first, _, rest = name.partition(".")
-        heading, text = words["columns"].get(first, title(first)), title(rest.replace(".", ", "))
+        heading, (text, *more) = words["columns"].get(first, title(first)), rest.split(".")
+        text = ", ".join([title(text), *(word.replace("_", " ") for word in more)])
         if first == "samples" and "." in rest:
             kind, _, rest = rest.partition(".")
             heading, text = heading.format(kind.replace("_", " ")), title(rest)
@@ -178,32 +178,3 @@ def _cell(value, seeds):
     if value["deviation"] is not None:
         text = cell((value["mean"], value["deviation"]))
     return text if value["seeds"] == seeds else f"{text} ({value['seeds']} of {seeds})"
-
-
-def _lines(name):
-    """Return a name in lines of a column."""
-    return textwrap.wrap(name.replace(",", ", "), _NAME) or [name]
-
-
-def _blocks(names, rows, width):
-    """Yield the lines of tables of as many columns as fit into the width, at least one."""
-    first = max(len(row[0]) + 2 for row in rows if len(row) > 1)
-    cells = [[row[1 + i] for row in rows if len(row) > 1] for i in range(len(names))]
-    widths = [max(map(len, [*name, *column])) for name, column in zip(names, cells)]
-    start = 0
-    while start < len(names):
-        end = start + 1
-        while end < len(names) and first + sum(w + 2 for w in widths[start : end + 1]) <= width:
-            end += 1
-        some = range(start, end)
-        height = max(len(names[i]) for i in some)
-        heads = [[""] * (height - len(names[i])) + names[i] for i in some]
-        table = [("", *line) for line in zip(*heads)]
-        table += [(f"  {row[0]}", *(row[1 + i] for i in some)) if row[1:] else row for row in rows]
-        yield [_line(row, first, [widths[i] for i in some]) for row in table]
-        start = end
-
-
-def _line(row, first, widths):
-    texts = [row[0].ljust(first), *(f"  {text:>{width}}" for text, width in zip(row[1:], widths))]
-    return "".join(texts).rstrip()

@@ -1,6 +1,6 @@
 """The report page of a model: tables, samples, reconstructions and capsules."""
 
-import re
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +9,6 @@ from keras import ops
 from keras_capsule_poe import templates
 from keras_capsule_poe.core.labels import winners
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
-from keras_capsule_poe.directions import effects
 from keras_capsule_poe.evaluation.baselines import FeatureBaseline
 from keras_capsule_poe.evaluation.classification import (
     calibration_metrics,
@@ -27,23 +26,26 @@ from keras_capsule_poe.plotting import (
     as_words,
     class_words,
     embedded,
+    moved_capsule,
     named_rows,
     reconstruction_rows,
-    render,
-    restore_length,
     row_names,
     sample_rows,
-    traversal,
 )
 
 SHOWN, ROWS, MISTAKEN = 20, 4, 10
 BASELINE_IMAGES = 4_000
-# Number of samples shown for each capsule.
-CAPSULE_ROWS = 10
+# Number of samples shown for each capsule, and of its dimensions and their values.
+CAPSULE_ROWS, DIMENSIONS, STEPS = 10, 16, 9
 
 
-def write_report(path, model, data, dataset, tables, seed=0, found=None, history=(), facts=()):
-    """Write the page with the tables and the pictures that the kind of model allows."""
+def write_report(
+    path, model, data, dataset, tables, seed=0, found=None, history=(), facts=(), summary=()
+):
+    """Write the page with the tables and the pictures that the kind of model allows.
+
+    `summary` holds sentences, to which that on the classes of capsules is added.
+    """
     pictures, capsules = [], []
     if is_generative(model):
         pictures = [*_sample_pictures(model, seed), *_baseline_pictures(model, data, seed)]
@@ -58,14 +60,15 @@ def write_report(path, model, data, dataset, tables, seed=0, found=None, history
     if history:
         caption = "What was measured after each epoch of training, on training and held-out images."
         pictures.append(("Training", caption, _chart_rows(history_chart(history))))
-    write_page(path, f"{model.TITLE}: {dataset}", tables, pictures, capsules, facts)
+    summary = " ".join([*summary, *_purity(capsules)])
+    write_page(path, f"{model.TITLE}: {dataset}", tables, pictures, capsules, facts, summary)
 
 
 # Magnification of the image that a slider moves.
 _SCALE = 4
 
 
-def write_page(path, title, tables, pictures, capsules, facts=()):
+def write_page(path, title, tables, pictures, capsules, facts=(), summary=""):
     """Write the page atomically. It needs no other file and no network.
 
     Args:
@@ -76,18 +79,22 @@ def write_page(path, title, tables, pictures, capsules, facts=()):
             rows and of the columns.
         capsules: List of dicts, see `capsule_meaning`.
         facts: List of (name, value) for the header.
+        summary: String, the first paragraph.
     """
     headings = [*(["Capsules"] if capsules else []), *(each[0] for each in (*pictures, *tables))]
+    # Two parts may have one heading.
+    anchors = [f"part-{number}" for number in range(len(headings))]
+    own = iter(anchors[bool(capsules) :])
     page = templates.render(
         "page.html",
         title=title,
+        summary=summary,
         facts=facts,
-        headings=headings,
+        headings=list(zip(anchors, headings)),
         capsules=[_shown_capsule(capsule) for capsule in capsules],
-        pictures=[(*each, (), ())[:5] for each in pictures],
-        tables=[(heading, note, *_head_and_body(*table)) for heading, note, *table in tables],
+        pictures=[(next(own), *(*each, (), ())[:5]) for each in pictures],
+        tables=[(next(own), *each[:2], *_head_and_body(*each[2:])) for each in tables],
         picture=embedded,
-        anchor=lambda heading: "part-" + re.sub("[^a-z0-9]", "-", heading.lower()),
     )
     with atomic_write(path, suffix=Path(path).suffix) as temporary:
         # Paths may have bytes that are no text.
@@ -189,19 +196,22 @@ def _mistaken_pictures(found, test):
     if not len(wrong):
         return []
     labels, named = (class_words(each, test.class_names) for each in (labels, named))
+    pairs, names = [f"{label} as {name}" for label, name in zip(labels, named)], ()
     if several:
-        rows, order = [range(len(wrong))], ""
-        words = ", ".join(f"{label} for {name}" for label, name in zip(labels, named))
+        rows = [range(len(wrong))]
+        caption = f"Test images with a wrong class, the surest first: {', '.join(pairs)}."
     else:
-        labels = test.labels[wrong]
-        rows = [np.flatnonzero(labels == label)[:MISTAKEN] for label in np.unique(labels)]
-        order = " a row a class,"
-        classes = class_words(np.unique(labels), test.class_names)
-        words = "; ".join(
-            f"{label} for {', '.join(named[k] for k in row)}" for label, row in zip(classes, rows)
+        # A row for each pair of classes.
+        often = Counter(pairs).most_common()
+        rows = [[k for k, each in enumerate(pairs) if each == pair] for pair, _ in often]
+        names = [f"{pair} ({number})" for pair, number in often[:MISTAKEN]]
+        rest = f" {len(often) - MISTAKEN} rarer mistakes are left out." if often[MISTAKEN:] else ""
+        caption = (
+            "Test images taken for another class: label, answer and number of images. The surest "
+            f"come first.{rest}"
         )
-    caption = f"Test images taken for another class,{order} the surest first: {words}."
-    return [("Mistaken", caption, [to_pixels(test.images[wrong[row]]) for row in rows])]
+    shown = [to_pixels(test.images[wrong[row[:SHOWN]]]) for row in rows[:MISTAKEN]]
+    return [("Mistaken", caption, shown, names)]
 
 
 def _reliability_picture(model, found, test):
@@ -228,14 +238,14 @@ def _capsules(model, test, seed):
     # Samples describe a capsule only if each sample is of one capsule.
     alone = "capsule" in model.draw(1, seed, mode, domain)
     columns = sample_rows(model, CAPSULE_ROWS, seed, mode, domain) if alone else None
-    traversals, moved = mean_traversals(model, codes["capsules"])
     capsules = capsule_meaning(codes["probabilities"], labels)
     for capsule, meaning in enumerate(capsules):
         meaning["class_names"] = names
         meaning["images"] = to_pixels(test.images[meaning["top"]])
         if columns is not None:
             meaning["samples"] = np.stack([row[capsule] for row in columns])
-        meaning["traversal"], meaning["dimensions"] = traversals[capsule], moved[capsule]
+        moved = moved_capsule(model, capsule, None, DIMENSIONS, STEPS)
+        meaning["traversal"], _, meaning["dimensions"] = moved
     return capsules
 
 
@@ -263,35 +273,18 @@ def capsule_meaning(probabilities, labels=None, shown=10):
     ]
 
 
+def _purity(capsules):
+    """Return a sentence on the classes of the images that capsules win, or none."""
+    counts = [capsule["classes"] for capsule in capsules if any(capsule["classes"] or ())]
+    if not counts or len(capsules) < 2:
+        return []
+    share = sum(map(max, counts)) / sum(map(sum, counts))
+    return [f"Purity {share:.1%}: so many are of the most frequent class of their winning capsule."]
+
+
 def _counts(labels, chosen):
     labels = np.asarray(labels)
     return np.bincount(labels[chosen].ravel(), minlength=labels.max() + 1).tolist()
-
-
-def mean_traversals(model, codes, rows=16, steps=9, span=0.5):
-    """Return traversals (J, rows, steps, H, W, C) around the mean code of the images won.
-
-    Also the dimensions (J, rows) that they move, those that change images most.
-    """
-    codes = ops.convert_to_numpy(codes)
-    winner = winners(codes)
-    around, moved = [], []
-    for capsule in range(codes.shape[1]):
-        won = codes[winner == capsule]
-        # A capsule that wins no image uses the image on which it is longest.
-        if not len(won):
-            won = codes[[np.linalg.norm(codes[:, capsule], axis=-1).argmax()]]
-        mean = won.mean(axis=0)
-        for each in range(codes.shape[1]) if model.CODES == "ball" else ():
-            restore_length(mean, won, each)
-        changes = effects(model, mean, capsule, won[:, capsule].std(axis=0))
-        dimensions = np.argsort(-changes, kind="stable")[:rows]
-        around.append(traversal(mean, capsule, dimensions, steps, span, model.CODES))
-        moved.append(dimensions.tolist())
-    around = np.stack(around)
-    # Render all at once, because small batches take nearly as long as large ones.
-    images = render(model, around.reshape(-1, *codes.shape[1:]))
-    return images.reshape(*around.shape[:3], *images.shape[1:]), moved
 
 
 # Panel titles, and prefixes of the measurements in each panel.

@@ -3,6 +3,7 @@
 import contextlib
 import math
 import numbers
+import textwrap
 
 from keras_capsule_poe import templates
 from keras_capsule_poe.evaluation.baselines import baseline_set
@@ -29,6 +30,8 @@ from keras_capsule_poe.evaluation.generative import (
 from keras_capsule_poe.evaluation.scores import has_classes
 from keras_capsule_poe.models.base.protocols import is_classifier
 
+# Characters of a line of a column's name.
+_NAME = 16
 # Sections whose row or column keys are names, which must not become titles.
 _NAMED_ROWS = ("confusion", "errors", "reliability", "models", "mcnemar")
 _NAMED_COLUMNS = ("confusion", "errors")
@@ -120,17 +123,22 @@ def tables(metrics):
 
 def _nested(values, row_title, column_title):
     """Return columns and rows of a dict of dicts, other values as rows of one value."""
-    inner = {name: v for name, v in values.items() if isinstance(v, dict)}
+    inner = {name: v for name, v in values.items() if isinstance(v, dict) and not _is_empty(v)}
     columns = list(dict.fromkeys(key for v in inner.values() for key in v))
     rows = [(row_title(name), *(v.get(key) for key in columns)) for name, v in inner.items()]
     rows += [(row_title(name), v) for name, v in values.items() if not isinstance(v, dict)]
     return [column_title(column) for column in columns], rows
 
 
+def _is_empty(values):
+    """Return whether a row says nothing, such as that of confidences that no image has."""
+    return None in values.values() and not any(values.values())
+
+
 def title(name):
     """Return the heading of a section or a metric."""
-    text = templates.words("tables.toml")["titles"].get(name, name.replace("_", " "))
-    return text if name == "p" else text[:1].upper() + text[1:]
+    text = name.replace("_", " ")
+    return templates.words("tables.toml")["titles"].get(name, text[:1].upper() + text[1:])
 
 
 def cell(value):
@@ -162,11 +170,35 @@ def cells(columns, rows):
     return [["", *columns], *([cell(value) for value in row] for row in padded)]
 
 
-def text_table(columns, rows):
-    """Return a table as aligned plain text, names to the left and values to the right."""
-    table = cells(columns, rows)
-    widths = [max(map(len, column)) for column in zip(*table)]
-    return "\n".join(
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
-        for row in table
-    )
+def text_table(columns, rows, width=80):
+    """Return a table as aligned plain text, in parts of at most so many characters a line."""
+    body = cells(columns, rows)[1:]
+    return "\n\n".join("\n".join(part) for part in blocks(columns, body, width))
+
+
+def blocks(names, rows, width):
+    """Yield the lines of tables of as many columns as fit into the width, at least one.
+
+    A row is a name and a text for each column, or the name of a heading alone.
+    """
+    names = [textwrap.wrap(name.replace(",", ", "), _NAME) or [name] for name in names]
+    first = max((len(row[0]) for row in rows if len(row) > 1), default=0)
+    cells = [[row[1 + i] for row in rows if len(row) > 1] for i in range(len(names))]
+    widths = [max(map(len, [*name, *column])) for name, column in zip(names, cells)]
+    start = 0
+    while start < len(names):
+        end = start + 1
+        while end < len(names) and first + sum(w + 2 for w in widths[start : end + 1]) <= width:
+            end += 1
+        some = range(start, end)
+        height = max(len(names[i]) for i in some)
+        heads = [[""] * (height - len(names[i])) + names[i] for i in some]
+        table = [("", *line) for line in zip(*heads)]
+        table += [(row[0], *(row[1 + i] for i in some)) if row[1:] else row for row in rows]
+        yield [_line(row, first, [widths[i] for i in some]) for row in table]
+        start = end
+
+
+def _line(row, first, widths):
+    texts = [row[0].ljust(first), *(f"  {text:>{width}}" for text, width in zip(row[1:], widths))]
+    return "".join(texts).rstrip()

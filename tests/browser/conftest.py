@@ -2,10 +2,14 @@
 
 import shutil
 import warnings
+from pathlib import Path
 
 import pytest
 
 import keras_capsule_poe as kcp
+from keras_capsule_poe.explorer.page import BUILT
+
+AXE = Path(BUILT).parent / "web/node_modules/axe-core/axe.min.js"
 
 WHY = "needs the extra `browser`: run make browser"
 SMALL = {"limit": 120, "verbose": 0}
@@ -70,6 +74,13 @@ class Visit:
         return self.page.evaluate(
             "document.documentElement.scrollWidth - document.documentElement.clientWidth"
         )
+
+    def check_axe(self):
+        """Check that axe-core, if npm has installed it, finds nothing that a person cannot use."""
+        if AXE.exists():
+            self.page.add_script_tag(path=str(AXE))
+            found = self.page.evaluate("axe.run().then(found => found.violations)")
+            assert [(v["id"], v["nodes"][0]["html"][:120]) for v in found] == []
 
     def _console(self, message):
         if message.type == "error":

@@ -3,21 +3,24 @@
 import base64
 import io
 import json
+import types
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from keras_capsule_poe.data import ImageSet
 from keras_capsule_poe.errors import RunFailed
+from keras_capsule_poe.evaluation import page as module
 from keras_capsule_poe.evaluation.classification import BINS, calibration_metrics
 from keras_capsule_poe.evaluation.page import (
     capsule_meaning,
     history_chart,
-    mean_traversals,
     reliability_chart,
     write_page,
 )
+from keras_capsule_poe.plotting import moved_capsule
 
 VOID = {"meta", "img", "br", "hr", "link", "input"}
 NASTY = 'a < b & "c" </main><script>'
@@ -29,7 +32,7 @@ class Page(HTMLParser):
     def __init__(self, text):
         super().__init__()
         self.open, self.tags, self.rows, self.text = [], [], [], {}
-        self.sources, self.links, self.ids, self.widths = [], [], set(), []
+        self.sources, self.links, self.ids, self.widths = [], [], [], []
         self.feed(text)
         self.close()
         assert self.open == [], "left open"
@@ -39,7 +42,7 @@ class Page(HTMLParser):
         self.tags.append(tag)
         self.sources += [attributes[name] for name in ("src", "srcset") if name in attributes]
         self.links += [attributes["href"]] if "href" in attributes else []
-        self.ids |= {attributes["id"]} if "id" in attributes else set()
+        self.ids += [attributes["id"]] if "id" in attributes else []
         style = attributes.get("style", "")
         self.widths += [style] if style.startswith("width:") and "%" in style else []
         if "url(" in style:
@@ -95,7 +98,9 @@ def page(tmp_path, capsules):
     )
     rows = [shaded(2, 0.0, 3), shaded(2, 1.0, 3)]
     pictures = [("Samples", f"Caption {NASTY}", rows, [NASTY, "row 1"], [NASTY, "column 1"])]
-    write_page(path, NASTY, [table], pictures, capsules, [("seed", NASTY)])
+    more = [("Samples", "The same heading.", rows)]
+    facts = [("seed", NASTY)]
+    write_page(path, NASTY, [table], pictures + more, capsules, facts, f"A summary {NASTY}")
     assert list(tmp_path.iterdir()) == [path]
     return Page(path.read_text("utf-8"))
 
@@ -109,6 +114,8 @@ def test_text_is_escaped_and_nothing_comes_from_elsewhere(page):
     assert f"Table {NASTY}" in page.text["h2"]
     assert f"Caption {NASTY}" in page.text["figcaption"]
     assert all(link.startswith("#") and link[1:] in page.ids for link in page.links)
+    assert len(set(page.ids)) == len(page.ids) == 6
+    assert page.text["p"][0] == f"A summary {NASTY}"
     (style,) = page.text["style"]
     assert "url(" not in style and "@import" not in style
     assert "prefers-color-scheme: dark" in style
@@ -116,7 +123,7 @@ def test_text_is_escaped_and_nothing_comes_from_elsewhere(page):
 
 
 def test_capsules_come_first_then_pictures_then_tables(page):
-    assert page.text["h2"] == ["Capsules", "Samples", f"Table {NASTY}"]
+    assert page.text["h2"] == ["Capsules", "Samples", "Samples", f"Table {NASTY}"]
     assert page.text["dt"] == ["seed"] and page.text["dd"] == [NASTY]
 
 
@@ -135,7 +142,8 @@ def test_values_are_in_their_rows(page):
 
 
 def test_pictures_hold_their_images(page):
-    *found, last = page.pictures()
+    *found, last, again = page.pictures()
+    np.testing.assert_array_equal(last, again)
     cell = 2 * (28 + 2)
     assert last.shape == (2 * cell + 4, 2 * cell + 4, 3)
     assert (last[10, 10] == 0).all() and (last[cell + 10, 10] == 255).all()
@@ -151,7 +159,7 @@ def test_pictures_hold_their_images(page):
 def test_classes_are_bars_the_most_frequent_first(page):
     assert page.rows[:3] == [[NASTY, "2", ""], ["shirt", "1", ""], ["bag", "1", ""]]
     assert page.widths == ["width:66.7%", "width:33.3%", "width:100.0%"]
-    assert {"capsule-0", "capsule-1"} <= page.ids
+    assert {"capsule-0", "capsule-1"} <= set(page.ids)
     shares = [text for text in page.text["p"] if "winning capsule" in text]
     assert "75.0%" in shares[0] and "25.0%" in shares[1]
 
@@ -218,59 +226,36 @@ def test_without_labels_and_with_few_images():
 
 
 class Mirror:
-    """Decodes a code into itself."""
+    """Two capsules that are drawn as they are decoded: into their codes."""
 
-    CODES = "ball"
+    TITLE, CODES, capsules, dim, image_shape = "Mirror", "ball", 2, 3, (2, 3, 1)
+    ENDPOINTS = modes = {}
+
+    def code(self, images):
+        return {"capsules": images[..., 0], "probabilities": images[..., 0, 0]}
+
+    encode = code
+
+    def sample(self, n, seed, *where):
+        codes = np.random.default_rng(seed).uniform(0.1, 0.5, (n, 2, 3)).astype("float32")
+        return types.SimpleNamespace(capsules=codes)
 
     def render(self, capsules):
         return {"images": capsules[..., None]}
 
 
-# Three codes of two capsules of three dimensions; the first capsule wins the first two.
-CODES = np.array(
-    [
-        [[0.5, 0.1, 0.2], [0.1, 0, 0]],
-        [[0.5, -0.1, -0.4], [0.3, 0, 0]],
-        [[0.1, 0, 0], [0, 0.6, 0]],
-    ],
-    "float32",
-)
-
-
-def test_dimensions_are_varied_around_the_mean_of_what_the_capsule_wins():
-    rows = mean_traversals(Mirror(), CODES, rows=3, steps=3, span=0.25)[0][0]
-    mean = np.array([[0.5, 0, -0.1], [0.2, 0, 0]])
-    # As long as its codes are in the mean: a mean of directions is shorter.
-    usual = (0.3**0.5 + 0.42**0.5) / 2
-    mean[0] *= usual / 0.26**0.5
-    # Dimension 2 varies most among the codes it wins, then 1; 0 does not.
-    for row, dimension in zip(rows, (2, 1, 0), strict=True):
-        expected = np.stack([mean] * 3)
-        expected[:, 0, dimension] += [-0.25, 0, 0.25]
-        expected[:, 0] *= usual / np.linalg.norm(expected[:, 0], axis=-1, keepdims=True)
-        np.testing.assert_allclose(row[..., 0], expected, atol=1e-6)
-    assert mean_traversals(Mirror(), CODES, rows=2, steps=3)[0].shape == (2, 2, 3, 2, 3, 1)
-
-
-def test_codes_keep_their_length():
-    rows = mean_traversals(Mirror(), CODES, steps=5, span=2)[0]
-    lengths = np.linalg.norm(rows[0][:, :, 0, :, 0], axis=-1)
-    assert lengths == pytest.approx(np.full((3, 5), (0.3**0.5 + 0.42**0.5) / 2), rel=1e-5)
-
-
-def test_codes_that_point_all_ways_have_no_ghost_in_the_middle():
-    directions = np.random.default_rng(0).normal(size=(500, 1, 4))
-    codes = 0.9 * directions / np.linalg.norm(directions, axis=-1, keepdims=True)
-    assert np.linalg.norm(codes.mean(axis=0)) < 0.1
-    rows = mean_traversals(Mirror(), codes.astype("float32"), steps=3)[0]
-    lengths = np.linalg.norm(rows[0, :, :, 0, :, 0], axis=-1)
-    assert lengths == pytest.approx(np.full((4, 3), 0.9), rel=1e-5)
-
-
-def test_a_capsule_that_wins_nothing_is_varied_around_its_most_probable_image():
-    codes = CODES[:2]
-    rows = mean_traversals(Mirror(), codes, rows=1, steps=3, span=0.25)[0]
-    np.testing.assert_allclose(rows[1, 0, 1, ..., 0], codes[1], atol=1e-6)
+def test_the_page_moves_capsules_as_traverse_does(monkeypatch):
+    monkeypatch.setattr(module, "draws", lambda model: {"joint": ("joint", None)})
+    monkeypatch.setattr(Mirror, "draw", lambda *where: {}, raising=False)
+    images = np.random.default_rng(1).integers(0, 256, (5, 2, 3, 1)).astype("uint8")
+    labels = np.array([0, 1, 1, 1, 0])
+    found = module._capsules(Mirror(), ImageSet(images, labels), 0)
+    for capsule, meaning in enumerate(found):
+        images, _, dimensions = moved_capsule(Mirror(), capsule, None, 16, 9)
+        np.testing.assert_array_equal(meaning["traversal"], images)
+        assert meaning["dimensions"] == dimensions
+    assert "samples" not in found[0] and module._purity(found)[0].startswith("Purity ")
+    assert module._purity(found[:1]) == []
 
 
 EPOCHS = [

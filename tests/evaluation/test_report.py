@@ -62,7 +62,7 @@ def test_a_classifier_has_an_accuracy_and_a_confusion_table(tmp_path):
     page = tmp_path / "page.html"
     write_report(page, Brightness(), data, "lamps", tables(found))
     assert "Brightness: lamps" in page.read_text() and "0.800" in page.read_text()
-    assert "the surest first: dark for bright." in page.read_text()
+    assert "<span>dark as bright (1)</span>" in page.read_text()
 
 
 def test_images_are_classified_once(tmp_path):
@@ -129,6 +129,14 @@ def test_figures_are_of_the_fast_form_and_the_model_is_as_it_was(model, image_se
     assert "negatives_posterior" in measure(model, unlabelled, samples=8)["signs"]
 
 
+def test_rows_that_say_nothing_are_left_out_and_names_are_names():
+    nothing = {"images": 0, "confidence": None, "accuracy": None}
+    bins = {"0.0-0.5": nothing, "0.5-1.0": {"images": 2, "confidence": 0.9, "accuracy": 0.0}}
+    counts = {"cat": {"cat": 0, "dog": 0}, "dog": {"cat": 1, "dog": 0}}
+    found = tables({"reliability": bins, "confusion": counts, "clustering": {"kmeans": {"nmi": 1}}})
+    assert [row[0] for *_, rows in found for row in rows] == ["0.5-1.0", "cat", "dog", "k-means"]
+
+
 def test_cells():
     texts = {
         None: "-",
@@ -164,5 +172,11 @@ def test_columns_are_aligned():
 
 def test_a_table_without_rows_is_its_header_and_values_without_a_column_are_refused():
     assert text_table(["a", "b"], []) == "  a  b"
+    wide = text_table([f"a long name {k}" for k in range(9)], [("row", *range(9))], 60)
+    parts = wide.split("\n\n")
+    assert len(parts) == 3 and all(part.split("\n")[1].startswith("row") for part in parts)
+    assert max(map(len, wide.split("\n"))) <= 60 and [*"012345678"] == [
+        word for part in parts for word in part.split("\n")[1].split()[1:]
+    ]
     with pytest.raises(ValueError, match="at most 1 values"):
         text_table(["a"], [("name", 1, 2)])
