@@ -16,7 +16,8 @@ from keras_capsule_poe.cli.measure import (
     write,
 )
 from keras_capsule_poe.cli.options import option
-from keras_capsule_poe.cli.terminal import guarded
+from keras_capsule_poe.cli.terminal import echo, guarded
+from keras_capsule_poe.errors import listing
 
 
 def compared(members, labels, measures):
@@ -28,7 +29,7 @@ def compared(members, labels, measures):
 
     if len(set(measures)) > 1:
         listed = ", ".join(f"{name}: {kind}" for name, kind in zip(members, measures))
-        click.echo(f"There is no ensemble, since the outputs differ in kind ({listed}).", err=True)
+        echo(f"There is no ensemble, since the outputs differ in kind ({listed}).", err=True)
     return comparison(members, labels, measures)
 
 
@@ -67,11 +68,6 @@ def _check_images(subject, first, folder):
     return False
 
 
-def _no_mean(context, parameter, value):
-    if value:
-        click.echo("--mean is not needed any more: runs of several seeds share a column.", err=True)
-
-
 @click.command()
 @click.argument(
     "models",
@@ -86,7 +82,6 @@ def _no_mean(context, parameter, value):
     help="Measure nothing: show what the folders hold, also of trainings that are not finished.",
 )
 @option("--verbose", "-v", is_flag=True, help="Show all metrics.")
-@option("--mean", is_flag=True, hidden=True, expose_value=False, callback=_no_mean)
 @metric_options
 @image_options
 @options.json_option
@@ -108,7 +103,6 @@ def compare(
     Classifiers also have the accuracy of their ensemble (the mean of their probabilities), and
     McNemar's test of each against the first one.
     """
-    from keras_capsule_poe.evaluation.columns import columns, differing
     from keras_capsule_poe.runs import flat_metrics, records, run_folders
 
     _check_folders(models if len(models) > 1 else run_folders(models))
@@ -120,6 +114,7 @@ def compare(
         )
         for folder in folders:
             options.check_outputs(folder)
+        echo(f"Models: {listing(map(options.called, folders))}", err=True, dim=True)
     else:
         folders = [options.find_model(folder) for folder in folders]
         _check_data(folders)
@@ -131,11 +126,13 @@ def compare(
             record["metrics"] = {**record["training"], **flat_metrics(metrics)}
     print_columns(found, verbose)
     if more:
-        click.echo()
+        echo()
         show(more)
     runs = [{name: record[name] for name in record if name != "training"} for record in found]
     for run, metrics in zip(runs, evaluations):
         run["evaluation"] = metrics
+    from keras_capsule_poe.evaluation.columns import columns, differing
+
     sides = columns(found)
     kinds = {"columns": sides, "differing": list(differing(sides)), "runs": runs}
     write(json_path, {**kinds, **more})
@@ -146,7 +143,7 @@ def print_columns(found, verbose=False, more="add --verbose, or --json FILE"):
     from keras_capsule_poe.evaluation.columns import columns, columns_text
 
     width = shutil.get_terminal_size().columns
-    click.echo(columns_text(columns(found), width, verbose, more))
+    echo(columns_text(columns(found), width, verbose, more))
 
 
 def _evaluations(subjects, names, given, some):
@@ -162,7 +159,7 @@ def _evaluations(subjects, names, given, some):
         first = first or (subject.data, subject.folder)
         is_same = _check_images(subject, *first)
         if not is_same:
-            click.echo(f"{subject.folder} has other test images, by its seed.", err=True)
+            echo(f"{subject.folder} has other test images, by its seed.", err=True)
         are_same = are_same and is_same
         known = {} if any(some) else kept(subject.folder, list(given))
         found.append(known or measured(subject, *given, some[-1]))

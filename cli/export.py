@@ -10,7 +10,7 @@ import click
 from keras_capsule_poe import registry
 from keras_capsule_poe.cli import options
 from keras_capsule_poe.cli.options import NamedPath, option
-from keras_capsule_poe.cli.terminal import guarded, import_tensorflow
+from keras_capsule_poe.cli.terminal import echo, guarded, import_tensorflow
 from keras_capsule_poe.errors import RunFailed
 from keras_capsule_poe.io.text import NAME, printable
 from keras_capsule_poe.pretrained import pretrained_folder
@@ -30,7 +30,7 @@ def info(model_dir, as_json):
     """
     from keras_capsule_poe.training import RunFolder
 
-    folder = pretrained_folder(model_dir) or model_dir or options.find_folder(None)
+    folder = options.find_folder(model_dir, is_finished=False)
     settings, run = options.load_settings(folder), RunFolder(folder)
     values, problem = settings.to_dict(), _problem(run, settings)
     if as_json:
@@ -45,22 +45,22 @@ def info(model_dir, as_json):
         for name, value in values.items()
         if name not in (*_SAID, *settings.parts) and value != usual[name]
     ]
-    click.echo(
-        f"{folder}: model {settings.MODEL}, preset {settings.preset}, data set "
+    echo(
+        f"{options.called(folder)}: model {settings.MODEL}, preset {settings.preset}, data set "
         f"{settings.dataset}{split}, seed {settings.seed}{''.join(other)}"
     )
     if run.class_names:
-        click.echo(f"classes: {', '.join(printable(name, NAME) for name in run.class_names)}")
+        echo(f"classes: {', '.join(printable(name, NAME) for name in run.class_names)}")
     if preparation := run.readable().get("preparation"):
         from keras_capsule_poe.data.preparation import Preparation
 
-        click.echo(f"new images: {Preparation.from_dict(preparation).describe()}")
+        echo(f"new images: {Preparation.from_dict(preparation).describe()}")
     idle = settings.idle()
     for part in settings.parts:
         pairs = values[part].items()
         shown = [f"{key} {value}" for key, value in pairs if f"{part}.{key}" not in idle]
         if shown:
-            click.echo(f"{part}: {', '.join(shown)}")
+            echo(f"{part}: {', '.join(shown)}")
 
     def verdict(metrics):
         import_tensorflow()
@@ -68,7 +68,7 @@ def info(model_dir, as_json):
 
     show_results(folder, settings, verdict)
     if problem:
-        click.echo(problem)
+        echo(problem)
 
 
 def _problem(run, settings):
@@ -98,26 +98,26 @@ def show_results(folder, settings, verdict, verbose=True):
                 for name, value in done["metrics"].items()
                 if isinstance(value, (int, float)) and name not in ("seconds", "epoch")
             ]
-            click.echo(f"{stage:12} {done['seconds']:7.0f} s  {', '.join(numbers)}")
+            echo(f"{stage:12} {done['seconds']:7.0f} s  {', '.join(numbers)}")
     for line in verdict({name: done["metrics"] for name, done in stages.items()}):
-        click.echo(line)
+        echo(line, bold=True)
     for stage, done in stages.items():
         for complaint in done["metrics"].get("complaints", ()):
-            click.echo(f"{stage}: {complaint}")
+            echo(f"{stage}: {complaint}")
     for stage in settings.STAGES:
         names = [path.name for path in (folder / stage).glob("checkpoints/step-*")]
         steps = [int(found[1]) for name in names if (found := re.fullmatch("step-([0-9]+)", name))]
         if steps:
-            click.echo(f"{stage}: not finished; its last checkpoint is of step {max(steps)}")
+            echo(f"{stage}: not finished; its last checkpoint is of step {max(steps)}")
     for path in sorted(folder.glob("*.png")):
-        click.echo(f"Look at {path}")
+        echo(f"Look at {path}", dim=True)
     version = newest_version(folder)
     if version and not (version / "saved_model.pb").exists():
-        click.echo(f"{version} is incomplete: its saved_model.pb is missing")
+        echo(f"{version} is incomplete: its saved_model.pb is missing")
     elif version:
         # An earlier SavedModel stays until the next one is complete.
         is_own = list(settings.STAGES)[-1] in stages
-        click.echo(f"SavedModel{'' if is_own else ' of an earlier training'}: {version}")
+        echo(f"SavedModel{'' if is_own else ' of an earlier training'}: {version}", dim=True)
 
 
 @click.command()
@@ -199,15 +199,15 @@ def export(
 
         how = {"batch_size": batch_size, "quantize": quantize, "images": images}
         if images is not None:
-            click.echo(f"Differences on {len(images.held_out)} held-out images:")
+            echo(f"Differences on {len(images.held_out)} held-out images:")
         path, left_out = export_portable(
-            model, place, kind, options=more, report=click.echo, **how, **shown
+            model, place, kind, options=more, report=echo, **how, **shown
         )
     endings = (".onnx", ".tflite")
     names = sorted(file.name for file in path.iterdir() if file.suffix in endings)
-    click.echo(f"Wrote {path}: {', '.join(names)}")
+    echo(f"Wrote {path}: {', '.join(names)}")
     for name, why in left_out.items():
-        click.echo(f"{name} is left out: {why}.")
+        echo(f"{name} is left out: {why}.")
 
 
 def _check_words(kind, quantize, hub_dir):
@@ -227,16 +227,16 @@ def _write_whole(model, place, kind, more, shown):
     from keras_capsule_poe.serving import export_saved_model
 
     if kind == "keras":
-        click.echo(f"Wrote {export_keras(model, place, **shown)}")
+        echo(f"Wrote {export_keras(model, place, **shown)}")
     elif kind == "saved_model":
-        click.echo(f"Wrote {export_saved_model(model, place, options=more, **shown)}")
+        echo(f"Wrote {export_saved_model(model, place, options=more, **shown)}")
     else:
         path, left_out = export_hub(model, place, options=more, **shown)
-        click.echo(f"Wrote {path}: {', '.join(sorted(file.name for file in path.iterdir()))}")
+        echo(f"Wrote {path}: {', '.join(sorted(file.name for file in path.iterdir()))}")
         for name, why in left_out.items():
-            click.echo(f"{name} is left out: {why.rstrip('.')}.")
+            echo(f"{name} is left out: {why.rstrip('.')}.")
         if not shown["card"]["license"]:
-            click.echo("README.md names no licence: give it with --license.")
+            echo("README.md names no licence: give it with --license.")
 
 
 def _card(folder, settings, licence):

@@ -1,7 +1,9 @@
 """`capspoe`, the command line for capsule models."""
 
 import difflib
+import functools
 import importlib
+import shutil
 import sys
 
 import click
@@ -47,14 +49,23 @@ class LazyGroup(click.Group):
             context.fail(f"There is no command {name!r}. Did you mean {' or '.join(near)}?")
         return super().resolve_command(context, args)
 
+    def invoke(self, context):
+        try:
+            return super().invoke(context)
+        except click.ClickException as error:
+            from keras_capsule_poe.cli.terminal import show_error
+
+            error.show = functools.partial(show_error, error)
+            raise
+
     def main(self, *args, **kwargs):
         try:
             return super().main(*args, **kwargs)
         except OSError as error:
             # The text of `--help`, to a full disk.
-            from keras_capsule_poe.cli.terminal import one_line
+            from keras_capsule_poe.cli.terminal import echo, one_line
 
-            click.echo(f"Error: {one_line(error)}", err=True)
+            echo(f"Error: {one_line(error)}", err=True)
             sys.exit(1)
 
     def format_commands(self, context, formatter):
@@ -62,12 +73,17 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
-@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+# click would fill 50 columns of a narrower terminal.
+_WIDTH = max(24, min(shutil.get_terminal_size().columns, 80) - 2)
+_SETTINGS = {"help_option_names": ["-h", "--help"], "terminal_width": _WIDTH}
+
+
+@click.command(cls=LazyGroup, context_settings=_SETTINGS)
 @click.version_option(__version__, prog_name="capspoe")
 def main():
     """Train capsule models on images, and generate images with them.
 
-    Start with `capspoe train --dataset digits`, which needs no network, then
-    `capspoe sample --out grid.png`. Exit codes: 0 success, 1 failure, 2 bad use,
-    130 interrupted.
+    Start with `capspoe explore fashion_mnist`, a trained model to play with in a
+    browser. `capspoe train --dataset digits` trains one in minutes, without a
+    network. Exit codes: 0 success, 1 failure, 2 bad use, 130 interrupted.
     """

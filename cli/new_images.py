@@ -8,7 +8,7 @@ import click
 
 from keras_capsule_poe.cli import options
 from keras_capsule_poe.cli.options import COUNT, FILE, NamedPath, option
-from keras_capsule_poe.cli.terminal import guarded
+from keras_capsule_poe.cli.terminal import echo, guarded
 from keras_capsule_poe.errors import BadUse, DataError, RunFailed
 from keras_capsule_poe.io.text import class_word, printable
 
@@ -95,7 +95,7 @@ def encode(files, model_dir, invert, top, as_json, out):
     _show(rows, len(images), top, as_json, "capsule {}".format, about)
     if kept["files"]:
         _write(out, kept)
-        click.echo(f"Wrote {out}", err=as_json)
+        echo(f"Wrote {out}", err=as_json)
 
 
 def _begin(files, model_dir, verb):
@@ -123,13 +123,13 @@ def _images(files):
             if not len(listing):
                 raise BadUse(f"Folder {path} holds no images.")
             for line in listing.left_out.notes():
-                click.echo(line, err=True)
+                echo(line, err=True)
             found += listing.items()
     once = {}
     for item in found:
         once.setdefault(os.path.abspath(item[2]), item)
     if len(once) < len(found):
-        click.echo(f"Named twice, shown once: {len(found) - len(once)} files", err=True)
+        echo(f"Named twice, shown once: {len(found) - len(once)} files", err=True)
     return list(once.values())
 
 
@@ -178,15 +178,15 @@ def _show(rows, images, top, as_json, word, about):
             errors.append(error)
             shown.append({"file": file, "error": str(error)})
             if images > 1:
-                click.echo(printable(error), err=True)
+                echo(printable(error), err=True)
             continue
         shown.append({"file": file, **about(row), "notes": notes})
         if notes:
-            click.echo(f"{file}: {', '.join(notes)}", err=True)
+            echo(f"{file}: {', '.join(notes)}", err=True)
         if not as_json:
             p = row["probabilities"]
             best = (-p).argsort(kind="stable")[:top]
-            click.echo(f"{file}: {', '.join(f'{word(j)} {p[j]:.3f}' for j in best)}")
+            echo(f"{file}: {', '.join(f'{word(j)} {p[j]:.3f}' for j in best)}")
     if as_json:
         click.echo(json.dumps(shown, indent=2))
     if errors and images == 1:

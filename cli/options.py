@@ -8,12 +8,12 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from keras_capsule_poe.cli.terminal import import_tensorflow
+from keras_capsule_poe.cli.terminal import echo, import_tensorflow
 from keras_capsule_poe.core.arguments import LARGEST_SEED
-from keras_capsule_poe.errors import BadUse, RunFailed
+from keras_capsule_poe.errors import BadUse, RunFailed, meant
 from keras_capsule_poe.io.marks import is_output, marked_output
 from keras_capsule_poe.io.records import has_record
-from keras_capsule_poe.pretrained import pretrained_folder, pretrained_names
+from keras_capsule_poe.pretrained import is_pretrained, pretrained_folder, pretrained_names
 
 SAVED_MODELS = Path("saved_models")
 # Data sets that the shell completes, beside prepared ones.
@@ -41,8 +41,7 @@ class ModelPath(NamedPath):
     """Path of a trained model, or the name of a pretrained one, completed by the shell."""
 
     def shell_complete(self, context, parameter, incomplete):
-        folders = [str(path.parent) for path in SAVED_MODELS.glob("*/model.keras")]
-        found = _completed([*pretrained_names(), *sorted(folders)], incomplete)
+        found = _completed(_known_models(), incomplete)
         return found or super().shell_complete(context, parameter, incomplete)
 
 
@@ -201,22 +200,42 @@ def check_plain(out, plain):
         raise click.UsageError(f"--plain needs {' or '.join(PICTURES)}. Received: {out}")
 
 
-def find_folder(model_dir):
+def _trained():
+    """Return the files of trained models in saved_models/, and in sweeps there."""
+    # A model folder has exports, which are no runs.
+    of_sweeps = SAVED_MODELS.glob("*/*/model.keras")
+    runs = (path for path in of_sweeps if has_record(path.parent / "run.json"))
+    return [*SAVED_MODELS.glob("*/model.keras"), *runs]
+
+
+def _known_models():
+    """Return the names of pretrained models, and the folders of others as text."""
+    return [*pretrained_names(), *sorted(str(path.parent) for path in _trained())]
+
+
+def called(folder):
+    """Return the name of a pretrained model, or the folder of another one."""
+    return folder.name if is_pretrained(folder) else folder
+
+
+def find_folder(model_dir, is_finished=True):
     """Return the folder of a path or a pretrained name, by default the newest in saved_models/."""
+    pretrained = f"Pretrained models are {', '.join(pretrained_names())}."
     if model_dir is None:
-        found = sorted(SAVED_MODELS.glob("*/model.keras"), key=lambda path: path.stat().st_mtime)
-        if not found:
-            raise RunFailed(f"There is no trained model in {SAVED_MODELS}/.", hint="train")
-        return found[-1].parent
+        if found := _trained():
+            return max(found, key=lambda path: path.stat().st_mtime).parent
+        raise RunFailed(f"There is no trained model in {SAVED_MODELS}/. {pretrained}", hint="train")
     folder = pretrained_folder(model_dir) or model_dir
-    if (folder / "model.keras").exists():
+    is_run = has_record(folder / "run.json")
+    if (folder / "model.keras").exists() or (is_run and not is_finished):
         return folder
-    if has_record(folder / "run.json"):
+    if is_run:
         raise RunFailed(
             f"{folder} has no model.keras: its training has not finished, or the file was removed.",
             hint="go_on",
         )
-    raise RunFailed(f"{folder} contains no trained model.", hint="train")
+    near = meant(folder, _known_models())
+    raise RunFailed(f"{folder} contains no trained model.{near} {pretrained}", hint="train")
 
 
 def find_model(model_dir):
@@ -226,7 +245,7 @@ def find_model(model_dir):
     """
     folder = find_folder(model_dir)
     check_outputs(folder)
-    click.echo(f"Model: {folder}{'' if model_dir else ', the newest'}", err=True)
+    echo(f"Model: {called(folder)}{'' if model_dir else ', the newest'}", err=True, dim=True)
     import_tensorflow()
     return folder
 
@@ -291,11 +310,11 @@ def image_places(folder):
     from keras_capsule_poe.training import RunFolder
 
     named = RunFolder(folder).readable().get("paths", {}).values()
-    found = [_data_path(folder), *(Path(path) for path in named)]
+    found = [data_path(folder), *(Path(path) for path in named)]
     return [path.resolve() for path in found if path is not None]
 
 
-def _data_path(folder):
+def data_path(folder):
     """Return the path of a run's images if they are files, or None for a data set by name."""
     from keras_capsule_poe.training import RunFolder
 
@@ -346,15 +365,14 @@ def load_able(folder, verb):
         "encodes": hasattr(model, "encode"),
     }
     other = {"classifies": "encode", "encodes": "classify"}.get(verb)
+    cannot = f"The model in {called(folder)} {verb} no images"
     if other and not can[verb]:
-        raise RunFailed(
-            f"The model in {folder} {verb} no images: use capspoe {other}. It is a {model.TITLE}."
-        )
+        raise RunFailed(f"{cannot}: use capspoe {other}. It is a {model.TITLE}.")
     if not can[verb]:
         part, why = next(iter(load_settings(folder).STAGES)), ""
         if getattr(model, "decoder", model) is None:
             why = f", trained without a decoder: --set {part}.decoder=dense"
-        raise RunFailed(f"The model in {folder} {verb} no images. It is a {model.TITLE}{why}.")
+        raise RunFailed(f"{cannot}. It is a {model.TITLE}{why}.")
     return model
 
 
@@ -365,8 +383,9 @@ def load_routed(folder):
     model = load_model(folder)
     if not (is_classifier(model) and getattr(model, "routing_iterations", 1) > 1):
         raise RunFailed(
-            f"The model in {folder} has no routing iterations to show: it is no classifier, or its "
-            f"coupling coefficients are uniform or computed in one pass. It is a {model.TITLE}."
+            f"The model in {called(folder)} has no routing iterations to show: it is no "
+            "classifier, or its coupling coefficients are uniform or computed in one pass. It is a "
+            f"{model.TITLE}."
         )
     return model
 
@@ -376,16 +395,16 @@ def load_run_data(folder, **places):
     from keras_capsule_poe.training import RunFolder, changed, load_data
 
     settings = load_settings(folder)
-    if path := _data_path(folder):
+    if path := data_path(folder):
         # A relative path would depend on the working folder.
         settings.dataset = str(path)
     for name, path in RunFolder(folder).readable().get("paths", {}).items():
         setattr(settings, name, path)
-    data = load_data(settings, **places, report=lambda line: click.echo(line, err=True))
+    data = load_data(settings, **places, report=lambda line: echo(line, err=True))
     if other := changed(data, settings, RunFolder(folder).readable()["fingerprint"]):
         raise RunFailed(
-            f"The {other} of {settings.dataset} are not those that {folder} was trained on. Test "
-            "images may have been training images."
+            f"The {other} of {settings.dataset} are not those that {called(folder)} was trained "
+            "on. Test images may have been training images."
         )
     return data
 
@@ -393,5 +412,5 @@ def load_run_data(folder, **places):
 def first_images(images, n):
     """Return the first `n` images of an `ImageSet`, with a message if there are fewer."""
     if len(images) < n:
-        click.echo(f"There are {len(images)} test images, not {n}.")
+        echo(f"There are {len(images)} test images, not {n}.")
     return images.head(n)

@@ -14,7 +14,7 @@ from keras_capsule_poe.cli.options import (
     NamedPath,
     option,
 )
-from keras_capsule_poe.cli.terminal import echo_classes, guarded
+from keras_capsule_poe.cli.terminal import echo, echo_classes, guarded
 from keras_capsule_poe.core.arguments import capsule_given
 from keras_capsule_poe.errors import CapspoeError
 
@@ -133,7 +133,7 @@ def sample(
             which = {"mode": mode, "domain": domain, "capsule": capsule, "seed": seed}
             figure = plot_samples(model, rows * columns, **which, **look)
             save_figure(out, figure, model.image_shape[1])
-    click.echo(f"Wrote {out}")
+    echo(f"Wrote {out}")
 
 
 def _check_sampling(mode, start, as_arrays):
@@ -160,7 +160,7 @@ def _chain(model, test, n, steps, every, kind, seed, burn_in):
 
     x = chain_start(model, n, seed, options.first_images(test, n).images if test else None)
     states = chain_arrays(model, x, steps, every, kind, seed, burn_in)
-    click.echo(f"States after {', '.join(map(str, states['step']))} steps")
+    echo(f"States after {', '.join(map(str, states['step']))} steps")
     return states
 
 
@@ -213,7 +213,7 @@ def reconstruct(out, model_dir, n, plain, look, **places):
         block = (list(rows.values()), row_names(rows), columns, None)
         figure = image_figure([block], "Test images and their reconstructions", **look)
         save_figure(out, figure, model.image_shape[1])
-    click.echo(f"Wrote {out}: {', '.join(name.replace('_', ' ') for name in rows)}")
+    echo(f"Wrote {out}: {', '.join(name.replace('_', ' ') for name in rows)}")
     if labels is not None:
         echo_classes(test.class_names, labels=labels, named=found)
 
@@ -241,7 +241,7 @@ def segment(out, model_dir, n, **places):
     pairs = test.labels if test.labels is not None and test.labels.shape[1:] == (2,) else None
     named, rows = segmented(model, test.images, pairs, test.extras.get("targets"))
     save_grid(out, list(rows.values()))
-    click.echo(f"Wrote {out}: {', '.join(rows)}; orange+blue")
+    echo(f"Wrote {out}: {', '.join(rows)}; orange+blue")
     if test.labels is not None:
         echo_classes(test.class_names, labels=test.labels)
     echo_classes(test.class_names, named=named)
@@ -288,7 +288,7 @@ def _check_span(context, parameter, span):
     "--rows",
     type=COUNT,
     default=32,
-    help="Maximum number of dimensions. Those that change the image most are shown.",
+    help="Maximum number of dimensions. Those that change the image most come first.",
 )
 @option(
     "--couplings",
@@ -360,9 +360,9 @@ def _save(out, model, moved, span, where, plain, look):
     else:
         block = (images, dimension_names(dimensions), span_labels(span, images.shape[1]), None)
         save_figure(out, image_figure([block], title, **look), model.image_shape[1])
-    click.echo(f"Wrote {out}: {title}, from -{span:g} to +{span:g}")
+    echo(f"Wrote {out}: {title}, from -{span:g} to +{span:g}")
     if len(dimensions) < model.dim:
-        click.echo(f"Dimensions {', '.join(map(str, dimensions))} of {model.dim}")
+        echo(f"Dimensions {', '.join(map(str, dimensions))} of {model.dim}")
 
 
 def _show_filters(out, model, capsule, look):
@@ -370,7 +370,7 @@ def _show_filters(out, model, capsule, look):
     from keras_capsule_poe.figures import plot_filters, save_figure
 
     save_figure(out, plot_filters(model, capsule=capsule, **look), model.image_shape[1])
-    click.echo(f"Wrote {out}: how each neuron changes the image, the strongest first")
+    echo(f"Wrote {out}: how each neuron changes the image, the strongest first")
 
 
 def _check_active(model, test, image, capsule):
@@ -408,15 +408,17 @@ def _show_couplings(out, model, test, chosen, capsule):
         titles = [f"{title},\nlabel {label}" for title, label in zip(titles, labels)]
     layers = layer_maps(model, images, capsules)
     save_chart(out, coupling_chart(images, c, capsules, titles, test.class_names, layers))
-    click.echo(f"Wrote {out}: coupling coefficients, one row per image")
+    echo(f"Wrote {out}: coupling coefficients, one row per image")
     for title, pairs, j in zip(titles, c, capsules):
         means = " ".join(f"{mean:.3f}" for mean in pairs[..., j].mean(axis=1))
         title = title.replace("\n", " ")
-        click.echo(f"{title}: mean coupling to capsule {j} by iteration {means}")
+        echo(f"{title}: mean coupling to capsule {j} by iteration {means}")
 
 
 @click.command()
-@click.argument("model", required=False, type=ModelPath(file_okay=False, path_type=Path))
+@click.argument(
+    "models", metavar="[MODEL]...", nargs=-1, type=ModelPath(file_okay=False, path_type=Path)
+)
 @options.model_option
 @option(
     "--static", type=NamedPath(path_type=Path), help="Write the page to this folder, for any host."
@@ -425,7 +427,7 @@ def _show_couplings(out, model, test, chosen, capsule):
 @option("--no-browser", is_flag=True, help="Do not open a browser.")
 @options.data_options
 @guarded
-def explore(model, model_dir, static, port, no_browser, **places):
+def explore(models, model_dir, static, port, no_browser, **places):
     """Play with a trained model in a browser on this machine.
 
     The page shows what each capsule draws, and changes it by sliders with names. It encodes what
@@ -433,33 +435,39 @@ def explore(model, model_dir, static, port, no_browser, **places):
     on any host of files.
 
     MODEL is the folder of a trained model or the name of a pretrained one: mnist,
-    fashion_mnist. The default is the newest model in saved_models/.
+    fashion_mnist. The default is the newest model in saved_models/. The page shows a drawing
+    to two models side by side.
     """
     import webbrowser
 
-    if model and model_dir:
-        raise click.UsageError(f"Give one model. Received: {model}, --model-dir {model_dir}")
-    model_dir = model or model_dir
-    folder = options.find_model(model_dir)
+    if len(models) > 2 or (models and model_dir):
+        given = " ".join(map(str, models))
+        more = f", --model-dir {model_dir}" if model_dir else ""
+        raise click.UsageError(f"Give one model or two. Received: {given}{more}")
+    names = models or (model_dir,)
+    folders = [options.find_model(name) for name in names]
     from keras_capsule_poe.explorer import explore as launch
     from keras_capsule_poe.explorer.page import check_folder
 
     check_folder(static)
-    model = options.load_model(folder)
-    try:
-        images = options.load_run_data(folder, **places).test
-    except CapspoeError as error:
-        # A page without test images is worth having.
-        click.echo(f"The page has no test images: {error}", err=True)
-        images = None
-    click.echo("Writing the page: files of the model, and the directions of its capsules ...")
-    pictures = Path(folder) / "pictures"
+    shown = []
+    for name, folder in zip(names, folders):
+        model = options.load_model(folder)
+        try:
+            images = options.load_run_data(folder, **places).test
+        except CapspoeError as error:
+            # A page without test images is worth having.
+            echo(f"The page has no test images of {folder.name}: {error}", err=True)
+            images = None
+        shown.append((model, images, str(name or folder)))
+    echo("Writing the page: files of the model, and the directions of its capsules ...")
+    pictures = folders[0] / "pictures"
     given = {"pictures": pictures if pictures.is_dir() else None, "static": static, "port": port}
-    page = launch(model, images, str(model_dir or folder), **given)
+    page = launch(*shown[0], beside=shown[1] if shown[1:] else None, **given)
     if static:
-        click.echo(f"Wrote {page}. To look at it: python -m http.server -d {page}")
+        echo(f"Wrote {page}. To look at it: python -m http.server -d {page}")
         return
-    click.echo(f"Open {page.local_url} in a browser. Ctrl-C ends the page.")
+    echo(f"Open {page.local_url} in a browser. Ctrl-C ends the page.")
     if not no_browser:
         webbrowser.open(page.local_url)
     try:

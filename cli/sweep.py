@@ -8,7 +8,7 @@ import click
 from keras_capsule_poe.cli import options
 from keras_capsule_poe.cli.compare import print_columns
 from keras_capsule_poe.cli.options import option
-from keras_capsule_poe.cli.terminal import resumable
+from keras_capsule_poe.cli.terminal import echo, resumable
 from keras_capsule_poe.cli.train import (
     TrainCommand,
     folder_name,
@@ -61,11 +61,11 @@ def sweep(model, preset, model_dir, settings, config, seeds, **flags):
     if not train_all(wanted, **how, around=around):
         return
     if begun := [folder for folder in folders if folder not in diverged]:
-        click.echo()
+        echo()
         print_columns(records(begun), more=f"capspoe compare {place} --recorded --verbose")
-    click.echo(f"\nThe models are in {place}. To measure test images: capspoe compare {place}")
+    echo(f"\nThe models are in {place}. To measure test images: capspoe compare {place}")
     if diverged:
-        click.echo(f"{len(diverged)} of {len(folders)} trainings failed.", err=True)
+        echo(f"{len(diverged)} of {len(folders)} trainings failed.", err=True)
         sys.exit(1)
 
 
@@ -93,12 +93,12 @@ def _titled(folders, diverged, fresh):
     def around(folder, settings):
         is_done = not fresh and _is_trained(folder, settings)
         number = f"[{folders.index(folder) + 1}/{len(folders)}]"
-        click.echo(f"{number} {folder.name}{': trained before' if is_done else ''}")
+        echo(f"{number} {folder.name}{': trained before' if is_done else ''}")
         try:
             yield not is_done
         except Diverged as error:
             diverged.append(folder)
-            click.echo(f"Error: {error}", err=True)
+            echo(f"Error: {error}", err=True)
 
     return around
 

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import functools
+import io
 import os
 import re
 import signal
@@ -13,7 +14,7 @@ import warnings
 import click
 
 from keras_capsule_poe.errors import BadUse, CapspoeError, is_lack_of_memory, lack_of_memory
-from keras_capsule_poe.io.text import printable, replaced_letters
+from keras_capsule_poe.io.text import for_terminal, printable, replaced_letters
 
 # Hints for the words of `CapspoeError.hint`.
 HINTS = {
@@ -46,6 +47,25 @@ HINTS = {
 # Keras and TensorFlow import these if they are installed, for features that no command uses. This
 # takes two fifths of their import time.
 _UNUSED = ("jax", "matplotlib", "pandas", "scipy.sparse", "sklearn")
+
+
+def echo(text="", err=False, **style):
+    """Print a text; a terminal has lines that break between words, colours and a red "Error"."""
+    text = for_terminal(str(text), sys.stderr if err else sys.stdout)
+    if text.startswith("Error: "):
+        text = click.style("Error", fg="red") + text.removeprefix("Error")
+    elif style:
+        text = click.style(text, **style)
+    click.echo(text, err=err, color=False if os.environ.get("NO_COLOR") else None)
+
+
+def show_error(error, file=None):
+    """Print a `ClickException` as click does, through `echo`."""
+    shown = io.StringIO()
+    type(error).show(error, shown)
+    usage, begin, message = shown.getvalue().rstrip("\n").partition("Error: ")
+    click.echo(usage, nl=False, err=True)
+    echo(begin + message, err=True)
 
 
 def import_tensorflow():
@@ -93,16 +113,16 @@ def guarded(function, resumes=False):
             except BrokenPipeError:
                 # The reader is gone; click ends the command quietly, with exit code 1.
                 if resumes and (kept := _kept()):
-                    click.echo(f"The output was closed{kept}", err=True)
+                    echo(f"The output was closed{kept}", err=True)
                 raise
             except (Exception, KeyboardInterrupt) as error:
                 # An interrupt during the import of C code becomes another error.
                 if interrupted.is_set() or isinstance(error, KeyboardInterrupt):
-                    click.echo(f"Interrupted{(resumes and _kept()) or '.'}", err=True)
+                    echo(f"Interrupted{(resumes and _kept()) or '.'}", err=True)
                     sys.exit(130)
                 if debug:
                     raise
-                click.echo(f"Error: {one_line(error)}", err=True)
+                echo(f"Error: {one_line(error)}", err=True)
                 sys.exit(2 if isinstance(error, BadUse) else 1)
 
     return command
@@ -187,7 +207,7 @@ def _plain_warnings():
     """Context that prints warnings as one line, without the place in the code."""
     before = warnings.formatwarning
     warnings.formatwarning = lambda message, *_, **__: (
-        f"Warning: {' '.join(str(message).split())}\n"
+        for_terminal(f"Warning: {' '.join(str(message).split())}", sys.stderr) + "\n"
     )
     try:
         yield
@@ -225,4 +245,4 @@ def echo_classes(names=None, /, **lines):
     from keras_capsule_poe.plotting import class_words
 
     for name, classes in lines.items():
-        click.echo(f"{name} {' '.join(class_words(classes, names))}")
+        echo(f"{name} {' '.join(class_words(classes, names))}")

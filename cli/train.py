@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import importlib.util
+import shlex
 import typing
 from pathlib import Path
 
@@ -11,8 +12,8 @@ import click
 from keras_capsule_poe import registry
 from keras_capsule_poe.cli import options
 from keras_capsule_poe.cli.options import FOLDER, NamedPath, option
-from keras_capsule_poe.cli.terminal import import_tensorflow, resumable
-from keras_capsule_poe.errors import ConfigError
+from keras_capsule_poe.cli.terminal import echo, import_tensorflow, resumable
+from keras_capsule_poe.errors import ConfigError, listing
 from keras_capsule_poe.former_names import SETTINGS as FORMER
 from keras_capsule_poe.training.settings import read_toml
 
@@ -282,10 +283,16 @@ def train(model, preset, model_dir, settings, config, **flags):
         return
     stage, verdict = how["stage"], registry.model_class(model).verdict
     if stage not in (None, list(wanted.STAGES)[-1]):
-        return click.echo(f"Stopped after {stage}; the same command without --stage goes on.")
+        return echo(f"Stopped after {stage}; the same command without --stage goes on.")
     from keras_capsule_poe.cli.export import show_results
 
     show_results(folder, wanted, verdict, how["verbose"])
+    place = shlex.quote(str(folder))
+    echo(
+        f"Next: capspoe explore {place}\n"
+        f"      capspoe evaluate --model-dir {place}\n"
+        f"      capspoe report --model-dir {place}"
+    )
 
 
 def split_flags(flags):
@@ -313,6 +320,11 @@ def train_all(
         )
     for settings in wanted.values():
         settings.check()
+    # The import of TensorFlow takes seconds.
+    echo(
+        f"{listing(wanted, 1)}: model {settings.MODEL}, preset {settings.preset}, data set "
+        f"{settings.dataset}"
+    )
     import_tensorflow()
     from keras_capsule_poe import training
     from keras_capsule_poe.distributed import devices
@@ -323,14 +335,14 @@ def train_all(
         untrained = registry.model_class(settings.MODEL).of(settings)
         with around(folder, settings) if around else contextlib.nullcontext(True) as is_shown:
             if dry_run:
-                data = training.load_data(settings, **places, report=click.echo)
+                data = training.load_data(settings, **places, report=echo)
                 training.images.check(data, settings, list(settings.stages))
                 _show_plan(untrained, data, devices.count(replicas))
                 continue
             if settings.deterministic:
                 # Before TensorFlow starts its threads.
-                training.run.fix_threads(click.echo)
-            together = together or devices.start(replicas, click.echo)
+                training.run.fix_threads(echo)
+            together = together or devices.start(replicas, echo)
             logs = folder / "logs" if tensorboard else None
             shown = training.Reporter((2 if verbose else 1) if is_shown else 0, log_dir=logs)
             load = functools.partial(training.load_data, settings, **places, report=shown.note)
@@ -396,21 +408,21 @@ def _show_plan(model, data, replicas):
     planned, settings = plan(model, data), model.settings
     views = f", familiar {settings.split}s" if settings.split else ""
     summary, *notes = described(data)
-    click.echo(f"{settings.dataset}{views}: {summary}")
+    echo(f"{settings.dataset}{views}: {summary}")
     for line in notes:
-        click.echo(f"  {line}")
+        echo(f"  {line}")
     for name, shape in planned["shapes"].items():
-        click.echo(f"  {name:18} {' x '.join(map(str, shape))}")
+        echo(f"  {name:18} {' x '.join(map(str, shape))}")
     for name, count in planned["parameters"].items():
-        click.echo(f"  {name:18} {count:,} parameters")
+        echo(f"  {name:18} {count:,} parameters")
     for name, stage in planned["stages"].items():
         line = f"  {name:18} {stage['epochs']} epochs, {stage['steps']} steps"
         if "seconds" in stage:
             line += f" of {1000 * stage['step_seconds']:,.0f} ms: {duration(stage['seconds'])}"
-        click.echo(line)
+        echo(line)
     if replicas > 1:
-        click.echo(f"{replicas} replicas share each batch; the times are those of one.")
-    click.echo(
+        echo(f"{replicas} replicas share each batch; the times are those of one.")
+    echo(
         f"About {duration(planned['seconds'])} of training steps, measured on a few images; "
         "encoding the images and exporting come on top. "
         f"Memory so far: {planned['peak_bytes'] / 1e9:.1f} GB."

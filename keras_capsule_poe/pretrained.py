@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from keras_capsule_poe.errors import BadUse, CapspoeError, RunFailed
+from keras_capsule_poe.errors import BadUse, CapspoeError, RunFailed, meant
 from keras_capsule_poe.io.atomic import user_path
 from keras_capsule_poe.io.records import has_record
 
@@ -196,6 +196,7 @@ def load(path: str | Path, sha256: str | None = None) -> Any:
         raise BadUse(
             f"`path` must be one of {listed}, a model folder, a .keras file or a URL. "
             f"Received: {os.fspath(path)!r}, and there is no file {file}."
+            + meant(os.fspath(path), pretrained_names())
         )
     if file.suffix != ".keras":
         # Keras takes other endings for formats that can run code.

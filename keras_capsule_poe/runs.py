@@ -12,11 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from keras_capsule_poe import registry
-from keras_capsule_poe.errors import BadUse, CapspoeError, Diverged, TrainingWarning
+from keras_capsule_poe.errors import BadUse, CapspoeError, Diverged, TrainingWarning, meant
 from keras_capsule_poe.former_names import current_metrics
 from keras_capsule_poe.io.atomic import user_path
 from keras_capsule_poe.io.records import digest, has_record, read_json, write_json
-from keras_capsule_poe.pretrained import is_pretrained, pretrained_folder, train
+from keras_capsule_poe.pretrained import (
+    is_pretrained,
+    pretrained_folder,
+    pretrained_names,
+    train,
+)
 from keras_capsule_poe.training.folder import RUN_FILE, RunFolder
 from keras_capsule_poe.training.settings import flat
 
@@ -200,7 +205,11 @@ def run_folders(folders):
         paths = [path] if path.exists() else map(Path, glob.glob(str(path)))
         runs = [run for path in sorted(paths, key=_natural) for run in _runs_at(path)]
         if not runs:
-            raise BadUse(f"`folders` must lead to model folders. Received: {each}, without a run.")
+            known = pretrained_names()
+            raise BadUse(
+                "`folders` must lead to model folders, or be names of pretrained models: "
+                f"{', '.join(known)}. Received: {each}, without a run.{meant(each, known)}"
+            )
         found += runs
     return list(dict.fromkeys(found))
 

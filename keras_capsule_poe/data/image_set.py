@@ -254,8 +254,12 @@ class ImageData:
         files = "files" if left_out > 1 else "file"
         return f"{line}, {left_out} unreadable {files} left out" if left_out else line
 
-    def class_counts(self) -> str | None:
+    def class_counts(self, least: float = 1.0) -> str | None:
         """Return one line with the number of images of each class, or `None` without names.
+
+        Args:
+            least: float. Also `None` if training and test images have all classes, and the largest
+                class of the training is less than so many times as large as the smallest one.
 
         Examples:
 
@@ -273,6 +277,8 @@ class ImageData:
         counts = np.transpose(
             [np.bincount(each.ravel(), minlength=len(names)) for each in known.values()]
         )
+        if counts[:, [0, -1]].min() and counts[:, 0].max() < least * counts[:, 0].min():
+            return None
         pairs = zip(names, counts)
         shown = [f"{printable(name, NAME)} {'/'.join(map(str, n))}" for name, n in pairs]
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""

@@ -1,7 +1,9 @@
 """Names as text that any terminal and any figure can show."""
 
 import contextlib
+import shutil
 import sys
+import textwrap
 import unicodedata
 
 # Kinds of characters that break lines, move the cursor or cannot be written.
@@ -66,6 +68,26 @@ def writable(text, stream=None):
     """Return a text whose letters a stream, by default the standard output, can write."""
     encoding = getattr(stream or sys.stdout, "encoding", None) or "utf-8"
     return text.encode(encoding, "replace").decode(encoding)
+
+
+def for_terminal(text, stream=None):
+    """Return a text whose lines break between words if a stream, by default stdout, is a terminal.
+
+    Words that are longer than a line, such as paths, stay whole.
+    """
+    stream = sys.stdout if stream is None else stream
+    if stream is None or not stream.isatty():
+        return text
+    columns = shutil.get_terminal_size().columns
+    return "\n".join(_wrapped(line, columns) for line in text.split("\n"))
+
+
+def _wrapped(line, columns):
+    if width(line) <= columns:
+        return line
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    whole = {"break_long_words": False, "break_on_hyphens": False, "subsequent_indent": indent}
+    return textwrap.fill(line, columns, **whole)
 
 
 @contextlib.contextmanager

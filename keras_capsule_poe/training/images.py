@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 # Number of pixels above which training takes long.
 _LARGE = 128 * 128
+# The largest class has so many times the images of the smallest: classes that are worth a line.
+_UNBALANCED = 1.5
 
 
 def load_data(
@@ -109,7 +111,7 @@ def described(data):
     from keras_capsule_poe.data.pixels import check_contrast
     from keras_capsule_poe.training.sanity import FEW, counted
 
-    counts = filter(None, [data.class_counts(), data.group_counts()])
+    counts = filter(None, [data.class_counts(_UNBALANCED), data.group_counts()])
     lines = [data.summary(), *counts, *data.notes]
     if data.held_out is not data.test:
         # Loading has compared the test images, and those of a folder for validation.

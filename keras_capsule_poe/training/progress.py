@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_capsule_poe.errors import BadUse
-from keras_capsule_poe.io.text import writable
+from keras_capsule_poe.io.text import for_terminal, writable
 
 # Seconds of training that are worth an announcement, and of steps before their rate is known.
 LONG, SETTLED = 600.0, 5.0
@@ -76,7 +76,7 @@ class Reporter:
             raise BadUse(f"`verbose` must be 0, 1, 2 or 'auto'. Received: verbose={verbose!r}")
         verbose = 1 if verbose == "auto" else verbose
         # Unless it is flushed, a file has a line only long after.
-        self.write = write or (lambda line: print(writable(line), flush=True))
+        self.write = write or (lambda line: print(for_terminal(writable(line)), flush=True))
         self.verbose, self.silence = verbose, silence
         # A single one, too, as in Keras.
         is_list = isinstance(callbacks, (list, tuple))
@@ -92,7 +92,8 @@ class Reporter:
         return self
 
     def __exit__(self, *error):
-        if not error[0]:
+        # Of several workers, one has stages.
+        if not error[0] and self.stages:
             self._say(f"Trained in {duration(time.perf_counter() - self._start)}")
 
     @contextlib.contextmanager
@@ -241,7 +242,8 @@ class _Terminal:
         self.live.update(Text(writable(text), no_wrap=True, overflow="crop"), refresh=True)
 
     def print(self, line):
-        self.live.console.print(writable(line), markup=False, soft_wrap=True)
+        line = for_terminal(writable(line))
+        self.live.console.print(line, markup=False, soft_wrap=True)
 
 
 class _Notebook(contextlib.AbstractContextManager):

@@ -371,14 +371,15 @@ class Settings(Part):
             return self.OPTIONS[option]
         parts = {part: type(found) for part, found in self.parts.items()}
         places = [f"{p}.{name}" for p, kind in parts.items() if name in kind.model_fields]
-        if len(places) > 1:
-            listed = ", ".join(f"{place.split('.')[0]}={{{name!r}: ...}}" for place in places)
-            raise ConfigError(f"`{name}` is a setting of several parts. Give one of {listed}.")
-        if places:
-            return places[0]
         former = [f"{part}.{name}" for part in parts]
-        former = [place for place in former if current_setting(place, None)[0] != place]
-        return former[0] if len(former) == 1 else name
+        now = {place: current_setting(place, None)[0] for place in former}
+        # A former name leads to the present ones.
+        found = {place: place for place in places} or {k: v for k, v in now.items() if k != v}
+        if len(set(found.values())) > 1:
+            pairs = (place.split(".") for place in dict.fromkeys(found.values()))
+            listed = ", ".join(f"{part}={{{key!r}: ...}}" for part, key in pairs)
+            raise ConfigError(f"`{name}` is a setting of several parts. Give one of {listed}.")
+        return next(iter(found), name)
 
     def _assign(self, name, value):
         """Assign a validated value to a setting with its current name."""

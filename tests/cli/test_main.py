@@ -1,10 +1,15 @@
 """The group of commands: quick help, near words, completion, and how commands end."""
 
+import contextlib
+import os
+import pty
 import subprocess
 import sys
 
+import click
 import pytest
 from click.shell_completion import ShellComplete
+from PIL import Image
 
 from keras_capsule_poe.cli.main import COMMANDS, main
 
@@ -45,6 +50,66 @@ def test_every_command_has_help_and_takes_no_empty_folder(asked, tmp_path, monke
     train = ("train", "--dataset", "mnist", "--model-dir", "m")
     asked(*train, "--store", "", code=2, last=("--store", "must not be empty", "''"))
     assert not list(tmp_path.iterdir())
+
+
+FIRST = """
+import sys
+from click.testing import CliRunner
+from keras_capsule_poe.cli.main import main
+# They take seconds to import.
+sys.modules["keras"] = sys.modules["tensorflow"] = None
+for words in COMMANDS:
+    print(CliRunner().invoke(main, words).output.splitlines()[0])
+"""
+
+
+def test_every_command_says_something_before_it_imports_tensorflow(tmp_path):
+    place = ("--model-dir", "mnist")
+    image = tmp_path / "a.png"
+    Image.new("L", (28, 28)).save(image)
+    alone = ("sample", "reconstruct", "segment", "traverse", "evaluate", "report", "explore")
+    commands = [[name, *place] for name in (*alone, "likelihood", "export")]
+    commands += [[name, str(image), *place] for name in ("classify", "encode")]
+    commands += [["compare", "mnist", "fashion_mnist", "--recorded"]]
+    commands += [["train", "--model-dir", "m"], ["sweep", "--model-dir", "m", "--seeds", "2"]]
+    program = FIRST.replace("COMMANDS", repr(commands))
+    shell = [sys.executable, "-c", program]
+    done = subprocess.run(shell, capture_output=True, text=True, cwd=tmp_path)
+    *single, several, trained, swept = done.stdout.splitlines()
+    assert single == ["Model: mnist"] * 11, done.stdout + done.stderr
+    assert several == "Models: mnist, fashion_mnist"
+    what = "model capsules, preset generation, data set fashion_mnist"
+    assert trained == f"m: {what}" and swept == f"m/seed=0 and 1 more: {what}"
+
+
+def on_terminal(command, environment):
+    """What a program writes on a terminal."""
+    reader, writer = pty.openpty()
+    outputs = {"stdout": writer, "stderr": writer}
+    process = subprocess.Popen(command, env={**os.environ, **environment}, **outputs)
+    os.close(writer)
+    shown = b""
+    # The terminal is gone with its last writer.
+    with contextlib.suppress(OSError):
+        while part := os.read(reader, 65536):
+            shown += part
+    os.close(reader)
+    process.wait()
+    return shown.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("colours", [True, False])
+@pytest.mark.parametrize("columns", [40, 80])
+def test_a_terminal_has_a_red_error_and_lines_that_fit(program, columns, colours):
+    more = {"COLUMNS": str(columns), **({} if colours else {"NO_COLOR": "1"})}
+    words = ["sample", "--model-dir", "no/such/folder/with/a/name"]
+    shown = [on_terminal([*program, *each], more) for each in (words, ["sample", "--rwos"], [])]
+    text = "".join(shown)
+    assert text.count("\x1b[31mError\x1b[0m: ") == 2 * colours
+    lines = click.unstyle(text).splitlines()
+    assert sum(line.startswith("Error: ") for line in lines) == 2
+    assert max(map(len, lines)) <= columns
+    assert "capspoe explore fashion_mnist" in " ".join(" ".join(lines).split())
 
 
 def test_a_mistyped_word_is_answered_with_the_nearest(asked):

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from keras_capsule_poe.cli import options
 from keras_capsule_poe.cli.options import first_images
 from keras_capsule_poe.data import load_images
 from keras_capsule_poe.errors import RunFailed
-from keras_capsule_poe.io.records import remove_record
+from keras_capsule_poe.io.records import remove_record, write_record
 
 
 def change(folder, **values):
@@ -33,6 +34,26 @@ def test_commands_without_a_model_say_how_to_train(asked, tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     asked("sample", code=1, last="capspoe train")
     asked("info", "--model-dir", "nowhere", code=1, last="nowhere")
+
+
+@pytest.mark.parametrize("command", ["sample", "evaluate", "info", "explore", "export"])
+def test_a_name_that_is_none_is_answered_with_those_that_exist(asked, command):
+    words = ("Did you mean `fashion_mnist`?", "Pretrained models are fashion_mnist, mnist.")
+    asked(command, "--model-dir", "fashion-mnist", code=1, last=words)
+
+
+def test_the_newest_model_may_be_one_of_a_sweep(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    # The last one is an export, and no run.
+    names = "old", "sweep/dim=4,seed=0", "old/keras"
+    for age, name in enumerate(names):
+        folder = tmp_path / "saved_models" / name
+        folder.mkdir(parents=True)
+        (folder / "model.keras").touch()
+        os.utime(folder / "model.keras", (age, age))
+        if name != names[-1]:
+            write_record(folder / "run.json", {})
+    assert options.find_folder(None) == Path("saved_models/sweep/dim=4,seed=0")
 
 
 def test_damaged_and_older_models_are_named(asked, copied, tmp_path):
@@ -124,7 +145,7 @@ def of_images(asked, tmp_path_factory):
     model = folder / "saved_models" / "m"
     # The second time its own pictures are no images of the data set.
     for _ in range(2):
-        asked(*command, "--model-dir", model, last="SavedModel")
+        asked(*command, "--model-dir", model, last="capspoe report")
     return folder, model
 
 

@@ -37,6 +37,9 @@ def test_same_command_again_skips_finished_stages(asked, tiny_model, tiny):
     before = (tiny_model / "encoder" / "model.keras").stat().st_mtime_ns
     shown = asked(*DIGITS, "--model-dir", tiny_model, *tiny)
     assert shown.count("done before") == 5
+    # It ends with what to do next, and begins with what is trained.
+    assert shown.splitlines()[-3] == f"Next: capspoe explore {tiny_model}"
+    assert shown.startswith(f"{tiny_model}: model capsules, preset ")
     assert (tiny_model / "encoder" / "model.keras").stat().st_mtime_ns == before
 
 

@@ -153,6 +153,17 @@ def test_former_runs_keep_their_numbers(tmp_path):
     assert now.class_counts() == "training/test images of 3 classes: 1 18/2, 2 18/2, 3 18/2"
 
 
+@pytest.mark.parametrize(
+    "training, test, is_shown",
+    [([0, 1] * 5, [0, 1], False), ([0, 0, 1], [0, 1], True), ([0, 1] * 5, [0, 0], True)],
+)
+def test_classes_are_counted_if_they_are_unbalanced(training, test, is_shown):
+    sets = (
+        ImageSet(IMAGES[: len(k), ..., None], np.array(k), ("cat", "dog")) for k in (training, test)
+    )
+    assert (ImageData(*sets).class_counts(1.5) is not None) == is_shown
+
+
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore::keras_capsule_poe.errors.TrainingWarning")
 def test_a_former_run_of_an_array_goes_on(tmp_path):

@@ -13,7 +13,14 @@ from keras_capsule_poe.data import ImageData, ImageSet
 from keras_capsule_poe.figures import image_figure, save_figure
 from keras_capsule_poe.io import fonts
 from keras_capsule_poe.io.pictures import chart_pixels, picture
-from keras_capsule_poe.io.text import class_word, printable, replaced_letters, width, writable
+from keras_capsule_poe.io.text import (
+    class_word,
+    for_terminal,
+    printable,
+    replaced_letters,
+    width,
+    writable,
+)
 from keras_capsule_poe.training.progress import Reporter
 
 LONG = "a" * 45 + "b" * 45
@@ -51,6 +58,24 @@ def test_words_of_classes():
     images = ImageSet(np.zeros((6, 8, 8, 1), np.uint8), np.arange(6), NAMES)
     line = ImageData(images, images).class_counts()
     assert "\n" not in line and "\x1b" not in line and LONG not in line
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_lines_of_a_terminal_break_between_words(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    path = "/a/path-of/" + 50 * "letters-"
+    text = f"{80 * 'word '}\n  {40 * 'word '}\n{path}"
+    lines = for_terminal(text, Terminal()).split("\n")
+    assert lines[-1] == path and all(width(line) <= columns for line in lines[:-1])
+    assert " ".join(lines).split() == text.split()
+    # A part of a list stays below its first line.
+    assert lines[-2].startswith("    word")
+    assert for_terminal(text, io.StringIO()) == text
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])

@@ -56,8 +56,8 @@ def test_a_live_line_fits_and_has_stage_and_time(monkeypatch, often, width):
     assert all("[3/5] encoder" in frame and "all " in frame for frame in frames)
     assert "█" in frames[-1]
     assert all(("loss" in frame) == (width >= 80) for frame in frames)
-    (end,) = [line for line in stays if "held-out" in line]
-    assert "held-out error 0.125, loss 0.25" in end
+    end = " ".join(line.strip() for line in stays[1:-2])
+    assert "held-out error 0.125, loss 0.25" in end and all(len(line) <= width for line in stays)
     assert ("no better than the mean" in end) == (width == 120)
     assert "[2/5] features    done before" in stays and stays[-2].startswith("Trained in")
 
@@ -99,6 +99,13 @@ def test_lines_of_text_are_one_for_a_stage_or_one_for_an_epoch(capsys, monkeypat
     ]  # fmt: skip
     with pytest.raises(ValueError, match="must be 0, 1, 2 or 'auto'. Received: verbose=3"):
         Reporter(3)
+
+
+def test_a_worker_without_stages_says_nothing_at_its_end(capsys):
+    for stages, said in (({}, ""), (STAGES, "Trained in 0 s\n")):
+        with Reporter(1) as reporter:
+            reporter.stages = stages
+        assert capsys.readouterr().out == said
 
 
 def test_messages_of_little_weight_are_left_out_of_python(capsys):

@@ -145,6 +145,7 @@ def test_a_wrong_value_is_refused_where_it_is_given(name, value, words):
         ("seed.x", "There is no part `seed`"),
         ("__class__.seed", "There is no part"),
         ("steps", "several parts. Give one of autoencoder="),
+        ("temperature", "Give one of encoder={'agreement_scale': ...}, decoder={'agreement_scale'"),
         ("encoder", "`encoder` is a part"),
     ],
 )

@@ -19,7 +19,7 @@ from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.layers.capsules import CapsuleMask
 from keras_capsule_poe.metrics import weights_of_images
 from keras_capsule_poe.models.base.features import SHOWN, begin, load_model, save_model
-from keras_capsule_poe.models.base.model import TrainedModel, save_whole
+from keras_capsule_poe.models.base.model import TrainedModel, accuracy_verdict, save_whole
 from keras_capsule_poe.models.base.networks import (
     AUGMENTATIONS,
     Starts,
@@ -318,7 +318,9 @@ class Classifier(TrainedModel, Supervised):
         with averaged(model):
             save_model(run, stage, model)
         found = no_better_than_commonest(labels, last["val_accuracy"])
-        return {**last, **warn(run, stage, found)}
+        ways = math.comb(net.classes, labels.size // len(labels))
+        judged = {"val_images": len(labels), "val_guessing": 1 / ways}
+        return {**last, **judged, **warn(run, stage, found)}
 
     @classmethod
     def export_network(cls, run):
@@ -352,9 +354,8 @@ class Classifier(TrainedModel, Supervised):
 
     @staticmethod
     def verdict(metrics):
-        found = [of_stage.get("val_accuracy") for of_stage in metrics.values()]
-        text = "{:.1%} of the held-out images are classified correctly."
-        return [text.format(accuracy) for accuracy in found if accuracy is not None]
+        found = metrics.values()
+        return [accuracy_verdict(each) for each in found if each.get("val_accuracy") is not None]
 
     # Class capsules
 

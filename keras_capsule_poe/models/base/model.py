@@ -1,5 +1,6 @@
 """A model of images: its constructor takes settings, its `fit` trains one part after the other."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -512,7 +513,28 @@ def error_verdict(error, what):
     """
     if error is None:
         return []
-    return [f"{what} explain {max(0.0, 1 - error):.0%} of the variance of held-out images."]
+    explained = max(0.0, 1 - error)
+    judged = ", hardly more than their mean does" if explained < 0.1 else ""
+    return [f"{what} explain {explained:.0%} of the variance of held-out images{judged}."]
+
+
+def accuracy_verdict(found):
+    """Return a sentence on the accuracy in metrics, which may be that of guesses.
+
+    >>> accuracy_verdict({"val_accuracy": 0.2, "val_images": 15, "val_guessing": 0.1})
+    '20.0% of 15 held-out images are classified correctly, no more than guesses may be (10%).'
+    """
+    text, images = f"{found['val_accuracy']:.1%} of ", found.get("val_images")
+    if images is None:
+        # Runs of earlier versions.
+        return f"{text}the held-out images are classified correctly."
+    text, guess = (
+        f"{text}{images:,} held-out images are classified correctly",
+        found["val_guessing"],
+    )
+    if found["val_accuracy"] > guess + 2 * math.sqrt(guess * (1 - guess) / images):
+        return f"{text}."
+    return f"{text}, no more than guesses may be ({guess:.0%})."
 
 
 def usage_verdict(won):
@@ -527,7 +549,8 @@ def classes_verdict(found):
     """Return a sentence on the classes of the images that capsules win, or none."""
     if "class_coverage" not in found:
         return []
+    judged = ", hardly more than by chance" if found["purity"] < 1.5 / found["classes"] else ""
     return [
-        f"{found['class_coverage']} of {found['classes']} classes are the most frequent class of "
-        f"a capsule. {found['purity']:.0%} of a capsule's images are of one class on average."
+        f"{found['class_coverage']} of {found['classes']} classes are the most frequent class of a "
+        f"capsule. {found['purity']:.0%} of a capsule's images are of one class on average{judged}."
     ]

@@ -132,7 +132,7 @@ def test_models_of_two_splits_have_no_mean(folder, capspoe, tmp_path):
     run["config"]["split"] = "elevation"
     del run["digest"]
     (twin / "run.json").write_text(json.dumps(run))
-    said = capspoe("compare", "--mean", folder, twin)
+    said = capspoe("compare", folder, twin)
     assert said.exit_code == 2, said.output
     assert "twin has the split elevation, not azimuth" in said.output.splitlines()[-1]
 
