@@ -422,6 +422,29 @@ class LatentRouter:
         return index_noise(shape, dtype, seed)
 
 
+def routing_steps(router, units, x, places):
+    """Return the routing of inputs x (B, I, D) in each of T iterations, a dict of tensors.
+
+    `coefficients` (B, T, h, w, J) are means at each of the `places` (h, w), and `probabilities`
+    (B, T, J) those of the outputs.
+    """
+    maps, coefficients, probabilities = router.maps, [], []
+    for _, c, z in router.iterations(maps.lay_inputs(x)):
+        coefficients.append(at_places(maps.unlay_pairs(c), places))
+        probabilities.append(units.probability(maps.unlay_outputs(z)))
+    return {
+        "coefficients": ops.stack(coefficients, axis=1),
+        "probabilities": ops.stack(probabilities, axis=1),
+    }
+
+
+def at_places(c, places):
+    """Return coefficients (B, I, J), averaged over the inputs of a place, (B, h, w, J)."""
+    height, width = places
+    shape = (-1, height, width, c.shape[1] // (height * width), c.shape[2])
+    return ops.mean(ops.reshape(c, shape), axis=3)
+
+
 @with_former_names
 def latent_free_energy(harmonium: Any, x: Tensor, coefficient_sum: float = 1.0) -> Tensor:
     """Return minus the ELBO, an upper bound on the free energy F(v) of the visible units.

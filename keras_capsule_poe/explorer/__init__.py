@@ -19,6 +19,7 @@ def explore(
     *,
     static: str | Path | None = None,
     pictures: str | Path | None = None,
+    beside: tuple[Any, Any, str] | None = None,
     port: int | None = None,
 ) -> "Page | Path":
     """Open a page to play with a trained model, in a browser on this machine.
@@ -35,6 +36,8 @@ def explore(
         static: Path of a folder to write the page to, in place of opening it. Any static host
             serves it, as does `python -m http.server`. An earlier page there is replaced.
         pictures: Folder of the pictures of a training, for a film, or None.
+        beside: A second model to compare, with its images or None, and its name: one drawing is
+            shown to both. None: the page has one model.
         port: Integer, the port of the page. None: a free one.
 
     Returns:
@@ -54,6 +57,6 @@ def explore(
     if not isinstance(static, (str, os.PathLike, type(None))):
         raise BadUse(f"`static` must be a path, or None. Received: static={static!r}")
     if static is not None:
-        return write_page(model, static, images, name, pictures)
+        return write_page(model, static, images, name, pictures, beside)
     port = None if port is None else whole_number("port", port, 0, 65_535)
-    return served(lambda folder: write_page(model, folder, images, name, pictures), port)
+    return served(lambda folder: write_page(model, folder, images, name, pictures, beside), port)

@@ -29,7 +29,7 @@ def functions_of(model):
         found["encode"] = (functools.partial(_encode, model), "images")
     if has_codes and {"decode", "reconstruct"} & set(model.ENDPOINTS):
         found["decode"] = (functools.partial(_decode, model), "capsules")
-    if hasattr(model, "routing_steps"):
+    if getattr(model, "routing_places", None):
         found["routing"] = (lambda images: model.routing_steps(images), "images")
     if "meanfield" in getattr(model, "CHAINS", ()):
         found["step"] = (functools.partial(_step, model), "images")

@@ -31,6 +31,8 @@ BUILT = Path(__file__).parent / "built"
 RUNTIME = "ort-wasm-simd-threaded"
 SCRIPTS = ("index.html", "page.js", "style.css", f"{RUNTIME}.mjs", f"{RUNTIME}.wasm")
 ABOUT = "model.json"
+# Folder of a second model, and the way back from it.
+BESIDE, BACK = "beside/", "../"
 # Numbers of codes for "Random", of all capsules together; and images of a row of the sheet.
 CODES, COLUMNS = 40_000, 40
 # Data sets by what their images show.
@@ -38,7 +40,12 @@ SHOWN = {"mnist": "handwritten digits", "digits": "handwritten digits", "fashion
 
 
 def write_page(
-    model: Any, folder: str | Path, images: Any = None, name: str = "MODEL", pictures: Any = None
+    model: Any,
+    folder: str | Path,
+    images: Any = None,
+    name: str = "MODEL",
+    pictures: Any = None,
+    beside: tuple[Any, Any, str] | None = None,
 ) -> Path:
     """Write a folder with which a model runs in a browser, without a server of its own.
 
@@ -51,6 +58,7 @@ def write_page(
         images: `ImageSet` of test images, for the views that show known images, or None.
         name: String, the name that `kcp.load` takes, for the lines of Python on the page.
         pictures: Folder of pictures of the training, or None.
+        beside: A second model, its images or None, and its name. None: the page has one model.
 
     Returns:
         Path of the folder.
@@ -67,18 +75,31 @@ def write_page(
     folder = Path(folder)
     check_folder(folder)
     content = Content(model, images, name)
+    second = Content(*beside) if beside else None
     folder.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(folder) as temporary:
-        temporary.mkdir()
-        about = _about(content)
-        about["files"] = write_files(model, temporary)
-        about |= _known(content, temporary) | _film(pictures, temporary)
-        about["each"] = _capsules(content, temporary, about)
+        about = _model_files(content, temporary, pictures)
+        if second:
+            about["beside"] = BESIDE
+            _write_about(_model_files(second, temporary / BESIDE), temporary / BESIDE, beside=BACK)
         for script in SCRIPTS:
             (temporary / script).write_bytes((BUILT / script).read_bytes())
-        about["written"] = [ABOUT, *_names(temporary)]
-        (temporary / ABOUT).write_text(json.dumps(about, separators=(",", ":")))
+        _write_about(about, temporary, written=[ABOUT, *_names(temporary)])
     return folder
+
+
+def _model_files(content, folder, pictures=None):
+    """Write the files of a model to a new folder, and return what the page knows of it."""
+    folder.mkdir()
+    about = _about(content)
+    about["files"] = write_files(content.model, folder)
+    about |= _known(content, folder) | _film(pictures, folder)
+    about["each"] = _capsules(content, folder, about)
+    return about
+
+
+def _write_about(about, folder, **more):
+    (folder / ABOUT).write_text(json.dumps({**about, **more}, separators=(",", ":")))
 
 
 def check_folder(folder=None):

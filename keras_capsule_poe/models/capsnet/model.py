@@ -1,5 +1,6 @@
 """A supervised capsule network with one capsule per class, its layers, and its couplings."""
 
+import math
 from typing import TYPE_CHECKING
 
 import keras
@@ -7,7 +8,7 @@ from keras import ops
 
 from keras_capsule_poe._types import Serializable
 from keras_capsule_poe.core.numerics import length
-from keras_capsule_poe.core.routing import coupling_changes
+from keras_capsule_poe.core.routing import coupling_changes, routing_steps
 from keras_capsule_poe.layers.capsules import ConvCapsules, Squash, Standardize
 from keras_capsule_poe.layers.convolutions import ConvDecoder, DenseDecoder, FastConv2D
 from keras_capsule_poe.layers.routing import RoutingLayer, SelfAttentionRouting
@@ -300,6 +301,21 @@ class CapsNet(Classifier, keras.Model):
         """
         x = self.primary(self._seen(images), training=False)
         return ops.stack(self._router(x).history(x)[1], axis=1)
+
+    @property
+    def routing_places(self):
+        """Height and width of the map of primary capsules, or None if routing has no such steps."""
+        types = getattr(self.primary.layers[-1], "types", 0)
+        if not types or self.view is not None or self.routing_iterations == 1:
+            return None
+        places = self.primary.compute_output_shape((None, *self.image_shape))[1] // types
+        side = math.isqrt(places)
+        return (side, side) if side * side == places else None
+
+    def routing_steps(self, images):
+        """Return `coefficients` (B, T, h, w, J) and `probabilities` (B, T, J) by iteration."""
+        x = self.primary(self._seen(images), training=False)
+        return routing_steps(self._router(x), self.routing.units, x, self.routing_places)
 
     def coupling_changes(self, images):
         """Return the mean absolute change of the routing logits per update, (B, T - 1)."""

@@ -10,6 +10,7 @@ from keras import ops
 from keras_capsule_poe._types import Serializable
 from keras_capsule_poe.core.labels import winner_alone
 from keras_capsule_poe.core.numerics import StatelessSeed, direction, length, squash
+from keras_capsule_poe.core.routing import at_places, routing_steps
 from keras_capsule_poe.core.units import free_energy, squashed
 from keras_capsule_poe.layers.capsules import PrimaryCapsules
 from keras_capsule_poe.models.base.autoencoder import AutoencodedModel, ConvAutoencoder
@@ -343,7 +344,7 @@ class ProductOfExpertCapsules(
         TensorShape([2, 6, 6, 20])
         """
         c = self.encoder.experts.route(self.to_visible(ops.cast(images, "float32"))).coefficients
-        return self._at_places(c)
+        return at_places(c, self.routing_places)
 
     def routing_steps(self, images):
         """Return the routing of images (B, H, W, C) in each of T iterations, a dict of tensors.
@@ -351,22 +352,13 @@ class ProductOfExpertCapsules(
         `coefficients` (B, T, h, w, J) are those of `coupling_maps`, `probabilities` (B, T, J) the
         lengths of the capsules. The first iteration has the initial coefficients.
         """
-        router, units = self.encoder.experts.router(), self.encoder.experts.units
-        maps, coefficients, probabilities = router.maps, [], []
-        for _, c, z in router.iterations(maps.lay_inputs(self.to_visible(images))):
-            coefficients.append(self._at_places(maps.unlay_pairs(c)))
-            probabilities.append(units.probability(maps.unlay_outputs(z)))
-        return {
-            "coefficients": ops.stack(coefficients, axis=1),
-            "probabilities": ops.stack(probabilities, axis=1),
-        }
+        experts, x = self.encoder.experts, self.to_visible(images)
+        return routing_steps(experts.router(), experts.units, x, self.routing_places)
 
-    def _at_places(self, c):
-        """Return coefficients (B, I, J), averaged over the capsules of a place, (B, h, w, J)."""
-        height, width = self.autoencoder.feature_shape[:2]
-        at_a_place = c.shape[1] // (height * width)
-        places = ops.reshape(c, (-1, height, width, at_a_place, self.capsules))
-        return ops.mean(places, axis=3)
+    @property
+    def routing_places(self):
+        """Height and width of the feature map, whose places have primary capsules."""
+        return self.autoencoder.feature_shape[:2]
 
     def capsule_curve(
         self, images: Any, capsules: Any = (2, 3, 4, 5, 6, 8), steps: int = 150, seeds: int = 2

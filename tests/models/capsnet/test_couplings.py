@@ -75,6 +75,18 @@ def test_couplings_are_drawn(done, model, tmp_path):
     )
 
 
+def test_steps_of_routing_are_couplings_at_places_and_end_with_the_classes(model):
+    x = to_pixels(load_images("digits", limit=100).test.images[:3])
+    steps = {name: np.asarray(value) for name, value in model.routing_steps(x).items()}
+    height, width = model.routing_places
+    pairs = np.asarray(model.couplings(x))
+    shape = (*pairs.shape[:2], height, width, -1, pairs.shape[-1])
+    wanted = pairs.reshape(shape).mean(axis=4)
+    np.testing.assert_allclose(steps["coefficients"], wanted, rtol=1e-4, atol=1e-6)
+    p = np.asarray(model.classify(x)["probabilities"])
+    np.testing.assert_allclose(steps["probabilities"][:, -1], p, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [

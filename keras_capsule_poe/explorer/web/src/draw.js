@@ -9,8 +9,6 @@ const PEN = 20;
 const SHOWN = 5;
 
 export async function show(root, model) {
-  const shape = model.image;
-  const empty = new Float32Array(shape[0] * shape[1] * shape[2]);
   const paper = make("canvas", {
     width: SIZE,
     height: SIZE,
@@ -20,30 +18,31 @@ export async function show(root, model) {
     "aria-label": "Paper: draw here with a mouse or a finger",
   });
   const context = paper.getContext("2d", { willReadFrequently: true });
-  const seen = picture(empty, shape, "your picture, as the model gets it", "middle");
-  const decoded = picture(empty, shape, "what the winner sees", "middle");
-  const found = make("div", { className: "found" });
+  const answers = [model, model.other].filter(Boolean).map((each) => column(each, Boolean(model.other)));
 
   function clear() {
     context.fillStyle = model.light ? "black" : "white";
     context.fillRect(0, 0, SIZE, SIZE);
-    found.replaceChildren();
-    for (const canvas of [seen, decoded]) paint(canvas, empty, shape);
+    answers.forEach((each) => each.clear());
   }
 
-  const look = latest(async () => {
-    const drawn = context.getImageData(0, 0, SIZE, SIZE);
-    const made = fitted(drawn, shape[0], shape[1], model.frame, model.light);
-    if (!made) return;
-    const image = spread(made.pixels, shape[2]);
-    paint(seen, image, shape);
-    await answer(model, image, found, decoded);
-    say(made.inverted ? "Light and dark are exchanged, as the model was trained." : "");
-    answered();
-  });
-  const answered = () => {
+  // Show the answers to an image that `prepare` makes for a model; its notes are those of the first.
+  async function ask(prepare) {
+    const made = answers.map((each) => prepare(each.model));
+    if (made.some((each) => !each)) return;
+    await Promise.all(answers.map((each, k) => each.show(made[k].pixels)));
+    say(made[0].notes.join(", "));
     paper.dataset.answered = String(Number(paper.dataset.answered ?? 0) + 1);
-  };
+  }
+
+  const look = latest(() => {
+    const drawn = context.getImageData(0, 0, SIZE, SIZE);
+    return ask(({ image: [rows, columns, channels], frame, light }) => {
+      const made = fitted(drawn, rows, columns, frame, light);
+      const notes = made?.inverted ? ["Light and dark are exchanged, as the model was trained."] : [];
+      return made && { pixels: spread(made.pixels, channels), notes };
+    });
+  });
 
   let from = null;
   const place = (event) => {
@@ -82,21 +81,16 @@ export async function show(root, model) {
       const whole = make("canvas", { width: image.width, height: image.height });
       whole.getContext("2d").drawImage(image, 0, 0);
       const size = [0, 0, image.width, image.height];
-      const read = whole.getContext("2d").getImageData(...size);
-      const made = asTraining(read, shape, model.preparation);
+      const pixels = whole.getContext("2d").getImageData(...size);
       const scale = SIZE / Math.max(image.width, image.height);
       context.drawImage(image, 0, 0, image.width * scale, image.height * scale);
-      paint(seen, made.pixels, shape);
-      await answer(model, made.pixels, found, decoded);
-      say(made.notes.join(", "));
-      answered();
+      await ask((each) => asTraining(pixels, each.image, each.preparation));
     } catch (error) {
       say(`${file.files[0].name} cannot be read as a picture: ${error.message}`);
     }
   });
 
   clear();
-  const isClasses = model.kind === "classes";
   root.replaceChildren(
     make(
       "div",
@@ -108,22 +102,46 @@ export async function show(root, model) {
         paper,
         make("div", { className: "actions" }, button("Clear", clear), file),
       ),
-      make(
-        "section",
-        { "aria-label": "Answer" },
-        make("h2", {}, isClasses ? "What the classes say" : "Which capsules light up"),
-        make(
-          "div",
-          { className: "pair" },
-          make("figure", {}, seen, make("figcaption", {}, "as the model gets it")),
-          model.has("decode")
-            ? make("figure", {}, decoded, make("figcaption", {}, "what the winner sees"))
-            : null,
-        ),
-        found,
-      ),
+      ...answers.map(({ element }) => element),
     ),
   );
+}
+
+// What one model says of a picture.
+function column(model, isNamed) {
+  const empty = new Float32Array(model.image[0] * model.image[1] * model.image[2]);
+  const seen = picture(empty, model.image, "your picture, as the model gets it", "middle");
+  const words = isSingle(model) ? "what the model makes of it" : "what the winner sees";
+  const decoded = picture(empty, model.image, words, "middle");
+  const found = make("div", { className: "found" });
+  const title = model.kind === "classes" ? "What the classes say" : "Which capsules light up";
+  const heading = isSingle(model) ? "What the model sees" : title;
+  const element = make(
+    "section",
+    { "aria-label": isNamed ? `Answer of ${model.name}` : "Answer" },
+    make("h2", {}, isNamed ? `${heading}: ${model.name}` : heading),
+    make(
+      "div",
+      { className: "pair" },
+      make("figure", {}, seen, make("figcaption", {}, "as the model gets it")),
+      model.has("decode") ? make("figure", {}, decoded, make("figcaption", {}, words)) : null,
+    ),
+    found,
+  );
+  function clear() {
+    found.replaceChildren();
+    for (const canvas of [seen, decoded]) paint(canvas, empty, model.image);
+  }
+  async function show(image) {
+    paint(seen, image, model.image);
+    await answer(model, image, found, decoded);
+  }
+  return { model, element, clear, show };
+}
+
+// A Boltzmann machine is one capsule, which all images choose.
+function isSingle(model) {
+  return model.kind !== "classes" && model.capsules === 1;
 }
 
 export function spread(pixels, channels) {
@@ -137,8 +155,10 @@ export async function answer(model, image, found, decoded) {
   const code = model.has("encode") ? await model.encode(image) : await model.classify(image);
   const p = code.probabilities.data;
   const winner = largest(p, 1)[0];
-  const caption = model.kind === "classes" ? "Probability of each class" : "Longest capsules";
-  const name = (j) => (model.kind === "classes" ? model.class_names[j] ?? j : named(model, j));
+  const usual = model.kind === "classes" ? "Probability of each class" : "Longest capsules";
+  const caption = isSingle(model) ? "Hidden units that are on" : usual;
+  const capsule = (j) => (isSingle(model) ? "share" : named(model, j));
+  const name = (j) => (model.kind === "classes" ? model.class_names[j] ?? j : capsule(j));
   found.replaceChildren(
     bars(largest(p, SHOWN).map((j) => [String(name(j)), p[j]]), caption),
   );

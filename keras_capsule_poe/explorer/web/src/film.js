@@ -57,7 +57,7 @@ function chain(model) {
     "section",
     { "aria-label": "Chain" },
     make("h3", {}, "Chain"),
-    make("p", { className: "note" }, "Noise goes up to the capsules and down again, many times."),
+    make("p", { className: "note" }, "Noise goes up to the hidden layer and down again, many times."),
     make("div", { className: "strip" }, ...canvases),
     make(
       "div",

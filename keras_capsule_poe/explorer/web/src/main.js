@@ -25,11 +25,13 @@ const VIEWS = {
 const began = performance.now();
 const view = document.getElementById("view");
 const tabs = document.getElementById("tabs");
+// The folder of the model that is shown: of two, the second one is below the page.
+const own = read(location.hash).model;
 let model;
 let shown = 0;
 
 function change(state, isNew) {
-  const address = written(state);
+  const address = written({ ...state, model: own });
   if (!isNew) {
     history.replaceState(null, "", address);
     return;
@@ -74,8 +76,14 @@ async function show() {
 }
 
 async function start() {
-  const address = new URL(read(location.hash).model || ".", document.baseURI);
+  const address = new URL(own || ".", document.baseURI);
   model = await Model.load(address);
+  if (model.beside) {
+    model.other = await Model.load(new URL(model.beside, address));
+    const href = written({ model: own ? "" : model.beside });
+    const link = make("a", { href }, `Show ${model.other.name} in place of ${model.name}`);
+    document.getElementById("intro").after(make("p", {}, link));
+  }
   model.thumbnails = model.thumbs ? await loadPicture(new URL(model.thumbs, address)) : null;
   document.title = model.title;
   document.getElementById("title").textContent = model.title;
@@ -85,5 +93,5 @@ async function start() {
   document.body.dataset.ready = String(Math.round(performance.now() - began));
 }
 
-window.addEventListener("popstate", show);
+window.addEventListener("popstate", () => (read(location.hash).model === own ? show() : location.reload()));
 start().catch((error) => say(`The page cannot start: ${error.message}`));

@@ -14,17 +14,23 @@ export function colour(capsule, capsules) {
 export async function show(root, model, state, change) {
   const known = await loadKnown(model);
   const { x, y, capsule } = await (await fetch(new URL("map.json", model.address))).json();
+  // Where one capsule has all images, classes are the colours.
+  const hasCapsules = model.capsules > 1;
+  const classes = [...new Set(known.map(({ label }) => label))].filter(Boolean).sort();
+  const group = hasCapsules ? capsule : known.map(({ label }) => classes.indexOf(label));
+  const groups = hasCapsules ? model.capsules : classes.length;
+  const nameOf = (j) => (hasCapsules ? named(model, j) : classes[j]);
   const canvas = make("canvas", {
     width: SIZE,
     height: SIZE,
     className: "map",
     role: "img",
-    "aria-label": `Map of ${x.length} test images by their codes, coloured by capsule`,
+    "aria-label": `Map of ${x.length} test images by their codes, coloured by ${hasCapsules ? "capsule" : "class"}`,
   });
   const context = canvas.getContext("2d");
   const at = (k) => [x[k], y[k]].map((value) => MARGIN + value * (SIZE - 2 * MARGIN));
   x.forEach((_, k) => {
-    context.fillStyle = colour(capsule[k], model.capsules);
+    context.fillStyle = colour(group[k], groups);
     context.beginPath();
     context.arc(...at(k), 4, 0, 2 * Math.PI);
     context.fill();
@@ -32,7 +38,8 @@ export async function show(root, model, state, change) {
   if (model.thumbnails) mark(context, model, capsule, x.map((_, k) => at(k)));
   const [height, width, channels] = model.image;
   const shown = picture(new Float32Array(height * width * channels), model.image, "image", "middle");
-  const words = make("p", { className: "note" }, "Point at a dot to see its image. Click to play with its capsule.");
+  const plays = model.each.length > 0;
+  const words = make("p", { className: "note" }, `Point at a dot to see its image.${plays ? " Click to play with its capsule." : ""}`);
   function nearest(event) {
     const box = canvas.getBoundingClientRect();
     const [px, py] = [event.clientX - box.left, event.clientY - box.top].map((v) => (v * SIZE) / box.width);
@@ -48,10 +55,11 @@ export async function show(root, model, state, change) {
     const k = nearest(event);
     if (!known[k]) return;
     paint(shown, known[k].pixels, model.image);
-    words.textContent = `${known[k].label || `test image ${k}`}: ${named(model, capsule[k])}`;
+    const name = known[k].label || `test image ${k}`;
+    words.textContent = hasCapsules ? `${name}: ${named(model, capsule[k])}` : name;
   });
-  canvas.addEventListener("click", (event) => change({ view: "play", c: capsule[nearest(event)] }, true));
-  const most = Array.from({ length: model.capsules }, (_, j) => j).filter((j) => capsule.includes(j));
+  if (plays) canvas.addEventListener("click", (event) => change({ view: "play", c: capsule[nearest(event)] }, true));
+  const most = Array.from({ length: groups }, (_, j) => j).filter((j) => group.includes(j));
   root.replaceChildren(
     make("h2", {}, "Map"),
     make(
@@ -75,8 +83,8 @@ export async function show(root, model, state, change) {
             make(
               "li",
               {},
-              make("span", { style: `background:${colour(j, model.capsules)}`, "aria-hidden": "true" }),
-              named(model, j),
+              make("span", { style: `background:${colour(j, groups)}`, "aria-hidden": "true" }),
+              nameOf(j),
             ),
           ),
         ),

@@ -12,12 +12,13 @@ export async function show(root, model, state, change) {
   const known = await loadKnown(model);
   const chosen = index(state.i ?? 0, known.length);
   const steps = make("div", { className: "steps" });
+  const isClasses = model.kind === "classes";
   root.replaceChildren(
     make("h2", {}, "Routing, step by step"),
     make(
       "p",
       { className: "note" },
-      "Each place of the image votes for capsules. Routing starts with equal shares and gives more to capsules that agree with the votes. Bright places give the longest capsule more than others do.",
+      `Each place of the image votes for ${isClasses ? "classes" : "capsules"}. Routing starts with equal shares and gives more to those that agree with the votes. Bright places give the ${isClasses ? "most probable one" : "longest capsule"} more than others do.`,
     ),
     choices(model, [chosen], (k) => change({ ...state, i: k }, true), 20),
     steps,
@@ -36,13 +37,13 @@ export async function show(root, model, state, change) {
       const [low, high] = [Math.min(...own), Math.max(...own)];
       const shown = own.map((value) => (high > low ? (value - low) / (high - low) : 0.5));
       const title = t === 0 ? "equal shares" : `iteration ${t}`;
-      const names = (j) => (model.kind === "classes" ? String(model.class_names[j] ?? j) : named(model, j));
+      const names = (j) => (isClasses ? String(model.class_names[j] ?? j) : named(model, j));
       return make(
         "figure",
         {},
         overlay(pixels, model.image, shown, rows, columns, title),
         make("figcaption", {}, `${title}: shares from ${low.toFixed(3)} to ${high.toFixed(3)}`),
-        bars(largest(p(t), SHOWN).map((j) => [names(j), p(t)[j]]), "Longest capsules"),
+        bars(largest(p(t), SHOWN).map((j) => [names(j), p(t)[j]]), isClasses ? "Probability of each class" : "Longest capsules"),
       );
     }),
   );
